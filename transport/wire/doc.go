@@ -1,0 +1,10 @@
+// Package wire is the schema: every message that stands in the log, on the wire
+// or in a snapshot, generated from the .proto files beside it.
+//
+// One message serves in all places that carry the same thing: the [Acquire] of a
+// client's request is the Acquire of the log entry, and the [Result] that the state
+// machine answers is the one that the client reads. Read status.proto first, then
+// command.proto, then frame.proto.
+//
+// Regenerate with "make generate"; a test fails if the generated code is not current.
+package wire
