@@ -1,0 +1,186 @@
+package lint
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers is the import policy: which of our packages each package may import,
+// outside its tests. Read downwards, a package knows only what stands above it. A
+// name that ends in /... stands for a package and all below it. A new package needs
+// a line here: decide where it stands before it is written.
+var layers = []struct {
+	pkg   string
+	knows []string
+}{
+	{"transport/wire", nil},
+	{"transport/wire/wireconnect", []string{"transport/wire"}},
+	{"transport", []string{"transport/wire"}},
+	{"transport/pki", []string{"transport", "transport/wire"}},
+	{"transport/raftstream", []string{"transport", "transport/wire"}},
+	{"fsm", []string{"transport/wire"}},
+
+	{"server/replica/...", []string{"fsm", "transport", "transport/wire", "transport/raftstream", "server/replica/..."}},
+	{"server/framed/...", []string{"fsm", "transport", "transport/wire", "server/replica", "server/framed/..."}},
+	{"server/web/...", []string{"fsm", "transport", "transport/wire", "transport/wire/wireconnect", "server/replica", "server/web/..."}},
+	{"server", []string{"fsm", "transport/...", "server/..."}},
+
+	{"client", []string{"transport", "transport/wire"}},
+
+	{"cmd/...", []string{"client", "server", "fsm", "transport/...", "cmd/..."}},
+	{"scripts/...", []string{"client", "scripts/..."}},
+	{"internal/lint", nil},
+	{"test/...", []string{"..."}},
+}
+
+// raftUsers are the only places that know the consensus library.
+var raftUsers = []string{"fsm/raft.go", "transport/raftstream/...", "server/replica/...", "test/..."}
+
+var importRules = []rule{{
+	name:  "import direction",
+	check: importDirection,
+	bad: map[string]string{
+		"fsm/fsm.go": "package fsm\n\nimport _ \"" + module + "/server/replica\"\n",
+	},
+	want: "fsm must not import server/replica",
+}, {
+	name:  "every package has a layer",
+	check: importDirection,
+	bad:   map[string]string{"stray/stray.go": "package stray\n"},
+	want:  "stray has no line in the import policy",
+}, {
+	name:  "raft stays where it belongs",
+	check: raftContained,
+	bad: map[string]string{
+		"fsm/apply.go": "package fsm\n\nimport _ \"github.com/hashicorp/raft\"\n",
+	},
+	want: "fsm/apply.go must not import github.com/hashicorp/raft",
+}, {
+	name:  "state machine and transport are tested alone",
+	check: lowTests,
+	bad: map[string]string{
+		"fsm/fsm_test.go": "package fsm\n\nimport _ \"" + module + "/server\"\n",
+	},
+	want: "fsm/fsm_test.go must not import server",
+}}
+
+// match tells whether a path is the pattern's, which may end in /... .
+func match(pattern, path string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if prefix, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == prefix || strings.HasPrefix(path, prefix+"/")
+	}
+	return path == pattern
+}
+
+func matchAny(patterns []string, path string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return match(p, path) })
+}
+
+// ours strips the module path; ok is false for other people's packages.
+func ours(path string) (string, bool) {
+	if path == module {
+		return ".", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+func importDirection(t *tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		layer := slices.IndexFunc(layers, func(l struct {
+			pkg   string
+			knows []string
+		}) bool {
+			return match(l.pkg, f.dir())
+		})
+		if layer < 0 {
+			findings = append(findings, fmt.Sprintf("%s has no line in the import policy (%s)", f.dir(), f.path))
+			continue
+		}
+		if f.test {
+			continue
+		}
+		for _, path := range f.imports() {
+			if pkg, ok := ours(path); ok && !matchAny(layers[layer].knows, pkg) {
+				findings = append(findings, fmt.Sprintf("%s must not import %s (%s)", f.dir(), pkg, f.path))
+			}
+		}
+	}
+	return findings
+}
+
+func raftContained(t *tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		if f.test || matchAny(raftUsers, f.path) {
+			continue
+		}
+		for _, path := range f.imports() {
+			if strings.HasPrefix(path, "github.com/hashicorp/raft") {
+				findings = append(findings, fmt.Sprintf("%s must not import %s", f.path, path))
+			}
+		}
+	}
+	return findings
+}
+
+// lowTests keeps the tests of the lowest packages from needing the upper ones, so
+// that a failure there points at its own package.
+func lowTests(t *tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		if !f.test || !matchAny([]string{"fsm", "transport/..."}, f.dir()) {
+			continue
+		}
+		for _, path := range f.imports() {
+			pkg, ok := ours(path)
+			if ok && matchAny([]string{"server/...", "client", "cmd/...", "test/..."}, pkg) {
+				findings = append(findings, fmt.Sprintf("%s must not import %s", f.path, pkg))
+			}
+		}
+	}
+	return findings
+}
+
+// sdkNeeds is all that a program which imports the SDK builds beside the standard
+// library.
+var sdkNeeds = []string{
+	module + "/client",
+	module + "/transport",
+	module + "/transport/wire",
+	"google.golang.org/protobuf/...",
+	"golang.org/x/sys/...",
+}
+
+// outside lists the packages that pkg builds, itself included, beside the standard
+// library and the allowed ones.
+func outside(t *testing.T, pkg string, allowed []string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg)
+	cmd.Dir = root()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -deps %s: %v", pkg, err)
+	}
+	var findings []string
+	for _, dep := range strings.Fields(string(out)) {
+		if !matchAny(allowed, dep) {
+			findings = append(findings, fmt.Sprintf("%s depends on %s", pkg, dep))
+		}
+	}
+	return findings
+}
+
+func TestSDKIsLight(t *testing.T) {
+	report(t, outside(t, "./client", sdkNeeds))
+}
+
+func TestSDKIsLightCanFail(t *testing.T) {
+	expect(t, outside(t, "./server/replica", sdkNeeds), "depends on github.com/hashicorp/raft")
+}

@@ -1,0 +1,121 @@
+package lint
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bufbuild/protocompile"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	_ "github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// schema reads the .proto files by the paths under which they import each other.
+func schema(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root(), "transport", "wire", "*.proto"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no schema: %v", err)
+	}
+	sources := map[string]string{}
+	for _, path := range paths {
+		src, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources["transport/wire/"+filepath.Base(path)] = string(src)
+	}
+	return sources
+}
+
+// stale compares what the sources say with what the generated code says. Only the
+// meaning counts; "make check" compares the generated text as well.
+func stale(t *testing.T, sources map[string]string) []string {
+	t.Helper()
+	var findings []string
+	for _, file := range compileSchema(t, sources) {
+		generated, err := protoregistry.GlobalFiles.FindFileByPath(file.Path())
+		if err != nil {
+			findings = append(findings, fmt.Sprintf("%s has no generated code: run make generate", file.Path()))
+			continue
+		}
+		if !proto.Equal(protodesc.ToFileDescriptorProto(file), protodesc.ToFileDescriptorProto(generated)) {
+			findings = append(findings, fmt.Sprintf("%s is newer than its generated code: run make generate", file.Path()))
+		}
+	}
+	return findings
+}
+
+func compileSchema(t *testing.T, sources map[string]string) []protoreflect.FileDescriptor {
+	t.Helper()
+	compiler := protocompile.Compiler{Resolver: &protocompile.SourceResolver{
+		Accessor: func(path string) (io.ReadCloser, error) {
+			src, ok := sources[path]
+			if !ok {
+				return nil, os.ErrNotExist
+			}
+			return io.NopCloser(strings.NewReader(src)), nil
+		},
+	}}
+	var paths []string
+	for path := range sources {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	compiled, err := compiler.Compile(t.Context(), paths...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []protoreflect.FileDescriptor
+	for _, file := range compiled {
+		files = append(files, file)
+	}
+	return files
+}
+
+// unordered finds map fields: their encoding has no fixed order, and one log must
+// give the same bytes on every node.
+func unordered(files []protoreflect.FileDescriptor) []string {
+	var findings []string
+	for _, file := range files {
+		for i := range file.Messages().Len() {
+			fields := file.Messages().Get(i).Fields()
+			for j := range fields.Len() {
+				if field := fields.Get(j); field.IsMap() {
+					findings = append(findings, fmt.Sprintf("%s is a map: use repeated pairs", field.FullName()))
+				}
+			}
+		}
+	}
+	return findings
+}
+
+func TestGeneratedCodeIsCurrent(t *testing.T) {
+	report(t, stale(t, schema(t)))
+}
+
+func TestGeneratedCodeIsCurrentCanFail(t *testing.T) {
+	sources := schema(t)
+	sources["transport/wire/model.proto"] += "\nmessage Forgotten {}\n"
+	sources["transport/wire/forgotten.proto"] = "syntax = \"proto3\";\npackage quorumlock.v1;\n"
+	findings := stale(t, sources)
+	expect(t, findings, "model.proto is newer than its generated code")
+	expect(t, findings, "forgotten.proto has no generated code")
+}
+
+func TestSchemaHasOneEncoding(t *testing.T) {
+	report(t, unordered(compileSchema(t, schema(t))))
+}
+
+func TestSchemaHasOneEncodingCanFail(t *testing.T) {
+	bad := map[string]string{"bad.proto": "syntax = \"proto3\";\nmessage Bad { map<string, string> labels = 1; }\n"}
+	expect(t, unordered(compileSchema(t, bad)), "Bad.labels is a map")
+}

@@ -1,0 +1,202 @@
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"path"
+	"slices"
+	"strings"
+)
+
+// A file fits a head and a function fits a screen, or they are parted. Generated
+// code alone is exempt.
+const (
+	maxFileLines     = 500
+	maxFunctionLines = 70
+)
+
+// emptyNames say nothing about what is inside.
+var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "manager", "types", "misc", "base"}
+
+var shapeRules = []rule{{
+	name:  "files are short",
+	check: fileSize,
+	bad:   map[string]string{"fsm/long.go": "package fsm\n" + strings.Repeat("//\n", maxFileLines)},
+	want:  "fsm/long.go has 501 lines",
+}, {
+	name:  "functions are short",
+	check: functionSize,
+	bad: map[string]string{
+		"fsm/long.go": "package fsm\n\nfunc long() {\n" + strings.Repeat("\t_ = 0\n", maxFunctionLines) + "}\n",
+	},
+	want: "fsm/long.go:3: long has 72 lines",
+}, {
+	name:  "files have names that say something",
+	check: names,
+	bad:   map[string]string{"fsm/helpers_test.go": "package fsm\n"},
+	want:  "fsm/helpers_test.go: helpers says nothing",
+}, {
+	name:  "packages have names that say something",
+	check: names,
+	bad:   map[string]string{"server/util/clock.go": "package util\n"},
+	want:  "server/util/clock.go: util says nothing",
+}, {
+	name:  "packages tell their part of the story",
+	check: packageDocs,
+	bad:   map[string]string{"fsm/fsm.go": "package fsm\n"},
+	want:  "fsm has no doc.go",
+}, {
+	name:  "doc.go has a text",
+	check: packageDocs,
+	bad:   map[string]string{"fsm/doc.go": "package fsm\n"},
+	want:  "fsm/doc.go has no package comment",
+}, {
+	name:  "exported names are documented",
+	check: exportedDocs,
+	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\nfunc Apply() {}\n"},
+	want:  "fsm/fsm.go:3: Apply is exported and has no comment",
+}, {
+	name:  "exported methods are documented",
+	check: exportedDocs,
+	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\n// T is.\ntype T struct{}\n\nfunc (T) Apply() {}\n"},
+	want:  "fsm/fsm.go:6: Apply is exported and has no comment",
+}, {
+	name:  "exported values are documented",
+	check: exportedDocs,
+	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\nvar ErrLost error\n"},
+	want:  "fsm/fsm.go:3: ErrLost is exported and has no comment",
+}}
+
+func fileSize(t *tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		if n := f.lines(); !f.generated && n > maxFileLines {
+			findings = append(findings, fmt.Sprintf("%s has %d lines, the limit is %d: part it by what it is about", f.path, n, maxFileLines))
+		}
+	}
+	return findings
+}
+
+func functionSize(t *tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		if f.generated {
+			continue
+		}
+		for _, decl := range f.ast.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			n := t.fset.Position(fn.End()).Line - t.fset.Position(fn.Pos()).Line + 1
+			if n > maxFunctionLines {
+				findings = append(findings, fmt.Sprintf("%s: %s has %d lines, the limit is %d", t.at(f, fn), fn.Name.Name, n, maxFunctionLines))
+			}
+		}
+	}
+	return findings
+}
+
+func names(t *tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		stem := strings.TrimSuffix(strings.TrimSuffix(f.path, ".go"), "_test")
+		for part := range strings.SplitSeq(stem, "/") {
+			if slices.Contains(emptyNames, part) {
+				findings = append(findings, fmt.Sprintf("%s: %s says nothing about what is inside", f.path, part))
+			}
+		}
+	}
+	return findings
+}
+
+// packageDocs wants a doc.go with a comment in every package that has code of ours.
+func packageDocs(t *tree) []string {
+	documented := map[string]bool{}
+	var findings []string
+	for _, f := range t.files {
+		if f.generated {
+			continue
+		}
+		if path.Base(f.path) == "doc.go" {
+			documented[f.dir()] = true
+			if f.ast.Doc.Text() == "" {
+				findings = append(findings, f.path+" has no package comment")
+			}
+		} else if !documented[f.dir()] {
+			documented[f.dir()] = false
+		}
+	}
+	for dir, ok := range documented {
+		if !ok {
+			findings = append(findings, dir+" has no doc.go")
+		}
+	}
+	slices.Sort(findings)
+	return findings
+}
+
+func exportedDocs(t *tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		if f.generated || f.test || f.ast.Name.Name == "main" {
+			continue
+		}
+		for _, decl := range f.ast.Decls {
+			for _, name := range undocumented(decl) {
+				findings = append(findings, fmt.Sprintf("%s: %s is exported and has no comment", t.at(f, name), name.Name))
+			}
+		}
+	}
+	return findings
+}
+
+// undocumented lists the exported names of a declaration that no comment covers.
+func undocumented(decl ast.Decl) []*ast.Ident {
+	switch decl := decl.(type) {
+	case *ast.FuncDecl:
+		if decl.Doc == nil && decl.Name.IsExported() && exportedReceiver(decl) {
+			return []*ast.Ident{decl.Name}
+		}
+	case *ast.GenDecl:
+		if decl.Tok == token.IMPORT || decl.Doc != nil {
+			return nil
+		}
+		var bare []*ast.Ident
+		for _, spec := range decl.Specs {
+			bare = append(bare, undocumentedSpec(spec)...)
+		}
+		return bare
+	}
+	return nil
+}
+
+func undocumentedSpec(spec ast.Spec) []*ast.Ident {
+	var all []*ast.Ident
+	switch spec := spec.(type) {
+	case *ast.TypeSpec:
+		if spec.Doc == nil && spec.Comment == nil {
+			all = append(all, spec.Name)
+		}
+	case *ast.ValueSpec:
+		if spec.Doc == nil && spec.Comment == nil {
+			all = append(all, spec.Names...)
+		}
+	}
+	return slices.DeleteFunc(all, func(name *ast.Ident) bool { return !name.IsExported() })
+}
+
+// exportedReceiver tells whether the function, if it is a method, can be seen from
+// outside.
+func exportedReceiver(fn *ast.FuncDecl) bool {
+	if fn.Recv == nil {
+		return true
+	}
+	for n := range ast.Preorder(fn.Recv.List[0].Type) {
+		if name, ok := n.(*ast.Ident); ok {
+			return name.IsExported()
+		}
+	}
+	return false
+}

@@ -1,0 +1,131 @@
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// vocabulary names words that the project does not use, each with the one that it
+// does: one thing has one name, in code, on the wire and in the documents.
+var vocabulary = []struct{ not, instead string }{
+	{`owner[ _-]id\b`, "session, or owner key"},
+	{`lease[ _-]id\b`, "session"},
+	{`\bkeep[ -]?alives?\b`, "heartbeat"},
+	{`\bzombie\b`, "expired session"},
+}
+
+// unfinished are marks of work left for later: an issue is the place for that.
+var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
+
+var wordRules = []rule{{
+	name:  "tests do not sleep",
+	check: sleeps,
+	bad: map[string]string{
+		"fsm/fsm_test.go": "package fsm\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n",
+	},
+	want: "fsm/fsm_test.go:5: a test sleeps",
+}, {
+	name:  "one word for one thing",
+	check: words,
+	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\n// The lease id of the client.\n"},
+	want:  "fsm/fsm.go:3: \"lease id\": say session",
+}, {
+	name:  "documents keep to the words too",
+	check: words,
+	bad:   map[string]string{"README.md": "Send a keep-alive.\n"},
+	want:  "README.md:1: \"keep-alive\": say heartbeat",
+}, {
+	name:  "nothing is left for later",
+	check: words,
+	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\n// TO" + "DO: finish.\n"},
+	want:  "fsm/fsm.go:3: unfinished",
+}, {
+	name:  "links lead somewhere",
+	check: links,
+	bad:   map[string]string{"README.md": "See [the docs](docs/NOWHERE.md#top).\n"},
+	want:  "README.md links to docs/NOWHERE.md",
+}}
+
+// sleeps finds tests that wait by the clock. In a file that uses testing/synctest
+// the clock is virtual, and sleeping is how it is moved.
+func sleeps(t *tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		if !f.test || slices.Contains(f.imports(), "testing/synctest") {
+			continue
+		}
+		for n := range ast.Preorder(f.ast) {
+			selector, ok := n.(*ast.SelectorExpr)
+			if !ok || selector.Sel.Name != "Sleep" {
+				continue
+			}
+			if x, ok := selector.X.(*ast.Ident); ok && x.Name == "time" {
+				findings = append(findings, t.at(f, n)+": a test sleeps: wait for a condition with a deadline")
+			}
+		}
+	}
+	return findings
+}
+
+// words reads comments and documents; identifiers are left alone, since other
+// people's names stand among them.
+func words(t *tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		if f.dir() == "internal/lint" || f.generated {
+			continue
+		}
+		for _, group := range f.ast.Comments {
+			line := t.fset.Position(group.Pos()).Line
+			var text strings.Builder
+			for _, comment := range group.List {
+				text.WriteString(comment.Text + "\n")
+			}
+			findings = append(findings, wordsOf(f.path, line, text.String())...)
+		}
+	}
+	for name, text := range t.docs {
+		findings = append(findings, wordsOf(name, 1, string(text))...)
+	}
+	slices.Sort(findings)
+	return findings
+}
+
+func wordsOf(name string, line int, text string) []string {
+	var findings []string
+	for row := range strings.Lines(text) {
+		for _, word := range vocabulary {
+			found := regexp.MustCompile(`(?i)(TCP )?` + word.not).FindString(row)
+			if found != "" && !strings.HasPrefix(found, "TCP ") {
+				findings = append(findings, fmt.Sprintf("%s:%d: %q: say %s", name, line, found, word.instead))
+			}
+		}
+		if unfinished.MatchString(row) {
+			findings = append(findings, fmt.Sprintf("%s:%d: unfinished: %s", name, line, strings.TrimSpace(row)))
+		}
+		line++
+	}
+	return findings
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s#:]+)(#[^)]*)?\)`)
+
+// links follows the relative links of the documents.
+func links(t *tree) []string {
+	var findings []string
+	for name, text := range t.docs {
+		for _, found := range link.FindAllSubmatch(text, -1) {
+			target := path.Join(path.Dir(name), string(found[1]))
+			if _, err := fs.Stat(t.fsys, target); err != nil {
+				findings = append(findings, fmt.Sprintf("%s links to %s, which is not there", name, target))
+			}
+		}
+	}
+	slices.Sort(findings)
+	return findings
+}
