@@ -1,0 +1,36 @@
+// Package client is the SDK of Quorumlock, a replicated lock service.
+//
+// A [Client] is one connection to the cluster, shared by everything in the process.
+// A [Session] is a life on the cluster: while its heartbeats are acknowledged, its
+// locks are its own. A [Hold] is one lock held.
+//
+//	c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:7400"}})
+//	s, err := c.NewSession(ctx, client.SessionOptions{})
+//	err = s.Do(ctx, "orders/42", func(ctx context.Context, token uint64) error {
+//		return refund(ctx, token)
+//	})
+//
+// # What is promised
+//
+// A hold's context is cancelled, with the reason as its cause, before the cluster can
+// grant the lock to anybody else: the session's own deadline counts from the moment
+// the last acknowledged heartbeat was sent, the leader's from the moment it arrived.
+// That holds for a process that runs. One that is stopped between looking at its
+// context and writing is protected by nothing but the fencing token: hand
+// [Hold.Token] to the resource and let it refuse tokens lower than the highest seen.
+//
+// Every request that changes something is executed exactly once, however often the
+// connection breaks or the leader moves: it keeps its sequence number and is sent again
+// until it is answered, the session is lost or the caller's ctx ends. A caller that
+// stopped waiting too early to know gets an error that matches both [ErrUncertain] and
+// its ctx's error, and the SDK goes on in the background until what it may have
+// acquired is released again.
+//
+// # How it works
+//
+// One goroutine finds the leader, reads its frames and finds the next leader when the
+// connection ends (conn.go, endpoints.go). Requests stand in lists guarded by the
+// client's one mutex and go out as one frame each (requests.go); what they mean is in
+// session.go, lock.go and hold.go. One timer serves the deadlines and heartbeats of all
+// sessions and the look-out for a leader that hangs (heartbeat.go).
+package client
