@@ -1,0 +1,218 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// ClientAuth says what the port asks of a caller's certificate. The health paths
+// are exempt from all of it.
+type ClientAuth string
+
+// What the port asks of callers.
+const (
+	// AuthRequire refuses callers without a certificate of the port's CA.
+	AuthRequire ClientAuth = "require"
+	// AuthOptional checks a certificate where one is shown.
+	AuthOptional ClientAuth = "optional"
+	// AuthNone asks for none.
+	AuthNone ClientAuth = "none"
+)
+
+// TLS is where certificates come from; transport.TLSFiles is one.
+type TLS interface {
+	// ServerConfig is for the port itself.
+	ServerConfig(tls.ClientAuthType) (*tls.Config, error)
+	// ClientConfig is for requests sent on to the leader, with the node's own
+	// certificate.
+	ClientConfig() (*tls.Config, error)
+}
+
+// Replica is what the port needs of the node. All methods may be called by many
+// goroutines at once, and no callback may block.
+type Replica interface {
+	// Propose has a command applied and calls done exactly once. NOT_LEADER and
+	// UNAVAILABLE mean not executed, UNCERTAIN unknown.
+	Propose(cmd *wire.Command, done func(*wire.Result))
+	// Prove answers OK once an entry proposed after the call is applied here.
+	Prove(done func(*wire.Result))
+	// Heartbeat answers OK on proof of leadership newer than the call.
+	Heartbeat(session uint64, done func(*wire.Result))
+	// Await calls done with the next final outcome of a request that was QUEUED.
+	Await(session, seq uint64, done func(*wire.Result)) (cancel func())
+	// Leader is the leader that the node knows, empty if none.
+	Leader() *wire.LeaderHint
+	// LeaderHTTP is the leader's advertised HTTP address, host:port.
+	LeaderHTTP() string
+	// OnLeader has f called whenever leadership moves.
+	OnLeader(f func(*wire.LeaderHint)) (cancel func())
+	// Serving tells whether this node leads and may answer.
+	Serving() bool
+	// HeartbeatAge is the time since the session's last sign of life; leader only.
+	HeartbeatAge(session uint64) (time.Duration, bool)
+	// Remaining is how long the session lives unless it is heard of again; leader only.
+	Remaining(session uint64) (time.Duration, bool)
+	// Status describes the cluster as this node sees it.
+	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
+	// AddMember, RemoveMember and TransferLeadership change the cluster; leader only.
+	AddMember(context.Context, *wire.AddMemberRequest) error
+	RemoveMember(context.Context, *wire.RemoveMemberRequest) error
+	TransferLeadership(context.Context, *wire.TransferLeadershipRequest) error
+}
+
+// Config is everything about the port. Zero fields of Limits take their defaults.
+type Config struct {
+	// NodeID is the node's --id.
+	NodeID string
+	// Replica is the node.
+	Replica Replica
+	// TLS protects the port, and requests sent on to the leader; nil is plaintext.
+	TLS TLS
+	// ClientAuth is what callers must show; empty is AuthNone. Without TLS only
+	// AuthNone makes sense.
+	ClientAuth ClientAuth
+	// Dial reaches the leader; nil is TCP.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Logger gets what the port has to say; nil is silence.
+	Logger hclog.Logger
+	// Registry is shown at /metrics and gets the port's own metrics; nil makes one.
+	Registry *prometheus.Registry
+	// Limits bound what callers can make the node hold.
+	Limits Limits
+}
+
+// Limits bound one node's dealings with HTTP callers.
+type Limits struct {
+	// MaxConnections at once; one more is told so and closed.
+	MaxConnections int
+	// MaxRequests under way at once, waiting acquires included.
+	MaxRequests int
+	// MaxBodyBytes of one request, before and after decompression.
+	MaxBodyBytes int
+	// MaxHeaderBytes of one request's line and headers together.
+	MaxHeaderBytes int
+	// HeaderTimeout is how long a request's headers, and a TLS handshake, may take.
+	HeaderTimeout time.Duration
+	// BodyTimeout is how long a request's body may take.
+	BodyTimeout time.Duration
+	// WriteTimeout is how long a caller may take to read one piece of an answer.
+	WriteTimeout time.Duration
+	// IdleTimeout closes a connection without a request.
+	IdleTimeout time.Duration
+	// LeaderWait is how long a request waits for a leader to send it to.
+	LeaderWait time.Duration
+	// RetryGrace is how long an acquire whose caller has gone is kept for a retry,
+	// before it is cancelled. Negative cancels at once.
+	RetryGrace time.Duration
+}
+
+// DefaultLimits are the limits that a zero field takes.
+func DefaultLimits() Limits {
+	return Limits{
+		MaxConnections: 4_096,
+		MaxRequests:    16_384,
+		MaxBodyBytes:   64 << 10,
+		MaxHeaderBytes: 16 << 10,
+		HeaderTimeout:  10 * time.Second,
+		BodyTimeout:    10 * time.Second,
+		WriteTimeout:   30 * time.Second,
+		IdleTimeout:    2 * time.Minute,
+		LeaderWait:     3 * time.Second,
+		RetryGrace:     3 * time.Second,
+	}
+}
+
+func (l Limits) withDefaults() Limits {
+	d := DefaultLimits()
+	fill(&l.MaxConnections, d.MaxConnections)
+	fill(&l.MaxRequests, d.MaxRequests)
+	fill(&l.MaxBodyBytes, d.MaxBodyBytes)
+	fill(&l.MaxHeaderBytes, d.MaxHeaderBytes)
+	fill(&l.HeaderTimeout, d.HeaderTimeout)
+	fill(&l.BodyTimeout, d.BodyTimeout)
+	fill(&l.WriteTimeout, d.WriteTimeout)
+	fill(&l.IdleTimeout, d.IdleTimeout)
+	fill(&l.LeaderWait, d.LeaderWait)
+	fill(&l.RetryGrace, d.RetryGrace)
+	return l
+}
+
+// fill gives a field its default where it was left out.
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (c Config) withDefaults() Config {
+	c.Limits = c.Limits.withDefaults()
+	fill(&c.ClientAuth, AuthNone)
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	if c.Dial == nil {
+		dialer := net.Dialer{Timeout: 2 * time.Second}
+		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", addr)
+		}
+	}
+	return c
+}
+
+// ErrConfig is returned by [New] for a Config that makes no sense; the message says
+// what to change.
+var ErrConfig = errors.New("web: bad configuration")
+
+func (c Config) validate() error {
+	switch {
+	case c.Replica == nil:
+		return fmt.Errorf("%w: Replica is missing", ErrConfig)
+	case c.NodeID == "":
+		return fmt.Errorf("%w: NodeID is missing", ErrConfig)
+	}
+	switch c.ClientAuth {
+	case AuthNone:
+	case AuthRequire, AuthOptional:
+		if c.TLS == nil {
+			return fmt.Errorf("%w: client auth %s needs TLS: give a certificate or set none", ErrConfig, c.ClientAuth)
+		}
+	default:
+		return fmt.Errorf("%w: client auth %q: choose require, optional or none", ErrConfig, c.ClientAuth)
+	}
+	return c.Limits.validate()
+}
+
+func (l Limits) validate() error {
+	for _, limit := range []struct {
+		name string
+		is   int64
+	}{
+		{"MaxConnections", int64(l.MaxConnections)},
+		{"MaxRequests", int64(l.MaxRequests)},
+		{"MaxBodyBytes", int64(l.MaxBodyBytes)},
+		{"MaxHeaderBytes", int64(l.MaxHeaderBytes)},
+		{"HeaderTimeout", int64(l.HeaderTimeout)},
+		{"BodyTimeout", int64(l.BodyTimeout)},
+		{"WriteTimeout", int64(l.WriteTimeout)},
+		{"IdleTimeout", int64(l.IdleTimeout)},
+		{"LeaderWait", int64(l.LeaderWait)},
+	} {
+		if limit.is < 0 {
+			return fmt.Errorf("%w: Limits.%s is negative: give a positive one, or none for the default", ErrConfig, limit.name)
+		}
+	}
+	return nil
+}
