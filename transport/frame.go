@@ -1,0 +1,174 @@
+package transport
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// DefaultMaxFrame bounds the message in a frame, in bytes, where nothing else is agreed.
+	DefaultMaxFrame = 1 << 20
+	// FrameCeiling is the largest bound, in bytes, that a client accepts from a node.
+	FrameCeiling = 16 << 20
+	// HeaderSize is the length of the length, in bytes.
+	HeaderSize = 4
+
+	// readBuffer holds some hundred requests, and there is one per connection.
+	readBuffer = 8 << 10
+	// retained is the largest buffer that outlives the frames it was needed for, so that
+	// one large answer does not cost its size for as long as the connection lives.
+	retained = 64 << 10
+)
+
+var (
+	// ErrFrameTooLarge is returned when a frame is longer than its reader or writer allows.
+	// A reader returns it before it allocates anything for the frame.
+	ErrFrameTooLarge = errors.New("frame too large")
+	// ErrMalformed is returned when a frame's bytes are not the message expected.
+	ErrMalformed = errors.New("malformed frame")
+)
+
+// AppendFrame appends m as a frame to b. With an error, which is ErrFrameTooLarge if m
+// takes more than max bytes, b is returned as it was.
+func AppendFrame(b []byte, m proto.Message, max int) ([]byte, error) {
+	size := proto.Size(m)
+	if size > max {
+		return b, fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrameTooLarge, size, max)
+	}
+	start := len(b)
+	grown := binary.BigEndian.AppendUint32(b, uint32(size))
+	grown, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(grown, m)
+	if err != nil {
+		return b[:start], fmt.Errorf("encode frame: %w", err)
+	}
+	return grown, nil
+}
+
+// FrameReader reads frames. It is not safe for concurrent use.
+type FrameReader struct {
+	br    *bufio.Reader
+	max   int
+	large []byte // holds a frame that does not fit br's buffer; empty between frames
+}
+
+// NewFrameReader returns a reader of frames whose messages take at most max bytes.
+func NewFrameReader(r io.Reader, max int) *FrameReader {
+	return &FrameReader{br: bufio.NewReaderSize(r, readBuffer), max: max}
+}
+
+// SetMax changes the bound of the frames that follow, in bytes.
+func (r *FrameReader) SetMax(max int) { r.max = max }
+
+// Buffered says how many bytes have arrived and were not read yet. If it is not 0, the
+// next Read may well do without waiting.
+func (r *FrameReader) Buffered() int { return r.br.Buffered() }
+
+// Read reads the next frame into m, which keeps nothing of the reader's memory. It
+// returns io.EOF if the stream ends between two frames, io.ErrUnexpectedEOF if it ends
+// inside one, ErrFrameTooLarge, ErrMalformed, or the error of the underlying reader.
+// After any error the stream is of no further use.
+func (r *FrameReader) Read(m proto.Message) error {
+	head, err := r.br.Peek(HeaderSize)
+	if err != nil {
+		if errors.Is(err, io.EOF) && len(head) > 0 {
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	claimed := binary.BigEndian.Uint32(head)
+	if uint64(claimed) > uint64(r.max) {
+		return fmt.Errorf("%w: it claims %d bytes, the limit is %d", ErrFrameTooLarge, claimed, r.max)
+	}
+	size := int(claimed)
+	if HeaderSize+size > r.br.Size() {
+		return r.readLarge(m, size)
+	}
+	frame, err := r.br.Peek(HeaderSize + size)
+	if err != nil {
+		return unexpected(err)
+	}
+	if err := decode(frame[HeaderSize:], m); err != nil {
+		return err
+	}
+	_, err = r.br.Discard(len(frame))
+	return err
+}
+
+// readLarge lets its buffer grow with what has arrived, at most doubling it at a time,
+// so that a claim alone costs the claimant as much as it costs us.
+func (r *FrameReader) readLarge(m proto.Message, size int) error {
+	if _, err := r.br.Discard(HeaderSize); err != nil {
+		return err
+	}
+	buf := r.large[:0]
+	for len(buf) < size {
+		chunk := min(size, max(2*len(buf), readBuffer, cap(buf))) - len(buf)
+		buf = append(buf, make([]byte, chunk)...)
+		if _, err := io.ReadFull(r.br, buf[len(buf)-chunk:]); err != nil {
+			return unexpected(err)
+		}
+	}
+	err := decode(buf, m)
+	if cap(buf) <= retained {
+		r.large = buf[:0]
+	} else {
+		r.large = nil
+	}
+	return err
+}
+
+func decode(b []byte, m proto.Message) error {
+	if err := proto.Unmarshal(b, m); err != nil {
+		return fmt.Errorf("%w: %v", ErrMalformed, err)
+	}
+	return nil
+}
+
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// FrameWriter writes frames one by one, for exchanges that wait for each answer. Where
+// many frames are under way, use an Outbox. It is not safe for concurrent use.
+type FrameWriter struct {
+	w   io.Writer
+	max int
+	buf []byte
+}
+
+// NewFrameWriter returns a writer of frames whose messages take at most max bytes.
+func NewFrameWriter(w io.Writer, max int) *FrameWriter {
+	return &FrameWriter{w: w, max: max}
+}
+
+// Write writes m as one frame, in one write.
+func (w *FrameWriter) Write(m proto.Message) error {
+	return w.flush(AppendFrame(w.buf[:0], m, w.max))
+}
+
+// WriteFirst writes the preface and then m as the first frame, in one write.
+func (w *FrameWriter) WriteFirst(m proto.Message) error {
+	return w.flush(AppendFrame(append(w.buf[:0], Preface...), m, w.max))
+}
+
+func (w *FrameWriter) flush(frame []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	if _, err := w.w.Write(frame); err != nil {
+		return err
+	}
+	w.buf = frame
+	if cap(frame) > retained {
+		w.buf = nil
+	}
+	return nil
+}

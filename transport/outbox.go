@@ -1,0 +1,273 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+var (
+	// ErrSlowConsumer is returned when the other side does not read what it is sent: the
+	// Outbox is full, or a write did not end in time.
+	ErrSlowConsumer = errors.New("the other side reads too slowly")
+	// ErrOutboxClosed is returned when something is sent after Close.
+	ErrOutboxClosed = errors.New("outbox closed")
+)
+
+// OutboxConfig bounds an Outbox; a zero field takes its default.
+type OutboxConfig struct {
+	// MaxFrame bounds one message, in bytes. Default: DefaultMaxFrame.
+	MaxFrame int
+	// MaxBytes bounds what is queued and being written, in bytes. Default: 4 MiB. A single
+	// frame always fits.
+	MaxBytes int
+	// WriteTimeout bounds one write. Default: 10 s.
+	WriteTimeout time.Duration
+	// FlushTimeout bounds Close. Default: 1 s.
+	FlushTimeout time.Duration
+}
+
+func (c OutboxConfig) withDefaults() OutboxConfig {
+	if c.MaxFrame == 0 {
+		c.MaxFrame = DefaultMaxFrame
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 4 << 20
+	}
+	c.MaxBytes = max(c.MaxBytes, c.MaxFrame+HeaderSize)
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 10 * time.Second
+	}
+	if c.FlushTimeout == 0 {
+		c.FlushTimeout = time.Second
+	}
+	return c
+}
+
+// Outbox is the sending half of a connection: a bounded queue of frames and the one
+// goroutine that writes them. Whatever is queued when it gets to writing goes out in one
+// write, so the more there is to say, the fewer system calls it takes.
+//
+// Messages are encoded when they are sent and may be changed afterwards. All methods are
+// safe for concurrent use. NewOutbox starts the goroutine, Close stops it.
+type Outbox struct {
+	conn net.Conn
+	cfg  OutboxConfig
+	done chan struct{} // closed when the writer has ended
+
+	mu      sync.Mutex
+	wake    sync.Cond // for the writer: due or closing
+	queue   []byte    // encoded frames in order
+	writing int       // bytes in the write under way
+	due     bool      // the queue shall go out
+	room    chan struct{}
+	closing bool
+	flushBy time.Time // the deadline of all writes once closing
+	err     error     // why the writer ended early
+}
+
+// NewOutbox returns the Outbox of conn; nobody else may write to conn until Close has
+// returned.
+func NewOutbox(conn net.Conn, cfg OutboxConfig) *Outbox {
+	o := &Outbox{conn: conn, cfg: cfg.withDefaults(), done: make(chan struct{})}
+	o.wake.L = &o.mu
+	go o.run()
+	return o
+}
+
+// Send queues m and has it written. It never waits. It returns ErrSlowConsumer if the
+// queue is full (then m is not queued, and a connection that must not miss anything has
+// to be closed), ErrFrameTooLarge, ErrOutboxClosed, or what ended the writer.
+func (o *Outbox) Send(m proto.Message) error { return o.put(m, true) }
+
+// Queue is Send, but m may stay until the next Flush or Send: whoever sends several
+// frames in a row gets them into one write for certain.
+func (o *Outbox) Queue(m proto.Message) error { return o.put(m, false) }
+
+// Flush has everything written that is queued. It does not wait for it.
+func (o *Outbox) Flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.startWriting()
+}
+
+func (o *Outbox) startWriting() {
+	if len(o.queue) > 0 && !o.due {
+		o.due = true
+		o.wake.Signal()
+	}
+}
+
+// SendWait is Send, but waits for room until ctx ends and then returns ctx's error.
+func (o *Outbox) SendWait(ctx context.Context, m proto.Message) error {
+	for {
+		err := o.Send(m)
+		if !errors.Is(err, errFull) {
+			return err
+		}
+		select {
+		case <-o.roomAgain():
+		case <-o.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// errFull tells a full queue, which may pass, from a writer that gave up.
+var errFull = fmt.Errorf("%w: its queue is full", ErrSlowConsumer)
+
+func (o *Outbox) put(m proto.Message, flush bool) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return o.err
+	}
+	if o.closing {
+		return ErrOutboxClosed
+	}
+	before := len(o.queue)
+	queue, err := AppendFrame(o.queue, m, o.cfg.MaxFrame)
+	if err != nil {
+		return err
+	}
+	if len(queue)+o.writing > o.cfg.MaxBytes && before+o.writing > 0 {
+		o.startWriting() // what was only queued, or room would never come
+		return errFull
+	}
+	o.queue = queue
+	if flush {
+		o.startWriting()
+	}
+	return nil
+}
+
+// roomAgain returns a channel that is closed after the write under way or the next one.
+func (o *Outbox) roomAgain() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.room == nil {
+		o.room = make(chan struct{})
+		if len(o.queue)+o.writing == 0 {
+			o.giveRoom()
+			return closed
+		}
+	}
+	return o.room
+}
+
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (o *Outbox) giveRoom() {
+	if o.room != nil {
+		close(o.room)
+		o.room = nil
+	}
+}
+
+// Queued says how many bytes are not written yet.
+func (o *Outbox) Queued() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.queue) + o.writing
+}
+
+// Done is closed when nothing will be written any more: after Close, or when a write
+// failed. In the second case the Outbox has cut the connection, so that its reader ends
+// as well.
+func (o *Outbox) Done() <-chan struct{} { return o.done }
+
+// Err says what ended the writer early: ErrSlowConsumer if a write took too long. It is
+// nil while it runs and after a Close that wrote everything.
+func (o *Outbox) Err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+// Close writes what is queued and then goodbye, unless that is nil, waits for the writer
+// to end, for FlushTimeout at most, and returns Err. It does not close the connection: a
+// node that wants its goodbye to arrive uses Hangup. Further calls only wait.
+func (o *Outbox) Close(goodbye proto.Message) error {
+	o.mu.Lock()
+	if !o.closing && o.err == nil {
+		o.closing = true
+		if goodbye != nil {
+			// Beyond the bound: a full queue is a reason to say goodbye.
+			o.queue, _ = AppendFrame(o.queue, goodbye, o.cfg.MaxFrame)
+		}
+		o.flushBy = time.Now().Add(o.cfg.FlushTimeout)
+		_ = o.conn.SetWriteDeadline(o.flushBy) // ends a write under way as well
+		o.wake.Signal()
+	}
+	o.mu.Unlock()
+	<-o.done
+	return o.Err()
+}
+
+// run writes until Close or an error. Two buffers take turns: one is filled while the
+// other is written.
+func (o *Outbox) run() {
+	defer close(o.done)
+	var spare []byte
+	for {
+		batch, ok := o.take(spare)
+		if !ok {
+			return
+		}
+		_, err := o.conn.Write(batch)
+		if !o.wrote(err) {
+			Cut(o.conn)
+			return
+		}
+		spare = batch[:0]
+		if cap(batch) > retained {
+			spare = nil
+		}
+	}
+}
+
+// take waits until something is due and swaps the queue for spare. It sets the deadline
+// under mu, so that it cannot undo the shorter one of Close.
+func (o *Outbox) take(spare []byte) (batch []byte, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.due && !o.closing {
+		o.wake.Wait()
+	}
+	if len(o.queue) == 0 {
+		o.giveRoom()
+		return nil, false
+	}
+	batch, o.queue = o.queue, spare
+	o.writing, o.due = len(batch), false
+	deadline := time.Now().Add(o.cfg.WriteTimeout)
+	if o.closing {
+		deadline = o.flushBy
+	}
+	_ = o.conn.SetWriteDeadline(deadline)
+	return batch, true
+}
+
+// wrote books a write and says whether to go on.
+func (o *Outbox) wrote(err error) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writing = 0
+	o.giveRoom()
+	if err == nil {
+		return true
+	}
+	o.queue = nil
+	o.err = fmt.Errorf("write to %s: %w", o.conn.RemoteAddr(), err)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		o.err = fmt.Errorf("%w: %w", ErrSlowConsumer, o.err)
+	}
+	return false
+}

@@ -1,0 +1,71 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Preface is what a dialler sends first, on the client port and on the peer port: a name,
+// two bytes that no text has, and the version of the framing. Versions of the messages
+// are agreed in the hello.
+const Preface = "QLOCK\x00\x00\x01"
+
+// ErrPreface is returned, as a *PrefaceError, when a connection does not begin with the
+// preface.
+var ErrPreface = errors.New("not the quorumlock protocol")
+
+// PrefaceError says what came instead of the preface.
+type PrefaceError struct {
+	// Seen is what arrived up to and with the first wrong byte, and what came with it,
+	// at most as long as the preface.
+	Seen []byte
+}
+
+func (e *PrefaceError) Error() string {
+	return fmt.Sprintf("%v: the connection began with %q%s", ErrPreface, e.Seen, guess(e.Seen))
+}
+
+// Is makes errors.Is(err, ErrPreface) hold.
+func (e *PrefaceError) Is(target error) bool { return target == ErrPreface }
+
+// guess helps the person who reads the log with the mistakes that are easily made.
+func guess(seen []byte) string {
+	if len(seen) > 0 && seen[0] == 0x16 {
+		return " (this looks like TLS: the other side uses TLS, this port does not)"
+	}
+	for _, method := range []string{"GET ", "POST ", "PUT ", "HEAD ", "PRI ", "OPTIONS", "DELETE "} {
+		if len(seen) > 2 && bytes.HasPrefix([]byte(method), seen[:min(len(seen), len(method))]) {
+			return " (this looks like HTTP: the HTTP port is another one)"
+		}
+	}
+	if common := len(Preface) - 1; len(seen) > common && string(seen[:common]) == Preface[:common] {
+		return " (another version of the framing)"
+	}
+	return ""
+}
+
+// ReadPreface reads the preface, once, before any frame. It returns a *PrefaceError at
+// the first byte that is wrong, without waiting for more.
+func (r *FrameReader) ReadPreface() error {
+	for n := 1; n <= len(Preface); n++ {
+		seen, err := r.br.Peek(n)
+		if err != nil {
+			return prefaceEnd(seen, err)
+		}
+		if seen[n-1] != Preface[n-1] {
+			seen, _ = r.br.Peek(min(r.br.Buffered(), len(Preface)))
+			return &PrefaceError{Seen: bytes.Clone(seen)}
+		}
+	}
+	_, err := r.br.Discard(len(Preface))
+	return err
+}
+
+func prefaceEnd(seen []byte, err error) error {
+	if len(seen) > 0 && errors.Is(err, io.EOF) {
+		return &PrefaceError{Seen: bytes.Clone(seen)}
+	}
+	return err
+}
