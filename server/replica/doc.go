@@ -1,0 +1,35 @@
+// Package replica is the replicated core of a node: it opens the stores, runs raft
+// over the peers' transport and turns the state machine of package fsm into a lock
+// service with clocks.
+//
+// The machine knows no time and no network. Everything that needs either is here:
+//
+//   - identity.go, bootstrap.go: who a node is, and when an empty one may begin or
+//     join a cluster. A node whose disk was wiped must never vote.
+//   - proposer.go, completer.go: group commit. One goroutine packs everything that is
+//     queued into one raft entry; another completes entries in log order.
+//   - leadership.go: a reign, from the barrier that begins it to the loss that ends it.
+//   - deadline.go: when sessions and timed waits end. Never early, and always.
+//   - heartbeat.go: heartbeats, acknowledged only on proof of leadership that is newer
+//     than their arrival.
+//   - hub.go: who is told of a grant that was waited for.
+//   - members.go, steward.go, report.go: members, their addresses and levels.
+//
+// # The way of a command
+//
+// Propose puts it into the queue. The proposer takes all that is queued, up to 256 KiB,
+// as one entry; raft commits and applies it; the completer first calls every done of
+// the entry in command order, then hands the entry's events to deadlines and hub, then
+// goes to the next entry. So a done of an open or attach may Bind a connection and
+// misses no later push.
+//
+// # Reigns
+//
+// A reign is one term in which this node leads and serves. It begins with a barrier,
+// the BeginTerm command: when that is applied, every session of the machine gets one
+// full TTL and every timed wait its full wait, and only then are commands accepted. It
+// ends when raft says so: deadlines stop first, then what is queued is refused, and all
+// bindings and awaits of the hub end, since grants of entries whose future was lost
+// would not reach them. A session therefore attaches anew under every reign, also under
+// two reigns of the same node.
+package replica
