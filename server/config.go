@@ -1,0 +1,185 @@
+package server
+
+import (
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/framed"
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/web"
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Addresses are a node's three ports, each as host:port.
+type Addresses struct {
+	// Peer is for the other nodes: raft and control.
+	Peer string
+	// Client is the framed port of the SDK and the CLI.
+	Client string
+	// HTTP is for JSON, gRPC, health and metrics. Empty switches it off.
+	HTTP string
+}
+
+// Peer is one node of the initial cluster.
+type Peer struct {
+	// ID is the node's Config.ID.
+	ID string
+	// Addr is its advertised peer address, host:port.
+	Addr string
+}
+
+// ClientAuth says what the HTTP port asks of a caller's certificate.
+type ClientAuth string
+
+// What the HTTP port asks of callers. Health paths are exempt from all of it.
+const (
+	// AuthDefault is AuthRequire where TLS.CA is set and AuthNone elsewhere.
+	AuthDefault ClientAuth = ""
+	// AuthRequire refuses callers without a certificate of TLS.CA.
+	AuthRequire ClientAuth = "require"
+	// AuthOptional checks a certificate where one is shown.
+	AuthOptional ClientAuth = "optional"
+	// AuthNone asks for none.
+	AuthNone ClientAuth = "none"
+)
+
+// Config is everything about a node. Start from [Defaults]; a zero field that has a
+// default takes it.
+type Config struct {
+	// ID names the node within its cluster, for ever: 1 to 64 of [A-Za-z0-9._-].
+	ID string
+	// DataDir holds the raft log, the term and vote, the snapshots and the node's
+	// incarnation. Not needed where Stores is complete.
+	DataDir string
+
+	// Listen are the addresses to bind. Port 0 takes a free one.
+	Listen Addresses
+	// Advertise are the addresses under which others reach the node. Required with
+	// wildcard binds; elsewhere they default to what was bound, and Advertise.Peer to
+	// the node's own entry in Cluster.
+	Advertise Addresses
+	// Cluster lists the voters of the first start, this node included. Empty means
+	// this node alone. Ignored once the node has state.
+	Cluster []Peer
+
+	// TLS protects the client and HTTP ports. With a CA, the client port demands a
+	// certificate of it. Files are read again when they change.
+	TLS transport.TLSFiles
+	// PeerTLS protects the peer port, always in both directions. Certificates name
+	// their node with the SAN quorumlock://<cluster>/<id>.
+	PeerTLS transport.TLSFiles
+	// HTTPClientAuth is what the HTTP port asks of a caller's certificate.
+	HTTPClientAuth ClientAuth
+	// Insecure allows plaintext on addresses other than loopback.
+	Insecure bool
+
+	// HeartbeatTimeout is how long a follower hears nothing from the leader before it
+	// stands for election; ElectionTimeout how long an election may take;
+	// LeaderLeaseTimeout how long a leader that hears of no majority goes on leading;
+	// CommitTimeout how soon followers learn of a commit when nothing else is sent.
+	HeartbeatTimeout   time.Duration
+	ElectionTimeout    time.Duration
+	LeaderLeaseTimeout time.Duration
+	CommitTimeout      time.Duration
+	// SnapshotThreshold is the number of log entries between snapshots, TrailingLogs
+	// how many stay in the log behind one for followers that lag. 0 leaves both to
+	// the replica.
+	SnapshotThreshold uint64
+	TrailingLogs      uint64
+
+	// Settings are the cluster's limits, used at its very first start only: from then
+	// on they are replicated. Zero fields take fsm.DefaultSettings.
+	Settings *wire.Settings
+	// TokenFloor is the least that the first fencing token exceeds; first start only.
+	TokenFloor uint64
+
+	// Limits bound what clients of the framed port can make this node hold, HTTPLimits
+	// what callers of the HTTP port can.
+	Limits     framed.Limits
+	HTTPLimits web.Limits
+
+	// ShutdownTimeout bounds a graceful stop where Close's context does not.
+	ShutdownTimeout time.Duration
+
+	// Level is the feature level to speak; 0 is the program's own. Lower ones are for
+	// tests of rolling upgrades.
+	Level uint32
+	// Version is the program's version, for people.
+	Version string
+
+	// Network is what carries bytes; nil is TCP.
+	Network transport.Network
+	// Stores replace the files in DataDir, for tests.
+	Stores replica.Stores
+	// Logger gets everything that the node has to say; nil is silence.
+	Logger hclog.Logger
+	// Registry collects the node's metrics, which /metrics shows; nil makes one.
+	Registry *prometheus.Registry
+}
+
+// Defaults returns a Config with every default filled in: loopback addresses with
+// the standard ports, the time-outs and limits of the documents.
+func Defaults() Config {
+	cfg := Config{Listen: Addresses{Peer: "127.0.0.1:7401", Client: "127.0.0.1:7400", HTTP: "127.0.0.1:7402"}}
+	return cfg.withDefaults()
+}
+
+func (c Config) withDefaults() Config {
+	fill(&c.HeartbeatTimeout, 500*time.Millisecond)
+	fill(&c.ElectionTimeout, 500*time.Millisecond)
+	fill(&c.LeaderLeaseTimeout, min(500*time.Millisecond, c.HeartbeatTimeout))
+	fill(&c.CommitTimeout, 20*time.Millisecond)
+	fill(&c.ShutdownTimeout, 10*time.Second)
+	fill(&c.Level, fsm.Level)
+	c.Limits = c.Limits.WithDefaults()
+	c.Settings = settingsWithDefaults(c.Settings)
+	if c.Network == nil {
+		c.Network = transport.TCP{}
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	return c
+}
+
+func settingsWithDefaults(given *wire.Settings) *wire.Settings {
+	d := fsm.DefaultSettings()
+	if given == nil {
+		return d
+	}
+	s := &wire.Settings{
+		MinTtlMs:            given.MinTtlMs,
+		MaxTtlMs:            given.MaxTtlMs,
+		DefaultTtlMs:        given.DefaultTtlMs,
+		MaxSessions:         given.MaxSessions,
+		MaxLocks:            given.MaxLocks,
+		MaxWaitersPerLock:   given.MaxWaitersPerLock,
+		MaxClaimsPerSession: given.MaxClaimsPerSession,
+		MaxWindow:           given.MaxWindow,
+		MaxValueBytes:       given.MaxValueBytes,
+		MaxClientInfoBytes:  given.MaxClientInfoBytes,
+	}
+	fill(&s.MinTtlMs, d.MinTtlMs)
+	fill(&s.MaxTtlMs, d.MaxTtlMs)
+	fill(&s.DefaultTtlMs, min(max(d.DefaultTtlMs, s.MinTtlMs), s.MaxTtlMs))
+	fill(&s.MaxSessions, d.MaxSessions)
+	fill(&s.MaxLocks, d.MaxLocks)
+	fill(&s.MaxWaitersPerLock, d.MaxWaitersPerLock)
+	fill(&s.MaxClaimsPerSession, d.MaxClaimsPerSession)
+	fill(&s.MaxWindow, d.MaxWindow)
+	fill(&s.MaxValueBytes, d.MaxValueBytes)
+	fill(&s.MaxClientInfoBytes, d.MaxClientInfoBytes)
+	return s
+}
+
+// fill gives a field its default where it was left out.
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

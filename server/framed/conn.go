@@ -1,0 +1,219 @@
+package framed
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// How long a connection that ends may take to answer what is under way, and to let the
+// other side read the goodbye.
+const (
+	drainTimeout  = time.Second
+	hangupTimeout = time.Second
+)
+
+// conn is one connection after its handshake. Its reader runs in serve; the outbox has
+// the writer; all else runs on the goroutines of whoever has something to say.
+type conn struct {
+	srv    *Server
+	link   *link
+	frames *transport.FrameReader
+	out    *transport.Outbox
+	remote string
+	agent  string
+	slots  chan struct{}    // one element per request under way
+	told   *wire.LeaderHint // what the client was told last; guarded by the server's hints
+
+	mu       sync.Mutex        // guards what follows
+	attached map[uint64]uint64 // session to the term it was attached in
+	term     uint64            // the newest that is known
+	ended    bool
+	closed   bool // nothing may be bound any more
+	goodbye  *wire.Goodbye
+}
+
+func newConn(srv *Server, l *link, frames *transport.FrameReader, agent string) *conn {
+	limits := srv.cfg.Limits
+	c := &conn{
+		srv:    srv,
+		link:   l,
+		frames: frames,
+		out: transport.NewOutbox(l, transport.OutboxConfig{
+			MaxFrame:     limits.MaxFrameBytes,
+			MaxBytes:     limits.MaxOutboxBytes,
+			WriteTimeout: limits.FrameTimeout,
+			FlushTimeout: hangupTimeout,
+		}),
+		remote:   l.RemoteAddr().String(),
+		agent:    agent,
+		slots:    make(chan struct{}, limits.MaxInFlight),
+		attached: map[uint64]uint64{},
+	}
+	l.pace(c.busy)
+	return c
+}
+
+// busy says whether silence from this client is nothing to worry about.
+func (c *conn) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.attached) > 0 || len(c.slots) > 0
+}
+
+// serve reads until the connection ends, and takes it down.
+func (c *conn) serve() {
+	err := c.readRequests()
+	c.endFor(err)
+	c.forgetSessions()
+	if c.saidGoodbye(wire.Goodbye_SHUTDOWN) {
+		c.drain()
+	}
+	c.hangup()
+}
+
+func (c *conn) readRequests() error {
+	for {
+		var frame wire.ClientFrame
+		c.link.nextFrame(c.frames.Buffered() > 0)
+		if err := c.frames.Read(&frame); err != nil {
+			return err
+		}
+		req := frame.GetRequest()
+		if req == nil {
+			return fmt.Errorf("%w: expected a request, got %T", transport.ErrMalformed, frame.GetFrame())
+		}
+		select {
+		case c.slots <- struct{}{}: // while it is full, the client feels the back-pressure
+		case <-c.link.ending:
+			return errEnded
+		}
+		c.dispatch(req)
+	}
+}
+
+// respondFor answers a request of a session, with the time that is left to it.
+func (c *conn) respondFor(req *wire.Request, res *wire.Result, session uint64) {
+	resp := &wire.Response{Id: req.GetId(), Result: res}
+	if s := res.GetStatus(); s == wire.Status_GRANTED || s == wire.Status_OK {
+		if left, known := c.srv.cfg.Replica.Remaining(session); known {
+			resp.RemainingTtlMs = uint64(max(left, 0).Milliseconds())
+		}
+	}
+	c.reply(resp)
+}
+
+// respond answers a request with a status alone.
+func (c *conn) respond(req *wire.Request, res *wire.Result) {
+	c.reply(&wire.Response{Id: req.GetId(), Result: res})
+}
+
+// reply sends the one response to a request. It does not wait. Half of the outbox is kept
+// free of pages, so that a client which asks for more of them than it reads is told so
+// instead of losing its sessions.
+func (c *conn) reply(resp *wire.Response) {
+	if resp.GetResult().GetStatus() == wire.Status_NOT_LEADER {
+		resp.Leader = c.srv.cfg.Replica.Leader()
+	}
+	if resp.GetBody() != nil && c.out.Queued() > c.srv.cfg.Limits.MaxOutboxBytes/2 {
+		resp = &wire.Response{Id: resp.GetId(), Result: failure(wire.Status_UNAVAILABLE,
+			"earlier answers are still unread: ask for fewer pages at once")}
+	}
+	err := c.out.Send(responseFrame(resp))
+	if errors.Is(err, transport.ErrFrameTooLarge) {
+		err = c.out.Send(responseFrame(&wire.Response{Id: resp.GetId(), Result: failure(wire.Status_RESOURCE_EXHAUSTED,
+			"the answer does not fit into one frame: raise --max-frame-bytes")}))
+	}
+	<-c.slots
+	c.noteSendError(err)
+}
+
+func responseFrame(resp *wire.Response) *wire.ServerFrame {
+	return &wire.ServerFrame{Frame: &wire.ServerFrame_Response{Response: resp}}
+}
+
+// noteSendError ends the connection if what had to be said could not be.
+func (c *conn) noteSendError(err error) {
+	switch {
+	case err == nil, errors.Is(err, transport.ErrOutboxClosed):
+	case errors.Is(err, transport.ErrSlowConsumer):
+		c.end(wire.Goodbye_SLOW_CONSUMER, err.Error())
+	default:
+		c.end(wire.Goodbye_UNSPECIFIED, err.Error())
+	}
+}
+
+// end has the reader take the connection down. The first reason stays.
+func (c *conn) end(code wire.Goodbye_Code, reason string) {
+	c.mu.Lock()
+	first := !c.ended
+	if first {
+		c.ended = true
+		c.goodbye = &wire.Goodbye{Code: code, Message: reason}
+		c.link.cutShort()
+	}
+	c.mu.Unlock()
+	if first {
+		c.srv.noteEnd(c, code, reason)
+	}
+}
+
+// endFor is end with the reason why reading ended.
+func (c *conn) endFor(err error) {
+	switch {
+	case errors.Is(err, errEnded):
+	case errors.Is(err, transport.ErrFrameTooLarge):
+		c.end(wire.Goodbye_FRAME_TOO_LARGE, err.Error())
+	case errors.Is(err, transport.ErrMalformed), errors.Is(err, errStalled):
+		c.end(wire.Goodbye_PROTOCOL_ERROR, err.Error())
+	case errors.Is(err, errIdle):
+		c.end(wire.Goodbye_IDLE, fmt.Sprintf("nothing came for %v and no session is attached", c.srv.cfg.Limits.IdleTimeout))
+	case errors.Is(c.out.Err(), transport.ErrSlowConsumer):
+		c.end(wire.Goodbye_SLOW_CONSUMER, c.out.Err().Error())
+	default: // the client closed it, or the network did
+		c.end(wire.Goodbye_UNSPECIFIED, err.Error())
+	}
+}
+
+func (c *conn) saidGoodbye(code wire.Goodbye_Code) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.goodbye.GetCode() == code
+}
+
+// drain waits until everything under way is answered, or for long enough.
+func (c *conn) drain() {
+	enough := time.NewTimer(drainTimeout)
+	defer enough.Stop()
+	for range cap(c.slots) {
+		select {
+		case c.slots <- struct{}{}:
+		case <-enough.C:
+			return
+		case <-c.out.Done():
+			return
+		}
+	}
+}
+
+// hangup flushes, says goodbye where that was not the client's own wish, and closes.
+func (c *conn) hangup() {
+	c.mu.Lock()
+	bye := c.goodbye
+	c.mu.Unlock()
+	if bye.GetCode() == wire.Goodbye_UNSPECIFIED {
+		_ = c.out.Close(nil)
+		transport.Cut(c.link)
+		return
+	}
+	if c.out.Close(transport.Farewell(bye.GetCode(), bye.GetMessage())) != nil {
+		transport.Cut(c.link) // it does not read: nobody to linger for
+		return
+	}
+	c.link.paced = false // what still comes is not read as frames
+	transport.Hangup(c.link, hangupTimeout)
+}

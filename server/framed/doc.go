@@ -1,0 +1,29 @@
+// Package framed is the port of the SDK and the CLI: sessions, locks and everything
+// else over one multiplexed connection of length-prefixed protobuf frames.
+//
+// # The way of a request
+//
+// A connection has two goroutines: a reader, and the writer of its outbox. The reader
+// decodes a frame, turns it into a command of the state machine and hands it to the
+// replica with a function to call when it is answered; it does not wait. That function
+// runs on the replica's completing goroutine and only puts the response into the
+// outbox, whose writer sends everything that is there in one system call. Thousands of
+// requests are so under way without a goroutine each. What takes longer than a command,
+// reads and administration, runs in two small sets of workers with bounded queues.
+//
+// # Sessions and connections
+//
+// A session belongs to the connection that opened or last attached it: its requests are
+// taken from there only (NOT_ATTACHED elsewhere) and its pushes go there. A newer attach
+// takes that one session away and leaves the connection and its other sessions alone.
+// When leadership moves, every binding made before is void, because pushes may have been
+// sent by another node meanwhile: the client is told of the new term and attaches again,
+// and the answer to that carries everything it may have missed.
+//
+// # What a bad client can do
+//
+// Little. Connections, frames, requests in flight and bytes waiting to be read are
+// bounded; handshakes and single frames have deadlines; who sends garbage or does not
+// read is told why with a Goodbye where it can still hear it, and is closed. Each
+// connection that ends badly is logged once, and in a storm only a sample is.
+package framed

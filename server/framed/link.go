@@ -1,0 +1,150 @@
+package framed
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"time"
+)
+
+var (
+	// errIdle is returned when nothing came for long and nothing is expected.
+	errIdle = errors.New("idle")
+	// errStalled is returned when a frame began and did not end in time.
+	errStalled = errors.New("a frame did not arrive in time")
+	// errEnded is returned when this side ended the connection.
+	errEnded = errors.New("ended")
+)
+
+// link is a connection whose reads know what to expect: silence between frames is fine
+// for as long as somebody here has reason to wait, silence within a frame is not.
+//
+// Only the connection's reader uses what is not documented otherwise.
+type link struct {
+	net.Conn
+	idle, frame time.Duration
+	busy        func() bool   // whether silence is fine for longer
+	ending      chan struct{} // closed by cutShort
+
+	paced    bool      // after the handshake, which has a deadline of its own
+	begun    bool      // part of a frame has arrived
+	deadline time.Time // as it is set on Conn
+	within   bool      // deadline is that of the frame that has begun
+}
+
+func newLink(conn net.Conn, limits Limits) *link {
+	return &link{
+		Conn:   conn,
+		idle:   limits.IdleTimeout,
+		frame:  limits.FrameTimeout,
+		busy:   func() bool { return false },
+		ending: make(chan struct{}),
+	}
+}
+
+// pace ends the handshake: from now on, reads have the deadlines of frames.
+func (l *link) pace(busy func() bool) { l.paced, l.busy = true, busy }
+
+// nextFrame is called before each frame, with whether part of it is there already.
+func (l *link) nextFrame(begun bool) {
+	l.begun = begun
+	if l.within {
+		l.within, l.deadline = false, time.Time{}
+	}
+}
+
+// cutShort ends the read under way and all later ones with errEnded. Any goroutine may
+// call it, once.
+func (l *link) cutShort() {
+	close(l.ending)
+	_ = l.SetReadDeadline(time.Unix(1, 0))
+}
+
+func (l *link) Read(p []byte) (int, error) {
+	if !l.paced {
+		return l.Conn.Read(p)
+	}
+	for {
+		if err := l.arm(); err != nil {
+			return 0, err
+		}
+		n, err := l.Conn.Read(p)
+		if n > 0 {
+			l.begun = true
+			return n, err
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if err := l.silence(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// arm sets the deadline, but not anew for each frame: while frames come in quick
+// succession, an idle deadline that is up to half its length old will do.
+func (l *link) arm() error {
+	now := time.Now()
+	switch {
+	case l.begun && !l.within:
+		l.within, l.deadline = true, now.Add(l.frame)
+	case !l.begun && l.deadline.Sub(now) < l.idle/2:
+		l.deadline = now.Add(l.idle)
+	default:
+		return l.ended()
+	}
+	if err := l.SetReadDeadline(l.deadline); err != nil {
+		return err
+	}
+	return l.ended() // after the deadline was set, so that cutShort's cannot be lost
+}
+
+// silence decides what a deadline that has passed means; nil is to go on waiting.
+func (l *link) silence() error {
+	switch {
+	case l.ended() != nil:
+		return errEnded
+	case l.begun:
+		return errStalled
+	case !l.busy():
+		return errIdle
+	}
+	l.deadline = time.Time{}
+	return nil
+}
+
+func (l *link) ended() error {
+	select {
+	case <-l.ending:
+		return errEnded
+	default:
+		return nil
+	}
+}
+
+// HandshakeContext ends the TLS handshake, if there is any.
+func (l *link) HandshakeContext(ctx context.Context) error {
+	if t, ok := l.Conn.(*tls.Conn); ok {
+		return t.HandshakeContext(ctx)
+	}
+	return nil
+}
+
+// CloseWrite closes the sending half.
+func (l *link) CloseWrite() error {
+	if half, ok := l.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// NetConn is the connection below TLS.
+func (l *link) NetConn() net.Conn {
+	if t, ok := l.Conn.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return l.Conn
+}

@@ -1,0 +1,211 @@
+package framed
+
+import (
+	"context"
+	"crypto/sha256"
+
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// dispatch starts one request. It does not wait for the answer: respond is called
+// later, exactly once, from whatever goroutine has it.
+func (c *conn) dispatch(req *wire.Request) {
+	switch body := req.GetBody().(type) {
+	case *wire.Request_OpenSession:
+		c.open(req, body.OpenSession)
+	case *wire.Request_Attach:
+		c.attach(req, body.Attach)
+	case *wire.Request_ListLocks, *wire.Request_GetLock, *wire.Request_ListSessions:
+		c.read(req)
+	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember, *wire.Request_TransferLeadership:
+		c.administer(req)
+	case nil:
+		c.respond(req, failure(wire.Status_UNSUPPORTED, "this node does not know that request: upgrade it, or send one of those in frame.proto"))
+	default:
+		c.sessionRequest(req)
+	}
+}
+
+// open opens a session and takes it to this connection.
+func (c *conn) open(req *wire.Request, op *wire.OpenSession) {
+	if op.GetClient() == nil {
+		op.Client = &wire.ClientInfo{}
+	}
+	op.Client.Address = c.remote
+	c.claim(req, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: op}})
+}
+
+// attach takes a session over to this connection.
+func (c *conn) attach(req *wire.Request, body *wire.AttachRequest) {
+	hash := sha256.Sum256(body.GetSecret())
+	c.claim(req, &wire.Command{
+		SessionId:  req.GetSessionId(),
+		AckedBelow: req.GetAckedBelow(),
+		Acked:      req.GetAcked(),
+		Op:         &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: hash[:], Address: c.remote}},
+	})
+}
+
+// claim proposes a command that ends with a session bound to this connection.
+func (c *conn) claim(req *wire.Request, cmd *wire.Command) {
+	term := c.srv.cfg.Replica.Leader().GetTerm()
+	c.srv.cfg.Replica.Propose(cmd, func(res *wire.Result) {
+		if session := res.GetSession().GetSessionId(); session != 0 && !c.bind(session, term) {
+			res = failure(wire.Status_UNCERTAIN, "leadership moved while the session was being attached: attach again")
+		}
+		c.respondFor(req, res, res.GetSession().GetSessionId())
+	})
+}
+
+// sessionRequest is everything that only the connection of the session may ask.
+func (c *conn) sessionRequest(req *wire.Request) {
+	session := req.GetSessionId()
+	if !c.attachedHere(session) {
+		c.respond(req, c.notAttached())
+		return
+	}
+	done := func(res *wire.Result) {
+		if res.GetStatus() == wire.Status_SESSION_LOST {
+			c.unbind(session)
+		}
+		c.respondFor(req, res, session)
+	}
+	if _, ok := req.GetBody().(*wire.Request_Heartbeat); ok {
+		c.srv.cfg.Replica.Heartbeat(session, done)
+		return
+	}
+	c.srv.cfg.Replica.Propose(command(req), done)
+}
+
+// notAttached prefers to say where the session could be attached.
+func (c *conn) notAttached() *wire.Result {
+	if c.srv.cfg.Replica.Leader().GetId() != c.srv.cfg.NodeID {
+		return failure(wire.Status_NOT_LEADER, "")
+	}
+	return failure(wire.Status_NOT_ATTACHED, "the session is not attached to this connection: attach it first")
+}
+
+// command is the request as the log carries it. The messages are shared, not copied.
+// Only what a client may ask for has a case here.
+func command(req *wire.Request) *wire.Command {
+	cmd := &wire.Command{
+		SessionId:  req.GetSessionId(),
+		Seq:        req.GetSeq(),
+		AckedBelow: req.GetAckedBelow(),
+		Acked:      req.GetAcked(),
+	}
+	switch body := req.GetBody().(type) {
+	case *wire.Request_CloseSession:
+		cmd.Op = &wire.Command_CloseSession{CloseSession: body.CloseSession}
+	case *wire.Request_Acknowledge:
+		cmd.Op = &wire.Command_Acknowledge{Acknowledge: body.Acknowledge}
+	case *wire.Request_Acquire:
+		cmd.Op = &wire.Command_Acquire{Acquire: body.Acquire}
+	case *wire.Request_Release:
+		cmd.Op = &wire.Command_Release{Release: body.Release}
+	case *wire.Request_Cancel:
+		cmd.Op = &wire.Command_Cancel{Cancel: body.Cancel}
+	case *wire.Request_SetValue:
+		cmd.Op = &wire.Command_SetValue{SetValue: body.SetValue}
+	}
+	return cmd
+}
+
+// read proves leadership first, unless a stale answer will do, and lets a worker
+// gather the answer.
+func (c *conn) read(req *wire.Request) {
+	if stale(req) {
+		c.gather(req)
+		return
+	}
+	c.srv.cfg.Replica.Prove(func(res *wire.Result) {
+		if res.GetStatus() != wire.Status_OK {
+			c.respond(req, res)
+			return
+		}
+		c.gather(req)
+	})
+}
+
+func stale(req *wire.Request) bool {
+	return req.GetListLocks().GetStale() || req.GetGetLock().GetStale() || req.GetListSessions().GetStale()
+}
+
+func (c *conn) gather(req *wire.Request) {
+	queued := c.srv.readers.submit(func(context.Context) { c.reply(c.answer(req)) })
+	if !queued {
+		c.respond(req, overloaded())
+	}
+}
+
+// answer reads the state as it is applied here.
+func (c *conn) answer(req *wire.Request) *wire.Response {
+	resp, reader := &wire.Response{Id: req.GetId()}, c.srv.reader
+	switch body := req.GetBody().(type) {
+	case *wire.Request_ListLocks:
+		page, refused := reader.ListLocks(body.ListLocks)
+		resp.Result, resp.Body = refused, &wire.Response_ListLocks{ListLocks: page}
+	case *wire.Request_GetLock:
+		lock, refused := reader.GetLock(body.GetLock)
+		resp.Result, resp.Body = refused, &wire.Response_GetLock{GetLock: lock}
+	case *wire.Request_ListSessions:
+		page, refused := reader.ListSessions(body.ListSessions)
+		resp.Result, resp.Body = refused, &wire.Response_ListSessions{ListSessions: page}
+	}
+	return settle(resp)
+}
+
+// settle makes a response whole: OK with a body, or a refusal without one.
+func settle(resp *wire.Response) *wire.Response {
+	if resp.GetResult() == nil {
+		resp.Result = &wire.Result{Status: wire.Status_OK}
+	} else {
+		resp.Body = nil
+	}
+	return resp
+}
+
+// administer lets one of few workers carry out an operator's request, in bounded time.
+func (c *conn) administer(req *wire.Request) {
+	queued := c.srv.admins.submit(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, c.srv.cfg.Limits.AdminTimeout)
+		defer cancel()
+		c.reply(c.carryOut(ctx, req))
+	})
+	if !queued {
+		c.respond(req, overloaded())
+	}
+}
+
+func (c *conn) carryOut(ctx context.Context, req *wire.Request) *wire.Response {
+	resp, node := &wire.Response{Id: req.GetId()}, c.srv.cfg.Replica
+	var err error
+	switch body := req.GetBody().(type) {
+	case *wire.Request_Status:
+		var status *wire.StatusResponse
+		status, err = node.Status(ctx, body.Status)
+		resp.Body = &wire.Response_Status{Status: status}
+	case *wire.Request_AddMember:
+		err = node.AddMember(ctx, body.AddMember)
+	case *wire.Request_RemoveMember:
+		err = node.RemoveMember(ctx, body.RemoveMember)
+	case *wire.Request_TransferLeadership:
+		err = node.TransferLeadership(ctx, body.TransferLeadership)
+	}
+	if err != nil {
+		resp.Result = refusal(err)
+	}
+	return settle(resp)
+}
+
+// refusal puts an operational error on the wire.
+func refusal(err error) *wire.Result { return failure(replica.Code(err), err.Error()) }
+
+func overloaded() *wire.Result {
+	return failure(wire.Status_UNAVAILABLE, "too many reads or administrative requests at once: try again")
+}
+
+func failure(status wire.Status_Code, message string) *wire.Result {
+	return &wire.Result{Status: status, Message: message}
+}

@@ -1,0 +1,317 @@
+package framed
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorumlock/quorumlock/server/read"
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// readWorkers gather pages of locks and sessions: work for a core, so few.
+	readWorkers = 4
+	readQueue   = 4_096
+	// adminWorkers carry out operators' requests: they wait, so a few more.
+	adminWorkers = 8
+	adminQueue   = 256
+	// maxRefusals are told at once that there are too many connections; further ones
+	// are only closed.
+	maxRefusals = 16
+	// responseRoom is what a response takes beside the page that it carries.
+	responseRoom = 1 << 10
+
+	goElsewhere = "the node shuts down: go on with another one"
+)
+
+// Server is the framed port of one node.
+type Server struct {
+	cfg        Config
+	complaints *complaints
+	reader     *read.Reader
+	readers    *workers
+	admins     *workers
+
+	places   chan struct{} // one element per connection
+	refusals chan struct{} // one element per connection that is being refused
+	wg       sync.WaitGroup
+	ctx      context.Context // ends handshakes
+	cancel   context.CancelFunc
+	stopHint func() // ends the subscription to leadership
+
+	hints sync.Mutex // orders what a connection is told of leadership
+
+	mu      sync.Mutex // guards what follows
+	conns   map[*conn]struct{}
+	raw     map[net.Conn]struct{} // every connection, from accept to close
+	closing bool
+}
+
+// Serve accepts connections on cfg.Listener until Close.
+func Serve(cfg Config) (*Server, error) {
+	if cfg.Listener == nil || cfg.Replica == nil {
+		return nil, errors.New("framed: a Listener and a Replica are needed")
+	}
+	cfg.Limits = cfg.Limits.WithDefaults()
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	if cfg.ClusterID == nil {
+		cfg.ClusterID = func() string { return "" }
+	}
+	s := &Server{
+		cfg:        cfg,
+		complaints: newComplaints(cfg.Logger, time.Now),
+		reader:     read.New(cfg.Replica, cfg.Limits.MaxFrameBytes-responseRoom),
+		readers:    startWorkers(readWorkers, readQueue),
+		admins:     startWorkers(adminWorkers, adminQueue),
+		places:     make(chan struct{}, cfg.Limits.MaxConnections),
+		refusals:   make(chan struct{}, maxRefusals),
+		conns:      map[*conn]struct{}{},
+		raw:        map[net.Conn]struct{}{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.stopHint = cfg.Replica.OnLeader(s.leaderMoved)
+	s.wg.Go(s.accept)
+	return s, nil
+}
+
+// Addr is where the port listens.
+func (s *Server) Addr() net.Addr { return s.cfg.Listener.Addr() }
+
+// Connections is how many there are, those still in their handshake included.
+func (s *Server) Connections() int { return len(s.places) }
+
+// Close takes no more connections, answers what is under way, tells every client that
+// the node shuts down, and waits. When ctx ends first, the rest is cut off; that is no
+// error.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	first := !s.closing
+	s.closing = true
+	s.mu.Unlock()
+	if first {
+		_ = s.cfg.Listener.Close()
+		s.cancel()
+		s.stopHint()
+		for _, c := range s.connections() {
+			c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
+		}
+	}
+	stop := context.AfterFunc(ctx, s.cutAll)
+	s.wg.Wait()
+	stop()
+	s.readers.stop()
+	s.admins.stop()
+	return nil
+}
+
+func (s *Server) cutAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for raw := range s.raw {
+		transport.Cut(raw)
+	}
+}
+
+func (s *Server) accept() {
+	const longest = time.Second
+	wait := 5 * time.Millisecond
+	for {
+		raw, err := s.cfg.Listener.Accept()
+		switch {
+		case err == nil:
+			wait = 5 * time.Millisecond
+			s.admit(raw)
+		case s.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return
+		default: // out of descriptors, most likely: others will close theirs
+			s.complaints.warn("cannot accept connections", "error", err)
+			select {
+			case <-time.After(wait):
+			case <-s.ctx.Done():
+				return
+			}
+			wait = min(2*wait, longest)
+		}
+	}
+}
+
+// admit gives the connection a place and a goroutine, or refuses it.
+func (s *Server) admit(raw net.Conn) {
+	var pool chan struct{}
+	var next func(net.Conn)
+	select {
+	case s.places <- struct{}{}:
+		pool, next = s.places, s.serve
+	default:
+		select {
+		case s.refusals <- struct{}{}:
+			pool, next = s.refusals, s.refuse
+		default:
+			transport.Cut(raw)
+			s.complaints.warn("connection refused", "remote", raw.RemoteAddr(), "reason", "too many connections, and too many being refused")
+			return
+		}
+	}
+	if !s.track(raw) {
+		<-pool
+		transport.Cut(raw)
+		return
+	}
+	s.wg.Go(func() {
+		defer func() { <-pool }()
+		defer s.untrack(raw)
+		next(raw)
+	})
+}
+
+func (s *Server) track(raw net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return false
+	}
+	s.raw[raw] = struct{}{}
+	return true
+}
+
+func (s *Server) untrack(raw net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.raw, raw)
+}
+
+// refuse says why there is no place, to those who can listen.
+func (s *Server) refuse(raw net.Conn) {
+	reason := fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)
+	s.complaints.warn("connection refused", "remote", raw.RemoteAddr(), "reason", reason)
+	ctx, cancel := context.WithTimeout(s.ctx, hangupTimeout)
+	defer cancel()
+	l := s.link(raw)
+	_, _, err := transport.ServerHandshake(ctx, l, func(*wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
+		return nil, &wire.Goodbye{Code: wire.Goodbye_TOO_MANY_CONNECTIONS, Message: reason}
+	})
+	if _, told := errors.AsType[*transport.GoodbyeError](err); told {
+		transport.Hangup(l, hangupTimeout)
+		return
+	}
+	transport.Cut(l)
+}
+
+func (s *Server) link(raw net.Conn) *link {
+	if s.cfg.TLS != nil {
+		raw = tls.Server(raw, s.cfg.TLS)
+	}
+	return newLink(raw, s.cfg.Limits)
+}
+
+// serve is the life of one connection.
+func (s *Server) serve(raw net.Conn) {
+	l := s.link(raw)
+	c, err := s.handshake(l)
+	if err != nil {
+		s.handshakeFailed(l, err)
+		return
+	}
+	if !s.register(c) {
+		c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
+	}
+	c.serve()
+	s.unregister(c)
+}
+
+func (s *Server) handshake(l *link) (*conn, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Limits.HandshakeTimeout)
+	defer cancel()
+	hint := s.cfg.Replica.Leader()
+	hello, frames, err := transport.ServerHandshake(ctx, l, func(*wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
+		return &wire.HelloReply{
+			ClusterId:     s.cfg.ClusterID(),
+			NodeId:        s.cfg.NodeID,
+			Leader:        hint,
+			MaxFrameBytes: uint32(s.cfg.Limits.MaxFrameBytes),
+			MaxInFlight:   uint32(s.cfg.Limits.MaxInFlight),
+		}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(s, l, frames, hello.GetAgent())
+	c.term, c.told = hint.GetTerm(), hint
+	return c, nil
+}
+
+// handshakeFailed says why, to the log and to who may be able to read it.
+func (s *Server) handshakeFailed(l *link, err error) {
+	if s.ctx.Err() != nil {
+		transport.Refuse(l, wire.Goodbye_SHUTDOWN, goElsewhere, hangupTimeout)
+		return
+	}
+	s.complaints.warn("connection refused", "remote", l.RemoteAddr(), "reason", err)
+	if _, told := errors.AsType[*transport.GoodbyeError](err); told {
+		transport.Hangup(l, hangupTimeout)
+	} else if errors.Is(err, transport.ErrPreface) {
+		transport.Refuse(l, wire.Goodbye_PROTOCOL_ERROR, err.Error(), hangupTimeout)
+	} else {
+		transport.Cut(l)
+	}
+}
+
+// register has the connection told of leadership, also of what happened between its hello
+// and now. It returns false if the server closes.
+func (s *Server) register(c *conn) bool {
+	s.hints.Lock()
+	defer s.hints.Unlock()
+	s.mu.Lock()
+	open := !s.closing
+	if open {
+		s.conns[c] = struct{}{}
+	}
+	s.mu.Unlock()
+	c.leaderMoved(s.cfg.Replica.Leader())
+	return open
+}
+
+func (s *Server) unregister(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+func (s *Server) connections() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+func (s *Server) leaderMoved(hint *wire.LeaderHint) {
+	s.hints.Lock()
+	defer s.hints.Unlock()
+	for _, c := range s.connections() {
+		c.leaderMoved(hint)
+	}
+}
+
+// noteEnd logs why a connection ended: what is the client's fault as a complaint.
+func (s *Server) noteEnd(c *conn, code wire.Goodbye_Code, reason string) {
+	args := []any{"remote", c.remote, "agent", c.agent, "code", code, "reason", reason}
+	switch code {
+	case wire.Goodbye_UNSPECIFIED, wire.Goodbye_SHUTDOWN, wire.Goodbye_IDLE:
+		s.cfg.Logger.Debug("connection ended", args...)
+	default:
+		s.complaints.warn("connection ended", args...)
+	}
+}

@@ -1,0 +1,247 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/server/framed"
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/web"
+)
+
+// ErrListen is returned when a port cannot be bound; the message says which.
+var ErrListen = errors.New("cannot listen")
+
+// Node is one running node. All methods are safe for concurrent use.
+type Node struct {
+	cfg    Config
+	log    hclog.Logger
+	bound  Addresses
+	tell   Addresses
+	halted chan error
+
+	replica *replica.Replica
+	framed  *framed.Server
+	web     *web.Server
+	webDone chan struct{} // closed when web serves no more; nil without it
+
+	closing sync.Once
+	closed  chan struct{}
+	err     error // of Close; set before closed is closed
+}
+
+// Open starts a node and returns once its ports serve, which does not wait for a leader
+// nor for the other nodes. ctx bounds the start only. It returns ErrConfig, ErrListen, and
+// the errors of replica.Open; nothing is left running or bound with an error.
+func Open(ctx context.Context, cfg Config) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	if cfg.Registry == nil {
+		cfg.Registry = prometheus.NewRegistry()
+	}
+	n := &Node{cfg: cfg, log: cfg.Logger, halted: make(chan error, 1), closed: make(chan struct{})}
+	for _, warning := range cfg.Warnings() {
+		n.log.Warn(warning)
+	}
+	ports, err := n.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.start(ctx, ports); err != nil {
+		ports.close()
+		return nil, errors.Join(err, n.stop(ctx))
+	}
+	return n, nil
+}
+
+// start brings the parts up in the order in which they need each other.
+func (n *Node) start(ctx context.Context, ports *listeners) error {
+	if err := n.startReplica(ctx, ports.peer); err != nil {
+		return err
+	}
+	if err := n.startFramed(ports.client); err != nil {
+		return err
+	}
+	if ports.http == nil {
+		return nil
+	}
+	return n.startWeb(ports.http)
+}
+
+func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
+	clusterID, err := n.cfg.certifiedCluster()
+	if err != nil {
+		return err
+	}
+	cfg := replica.Config{
+		ID:                 n.cfg.ID,
+		DataDir:            n.cfg.DataDir,
+		Advertise:          replica.Addresses(n.tell),
+		Cluster:            n.initialCluster(),
+		ClusterID:          clusterID,
+		Level:              n.cfg.Level,
+		Version:            n.cfg.Version,
+		HeartbeatTimeout:   n.cfg.HeartbeatTimeout,
+		ElectionTimeout:    n.cfg.ElectionTimeout,
+		LeaderLeaseTimeout: n.cfg.LeaderLeaseTimeout,
+		CommitTimeout:      n.cfg.CommitTimeout,
+		Settings:           n.cfg.Settings,
+		TokenFloor:         n.cfg.TokenFloor,
+		Network:            n.cfg.Network,
+		PeerListener:       l,
+		Stores:             n.cfg.Stores,
+		Logger:             n.log,
+		Registry:           n.cfg.Registry,
+		Halt:               n.halt,
+		SnapshotThreshold:  n.cfg.SnapshotThreshold,
+		TrailingLogs:       n.cfg.TrailingLogs,
+	}
+	if n.cfg.PeerTLS.Cert != "" {
+		cfg.PeerTLS = &n.cfg.PeerTLS
+	}
+	n.replica, err = replica.Open(ctx, cfg)
+	return err
+}
+
+// initialCluster is this node alone where no other was named.
+func (n *Node) initialCluster() []replica.Peer {
+	if len(n.cfg.Cluster) == 0 {
+		return []replica.Peer{{ID: n.cfg.ID, Addr: n.tell.Peer}}
+	}
+	peers := make([]replica.Peer, 0, len(n.cfg.Cluster))
+	for _, p := range n.cfg.Cluster {
+		peers = append(peers, replica.Peer(p))
+	}
+	return peers
+}
+
+func (n *Node) startFramed(l net.Listener) error {
+	tlsConfig, err := n.cfg.framedTLS(n.log)
+	if err != nil {
+		return err
+	}
+	n.framed, err = framed.Serve(framed.Config{
+		Listener:  l,
+		Replica:   n.replica,
+		NodeID:    n.cfg.ID,
+		ClusterID: func() string { return n.replica.Fork().ClusterID() },
+		TLS:       tlsConfig,
+		Limits:    n.cfg.Limits,
+		Logger:    n.log.Named("framed"),
+	})
+	return err
+}
+
+func (n *Node) startWeb(l net.Listener) error {
+	cfg := web.Config{
+		NodeID:     n.cfg.ID,
+		Replica:    n.replica,
+		ClientAuth: web.ClientAuth(n.cfg.clientAuth()),
+		Dial:       n.cfg.Network.Dial,
+		Logger:     n.log.Named("web"),
+		Registry:   n.cfg.Registry,
+		Limits:     n.cfg.HTTPLimits,
+	}
+	if n.cfg.TLS.Cert != "" {
+		cfg.TLS = webTLS{n.cfg.TLS, reportReload(n.log, "http")}
+	}
+	server, err := web.New(cfg)
+	if err != nil {
+		return err
+	}
+	n.web, n.webDone = server, make(chan struct{})
+	go func() {
+		defer close(n.webDone)
+		if err := server.Serve(l); err != nil {
+			n.halt(fmt.Errorf("the http port stopped serving: %w", err))
+		}
+	}()
+	return nil
+}
+
+// halt keeps the first reason why the node must stop at once.
+func (n *Node) halt(reason error) {
+	select {
+	case n.halted <- reason:
+		n.log.Error("the node must stop", "reason", reason)
+	default:
+	}
+}
+
+// Halted yields, at most once, the reason why the node must stop at once: its disk
+// failed, an invariant broke, or it met what it does not understand. It serves nothing
+// any more by then; whoever opened it closes it and ends the process.
+func (n *Node) Halted() <-chan error { return n.halted }
+
+// Addrs are the addresses under which others reach the node; HTTP is empty if it is off.
+func (n *Node) Addrs() Addresses { return n.tell }
+
+// Bound are the addresses that the ports are bound to.
+func (n *Node) Bound() Addresses { return n.bound }
+
+// Replica is the node's replica.
+func (n *Node) Replica() *replica.Replica { return n.replica }
+
+// Close hands leadership over, so that clients move before their connections end, then
+// takes the parts down in reverse order and waits for them. Where ctx has no deadline,
+// ShutdownTimeout bounds it. Further calls wait for the first.
+func (n *Node) Close(ctx context.Context) error {
+	n.closing.Do(func() {
+		defer close(n.closed)
+		if _, bounded := ctx.Deadline(); !bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, n.cfg.ShutdownTimeout)
+			defer cancel()
+		}
+		n.err = n.stop(ctx)
+	})
+	<-n.closed
+	return n.err
+}
+
+// stop takes down what start brought up, and part of it where that failed.
+func (n *Node) stop(ctx context.Context) error {
+	var errs []error
+	if n.framed != nil {
+		n.handOver(ctx)
+	}
+	if n.web != nil {
+		errs = append(errs, n.web.Close(ctx))
+		<-n.webDone
+	}
+	if n.framed != nil {
+		errs = append(errs, n.framed.Close(ctx))
+	}
+	if n.replica != nil {
+		errs = append(errs, n.replica.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// handOverShare is the part of the time to stop that handing over may take.
+const handOverShare = 3
+
+// handOver gives leadership away while the ports still serve: clients are told of the new
+// leader on their open connections, which is sooner than they would find it themselves.
+func (n *Node) handOver(ctx context.Context) {
+	if !n.replica.Serving() || len(n.replica.Fork().Members()) < 2 {
+		return
+	}
+	if deadline, bounded := ctx.Deadline(); bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/handOverShare)
+		defer cancel()
+	}
+	if err := n.replica.TransferLeadership(ctx, nil); err != nil {
+		n.log.Warn("leadership was not handed over: the others will elect", "error", err)
+	}
+}

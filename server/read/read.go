@@ -1,0 +1,150 @@
+package read
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Source is the node that answers: the replica, or a double in tests.
+type Source interface {
+	// Prove calls done, once and without blocking in it, with OK when the node has
+	// proved that it led after the call and has applied everything up to there.
+	Prove(done func(*wire.Result))
+	// Fork is a copy of the state that may be read at leisure.
+	Fork() *fsm.Machine
+	// HeartbeatAge is how long ago the session was last heard of; false on a node
+	// that does not lead.
+	HeartbeatAge(session uint64) (time.Duration, bool)
+}
+
+// Reader answers reads from a Source. It is safe for concurrent use.
+type Reader struct {
+	source Source
+	limit  int
+	now    func() time.Time
+}
+
+// The pages that a request may ask for; they are those of read.proto.
+const (
+	defaultPage  = 100
+	maxPage      = 1_000
+	defaultQueue = 1_000
+	maxQueue     = 10_000
+)
+
+// New makes a Reader whose answers have at most limit bytes when encoded.
+func New(source Source, limit int) *Reader {
+	return &Reader{source: source, limit: limit, now: time.Now}
+}
+
+// Prove waits for a proof of leadership newer than the call. It returns nil once
+// reads are linearizable, and otherwise the status to answer with.
+func (r *Reader) Prove(ctx context.Context) *wire.Result {
+	proved := make(chan *wire.Result, 1)
+	r.source.Prove(func(res *wire.Result) { proved <- res })
+	select {
+	case res := <-proved:
+		if res.GetStatus() == wire.Status_OK {
+			return nil
+		}
+		return res
+	case <-ctx.Done():
+		return failure(wire.Status_UNAVAILABLE, "no proof of leadership in time: "+ctx.Err().Error())
+	}
+}
+
+// ListLocks answers one page of locks from what this node has applied.
+func (r *Reader) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse, *wire.Result) {
+	machine := r.source.Fork()
+	return fit(r.limit, page(req.GetPageSize(), defaultPage, maxPage), func(size uint32) *wire.ListLocksResponse {
+		resp := machine.ListLocks(&wire.ListLocksRequest{Prefix: req.GetPrefix(), PageToken: req.GetPageToken(), PageSize: size})
+		for _, lock := range resp.GetLocks() {
+			r.fillLock(lock.GetHolders(), lock.GetQueue())
+		}
+		return resp
+	})
+}
+
+// GetLock answers one lock from what this node has applied; NOT_FOUND if nobody holds
+// it or waits for it.
+func (r *Reader) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire.Result) {
+	if err := fsm.ValidName(req.GetName()); err != nil {
+		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
+	}
+	machine := r.source.Fork()
+	if _, found := machine.GetLock(&wire.GetLockRequest{Name: req.GetName(), QueueLimit: 1}); !found {
+		return nil, failure(wire.Status_NOT_FOUND, "nobody holds or waits for "+req.GetName())
+	}
+	return fit(r.limit, page(req.GetQueueLimit(), defaultQueue, maxQueue), func(size uint32) *wire.GetLockResponse {
+		resp, _ := machine.GetLock(&wire.GetLockRequest{Name: req.GetName(), QueueLimit: size})
+		r.fillLock(resp.GetHolders(), resp.GetQueue())
+		return resp
+	})
+}
+
+// ListSessions answers one page of sessions from what this node has applied.
+func (r *Reader) ListSessions(req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, *wire.Result) {
+	machine := r.source.Fork()
+	return fit(r.limit, page(req.GetPageSize(), defaultPage, maxPage), func(size uint32) *wire.ListSessionsResponse {
+		resp := machine.ListSessions(&wire.ListSessionsRequest{PageToken: req.GetPageToken(), PageSize: size})
+		for _, s := range resp.GetSessions() {
+			s.HeartbeatAgeMs = r.age(s.GetSessionId())
+		}
+		return resp
+	})
+}
+
+func (r *Reader) fillLock(holders []*wire.HolderInfo, queue []*wire.WaiterInfo) {
+	now := r.now().UnixMilli()
+	for _, h := range holders {
+		h.HeldForMs = since(now, h.GetGrantedUnixMs())
+		h.HeartbeatAgeMs = r.age(h.GetSessionId())
+	}
+	for _, w := range queue {
+		w.WaitingMs = since(now, w.GetQueuedUnixMs())
+		w.HeartbeatAgeMs = r.age(w.GetSessionId())
+	}
+}
+
+func (r *Reader) age(session uint64) *uint64 {
+	age, known := r.source.HeartbeatAge(session)
+	if !known {
+		return nil
+	}
+	return proto.Uint64(uint64(max(age, 0).Milliseconds()))
+}
+
+// since is never negative: the two clocks belong to different machines.
+func since(now, then int64) uint64 { return uint64(max(now-then, 0)) }
+
+func page(asked, standard, most uint32) uint32 {
+	if asked == 0 {
+		return standard
+	}
+	return min(asked, most)
+}
+
+// fit halves the page until the answer has at most limit bytes. The next page begins
+// where a shortened one ends, so nothing is left out.
+func fit[M proto.Message](limit int, size uint32, answer func(size uint32) M) (M, *wire.Result) {
+	for {
+		resp := answer(size)
+		if proto.Size(resp) <= limit {
+			return resp, nil
+		}
+		if size == 1 {
+			var none M
+			return none, failure(wire.Status_RESOURCE_EXHAUSTED, "the answer does not fit into one frame: raise --max-frame-bytes")
+		}
+		size /= 2
+	}
+}
+
+func failure(status wire.Status_Code, message string) *wire.Result {
+	return &wire.Result{Status: status, Message: message}
+}

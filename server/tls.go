@@ -1,0 +1,61 @@
+package server
+
+import (
+	"crypto/tls"
+	"fmt"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorumlock/quorumlock/transport"
+)
+
+// framedTLS is what the client port speaks; nil is plaintext. With a CA, clients need a
+// certificate of it.
+func (c Config) framedTLS(log hclog.Logger) (*tls.Config, error) {
+	if c.TLS.Cert == "" {
+		return nil, nil
+	}
+	auth := tls.NoClientCert
+	if c.TLS.CA != "" {
+		auth = tls.RequireAndVerifyClientCert
+	}
+	return c.TLS.ServerConfig(auth, reportReload(log, "client"))
+}
+
+// webTLS gives the HTTP port its configurations, with a report of every reload.
+type webTLS struct {
+	files  transport.TLSFiles
+	report transport.Option
+}
+
+func (w webTLS) ServerConfig(auth tls.ClientAuthType) (*tls.Config, error) {
+	return w.files.ServerConfig(auth, w.report)
+}
+
+func (w webTLS) ClientConfig() (*tls.Config, error) { return w.files.ClientConfig(w.report) }
+
+func reportReload(log hclog.Logger, port string) transport.Option {
+	return transport.OnReload(func(err error) {
+		if err != nil {
+			log.Error("changed certificate files cannot be used: the last good ones stay", "port", port, "error", err)
+			return
+		}
+		log.Info("changed certificate files are in use", "port", port)
+	})
+}
+
+// certifiedCluster is the cluster that the node's peer certificate names; empty without
+// one. A certificate of another node is refused here, before anybody else refuses it.
+func (c Config) certifiedCluster() (string, error) {
+	if c.PeerTLS.Cert == "" {
+		return "", nil
+	}
+	cluster, id, err := c.PeerTLS.Peer()
+	if err != nil {
+		return "", fmt.Errorf("%w: --peer-tls-cert: %w; qlock tls init makes one that does", ErrConfig, err)
+	}
+	if id != c.ID {
+		return "", fmt.Errorf("%w: --peer-tls-cert %s is that of node %s, this is %s (--id)", ErrConfig, c.PeerTLS.Cert, id, c.ID)
+	}
+	return cluster, nil
+}
