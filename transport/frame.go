@@ -38,13 +38,21 @@ var (
 func AppendFrame(b []byte, m proto.Message, max int) ([]byte, error) {
 	size := proto.Size(m)
 	if size > max {
-		return b, fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrameTooLarge, size, max)
+		return b, tooLarge(size, max)
 	}
-	start := len(b)
+	return appendSized(b, m, size)
+}
+
+func tooLarge(size, max int) error {
+	return fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrameTooLarge, size, max)
+}
+
+// appendSized is for callers that have just called proto.Size.
+func appendSized(b []byte, m proto.Message, size int) ([]byte, error) {
 	grown := binary.BigEndian.AppendUint32(b, uint32(size))
 	grown, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(grown, m)
 	if err != nil {
-		return b[:start], fmt.Errorf("encode frame: %w", err)
+		return b, fmt.Errorf("encode frame: %w", err)
 	}
 	return grown, nil
 }

@@ -132,14 +132,17 @@ func (o *Outbox) put(m proto.Message, flush bool) error {
 	if o.closing {
 		return ErrOutboxClosed
 	}
-	before := len(o.queue)
-	queue, err := AppendFrame(o.queue, m, o.cfg.MaxFrame)
-	if err != nil {
-		return err
+	size, waiting := proto.Size(m), len(o.queue)+o.writing
+	if size > o.cfg.MaxFrame {
+		return tooLarge(size, o.cfg.MaxFrame)
 	}
-	if len(queue)+o.writing > o.cfg.MaxBytes && before+o.writing > 0 {
+	if waiting+HeaderSize+size > o.cfg.MaxBytes {
 		o.startWriting() // what was only queued, or room would never come
 		return errFull
+	}
+	queue, err := appendSized(o.queue, m, size)
+	if err != nil {
+		return err
 	}
 	o.queue = queue
 	if flush {
@@ -152,12 +155,11 @@ func (o *Outbox) put(m proto.Message, flush bool) error {
 func (o *Outbox) roomAgain() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if len(o.queue)+o.writing == 0 {
+		return closed
+	}
 	if o.room == nil {
 		o.room = make(chan struct{})
-		if len(o.queue)+o.writing == 0 {
-			o.giveRoom()
-			return closed
-		}
 	}
 	return o.room
 }

@@ -27,6 +27,22 @@ type TLSFiles struct {
 // IsZero says that no file is named, which means plaintext.
 func (f TLSFiles) IsZero() bool { return f == TLSFiles{} }
 
+// Peer returns whom the certificate names, see PeerURI.
+func (f TLSFiles) Peer() (cluster, id string, err error) {
+	held, err := f.load()
+	if err != nil {
+		return "", "", err
+	}
+	if len(held.certificates) == 0 {
+		return "", "", fmt.Errorf("%w: no certificate is named", ErrTLSFiles)
+	}
+	cluster, id, err = PeerFromCert(held.certificates[0].Leaf)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", f.Cert, err)
+	}
+	return cluster, id, err
+}
+
 // Option changes a configuration made from TLSFiles.
 type Option func(*source)
 

@@ -206,7 +206,10 @@ type SnapshotHeader struct {
 	LastLockId    uint64    `protobuf:"varint,9,opt,name=last_lock_id,json=lastLockId,proto3" json:"last_lock_id,omitempty"`
 	Settings      *Settings `protobuf:"bytes,10,opt,name=settings,proto3" json:"settings,omitempty"`
 	// Commands whose handler failed.
-	Discarded     uint64 `protobuf:"varint,11,opt,name=discarded,proto3" json:"discarded,omitempty"`
+	Discarded uint64 `protobuf:"varint,11,opt,name=discarded,proto3" json:"discarded,omitempty"`
+	// Index of the last raft entry that the state includes; 0 where it stands outside
+	// a log.
+	AppliedIndex  uint64 `protobuf:"varint,12,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -314,6 +317,13 @@ func (x *SnapshotHeader) GetSettings() *Settings {
 func (x *SnapshotHeader) GetDiscarded() uint64 {
 	if x != nil {
 		return x.Discarded
+	}
+	return 0
+}
+
+func (x *SnapshotHeader) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
 	}
 	return 0
 }
@@ -795,7 +805,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x05claim\x18\x05 \x01(\v2\x1a.quorumlock.v1.ClaimRecordH\x00R\x05claim\x128\n" +
 	"\aoutcome\x18\x06 \x01(\v2\x1c.quorumlock.v1.OutcomeRecordH\x00R\aoutcome\x12:\n" +
 	"\atrailer\x18\x0f \x01(\v2\x1e.quorumlock.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\xdf\x02\n" +
+	"\x06record\"\x84\x03\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -810,7 +820,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"lastLockId\x123\n" +
 	"\bsettings\x18\n" +
 	" \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x12\x1c\n" +
-	"\tdiscarded\x18\v \x01(\x04R\tdiscarded\"\xf1\x01\n" +
+	"\tdiscarded\x18\v \x01(\x04R\tdiscarded\x12#\n" +
+	"\rapplied_index\x18\f \x01(\x04R\fappliedIndex\"\xf1\x01\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +

@@ -1,0 +1,150 @@
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport"
+)
+
+const (
+	day = 24 * time.Hour
+	// authorityLife is long, because every file has to be replaced with the authority.
+	authorityLife = 10 * 365 * day
+	// certificateLife leaves two years to replace a certificate; nodes take new files
+	// without a restart.
+	certificateLife = 2 * 365 * day
+	// clockSkew is how far behind the clocks of machines may be that use a new certificate
+	// at once.
+	clockSkew = time.Hour
+)
+
+// pair is a certificate with its key.
+type pair struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(cluster string) (*pair, error) {
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "quorumlock " + cluster + " CA"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		MaxPathLenZero:        true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	return sign(template, nil, authorityLife)
+}
+
+// peerCert is for both directions: each node calls and is called.
+func peerCert(cluster, id string) *x509.Certificate {
+	return &x509.Certificate{
+		Subject:     pkix.Name{CommonName: id + " peer"},
+		URIs:        []*url.URL{transport.PeerURI(cluster, id)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+}
+
+// serverCert may act as a client too: the HTTP port forwards to the leader's HTTP port,
+// which may ask for certificates.
+func serverCert(n Node) *x509.Certificate {
+	cert := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: n.ID},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	hosts := n.Hosts
+	if len(hosts) == 0 {
+		hosts = []string{"localhost", "127.0.0.1", "::1"}
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			cert.IPAddresses = append(cert.IPAddresses, ip)
+		} else {
+			cert.DNSNames = append(cert.DNSNames, host)
+		}
+	}
+	return cert
+}
+
+func clientCert(name string) *x509.Certificate {
+	return &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+}
+
+// sign makes a key and a certificate for it, signed by ca, or by itself if that is nil.
+func sign(template *x509.Certificate, ca *pair, life time.Duration) (*pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 126))
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	template.SerialNumber = serial.Add(serial, big.NewInt(1))
+	template.NotBefore, template.NotAfter = now.Add(-clockSkew), now.Add(life)
+	parent, signer := template, key
+	if ca != nil {
+		template.KeyUsage = x509.KeyUsageDigitalSignature
+		parent, signer = ca.cert, ca.key
+		if template.NotAfter.After(ca.cert.NotAfter) {
+			template.NotAfter = ca.cert.NotAfter
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	return &pair{cert, key}, err
+}
+
+// readAuthority reads <path>.crt and <path>.key.
+func readAuthority(path string) (*pair, error) {
+	certDER, err := readPEM(path+".crt", "CERTIFICATE")
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(certDER)
+	if err != nil {
+		return nil, fmt.Errorf("%s.crt: %w", path, err)
+	}
+	keyDER, err := readPEM(path+".key", "PRIVATE KEY")
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(keyDER)
+	if err != nil {
+		return nil, fmt.Errorf("%s.key: %w", path, err)
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok || !key.PublicKey.Equal(cert.PublicKey) || !cert.IsCA {
+		return nil, fmt.Errorf("%w: %s.crt and %s.key are not an authority made here", ErrInvalid, path, path)
+	}
+	return &pair{cert, key}, nil
+}
+
+func readPEM(path, kind string) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(b)
+	if block == nil || block.Type != kind {
+		return nil, fmt.Errorf("%w: %s holds no %s in PEM", ErrInvalid, path, kind)
+	}
+	return block.Bytes, nil
+}

@@ -1,0 +1,123 @@
+package pki
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+)
+
+var (
+	// ErrExists is returned when a file to be written is there already.
+	ErrExists = errors.New("already exists")
+	// ErrInvalid is returned for names that cannot be in a certificate or a path.
+	ErrInvalid = errors.New("invalid")
+)
+
+// Node is a member of the cluster.
+type Node struct {
+	ID string
+	// Hosts are the names and IP addresses under which clients reach it, without ports.
+	// Default: this machine's own, localhost, 127.0.0.1 and ::1.
+	Hosts []string
+}
+
+// Init makes an authority in dir and, from it, the certificates of nodes and clients. It
+// returns the paths written, in order, and ErrExists if dir holds any of them; with an
+// error, it has written nothing.
+func Init(dir, cluster string, nodes []Node, clients []string) ([]string, error) {
+	if err := check(cluster, nodes, clients); err != nil {
+		return nil, err
+	}
+	w := &writer{}
+	ca, err := newAuthority(cluster)
+	if err == nil {
+		err = w.pair(filepath.Join(dir, "ca"), ca)
+	}
+	if err == nil {
+		err = issue(w, ca, dir, cluster, nodes, clients)
+	}
+	return w.finish(err)
+}
+
+// Extend adds certificates of more nodes and clients to those that Init made in dir, from
+// the same authority.
+func Extend(dir, cluster string, nodes []Node, clients []string) ([]string, error) {
+	if err := check(cluster, nodes, clients); err != nil {
+		return nil, err
+	}
+	ca, err := readAuthority(filepath.Join(dir, "ca"))
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{}
+	return w.finish(issue(w, ca, dir, cluster, nodes, clients))
+}
+
+func issue(w *writer, ca *pair, dir, cluster string, nodes []Node, clients []string) error {
+	for _, n := range nodes {
+		at := filepath.Join(dir, "nodes", n.ID)
+		if err := w.signed(ca, filepath.Join(at, "peer"), peerCert(cluster, n.ID)); err != nil {
+			return err
+		}
+		if err := w.signed(ca, filepath.Join(at, "server"), serverCert(n)); err != nil {
+			return err
+		}
+	}
+	for _, name := range clients {
+		if err := w.signed(ca, filepath.Join(dir, "clients", name, "client"), clientCert(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plain is what is the same in a path, a URI and a log line.
+var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+func check(cluster string, nodes []Node, clients []string) error {
+	if err := checkNames("cluster", cluster); err != nil {
+		return err
+	}
+	if err := checkNames("client", clients...); err != nil {
+		return err
+	}
+	var ids []string
+	for _, n := range nodes {
+		ids = append(ids, n.ID)
+		for _, host := range n.Hosts {
+			if err := checkHost(host); err != nil {
+				return fmt.Errorf("node %s: %w", n.ID, err)
+			}
+		}
+	}
+	return checkNames("node", ids...)
+}
+
+func checkNames(kind string, names ...string) error {
+	seen := map[string]bool{}
+	for _, name := range names {
+		if !plain.MatchString(name) {
+			return fmt.Errorf("%w %s name %q: use up to 63 letters, digits, '.', '_' and '-', beginning with a letter or digit", ErrInvalid, kind, name)
+		}
+		if seen[name] {
+			return fmt.Errorf("%w: %s %q is given twice", ErrInvalid, kind, name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+var hostname = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+
+func checkHost(host string) error {
+	if _, err := netip.ParseAddr(host); err == nil || hostname.MatchString(host) {
+		return nil
+	}
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		return fmt.Errorf("%w host %q: give it without the port, as %q", ErrInvalid, host, h)
+	}
+	return fmt.Errorf("%w host %q: give a host name or an IP address", ErrInvalid, host)
+}

@@ -1,0 +1,63 @@
+package pki
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// writer remembers what it wrote, to report it or to take it back.
+type writer struct {
+	written []string
+}
+
+// finish returns the files written; with an error it removes them.
+func (w *writer) finish(err error) ([]string, error) {
+	if err == nil {
+		return w.written, nil
+	}
+	for _, path := range w.written {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return nil, err
+}
+
+func (w *writer) signed(ca *pair, path string, template *x509.Certificate) error {
+	p, err := sign(template, ca, certificateLife)
+	if err != nil {
+		return err
+	}
+	return w.pair(path, p)
+}
+
+// pair writes <path>.crt and <path>.key.
+func (w *writer) pair(path string, p *pair) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(p.key)
+	if err != nil {
+		return err
+	}
+	if err := w.file(path+".crt", "CERTIFICATE", p.cert.Raw, 0o644); err != nil {
+		return err
+	}
+	return w.file(path+".key", "PRIVATE KEY", der, 0o600)
+}
+
+func (w *writer) file(path, kind string, der []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: %s; certificates are never overwritten: move it away or choose another directory", ErrExists, path)
+	}
+	if err != nil {
+		return err
+	}
+	w.written = append(w.written, path)
+	err = pem.Encode(f, &pem.Block{Type: kind, Bytes: der})
+	return errors.Join(err, f.Sync(), f.Close())
+}

@@ -1,0 +1,218 @@
+package raftstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// maxHello bounds hellos and their answers, in bytes.
+	maxHello = 4 << 10
+	// maxControl bounds control requests and answers, in bytes.
+	maxControl = 256 << 10
+	// lingering is how long a refused caller has to read the reason.
+	lingering = time.Second
+)
+
+// listen accepts until Close. An error of the listener, such as too many open files, passes
+// or it does not; it is no reason to give up the port.
+func (l *Layer) listen() {
+	const pause, longest = 5 * time.Millisecond, time.Second
+	wait := pause
+	for {
+		conn, err := l.cfg.Listener.Accept()
+		if l.ctx.Err() != nil {
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		}
+		if err == nil {
+			wait = pause
+			l.begin(conn)
+			continue
+		}
+		l.log.Error("the peer port cannot accept", "error", err, "again-in", wait)
+		select {
+		case <-time.After(wait):
+			wait = min(2*wait, longest)
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// begin starts a handshake. If there are too many, the oldest is cut: a peer needs
+// milliseconds, and who has needed longest is the least likely to be one.
+func (l *Layer) begin(conn net.Conn) {
+	h := &handshake{layer: l, raw: conn, conn: conn}
+	l.mu.Lock()
+	var oldest *handshake
+	if len(l.pending) >= l.cfg.MaxHandshakes {
+		oldest, l.pending = l.pending[0], slices.Delete(l.pending, 0, 1)
+		oldest.cut = true
+	}
+	l.pending = append(l.pending, h)
+	l.mu.Unlock()
+	if oldest != nil {
+		_ = oldest.raw.Close()
+	}
+	l.running.Go(func() { l.handle(h) })
+}
+
+// end takes h off the handshakes.
+func (l *Layer) end(h *handshake) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.pending, h); i >= 0 {
+		l.pending = slices.Delete(l.pending, i, i+1)
+	}
+}
+
+// wasCut says whether h had to make room.
+func (l *Layer) wasCut(h *handshake) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return h.cut
+}
+
+// handle is the life of a connection, from its first byte to its last.
+func (l *Layer) handle(h *handshake) {
+	peer, err := h.run()
+	if err != nil {
+		if l.wasCut(h) {
+			err = errFull
+		}
+		l.refused(h.raw.RemoteAddr(), h.hello.GetId(), err)
+		l.part(h.conn, err)
+		l.end(h) // not before: who is being refused counts as well
+		return
+	}
+	l.end(h)
+	defer func() { _ = peer.Close() }()
+	l.refusals.accept()
+	if !h.stranger {
+		l.cfg.Identity.Observe(h.hello)
+	}
+	if h.hello.GetPurpose() == wire.PeerHello_CONTROL {
+		l.serveControl(peer, h)
+		return
+	}
+	l.giveToRaft(peer)
+}
+
+// part closes a refused connection. If the caller was given a reason, it may read it, unless
+// the Layer closes meanwhile.
+func (l *Layer) part(conn net.Conn, err error) {
+	var r *refusal
+	if !errors.As(err, &r) {
+		transport.Cut(conn)
+		return
+	}
+	stop := context.AfterFunc(l.ctx, func() { transport.Cut(conn) })
+	defer stop()
+	transport.Hangup(conn, lingering)
+}
+
+// giveToRaft waits until raft accepts, and then until the connection is closed.
+func (l *Layer) giveToRaft(peer *peerConn) {
+	limit := time.NewTimer(l.cfg.HandshakeTimeout)
+	defer limit.Stop()
+	l.lent.Add(1)
+	select {
+	case l.accepted <- &lent{peerConn: peer}:
+		<-peer.done
+		return
+	case <-limit.C:
+		l.refused(peer.RemoteAddr(), peer.peer, refuse(ReasonNotReady, "raft does not run yet"))
+	case <-peer.done:
+	case <-l.ctx.Done():
+	}
+	l.lent.Done()
+}
+
+// handshake is the state of one incoming connection's handshake.
+type handshake struct {
+	layer *Layer
+	raw   net.Conn // as accepted
+	conn  net.Conn // TLS over raw, if there is TLS
+	hello *wire.PeerHello
+	// stranger: the caller has another incarnation than is on record; it may only probe.
+	stranger bool
+	reader   *transport.FrameReader
+	cut      bool // to make room; guarded by layer.mu
+}
+
+func (h *handshake) run() (*peerConn, error) {
+	l := h.layer
+	if l.serverTLS != nil {
+		h.conn = tls.Server(h.raw, l.serverTLS)
+	}
+	var peer *peerConn
+	err := transport.Within(l.ctx, h.conn, l.cfg.HandshakeTimeout, func(ctx context.Context) (err error) {
+		if err := h.readHello(ctx); err != nil {
+			return h.answer(err)
+		}
+		if err := h.check(); err != nil {
+			return h.answer(err)
+		}
+		if peer, err = l.establish(h.conn, h.hello.GetId(), true); err == nil {
+			// Once more: a Disconnect in between has missed this connection.
+			err = h.checkIncarnation()
+		}
+		return h.answer(err)
+	})
+	if err != nil && peer != nil {
+		l.forget(peer)
+	}
+	return peer, err
+}
+
+func (h *handshake) readHello(ctx context.Context) error {
+	if t, ok := h.conn.(*tls.Conn); ok {
+		if err := secure(ctx, t); err != nil {
+			return err
+		}
+	}
+	h.reader = transport.NewFrameReader(h.conn, maxHello)
+	if err := h.reader.ReadPreface(); err != nil {
+		return err
+	}
+	var hello wire.PeerHello
+	if err := h.reader.Read(&hello); err != nil {
+		return err
+	}
+	h.hello = &hello
+	if n := h.reader.Buffered(); n > 0 {
+		return refuse(ReasonProtocol, "%d bytes came before the hello was answered", n)
+	}
+	return nil
+}
+
+// answer tells the caller how it went, if the reason is for its ears, and returns err.
+func (h *handshake) answer(err error) error {
+	l := h.layer
+	id, incarnation := l.cfg.Identity.Self()
+	reply := &wire.PeerHelloReply{
+		Version:     min(h.hello.GetVersion(), Version),
+		Status:      wire.Status_OK,
+		ClusterId:   l.cluster(),
+		Id:          id,
+		Incarnation: incarnation,
+	}
+	if err != nil {
+		var r *refusal
+		if !errors.As(err, &r) {
+			return err
+		}
+		reply.Status, reply.Message = wire.Status_FAILED_PRECONDITION, r.text
+	}
+	return errors.Join(err, transport.NewFrameWriter(h.conn, maxHello).Write(reply))
+}

@@ -1,0 +1,30 @@
+// Package raftstream is the peer port: how nodes reach each other, and nobody else.
+//
+// Whoever can talk to raft can depose leaders and rewrite logs. So a [Layer] finishes
+// everything that establishes who is calling before raft learns of a connection: TLS with
+// certificates on both sides, the preface, and a hello that says which cluster, which node
+// and which incarnation (which data directory) is calling whom. Only then is it handed on,
+// by purpose: connections for raft come out of Layer.Accept, connections for control calls
+// are served by a handler. Handshakes are limited in time and in number; strangers who keep
+// silent are cut, the oldest first, when there are too many.
+//
+// # Who may connect
+//
+// A caller is refused, with a reason that it can read, unless
+//   - it names the same cluster, if both sides know theirs already (before bootstrap, they
+//     do not);
+//   - it means this node: target id, and target incarnation if it knows one;
+//   - its own incarnation is the one recorded in replicated state, if any is. A node that
+//     lost its disk must not take part under its old name, for it would vote without its
+//     memory. Alone its probes are answered, so that it can learn what it is (see
+//     [wire.NodeState]);
+//   - with TLS, its certificate names this cluster and the node that the hello names.
+//
+// The dialling side checks the answer by the same rules, and the certificate against the
+// node that it wanted, not against a host name.
+//
+// # Raft's side
+//
+// [NewTransport] puts raft's own NetworkTransport on a Layer. Raft dials addresses, but a
+// hello has to say which node is meant, so the Transport gives the Layer both in one.
+package raftstream

@@ -1,0 +1,245 @@
+package raftstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Version is the highest version of the protocol between nodes that this program speaks.
+const Version = 1
+
+// Identity is what a node knows of itself and of the others. All methods are called from
+// many goroutines and must not block.
+type Identity interface {
+	// ClusterID is empty as long as the node does not know its cluster.
+	ClusterID() string
+	// Self is this node and the incarnation of its data directory.
+	Self() (id, incarnation string)
+	// Incarnation is the one recorded for a node in replicated state, if any is.
+	Incarnation(id string) (string, bool)
+	// Observe is told of each caller that was accepted.
+	Observe(*wire.PeerHello)
+}
+
+// Handler answers a control call. from is the caller, checked. It has to return soon after
+// ctx ends. A nil answer says that the request is not understood.
+type Handler func(ctx context.Context, from *wire.PeerHello, req *wire.PeerRequest) *wire.PeerResponse
+
+// Config says how to make a Layer.
+type Config struct {
+	// Listener is the peer port, listening already; the Layer closes it. Required.
+	Listener net.Listener
+	// Advertise is the address, host:port, under which others reach this node. Default:
+	// the listener's.
+	Advertise string
+	// Network dials. Default: transport.TCP.
+	Network transport.Network
+	// Identity is required.
+	Identity Identity
+	// TLS are the peer certificate, its key and the CA of all peers; nil means plaintext.
+	TLS *transport.TLSFiles
+	// Handler answers control calls. Default: none is understood.
+	Handler Handler
+	// Logger is told of refusals. Default: none.
+	Logger hclog.Logger
+
+	// HandshakeTimeout bounds a handshake from the first byte to raft's accepting it.
+	// Default: 3 s.
+	HandshakeTimeout time.Duration
+	// MaxHandshakes bounds the connections that are not established yet; beyond it, the
+	// oldest of them is cut. Default: 64.
+	MaxHandshakes int
+	// MaxConns bounds the established connections that came in. Default: 512.
+	MaxConns int
+	// IdleTimeout bounds the silence on an incoming control connection. Default: 30 s.
+	IdleTimeout time.Duration
+	// WriteTimeout bounds each write of an answer. Default: 10 s.
+	WriteTimeout time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Advertise == "" {
+		c.Advertise = c.Listener.Addr().String()
+	}
+	if c.Network == nil {
+		c.Network = transport.TCP{}
+	}
+	if c.Handler == nil {
+		c.Handler = func(context.Context, *wire.PeerHello, *wire.PeerRequest) *wire.PeerResponse { return nil }
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	setDefault(&c.HandshakeTimeout, 3*time.Second)
+	setDefault(&c.MaxHandshakes, 64)
+	setDefault(&c.MaxConns, 512)
+	setDefault(&c.IdleTimeout, 30*time.Second)
+	setDefault(&c.WriteTimeout, 10*time.Second)
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Layer is one node's peer port. It is a raft.StreamLayer; all methods are safe for
+// concurrent use.
+type Layer struct {
+	cfg       Config
+	log       hclog.Logger
+	serverTLS *tls.Config // nil: plaintext
+	clientTLS *tls.Config
+	certified string // the cluster that this node's certificate names
+
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	accepted chan net.Conn
+	running  sync.WaitGroup // goroutines of the Layer
+	lent     sync.WaitGroup // connections that raft has accepted and not closed yet
+	refusals refusals
+
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	pending []*handshake       // oldest first
+	conns   map[*peerConn]bool // established, both directions
+	inbound int                // of conns, those that came in
+}
+
+// New starts a Layer. It returns an error if the certificate names another node or another
+// cluster than Identity does.
+func New(cfg Config) (*Layer, error) {
+	if cfg.Listener == nil || cfg.Identity == nil {
+		return nil, errors.New("raftstream: a listener and an identity are required")
+	}
+	l := &Layer{
+		cfg:      cfg.withDefaults(),
+		accepted: make(chan net.Conn),
+		conns:    make(map[*peerConn]bool),
+	}
+	l.log = l.cfg.Logger
+	if err := l.openTLS(); err != nil {
+		return nil, err
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.running.Go(l.listen)
+	return l, nil
+}
+
+func (l *Layer) openTLS() error {
+	if l.cfg.TLS == nil {
+		return nil
+	}
+	files := *l.cfg.TLS
+	report := transport.OnReload(l.reloaded)
+	var err error
+	if l.serverTLS, err = files.ServerConfig(tls.RequireAndVerifyClientCert, report); err != nil {
+		return err
+	}
+	if l.clientTLS, err = files.ClientConfig(); err != nil {
+		return err
+	}
+	cluster, id, err := files.Peer()
+	if err != nil {
+		return err
+	}
+	if self, _ := l.cfg.Identity.Self(); id != self {
+		return fmt.Errorf("%w: the peer certificate %s names node %q, this is node %q",
+			transport.ErrPeerName, files.Cert, id, self)
+	}
+	if mine := l.cfg.Identity.ClusterID(); mine != "" && mine != cluster {
+		return fmt.Errorf("%w: the peer certificate %s names cluster %q, this is cluster %q",
+			transport.ErrPeerName, files.Cert, cluster, mine)
+	}
+	l.certified = cluster
+	return nil
+}
+
+func (l *Layer) reloaded(err error) {
+	if err != nil {
+		l.log.Error("peer certificates could not be reloaded", "error", err)
+		return
+	}
+	l.log.Info("peer certificates reloaded")
+}
+
+// cluster is this node's cluster, as far as it is known.
+func (l *Layer) cluster() string {
+	if id := l.cfg.Identity.ClusterID(); id != "" {
+		return id
+	}
+	return l.certified
+}
+
+// Accept returns the next connection that a checked peer opened for raft. After Close it
+// returns net.ErrClosed.
+func (l *Layer) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.accepted:
+		return conn, nil
+	case <-l.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Addr is the advertised address.
+func (l *Layer) Addr() net.Addr { return advertised(l.cfg.Advertise) }
+
+type advertised string
+
+func (advertised) Network() string  { return "tcp" }
+func (a advertised) String() string { return string(a) }
+
+// Close closes the port and every connection, those that raft uses included, and waits for
+// the Layer's goroutines, handlers included.
+func (l *Layer) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	conns := make([]*peerConn, 0, len(l.conns))
+	for c := range l.conns {
+		conns = append(conns, c)
+	}
+	l.mu.Unlock()
+	l.cancel() // ends handshakes and calls
+	err := l.cfg.Listener.Close()
+	closeAll(conns)
+	l.running.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Disconnect closes every connection from and to a node, so that the next ones are checked
+// against what is recorded now. For when a node is removed or replaced.
+func (l *Layer) Disconnect(id string) {
+	l.mu.Lock()
+	var conns []*peerConn
+	for c := range l.conns {
+		if c.peer == id {
+			conns = append(conns, c)
+		}
+	}
+	l.mu.Unlock()
+	closeAll(conns)
+}
+
+// closeAll closes in parallel: saying goodbye to peers that do not read takes a moment each.
+func closeAll(conns []*peerConn) {
+	var all sync.WaitGroup
+	for _, c := range conns {
+		all.Go(func() { _ = c.Close() })
+	}
+	all.Wait()
+}

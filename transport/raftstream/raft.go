@@ -1,0 +1,117 @@
+package raftstream
+
+import (
+	"io"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// TransportConfig says how raft uses a Layer.
+type TransportConfig struct {
+	// Resolve gives a node's current address; addr is the one in raft's configuration.
+	// Default: that one.
+	Resolve func(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress
+	// Timeout bounds dialling and each exchange, snapshots in proportion to their size. It
+	// is also how long a node that vanished without a word keeps its old connections, so it
+	// should not be many election time-outs. Default: 2 s.
+	Timeout time.Duration
+	// MaxPool is how many idle connections are kept to each node. Default: 3.
+	MaxPool int
+	// Logger is raft's network log. Default: none.
+	Logger hclog.Logger
+}
+
+// Transport is raft's NetworkTransport on a Layer. It is a raft.Transport, with pre-vote
+// and Close.
+type Transport struct {
+	*raft.NetworkTransport
+	layer   *Layer
+	resolve func(raft.ServerID, raft.ServerAddress) raft.ServerAddress
+}
+
+var (
+	_ raft.StreamLayer = (*Layer)(nil)
+	_ raft.Transport   = (*Transport)(nil)
+	_ raft.WithPreVote = (*Transport)(nil)
+	_ raft.WithClose   = (*Transport)(nil)
+)
+
+// NewTransport starts raft's transport on l. Its Close, which raft calls when it has shut
+// down, closes l.
+//
+// At most two exchanges are in flight to a node: with more, entries queue in the network
+// rather than in the proposer, where they would be batched (hashicorp/raft#541).
+func NewTransport(l *Layer, cfg TransportConfig) *Transport {
+	if cfg.Resolve == nil {
+		cfg.Resolve = func(_ raft.ServerID, addr raft.ServerAddress) raft.ServerAddress { return addr }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	setDefault(&cfg.Timeout, 2*time.Second)
+	setDefault(&cfg.MaxPool, 3)
+	return &Transport{
+		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+			Stream:          l,
+			MaxPool:         cfg.MaxPool,
+			MaxRPCsInFlight: 2,
+			Timeout:         cfg.Timeout,
+			Logger:          cfg.Logger,
+		}),
+		layer:   l,
+		resolve: cfg.Resolve,
+	}
+}
+
+// SetHeartbeatHandler does nothing, on purpose. Raft offers a handler that answers
+// heartbeats on the connection's goroutine while its main loop is busy. That handler raises
+// the term beside the main loop, so a leader that is deposed by such a heartbeat can still
+// append an entry of its own and mark it with the new term (hashicorp/raft#695): two
+// different entries with one index and one term, which raft's safety rests on never
+// happening. Without a handler heartbeats go through the main loop like everything else.
+func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// Close stops the transport and the Layer, and waits until raft has let go of every
+// connection.
+func (t *Transport) Close() error {
+	err := t.NetworkTransport.Close()
+	t.CloseStreams() // NetworkTransport.Close keeps those that are idle
+	t.layer.lent.Wait()
+	return err
+}
+
+func (t *Transport) at(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress {
+	return target(id, t.resolve(id, addr))
+}
+
+// AppendEntriesPipeline implements raft.Transport.
+func (t *Transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddress) (raft.AppendPipeline, error) {
+	return t.NetworkTransport.AppendEntriesPipeline(id, t.at(id, addr))
+}
+
+// AppendEntries implements raft.Transport.
+func (t *Transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	return t.NetworkTransport.AppendEntries(id, t.at(id, addr), args, resp)
+}
+
+// RequestVote implements raft.Transport.
+func (t *Transport) RequestVote(id raft.ServerID, addr raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	return t.NetworkTransport.RequestVote(id, t.at(id, addr), args, resp)
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t *Transport) RequestPreVote(id raft.ServerID, addr raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	return t.NetworkTransport.RequestPreVote(id, t.at(id, addr), args, resp)
+}
+
+// InstallSnapshot implements raft.Transport.
+func (t *Transport) InstallSnapshot(id raft.ServerID, addr raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	return t.NetworkTransport.InstallSnapshot(id, t.at(id, addr), args, resp, data)
+}
+
+// TimeoutNow implements raft.Transport.
+func (t *Transport) TimeoutNow(id raft.ServerID, addr raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	return t.NetworkTransport.TimeoutNow(id, t.at(id, addr), args, resp)
+}

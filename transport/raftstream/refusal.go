@@ -1,0 +1,165 @@
+package raftstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Reason says why a connection was refused; there are few, so that they can label metrics.
+type Reason string
+
+// The reasons.
+const (
+	ReasonTLS         Reason = "tls"         // no TLS, or a certificate of nobody we trust
+	ReasonProtocol    Reason = "protocol"    // not our protocol, or not spoken well
+	ReasonTimeout     Reason = "timeout"     // the handshake took too long
+	ReasonGone        Reason = "gone"        // it closed before the handshake ended
+	ReasonVersion     Reason = "version"     // no version in common
+	ReasonCluster     Reason = "cluster"     // of another cluster
+	ReasonTarget      Reason = "target"      // it wants another node or incarnation
+	ReasonIncarnation Reason = "incarnation" // not the incarnation on record
+	ReasonCertificate Reason = "certificate" // the certificate names somebody else
+	ReasonOverload    Reason = "overload"    // too many connections
+	ReasonNotReady    Reason = "not_ready"   // raft did not accept in time
+)
+
+// ErrRefused is returned, as a *RefusedError, when the other node refused a hello, or when
+// its answer is not that of the node wanted.
+var ErrRefused = errors.New("refused")
+
+// RefusedError says who refused and why.
+type RefusedError struct {
+	// Reply is the other node's answer; nil if this node refused it before.
+	Reply   *wire.PeerHelloReply
+	Message string
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("%v: %s", ErrRefused, e.Message) }
+
+// Is makes errors.Is(err, ErrRefused) hold.
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// refusal is a decision against a caller.
+type refusal struct {
+	reason Reason
+	text   string // what the caller is told
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(reason Reason, format string, args ...any) *refusal {
+	return &refusal{reason, fmt.Sprintf(format, args...)}
+}
+
+var errFull = refuse(ReasonOverload, "too many connections between nodes: try again later")
+
+// classify finds the reason of a handshake that failed.
+func classify(err error) Reason {
+	var r *refusal
+	var netErr net.Error
+	switch {
+	case errors.As(err, &r):
+		return r.reason
+	case errors.Is(err, transport.ErrPreface), errors.Is(err, transport.ErrMalformed), errors.Is(err, transport.ErrFrameTooLarge):
+		return ReasonProtocol
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
+		errors.As(err, &netErr) && netErr.Timeout():
+		return ReasonTimeout
+	case errors.Is(err, errTLS):
+		return ReasonTLS
+	default:
+		return ReasonGone
+	}
+}
+
+var errTLS = errors.New("tls")
+
+// secure ends a TLS handshake and marks its error.
+func secure(ctx context.Context, conn *tls.Conn) error {
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errTLS, err)
+	}
+	return nil
+}
+
+// logPerSecond bounds what strangers can write into the log.
+const logPerSecond = 10
+
+// refusals counts refusals and decides which are logged.
+type refusals struct {
+	mu       sync.Mutex
+	counts   map[Reason]uint64
+	accepted uint64
+	second   time.Time // when the current second of logging began
+	logged   int       // within it
+	silent   int       // not logged since the last that was
+}
+
+// count books a refusal; it says whether to log it, and how many were not before it.
+func (r *refusals) count(reason Reason) (log bool, suppressed int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counts == nil {
+		r.counts = make(map[Reason]uint64)
+	}
+	r.counts[reason]++
+	if now := time.Now(); now.Sub(r.second) >= time.Second {
+		r.second, r.logged = now, 0
+	}
+	if r.logged++; r.logged > logPerSecond {
+		r.silent++
+		return false, 0
+	}
+	suppressed, r.silent = r.silent, 0
+	return true, suppressed
+}
+
+func (r *refusals) accept() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.accepted++
+}
+
+func (l *Layer) refused(remote net.Addr, caller string, err error) {
+	if l.ctx.Err() != nil {
+		return // not the caller's fault
+	}
+	reason := classify(err)
+	if log, suppressed := l.refusals.count(reason); log {
+		l.log.Warn("refused a connection to the peer port", "remote", remote, "node", caller,
+			"reason", string(reason), "error", err, "refusals-not-logged", suppressed)
+	}
+}
+
+// Stats are a Layer's numbers since its start.
+type Stats struct {
+	Handshaking int // connections that are not established yet
+	Inbound     int // established connections that came in
+	Outbound    int // established connections that this node opened
+	Accepted    uint64
+	Refused     map[Reason]uint64
+}
+
+// Stats returns the numbers of this moment.
+func (l *Layer) Stats() Stats {
+	l.mu.Lock()
+	s := Stats{Handshaking: len(l.pending), Inbound: l.inbound, Outbound: len(l.conns) - l.inbound}
+	l.mu.Unlock()
+	l.refusals.mu.Lock()
+	defer l.refusals.mu.Unlock()
+	s.Accepted = l.refusals.accepted
+	s.Refused = make(map[Reason]uint64, len(l.refusals.counts))
+	for reason, n := range l.refusals.counts {
+		s.Refused[reason] = n
+	}
+	return s
+}
