@@ -39,23 +39,18 @@ var impure = []string{
 var pureRules = []rule{{
 	name:  "state machine imports nothing impure",
 	check: pureImports,
-	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\nimport _ \"time\"\n"},
-	want:  "fsm/fsm.go imports time",
+	bad: []example{
+		{"fsm/fsm.go", "package fsm\n\nimport _ \"time\"\n", "fsm/fsm.go imports time"},
+		{"fsm/fsm.go", "package fsm\n\nimport _ \"math/rand/v2\"\n", "fsm/fsm.go imports math/rand/v2"},
+	},
 }, {
-	name:  "state machine starts no goroutine",
+	name:  "state machine has no concurrency",
 	check: pureSyntax,
-	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\nfunc f() { go f() }\n"},
-	want:  "fsm/fsm.go:3: go statement",
-}, {
-	name:  "state machine has no channel",
-	check: pureSyntax,
-	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\nvar c chan int\n"},
-	want:  "fsm/fsm.go:3: channel",
-}, {
-	name:  "state machine selects nothing",
-	check: pureSyntax,
-	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\nfunc f() { select {} }\n"},
-	want:  "fsm/fsm.go:3: select",
+	bad: []example{
+		{"fsm/fsm.go", "package fsm\n\nfunc f() { go f() }\n", "fsm/fsm.go:3: go statement"},
+		{"fsm/fsm.go", "package fsm\n\nvar c chan int\n", "fsm/fsm.go:3: channel"},
+		{"fsm/fsm.go", "package fsm\n\nfunc f() { select {} }\n", "fsm/fsm.go:3: select"},
+	},
 }}
 
 // pureFiles are the state machine's own files.

@@ -122,13 +122,17 @@ var root = sync.OnceValue(func() string {
 
 var repository = sync.OnceValues(func() (*tree, error) { return load(os.DirFS(root())) })
 
-// rule is one check beside an example that it must refuse.
+// rule is one check beside examples that it must refuse.
 type rule struct {
 	name  string
 	check func(*tree) []string
-	// bad is a small repository that breaks the rule.
-	bad map[string]string
-	// want is part of the finding that bad gives.
+	bad   []example
+}
+
+// example is a small repository that breaks a rule.
+type example struct {
+	path, src string
+	// want is part of the finding that it gives.
 	want string
 }
 
@@ -154,15 +158,13 @@ func TestRepositoryKeepsTheRules(t *testing.T) {
 func TestEveryRuleCanFail(t *testing.T) {
 	for _, r := range rules() {
 		t.Run(r.name, func(t *testing.T) {
-			bad := fstest.MapFS{}
-			for name, src := range r.bad {
-				bad[name] = &fstest.MapFile{Data: []byte(src)}
+			for _, bad := range r.bad {
+				parsed, err := load(fstest.MapFS{bad.path: &fstest.MapFile{Data: []byte(bad.src)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				expect(t, r.check(parsed), bad.want)
 			}
-			parsed, err := load(bad)
-			if err != nil {
-				t.Fatal(err)
-			}
-			expect(t, r.check(parsed), r.want)
 		})
 	}
 }

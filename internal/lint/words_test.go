@@ -25,30 +25,23 @@ var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)
 var wordRules = []rule{{
 	name:  "tests do not sleep",
 	check: sleeps,
-	bad: map[string]string{
-		"fsm/fsm_test.go": "package fsm\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n",
+	bad: []example{
+		{"fsm/fsm_test.go", "package fsm\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n", "fsm/fsm_test.go:5: a test sleeps"},
 	},
-	want: "fsm/fsm_test.go:5: a test sleeps",
 }, {
-	name:  "one word for one thing",
+	name:  "one word for one thing, and nothing left for later",
 	check: words,
-	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\n// The lease id of the client.\n"},
-	want:  "fsm/fsm.go:3: \"lease id\": say session",
-}, {
-	name:  "documents keep to the words too",
-	check: words,
-	bad:   map[string]string{"README.md": "Send a keep-alive.\n"},
-	want:  "README.md:1: \"keep-alive\": say heartbeat",
-}, {
-	name:  "nothing is left for later",
-	check: words,
-	bad:   map[string]string{"fsm/fsm.go": "package fsm\n\n// TO" + "DO: finish.\n"},
-	want:  "fsm/fsm.go:3: unfinished",
+	bad: []example{
+		{"fsm/fsm.go", "package fsm\n\n// The lease id of the client.\n", "fsm/fsm.go:3: \"lease id\": say session"},
+		{"README.md", "Send a keep-alive.\n", "README.md:1: \"keep-alive\": say heartbeat"},
+		{"fsm/fsm.go", "package fsm\n\n// TO" + "DO: finish.\n", "fsm/fsm.go:3: unfinished"},
+	},
 }, {
 	name:  "links lead somewhere",
 	check: links,
-	bad:   map[string]string{"README.md": "See [the docs](docs/NOWHERE.md#top).\n"},
-	want:  "README.md links to docs/NOWHERE.md",
+	bad: []example{
+		{"README.md", "See [the docs](docs/NOWHERE.md#top).\n", "README.md links to docs/NOWHERE.md"},
+	},
 }}
 
 // sleeps finds tests that wait by the clock. In a file that uses testing/synctest

@@ -1,0 +1,80 @@
+# Everything needs Go (with a C compiler for the race detector), git and make. The
+# tools beside them are pinned here or in scripts/, and Go fetches them.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+GO          ?= go
+STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS     := -X main.version=$(VERSION)
+
+# FUZZTIME is how long each fuzz target runs under "make fuzz" and "make check".
+FUZZTIME    ?= 30s
+# BENCH selects benchmarks.
+BENCH       ?= .
+# DEMO_FLAGS go to the demo: --no-fencing lets a stale write in, --keep keeps its files.
+DEMO_FLAGS  ?=
+
+.PHONY: build
+build: ## build qlockd and qlock into bin/
+	@mkdir -p bin
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: build demo-programs ## refund thousands of orders exactly once while things fail
+	@bin/demo/driver run $(DEMO_FLAGS)
+
+.PHONY: demo-up
+demo-up: build demo-programs ## leave a three-node cluster up for playing with qlock
+	@bin/demo/driver up
+
+.PHONY: demo-down
+demo-down: demo-programs ## end that cluster
+	@bin/demo/driver down
+
+.PHONY: demo-programs
+demo-programs:
+	@mkdir -p bin/demo
+	$(GO) build -trimpath -o bin/demo/ ./scripts/demo/driver ./scripts/demo/worker ./scripts/demo/ledger
+
+.PHONY: test
+test: lint race ## format, vet, staticcheck and all tests with the race detector
+
+.PHONY: lint
+lint: ## gofmt, go vet and staticcheck
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(STATICCHECK) ./...
+
+.PHONY: race
+race: ## all tests with the race detector, nothing else
+	$(GO) test -race -timeout 5m ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME
+	scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## benchmarks matching BENCH
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+.PHONY: generate
+generate: ## regenerate the schema's code and the demo's data
+	scripts/generate.sh
+	$(GO) generate ./scripts/demo
+
+.PHONY: check
+check: lint ## the long versions of everything: about half an hour
+	QLOCK_CHECK=1 $(GO) test -race -timeout 30m ./...
+	scripts/fuzz.sh $(FUZZTIME)
+	scripts/generate.sh --check
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

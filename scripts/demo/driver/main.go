@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/quorumlock/quorumlock/scripts/demo"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// options are the command line of run.
+type options struct {
+	bin       string
+	requests  string
+	workers   int
+	noFencing bool
+	keep      bool
+	timeout   time.Duration
+}
+
+const usage = "usage: driver run|up|down [flags]"
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) < 2 {
+		log.Fatal(usage)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	verb, args := os.Args[1], os.Args[2:]
+	var err error
+	switch verb {
+	case "run":
+		err = run(ctx, parse(args))
+	case "up", "down":
+		err = playground(ctx, verb, args)
+	default:
+		log.Fatal(usage)
+	}
+	if err != nil {
+		log.Fatalf("\n%v", err)
+	}
+}
+
+func parse(args []string) options {
+	var o options
+	flags := flag.NewFlagSet("run", flag.ExitOnError)
+	flags.StringVar(&o.bin, "bin", "bin", "`directory` of the programs")
+	flags.StringVar(&o.requests, "requests", "scripts/demo/refunds.csv", "`file` of requests")
+	flags.IntVar(&o.workers, "workers", 8, "worker processes")
+	flags.BoolVar(&o.noFencing, "no-fencing", false, "let the ledger take stale tokens: the demo must fail then")
+	flags.BoolVar(&o.keep, "keep", false, "keep the temporary directory with data, logs and journal")
+	flags.DurationVar(&o.timeout, "timeout", 3*time.Minute, "give up after this `time`")
+	_ = flags.Parse(args) // exits on error
+	return o
+}
+
+// run is the whole demo in a directory of its own.
+func run(ctx context.Context, o options) error {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	requests, err := demo.ReadRequests(o.requests)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "quorumlock-demo-")
+	if err != nil {
+		return err
+	}
+	if o.keep {
+		fmt.Println("data, logs and journal stay in", dir)
+	} else {
+		defer os.RemoveAll(dir)
+	}
+	c, err := newCluster(o.bin, dir)
+	if err != nil {
+		return err
+	}
+	s := &story{out: os.Stdout, began: time.Now(), cluster: c, total: len(requests), workers: map[int]*workerProcess{}, pause: pause{worker: 3}}
+	defer func() { c.close(s.crash.leader.id) }()
+	token, err := s.play(ctx, o, dir)
+	if err != nil {
+		return err
+	}
+	journal, err := readJournal(journalPath(dir))
+	if err != nil {
+		return err
+	}
+	a := examine(journal, requests)
+	a.judge(s)
+	fmt.Printf("\n%s\n", a.table(s, token))
+	if err := a.verdict(); err != nil {
+		return err
+	}
+	fmt.Println("Every order was refunded exactly once.")
+	return nil
+}
+
+func journalPath(dir string) string { return filepath.Join(dir, "ledger.jsonl") }
+
+// play starts everything and lets the story run. It returns the highest token that
+// the cluster has given out.
+func (s *story) play(ctx context.Context, o options, dir string) (uint64, error) {
+	status, err := s.cluster.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	s.tell("three nodes are up: %s leads, term %d", status.GetLeaderId(), status.GetTerm())
+	ledger, url, err := startLedger(o, dir)
+	if err != nil {
+		return 0, err
+	}
+	defer ledger.end(5 * time.Second)
+	reports := make(chan report)
+	defer func() {
+		go func() {
+			for range reports { // so that no worker hangs on its last words
+			}
+		}()
+		for _, w := range s.workers {
+			w.kill()
+		}
+	}()
+	hired := &crew{
+		bin: o.bin, dir: dir, endpoints: endpoints(s.cluster.nodes), ledger: url, requests: o.requests,
+		size: o.workers, victim: s.pause.worker, signalAfter: 2 * time.Second,
+	}
+	if err := s.hire(ctx, hired, reports); err != nil {
+		return 0, err
+	}
+	if err := s.run(ctx, reports); err != nil {
+		return 0, err
+	}
+	return s.settle(ctx)
+}
+
+// hire starts the workers, and lets them begin once all are ready.
+func (s *story) hire(ctx context.Context, c *crew, reports chan report) error {
+	for k := 1; k <= c.size; k++ {
+		w, err := c.start(k, reports)
+		if err != nil {
+			return err
+		}
+		s.workers[k] = w
+		s.alive++
+	}
+	for range c.size {
+		select {
+		case r := <-reports:
+			if r.Kind != demo.Ready {
+				return fmt.Errorf("worker %d did not start: %v\n%s", r.Worker, r.err, tail(s.workers[r.Worker].log, 5))
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("the workers did not start: %w", context.Cause(ctx))
+		}
+	}
+	s.tell("%d workers begin with %d requests", c.size, s.total)
+	for _, w := range s.workers {
+		if err := w.say("start"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle waits until the killed node is back among the others.
+func (s *story) settle(ctx context.Context) (uint64, error) {
+	status, err := s.cluster.await(ctx, func(status *wire.StatusResponse) bool {
+		for _, n := range status.GetNodes() {
+			if n.GetId() == s.crash.killed {
+				return n.GetReachable()
+			}
+		}
+		return s.crash.killed == ""
+	})
+	return status.GetToken(), err
+}
+
+// startLedger starts the ledger and learns where it listens.
+func startLedger(o options, dir string) (*process, string, error) {
+	cmd := exec.Command(filepath.Join(o.bin, "demo", "ledger"),
+		"--journal", journalPath(dir), fmt.Sprintf("--no-fencing=%t", o.noFencing))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, "", err
+	}
+	logPath := filepath.Join(dir, "ledger.log")
+	if err := logTo(cmd, logPath); err != nil {
+		return nil, "", err
+	}
+	ledger, err := start("ledger", cmd)
+	if err != nil {
+		return nil, "", err
+	}
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		ledger.kill()
+		return nil, "", fmt.Errorf("the ledger did not start: %w\n%s", err, tail(logPath, 5))
+	}
+	return ledger, strings.TrimSpace(url), nil
+}

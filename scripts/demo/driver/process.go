@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// process is a child of ours. It is ended by its own handle, never by a name.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	// done is closed once the process has ended; err is how.
+	done chan struct{}
+	err  error
+}
+
+// start starts a program in a process group of its own, so that an interrupt from
+// the terminal reaches the driver alone, which then ends its children in order.
+func start(name string, cmd *exec.Cmd) (*process, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	p := &process{name: name, cmd: cmd, done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// stop freezes the process where it is; resume lets it go on.
+func (p *process) stop() error   { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
+// kill ends the process as a crash does: kill -9.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended by itself
+	<-p.done
+}
+
+// end asks the process to end, and kills it if it takes too long.
+func (p *process) end(patience time.Duration) {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.kill()
+	}
+}
+
+// logTo sends what the command says to a file.
+func logTo(cmd *exec.Cmd, path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close() // the child gets its own descriptor at start
+	cmd.Stderr = file
+	if cmd.Stdout == nil {
+		cmd.Stdout = file
+	}
+	return nil
+}

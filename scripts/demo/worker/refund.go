@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/scripts/demo"
+)
+
+// worker refunds orders, each exactly once, beside other workers that do the same.
+type worker struct {
+	number  int
+	client  *client.Client
+	session *client.Session // nil before the first and after a loss
+	ttl     time.Duration
+	ledger  demo.Ledger
+	report  func(demo.Event)
+	// beforeWrite runs between the check and the write.
+	beforeWrite func(demo.Request, uint64)
+}
+
+// answer handles one request until it is answered, with as many sessions as it takes.
+func (w *worker) answer(ctx context.Context, request demo.Request) error {
+	for {
+		if err := w.open(ctx); err != nil {
+			return err
+		}
+		outcome, err := w.refund(ctx, request)
+		switch {
+		case err == nil:
+			w.tell(outcome, request, nil)
+			return nil
+		case errors.Is(err, demo.ErrStaleToken):
+			w.tell(demo.Stale, request, err) // somebody else has the order by now: look again
+		case errors.Is(err, client.ErrSessionLost):
+			w.tell(demo.Lost, request, err)
+		default:
+			return err
+		}
+	}
+}
+
+// refund handles one request under the order's lock.
+func (w *worker) refund(ctx context.Context, request demo.Request) (outcome demo.Kind, err error) {
+	err = w.session.Do(ctx, "orders/"+request.Order, func(ctx context.Context, token uint64) error {
+		access := demo.Access{Order: request.Order, Token: token, Worker: w.number}
+		w.report(demo.Event{Kind: demo.Granted, Line: request.Line, Order: request.Order, Token: token})
+		order, err := w.ledger.Check(ctx, access)
+		if err != nil {
+			return because(ctx, err)
+		}
+		if order.Refunded {
+			outcome = already(order, request)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		// That was the last look at the lock. The process can be stopped right here, for
+		// longer than its session lives, and no check on this side of the network can
+		// rule it out. From here on only the token protects the order; and a write that
+		// has begun is better finished than left in doubt, so it has its own deadline.
+		w.beforeWrite(request, token)
+		write, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = w.ledger.Refund(write, demo.Refund{Access: access, Key: request.Key, Cents: request.Cents})
+		if err == nil {
+			outcome = demo.Refunded
+		}
+		return err
+	})
+	if outcome != "" {
+		return outcome, nil // the work was done; what became of the lock afterwards does not matter
+	}
+	return "", err
+}
+
+// already tells a retry from a second submission.
+func already(order demo.Order, request demo.Request) demo.Kind {
+	if order.Key == request.Key {
+		return demo.Retried
+	}
+	return demo.Duplicate
+}
+
+// because prefers the reason for which the lock was lost to the error that a
+// cancelled call gives.
+func because(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// open makes sure of a live session. One session serves all locks of a process.
+func (w *worker) open(ctx context.Context) error {
+	if w.session != nil && w.session.Err() == nil {
+		return nil
+	}
+	session, err := w.client.NewSession(ctx, client.SessionOptions{TTL: w.ttl, Name: "refund-worker"})
+	if err != nil {
+		return err
+	}
+	w.session = session
+	return nil
+}
+
+func (w *worker) tell(kind demo.Kind, request demo.Request, why error) {
+	event := demo.Event{Kind: kind, Line: request.Line, Order: request.Order}
+	if why != nil {
+		event.Reason = why.Error()
+	}
+	w.report(event)
+}

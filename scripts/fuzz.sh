@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Runs every native fuzz target of the repository for a while: fuzz.sh [30s]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+duration=${1:-30s}
+
+# "go test -list" prints the matching names of a package and then "ok <package> ...".
+targets=$(go test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[++n] = $1 }
+	/^(ok|\?)/ { for (i = 1; i <= n; i++) print $2, names[i]; n = 0 }')
+if [ -z "$targets" ]; then
+	echo "no fuzz targets found" >&2
+	exit 1
+fi
+while read -r package name; do
+	echo "== $name ($package)"
+	go test -run '^$' -fuzz "^$name\$" -fuzztime "$duration" "$package"
+done <<<"$targets"
