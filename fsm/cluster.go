@@ -1,0 +1,146 @@
+package fsm
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// maxToken is the largest 63-bit token; the floor stays a trillion grants below.
+	maxToken      = 1<<63 - 1
+	maxTokenFloor = maxToken - 1<<40
+	maxMembers    = 64
+	// maxMemberText bounds each text of a member, in bytes.
+	maxMemberText = 512
+	// firstLevel is that of a new cluster, whatever its nodes could do.
+	firstLevel = 1
+)
+
+func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {
+	if m.state.clusterID != "" {
+		return answer(wire.Status_FAILED_PRECONDITION, "the cluster is bootstrapped already, as "+m.state.clusterID)
+	}
+	if op.GetClusterId() == "" || len(op.ClusterId) > maxMemberText {
+		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("cluster_id must have 1 to %d bytes", maxMemberText))
+	}
+	if op.TokenFloor > maxTokenFloor {
+		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("token_floor is above %d", uint64(maxTokenFloor)))
+	}
+	settings, err := completeSettings(op.Settings)
+	if err != nil {
+		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
+	}
+	if refusal := validMembers(op.Members); refusal != nil {
+		return refusal
+	}
+	m.state.clusterID = op.ClusterId
+	m.state.token = op.TokenFloor
+	m.state.level = firstLevel
+	m.state.settings = settings
+	for _, member := range op.Members {
+		m.members.put(member.Id, member)
+	}
+	return answer(wire.Status_OK, "")
+}
+
+func validMembers(members []*wire.Member) *wire.Result {
+	if len(members) > maxMembers {
+		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("a cluster has at most %d members", maxMembers))
+	}
+	for i, member := range members {
+		if err := validMember(member); err != nil {
+			return answer(wire.Status_INVALID_ARGUMENT, err.Error())
+		}
+		for _, other := range members[:i] {
+			if other.Id == member.Id {
+				return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("member %q is named twice", member.Id))
+			}
+		}
+	}
+	return nil
+}
+
+func validMember(member *wire.Member) error {
+	if member.GetId() == "" {
+		return fmt.Errorf("the member has no id")
+	}
+	for _, text := range []string{member.Id, member.Incarnation, member.PeerAddr, member.ClientAddr, member.HttpAddr} {
+		if len(text) > maxMemberText {
+			return fmt.Errorf("id, incarnation and addresses of a member have at most %d bytes each", maxMemberText)
+		}
+	}
+	return nil
+}
+
+// beginTerm makes deadlines of earlier terms void. The same leader may begin its
+// term again.
+func (m *Machine) beginTerm(op *wire.BeginTerm) *wire.Result {
+	switch {
+	case op.GetTerm() == 0 || len(op.LeaderId) > maxMemberText:
+		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("term must be at least 1, leader_id at most %d bytes", maxMemberText))
+	case op.Term < m.state.term, op.Term == m.state.term && op.LeaderId != m.state.leaderID:
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("term %d of %q has begun", m.state.term, m.state.leaderID))
+	}
+	m.state.term, m.state.leaderID = op.Term, op.LeaderId
+	return answer(wire.Status_OK, "")
+}
+
+// putMember adds a node or updates it. What the command leaves empty stays as it is
+// known: an operator who repeats an add knows neither incarnation nor level.
+func (m *Machine) putMember(member *wire.Member) *wire.Result {
+	if err := validMember(member); err != nil {
+		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
+	}
+	if member.Level != 0 && member.Level < m.state.level {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("node %q understands level %d, the cluster is at %d: upgrade it", member.Id, member.Level, m.state.level))
+	}
+	known, ok := m.members.get(member.Id)
+	if !ok {
+		if m.members.len() >= maxMembers {
+			return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("a cluster has at most %d members", maxMembers))
+		}
+		m.members.put(member.Id, member)
+		return answer(wire.Status_OK, "")
+	}
+	if known.Incarnation != "" && member.Incarnation != "" && known.Incarnation != member.Incarnation {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("node %q is known with incarnation %s, not %s: remove it before adding it again", member.Id, known.Incarnation, member.Incarnation))
+	}
+	merged := proto.CloneOf(known)
+	proto.Merge(merged, member)
+	m.members.put(member.Id, merged)
+	return answer(wire.Status_OK, "")
+}
+
+func (m *Machine) dropMember(op *wire.DropMember) *wire.Result {
+	if _, ok := m.members.get(op.GetId()); !ok {
+		return answer(wire.Status_NOT_FOUND, "no such member")
+	}
+	m.members.delete(op.Id)
+	return answer(wire.Status_OK, "")
+}
+
+// raiseLevel is refused while a member is not known to understand the new level. A
+// level above this node's own has stopped it before, in decode.
+func (m *Machine) raiseLevel(op *wire.RaiseLevel) *wire.Result {
+	if op.GetLevel() == m.state.level {
+		return answer(wire.Status_OK, "")
+	}
+	if op.GetLevel() < m.state.level {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("the cluster is at level %d, which never falls", m.state.level))
+	}
+	var behind string
+	m.members.each("", func(id string, member *wire.Member) bool {
+		if member.Level < op.Level {
+			behind = id
+		}
+		return behind == ""
+	})
+	if behind != "" {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("member %q does not report level %d", behind, op.Level))
+	}
+	m.state.level = op.Level
+	return answer(wire.Status_OK, "")
+}

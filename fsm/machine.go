@@ -1,0 +1,263 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Level is the highest feature level that this program understands.
+const Level = 1
+
+// MaxEntryBytes is the size of the largest log entry that is applied; a longer one
+// is ErrMalformed. Leaders stay far below it.
+const MaxEntryBytes = 8 << 20
+
+var (
+	// ErrUpgrade is returned when an entry or a snapshot needs a higher feature level
+	// than this node's. Nothing was changed; the node must stop and be upgraded.
+	ErrUpgrade = errors.New("written for a newer feature level: upgrade this node")
+	// ErrMalformed is returned when bytes are no entry or no snapshot. Every node
+	// says so alike, and nothing was changed.
+	ErrMalformed = errors.New("malformed")
+)
+
+// Machine is the lock state machine. It is not safe for concurrent use; see
+// [Replicated] for that.
+type Machine struct {
+	// level is what this program understands, not part of the state.
+	level uint32
+
+	state    scalars
+	sessions table[uint64, *session]
+	nonces   table[string, uint64]
+	locks    table[string, *lock]
+	claims   table[uint64, *claim]
+	owners   table[ownerKey, uint64]
+	queue    table[placeKey, uint64]
+	outcomes table[requestKey, *outcome]
+	members  table[string, *wire.Member]
+
+	// Of the entry being applied.
+	wall   int64
+	events []*wire.Event
+	failed []Failure
+	// scratch is reused by handlers that collect ids before they change a table.
+	scratch []uint64
+}
+
+// Applied is what an entry did.
+type Applied struct {
+	// Results[i] answers the entry's command i. Client details inside are shared with
+	// the state: read-only.
+	Results []*wire.Result
+	// Events are in the order in which things happened.
+	Events []*wire.Event
+	// Failures are the commands whose handler panicked; their result is INTERNAL.
+	Failures []Failure
+}
+
+// Failure is a command whose handler panicked. It changed nothing but the revision
+// and the count of discarded commands.
+type Failure struct {
+	// Command is its place in the entry.
+	Command int
+	// Operation names the kind of command, Panic is what it panicked with. For the
+	// log; it may differ between nodes.
+	Operation, Panic string
+}
+
+// New returns an empty machine of a program that understands feature levels up to
+// level. It accepts only Bootstrap and BeginTerm until it is bootstrapped.
+func New(level uint32) *Machine {
+	return &Machine{
+		level:    level,
+		sessions: newTable(byID[*session]),
+		nonces:   newTable(byName[uint64]),
+		locks:    newTable(byName[*lock]),
+		claims:   newTable(byID[*claim]),
+		owners:   newTable(byOwner),
+		queue:    newTable(byPlace),
+		outcomes: newTable(byRequest),
+		members:  newTable(byName[*wire.Member]),
+	}
+}
+
+// tables lists every table, for what must happen to all of them.
+func (m *Machine) tables() [8]journalled {
+	return [8]journalled{&m.sessions, &m.nonces, &m.locks, &m.claims, &m.owners, &m.queue, &m.outcomes, &m.members}
+}
+
+// Fork returns an independent copy in constant time, whatever the size of the state.
+// It may then be used by another goroutine; the call itself counts as a write to m.
+func (m *Machine) Fork() *Machine {
+	return &Machine{
+		level:    m.level,
+		state:    m.state,
+		sessions: m.sessions.fork(),
+		nonces:   m.nonces.fork(),
+		locks:    m.locks.fork(),
+		claims:   m.claims.fork(),
+		owners:   m.owners.fork(),
+		queue:    m.queue.fork(),
+		outcomes: m.outcomes.fork(),
+		members:  m.members.fork(),
+	}
+}
+
+// Apply applies a marshalled [wire.Entry]. The error is ErrMalformed or ErrUpgrade,
+// and then nothing was changed, not even the revision. An entry without commands
+// changes nothing.
+func (m *Machine) Apply(data []byte) (*Applied, error) {
+	entry, err := m.decode(data)
+	if err != nil {
+		return nil, err
+	}
+	m.wall, m.events, m.failed = entry.WallUnixMs, nil, nil
+	results := make([]*wire.Result, len(entry.Commands))
+	for i, cmd := range entry.Commands {
+		results[i] = m.step(i, cmd)
+	}
+	applied := &Applied{Results: results, Events: m.events, Failures: m.failed}
+	m.events, m.failed = nil, nil
+	return applied, nil
+}
+
+// decode refuses, before anything is applied, what this program cannot read.
+func (m *Machine) decode(data []byte) (*wire.Entry, error) {
+	if len(data) > MaxEntryBytes {
+		return nil, fmt.Errorf("%w entry: %d bytes, at most %d", ErrMalformed, len(data), MaxEntryBytes)
+	}
+	entry := &wire.Entry{}
+	if err := unmarshal.Unmarshal(data, entry); err != nil {
+		return nil, fmt.Errorf("%w entry: %v", ErrMalformed, err)
+	}
+	level := entry.Level
+	for _, cmd := range entry.Commands {
+		// Past such a command others of that level may follow.
+		if raise, ok := cmd.Op.(*wire.Command_RaiseLevel); ok {
+			level = max(level, raise.RaiseLevel.GetLevel())
+		}
+	}
+	if level > m.level {
+		return nil, fmt.Errorf("%w: the entry is of level %d, this node of level %d", ErrUpgrade, level, m.level)
+	}
+	return entry, nil
+}
+
+// unmarshal drops what this level does not know, so that it cannot be stored.
+var unmarshal = proto.UnmarshalOptions{DiscardUnknown: true}
+
+// step applies one command or, if its handler panics, nothing of it.
+func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {
+	m.state.revision++
+	saved, events := m.state, len(m.events)
+	defer func() {
+		if reason := recover(); reason != nil {
+			m.discard(saved, events)
+			m.failed = append(m.failed, Failure{place, fmt.Sprintf("%T", cmd.Op), fmt.Sprint(reason)})
+			result = answer(wire.Status_INTERNAL, "the command failed and was discarded; see the log of any node")
+		} else {
+			m.commit()
+		}
+		result.Seq = cmd.Seq
+		if result.Revision == 0 {
+			result.Revision = m.state.revision
+		}
+	}()
+	return m.execute(cmd)
+}
+
+// discard undoes the running command, but for its revision.
+func (m *Machine) discard(saved scalars, events int) {
+	for _, t := range m.tables() {
+		t.rollback()
+	}
+	m.state = saved
+	m.state.discarded++
+	clear(m.events[events:])
+	m.events = m.events[:events]
+}
+
+func (m *Machine) commit() {
+	m.sessions.commit()
+	m.nonces.commit()
+	m.locks.commit()
+	m.claims.commit()
+	m.owners.commit()
+	m.queue.commit()
+	m.outcomes.commit()
+	m.members.commit()
+}
+
+// execute is the one switch over all commands.
+func (m *Machine) execute(cmd *wire.Command) *wire.Result {
+	if refusal := m.admit(cmd); refusal != nil {
+		return refusal
+	}
+	switch op := cmd.Op.(type) {
+	case *wire.Command_Bootstrap:
+		return m.bootstrap(op.Bootstrap)
+	case *wire.Command_BeginTerm:
+		return m.beginTerm(op.BeginTerm)
+	case *wire.Command_PutMember:
+		return m.putMember(op.PutMember.GetMember())
+	case *wire.Command_DropMember:
+		return m.dropMember(op.DropMember)
+	case *wire.Command_RaiseLevel:
+		return m.raiseLevel(op.RaiseLevel)
+	case *wire.Command_OpenSession:
+		return m.openSession(op.OpenSession)
+	case *wire.Command_AttachSession:
+		return m.attachSession(cmd, op.AttachSession)
+	case *wire.Command_CloseSession:
+		return m.closeSession(cmd)
+	case *wire.Command_ExpireSession:
+		return m.expireSession(op.ExpireSession)
+	case *wire.Command_Acknowledge:
+		return m.acknowledgeOnly(cmd)
+	case *wire.Command_Acquire, *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue:
+		return m.request(cmd)
+	case *wire.Command_TimeoutWait:
+		return m.timeoutWait(op.TimeoutWait)
+	}
+	return answer(wire.Status_INVALID_ARGUMENT, "the command has no operation that this level knows")
+}
+
+// admit refuses commands that the cluster as a whole does not take yet.
+func (m *Machine) admit(cmd *wire.Command) *wire.Result {
+	switch cmd.Op.(type) {
+	case *wire.Command_Bootstrap, *wire.Command_BeginTerm:
+		return nil
+	}
+	if m.state.clusterID == "" {
+		return answer(wire.Status_FAILED_PRECONDITION, "the cluster is not bootstrapped")
+	}
+	if needed := levelOf(cmd); needed > m.state.level {
+		return answer(wire.Status_UNSUPPORTED, fmt.Sprintf("needs feature level %d, the cluster is at %d: upgrade all nodes", needed, m.state.level))
+	}
+	return nil
+}
+
+// levelOf is the feature level that a command belongs to. Commands of later levels
+// get their case here.
+func levelOf(cmd *wire.Command) uint32 {
+	switch cmd.Op.(type) {
+	default:
+		return 1
+	}
+}
+
+// answer is a result without anything but its status.
+func answer(status wire.Status_Code, message string) *wire.Result {
+	return &wire.Result{Status: status, Message: message}
+}
+
+// emit appends an event of the running command.
+func (m *Machine) emit(e *wire.Event) {
+	e.Revision = m.state.revision
+	m.events = append(m.events, e)
+}

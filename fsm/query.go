@@ -1,0 +1,135 @@
+package fsm
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Queries change nothing and share no scratch space, so that any number of them may
+// run at once while nothing is applied.
+
+// ClusterID returns the cluster's id, empty before bootstrap.
+func (m *Machine) ClusterID() string { return m.state.clusterID }
+
+// Term returns the term of the last BeginTerm; deadlines belong to it.
+func (m *Machine) Term() uint64 { return m.state.term }
+
+// LeaderID returns the id of the leader that began Term.
+func (m *Machine) LeaderID() string { return m.state.leaderID }
+
+// Revision returns the number of commands applied.
+func (m *Machine) Revision() uint64 { return m.state.revision }
+
+// Token returns the last fencing token minted, or the floor.
+func (m *Machine) Token() uint64 { return m.state.token }
+
+// FeatureLevel returns the replicated feature level, 0 before bootstrap.
+func (m *Machine) FeatureLevel() uint32 { return m.state.level }
+
+// Discarded returns the number of commands whose handler failed.
+func (m *Machine) Discarded() uint64 { return m.state.discarded }
+
+// Settings returns a copy of the cluster's limits; the defaults before bootstrap.
+func (m *Machine) Settings() *wire.Settings {
+	if m.state.settings == nil {
+		return DefaultSettings()
+	}
+	return proto.CloneOf(m.state.settings)
+}
+
+// Members returns copies of the nodes that the log knows, by id.
+func (m *Machine) Members() []*wire.Member {
+	var members []*wire.Member
+	m.members.each("", func(_ string, member *wire.Member) bool {
+		members = append(members, proto.CloneOf(member))
+		return true
+	})
+	return members
+}
+
+// Member returns a copy of one node.
+func (m *Machine) Member(id string) (*wire.Member, bool) {
+	member, ok := m.members.get(id)
+	if !ok {
+		return nil, false
+	}
+	return proto.CloneOf(member), true
+}
+
+// Totals counts what lives.
+type Totals struct {
+	Sessions, Locks, Holds, Waiters uint64
+}
+
+// Totals takes constant time.
+func (m *Machine) Totals() Totals {
+	return Totals{
+		Sessions: uint64(m.sessions.len()),
+		Locks:    uint64(m.locks.len()),
+		Holds:    m.state.holds,
+		Waiters:  uint64(m.claims.len()) - m.state.holds,
+	}
+}
+
+// Session is what the deadlines and the authentication need of a session.
+type Session struct {
+	ID uint64
+	// TTL is in milliseconds.
+	TTL uint32
+	// Generation is that of the deadline; an expiry must name it.
+	Generation uint64
+	// SecretHash is the SHA-256 of the client's secret.
+	SecretHash []byte
+}
+
+func viewSession(s *session) Session {
+	return Session{ID: s.id, TTL: s.ttl, Generation: s.generation, SecretHash: []byte(s.secretHash)}
+}
+
+// Session returns a live session.
+func (m *Machine) Session(id uint64) (Session, bool) {
+	s, ok := m.sessions.get(id)
+	if !ok {
+		return Session{}, false
+	}
+	return viewSession(s), true
+}
+
+// EachSession calls fn for every session by id until it returns false.
+func (m *Machine) EachSession(fn func(Session) bool) {
+	m.sessions.each(0, func(_ uint64, s *session) bool { return fn(viewSession(s)) })
+}
+
+// Wait is what the deadlines need of a request that waits.
+type Wait struct {
+	ID, SessionID uint64
+	// Generation is that of the deadline; a time-out must name it.
+	Generation uint64
+	// WaitMs is what the request allowed; of no meaning with WaitForever.
+	WaitMs      uint32
+	WaitForever bool
+}
+
+// EachWait calls fn for every waiting request, lock by lock and in queue order, until
+// it returns false.
+func (m *Machine) EachWait(fn func(Wait) bool) {
+	m.queue.each(placeKey{}, func(place placeKey, id uint64) bool {
+		c, ok := m.claims.get(id)
+		if !ok || c.wants[0].lock != place.lock {
+			return true // told at the queue of its first lock
+		}
+		return fn(Wait{c.id, c.session, c.generation, c.waitMs, c.waitForever})
+	})
+}
+
+// Outcome returns the latest outcome of a request that is remembered, with its seq.
+func (m *Machine) Outcome(session, seq uint64) (*wire.Result, bool) {
+	o, ok := m.outcomes.get(requestKey{session, seq})
+	if !ok {
+		return nil, false
+	}
+	r := m.resultOf(session, o)
+	r.Seq = seq
+	return r, true
+}

@@ -1,0 +1,135 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// Replicated is a [Machine] under raft. raft applies to it from one goroutine;
+// everything else may read it from any.
+type Replicated struct {
+	level uint32
+	halt  func(error)
+
+	mu      sync.RWMutex // guards what follows
+	machine *Machine
+	frozen  error
+}
+
+var _ raft.FSM = (*Replicated)(nil)
+
+// NewReplicated returns an empty state of a program that understands feature levels
+// up to level. halt is called, at most once and without any lock held, when the node
+// must stop before it applies what it does not understand. It may be called from
+// raft's own goroutine and must not wait for raft.
+func NewReplicated(level uint32, halt func(error)) *Replicated {
+	return &Replicated{level: level, halt: halt, machine: New(level)}
+}
+
+// Apply applies a log entry. It returns *[Applied], or an error: ErrMalformed, which
+// is the same on every node, or ErrUpgrade, after which nothing is applied any more.
+func (r *Replicated) Apply(entry *raft.Log) any {
+	applied, halting, err := r.apply(entry)
+	if halting {
+		r.halt(err)
+	}
+	if err != nil {
+		return err
+	}
+	return applied
+}
+
+func (r *Replicated) apply(entry *raft.Log) (applied *Applied, halting bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.frozen != nil {
+		return nil, false, r.frozen
+	}
+	applied, err = r.machine.Apply(entry.Data)
+	if errors.Is(err, ErrUpgrade) {
+		r.frozen = fmt.Errorf("log entry %d: %w", entry.Index, err)
+		return nil, true, r.frozen
+	}
+	r.machine.state.index = entry.Index
+	return applied, false, err
+}
+
+// Snapshot forks the state in constant time. It fails once the state is frozen: a
+// snapshot would claim entries that were not applied.
+func (r *Replicated) Snapshot() (raft.FSMSnapshot, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.frozen != nil {
+		return nil, r.frozen
+	}
+	return &image{r.machine.Fork()}, nil
+}
+
+// Restore replaces the state by a snapshot. A snapshot that is refused leaves the
+// state as it was; one of a newer feature level freezes it.
+func (r *Replicated) Restore(snapshot io.ReadCloser) error {
+	defer snapshot.Close()
+	machine, err := Restore(snapshot, r.level)
+	halting, err := r.replace(machine, err)
+	if halting {
+		r.halt(err)
+	}
+	return err
+}
+
+func (r *Replicated) replace(machine *Machine, err error) (halting bool, _ error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.frozen != nil {
+		return false, r.frozen
+	}
+	if errors.Is(err, ErrUpgrade) {
+		r.frozen = err
+		return true, err
+	}
+	if err == nil {
+		r.machine = machine
+	}
+	return false, err
+}
+
+// View calls fn with the state, which does not change meanwhile. fn must be short and
+// must not keep the machine.
+func (r *Replicated) View(fn func(*Machine)) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	fn(r.machine)
+}
+
+// Fork returns a copy of the state in constant time, for long reads.
+func (r *Replicated) Fork() *Machine {
+	r.mu.Lock() // forking marks the tables of both sides
+	defer r.mu.Unlock()
+	return r.machine.Fork()
+}
+
+// AppliedIndex returns the raft index of the last entry that the state includes.
+func (r *Replicated) AppliedIndex() uint64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.machine.state.index
+}
+
+// image is a state on its way to the disk.
+type image struct{ machine *Machine }
+
+// Persist writes the snapshot while the machine goes on.
+func (i *image) Persist(sink raft.SnapshotSink) error {
+	if err := i.machine.WriteSnapshot(sink); err != nil {
+		_ = sink.Cancel() // the first error says more
+		return err
+	}
+	return sink.Close()
+}
+
+// Release has nothing to let go of: the fork is garbage when raft drops it.
+func (i *image) Release() {}

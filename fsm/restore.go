@@ -1,0 +1,289 @@
+package fsm
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Restore reads a snapshot for a program that understands feature levels up to
+// level. It believes nothing: the size of a record is checked before its memory is
+// taken, the checksum over all, and the state that comes out against every invariant.
+// The error is ErrUpgrade for an intact snapshot of a higher level, ErrMalformed for
+// anything else that is no snapshot, or the reader's own.
+func Restore(r io.Reader, level uint32) (*Machine, error) {
+	restoring := &restoring{
+		m:  New(level),
+		in: &recordReader{r: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()},
+	}
+	if err := restoring.run(); err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	if restoring.upgrade != nil {
+		return nil, fmt.Errorf("snapshot: %w", restoring.upgrade)
+	}
+	m := restoring.m
+	m.commit()
+	if err := m.Check(); err != nil {
+		return nil, fmt.Errorf("snapshot: %w: %v", ErrMalformed, err)
+	}
+	return m, nil
+}
+
+// restoring is a snapshot on its way into a machine.
+type restoring struct {
+	m  *Machine
+	in *recordReader
+	// upgrade is set when the rest is read for its checksum only.
+	upgrade error
+	// kind and key are of the last record; both must ascend.
+	kind int
+	key  recordKey
+}
+
+// recordKey is the key of a record within its kind.
+type recordKey struct {
+	a, b uint64
+	name string
+}
+
+func (k recordKey) compare(other recordKey) int {
+	return cmp.Or(cmp.Compare(k.a, other.a), cmp.Compare(k.b, other.b), cmp.Compare(k.name, other.name))
+}
+
+func (r *restoring) run() error {
+	for {
+		record, err := r.in.next()
+		if err != nil {
+			return err
+		}
+		if trailer, ok := record.Record.(*wire.SnapshotRecord_Trailer); ok {
+			return r.in.finish(trailer.Trailer)
+		}
+		if r.upgrade != nil {
+			continue
+		}
+		if err := r.add(record); err != nil {
+			return fmt.Errorf("%w: record %d: %w", ErrMalformed, r.in.records, err)
+		}
+	}
+}
+
+// add takes one record in.
+func (r *restoring) add(record *wire.SnapshotRecord) error {
+	if r.kind == 0 {
+		if header := record.GetHeader(); header != nil {
+			return r.header(header)
+		}
+		return errors.New("the header is missing")
+	}
+	switch body := record.Record.(type) {
+	case *wire.SnapshotRecord_Member:
+		return r.member(body.Member)
+	case *wire.SnapshotRecord_Session:
+		return r.session(body.Session)
+	case *wire.SnapshotRecord_Lock:
+		return r.lock(body.Lock)
+	case *wire.SnapshotRecord_Claim:
+		return r.claim(body.Claim)
+	case *wire.SnapshotRecord_Outcome:
+		return r.outcome(body.Outcome)
+	}
+	return errors.New("of a kind that cannot stand here")
+}
+
+// ascend refuses a record that is out of order, or twice there.
+func (r *restoring) ascend(kind int, key recordKey) error {
+	if kind < r.kind || kind == r.kind && key.compare(r.key) <= 0 {
+		return errors.New("out of order")
+	}
+	r.kind, r.key = kind, key
+	return nil
+}
+
+func (r *restoring) header(h *wire.SnapshotHeader) error {
+	r.kind = 1
+	if h.Version > snapshotVersion || h.Level > r.m.level {
+		r.upgrade = fmt.Errorf("%w: it is of format %d and level %d, this node reads format %d and level %d", ErrUpgrade, h.Version, h.Level, snapshotVersion, r.m.level)
+		return nil
+	}
+	if h.Version == 0 {
+		return errors.New("format 0")
+	}
+	r.m.state = scalars{
+		index:       h.AppliedIndex,
+		clusterID:   h.ClusterId,
+		level:       h.Level,
+		revision:    h.Revision,
+		token:       h.Token,
+		term:        h.Term,
+		leaderID:    h.LeaderId,
+		lastSession: h.LastSessionId,
+		lastLock:    h.LastLockId,
+		settings:    h.Settings,
+		discarded:   h.Discarded,
+	}
+	return nil
+}
+
+func (r *restoring) member(member *wire.Member) error {
+	r.m.members.load(member.Id, member)
+	return r.ascend(2, recordKey{name: member.Id})
+}
+
+func (r *restoring) session(body *wire.SessionRecord) error {
+	r.m.sessions.load(body.Id, &session{
+		id:         body.Id,
+		secretHash: string(body.SecretHash),
+		ttl:        body.TtlMs,
+		generation: body.Generation,
+		client:     body.Client,
+		opened:     body.OpenedUnixMs,
+		ackedBelow: body.AckedBelow,
+	})
+	r.m.nonces.load(string(body.SecretHash), body.Id)
+	return r.ascend(3, recordKey{a: body.Id})
+}
+
+func (r *restoring) lock(body *wire.LockRecord) error {
+	if len(body.Holders) == 0 {
+		body.Holders = nil
+	}
+	r.m.locks.load(body.Name, &lock{id: body.Id, name: body.Name, holders: body.Holders})
+	return r.ascend(4, recordKey{name: body.Name})
+}
+
+// claim rebuilds, with the claim, the queues, the owners and the counts.
+func (r *restoring) claim(body *wire.ClaimRecord) error {
+	c := &claim{
+		id:              body.Id,
+		session:         body.SessionId,
+		owner:           body.Owner,
+		seq:             body.Seq,
+		value:           body.Value,
+		waitMs:          body.WaitMs,
+		waitForever:     body.WaitForever,
+		generation:      body.Generation,
+		queued:          body.QueuedUnixMs,
+		order:           body.Order,
+		token:           body.Token,
+		grantedRevision: body.GrantedRevision,
+		granted:         body.GrantedUnixMs,
+	}
+	s, ok := r.m.sessions.get(c.session)
+	if !ok {
+		return fmt.Errorf("claim %d is of no session", c.id)
+	}
+	if c.held() {
+		s.holds++
+		r.m.state.holds++
+	} else {
+		s.waits++
+	}
+	for _, request := range body.Locks {
+		if err := r.want(c, request); err != nil {
+			return err
+		}
+	}
+	r.m.claims.load(c.id, c)
+	return r.ascend(5, recordKey{a: c.id})
+}
+
+func (r *restoring) want(c *claim, request *wire.LockRequest) error {
+	l, ok := r.m.locks.get(request.GetName())
+	if !ok {
+		return fmt.Errorf("claim %d wants lock %q, which is not there", c.id, request.GetName())
+	}
+	c.wants = append(c.wants, want{name: l.name, lock: l.id, mode: request.Mode})
+	r.m.owners.load(ownerKey{c.session, c.owner, l.id}, c.id)
+	if !c.held() {
+		r.m.queue.load(placeKey{l.id, c.order}, c.id)
+		l.waiters++
+	}
+	return nil
+}
+
+func (r *restoring) outcome(body *wire.OutcomeRecord) error {
+	s, ok := r.m.sessions.get(body.SessionId)
+	if !ok {
+		return fmt.Errorf("an outcome of session %d, which is not there", body.SessionId)
+	}
+	o := &outcome{
+		status:   body.Status,
+		message:  body.Message,
+		revision: body.Revision,
+		holdID:   body.HoldId,
+		token:    body.Token,
+		waited:   body.Waited,
+	}
+	if o.final() {
+		s.window++
+	}
+	r.m.outcomes.load(requestKey{body.SessionId, body.Seq}, o)
+	return r.ascend(6, recordKey{a: body.SessionId, b: body.Seq})
+}
+
+// recordReader reads and sums records.
+type recordReader struct {
+	r       *bufio.Reader
+	sum     hash.Hash
+	buffer  []byte
+	records uint64
+}
+
+func (i *recordReader) next() (*wire.SnapshotRecord, error) {
+	length, err := binary.ReadUvarint(i.r)
+	if err != nil {
+		return nil, broken("the length of a record", err)
+	}
+	if length > maxRecordBytes {
+		return nil, fmt.Errorf("%w: record %d has %d bytes, at most %d", ErrMalformed, i.records+1, length, maxRecordBytes)
+	}
+	if uint64(cap(i.buffer)) < length {
+		i.buffer = make([]byte, length)
+	}
+	i.buffer = i.buffer[:length]
+	if _, err := io.ReadFull(i.r, i.buffer); err != nil {
+		return nil, broken("a record", err)
+	}
+	i.records++
+	record := &wire.SnapshotRecord{}
+	if err := unmarshal.Unmarshal(i.buffer, record); err != nil {
+		return nil, fmt.Errorf("%w: record %d: %v", ErrMalformed, i.records, err)
+	}
+	if record.GetTrailer() == nil {
+		i.sum.Write(binary.AppendUvarint(nil, length))
+		i.sum.Write(i.buffer)
+	}
+	return record, nil
+}
+
+// broken tells an end in the middle from a reader that failed.
+func broken(what string, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it ends within %s: truncated", ErrMalformed, what)
+	}
+	return fmt.Errorf("read %s: %w", what, err)
+}
+
+// finish compares the trailer with what was read, and lets nothing follow it.
+func (i *recordReader) finish(trailer *wire.SnapshotTrailer) error {
+	if !bytes.Equal(trailer.GetSha256(), i.sum.Sum(nil)) {
+		return fmt.Errorf("%w: the checksum does not match: the file is damaged", ErrMalformed)
+	}
+	if trailer.Records != i.records-1 {
+		return fmt.Errorf("%w: %d records, the trailer counts %d", ErrMalformed, i.records-1, trailer.Records)
+	}
+	if _, err := i.r.ReadByte(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: something follows the trailer", ErrMalformed)
+	}
+	return nil
+}

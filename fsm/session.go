@@ -1,0 +1,223 @@
+package fsm
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// maxAddressBytes bounds the address that a server saw, which stands in the client
+// info beyond that info's own limit.
+const maxAddressBytes = 256
+
+func sessionLost() *wire.Result {
+	return answer(wire.Status_SESSION_LOST, "the session is unknown: it expired, was closed or never was")
+}
+
+// openSession opens a session or, if the secret's session lives, answers that one
+// again. The client counts its TTL from the repeated request, so the deadline begins
+// anew as it does at an attach.
+func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
+	if len(op.GetSecretHash()) != sha256.Size {
+		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("secret_hash must have %d bytes", sha256.Size))
+	}
+	if id, ok := m.nonces.get(string(op.SecretHash)); ok {
+		s, _ := m.editSession(id)
+		return m.attach(s, op.Client.GetAddress())
+	}
+	limits := m.state.settings
+	ttl := op.TtlMs
+	if ttl == 0 {
+		ttl = limits.DefaultTtlMs
+	}
+	if ttl < limits.MinTtlMs || ttl > limits.MaxTtlMs {
+		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("ttl_ms is %d: %d to %d is allowed", ttl, limits.MinTtlMs, limits.MaxTtlMs))
+	}
+	if size := proto.Size(op.Client); size > int(limits.MaxClientInfoBytes) {
+		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_client_info_bytes: the client info has %d bytes, at most %d are allowed", size, limits.MaxClientInfoBytes))
+	}
+	if refusal := validAddress(op.Client.GetAddress()); refusal != nil {
+		return refusal
+	}
+	if uint64(m.sessions.len()) >= limits.MaxSessions {
+		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_sessions: %d sessions are open", m.sessions.len()))
+	}
+	m.state.lastSession++
+	s := &session{
+		id:         m.state.lastSession,
+		secretHash: string(op.SecretHash),
+		ttl:        ttl,
+		generation: 1,
+		client:     op.Client,
+		opened:     m.wall,
+		touched:    m.state.revision,
+	}
+	m.sessions.put(s.id, s)
+	m.nonces.put(s.secretHash, s.id)
+	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl})
+	return m.sessionAnswer(s)
+}
+
+// attachSession proves the secret before anything else: acknowledgements of a
+// stranger must not count either.
+func (m *Machine) attachSession(cmd *wire.Command, op *wire.AttachSession) *wire.Result {
+	known, ok := m.sessions.get(cmd.SessionId)
+	if !ok {
+		return sessionLost()
+	}
+	if known.secretHash != string(op.GetSecretHash()) {
+		return answer(wire.Status_PERMISSION_DENIED, "the secret is not the session's")
+	}
+	s, _ := m.editSession(known.id)
+	m.acknowledge(s, cmd.AckedBelow, cmd.Acked)
+	return m.attach(s, op.Address)
+}
+
+// attach begins a new generation of the deadline: an expiry decided for the older
+// one is void.
+func (m *Machine) attach(s *session, address string) *wire.Result {
+	if refusal := validAddress(address); refusal != nil {
+		return refusal
+	}
+	s.generation++
+	if address != "" && address != s.client.GetAddress() {
+		client := &wire.ClientInfo{}
+		if s.client != nil {
+			client = proto.CloneOf(s.client)
+		}
+		client.Address = address
+		s.client = client
+	}
+	m.emit(&wire.Event{Type: wire.Event_SESSION_ATTACHED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl})
+	return m.sessionAnswer(s)
+}
+
+func validAddress(address string) *wire.Result {
+	if len(address) > maxAddressBytes {
+		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("the address has more than %d bytes", maxAddressBytes))
+	}
+	return nil
+}
+
+// sessionAnswer tells all that a client needs to go on with a session.
+func (m *Machine) sessionAnswer(s *session) *wire.Result {
+	state := &wire.SessionState{SessionId: s.id, TtlMs: s.ttl}
+	m.outcomes.each(requestKey{s.id, 0}, func(key requestKey, o *outcome) bool {
+		if key.session != s.id {
+			return false
+		}
+		if o.waited {
+			state.Outcomes = append(state.Outcomes, m.resumed(key.seq, o))
+		}
+		return true
+	})
+	for _, id := range m.claimsOf(s.id) {
+		c, _ := m.claims.get(id)
+		if c.held() {
+			state.Holds = append(state.Holds, &wire.HeldLock{Name: c.wants[0].name, HoldId: c.id, Token: c.token, Seq: c.seq, Revision: c.grantedRevision})
+		}
+	}
+	return &wire.Result{Status: wire.Status_OK, Session: state}
+}
+
+// resumed is an outcome within a session's state: without the holders, which would
+// not be bounded.
+func (m *Machine) resumed(seq uint64, o *outcome) *wire.Result {
+	r := &wire.Result{Status: o.status, Message: o.message, Seq: seq, Revision: o.revision, HoldId: o.holdID, Token: o.token}
+	if c, ok := m.claims.get(o.holdID); ok && !o.final() {
+		r.Position = m.position(c)
+	}
+	return r
+}
+
+func (m *Machine) closeSession(cmd *wire.Command) *wire.Result {
+	s, ok := m.editSession(cmd.SessionId)
+	if !ok {
+		return sessionLost()
+	}
+	m.endSession(s, wire.Event_SESSION_CLOSED, wire.Event_RELEASED)
+	return answer(wire.Status_OK, "")
+}
+
+// expireSession is closeSession by time, unless the deadline is not the current one.
+func (m *Machine) expireSession(op *wire.ExpireSession) *wire.Result {
+	s, ok := m.sessions.get(op.GetSessionId())
+	if !ok {
+		return sessionLost()
+	}
+	if refusal := m.outdated(op.Term, op.Generation, s.generation); refusal != nil {
+		return refusal
+	}
+	s, _ = m.editSession(s.id)
+	m.endSession(s, wire.Event_SESSION_EXPIRED, wire.Event_EXPIRED)
+	return answer(wire.Status_OK, "")
+}
+
+// outdated refuses a decision by time that belongs to an older term or to an older
+// generation of its deadline.
+func (m *Machine) outdated(term, generation, current uint64) *wire.Result {
+	if term != m.state.term || generation != current {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("the deadline of term %d, generation %d is void: now term %d, generation %d", term, generation, m.state.term, current))
+	}
+	return nil
+}
+
+// endSession ends every claim in the order of their ids, then the session, and only
+// then grants to others: none of its own waits can be granted on the way.
+func (m *Machine) endSession(s *session, ended, holdEnded wire.Event_Type) {
+	var freed []string
+	for _, id := range slices.Clone(m.claimsOf(s.id)) {
+		c, _ := m.claims.get(id)
+		for _, w := range c.wants {
+			freed = append(freed, w.name)
+		}
+		m.leave(s, c)
+		if c.held() {
+			m.emitClaim(holdEnded, c)
+		} else {
+			m.emitCancelled(c, wire.Status_SESSION_LOST)
+		}
+	}
+	m.forgetAll(s)
+	m.nonces.delete(s.secretHash)
+	m.sessions.delete(s.id)
+	m.emit(&wire.Event{Type: ended, SessionId: s.id, Generation: s.generation})
+	for _, name := range freed {
+		m.settle(name)
+	}
+}
+
+// forgetAll drops the whole window of a session.
+func (m *Machine) forgetAll(s *session) {
+	m.scratch = m.scratch[:0]
+	m.outcomes.each(requestKey{s.id, 0}, func(key requestKey, _ *outcome) bool {
+		if key.session != s.id {
+			return false
+		}
+		m.scratch = append(m.scratch, key.seq)
+		return true
+	})
+	for _, seq := range m.scratch {
+		m.outcomes.delete(requestKey{s.id, seq})
+	}
+}
+
+// claimsOf returns the ids of a session's claims in order, until the next call that
+// uses scratch.
+func (m *Machine) claimsOf(session uint64) []uint64 {
+	m.scratch = m.scratch[:0]
+	m.owners.each(ownerKey{session: session}, func(key ownerKey, id uint64) bool {
+		if key.session != session {
+			return false
+		}
+		m.scratch = append(m.scratch, id)
+		return true
+	})
+	slices.Sort(m.scratch)
+	m.scratch = slices.Compact(m.scratch)
+	return m.scratch
+}

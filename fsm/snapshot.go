@@ -1,0 +1,160 @@
+package fsm
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"io"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// snapshotVersion is that of the format. A format that older programs cannot read
+// needs a new one; new record kinds and fields only a higher feature level.
+const snapshotVersion = 1
+
+// maxRecordBytes bounds one record. A claim for the most locks with the longest
+// names stays far below.
+const maxRecordBytes = 1 << 20
+
+// WriteSnapshot writes the whole state: records sorted by kind and key, each with
+// its length as a varint before it, and a trailer with their number and checksum.
+// Equal states give equal bytes.
+func (m *Machine) WriteSnapshot(w io.Writer) error {
+	out := &recordWriter{w: bufio.NewWriterSize(w, 64<<10), sum: sha256.New()}
+	out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Header{Header: m.header()}})
+	m.writeMembers(out)
+	m.writeSessions(out)
+	m.writeLocks(out)
+	m.writeClaims(out)
+	m.writeOutcomes(out)
+	out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Trailer{Trailer: &wire.SnapshotTrailer{
+		Records: out.records,
+		Sha256:  out.sum.Sum(nil),
+	}}})
+	if out.err == nil {
+		out.err = out.w.Flush()
+	}
+	if out.err != nil {
+		return fmt.Errorf("write snapshot: %w", out.err)
+	}
+	return nil
+}
+
+func (m *Machine) header() *wire.SnapshotHeader {
+	s := m.state
+	return &wire.SnapshotHeader{
+		Version:       snapshotVersion,
+		Level:         s.level,
+		ClusterId:     s.clusterID,
+		Revision:      s.revision,
+		Token:         s.token,
+		Term:          s.term,
+		LeaderId:      s.leaderID,
+		LastSessionId: s.lastSession,
+		LastLockId:    s.lastLock,
+		Settings:      s.settings,
+		Discarded:     s.discarded,
+		AppliedIndex:  s.index,
+	}
+}
+
+func (m *Machine) writeMembers(out *recordWriter) {
+	m.members.each("", func(_ string, member *wire.Member) bool {
+		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Member{Member: member}})
+	})
+}
+
+func (m *Machine) writeSessions(out *recordWriter) {
+	var body wire.SessionRecord
+	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Session{Session: &body}}
+	m.sessions.each(0, func(id uint64, s *session) bool {
+		body.Id = id
+		body.SecretHash = append(body.SecretHash[:0], s.secretHash...)
+		body.TtlMs = s.ttl
+		body.Generation = s.generation
+		body.Client = s.client
+		body.OpenedUnixMs = s.opened
+		body.AckedBelow = s.ackedBelow
+		return out.write(record)
+	})
+}
+
+func (m *Machine) writeLocks(out *recordWriter) {
+	var body wire.LockRecord
+	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Lock{Lock: &body}}
+	m.locks.each("", func(name string, l *lock) bool {
+		body.Name, body.Id, body.Holders = name, l.id, l.holders
+		return out.write(record)
+	})
+}
+
+func (m *Machine) writeClaims(out *recordWriter) {
+	var body wire.ClaimRecord
+	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Claim{Claim: &body}}
+	m.claims.each(0, func(id uint64, c *claim) bool {
+		body.Id, body.SessionId, body.Owner, body.Seq = id, c.session, c.owner, c.seq
+		body.Locks = body.Locks[:0]
+		for _, w := range c.wants {
+			body.Locks = append(body.Locks, &wire.LockRequest{Name: w.name, Mode: w.mode})
+		}
+		body.Value = c.value
+		body.WaitMs, body.WaitForever, body.Generation = c.waitMs, c.waitForever, c.generation
+		body.QueuedUnixMs, body.GrantedUnixMs = c.queued, c.granted
+		body.Token, body.GrantedRevision, body.Order = c.token, c.grantedRevision, c.order
+		return out.write(record)
+	})
+}
+
+func (m *Machine) writeOutcomes(out *recordWriter) {
+	var body wire.OutcomeRecord
+	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Outcome{Outcome: &body}}
+	m.outcomes.each(requestKey{}, func(key requestKey, o *outcome) bool {
+		body.SessionId, body.Seq = key.session, key.seq
+		body.Status, body.Message = o.status, o.message
+		body.Revision, body.HoldId, body.Token, body.Waited = o.revision, o.holdID, o.token, o.waited
+		return out.write(record)
+	})
+}
+
+// recordWriter frames and sums records until the first error.
+type recordWriter struct {
+	w       *bufio.Writer
+	sum     hash.Hash
+	buffer  []byte
+	records uint64
+	err     error
+}
+
+// write returns whether to go on.
+func (o *recordWriter) write(record *wire.SnapshotRecord) bool {
+	if o.err != nil {
+		return false
+	}
+	const room = binary.MaxVarintLen64 // for the length, in front of the record
+	if o.buffer == nil {
+		o.buffer = make([]byte, room, 4<<10)
+	}
+	if o.buffer, o.err = marshal.MarshalAppend(o.buffer[:room], record); o.err != nil {
+		return false
+	}
+	length := len(o.buffer) - room
+	if length > maxRecordBytes {
+		o.err = fmt.Errorf("a record of %d bytes", length)
+		return false
+	}
+	prefix := binary.AppendUvarint(nil, uint64(length))
+	framed := o.buffer[room-len(prefix):]
+	copy(framed, prefix)
+	o.sum.Write(framed)
+	o.records++
+	_, o.err = o.w.Write(framed)
+	return o.err == nil
+}
+
+// marshal gives equal messages equal bytes.
+var marshal = proto.MarshalOptions{Deterministic: true}

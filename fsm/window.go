@@ -1,0 +1,163 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// request runs a command of a session exactly once. Its acknowledgements count even
+// if it is refused, since they are about other requests.
+func (m *Machine) request(cmd *wire.Command) *wire.Result {
+	s, ok := m.editSession(cmd.SessionId)
+	if !ok {
+		return sessionLost()
+	}
+	m.acknowledge(s, cmd.AckedBelow, cmd.Acked)
+	if cmd.Seq == 0 {
+		return answer(wire.Status_INVALID_ARGUMENT, "the request needs a sequence number from 1 on")
+	}
+	if known := m.recall(s, cmd.Seq); known != nil {
+		return known
+	}
+	result := m.perform(s, cmd)
+	m.remember(s, cmd.Seq, result)
+	return result
+}
+
+func (m *Machine) perform(s *session, cmd *wire.Command) *wire.Result {
+	switch op := cmd.Op.(type) {
+	case *wire.Command_Acquire:
+		return m.acquire(s, cmd.Seq, op.Acquire)
+	case *wire.Command_Release:
+		return m.release(s, op.Release)
+	case *wire.Command_Cancel:
+		return m.cancel(s, op.Cancel)
+	case *wire.Command_SetValue:
+		return m.setValue(s, op.SetValue)
+	}
+	panic(fmt.Sprintf("%T is no request", cmd.Op))
+}
+
+// recall answers a request without executing it: a retry gets its latest outcome, a
+// late duplicate is stale, and a full window refuses what is new. Nil lets it run.
+func (m *Machine) recall(s *session, seq uint64) *wire.Result {
+	if o, ok := m.outcomes.get(requestKey{s.id, seq}); ok {
+		return m.resultOf(s.id, o)
+	}
+	if seq < s.ackedBelow {
+		if c := m.holdOfRequest(s.id, seq); c != nil {
+			return &wire.Result{Status: wire.Status_GRANTED, Revision: c.grantedRevision, HoldId: c.id, Token: c.token}
+		}
+		return answer(wire.Status_STALE, fmt.Sprintf("every request below %d was acknowledged", s.ackedBelow))
+	}
+	if s.window >= m.state.settings.MaxWindow {
+		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_window: %d outcomes are not acknowledged", s.window))
+	}
+	return nil
+}
+
+// holdOfRequest finds the hold of a request whose outcome is forgotten, or nil. Only
+// duplicates of acknowledged requests come here, so it may look at all the session's
+// claims.
+func (m *Machine) holdOfRequest(session, seq uint64) *claim {
+	for _, id := range m.claimsOf(session) {
+		if c, ok := m.claims.get(id); ok && c.seq == seq && c.held() {
+			return c
+		}
+	}
+	return nil
+}
+
+// resultOf is the outcome as an answer. Of a wait it tells the present place.
+func (m *Machine) resultOf(session uint64, o *outcome) *wire.Result {
+	r := &wire.Result{Status: o.status, Message: o.message, Revision: o.revision, HoldId: o.holdID, Token: o.token}
+	if c, ok := m.claims.get(o.holdID); ok && !o.final() {
+		r.Position = m.position(c)
+		l, _ := m.locks.get(c.wants[0].name)
+		r.Holders = m.holdersOf(l, maxHoldersTold)
+	}
+	return r
+}
+
+// remember keeps the result of a request for its retries.
+func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
+	o := &outcome{
+		status:   r.Status,
+		message:  r.Message,
+		revision: r.Revision,
+		holdID:   r.HoldId,
+		token:    r.Token,
+		waited:   r.Status == wire.Status_QUEUED,
+	}
+	if o.revision == 0 {
+		o.revision = m.state.revision
+	}
+	m.outcomes.put(requestKey{s.id, seq}, o)
+	if o.final() {
+		s.window++
+	}
+}
+
+// conclude replaces the outcome of a request that waited.
+func (m *Machine) conclude(s *session, c *claim, status wire.Status_Code) *outcome {
+	o := &outcome{status: status, revision: m.state.revision, holdID: c.id, token: c.token, waited: true}
+	m.outcomes.put(requestKey{s.id, c.seq}, o)
+	s.window++
+	return o
+}
+
+// acknowledge forgets what the client says that it has. The mark speaks for requests
+// that were answered at once; those that waited are acknowledged one by one.
+func (m *Machine) acknowledge(s *session, below uint64, acked []uint64) {
+	if below > s.ackedBelow {
+		m.forgetBelow(s, below)
+		s.ackedBelow = below
+	}
+	for _, seq := range acked {
+		key := requestKey{s.id, seq}
+		o, ok := m.outcomes.get(key)
+		if !ok || !o.waited || !o.final() {
+			continue
+		}
+		if seq < s.ackedBelow {
+			m.outcomes.delete(key)
+			s.window--
+			continue
+		}
+		// Forgetting it above the mark would let a duplicate be executed again. From
+		// now on the mark takes it along.
+		plain := *o
+		plain.waited = false
+		m.outcomes.put(key, &plain)
+	}
+}
+
+// forgetBelow drops the outcomes between the old mark and the new one that did not
+// wait. Below the old one there are none.
+func (m *Machine) forgetBelow(s *session, below uint64) {
+	m.scratch = m.scratch[:0]
+	m.outcomes.each(requestKey{s.id, s.ackedBelow}, func(key requestKey, o *outcome) bool {
+		if key.session != s.id || key.seq >= below {
+			return false
+		}
+		if !o.waited {
+			m.scratch = append(m.scratch, key.seq)
+		}
+		return true
+	})
+	for _, seq := range m.scratch {
+		m.outcomes.delete(requestKey{s.id, seq})
+	}
+	s.window -= uint64(len(m.scratch))
+}
+
+// acknowledgeOnly is a command that carries nothing but acknowledgements.
+func (m *Machine) acknowledgeOnly(cmd *wire.Command) *wire.Result {
+	s, ok := m.editSession(cmd.SessionId)
+	if !ok {
+		return sessionLost()
+	}
+	m.acknowledge(s, cmd.AckedBelow, cmd.Acked)
+	return answer(wire.Status_OK, "")
+}
