@@ -16,9 +16,6 @@ import (
 	"github.com/quorumlock/quorumlock/server/web"
 )
 
-// ErrListen is returned when a port cannot be bound; the message says which.
-var ErrListen = errors.New("cannot listen")
-
 // Node is one running node. All methods are safe for concurrent use.
 type Node struct {
 	cfg    Config

@@ -13,10 +13,6 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// ErrConfig is returned when a Config cannot be run; the message lists everything
-// that is wrong with it and what to change, by the names of qlockd's flags.
-var ErrConfig = errors.New("invalid configuration")
-
 // maxVoters is where more voters cost more than they give: each commit waits for a
 // majority of them.
 const maxVoters = 7
@@ -53,7 +49,9 @@ func (c Config) Warnings() []string {
 }
 
 func (c Config) checkIdentity() (faults []error) {
-	if !idPattern.MatchString(c.ID) {
+	if c.ID == "" {
+		faults = append(faults, errors.New("--id is missing: name the node, for ever and unlike every other of its cluster"))
+	} else if !idPattern.MatchString(c.ID) {
 		faults = append(faults, fmt.Errorf("--id %q: name the node with 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter or digit", c.ID))
 	}
 	if c.DataDir == "" && !c.hasStores() {

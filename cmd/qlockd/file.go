@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"gopkg.in/yaml.v3"
+)
+
+// applyFile takes the settings of the --config file that neither a flag nor the
+// environment has set.
+func applyFile(c *cli.Context) error {
+	name := c.String("config")
+	if name == "" {
+		return nil
+	}
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return usage(fmt.Errorf("--config: %w", err))
+	}
+	settings, err := parseFile(content)
+	if err != nil {
+		return usage(fmt.Errorf("--config %s: %w", name, err))
+	}
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		if !isSetting(c, key) {
+			return usage(fmt.Errorf("--config %s, line %d: unknown key %q: keys are the names of qlockd's flags, without dashes in front", name, settings[key].line, key))
+		}
+		if c.IsSet(key) {
+			continue
+		}
+		if err := c.Set(key, settings[key].text); err != nil {
+			return usage(fmt.Errorf("--config %s, line %d: %s: %w", name, settings[key].line, key, err))
+		}
+	}
+	return nil
+}
+
+// isSetting tells whether a file may hold the key. A file cannot name another file.
+func isSetting(c *cli.Context, key string) bool {
+	return key != "config" && slices.ContainsFunc(c.App.Flags, func(f cli.Flag) bool {
+		return f.Names()[0] == key && f != cli.HelpFlag && f != cli.VersionFlag
+	})
+}
+
+// fileValue is the value of one key, as a flag would be given it.
+type fileValue struct {
+	text string
+	line int
+}
+
+func parseFile(content []byte) (map[string]fileValue, error) {
+	var nodes map[string]yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	if err := decoder.Decode(&nodes); errors.Is(err, io.EOF) {
+		return nil, nil // an empty file
+	} else if err != nil {
+		return nil, fmt.Errorf("not the YAML of “key: value” lines that was expected: %w", err)
+	}
+	values := map[string]fileValue{}
+	for key, node := range nodes {
+		text, err := flagText(&node)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %s: %w", node.Line, key, err)
+		}
+		values[key] = fileValue{text: text, line: node.Line}
+	}
+	return values, nil
+}
+
+// flagText writes a value as it would stand behind its flag: a list with commas.
+func flagText(node *yaml.Node) (string, error) {
+	switch {
+	case node.Kind == yaml.ScalarNode && node.Tag != "!!null":
+		return node.Value, nil
+	case node.Kind == yaml.SequenceNode:
+		var items []string
+		for _, item := range node.Content {
+			if item.Kind != yaml.ScalarNode {
+				return "", errors.New("a list may hold only plain values")
+			}
+			items = append(items, item.Value)
+		}
+		return strings.Join(items, ","), nil
+	default:
+		return "", errors.New("give it a plain value, or leave the key out")
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package main
+
+import "github.com/hashicorp/go-hclog"
+
+// raiseFileLimit does nothing: this system has no such limit.
+func raiseFileLimit(hclog.Logger, int) {}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/urfave/cli/v2"
+)
+
+func main() {
+	os.Exit(exitCode(os.Stderr, newApp().Run(os.Args)))
+}
+
+func newApp() *cli.App {
+	cli.VersionFlag = &cli.BoolFlag{Name: "version", Usage: "print the version and exit", DisableDefaultText: true}
+	return &cli.App{
+		Name:      "qlockd",
+		Usage:     "a node of a Quorumlock cluster: locks, queues and fencing tokens",
+		UsageText: "qlockd --id n1 --data-dir /var/lib/qlockd --cluster n1=10.0.0.1:7401,n2=10.0.0.2:7401,n3=10.0.0.3:7401 …\nqlockd --dev",
+		Description: "Every flag is also the environment variable QLOCKD_<FLAG> and a key of the YAML file given\n" +
+			"with --config. A flag goes before its variable, that before the file.",
+		Version:         programVersion(),
+		Flags:           flags(),
+		HideHelpCommand: true,
+		Action:          serve,
+		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+			return usage(err)
+		},
+		// The default ends the process; main does.
+		ExitErrHandler: func(*cli.Context, error) {},
+	}
+}
+
+// usage marks an error as one of how the program was called.
+func usage(err error) error { return errors.Join(errUsage, err) }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/server"
+)
+
+// serve runs the node until a signal or until it has to stop.
+func serve(c *cli.Context) error {
+	if err := applyFile(c); err != nil {
+		return err
+	}
+	cfg, err := configure(c)
+	if err != nil {
+		return err
+	}
+	log, err := newLogger(c, os.Stderr)
+	if err != nil {
+		return err
+	}
+	cfg.Logger = log
+	removeDev, err := prepareDev(c, &cfg)
+	if err != nil {
+		return err
+	}
+	defer removeDev()
+	raiseFileLimit(log, cfg.Limits.MaxConnections+cfg.HTTPLimits.MaxConnections)
+
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	return run(cfg, log, signals, removeDev)
+}
+
+// run opens the node, waits for its end, and closes it.
+func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDev func()) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stop := make(chan struct{})
+	go func() {
+		log.Info("stopping", "signal", <-signals)
+		close(stop)
+		cancel()
+		second := <-signals // the process is free to end before
+		removeDev()
+		fmt.Fprintf(os.Stderr, "qlockd: ended at once by a second signal (%v)\n", second)
+		os.Exit(128 + int(second.(syscall.Signal)))
+	}()
+
+	node, err := server.Open(ctx, cfg)
+	if err != nil {
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			return nil // a signal came before the node had begun
+		}
+		return err
+	}
+	at := node.Addrs()
+	log.Info("serving", "id", cfg.ID, "client", at.Client, "peer", at.Peer, "http", at.HTTP,
+		"data_dir", cfg.DataDir, "tls", cfg.TLS.Cert != "", "peer_tls", cfg.PeerTLS.Cert != "", "version", cfg.Version)
+
+	select {
+	case reason := <-node.Halted():
+		// Nothing is closed: what made the node halt may hang that as well, and all that
+		// was acknowledged is on the disk.
+		return fmt.Errorf("%w: %w", errHalted, reason)
+	case <-stop:
+	}
+	if err := node.Close(context.Background()); err != nil {
+		return fmt.Errorf("stopped, though not cleanly: %w", err)
+	}
+	log.Info("stopped")
+	return nil
+}
