@@ -2,15 +2,15 @@ package web
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -28,15 +28,6 @@ const (
 	AuthNone ClientAuth = "none"
 )
 
-// TLS is where certificates come from; transport.TLSFiles is one.
-type TLS interface {
-	// ServerConfig is for the port itself.
-	ServerConfig(tls.ClientAuthType) (*tls.Config, error)
-	// ClientConfig is for requests sent on to the leader, with the node's own
-	// certificate.
-	ClientConfig() (*tls.Config, error)
-}
-
 // Replica is what the port needs of the node. All methods may be called by many
 // goroutines at once, and no callback may block.
 type Replica interface {
@@ -47,14 +38,17 @@ type Replica interface {
 	Prove(done func(*wire.Result))
 	// Heartbeat answers OK on proof of leadership newer than the call.
 	Heartbeat(session uint64, done func(*wire.Result))
-	// Await calls done with the next final outcome of a request that was QUEUED.
+	// Await calls done with the final outcome of a request that is QUEUED, or about to
+	// be; UNCERTAIN if this node ceases to lead before.
 	Await(session, seq uint64, done func(*wire.Result)) (cancel func())
+	// View runs f on the applied state; f must be short and change nothing.
+	View(f func(*fsm.Machine))
+	// Fork is the applied state, for longer reads.
+	Fork() *fsm.Machine
 	// Leader is the leader that the node knows, empty if none.
 	Leader() *wire.LeaderHint
 	// LeaderHTTP is the leader's advertised HTTP address, host:port.
 	LeaderHTTP() string
-	// OnLeader has f called whenever leadership moves.
-	OnLeader(f func(*wire.LeaderHint)) (cancel func())
 	// Serving tells whether this node leads and may answer.
 	Serving() bool
 	// HeartbeatAge is the time since the session's last sign of life; leader only.
@@ -75,13 +69,13 @@ type Config struct {
 	NodeID string
 	// Replica is the node.
 	Replica Replica
-	// TLS protects the port, and requests sent on to the leader; nil is plaintext.
-	TLS TLS
+	// TLS protects the port, and requests sent on to the leader; zero is plaintext.
+	TLS transport.TLSFiles
 	// ClientAuth is what callers must show; empty is AuthNone. Without TLS only
 	// AuthNone makes sense.
 	ClientAuth ClientAuth
-	// Dial reaches the leader; nil is TCP.
-	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Network reaches the leader; nil is TCP.
+	Network transport.Network
 	// Logger gets what the port has to say; nil is silence.
 	Logger hclog.Logger
 	// Registry is shown at /metrics and gets the port's own metrics; nil makes one.
@@ -163,11 +157,8 @@ func (c Config) withDefaults() Config {
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
 	}
-	if c.Dial == nil {
-		dialer := net.Dialer{Timeout: 2 * time.Second}
-		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "tcp", addr)
-		}
+	if c.Network == nil {
+		c.Network = transport.TCP{}
 	}
 	return c
 }
@@ -186,7 +177,7 @@ func (c Config) validate() error {
 	switch c.ClientAuth {
 	case AuthNone:
 	case AuthRequire, AuthOptional:
-		if c.TLS == nil {
+		if c.TLS.IsZero() {
 			return fmt.Errorf("%w: client auth %s needs TLS: give a certificate or set none", ErrConfig, c.ClientAuth)
 		}
 	default:

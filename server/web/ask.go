@@ -1,0 +1,79 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// ask turns a callback of the replica into an answer.
+func (s *Server) ask(ctx context.Context, begin func(done func(*wire.Result))) *wire.Result {
+	answered := make(chan *wire.Result, 1)
+	begin(func(r *wire.Result) { answered <- r })
+	select {
+	case r := <-answered:
+		return r
+	case <-ctx.Done():
+		return &wire.Result{Status: wire.Status_UNCERTAIN, Message: "the caller stopped waiting for the answer"}
+	}
+}
+
+func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
+	if !s.replica.Serving() {
+		return &wire.Result{Status: wire.Status_NOT_LEADER}
+	}
+	return s.ask(ctx, func(done func(*wire.Result)) { s.replica.Propose(cmd, done) })
+}
+
+// settle returns when a read may look at the applied state.
+func (s *Server) settle(ctx context.Context, stale bool) error {
+	if stale {
+		return nil
+	}
+	if !s.replica.Serving() {
+		return errElsewhere
+	}
+	if res := s.reader.Prove(ctx); res != nil {
+		return s.refusal(res, true)
+	}
+	return nil
+}
+
+// pollEvery is for conditions that nobody announces, all of them about a leader that
+// is being elected.
+const pollEvery = 20 * time.Millisecond
+
+// poll waits until ready, for LeaderWait at most.
+func (s *Server) poll(ctx context.Context, ready func() bool) bool {
+	deadline := time.NewTimer(s.cfg.Limits.LeaderWait)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for !ready() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-s.life.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// gaveUp words the end of the caller's own patience; other errors pass.
+func gaveUp(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return failure(wire.Status_UNCERTAIN, "the request's own deadline passed; send it again with the same seq, soon, to keep its place")
+	case errors.Is(err, context.Canceled):
+		return connect.NewError(connect.CodeCanceled, err)
+	}
+	return err
+}

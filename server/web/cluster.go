@@ -1,0 +1,63 @@
+package web
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// clusterService implements wireconnect.ClusterServiceHandler.
+type clusterService struct{ *Server }
+
+// Status describes the cluster; a stale one as this node sees it.
+func (s clusterService) Status(ctx context.Context, req *connect.Request[wire.StatusRequest]) (*connect.Response[wire.StatusResponse], error) {
+	if !req.Msg.GetStale() && !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	resp, err := s.replica.Status(ctx, req.Msg)
+	if err != nil {
+		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// AddMember takes a running, empty node into the cluster.
+func (s clusterService) AddMember(ctx context.Context, req *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.replica.AddMember(ctx, req.Msg); err != nil {
+		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(&wire.AddMemberResponse{}), nil
+}
+
+// RemoveMember takes a node out of the cluster.
+func (s clusterService) RemoveMember(ctx context.Context, req *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.replica.RemoveMember(ctx, req.Msg); err != nil {
+		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(&wire.RemoveMemberResponse{}), nil
+}
+
+// TransferLeadership hands leadership over and answers who leads then, empty if that
+// did not show in time.
+func (s clusterService) TransferLeadership(ctx context.Context, req *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.replica.TransferLeadership(ctx, req.Msg); err != nil {
+		return nil, s.refusalOf(err)
+	}
+	var leader string
+	s.poll(ctx, func() bool {
+		leader = s.replica.Leader().GetId()
+		return leader != "" && (leader != s.cfg.NodeID || s.replica.Serving())
+	})
+	return connect.NewResponse(&wire.TransferLeadershipResponse{LeaderId: leader}), nil
+}

@@ -1,0 +1,131 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// codes words a status for callers who know connect's and gRPC's codes only. Statuses
+// that have a response of their own stand here too, for the calls where they are not
+// expected. The status itself goes along in the error's detail.
+//
+// To add a status, add its line here and in docs/HTTP.md; a test compares all three.
+var codes = map[wire.Status_Code]connect.Code{
+	wire.Status_NOT_ACQUIRED:        connect.CodeAborted,
+	wire.Status_TIMEOUT:             connect.CodeAborted,
+	wire.Status_CANCELLED:           connect.CodeAborted,
+	wire.Status_NOT_HELD:            connect.CodeFailedPrecondition,
+	wire.Status_ALREADY_HELD:        connect.CodeAlreadyExists,
+	wire.Status_ALREADY_QUEUED:      connect.CodeAlreadyExists,
+	wire.Status_SESSION_LOST:        connect.CodeNotFound,
+	wire.Status_PERMISSION_DENIED:   connect.CodePermissionDenied,
+	wire.Status_NOT_ATTACHED:        connect.CodeFailedPrecondition,
+	wire.Status_STALE:               connect.CodeOutOfRange,
+	wire.Status_RESOURCE_EXHAUSTED:  connect.CodeResourceExhausted,
+	wire.Status_INVALID_ARGUMENT:    connect.CodeInvalidArgument,
+	wire.Status_NOT_FOUND:           connect.CodeNotFound,
+	wire.Status_FAILED_PRECONDITION: connect.CodeFailedPrecondition,
+	wire.Status_UNSUPPORTED:         connect.CodeUnimplemented,
+	wire.Status_NOT_LEADER:          connect.CodeUnavailable,
+	wire.Status_UNAVAILABLE:         connect.CodeUnavailable,
+	// Like a deadline that passed: it may or may not have happened.
+	wire.Status_UNCERTAIN: connect.CodeDeadlineExceeded,
+	wire.Status_INTERNAL:  connect.CodeInternal,
+}
+
+// sayings stand in where the state machine gave no message of its own.
+var sayings = map[wire.Status_Code]string{
+	wire.Status_SESSION_LOST:      "no such session: it expired, was closed or never was; open a new one",
+	wire.Status_PERMISSION_DENIED: "the secret is not that of the session",
+	wire.Status_ALREADY_HELD:      "this owner holds the lock already",
+	wire.Status_ALREADY_QUEUED:    "this owner waits for the lock already, under another seq",
+	wire.Status_STALE:             "seq is below acked_below, so it is never executed again; take a fresh one",
+	wire.Status_NOT_LEADER:        "this node does not lead; ask another one, or again",
+	wire.Status_UNAVAILABLE:       "nothing was done; send the request again",
+	wire.Status_UNCERTAIN:         "it is not known whether this was done; send it again with the same seq",
+	wire.Status_INTERNAL:          "the command failed and changed nothing; the node's log says more",
+}
+
+// errElsewhere is returned by a handler whose answer only the leader can give, or go
+// on giving. The request has changed nothing that sending it again would not find.
+var errElsewhere = errors.New("the leader answers this")
+
+// failure words a result that is not what its call was for.
+func failure(status wire.Status_Code, message string) error {
+	if message == "" {
+		message = sayings[status]
+	}
+	if message == "" {
+		message = strings.ToLower(status.String())
+	}
+	code, known := codes[status]
+	if !known {
+		code = connect.CodeInternal
+	}
+	err := connect.NewError(code, errors.New(message))
+	if detail, derr := connect.NewErrorDetail(&wire.ErrorDetail{Status: status}); derr == nil {
+		err.AddDetail(detail)
+	}
+	return err
+}
+
+// refusal sorts a result that is not the one hoped for: what another node can answer
+// goes there. UNCERTAIN may be repeated only by requests for which a second execution
+// shows the outcome of the first.
+func (s *Server) refusal(r *wire.Result, repeatable bool) error {
+	status := r.GetStatus()
+	switch {
+	case status == wire.Status_NOT_LEADER:
+		return errElsewhere
+	case status == wire.Status_UNAVAILABLE && !s.replica.Serving():
+		return errElsewhere
+	case status == wire.Status_UNCERTAIN && repeatable && !s.replica.Serving():
+		return errElsewhere
+	}
+	return failure(status, r.GetMessage())
+}
+
+// refusalOf does the same for the replica's errors.
+func (s *Server) refusalOf(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return connect.NewError(connect.CodeCanceled, err)
+	}
+	return s.refusal(&wire.Result{Status: replica.Code(err), Message: err.Error()}, false)
+}
+
+// problem is an error of the port itself, in the shape of connect's errors.
+type problem struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	// Procedures lists what there is, where something was asked for that is not.
+	Procedures []string `json:"procedures,omitempty"`
+}
+
+// say answers a request that never reaches a handler. Callers that speak gRPC read
+// only trailers.
+func (s *Server) say(w http.ResponseWriter, r *http.Request, status int, code connect.Code, p problem) {
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+		_ = s.errors.Write(w, r, connect.NewError(code, errors.New(p.Message)))
+		return
+	}
+	p.Code = code.String()
+	writeJSON(w, status, p)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		status, data = http.StatusInternalServerError, []byte(`{"code":"internal","message":"cannot write JSON"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n'))
+}

@@ -1,0 +1,255 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
+)
+
+// Headers between nodes. Whoever sends the first of them asks for no further hop.
+const (
+	// headerFrom names the node that sent a request on.
+	headerFrom = "Quorumlock-Forwarded-By"
+	// headerFor is the address that it saw the caller at.
+	headerFor = "Quorumlock-Forwarded-For"
+	// headerMoved is on the answer of a node that does not lead.
+	headerMoved = "Quorumlock-Not-Leader"
+)
+
+// passage is the way to the leader: one hop, over connections that are kept. A
+// request goes on to the next leader when it is certain that the last one did nothing
+// with it, or when doing it twice shows the outcome of the first time.
+type passage struct {
+	server    *Server
+	scheme    string
+	transport *http.Transport
+	proxy     *httputil.ReverseProxy
+}
+
+// once are the procedures for which a second execution does not show the outcome of
+// the first: they have no sequence number.
+var once = map[string]bool{
+	wireconnect.SessionServiceCloseProcedure:              true,
+	wireconnect.ClusterServiceAddMemberProcedure:          true,
+	wireconnect.ClusterServiceRemoveMemberProcedure:       true,
+	wireconnect.ClusterServiceTransferLeadershipProcedure: true,
+}
+
+var (
+	errMoved     = errors.New("the node asked does not lead any more")
+	errUnreached = errors.New("the leader cannot be reached")
+)
+
+const dialTimeout = 2 * time.Second
+
+func newPassage(s *Server, secure *tls.Config) *passage {
+	p := &passage{server: s, scheme: "http"}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(secure == nil)
+	protocols.SetHTTP2(secure != nil)
+	dial := func(ctx context.Context, _, addr string) (net.Conn, error) {
+		ctx, stop := context.WithTimeout(ctx, dialTimeout)
+		defer stop()
+		conn, err := transport.Dial(ctx, s.cfg.Network, addr, secure)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errUnreached, err)
+		}
+		return conn, nil
+	}
+	p.transport = &http.Transport{
+		Protocols:       &protocols,
+		DialContext:     dial,
+		IdleConnTimeout: time.Minute,
+		HTTP2: &http.HTTP2Config{
+			// A leader that fell silent must not keep requests that another could answer.
+			SendPingTimeout: time.Second,
+			PingTimeout:     2 * time.Second,
+		},
+		DisableCompression: true,
+	}
+	if secure != nil {
+		p.scheme = "https"
+		p.transport.DialTLSContext = dial
+	}
+	p.proxy = &httputil.ReverseProxy{
+		Rewrite:        p.rewrite,
+		Transport:      p.transport,
+		ModifyResponse: arrived,
+		ErrorHandler:   failed,
+		ErrorLog:       log.New(s.watcher.complaints, "", 0),
+	}
+	return p
+}
+
+func (p *passage) close() { p.transport.CloseIdleConnections() }
+
+// attempt is one request to one leader.
+type attempt struct {
+	host string
+	err  error
+}
+
+type attemptKey struct{}
+
+func (p *passage) rewrite(r *httputil.ProxyRequest) {
+	a := r.In.Context().Value(attemptKey{}).(*attempt)
+	r.SetURL(&url.URL{Scheme: p.scheme, Host: a.host})
+	r.Out.Host = a.host
+	r.Out.Header.Set(headerFrom, p.server.cfg.NodeID)
+	r.Out.Header.Set(headerFor, r.In.RemoteAddr)
+}
+
+// arrived refuses the answer of a node that leads no more.
+func arrived(r *http.Response) error {
+	if r.Header.Get(headerMoved) != "" {
+		return errMoved
+	}
+	return nil
+}
+
+// failed notes why there is no answer; nothing was written yet.
+func failed(_ http.ResponseWriter, r *http.Request, err error) {
+	r.Context().Value(attemptKey{}).(*attempt).err = err
+}
+
+// carry gets an answer for a request that this node left to the leader: from the
+// leader, or from this node if it has become that.
+func (p *passage) carry(a *answer, r *http.Request, body []byte, route route) {
+	s := p.server
+	if r.Header.Get(headerFrom) != "" {
+		p.giveUp(a, r, wire.Status_NOT_LEADER, "this node does not lead any more")
+		return
+	}
+	deadline := time.Now().Add(s.cfg.Limits.LeaderWait)
+	reason := "no leader is known"
+	for {
+		begun := time.Now()
+		host, here := p.await(r.Context(), deadline)
+		switch {
+		case here:
+			if p.serveHere(a, r, body, route); !a.call.elsewhere {
+				return
+			}
+			reason = "leadership keeps moving"
+		case host == "":
+			p.giveUp(a, r, wire.Status_UNAVAILABLE, "nothing was done: "+reason+"; send the request again")
+			return
+		default:
+			err := p.try(a, r, body, host)
+			if err == nil {
+				return
+			}
+			if !again(err, route) {
+				p.giveUp(a, r, wire.Status_UNCERTAIN, "the leader was lost on the way: "+err.Error()+"; it is not known whether this was done")
+				return
+			}
+			reason = err.Error()
+		}
+		if waited := time.Since(begun); waited > s.cfg.Limits.LeaderWait {
+			// That leader had it for long, perhaps in a queue: the search begins anew.
+			deadline = time.Now().Add(s.cfg.Limits.LeaderWait)
+		}
+		pause(r.Context(), pollEvery)
+	}
+}
+
+// await waits for a leader: another one's address, or this node.
+func (p *passage) await(ctx context.Context, deadline time.Time) (host string, here bool) {
+	s := p.server
+	ctx, stop := context.WithDeadline(ctx, deadline)
+	defer stop()
+	s.poll(ctx, func() bool {
+		if here = s.replica.Serving(); here {
+			return true
+		}
+		host = ""
+		if id := s.replica.Leader().GetId(); id != "" && id != s.cfg.NodeID {
+			host = s.replica.LeaderHTTP()
+		}
+		return host != ""
+	})
+	if ctx.Err() != nil {
+		return "", here
+	}
+	return host, here
+}
+
+func (p *passage) serveHere(a *answer, r *http.Request, body []byte, route route) {
+	clear(a.Header())
+	a.call.elsewhere = false
+	rewind(r, body)
+	route.handler.ServeHTTP(a, r)
+}
+
+// try sends the request to host. No error means that an answer was written.
+func (p *passage) try(a *answer, r *http.Request, body []byte, host string) error {
+	clear(a.Header())
+	a.call.elsewhere, a.call.outcome = false, ""
+	this := &attempt{host: host}
+	ctx, stop := context.WithCancelCause(context.WithValue(r.Context(), attemptKey{}, this))
+	defer stop(nil)
+	defer context.AfterFunc(p.server.life, func() { stop(errStopping) })()
+	r = r.WithContext(ctx)
+	rewind(r, body)
+	p.proxy.ServeHTTP(a, r)
+	if this.err != nil && errors.Is(context.Cause(ctx), errStopping) {
+		this.err = errStopping
+	}
+	p.server.metrics.forwarded.WithLabelValues(resultOf(this.err)).Inc()
+	return this.err
+}
+
+var errStopping = errors.New("this node is stopping")
+
+func resultOf(err error) string {
+	switch {
+	case err == nil:
+		return "answered"
+	case errors.Is(err, errMoved):
+		return "moved"
+	case errors.Is(err, errUnreached):
+		return "unreached"
+	}
+	return "lost"
+}
+
+// again tells whether a request that failed may be sent once more.
+func again(err error, route route) bool {
+	switch {
+	case errors.Is(err, errStopping), errors.Is(err, context.Canceled):
+		return false
+	case errors.Is(err, errMoved), errors.Is(err, errUnreached):
+		return true
+	}
+	return !once[route.name]
+}
+
+func (p *passage) giveUp(a *answer, r *http.Request, status wire.Status_Code, message string) {
+	clear(a.Header())
+	a.call.elsewhere = false
+	a.call.outcome = status.String()
+	if status == wire.Status_NOT_LEADER {
+		a.Header().Set(headerMoved, "1")
+	}
+	_ = p.server.errors.Write(a, r, failure(status, message))
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,166 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+)
+
+// gate is the way into the port, and out of it: nothing gets past without being
+// counted, and no panic past it.
+func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
+	s.handlers.Add(1)
+	defer s.handlers.Done()
+	s.watcher.request(r)
+	c := &call{}
+	a := newAnswer(w, s.cfg.Limits.WriteTimeout, c)
+	route, known := s.routes[routeOf(r.URL.Path)]
+	defer s.metrics.count(route.name, a, time.Now())
+	defer s.caught(a, r)
+	if r.ContentLength != 0 {
+		// Also of a body that nobody reads: net/http would wait for it in the end.
+		_ = a.control.SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))
+	}
+	if !known {
+		s.nothingHere(a, r)
+		return
+	}
+	if !route.open && !s.certified(r) {
+		s.say(a, r, http.StatusUnauthorized, connect.CodeUnauthenticated, problem{
+			Message: "this port takes only callers with a certificate of its CA: show one (curl --cert FILE --key FILE)",
+		})
+		return
+	}
+	if r.Method != route.method && (r.Method != http.MethodHead || route.method != http.MethodGet) {
+		a.Header().Set("Allow", route.method)
+		s.say(a, r, http.StatusMethodNotAllowed, connect.CodeUnimplemented, problem{
+			Message: fmt.Sprintf("%s is asked for with %s, not with %s", r.URL.Path, route.method, r.Method),
+		})
+		return
+	}
+	if route.method == http.MethodPost && !spoken(r, route) {
+		a.Header().Set("Accept-Post", "application/json, application/proto, application/grpc, application/grpc-web")
+		s.say(a, r, http.StatusUnsupportedMediaType, connect.CodeInvalidArgument, problem{
+			Message: fmt.Sprintf("Content-Type %q is not spoken here: send JSON with -H 'Content-Type: application/json'", r.Header.Get("Content-Type")),
+		})
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+	if route.streams {
+		route.handler.ServeHTTP(a, r)
+		return
+	}
+	s.unary(a, r, route)
+}
+
+// unary serves a request that is one message: it is read whole before anything is
+// done, so that it can be sent on to the leader at any later time.
+func (s *Server) unary(a *answer, r *http.Request, route route) {
+	if !s.metrics.enter(s.cfg.Limits.MaxRequests) {
+		s.say(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{
+			Message: "max_requests: too many requests are under way on this node",
+		})
+		return
+	}
+	defer s.metrics.leave()
+	body, ok := s.body(a, r)
+	if !ok {
+		return
+	}
+	rewind(r, body)
+	route.handler.ServeHTTP(a, r)
+	if a.call.elsewhere {
+		s.leader.carry(a, r, body, route)
+	}
+}
+
+// rewind makes the request readable from its beginning.
+func rewind(r *http.Request, body []byte) {
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+}
+
+// body reads the request within its size and time, or says what is wrong with it.
+func (s *Server) body(a *answer, r *http.Request) ([]byte, bool) {
+	limits := s.cfg.Limits
+	body, err := io.ReadAll(http.MaxBytesReader(a, r.Body, int64(limits.MaxBodyBytes)))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		_ = a.control.SetReadDeadline(time.Time{})
+		return body, true
+	case errors.As(err, &tooLarge):
+		s.say(a, r, http.StatusRequestEntityTooLarge, connect.CodeResourceExhausted, problem{
+			Message: fmt.Sprintf("the body has more than %d bytes", limits.MaxBodyBytes),
+		})
+	default:
+		s.watcher.complaints.warn("closed a connection whose request did not arrive", "peer", r.RemoteAddr, "path", r.URL.Path, "reason", err)
+		a.Header().Set("Connection", "close")
+		s.say(a, r, http.StatusRequestTimeout, connect.CodeDeadlineExceeded, problem{
+			Message: fmt.Sprintf("the body did not arrive within %v", limits.BodyTimeout),
+		})
+	}
+	return nil, false
+}
+
+// caught turns a panic of a handler into an answer and a line in the log.
+func (s *Server) caught(a *answer, r *http.Request) {
+	reason := recover()
+	if reason == nil {
+		return
+	}
+	if reason == http.ErrAbortHandler {
+		panic(reason) // net/http's own word for cutting a connection
+	}
+	s.log.Error("a handler panicked", "path", r.URL.Path, "panic", reason, "stack", string(debug.Stack()))
+	if a.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	a.call.elsewhere = false
+	s.say(a, r, http.StatusInternalServerError, connect.CodeInternal, problem{
+		Message: "this failed inside the node; its log says more",
+	})
+}
+
+// certified tells whether the caller showed what is required of him.
+func (s *Server) certified(r *http.Request) bool {
+	return s.cfg.ClientAuth != AuthRequire || (r.TLS != nil && len(r.TLS.VerifiedChains) > 0)
+}
+
+// nothingHere says what there is instead.
+func (s *Server) nothingHere(a *answer, r *http.Request) {
+	s.say(a, r, http.StatusNotFound, connect.CodeUnimplemented, problem{
+		Message:    fmt.Sprintf("there is no %s here: POST to one of the procedures, or GET /healthz, /readyz or /metrics", r.URL.Path),
+		Procedures: procedures,
+	})
+}
+
+// mediaTypes are those that connect's handlers speak.
+var mediaTypes = map[string]bool{
+	"application/json":           true,
+	"application/proto":          true,
+	"application/grpc":           true,
+	"application/grpc+proto":     true,
+	"application/grpc+json":      true,
+	"application/grpc-web":       true,
+	"application/grpc-web+proto": true,
+	"application/grpc-web+json":  true,
+}
+
+func spoken(r *http.Request, route route) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return false
+	}
+	return mediaTypes[kind] || route.streams && strings.HasPrefix(kind, "application/connect+")
+}

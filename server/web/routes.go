@@ -1,0 +1,92 @@
+package web
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
+	"connectrpc.com/grpcreflect"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
+)
+
+// route is one thing that may be asked for.
+type route struct {
+	name    string
+	method  string
+	handler http.Handler
+	// open: health, which nobody needs a certificate for.
+	open bool
+	// streams: its request may be more than one message.
+	streams bool
+}
+
+// services are ours; health and reflection come on top.
+var services = []string{wireconnect.SessionServiceName, wireconnect.LockServiceName, wireconnect.ClusterServiceName}
+
+// procedures are the paths of our services, in order.
+var procedures = listProcedures()
+
+func listProcedures() []string {
+	var paths []string
+	all := wire.File_transport_wire_service_proto.Services()
+	for i := range all.Len() {
+		for j := range all.Get(i).Methods().Len() {
+			paths = append(paths, "/"+string(all.Get(i).FullName())+"/"+string(all.Get(i).Methods().Get(j).Name()))
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+const (
+	healthPrefix     = "/" + grpchealth.HealthV1ServiceName + "/"
+	reflectionPrefix = "/grpc.reflection."
+)
+
+// routeOf is the key of a path among the routes: itself, but for the services that
+// other people define.
+func routeOf(path string) string {
+	switch {
+	case strings.HasPrefix(path, healthPrefix):
+		return healthPrefix
+	case strings.HasPrefix(path, reflectionPrefix):
+		return reflectionPrefix
+	}
+	return path
+}
+
+func (s *Server) newRoutes() map[string]route {
+	routes := map[string]route{}
+	options := []connect.HandlerOption{
+		connect.WithCodec(jsonCodec{"json"}),
+		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
+		connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes),
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(observe)),
+	}
+	ours := http.NewServeMux()
+	ours.Handle(wireconnect.NewSessionServiceHandler(sessionService{s}, options...))
+	ours.Handle(wireconnect.NewLockServiceHandler(lockService{s}, options...))
+	ours.Handle(wireconnect.NewClusterServiceHandler(clusterService{s}, options...))
+	for _, path := range procedures {
+		routes[path] = route{name: path, method: http.MethodPost, handler: ours}
+	}
+
+	_, health := grpchealth.NewHandler(s, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes))
+	routes[healthPrefix] = route{name: healthPrefix, method: http.MethodPost, handler: health, open: true}
+	routes["/healthz"] = route{name: "/healthz", method: http.MethodGet, handler: http.HandlerFunc(s.healthz), open: true, streams: true}
+	routes["/readyz"] = route{name: "/readyz", method: http.MethodGet, handler: http.HandlerFunc(s.readyz), open: true, streams: true}
+	metrics := promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	routes["/metrics"] = route{name: "/metrics", method: http.MethodGet, handler: metrics, streams: true}
+
+	reflector := grpcreflect.NewStaticReflector(append(slices.Clone(services), grpchealth.HealthV1ServiceName)...)
+	reflection := http.NewServeMux()
+	reflection.Handle(grpcreflect.NewHandlerV1(reflector, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes)))
+	reflection.Handle(grpcreflect.NewHandlerV1Alpha(reflector, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes)))
+	routes[reflectionPrefix] = route{name: reflectionPrefix, method: http.MethodPost, handler: reflection, streams: true}
+	return routes
+}

@@ -1,0 +1,143 @@
+package web
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/netip"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Secrets are random; these bounds keep out mistakes, not guesses.
+const (
+	minSecretBytes = 16
+	maxSecretBytes = 1 << 10
+)
+
+// sessionService implements wireconnect.SessionServiceHandler.
+type sessionService struct{ *Server }
+
+// Open opens a session. The secret's hash is its nonce, so an Open that is sent again
+// answers the same session.
+func (s sessionService) Open(ctx context.Context, req *connect.Request[wire.OpenRequest]) (*connect.Response[wire.OpenResponse], error) {
+	secret := req.Msg.GetSecret()
+	if err := checkSecret(secret); err != nil {
+		return nil, err
+	}
+	hash := sha256.Sum256(secret)
+	client := &wire.ClientInfo{}
+	if given := req.Msg.GetClient(); given != nil {
+		client = proto.CloneOf(given)
+	}
+	client.Address = callerAddress(req)
+	res := s.propose(ctx, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{
+		SecretHash: hash[:], TtlMs: req.Msg.GetTtlMs(), Client: client,
+	}}})
+	if res.GetStatus() != wire.Status_OK {
+		return nil, s.refusal(res, true)
+	}
+	state := res.GetSession()
+	return connect.NewResponse(&wire.OpenResponse{SessionId: state.GetSessionId(), TtlMs: state.GetTtlMs()}), nil
+}
+
+// Heartbeat keeps a session alive; its answer is proof that it lived when asked.
+func (s sessionService) Heartbeat(ctx context.Context, req *connect.Request[wire.HeartbeatRequest]) (*connect.Response[wire.HeartbeatResponse], error) {
+	session, err := s.admit(ctx, req.Msg.GetSession())
+	if err != nil {
+		return nil, err
+	}
+	res := s.ask(ctx, func(done func(*wire.Result)) { s.replica.Heartbeat(session.ID, done) })
+	if res.GetStatus() != wire.Status_OK {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(&wire.HeartbeatResponse{TtlMs: session.TTL}), nil
+}
+
+// Close ends a session with all that it holds and waits for. Sent again it answers
+// SESSION_LOST, so an uncertain one is not repeated behind the caller's back.
+func (s sessionService) Close(ctx context.Context, req *connect.Request[wire.CloseRequest]) (*connect.Response[wire.CloseResponse], error) {
+	session, err := s.admit(ctx, req.Msg.GetSession())
+	if err != nil {
+		return nil, err
+	}
+	res := s.propose(ctx, &wire.Command{SessionId: session.ID, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}})
+	if res.GetStatus() != wire.Status_OK {
+		return nil, s.refusal(res, false)
+	}
+	return connect.NewResponse(&wire.CloseResponse{}), nil
+}
+
+// List shows the live sessions, never a secret.
+func (s sessionService) List(ctx context.Context, req *connect.Request[wire.ListSessionsRequest]) (*connect.Response[wire.ListSessionsResponse], error) {
+	if err := s.settle(ctx, req.Msg.GetStale()); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.ListSessions(req.Msg)
+	if res != nil {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+func checkSecret(secret []byte) error {
+	switch n := len(secret); {
+	case n == 0:
+		return failure(wire.Status_INVALID_ARGUMENT, "secret is missing: give at least 16 random bytes, in base64 where this is JSON")
+	case n < minSecretBytes:
+		return failure(wire.Status_INVALID_ARGUMENT, "secret is too short: give at least 16 random bytes, in base64 where this is JSON")
+	case n > maxSecretBytes:
+		return failure(wire.Status_INVALID_ARGUMENT, "secret is too long: 1024 bytes at most")
+	}
+	return nil
+}
+
+// admit finds the session and compares the secret. Only the leader knows the latest
+// sessions, and one that it does not know it may have been too long out of office to
+// know: "lost" is final, so it is said only after a proof of leadership.
+func (s *Server) admit(ctx context.Context, given *wire.Credentials) (fsm.Session, error) {
+	if given.GetSessionId() == 0 {
+		return fsm.Session{}, failure(wire.Status_INVALID_ARGUMENT, "session is missing: give session.sessionId and session.secret as they were opened")
+	}
+	if err := checkSecret(given.GetSecret()); err != nil {
+		return fsm.Session{}, err
+	}
+	if !s.replica.Serving() {
+		return fsm.Session{}, errElsewhere
+	}
+	session, found := s.session(given.GetSessionId())
+	if !found {
+		if res := s.reader.Prove(ctx); res != nil {
+			return fsm.Session{}, s.refusal(res, true)
+		}
+		if session, found = s.session(given.GetSessionId()); !found {
+			return fsm.Session{}, failure(wire.Status_SESSION_LOST, "")
+		}
+	}
+	hash := sha256.Sum256(given.GetSecret())
+	if subtle.ConstantTimeCompare(hash[:], session.SecretHash) != 1 {
+		return fsm.Session{}, failure(wire.Status_PERMISSION_DENIED, "")
+	}
+	return session, nil
+}
+
+func (s *Server) session(id uint64) (session fsm.Session, found bool) {
+	s.replica.View(func(m *fsm.Machine) { session, found = m.Session(id) })
+	return session, found
+}
+
+// callerAddress is what this server saw of the caller, for people. A node that sent
+// the request on says whom it saw; since a caller could claim to be such a node, the
+// address that was really seen always stands beside it.
+func callerAddress(req connect.AnyRequest) string {
+	seen := req.Peer().Addr
+	claimed, err := netip.ParseAddrPort(req.Header().Get(headerFor))
+	if err != nil {
+		return seen
+	}
+	return claimed.String() + " via " + seen
+}
