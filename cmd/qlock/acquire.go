@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// quietWait is how long a wait may last before it is worth a line.
+	quietWait = time.Second
+	// closeTimeout bounds the closing of a session that holds nothing any more, or
+	// that the user does not want to wait for.
+	closeTimeout = 2 * time.Second
+	// reopenPause parts attempts to open a session anew.
+	reopenPause = 200 * time.Millisecond
+)
+
+// held is a lock with the session that holds it.
+type held struct {
+	session session
+	hold    hold
+}
+
+// acquire waits for the lock. A signal ends the wait and leaves neither hold nor
+// session behind.
+func (j *job) acquire() (held, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type result struct {
+		held
+		err error
+	}
+	results := make(chan result, 1)
+	go func() {
+		h, err := j.wait(ctx)
+		results <- result{h, err}
+	}()
+	notice := time.NewTimer(quietWait)
+	defer notice.Stop()
+	for {
+		select {
+		case r := <-results:
+			return j.unlessSignalled(r.held, r.err)
+		case sig := <-j.sig.ending:
+			cancel()
+			r := <-results
+			j.discard(r.held)
+			return held{}, signalled(sig.(syscall.Signal))
+		case <-notice.C:
+			j.background.Go(func() { j.sayWhy(ctx) })
+		}
+	}
+}
+
+// unlessSignalled gives a lock up again if a signal came with it.
+func (j *job) unlessSignalled(h held, err error) (held, error) {
+	if sig, ok := j.sig.pending(); ok {
+		j.discard(h)
+		return held{}, signalled(sig)
+	}
+	return h, err
+}
+
+// discard closes the session, if there is one, and everything in it.
+func (j *job) discard(h held) {
+	if h.session != nil {
+		j.close(h.session)
+	}
+}
+
+// wait opens a session and waits in it. If the session expires meanwhile, because no
+// leader was heard of for its TTL, a wait without bound goes on in a new one, at the
+// end of the queue.
+func (j *job) wait(ctx context.Context) (held, error) {
+	for again := false; ; again = true {
+		s, err := j.open(ctx, again)
+		if err != nil {
+			return held{}, err
+		}
+		h, err := s.Lock(ctx, j.opts.lock, j.opts.wait)
+		if err == nil {
+			return held{s, h}, nil
+		}
+		j.close(s)
+		if !errors.Is(err, client.ErrExpired) || j.opts.wait != forever || ctx.Err() != nil {
+			return held{}, j.notAcquired(err)
+		}
+		j.say("the session expired while waiting for %s; waiting again at the end of the queue", printable(j.opts.lock))
+	}
+}
+
+// notAcquired says that there is no lock. A session lost while waiting has lost no lock.
+func (j *job) notAcquired(err error) error {
+	err = fmt.Errorf("%s not acquired: %w", printable(j.opts.lock), err)
+	if errors.Is(err, client.ErrSessionLost) {
+		return &failure{code: exitNotAcquired, cause: err}
+	}
+	return j.blame(err)
+}
+
+// open opens a session, within a bound the first time and as long as it takes when
+// the wait has been going on.
+func (j *job) open(ctx context.Context, again bool) (session, error) {
+	for {
+		s, err := j.openOnce(ctx)
+		if err == nil {
+			return j.checkGrace(s)
+		}
+		if !again || exitCode(err) != exitNoLeader || ctx.Err() != nil {
+			return nil, j.blame(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(reopenPause):
+		}
+	}
+}
+
+func (j *job) openOnce(ctx context.Context) (session, error) {
+	ctx, cancel := context.WithTimeout(ctx, j.opts.open)
+	defer cancel()
+	return j.svc.Open(ctx, j.opts.session)
+}
+
+// checkGrace settles the grace period now that the TTL is known.
+func (j *job) checkGrace(s session) (session, error) {
+	j.grace = j.opts.grace
+	if j.grace < 0 {
+		j.grace = min(s.TTL()/4, maxGrace)
+	}
+	if j.grace > s.TTL()/2 {
+		j.close(s)
+		return nil, graceTooLong(j.grace, s.TTL())
+	}
+	return s, nil
+}
+
+// sayWhy tells a person what the wait is for.
+func (j *job) sayWhy(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	name := printable(j.opts.lock)
+	lock, err := j.svc.GetLock(ctx, &wire.GetLockRequest{Name: j.opts.lock, QueueLimit: 1})
+	switch {
+	case ctx.Err() == context.Canceled:
+	case err != nil || len(lock.GetHolders()) == 0:
+		j.say("waiting for %s", name)
+	default:
+		h := lock.GetHolders()[0]
+		j.say("waiting for %s, held by %s for %s, %s in the queue", name,
+			owner(h.GetClient(), h.GetSessionId()), millis(h.GetHeldForMs()), count(lock.GetQueueLength(), "waiter"))
+	}
+}

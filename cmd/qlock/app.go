@@ -1,0 +1,143 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+// defaultTimeout bounds a read.
+const defaultTimeout = 2 * time.Second
+
+// verbs are the commands of one app; each stands in a file of its own.
+func verbs(std console, dial dialer) []*cli.Command {
+	return []*cli.Command{
+		runVerb(std, dial),
+		locksVerb(dial),
+		showVerb(dial),
+		sessionsVerb(dial),
+		statusVerb(dial),
+		clusterVerb(dial),
+		tlsVerb(),
+		versionVerb(),
+		completionVerb(),
+		completeVerb(dial),
+	}
+}
+
+// globalFlags stand before or after any verb; each is QLOCK_<FLAG> in the environment.
+func globalFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "endpoints", Value: "127.0.0.1:7400", EnvVars: []string{"QLOCK_ENDPOINTS"},
+			Usage: "`HOST:PORT` of any nodes' client ports, comma separated"},
+		&cli.StringFlag{Name: "cacert", EnvVars: []string{"QLOCK_CACERT"},
+			Usage: "`FILE` with the CA that signed the nodes' certificates; switches TLS on"},
+		&cli.StringFlag{Name: "cert", EnvVars: []string{"QLOCK_CERT"},
+			Usage: "`FILE` with this client's certificate"},
+		&cli.StringFlag{Name: "key", EnvVars: []string{"QLOCK_KEY"},
+			Usage: "`FILE` with this client's private key"},
+		&cli.DurationFlag{Name: "timeout", Value: defaultTimeout, EnvVars: []string{"QLOCK_TIMEOUT"},
+			DefaultText: "2s; run 10s, cluster 30s",
+			Usage:       "`DURATION` to look for a serving leader"},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", EnvVars: []string{"QLOCK_OUTPUT"},
+			Usage: "`FORMAT`: table or json"},
+		&cli.BoolFlag{Name: "version", DisableDefaultText: true, Usage: "the same as the verb version"},
+	}
+}
+
+// newApp puts the verbs together. Its errors come back from Run; nothing in it exits.
+func newApp(std console, dial dialer) *cli.App {
+	app := &cli.App{
+		Name:  "qlock",
+		Usage: "locks that survive the death of machines: run a command under one, see who holds what",
+		UsageText: "qlock run orders/42 -- ./refund.sh 42\n" +
+			"qlock show orders/42 -o json\n" +
+			"qlock status --endpoints n1:7400,n2:7400",
+		Flags:                     globalFlags(),
+		Commands:                  verbs(std, dial),
+		Reader:                    std.in,
+		Writer:                    std.out,
+		ErrWriter:                 std.err,
+		HideVersion:               true,
+		DisableSliceFlagSeparator: true,
+		ExitErrHandler:            func(*cli.Context, error) {},
+		Before:                    checkGlobals,
+		Action:                    noVerb,
+		OnUsageError:              asUsage,
+	}
+	prepare(app.Commands)
+	return app
+}
+
+// prepare gives every verb what the library would decide otherwise.
+func prepare(commands []*cli.Command) {
+	for _, c := range commands {
+		c.OnUsageError = asUsage
+		c.HideHelpCommand = true
+		prepare(c.Subcommands)
+		if len(c.Subcommands) > 0 && c.Action == nil {
+			c.Action = noVerb
+		}
+	}
+}
+
+// asUsage turns the library's complaint into a usage error.
+func asUsage(c *cli.Context, err error, _ bool) error {
+	return usagef("%v; see %s --help", err, fullName(c))
+}
+
+// noVerb answers a command line that stops where a verb is due.
+func noVerb(c *cli.Context) error {
+	if c.Bool("version") {
+		return showVersion(c)
+	}
+	return usagef("which verb? see %s --help", fullName(c))
+}
+
+// fullName is the path of verbs, "qlock cluster add".
+func fullName(c *cli.Context) string {
+	if c.Command == nil || c.Command.Name == "" || c.Command.Name == c.App.Name {
+		return c.App.Name
+	}
+	if c.Command.HelpName != "" {
+		return c.Command.HelpName
+	}
+	return c.App.Name + " " + c.Command.Name
+}
+
+// checkGlobals refuses values that no verb can work with.
+func checkGlobals(c *cli.Context) error {
+	if !slices.Contains(formats, c.String("output")) {
+		return usagef("output %q is neither table nor json", c.String("output"))
+	}
+	if c.Duration("timeout") <= 0 {
+		return usagef("--timeout must be positive, as in --timeout 2s")
+	}
+	return nil
+}
+
+// timeout is --timeout if it was given, else the verb's own default.
+func timeout(c *cli.Context, standard time.Duration) time.Duration {
+	if c.IsSet("timeout") {
+		return c.Duration("timeout")
+	}
+	return standard
+}
+
+// arguments are what stands on the command line besides flags; the "--" between
+// them means nothing here.
+func arguments(c *cli.Context) []string {
+	before, behind, _ := splitDashes(c)
+	return append(before, behind...)
+}
+
+// splitDashes parts the arguments before "--" from those behind it.
+func splitDashes(c *cli.Context) (before, behind []string, dashes bool) {
+	args := c.Args().Slice()
+	at := slices.Index(args, "--")
+	if at < 0 {
+		return args, nil, false
+	}
+	return slices.Clone(args[:at]), args[at+1:], true
+}

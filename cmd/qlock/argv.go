@@ -1,0 +1,160 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// commandLine is an argv taken apart. The library stops reading flags at the first
+// argument; people do not.
+type commandLine struct {
+	globals []string // flags of the program, with their values
+	verbs   []string // "cluster", "add"
+	flags   []string // flags of the verb, with their values
+	args    []string // before "--"
+	tail    []string // behind "--", untouched
+	dashes  bool     // there was a "--"
+	help    bool     // help was asked for
+
+	command *cli.Command // the innermost verb; nil if none was named
+	wanting cli.Flag     // the last word, a flag that still lacks its value
+}
+
+// parse takes words, the command line without the program's name, apart. Flags may
+// stand anywhere before "--": a verb's own flags behind the verb, global ones everywhere.
+func parse(app *cli.App, words []string) (*commandLine, error) {
+	l, err := scan(app, words)
+	if err == nil && l.wanting != nil {
+		err = usagef("flag --%s needs a value", l.wanting.Names()[0])
+	}
+	return l, err
+}
+
+// scan is parse for a line that may not be finished yet.
+func scan(app *cli.App, words []string) (*commandLine, error) {
+	l := &commandLine{}
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		switch {
+		case word == "--":
+			l.dashes, l.tail = true, words[i+1:]
+			return l, nil
+		case len(word) > 1 && word[0] == '-':
+			taken, err := l.flag(app, words[i:])
+			if err != nil {
+				return l, err
+			}
+			i += taken - 1
+		default:
+			if err := l.word(app, word); err != nil {
+				return l, err
+			}
+		}
+	}
+	return l, nil
+}
+
+// flag takes the flag at the head of words and returns how many words it is.
+func (l *commandLine) flag(app *cli.App, words []string) (int, error) {
+	name, _, hasValue := strings.Cut(strings.TrimLeft(words[0], "-"), "=")
+	if slices.Contains(cli.HelpFlag.Names(), name) {
+		l.help = true
+		return 1, nil
+	}
+	found, list := l.lookup(app, name)
+	if found == nil {
+		return 0, usagef("unknown flag %s; see %s --help", words[0], l.name(app))
+	}
+	taken := 1
+	if !hasValue && takesValue(found) {
+		if len(words) == 1 {
+			l.wanting = found
+			return 1, nil
+		}
+		taken = 2
+	}
+	*list = append(*list, words[:taken]...)
+	return taken, nil
+}
+
+// lookup finds a flag, the verb's own first, and the list that it belongs to.
+func (l *commandLine) lookup(app *cli.App, name string) (cli.Flag, *[]string) {
+	if l.command != nil {
+		if f := findFlag(l.command.Flags, name); f != nil {
+			return f, &l.flags
+		}
+	}
+	return findFlag(app.Flags, name), &l.globals
+}
+
+// word takes a verb where one is due and an argument elsewhere.
+func (l *commandLine) word(app *cli.App, word string) error {
+	choices := l.choices(app)
+	if len(choices) == 0 {
+		l.args = append(l.args, word)
+		return nil
+	}
+	for _, c := range choices {
+		if c.HasName(word) {
+			l.command, l.verbs = c, append(l.verbs, word)
+			return nil
+		}
+	}
+	if len(l.verbs) == 0 && (word == "help" || word == "h") {
+		l.help = true
+		return nil
+	}
+	return usagef("%s has no verb %q; see %s --help", l.name(app), word, l.name(app))
+}
+
+// choices are the verbs that may come next; none once arguments are due.
+func (l *commandLine) choices(app *cli.App) []*cli.Command {
+	if l.command == nil {
+		return app.Commands
+	}
+	return l.command.Subcommands
+}
+
+// name is the line up to the innermost verb.
+func (l *commandLine) name(app *cli.App) string {
+	return strings.Join(append([]string{app.Name}, l.verbs...), " ")
+}
+
+// argv puts the line together in the only order that the library understands. The
+// first "--" ends the flags; a second one stands where the user wrote it.
+func (l *commandLine) argv(program string) []string {
+	out := append([]string{program}, l.globals...)
+	out = append(out, l.verbs...)
+	out = append(out, l.flags...)
+	if l.help {
+		out = append(out, "--help")
+	}
+	if len(l.verbs) == 0 {
+		return out
+	}
+	out = append(out, "--")
+	out = append(out, l.args...)
+	if l.dashes {
+		out = append(out, "--")
+		out = append(out, l.tail...)
+	}
+	return out
+}
+
+// findFlag finds a flag by any of its names.
+func findFlag(flags []cli.Flag, name string) cli.Flag {
+	for _, f := range flags {
+		if slices.Contains(f.Names(), name) {
+			return f
+		}
+	}
+	return nil
+}
+
+// takesValue tells a flag with a value from a switch.
+func takesValue(f cli.Flag) bool {
+	doc, ok := f.(cli.DocGenerationFlag)
+	return ok && doc.TakesValue()
+}

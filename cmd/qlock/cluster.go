@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// changeTimeout bounds a change of membership, which waits for a new node to catch up.
+const changeTimeout = 30 * time.Second
+
+// clusterVerb changes who the cluster is.
+func clusterVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:  "cluster",
+		Usage: "show and change the cluster's members",
+		Subcommands: []*cli.Command{
+			membersVerb(dial), addVerb(dial), removeVerb(dial), transferVerb(dial),
+		},
+	}
+}
+
+func membersVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:  "members",
+		Usage: "list the members",
+		Action: func(c *cli.Context) error {
+			if len(arguments(c)) > 0 {
+				return usagef("cluster members takes no arguments")
+			}
+			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
+				answer, err := svc.Status(ctx, &wire.StatusRequest{})
+				if err != nil {
+					return err
+				}
+				return show(c, list[*wire.NodeStatus]{"members", answer.GetNodes()}, func(w io.Writer) {
+					writeNodes(w, answer.GetNodes())
+				})
+			})
+		},
+	}
+}
+
+func addVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:      "add",
+		Usage:     "add a node that runs and is empty; it votes once it has caught up",
+		ArgsUsage: "ID PEER-ADDRESS",
+		Action: func(c *cli.Context) error {
+			args := arguments(c)
+			if len(args) != 2 {
+				return usagef("cluster add takes a node's id and its peer address, as in qlock cluster add n4 host4:7401")
+			}
+			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
+				answer, err := svc.AddMember(ctx, &wire.AddMemberRequest{Id: args[0], PeerAddr: args[1]})
+				return done(c, one{answer}, err, "added %s at %s", args[0], args[1])
+			})
+		},
+	}
+}
+
+func removeVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:      "remove",
+		Usage:     "remove a member and forget it",
+		ArgsUsage: "ID",
+		Action: func(c *cli.Context) error {
+			args := arguments(c)
+			if len(args) != 1 {
+				return usagef("cluster remove takes one node's id, as in qlock cluster remove n2")
+			}
+			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
+				answer, err := svc.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: args[0]})
+				return done(c, one{answer}, err, "removed %s", args[0])
+			})
+		},
+	}
+}
+
+func transferVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:      "transfer",
+		Usage:     "hand leadership over, to the node named or to the best one",
+		ArgsUsage: "[ID]",
+		Action: func(c *cli.Context) error {
+			args := append(arguments(c), "")
+			if len(args) > 2 {
+				return usagef("cluster transfer takes at most one node's id, as in qlock cluster transfer n2")
+			}
+			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
+				answer, err := svc.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: args[0]})
+				return done(c, one{answer}, err, "leader is now %s", answer.GetLeaderId())
+			})
+		},
+	}
+}
+
+// done answers a change: with the schema's response, or with a line for people.
+func done(c *cli.Context, answer one, err error, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
+	return show(c, answer, func(w io.Writer) { fmt.Fprintf(w, format+"\n", args...) })
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	_ "embed" // the scripts
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// The scripts hand the words before the cursor to the hidden verb complete, which
+// answers with one candidate per line; so they need not know the verbs.
+var (
+	//go:embed completion/qlock.bash
+	bashScript string
+	//go:embed completion/qlock.zsh
+	zshScript string
+	//go:embed completion/qlock.fish
+	fishScript string
+)
+
+// completionTimeout is how long a person at the Tab key waits for lock names.
+const completionTimeout = 500 * time.Millisecond
+
+// completionVerb prints a shell's script.
+func completionVerb() *cli.Command {
+	return &cli.Command{
+		Name:      "completion",
+		Usage:     "print the completion script of a shell: source <(qlock completion bash)",
+		ArgsUsage: "bash|zsh|fish",
+		Action: func(c *cli.Context) error {
+			script, ok := map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[strings.Join(arguments(c), " ")]
+			if !ok {
+				return usagef("completion takes one of bash, zsh and fish")
+			}
+			if _, err := io.WriteString(c.App.Writer, script); err != nil {
+				return failf(exitInternal, "write the script: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+// completeVerb is what the scripts call: qlock complete -- WORD… with the word at
+// the cursor last. It never complains: there is nobody to read it.
+func completeVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:   "complete",
+		Hidden: true,
+		Action: func(c *cli.Context) error {
+			_, words, _ := splitDashes(c)
+			for _, candidate := range candidates(c, dial, words) {
+				fmt.Fprintln(c.App.Writer, candidate)
+			}
+			return nil
+		},
+	}
+}
+
+// candidates are what may stand in place of the last word.
+func candidates(c *cli.Context, dial dialer, words []string) []string {
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	before, last := words[:len(words)-1], words[len(words)-1]
+	line, err := scan(c.App, before)
+	switch {
+	case err != nil || line.dashes:
+		return nil
+	case line.wanting != nil:
+		return startingWith(last, flagValues(line.wanting))
+	case strings.HasPrefix(last, "-"):
+		return startingWith(last, flagNames(c.App, line))
+	case len(line.choices(c.App)) > 0:
+		return startingWith(last, verbNames(line.choices(c.App)))
+	case takesLock(line):
+		return lockNames(line, dial, last)
+	case line.command.Name == "completion" && len(line.args) == 0:
+		return startingWith(last, []string{"bash", "zsh", "fish"})
+	}
+	return nil
+}
+
+// takesLock tells whether the next argument is a lock's name.
+func takesLock(line *commandLine) bool {
+	switch line.command.Name {
+	case "run", "show", "locks":
+		return len(line.args) == 0
+	}
+	return false
+}
+
+// lockNames asks the cluster that the line itself names, whichever node answers first.
+func lockNames(line *commandLine, dial dialer, prefix string) []string {
+	var names []string
+	app := &cli.App{Name: "qlock", Flags: globalFlags(), HideHelp: true, ExitErrHandler: func(*cli.Context, error) {},
+		Writer: io.Discard, ErrWriter: io.Discard,
+		Action: func(c *cli.Context) error {
+			return withService(c, dial, func(svc service) error {
+				ctx, cancel := context.WithTimeout(c.Context, completionTimeout)
+				defer cancel()
+				page, err := svc.ListLocks(ctx, &wire.ListLocksRequest{Prefix: prefix, Stale: true})
+				for _, l := range page.GetLocks() {
+					names = append(names, l.GetName())
+				}
+				return err
+			})
+		}}
+	if err := app.Run(append([]string{"qlock"}, line.globals...)); err != nil {
+		return nil
+	}
+	return names
+}
+
+func verbNames(commands []*cli.Command) []string {
+	var names []string
+	for _, c := range commands {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+func flagNames(app *cli.App, line *commandLine) []string {
+	flags := app.Flags
+	if line.command != nil {
+		flags = append(append([]cli.Flag{}, line.command.Flags...), flags...)
+	}
+	names := []string{"--help"}
+	for _, f := range flags {
+		if f != cli.HelpFlag {
+			names = append(names, "--"+f.Names()[0])
+		}
+	}
+	return names
+}
+
+func flagValues(f cli.Flag) []string {
+	if f.Names()[0] == "output" {
+		return formats
+	}
+	return nil
+}
+
+func startingWith(prefix string, words []string) []string {
+	var list []string
+	for _, w := range words {
+		if strings.HasPrefix(w, prefix) {
+			list = append(list, w)
+		}
+	}
+	return list
+}

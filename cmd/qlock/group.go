@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// group is a process group, named by the pid of its first process. While any process
+// is in it the kernel gives that number to nobody else.
+type group int
+
+// signal sends to every process of the group. An empty group is no error.
+func (g group) signal(sig syscall.Signal) error {
+	if err := syscall.Kill(-int(g), sig); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("signal process group %d: %w", g, err)
+	}
+	return nil
+}
+
+// alive tells whether any process of the group may still run. Dead ones that their
+// parent has not yet buried do not count.
+func (g group) alive() bool {
+	if syscall.Kill(-int(g), 0) == syscall.ESRCH {
+		return false
+	}
+	pids, err := os.ReadDir("/proc")
+	if err != nil {
+		return true
+	}
+	seen := false
+	for _, entry := range pids {
+		if _, err := strconv.Atoi(entry.Name()); err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		seen = true
+		if pgrp, dead := parseStat(stat); pgrp == int(g) && !dead {
+			return true
+		}
+	}
+	return !seen // without a /proc to look at, the signal's word counts
+}
+
+// parseStat reads the process group from /proc/PID/stat, "pid (comm) state ppid pgrp …",
+// where comm may contain anything, and whether the process is dead.
+func parseStat(stat []byte) (pgrp int, dead bool) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 3 {
+		return 0, true
+	}
+	pgrp, err := strconv.Atoi(string(fields[2]))
+	return pgrp, err != nil || bytes.ContainsAny(fields[0], "ZXx")
+}

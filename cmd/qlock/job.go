@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+)
+
+// job is the life of one run.
+type job struct {
+	opts  runOptions
+	std   console
+	svc   service
+	sig   *signals
+	blame func(error) error
+	grace time.Duration // settled once the TTL is known
+
+	background sync.WaitGroup
+}
+
+func newJob(opts runOptions, std console, svc service, blame func(error) error) *job {
+	return &job{opts: opts, std: std, svc: svc, blame: blame}
+}
+
+// run waits for the lock, runs the command and releases. Its error carries the exit
+// code; it is nil if the command ended well.
+func (j *job) run() error {
+	j.sig = catchSignals()
+	defer j.sig.stop()
+	defer j.background.Wait()
+	h, err := j.acquire()
+	if err != nil {
+		return err
+	}
+	k, err := j.start(h)
+	if err != nil {
+		j.discard(h)
+		return err
+	}
+	k.watch()
+	k.tty.take()
+	return j.finish(h, k)
+}
+
+// start starts the command under the hold.
+func (j *job) start(h held) (*keeper, error) {
+	tty := terminalOf(j.std.in)
+	environ := childEnviron(os.Environ(), j.opts.lock, h.hold.Token(), h.session.ID())
+	j.sig.guard()
+	c, err := startChild(j.opts.path, j.opts.argv, environ, j.std, tty)
+	if err != nil {
+		return nil, cannotStart(j.opts.path, err)
+	}
+	ignoreTerminal()
+	return &keeper{
+		lock: j.opts.lock, hold: h.hold, child: c, group: group(c.pid), sig: j.sig, tty: tty,
+		grace: j.grace, margin: margin(h.session.TTL()), say: j.say, now: bootTime,
+	}, nil
+}
+
+// finish releases and decides how the run ended.
+func (j *job) finish(h held, k *keeper) error {
+	if k.abandoned {
+		return failf(exitLost, "%s was lost and process group %d still runs: end it yourself", printable(j.opts.lock), k.group)
+	}
+	released := j.release(h)
+	if k.lost == nil && lostUnseen(released) {
+		k.lost = released
+	}
+	if k.lost != nil {
+		return failf(exitLost, "lost %s while the command ran: %s", printable(j.opts.lock), oneLine(k.lost.Error()))
+	}
+	if released != nil {
+		j.say("%s: %s; it comes free by itself at the session's deadline", printable(j.opts.lock), oneLine(released.Error()))
+	}
+	if exit := code(*k.status); exit != 0 {
+		return &failure{code: exit}
+	}
+	return nil
+}
+
+// lostUnseen tells whether a release found that the lock had been taken away, rather
+// than that the cluster could not be reached before the deadline.
+func lostUnseen(err error) bool {
+	if errors.Is(err, client.ErrExpired) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrSessionLost)
+}
+
+// say writes one line of our own, in one piece.
+func (j *job) say(format string, args ...any) {
+	fmt.Fprintf(j.std.err, "qlock: %s\n", fmt.Sprintf(format, args...))
+}

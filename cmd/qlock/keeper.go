@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// errDeadlineNear is why the command is stopped when heartbeats stay unanswered: the
+// lock is held still, but the time left is what an orderly end needs.
+var errDeadlineNear = errors.New("no heartbeat was answered for too long")
+
+const (
+	// watchSlice bounds how late the watch notices that the machine was suspended,
+	// during which timers stand still.
+	watchSlice = 250 * time.Millisecond
+	// endSlice is how often a group that is being ended is looked at.
+	endSlice = 10 * time.Millisecond
+	// maxMargin is the most that is kept back before the deadline for the kernel to
+	// carry out a KILL.
+	maxMargin = 500 * time.Millisecond
+)
+
+// keeper watches over a command that runs under a hold. One goroutine runs it; it
+// alone signals the group.
+type keeper struct {
+	lock   string
+	hold   hold
+	child  *child
+	group  group
+	sig    *signals
+	tty    *terminal // nil without one
+	grace  time.Duration
+	margin time.Duration
+	say    func(format string, args ...any)
+	now    func() time.Duration // a clock that runs through suspend
+
+	status    *syscall.WaitStatus // of the child, once it has exited
+	deadline  time.Duration       // on now's clock: the hold's, as last known
+	lost      error               // why the command is, or was, being stopped
+	ended     bool                // the child or the group was told to end
+	killAt    time.Duration       // when ended, on now's clock
+	cannot    bool                // the group resists KILL; said once
+	abandoned bool                // the deadline passed before the group was gone
+}
+
+// bootTime is the time since boot, suspended time included.
+func bootTime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic("read the clock: " + err.Error())
+	}
+	return time.Duration(ts.Nano())
+}
+
+// margin is what is kept back of a TTL before the deadline.
+func margin(ttl time.Duration) time.Duration { return min(ttl/20, maxMargin) }
+
+// watch returns when no process of the group is left, or when that cannot be
+// waited for any longer. The deadline is looked at before anything else is done.
+func (k *keeper) watch() {
+	lost := k.hold.Lost()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var act func()
+		select {
+		case status := <-k.child.exited:
+			act = func() { k.status = &status }
+		case <-k.child.stopped:
+			act = k.childStopped
+		case sig := <-k.sig.ending:
+			act = func() { k.forward(sig) }
+		case sig := <-k.sig.passing:
+			act = func() { k.forward(sig) }
+		case <-k.sig.suspend:
+			act = k.suspend
+		case <-lost:
+			lost = nil
+			act = func() {}
+		case <-timer.C:
+			act = func() {}
+		}
+		k.check()
+		act()
+		if k.over() {
+			return
+		}
+		k.check()
+		timer.Reset(k.pause())
+	}
+}
+
+// check compares the clock with the hold and does what is due.
+func (k *keeper) check() {
+	now := k.now()
+	if reason := k.reason(now); reason != nil && k.lost == nil {
+		k.lost = reason
+		k.say("losing %s: %s; stopping the command", printable(k.lock), oneLine(reason.Error()))
+		k.end(now)
+	}
+	if k.status != nil && !k.ended && k.group.alive() {
+		k.end(now)
+	}
+	if !k.ended || now < min(k.killAt, k.deadline-k.margin) {
+		return
+	}
+	if err := k.group.signal(syscall.SIGKILL); err != nil && !k.cannot {
+		k.cannot = true
+		k.say("cannot end the command: %v; end it yourself", err)
+	}
+}
+
+// reason is why the command must stop now, if it must. It keeps the deadline
+// current while there is a hold.
+func (k *keeper) reason(now time.Duration) error {
+	select {
+	case <-k.hold.Lost():
+		if cause := context.Cause(k.hold.Context()); cause != nil {
+			return cause
+		}
+		return errors.New("the lock is no longer held")
+	default:
+	}
+	k.deadline = now + k.hold.Remaining()
+	if k.status == nil && now >= k.deadline-k.grace-k.margin {
+		return errDeadlineNear
+	}
+	return nil
+}
+
+// end begins to end the group: TERM now, and KILL when the grace period is over. A
+// stopped process hears TERM only once it is continued.
+func (k *keeper) end(now time.Duration) {
+	k.ended = true
+	k.killAt = now + k.grace
+	if now >= min(k.killAt, k.deadline-k.margin) {
+		return // there is no time to ask: check kills
+	}
+	k.send(syscall.SIGTERM)
+	k.send(syscall.SIGCONT)
+}
+
+// over tells whether there is nothing left to watch over.
+func (k *keeper) over() bool {
+	if k.status != nil && !k.group.alive() {
+		return true
+	}
+	// A process that KILL does not end, because it is another user's or hangs in the
+	// kernel, keeps the lock as long as the session lives, and no longer.
+	k.abandoned = k.lost != nil && k.now() >= k.deadline+maxMargin
+	return k.abandoned
+}
+
+// pause is how long nothing needs to be looked at.
+func (k *keeper) pause() time.Duration {
+	if k.ended || k.status != nil {
+		return endSlice
+	}
+	due := k.deadline - k.grace - k.margin - k.now()
+	return min(max(due, time.Millisecond), watchSlice)
+}
+
+// forward passes a signal on to the group.
+func (k *keeper) forward(sig os.Signal) { k.send(sig.(syscall.Signal)) }
+
+func (k *keeper) send(sig syscall.Signal) {
+	if err := k.group.signal(sig); err != nil {
+		k.say("%v", err)
+	}
+}
+
+// suspend answers SIGTSTP to this program: first the command stops, then its keeper.
+func (k *keeper) suspend() {
+	k.send(syscall.SIGSTOP)
+	k.stopSelf()
+}
+
+// childStopped answers a command that was stopped at the terminal, by Ctrl-Z or
+// because it read in the background: the shell gets the terminal back and sees its
+// job stopped, as if the command had been its own.
+func (k *keeper) childStopped() {
+	if k.tty == nil || k.ended {
+		return
+	}
+	k.tty.take()
+	k.stopSelf()
+}
+
+// stopSelf stops this program, and with it the heartbeats. Until it is continued
+// nobody watches the deadline, but the command stands still; it goes on only if the
+// lock is held still.
+func (k *keeper) stopSelf() {
+	suspend()
+	k.sig.guard()
+	k.check()
+	if k.ended {
+		return
+	}
+	k.tty.give(k.group)
+	k.send(syscall.SIGCONT)
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+)
+
+// console is where a command line reads and writes. The child of run gets the very
+// same files.
+type console struct {
+	in, out, err *os.File
+}
+
+func main() {
+	std := console{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	os.Exit(execute(os.Args[1:], std, dial))
+}
+
+// execute runs one command line, without the program's name, and returns its exit code.
+func execute(words []string, std console, dial dialer) (code int) {
+	defer func() {
+		if r := recover(); r != nil {
+			complain(std.err, fmt.Errorf("a bug in qlock: %v\n%s", r, debug.Stack()))
+			code = exitInternal
+		}
+	}()
+	app := newApp(std, dial)
+	line, err := parse(app, words)
+	if err == nil {
+		err = app.Run(line.argv(app.Name))
+	}
+	if err != nil {
+		complain(std.err, err)
+	}
+	return exitCode(err)
+}
+
+// complain says one line about err, if it has anything to say.
+func complain(w io.Writer, err error) {
+	if text := explain(err); text != "" {
+		fmt.Fprintf(w, "qlock: %s\n", text)
+	}
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+
+	"github.com/urfave/cli/v2"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// formats are the values of --output.
+var formats = []string{"table", "json"}
+
+// show writes message as JSON, or as the table that people read.
+func show(c *cli.Context, message json.Marshaler, people func(io.Writer)) error {
+	var out bytes.Buffer
+	if c.String("output") == "json" {
+		if err := writeJSON(&out, message); err != nil {
+			return failf(exitInternal, "encode the answer: %w", err)
+		}
+	} else {
+		people(&out)
+	}
+	if _, err := c.App.Writer.Write(out.Bytes()); err != nil {
+		return failf(exitInternal, "write the answer: %w", err)
+	}
+	return nil
+}
+
+// writeJSON indents what protojson writes: its own spacing changes from build to build.
+func writeJSON(out *bytes.Buffer, message json.Marshaler) error {
+	raw, err := message.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	if err := json.Indent(out, raw, "", "  "); err != nil {
+		return err
+	}
+	return out.WriteByte('\n')
+}
+
+// one is a message whose own fields stand at the top level.
+type one struct{ proto.Message }
+
+// MarshalJSON is protojson with unpopulated fields.
+func (o one) MarshalJSON() ([]byte, error) {
+	return protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(o.Message)
+}
+
+// list is one key with all the messages of an answer, its pages joined.
+type list[M proto.Message] struct {
+	key   string
+	items []M
+}
+
+// MarshalJSON writes an empty list as [].
+func (l list[M]) MarshalJSON() ([]byte, error) {
+	items := make([]json.RawMessage, len(l.items))
+	for i, item := range l.items {
+		raw, err := one{item}.MarshalJSON()
+		if err != nil {
+			return nil, err
+		}
+		items[i] = raw
+	}
+	return json.Marshal(map[string][]json.RawMessage{l.key: items})
+}
+
+// fields is JSON that is no message of the schema.
+type fields struct{ value any }
+
+// MarshalJSON is encoding/json's.
+func (f fields) MarshalJSON() ([]byte, error) { return json.Marshal(f.value) }

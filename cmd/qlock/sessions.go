@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// sessionsVerb lists live sessions.
+func sessionsVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:  "sessions",
+		Usage: "list the sessions that live, with what they hold and wait for",
+		Action: func(c *cli.Context) error {
+			if len(arguments(c)) > 0 {
+				return usagef("sessions takes no arguments")
+			}
+			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
+				sessions, err := allSessions(ctx, svc)
+				if err != nil {
+					return err
+				}
+				return show(c, list[*wire.SessionInfo]{"sessions", sessions}, func(w io.Writer) {
+					writeSessions(w, sessions)
+				})
+			})
+		},
+	}
+}
+
+// allSessions joins the pages of the listing.
+func allSessions(ctx context.Context, svc service) ([]*wire.SessionInfo, error) {
+	var all []*wire.SessionInfo
+	req := &wire.ListSessionsRequest{}
+	for {
+		page, err := svc.ListSessions(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.GetSessions()...)
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			return all, nil
+		}
+	}
+}
+
+// writeSessions is the table for people.
+func writeSessions(w io.Writer, sessions []*wire.SessionInfo) {
+	if len(sessions) == 0 {
+		fmt.Fprintln(w, "no sessions")
+		return
+	}
+	t := newTable("SESSION", "HOLDS", "WAITS", "HEARTBEAT", "TTL", "ADDRESS", "OWNER", "LABELS")
+	for _, s := range sessions {
+		t.row(fmt.Sprint(s.GetSessionId()), fmt.Sprint(s.GetHolds()), fmt.Sprint(s.GetWaits()),
+			ago(s.HeartbeatAgeMs), ttl(s.GetTtlMs()), dash(printable(s.GetClient().GetAddress())),
+			owner(s.GetClient(), s.GetSessionId()), labels(s.GetClient()))
+	}
+	t.write(w)
+}
+
+// ttl is a TTL as it is set, without false precision.
+func ttl(ms uint32) string {
+	if ms%1000 == 0 && ms < 60_000 {
+		return fmt.Sprintf("%ds", ms/1000)
+	}
+	return millis(uint64(ms))
+}
+
+// dash stands for what is not known.
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// statusVerb shows the cluster's health, as far as anybody knows it.
+func statusVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:  "status",
+		Usage: "show the cluster: who leads, which nodes answer, how much is held",
+		Action: func(c *cli.Context) error {
+			if len(arguments(c)) > 0 {
+				return usagef("status takes no arguments")
+			}
+			return withService(c, dial, func(svc service) error { return status(c, svc) })
+		},
+	}
+}
+
+// status asks the leader, and without one whichever node answers: what that one
+// knows is still worth showing, but it is no success.
+func status(c *cli.Context, svc service) error {
+	answer, err := statusWithin(c.Context, svc, timeout(c, defaultTimeout), false)
+	if err == nil {
+		return showStatus(c, answer)
+	}
+	if exitCode(err) != exitNoLeader {
+		return err
+	}
+	answer, staleErr := statusWithin(c.Context, svc, timeout(c, defaultTimeout), true)
+	if staleErr != nil {
+		return blame(c, err)
+	}
+	if showErr := showStatus(c, answer); showErr != nil {
+		return showErr
+	}
+	return failf(exitNoLeader, "no serving leader within %v; node %s shows what it last knew: bring up a majority of the voters",
+		timeout(c, defaultTimeout), answer.GetNodeId())
+}
+
+func statusWithin(ctx context.Context, svc service, bound time.Duration, stale bool) (*wire.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	return svc.Status(ctx, &wire.StatusRequest{Stale: stale})
+}
+
+func showStatus(c *cli.Context, answer *wire.StatusResponse) error {
+	return show(c, one{answer}, func(w io.Writer) { writeStatus(w, answer) })
+}
+
+// writeStatus is the cluster for people.
+func writeStatus(w io.Writer, s *wire.StatusResponse) {
+	leader := "leader " + printable(s.GetLeaderId())
+	if s.GetLeaderId() == "" {
+		leader = "no leader"
+	}
+	fmt.Fprintf(w, "cluster %s, %s, term %d, as node %s sees it\n",
+		dash(printable(s.GetClusterId())), leader, s.GetTerm(), dash(printable(s.GetNodeId())))
+	fmt.Fprintf(w, "%s, %s, %s, %s; last token %d, revision %d\n",
+		count(s.GetSessions(), "session"), count(s.GetLocks(), "lock"), count(s.GetHolds(), "hold"),
+		count(s.GetWaiters(), "waiter"), s.GetToken(), s.GetRevision())
+	writeNodes(w, s.GetNodes())
+}
+
+// writeNodes is the table of members.
+func writeNodes(w io.Writer, nodes []*wire.NodeStatus) {
+	if len(nodes) == 0 {
+		fmt.Fprintln(w, "no nodes known")
+		return
+	}
+	t := newTable("NODE", "ROLE", "STATE", "APPLIED", "CLIENT", "PEER", "HTTP", "VERSION")
+	for _, n := range nodes {
+		state, applied := "unreachable", "-"
+		if n.GetReachable() {
+			state, applied = "up", fmt.Sprint(n.GetAppliedIndex())
+		}
+		t.row(printable(n.GetId()), role(n), state, applied, dash(printable(n.GetClientAddr())),
+			dash(printable(n.GetPeerAddr())), dash(printable(n.GetHttpAddr())), dash(printable(n.GetVersion())))
+	}
+	t.write(w)
+}
+
+// role is what a node does in the cluster.
+func role(n *wire.NodeStatus) string {
+	switch {
+	case n.GetLeader():
+		return "leader"
+	case n.GetVoter():
+		return "voter"
+	default:
+		return "non-voter"
+	}
+}

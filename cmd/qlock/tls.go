@@ -1,0 +1,156 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/transport/pki"
+)
+
+// tlsVerb makes certificates.
+func tlsVerb() *cli.Command {
+	return &cli.Command{
+		Name:  "tls",
+		Usage: "make the certificates of a cluster",
+		Subcommands: []*cli.Command{
+			issueVerb("init", "make an authority and certificates of nodes and clients", pki.Init),
+			issueVerb("add", "make certificates of more nodes and clients from the same authority", pki.Extend),
+		},
+	}
+}
+
+// issuer makes certificates and returns the paths of the files.
+type issuer func(dir, cluster string, nodes []pki.Node, clients []string) ([]string, error)
+
+func issueVerb(name, usage string, issue issuer) *cli.Command {
+	return &cli.Command{
+		Name:  name,
+		Usage: usage,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "cluster", Usage: "`ID` of the cluster, which every peer certificate names"},
+			&cli.StringSliceFlag{Name: "node", Usage: "`ID=HOST,HOST…`: a node and the names and addresses under which clients reach it; may be repeated"},
+			&cli.StringSliceFlag{Name: "client", Usage: "`NAME` of a client; may be repeated"},
+			&cli.StringFlag{Name: "dir", Usage: "`DIRECTORY` for the files"},
+		},
+		Action: func(c *cli.Context) error {
+			dir, cluster := c.String("dir"), c.String("cluster")
+			if dir == "" || cluster == "" || len(arguments(c)) > 0 {
+				return usagef("tls %s needs --cluster and --dir, as in qlock tls %s --cluster prod --node n1=10.0.0.1,n1.example --client ops --dir certs", name, name)
+			}
+			nodes, err := parseNodes(c.StringSlice("node"))
+			if err != nil {
+				return err
+			}
+			clients := c.StringSlice("client")
+			if len(nodes)+len(clients) == 0 {
+				return usagef("tls %s needs at least one --node or --client", name)
+			}
+			if _, err := issue(dir, cluster, nodes, clients); err != nil {
+				return issueError(err)
+			}
+			made := describe(dir, nodes, clients)
+			return show(c, fields{made}, func(w io.Writer) { writeMade(w, made) })
+		},
+	}
+}
+
+// issueError tells what the caller can mend from what nobody expected.
+func issueError(err error) error {
+	if errors.Is(err, pki.ErrInvalid) || errors.Is(err, pki.ErrExists) {
+		return usagef("%w", err)
+	}
+	return failf(exitInternal, "make certificates: %w", err)
+}
+
+// parseNodes reads ID=HOST,HOST… pairs.
+func parseNodes(pairs []string) ([]pki.Node, error) {
+	var nodes []pki.Node
+	for _, pair := range pairs {
+		id, hosts, _ := strings.Cut(pair, "=")
+		if id == "" {
+			return nil, usagef("--node %q is not ID=HOST,HOST", pair)
+		}
+		n := pki.Node{ID: id}
+		if hosts != "" {
+			n.Hosts = strings.Split(hosts, ",")
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+// made says which flags use the certificates.
+type made struct {
+	Dir     string     `json:"dir"`
+	CAKey   string     `json:"caKey"`
+	Nodes   []flagsFor `json:"nodes"`
+	Clients []flagsFor `json:"clients"`
+}
+
+// flagsFor are the flags of one program.
+type flagsFor struct {
+	Name  string   `json:"name"`
+	Flags []string `json:"flags"`
+}
+
+func describe(dir string, nodes []pki.Node, clients []string) made {
+	ca := filepath.Join(dir, "ca.crt")
+	m := made{Dir: dir, CAKey: filepath.Join(dir, "ca.key"), Nodes: []flagsFor{}, Clients: []flagsFor{}}
+	for _, n := range nodes {
+		at := filepath.Join(dir, "nodes", n.ID)
+		m.Nodes = append(m.Nodes, flagsFor{n.ID, slices.Concat(
+			certFlags("--tls-cert", "--tls-key", "--tls-ca", at, "server", ca),
+			certFlags("--peer-tls-cert", "--peer-tls-key", "--peer-tls-ca", at, "peer", ca))})
+	}
+	for _, name := range clients {
+		at := filepath.Join(dir, "clients", name)
+		m.Clients = append(m.Clients, flagsFor{name, certFlags("--cert", "--key", "--cacert", at, "client", ca)})
+	}
+	return m
+}
+
+func certFlags(cert, key, authority, at, name, ca string) []string {
+	return []string{
+		cert, filepath.Join(at, name+".crt"),
+		key, filepath.Join(at, name+".key"),
+		authority, ca,
+	}
+}
+
+// writeMade says what to do with the files.
+func writeMade(w io.Writer, m made) {
+	fmt.Fprintf(w, "Keep %s away from the nodes: it signs for anybody who has it.\n", m.CAKey)
+	for _, n := range m.Nodes {
+		fmt.Fprintf(w, "\nNode %s:\n  qlockd --id %s", n.Name, n.Name)
+		writeFlags(w, n.Flags)
+	}
+	for _, n := range m.Clients {
+		fmt.Fprintf(w, "\nClient %s:\n  qlock", n.Name)
+		writeFlags(w, n.Flags)
+	}
+}
+
+// writeFlags writes one flag with its value per line, to be pasted into a shell.
+func writeFlags(w io.Writer, flags []string) {
+	for i := 0; i+1 < len(flags); i += 2 {
+		fmt.Fprintf(w, " \\\n    %s %s", flags[i], shellQuote(flags[i+1]))
+	}
+	fmt.Fprintln(w)
+}
+
+// shellQuote quotes what a shell would not take as one plain word.
+func shellQuote(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:,=+@%", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// span is a duration as people say it: 0.4s, 12s, 3m5s, 2h7m, 3d4h.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Truncate(100*time.Millisecond).Seconds(), 'f', 1, 64) + "s"
+	case d < time.Minute:
+		return units(d, time.Second, "s", 0, "")
+	case d < time.Hour:
+		return units(d, time.Minute, "m", time.Second, "s")
+	case d < 24*time.Hour:
+		return units(d, time.Hour, "h", time.Minute, "m")
+	default:
+		return units(d, 24*time.Hour, "d", time.Hour, "h")
+	}
+}
+
+// units writes d in a large unit and, unless it is nothing, a small one.
+func units(d, large time.Duration, l string, small time.Duration, s string) string {
+	text := strconv.FormatInt(int64(d/large), 10) + l
+	if small > 0 && d%large >= small {
+		text += strconv.FormatInt(int64(d%large/small), 10) + s
+	}
+	return text
+}
+
+// millis is span of a number of milliseconds.
+func millis(ms uint64) string { return span(time.Duration(min(ms, 1<<50)) * time.Millisecond) }
+
+// ago is the age of a heartbeat, which only the leader knows.
+func ago(ms *uint64) string {
+	if ms == nil {
+		return "unknown"
+	}
+	return millis(*ms) + " ago"
+}
+
+// owner says who a session is: host/pid and its name.
+func owner(info *wire.ClientInfo, sessionID uint64) string {
+	var parts []string
+	if info.GetHostName() != "" {
+		parts = append(parts, fmt.Sprintf("%s/%d", printable(info.GetHostName()), info.GetPid()))
+	}
+	if info.GetName() != "" {
+		parts = append(parts, printable(info.GetName()))
+	}
+	if len(parts) == 0 {
+		return fmt.Sprintf("session %d", sessionID)
+	}
+	return strings.Join(parts, " ")
+}
+
+// labels are a session's labels as they were given.
+func labels(info *wire.ClientInfo) string {
+	pairs := make([]string, 0, len(info.GetLabels()))
+	for _, l := range info.GetLabels() {
+		pairs = append(pairs, printable(l.GetKey())+"="+printable(l.GetValue()))
+	}
+	return strings.Join(pairs, " ")
+}
+
+// printable shows text that somebody else chose: control characters, which could
+// drive the reader's terminal, come out escaped.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}
+
+// count is a number and its noun.
+func count(n uint64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
