@@ -1,7 +1,9 @@
 package client
 
 import (
+	"context"
 	"errors"
+	"strings"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -77,26 +79,32 @@ var (
 // Reasons for which a session is lost; each is also ErrSessionLost.
 var (
 	// ErrExpired is the reason when no heartbeat was acknowledged in time.
-	ErrExpired error = &reason{"quorumlock: session expired"}
+	ErrExpired error = &reason{"quorumlock: session expired", ErrSessionLost}
 	// ErrClosed is the reason when the session or its client was closed.
-	ErrClosed error = &reason{"quorumlock: session closed"}
+	ErrClosed error = &reason{"quorumlock: session closed", ErrSessionLost}
+	// ErrClientClosed is the reason when the client was closed; it is also ErrClosed.
+	// Whatever is asked of a closed client returns it.
+	ErrClientClosed error = &reason{"quorumlock: client closed", ErrClosed}
 	// ErrSuperseded is the reason when another connection attached the session.
-	ErrSuperseded error = &reason{"quorumlock: session taken over by another connection"}
+	ErrSuperseded error = &reason{"quorumlock: session taken over by another connection", ErrSessionLost}
 	// ErrForced is the reason when an operator ended the session.
-	ErrForced error = &reason{"quorumlock: session ended by an operator"}
+	ErrForced error = &reason{"quorumlock: session ended by an operator", ErrSessionLost}
 )
 
 // ErrReleased is the cause of a hold's context once Unlock has begun.
 var ErrReleased = errors.New("quorumlock: hold released")
 
 // reason is why a session was lost.
-type reason struct{ text string }
+type reason struct {
+	text   string
+	parent error
+}
 
 // Error says the reason.
 func (r *reason) Error() string { return r.text }
 
 // Unwrap makes every reason match ErrSessionLost.
-func (r *reason) Unwrap() error { return ErrSessionLost }
+func (r *reason) Unwrap() error { return r.parent }
 
 // sentinel returns the error that stands for one status.
 func sentinel(code wire.Status_Code) *StatusError { return &StatusError{Status: code} }
@@ -128,11 +136,31 @@ func statusError(result *wire.Result) error {
 	return &StatusError{Status: result.GetStatus(), Message: result.GetMessage()}
 }
 
-// stopped is what a caller gets whose ctx ended first: both the ctx's error and,
-// if the request may have been executed, ErrUncertain.
-func stopped(cause error, uncertain bool) error {
-	if uncertain {
-		return errors.Join(cause, ErrUncertain)
+// stopped is what a caller gets whose ctx ended first. It matches ctx's error, its
+// cause if that is another, and what is known of the request.
+func stopped(ctx context.Context, known error) error {
+	err := &stoppedError{causes: []error{ctx.Err()}}
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		err.causes = append(err.causes, cause)
 	}
-	return cause
+	if known != nil {
+		err.causes = append(err.causes, known)
+	}
+	return err
 }
+
+type stoppedError struct {
+	causes []error
+}
+
+// Error says why the caller stopped and what is known.
+func (e *stoppedError) Error() string {
+	text := "quorumlock: stopped waiting"
+	for _, cause := range e.causes {
+		text += ": " + strings.TrimPrefix(cause.Error(), "quorumlock: ")
+	}
+	return text
+}
+
+// Unwrap gives all of them to errors.Is.
+func (e *stoppedError) Unwrap() []error { return e.causes }

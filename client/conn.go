@@ -1,0 +1,307 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// helloTimeout bounds dialling, TLS and hello of one node.
+	helloTimeout = time.Second
+	// defaultWindow is the bound of requests under way where the node names none.
+	defaultWindow = 128
+	// Back-off of connections: the first ones follow at once, since a leader that
+	// moved is found by the second or third.
+	connectFree  = 3
+	connectFirst = 10 * time.Millisecond
+	connectMost  = time.Second
+	// Back-off of requests that were answered "not now".
+	retryFirst = 5 * time.Millisecond
+	retryMost  = 500 * time.Millisecond
+)
+
+// conn is one connection, from its hello to its end.
+type conn struct {
+	addr   string
+	node   string // id of the node at the other end
+	leader *wire.LeaderHint
+	nc     net.Conn
+	in     *transport.FrameReader
+	out    *transport.Outbox
+
+	window  int // requests under way at once
+	reserve int // of them, kept for what is urgent
+
+	// Guarded by the client's mutex.
+	leads bool          // the node leads, as far as we know
+	heard time.Duration // when the last frame arrived
+	err   error         // why we ended it, if it was us
+}
+
+// fail ends the connection: its reader returns and the next one is made.
+func (cn *conn) fail(err error) {
+	if cn.err == nil {
+		cn.err = err
+	}
+	transport.Cut(cn.nc)
+}
+
+// run connects whenever there is something to connect for, until Close.
+func (c *Client) run() {
+	defer c.wg.Done()
+	for c.awaitNeed() {
+		cn, err := c.connect()
+		if err != nil {
+			c.connectFailed(err)
+			continue
+		}
+		stop := context.AfterFunc(c.ctx, func() { c.hangUp(cn) })
+		if c.adopt(cn) {
+			err = c.read(cn)
+		}
+		stop()
+		c.drop(cn, err)
+	}
+}
+
+// hangUp ends the connection of a client that is closed, after what it had to say.
+func (c *Client) hangUp(cn *conn) {
+	_ = cn.out.Close(nil)
+	transport.Cut(cn.nc)
+}
+
+// awaitNeed waits out the back-off and until there is something to connect for. It
+// reports false once the client is closed.
+func (c *Client) awaitNeed() bool {
+	c.mu.Lock()
+	c.attempts++
+	wait := backoff(c.attempts-connectFree, connectFirst, connectMost)
+	if c.attempts <= connectFree {
+		wait = 0
+	}
+	c.mu.Unlock()
+	if wait > 0 {
+		pause := time.NewTimer(wait)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-c.ctx.Done():
+			return false
+		}
+	}
+	for {
+		c.mu.Lock()
+		needed := c.wanted() || c.anywhere.n > 0
+		c.mu.Unlock()
+		if needed && c.ctx.Err() == nil {
+			return true
+		}
+		select {
+		case <-c.need:
+		case <-c.ctx.Done():
+			return false
+		}
+	}
+}
+
+// wanted says that there is something that only a leader can do.
+func (c *Client) wanted() bool {
+	return len(c.sessions)+c.ready.n+c.urgent.n+c.stalled.n > 0
+}
+
+// backoff is a random time up to first·2^n, at most most (full jitter).
+func backoff(n int, first, most time.Duration) time.Duration {
+	limit := most
+	if n = max(n, 0); n < 16 {
+		limit = min(most, first<<n)
+	}
+	return rand.N(limit) + time.Microsecond
+}
+
+func (c *Client) connectFailed(err error) {
+	c.mu.Lock()
+	c.lastErr = err
+	c.note(slog.LevelWarn, "no node reached", "err", err)
+	c.kick()
+	c.unlock()
+}
+
+// dial opens a connection and says hello.
+func (c *Client) dial(ctx context.Context, addr string) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	nc, reply, in, err := c.hello(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	cn := &conn{
+		addr: addr, node: reply.GetNodeId(), leader: reply.GetLeader(), nc: nc, in: in,
+		window: int(min(reply.GetMaxInFlight(), 1<<20)),
+	}
+	if cn.window == 0 {
+		cn.window = defaultWindow
+	}
+	cn.reserve = cn.window / 8
+	cn.leads = cn.node != "" && cn.leader.GetId() == cn.node
+	cn.out = transport.NewOutbox(nc, transport.OutboxConfig{MaxFrame: int(reply.GetMaxFrameBytes()), MaxBytes: 16 << 20})
+	return cn, nil
+}
+
+// hello opens a connection as far as the node's answer to the first frame.
+func (c *Client) hello(ctx context.Context, addr string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
+	var network transport.Network
+	if c.cfg.Dial != nil {
+		network = dialler(c.cfg.Dial)
+	}
+	nc, err := transport.Dial(ctx, network, addr, c.cfg.TLS)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	reply, in, err := transport.ClientHandshake(ctx, nc, &wire.Hello{Agent: c.cfg.Agent})
+	if err != nil {
+		transport.Cut(nc)
+		return nil, nil, nil, err
+	}
+	return nc, reply, in, nil
+}
+
+// dialler makes a network of a function that dials.
+type dialler func(ctx context.Context, addr string) (net.Conn, error)
+
+// Dial calls the function.
+func (d dialler) Dial(ctx context.Context, addr string) (net.Conn, error) { return d(ctx, addr) }
+
+// Listen is not what a client does.
+func (dialler) Listen(context.Context, string) (net.Listener, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// discard ends a connection that is not going to be used.
+func (cn *conn) discard() {
+	transport.Cut(cn.nc)
+	_ = cn.out.Close(nil)
+}
+
+// adopt makes cn the client's connection, attaches every session and sends what waits.
+func (c *Client) adopt(cn *conn) bool {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.closed {
+		return false
+	}
+	c.conn = cn
+	cn.heard = c.clock.Now()
+	c.hear(cn.leader)
+	c.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads)
+	if cn.leads {
+		c.attachAll()
+	}
+	c.pump()
+	return true
+}
+
+// attachAll takes every session to the connection, and with each its requests.
+func (c *Client) attachAll() {
+	for _, s := range c.sessions {
+		s.attach()
+	}
+}
+
+// read handles frames until the connection ends.
+func (c *Client) read(cn *conn) error {
+	var frame wire.ServerFrame
+	for {
+		if err := cn.in.Read(&frame); err != nil {
+			return err
+		}
+		if err := c.handle(cn, &frame); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Client) handle(cn *conn, frame *wire.ServerFrame) error {
+	c.mu.Lock()
+	defer c.unlock()
+	if cn.err != nil {
+		// We left it: its answers would be taken for answers of the next one.
+		return cn.err
+	}
+	cn.heard = c.clock.Now()
+	switch f := frame.GetFrame().(type) {
+	case *wire.ServerFrame_Response:
+		return c.onResponse(cn, f.Response)
+	case *wire.ServerFrame_Push:
+		return c.onPush(cn, f.Push)
+	case *wire.ServerFrame_Goodbye:
+		return &transport.GoodbyeError{Code: f.Goodbye.GetCode(), Message: f.Goodbye.GetMessage()}
+	}
+	return fmt.Errorf("%w: unexpected frame %T", transport.ErrMalformed, frame.GetFrame())
+}
+
+// drop gives up a connection and puts what was under way on it back in line.
+func (c *Client) drop(cn *conn, err error) {
+	transport.Cut(cn.nc)
+	_ = cn.out.Close(nil)
+	c.mu.Lock()
+	defer c.unlock()
+	if cn.err != nil {
+		err = cn.err
+	}
+	if c.conn == cn {
+		c.conn = nil
+	}
+	c.lastErr = fmt.Errorf("connection to %s: %w", cn.addr, err)
+	for _, s := range c.sessions {
+		s.conn, s.attaching, s.heartbeat, s.acknowledging = nil, nil, nil, nil
+	}
+	for k := c.flight.pop(); k != nil; k = c.flight.pop() {
+		delete(c.byID, k.request.Id)
+		c.cutOff(k)
+	}
+	for _, l := range []*callList{&c.urgent, &c.ready, &c.stalled} {
+		c.lineUp(l)
+	}
+	c.retryAt = 0
+	if !c.closed {
+		c.note(slog.LevelInfo, "connection ended", "addr", cn.addr, "node", cn.node, "err", err)
+		c.kick()
+	}
+}
+
+// cutOff decides over a call whose answer will not come any more.
+func (c *Client) cutOff(k *call) {
+	switch {
+	case k.finished:
+	case k.kind == kindAttach, k.kind == kindHeartbeat, k.kind == kindAcknowledge:
+		// The next connection makes its own.
+		c.finish(k)
+	case k.kind == kindAdmin:
+		c.fail(k, &StatusError{wire.Status_UNCERTAIN, c.lastErr.Error()})
+	case k.kind == kindOpen && k.abandoned:
+		// If there is a session, nobody will ever send its heartbeats.
+		c.finish(k)
+	default:
+		c.place(k)
+	}
+}
+
+// lineUp sends the calls of one lane back to where they wait for a connection.
+func (c *Client) lineUp(l *callList) {
+	for n := l.n; n > 0; n-- {
+		k := l.pop()
+		if k.kind == kindAttach || k.kind == kindHeartbeat || k.kind == kindAcknowledge {
+			c.finish(k)
+			continue
+		}
+		c.place(k)
+	}
+}

@@ -1,0 +1,347 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// maxHops bounds how often one search follows a hint to the next.
+	maxHops = 4
+	// maxLearned bounds the addresses kept from hints.
+	maxLearned = 16
+	// Back-off of surveys while no leader is found, and of following a hint to a node
+	// that could not be reached.
+	lookFirst  = 20 * time.Millisecond
+	lookMost   = time.Second
+	avoidFor   = 500 * time.Millisecond
+	patience   = 250 * time.Millisecond // with an unanswered request, before asking others
+	silenceMax = 5 * time.Second        // with an unanswered request, before giving up the connection
+)
+
+// avoided is a leader that could not be reached though nodes name it: it may be dead
+// and not replaced yet.
+type avoided struct {
+	addr  string
+	term  uint64
+	until time.Duration
+}
+
+// endpoints are all addresses to ask, in rotation.
+func (c *Client) endpoints() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	turn := c.turn % len(c.cfg.Endpoints)
+	all := slices.Concat(c.cfg.Endpoints[turn:], c.cfg.Endpoints[:turn])
+	for _, addr := range c.learned {
+		if !slices.Contains(all, addr) {
+			all = append(all, addr)
+		}
+	}
+	return all
+}
+
+// hear remembers the leader of the highest term.
+func (c *Client) hear(hint *wire.LeaderHint) {
+	if hint.GetId() == "" || hint.GetTerm() < c.leader.GetTerm() {
+		return
+	}
+	if hint.GetTerm() > c.leader.GetTerm() {
+		c.attempts, c.looks = 0, 0 // whatever failed before says nothing about this one
+	}
+	c.leader = hint
+	if addr := hint.GetClientAddr(); addr != "" && !slices.Contains(c.learned, addr) {
+		c.learned = append(c.learned, addr)
+		if len(c.learned) > maxLearned {
+			c.learned = c.learned[1:]
+		}
+	}
+}
+
+// follow leaves the present connection for the leader that hint names, unless that
+// is known not to work. It reports whether it did.
+func (c *Client) follow(hint *wire.LeaderHint) bool {
+	if hint.GetClientAddr() == "" || hint.GetTerm() < c.leader.GetTerm() || c.avoids(hint) {
+		return false
+	}
+	c.hear(hint)
+	c.next = hint
+	if c.conn != nil {
+		c.conn.fail(fmt.Errorf("leader is %s at %s now", hint.GetId(), hint.GetClientAddr()))
+	}
+	return true
+}
+
+func (c *Client) avoids(hint *wire.LeaderHint) bool {
+	return hint.GetClientAddr() == c.avoid.addr && hint.GetTerm() <= c.avoid.term && c.clock.Now() < c.avoid.until
+}
+
+// notLeader handles a refusal: the hint is followed, or everybody is asked.
+func (c *Client) notLeader(cn *conn, hint *wire.LeaderHint) {
+	if hint.GetId() == cn.node && cn.node != "" {
+		return // it was elected and does not serve yet: what it refused is sent again
+	}
+	cn.leads = false
+	if !c.follow(hint) {
+		c.armLook()
+	}
+}
+
+// onLeader handles a push that leadership moved.
+func (c *Client) onLeader(cn *conn, hint *wire.LeaderHint) {
+	if hint.GetId() == "" || hint.GetTerm() < c.leader.GetTerm() {
+		return
+	}
+	if hint.GetId() == cn.node {
+		c.hear(hint)
+		c.leadsNow(cn)
+		return
+	}
+	cn.leads = false
+	if !c.follow(hint) {
+		c.armLook()
+	}
+}
+
+// leadsNow begins to use a node that was connected before it led.
+func (c *Client) leadsNow(cn *conn) {
+	if cn.leads {
+		return
+	}
+	cn.leads = true
+	c.attachAll()
+	c.pump()
+}
+
+// connect finds the leader. If there is none it makes do with any node, which will
+// say when there is one.
+func (c *Client) connect() (*conn, error) {
+	fallback, tried, err := c.chase()
+	if fallback != nil && fallback.leads {
+		return fallback, nil
+	}
+	// Nobody leads there: ask all others at once.
+	var reachable string
+	best := c.survey(func(addr string) bool { return tried[addr] }, func(h heardFrom) bool {
+		reachable = h.addr
+		return h.leader.GetClientAddr() != "" && !tried[h.leader.GetClientAddr()]
+	})
+	if best != nil && !tried[best.GetClientAddr()] {
+		reachable = best.GetClientAddr()
+	}
+	if reachable != "" && (best != nil || fallback == nil) {
+		if cn, derr := c.dial(c.ctx, reachable); derr == nil {
+			if cn.leads || fallback == nil {
+				cn, fallback = fallback, cn
+			}
+			if cn != nil {
+				cn.discard()
+			}
+		} else {
+			err = derr
+		}
+	}
+	if fallback == nil {
+		return nil, err
+	}
+	return fallback, nil
+}
+
+// chase tries one endpoint and follows the hints from there.
+func (c *Client) chase() (last *conn, tried map[string]bool, err error) {
+	addr, term := c.firstChoice()
+	tried = make(map[string]bool)
+	for hop := 0; hop < maxHops && addr != "" && !tried[addr]; hop++ {
+		tried[addr] = true
+		var cn *conn
+		if cn, err = c.dial(c.ctx, addr); err != nil {
+			err = fmt.Errorf("%s: %w", addr, err)
+			c.unreachable(addr, term)
+			break
+		}
+		if last != nil {
+			last.discard()
+		}
+		last = cn
+		if cn.leads {
+			break
+		}
+		addr, term = cn.leader.GetClientAddr(), cn.leader.GetTerm()
+		if c.avoidsLocked(cn.leader) {
+			break
+		}
+	}
+	return last, tried, err
+}
+
+func (c *Client) avoidsLocked(hint *wire.LeaderHint) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.avoids(hint)
+}
+
+// firstChoice is the leader last heard of, else the next endpoint.
+func (c *Client) firstChoice() (addr string, term uint64) {
+	c.mu.Lock()
+	hint := c.next
+	c.next = nil
+	c.mu.Unlock()
+	if hint != nil {
+		return hint.GetClientAddr(), hint.GetTerm()
+	}
+	all := c.endpoints()
+	c.mu.Lock()
+	c.turn++
+	c.mu.Unlock()
+	return all[0], 0
+}
+
+// unreachable remembers that a leader does not answer, for a while.
+func (c *Client) unreachable(addr string, term uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leader.GetClientAddr() == addr {
+		term = max(term, c.leader.GetTerm())
+	}
+	c.avoid = avoided{addr, term, c.clock.Now() + avoidFor}
+}
+
+// heardFrom is one answer in a survey.
+type heardFrom struct {
+	addr   string
+	node   string
+	leader *wire.LeaderHint
+}
+
+// survey says hello to all endpoints at once, but for those left out. It returns the
+// leader of the highest term named, early if enough says so, or nil.
+func (c *Client) survey(leaveOut func(addr string) bool, enough func(heardFrom) bool) *wire.LeaderHint {
+	ctx, cancel := context.WithTimeout(c.ctx, helloTimeout)
+	defer cancel()
+	answers := make(chan heardFrom)
+	asked := 0
+	for _, addr := range c.endpoints() {
+		if leaveOut(addr) {
+			continue
+		}
+		asked++
+		c.wg.Go(func() {
+			h := c.ask(ctx, addr)
+			select {
+			case answers <- h:
+			case <-ctx.Done():
+			}
+		})
+	}
+	var best *wire.LeaderHint
+	for range asked {
+		var h heardFrom
+		select {
+		case h = <-answers:
+		case <-ctx.Done():
+			return best
+		}
+		if h.addr == "" {
+			continue
+		}
+		if h.leader.GetId() != "" && (best == nil || h.leader.GetTerm() > best.GetTerm()) {
+			best = h.leader
+		}
+		if enough(h) {
+			return best
+		}
+	}
+	return best
+}
+
+// ask says one short hello. An empty address in its answer means that nobody answered.
+func (c *Client) ask(ctx context.Context, addr string) heardFrom {
+	nc, reply, _, err := c.hello(ctx, addr)
+	if err != nil {
+		return heardFrom{}
+	}
+	transport.Cut(nc)
+	return heardFrom{addr, reply.GetNodeId(), reply.GetLeader()}
+}
+
+// armLook has everybody asked soon, less and less often while it does not help.
+func (c *Client) armLook() {
+	now := c.clock.Now()
+	if c.lookAt <= now {
+		c.lookAt = now + backoff(c.looks, lookFirst, lookMost)
+	}
+	c.armAt(c.lookAt)
+}
+
+// look runs a survey beside the connection, if it is time: while the node connected
+// does not lead or leaves a request unanswered.
+func (c *Client) look(now time.Duration) {
+	cn := c.conn
+	if cn == nil || c.closed {
+		return
+	}
+	oldest := c.oldest()
+	hung := oldest != nil && now-oldest.sentAt >= patience
+	if hung && now-max(cn.heard, oldest.sentAt) >= silenceMax {
+		cn.fail(errors.New("the node does not answer"))
+		return
+	}
+	idle := cn.leads || !c.wanted()
+	if c.surveying || now < c.lookAt || idle && !hung {
+		return
+	}
+	c.surveying = true
+	c.looks++
+	c.lookAt = now + max(patience, backoff(c.looks, lookFirst, lookMost))
+	c.wg.Go(func() { c.lookAround(cn, hung) })
+}
+
+// oldest is the request that is longest without an answer. Administration may take its
+// time: a node that joins has to catch up first.
+func (c *Client) oldest() *call {
+	k := c.flight.head
+	for k != nil && k.kind == kindAdmin {
+		k = k.links[lane].next
+	}
+	return k
+}
+
+// lookAround asks the others, and moves at the first word of a newer leader.
+func (c *Client) lookAround(cn *conn, hung bool) {
+	leaveOut := func(addr string) bool { return hung && addr == cn.addr }
+	c.survey(leaveOut, func(h heardFrom) bool {
+		c.mu.Lock()
+		defer c.unlock()
+		return c.conn != cn || cn.err != nil || c.heardOf(cn, h)
+	})
+	c.mu.Lock()
+	defer c.unlock()
+	c.surveying = false
+	c.armAt(c.lookAt)
+}
+
+// heardOf acts on one answer to a survey and reports whether it settles it.
+func (c *Client) heardOf(cn *conn, h heardFrom) bool {
+	hint := h.leader
+	if hint.GetId() == "" || hint.GetTerm() < c.leader.GetTerm() {
+		return false
+	}
+	if hint.GetId() == cn.node {
+		if !cn.leads && h.node == cn.node {
+			c.hear(hint)
+			c.leadsNow(cn)
+			return true
+		}
+		return false
+	}
+	if cn.leads && hint.GetTerm() <= c.leader.GetTerm() {
+		return false
+	}
+	return c.follow(hint)
+}

@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// ListLocks lists locks by prefix, in pages. Unless req.Stale is set it shows every
+// lock that was granted before the call; stale, it shows what some node knows.
+func (c *Client) ListLocks(ctx context.Context, req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
+	k := newRead(req.GetStale())
+	k.request.Body = &wire.Request_ListLocks{ListLocks: req}
+	err := c.readOnce(ctx, k)
+	return k.response.GetListLocks(), err
+}
+
+// GetLock shows one lock with its holders and its queue in order, or returns
+// ErrNotFound if nobody holds it or waits for it.
+func (c *Client) GetLock(ctx context.Context, req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
+	k := newRead(req.GetStale())
+	k.request.Body = &wire.Request_GetLock{GetLock: req}
+	err := c.readOnce(ctx, k)
+	return k.response.GetGetLock(), err
+}
+
+// ListSessions lists the live sessions, in pages.
+func (c *Client) ListSessions(ctx context.Context, req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, error) {
+	k := newRead(req.GetStale())
+	k.request.Body = &wire.Request_ListSessions{ListSessions: req}
+	err := c.readOnce(ctx, k)
+	return k.response.GetListSessions(), err
+}
+
+// Status shows the cluster and its nodes. With req.Stale any node answers, also where
+// there is no leader.
+func (c *Client) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
+	k := newRead(req.GetStale())
+	k.request.Body = &wire.Request_Status{Status: req}
+	err := c.readOnce(ctx, k)
+	return k.response.GetStatus(), err
+}
+
+// AddMember adds a node, which becomes a voter once it has caught up. If the connection
+// breaks meanwhile the error matches ErrUncertain: look at Status.
+func (c *Client) AddMember(ctx context.Context, req *wire.AddMemberRequest) (*wire.AddMemberResponse, error) {
+	k := &call{kind: kindAdmin, done: newDone()}
+	k.request.Body = &wire.Request_AddMember{AddMember: req}
+	if err := c.readOnce(ctx, k); err != nil {
+		return nil, err
+	}
+	return &wire.AddMemberResponse{}, nil
+}
+
+// RemoveMember removes a node. Errors are AddMember's.
+func (c *Client) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) {
+	k := &call{kind: kindAdmin, done: newDone()}
+	k.request.Body = &wire.Request_RemoveMember{RemoveMember: req}
+	if err := c.readOnce(ctx, k); err != nil {
+		return nil, err
+	}
+	return &wire.RemoveMemberResponse{}, nil
+}
+
+// TransferLeadership hands leadership to the node named, or to one that raft chooses.
+// Errors are AddMember's. The answer names the new leader if the old one knew it.
+func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
+	k := &call{kind: kindAdmin, done: newDone()}
+	k.request.Body = &wire.Request_TransferLeadership{TransferLeadership: req}
+	if err := c.readOnce(ctx, k); err != nil {
+		return nil, err
+	}
+	return &wire.TransferLeadershipResponse{LeaderId: k.response.GetLeader().GetId()}, nil
+}
+
+func newRead(stale bool) *call { return &call{kind: kindRead, stale: stale, done: newDone()} }
+
+// readOnce makes one call that belongs to no session.
+func (c *Client) readOnce(ctx context.Context, k *call) error {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	return c.call(ctx, k)
+}
+
+// bounded gives a ctx without a deadline the client's.
+func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok || c.cfg.RequestTimeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.cfg.RequestTimeout)
+}
+
+// call sends a request and waits for its answer.
+func (c *Client) call(ctx context.Context, k *call) error {
+	if ctx.Err() != nil {
+		return stopped(ctx, nil)
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.unlock()
+		return ErrClientClosed
+	}
+	c.submit(k)
+	c.unlock()
+	return c.await(ctx, k)
+}
+
+// await waits for an answer as long as ctx allows.
+func (c *Client) await(ctx context.Context, k *call) error {
+	done := k.done
+	select {
+	case <-done:
+		doneChannels.Put(done)
+		return k.err
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if k.finished {
+		<-done
+		doneChannels.Put(done)
+		return k.err
+	}
+	k.abandoned, k.done = true, nil
+	return stopped(ctx, c.abandon(k))
+}
+
+// abandon decides what becomes of a call whose caller has gone, and what its caller
+// is told beside its ctx's error.
+func (c *Client) abandon(k *call) error {
+	switch {
+	case !k.uncertain():
+		known := c.unreached()
+		c.finish(k)
+		return known
+	case k.kind == kindRead:
+		c.finish(k)
+		return &StatusError{wire.Status_UNAVAILABLE, "no answer from the leader"}
+	case k.kind == kindAdmin:
+		c.finish(k)
+	}
+	return ErrUncertain
+}
+
+// unreached says why a request was never executed, if that is for want of a leader.
+func (c *Client) unreached() error {
+	switch {
+	case c.conn != nil && c.conn.leads:
+		return nil
+	case c.conn != nil:
+		return &StatusError{wire.Status_UNAVAILABLE, "the cluster has no leader"}
+	case c.lastErr != nil:
+		return &StatusError{wire.Status_UNAVAILABLE, c.lastErr.Error()}
+	}
+	return &StatusError{wire.Status_UNAVAILABLE, "no node reached yet"}
+}
+
+// awaitOver waits for a call that others may wait for too, and that goes on without us.
+func (c *Client) awaitOver(ctx context.Context, k *call) error {
+	select {
+	case <-k.over:
+		return k.err
+	default:
+	}
+	select {
+	case <-k.over:
+		return k.err
+	case <-ctx.Done():
+		return stopped(ctx, ErrUncertain)
+	}
+}

@@ -1,0 +1,403 @@
+package client
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// kind says what a call is, where that decides how it is sent and answered.
+type kind uint8
+
+const (
+	kindRead  kind = iota // repeated freely
+	kindAdmin             // never repeated once it may have been executed
+	kindOpen
+	kindAttach
+	kindHeartbeat
+	kindAcknowledge
+	kindClose
+	kindAcquire
+	kindRelease
+	kindCancel
+	kindSetValue
+)
+
+// call is one request from its first sending to its outcome. c.mu guards it.
+type call struct {
+	kind     kind
+	stale    bool         // any node may answer
+	session  *Session     // nil for the client's own
+	hold     *Hold        // kindRelease, kindSetValue: whose; kindAcquire: the one granted
+	target   *call        // kindCancel: the wait
+	acquired *acquireCall // kindAcquire: itself
+	opening  *Session     // kindOpen: what it will be
+
+	request wire.Request
+	frame   wire.ClientFrame
+	body    wire.ClientFrame_Request
+
+	list  *callList // the list of lane links that it is in
+	links [2]link
+	inSeq bool // it stands among the unanswered ones of its session
+
+	sentAt    time.Duration
+	sends     int
+	answers   int  // of the sends, those that said it was not executed
+	queued    bool // it was answered QUEUED
+	cancelled bool // a Cancel for it is under way
+	abandoned bool // its caller does not want the outcome any more
+	finished  bool
+
+	response *wire.Response
+	err      error
+	done     chan struct{} // one token once finished; nil if nobody waits
+	over     chan struct{} // closed once finished, where many may wait
+}
+
+// uncertain says that the call may have been executed though no answer tells.
+func (k *call) uncertain() bool { return k.sends > k.answers }
+
+// done channels are reused: each carries exactly one token from finish to its caller.
+var doneChannels = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
+
+func newDone() chan struct{} { return doneChannels.Get().(chan struct{}) }
+
+// The two memberships of a call: where it stands on its way, and among the
+// unanswered ones of its session.
+const (
+	lane = iota
+	unanswered
+)
+
+type link struct{ prev, next *call }
+
+// callList is a queue of calls that lets go of any of them at once.
+type callList struct {
+	slot       int
+	head, tail *call
+	n          int
+}
+
+func (l *callList) push(k *call) {
+	link := &k.links[l.slot]
+	link.prev, link.next = l.tail, nil
+	if l.tail == nil {
+		l.head = k
+	} else {
+		l.tail.links[l.slot].next = k
+	}
+	l.tail = k
+	l.n++
+	if l.slot == lane {
+		k.list = l
+	} else {
+		k.inSeq = true
+	}
+}
+
+func (l *callList) remove(k *call) {
+	link := &k.links[l.slot]
+	if link.prev == nil {
+		l.head = link.next
+	} else {
+		link.prev.links[l.slot].next = link.next
+	}
+	if link.next == nil {
+		l.tail = link.prev
+	} else {
+		link.next.links[l.slot].prev = link.prev
+	}
+	link.prev, link.next = nil, nil
+	l.n--
+	if l.slot == lane {
+		k.list = nil
+	} else {
+		k.inSeq = false
+	}
+}
+
+// insert puts a call back among those of its session, by its sequence number.
+func (l *callList) insert(k *call) {
+	var later []*call
+	for l.tail != nil && l.tail.request.Seq > k.request.Seq {
+		later = append(later, l.tail)
+		l.remove(l.tail)
+	}
+	l.push(k)
+	for _, k := range slices.Backward(later) {
+		l.push(k)
+	}
+}
+
+// pop takes the first call, or nil.
+func (l *callList) pop() *call {
+	k := l.head
+	if k != nil {
+		l.remove(k)
+	}
+	return k
+}
+
+// laneOf is where a call waits to be sent.
+func (c *Client) laneOf(k *call) *callList {
+	switch {
+	case k.session != nil && k.kind != kindAttach && (c.conn == nil || k.session.conn != c.conn):
+		return &k.session.parked
+	case k.stale:
+		return &c.anywhere
+	case k.kind == kindRead, k.kind == kindAdmin, k.kind == kindOpen, k.kind == kindAcquire:
+		return &c.ready
+	}
+	return &c.urgent
+}
+
+// submit takes a new call on its way.
+func (c *Client) submit(k *call) {
+	c.nextCall++
+	k.request.Id = c.nextCall
+	k.body.Request = &k.request
+	k.frame.Frame = &k.body
+	c.place(k)
+	c.pump()
+}
+
+// place puts a call where it waits to be sent, again or for the first time.
+func (c *Client) place(k *call) {
+	c.laneOf(k).push(k)
+	if c.conn == nil {
+		c.kick()
+	}
+}
+
+// pump sends what may be sent. A share of the connection's bound is kept for what
+// keeps sessions alive and gives locks back.
+func (c *Client) pump() {
+	cn := c.conn
+	if cn == nil || cn.err != nil {
+		return
+	}
+	sent := false
+	if cn.leads {
+		sent = c.pumpLane(cn, &c.urgent, cn.window) || sent
+		sent = c.pumpLane(cn, &c.ready, cn.window-cn.reserve) || sent
+	} else if c.wanted() {
+		c.armLook()
+	}
+	sent = c.pumpLane(cn, &c.anywhere, cn.window-cn.reserve) || sent
+	if sent {
+		cn.out.Flush()
+		if k := c.oldest(); k != nil {
+			c.armAt(k.sentAt + patience)
+		}
+	}
+}
+
+func (c *Client) pumpLane(cn *conn, l *callList, window int) (sent bool) {
+	for l.head != nil && c.flight.n < window {
+		if !c.transmit(cn, l.pop()) {
+			return sent
+		}
+		sent = c.flight.n > 0
+	}
+	return sent
+}
+
+// transmit puts one call into the outbox. It reports whether the connection can go on.
+func (c *Client) transmit(cn *conn, k *call) bool {
+	if k.request.Seq != 0 || k.kind == kindAcknowledge {
+		k.session.stamp(k)
+	}
+	k.sentAt = c.clock.Now()
+	switch err := cn.out.Queue(&k.frame); {
+	case errors.Is(err, transport.ErrFrameTooLarge):
+		c.fail(k, &StatusError{wire.Status_INVALID_ARGUMENT, "the request is larger than the node accepts: " + err.Error()})
+		return true
+	case err != nil:
+		c.place(k)
+		cn.fail(err)
+		return false
+	}
+	k.sends++
+	c.flight.push(k)
+	c.byID[k.request.Id] = k
+	return true
+}
+
+// fail finishes a call with an error of our own.
+func (c *Client) fail(k *call, err error) {
+	k.err = err
+	c.finish(k)
+}
+
+// finish hands a call to whoever waits for it. One that is in flight stays there,
+// since the node counts it, until it is answered or the connection ends.
+func (c *Client) finish(k *call) {
+	if k.finished {
+		return
+	}
+	k.finished = true
+	if k.list != nil && k.list != &c.flight {
+		k.list.remove(k)
+	}
+	if k.session != nil {
+		k.session.forget(k)
+	}
+	if k.done != nil {
+		k.done <- struct{}{}
+	}
+	if k.over != nil {
+		close(k.over)
+	}
+}
+
+// again has a call that was not answered for good sent once more after a while.
+func (c *Client) again(k *call) {
+	switch {
+	case k.finished:
+		return
+	case k.kind == kindHeartbeat:
+		k.session.heartbeatFailed()
+		c.finish(k)
+		return
+	case k.abandoned && !k.uncertain():
+		c.finish(k)
+		return
+	}
+	c.stalled.push(k)
+	if c.retryAt == 0 {
+		c.retryAt = c.clock.Now() + backoff(c.retries, retryFirst, retryMost)
+		c.retries++
+		c.armAt(c.retryAt)
+	}
+}
+
+// retryStalled sends again what stalled.
+func (c *Client) retryStalled(now time.Duration) {
+	if c.retryAt == 0 || now < c.retryAt {
+		return
+	}
+	c.retryAt = 0
+	for k := c.stalled.pop(); k != nil; k = c.stalled.pop() {
+		c.place(k)
+	}
+	c.pump()
+}
+
+// onResponse books an answer. It returns an error if the node breaks the protocol.
+func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
+	k := c.byID[resp.GetId()]
+	if k == nil {
+		return errors.New("answer to a request that was not made")
+	}
+	status := resp.GetResult().GetStatus()
+	if status == wire.Status_UNSPECIFIED {
+		return errors.New("answer without a status")
+	}
+	c.flight.remove(k)
+	delete(c.byID, k.request.Id)
+	switch status {
+	case wire.Status_NOT_LEADER:
+		k.answers++
+		c.again(k)
+		c.notLeader(cn, resp.GetLeader())
+	case wire.Status_UNAVAILABLE:
+		k.answers++
+		c.again(k)
+	case wire.Status_UNCERTAIN:
+		c.unknown(k, resp)
+	case wire.Status_NOT_ATTACHED:
+		k.answers++
+		c.notAttached(cn, k)
+	default:
+		c.attempts, c.retries, c.looks = 0, 0, 0
+		if !k.finished {
+			c.answered(cn, k, resp)
+		}
+	}
+	c.pump()
+	return nil
+}
+
+// unknown handles UNCERTAIN: what has a sequence number finds out by asking again.
+func (c *Client) unknown(k *call, resp *wire.Response) {
+	if k.kind == kindAdmin {
+		c.fail(k, statusError(resp.GetResult()))
+		return
+	}
+	c.again(k)
+}
+
+// notAttached has the session attached once more before the call is repeated.
+func (c *Client) notAttached(cn *conn, k *call) {
+	s := k.session
+	if s == nil || k.kind == kindAttach {
+		c.again(k)
+		return
+	}
+	if s.conn == cn {
+		s.conn = nil
+		s.attach()
+	}
+	if k.kind == kindHeartbeat {
+		s.heartbeat = nil
+		c.finish(k)
+	}
+	if !k.finished {
+		c.place(k)
+	}
+}
+
+// answered gives a definite answer to what waits for it.
+func (c *Client) answered(cn *conn, k *call, resp *wire.Response) {
+	k.response = resp
+	switch {
+	case k.session != nil:
+		k.session.answered(cn, k, resp.GetResult())
+	case k.kind == kindOpen:
+		c.opened(cn, k, resp.GetResult())
+	default:
+		if resp.GetResult().GetStatus() != wire.Status_OK {
+			k.err = statusError(resp.GetResult())
+		}
+		c.finish(k)
+	}
+}
+
+// onPush books what a node said unasked.
+func (c *Client) onPush(cn *conn, push *wire.Push) error {
+	switch body := push.GetBody().(type) {
+	case *wire.Push_Leader:
+		c.onLeader(cn, body.Leader)
+	case *wire.Push_Outcome:
+		if s := c.sessions[push.GetSessionId()]; s != nil && s.alive() {
+			s.pushed(body.Outcome)
+		}
+	case *wire.Push_Lost:
+		if s := c.sessions[push.GetSessionId()]; s != nil {
+			s.gone(lostReason(body.Lost.GetReason()))
+		}
+	default:
+		// A newer node may say what we need not understand.
+		c.note(slog.LevelDebug, "unknown push", "session", push.GetSessionId())
+	}
+	c.pump()
+	return nil
+}
+
+func lostReason(r wire.SessionLost_Reason) error {
+	switch r {
+	case wire.SessionLost_CLOSED:
+		return ErrClosed
+	case wire.SessionLost_SUPERSEDED:
+		return ErrSuperseded
+	case wire.SessionLost_FORCED:
+		return ErrForced
+	}
+	return ErrExpired
+}

@@ -1,0 +1,241 @@
+package client
+
+import (
+	"container/heap"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// secretSize is the length of a session's secret, in bytes.
+const secretSize = 32
+
+// Session is a life on the cluster: it holds and waits for locks as long as its
+// heartbeats are acknowledged, which the client sends by itself.
+type Session struct {
+	client *Client
+	secret []byte
+	lost   chan struct{}
+	states chan State
+
+	// Guarded by the client's mutex. id and ttl are set before anybody else sees them.
+	id     uint64
+	ttl    time.Duration
+	state  State
+	reason error // why it was lost
+
+	proofAt time.Duration // sending time of the last acknowledged request
+	beatAt  time.Duration // when the next heartbeat is due
+	wakeAt  time.Duration // its key in the agenda
+	place   int           // its place there; -1 outside
+
+	conn      *conn // to which it is attached; nil if to none
+	attaching *call
+	heartbeat *call
+	closing   *call
+
+	acknowledging *call
+
+	nextSeq    uint64
+	unanswered callList         // by seq; its first is the low-water mark
+	parked     callList         // requests that wait for the session to be attached
+	waits      map[uint64]*call // acquires that were QUEUED, by seq
+	holds      map[uint64]*Hold // by id
+	acks       []uint64         // outcomes to be acknowledged one by one
+}
+
+// NewSession opens a session. With an error that matches ErrUncertain a session may
+// have been opened; it is closed as soon as that is known, or ends with its TTL.
+func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session, error) {
+	if opts.TTL < 0 || opts.TTL > math.MaxUint32*time.Millisecond || opts.TTL%time.Millisecond != 0 {
+		return nil, invalid("TTL %v: give whole milliseconds, or 0 for the cluster's default", opts.TTL)
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	s := &Session{
+		client: c, secret: make([]byte, secretSize), lost: make(chan struct{}), states: make(chan State, 1),
+		place: -1, nextSeq: 1, unanswered: callList{slot: unanswered},
+		waits: make(map[uint64]*call), holds: make(map[uint64]*Hold),
+	}
+	if _, err := rand.Read(s.secret); err != nil {
+		return nil, fmt.Errorf("quorumlock: make a secret: %w", err)
+	}
+	hash := sha256.Sum256(s.secret)
+	k := &call{kind: kindOpen, opening: s, done: newDone()}
+	k.request.Body = &wire.Request_OpenSession{OpenSession: &wire.OpenSession{
+		SecretHash: hash[:], TtlMs: uint32(opts.TTL / time.Millisecond), Client: clientInfo(opts),
+	}}
+	if err := c.call(ctx, k); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func invalid(format string, args ...any) error {
+	return &StatusError{wire.Status_INVALID_ARGUMENT, fmt.Sprintf(format, args...)}
+}
+
+// opened begins the session that a call has opened.
+func (c *Client) opened(cn *conn, k *call, result *wire.Result) {
+	s, state := k.opening, result.GetSession()
+	if result.GetStatus() != wire.Status_OK || state.GetSessionId() == 0 || state.GetTtlMs() == 0 {
+		c.fail(k, statusError(result))
+		return
+	}
+	if c.sessions[state.GetSessionId()] != nil || c.closed {
+		c.fail(k, &StatusError{wire.Status_INTERNAL, "the node answered with another session"})
+		return
+	}
+	s.id, s.ttl = state.GetSessionId(), time.Duration(state.GetTtlMs())*time.Millisecond
+	s.conn = cn
+	c.sessions[s.id] = s
+	s.enter(Active)
+	s.begin(k.sentAt)
+	c.finish(k)
+	if k.abandoned {
+		s.startClose()
+	}
+}
+
+// ID names the session on the cluster. It gives no rights: those are in the secret,
+// which never leaves the client but for attaching.
+func (s *Session) ID() uint64 { return s.id }
+
+// TTL is the time that the session outlives its last heartbeat, as the cluster set it.
+func (s *Session) TTL() time.Duration { return s.ttl }
+
+// State is the present state, after a look at the clock.
+func (s *Session) State() State {
+	s.client.mu.Lock()
+	defer s.client.unlock()
+	s.alive()
+	return s.state
+}
+
+// StateChanges carries the latest state whenever it has changed: whoever reads late
+// misses those between. It is closed after Lost. There is one channel per session.
+func (s *Session) StateChanges() <-chan State { return s.states }
+
+// Lost is closed when the session is lost, for whichever reason.
+func (s *Session) Lost() <-chan struct{} { return s.lost }
+
+// Err is the reason once the session is lost, and nil before.
+func (s *Session) Err() error {
+	s.client.mu.Lock()
+	defer s.client.unlock()
+	s.alive()
+	return s.reason
+}
+
+// Remaining is the time until the session is lost if no heartbeat is acknowledged any
+// more; 0 if it is lost.
+func (s *Session) Remaining() time.Duration {
+	s.client.mu.Lock()
+	defer s.client.unlock()
+	now := s.client.clock.Now()
+	if !s.aliveAt(now) {
+		return 0
+	}
+	return s.deadline() - now
+}
+
+// Close ends the session. Contexts of its holds are cancelled at once, with ErrClosed;
+// then the cluster releases all holds and cancels all waits in one step. It returns nil
+// once that is acknowledged or the session is known to be gone. If ctx ends before, the
+// client goes on trying until the TTL has passed, and Close can be called again. After
+// the client's Close it returns ErrClientClosed: the cluster then waits for the TTL.
+func (s *Session) Close(ctx context.Context) error {
+	c := s.client
+	c.mu.Lock()
+	if s.alive() {
+		s.startClose()
+	}
+	k, reason := s.closing, s.reason
+	c.unlock()
+	switch {
+	case k != nil:
+	case errors.Is(reason, ErrClientClosed):
+		return reason
+	default:
+		return nil
+	}
+	return c.awaitOver(ctx, k)
+}
+
+// startClose loses the session here and has the cluster close it.
+func (s *Session) startClose() {
+	c := s.client
+	s.lose(ErrClosed)
+	c.sessions[s.id] = s // until the cluster knows, so that it is attached if need be
+	s.wakeAt = s.deadline()
+	heap.Push(&c.agenda, s)
+	c.armAt(s.wakeAt)
+	s.closing = &call{kind: kindClose, session: s, over: make(chan struct{})}
+	s.closing.request.SessionId = s.id
+	s.closing.request.Body = &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}
+	c.submit(s.closing)
+}
+
+// enter changes the state and tells.
+func (s *Session) enter(state State) {
+	s.state = state
+	select {
+	case <-s.states:
+	default:
+	}
+	s.states <- state
+	s.client.note(slog.LevelInfo, "session state", "session", s.id, "state", state.String())
+}
+
+// lose ends the session for good: holds first, then everything that waits.
+func (s *Session) lose(reason error) {
+	if s.state == Lost {
+		return
+	}
+	for _, h := range s.holds {
+		h.end(reason)
+	}
+	clear(s.holds)
+	s.reason = reason
+	s.enter(Lost)
+	close(s.states)
+	close(s.lost)
+	for k := s.unanswered.head; k != nil; k = s.unanswered.head {
+		s.client.fail(k, reason)
+	}
+	for _, k := range s.waits {
+		s.client.fail(k, reason)
+	}
+	s.leave(reason)
+}
+
+// leave takes a lost session out of the client's books.
+func (s *Session) leave(err error) {
+	s.unlist()
+	delete(s.client.sessions, s.id)
+	for _, k := range []*call{s.closing, s.attaching, s.heartbeat} {
+		if k != nil {
+			s.client.fail(k, err)
+		}
+	}
+	for k := s.parked.head; k != nil; k = s.parked.head {
+		s.client.fail(k, err)
+	}
+	s.conn, s.attaching, s.heartbeat = nil, nil, nil
+}
+
+// gone handles word from the cluster that the session is no more.
+func (s *Session) gone(reason error) {
+	if s.closing != nil {
+		s.leave(nil)
+		return
+	}
+	s.lose(reason)
+}
