@@ -1,0 +1,76 @@
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// fenced finds the Go in a document.
+var fenced = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
+
+// around makes a program of an excerpt. What it may use beside the SDK stands here.
+const around = `package main
+
+import (
+	"context"
+
+	"` + module + `/client"
+)
+
+var ledger interface {
+	Refund(ctx context.Context, order string, token uint64) error
+}
+
+var _ client.Config
+
+func excerpt(ctx context.Context) error {
+%s
+}
+`
+
+// excerpts type-checks every Go excerpt of a document against the SDK as it is.
+func excerpts(t *testing.T, name, text string) []string {
+	t.Helper()
+	fset := token.NewFileSet()
+	from := compiled(t, fset, "./client")
+	var findings []string
+	for i, found := range fenced.FindAllStringSubmatch(text, -1) {
+		title := fmt.Sprintf("%s, excerpt %d", name, i+1)
+		file, err := parser.ParseFile(fset, title, fmt.Sprintf(around, found[1]), parser.SkipObjectResolution)
+		if err == nil {
+			config := types.Config{Importer: from}
+			_, err = config.Check("main", fset, []*ast.File{file}, nil)
+		}
+		if err != nil {
+			findings = append(findings, err.Error())
+		}
+	}
+	return findings
+}
+
+func TestDocumentsCompile(t *testing.T) {
+	repo, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !fenced.Match(repo.docs["README.md"]) {
+		t.Error("README.md shows no Go")
+	}
+	for name, text := range repo.docs {
+		if fenced.Match(text) {
+			report(t, excerpts(t, filepath.FromSlash(name), string(text)))
+		}
+	}
+}
+
+func TestDocumentsCompileCanFail(t *testing.T) {
+	text := strings.Join([]string{"```go", "_, err := client.Open(ctx)", "return err", "```", ""}, "\n")
+	expect(t, excerpts(t, "bad.md", text), "bad.md, excerpt 1")
+}
