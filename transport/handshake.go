@@ -171,10 +171,11 @@ func secure(ctx context.Context, conn net.Conn) error {
 func Within(ctx context.Context, conn net.Conn, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
+	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
+	// One clock only: a deadline of conn's own could pass a moment before ctx ends, and
+	// its error would not say that ctx was the reason.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	err := f(ctx)
 	if !stop() && err == nil {

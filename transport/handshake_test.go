@@ -224,31 +224,38 @@ func TestHandshakesEndInTime(t *testing.T) {
 }
 
 func TestClientDoesNotWaitForASilentNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, server := net.Pipe()
-		go io.Copy(io.Discard, server)
-		start := time.Now()
-		_, _, err := transport.ClientHandshake(t.Context(), client, nil)
-		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != transport.HandshakeTimeout {
-			t.Errorf("after %v: %v", time.Since(start), err)
-		}
-		// Neither longer than its context, by deadline and by cancelling.
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		start = time.Now()
-		_, _, err = transport.ClientHandshake(short, client, nil)
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
-		}
-		cancelled, cancel := context.WithCancel(t.Context())
+	short := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, time.Second)
+	}
+	cancelled := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
 		time.AfterFunc(time.Second, cancel)
-		start = time.Now()
-		_, _, err = transport.ClientHandshake(cancelled, client, nil)
-		if !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
-		}
-		_, _ = client.Close(), server.Close()
-	})
+		return ctx, cancel
+	}
+	for name, c := range map[string]struct {
+		limit func(context.Context) (context.Context, context.CancelFunc)
+		after time.Duration
+		want  error
+	}{
+		"without a limit of its own": {context.WithCancel, transport.HandshakeTimeout, os.ErrDeadlineExceeded},
+		"a shorter deadline":         {short, time.Second, context.DeadlineExceeded},
+		"cancelled":                  {cancelled, time.Second, context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := c.limit(t.Context())
+				defer cancel()
+				client, server := net.Pipe()
+				go io.Copy(io.Discard, server)
+				start := time.Now()
+				_, _, err := transport.ClientHandshake(ctx, client, nil)
+				if !errors.Is(err, c.want) || time.Since(start) != c.after {
+					t.Errorf("after %v: %v, want %v after %v", time.Since(start), err, c.want, c.after)
+				}
+				_, _ = client.Close(), server.Close()
+			})
+		})
+	}
 }
 
 func TestNoDeadlineIsLeftBehind(t *testing.T) {

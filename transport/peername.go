@@ -32,7 +32,7 @@ func PeerFromCert(cert *x509.Certificate) (cluster, id string, err error) {
 		return "", "", fmt.Errorf("%w: it has %d URIs of the form quorumlock://<cluster>/<id>, expected one", ErrPeerName, len(names))
 	}
 	cluster, id = names[0].Host, strings.TrimPrefix(names[0].Path, "/")
-	if cluster == "" || id == "" || names[0].String() != PeerURI(cluster, id).String() {
+	if cluster == "" || id == "" || strings.Contains(id, "/") || names[0].String() != PeerURI(cluster, id).String() {
 		return "", "", fmt.Errorf("%w: %q is not of the form quorumlock://<cluster>/<id>", ErrPeerName, names[0])
 	}
 	return cluster, id, nil
