@@ -2,105 +2,335 @@ package replica
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/raftstream"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Replica is one node of the cluster. All methods are safe for concurrent use.
-type Replica struct{}
+type Replica struct {
+	cfg     Config
+	log     hclog.Logger
+	metrics *metrics
+	stores  *stores
+	book    *book
+	machine *fsm.Replicated
+	layer   *raftstream.Layer
+
+	proposer  *proposer
+	deadlines *deadlines
+	hub       *hub
+	leaders   *leaders
+
+	// ctx ends when the node begins to stop. Goroutines that wait for raft's futures
+	// do not watch it: raft answers all of them before it is shut down.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// running are this package's goroutines, but for proposer and completer.
+	running  sync.WaitGroup
+	pipeline sync.WaitGroup // proposer and completer
+	// node is raft, once it runs.
+	node atomic.Pointer[raft.Raft]
+
+	// halted is why the node has failed, once it has.
+	halted atomic.Pointer[error]
+
+	// The settling goroutine's: what it last complained of.
+	nagged   string
+	naggedAt time.Time
+
+	mu      sync.Mutex // guards what follows
+	reign   *reign
+	opened  bool
+	closing bool
+	admins  sync.WaitGroup // administrative requests under way
+}
 
 // Open opens the stores and starts the node. It returns once the node runs, which
 // does not wait for a leader, nor for the other nodes of a new cluster. Errors:
-// ErrReplaced, ErrOtherNode, ErrOtherCluster, ErrInUse and those of the disk.
-func Open(ctx context.Context, cfg Config) (*Replica, error) { panic("unfinished") }
+// ErrReplaced, ErrOtherNode, ErrOtherCluster, ErrInUse, fsm.ErrUpgrade and those of the
+// disk. It closes cfg.PeerListener if it fails.
+func Open(ctx context.Context, cfg Config) (*Replica, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		if cfg.PeerListener != nil {
+			_ = cfg.PeerListener.Close()
+		}
+		return nil, err
+	}
+	r := &Replica{cfg: cfg, log: cfg.Logger, hub: newHub(), leaders: newLeaders()}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
+	r.proposer = newProposer(r.apply, r.refusal)
+	r.deadlines = newDeadlines(r.proposeEnding)
+	if err := r.openDisk(); err != nil {
+		_ = cfg.PeerListener.Close()
+		return nil, err
+	}
+	if err := r.openNetwork(); err != nil {
+		return nil, errors.Join(err, cfg.PeerListener.Close(), r.stores.close())
+	}
+	r.pipeline.Go(r.proposer.run)
+	r.pipeline.Go(r.complete)
+	r.running.Go(r.deadlines.run)
+	r.running.Go(func() { r.leaders.run(r.ctx) })
+	if err := r.start(ctx); err != nil {
+		r.abandon()
+		return nil, err
+	}
+	if err := r.failedMeanwhile(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// failedMeanwhile ends Open: from here on a failure is told to Halt.
+func (r *Replica) failedMeanwhile(ctx context.Context) error {
+	r.mu.Lock()
+	cause := r.halted.Load()
+	r.opened = true
+	r.mu.Unlock()
+	if cause == nil {
+		return nil
+	}
+	_ = r.Close(ctx) // the cause says more
+	return *cause
+}
+
+func (r *Replica) openDisk() (err error) {
+	if r.metrics, err = newMetrics(r); err != nil {
+		return err
+	}
+	if r.stores, err = openStores(r.cfg, r.halt); err != nil {
+		r.metrics.close()
+		return err
+	}
+	incarnation, err := openIdentity(r.cfg, r.stores.stable)
+	if err == nil {
+		r.book, err = openBook(r.cfg, incarnation, r.stores.stable)
+	}
+	if err != nil {
+		r.metrics.close()
+		return errors.Join(err, r.stores.close())
+	}
+	return nil
+}
+
+func (r *Replica) openNetwork() (err error) {
+	r.layer, err = raftstream.New(raftstream.Config{
+		Listener:  r.cfg.PeerListener,
+		Advertise: r.cfg.Advertise.Peer,
+		Network:   r.cfg.Network,
+		Identity:  r.book,
+		TLS:       r.cfg.PeerTLS,
+		Handler:   r.serveControl,
+		Logger:    r.log.Named("peers"),
+	})
+	if err != nil {
+		r.metrics.close()
+	}
+	return err
+}
+
+// start runs raft if this node has state, and asks around if it has none.
+func (r *Replica) start(ctx context.Context) error {
+	empty, err := r.stores.empty()
+	if err != nil {
+		return err
+	}
+	if !empty {
+		return r.startRaft(nil)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	defer cancel()
+	done, err := r.settle(ctx, 0)
+	if err != nil || done {
+		return err
+	}
+	r.running.Go(r.settleDown)
+	return nil
+}
+
+func (r *Replica) raftConfig() *raft.Config {
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(r.cfg.ID)
+	c.HeartbeatTimeout = r.cfg.HeartbeatTimeout
+	c.ElectionTimeout = r.cfg.ElectionTimeout
+	c.LeaderLeaseTimeout = r.cfg.LeaderLeaseTimeout
+	c.CommitTimeout = r.cfg.CommitTimeout
+	c.MaxAppendEntries = 64
+	c.TrailingLogs = r.cfg.TrailingLogs
+	c.SnapshotThreshold = r.cfg.SnapshotThreshold
+	c.SnapshotInterval = 30 * time.Second
+	c.ShutdownOnRemove = false // a node that was removed says so instead of vanishing
+	c.NoLegacyTelemetry = true
+	c.Logger = r.log.Named("raft")
+	return c
+}
+
+// startRaft runs raft, with seen as the beginning of a new cluster.
+func (r *Replica) startRaft(seen []*wire.Member) error {
+	conf := r.raftConfig()
+	if err := raft.ValidateConfig(conf); err != nil {
+		return fmt.Errorf("raft's settings: %w", err)
+	}
+	trans := raftstream.NewTransport(r.layer, raftstream.TransportConfig{
+		Resolve: r.resolve,
+		Timeout: max(2*time.Second, 2*r.cfg.ElectionTimeout),
+		Logger:  r.log.Named("net"),
+	})
+	if seen != nil {
+		if err := r.begin(conf, trans, seen); err != nil {
+			return errors.Join(err, trans.Close())
+		}
+	}
+	node, err := r.newRaft(conf, trans)
+	if err != nil {
+		return errors.Join(err, trans.Close())
+	}
+	r.stores.guard.running.Store(true)
+	r.node.Store(node)
+	r.running.Go(r.lead)
+	r.running.Go(r.keep)
+	r.running.Go(r.report)
+	return nil
+}
+
+// begin writes the beginning of a cluster to the disk: first who was seen, so that
+// nobody's memory can be lost unnoticed from here on.
+func (r *Replica) begin(conf *raft.Config, trans raft.Transport, seen []*wire.Member) error {
+	r.log.Info("beginning a new cluster", "nodes", len(r.cfg.Cluster), "seen", len(seen))
+	if _, err := r.book.keep("", 0, r.initialMembers(seen)); err != nil {
+		return fmt.Errorf("begin the cluster: %w", err)
+	}
+	if err := raft.BootstrapCluster(conf, r.stores.log, r.stores.guard, r.stores.snapshots, trans, r.initialVoters()); err != nil {
+		return fmt.Errorf("begin the cluster: %w", err)
+	}
+	return nil
+}
+
+// newRaft returns what made the state unreadable, which raft only logs or panics with.
+func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.Raft, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("open raft: %v", reason)
+		}
+		if cause := r.halted.Load(); err != nil && cause != nil {
+			err = *cause
+		}
+	}()
+	return raft.NewRaft(conf, r.machine, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
+}
+
+// resolve prefers the replicated address of a node to the one in raft's configuration.
+func (r *Replica) resolve(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress {
+	_, _, members := r.book.page()
+	if known := members[string(id)].GetPeerAddr(); known != "" {
+		return raft.ServerAddress(known)
+	}
+	return addr
+}
+
+func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {
+	if r.halted.Load() != nil {
+		return failed{raft.ErrNotLeader}
+	}
+	return r.node.Load().Apply(data, timeout)
+}
+
+// abandon undoes a failed Open.
+func (r *Replica) abandon() {
+	r.cancel()
+	r.deadlines.close()
+	r.proposer.stop()
+	r.running.Wait()
+	r.pipeline.Wait()
+	_ = r.layer.Close()
+	_ = r.stores.close()
+	r.metrics.close()
+}
 
 // Close hands leadership over, as long as ctx allows, then stops and waits for every
 // goroutine.
-func (r *Replica) Close(ctx context.Context) error { panic("unfinished") }
+func (r *Replica) Close(ctx context.Context) error {
+	r.mu.Lock()
+	if r.closing {
+		r.mu.Unlock()
+		return nil
+	}
+	r.closing = true
+	r.mu.Unlock()
+	r.cancel()
+	r.abdicate("this node is stopping")
+	r.admins.Wait()
+	r.handOver(ctx)
+	r.deadlines.close()
+	r.running.Wait()
+	// Raft forgets futures of entries that are on their way to the machine when it is
+	// shut down, so the pipeline has to be empty before.
+	r.proposer.stop()
+	r.pipeline.Wait()
+	var err error
+	if node := r.node.Load(); node != nil {
+		err = node.Shutdown().Error()
+	}
+	r.metrics.close()
+	return errors.Join(err, r.layer.Close(), r.stores.close())
+}
+
+// handOver makes another node the leader before this one goes.
+func (r *Replica) handOver(ctx context.Context) {
+	node := r.node.Load()
+	if node == nil || node.State() != raft.Leader || r.halted.Load() != nil || ctx.Err() != nil || r.voters() < 2 {
+		return
+	}
+	if err := node.LeadershipTransfer().Error(); err != nil {
+		r.log.Warn("leadership was not handed over", "error", err)
+	}
+}
+
+// halt stops serving for good and tells the owner, once. During Open the error is
+// Open's to return. It may be called with raft's own goroutine.
+func (r *Replica) halt(err error) {
+	r.mu.Lock()
+	first, opened := r.halted.CompareAndSwap(nil, &err), r.opened
+	r.mu.Unlock()
+	if !first {
+		return
+	}
+	r.log.Error("this node must stop", "error", err)
+	r.abdicate("this node has failed")
+	if opened {
+		r.cfg.Halt(err)
+	}
+}
+
+// View runs f on the state machine under a read lock: keep it short, change nothing.
+func (r *Replica) View(f func(*fsm.Machine)) { r.machine.View(f) }
+
+// Fork is a copy of the state machine for long reads; it costs nothing.
+func (r *Replica) Fork() *fsm.Machine { return r.machine.Fork() }
 
 // Propose queues a command. done is called exactly once, possibly before Propose
 // returns, and must not block. NOT_LEADER and UNAVAILABLE mean that the command was
 // not executed, UNCERTAIN that nobody knows. A command with a session counts as a sign
 // of life of that session; once the session's expiry is decided it answers SESSION_LOST.
-func (r *Replica) Propose(cmd *wire.Command, done func(*wire.Result)) { panic("unfinished") }
-
-// Prove calls done with OK once an entry that was proposed after this call has been
-// committed and applied here: what View shows then is linearizable.
-func (r *Replica) Prove(done func(*wire.Result)) { panic("unfinished") }
-
-// Heartbeat counts as a sign of life at once and answers OK on proof of leadership
-// newer than the call, if the session lives then; SESSION_LOST if it is unknown or its
-// expiry is decided.
-func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) { panic("unfinished") }
-
-// View runs f on the state machine under a read lock: keep it short, change nothing.
-func (r *Replica) View(f func(*fsm.Machine)) { panic("unfinished") }
-
-// Fork is a copy of the state machine for long reads; it costs nothing.
-func (r *Replica) Fork() *fsm.Machine { panic("unfinished") }
-
-// Sink is where a session's pushes go. Push must not block.
-type Sink interface{ Push(*wire.Push) }
-
-// Bind sends the session's pushes to s from now on. A sink bound before gets
-// SessionLost{SUPERSEDED} for it. Bindings end with the reign: every bound session
-// then gets a push with an (often empty) leader hint and has to be attached anew,
-// also if this same node leads again.
-func (r *Replica) Bind(session uint64, s Sink) { panic("unfinished") }
-
-// Unbind ends the binding unless another sink took the session over.
-func (r *Replica) Unbind(session uint64, s Sink) { panic("unfinished") }
-
-// Await calls done once with the final outcome of a request that is QUEUED or is
-// about to be: register before the propose. cancel ends it; done may still run at the
-// same moment. If the reign ends first, done gets UNCERTAIN.
-func (r *Replica) Await(session, seq uint64, done func(*wire.Result)) (cancel func()) {
-	panic("unfinished")
-}
-
-// Leader is what this node knows of the leader; an empty hint if nothing.
-func (r *Replica) Leader() *wire.LeaderHint { panic("unfinished") }
-
-// LeaderHTTP is the advertised HTTP address of the leader, empty if there is none.
-func (r *Replica) LeaderHTTP() string { panic("unfinished") }
-
-// OnLeader calls f with every change of Leader, in order, on one goroutine; f must
-// not block. Two reigns of one node in a row are two changes.
-func (r *Replica) OnLeader(f func(*wire.LeaderHint)) (cancel func()) { panic("unfinished") }
-
-// Serving says that this node leads, has applied its barrier and accepts commands.
-func (r *Replica) Serving() bool { panic("unfinished") }
-
-// HeartbeatAge is the time since the session's last sign of life; leader only.
-func (r *Replica) HeartbeatAge(session uint64) (time.Duration, bool) { panic("unfinished") }
-
-// Remaining is how long the leader waits for the session's next sign of life from now
-// on; leader only.
-func (r *Replica) Remaining(session uint64) (time.Duration, bool) { panic("unfinished") }
-
-// Status describes the cluster as this node sees it, and asks the other members how
-// they are. Unless the request says stale it is linearizable and needs the leader.
-func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
-	panic("unfinished")
-}
-
-// AddMember takes a running, empty node into the cluster, first as a non-voter; it
-// gets its vote by itself once it has caught up. Repeating it is harmless. Leader only.
-func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) error {
-	panic("unfinished")
-}
-
-// RemoveMember takes a node out of the cluster and forgets its incarnation. Asked to
-// remove the leader itself it hands leadership over and returns ErrNotLeader: the next
-// leader does it. Leader only.
-func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) error {
-	panic("unfinished")
-}
-
-// TransferLeadership hands leadership to the voter named, or to the one that raft
-// picks, and returns when this node has ceased to lead. Leader only.
-func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) error {
-	panic("unfinished")
+func (r *Replica) Propose(cmd *wire.Command, done func(*wire.Result)) {
+	// An attach has yet to prove that it may speak for the session; its event counts.
+	if session := cmd.GetSessionId(); session != 0 && cmd.GetAttachSession() == nil {
+		if r.deadlines.touch(session, time.Now()) == decided {
+			done(lost())
+			return
+		}
+	}
+	r.proposer.submit(newItem(cmd, done))
 }

@@ -1,0 +1,283 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// A node votes only with its memory. An empty data directory may be that of a new
+// cluster, of a node to be added, or of a voter whose disk was wiped; the last must not
+// come near an election. So an empty node runs no raft until it may, that is until
+//
+//   - a majority of the configured nodes, itself counted, says that it is empty too, and
+//     nobody has state: then all of them begin one cluster, each noting durably the
+//     incarnations that it saw; or
+//   - a node with state says that it knows this one under its very incarnation, from the
+//     log or from having begun the cluster together.
+//
+// A node that is configured but was not seen at the beginning gets known by reporting
+// itself to the leader. Any other waits to be added.
+
+const (
+	// probeTimeout bounds one question to one node.
+	probeTimeout = time.Second
+	// The pause between rounds of questions grows from the first to the second.
+	firstRound, lastRound = 100 * time.Millisecond, time.Second
+	// patience is for how many rounds a majority of empty nodes waits for the others.
+	patience = 5
+	// nagging is how often a node that waits says so again.
+	nagging = time.Minute
+)
+
+// answer is what one peer said to a probe.
+type answer struct {
+	peer  Peer
+	state *wire.NodeState // nil if it said nothing
+	// cluster is the one that the peer belongs to, if it is not ours.
+	cluster string
+	err     error
+}
+
+// probe asks all peers at once who they are.
+func (r *Replica) probe(ctx context.Context, peers []Peer) []answer {
+	answers := make([]answer, len(peers))
+	var asked sync.WaitGroup
+	for i, p := range peers {
+		asked.Go(func() { answers[i] = r.ask(ctx, p) })
+	}
+	asked.Wait()
+	return answers
+}
+
+func (r *Replica) ask(ctx context.Context, p Peer) answer {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	resp, reply, err := r.layer.Call(ctx, p.Addr, p.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}})
+	a := answer{peer: p, state: resp.GetState(), err: err}
+	mine, theirs := r.book.ClusterID(), reply.GetClusterId()
+	if errors.Is(err, raftstream.ErrRefused) && mine != "" && theirs != "" && mine != theirs {
+		a.cluster = theirs
+	}
+	if a.state.GetMember().GetId() != p.ID {
+		a.state = nil
+	}
+	return a
+}
+
+// standing is what the answers say about this node.
+type standing int
+
+const (
+	alone      standing = iota // nobody with state answered
+	known                      // under this incarnation
+	unknownYet                 // not, or not with any incarnation
+	replaced                   // under another incarnation
+)
+
+// judge believes the node that has applied most; among equals, the one that knows this
+// node, since somebody must have recorded it.
+func judge(answers []answer, incarnation string) (standing, *wire.NodeState) {
+	var best *wire.NodeState
+	var as standing
+	for _, a := range answers {
+		if a.state == nil || a.state.Empty {
+			continue
+		}
+		s := unknownYet
+		switch a.state.CallerIncarnation {
+		case "":
+		case incarnation:
+			s = known
+		default:
+			s = replaced
+		}
+		if best == nil || better(a.state, s, best, as) {
+			best, as = a.state, s
+		}
+	}
+	return as, best
+}
+
+func better(a *wire.NodeState, as standing, b *wire.NodeState, bs standing) bool {
+	if a.AppliedIndex != b.AppliedIndex {
+		return a.AppliedIndex > b.AppliedIndex
+	}
+	rank := map[standing]int{known: 3, replaced: 2, unknownYet: 1}
+	return rank[as] > rank[bs]
+}
+
+// otherCluster is an error if the peers do not belong to one cluster, and this node to
+// it as well.
+func otherCluster(answers []answer, mine string) error {
+	for _, a := range answers {
+		theirs := a.cluster
+		if a.state != nil {
+			theirs = a.state.ClusterId
+		}
+		if theirs == "" {
+			continue
+		}
+		if mine != "" && mine != theirs {
+			return fmt.Errorf("%w: node %q at %s belongs to cluster %q, not %q: check --cluster and the certificates", ErrOtherCluster, a.peer.ID, a.peer.Addr, theirs, mine)
+		}
+		mine = theirs
+	}
+	return nil
+}
+
+func (r *Replica) errReplaced(cluster string) error {
+	id := r.cfg.ID
+	return fmt.Errorf("%w: cluster %q knows node %q with another incarnation than this directory's (%s). "+
+		"Its memory is gone, so it must not vote. Replace it: run\n  qlock cluster remove %s\nstart this node again, and run\n  qlock cluster add %s %s",
+		ErrReplaced, cluster, id, r.book.incarnation, id, id, r.cfg.Advertise.Peer)
+}
+
+// settle asks around until this empty node may run raft. A nil error without done says
+// that it may not yet.
+func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) {
+	peers := r.book.peers(r.cfg.Cluster)
+	answers := r.probe(ctx, peers)
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	if err := otherCluster(answers, r.book.ClusterID()); err != nil {
+		return false, err
+	}
+	switch as, peer := judge(answers, r.book.incarnation); as {
+	case replaced:
+		return false, r.errReplaced(peer.ClusterId)
+	case known:
+		r.log.Info("joining the cluster", "cluster", peer.ClusterId, "known-to", peer.GetMember().GetId())
+		return true, r.startRaft(nil)
+	case unknownYet:
+		r.applyForMembership(ctx, answers, peer)
+		return false, nil
+	}
+	return r.beginCluster(answers, round)
+}
+
+// beginCluster bootstraps if enough of the configured nodes are empty. If some do not
+// answer it waits a few rounds for them: they might have state.
+func (r *Replica) beginCluster(answers []answer, round int) (done bool, err error) {
+	members := []*wire.Member{r.self()}
+	for _, a := range answers {
+		if a.state != nil {
+			members = append(members, a.state.Member)
+		}
+	}
+	configured := len(r.cfg.Cluster)
+	if configured == 0 {
+		r.nag("waiting to be added to a cluster", "run", r.addCommand())
+		return false, nil
+	}
+	if len(members) <= configured/2 || (len(members) < configured && round < patience) {
+		r.nag("waiting for a majority of the new cluster's nodes", "answered", len(members), "configured", configured, "unreachable", unreachable(answers))
+		return false, nil
+	}
+	return true, r.startRaft(members)
+}
+
+func unreachable(answers []answer) []string {
+	var texts []string
+	for _, a := range answers {
+		if a.state == nil {
+			texts = append(texts, fmt.Sprintf("%s: %v", a.peer.ID, a.err))
+		}
+	}
+	return texts
+}
+
+// initialMembers are the configured nodes, with the incarnations that were seen.
+func (r *Replica) initialMembers(seen []*wire.Member) []*wire.Member {
+	var members []*wire.Member
+	for _, p := range r.cfg.Cluster {
+		m := &wire.Member{Id: p.ID, PeerAddr: p.Addr}
+		if i := slices.IndexFunc(seen, func(s *wire.Member) bool { return s.GetId() == p.ID }); i >= 0 {
+			m = seen[i]
+		}
+		members = append(members, m)
+	}
+	slices.SortFunc(members, func(a, b *wire.Member) int { return cmp.Compare(a.Id, b.Id) })
+	return members
+}
+
+// initialVoters is the same on every node that begins the cluster.
+func (r *Replica) initialVoters() raft.Configuration {
+	var c raft.Configuration
+	for _, p := range r.cfg.Cluster {
+		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.Addr)})
+	}
+	slices.SortFunc(c.Servers, func(a, b raft.Server) int { return cmp.Compare(a.ID, b.ID) })
+	return c
+}
+
+// applyForMembership reports this node to the leader, which records it if it is one of
+// the cluster.
+func (r *Replica) applyForMembership(ctx context.Context, answers []answer, peer *wire.NodeState) {
+	leader, ok := leaderAmong(answers)
+	if !ok {
+		r.nag("waiting for the cluster to have a leader", "cluster", peer.ClusterId)
+		return
+	}
+	if err := r.reportTo(ctx, leader); err != nil {
+		r.nag("waiting to be added to the cluster", "cluster", peer.ClusterId, "leader", leader.ID, "answer", err, "run", r.addCommand())
+	}
+}
+
+func (r *Replica) addCommand() string {
+	return fmt.Sprintf("qlock cluster add %s %s", r.cfg.ID, r.cfg.Advertise.Peer)
+}
+
+// leaderAmong is the leader of the highest term that the answers name and that answered
+// itself.
+func leaderAmong(answers []answer) (Peer, bool) {
+	var leader Peer
+	var term uint64
+	for _, a := range answers {
+		if a.state != nil && a.state.LeaderId == a.peer.ID && a.state.Term >= term {
+			leader, term = a.peer, a.state.Term
+		}
+	}
+	return leader, leader.ID != ""
+}
+
+// nag logs what the node waits for, when it changes and every now and then.
+func (r *Replica) nag(message string, args ...any) {
+	if message == r.nagged && time.Since(r.naggedAt) < nagging {
+		return
+	}
+	r.nagged, r.naggedAt = message, time.Now()
+	r.log.Warn(message, args...)
+}
+
+// settleDown goes on with settle until raft runs. It is the goroutine of a node that
+// was empty when it was opened.
+func (r *Replica) settleDown() {
+	pause := firstRound
+	for round := 1; ; round++ {
+		select {
+		case <-time.After(pause):
+		case <-r.ctx.Done():
+			return
+		}
+		done, err := r.settle(r.ctx, round)
+		if r.ctx.Err() != nil || done && err == nil {
+			return
+		}
+		if err != nil {
+			r.halt(err)
+			return
+		}
+		pause = min(2*pause, lastRound)
+	}
+}

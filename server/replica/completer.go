@@ -1,0 +1,134 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// complete answers the proposer's entries in log order until there are no more. Raft's
+// future of the very entry says how it ended: an id could come again when a log is
+// replayed.
+func (r *Replica) complete() {
+	for b := range r.proposer.flights {
+		err := b.future.Error()
+		if err != nil {
+			r.proposer.landed(false)
+			r.metrics.failed(b, err)
+			b.answer(fate(err))
+			continue
+		}
+		r.completeApplied(b)
+	}
+}
+
+// fate is the answer to everything in an entry that raft did not complete. Only what
+// raft surely refused is told as not executed.
+func fate(err error) *wire.Result {
+	switch {
+	case errors.Is(err, raft.ErrNotLeader):
+		return refused(wire.Status_NOT_LEADER, "")
+	case errors.Is(err, raft.ErrEnqueueTimeout):
+		return refused(wire.Status_UNAVAILABLE, "the leader is too busy, or its disk hangs")
+	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return refused(wire.Status_UNAVAILABLE, "leadership is being handed over")
+	}
+	return refused(wire.Status_UNCERTAIN, err.Error())
+}
+
+func (r *Replica) completeApplied(b *batch) {
+	applied, err := outcome(b)
+	r.proposer.landed(applied.handover())
+	if err != nil {
+		r.log.Error("an entry was not applied", "error", err, "commands", len(b.items))
+		r.metrics.failed(b, err)
+		b.answer(fateUnapplied(err))
+		if errors.Is(err, errMismatch) {
+			r.halt(err)
+		}
+		return
+	}
+	r.metrics.applied(b, applied.Applied)
+	// Deadlines know of a session before its client does.
+	r.deadlines.observe(applied.Events)
+	for i, it := range b.items {
+		it.answer(applied.Results[i])
+	}
+	r.logDiscarded(b, applied.Failures)
+	r.hub.publish(applied.Events)
+	for _, done := range b.proves {
+		done(&wire.Result{Status: wire.Status_OK})
+	}
+	r.answerBeats(b)
+}
+
+// errMismatch means that the machine broke its contract.
+var errMismatch = errors.New("the machine answered another number of commands than it was given")
+
+type appliedEntry struct{ *fsm.Applied }
+
+// outcome is what the machine made of the batch.
+func outcome(b *batch) (appliedEntry, error) {
+	switch response := b.future.Response().(type) {
+	case *fsm.Applied:
+		if len(response.Results) != len(b.items) {
+			return appliedEntry{}, fmt.Errorf("%w: %d instead of %d", errMismatch, len(response.Results), len(b.items))
+		}
+		return appliedEntry{response}, nil
+	case error:
+		return appliedEntry{}, response
+	}
+	return appliedEntry{}, fmt.Errorf("%w: none", errMismatch)
+}
+
+// handover says whether the entry granted a waiter.
+func (a appliedEntry) handover() bool {
+	if a.Applied == nil {
+		return false
+	}
+	for _, e := range a.Events {
+		if e.Type == wire.Event_GRANTED && e.Waited {
+			return true
+		}
+	}
+	return false
+}
+
+// fateUnapplied is the answer to an entry that was committed but not applied here. What
+// is malformed is so on every node; anything else the others may have applied.
+func fateUnapplied(err error) *wire.Result {
+	if errors.Is(err, fsm.ErrMalformed) {
+		return refused(wire.Status_INTERNAL, err.Error())
+	}
+	return refused(wire.Status_UNCERTAIN, err.Error())
+}
+
+func (r *Replica) logDiscarded(b *batch, failures []fsm.Failure) {
+	for _, f := range failures {
+		r.log.Error("A COMMAND'S HANDLER FAILED: the command was discarded, please report this",
+			"op", f.Operation, "session", b.items[f.Command].cmd.GetSessionId(), "panic", f.Panic)
+	}
+}
+
+func (it item) answer(result *wire.Result) {
+	if it.done != nil {
+		it.done(result)
+	}
+}
+
+// answer gives everybody in the batch the same result.
+func (b *batch) answer(result *wire.Result) {
+	for _, it := range b.items {
+		it.answer(result)
+	}
+	for _, done := range b.proves {
+		done(result)
+	}
+	for _, beat := range b.beats {
+		beat.done(result)
+	}
+}

@@ -1,0 +1,73 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// A heartbeat counts from its receipt, but is acknowledged only on proof: some entry
+// that was proposed after it arrived has been committed and applied, so at that time no
+// other leader could have decided the session's end, and the session lives in that
+// state. Raft's VerifyLeader would not do: it counts answers to older questions.
+
+// Heartbeat counts as a sign of life at once and answers OK on proof of leadership
+// newer than the call, if the session lives then; SESSION_LOST if it is unknown or its
+// expiry is decided.
+func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
+	switch r.deadlines.touch(session, time.Now()) {
+	case inactive:
+		done(r.refusal())
+	case unknown, decided:
+		done(lost())
+	default:
+		r.proposer.beat(beat{session, done})
+	}
+}
+
+func lost() *wire.Result {
+	return refused(wire.Status_SESSION_LOST, "the session expired, was closed or never was")
+}
+
+// Prove calls done with OK once an entry that was proposed after this call has been
+// committed and applied here: what View shows then is linearizable.
+func (r *Replica) Prove(done func(*wire.Result)) { r.proposer.prove(done) }
+
+// answerBeats acknowledges the heartbeats that the batch proves.
+func (r *Replica) answerBeats(b *batch) {
+	if len(b.beats) == 0 {
+		return
+	}
+	lives := make([]bool, len(b.beats))
+	r.machine.View(func(m *fsm.Machine) {
+		for i, beat := range b.beats {
+			_, lives[i] = m.Session(beat.session)
+		}
+	})
+	for i, beat := range b.beats {
+		beat.done(r.verdict(b.term, beat.session, lives[i]))
+	}
+}
+
+// verdict is the answer to a proved heartbeat.
+func (r *Replica) verdict(term, session uint64, lives bool) *wire.Result {
+	switch state := r.deadlines.state(term, session); {
+	case state == inactive:
+		return r.refusal()
+	case state == alive && lives:
+		return &wire.Result{Status: wire.Status_OK}
+	}
+	return lost()
+}
+
+// HeartbeatAge is the time since the session's last sign of life; leader only.
+func (r *Replica) HeartbeatAge(session uint64) (time.Duration, bool) {
+	return r.deadlines.age(session)
+}
+
+// Remaining is how long the leader waits for the session's next sign of life from now
+// on; leader only.
+func (r *Replica) Remaining(session uint64) (time.Duration, bool) {
+	return r.deadlines.remaining(session)
+}

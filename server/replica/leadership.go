@@ -1,0 +1,243 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// barrierAgain is the pause before a refused barrier is proposed once more.
+	barrierAgain = 50 * time.Millisecond
+	// epoch is where token floors count seconds from: 2024-01-01.
+	epoch = 1704067200
+)
+
+// reign is one term in which this node leads. Its barrier begins it: what is decided by
+// time under older terms is void once that is applied.
+type reign struct {
+	term    uint64
+	ctx     context.Context
+	cancel  context.CancelFunc
+	serving bool
+	// refusedBarrier asks for the barrier once more.
+	refusedBarrier chan struct{}
+	steward        *steward
+}
+
+// lead follows raft's leadership. The channel coalesces: a true that comes without a
+// false before it means that leadership was lost and regained, so every true begins a
+// reign of its own.
+func (r *Replica) lead() {
+	node := r.node.Load()
+	for {
+		var again <-chan struct{}
+		if re := r.current(); re != nil {
+			again = re.refusedBarrier
+		}
+		select {
+		case leads := <-node.LeaderCh():
+			r.abdicate("leadership was lost")
+			if leads {
+				r.ascend(node)
+			}
+		case <-again:
+			select {
+			case <-time.After(barrierAgain):
+				r.proposeBarrier(r.current())
+			case <-r.ctx.Done():
+			}
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *Replica) current() *reign {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reign
+}
+
+// ascend begins a reign with its barrier. Clients are served once that is applied.
+func (r *Replica) ascend(node *raft.Raft) {
+	term := node.CurrentTerm()
+	if node.State() != raft.Leader {
+		return // lost again already; the channel will say so
+	}
+	re := &reign{term: term, refusedBarrier: make(chan struct{}, 1)}
+	re.ctx, re.cancel = context.WithCancel(r.ctx)
+	re.steward = newSteward(r, re)
+	r.mu.Lock()
+	if r.closing || r.halted.Load() != nil {
+		r.mu.Unlock()
+		re.cancel()
+		return
+	}
+	r.reign = re
+	r.mu.Unlock()
+	r.log.Info("elected, applying the barrier", "term", term)
+	r.metrics.leaderChanges.Inc()
+	r.proposer.begin(term)
+	r.proposeBarrier(re)
+}
+
+func (r *Replica) proposeBarrier(re *reign) {
+	if re == nil {
+		return
+	}
+	begin := &wire.BeginTerm{Term: re.term, LeaderId: r.cfg.ID}
+	r.proposer.urge(re.term, newItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
+		r.barrierDone(re, result)
+	}))
+}
+
+// barrierDone runs on the completer: everything of older reigns has been completed, and
+// the machine is in the state of the barrier.
+func (r *Replica) barrierDone(re *reign, result *wire.Result) {
+	if result.GetStatus() != wire.Status_OK {
+		r.log.Warn("the barrier was not applied", "term", re.term, "status", result.GetStatus(), "message", result.GetMessage())
+		r.retryBarrier(re, result)
+		return
+	}
+	begun := false
+	r.machine.View(func(m *fsm.Machine) { begun = m.ClusterID() != "" })
+	if begun {
+		r.serve(re)
+		return
+	}
+	r.proposer.urge(re.term, newItem(r.bootstrapCommand(), func(result *wire.Result) {
+		if result.GetStatus() != wire.Status_OK {
+			r.log.Error("the cluster was not begun", "status", result.GetStatus(), "message", result.GetMessage())
+			r.retryBarrier(re, result)
+			return
+		}
+		r.serve(re)
+	}))
+}
+
+// retryBarrier asks for the barrier again where that can help; otherwise raft will say
+// that leadership is lost.
+func (r *Replica) retryBarrier(re *reign, result *wire.Result) {
+	switch result.GetStatus() {
+	case wire.Status_UNAVAILABLE, wire.Status_INTERNAL, wire.Status_UNCERTAIN:
+		select {
+		case re.refusedBarrier <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// bootstrapCommand begins the cluster's life in the log.
+func (r *Replica) bootstrapCommand() *wire.Command {
+	_, _, known := r.book.page()
+	members := []*wire.Member{}
+	for _, m := range r.initialMembers(nil) {
+		if k := known[m.Id]; k != nil {
+			m = k
+		}
+		members = append(members, m)
+	}
+	cluster := r.book.ClusterID()
+	if cluster == "" {
+		cluster = mint()
+	}
+	return &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
+		ClusterId:  cluster,
+		TokenFloor: max(uint64(max(0, time.Now().Unix()-epoch))<<32, r.cfg.TokenFloor),
+		Settings:   r.cfg.Settings,
+		Members:    members,
+	}}}
+}
+
+// serve opens the node for clients: one full TTL for everybody from now on. It runs on
+// the completer, and nothing but the barrier has been applied in this reign.
+func (r *Replica) serve(re *reign) {
+	node := r.node.Load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reign != re || node.State() != raft.Leader || node.CurrentTerm() != re.term {
+		return
+	}
+	level := uint32(0)
+	r.machine.View(func(m *fsm.Machine) {
+		r.deadlines.start(re.term, m)
+		level = m.FeatureLevel()
+	})
+	r.hub.begin()
+	re.serving = true
+	r.running.Go(re.steward.run)
+	r.proposer.serve(re.term, level)
+	r.leaders.change(r.Leader())
+	r.log.Info("serving", "term", re.term)
+}
+
+// abdicate ends the reign, if there is one: first nothing is decided any more, then
+// everything that waits is answered.
+func (r *Replica) abdicate(why string) {
+	r.mu.Lock()
+	re := r.reign
+	r.reign = nil
+	if re != nil {
+		re.cancel()
+	}
+	r.deadlines.stop()
+	r.mu.Unlock()
+	r.proposer.end(refused(wire.Status_NOT_LEADER, why))
+	r.hub.end(r.Leader())
+	if re != nil {
+		r.log.Info("the reign is over", "term", re.term, "because", why)
+		r.leaders.change(r.Leader())
+	}
+}
+
+// refusal says why nothing is accepted now.
+func (r *Replica) refusal() *wire.Result {
+	node := r.node.Load()
+	switch {
+	case r.halted.Load() != nil:
+		return refused(wire.Status_UNAVAILABLE, "this node has failed and must stop")
+	case r.ctx.Err() != nil:
+		return refused(wire.Status_UNAVAILABLE, "this node is stopping")
+	case node != nil && node.State() == raft.Leader:
+		return refused(wire.Status_UNAVAILABLE, "the new leader has not taken over yet")
+	}
+	return refused(wire.Status_NOT_LEADER, "")
+}
+
+// Serving says that this node leads, has applied its barrier and accepts commands.
+func (r *Replica) Serving() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reign != nil && r.reign.serving
+}
+
+// proposeEnding puts a decided end into the log.
+func (r *Replica) proposeEnding(term uint64, e ending, answered func(*wire.Result)) bool {
+	cmd := &wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{SessionId: e.session, Term: term, Generation: e.generation}}}
+	if e.wait != 0 {
+		cmd = &wire.Command{Op: &wire.Command_TimeoutWait{TimeoutWait: &wire.TimeoutWait{WaitId: e.wait, Term: term, Generation: e.generation}}}
+	}
+	return r.proposer.urge(term, newItem(cmd, answered))
+}
+
+// do proposes one of the reign's own commands and waits for its result.
+func (r *Replica) do(ctx context.Context, re *reign, cmd *wire.Command, level uint32) error {
+	done := make(chan *wire.Result, 1)
+	it := newItem(cmd, func(result *wire.Result) { done <- result })
+	it.level = level
+	if !r.proposer.urge(re.term, it) {
+		return ErrNotLeader
+	}
+	select {
+	case result := <-done:
+		return asError(result)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUncertain, ctx.Err())
+	}
+}

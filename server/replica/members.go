@@ -1,0 +1,214 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// administer is what every administrative request begins with: this node must lead,
+// and Close waits for the request, since it waits for raft.
+func (r *Replica) administer() (re *reign, done func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing || r.halted.Load() != nil {
+		return nil, nil, fmt.Errorf("%w: this node is stopping", ErrUnavailable)
+	}
+	if r.reign == nil || !r.reign.serving {
+		return nil, nil, ErrNotLeader
+	}
+	r.admins.Add(1)
+	return r.reign, r.admins.Done, nil
+}
+
+// AddMember takes a running, empty node into the cluster, first as a non-voter; it
+// gets its vote by itself once it has caught up. Repeating it is harmless. Leader only.
+func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) error {
+	if err := validMember(req); err != nil {
+		return err
+	}
+	re, done, err := r.administer()
+	if err != nil {
+		return err
+	}
+	defer done()
+	m, err := r.candidate(ctx, req)
+	if err != nil {
+		return err
+	}
+	// Its incarnation first: the node runs raft only once it is known by it.
+	if err := r.do(ctx, re, putMember(m), 0); err != nil {
+		return err
+	}
+	if server, ok := r.servers()[m.Id]; ok && (server.Suffrage == raft.Voter || string(server.Address) == m.PeerAddr) {
+		re.steward.poke()
+		return nil
+	}
+	change := r.node.Load().AddNonvoter(raft.ServerID(m.Id), raft.ServerAddress(m.PeerAddr), 0, changeTimeout)
+	if err := configError(change.Error()); err != nil {
+		return err
+	}
+	r.log.Info("a node was added; it gets its vote when it has caught up", "node", m.Id, "peer", m.PeerAddr)
+	re.steward.poke()
+	return nil
+}
+
+func validMember(req *wire.AddMemberRequest) error {
+	if req.GetId() == "" {
+		return fmt.Errorf("%w: the member has no id", ErrInvalid)
+	}
+	if _, _, err := net.SplitHostPort(req.GetPeerAddr()); err != nil {
+		return fmt.Errorf("%w: the peer address must be host:port: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// candidate asks a node that is to be added who it is.
+func (r *Replica) candidate(ctx context.Context, req *wire.AddMemberRequest) (*wire.Member, error) {
+	recorded := r.book.recorded(req.Id)
+	if req.Id == r.cfg.ID {
+		return r.self(), nil
+	}
+	a := r.ask(ctx, Peer{req.Id, req.PeerAddr})
+	switch {
+	case a.cluster != "":
+		return nil, fmt.Errorf("%w: the node at %s belongs to cluster %q", ErrPrecondition, req.PeerAddr, a.cluster)
+	case a.state == nil && recorded != "":
+		return nil, fmt.Errorf("%w: node %q is known already, and the one at %s does not answer as that: if its data directory was replaced, remove it first: %w", ErrPrecondition, req.Id, req.PeerAddr, a.err)
+	case a.state == nil:
+		return nil, fmt.Errorf("%w: no answer from node %q at %s: start it first: %w", ErrUnavailable, req.Id, req.PeerAddr, a.err)
+	case !a.state.Empty && recorded == "":
+		return nil, fmt.Errorf("%w: node %q at %s is not empty: wipe its data directory first", ErrPrecondition, req.Id, req.PeerAddr)
+	}
+	m := a.state.Member
+	m.PeerAddr = req.PeerAddr
+	return m, nil
+}
+
+// RemoveMember takes a node out of the cluster and forgets its incarnation. Asked to
+// remove the leader itself it hands leadership over and returns ErrNotLeader: the next
+// leader does it. Leader only.
+func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) error {
+	if req.GetId() == "" {
+		return fmt.Errorf("%w: the member has no id", ErrInvalid)
+	}
+	re, done, err := r.administer()
+	if err != nil {
+		return err
+	}
+	defer done()
+	server, configured := r.servers()[req.Id]
+	recorded := false
+	r.machine.View(func(m *fsm.Machine) { _, recorded = m.Member(req.Id) })
+	if !configured && !recorded {
+		return fmt.Errorf("%w: %q", ErrNotFound, req.Id)
+	}
+	if configured && server.Suffrage == raft.Voter && r.voters() == 1 {
+		return fmt.Errorf("%w: %q is the last voter", ErrPrecondition, req.Id)
+	}
+	if req.Id == r.cfg.ID {
+		return r.stepAside()
+	}
+	return r.remove(ctx, re, req.Id, configured)
+}
+
+// remove takes the vote away before it forgets the incarnation: the other way round a
+// wiped disk could vote under the old name.
+func (r *Replica) remove(ctx context.Context, re *reign, id string, configured bool) error {
+	if configured {
+		if err := configError(r.node.Load().RemoveServer(raft.ServerID(id), 0, changeTimeout).Error()); err != nil {
+			return err
+		}
+	}
+	drop := &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: id}}}
+	if err := r.do(ctx, re, drop, 0); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	r.log.Info("a node was removed", "node", id)
+	return nil
+}
+
+// stepAside lets another node remove this one.
+func (r *Replica) stepAside() error {
+	if err := r.transfer(nil); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w any more: leadership was handed over so that the next leader removes this node", ErrNotLeader)
+}
+
+// TransferLeadership hands leadership to the voter named, or to the one that raft
+// picks, and returns when this node has ceased to lead. Leader only.
+func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) error {
+	_, done, err := r.administer()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if req.GetId() == "" {
+		return r.transfer(nil)
+	}
+	if req.Id == r.cfg.ID {
+		return nil
+	}
+	server, ok := r.servers()[req.Id]
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: %q", ErrNotFound, req.Id)
+	case server.Suffrage != raft.Voter:
+		return fmt.Errorf("%w: %q has no vote yet", ErrPrecondition, req.Id)
+	}
+	return r.transfer(&server)
+}
+
+func (r *Replica) transfer(to *raft.Server) error {
+	node := r.node.Load()
+	if r.voters() < 2 {
+		return fmt.Errorf("%w: there is no other voter", ErrPrecondition)
+	}
+	var future raft.Future
+	if to != nil {
+		future = node.LeadershipTransferToServer(to.ID, to.Address)
+	} else {
+		future = node.LeadershipTransfer()
+	}
+	if err := future.Error(); err != nil {
+		return fmt.Errorf("%w: leadership was not handed over: %w", ErrUnavailable, err)
+	}
+	r.settled(node)
+	return nil
+}
+
+// settled waits until the reign is over here too: raft's answer may be ahead of it.
+func (r *Replica) settled(node *raft.Raft) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for r.Serving() && node.State() != raft.Leader {
+		select {
+		case <-tick.C:
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// configError says what raft's refusal of a configuration change means.
+func configError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader):
+		return ErrNotLeader
+	case errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrRaftShutdown):
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case errors.Is(err, raft.ErrLeadershipLost):
+		return fmt.Errorf("%w: %w", ErrUncertain, err)
+	}
+	return fmt.Errorf("%w: %w", ErrPrecondition, err)
+}

@@ -1,0 +1,139 @@
+package replica
+
+import (
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// metrics are the replica's own. Labels come from the schema only, so their number is
+// bounded.
+type metrics struct {
+	registry   prometheus.Registerer
+	registered []prometheus.Collector
+
+	commands      *prometheus.CounterVec
+	entries       *prometheus.CounterVec
+	batch         prometheus.Histogram
+	commit        prometheus.Histogram
+	expiries      *prometheus.CounterVec
+	leaderChanges prometheus.Counter
+}
+
+func newMetrics(r *Replica) (*metrics, error) {
+	m := &metrics{registry: r.cfg.Registry}
+	m.commands = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_commands_total", Help: "Commands answered by this node as leader."}, []string{"op", "status"})
+	m.entries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_entries_total", Help: "Log entries proposed by this node, by how they ended."}, []string{"outcome"})
+	m.batch = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_entry_commands", Help: "Commands in one log entry.", Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
+	m.commit = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_commit_seconds", Help: "From proposing an entry to its having been applied.", Buckets: prometheus.ExponentialBuckets(0.0002, 2, 15)})
+	m.expiries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_expiries_total", Help: "Sessions expired and waits timed out by this node."}, []string{"of"})
+	m.leaderChanges = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_changes_total", Help: "How often this node was elected."})
+	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.leaderChanges}
+	return m, m.register(append(all, gauges(r)...))
+}
+
+// gauges read what they show when they are asked.
+func gauges(r *Replica) []prometheus.Collector {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	total := func(of func(fsm.Totals) uint64) func() float64 {
+		return func() (n float64) {
+			r.machine.View(func(m *fsm.Machine) { n = float64(of(m.Totals())) })
+			return n
+		}
+	}
+	return []prometheus.Collector{
+		gauge("quorumlock_sessions", "Live sessions.", total(func(t fsm.Totals) uint64 { return t.Sessions })),
+		gauge("quorumlock_locks", "Locks held or waited for.", total(func(t fsm.Totals) uint64 { return t.Locks })),
+		gauge("quorumlock_holds", "Holds.", total(func(t fsm.Totals) uint64 { return t.Holds })),
+		gauge("quorumlock_waiters", "Requests that wait for a lock.", total(func(t fsm.Totals) uint64 { return t.Waiters })),
+		gauge("quorumlock_is_leader", "1 while this node leads and serves.", func() float64 {
+			if r.Serving() {
+				return 1
+			}
+			return 0
+		}),
+		gauge("quorumlock_term", "Raft's term.", ofRaft(r, (*raft.Raft).CurrentTerm)),
+		gauge("quorumlock_commit_index", "The last log entry known to be committed.", ofRaft(r, (*raft.Raft).CommitIndex)),
+		gauge("quorumlock_applied_index", "The last log entry that the state includes.", func() float64 { return float64(r.machine.AppliedIndex()) }),
+		gauge("quorumlock_queued_commands", "Commands that wait to be proposed.", func() float64 { return float64(r.proposer.queued()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "quorumlock_discarded_commands_total", Help: "Commands whose handler failed; report them."}, func() (n float64) {
+			r.machine.View(func(m *fsm.Machine) { n = float64(m.Discarded()) })
+			return n
+		}),
+	}
+}
+
+func ofRaft(r *Replica, value func(*raft.Raft) uint64) func() float64 {
+	return func() float64 {
+		if node := r.node.Load(); node != nil {
+			return float64(value(node))
+		}
+		return 0
+	}
+}
+
+func (m *metrics) register(all []prometheus.Collector) error {
+	if m.registry == nil {
+		return nil
+	}
+	for _, c := range all {
+		if err := m.registry.Register(c); err != nil {
+			m.close()
+			return err
+		}
+		m.registered = append(m.registered, c)
+	}
+	return nil
+}
+
+// close takes the metrics back, so that the node can be opened again in this process.
+func (m *metrics) close() {
+	for _, c := range m.registered {
+		m.registry.Unregister(c)
+	}
+	m.registered = nil
+}
+
+// applied books an entry that was applied.
+func (m *metrics) applied(b *batch, applied *fsm.Applied) {
+	m.entries.WithLabelValues("applied").Inc()
+	m.batch.Observe(float64(len(b.items)))
+	m.commit.Observe(time.Since(b.began).Seconds())
+	for i, it := range b.items {
+		m.commands.WithLabelValues(opName(it.cmd), applied.Results[i].GetStatus().String()).Inc()
+	}
+	for _, e := range applied.Events {
+		switch {
+		case e.Type == wire.Event_SESSION_EXPIRED:
+			m.expiries.WithLabelValues("session").Inc()
+		case e.Type == wire.Event_CANCELLED && e.Status == wire.Status_TIMEOUT:
+			m.expiries.WithLabelValues("wait").Inc()
+		}
+	}
+}
+
+// failed books one that was not, or of which nobody knows.
+func (m *metrics) failed(b *batch, err error) {
+	status := fate(err).GetStatus().String()
+	m.entries.WithLabelValues(strings.ToLower(status)).Inc()
+	for _, it := range b.items {
+		m.commands.WithLabelValues(opName(it.cmd), status).Inc()
+	}
+}
+
+var opField = (&wire.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("op")
+
+// opName is the name of a command's operation in the schema.
+func opName(cmd *wire.Command) string {
+	if field := cmd.ProtoReflect().WhichOneof(opField); field != nil {
+		return string(field.Name())
+	}
+	return "none"
+}

@@ -1,0 +1,251 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// keeping is how often a node looks at what the log says about members. Reading it
+	// costs nothing unless something was applied.
+	keeping = 200 * time.Millisecond
+	// reporting is how often a node checks that the log knows it as it is.
+	reporting = time.Second
+	// snapshotBytes of log bring about a snapshot before raft's count of entries does.
+	snapshotBytes = 64 << 20
+)
+
+// keep follows what raft and the machine know: leader hints, the book of members, and
+// the size of the log. It ends with the node.
+func (r *Replica) keep() {
+	node := r.node.Load()
+	seen := make(chan raft.Observation, 16)
+	observer := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	})
+	node.RegisterObserver(observer)
+	defer node.DeregisterObserver(observer)
+	tick := time.NewTicker(keeping)
+	defer tick.Stop()
+	for {
+		select {
+		case <-seen:
+		case <-tick.C:
+			r.keepBook()
+			r.keepSmall(node)
+		case <-r.ctx.Done():
+			return
+		}
+		r.leaders.change(r.Leader())
+	}
+}
+
+// keepBook writes the members down when the machine has newer ones.
+func (r *Replica) keepBook() {
+	oldCluster, oldRevision, old := r.book.page()
+	var cluster string
+	var revision uint64
+	var members []*wire.Member
+	r.machine.View(func(m *fsm.Machine) {
+		if cluster, revision = m.ClusterID(), m.Revision(); cluster != "" && revision > oldRevision {
+			members = m.Members()
+		}
+	})
+	if members == nil || cluster == oldCluster && sameMembers(old, members) {
+		return
+	}
+	gone, err := r.book.keep(cluster, revision, members)
+	if err != nil {
+		r.halt(fmt.Errorf("%w: keep the members: %w", ErrStore, err))
+		return
+	}
+	for _, id := range gone {
+		r.log.Info("a node's incarnation is void", "node", id)
+		r.layer.Disconnect(id)
+	}
+}
+
+func sameMembers(a map[string]*wire.Member, b []*wire.Member) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(b, func(m *wire.Member) bool { return !proto.Equal(a[m.Id], m) })
+}
+
+// keepSmall takes a snapshot when the log has grown by many bytes in few entries.
+func (r *Replica) keepSmall(node *raft.Raft) {
+	if r.stores.guard.bytes.Load() < snapshotBytes {
+		return
+	}
+	r.stores.guard.bytes.Store(0)
+	if err := node.Snapshot().Error(); err != nil {
+		r.log.Warn("no snapshot", "error", err)
+	}
+}
+
+// report makes the log know this node as it is: its incarnation, addresses and level.
+// It ends with the node.
+func (r *Replica) report() {
+	tick := time.NewTicker(reporting)
+	defer tick.Stop()
+	for {
+		r.reportOnce()
+		select {
+		case <-tick.C:
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *Replica) reportOnce() {
+	node := r.node.Load()
+	if r.halted.Load() != nil || node.State() == raft.Leader {
+		return // a leader's steward sees to it
+	}
+	leader, _, ok := r.leader()
+	if !ok {
+		r.seek()
+		return
+	}
+	var known *wire.Member
+	r.machine.View(func(m *fsm.Machine) {
+		if m.ClusterID() != "" {
+			known, _ = m.Member(r.cfg.ID)
+		}
+	})
+	if proto.Equal(known, r.self()) {
+		return
+	}
+	addr, _ := node.LeaderWithID()
+	if err := r.reportTo(r.ctx, Peer{leader.Id, string(r.resolve(raft.ServerID(leader.Id), addr))}); err != nil {
+		r.log.Debug("the leader did not record this node", "leader", leader.Id, "error", err)
+	}
+}
+
+// seek is what a node with state does that hears of no leader: perhaps the others know
+// it by an older address, or have replaced it.
+func (r *Replica) seek() {
+	answers := r.probe(r.ctx, r.book.peers(r.cfg.Cluster))
+	if as, peer := judge(answers, r.book.incarnation); as == replaced && r.ctx.Err() == nil {
+		r.halt(r.errReplaced(peer.ClusterId))
+		return
+	}
+	if leader, ok := leaderAmong(answers); ok {
+		if err := r.reportTo(r.ctx, leader); err != nil {
+			r.log.Warn("the cluster has a leader, but not for this node", "leader", leader.ID, "answer", err)
+		}
+	}
+}
+
+// reportTo tells the leader who this node is.
+func (r *Replica) reportTo(ctx context.Context, leader Peer) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	defer cancel()
+	resp, _, err := r.layer.Call(ctx, leader.Addr, leader.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: r.self()}}})
+	if err != nil {
+		return err
+	}
+	return asError(refused(resp.GetStatus(), resp.GetMessage()))
+}
+
+// serveControl answers other nodes.
+func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *wire.PeerRequest) *wire.PeerResponse {
+	switch {
+	case req.GetProbe() != nil:
+		return &wire.PeerResponse{Status: wire.Status_OK, State: r.nodeState(from)}
+	case req.GetReport() != nil:
+		err := r.serveReport(ctx, from, req.GetReport().GetMember())
+		if err != nil {
+			return &wire.PeerResponse{Status: Code(err), Message: err.Error()}
+		}
+		return &wire.PeerResponse{Status: wire.Status_OK}
+	}
+	return nil
+}
+
+// nodeState is what this node says of itself.
+func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
+	state := &wire.NodeState{
+		Member:            r.self(),
+		ClusterId:         r.book.ClusterID(),
+		Empty:             true,
+		CallerIncarnation: r.book.recorded(from.GetId()),
+		Version:           r.cfg.Version,
+		AppliedIndex:      r.machine.AppliedIndex(),
+	}
+	if node := r.node.Load(); node != nil {
+		state.Term, state.LastIndex = node.CurrentTerm(), node.LastIndex()
+		state.Empty = state.Term == 0 && state.LastIndex == 0
+		_, leader := node.LeaderWithID()
+		state.LeaderId = string(leader)
+	}
+	return state
+}
+
+// serveReport records a node of the cluster as it says it is.
+func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire.Member) error {
+	if m.GetId() != from.GetId() || m.GetIncarnation() != from.GetIncarnation() {
+		return fmt.Errorf("%w: a node reports itself only", ErrInvalid)
+	}
+	re := r.current()
+	if re == nil {
+		return ErrNotLeader
+	}
+	var known *wire.Member
+	r.machine.View(func(machine *fsm.Machine) { known, _ = machine.Member(m.Id) })
+	if known == nil && !r.configured(m.Id) {
+		return fmt.Errorf("%w: %q: add it with: qlock cluster add %s %s", ErrNotFound, m.Id, m.Id, m.PeerAddr)
+	}
+	if proto.Equal(known, m) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	defer cancel()
+	if err := r.do(ctx, re, putMember(m), 0); err != nil {
+		return err
+	}
+	r.log.Info("a node reported itself", "node", m.Id, "incarnation", m.Incarnation, "peer", m.PeerAddr, "level", m.Level)
+	re.steward.poke()
+	return nil
+}
+
+func putMember(m *wire.Member) *wire.Command {
+	return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: m}}}
+}
+
+// servers is raft's configuration by id.
+func (r *Replica) servers() map[string]raft.Server {
+	servers := map[string]raft.Server{}
+	node := r.node.Load()
+	if node == nil {
+		return servers
+	}
+	future := node.GetConfiguration() // done already
+	for _, s := range future.Configuration().Servers {
+		servers[string(s.ID)] = s
+	}
+	return servers
+}
+
+func (r *Replica) configured(id string) bool {
+	_, ok := r.servers()[id]
+	return ok
+}
+
+func (r *Replica) voters() int {
+	n := 0
+	for s := range maps.Values(r.servers()) {
+		if s.Suffrage == raft.Voter {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,90 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Status describes the cluster as this node sees it, and asks the other members how
+// they are. Unless the request says stale it is linearizable and needs the leader.
+func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
+	if !req.GetStale() {
+		if err := r.proved(ctx); err != nil {
+			return nil, err
+		}
+	}
+	status := &wire.StatusResponse{NodeId: r.cfg.ID, LeaderId: r.Leader().GetId(), AppliedIndex: r.machine.AppliedIndex()}
+	if node := r.node.Load(); node != nil {
+		status.Term, status.CommitIndex = node.CurrentTerm(), node.CommitIndex()
+	}
+	var members []*wire.Member
+	r.machine.View(func(m *fsm.Machine) {
+		totals := m.Totals()
+		status.ClusterId, status.Level, status.Revision, status.Token = m.ClusterID(), m.FeatureLevel(), m.Revision(), m.Token()
+		status.Sessions, status.Locks, status.Waiters, status.Holds = totals.Sessions, totals.Locks, totals.Waiters, totals.Holds
+		status.Settings = m.Settings()
+		members = m.Members()
+	})
+	if status.ClusterId == "" {
+		status.ClusterId = r.book.ClusterID()
+	}
+	status.Nodes = r.nodes(ctx, members, status.LeaderId)
+	return status, nil
+}
+
+// proved waits for a proof of leadership newer than the call.
+func (r *Replica) proved(ctx context.Context) error {
+	done := make(chan *wire.Result, 1)
+	r.Prove(func(result *wire.Result) { done <- result })
+	select {
+	case result := <-done:
+		if result.GetStatus() == wire.Status_UNCERTAIN {
+			return fmt.Errorf("%w: %s", ErrUnavailable, result.GetMessage()) // nothing was to be done
+		}
+		return asError(result)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	}
+}
+
+// nodes are the members of the log and of raft's configuration, each asked for itself.
+func (r *Replica) nodes(ctx context.Context, members []*wire.Member, leader string) []*wire.NodeStatus {
+	nodes := map[string]*wire.NodeStatus{}
+	for _, m := range members {
+		nodes[m.Id] = &wire.NodeStatus{Id: m.Id, PeerAddr: m.PeerAddr, ClientAddr: m.ClientAddr, HttpAddr: m.HttpAddr, Level: m.Level, Incarnation: m.Incarnation}
+	}
+	for id, s := range r.servers() {
+		if nodes[id] == nil {
+			nodes[id] = &wire.NodeStatus{Id: id, PeerAddr: string(s.Address)}
+		}
+		nodes[id].Voter = s.Suffrage == raft.Voter
+	}
+	list := make([]*wire.NodeStatus, 0, len(nodes))
+	var asked sync.WaitGroup
+	for _, n := range nodes {
+		n.Leader = n.Id == leader
+		list = append(list, n)
+		asked.Go(func() { r.askStatus(ctx, n) })
+	}
+	asked.Wait()
+	slices.SortFunc(list, func(a, b *wire.NodeStatus) int { return cmp.Compare(a.Id, b.Id) })
+	return list
+}
+
+func (r *Replica) askStatus(ctx context.Context, n *wire.NodeStatus) {
+	if n.Id == r.cfg.ID {
+		n.Reachable, n.AppliedIndex, n.Version = true, r.machine.AppliedIndex(), r.cfg.Version
+		return
+	}
+	if a := r.ask(ctx, Peer{n.Id, n.PeerAddr}); a.state != nil {
+		n.Reachable, n.AppliedIndex, n.Version = true, a.state.AppliedIndex, a.state.Version
+	}
+}

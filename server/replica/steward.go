@@ -1,0 +1,152 @@
+package replica
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// stewarding is how often a leader compares members with what they should be.
+	stewarding = 500 * time.Millisecond
+	// changeTimeout bounds how long a change of raft's configuration waits for the one
+	// before it.
+	changeTimeout = 2 * time.Second
+	// caughtUp is how many entries a node may lack to get its vote: it makes up for
+	// them while the change is being committed.
+	caughtUp = 256
+)
+
+// steward is a reign's housekeeping: it compares the members in the log, raft's
+// configuration and the nodes themselves, and takes the next small step towards what
+// they should be. Every step is safe to repeat, also by the next leader.
+type steward struct {
+	r    *Replica
+	re   *reign
+	wake chan struct{}
+}
+
+func newSteward(r *Replica, re *reign) *steward {
+	return &steward{r: r, re: re, wake: make(chan struct{}, 1)}
+}
+
+// poke asks for a look at once.
+func (s *steward) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *steward) run() {
+	tick := time.NewTicker(stewarding)
+	defer tick.Stop()
+	for {
+		s.step(s.re.ctx)
+		select {
+		case <-tick.C:
+		case <-s.wake:
+		case <-s.re.ctx.Done():
+			return
+		}
+	}
+}
+
+// step does what is to be done; what fails is tried again with the next one.
+func (s *steward) step(ctx context.Context) {
+	var members []*wire.Member
+	var level uint32
+	s.r.machine.View(func(m *fsm.Machine) { members, level = m.Members(), m.FeatureLevel() })
+	servers := s.r.servers()
+	s.reportSelf(ctx, members)
+	s.raiseLevel(ctx, members, servers, level)
+	for _, m := range members {
+		server, ok := servers[m.Id]
+		if !ok || ctx.Err() != nil {
+			continue
+		}
+		s.moveAddress(server, m)
+		s.promote(ctx, server, m)
+	}
+}
+
+func (s *steward) reportSelf(ctx context.Context, members []*wire.Member) {
+	self := s.r.self()
+	for _, m := range members {
+		if proto.Equal(m, self) {
+			return
+		}
+	}
+	if !s.r.configured(self.Id) {
+		return // it is being removed
+	}
+	s.complain("record this node", s.r.do(ctx, s.re, putMember(self), 0))
+}
+
+// raiseLevel raises the replicated feature level to what every member understands.
+func (s *steward) raiseLevel(ctx context.Context, members []*wire.Member, servers map[string]raft.Server, level uint32) {
+	lowest := s.r.cfg.Level
+	reported := map[string]bool{}
+	for _, m := range members {
+		lowest = min(lowest, m.Level)
+		reported[m.Id] = true
+	}
+	for id := range servers {
+		if !reported[id] {
+			return
+		}
+	}
+	if lowest <= level {
+		return
+	}
+	raise := &wire.Command{Op: &wire.Command_RaiseLevel{RaiseLevel: &wire.RaiseLevel{Level: lowest}}}
+	err := s.r.do(ctx, s.re, raise, lowest)
+	s.complain("raise the feature level", err)
+	if err == nil {
+		s.r.log.Info("feature level raised", "level", lowest)
+		s.r.proposer.raised(lowest)
+	}
+}
+
+// moveAddress takes a node's new address into raft's configuration.
+func (s *steward) moveAddress(server raft.Server, m *wire.Member) {
+	if m.PeerAddr == "" || m.PeerAddr == string(server.Address) {
+		return
+	}
+	node := s.r.node.Load()
+	change := node.AddVoter
+	if server.Suffrage != raft.Voter {
+		change = node.AddNonvoter
+	}
+	s.r.log.Info("a node has moved", "node", m.Id, "from", server.Address, "to", m.PeerAddr)
+	s.complain("move a node", change(server.ID, raft.ServerAddress(m.PeerAddr), 0, changeTimeout).Error())
+}
+
+// promote gives a node that has caught up its vote.
+func (s *steward) promote(ctx context.Context, server raft.Server, m *wire.Member) {
+	if server.Suffrage == raft.Voter || m.PeerAddr == "" {
+		return
+	}
+	node := s.r.node.Load()
+	goal := node.CommitIndex()
+	a := s.r.ask(ctx, Peer{m.Id, m.PeerAddr})
+	if a.state == nil || a.state.Member.GetIncarnation() != m.Incarnation || a.state.AppliedIndex+caughtUp < goal || a.state.Empty {
+		return
+	}
+	err := node.AddVoter(server.ID, raft.ServerAddress(m.PeerAddr), 0, changeTimeout).Error()
+	s.complain("promote a node", err)
+	if err == nil {
+		s.r.log.Info("a node has caught up and votes now", "node", m.Id)
+	}
+}
+
+func (s *steward) complain(what string, err error) {
+	if err != nil && s.re.ctx.Err() == nil {
+		s.r.log.Warn("could not "+what, "error", err)
+	}
+}
