@@ -1,0 +1,255 @@
+package raftstream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.uber.org/goleak"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/pki"
+	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memory is a network of pipes, for virtual time.
+type memory struct {
+	mu        sync.Mutex
+	listeners map[string]*memoryListener
+}
+
+func newMemory() *memory { return &memory{listeners: map[string]*memoryListener{}} }
+
+func (m *memory) Listen(_ context.Context, addr string) (net.Listener, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := &memoryListener{memory: m, addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+	m.listeners[addr] = l
+	return l, nil
+}
+
+func (m *memory) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	m.mu.Lock()
+	l := m.listeners[addr]
+	m.mu.Unlock()
+	if l == nil {
+		return nil, errors.New("connection refused")
+	}
+	near, far := net.Pipe()
+	select {
+	case l.conns <- far:
+		return near, nil
+	case <-l.closed:
+		return nil, errors.New("connection refused")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+type memoryListener struct {
+	memory *memory
+	addr   string
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *memoryListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *memoryListener) Close() error {
+	l.once.Do(func() {
+		close(l.closed)
+		l.memory.mu.Lock()
+		defer l.memory.mu.Unlock()
+		if l.memory.listeners[l.addr] == l {
+			delete(l.memory.listeners, l.addr)
+		}
+	})
+	return nil
+}
+
+func (l *memoryListener) Addr() net.Addr { return memoryAddr(l.addr) }
+
+type memoryAddr string
+
+func (memoryAddr) Network() string  { return "memory" }
+func (a memoryAddr) String() string { return string(a) }
+
+// identity is a node's knowledge, as the test wants it.
+type identity struct {
+	id string
+
+	mu       sync.Mutex
+	cluster  string
+	recorded map[string]string
+	observed []*wire.PeerHello
+}
+
+// knows is node id of cluster c1, whose incarnation is its id with -1, and which has these
+// others on record, likewise.
+func knows(id string, others ...string) *identity {
+	k := &identity{id: id, cluster: "c1", recorded: map[string]string{id: id + "-1"}}
+	for _, other := range others {
+		k.recorded[other] = other + "-1"
+	}
+	return k
+}
+
+func (k *identity) ClusterID() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.cluster
+}
+
+func (k *identity) Self() (string, string) { return k.id, k.id + "-1" }
+
+func (k *identity) Incarnation(id string) (string, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, ok := k.recorded[id]
+	return s, ok
+}
+
+func (k *identity) record(id, incarnation string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.recorded[id] = incarnation
+}
+
+func (k *identity) Observe(h *wire.PeerHello) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.observed = append(k.observed, h)
+}
+
+func (k *identity) seen() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.observed)
+}
+
+// start opens a layer, closed with the test. Without a network it is on loopback.
+func start(t *testing.T, who *identity, change ...func(*raftstream.Config)) *raftstream.Layer {
+	t.Helper()
+	cfg := raftstream.Config{Identity: who, HandshakeTimeout: 5 * time.Second, Network: transport.TCP{}}
+	for _, f := range change {
+		f(&cfg)
+	}
+	addr := "127.0.0.1:0"
+	if _, ok := cfg.Network.(*memory); ok {
+		addr = who.id
+	}
+	var err error
+	if cfg.Listener, err = cfg.Network.Listen(t.Context(), addr); err != nil {
+		t.Fatal(err)
+	}
+	l, err := raftstream.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func on(n transport.Network) func(*raftstream.Config) {
+	return func(c *raftstream.Config) { c.Network = n }
+}
+
+func with(f *transport.TLSFiles) func(*raftstream.Config) {
+	return func(c *raftstream.Config) { c.TLS = f }
+}
+
+// journal is a log to look into.
+type journal struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.buf.Write(b)
+}
+
+func (j *journal) count(s string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.buf.String(), s)
+}
+
+func (j *journal) config(c *raftstream.Config) {
+	c.Logger = hclog.New(&hclog.LoggerOptions{Output: j, Level: hclog.Debug})
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("never came: %s", what)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// certificates makes an authority for a cluster with nodes n1 and n2 and a client.
+func certificates(t *testing.T, cluster string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := pki.Init(dir, cluster, []pki.Node{{ID: "n1"}, {ID: "n2"}}, []string{"app"}); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// files names a pair in dir, such as nodes/n1/peer.
+func files(dir, pair string) *transport.TLSFiles {
+	at := filepath.Join(dir, filepath.FromSlash(pair))
+	return &transport.TLSFiles{Cert: at + ".crt", Key: at + ".key", CA: filepath.Join(dir, "ca.crt")}
+}
+
+// greet says a hello by hand on a connection and returns the answer.
+func greet(conn net.Conn, hello *wire.PeerHello) (*wire.PeerHelloReply, error) {
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		return nil, err
+	}
+	if err := transport.NewFrameWriter(conn, 64<<10).WriteFirst(hello); err != nil {
+		return nil, err
+	}
+	reply := &wire.PeerHelloReply{}
+	return reply, transport.NewFrameReader(conn, 64<<10).Read(reply)
+}
+
+// wantClosed reads on until the other side closes.
+func wantClosed(t *testing.T, conn net.Conn) {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, context.DeadlineExceeded) {
+		t.Error("the connection was not closed")
+	}
+	_ = conn.Close()
+}
