@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/framed"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/web"
@@ -130,7 +131,7 @@ func (n *Node) startFramed(l net.Listener) error {
 		Listener:  l,
 		Replica:   n.replica,
 		NodeID:    n.cfg.ID,
-		ClusterID: func() string { return n.replica.Fork().ClusterID() },
+		ClusterID: n.clusterID,
 		TLS:       tlsConfig,
 		Limits:    n.cfg.Limits,
 		Logger:    n.log.Named("framed"),
@@ -138,18 +139,21 @@ func (n *Node) startFramed(l net.Listener) error {
 	return err
 }
 
+func (n *Node) clusterID() (id string) {
+	n.replica.View(func(m *fsm.Machine) { id = m.ClusterID() })
+	return id
+}
+
 func (n *Node) startWeb(l net.Listener) error {
 	cfg := web.Config{
 		NodeID:     n.cfg.ID,
 		Replica:    n.replica,
 		ClientAuth: web.ClientAuth(n.cfg.clientAuth()),
-		Dial:       n.cfg.Network.Dial,
+		TLS:        n.cfg.TLS,
+		Network:    n.cfg.Network,
 		Logger:     n.log.Named("web"),
 		Registry:   n.cfg.Registry,
 		Limits:     n.cfg.HTTPLimits,
-	}
-	if n.cfg.TLS.Cert != "" {
-		cfg.TLS = webTLS{n.cfg.TLS, reportReload(n.log, "http")}
 	}
 	server, err := web.New(cfg)
 	if err != nil {
@@ -230,7 +234,9 @@ const handOverShare = 3
 // handOver gives leadership away while the ports still serve: clients are told of the new
 // leader on their open connections, which is sooner than they would find it themselves.
 func (n *Node) handOver(ctx context.Context) {
-	if !n.replica.Serving() || len(n.replica.Fork().Members()) < 2 {
+	var members int
+	n.replica.View(func(m *fsm.Machine) { members = len(m.Members()) })
+	if members < 2 || !n.replica.Serving() {
 		return
 	}
 	if deadline, bounded := ctx.Deadline(); bounded {

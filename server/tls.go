@@ -19,28 +19,16 @@ func (c Config) framedTLS(log hclog.Logger) (*tls.Config, error) {
 	if c.TLS.CA != "" {
 		auth = tls.RequireAndVerifyClientCert
 	}
-	return c.TLS.ServerConfig(auth, reportReload(log, "client"))
+	return c.TLS.ServerConfig(auth, reportReload(log))
 }
 
-// webTLS gives the HTTP port its configurations, with a report of every reload.
-type webTLS struct {
-	files  transport.TLSFiles
-	report transport.Option
-}
-
-func (w webTLS) ServerConfig(auth tls.ClientAuthType) (*tls.Config, error) {
-	return w.files.ServerConfig(auth, w.report)
-}
-
-func (w webTLS) ClientConfig() (*tls.Config, error) { return w.files.ClientConfig(w.report) }
-
-func reportReload(log hclog.Logger, port string) transport.Option {
+func reportReload(log hclog.Logger) transport.Option {
 	return transport.OnReload(func(err error) {
 		if err != nil {
-			log.Error("changed certificate files cannot be used: the last good ones stay", "port", port, "error", err)
+			log.Error("changed certificate files cannot be used: the last good ones stay", "port", "client", "error", err)
 			return
 		}
-		log.Info("changed certificate files are in use", "port", port)
+		log.Info("changed certificate files are in use", "port", "client")
 	})
 }
 

@@ -231,7 +231,7 @@ func (c Config) checkLimits() []error {
 	f.require(l.MaxInFlight > 0, "--max-in-flight %d must be positive", l.MaxInFlight)
 	f.require(l.MaxFrameBytes >= 64<<10 && l.MaxFrameBytes <= transport.FrameCeiling, "--max-frame-bytes %d: from 65536 to %d", l.MaxFrameBytes, transport.FrameCeiling)
 	f.require(payload <= uint64(max(l.MaxFrameBytes, 0)), "--max-frame-bytes %d has no room for --max-value-bytes %d and --max-client-info-bytes %d", l.MaxFrameBytes, c.Settings.MaxValueBytes, c.Settings.MaxClientInfoBytes)
-	f.require(l.MaxOutboxBytes >= 2*l.MaxFrameBytes, "--max-outbox-bytes %d: at least two frames of --max-frame-bytes %d", l.MaxOutboxBytes, l.MaxFrameBytes)
+	f.require(l.MaxOutboxBytes >= 4*l.MaxFrameBytes, "--max-outbox-bytes %d: at least four frames of --max-frame-bytes %d", l.MaxOutboxBytes, l.MaxFrameBytes)
 	for _, d := range []struct {
 		flag  string
 		value time.Duration

@@ -29,9 +29,10 @@ type conn struct {
 	slots  chan struct{}    // one element per request under way
 	told   *wire.LeaderHint // what the client was told last; guarded by the server's hints
 
-	mu       sync.Mutex        // guards what follows
-	attached map[uint64]uint64 // session to the term it was attached in
-	term     uint64            // the newest that is known
+	pages sync.Mutex // one page at a time is weighed and sent
+
+	mu       sync.Mutex // guards what follows
+	attached map[uint64]struct{}
 	ended    bool
 	closed   bool // nothing may be bound any more
 	goodbye  *wire.Goodbye
@@ -52,7 +53,7 @@ func newConn(srv *Server, l *link, frames *transport.FrameReader, agent string) 
 		remote:   l.RemoteAddr().String(),
 		agent:    agent,
 		slots:    make(chan struct{}, limits.MaxInFlight),
-		attached: map[uint64]uint64{},
+		attached: map[uint64]struct{}{},
 	}
 	l.pace(c.busy)
 	return c
@@ -112,16 +113,23 @@ func (c *conn) respond(req *wire.Request, res *wire.Result) {
 	c.reply(&wire.Response{Id: req.GetId(), Result: res})
 }
 
-// reply sends the one response to a request. It does not wait. Half of the outbox is kept
-// free of pages, so that a client which asks for more of them than it reads is told so
-// instead of losing its sessions.
+// replyPage is reply for what may be large. Half of the outbox is kept free of pages, so
+// that a client which asks for more of them than it reads is told so instead of losing its
+// sessions.
+func (c *conn) replyPage(resp *wire.Response) {
+	c.pages.Lock()
+	defer c.pages.Unlock()
+	if c.out.Queued() > c.srv.cfg.Limits.MaxOutboxBytes/2 {
+		resp = &wire.Response{Id: resp.GetId(), Result: failure(wire.Status_UNAVAILABLE,
+			"earlier answers are still unread: ask for fewer pages at once")}
+	}
+	c.reply(resp)
+}
+
+// reply sends the one response to a request. It does not wait.
 func (c *conn) reply(resp *wire.Response) {
 	if resp.GetResult().GetStatus() == wire.Status_NOT_LEADER {
 		resp.Leader = c.srv.cfg.Replica.Leader()
-	}
-	if resp.GetBody() != nil && c.out.Queued() > c.srv.cfg.Limits.MaxOutboxBytes/2 {
-		resp = &wire.Response{Id: resp.GetId(), Result: failure(wire.Status_UNAVAILABLE,
-			"earlier answers are still unread: ask for fewer pages at once")}
 	}
 	err := c.out.Send(responseFrame(resp))
 	if errors.Is(err, transport.ErrFrameTooLarge) {

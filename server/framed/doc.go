@@ -16,9 +16,9 @@
 // A session belongs to the connection that opened or last attached it: its requests are
 // taken from there only (NOT_ATTACHED elsewhere) and its pushes go there. A newer attach
 // takes that one session away and leaves the connection and its other sessions alone.
-// When leadership moves, every binding made before is void, because pushes may have been
-// sent by another node meanwhile: the client is told of the new term and attaches again,
-// and the answer to that carries everything it may have missed.
+// When the node's reign ends, every binding ends with it, because pushes may be sent by
+// another node from then on: the client is told of the next term and attaches again, and
+// the answer to that carries everything it may have missed.
 //
 // # What a bad client can do
 //

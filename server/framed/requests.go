@@ -49,9 +49,8 @@ func (c *conn) attach(req *wire.Request, body *wire.AttachRequest) {
 
 // claim proposes a command that ends with a session bound to this connection.
 func (c *conn) claim(req *wire.Request, cmd *wire.Command) {
-	term := c.srv.cfg.Replica.Leader().GetTerm()
 	c.srv.cfg.Replica.Propose(cmd, func(res *wire.Result) {
-		if session := res.GetSession().GetSessionId(); session != 0 && !c.bind(session, term) {
+		if session := res.GetSession().GetSessionId(); session != 0 && !c.bind(session) {
 			res = failure(wire.Status_UNCERTAIN, "leadership moved while the session was being attached: attach again")
 		}
 		c.respondFor(req, res, res.GetSession().GetSessionId())
@@ -133,7 +132,7 @@ func stale(req *wire.Request) bool {
 }
 
 func (c *conn) gather(req *wire.Request) {
-	queued := c.srv.readers.submit(func(context.Context) { c.reply(c.answer(req)) })
+	queued := c.srv.readers.submit(func(context.Context) { c.replyPage(c.answer(req)) })
 	if !queued {
 		c.respond(req, overloaded())
 	}
@@ -171,7 +170,7 @@ func (c *conn) administer(req *wire.Request) {
 	queued := c.srv.admins.submit(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, c.srv.cfg.Limits.AdminTimeout)
 		defer cancel()
-		c.reply(c.carryOut(ctx, req))
+		c.replyPage(c.carryOut(ctx, req))
 	})
 	if !queued {
 		c.respond(req, overloaded())

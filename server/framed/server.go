@@ -246,7 +246,7 @@ func (s *Server) handshake(l *link) (*conn, error) {
 		return nil, err
 	}
 	c := newConn(s, l, frames, hello.GetAgent())
-	c.term, c.told = hint.GetTerm(), hint
+	c.told = hint
 	return c, nil
 }
 

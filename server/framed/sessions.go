@@ -8,24 +8,23 @@ import (
 
 // bind takes a session to this connection. It is called before the answer to the open or
 // attach goes out, from the goroutine that completes commands, so that no push can be
-// missed. term is the newest that was known when the command was proposed. It returns
-// false if leadership has moved since: pushes may have gone to nobody meanwhile, and the
-// client has to attach again.
-func (c *conn) bind(session, term uint64) bool {
+// missed. It returns false if that came to nothing, because leadership has moved: pushes
+// may have gone to nobody meanwhile, and the client has to attach again.
+func (c *conn) bind(session uint64) bool {
 	c.mu.Lock()
-	if c.closed || term < c.term {
+	if c.closed {
 		c.mu.Unlock()
-		return c.closed // nobody is left who could be told
+		return true // nobody is left who could be told
 	}
-	c.attached[session] = term
+	c.attached[session] = struct{}{}
 	c.mu.Unlock()
 
-	c.srv.cfg.Replica.Bind(session, c) // without mu: it may push to other connections
+	c.srv.cfg.Replica.Bind(session, c) // without mu: it may push, here and elsewhere
 
 	if c.attachedHere(session) {
 		return true
 	}
-	c.srv.cfg.Replica.Unbind(session, c) // it ended, or leadership moved, in between
+	c.srv.cfg.Replica.Unbind(session, c) // the connection may have ended in between
 	return false
 }
 
@@ -38,17 +37,21 @@ func (c *conn) attachedHere(session uint64) bool {
 
 // unbind lets go of a session.
 func (c *conn) unbind(session uint64) {
-	c.mu.Lock()
-	delete(c.attached, session)
-	c.mu.Unlock()
+	c.drop(session)
 	c.srv.cfg.Replica.Unbind(session, c)
+}
+
+func (c *conn) drop(session uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.attached, session)
 }
 
 // forgetSessions lets go of all sessions, for good.
 func (c *conn) forgetSessions() {
 	c.mu.Lock()
 	sessions := c.attached
-	c.attached, c.closed = map[uint64]uint64{}, true
+	c.attached, c.closed = map[uint64]struct{}{}, true
 	c.mu.Unlock()
 	for session := range sessions {
 		c.srv.cfg.Replica.Unbind(session, c)
@@ -70,36 +73,14 @@ func (c *conn) Push(push *wire.Push) {
 	c.push(push)
 }
 
-func (c *conn) drop(session uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.attached, session)
-}
-
 func (c *conn) push(push *wire.Push) {
 	c.noteSendError(c.out.Send(&wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: push}}))
 }
 
-// leaderMoved voids what was attached in earlier terms, and tells the client, unless it
-// knows. Calls come one at a time.
+// leaderMoved tells the client who leads, unless it knows. Calls come one at a time.
 func (c *conn) leaderMoved(hint *wire.LeaderHint) {
-	for _, session := range c.attachedBefore(hint.GetTerm()) {
-		c.unbind(session)
-	}
 	if !proto.Equal(c.told, hint) {
 		c.told = hint
 		c.push(&wire.Push{Body: &wire.Push_Leader{Leader: hint}})
 	}
-}
-
-func (c *conn) attachedBefore(term uint64) (sessions []uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.term = max(c.term, term)
-	for session, attached := range c.attached {
-		if attached < c.term {
-			sessions = append(sessions, session)
-		}
-	}
-	return sessions
 }

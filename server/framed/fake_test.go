@@ -1,0 +1,269 @@
+package framed
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	self  = "n1"
+	other = "n2"
+)
+
+// fake is a replica without raft: the real state machine, applied at once, one command
+// per entry, with the promises of the real one about the order of answers and pushes.
+type fake struct {
+	turn sync.Mutex // one command is completed at a time
+
+	mu       sync.Mutex // guards what follows
+	machine  *fsm.Machine
+	sinks    map[uint64]replica.Sink
+	leader   *wire.LeaderHint
+	watchers map[int]func(*wire.LeaderHint)
+	holding  bool
+	held     []func()
+	admin    func(context.Context) error
+	opened   []*wire.OpenSession
+}
+
+func newFake(t *testing.T) *fake {
+	t.Helper()
+	f := &fake{
+		machine:  fsm.New(fsm.Level),
+		sinks:    map[uint64]replica.Sink{},
+		leader:   &wire.LeaderHint{Id: self, ClientAddr: "here:7400", Term: 1},
+		watchers: map[int]func(*wire.LeaderHint){},
+	}
+	f.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}})
+	f.apply(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: 1, LeaderId: self}}})
+	return f
+}
+
+func (f *fake) apply(cmd *wire.Command) *fsm.Applied {
+	entry, err := proto.Marshal(&wire.Entry{Level: fsm.Level, WallUnixMs: time.Now().UnixMilli(), Commands: []*wire.Command{cmd}})
+	if err != nil {
+		panic(err)
+	}
+	applied, err := f.machine.Apply(entry)
+	if err != nil {
+		panic(err)
+	}
+	return applied
+}
+
+// hold keeps all answers back until release.
+func (f *fake) hold() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.holding = true
+}
+
+func (f *fake) heldBack() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.held)
+}
+
+func (f *fake) release() {
+	f.mu.Lock()
+	held := f.held
+	f.held, f.holding = nil, false
+	f.mu.Unlock()
+	for _, complete := range held {
+		complete()
+	}
+}
+
+// soon runs complete now, or once release is called.
+func (f *fake) soon(complete func()) {
+	f.mu.Lock()
+	if f.holding {
+		f.held = append(f.held, complete)
+		f.mu.Unlock()
+		return
+	}
+	f.mu.Unlock()
+	complete()
+}
+
+func (f *fake) leads() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.leader.GetId() == self
+}
+
+// moveLeader ends the reign as the replica does: bindings first, then the word of it.
+func (f *fake) moveLeader(hint *wire.LeaderHint) {
+	f.mu.Lock()
+	sinks := f.sinks
+	f.sinks, f.leader = map[uint64]replica.Sink{}, hint
+	watchers := make([]func(*wire.LeaderHint), 0, len(f.watchers))
+	for _, w := range f.watchers {
+		watchers = append(watchers, w)
+	}
+	f.mu.Unlock()
+	for session, s := range sinks {
+		s.Push(&wire.Push{SessionId: session, Body: &wire.Push_Leader{Leader: hint}})
+	}
+	for _, w := range watchers {
+		w(hint)
+	}
+}
+
+func (f *fake) Propose(cmd *wire.Command, done func(*wire.Result)) {
+	f.soon(func() {
+		f.turn.Lock()
+		defer f.turn.Unlock()
+		if !f.leads() {
+			done(&wire.Result{Status: wire.Status_NOT_LEADER})
+			return
+		}
+		f.mu.Lock()
+		if op := cmd.GetOpenSession(); op != nil {
+			f.opened = append(f.opened, op)
+		}
+		applied := f.apply(cmd)
+		f.mu.Unlock()
+		done(applied.Results[0])
+		f.publish(applied.Events)
+	})
+}
+
+func (f *fake) publish(events []*wire.Event) {
+	for _, e := range events {
+		switch {
+		case e.Type == wire.Event_GRANTED && e.Waited:
+			f.push(e.SessionId, &wire.Push{SessionId: e.SessionId, Body: &wire.Push_Outcome{Outcome: &wire.Result{
+				Status: wire.Status_GRANTED, Seq: e.Seq, HoldId: e.HoldId, Token: e.Token, Revision: e.Revision,
+			}}})
+		case e.Type == wire.Event_SESSION_EXPIRED:
+			f.lost(e.SessionId, wire.SessionLost_EXPIRED)
+		case e.Type == wire.Event_SESSION_CLOSED:
+			f.lost(e.SessionId, wire.SessionLost_CLOSED)
+		}
+	}
+}
+
+func (f *fake) lost(session uint64, reason wire.SessionLost_Reason) {
+	f.push(session, &wire.Push{SessionId: session, Body: &wire.Push_Lost{Lost: &wire.SessionLost{Reason: reason}}})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.sinks, session)
+}
+
+func (f *fake) push(session uint64, p *wire.Push) {
+	f.mu.Lock()
+	sink := f.sinks[session]
+	f.mu.Unlock()
+	if sink != nil {
+		sink.Push(p)
+	}
+}
+
+func (f *fake) Prove(done func(*wire.Result)) {
+	f.soon(func() {
+		if !f.leads() {
+			done(&wire.Result{Status: wire.Status_NOT_LEADER})
+			return
+		}
+		done(&wire.Result{Status: wire.Status_OK})
+	})
+}
+
+func (f *fake) Heartbeat(session uint64, done func(*wire.Result)) {
+	f.Prove(func(res *wire.Result) {
+		f.mu.Lock()
+		_, lives := f.machine.Session(session)
+		f.mu.Unlock()
+		if res.Status == wire.Status_OK && !lives {
+			res = &wire.Result{Status: wire.Status_SESSION_LOST}
+		}
+		done(res)
+	})
+}
+
+func (f *fake) Fork() *fsm.Machine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.machine.Fork()
+}
+
+func (f *fake) Bind(session uint64, s replica.Sink) {
+	f.mu.Lock()
+	old := f.sinks[session]
+	f.sinks[session] = s
+	f.mu.Unlock()
+	if old != nil && old != s {
+		old.Push(&wire.Push{SessionId: session, Body: &wire.Push_Lost{Lost: &wire.SessionLost{Reason: wire.SessionLost_SUPERSEDED}}})
+	}
+}
+
+func (f *fake) Unbind(session uint64, s replica.Sink) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sinks[session] == s {
+		delete(f.sinks, session)
+	}
+}
+
+func (f *fake) bound() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.sinks)
+}
+
+func (f *fake) Leader() *wire.LeaderHint {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.leader
+}
+
+func (f *fake) OnLeader(w func(*wire.LeaderHint)) (cancel func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := len(f.watchers)
+	f.watchers[id] = w
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.watchers, id)
+	}
+}
+
+func (f *fake) HeartbeatAge(uint64) (time.Duration, bool) { return 1500 * time.Millisecond, f.leads() }
+func (f *fake) Remaining(uint64) (time.Duration, bool)    { return 9 * time.Second, f.leads() }
+
+func (f *fake) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.StatusResponse, error) {
+	return &wire.StatusResponse{LeaderId: f.Leader().GetId(), NodeId: self}, f.administer(ctx)
+}
+
+func (f *fake) AddMember(ctx context.Context, _ *wire.AddMemberRequest) error {
+	return f.administer(ctx)
+}
+
+func (f *fake) RemoveMember(ctx context.Context, _ *wire.RemoveMemberRequest) error {
+	return errors.Join(f.administer(ctx), replica.ErrNotLeader)
+}
+
+func (f *fake) TransferLeadership(ctx context.Context, _ *wire.TransferLeadershipRequest) error {
+	return f.administer(ctx)
+}
+
+func (f *fake) administer(ctx context.Context) error {
+	f.mu.Lock()
+	do := f.admin
+	f.mu.Unlock()
+	if do == nil {
+		return nil
+	}
+	return do(ctx)
+}
