@@ -1,0 +1,176 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestFlagsStandAnywhere(t *testing.T) {
+	for line, want := range map[string]string{
+		"show orders/42 -o json":                      "-o json show -- orders/42",
+		"-o json show orders/42":                      "-o json show -- orders/42",
+		"show -o json orders/42":                      "-o json show -- orders/42",
+		"show orders/42 --output=json":                "--output=json show -- orders/42",
+		"show -- -o":                                  "show -- -- -o",
+		"show -- --":                                  "show -- -- --",
+		"run a -- cmd -o x":                           "run -- a -- cmd -o x",
+		"run a --ttl 5s -- cmd --ttl 9s":              "run --ttl 5s -- a -- cmd --ttl 9s",
+		"run --ttl 5s a -o json -- cmd":               "-o json run --ttl 5s -- a -- cmd",
+		"run a --label x=1 --label y=2 -- cmd -- -z":  "run --label x=1 --label y=2 -- a -- cmd -- -z",
+		"run --no-wait a -- cmd":                      "run --no-wait -- a -- cmd",
+		"run -- cmd":                                  "run -- -- cmd",
+		"cluster add n4 h:7401 --timeout 9s":          "--timeout 9s cluster add -- n4 h:7401",
+		"--endpoints a:1,b:2 cluster -o json members": "--endpoints a:1,b:2 -o json cluster members --",
+		"cluster --help":                              "cluster --help --",
+		"cluster add --help":                          "cluster add --help --",
+		"help run":                                    "run --help --",
+		"run -h":                                      "run --help --",
+		"--help":                                      "--help",
+		"":                                            "",
+		"--version":                                   "--version",
+		"locks - -o json":                             "-o json locks -- -",
+		"show help":                                   "show -- help",
+		"-output json locks":                          "-output json locks --",
+	} {
+		app := newApp(console{}, nil)
+		parsed, err := parse(app, strings.Fields(line))
+		if err != nil {
+			t.Errorf("%q: %v", line, err)
+			continue
+		}
+		if got := strings.Join(parsed.argv("qlock")[1:], " "); got != want {
+			t.Errorf("%q became %q, want %q", line, got, want)
+		}
+	}
+}
+
+func TestFlagsOutOfPlaceAreUsageErrors(t *testing.T) {
+	for line, want := range map[string]string{
+		"frob":                "no verb",
+		"cluster frob":        "qlock cluster has no verb",
+		"show a --frob":       "unknown flag --frob; see qlock show --help",
+		"--ttl 5s run a -- b": "unknown flag --ttl",
+		"show a -o":           "flag --output needs a value",
+		"run a --ttl":         "flag --ttl needs a value",
+	} {
+		_, err := parse(newApp(console{}, nil), strings.Fields(line))
+		if exitCode(err) != exitUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: exit code %d, %v; want %d, %q", line, exitCode(err), err, exitUsage, want)
+		}
+	}
+}
+
+func TestEmptyArgumentsSurvive(t *testing.T) {
+	parsed, err := parse(newApp(console{}, nil), []string{"run", "a", "--", "cmd", "", "b c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"qlock", "run", "--", "a", "--", "cmd", "", "b c"}; !slices.Equal(parsed.argv("qlock"), want) {
+		t.Errorf("got %q, want %q", parsed.argv("qlock"), want)
+	}
+}
+
+func TestMistakesInTheCommandLine(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                                       "which verb?",
+		"cluster":                                "which verb? see qlock cluster --help",
+		"show":                                   "one lock's name",
+		"show a b":                               "one lock's name",
+		"locks a b":                              "at most one prefix",
+		"sessions a":                             "no arguments",
+		"status a":                               "no arguments",
+		"version a":                              "no arguments",
+		"cluster members a":                      "no arguments",
+		"cluster add n4":                         "peer address",
+		"cluster remove":                         "one node's id",
+		"cluster transfer a b":                   "at most one",
+		"completion tcsh":                        "bash, zsh and fish",
+		"locks -o yaml":                          "neither table nor json",
+		"locks --timeout 0s":                     "must be positive",
+		"locks --timeout fast":                   "invalid value",
+		"run":                                    "lock's name",
+		"run a":                                  "behind --",
+		"run a --":                               "behind --",
+		"run a true":                             "behind --",
+		"run a b -- true":                        "takes one lock",
+		"run a --ttl 0s -- true":                 "--ttl must be positive",
+		"run a --ttl -1s -- true":                "must not be negative",
+		"run a --grace -1s -- true":              "must not be negative",
+		"run a --ttl 10s --grace 6s -- true":     "more than half",
+		"run a --wait 1s --no-wait -- true":      "contradict",
+		"run a --label x -- true":                "KEY=VALUE",
+		"run a --label =x -- true":               "KEY=VALUE",
+		"run a --label x=1 --label x=2 -- true":  "given twice",
+		"tls init":                               "--cluster and --dir",
+		"tls init --cluster c --dir d":           "at least one",
+		"tls init --cluster c --dir d --node =h": "ID=HOST",
+		"locks --cert c":                         "go together",
+		"locks --cacert /nonexistent":            "/nonexistent",
+		"locks --endpoints nowhere":              "host:port",
+		"locks --endpoints ,":                    "endpoints",
+	} {
+		got := execTest(t, dial, strings.Fields(line)...)
+		if got.code != exitUsage || !strings.Contains(got.err, want) || got.out != "" {
+			t.Errorf("%q: exit code %d, stdout %q, stderr %q; want %d and %q", line, got.code, got.out, got.err, exitUsage, want)
+		}
+		if strings.Count(got.err, "\n") != 1 || !strings.HasPrefix(got.err, "qlock: ") {
+			t.Errorf("%q: stderr is not one line of ours: %q", line, got.err)
+		}
+	}
+}
+
+func TestHelpIsNoMistake(t *testing.T) {
+	for _, line := range []string{"--help", "help", "run --help", "help run", "cluster --help", "cluster add -h", "tls init --help"} {
+		got := execTest(t, dial, strings.Fields(line)...)
+		if got.code != exitOK || got.err != "" || !strings.Contains(got.out, "USAGE") {
+			t.Errorf("%q: exit code %d, stdout %q, stderr %q", line, got.code, got.out, got.err)
+		}
+	}
+}
+
+// execution is what a command line did.
+type execution struct {
+	code     int
+	out, err string
+}
+
+// execTest runs a command line in this process, with files for its console.
+func execTest(t *testing.T, dial dialer, words ...string) execution {
+	t.Helper()
+	return execInput(t, dial, "", words...)
+}
+
+func execInput(t *testing.T, dial dialer, input string, words ...string) execution {
+	t.Helper()
+	std := console{in: scratch(t, input), out: scratch(t, ""), err: scratch(t, "")}
+	code := execute(words, std, dial)
+	return execution{code, content(t, std.out), content(t, std.err)}
+}
+
+// scratch is a file with content, at its beginning.
+func scratch(t *testing.T, text string) *os.File {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "console")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Seek(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func content(t *testing.T, f *os.File) string {
+	t.Helper()
+	b, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

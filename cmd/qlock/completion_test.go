@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func TestCandidates(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                       "run locks show sessions status cluster tls version completion help",
+		"s":                      "show sessions status",
+		"cluster ":               "members add remove transfer",
+		"cluster r":              "remove",
+		"completion ":            "bash zsh fish",
+		"-o ":                    "table json",
+		"status --output j":      "json",
+		"run --t":                "--ttl --timeout",
+		"show --l":               "",
+		"show ord":               "orders/1 orders/2",
+		"show orders/1 ":         "",
+		"run orders/":            "orders/1 orders/2",
+		"run orders/1 -- cat o":  "",
+		"locks -o json orders/2": "orders/2",
+		"--endpoints a:1 show x": "",
+		"frob ":                  "",
+		"cluster add ":           "",
+	} {
+		f := &fakeService{t: t, listLocks: func(req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
+			var page wire.ListLocksResponse
+			for _, name := range []string{"orders/1", "orders/2"} {
+				if strings.HasPrefix(name, req.GetPrefix()) {
+					page.Locks = append(page.Locks, &wire.LockInfo{Name: name})
+				}
+			}
+			return &page, nil
+		}}
+		got := execTest(t, f.dialer, append([]string{"complete", "--"}, strings.Split(line, " ")...)...)
+		if text := strings.Join(strings.Fields(got.out), " "); got.code != 0 || got.err != "" || text != want {
+			t.Errorf("%q: got %q, code %d, stderr %q; want %q", line, text, got.code, got.err, want)
+		}
+	}
+}
+
+// The scripts are read by their shells, where those are installed.
+func TestScriptsAreGoodShell(t *testing.T) {
+	for shell, script := range map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript} {
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			t.Logf("%s is not installed", shell)
+			continue
+		}
+		cmd := exec.Command(path, "-n")
+		cmd.Stdin = strings.NewReader(script)
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v: %s", shell, err, out)
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what is shown to testdata, instead of comparing")
+
+// golden compares what was shown with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
+	}
+	for i, line := range strings.Split(got, "\n") {
+		if strings.TrimRight(line, " \t") != line {
+			t.Errorf("%s:%d ends in blanks", path, i+1)
+		}
+	}
+}
+
+// web and batch are two clients; the second has chosen its name to annoy.
+func web() *wire.ClientInfo {
+	return &wire.ClientInfo{Name: "refund", HostName: "web1", BootId: "b1", Pid: 4242, ProcessStartUnixMs: 1_700_000_000_000,
+		Labels: []*wire.Label{{Key: "region", Value: "eu"}, {Key: "team", Value: "pay\nments"}}, Address: "10.0.0.7:51234"}
+}
+
+func batch() *wire.ClientInfo {
+	return &wire.ClientInfo{Name: "\x1b[31mnight\tjob é", HostName: "batch-7", Pid: 9}
+}
+
+func holder() *wire.HolderInfo {
+	return &wire.HolderInfo{HoldId: 211, Token: 1<<62 + 17, SessionId: 9, Mode: wire.Mode_EXCLUSIVE, Client: web(),
+		GrantedUnixMs: 1_700_000_000_500, HeldForMs: 185_000, HeartbeatAgeMs: proto.Uint64(1_234), Revision: 230}
+}
+
+func lock() *wire.GetLockResponse {
+	h := holder()
+	h.Value = []byte("10.0.0.7:80")
+	return &wire.GetLockResponse{Name: "orders/42", Revision: 300, QueueLength: 12, Holders: []*wire.HolderInfo{h},
+		Queue: []*wire.WaiterInfo{
+			{WaitId: 212, Position: 1, SessionId: 10, Mode: wire.Mode_EXCLUSIVE, Client: batch(), WaitingMs: 62_000,
+				WaitForever: true, HeartbeatAgeMs: proto.Uint64(40)},
+			{WaitId: 213, Position: 2, SessionId: 11, Mode: wire.Mode_EXCLUSIVE, WaitingMs: 900, WaitMs: 30_000},
+		}}
+}
+
+func clusterStatus() *wire.StatusResponse {
+	return &wire.StatusResponse{LeaderId: "n2", Term: 7, ClusterId: "c-1", Level: 1, Revision: 1 << 60, CommitIndex: 99, AppliedIndex: 99,
+		Token: 1<<62 + 17, Sessions: 3, Locks: 1, Waiters: 2, Holds: 1, NodeId: "n1", Nodes: []*wire.NodeStatus{
+			{Id: "n1", PeerAddr: "10.0.0.1:7401", ClientAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7402", Voter: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3"},
+			{Id: "n2", PeerAddr: "10.0.0.2:7401", ClientAddr: "10.0.0.2:7400", Voter: true, Leader: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3"},
+			{Id: "node-three", PeerAddr: "10.0.0.3:7401", Voter: true},
+			{Id: "n4", PeerAddr: "10.0.0.4:7401", Reachable: true, AppliedIndex: 12},
+		}}
+}
+
+// answering is a cluster that has something of everything, in two pages each.
+func answering(t *testing.T) *fakeService {
+	return &fakeService{t: t,
+		listLocks: func(req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
+			if strings.HasPrefix(req.GetPrefix(), "none") {
+				return &wire.ListLocksResponse{}, nil
+			}
+			if req.GetPageToken() == "" {
+				return &wire.ListLocksResponse{NextPageToken: "2", Locks: []*wire.LockInfo{
+					{Name: "orders/42", Holders: []*wire.HolderInfo{holder()}, Queue: lock().GetQueue(), QueueLength: 12}}}, nil
+			}
+			return &wire.ListLocksResponse{Locks: []*wire.LockInfo{
+				{Name: "orders/a much longer name", Holders: []*wire.HolderInfo{{Token: 5, SessionId: 12, HeldForMs: 93_784_000}}},
+				{Name: "zu/öffnen", QueueLength: 1}}}, nil
+		},
+		getLock: func(req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
+			switch req.GetName() {
+			case "orders/42":
+				return lock(), nil
+			case "alone":
+				l := lock()
+				l.Name, l.Queue, l.QueueLength = "alone", nil, 0
+				return l, nil
+			default:
+				return nil, &client.StatusError{Status: wire.Status_NOT_FOUND, Message: "no such lock"}
+			}
+		},
+		sessions: func(req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, error) {
+			if req.GetPageToken() == "" {
+				return &wire.ListSessionsResponse{NextPageToken: "2", Sessions: []*wire.SessionInfo{
+					{SessionId: 9, TtlMs: 15_000, Client: web(), OpenedUnixMs: 1_700_000_000_000, Holds: 1, HeartbeatAgeMs: proto.Uint64(1_234)}}}, nil
+			}
+			return &wire.ListSessionsResponse{Sessions: []*wire.SessionInfo{{SessionId: 1 << 60, TtlMs: 600_000, Client: batch(), Waits: 1}}}, nil
+		},
+		statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return clusterStatus(), nil },
+		add:        func(*wire.AddMemberRequest) (*wire.AddMemberResponse, error) { return &wire.AddMemberResponse{}, nil },
+		remove: func(*wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) {
+			return &wire.RemoveMemberResponse{}, nil
+		},
+		transfer: func(req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
+			return &wire.TransferLeadershipResponse{LeaderId: "n3"}, nil
+		},
+	}
+}
+
+func TestWhatIsShown(t *testing.T) {
+	for name, line := range map[string]string{
+		"locks":            "locks orders/",
+		"locks-none":       "locks none/",
+		"show":             "show orders/42",
+		"show-alone":       "show alone",
+		"sessions":         "sessions",
+		"status":           "status",
+		"members":          "cluster members",
+		"cluster-add":      "cluster add n4 10.0.0.4:7401",
+		"cluster-remove":   "cluster remove n4",
+		"cluster-transfer": "cluster transfer",
+	} {
+		for _, format := range formats {
+			f := answering(t)
+			got := execTest(t, f.dialer, append(strings.Fields(line), "-o", format)...)
+			if got.code != 0 || got.err != "" {
+				t.Errorf("%s: exit code %d, stderr %q", line, got.code, got.err)
+			}
+			if !f.closed {
+				t.Errorf("%s: the client stays open", line)
+			}
+			golden(t, name+"."+format, got.out)
+		}
+	}
+}
+
+func TestEmptyListsSaySo(t *testing.T) {
+	empty := &fakeService{t: t,
+		listLocks: func(*wire.ListLocksRequest) (*wire.ListLocksResponse, error) { return &wire.ListLocksResponse{}, nil },
+		sessions: func(*wire.ListSessionsRequest) (*wire.ListSessionsResponse, error) {
+			return &wire.ListSessionsResponse{}, nil
+		},
+		statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return &wire.StatusResponse{}, nil },
+	}
+	for line, want := range map[string]string{
+		"locks":                   "no locks\n",
+		"locks -o json":           "{\n  \"locks\": []\n}\n",
+		"sessions":                "no sessions\n",
+		"sessions -o json":        "{\n  \"sessions\": []\n}\n",
+		"cluster members":         "no nodes known\n",
+		"cluster members -o json": "{\n  \"members\": []\n}\n",
+	} {
+		if got := execTest(t, empty.dialer, strings.Fields(line)...); got.code != 0 || got.out != want {
+			t.Errorf("%s: got %+v, want %q", line, got, want)
+		}
+	}
+}
+
+func TestShowOfNothing(t *testing.T) {
+	got := execTest(t, answering(t).dialer, "show", "nothing")
+	if got.code != exitNoSuch || got.out != "" || got.err != "qlock: no lock nothing: nobody holds it or waits for it\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestErrorsOfTheClusterBecomeExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{client.ErrUnavailable, 69},
+		{client.ErrUncertain, 69},
+		{&client.StatusError{Status: wire.Status_NOT_FOUND, Message: "no member n9"}, 66},
+		{&client.StatusError{Status: wire.Status_FAILED_PRECONDITION, Message: "n9 is the last voter"}, 70},
+		{&client.StatusError{Status: wire.Status_INVALID_ARGUMENT, Message: "id"}, 64},
+	} {
+		f := &fakeService{t: t, remove: func(*wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) { return nil, c.err }}
+		got := execTest(t, f.dialer, "cluster", "remove", "n9")
+		if got.code != c.want || got.out != "" || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("%v: got %+v, want code %d", c.err, got, c.want)
+		}
+	}
+}
+
+// Without a leader, what some node last knew is shown all the same.
+func TestStatusWithoutALeader(t *testing.T) {
+	f := &fakeService{t: t, statusFunc: func(req *wire.StatusRequest) (*wire.StatusResponse, error) {
+		if !req.GetStale() {
+			return nil, client.ErrUnavailable
+		}
+		s := clusterStatus()
+		s.LeaderId = ""
+		return s, nil
+	}}
+	got := execTest(t, f.dialer, "status")
+	if got.code != exitNoLeader || !strings.Contains(got.err, "node n1 shows what it last knew") {
+		t.Errorf("got %+v", got)
+	}
+	golden(t, "status-leaderless.table", got.out)
+
+	got = execTest(t, f.dialer, "status", "-o", "json")
+	var answer struct {
+		LeaderID string `json:"leaderId"`
+		Nodes    []any  `json:"nodes"`
+	}
+	if err := json.Unmarshal([]byte(got.out), &answer); err != nil || got.code != exitNoLeader || len(answer.Nodes) != 4 {
+		t.Errorf("%v, got %+v", err, got)
+	}
+}
+
+func TestStatusOfNobody(t *testing.T) {
+	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return nil, client.ErrUnavailable }}
+	got := execTest(t, f.dialer, "status", "--endpoints", "a:1, b:2")
+	if got.code != exitNoLeader || got.out != "" || !strings.Contains(got.err, "no serving leader at a:1,b:2") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestSpans(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second:              "0s",
+		0:                         "0.0s",
+		1_299 * time.Millisecond:  "1.2s",
+		9_999 * time.Millisecond:  "9.9s",
+		10 * time.Second:          "10s",
+		59_999 * time.Millisecond: "59s",
+		time.Minute:               "1m",
+		61 * time.Second:          "1m1s",
+		time.Hour:                 "1h",
+		2*time.Hour + 7*time.Minute + 59*time.Second: "2h7m",
+		24 * time.Hour: "1d",
+		76 * time.Hour: "3d4h",
+	} {
+		if got := span(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestTableIsAsNarrowAsItsCells(t *testing.T) {
+	var b bytes.Buffer
+	tb := newTable("A", "B")
+	tb.row("é€", "")
+	tb.row("x", "y")
+	tb.write(&b)
+	if want := "A   B\né€\nx   y\n"; b.String() != want {
+		t.Errorf("got %q, want %q", b.String(), want)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, line := range []string{"version", "--version"} {
+		if got := execTest(t, nil, line); got.code != 0 || !strings.HasPrefix(got.out, "qlock ") || strings.Count(got.out, "\n") != 1 {
+			t.Errorf("%s: got %+v", line, got)
+		}
+	}
+	var v buildInfo
+	got := execTest(t, nil, "version", "-o", "json")
+	if err := json.Unmarshal([]byte(got.out), &v); err != nil || v.Version == "" || v.Go == "" {
+		t.Errorf("%v, got %+v", err, got)
+	}
+}
+
+func TestGlobalFlagsComeFromTheEnvironment(t *testing.T) {
+	for _, f := range globalFlags() {
+		name := f.Names()[0]
+		if name == "version" {
+			continue
+		}
+		want := "[$QLOCK_" + strings.ToUpper(name) + "]"
+		if !strings.Contains(fmt.Sprint(f), want) {
+			t.Errorf("--%s does not say %s", name, want)
+		}
+	}
+	t.Setenv("QLOCK_OUTPUT", "json")
+	if got := execTest(t, answering(t).dialer, "locks", "none"); got.out != "{\n  \"locks\": []\n}\n" {
+		t.Errorf("got %+v", got)
+	}
+	t.Setenv("QLOCK_TIMEOUT", "never")
+	if got := execTest(t, answering(t).dialer, "locks"); got.code != exitUsage {
+		t.Errorf("got %+v", got)
+	}
+}
