@@ -56,8 +56,9 @@ func (l *Layer) begin(conn net.Conn) {
 	l.mu.Lock()
 	var oldest *handshake
 	if len(l.pending) >= l.cfg.MaxHandshakes {
-		oldest, l.pending = l.pending[0], slices.Delete(l.pending, 0, 1)
+		oldest = l.pending[0]
 		oldest.cut = true
+		l.pending = slices.Delete(l.pending, 0, 1)
 	}
 	l.pending = append(l.pending, h)
 	l.mu.Unlock()

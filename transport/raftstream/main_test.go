@@ -226,6 +226,18 @@ func certificates(t *testing.T, cluster string) string {
 	return dir
 }
 
+// extend adds nodes to what certificates made.
+func extend(t *testing.T, dir string, ids ...string) {
+	t.Helper()
+	var nodes []pki.Node
+	for _, id := range ids {
+		nodes = append(nodes, pki.Node{ID: id})
+	}
+	if _, err := pki.Extend(dir, "c1", nodes, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // files names a pair in dir, such as nodes/n1/peer.
 func files(dir, pair string) *transport.TLSFiles {
 	at := filepath.Join(dir, filepath.FromSlash(pair))
