@@ -222,4 +222,3 @@ func busy(t tester, seed uint64) *Machine {
 		seed++
 	}
 }
-

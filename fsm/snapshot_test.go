@@ -1,0 +1,178 @@
+package fsm
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func TestSnapshotRoundTrip(t *testing.T) {
+	for _, m := range []*Machine{New(Level), bootstrapped(t), busy(t, 1), busy(t, 100)} {
+		want := snapshotOf(t, m)
+		back, err := Restore(iotest.OneByteReader(bytes.NewReader(want)), Level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := snapshotOf(t, back); !bytes.Equal(got, want) {
+			t.Error("a restored snapshot is written differently")
+		}
+		if back.Totals() != m.Totals() || back.Token() != m.Token() || back.Revision() != m.Revision() {
+			t.Errorf("totals %+v, wanted %+v", back.Totals(), m.Totals())
+		}
+	}
+}
+
+// TestDamagedSnapshotIsRefused cuts a snapshot at every byte and flips every bit.
+func TestDamagedSnapshotIsRefused(t *testing.T) {
+	good := snapshotOf(t, busy(t, 1))
+	refused := func(what string, at int, data []byte) {
+		t.Helper()
+		m, err := Restore(bytes.NewReader(data), Level)
+		if m != nil || !errors.Is(err, ErrMalformed) || errors.Is(err, ErrUpgrade) {
+			t.Fatalf("%s at %d of %d: %v", what, at, len(good), err)
+		}
+	}
+	for n := range good {
+		refused("cut", n, good[:n])
+	}
+	for bit := range len(good) * 8 {
+		flipped := bytes.Clone(good)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		refused("flip", bit/8, flipped)
+	}
+	refused("a byte more", len(good), append(bytes.Clone(good), 0))
+	refused("twice", len(good), append(bytes.Clone(good), good...))
+
+	_, err := Restore(bytes.NewReader(good[:len(good)/2]), Level)
+	if !strings.Contains(err.Error(), "truncated") {
+		t.Errorf("half a snapshot: %v", err)
+	}
+}
+
+// records are the framed records of a snapshot, without the trailer.
+func records(t testing.TB, snapshot []byte) [][]byte {
+	t.Helper()
+	var found [][]byte
+	for len(snapshot) > 0 {
+		length, n := binary.Uvarint(snapshot)
+		found = append(found, snapshot[:n+int(length)])
+		snapshot = snapshot[n+int(length):]
+	}
+	return found[:len(found)-1]
+}
+
+// sealed puts a correct trailer behind records.
+func sealed(t testing.TB, records ...[]byte) []byte {
+	t.Helper()
+	body := bytes.Join(records, nil)
+	sum := sha256.Sum256(body)
+	return append(body, framed(t, &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Trailer{Trailer: &wire.SnapshotTrailer{
+		Records: uint64(len(records)), Sha256: sum[:],
+	}}})...)
+}
+
+func framed(t testing.TB, record *wire.SnapshotRecord) []byte {
+	t.Helper()
+	data, err := marshal.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(binary.AppendUvarint(nil, uint64(len(data))), data...)
+}
+
+// TestForgedSnapshotIsRefused leaves out, doubles and swaps records under a correct
+// checksum: what comes out must be refused, or be a state that holds together.
+func TestForgedSnapshotIsRefused(t *testing.T) {
+	good := records(t, snapshotOf(t, busy(t, 1)))
+	kept := 0
+	for i := range good {
+		for name, forged := range map[string][][]byte{
+			"without": append(append([][]byte{}, good[:i]...), good[i+1:]...),
+			"doubled": append(append([][]byte{}, good[:i+1]...), good[i:]...),
+			"swapped": append(append(append([][]byte{}, good[:i]...), good[(i+1)%len(good)], good[i]), good[min(i+2, len(good)):]...),
+		} {
+			m, err := Restore(bytes.NewReader(sealed(t, forged...)), Level)
+			switch {
+			case err == nil && name == "without":
+				kept++ // a member or a remembered outcome may be missing
+			case err == nil, !errors.Is(err, ErrMalformed):
+				t.Errorf("%s record %d: %v", name, i, err)
+			}
+			if m != nil && m.Check() != nil {
+				t.Errorf("%s record %d: restored though %v", name, i, m.Check())
+			}
+		}
+	}
+	if kept > len(good)/2 {
+		t.Errorf("%d of %d records are not missed", kept, len(good))
+	}
+}
+
+// TestHostileLengthTakesNoMemory: the length of a record is checked before its bytes
+// are given room.
+func TestHostileLengthTakesNoMemory(t *testing.T) {
+	for _, length := range []uint64{maxRecordBytes + 1, 1 << 40, 1<<64 - 1} {
+		data := binary.AppendUvarint(nil, length)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Restore(bytes.NewReader(data), Level)
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, ErrMalformed) {
+			t.Errorf("length %d: %v", length, err)
+		}
+		if taken := after.TotalAlloc - before.TotalAlloc; taken > 512<<10 {
+			t.Errorf("length %d took %d bytes", length, taken)
+		}
+	}
+}
+
+func TestSnapshotErrorsOfTheDiskPassThrough(t *testing.T) {
+	broken := errors.New("disk on fire")
+	good := snapshotOf(t, busy(t, 1))
+	_, err := Restore(io.MultiReader(bytes.NewReader(good[:20]), iotest.ErrReader(broken)), Level)
+	if !errors.Is(err, broken) || errors.Is(err, ErrMalformed) {
+		t.Errorf("restore: %v", err)
+	}
+	if err := busy(t, 1).WriteSnapshot(failingWriter{broken}); !errors.Is(err, broken) {
+		t.Errorf("write: %v", err)
+	}
+}
+
+type failingWriter struct{ err error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+
+// TestSnapshotOfNewerProgram is refused with "upgrade me", but only if it is intact.
+func TestSnapshotOfNewerProgram(t *testing.T) {
+	newer := New(Level + 1)
+	replay(t, newer, []*wire.Command{
+		{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Members: []*wire.Member{{Id: "n1", Level: Level + 1}}}}},
+		{Op: &wire.Command_RaiseLevel{RaiseLevel: &wire.RaiseLevel{Level: Level + 1}}},
+	})
+	if newer.FeatureLevel() != Level+1 {
+		t.Fatal("the level was not raised")
+	}
+	data := snapshotOf(t, newer)
+	if _, err := Restore(bytes.NewReader(data), Level); !errors.Is(err, ErrUpgrade) || errors.Is(err, ErrMalformed) {
+		t.Errorf("a snapshot of a higher level: %v", err)
+	}
+	if _, err := Restore(bytes.NewReader(data), Level+1); err != nil {
+		t.Error(err)
+	}
+	data[len(data)-1] ^= 1
+	if _, err := Restore(bytes.NewReader(data), Level); !errors.Is(err, ErrMalformed) || errors.Is(err, ErrUpgrade) {
+		t.Errorf("a damaged one: %v", err)
+	}
+	version := framed(t, &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Header{Header: &wire.SnapshotHeader{Version: 2}}})
+	if _, err := Restore(bytes.NewReader(sealed(t, version)), Level); !errors.Is(err, ErrUpgrade) {
+		t.Errorf("a newer format: %v", err)
+	}
+}
