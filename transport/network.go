@@ -33,10 +33,8 @@ func (TCP) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// Dial connects to addr over network, TCP if that is nil, and speaks TLS if config is not
-// nil. The node's certificate has to name addr's host, unless config names another. With a
-// config of TLSFiles.ClientConfig the certificates are the files' of this moment. The TLS
-// handshake is done when it returns.
+// Dial connects to addr over network, TCP if that is nil, and makes the connection Secure
+// if config is not nil.
 func Dial(ctx context.Context, network Network, addr string, config *tls.Config) (net.Conn, error) {
 	if network == nil {
 		network = TCP{}
@@ -45,12 +43,22 @@ func Dial(ctx context.Context, network Network, addr string, config *tls.Config)
 	if err != nil || config == nil {
 		return conn, err
 	}
-	fresh, err := forHost(config, addr)
+	return Secure(ctx, conn, addr, config)
+}
+
+// Secure speaks TLS on conn, which was dialled to addr, and returns with the handshake done,
+// within HandshakeTimeout. The node's certificate has to name addr's host, unless config
+// names another. With a config of TLSFiles.ClientConfig, the certificates are those in the
+// files now. It closes conn if it fails.
+func Secure(ctx context.Context, conn net.Conn, addr string, config *tls.Config) (net.Conn, error) {
+	config, err := forHost(config, addr)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
-	secured := tls.Client(conn, fresh)
+	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
+	defer cancel()
+	secured := tls.Client(conn, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("tls with %s: %w", addr, err)

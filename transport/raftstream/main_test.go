@@ -3,6 +3,7 @@ package raftstream_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock/transport"
@@ -154,7 +156,7 @@ func start(t *testing.T, who *identity, change ...func(*raftstream.Config)) *raf
 		f(&cfg)
 	}
 	addr := "127.0.0.1:0"
-	if _, ok := cfg.Network.(*memory); ok {
+	if _, ok := cfg.Network.(transport.TCP); !ok {
 		addr = who.id
 	}
 	var err error
@@ -264,4 +266,29 @@ func wantClosed(t *testing.T, conn net.Conn) {
 		t.Error("the connection was not closed")
 	}
 	_ = conn.Close()
+}
+
+func tlsServer(conn net.Conn, config *tls.Config) net.Conn { return tls.Server(conn, config) }
+
+func raftAddr(l net.Listener) raft.ServerAddress { return raft.ServerAddress(l.Addr().String()) }
+
+// failing is a network whose listeners fail three times before they accept.
+type failing struct{ *memory }
+
+func (f failing) Listen(ctx context.Context, addr string) (net.Listener, error) {
+	l, err := f.memory.Listen(ctx, addr)
+	return &failingListener{Listener: l}, err
+}
+
+type failingListener struct {
+	net.Listener
+	failed int
+}
+
+func (l *failingListener) Accept() (net.Conn, error) {
+	if l.failed < 3 {
+		l.failed++
+		return nil, errors.New("too many open files")
+	}
+	return l.Listener.Accept()
 }

@@ -247,7 +247,7 @@ func TestHeartbeatsGoThroughTheMainLoop(t *testing.T) {
 			rpc.Respond(&raft.AppendEntriesResponse{Term: 7, Success: true}, nil)
 		}()
 		heartbeat := &raft.AppendEntriesRequest{
-			RPCHeader: raft.RPCHeader{ID: []byte("n2"), Addr: []byte("n2")}, Term: 7, Leader: []byte("n2"),
+			RPCHeader: raft.RPCHeader{ID: []byte("n2"), Addr: []byte("n2")}, Term: 7,
 		}
 		var resp raft.AppendEntriesResponse
 		if err := leader.AppendEntries("n1", "n1", heartbeat, &resp); err != nil || !resp.Success {

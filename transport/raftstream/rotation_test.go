@@ -1,0 +1,108 @@
+package raftstream_test
+
+import (
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/raftstream"
+)
+
+// Nobody has to restart a node for its certificates.
+func TestPeerCertificatesAreReloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, next := certificates(t, "c1"), certificates(t, "c1")
+		m, log := newMemory(), &journal{}
+		a := start(t, knows("n1", "n2"), on(m), answering, with(files(dir, "nodes/n1/peer")), log.config)
+		b := start(t, knows("n2", "n1"), on(m), answering, with(files(dir, "nodes/n2/peer")))
+		call := func(when string) {
+			t.Helper()
+			if _, _, err := b.Call(t.Context(), "n1", "n1", probe); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+			if _, _, err := a.Call(t.Context(), "n2", "n2", probe); err != nil {
+				t.Errorf("%s, the other way: %v", when, err)
+			}
+		}
+		call("at first")
+		for _, name := range []string{"ca.crt", "nodes/n1/peer.crt", "nodes/n1/peer.key", "nodes/n2/peer.crt", "nodes/n2/peer.key"} {
+			if err := os.Rename(filepath.Join(next, name), filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		elapse(2 * time.Second)
+		call("with a new authority")
+		if log.count("peer certificates reloaded") != 1 {
+			t.Error("the log does not say so")
+		}
+		if err := os.WriteFile(filepath.Join(dir, "nodes/n1/peer.crt"), []byte("?"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		elapse(2 * time.Second)
+		call("with a bad file")
+		if log.count("could not be reloaded") != 1 {
+			t.Error("the log does not say so")
+		}
+	})
+}
+
+// A node's certificate opens that node's door only: with it one cannot answer for another.
+func TestImpostorWithACertificate(t *testing.T) {
+	dir := certificates(t, "c1")
+	extend(t, dir, "n3")
+	for name, pair := range map[string]string{"a node": "nodes/n3/peer", "the client port": "nodes/n2/server"} {
+		t.Run(name, func(t *testing.T) {
+			config, err := files(dir, pair).ServerConfig(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			impostor, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				if conn, err := impostor.Accept(); err == nil {
+					conn = tlsServer(conn, config)
+					_, _ = io.Copy(io.Discard, conn)
+					_ = conn.Close()
+				}
+			}()
+			l := start(t, knows("n1", "n2"), with(files(dir, "nodes/n1/peer")))
+			_, err = l.Dial("n2@"+raftAddr(impostor), 10*time.Second)
+			if err == nil || !strings.Contains(err.Error(), "certificate") {
+				t.Errorf("got %v", err)
+			}
+			<-ended
+			_ = impostor.Close()
+			if s := l.Stats(); s.Outbound != 0 {
+				t.Errorf("stats %+v", s)
+			}
+		})
+	}
+}
+
+// An address that does not answer, or a listener that fails, is not the end.
+func TestListenerThatFailsForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, log := newMemory(), &journal{}
+		l := start(t, knows("n1", "n2"), on(m), answering, log.config, func(c *raftstream.Config) {
+			c.Network = failing{m}
+		})
+		elapse(time.Minute)
+		if n := log.count("cannot accept"); n != 3 {
+			t.Errorf("logged %d times, want 3", n)
+		}
+		b := start(t, knows("n2", "n1"), on(m))
+		if _, _, err := b.Call(t.Context(), "n1", "n1", probe); err != nil {
+			t.Error(err)
+		}
+		_ = l.Close()
+	})
+}
