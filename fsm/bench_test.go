@@ -1,0 +1,223 @@
+package fsm
+
+import (
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// lockEntry and unlockEntry are what a client's pair looks like in the log, each in
+// an entry of its own.
+func lockEntry(b *testing.B, session, seq uint64, name string) []byte {
+	return entry(b, &wire.Command{SessionId: session, Seq: seq, AckedBelow: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+		Locks: []*wire.LockRequest{{Name: name, Mode: wire.Mode_EXCLUSIVE}}, WaitForever: true,
+	}}})
+}
+
+func unlockEntry(b *testing.B, session, seq, hold, token uint64) []byte {
+	return entry(b, &wire.Command{SessionId: session, Seq: seq, AckedBelow: seq, Op: &wire.Command_Release{Release: &wire.Release{
+		HoldId: hold, Token: token,
+	}}})
+}
+
+// spacious has limits that the benchmarks do not reach.
+func spacious(b *testing.B) *Machine {
+	m := New(Level)
+	applyOne(b, m, bootCommand(&wire.Bootstrap{ClusterId: "bench", Settings: &wire.Settings{
+		MaxSessions: 1 << 20, MaxLocks: 1 << 21, MaxWaitersPerLock: 1 << 20, MaxClaimsPerSession: 1 << 21, MaxWindow: 1 << 21,
+	}}))
+	return m
+}
+
+// BenchmarkLockUnlock is an uncontended pair, beside other locks that exist.
+func BenchmarkLockUnlock(b *testing.B) {
+	for _, others := range []int{0, 100_000} {
+		b.Run(fmt.Sprintf("locks=%d", others), func(b *testing.B) {
+			m := spacious(b)
+			fill(b, m, others)
+			id := openSession(b, m, "bench")
+			pairs := make([][2][]byte, b.N)
+			hold, token := m.Revision()+1, m.Token()+1
+			for i := range pairs {
+				n := uint64(i)
+				pairs[i][0] = lockEntry(b, id, 2*n+1, "orders/4242")
+				pairs[i][1] = unlockEntry(b, id, 2*n+2, hold+2*n, token+n)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range pairs {
+				mustApply(b, m, pairs[i][0], wire.Status_GRANTED)
+				mustApply(b, m, pairs[i][1], wire.Status_OK)
+			}
+		})
+	}
+}
+
+func mustApply(b *testing.B, m *Machine, data []byte, want wire.Status_Code) {
+	applied, err := m.Apply(data)
+	if err != nil || applied.Results[0].Status != want {
+		b.Fatalf("%v, %v", applied, err)
+	}
+}
+
+// fill has some sessions hold n locks.
+func fill(b *testing.B, m *Machine, n int) {
+	var id uint64
+	for i := range n {
+		if i%1_000 == 0 {
+			id = openSession(b, m, fmt.Sprint("fill", i))
+		}
+		acquireNow(b, m, id, uint64(i%1_000)+1, fmt.Sprintf("fill/%07d", i))
+	}
+}
+
+// BenchmarkBatch applies entries of 256 commands, per command.
+func BenchmarkBatch(b *testing.B) {
+	m := spacious(b)
+	fill(b, m, 10_000)
+	id := openSession(b, m, "bench")
+	const pairs = 128
+	var entries [][]byte
+	hold, token, seq := m.Revision()+1, m.Token()+1, uint64(1)
+	for range b.N/(2*pairs) + 1 {
+		var commands []*wire.Command
+		for range pairs {
+			commands = append(commands,
+				&wire.Command{SessionId: id, Seq: seq, AckedBelow: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "orders/4242"}}}}},
+				&wire.Command{SessionId: id, Seq: seq + 1, AckedBelow: seq + 1, Op: &wire.Command_Release{Release: &wire.Release{HoldId: hold, Token: token}}})
+			hold, token, seq = hold+2, token+1, seq+2
+		}
+		entries = append(entries, entry(b, commands...))
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for _, data := range entries {
+		mustApply(b, m, data, wire.Status_GRANTED)
+	}
+}
+
+// BenchmarkEnqueue is one more waiter behind many, and its cancellation.
+func BenchmarkEnqueue(b *testing.B) {
+	for _, waiters := range []int{10, 10_000} {
+		b.Run(fmt.Sprintf("behind=%d", waiters), func(b *testing.B) {
+			m := queued(b, waiters)
+			id := openSession(b, m, "bench")
+			entries := make([][2][]byte, b.N)
+			for i := range entries {
+				n := uint64(i)
+				entries[i][0] = lockEntry(b, id, 2*n+1, "hot")
+				entries[i][1] = entry(b, &wire.Command{SessionId: id, Seq: 2*n + 2, AckedBelow: 2*n + 2, Acked: []uint64{2*n - 1}, Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: 2*n + 1}}})
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range entries {
+				mustApply(b, m, entries[i][0], wire.Status_QUEUED)
+				mustApply(b, m, entries[i][1], wire.Status_CANCELLED)
+			}
+		})
+	}
+}
+
+// queued has a hundred sessions wait for one lock.
+func queued(b *testing.B, waiters int) *Machine {
+	m := spacious(b)
+	ids := make([]uint64, 100)
+	for i := range ids {
+		ids[i] = openSession(b, m, fmt.Sprint(i))
+	}
+	for i := range waiters + 1 {
+		applyOne(b, m, &wire.Command{SessionId: ids[i%100], Seq: uint64(i/100) + 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+			Locks: []*wire.LockRequest{{Name: "hot"}}, Owner: uint64(i), WaitForever: true,
+		}}})
+	}
+	return m
+}
+
+// BenchmarkHandOver releases a hot lock to its next waiter, who queues again.
+func BenchmarkHandOver(b *testing.B) {
+	for _, waiters := range []int{10, 10_000} {
+		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
+			m := queued(b, waiters)
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				l, _ := m.GetLock(&wire.GetLockRequest{Name: "hot", QueueLimit: 1})
+				h := l.Holders[0]
+				seq := m.Revision() // fresh in every session
+				release := entry(b, &wire.Command{SessionId: h.SessionId, Seq: seq, AckedBelow: seq, Op: &wire.Command_Release{Release: &wire.Release{HoldId: h.HoldId, Token: h.Token}}})
+				again := entry(b, &wire.Command{SessionId: h.SessionId, Seq: seq + 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "hot"}}, Owner: h.Owner, WaitForever: true}}})
+				b.StartTimer()
+				mustApply(b, m, release, wire.Status_OK)
+				b.StopTimer()
+				mustApply(b, m, again, wire.Status_QUEUED)
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// BenchmarkRetryInQueue tells a waiter its place among many.
+func BenchmarkRetryInQueue(b *testing.B) {
+	m := queued(b, 100_000)
+	var last Wait
+	m.EachWait(func(w Wait) bool { last = w; return true })
+	c, _ := m.claims.get(last.ID)
+	data := lockEntry(b, last.SessionID, c.seq, "hot")
+	b.ReportAllocs()
+	for b.Loop() {
+		mustApply(b, m, data, wire.Status_QUEUED)
+	}
+}
+
+// BenchmarkFork takes the same time whatever exists.
+func BenchmarkFork(b *testing.B) {
+	for _, locks := range []int{10, 100_000} {
+		b.Run(fmt.Sprintf("locks=%d", locks), func(b *testing.B) {
+			m := spacious(b)
+			fill(b, m, locks)
+			b.ReportAllocs()
+			for b.Loop() {
+				m.Fork()
+			}
+		})
+	}
+}
+
+// BenchmarkSnapshot writes and restores 100,000 held locks.
+func BenchmarkSnapshot(b *testing.B) {
+	m := spacious(b)
+	fill(b, m, 100_000)
+	data := snapshotOf(b, m)
+	b.Run("write", func(b *testing.B) {
+		b.SetBytes(int64(len(data)))
+		for b.Loop() {
+			if err := m.WriteSnapshot(io.Discard); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("restore", func(b *testing.B) {
+		b.SetBytes(int64(len(data)))
+		for b.Loop() {
+			restored(b, data)
+		}
+	})
+}
+
+// TestForkCostsTheSame holds BenchmarkFork's promise in every run.
+func TestForkCostsTheSame(t *testing.T) {
+	small, large := bootstrapped(t), bootstrapped(t)
+	for i := range 50 {
+		id := openSession(t, large, fmt.Sprint(i))
+		for n := range uint64(200) {
+			acquireNow(t, large, id, n+1, fmt.Sprint(i, "/", n))
+		}
+	}
+	few := testing.AllocsPerRun(100, func() { small.Fork() })
+	many := testing.AllocsPerRun(100, func() { large.Fork() })
+	if few != many || many > 20 {
+		t.Errorf("forking nothing takes %v allocations, 10,000 locks %v", few, many)
+	}
+}

@@ -1,0 +1,136 @@
+package fsm
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// FuzzApply: any bytes of an entry give answers or an error, no handler panics, and
+// every invariant holds afterwards.
+func FuzzApply(f *testing.F) {
+	base := busy(f, 1)
+	for seed := range uint64(20) {
+		log := walk(seed+6e6, 40)
+		f.Add(entry(f, log[1:]...))
+		f.Add(entry(f, log[20:22]...))
+	}
+	f.Add([]byte{})
+	f.Add(bootEntry(f))
+	f.Add(newerEntry(f))
+	for _, cmd := range strange(base) {
+		f.Add(entry(f, cmd))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, m := range []*Machine{base.Fork(), New(Level)} {
+			revision := m.Revision()
+			applied, err := m.Apply(data)
+			switch {
+			case err != nil:
+				if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrUpgrade) || m.Revision() != revision {
+					t.Fatalf("%v at revision %d after %d", err, m.Revision(), revision)
+				}
+			case len(applied.Failures) > 0:
+				t.Fatalf("a handler panicked: %+v", applied.Failures)
+			case m.Revision() != revision+uint64(len(applied.Results)):
+				t.Fatalf("revision %d after %d and %d commands", m.Revision(), revision, len(applied.Results))
+			}
+			if err := m.Check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// strange commands have their numbers at the edges.
+func strange(m *Machine) []*wire.Command {
+	const most = 1<<64 - 1
+	var id uint64
+	m.EachSession(func(s Session) bool { id = s.ID; return true })
+	return []*wire.Command{
+		{SessionId: id, Seq: most, AckedBelow: most, Acked: []uint64{0, 1, most}, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+			Locks: []*wire.LockRequest{{Name: "a"}}, Owner: most, WaitMs: 1<<32 - 1, WaitForever: true,
+		}}},
+		{SessionId: id, Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x", Mode: -1}}}}},
+		{SessionId: id, Seq: most - 1, Op: &wire.Command_Release{Release: &wire.Release{HoldId: most, Token: most}}},
+		{SessionId: id, Seq: most - 2, Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: most}}},
+		{SessionId: most, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}},
+		{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: most}}},
+		{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{SessionId: id, Term: m.Term(), Generation: 1}}},
+		{Op: &wire.Command_TimeoutWait{TimeoutWait: &wire.TimeoutWait{WaitId: most}}},
+		{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: &wire.Member{Id: "n9", Level: 1}}}},
+		{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: "n1"}}},
+	}
+}
+
+// FuzzRestore: any bytes give a machine or an error. The bytes are tried as they are,
+// and as records under a correct checksum, which a fuzzer would not find. Whatever is
+// restored can be written and restored again, and goes on working.
+func FuzzRestore(f *testing.F) {
+	for seed := range uint64(5) {
+		good := snapshotOf(f, busy(f, seed*100))
+		f.Add(good)
+		f.Add(bytes.Join(records(f, good), nil))
+		f.Add(good[:len(good)/2])
+	}
+	f.Add(snapshotOf(f, New(Level)))
+	f.Add(snapshotOf(f, twoLocks(f)))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
+	log := walk(7e6, 30)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tryRestore(t, data, log)
+		if sealed, ok := reseal(t, data); ok {
+			tryRestore(t, sealed, log)
+		}
+	})
+}
+
+func tryRestore(t *testing.T, data []byte, log []*wire.Command) {
+	t.Helper()
+	m, err := Restore(bytes.NewReader(data), Level)
+	if err != nil {
+		if m != nil || !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrUpgrade) {
+			t.Fatalf("%v, %v", m, err)
+		}
+		return
+	}
+	first := snapshotOf(t, m)
+	if !bytes.Equal(snapshotOf(t, restored(t, first)), first) {
+		t.Fatal("written differently after restoring it again")
+	}
+	discarded := m.Discarded()
+	for _, cmd := range log {
+		if m.Revision() >= 1<<62 || m.Token() >= maxTokenFloor {
+			return // counters that no cluster lives to see
+		}
+		if _, err := m.Apply(entry(t, cmd)); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Check(); err != nil {
+			t.Fatalf("after %v: %v", cmd, err)
+		}
+	}
+	if m.Discarded() != discarded {
+		t.Fatal("a handler panicked")
+	}
+}
+
+// reseal takes the bytes as framed records, as far as they are some, and puts the
+// right trailer behind them.
+func reseal(t *testing.T, data []byte) ([]byte, bool) {
+	t.Helper()
+	reader := &recordReader{r: bufio.NewReader(bytes.NewReader(data)), sum: sha256.New()}
+	var whole [][]byte
+	for len(whole) < 1_000 {
+		record, err := reader.next()
+		if err != nil || record.GetTrailer() != nil {
+			break
+		}
+		whole = append(whole, framed(t, record))
+	}
+	return sealed(t, whole...), len(whole) > 0
+}
