@@ -20,6 +20,7 @@ type Client struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	need   chan struct{} // one token: there is something to connect for
+	dones  sync.Pool     // of channels for calls
 
 	mu     sync.Mutex // guards what follows, and all state of sessions, holds and calls
 	closed bool

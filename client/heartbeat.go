@@ -80,14 +80,15 @@ func (c *Client) ring() {
 	c.rearm(now)
 }
 
-// rearm sets the alarm to the earliest event to come.
+// rearm sets the alarm to the earliest event to come. Sessions' are kept to the
+// moment; the others are not worth ringing twice in a millisecond.
 func (c *Client) rearm(now time.Duration) {
-	at := never
 	if len(c.agenda) > 0 {
-		at = c.agenda[0].wakeAt
+		c.armAt(c.agenda[0].wakeAt)
 	}
+	at := never
 	if c.retryAt != 0 {
-		at = min(at, c.retryAt)
+		at = c.retryAt
 	}
 	if cn := c.conn; cn != nil && !c.surveying {
 		if k := c.oldest(); k != nil {

@@ -204,7 +204,7 @@ func (h *Hold) releaseAnswered(k *call, result *wire.Result) {
 // ErrUncertain: the value may be set then or later.
 func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	c, s := h.session.client, h.session
-	k := &call{kind: kindSetValue, hold: h, done: newDone()}
+	k := &call{kind: kindSetValue, hold: h, done: c.newDone()}
 	k.request.Body = &wire.Request_SetValue{SetValue: &wire.SetValue{HoldId: h.id, Token: h.token, Value: value}}
 	c.mu.Lock()
 	if err := s.usable(); err != nil {

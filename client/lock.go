@@ -78,8 +78,9 @@ func (s *Session) acquire(ctx context.Context, name string, waitMs uint32, forev
 	if ctx.Err() != nil {
 		return nil, stopped(ctx, nil)
 	}
+	c := s.client
 	k := &acquireCall{ctx: ctx}
-	k.kind, k.done = kindAcquire, newDone()
+	k.kind, k.done = kindAcquire, c.newDone()
 	k.lock.Name, k.lock.Mode = name, wire.Mode_EXCLUSIVE
 	k.locks[0] = &k.lock
 	k.acquire.Locks, k.acquire.WaitMs, k.acquire.WaitForever = k.locks[:], waitMs, forever
@@ -90,7 +91,6 @@ func (s *Session) acquire(ctx context.Context, name string, waitMs uint32, forev
 	k.request.Body = &k.body
 	k.acquired = k
 
-	c := s.client
 	c.mu.Lock()
 	if err := s.usable(); err != nil {
 		c.unlock()
@@ -106,7 +106,7 @@ func (s *Session) acquire(ctx context.Context, name string, waitMs uint32, forev
 
 	select {
 	case <-k.done:
-		return k.take()
+		return c.take(&k.call)
 	case <-ctx.Done():
 		return c.stopWaiting(ctx, &k.call)
 	}
@@ -129,8 +129,8 @@ func (s *Session) usable() error {
 }
 
 // take returns the outcome of a finished call whose token has been received.
-func (k *call) take() (*Hold, error) {
-	doneChannels.Put(k.done)
+func (c *Client) take(k *call) (*Hold, error) {
+	c.dones.Put(k.done)
 	return k.hold, k.err
 }
 
@@ -140,7 +140,7 @@ func (c *Client) stopWaiting(ctx context.Context, k *call) (*Hold, error) {
 	if k.finished {
 		c.unlock()
 		<-k.done
-		return k.take()
+		return c.take(k)
 	}
 	k.abandoned = true
 	switch {

@@ -9,7 +9,7 @@ import (
 // ListLocks lists locks by prefix, in pages. Unless req.Stale is set it shows every
 // lock that was granted before the call; stale, it shows what some node knows.
 func (c *Client) ListLocks(ctx context.Context, req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
-	k := newRead(req.GetStale())
+	k := c.newRead(req.GetStale())
 	k.request.Body = &wire.Request_ListLocks{ListLocks: req}
 	err := c.readOnce(ctx, k)
 	return k.response.GetListLocks(), err
@@ -18,7 +18,7 @@ func (c *Client) ListLocks(ctx context.Context, req *wire.ListLocksRequest) (*wi
 // GetLock shows one lock with its holders and its queue in order, or returns
 // ErrNotFound if nobody holds it or waits for it.
 func (c *Client) GetLock(ctx context.Context, req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
-	k := newRead(req.GetStale())
+	k := c.newRead(req.GetStale())
 	k.request.Body = &wire.Request_GetLock{GetLock: req}
 	err := c.readOnce(ctx, k)
 	return k.response.GetGetLock(), err
@@ -26,7 +26,7 @@ func (c *Client) GetLock(ctx context.Context, req *wire.GetLockRequest) (*wire.G
 
 // ListSessions lists the live sessions, in pages.
 func (c *Client) ListSessions(ctx context.Context, req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, error) {
-	k := newRead(req.GetStale())
+	k := c.newRead(req.GetStale())
 	k.request.Body = &wire.Request_ListSessions{ListSessions: req}
 	err := c.readOnce(ctx, k)
 	return k.response.GetListSessions(), err
@@ -35,7 +35,7 @@ func (c *Client) ListSessions(ctx context.Context, req *wire.ListSessionsRequest
 // Status shows the cluster and its nodes. With req.Stale any node answers, also where
 // there is no leader.
 func (c *Client) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
-	k := newRead(req.GetStale())
+	k := c.newRead(req.GetStale())
 	k.request.Body = &wire.Request_Status{Status: req}
 	err := c.readOnce(ctx, k)
 	return k.response.GetStatus(), err
@@ -44,7 +44,7 @@ func (c *Client) Status(ctx context.Context, req *wire.StatusRequest) (*wire.Sta
 // AddMember adds a node, which becomes a voter once it has caught up. If the connection
 // breaks meanwhile the error matches ErrUncertain: look at Status.
 func (c *Client) AddMember(ctx context.Context, req *wire.AddMemberRequest) (*wire.AddMemberResponse, error) {
-	k := &call{kind: kindAdmin, done: newDone()}
+	k := &call{kind: kindAdmin, done: c.newDone()}
 	k.request.Body = &wire.Request_AddMember{AddMember: req}
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (c *Client) AddMember(ctx context.Context, req *wire.AddMemberRequest) (*wi
 
 // RemoveMember removes a node. Errors are AddMember's.
 func (c *Client) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) {
-	k := &call{kind: kindAdmin, done: newDone()}
+	k := &call{kind: kindAdmin, done: c.newDone()}
 	k.request.Body = &wire.Request_RemoveMember{RemoveMember: req}
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (c *Client) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest
 // TransferLeadership hands leadership to the node named, or to one that raft chooses.
 // Errors are AddMember's. The answer names the new leader if the old one knew it.
 func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
-	k := &call{kind: kindAdmin, done: newDone()}
+	k := &call{kind: kindAdmin, done: c.newDone()}
 	k.request.Body = &wire.Request_TransferLeadership{TransferLeadership: req}
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
@@ -73,7 +73,9 @@ func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeade
 	return &wire.TransferLeadershipResponse{LeaderId: k.response.GetLeader().GetId()}, nil
 }
 
-func newRead(stale bool) *call { return &call{kind: kindRead, stale: stale, done: newDone()} }
+func (c *Client) newRead(stale bool) *call {
+	return &call{kind: kindRead, stale: stale, done: c.newDone()}
+}
 
 // readOnce makes one call that belongs to no session.
 func (c *Client) readOnce(ctx context.Context, k *call) error {
@@ -110,7 +112,7 @@ func (c *Client) await(ctx context.Context, k *call) error {
 	done := k.done
 	select {
 	case <-done:
-		doneChannels.Put(done)
+		c.dones.Put(done)
 		return k.err
 	case <-ctx.Done():
 	}
@@ -118,7 +120,7 @@ func (c *Client) await(ctx context.Context, k *call) error {
 	defer c.unlock()
 	if k.finished {
 		<-done
-		doneChannels.Put(done)
+		c.dones.Put(done)
 		return k.err
 	}
 	k.abandoned, k.done = true, nil

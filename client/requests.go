@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
@@ -63,10 +62,14 @@ type call struct {
 // uncertain says that the call may have been executed though no answer tells.
 func (k *call) uncertain() bool { return k.sends > k.answers }
 
-// done channels are reused: each carries exactly one token from finish to its caller.
-var doneChannels = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
-
-func newDone() chan struct{} { return doneChannels.Get().(chan struct{}) }
+// newDone gives a channel that carries one token from finish to the call's caller.
+// Channels are reused; a client has its own, so that one in a synctest bubble works.
+func (c *Client) newDone() chan struct{} {
+	if done, ok := c.dones.Get().(chan struct{}); ok {
+		return done
+	}
+	return make(chan struct{}, 1)
+}
 
 // The two memberships of a call: where it stands on its way, and among the
 // unanswered ones of its session.
@@ -315,7 +318,10 @@ func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
 		k.answers++
 		c.notAttached(cn, k)
 	default:
-		c.attempts, c.retries, c.looks = 0, 0, 0
+		c.attempts, c.looks = 0, 0
+		if proves(status) {
+			c.retries = 0
+		}
 		if !k.finished {
 			c.answered(cn, k, resp)
 		}

@@ -68,7 +68,7 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 		return nil, fmt.Errorf("quorumlock: make a secret: %w", err)
 	}
 	hash := sha256.Sum256(s.secret)
-	k := &call{kind: kindOpen, opening: s, done: newDone()}
+	k := &call{kind: kindOpen, opening: s, done: c.newDone()}
 	k.request.Body = &wire.Request_OpenSession{OpenSession: &wire.OpenSession{
 		SecretHash: hash[:], TtlMs: uint32(opts.TTL / time.Millisecond), Client: clientInfo(opts),
 	}}
@@ -171,9 +171,9 @@ func (s *Session) Close(ctx context.Context) error {
 
 // startClose loses the session here and has the cluster close it.
 func (s *Session) startClose() {
-	c := s.client
+	c, conn := s.client, s.conn
 	s.lose(ErrClosed)
-	c.sessions[s.id] = s // until the cluster knows, so that it is attached if need be
+	c.sessions[s.id], s.conn = s, conn // until the cluster knows
 	s.wakeAt = s.deadline()
 	heap.Push(&c.agenda, s)
 	c.armAt(s.wakeAt)

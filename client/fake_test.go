@@ -1,0 +1,320 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a cluster in memory that speaks the real framing. One leads; the state is
+// shared, as if replication took no time. Tests script it through intercept.
+type fake struct {
+	t     testing.TB
+	clock *testClock
+	start time.Time
+
+	mu        sync.Mutex
+	nodes     map[string]*fakeNode // by address
+	leader    *wire.LeaderHint
+	service   *service
+	seen      []seen
+	window    uint32
+	highest   int // most requests unanswered at once on any connection
+	intercept func(cn *fakeConn, req *wire.Request) bool
+}
+
+// seen is a request as it arrived.
+type seen struct {
+	at   time.Duration // since the start, by the test's clock
+	node string
+	conn *fakeConn
+	req  *wire.Request
+}
+
+type fakeNode struct {
+	f        *fake
+	id, addr string
+	down     bool // refuses connections
+	hung     bool // accepts and never answers
+	dials    int
+	conns    []*fakeConn
+}
+
+type fakeConn struct {
+	f       *fake
+	node    *fakeNode
+	nc      net.Conn
+	out     *transport.Outbox
+	pending int
+}
+
+// testClock is virtual time in a bubble, plus the time that the machine was suspended.
+type testClock struct {
+	start     time.Time
+	suspended atomic.Int64
+}
+
+func (c *testClock) Now() time.Duration {
+	return time.Since(c.start) + time.Duration(c.suspended.Load()) + time.Second
+}
+
+func (c *testClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+
+func newFake(t testing.TB, nodes int) *fake {
+	f := &fake{t: t, start: time.Now(), clock: &testClock{start: time.Now()}, nodes: make(map[string]*fakeNode), window: 64}
+	f.service = newService(f)
+	for i := 1; i <= nodes; i++ {
+		n := &fakeNode{f: f, id: fmt.Sprintf("n%d", i), addr: fmt.Sprintf("n%d:7400", i)}
+		f.nodes[n.addr] = n
+	}
+	f.lead("n1", 1)
+	t.Cleanup(f.close)
+	return f
+}
+
+func (f *fake) close() {
+	for _, n := range f.nodes {
+		f.cut(n.id)
+	}
+}
+
+// lead makes a node the leader of a term; nobody is told.
+func (f *fake) lead(id string, term uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leader = &wire.LeaderHint{Id: id, ClientAddr: id + ":7400", Term: term}
+}
+
+func (f *fake) node(id string) *fakeNode { return f.nodes[id+":7400"] }
+
+// cut ends all connections of a node.
+func (f *fake) cut(id string) {
+	f.mu.Lock()
+	conns := f.node(id).conns
+	f.node(id).conns = nil
+	f.mu.Unlock()
+	for _, cn := range conns {
+		_ = cn.nc.Close()
+	}
+}
+
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fake) config() Config {
+	cfg := Config{Dial: f.dial, Clock: f.clock, Agent: "test"}
+	for i := range len(f.nodes) {
+		cfg.Endpoints = append(cfg.Endpoints, fmt.Sprintf("n%d:7400", i+1))
+	}
+	return cfg
+}
+
+func (f *fake) client() *Client {
+	f.t.Helper()
+	c, err := New(f.config())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// session opens a session with a TTL of 15 s.
+func (f *fake) session(c *Client) *Session {
+	f.t.Helper()
+	s, err := c.NewSession(context.Background(), SessionOptions{TTL: 15 * time.Second, Name: "tester"})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
+func (f *fake) dial(ctx context.Context, addr string) (net.Conn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[addr]
+	if n == nil || n.down {
+		return nil, fmt.Errorf("dial %s: connection refused", addr)
+	}
+	n.dials++
+	near, far := net.Pipe()
+	cn := &fakeConn{f: f, node: n, nc: far}
+	n.conns = append(n.conns, cn)
+	go cn.serve(n.hung)
+	return near, nil
+}
+
+func (cn *fakeConn) serve(hung bool) {
+	defer cn.nc.Close()
+	if hung {
+		cn.drain()
+		return
+	}
+	_, in, err := transport.ServerHandshake(context.Background(), cn.nc, func(*wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
+		cn.f.mu.Lock()
+		defer cn.f.mu.Unlock()
+		return &wire.HelloReply{
+			NodeId: cn.node.id, Leader: proto.CloneOf(cn.f.leader), MaxInFlight: cn.f.window,
+		}, nil
+	})
+	if err != nil {
+		return
+	}
+	cn.out = transport.NewOutbox(cn.nc, transport.OutboxConfig{})
+	defer cn.out.Close(nil)
+	for {
+		var frame wire.ClientFrame
+		if in.Read(&frame) != nil {
+			return
+		}
+		cn.request(frame.GetRequest())
+	}
+}
+
+// drain reads and says nothing.
+func (cn *fakeConn) drain() {
+	buf := make([]byte, 1<<10)
+	for {
+		if _, err := cn.nc.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+func (cn *fakeConn) request(req *wire.Request) {
+	f := cn.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen = append(f.seen, seen{time.Since(f.start), cn.node.id, cn, req})
+	cn.pending++
+	f.highest = max(f.highest, cn.pending)
+	if f.intercept != nil && f.intercept(cn, req) {
+		return
+	}
+	cn.serveRequest(req)
+}
+
+// serveRequest answers as a node does. f.mu is held.
+func (cn *fakeConn) serveRequest(req *wire.Request) {
+	if resp := cn.stale(req); resp != nil {
+		cn.answer(req, resp)
+		return
+	}
+	if cn.f.leader.GetId() != cn.node.id {
+		cn.answer(req, &wire.Response{Result: status(wire.Status_NOT_LEADER), Leader: proto.CloneOf(cn.f.leader)})
+		return
+	}
+	cn.answer(req, cn.f.service.serve(cn, req))
+}
+
+func (cn *fakeConn) stale(req *wire.Request) *wire.Response {
+	if !req.GetStatus().GetStale() {
+		return nil
+	}
+	return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_Status{Status: &wire.StatusResponse{NodeId: cn.node.id}}}
+}
+
+// answer sends a response. f.mu is held.
+func (cn *fakeConn) answer(req *wire.Request, resp *wire.Response) {
+	cn.pending--
+	resp.Id = req.GetId()
+	_ = cn.out.Send(&wire.ServerFrame{Frame: &wire.ServerFrame_Response{Response: resp}})
+}
+
+func (cn *fakeConn) push(p *wire.Push) {
+	_ = cn.out.Send(&wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: p}})
+}
+
+func status(code wire.Status_Code) *wire.Result { return &wire.Result{Status: code} }
+
+// count is how many requests satisfy all conditions.
+func (f *fake) count(conditions ...func(seen) bool) int { return len(f.all(conditions...)) }
+
+func (f *fake) all(conditions ...func(seen) bool) (found []seen) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.seen {
+		if !slices.ContainsFunc(conditions, func(c func(seen) bool) bool { return !c(s) }) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func heartbeats(s seen) bool { return s.req.GetHeartbeat() != nil }
+func attaches(s seen) bool   { return s.req.GetAttach() != nil }
+func acquires(s seen) bool   { return s.req.GetAcquire() != nil }
+func releases(s seen) bool   { return s.req.GetRelease() != nil }
+func cancels(s seen) bool    { return s.req.GetCancel() != nil }
+func acks(s seen) bool       { return s.req.GetAcknowledge() != nil }
+func at(node string) func(seen) bool {
+	return func(s seen) bool { return s.node == node }
+}
+
+// virtual runs a test in a bubble: time passes when everybody waits.
+func virtual(t *testing.T, nodes int, test func(t *testing.T, f *fake, c *Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, nodes)
+		test(t, f, f.client())
+	})
+}
+
+// result is what a call in another goroutine gave.
+type lockResult struct {
+	hold *Hold
+	err  error
+}
+
+func lockSoon(ctx context.Context, s *Session, name string) <-chan lockResult {
+	ch := make(chan lockResult, 1)
+	go func() {
+		hold, err := s.Lock(ctx, name)
+		ch <- lockResult{hold, err}
+	}()
+	synctest.Wait()
+	return ch
+}
+
+func mustLock(t testing.TB, s *Session, name string) *Hold {
+	t.Helper()
+	hold, err := s.Lock(context.Background(), name)
+	if err != nil {
+		t.Fatalf("Lock(%s): %v", name, err)
+	}
+	return hold
+}
+
+func wantErr(t testing.TB, err error, targets ...error) {
+	t.Helper()
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			t.Fatalf("error %v, want one that is %v", err, target)
+		}
+	}
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,290 @@
+package client
+
+import (
+	"bytes"
+	"crypto/sha256"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// service is a deliberately simple lock service behind the fake's nodes. The fake's
+// mutex guards it.
+type service struct {
+	f        *fake
+	sessions map[uint64]*fakeSession
+	locks    map[string]*fakeLock
+	lastID   uint64
+	revision uint64
+	token    uint64
+}
+
+type fakeSession struct {
+	id       uint64
+	hash     []byte
+	ttl      uint32
+	conn     *fakeConn
+	mark     uint64
+	outcomes map[uint64]*wire.Result
+	waited   map[uint64]bool
+	executed map[uint64]int // how often each request had an effect
+}
+
+type fakeLock struct {
+	holder *claim
+	queue  []*claim
+}
+
+type claim struct {
+	session *fakeSession
+	name    string
+	seq, id uint64
+	token   uint64
+	owner   uint64
+}
+
+func newService(f *fake) *service {
+	return &service{f: f, sessions: make(map[uint64]*fakeSession), locks: make(map[string]*fakeLock)}
+}
+
+func (v *service) serve(cn *fakeConn, req *wire.Request) *wire.Response {
+	v.revision++
+	switch body := req.GetBody().(type) {
+	case *wire.Request_OpenSession:
+		return respond(v.open(cn, body.OpenSession))
+	case *wire.Request_GetLock:
+		return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_GetLock{GetLock: &wire.GetLockResponse{Name: body.GetLock.GetName()}}}
+	case *wire.Request_ListLocks:
+		return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_ListLocks{ListLocks: &wire.ListLocksResponse{Revision: v.revision}}}
+	case *wire.Request_ListSessions:
+		return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_ListSessions{ListSessions: &wire.ListSessionsResponse{}}}
+	case *wire.Request_Status:
+		return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_Status{Status: &wire.StatusResponse{LeaderId: cn.node.id, NodeId: cn.node.id}}}
+	case *wire.Request_AddMember, *wire.Request_RemoveMember, *wire.Request_TransferLeadership:
+		return respond(status(wire.Status_OK))
+	}
+	s := v.sessions[req.GetSessionId()]
+	if s == nil {
+		return respond(status(wire.Status_SESSION_LOST))
+	}
+	if a := req.GetAttach(); a != nil {
+		return respond(v.attach(cn, s, a))
+	}
+	if s.conn != cn {
+		return respond(status(wire.Status_NOT_ATTACHED))
+	}
+	return respond(v.command(s, req))
+}
+
+func respond(r *wire.Result) *wire.Response { return &wire.Response{Result: r} }
+
+func (v *service) open(cn *fakeConn, o *wire.OpenSession) *wire.Result {
+	for _, s := range v.sessions {
+		if bytes.Equal(s.hash, o.GetSecretHash()) {
+			s.conn = cn
+			return v.state(s)
+		}
+	}
+	if o.GetTtlMs() != 0 && o.GetTtlMs() < 5000 {
+		return &wire.Result{Status: wire.Status_INVALID_ARGUMENT, Message: "ttl out of range"}
+	}
+	v.lastID++
+	s := &fakeSession{
+		id: v.lastID, hash: o.GetSecretHash(), ttl: o.GetTtlMs(), conn: cn,
+		outcomes: make(map[uint64]*wire.Result), waited: make(map[uint64]bool), executed: make(map[uint64]int),
+	}
+	if s.ttl == 0 {
+		s.ttl = 15000
+	}
+	v.sessions[s.id] = s
+	return v.state(s)
+}
+
+func (v *service) attach(cn *fakeConn, s *fakeSession, a *wire.AttachRequest) *wire.Result {
+	if hash := sha256.Sum256(a.GetSecret()); !bytes.Equal(hash[:], s.hash) {
+		return status(wire.Status_PERMISSION_DENIED)
+	}
+	s.conn = cn
+	return v.state(s)
+}
+
+func (v *service) state(s *fakeSession) *wire.Result {
+	state := &wire.SessionState{SessionId: s.id, TtlMs: s.ttl}
+	for seq := range s.waited {
+		state.Outcomes = append(state.Outcomes, proto.CloneOf(s.outcomes[seq]))
+	}
+	for name, l := range v.locks {
+		if h := l.holder; h != nil && h.session == s {
+			state.Holds = append(state.Holds, &wire.HeldLock{Name: name, HoldId: h.id, Token: h.token, Seq: h.seq, Revision: v.revision})
+		}
+	}
+	return &wire.Result{Status: wire.Status_OK, Revision: v.revision, Session: state}
+}
+
+// command does what has to be done exactly once.
+func (v *service) command(s *fakeSession, req *wire.Request) *wire.Result {
+	if req.GetHeartbeat() != nil {
+		return status(wire.Status_OK)
+	}
+	if req.GetCloseSession() != nil {
+		v.end(s)
+		return status(wire.Status_OK)
+	}
+	s.mark = max(s.mark, req.GetAckedBelow())
+	for _, seq := range req.GetAcked() {
+		delete(s.outcomes, seq)
+		delete(s.waited, seq)
+	}
+	for seq := range s.outcomes {
+		if seq < s.mark && !s.waited[seq] {
+			delete(s.outcomes, seq)
+		}
+	}
+	seq := req.GetSeq()
+	if seq == 0 {
+		return status(wire.Status_OK)
+	}
+	if known := s.outcomes[seq]; known != nil {
+		return proto.CloneOf(known)
+	}
+	if seq < s.mark {
+		return status(wire.Status_STALE)
+	}
+	s.executed[seq]++
+	result := v.execute(s, req)
+	result.Seq, result.Revision = seq, v.revision
+	s.outcomes[seq] = result
+	return proto.CloneOf(result)
+}
+
+func (v *service) execute(s *fakeSession, req *wire.Request) *wire.Result {
+	switch body := req.GetBody().(type) {
+	case *wire.Request_Acquire:
+		return v.acquire(s, req.GetSeq(), body.Acquire)
+	case *wire.Request_Release:
+		for name, l := range v.locks {
+			if h := l.holder; h != nil && h.session == s && h.id == body.Release.GetHoldId() && h.token == body.Release.GetToken() {
+				v.free(name)
+				return status(wire.Status_OK)
+			}
+		}
+		return status(wire.Status_NOT_HELD)
+	case *wire.Request_SetValue:
+		return status(wire.Status_OK)
+	case *wire.Request_Cancel:
+		return v.cancel(s, body.Cancel.GetAcquireSeq())
+	}
+	return status(wire.Status_INVALID_ARGUMENT)
+}
+
+func (v *service) acquire(s *fakeSession, seq uint64, a *wire.Acquire) *wire.Result {
+	name := a.GetLocks()[0].GetName()
+	if name == "" {
+		return &wire.Result{Status: wire.Status_INVALID_ARGUMENT, Message: "the name is empty"}
+	}
+	l := v.locks[name]
+	if l == nil {
+		l = &fakeLock{}
+		v.locks[name] = l
+	}
+	k := &claim{session: s, name: name, seq: seq, id: v.revision, owner: a.GetOwner()}
+	switch {
+	case l.holder == nil:
+		l.holder = k
+		return v.grant(k)
+	case l.holder.session == s && l.holder.owner == k.owner:
+		return status(wire.Status_ALREADY_HELD)
+	case a.GetWaitMs() == 0 && !a.GetWaitForever():
+		return status(wire.Status_NOT_ACQUIRED)
+	}
+	l.queue = append(l.queue, k)
+	s.waited[seq] = true
+	return &wire.Result{Status: wire.Status_QUEUED, HoldId: k.id, Position: uint64(len(l.queue))}
+}
+
+func (v *service) grant(k *claim) *wire.Result {
+	v.token++
+	k.token = v.token
+	return &wire.Result{Status: wire.Status_GRANTED, HoldId: k.id, Token: k.token, Seq: k.seq, Revision: v.revision}
+}
+
+// free ends a hold and grants to the next.
+func (v *service) free(name string) {
+	l := v.locks[name]
+	l.holder = nil
+	if len(l.queue) == 0 {
+		delete(v.locks, name)
+		return
+	}
+	l.holder, l.queue = l.queue[0], l.queue[1:]
+	v.settle(l.holder, v.grant(l.holder))
+}
+
+// settle gives a wait its outcome.
+func (v *service) settle(k *claim, result *wire.Result) {
+	result.Seq, result.Revision = k.seq, v.revision
+	k.session.outcomes[k.seq] = result
+	if k.session.conn != nil {
+		k.session.conn.push(&wire.Push{SessionId: k.session.id, Body: &wire.Push_Outcome{Outcome: proto.CloneOf(result)}})
+	}
+}
+
+func (v *service) cancel(s *fakeSession, seq uint64) *wire.Result {
+	for _, l := range v.locks {
+		for i, k := range l.queue {
+			if k.session == s && k.seq == seq {
+				l.queue = append(l.queue[:i:i], l.queue[i+1:]...)
+				v.settle(k, status(wire.Status_CANCELLED))
+				return status(wire.Status_CANCELLED)
+			}
+		}
+	}
+	if known := s.outcomes[seq]; known != nil {
+		return proto.CloneOf(known)
+	}
+	return status(wire.Status_NOT_FOUND)
+}
+
+// end closes a session.
+func (v *service) end(s *fakeSession) {
+	delete(v.sessions, s.id)
+	for _, l := range v.locks {
+		queue := l.queue[:0:0]
+		for _, k := range l.queue {
+			if k.session != s {
+				queue = append(queue, k)
+			}
+		}
+		l.queue = queue
+	}
+	for name, l := range v.locks {
+		if l.holder != nil && l.holder.session == s {
+			v.free(name)
+		}
+	}
+}
+
+// held says who holds a lock: a session's id, or 0.
+func (f *fake) held(name string) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if l := f.service.locks[name]; l != nil && l.holder != nil {
+		return l.holder.session.id
+	}
+	return 0
+}
+
+// twice lists requests that had an effect more than once.
+func (f *fake) twice() (found []uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.service.sessions {
+		for seq, n := range s.executed {
+			if n > 1 {
+				found = append(found, seq)
+			}
+		}
+	}
+	return found
+}
