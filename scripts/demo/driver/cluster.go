@@ -102,11 +102,7 @@ func (c *cluster) start(id string) error {
 		if n.id != id {
 			continue
 		}
-		cmd := n.command(c.bin, c.nodes)
-		if err := logTo(cmd, n.log); err != nil {
-			return err
-		}
-		p, err := start(id, cmd)
+		p, err := start(id, n.command(c.bin, c.nodes), n.log)
 		if err != nil {
 			return err
 		}

@@ -121,6 +121,9 @@ func (s *story) play(ctx context.Context, o options, dir string) (uint64, error)
 		return 0, err
 	}
 	defer ledger.end(5 * time.Second)
+	if o.noFencing {
+		s.tell("the ledger does not compare tokens (--no-fencing)")
+	}
 	reports := make(chan report)
 	defer func() {
 		go func() {
@@ -195,10 +198,7 @@ func startLedger(o options, dir string) (*process, string, error) {
 		return nil, "", err
 	}
 	logPath := filepath.Join(dir, "ledger.log")
-	if err := logTo(cmd, logPath); err != nil {
-		return nil, "", err
-	}
-	ledger, err := start("ledger", cmd)
+	ledger, err := start("ledger", cmd, logPath)
 	if err != nil {
 		return nil, "", err
 	}

@@ -94,10 +94,7 @@ func portsFree(n *node) error {
 func detach(n *node, bin, pidFile string, nodes []*node) error {
 	cmd := n.command(bin, nodes)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := logTo(cmd, n.log); err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
+	if err := startLogged(cmd, n.log); err != nil {
 		return err
 	}
 	pid := strconv.Itoa(cmd.Process.Pid)

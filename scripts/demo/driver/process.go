@@ -19,9 +19,9 @@ type process struct {
 
 // start starts a program in a process group of its own, so that an interrupt from
 // the terminal reaches the driver alone, which then ends its children in order.
-func start(name string, cmd *exec.Cmd) (*process, error) {
+func start(name string, cmd *exec.Cmd, log string) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if err := startLogged(cmd, log); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	p := &process{name: name, cmd: cmd, done: make(chan struct{})}
@@ -52,16 +52,17 @@ func (p *process) end(patience time.Duration) {
 	}
 }
 
-// logTo sends what the command says to a file.
-func logTo(cmd *exec.Cmd, path string) error {
+// startLogged starts a command whose messages, and whose output if nobody else takes
+// it, go to the end of a file.
+func startLogged(cmd *exec.Cmd, path string) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	defer file.Close() // the child gets its own descriptor at start
+	defer file.Close() // the child has its own descriptor by then
 	cmd.Stderr = file
 	if cmd.Stdout == nil {
 		cmd.Stdout = file
 	}
-	return nil
+	return cmd.Start()
 }

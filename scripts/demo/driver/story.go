@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/scripts/demo"
@@ -149,7 +150,8 @@ func (s *story) stopAndGo(r report) error {
 		return errors.Join(stopped.say("go on"), stopped.resume())
 	case r.Kind == demo.Stale && r.Worker == p.worker:
 		p.refused = true
-		s.tell("the ledger refuses worker %d's write: %s", r.Worker, r.Reason)
+		why, _, _ := strings.Cut(r.Reason, ";")
+		s.tell("the ledger refuses worker %d's write: %s", r.Worker, why)
 	case r.Kind == demo.Refunded && r.Worker == p.worker:
 		p.gotIn = true
 		s.tell("the ledger takes worker %d's write with the stale token %d", r.Worker, p.token)

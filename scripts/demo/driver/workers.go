@@ -62,10 +62,7 @@ func (c *crew) start(k int, reports chan<- report) (*workerProcess, error) {
 	out, in := io.Pipe()
 	cmd.Stdout = in
 	log := filepath.Join(c.dir, fmt.Sprintf("worker%d.log", k))
-	if err := logTo(cmd, log); err != nil {
-		return nil, err
-	}
-	p, err := start(fmt.Sprintf("worker %d", k), cmd)
+	p, err := start(fmt.Sprintf("worker %d", k), cmd, log)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
@@ -110,7 +111,7 @@ func (w *worker) open(ctx context.Context) error {
 func (w *worker) tell(kind demo.Kind, request demo.Request, why error) {
 	event := demo.Event{Kind: kind, Line: request.Line, Order: request.Order}
 	if why != nil {
-		event.Reason = why.Error()
+		event.Reason = strings.ReplaceAll(why.Error(), "\n", "; ")
 	}
 	w.report(event)
 }
