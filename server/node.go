@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/framed"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/web"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Node is one running node. All methods are safe for concurrent use.
@@ -231,7 +232,7 @@ func (n *Node) stop(ctx context.Context) error {
 // handOverShare is the part of the time to stop that handing over may take.
 const handOverShare = 3
 
-// handOver gives leadership away while the ports still serve: clients are told of the new
+// handOver gives leadership away while the ports still serve: clients are told of the next
 // leader on their open connections, which is sooner than they would find it themselves.
 func (n *Node) handOver(ctx context.Context) {
 	var members int
@@ -244,7 +245,21 @@ func (n *Node) handOver(ctx context.Context) {
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/handOverShare)
 		defer cancel()
 	}
-	if err := n.replica.TransferLeadership(ctx, nil); err != nil {
+	next := make(chan struct{}, 1)
+	defer n.replica.OnLeader(func(hint *wire.LeaderHint) {
+		if id := hint.GetId(); id != "" && id != n.cfg.ID {
+			select {
+			case next <- struct{}{}:
+			default:
+			}
+		}
+	})()
+	if err := n.replica.TransferLeadership(ctx, &wire.TransferLeadershipRequest{}); err != nil {
 		n.log.Warn("leadership was not handed over: the others will elect", "error", err)
+		return
+	}
+	select {
+	case <-next:
+	case <-ctx.Done():
 	}
 }

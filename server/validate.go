@@ -61,7 +61,7 @@ func (c Config) checkIdentity() (faults []error) {
 }
 
 func (c Config) hasStores() bool {
-	return c.Stores.Log != nil && c.Stores.Stable != nil && c.Stores.Snapshots != nil && c.Stores.Incarnation != ""
+	return c.Stores.Log != nil && c.Stores.Stable != nil && c.Stores.Snapshots != nil
 }
 
 // port is one listener with what the flags call it.

@@ -102,6 +102,7 @@ func (s *Server) Close(ctx context.Context) error {
 		_ = s.cfg.Listener.Close()
 		s.cancel()
 		s.stopHint()
+		s.leaderMoved(s.cfg.Replica.Leader()) // where to go, before the goodbye
 		for _, c := range s.connections() {
 			c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
 		}
