@@ -180,7 +180,7 @@ func (p *passage) await(ctx context.Context, deadline time.Time) (host string, h
 		return host != ""
 	})
 	if ctx.Err() != nil {
-		return "", here
+		return "", false
 	}
 	return host, here
 }

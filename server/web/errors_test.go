@@ -1,0 +1,132 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// httpOf is what plain HTTP callers see of each status; the manual has the same table.
+var httpOf = map[wire.Status_Code]int{
+	wire.Status_NOT_ACQUIRED:        http.StatusConflict,
+	wire.Status_TIMEOUT:             http.StatusConflict,
+	wire.Status_CANCELLED:           http.StatusConflict,
+	wire.Status_NOT_HELD:            http.StatusBadRequest,
+	wire.Status_ALREADY_HELD:        http.StatusConflict,
+	wire.Status_ALREADY_QUEUED:      http.StatusConflict,
+	wire.Status_SESSION_LOST:        http.StatusNotFound,
+	wire.Status_PERMISSION_DENIED:   http.StatusForbidden,
+	wire.Status_NOT_ATTACHED:        http.StatusBadRequest,
+	wire.Status_STALE:               http.StatusBadRequest,
+	wire.Status_RESOURCE_EXHAUSTED:  http.StatusTooManyRequests,
+	wire.Status_INVALID_ARGUMENT:    http.StatusBadRequest,
+	wire.Status_NOT_FOUND:           http.StatusNotFound,
+	wire.Status_FAILED_PRECONDITION: http.StatusBadRequest,
+	wire.Status_UNSUPPORTED:         http.StatusNotImplemented,
+	wire.Status_NOT_LEADER:          http.StatusServiceUnavailable,
+	wire.Status_UNAVAILABLE:         http.StatusServiceUnavailable,
+	wire.Status_UNCERTAIN:           http.StatusGatewayTimeout,
+	wire.Status_INTERNAL:            http.StatusInternalServerError,
+}
+
+// goodOf are the statuses that an acquire and a release answer with.
+var goodOf = map[string]map[wire.Status_Code]bool{
+	"LockService/Acquire": {wire.Status_GRANTED: true, wire.Status_NOT_ACQUIRED: true, wire.Status_TIMEOUT: true, wire.Status_CANCELLED: true},
+	"LockService/Release": {wire.Status_OK: true, wire.Status_NOT_HELD: true},
+}
+
+func TestEveryStatusHasItsAnswer(t *testing.T) {
+	c := newCluster(t)
+	p := start(t, c, "n1")
+	ann := p.open("ann")
+	seq := 0
+	for number := range wire.Status_Code_name {
+		status := wire.Status_Code(number)
+		if status == wire.Status_UNSPECIFIED || status == wire.Status_QUEUED {
+			continue
+		}
+		for procedure, good := range goodOf {
+			t.Run(status.String()+"/"+procedure, func(t *testing.T) {
+				c.override(func(*wire.Command) *wire.Result { return &wire.Result{Status: status} })
+				defer c.override(nil)
+				seq++
+				got := ann.at(p.in(t)).send(procedure, fmt.Sprintf(`"seq":%d`, seq))
+				want, isError := httpOf[status]
+				switch {
+				case good[status]:
+					if got.ok()["status"] != status.String() {
+						t.Errorf("got %s", got.body)
+					}
+				case status == wire.Status_NOT_LEADER:
+					// This node says that it serves, so the request comes back to it.
+					got.refused(http.StatusServiceUnavailable, wire.Status_UNAVAILABLE)
+				case !isError: // OK for an acquire, GRANTED for a release
+					got.refused(http.StatusInternalServerError, status)
+				default:
+					got.refused(want, status)
+				}
+			})
+		}
+	}
+}
+
+func TestEveryStatusHasACode(t *testing.T) {
+	for number := range wire.Status_Code_name {
+		status := wire.Status_Code(number)
+		_, wanted := httpOf[status]
+		code, known := codes[status]
+		if known != wanted {
+			t.Errorf("%v: code known %v, expected %v", status, known, wanted)
+		}
+		err := failure(status, "")
+		if known && connect.CodeOf(err) != code {
+			t.Errorf("%v: %v", status, err)
+		}
+		if got := statusOf(err); got != status && status != wire.Status_UNSPECIFIED {
+			t.Errorf("%v: detail %v", status, got)
+		}
+	}
+}
+
+func TestManualHasTheSameTable(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/HTTP.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for status, code := range codes {
+		row := fmt.Sprintf("| %s | `%s` | %d |", status, code, httpOf[status])
+		if !strings.Contains(string(manual), row) {
+			t.Errorf("docs/HTTP.md has no row %q", row)
+		}
+	}
+}
+
+func TestErrorsOfTheReplica(t *testing.T) {
+	c := newCluster(t)
+	s := start(t, c, "n1").server
+	for _, test := range []struct {
+		err    error
+		status wire.Status_Code
+	}{
+		{replica.ErrUncertain, wire.Status_UNCERTAIN},
+		{fmt.Errorf("%w: no", replica.ErrPrecondition), wire.Status_FAILED_PRECONDITION},
+		{replica.ErrNotFound, wire.Status_NOT_FOUND},
+		{replica.ErrUnavailable, wire.Status_UNAVAILABLE},
+		{errors.New("boo"), wire.Status_INTERNAL},
+	} {
+		if got := statusOf(s.refusalOf(test.err)); got != test.status {
+			t.Errorf("%v: %v", test.err, got)
+		}
+	}
+	if err := s.refusalOf(replica.ErrNotLeader); err != errElsewhere { //nolint:errorlint // it is a signal
+		t.Errorf("not leader: %v", err)
+	}
+}
