@@ -149,6 +149,11 @@ type book struct {
 	id, incarnation string
 	certified       string // the cluster that the certificate names
 	stable          raft.StableStore
+	// live looks a node up in the machine; fresh says whether that is as new as the
+	// record of the given revision.
+	live func(id string, revision uint64) (incarnation string, fresh bool)
+	// configured says whether raft counts a node among the cluster's.
+	configured func(id string) bool
 
 	mu       sync.RWMutex
 	cluster  string
@@ -222,39 +227,44 @@ func (b *book) ClusterID() string {
 // Self implements raftstream.Identity.
 func (b *book) Self() (id, incarnation string) { return b.id, b.incarnation }
 
-// Incarnation implements raftstream.Identity: the one recorded, or else the one that
-// came to raft first.
+// Incarnation implements raftstream.Identity: the one recorded, or else, for a node of
+// the cluster, the one that came to raft first.
 func (b *book) Incarnation(id string) (string, bool) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	if known := b.members[id].GetIncarnation(); known != "" {
+	if known := b.recorded(id); known != "" {
 		return known, true
 	}
+	if !b.configured(id) {
+		return "", false
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
 	noted, ok := b.noted[id]
 	return noted, ok
 }
 
-// recorded is the incarnation recorded for a node, empty if none is.
+// recorded is the incarnation recorded for a node, empty if none is. After a restart
+// the book is ahead of the machine, until the log has been applied again.
 func (b *book) recorded(id string) string {
 	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.members[id].GetIncarnation()
+	known, revision := b.members[id].GetIncarnation(), b.revision
+	b.mu.RUnlock()
+	if incarnation, fresh := b.live(id, revision); fresh {
+		return incarnation
+	}
+	return known
 }
 
-// Observe implements raftstream.Identity.
+// Observe implements raftstream.Identity. Strangers are not remembered.
 func (b *book) Observe(hello *wire.PeerHello) {
-	if hello.GetPurpose() != wire.PeerHello_RAFT {
+	if hello.GetPurpose() != wire.PeerHello_RAFT || !b.configured(hello.GetId()) {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.noted[hello.Id]; !ok && len(b.noted) < maxNoted {
+	if _, ok := b.noted[hello.Id]; !ok {
 		b.noted[hello.Id] = hello.Incarnation
 	}
 }
-
-// maxNoted bounds what strangers with a certificate can make a node remember.
-const maxNoted = 1024
 
 // peers are the other nodes that this one knows an address of.
 func (b *book) peers(configured []Peer) []Peer {

@@ -47,7 +47,7 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 	if err := r.do(ctx, re, putMember(m), 0); err != nil {
 		return err
 	}
-	if server, ok := r.servers()[m.Id]; ok && (server.Suffrage == raft.Voter || string(server.Address) == m.PeerAddr) {
+	if r.configured(m.Id) {
 		re.steward.poke()
 		return nil
 	}

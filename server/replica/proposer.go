@@ -2,6 +2,7 @@ package replica
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,17 +105,37 @@ func (p *proposer) run() {
 // propose hands the batch to raft. The entry is complete before: what is proved by it
 // had arrived.
 func (p *proposer) propose(b *batch) {
+	b.began = time.Now()
+	data, err := proto.Marshal(p.entry(b))
+	if err != nil {
+		b.weed()
+		data, err = proto.Marshal(p.entry(b))
+	}
+	if err != nil {
+		b.future = failed{err}
+		return
+	}
+	b.future = p.apply(data, enqueueTimeout)
+}
+
+func (p *proposer) entry(b *batch) *wire.Entry {
 	entry := &wire.Entry{Level: p.entryLevel(b), WallUnixMs: time.Now().UnixMilli(), Commands: make([]*wire.Command, len(b.items))}
 	for i, it := range b.items {
 		entry.Commands[i] = it.cmd
 	}
-	b.began = time.Now()
-	data, err := proto.Marshal(entry)
-	if err != nil {
-		b.future = failed{raft.ErrEnqueueTimeout} // unreachable: submit has marshalled each command
-		return
-	}
-	b.future = p.apply(data, enqueueTimeout)
+	return entry
+}
+
+// weed answers and drops the commands that cannot be written down, which are those with
+// a text that is not UTF-8.
+func (b *batch) weed() {
+	b.items = slices.DeleteFunc(b.items, func(it item) bool {
+		_, err := proto.Marshal(it.cmd)
+		if err != nil {
+			it.answer(refused(wire.Status_INVALID_ARGUMENT, err.Error()))
+		}
+		return err != nil
+	})
 }
 
 // next waits until there is something to propose and room in flight. Nil ends.

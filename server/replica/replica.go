@@ -122,7 +122,20 @@ func (r *Replica) openDisk() (err error) {
 		r.metrics.close()
 		return errors.Join(err, r.stores.close())
 	}
+	r.book.live, r.book.configured = r.liveIncarnation, r.configured
 	return nil
+}
+
+// liveIncarnation looks a node up in the machine, if that has caught up with a record
+// of the revision.
+func (r *Replica) liveIncarnation(id string, revision uint64) (incarnation string, fresh bool) {
+	r.machine.View(func(m *fsm.Machine) {
+		if fresh = m.ClusterID() != "" && m.Revision() >= revision; fresh {
+			known, _ := m.Member(id)
+			incarnation = known.GetIncarnation()
+		}
+	})
+	return incarnation, fresh
 }
 
 func (r *Replica) openNetwork() (err error) {
@@ -231,7 +244,9 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 	return raft.NewRaft(conf, r.machine, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
 }
 
-// resolve prefers the replicated address of a node to the one in raft's configuration.
+// resolve prefers the replicated address of a node to the one in raft's configuration,
+// which stays what it was when the node was added: raft v1.7.3 reads a peer's entry
+// without its lock while it changes its address.
 func (r *Replica) resolve(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress {
 	_, _, members := r.book.page()
 	if known := members[string(id)].GetPeerAddr(); known != "" {

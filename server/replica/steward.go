@@ -70,7 +70,6 @@ func (s *steward) step(ctx context.Context) {
 		if !ok || ctx.Err() != nil {
 			continue
 		}
-		s.moveAddress(server, m)
 		s.promote(ctx, server, m)
 	}
 }
@@ -113,20 +112,6 @@ func (s *steward) raiseLevel(ctx context.Context, members []*wire.Member, server
 	}
 }
 
-// moveAddress takes a node's new address into raft's configuration.
-func (s *steward) moveAddress(server raft.Server, m *wire.Member) {
-	if m.PeerAddr == "" || m.PeerAddr == string(server.Address) {
-		return
-	}
-	node := s.r.node.Load()
-	change := node.AddVoter
-	if server.Suffrage != raft.Voter {
-		change = node.AddNonvoter
-	}
-	s.r.log.Info("a node has moved", "node", m.Id, "from", server.Address, "to", m.PeerAddr)
-	s.complain("move a node", change(server.ID, raft.ServerAddress(m.PeerAddr), 0, changeTimeout).Error())
-}
-
 // promote gives a node that has caught up its vote.
 func (s *steward) promote(ctx context.Context, server raft.Server, m *wire.Member) {
 	if server.Suffrage == raft.Voter || m.PeerAddr == "" {
@@ -138,7 +123,7 @@ func (s *steward) promote(ctx context.Context, server raft.Server, m *wire.Membe
 	if a.state == nil || a.state.Member.GetIncarnation() != m.Incarnation || a.state.AppliedIndex+caughtUp < goal || a.state.Empty {
 		return
 	}
-	err := node.AddVoter(server.ID, raft.ServerAddress(m.PeerAddr), 0, changeTimeout).Error()
+	err := node.AddVoter(server.ID, server.Address, 0, changeTimeout).Error()
 	s.complain("promote a node", err)
 	if err == nil {
 		s.r.log.Info("a node has caught up and votes now", "node", m.Id)

@@ -1,0 +1,248 @@
+package replica_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// statusOf asks until it is answered.
+func (c *cluster) statusOf(n *node) *wire.StatusResponse {
+	c.t.Helper()
+	s, err := n.Status(c.t.Context(), &wire.StatusRequest{Stale: true})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return s
+}
+
+func (c *cluster) nodeStatus(id string) *wire.NodeStatus {
+	c.t.Helper()
+	for _, n := range c.statusOf(c.leader()).Nodes {
+		if n.Id == id {
+			return n
+		}
+	}
+	return nil
+}
+
+func TestWipedVoterIsRefusedAndReplaced(t *testing.T) {
+	for _, wiped := range []int{1, 2} {
+		inVirtualTime(t, func(t *testing.T) {
+			c := newCluster(t, 3).startAll()
+			leader := c.settleIn()
+			s := c.openSession("a", time.Minute)
+			hold := c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
+			victims := c.followers()[:wiped]
+			for _, v := range victims {
+				v.crash()
+				v.wipe()
+			}
+			for _, v := range victims {
+				err := v.open()
+				if !errors.Is(err, replica.ErrReplaced) || !mentions(err, "qlock cluster remove "+v.id, "qlock cluster add "+v.id+" "+v.id+":7401") {
+					t.Fatalf("the wiped voter was told: %v", err)
+				}
+				if last, _ := v.disk.LastIndex(); last != 0 {
+					t.Errorf("the wiped voter took %d entries", last)
+				}
+			}
+			if wiped == 2 {
+				// No majority with its memory is left: nothing may be granted.
+				c.eventually("the leader steps down", func() bool { return !leader.Serving() })
+				return
+			}
+			v := victims[0]
+			c.leader().mustAdmin(func(n *node) error {
+				return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: v.id})
+			})
+			v.start()
+			c.leader().mustAdmin(func(n *node) error {
+				return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: v.id, PeerAddr: v.id + ":7401"})
+			})
+			c.eventually("it votes again", func() bool { n := c.nodeStatus(v.id); return n.GetVoter() && n.GetReachable() })
+			c.eventually("it has the state", func() bool { return v.holder("l") == s })
+			c.expect(c.must(releaseCommand(s, 2, hold)), wire.Status_OK)
+		})
+	}
+}
+
+// mustAdmin repeats an administrative request while there is no leader to do it.
+func (n *node) mustAdmin(request func(*node) error) {
+	n.c.t.Helper()
+	n.c.eventually("the request is done", func() bool {
+		err := request(n.c.leader())
+		if err != nil && !errors.Is(err, replica.ErrNotLeader) && !errors.Is(err, replica.ErrUnavailable) {
+			n.c.t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
+// Wiped while the others were down: it finds out when they come, and takes no part
+// before.
+func TestWipedVoterWithoutPeersWaits(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		c.settleIn()
+		for _, n := range c.nodes {
+			n.crash()
+		}
+		v := c.nodes["n3"]
+		v.wipe()
+		v.start()
+		time.Sleep(30 * time.Second)
+		if v.Leader().Id != "" || v.haltedWith() != nil {
+			t.Fatalf("alone: leader %v, halted %v", v.Leader(), v.haltedWith())
+		}
+		// The one that comes back has not applied its log yet, and still knows.
+		c.nodes["n1"].start()
+		c.eventually("it stops", func() bool { return v.haltedWith() != nil })
+		if err := v.haltedWith(); !errors.Is(err, replica.ErrReplaced) {
+			t.Fatal(err)
+		}
+		if last := c.statusOf(c.nodes["n1"]).CommitIndex; last != 0 {
+			t.Errorf("one node and a wiped one committed up to %d", last)
+		}
+	})
+}
+
+func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		s := c.openSession("a", time.Minute)
+		c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
+
+		fresh := c.machine("n4")
+		if err := leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401"}); !errors.Is(err, replica.ErrUnavailable) {
+			t.Errorf("a node that does not run was added: %v", err)
+		}
+		fresh.cfg.Cluster = append(c.peers, replica.Peer{ID: "n4", Addr: "n4:7401"})
+		fresh.start()
+		time.Sleep(10 * time.Second)
+		if fresh.Leader().Id != "" || len(c.statusOf(leader).Nodes) != 3 {
+			t.Fatal("a node joined that nobody added")
+		}
+		add := func(n *node) error {
+			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401"})
+		}
+		leader.mustAdmin(add)
+		leader.mustAdmin(add) // harmless
+		c.eventually("promoted", func() bool { return c.nodeStatus("n4").GetVoter() })
+		c.eventually("caught up", func() bool { return fresh.holder("l") == s })
+
+		// Its address changes: it reports itself, and raft follows.
+		fresh.stop()
+		fresh.cfg.Advertise.Peer = "n4:7999"
+		fresh.start()
+		c.eventually("reached under its new address", func() bool {
+			n := c.nodeStatus("n4")
+			return n.GetPeerAddr() == "n4:7999" && n.GetReachable()
+		})
+		c.leader().mustAdmin(func(n *node) error {
+			return n.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: "n4"})
+		})
+		c.eventually("n4 leads", func() bool { return c.leader() == fresh })
+		if fresh.LeaderHTTP() != "n4:7402" || c.nodes["n1"].Leader().GetClientAddr() != "n4:7400" {
+			t.Errorf("leader %v, http %s", c.nodes["n1"].Leader(), fresh.LeaderHTTP())
+		}
+
+		// The leader removed: it hands over, and the next one does it.
+		err := fresh.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4"})
+		if !errors.Is(err, replica.ErrNotLeader) {
+			t.Errorf("removing the leader: %v", err)
+		}
+		c.eventually("another leads", func() bool { return c.leader() != fresh })
+		c.leader().mustAdmin(func(n *node) error {
+			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4"})
+		})
+		if n := c.nodeStatus("n4"); n != nil {
+			t.Errorf("still there: %v", n)
+		}
+		if err := c.leader().RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4"}); !errors.Is(err, replica.ErrNotFound) {
+			t.Errorf("removed twice: %v", err)
+		}
+		term := c.statusOf(c.leader()).Term
+		time.Sleep(20 * time.Second) // the removed node disturbs nobody
+		if now := c.statusOf(c.leader()).Term; now != term {
+			t.Errorf("term %d became %d", term, now)
+		}
+	})
+}
+
+func TestAdministrationNeedsTheLeader(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		c.settleIn()
+		f := c.followers()[0]
+		for what, err := range map[string]error{
+			"add":      f.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "n9:1"}),
+			"remove":   f.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n1"}),
+			"transfer": f.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{}),
+		} {
+			if !errors.Is(err, replica.ErrNotLeader) {
+				t.Errorf("%s on a follower: %v", what, err)
+			}
+		}
+		if _, err := f.Status(t.Context(), &wire.StatusRequest{}); !errors.Is(err, replica.ErrNotLeader) {
+			t.Errorf("linearizable status on a follower: %v", err)
+		}
+		status, err := c.leader().Status(t.Context(), &wire.StatusRequest{})
+		if err != nil || len(status.Nodes) != 3 || status.LeaderId != c.leader().id || status.ClusterId == "" {
+			t.Errorf("status %v, %v", status, err)
+		}
+		for _, n := range status.GetNodes() {
+			if !n.Reachable || !n.Voter || n.Version != "test" || n.ClientAddr == "" || n.Leader != (n.Id == status.LeaderId) {
+				t.Errorf("node %v", n)
+			}
+		}
+		if err := c.leader().AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "nonsense"}); !errors.Is(err, replica.ErrInvalid) {
+			t.Errorf("a bad address: %v", err)
+		}
+	})
+}
+
+func TestNodeOfALowerLevelStops(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		for _, n := range c.nodes {
+			n.cfg.Level = 2
+		}
+		old := c.nodes["n3"]
+		old.cfg.Level = 1
+		c.startAll()
+		leader := c.settleIn()
+		if level := c.statusOf(leader).Level; level != 1 {
+			t.Fatalf("level %d although a member has 1", level)
+		}
+		old.stop()
+		old.cfg.Level = 2
+		old.start()
+		c.eventually("raised everywhere", func() bool {
+			for _, n := range c.nodes {
+				if c.statusOf(n).Level != 2 {
+					return false
+				}
+			}
+			return true
+		})
+		// Downgraded: it must not apply what it does not know.
+		old.stop()
+		old.cfg.Level = 1
+		if err := old.open(); err == nil {
+			c.eventually("it stops", func() bool { return old.haltedWith() != nil })
+			if err := old.haltedWith(); !errors.Is(err, fsm.ErrUpgrade) || !mentions(err, "upgrade this node") {
+				t.Errorf("halted with %v", err)
+			}
+		} else if !errors.Is(err, fsm.ErrUpgrade) {
+			t.Error(err)
+		}
+		s := c.openSession("a", time.Minute)
+		c.expect(c.leader().do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
+	})
+}
