@@ -145,6 +145,16 @@ func (c *cluster) await(ctx context.Context, wanted func(*wire.StatusResponse) b
 	}
 }
 
+// allReachable tells whether the leader reaches every node.
+func allReachable(status *wire.StatusResponse) bool {
+	for _, n := range status.GetNodes() {
+		if !n.GetReachable() {
+			return false
+		}
+	}
+	return status.GetLeaderId() != ""
+}
+
 // ended says which node has ended by itself, with the end of its log.
 func (c *cluster) ended() error {
 	for _, n := range c.nodes {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/scripts/demo"
-	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // options are the command line of run.
@@ -176,16 +175,9 @@ func (s *story) hire(ctx context.Context, c *crew, reports chan report) error {
 	return nil
 }
 
-// settle waits until the killed node is back among the others.
+// settle waits until all nodes, the killed one too, are there again.
 func (s *story) settle(ctx context.Context) (uint64, error) {
-	status, err := s.cluster.await(ctx, func(status *wire.StatusResponse) bool {
-		for _, n := range status.GetNodes() {
-			if n.GetId() == s.crash.killed {
-				return n.GetReachable()
-			}
-		}
-		return s.crash.killed == ""
-	})
+	status, err := s.cluster.await(ctx, allReachable)
 	return status.GetToken(), err
 }
 

@@ -30,7 +30,12 @@ func playground(ctx context.Context, verb string, args []string) error {
 	if verb == "down" {
 		return down(path)
 	}
-	return up(ctx, *bin, path)
+	nodes := threeNodes(path, playPorts)
+	if err := up(ctx, *bin, path, nodes); err != nil {
+		return err
+	}
+	invite(*bin, *dir, nodes)
+	return nil
 }
 
 // playPorts are the ports of node i: 7400, 7410 and 7420 for clients, each with peer
@@ -42,8 +47,7 @@ func playPorts(i int) (client, peer, http string) {
 
 // up starts every node that does not run: all of them at first, and later those that
 // died.
-func up(ctx context.Context, bin, dir string) error {
-	nodes := threeNodes(dir, playPorts)
+func up(ctx context.Context, bin, dir string, nodes []*node) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -58,11 +62,7 @@ func up(ctx context.Context, bin, dir string) error {
 			return err
 		}
 	}
-	if err := serving(ctx, nodes); err != nil {
-		return err
-	}
-	invite(bin, dir, nodes)
-	return nil
+	return serving(ctx, nodes)
 }
 
 func pidFile(dir string, n *node) string { return filepath.Join(dir, n.id+".pid") }
@@ -101,20 +101,17 @@ func detach(n *node, bin, pidFile string, nodes []*node) error {
 	return errors.Join(os.WriteFile(pidFile, []byte(pid+"\n"), 0o600), cmd.Process.Release())
 }
 
-// serving waits until a session can be opened.
+// serving waits until there is a leader that reaches every node.
 func serving(ctx context.Context, nodes []*node) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
 	c, err := client.New(client.Config{Endpoints: endpoints(nodes), Agent: "demo-up"})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	session, err := c.NewSession(ctx, client.SessionOptions{Name: "demo-up"})
-	if err != nil {
-		return fmt.Errorf("the nodes do not serve: %w\n%s", err, tail(nodes[0].log, 5))
+	if _, err := (&cluster{client: c}).await(ctx, allReachable); err != nil {
+		return fmt.Errorf("%w\n%s\nmake demo-down ends what runs", err, tail(nodes[0].log, 5))
 	}
-	return session.Close(ctx)
+	return nil
 }
 
 func invite(bin, dir string, nodes []*node) {
@@ -127,9 +124,9 @@ func invite(bin, dir string, nodes []*node) {
   %[2]s/qlock show orders/42
   curl -s -H 'Content-Type: application/json' -d '{}' http://%[3]s/quorumlock.v1.ClusterService/Status
 
-  kill -9 $(cat %[4]s/n1.pid)     a node dies; if it led, another leads about a second later
+  kill -9 $(cat %[4]s/n1.pid)   a node dies; if it led, another leads about a second later
   make demo-up                    start it again
-  make demo-down                  end the nodes and remove %[4]s
+  make demo-down                  end all and remove %[4]s
 `, strings.Join(endpoints(nodes), ","), bin, nodes[0].http, dir)
 }
 
