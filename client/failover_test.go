@@ -1,0 +1,317 @@
+package client
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func TestResumeAfterABreak(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		a, b := f.session(c), f.session(c)
+		hold := mustLock(t, a, "x")
+		waiting := lockSoon(ctx, b, "x")
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				if req.GetAcquire() == nil {
+					return false
+				}
+				f.intercept = nil
+				f.service.serve(cn, req) // executed, and the answer is lost
+				_ = cn.nc.Close()
+				return true
+			}
+		})
+		other := mustLock(t, a, "y")
+		sent := f.all(acquires)
+		last, before := sent[len(sent)-1].req, sent[len(sent)-2].req
+		if last.GetSeq() != before.GetSeq() || !proto.Equal(last.GetAcquire(), before.GetAcquire()) {
+			t.Fatalf("not the same request: %v, %v", before, last)
+		}
+		if n := f.count(attaches); n != 2 {
+			t.Fatalf("%d attaches", n)
+		}
+		if hold.Context().Err() != nil || other.Context().Err() != nil {
+			t.Fatal("a hold was lost")
+		}
+		if n := f.count(acquires); n != 4 {
+			t.Fatalf("%d acquires: the wait should not be sent again", n)
+		}
+		ok(t, hold.Unlock(ctx))
+		ok(t, (<-waiting).err)
+		if twice := f.twice(); len(twice) > 0 {
+			t.Fatalf("executed twice: %v", twice)
+		}
+	})
+}
+
+func TestGrantDuringABreakIsFound(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		hold := mustLock(t, f.session(c), "x")
+		waiting := lockSoon(context.Background(), s, "x")
+		f.cut("n1")
+		f.set(func() { f.service.free("x") })
+		got := <-waiting
+		ok(t, got.err)
+		synctest.Wait()
+		wantErr(t, context.Cause(hold.Context()), ErrNotHeld)
+		ok(t, got.hold.Unlock(context.Background()))
+	})
+}
+
+func TestHoldThatNobodyKnowsIsReleased(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		f.set(func() {
+			own := f.service.sessions[s.ID()]
+			f.service.locks["x"] = &fakeLock{holder: &claim{session: own, name: "x", seq: 99, id: 99, token: 99}}
+		})
+		f.cut("n1")
+		time.Sleep(time.Second)
+		if f.held("x") != 0 {
+			t.Fatal("held silently")
+		}
+	})
+}
+
+func TestFindsTheLeader(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		f.lead("n3", 5)
+		s := f.session(c)
+		if f.count(at("n3")) != 1 || f.count() != 1 {
+			t.Fatal("the hello's hint was not followed")
+		}
+		// It loses leadership without a word: the refusal names the next one.
+		f.lead("n2", 6)
+		hold := mustLock(t, s, "x")
+		if f.count(acquires, at("n2")) != 1 || time.Since(f.start) > 50*time.Millisecond {
+			t.Fatalf("redirect took %v", time.Since(f.start))
+		}
+		// A push moves it before anything is asked.
+		f.lead("n1", 7)
+		f.set(func() {
+			cn := f.node("n2").conns[len(f.node("n2").conns)-1]
+			cn.push(&wire.Push{Body: &wire.Push_Leader{Leader: &wire.LeaderHint{Id: "n1", ClientAddr: "n1:7400", Term: 7}}})
+		})
+		synctest.Wait()
+		if f.count(attaches, at("n1")) != 1 {
+			t.Fatal("the push was not followed")
+		}
+		// An old hint is not.
+		f.set(func() {
+			cn := f.node("n1").conns[len(f.node("n1").conns)-1]
+			cn.push(&wire.Push{Body: &wire.Push_Leader{Leader: &wire.LeaderHint{Id: "n2", ClientAddr: "n2:7400", Term: 6}}})
+		})
+		ok(t, hold.Unlock(context.Background()))
+		if f.count(releases, at("n1")) != 1 {
+			t.Fatal("an old hint was followed")
+		}
+	})
+}
+
+func TestDeadLeaderThatAllNameIsWaitedFor(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		f.set(func() { f.node("n1").down = true })
+		f.cut("n1")
+		waiting := lockSoon(context.Background(), s, "x")
+		time.Sleep(5 * time.Second)
+		f.lead("n2", 2)
+		elected := time.Now()
+		ok(t, (<-waiting).err)
+		if took := time.Since(elected); took > 1500*time.Millisecond {
+			t.Fatalf("the new leader was found after %v", took)
+		}
+		dials := 0
+		f.set(func() { dials = f.node("n2").dials + f.node("n3").dials })
+		if dials > 60 {
+			t.Fatalf("%d connections in 5 s", dials)
+		}
+	})
+}
+
+func TestFollowerTellsOfTheElection(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		f.set(func() { f.node("n1").down = true; f.leader = &wire.LeaderHint{} })
+		f.cut("n1")
+		waiting := lockSoon(context.Background(), s, "x")
+		time.Sleep(3 * time.Second)
+		f.lead("n3", 2)
+		elected := time.Now()
+		f.set(func() {
+			for _, n := range f.nodes {
+				for _, cn := range n.conns {
+					if cn.out != nil {
+						cn.push(&wire.Push{Body: &wire.Push_Leader{Leader: &wire.LeaderHint{Id: "n3", ClientAddr: "n3:7400", Term: 2}}})
+					}
+				}
+			}
+		})
+		ok(t, (<-waiting).err)
+		if took := time.Since(elected); took > 20*time.Millisecond {
+			t.Fatalf("took %v", took)
+		}
+	})
+}
+
+func TestHungLeaderIsLeftForANewerOne(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		stop := func(cn *fakeConn, _ *wire.Request) bool { return cn.node.id == "n1" }
+		f.set(func() { f.intercept = stop; f.node("n1").hung = true })
+		asked := time.Now()
+		waiting := lockSoon(context.Background(), s, "x")
+		// Nobody newer yet: it stays.
+		time.Sleep(time.Second)
+		if f.count(attaches) != 0 {
+			t.Fatal("it left for nobody")
+		}
+		f.lead("n2", 2)
+		ok(t, (<-waiting).err)
+		if took := time.Since(asked); took > 3*time.Second {
+			t.Fatalf("took %v", took)
+		}
+		if twice := f.twice(); len(twice) > 0 {
+			t.Fatalf("executed twice: %v", twice)
+		}
+	})
+}
+
+func TestHungLeaderTakes250ms(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return cn.node.id == "n1" }
+			f.node("n1").hung = true
+		})
+		f.lead("n2", 2)
+		asked := time.Now()
+		mustLock(t, s, "x")
+		if took := time.Since(asked); took < patience || took > patience+20*time.Millisecond {
+			t.Fatalf("took %v, want %v", took, patience)
+		}
+	})
+}
+
+func TestSilentConnectionIsGivenUp(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		first := f.all()[0].conn
+		f.set(func() { f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return cn == first } })
+		asked := time.Now()
+		mustLock(t, s, "x")
+		if took := time.Since(asked); took < silenceMax || took > silenceMax+2*time.Second {
+			t.Fatalf("took %v", took)
+		}
+	})
+}
+
+func TestNotAttachedIsAttached(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		f.set(func() { f.service.sessions[s.ID()].conn = nil })
+		mustLock(t, s, "x")
+		if f.count(attaches) != 1 {
+			t.Fatal("not attached")
+		}
+	})
+}
+
+func TestAttachThatIsRefusedLosesTheSession(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		a, b := f.session(c), f.session(c)
+		f.set(func() {
+			f.service.end(f.service.sessions[a.ID()])
+			f.service.sessions[b.ID()].hash = nil
+		})
+		f.cut("n1")
+		<-a.Lost()
+		<-b.Lost()
+		wantErr(t, a.Err(), ErrExpired)
+		wantErr(t, b.Err(), ErrPermissionDenied, ErrSessionLost)
+	})
+}
+
+func TestElectedNodeThatDoesNotServeYet(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		left := 5
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				if left--; left < 0 {
+					return false
+				}
+				cn.answer(req, &wire.Response{Result: status(wire.Status_NOT_LEADER), Leader: f.leader})
+				return true
+			}
+		})
+		mustLock(t, s, "x")
+		if f.node("n1").dials != 1 || time.Since(f.start) > time.Second {
+			t.Fatalf("%d dials, %v", f.node("n1").dials, time.Since(f.start))
+		}
+	})
+}
+
+func TestReadsAndAdministration(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		got, err := c.GetLock(ctx, &wire.GetLockRequest{Name: "x"})
+		ok(t, err)
+		if got.GetName() != "x" || f.count(at("n1")) != 1 {
+			t.Fatal(got)
+		}
+		_, err = c.ListLocks(ctx, &wire.ListLocksRequest{})
+		ok(t, err)
+		_, err = c.ListSessions(ctx, &wire.ListSessionsRequest{})
+		ok(t, err)
+		_, err = c.AddMember(ctx, &wire.AddMemberRequest{Id: "n4"})
+		ok(t, err)
+		_, err = c.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: "n4"})
+		ok(t, err)
+		_, err = c.TransferLeadership(ctx, &wire.TransferLeadershipRequest{})
+		ok(t, err)
+
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, _ *wire.Request) bool { f.intercept = nil; _ = cn.nc.Close(); return true }
+		})
+		_, err = c.AddMember(ctx, &wire.AddMemberRequest{Id: "n5"})
+		wantErr(t, err, ErrUncertain)
+
+		f.set(func() { f.leader = &wire.LeaderHint{}; f.node("n1").down = true })
+		f.cut("n1")
+		stale, err := c.Status(ctx, &wire.StatusRequest{Stale: true})
+		ok(t, err)
+		if stale.GetNodeId() == "n1" {
+			t.Fatal(stale)
+		}
+		short, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_, err = c.Status(short, &wire.StatusRequest{})
+		wantErr(t, err, context.DeadlineExceeded, ErrUnavailable)
+	})
+}
+
+func TestRequestTimeoutBoundsReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 1)
+		f.node("n1").down = true
+		cfg := f.config()
+		cfg.RequestTimeout = 2 * time.Second
+		c, err := New(cfg)
+		ok(t, err)
+		defer c.Close()
+		_, err = c.ListLocks(context.Background(), &wire.ListLocksRequest{})
+		wantErr(t, err, context.DeadlineExceeded, ErrUnavailable)
+		if got := time.Since(f.start); got != 2*time.Second {
+			t.Fatal(got)
+		}
+	})
+}
