@@ -254,6 +254,7 @@ func TestElectedNodeThatDoesNotServeYet(t *testing.T) {
 			}
 		})
 		mustLock(t, s, "x")
+		synctest.Wait()
 		if f.node("n1").dials != 1 || time.Since(f.start) > time.Second {
 			t.Fatalf("%d dials, %v", f.node("n1").dials, time.Since(f.start))
 		}

@@ -178,8 +178,9 @@ func (cn *fakeConn) serve(hung bool) {
 	if err != nil {
 		return
 	}
-	cn.out = transport.NewOutbox(cn.nc, transport.OutboxConfig{})
-	defer cn.out.Close(nil)
+	out := transport.NewOutbox(cn.nc, transport.OutboxConfig{})
+	defer out.Close(nil)
+	cn.f.set(func() { cn.out = out })
 	for {
 		var frame wire.ClientFrame
 		if in.Read(&frame) != nil {
