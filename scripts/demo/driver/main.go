@@ -135,7 +135,7 @@ func (s *story) play(ctx context.Context, o options, dir string) (uint64, error)
 	}()
 	hired := &crew{
 		bin: o.bin, dir: dir, endpoints: endpoints(s.cluster.nodes), ledger: url, requests: o.requests,
-		size: o.workers, victim: s.pause.worker, signalAfter: 2 * time.Second,
+		size: o.workers, victim: s.pause.worker, signalAfter: time.Second,
 	}
 	if err := s.hire(ctx, hired, reports); err != nil {
 		return 0, err

@@ -17,8 +17,8 @@ import (
 
 func main() {
 	out := flag.String("o", "refunds.csv", "file to write")
-	count := flag.Int("requests", 4000, "requests to make")
-	span := flag.Duration("span", 20*time.Second, "time over which they arrive")
+	count := flag.Int("requests", 3200, "requests to make")
+	span := flag.Duration("span", 16*time.Second, "time over which they arrive")
 	flag.Parse()
 	log.SetFlags(0)
 	if err := write(*out, generate(*count, *span)); err != nil {

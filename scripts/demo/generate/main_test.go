@@ -9,7 +9,7 @@ import (
 
 func TestShippedRequestsAreTheGenerators(t *testing.T) {
 	fresh := filepath.Join(t.TempDir(), "refunds.csv")
-	if err := write(fresh, generate(4000, 20*time.Second)); err != nil {
+	if err := write(fresh, generate(3200, 16*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(fresh)
