@@ -1,0 +1,168 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// source is a node with a machine of its own that proves nothing, or whatever it is told.
+type source struct {
+	machine *fsm.Machine
+	proof   *wire.Result
+	ages    map[uint64]time.Duration
+}
+
+func (s *source) Fork() *fsm.Machine { return s.machine.Fork() }
+
+func (s *source) Prove(done func(*wire.Result)) {
+	if s.proof != nil {
+		done(s.proof)
+	}
+}
+
+func (s *source) HeartbeatAge(session uint64) (time.Duration, bool) {
+	age, known := s.ages[session]
+	return age, known
+}
+
+func (s *source) apply(t *testing.T, wall int64, cmd *wire.Command) *wire.Result {
+	t.Helper()
+	data, err := proto.Marshal(&wire.Entry{Level: fsm.Level, WallUnixMs: wall, Commands: []*wire.Command{cmd}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied, err := s.machine.Apply(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return applied.Results[0]
+}
+
+func (s *source) open(t *testing.T, wall int64, secret byte) uint64 {
+	t.Helper()
+	hash := make([]byte, 32)
+	hash[0] = secret
+	res := s.apply(t, wall, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash}}})
+	return res.GetSession().GetSessionId()
+}
+
+func (s *source) acquire(t *testing.T, wall int64, session, seq uint64, name string) {
+	t.Helper()
+	s.apply(t, wall, &wire.Command{SessionId: session, Seq: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+		Locks: []*wire.LockRequest{{Name: name}}, WaitForever: true,
+	}}})
+}
+
+func newSource(t *testing.T) *source {
+	t.Helper()
+	s := &source{machine: fsm.New(fsm.Level), ages: map[uint64]time.Duration{}}
+	s.apply(t, 0, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}})
+	return s
+}
+
+func at(s *source, limit int, wall int64) *Reader {
+	r := New(s, limit)
+	r.now = func() time.Time { return time.UnixMilli(wall) }
+	return r
+}
+
+func TestClocksAreFilledIn(t *testing.T) {
+	s := newSource(t)
+	holder, waiter := s.open(t, 1_000, 1), s.open(t, 1_000, 2)
+	s.acquire(t, 2_000, holder, 1, "l")
+	s.acquire(t, 9_000, waiter, 1, "l")
+	s.ages[holder], s.ages[waiter] = 300*time.Millisecond, -time.Second
+
+	lock, refused := at(s, 1<<20, 5_000).GetLock(&wire.GetLockRequest{Name: "l"})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	h, w := lock.GetHolders()[0], lock.GetQueue()[0]
+	if h.GetHeldForMs() != 3_000 || h.GetHeartbeatAgeMs() != 300 {
+		t.Errorf("holder %v", h)
+	}
+	if w.GetWaitingMs() != 0 || w.HeartbeatAgeMs == nil || *w.HeartbeatAgeMs != 0 {
+		t.Errorf("waiter %v: what lies in the future is 0", w)
+	}
+
+	s.ages = nil // a node that does not lead
+	list, _ := at(s, 1<<20, 10_000).ListLocks(&wire.ListLocksRequest{})
+	if h, w := list.GetLocks()[0].GetHolders()[0], list.GetLocks()[0].GetQueue()[0]; h.HeartbeatAgeMs != nil || h.GetHeldForMs() != 8_000 || w.GetWaitingMs() != 1_000 {
+		t.Errorf("lock %v", list.GetLocks()[0])
+	}
+	sessions, _ := at(s, 1<<20, 10_000).ListSessions(&wire.ListSessionsRequest{})
+	if n := sessions.GetSessions(); len(n) != 2 || n[0].HeartbeatAgeMs != nil {
+		t.Errorf("sessions %v", n)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	r := New(newSource(t), 1<<20)
+	if _, refused := r.GetLock(&wire.GetLockRequest{Name: "free"}); refused.GetStatus() != wire.Status_NOT_FOUND {
+		t.Errorf("free lock: %v", refused)
+	}
+	if _, refused := r.GetLock(&wire.GetLockRequest{Name: "a//b"}); refused.GetStatus() != wire.Status_INVALID_ARGUMENT {
+		t.Errorf("bad name: %v", refused)
+	}
+}
+
+func TestPagesFitAndLeaveNothingOut(t *testing.T) {
+	s := newSource(t)
+	session := s.open(t, 0, 1)
+	const locks, limit = 300, 4 << 10
+	for i := range locks {
+		s.acquire(t, 0, session, uint64(i+1), fmt.Sprintf("%s/%03d", strings.Repeat("n", 60), i))
+	}
+	r := New(s, limit)
+	var names []string
+	for token := ""; ; {
+		page, refused := r.ListLocks(&wire.ListLocksRequest{PageSize: 5_000, PageToken: token})
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		if size := proto.Size(page); size > limit {
+			t.Fatalf("a page has %d bytes, the limit is %d", size, limit)
+		}
+		for _, lock := range page.GetLocks() {
+			names = append(names, lock.GetName())
+		}
+		if token = page.GetNextPageToken(); token == "" {
+			break
+		}
+	}
+	if len(names) != locks {
+		t.Errorf("%d locks in all pages, want %d", len(names), locks)
+	}
+	if _, refused := New(s, 10).ListLocks(&wire.ListLocksRequest{}); refused.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
+		t.Errorf("a page that cannot fit: %v", refused)
+	}
+}
+
+func TestProof(t *testing.T) {
+	s := newSource(t)
+	s.proof = &wire.Result{Status: wire.Status_OK}
+	if res := New(s, 1).Prove(t.Context()); res != nil {
+		t.Errorf("proved: %v", res)
+	}
+	s.proof = &wire.Result{Status: wire.Status_NOT_LEADER}
+	if res := New(s, 1).Prove(t.Context()); res.GetStatus() != wire.Status_NOT_LEADER {
+		t.Errorf("not the leader: %v", res)
+	}
+	s.proof = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if res := New(s, 1).Prove(ctx); res.GetStatus() != wire.Status_UNAVAILABLE {
+		t.Errorf("no proof: %v", res)
+	}
+}
