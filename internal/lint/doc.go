@@ -11,6 +11,7 @@
 //   - pure_test.go: what the state machine must not touch to stay deterministic
 //   - shape_test.go: sizes, names, package and declaration comments
 //   - schema_test.go: the generated code belongs to the .proto files beside it
-//   - words_test.go: waiting in tests, the vocabulary, links in documents
+//   - sleep_test.go: tests wait for conditions, not for time to pass
+//   - words_test.go: the vocabulary, and links in documents
 //   - documents_test.go: the Go in the documents compiles
 package lint

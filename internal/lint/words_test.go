@@ -2,7 +2,6 @@ package lint
 
 import (
 	"fmt"
-	"go/ast"
 	"io/fs"
 	"path"
 	"regexp"
@@ -23,12 +22,6 @@ var vocabulary = []struct{ not, instead string }{
 var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
 
 var wordRules = []rule{{
-	name:  "tests do not sleep",
-	check: sleeps,
-	bad: []example{
-		{"fsm/fsm_test.go", "package fsm\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n", "fsm/fsm_test.go:5: a test sleeps"},
-	},
-}, {
 	name:  "one word for one thing, and nothing left for later",
 	check: words,
 	bad: []example{
@@ -43,27 +36,6 @@ var wordRules = []rule{{
 		{"README.md", "See [the docs](docs/NOWHERE.md#top).\n", "README.md links to docs/NOWHERE.md"},
 	},
 }}
-
-// sleeps finds tests that wait by the clock. In a file that uses testing/synctest
-// the clock is virtual, and sleeping is how it is moved.
-func sleeps(t *tree) []string {
-	var findings []string
-	for _, f := range t.files {
-		if !f.test || slices.Contains(f.imports(), "testing/synctest") {
-			continue
-		}
-		for n := range ast.Preorder(f.ast) {
-			selector, ok := n.(*ast.SelectorExpr)
-			if !ok || selector.Sel.Name != "Sleep" {
-				continue
-			}
-			if x, ok := selector.X.(*ast.Ident); ok && x.Name == "time" {
-				findings = append(findings, t.at(f, n)+": a test sleeps: wait for a condition with a deadline")
-			}
-		}
-	}
-	return findings
-}
 
 // words reads comments and documents; identifiers are left alone, since other
 // people's names stand among them.
