@@ -76,14 +76,20 @@ func (c *testClock) Now() time.Duration {
 func (c *testClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
 func newFake(t testing.TB, nodes int) *fake {
-	f := &fake{t: t, start: time.Now(), clock: &testClock{start: time.Now()}, nodes: make(map[string]*fakeNode), window: 64}
+	f := makeFake(nodes)
+	f.t = t
+	t.Cleanup(f.close)
+	return f
+}
+
+func makeFake(nodes int) *fake {
+	f := &fake{start: time.Now(), clock: &testClock{start: time.Now()}, nodes: make(map[string]*fakeNode), window: 64}
 	f.service = newService(f)
 	for i := 1; i <= nodes; i++ {
 		n := &fakeNode{f: f, id: fmt.Sprintf("n%d", i), addr: fmt.Sprintf("n%d:7400", i)}
 		f.nodes[n.addr] = n
 	}
 	f.lead("n1", 1)
-	t.Cleanup(f.close)
 	return f
 }
 

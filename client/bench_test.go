@@ -1,0 +1,71 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// benchClient is against the fake in real time: what it measures is client, framing
+// and fake together.
+func benchClient(b *testing.B) *Session {
+	f := newFake(b, 1)
+	f.set(func() {
+		f.window = 1024
+		f.intercept = func(*fakeConn, *wire.Request) bool { f.seen = f.seen[:0]; return false }
+	})
+	c := f.client()
+	s, err := c.NewSession(context.Background(), SessionOptions{TTL: time.Minute})
+	ok(b, err)
+	return s
+}
+
+func BenchmarkLockUnlock(b *testing.B) {
+	s := benchClient(b)
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		hold, err := s.Lock(ctx, "x")
+		ok(b, err)
+		ok(b, hold.Unlock(ctx))
+	}
+}
+
+func BenchmarkLockUnlockParallel(b *testing.B) {
+	s := benchClient(b)
+	ctx := context.Background()
+	var id atomic.Int64
+	b.SetParallelism(128)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		name := fmt.Sprint("x", id.Add(1))
+		for pb.Next() {
+			hold, err := s.Lock(ctx, name)
+			ok(b, err)
+			ok(b, hold.Unlock(ctx))
+		}
+	})
+}
+
+// TestAllocations holds the hot path to its budget: about 12 for the client, the rest
+// are the fake's.
+func TestAllocations(t *testing.T) {
+	f := newFake(t, 1)
+	s := f.session(f.client())
+	f.set(func() {
+		f.intercept = func(*fakeConn, *wire.Request) bool { f.seen = f.seen[:0]; return false }
+	})
+	ctx := context.Background()
+	allocs := testing.AllocsPerRun(500, func() {
+		hold, err := s.Lock(ctx, "x")
+		ok(t, err)
+		ok(t, hold.Unlock(ctx))
+	})
+	if allocs > 55 {
+		t.Errorf("%.0f allocations for a lock and an unlock, the node's included", allocs)
+	}
+}
