@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 	"time"
 
@@ -41,20 +42,14 @@ func (j *job) acquire() (held, error) {
 		h, err := j.wait(ctx)
 		results <- result{h, err}
 	}()
-	notice := time.NewTimer(quietWait)
-	defer notice.Stop()
-	for {
-		select {
-		case r := <-results:
-			return j.unlessSignalled(r.held, r.err)
-		case sig := <-j.sig.ending:
-			cancel()
-			r := <-results
-			j.discard(r.held)
-			return held{}, signalled(sig.(syscall.Signal))
-		case <-notice.C:
-			j.background.Go(func() { j.sayWhy(ctx) })
-		}
+	select {
+	case r := <-results:
+		return j.unlessSignalled(r.held, r.err)
+	case sig := <-j.sig.ending:
+		cancel()
+		r := <-results
+		j.discard(r.held)
+		return held{}, signalled(sig.(syscall.Signal))
 	}
 }
 
@@ -83,7 +78,7 @@ func (j *job) wait(ctx context.Context) (held, error) {
 		if err != nil {
 			return held{}, err
 		}
-		h, err := s.Lock(ctx, j.opts.lock, j.opts.wait)
+		h, err := j.lock(ctx, s)
 		if err == nil {
 			return held{s, h}, nil
 		}
@@ -93,6 +88,23 @@ func (j *job) wait(ctx context.Context) (held, error) {
 		}
 		j.say("the session expired while waiting for %s; waiting again at the end of the queue", printable(j.opts.lock))
 	}
+}
+
+// lock waits in one session, and says so if that takes long.
+func (j *job) lock(ctx context.Context, s session) (hold, error) {
+	noticing, cancel := context.WithCancel(ctx)
+	var notice sync.WaitGroup
+	notice.Go(func() {
+		select {
+		case <-noticing.Done():
+		case <-time.After(quietWait):
+			j.sayWhy(noticing)
+		}
+	})
+	h, err := s.Lock(ctx, j.opts.lock, j.opts.wait)
+	cancel()
+	notice.Wait()
+	return h, err
 }
 
 // notAcquired says that there is no lock. A session lost while waiting has lost no lock.
@@ -148,7 +160,7 @@ func (j *job) sayWhy(ctx context.Context) {
 	name := printable(j.opts.lock)
 	lock, err := j.svc.GetLock(ctx, &wire.GetLockRequest{Name: j.opts.lock, QueueLimit: 1})
 	switch {
-	case ctx.Err() == context.Canceled:
+	case err != nil && ctx.Err() == context.Canceled: // the wait is over
 	case err != nil || len(lock.GetHolders()) == 0:
 		j.say("waiting for %s", name)
 	default:

@@ -35,25 +35,32 @@ func (g group) alive() bool {
 		if _, err := strconv.Atoi(entry.Name()); err != nil {
 			continue
 		}
-		stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
+		text, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
 		if err != nil {
 			continue
 		}
 		seen = true
-		if pgrp, dead := parseStat(stat); pgrp == int(g) && !dead {
+		if p, ok := parseStat(text); ok && p.group == int(g) && !p.dead {
 			return true
 		}
 	}
 	return !seen // without a /proc to look at, the signal's word counts
 }
 
-// parseStat reads the process group from /proc/PID/stat, "pid (comm) state ppid pgrp …",
-// where comm may contain anything, and whether the process is dead.
-func parseStat(stat []byte) (pgrp int, dead bool) {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+// stat is what is read of /proc/PID/stat.
+type stat struct {
+	dead   bool
+	parent int
+	group  int
+}
+
+// parseStat reads "pid (comm) state ppid pgrp …", where comm may contain anything.
+func parseStat(text []byte) (stat, bool) {
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(fields) < 3 {
-		return 0, true
+		return stat{}, false
 	}
-	pgrp, err := strconv.Atoi(string(fields[2]))
-	return pgrp, err != nil || bytes.ContainsAny(fields[0], "ZXx")
+	parent, parentErr := strconv.Atoi(string(fields[1]))
+	group, groupErr := strconv.Atoi(string(fields[2]))
+	return stat{bytes.ContainsAny(fields[0], "ZXx"), parent, group}, parentErr == nil && groupErr == nil
 }

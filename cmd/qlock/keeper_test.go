@@ -159,20 +159,19 @@ func TestCommandOutputIsUntouched(t *testing.T) {
 }
 
 func TestParseStat(t *testing.T) {
-	for text, want := range map[string]struct {
-		pgrp int
-		dead bool
-	}{
-		"12 (sh) S 1 12 12 0":        {12, false},
-		"13 (a) b) (c) R 1 77 12 0":  {77, false},
-		"14 (sh) Z 1 12 12 0":        {12, true},
-		"15 (sh) X 1 12 12 0":        {12, true},
-		"garbage":                    {0, true},
-		"16 (sh) S 1 notanumber 1 0": {0, true},
-		"":                           {0, true},
+	for text, want := range map[string]stat{
+		"12 (sh) S 1 12 12 0":       {false, 1, 12},
+		"13 (a) b) (c) R 5 77 12 0": {false, 5, 77},
+		"14 (sh) Z 1 12 12 0":       {true, 1, 12},
+		"15 (sh) X 1 12 12 0":       {true, 1, 12},
 	} {
-		if pgrp, dead := parseStat([]byte(text)); pgrp != want.pgrp || dead != want.dead {
-			t.Errorf("%q: %d, %v; want %d, %v", text, pgrp, dead, want.pgrp, want.dead)
+		if got, ok := parseStat([]byte(text)); !ok || got != want {
+			t.Errorf("%q: %+v, %v; want %+v", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", "garbage", "16 (sh) S 1 notanumber 1 0", "17 (sh) S x 1 0"} {
+		if got, ok := parseStat([]byte(text)); ok {
+			t.Errorf("%q: %+v", text, got)
 		}
 	}
 }

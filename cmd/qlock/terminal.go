@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -51,16 +52,48 @@ func (t *terminal) take() {
 }
 
 // suspend stops this program's own process group, as the shell expects of a job whose
-// command was stopped, and returns when it is continued, or at once where nobody could
-// continue it: the kernel ignores SIGTSTP for a group without a shell.
+// command was stopped, and returns when it is continued. Where nobody could continue
+// it, it returns at once. SIGSTOP does what SIGTSTP would: once a Go program has caught
+// that one, it cannot have its usual effect any more.
 func suspend() {
+	if orphaned() {
+		return
+	}
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
-	signal.Reset(syscall.SIGTSTP)
-	_ = syscall.Kill(0, syscall.SIGTSTP)
+	_ = syscall.Kill(0, syscall.SIGSTOP)
 	select {
 	case <-continued:
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(100 * time.Millisecond): // the stop may come a moment after the call
 	}
+}
+
+// orphaned tells whether this program's process group has no shell that could
+// continue it: no ancestor outside the group, in the same session.
+func orphaned() bool {
+	pgrp := syscall.Getpgrp()
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return true
+	}
+	for pid := syscall.Getppid(); pid > 0; pid = parent(pid) {
+		if theirs, err := unix.Getsid(pid); err != nil || theirs != session {
+			return true
+		}
+		if theirs, err := syscall.Getpgid(pid); err == nil && theirs != pgrp {
+			return false
+		}
+	}
+	return true
+}
+
+// parent is a process's parent, 0 if there is none or nobody knows.
+func parent(pid int) int {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	stat, _ := parseStat(text)
+	return stat.parent
 }
