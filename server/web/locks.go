@@ -2,8 +2,10 @@ package web
 
 import (
 	"context"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -72,6 +74,7 @@ func (s *Server) outcome(ctx context.Context, m *wire.AcquireRequest) (*wire.Res
 // acquired words the outcome. known says that the grant had been given before this
 // request came.
 func (s *Server) acquired(m *wire.AcquireRequest, res *wire.Result, known bool) (*connect.Response[wire.AcquireResponse], error) {
+	s.aged(res.GetHolders())
 	resp := &wire.AcquireResponse{
 		Status: res.GetStatus(), Revision: res.GetRevision(), Message: res.GetMessage(), Holders: res.GetHolders(),
 	}
@@ -91,6 +94,17 @@ func (s *Server) acquired(m *wire.AcquireRequest, res *wire.Result, known bool) 
 		return nil, s.refusal(res, true)
 	}
 	return connect.NewResponse(resp), nil
+}
+
+// aged fills in what the state machine cannot know of holders: how long ago things are.
+func (s *Server) aged(holders []*wire.HolderInfo) {
+	now := time.Now().UnixMilli()
+	for _, h := range holders {
+		h.HeldForMs = uint64(max(now-h.GetGrantedUnixMs(), 0))
+		if age, known := s.replica.HeartbeatAge(h.GetSessionId()); known {
+			h.HeartbeatAgeMs = proto.Uint64(uint64(max(age, 0).Milliseconds()))
+		}
+	}
 }
 
 // Release ends a hold.

@@ -55,7 +55,7 @@ func start(t *testing.T, c *cluster, id string, change ...func(*Config)) *port {
 	node := c.node(id)
 	cfg := Config{
 		NodeID: id, Replica: node,
-		Logger: hclog.New(&hclog.LoggerOptions{Output: p.log, Level: hclog.Debug}),
+		Logger: loggerTo(p.log),
 		Limits: Limits{LeaderWait: 500 * time.Millisecond, RetryGrace: -1},
 	}
 	for _, f := range change {
@@ -260,4 +260,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 func (c *cluster) queued(name string, n int) {
 	c.t.Helper()
 	eventually(c.t, "waiters of "+name, func() bool { return len(c.lock(name).GetQueue()) == n })
+}
+
+func loggerTo(book *logbook) hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{Output: book, Level: hclog.Debug})
 }
