@@ -181,11 +181,8 @@ func Within(ctx context.Context, conn net.Conn, limit time.Duration, f func(cont
 	if !stop() && err == nil {
 		err = ctx.Err() // conn's deadline has been spoilt
 	}
-	if err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w (%w)", err, ctx.Err())
-		}
-		return err
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w (%w)", err, ctx.Err())
 	}
-	return conn.SetDeadline(time.Time{})
+	return err
 }

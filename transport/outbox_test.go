@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// bulk makes errors of several sends one.
+// sendAll sends requests with these ids.
 func sendAll(send func(proto.Message) error, from, to uint64) error {
 	for i := from; i <= to; i++ {
 		if err := send(request(i)); err != nil {
@@ -211,6 +211,53 @@ func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 		if d := time.Since(start); d != time.Second {
 			t.Errorf("it took %v, want 1s", d)
 		}
+	})
+}
+
+// Nor when the peer reads a little and the rest needs a write that begins after Close.
+func TestCloseDoesNotWaitForAPeerThatStopsReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		o := transport.NewOutbox(ours, transport.OutboxConfig{WriteTimeout: time.Hour, FlushTimeout: time.Second})
+		if err := o.Send(request(1)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the first write is under way
+		if err := o.Send(request(2)); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second/2, func() {
+			if err := transport.NewFrameReader(theirs, 1000).Read(&wire.ClientFrame{}); err != nil {
+				t.Error(err)
+			}
+		})
+		start := time.Now()
+		if err := o.Close(nil); !errors.Is(err, transport.ErrSlowConsumer) || time.Since(start) != time.Second {
+			t.Errorf("%v after %v, want ErrSlowConsumer after 1s", err, time.Since(start))
+		}
+	})
+}
+
+// Queued frames that nobody flushes must not keep the queue full for ever.
+func TestFullQueueIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := newGate()
+		close(conn.open)
+		o := transport.NewOutbox(conn, transport.OutboxConfig{MaxFrame: 1000, MaxBytes: 2000})
+		sent := uint64(0)
+		for o.Queue(request(sent+1)) == nil {
+			sent++
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := o.SendWait(ctx, request(sent+1)); err != nil {
+			t.Error(err)
+		}
+		if err := o.Close(nil); err != nil {
+			t.Fatal(err)
+		}
+		wantRequests(t, conn.bytes(), sent+1)
 	})
 }
 

@@ -160,7 +160,7 @@ func TestReload(t *testing.T) {
 		wantConnect("at first", before, true)
 
 		replace(t, dir, next)
-		wantConnect("within the second after a check", before, true)
+		wantConnect("within the second after a check, a client that keeps the old CA", stale, true)
 		elapse(2 * time.Second)
 		wantConnect("after new files, a client made before", before, true)
 		wantConnect("after new files, a client that keeps the old CA", stale, false)

@@ -73,11 +73,10 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 // happening. Without a handler heartbeats go through the main loop like everything else.
 func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
-// Close stops the transport and the Layer, and waits until raft has let go of every
-// connection.
+// Close stops the transport and the Layer, which closes all connections, also those that
+// NetworkTransport keeps for later, and waits until raft has let go of the accepted ones.
 func (t *Transport) Close() error {
 	err := t.NetworkTransport.Close()
-	t.CloseStreams() // NetworkTransport.Close keeps those that are idle
 	t.layer.lent.Wait()
 	return err
 }
