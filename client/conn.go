@@ -42,6 +42,7 @@ type conn struct {
 
 	// Guarded by the client's mutex.
 	leads bool          // the node leads, as far as we know
+	term  uint64        // under which it does
 	heard time.Duration // when the last frame arrived
 	err   error         // why we ended it, if it was us
 }
@@ -151,6 +152,7 @@ func (c *Client) dial(ctx context.Context, addr string) (*conn, error) {
 	}
 	cn.reserve = cn.window / 8
 	cn.leads = cn.node != "" && cn.leader.GetId() == cn.node
+	cn.term = cn.leader.GetTerm()
 	cn.out = transport.NewOutbox(nc, transport.OutboxConfig{MaxFrame: int(reply.GetMaxFrameBytes()), MaxBytes: 16 << 20})
 	return cn, nil
 }

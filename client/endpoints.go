@@ -87,34 +87,39 @@ func (c *Client) notLeader(cn *conn, hint *wire.LeaderHint) {
 	if hint.GetId() == cn.node && cn.node != "" {
 		return // it was elected and does not serve yet: what it refused is sent again
 	}
-	cn.leads = false
-	if !c.follow(hint) {
-		c.armLook()
-	}
+	c.leadsNoMore(cn, hint)
 }
 
-// onLeader handles a push that leadership moved.
+// onLeader handles a push that leadership moved; nobody may lead for the moment.
 func (c *Client) onLeader(cn *conn, hint *wire.LeaderHint) {
-	if hint.GetId() == "" || hint.GetTerm() < c.leader.GetTerm() {
-		return
-	}
-	if hint.GetId() == cn.node {
+	switch {
+	case hint.GetTerm() < c.leader.GetTerm() && hint.GetId() != "":
+	case hint.GetId() == cn.node && cn.node != "":
 		c.hear(hint)
-		c.leadsNow(cn)
-		return
+		c.leadsNow(cn, hint.GetTerm())
+	default:
+		c.leadsNoMore(cn, hint)
 	}
+}
+
+// leadsNoMore looks for the leader elsewhere: at the hint's, or by asking everybody.
+func (c *Client) leadsNoMore(cn *conn, hint *wire.LeaderHint) {
 	cn.leads = false
 	if !c.follow(hint) {
 		c.armLook()
 	}
 }
 
-// leadsNow begins to use a node that was connected before it led.
-func (c *Client) leadsNow(cn *conn) {
-	if cn.leads {
+// leadsNow begins to use a node that was connected before it led. What was attached
+// under an earlier term of it is attached no more.
+func (c *Client) leadsNow(cn *conn, term uint64) {
+	if cn.leads && term <= cn.term {
 		return
 	}
-	cn.leads = true
+	cn.leads, cn.term = true, term
+	for _, s := range c.sessions {
+		s.conn = nil
+	}
 	c.attachAll()
 	c.pump()
 }
@@ -335,7 +340,7 @@ func (c *Client) heardOf(cn *conn, h heardFrom) bool {
 	if hint.GetId() == cn.node {
 		if !cn.leads && h.node == cn.node {
 			c.hear(hint)
-			c.leadsNow(cn)
+			c.leadsNow(cn, hint.GetTerm())
 			return true
 		}
 		return false

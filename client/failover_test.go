@@ -316,3 +316,31 @@ func TestRequestTimeoutBoundsReads(t *testing.T) {
 		}
 	})
 }
+
+func TestLeaderThatIsElectedAgainIsAttachedAgain(t *testing.T) {
+	for _, hints := range [][]*wire.LeaderHint{
+		{{Id: "n1", ClientAddr: "n1:7400", Term: 3}},
+		{{}, {Id: "n1", ClientAddr: "n1:7400", Term: 3}},
+	} {
+		virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+			s := f.session(c)
+			hold := mustLock(t, f.session(c), "x")
+			waiting := lockSoon(context.Background(), s, "x")
+			f.lead("n1", 3)
+			f.set(func() {
+				for _, session := range f.service.sessions {
+					session.conn = nil
+				}
+				for _, hint := range hints {
+					f.node("n1").conns[0].push(&wire.Push{Body: &wire.Push_Leader{Leader: hint}})
+				}
+			})
+			synctest.Wait()
+			if n := f.count(attaches); n != 2 || f.node("n1").dials != 1 {
+				t.Fatalf("%d attaches", n)
+			}
+			ok(t, hold.Unlock(context.Background()))
+			ok(t, (<-waiting).err)
+		})
+	}
+}
