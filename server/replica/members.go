@@ -114,7 +114,7 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 		return fmt.Errorf("%w: %q is the last voter", ErrPrecondition, req.Id)
 	}
 	if req.Id == r.cfg.ID {
-		return r.stepAside()
+		return r.stepAside(ctx)
 	}
 	return r.remove(ctx, re, req.Id, configured)
 }
@@ -136,8 +136,8 @@ func (r *Replica) remove(ctx context.Context, re *reign, id string, configured b
 }
 
 // stepAside lets another node remove this one.
-func (r *Replica) stepAside() error {
-	if err := r.transfer(nil); err != nil {
+func (r *Replica) stepAside(ctx context.Context) error {
+	if err := r.transferToBest(ctx); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w any more: leadership was handed over so that the next leader removes this node", ErrNotLeader)
@@ -152,7 +152,7 @@ func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLead
 	}
 	defer done()
 	if req.GetId() == "" {
-		return r.transfer(nil)
+		return r.transferToBest(ctx)
 	}
 	if req.Id == r.cfg.ID {
 		return nil
@@ -164,21 +164,46 @@ func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLead
 	case server.Suffrage != raft.Voter:
 		return fmt.Errorf("%w: %q has no vote yet", ErrPrecondition, req.Id)
 	}
-	return r.transfer(&server)
+	if a := r.ask(ctx, r.peer(server)); a.state == nil {
+		return fmt.Errorf("%w: no answer from node %q: %w", ErrUnavailable, req.Id, a.err)
+	}
+	return r.transfer(server)
 }
 
-func (r *Replica) transfer(to *raft.Server) error {
-	node := r.node.Load()
-	if r.voters() < 2 {
+// transferToBest picks the voter that answers and has the longest log. Raft would pick
+// by what it sent; if that one is gone, it refuses every entry until its call has timed
+// out.
+func (r *Replica) transferToBest(ctx context.Context) error {
+	servers := r.servers()
+	var voters []Peer
+	for id, s := range servers {
+		if s.Suffrage == raft.Voter && id != r.cfg.ID {
+			voters = append(voters, r.peer(s))
+		}
+	}
+	if len(voters) == 0 {
 		return fmt.Errorf("%w: there is no other voter", ErrPrecondition)
 	}
-	var future raft.Future
-	if to != nil {
-		future = node.LeadershipTransferToServer(to.ID, to.Address)
-	} else {
-		future = node.LeadershipTransfer()
+	var best answer
+	for _, a := range r.probe(ctx, voters) {
+		if a.state != nil && (best.state == nil || a.state.LastIndex > best.state.LastIndex) {
+			best = a
+		}
 	}
-	if err := future.Error(); err != nil {
+	if best.state == nil {
+		return fmt.Errorf("%w: no other voter answers", ErrUnavailable)
+	}
+	return r.transfer(servers[best.peer.ID])
+}
+
+// peer is how a server of raft's configuration is reached now.
+func (r *Replica) peer(s raft.Server) Peer {
+	return Peer{string(s.ID), string(r.resolve(s.ID, s.Address))}
+}
+
+func (r *Replica) transfer(to raft.Server) error {
+	node := r.node.Load()
+	if err := node.LeadershipTransferToServer(to.ID, to.Address).Error(); err != nil {
 		return fmt.Errorf("%w: leadership was not handed over: %w", ErrUnavailable, err)
 	}
 	r.settled(node)

@@ -308,7 +308,7 @@ func (r *Replica) handOver(ctx context.Context) {
 	if node == nil || node.State() != raft.Leader || r.halted.Load() != nil || ctx.Err() != nil || r.voters() < 2 {
 		return
 	}
-	if err := node.LeadershipTransfer().Error(); err != nil {
+	if err := r.transferToBest(ctx); err != nil {
 		r.log.Warn("leadership was not handed over", "error", err)
 	}
 }

@@ -1,0 +1,137 @@
+package replica_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// realCluster is three nodes with real disks and sockets in this process; it returns
+// the one that leads.
+func realCluster(b *testing.B) *replica.Replica {
+	b.Helper()
+	var peers []replica.Peer
+	var cfgs []replica.Config
+	for i := range 3 {
+		l, err := transport.TCP{}.Listen(b.Context(), "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		id := fmt.Sprint("n", i+1)
+		peers = append(peers, replica.Peer{ID: id, Addr: l.Addr().String()})
+		cfgs = append(cfgs, replica.Config{ID: id, DataDir: b.TempDir(), PeerListener: l, Advertise: replica.Addresses{Peer: l.Addr().String()}})
+	}
+	nodes := make([]*replica.Replica, 3)
+	var opened sync.WaitGroup
+	for i, cfg := range cfgs {
+		cfg.Cluster = peers
+		opened.Go(func() {
+			r, err := replica.Open(b.Context(), cfg)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			nodes[i] = r
+		})
+	}
+	opened.Wait()
+	b.Cleanup(func() {
+		for _, r := range nodes {
+			_ = r.Close(context.Background())
+		}
+	})
+	changed := make(chan struct{}, 16)
+	for _, r := range nodes {
+		r.OnLeader(func(*wire.LeaderHint) { changed <- struct{}{} })
+	}
+	for deadline := time.After(20 * time.Second); ; {
+		for _, r := range nodes {
+			if r.Serving() {
+				return r
+			}
+		}
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Millisecond):
+		case <-deadline:
+			b.Fatal("no leader within 20 s")
+		}
+	}
+}
+
+func call(r *replica.Replica, cmd *wire.Command) *wire.Result {
+	done := make(chan *wire.Result, 1)
+	r.Propose(cmd, func(result *wire.Result) { done <- result })
+	return <-done
+}
+
+// BenchmarkPairs measures acquire+release by that many callers, each with a lock of its
+// own.
+func BenchmarkPairs(b *testing.B) {
+	for _, callers := range []int{1, 16, 128, 1024} {
+		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
+			r := realCluster(b)
+			eachCaller(b, r, callers, func(caller int, session, seq uint64) {
+				hold := call(r, acquireCommand(session, seq, fmt.Sprint("lock", caller), 0))
+				release := releaseCommand(session, seq+1, hold)
+				release.AckedBelow = seq
+				if result := call(r, release); result.Status != wire.Status_OK {
+					b.Errorf("%v after %v", result, hold)
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkHandOver measures how often one hot lock changes hands.
+func BenchmarkHandOver(b *testing.B) {
+	for _, callers := range []int{2, 16, 128} {
+		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
+			r := realCluster(b)
+			eachCaller(b, r, callers, func(_ int, session, seq uint64) {
+				results := make(chan *wire.Result, 2)
+				cancel := r.Await(session, seq, func(result *wire.Result) { results <- result })
+				defer cancel()
+				r.Propose(acquireCommand(session, seq, "hot", forever), func(result *wire.Result) {
+					if result.Status != wire.Status_QUEUED {
+						results <- result
+					}
+				})
+				hold := <-results
+				release := releaseCommand(session, seq+1, hold)
+				release.AckedBelow, release.Acked = seq, []uint64{seq}
+				if result := call(r, release); result.Status != wire.Status_OK {
+					b.Errorf("%v after %v", result, hold)
+				}
+			})
+		})
+	}
+}
+
+// eachCaller shares b.N rounds among the callers and reports them per second.
+func eachCaller(b *testing.B, r *replica.Replica, callers int, round func(caller int, session, seq uint64)) {
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var all sync.WaitGroup
+	sessions := make([]uint64, callers)
+	for i := range sessions {
+		sessions[i] = call(r, openCommand(fmt.Sprint(b.Name(), i), time.Minute)).GetSession().GetSessionId()
+	}
+	b.ResetTimer()
+	for i, s := range sessions {
+		all.Go(func() {
+			for seq := uint64(1); left.Add(-1) >= 0; seq += 2 {
+				round(i, s, seq)
+			}
+		})
+	}
+	all.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rounds/s")
+}

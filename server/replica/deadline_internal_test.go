@@ -1,0 +1,132 @@
+package replica
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// decisions records what deadlines decide, and answers for the log.
+type decisions struct {
+	mu     sync.Mutex
+	made   []ending
+	at     []time.Time
+	answer *wire.Result
+}
+
+func (k *decisions) expire(_ uint64, e ending, answered func(*wire.Result)) bool {
+	k.mu.Lock()
+	k.made, k.at = append(k.made, e), append(k.at, time.Now())
+	answer := k.answer
+	k.mu.Unlock()
+	answered(answer)
+	return true
+}
+
+func (k *decisions) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.made)
+}
+
+func openDeadlines(t *testing.T, answer wire.Status_Code) (*deadlines, *decisions) {
+	k := &decisions{answer: refused(answer, "")}
+	d := newDeadlines(k.expire)
+	var running sync.WaitGroup
+	running.Go(d.run)
+	t.Cleanup(func() {
+		d.close()
+		running.Wait()
+	})
+	d.start(7, fsm.New(1))
+	return d, k
+}
+
+func opened(session uint64, ttl time.Duration) []*wire.Event {
+	return []*wire.Event{{Type: wire.Event_SESSION_OPENED, SessionId: session, Generation: 1, TtlMs: uint32(ttl.Milliseconds())}}
+}
+
+func TestRefusedEndsAreProposedAgainUntilTheReignEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, k := openDeadlines(t, wire.Status_UNAVAILABLE)
+		d.observe(opened(1, time.Second))
+		time.Sleep(2 * time.Second)
+		if n := k.count(); n < 40 || n > 60 {
+			t.Errorf("proposed %d times in a second", n)
+		}
+		if s := d.touch(1, time.Now()); s != decided {
+			t.Errorf("a decided session is %v", s)
+		}
+		d.stop()
+		n := k.count()
+		time.Sleep(time.Second)
+		if k.count() != n {
+			t.Error("decided after the reign")
+		}
+	})
+}
+
+// An attach that was in the log before the expiry wins: its generation is newer.
+func TestNewGenerationLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, k := openDeadlines(t, wire.Status_FAILED_PRECONDITION)
+		d.observe(opened(1, time.Second))
+		time.Sleep(time.Second)
+		d.observe([]*wire.Event{{Type: wire.Event_SESSION_ATTACHED, SessionId: 1, Generation: 2, TtlMs: 1000}})
+		if s := d.touch(1, time.Now()); s != alive {
+			t.Errorf("attached, it is %v", s)
+		}
+		time.Sleep(900 * time.Millisecond)
+		if n := k.count(); n != 1 {
+			t.Errorf("decided %d times", n)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if k.count() != 2 || k.made[1].generation != 2 {
+			t.Errorf("decided %v", k.made)
+		}
+	})
+}
+
+// After the process stood still, whoever is due gets a little longer: what they sent
+// lies unread.
+func TestStallForgives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &decisions{answer: refused(wire.Status_OK, "")}
+		d := newDeadlines(k.expire) // not running: as if stopped
+		d.start(7, fsm.New(1))
+		d.observe(opened(1, 8*time.Second))
+		d.observe(opened(2, 8*time.Second))
+		time.Sleep(9 * time.Second) // SIGSTOP until a second after the end
+		d.forgive(time.Now())
+		d.decide(time.Now())
+		if k.count() != 0 {
+			t.Fatal("decided before anybody could be heard")
+		}
+		d.touch(1, time.Now()) // what lay unread
+		time.Sleep(time.Second)
+		d.decide(time.Now())
+		if k.count() != 1 || k.made[0].session != 2 {
+			t.Errorf("decided %v, want session 2 alone", k.made)
+		}
+	})
+}
+
+// Deadlines of waits that end otherwise leave nothing behind.
+func TestEndedWaitsLeaveTheHeap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := openDeadlines(t, wire.Status_OK)
+		for i := range uint64(1000) {
+			d.observe([]*wire.Event{{Type: wire.Event_QUEUED, SessionId: 1, HoldId: i + 1, Generation: 1, WaitMs: 600_000}})
+			d.observe([]*wire.Event{{Type: []wire.Event_Type{wire.Event_GRANTED, wire.Event_CANCELLED}[i%2], SessionId: 1, HoldId: i + 1}})
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if len(d.heap) != 0 || len(d.waits) != 0 {
+			t.Errorf("%d in the heap, %d waits", len(d.heap), len(d.waits))
+		}
+	})
+}
