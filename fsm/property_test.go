@@ -33,11 +33,11 @@ func TestModel(t *testing.T) {
 	seen := map[string]int{}
 	sequences := uint64(scaled(10_000))
 	for seed := *base; seed < *base+sequences; seed++ {
-		log := walk(seed, 50+int(seed%40))
+		log, err := explore(seed, 50+int(seed%40), seen)
 		commands += len(log)
-		if err := against(log, seen); err != nil {
-			log = shrink(log, func(log []*wire.Command) bool { return against(log, nil) != nil })
-			t.Fatalf("seed %d: %v\nsmallest log that fails: %v\n%v", seed, err, against(log, nil), lines(log))
+		if err != nil {
+			log = shrink(log, func(log []*wire.Command) bool { return against(log) != nil })
+			t.Fatalf("seed %d: %v\nsmallest log that fails: %v\n%v", seed, err, against(log), lines(log))
 		}
 	}
 	fmt.Printf("fsm: %d random sequences from seed %d, %d commands, compared with the model\n", sequences, *base, commands)
@@ -45,29 +45,61 @@ func TestModel(t *testing.T) {
 	mustHaveSeen(t, seen, commands)
 }
 
-// against compares a log, which begins with a bootstrap, with the model.
-func against(log []*wire.Command, seen map[string]int) (err error) {
-	defer func() {
-		if failure, ok := recover().(failure); ok {
-			err = failure
-		}
-	}()
+// pair is the machine and the model after the same commands.
+type pair struct {
+	m *Machine
+	d *model
+}
+
+// step gives both the command and compares them. It panics if they differ.
+func (p pair) step(cmd *wire.Command) said {
 	var t failing
+	applied, answer := applyOne(t, p.m, cmd), p.d.apply(cmd)
+	compareAnswer(t, cmd, applied, answer, p.d.news)
+	compareState(t, p.m, p.d)
+	if err := p.m.Check(); err != nil {
+		t.Fatalf("after %v: %v", cmd, err)
+	}
+	return answer
+}
+
+// explore makes up a log while comparing. It ends with the command that failed.
+func explore(seed uint64, n int, seen map[string]int) (log []*wire.Command, err error) {
+	defer caught(&err)
+	w, boot := newWalker(seeded(seed))
+	p := pair{New(Level), w.d}
+	applyOne(failing{}, p.m, boot)
+	log = append(log, boot)
+	for range n {
+		cmd := w.command()
+		log = append(log, cmd)
+		answer := p.step(cmd)
+		seen[strings.TrimPrefix(fmt.Sprintf("%T ", cmd.Op), "*wire.Command_")+answer.status.String()]++
+	}
+	return log, nil
+}
+
+// against compares a log that is known. Its first command is a bootstrap.
+func against(log []*wire.Command) (err error) {
+	defer caught(&err)
 	m := New(Level)
-	applyOne(t, m, log[0])
-	d := newModel(m.Settings(), walkFloor)
+	applyOne(failing{}, m, log[0])
+	p := pair{m, newModel(m.Settings(), walkFloor)}
 	for _, cmd := range log[1:] {
-		applied, said := applyOne(t, m, cmd), d.apply(cmd)
-		compareAnswer(t, cmd, applied, said, d.news)
-		compareState(t, m, d)
-		if err := m.Check(); err != nil {
-			t.Fatalf("after %v: %v", cmd, err)
-		}
-		if seen != nil {
-			seen[strings.TrimPrefix(fmt.Sprintf("%T ", cmd.Op), "*wire.Command_")+said.status.String()]++
-		}
+		p.step(cmd)
 	}
 	return nil
+}
+
+// caught turns the panic of failing into an error.
+func caught(err *error) {
+	switch reason := recover().(type) {
+	case nil:
+	case failure:
+		*err = reason
+	default:
+		panic(reason)
+	}
 }
 
 // failing ends a run by a panic with what went wrong.

@@ -30,7 +30,8 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamagedSnapshotIsRefused cuts a snapshot at every byte and flips every bit.
+// TestDamagedSnapshotIsRefused cuts a snapshot at every byte and flips a bit of every
+// byte; each bit in a full run.
 func TestDamagedSnapshotIsRefused(t *testing.T) {
 	good := snapshotOf(t, busy(t, 1))
 	refused := func(what string, at int, data []byte) {
@@ -44,6 +45,9 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 		refused("cut", n, good[:n])
 	}
 	for bit := range len(good) * 8 {
+		if !full && bit/8%8 != bit%8 {
+			continue
+		}
 		flipped := bytes.Clone(good)
 		flipped[bit/8] ^= 1 << (bit % 8)
 		refused("flip", bit/8, flipped)
