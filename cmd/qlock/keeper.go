@@ -133,9 +133,12 @@ func (k *keeper) reason(now time.Duration) error {
 	return nil
 }
 
-// end begins to end the group: TERM now, and KILL when the grace period is over. A
-// stopped process hears TERM only once it is continued.
+// end begins to end the group, once: TERM now, and KILL when the grace period is
+// over. A stopped process hears TERM only once it is continued.
 func (k *keeper) end(now time.Duration) {
+	if k.ended {
+		return
+	}
 	k.ended = true
 	k.killAt = now + k.grace
 	if now >= min(k.killAt, k.deadline-k.margin) {

@@ -84,7 +84,7 @@ func bootTime() time.Duration {
 // build builds the two programs, once.
 var build = sync.OnceValue(func() error {
 	for _, name := range []string{"qlock", "qlockd"} {
-		cmd := exec.Command("go", "build", "-o", filepath.Join(scratch, name), "../"+name)
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(scratch, name), "../"+name)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,6 +71,9 @@ type runOptions struct {
 
 func runOptionsOf(c *cli.Context) (runOptions, error) {
 	names, argv, dashes := splitDashes(c)
+	if at := slices.Index(argv, "--"); len(names) == 0 && at > 0 {
+		names, argv = argv[:at], argv[at+1:] // run -- NAME -- COMMAND, for names like flags
+	}
 	switch {
 	case len(names) == 0:
 		return runOptions{}, usagef("run needs a lock's name, as in qlock run orders/42 -- ./refund.sh")
