@@ -136,6 +136,7 @@ func (n *Node) startFramed(l net.Listener) error {
 		TLS:       tlsConfig,
 		Limits:    n.cfg.Limits,
 		Logger:    n.log.Named("framed"),
+		Registry:  n.cfg.Registry,
 	})
 	return err
 }
@@ -245,21 +246,9 @@ func (n *Node) handOver(ctx context.Context) {
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/handOverShare)
 		defer cancel()
 	}
-	next := make(chan struct{}, 1)
-	defer n.replica.OnLeader(func(hint *wire.LeaderHint) {
-		if id := hint.GetId(); id != "" && id != n.cfg.ID {
-			select {
-			case next <- struct{}{}:
-			default:
-			}
-		}
-	})()
 	if err := n.replica.TransferLeadership(ctx, &wire.TransferLeadershipRequest{}); err != nil {
 		n.log.Warn("leadership was not handed over: the others will elect", "error", err)
 		return
 	}
-	select {
-	case <-next:
-	case <-ctx.Done():
-	}
+	framed.NextLeader(ctx, n.replica, n.cfg.ID)
 }

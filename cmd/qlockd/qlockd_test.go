@@ -51,15 +51,20 @@ func buildAndRun(m *testing.M) int {
 // command is qlockd with nothing of the tests' own environment but env.
 func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
+	return program(t, binary, env, args...)
+}
+
+func program(t *testing.T, name string, env []string, args ...string) *exec.Cmd {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append([]string{"TMPDIR=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}, env...)
 	cmd.Dir = t.TempDir()
 	return cmd
 }
 
-// run waits for a qlockd that ends by itself.
+// runToEnd waits for a qlockd that ends by itself.
 func runToEnd(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := command(t, env, args...)
@@ -88,7 +93,13 @@ type daemon struct {
 // start runs qlockd with JSON logs until its serving line.
 func start(t *testing.T, env []string, args ...string) *daemon {
 	t.Helper()
-	d := &daemon{t: t, cmd: command(t, env, append(args, "--log-format", "json")...), done: make(chan struct{})}
+	return startProgram(t, binary, env, args...)
+}
+
+// startProgram is start for a program that becomes qlockd.
+func startProgram(t *testing.T, name string, env []string, args ...string) *daemon {
+	t.Helper()
+	d := &daemon{t: t, cmd: program(t, name, env, append(args, "--log-format", "json")...), done: make(chan struct{})}
 	stderr, err := d.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/server/read"
 	"github.com/quorumlock/quorumlock/server/replica"
@@ -50,6 +51,8 @@ type Config struct {
 	Limits Limits
 	// Logger gets the reason why a connection ended badly; nil is silence.
 	Logger hclog.Logger
+	// Registry takes the metrics; nil keeps them unregistered.
+	Registry prometheus.Registerer
 }
 
 // Limits bound one node's dealings with clients. They are not replicated: they

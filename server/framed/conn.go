@@ -93,6 +93,7 @@ func (c *conn) readRequests() error {
 		case <-c.link.ending:
 			return errEnded
 		}
+		c.srv.metrics.count(req)
 		c.dispatch(req)
 	}
 }

@@ -258,6 +258,13 @@ func (f *fake) TransferLeadership(ctx context.Context, _ *wire.TransferLeadershi
 	return f.administer(ctx)
 }
 
+// administerWith has administrative requests carried out by do.
+func (f *fake) administerWith(do func(context.Context) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.admin = do
+}
+
 func (f *fake) administer(ctx context.Context) error {
 	f.mu.Lock()
 	do := f.admin

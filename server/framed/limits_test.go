@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -150,21 +153,59 @@ func TestAdministration(t *testing.T) {
 		t.Errorf("status %v", got)
 	}
 	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{}}})
-	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_TransferLeadership{TransferLeadership: &wire.TransferLeadershipRequest{}}})
 
-	p.replica.mu.Lock()
-	p.replica.admin = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	p.replica.mu.Unlock()
+	p.replica.administerWith(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 	c.expect(wire.Status_UNAVAILABLE, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{}}})
+}
+
+func TestTransferNamesTheNextLeader(t *testing.T) {
+	p := serve(t, nil)
+	c := connect(t, p)
+	next := &wire.LeaderHint{Id: other, ClientAddr: "there:7400", Term: 2}
+	p.replica.administerWith(func(context.Context) error {
+		p.replica.moveLeader(&wire.LeaderHint{Term: 1})
+		go p.replica.moveLeader(next)
+		return nil
+	})
+	resp := c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_TransferLeadership{TransferLeadership: &wire.TransferLeadershipRequest{}}})
+	if resp.GetLeader().GetId() != other {
+		t.Errorf("answer %v", resp)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	p := serve(t, func(c *Config) { c.Registry = registry })
+	c := connect(t, p)
+	c.open(secret)
+	conn := dial(t, p)
+	_, _ = io.WriteString(conn, "garbage!")
+	closedByNode(t, conn)
+	eventually(t, "the connection to be counted out", func() bool { return p.Connections() == 1 })
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			got[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	for name, want := range map[string]float64{
+		"quorumlock_client_connections": 1, "quorumlock_client_connections_refused_total": 1, "quorumlock_client_requests_total": 1,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
 }
 
 func TestAdministrationIsBounded(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)
 	free := make(chan struct{})
-	p.replica.mu.Lock()
-	p.replica.admin = func(context.Context) error { <-free; return nil }
-	p.replica.mu.Unlock()
+	p.replica.administerWith(func(context.Context) error { <-free; return nil })
 	var ids []uint64
 	for range adminWorkers + adminQueue + 16 {
 		ids = append(ids, c.send(&wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{}}}))

@@ -3,6 +3,7 @@ package framed
 import (
 	"context"
 	"crypto/sha256"
+	"time"
 
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -191,11 +192,46 @@ func (c *conn) carryOut(ctx context.Context, req *wire.Request) *wire.Response {
 		err = node.RemoveMember(ctx, body.RemoveMember)
 	case *wire.Request_TransferLeadership:
 		err = node.TransferLeadership(ctx, body.TransferLeadership)
+		resp.Leader = node.Leader()
+		if err == nil && body.TransferLeadership.GetId() != c.srv.cfg.NodeID {
+			resp.Leader = NextLeader(ctx, node, c.srv.cfg.NodeID)
+		}
 	}
 	if err != nil {
 		resp.Result = refusal(err)
 	}
 	return settle(resp)
+}
+
+// nextLeaderWait is how long it may take to learn who leads after a transfer.
+const nextLeaderWait = 2 * time.Second
+
+// NextLeader waits until the node knows another leader than itself, for a moment at most,
+// and returns what it knows then.
+func NextLeader(ctx context.Context, node interface {
+	Leader() *wire.LeaderHint
+	OnLeader(func(*wire.LeaderHint)) (cancel func())
+}, self string) *wire.LeaderHint {
+	ctx, cancel := context.WithTimeout(ctx, nextLeaderWait)
+	defer cancel()
+	moved := make(chan struct{}, 1)
+	stop := node.OnLeader(func(*wire.LeaderHint) {
+		select {
+		case moved <- struct{}{}:
+		default: // it will look anyway
+		}
+	})
+	defer stop()
+	for {
+		if hint := node.Leader(); hint.GetId() != "" && hint.GetId() != self {
+			return hint
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return node.Leader()
+		}
+	}
 }
 
 // refusal puts an operational error on the wire.

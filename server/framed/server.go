@@ -36,6 +36,7 @@ const (
 type Server struct {
 	cfg        Config
 	complaints *complaints
+	metrics    *metrics
 	reader     *read.Reader
 	readers    *workers
 	admins     *workers
@@ -71,13 +72,16 @@ func Serve(cfg Config) (*Server, error) {
 		cfg:        cfg,
 		complaints: newComplaints(cfg.Logger, time.Now),
 		reader:     read.New(cfg.Replica, cfg.Limits.MaxFrameBytes-responseRoom),
-		readers:    startWorkers(readWorkers, readQueue),
-		admins:     startWorkers(adminWorkers, adminQueue),
 		places:     make(chan struct{}, cfg.Limits.MaxConnections),
 		refusals:   make(chan struct{}, maxRefusals),
 		conns:      map[*conn]struct{}{},
 		raw:        map[net.Conn]struct{}{},
 	}
+	var err error
+	if s.metrics, err = newMetrics(s, cfg.Registry); err != nil {
+		return nil, fmt.Errorf("framed: metrics: %w", err)
+	}
+	s.readers, s.admins = startWorkers(readWorkers, readQueue), startWorkers(adminWorkers, adminQueue)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stopHint = cfg.Replica.OnLeader(s.leaderMoved)
 	s.wg.Go(s.accept)
@@ -159,6 +163,7 @@ func (s *Server) admit(raw net.Conn) {
 			pool, next = s.refusals, s.refuse
 		default:
 			transport.Cut(raw)
+			s.metrics.refused.Inc()
 			s.complaints.warn("connection refused", "remote", raw.RemoteAddr(), "reason", "too many connections, and too many being refused")
 			return
 		}
@@ -194,6 +199,7 @@ func (s *Server) untrack(raw net.Conn) {
 // refuse says why there is no place, to those who can listen.
 func (s *Server) refuse(raw net.Conn) {
 	reason := fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)
+	s.metrics.refused.Inc()
 	s.complaints.warn("connection refused", "remote", raw.RemoteAddr(), "reason", reason)
 	ctx, cancel := context.WithTimeout(s.ctx, hangupTimeout)
 	defer cancel()
@@ -257,6 +263,7 @@ func (s *Server) handshakeFailed(l *link, err error) {
 		transport.Refuse(l, wire.Goodbye_SHUTDOWN, goElsewhere, hangupTimeout)
 		return
 	}
+	s.metrics.refused.Inc()
 	s.complaints.warn("connection refused", "remote", l.RemoteAddr(), "reason", err)
 	if _, told := errors.AsType[*transport.GoodbyeError](err); told {
 		transport.Hangup(l, hangupTimeout)
@@ -308,6 +315,7 @@ func (s *Server) leaderMoved(hint *wire.LeaderHint) {
 
 // noteEnd logs why a connection ended: what is the client's fault as a complaint.
 func (s *Server) noteEnd(c *conn, code wire.Goodbye_Code, reason string) {
+	s.metrics.ended.WithLabelValues(code.String()).Inc()
 	args := []any{"remote", c.remote, "agent", c.agent, "code", code, "reason", reason}
 	switch code {
 	case wire.Goodbye_UNSPECIFIED, wire.Goodbye_SHUTDOWN, wire.Goodbye_IDLE:

@@ -1,0 +1,55 @@
+package framed
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// metrics are the port's own. Their labels come from the schema, so their number is
+// bounded.
+type metrics struct {
+	requests *prometheus.CounterVec
+	ended    *prometheus.CounterVec
+	refused  prometheus.Counter
+}
+
+func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quorumlock_client_requests_total",
+			Help: "Requests taken on the client port, by kind.",
+		}, []string{"kind"}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quorumlock_client_connections_ended_total",
+			Help: "Connections that ended on the client port, by the code of the goodbye; UNSPECIFIED is the client's own wish.",
+		}, []string{"code"}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quorumlock_client_connections_refused_total",
+			Help: "Connections on the client port that did not get beyond their handshake.",
+		}),
+	}
+	if registry == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.ended, m.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "quorumlock_client_connections",
+		Help: "Open connections on the client port, those in their handshake included.",
+	}, func() float64 { return float64(s.Connections()) })} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+var bodies = (&wire.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("body")
+
+// count books a request under the name of the field that holds its body.
+func (m *metrics) count(req *wire.Request) {
+	kind := "unknown"
+	if field := req.ProtoReflect().WhichOneof(bodies); field != nil {
+		kind = string(field.Name())
+	}
+	m.requests.WithLabelValues(kind).Inc()
+}
