@@ -267,7 +267,7 @@ func (c *Client) drop(cn *conn, err error) {
 	}
 	for k := c.flight.pop(); k != nil; k = c.flight.pop() {
 		delete(c.byID, k.request.Id)
-		c.cutOff(k)
+		c.cutOff(cn, k)
 	}
 	for _, l := range []*callList{&c.urgent, &c.ready, &c.stalled} {
 		c.lineUp(l)
@@ -280,9 +280,12 @@ func (c *Client) drop(cn *conn, err error) {
 }
 
 // cutOff decides over a call whose answer will not come any more.
-func (c *Client) cutOff(k *call) {
+func (c *Client) cutOff(cn *conn, k *call) {
 	switch {
 	case k.finished:
+	case c.transferred(cn, k):
+		k.response = &wire.Response{Leader: c.leader}
+		c.finish(k)
 	case k.kind == kindAttach, k.kind == kindHeartbeat, k.kind == kindAcknowledge:
 		// The next connection makes its own.
 		c.finish(k)
@@ -294,6 +297,17 @@ func (c *Client) cutOff(k *call) {
 	default:
 		c.place(k)
 	}
+}
+
+// transferred says that a transfer of leadership was seen to succeed: word of the new
+// leader overtakes the answer, and we have followed it.
+func (c *Client) transferred(cn *conn, k *call) bool {
+	body, ok := k.request.Body.(*wire.Request_TransferLeadership)
+	if !ok || c.leader.GetTerm() <= cn.term || c.leader.GetId() == cn.node {
+		return false
+	}
+	wanted := body.TransferLeadership.GetId()
+	return wanted == "" || wanted == c.leader.GetId()
 }
 
 // lineUp sends the calls of one lane back to where they wait for a connection.
