@@ -218,11 +218,11 @@ func TestHealth(t *testing.T) {
 			t.Errorf("grpc health: %v %v", got, err)
 		}
 	}
-	check(p, 200, "SERVING")
-	check(follower, 200, "SERVING")
+	check(p, 200, "SERVING_STATUS_SERVING")
+	check(follower, 200, "SERVING_STATUS_SERVING")
 	c.lead("")
-	check(p, 503, "NOT_SERVING")
-	check(follower, 503, "NOT_SERVING")
+	check(p, 503, "SERVING_STATUS_NOT_SERVING")
+	check(follower, 503, "SERVING_STATUS_NOT_SERVING")
 }
 
 func TestReflection(t *testing.T) {

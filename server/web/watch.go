@@ -6,9 +6,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -102,41 +100,52 @@ func (w *watcher) turnAway(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// watched is one connection. net/http tells of each request twice: when its first
-// bytes are there, and when it reached the gate. One that did the first only was not
-// understood.
+// watched is one connection. Between requests it notes what arrives and what net/http
+// itself answers: if it is closed then, that was no request.
 type watched struct {
 	net.Conn
 	watcher *watcher
 	closed  sync.Once
 
-	begun, reached atomic.Int64
-	head           atomic.Pointer[[]byte] // the first bytes received
-	refusal        atomic.Pointer[string] // net/http's own words
+	mu sync.Mutex // guards what follows
+	// serving: a request reached the gate, and its connection is not idle again.
+	serving bool
+	// reached counts requests; http2 says that they come as frames.
+	reached int
+	http2   bool
+	// head is the beginning of what arrived between requests, refusal the answer to it.
+	head    []byte
+	refusal string
 }
 
 const headBytes = 16
 
 func (c *watched) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 && c.head.Load() == nil {
-		head := bytes.Clone(p[:min(n, headBytes)])
-		c.head.Store(&head)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if room := headBytes - len(c.head); !c.serving && n > 0 && room > 0 {
+		c.head = append(c.head, p[:min(n, room)]...)
 	}
 	return n, err
 }
 
 func (c *watched) Write(p []byte) (int, error) {
-	if c.begun.Load() > c.reached.Load() && bytes.HasPrefix(p, []byte("HTTP/1.1 4")) {
-		line, _, _ := bytes.Cut(p, []byte("\r\n"))
+	c.mu.Lock()
+	if !c.serving && (bytes.HasPrefix(p, []byte("HTTP/1.1 4")) || bytes.HasPrefix(p, []byte("HTTP/1.1 5"))) {
 		_, body, _ := bytes.Cut(p, []byte("\r\n\r\n"))
-		words := strings.TrimPrefix(string(line), "HTTP/1.1 ")
-		if len(body) > 0 && len(body) < 128 {
-			words = string(body)
-		}
-		c.refusal.Store(&words)
+		c.refusal = string(body[:min(len(body), 128)])
 	}
+	c.mu.Unlock()
 	return c.Conn.Write(p)
+}
+
+// noRequest tells whether something arrived that never became a request. Beneath TLS
+// nobody can tell a farewell from a request, so only the first one is looked at.
+func (c *watched) noRequest(plain bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.serving && len(c.head) > 0 && (plain || c.reached == 0)
 }
 
 // Close closes the connection and lets the next one in.
@@ -163,35 +172,45 @@ func (w *watcher) context(ctx context.Context, conn net.Conn) context.Context {
 
 // request is told of each request at the gate.
 func (w *watcher) request(r *http.Request) {
-	if c, _ := r.Context().Value(connKey{}).(*watched); c != nil {
-		c.reached.Add(1)
-	}
-}
-
-// state is net/http's ConnState.
-func (w *watcher) state(conn net.Conn, state http.ConnState) {
-	c := watchedOf(conn)
+	c, _ := r.Context().Value(connKey{}).(*watched)
 	if c == nil {
 		return
 	}
-	switch state {
-	case http.StateActive:
-		c.begun.Add(1)
-	case http.StateClosed:
-		if c.begun.Load() > c.reached.Load() {
-			w.complain(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serving, c.head, c.refusal = true, nil, ""
+	c.http2 = r.ProtoMajor >= 2
+	c.reached++
+}
+
+// state is net/http's ConnState. HTTP/2 calls a connection idle too, but what comes
+// next there are frames of all kinds.
+func (w *watcher) state(conn net.Conn, state http.ConnState) {
+	c := watchedOf(conn)
+	switch {
+	case c == nil:
+	case state == http.StateIdle:
+		c.mu.Lock()
+		c.serving = c.serving && c.http2
+		c.mu.Unlock()
+	case state == http.StateClosed && c.noRequest(w.plain):
+		if secured, ok := conn.(*tls.Conn); ok && !secured.ConnectionState().HandshakeComplete {
+			return // net/http has said so
 		}
+		w.complain(c)
 	}
 }
 
 func (w *watcher) complain(c *watched) {
-	reason := "no complete request arrived in time, or the caller hung up"
-	if words := c.refusal.Load(); words != nil {
-		reason = *words
+	c.mu.Lock()
+	reason, head := c.refusal, c.head
+	c.mu.Unlock()
+	if reason == "" {
+		reason = "no complete request arrived in time, or the caller hung up"
 	}
 	args := []any{"peer", c.RemoteAddr().String(), "reason", reason}
-	if head := c.head.Load(); head != nil && w.plain {
-		args = append(args, "begins_with", string(*head))
+	if w.plain {
+		args = append(args, "begins_with", string(head))
 	}
 	w.complaints.warn("closed a connection without a request", args...)
 }
