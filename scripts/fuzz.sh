@@ -4,8 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 duration=${1:-30s}
 
+mapfile -t packages < <(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u)
 # "go test -list" prints the matching names of a package and then "ok <package> ...".
-targets=$(go test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[++n] = $1 }
+targets=$(go test -list '^Fuzz' "${packages[@]}" | awk '/^Fuzz/ { names[++n] = $1 }
 	/^(ok|\?)/ { for (i = 1; i <= n; i++) print $2, names[i]; n = 0 }')
 if [ -z "$targets" ]; then
 	echo "no fuzz targets found" >&2
