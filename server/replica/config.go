@@ -47,8 +47,8 @@ type Config struct {
 	// Cluster is the initial set of voters including this node. It is ignored once
 	// the node has state.
 	Cluster []Peer
-	// ClusterID is the cluster that the peer certificate names. Empty: the cluster's
-	// first leader mints one.
+	// ClusterID is the cluster that the peer certificate names. Empty: with PeerTLS it is
+	// read from there, without it the cluster's first leader mints one.
 	ClusterID string
 	// Level is the highest feature level to support; 0 is fsm.Level.
 	Level uint32
@@ -119,7 +119,23 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate() error {
+// complete validates and reads what the certificate says.
+func (c *Config) complete() error {
+	if err := c.validate(); err != nil || c.PeerTLS == nil {
+		return err
+	}
+	cluster, _, err := c.PeerTLS.Peer()
+	if err != nil {
+		return err
+	}
+	if c.ClusterID != "" && c.ClusterID != cluster {
+		return fmt.Errorf("%w: the peer certificate names cluster %q, the configuration %q", ErrOtherCluster, cluster, c.ClusterID)
+	}
+	c.ClusterID = cluster
+	return nil
+}
+
+func (c *Config) validate() error {
 	if c.ID == "" {
 		return errors.New("a node needs an id: set --id")
 	}

@@ -76,6 +76,7 @@ func TestNewGenerationLives(t *testing.T) {
 		d, k := openDeadlines(t, wire.Status_FAILED_PRECONDITION)
 		d.observe(opened(1, time.Second))
 		time.Sleep(time.Second)
+		synctest.Wait()
 		d.observe([]*wire.Event{{Type: wire.Event_SESSION_ATTACHED, SessionId: 1, Generation: 2, TtlMs: 1000}})
 		if s := d.touch(1, time.Now()); s != alive {
 			t.Errorf("attached, it is %v", s)

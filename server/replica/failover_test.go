@@ -8,9 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// keepAlive sends heartbeats for a session to whoever leads, until stop is closed.
+// keepBeating sends heartbeats for a session to whoever leads, until stop is closed.
 // It reports when it is told that the session is lost.
-func (c *cluster) keepAlive(session uint64, every time.Duration, stop <-chan struct{}, lost chan<- time.Time) {
+func (c *cluster) keepBeating(session uint64, every time.Duration, stop <-chan struct{}, lost chan<- time.Time) {
 	for {
 		if r := c.servingReplica(); r != nil {
 			r.Heartbeat(session, func(r *wire.Result) {
@@ -43,7 +43,7 @@ func TestLeaderLossKeepsSessionsHoldsAndPlaces(t *testing.T) {
 		for i, name := range []string{"holder", "first", "second"} {
 			s := c.openSession(name, ttl)
 			sessions = append(sessions, s)
-			go c.keepAlive(s, ttl/3, stop, lost)
+			go c.keepBeating(s, ttl/3, stop, lost)
 			r := old.do(acquireCommand(s, 1, "cron/nightly", forever))
 			if want := []wire.Status_Code{wire.Status_GRANTED, wire.Status_QUEUED}[min(i, 1)]; r.Status != want {
 				t.Fatalf("%s: %v, want %v", name, r, want)

@@ -132,6 +132,7 @@ func TestDirectoryKeepsTheNode(t *testing.T) {
 				if result := <-answers; result.Status != wire.Status_NOT_LEADER && result.Status != wire.Status_UNAVAILABLE {
 					return result
 				}
+				<-time.After(5 * time.Millisecond)
 			}
 			t.Fatal("no leader within 20 s")
 			return nil

@@ -44,7 +44,8 @@ type Replica struct {
 	// halted is why the node has failed, once it has.
 	halted atomic.Pointer[error]
 
-	// The settling goroutine's: what it last complained of.
+	// What the node last complained of. Owned by the goroutine that settles, then by the
+	// one that reports, which it starts.
 	nagged   string
 	naggedAt time.Time
 
@@ -61,7 +62,7 @@ type Replica struct {
 // disk. It closes cfg.PeerListener if it fails.
 func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.complete(); err != nil {
 		if cfg.PeerListener != nil {
 			_ = cfg.PeerListener.Close()
 		}

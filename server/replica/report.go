@@ -140,7 +140,7 @@ func (r *Replica) seek() {
 	}
 	if leader, ok := leaderAmong(answers); ok {
 		if err := r.reportTo(r.ctx, leader); err != nil {
-			r.log.Warn("the cluster has a leader, but not for this node", "leader", leader.ID, "answer", err)
+			r.nag("the cluster has a leader, but not for this node", "leader", leader.ID, "answer", err)
 		}
 	}
 }
