@@ -1,0 +1,109 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// withhold keeps the answer to the next acquire of a name, which is executed, until
+// the function that it returns is called.
+func withhold(f *fake, name string) (answer func()) {
+	var late func()
+	f.set(func() {
+		f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+			if req.GetAcquire().GetLocks() == nil || req.GetAcquire().GetLocks()[0].GetName() != name {
+				return false
+			}
+			f.intercept = nil
+			resp := f.service.serve(cn, req)
+			late = func() { cn.answer(req, resp) }
+			return true
+		}
+	})
+	return func() { f.set(func() { late() }) }
+}
+
+func lastAcked(f *fake, condition func(seen) bool) []uint64 {
+	found := f.all(condition)
+	return found[len(found)-1].req.GetAcked()
+}
+
+func TestNothingAboveTheMarkIsAcknowledged(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		other := mustLock(t, f.session(c), "x")
+		answer := withhold(f, "slow")
+		slow := lockSoon(ctx, s, "slow") // number 1
+		waiting := lockSoon(ctx, s, "x") // number 2
+		ok(t, other.Unlock(ctx))
+		got := <-waiting
+		ok(t, got.err)
+		ok(t, got.hold.Unlock(ctx))
+		if acked := lastAcked(f, releases); len(acked) != 0 {
+			t.Fatalf("acknowledged %v while number 1 may come again", acked)
+		}
+		answer()
+		ok(t, (<-slow).err)
+		mustLock(t, s, "y")
+		if acked := lastAcked(f, acquires); !slices.Equal(acked, []uint64{2}) {
+			t.Fatalf("acknowledged %v, want 2", acked)
+		}
+	})
+}
+
+func TestOutcomeLearntByRepetitionIsAcknowledged(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		mustLock(t, f.session(c), "x")
+		withhold(f, "x")
+		waiting := lockSoon(ctx, s, "x")
+		f.cut("n1")
+		f.set(func() { f.service.free("x") })
+		got := <-waiting
+		ok(t, got.err)
+		ok(t, got.hold.Unlock(ctx))
+		if acked := lastAcked(f, releases); !slices.Equal(acked, []uint64{1}) {
+			t.Fatalf("acknowledged %v, want 1", acked)
+		}
+	})
+}
+
+func TestWaitThatBeginsAfterItsCallerLeftIsCancelled(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		mustLock(t, f.session(c), "x")
+		answer := withhold(f, "x")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := s.Lock(ctx, "x")
+		wantErr(t, err, ErrUncertain, context.DeadlineExceeded)
+		answer()
+		synctest.Wait()
+		if f.count(cancels) != 1 || len(f.service.locks["x"].queue) != 0 {
+			t.Fatal("it waits on for nobody")
+		}
+	})
+}
+
+func TestFramesOfAConnectionThatWasLeftAreIgnored(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		synctest.Wait()
+		c.mu.Lock()
+		cn := c.conn
+		cn.err = errors.New("left")
+		c.mu.Unlock()
+		lost := &wire.Push{SessionId: s.ID(), Body: &wire.Push_Lost{Lost: &wire.SessionLost{Reason: wire.SessionLost_SUPERSEDED}}}
+		if c.handle(cn, &wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: lost}}) == nil || s.Err() != nil {
+			t.Fatal("a connection that we left still speaks for the session")
+		}
+	})
+}
