@@ -131,7 +131,7 @@ func (d *daemon) follow(stderr io.Reader, serving chan<- map[string]any) {
 		fmt.Fprintln(&d.log, lines.Text())
 		d.mu.Unlock()
 		var line map[string]any
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line["@message"] == "serving" {
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line["@message"] == "serving" && line["client"] != nil {
 			serving <- line
 		}
 	}
