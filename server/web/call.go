@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 type call struct {
 	// elsewhere: the handler left the answer to the leader; nothing was written.
 	elsewhere bool
+	// doubt: some attempt may have changed something. It stays.
+	doubt bool
 	// outcome is what became of it, for the metrics.
 	outcome string
 }
@@ -30,11 +33,13 @@ func callOf(ctx context.Context) *call {
 func observe(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		resp, err := next(ctx, req)
-		if err == errElsewhere && ctx.Err() != nil { //nolint:errorlint // never wrapped: it is a signal
-			err = gaveUp(ctx.Err())
+		elsewhere := errors.Is(err, errElsewhere) || errors.Is(err, errInDoubt)
+		if elsewhere && ctx.Err() != nil {
+			elsewhere, err = false, gaveUp(ctx.Err())
 		}
 		if c := callOf(ctx); c != nil {
-			c.elsewhere = err == errElsewhere //nolint:errorlint // never wrapped: it is a signal
+			c.elsewhere = elsewhere
+			c.doubt = c.doubt || errors.Is(err, errInDoubt)
 			c.outcome = outcomeOf(resp, err)
 		}
 		return resp, err

@@ -54,9 +54,14 @@ var sayings = map[wire.Status_Code]string{
 	wire.Status_INTERNAL:          "the command failed and changed nothing; the node's log says more",
 }
 
-// errElsewhere is returned by a handler whose answer only the leader can give, or go
-// on giving. The request has changed nothing that sending it again would not find.
-var errElsewhere = errors.New("the leader answers this")
+var (
+	// errElsewhere is returned by a handler whose answer only the leader can give. It
+	// has changed nothing.
+	errElsewhere = errors.New("the leader answers this")
+	// errInDoubt is the same where the request may have been executed, or waits in a
+	// queue: sending it again finds that, but "nothing was done" can no more be said.
+	errInDoubt = errors.New("the leader goes on with this")
+)
 
 // failure words a result that is not what its call was for.
 func failure(status wire.Status_Code, message string) error {
@@ -78,8 +83,8 @@ func failure(status wire.Status_Code, message string) error {
 }
 
 // refusal sorts a result that is not the one hoped for: what another node can answer
-// goes there. UNCERTAIN may be repeated only by requests for which a second execution
-// shows the outcome of the first.
+// goes there. UNCERTAIN is repeated only for requests of which a second execution shows
+// the outcome of the first.
 func (s *Server) refusal(r *wire.Result, repeatable bool) error {
 	status := r.GetStatus()
 	switch {
@@ -87,8 +92,8 @@ func (s *Server) refusal(r *wire.Result, repeatable bool) error {
 		return errElsewhere
 	case status == wire.Status_UNAVAILABLE && !s.replica.Serving():
 		return errElsewhere
-	case status == wire.Status_UNCERTAIN && repeatable && !s.replica.Serving():
-		return errElsewhere
+	case status == wire.Status_UNCERTAIN && repeatable:
+		return errInDoubt
 	}
 	return failure(status, r.GetMessage())
 }

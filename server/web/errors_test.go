@@ -126,7 +126,7 @@ func TestErrorsOfTheReplica(t *testing.T) {
 			t.Errorf("%v: %v", test.err, got)
 		}
 	}
-	if err := s.refusalOf(replica.ErrNotLeader); err != errElsewhere { //nolint:errorlint // it is a signal
+	if err := s.refusalOf(replica.ErrNotLeader); !errors.Is(err, errElsewhere) {
 		t.Errorf("not leader: %v", err)
 	}
 }

@@ -23,8 +23,11 @@ const (
 	headerFrom = "Quorumlock-Forwarded-By"
 	// headerFor is the address that it saw the caller at.
 	headerFor = "Quorumlock-Forwarded-For"
-	// headerMoved is on the answer of a node that does not lead.
+	// headerMoved is on the answer of a node that does not lead (any more). Its value
+	// says whether that node may have done something.
 	headerMoved = "Quorumlock-Not-Leader"
+	unchanged   = "unchanged"
+	inDoubt     = "in-doubt"
 )
 
 // passage is the way to the leader: one hop, over connections that are kept. A
@@ -46,8 +49,18 @@ var once = map[string]bool{
 	wireconnect.ClusterServiceTransferLeadershipProcedure: true,
 }
 
+// harmless are the procedures that change nothing: about them there is never a doubt.
+var harmless = map[string]bool{
+	wireconnect.SessionServiceHeartbeatProcedure: true,
+	wireconnect.SessionServiceListProcedure:      true,
+	wireconnect.LockServiceGetProcedure:          true,
+	wireconnect.LockServiceListProcedure:         true,
+	wireconnect.ClusterServiceStatusProcedure:    true,
+}
+
 var (
 	errMoved     = errors.New("the node asked does not lead any more")
+	errMidway    = errors.New("the node asked ceased to lead before it answered")
 	errUnreached = errors.New("the leader cannot be reached")
 )
 
@@ -112,10 +125,13 @@ func (p *passage) rewrite(r *httputil.ProxyRequest) {
 
 // arrived refuses the answer of a node that leads no more.
 func arrived(r *http.Response) error {
-	if r.Header.Get(headerMoved) != "" {
+	switch r.Header.Get(headerMoved) {
+	case "":
+		return nil
+	case unchanged:
 		return errMoved
 	}
-	return nil
+	return errMidway
 }
 
 // failed notes why there is no answer; nothing was written yet.
@@ -128,7 +144,7 @@ func failed(_ http.ResponseWriter, r *http.Request, err error) {
 func (p *passage) carry(a *answer, r *http.Request, body []byte, route route) {
 	s := p.server
 	if r.Header.Get(headerFrom) != "" {
-		p.giveUp(a, r, wire.Status_NOT_LEADER, "this node does not lead any more")
+		p.moved(a, r)
 		return
 	}
 	deadline := time.Now().Add(s.cfg.Limits.LeaderWait)
@@ -143,6 +159,10 @@ func (p *passage) carry(a *answer, r *http.Request, body []byte, route route) {
 			}
 			reason = "leadership keeps moving"
 		case host == "":
+			if a.call.doubt && !harmless[route.name] {
+				p.giveUp(a, r, wire.Status_UNCERTAIN, reason+"; send the request again with the same seq, to any node")
+				return
+			}
 			p.giveUp(a, r, wire.Status_UNAVAILABLE, "nothing was done: "+reason+"; send the request again")
 			return
 		default:
@@ -150,6 +170,7 @@ func (p *passage) carry(a *answer, r *http.Request, body []byte, route route) {
 			if err == nil {
 				return
 			}
+			a.call.doubt = a.call.doubt || !(errors.Is(err, errMoved) || errors.Is(err, errUnreached))
 			if !again(err, route) {
 				p.giveUp(a, r, wire.Status_UNCERTAIN, "the leader was lost on the way: "+err.Error()+"; it is not known whether this was done")
 				return
@@ -216,7 +237,7 @@ func resultOf(err error) string {
 	switch {
 	case err == nil:
 		return "answered"
-	case errors.Is(err, errMoved):
+	case errors.Is(err, errMoved), errors.Is(err, errMidway):
 		return "moved"
 	case errors.Is(err, errUnreached):
 		return "unreached"
@@ -235,13 +256,22 @@ func again(err error, route route) bool {
 	return !once[route.name]
 }
 
+// moved answers the node that sent a request on, which then asks the next leader.
+func (p *passage) moved(a *answer, r *http.Request) {
+	status, value := wire.Status_NOT_LEADER, unchanged
+	if a.call.doubt {
+		status, value = wire.Status_UNCERTAIN, inDoubt
+	}
+	clear(a.Header())
+	a.call.elsewhere, a.call.outcome = false, status.String()
+	a.Header().Set(headerMoved, value)
+	_ = p.server.errors.Write(a, r, failure(status, ""))
+}
+
 func (p *passage) giveUp(a *answer, r *http.Request, status wire.Status_Code, message string) {
 	clear(a.Header())
 	a.call.elsewhere = false
 	a.call.outcome = status.String()
-	if status == wire.Status_NOT_LEADER {
-		a.Header().Set(headerMoved, "1")
-	}
 	_ = p.server.errors.Write(a, r, failure(status, message))
 }
 

@@ -146,6 +146,9 @@ func TestLeaderLostOnTheWay(t *testing.T) {
 	if n := asked.Load(); n != 1 {
 		t.Errorf("a request that must not be repeated was sent %d times", n)
 	}
+	follower.post("SessionService/Open", `{"secret":"MDEyMzQ1Njc4OWFiY2RlZg=="}`).
+		refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN)
+	asked.Store(1)
 	follower.post("LockService/Get", `{"name":"a"}`).refused(http.StatusServiceUnavailable, wire.Status_UNAVAILABLE)
 	if n := asked.Load(); n < 3 {
 		t.Errorf("a read was sent %d times", n-1)
@@ -215,6 +218,25 @@ func TestOneHopAtMost(t *testing.T) {
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get(headerMoved) == "" {
 		t.Errorf("a second hop: %v", resp)
 	}
+}
+
+// Whoever waits when the last leader goes is told that this may not be the end of it.
+func TestWaiterWithoutANextLeader(t *testing.T) {
+	c := newCluster(t)
+	leader, follower := start(t, c, "n1"), start(t, c, "n2")
+	ann, bob := leader.open("ann"), leader.open("bob")
+	ann.send("LockService/Acquire", `"seq":1,"name":"a"`).ok()
+	here, there := bob.later(t.Context(), forever), bob.at(follower).later(t.Context(), forever)
+	c.queued("a", 1)
+	eventually(t, "both wait", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.waiting[visitKey{bob.num, 1}]) == 2
+	})
+	c.lead("")
+	soon(t, here).refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN)
+	soon(t, there).refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN)
+	c.queued("a", 1)
 }
 
 func TestElectedNodeWaitsUntilItServes(t *testing.T) {
