@@ -151,7 +151,7 @@ func mustHaveSeen(t *testing.T, seen map[string]int, commands int) {
 	}
 }
 
-// tester is what the comparisons need of a test, a benchmark or rapid.
+// tester is what the comparisons need of a test, a benchmark or a comparison that is caught.
 type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
