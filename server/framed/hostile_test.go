@@ -1,7 +1,6 @@
 package framed
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,9 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -102,58 +99,6 @@ func closedByNode(t *testing.T, conn net.Conn) {
 	}
 }
 
-func TestHalfOpenHandshakesAreCut(t *testing.T) {
-	p := serve(t, func(c *Config) { c.Limits.HandshakeTimeout = 50 * time.Millisecond })
-	silent, slow := dial(t, p), dial(t, p)
-	if _, err := io.WriteString(slow, transport.Preface+"\x00\x00"); err != nil {
-		t.Fatal(err)
-	}
-	unhurt(t, p)
-	closedByNode(t, silent)
-	closedByNode(t, slow)
-	eventually(t, "both reasons in the log", func() bool { return p.log.count("connection refused") == 2 })
-	unhurt(t, p)
-}
-
-func TestSlowFrameIsCutWhileItsSilenceBetweenFramesIsNot(t *testing.T) {
-	p := serve(t, func(c *Config) {
-		c.Limits.FrameTimeout, c.Limits.IdleTimeout = 50*time.Millisecond, 20*time.Millisecond
-	})
-	patient, loris := connect(t, p), connect(t, p)
-	patientSession, _ := patient.open(secret), loris.open([]byte("a-secret-of-sixteen"))
-	if _, err := loris.conn.Write([]byte{0, 0, 1, 0, 18}); err != nil {
-		t.Fatal(err)
-	}
-	loris.goodbye(wire.Goodbye_PROTOCOL_ERROR)
-	patient.expect(wire.Status_OK, beat(patientSession)) // silent for longer than IdleTimeout, with a session
-}
-
-func TestIdleConnectionIsToldAndClosed(t *testing.T) {
-	p := serve(t, func(c *Config) { c.Limits.IdleTimeout = 30 * time.Millisecond })
-	connect(t, p).goodbye(wire.Goodbye_IDLE)
-
-	late := connect(t, p)
-	session := late.open(secret)
-	late.expect(wire.Status_OK, &wire.Request{SessionId: session, Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}})
-	late.goodbye(wire.Goodbye_IDLE)
-	if n := p.log.count("[WARN]"); n != 0 {
-		t.Errorf("%d warnings for idle connections", n)
-	}
-}
-
-func TestRequestUnderWayKeepsAConnection(t *testing.T) {
-	p := serve(t, func(c *Config) { c.Limits.IdleTimeout = 20 * time.Millisecond })
-	p.replica.hold()
-	waits, idle := connect(t, p), connect(t, p)
-	hash := sha256.Sum256(secret)
-	id := waits.send(&wire.Request{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:]}}})
-	idle.goodbye(wire.Goodbye_IDLE)
-	p.replica.release()
-	if got := waits.await(id).GetResult().GetStatus(); got != wire.Status_OK {
-		t.Errorf("status %v", got)
-	}
-}
-
 func TestTooManyConnectionsAreToldSo(t *testing.T) {
 	p := serve(t, func(c *Config) { c.Limits.MaxConnections = 2 })
 	first, _ := connect(t, p), connect(t, p)
@@ -178,44 +123,5 @@ func TestStormOfBadConnectionsIsLoggedAsASample(t *testing.T) {
 	if n := p.log.count("connection refused"); n < complaintBurst || n > storm/2 {
 		t.Errorf("%d of %d were logged", n, storm)
 	}
-	unhurt(t, p)
-}
-
-// shallow has the kernel keep little of what is sent.
-type shallow struct{ net.Listener }
-
-func (l shallow) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err == nil {
-		err = conn.(*net.TCPConn).SetWriteBuffer(4 << 10)
-	}
-	return conn, err
-}
-
-func TestClientThatDoesNotReadIsCut(t *testing.T) {
-	p := serve(t, func(c *Config) {
-		c.Limits.MaxFrameBytes, c.Limits.MaxOutboxBytes = 64<<10, 128<<10
-		c.Limits.FrameTimeout = time.Minute // it is the bound on bytes that shall cut it
-		c.Listener = shallow{c.Listener}
-	})
-	slow := connect(t, p)
-	session := slow.open(secret)
-	if err := slow.conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		// Refused requests are answered at once, and never read.
-		err := slow.w.Write(&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: acquire(session, 0, "l", false)}})
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal("the node never cut the client off")
-		}
-		if err != nil {
-			if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-				t.Fatal(err)
-			}
-			break
-		}
-	}
-	eventually(t, "the reason in the log", func() bool { return p.log.count("SLOW_CONSUMER") == 1 })
 	unhurt(t, p)
 }

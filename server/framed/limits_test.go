@@ -3,7 +3,6 @@ package framed
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -114,36 +113,6 @@ func TestReadsWaitForTheirProof(t *testing.T) {
 	if resp := c.await(id); resp.GetResult().GetStatus() != wire.Status_OK {
 		t.Errorf("answer %v", resp)
 	}
-}
-
-func TestPagesDoNotCostASlowReaderItsConnection(t *testing.T) {
-	p := serve(t, func(c *Config) {
-		c.Limits.MaxFrameBytes, c.Limits.MaxOutboxBytes = 64<<10, 256<<10
-		c.Listener = shallow{c.Listener}
-	})
-	c := connect(t, p)
-	session := c.open(secret)
-	for i := range 200 {
-		c.expect(wire.Status_GRANTED, acquire(session, uint64(i+1), fmt.Sprintf("some/lock/with/a/name/of/%d", i), false))
-	}
-	var ids []uint64
-	for range 100 {
-		ids = append(ids, c.send(&wire.Request{Body: &wire.Request_ListLocks{ListLocks: &wire.ListLocksRequest{PageSize: 1000}}}))
-	}
-	pages := 0
-	for _, id := range ids {
-		switch resp := c.await(id); resp.GetResult().GetStatus() {
-		case wire.Status_OK:
-			pages++
-		case wire.Status_UNAVAILABLE:
-		default:
-			t.Fatalf("answer %v", resp)
-		}
-	}
-	if pages == 0 || pages == len(ids) {
-		t.Errorf("%d of %d pages were answered", pages, len(ids))
-	}
-	c.expect(wire.Status_OK, beat(session))
 }
 
 func TestAdministration(t *testing.T) {

@@ -28,15 +28,29 @@ type port struct {
 	*Server
 	replica *fake
 	log     *logBuffer
+	dial    func() (net.Conn, error)
 }
 
+// serve serves on loopback.
 func serve(t *testing.T, change func(*Config)) *port {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &port{replica: newFake(t), log: &logBuffer{}}
+	return serveOn(t, listener, func() (net.Conn, error) { return net.Dial("tcp", listener.Addr().String()) }, change)
+}
+
+// serveInMemory is for tests in virtual time.
+func serveInMemory(t *testing.T, change func(*Config)) *port {
+	t.Helper()
+	listener := newPipes()
+	return serveOn(t, listener, listener.dial, change)
+}
+
+func serveOn(t *testing.T, listener net.Listener, dial func() (net.Conn, error), change func(*Config)) *port {
+	t.Helper()
+	p := &port{replica: newFake(t), log: &logBuffer{}, dial: dial}
 	cfg := Config{
 		Listener:  listener,
 		Replica:   p.replica,
@@ -47,6 +61,7 @@ func serve(t *testing.T, change func(*Config)) *port {
 	if change != nil {
 		change(&cfg)
 	}
+	var err error
 	if p.Server, err = Serve(cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +111,7 @@ type peer struct {
 
 func dial(t *testing.T, p *port) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", p.Addr().String())
+	conn, err := p.dial()
 	if err != nil {
 		t.Fatal(err)
 	}
