@@ -111,6 +111,40 @@ func TestWipedVoterWithoutPeersWaits(t *testing.T) {
 	})
 }
 
+// A node that was replaced while it was away comes back with its old disk: that one is
+// no longer the member of that name.
+func TestReplacedNodeWithItsOldDiskStops(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		c.settleIn()
+		v := c.followers()[0]
+		v.crash()
+		old := v.cfg.Stores
+		oldDisk := v.disk
+		v.wipe()
+		c.leader().mustAdmin(func(n *node) error {
+			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: v.id})
+		})
+		v.start()
+		c.leader().mustAdmin(func(n *node) error {
+			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: v.id, PeerAddr: v.id + ":7401"})
+		})
+		c.eventually("it votes again", func() bool { return c.nodeStatus(v.id).GetVoter() })
+		time.Sleep(time.Second) // everybody has noted it
+		v.crash()
+		v.cfg.Stores, v.disk = old, oldDisk
+		term := c.statusOf(c.leader()).Term
+		v.start()
+		c.eventually("it stops", func() bool { return v.haltedWith() != nil })
+		if err := v.haltedWith(); !errors.Is(err, replica.ErrReplaced) {
+			t.Error(err)
+		}
+		if now := c.statusOf(c.leader()).Term; now != term {
+			t.Errorf("it brought term %d after %d", now, term)
+		}
+	})
+}
+
 func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()

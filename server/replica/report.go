@@ -134,7 +134,8 @@ func (r *Replica) reportOnce() {
 // it by an older address, or have replaced it.
 func (r *Replica) seek() {
 	answers := r.probe(r.ctx, r.book.peers(r.cfg.Cluster))
-	if as, peer := judge(answers, r.book.incarnation); as == replaced && r.ctx.Err() == nil {
+	// The word of a node that has not followed a leader since it started may be old.
+	if as, peer := judge(answers, r.book.incarnation); as == replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
 		r.halt(r.errReplaced(peer.ClusterId))
 		return
 	}

@@ -1,0 +1,54 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Only what raft surely refused is told as not executed.
+func TestFate(t *testing.T) {
+	for err, want := range map[error]wire.Status_Code{
+		raft.ErrNotLeader:                    wire.Status_NOT_LEADER,
+		raft.ErrEnqueueTimeout:               wire.Status_UNAVAILABLE,
+		raft.ErrLeadershipTransferInProgress: wire.Status_UNAVAILABLE,
+		raft.ErrLeadershipLost:               wire.Status_UNCERTAIN,
+		raft.ErrRaftShutdown:                 wire.Status_UNCERTAIN,
+		raft.ErrAbortedByRestore:             wire.Status_UNCERTAIN,
+		errors.New("no space left"):          wire.Status_UNCERTAIN,
+	} {
+		if got := fate(err).Status; got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+}
+
+func TestErrorsAndStatusesAgree(t *testing.T) {
+	for err, want := range map[error]wire.Status_Code{
+		nil:                      wire.Status_OK,
+		ErrNotLeader:             wire.Status_NOT_LEADER,
+		ErrUnavailable:           wire.Status_UNAVAILABLE,
+		context.DeadlineExceeded: wire.Status_UNAVAILABLE,
+		ErrUncertain:             wire.Status_UNCERTAIN,
+		ErrInvalid:               wire.Status_INVALID_ARGUMENT,
+		ErrNotFound:              wire.Status_NOT_FOUND,
+		ErrPrecondition:          wire.Status_FAILED_PRECONDITION,
+		ErrReplaced:              wire.Status_FAILED_PRECONDITION,
+		errors.New("surprise"):   wire.Status_INTERNAL,
+	} {
+		if err != nil {
+			err = fmt.Errorf("somewhere: %w", err)
+		}
+		if got := Code(err); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+		if back := Code(asError(refused(want, "words"))); back != want {
+			t.Errorf("%v came back as %v", want, back)
+		}
+	}
+}

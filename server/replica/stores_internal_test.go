@@ -1,0 +1,109 @@
+package replica
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+func TestIncarnationBelongsToTheLog(t *testing.T) {
+	cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
+	read := func() string {
+		s, err := openStores(cfg, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		incarnation, err := openIdentity(cfg, s.stable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file, err := readIdentity(filepath.Join(cfg.DataDir, identityFile)); err != nil || file.ID != "n1" || file.Incarnation != incarnation {
+			t.Fatalf("identity file %v, %v", file, err)
+		}
+		return incarnation
+	}
+	remove := func(name string) {
+		if err := os.Remove(filepath.Join(cfg.DataDir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := read()
+	if again := read(); again != first {
+		t.Errorf("incarnation %s became %s", first, again)
+	}
+	remove(identityFile)
+	if again := read(); again != first {
+		t.Errorf("without its file, incarnation %s became %s", first, again)
+	}
+	remove(logFile)
+	if again := read(); again == first {
+		t.Error("a node without its log kept its incarnation: it would vote without its memory")
+	}
+	if err := os.WriteFile(filepath.Join(cfg.DataDir, identityFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readIdentity(filepath.Join(cfg.DataDir, identityFile)); err == nil {
+		t.Error("a damaged identity file was read")
+	}
+}
+
+func TestLogWithoutItsBeginningIsRefused(t *testing.T) {
+	store := raft.NewInmemStore()
+	if err := store.StoreLogs([]*raft.Log{{Index: 5, Term: 1}, {Index: 6, Term: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := assemble(store, store, raft.NewInmemSnapshotStore(), func() error { return nil }, func(error) {})
+	if err == nil {
+		t.Error("a log that begins at entry 5 was opened without a snapshot")
+	}
+}
+
+// The candidate is blotted out before the term of a vote is written, and the first
+// failure is the last write.
+func TestVotesAndFailures(t *testing.T) {
+	store := &failing{InmemStore: raft.NewInmemStore()}
+	var told []error
+	g := &guard{logs: store, stable: store, failed: func(err error) { told = append(told, err) }}
+	set := func(key, value string) {
+		if err := g.Set([]byte(key), []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(lastVoteCandidate, "old")
+	if err := g.SetUint64([]byte(lastVoteTerm), 7); err != nil {
+		t.Fatal(err)
+	}
+	if candidate, _ := g.Get([]byte(lastVoteCandidate)); string(candidate) == "old" {
+		t.Error("the vote of an older term stands beside the new one")
+	}
+	store.err = errors.New("no space left on device")
+	if err := g.StoreLog(&raft.Log{Index: 1}); !errors.Is(err, ErrStore) || !errors.Is(err, store.err) {
+		t.Errorf("a failed write: %v", err)
+	}
+	store.err = nil
+	if err := g.StoreLog(&raft.Log{Index: 1}); !errors.Is(err, ErrStore) {
+		t.Errorf("a write after the failure: %v", err)
+	}
+	if err := g.SetUint64([]byte("CurrentTerm"), 8); !errors.Is(err, ErrStore) {
+		t.Errorf("a term after the failure: %v", err)
+	}
+	if len(told) != 1 {
+		t.Errorf("told %v", told)
+	}
+}
+
+type failing struct {
+	*raft.InmemStore
+	err error
+}
+
+func (f *failing) StoreLogs(entries []*raft.Log) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.InmemStore.StoreLogs(entries)
+}
