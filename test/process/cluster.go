@@ -1,0 +1,243 @@
+package process
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+)
+
+// Patience is how long anything may take that has to happen, unless a test says
+// otherwise: long enough for a machine that does a dozen other things.
+const Patience = 15 * time.Second
+
+// Cluster is the nodes of one test. Its methods fail the test rather than return an
+// error, so they are called from the test's own goroutine.
+type Cluster struct {
+	t        testing.TB
+	programs Programs
+	dir      string
+	flags    []string
+	nodes    []*node
+	client   *client.Client
+}
+
+// Start starts nodes n1 to n<count>, each with the flags given, and waits until one of
+// them leads and reaches all others. Everything ends with the test; if it fails, the
+// nodes' logs are shown.
+func Start(t testing.TB, programs Programs, count int, flags ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, programs: programs, dir: t.TempDir(), flags: flags}
+	t.Cleanup(c.end)
+	var peers []string
+	for i := range count {
+		n := c.layOut(fmt.Sprintf("n%d", i+1))
+		peers = append(peers, n.id+"="+n.peer)
+	}
+	c.client = c.NewClient()
+	for _, n := range c.nodes {
+		n.cluster = strings.Join(peers, ",")
+		c.start(n)
+	}
+	c.AwaitAll()
+	return c
+}
+
+// Add starts one more node, which knows the others and has to be added by somebody. It
+// returns its peer address.
+func (c *Cluster) Add(id string) (peerAddr string) {
+	c.t.Helper()
+	known := c.nodes[0].cluster
+	n := c.layOut(id)
+	n.cluster = known + "," + id + "=" + n.peer
+	c.start(n)
+	return n.peer
+}
+
+// layOut gives a node its addresses and files.
+func (c *Cluster) layOut(id string) *node {
+	c.t.Helper()
+	addrs, err := freeAddrs(3)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n := &node{
+		id: id, dir: filepath.Join(c.dir, id), log: filepath.Join(c.dir, id+".log"),
+		peer: addrs[0], client: addrs[1], http: addrs[2],
+	}
+	c.nodes = append(c.nodes, n)
+	return n
+}
+
+// freeAddrs finds addresses on loopback that nobody listens on. They lie below the range
+// from which systems take the ports of outgoing connections: there, a port could be gone
+// while its node is down, or a client could reach itself.
+func freeAddrs(count int) ([]string, error) {
+	var addrs []string
+	for range 1_000 {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(15_000+rand.IntN(17_000))))
+		if err != nil {
+			continue
+		}
+		defer l.Close() // all at once, so that none comes twice
+		if addrs = append(addrs, l.Addr().String()); len(addrs) == count {
+			return addrs, nil
+		}
+	}
+	return nil, fmt.Errorf("no %d free ports on loopback", count)
+}
+
+// Client is the test's own client, for looking at the cluster and for changing it.
+func (c *Cluster) Client() *client.Client { return c.client }
+
+// NewClient makes one more client, which is closed with the test at the latest.
+func (c *Cluster) NewClient() *client.Client {
+	c.t.Helper()
+	cl, err := client.New(client.Config{Endpoints: c.Endpoints(), Agent: "process-test", RequestTimeout: Patience})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = cl.Close() })
+	return cl
+}
+
+// Endpoints are the client addresses of all nodes.
+func (c *Cluster) Endpoints() []string {
+	var addrs []string
+	for _, n := range c.nodes {
+		addrs = append(addrs, n.client)
+	}
+	return addrs
+}
+
+// IDs are the names of all nodes, in order.
+func (c *Cluster) IDs() []string {
+	var ids []string
+	for _, n := range c.nodes {
+		ids = append(ids, n.id)
+	}
+	return ids
+}
+
+// Others are the names of all nodes but one.
+func (c *Cluster) Others(id string) []string {
+	return slices.DeleteFunc(c.IDs(), func(other string) bool { return other == id })
+}
+
+// Kill9 ends processes as a power cut does, all of them before the first is waited for.
+func (c *Cluster) Kill9(ids ...string) {
+	c.t.Helper()
+	c.Signal(syscall.SIGKILL, ids...)
+	for _, id := range ids {
+		c.Ended(id)
+	}
+}
+
+// Stop freezes a node's process where it is; Continue lets it go on.
+func (c *Cluster) Stop(id string) { c.t.Helper(); c.Signal(syscall.SIGSTOP, id) }
+
+// Continue lets a frozen process go on.
+func (c *Cluster) Continue(id string) { c.t.Helper(); c.Signal(syscall.SIGCONT, id) }
+
+// Terminate asks processes to end, all of them before the first is waited for, and
+// expects them to end well.
+func (c *Cluster) Terminate(ids ...string) {
+	c.t.Helper()
+	c.Signal(syscall.SIGTERM, ids...)
+	for _, id := range ids {
+		if code := c.Ended(id); code != 0 {
+			c.t.Errorf("%s: exit code %d after SIGTERM", id, code)
+		}
+	}
+}
+
+// Signal sends a signal to the processes of the nodes named.
+func (c *Cluster) Signal(sig syscall.Signal, ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		if err := c.node(id).signal(sig); err != nil {
+			c.t.Fatalf("%v to %s: %v", sig, id, err)
+		}
+	}
+}
+
+// Ended waits for the end of a node's process and returns its exit code, -1 after a signal.
+func (c *Cluster) Ended(id string) (code int) {
+	c.t.Helper()
+	code, err := c.node(id).wait(Patience)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return code
+}
+
+// Restart starts nodes again whose processes have ended, with the command line that they
+// had at first.
+func (c *Cluster) Restart(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		n := c.node(id)
+		if n.alive() {
+			c.t.Fatalf("%s runs still", id)
+		}
+		c.start(n)
+	}
+}
+
+// Wipe removes the data directory of a node whose process has ended.
+func (c *Cluster) Wipe(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		n := c.node(id)
+		if n.alive() {
+			c.t.Fatalf("%s runs still", id)
+		}
+		if err := os.RemoveAll(n.dir); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *Cluster) start(n *node) {
+	c.t.Helper()
+	if err := n.start(c.programs.qlockd(), c.flags); err != nil {
+		c.t.Fatalf("start %s: %v", n.id, err)
+	}
+}
+
+func (c *Cluster) node(id string) *node {
+	c.t.Helper()
+	i := slices.IndexFunc(c.nodes, func(n *node) bool { return n.id == id })
+	if i < 0 {
+		c.t.Fatalf("no node %q", id)
+	}
+	return c.nodes[i]
+}
+
+// end kills what still runs and shows the logs of a test that failed.
+func (c *Cluster) end() {
+	for _, n := range c.nodes {
+		if !n.alive() {
+			continue
+		}
+		_ = n.signal(syscall.SIGKILL) // it may just have ended by itself
+		if _, err := n.wait(Patience); err != nil {
+			c.t.Error(err)
+		}
+	}
+	if !c.t.Failed() {
+		return
+	}
+	for _, n := range c.nodes {
+		c.t.Logf("log of %s:\n%s", n.id, c.Log(n.id))
+	}
+}

@@ -1,0 +1,189 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// pollEvery is the pause between two looks at a condition.
+	pollEvery = 10 * time.Millisecond
+	// lookTimeout bounds one look.
+	lookTimeout = 2 * time.Second
+)
+
+// Await looks at a condition until it holds, that is until it returns nil, and returns
+// how long that took. It fails the test with the last error when the time is over.
+func (c *Cluster) Await(what string, within time.Duration, holds func(context.Context) error) time.Duration {
+	c.t.Helper()
+	took, err := poll(within, holds)
+	if err != nil {
+		c.t.Fatalf("%s: not within %v: %v", what, within, err)
+	}
+	return took
+}
+
+// Never looks at a condition for as long as it is told, and fails the test if it holds
+// once. It is for what must not happen: there, nothing but time can be waited for.
+func (c *Cluster) Never(what string, during time.Duration, holds func(context.Context) error) {
+	c.t.Helper()
+	if took, err := poll(during, holds); err == nil {
+		c.t.Fatalf("%s: after %v", what, took)
+	}
+}
+
+func poll(within time.Duration, holds func(context.Context) error) (took time.Duration, last error) {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	last = errors.New("it was not looked at")
+	for {
+		look, done := context.WithTimeout(ctx, lookTimeout)
+		err := holds(look)
+		done()
+		if err == nil {
+			return time.Since(begun), nil
+		}
+		if ctx.Err() == nil {
+			last = err // one that was cut off says less
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, last
+		}
+	}
+}
+
+// Leader is the node that leads, once there is one that serves.
+func (c *Cluster) Leader() (id string) {
+	c.t.Helper()
+	return c.AwaitStatus("a leader", func(s *wire.StatusResponse) error {
+		if s.GetLeaderId() == "" {
+			return errors.New("none")
+		}
+		return nil
+	}).GetLeaderId()
+}
+
+// AwaitLeader waits until another node than the one named leads and serves.
+func (c *Cluster) AwaitLeader(notThis string) (id string) {
+	c.t.Helper()
+	return c.AwaitStatus("another leader", func(s *wire.StatusResponse) error {
+		if id := s.GetLeaderId(); id == "" || id == notThis {
+			return fmt.Errorf("the leader is %q", id)
+		}
+		return nil
+	}).GetLeaderId()
+}
+
+// AwaitAll waits until there is a leader that reaches every member, and all of them vote.
+func (c *Cluster) AwaitAll() *wire.StatusResponse {
+	c.t.Helper()
+	return c.AwaitStatus("all nodes up", func(s *wire.StatusResponse) error {
+		for _, n := range s.GetNodes() {
+			if !n.GetReachable() || !n.GetVoter() {
+				return fmt.Errorf("%s: reachable %v, voter %v", n.GetId(), n.GetReachable(), n.GetVoter())
+			}
+		}
+		if s.GetLeaderId() == "" {
+			return errors.New("no leader")
+		}
+		return nil
+	})
+}
+
+// AwaitStatus waits until the cluster's status, read linearizably, is as wanted.
+func (c *Cluster) AwaitStatus(what string, wanted func(*wire.StatusResponse) error) (status *wire.StatusResponse) {
+	c.t.Helper()
+	c.Await(what, Patience, func(ctx context.Context) (err error) {
+		if status, err = c.client.Status(ctx, &wire.StatusRequest{}); err != nil {
+			return err
+		}
+		return wanted(status)
+	})
+	return status
+}
+
+// Lock is what the cluster says about one lock, read linearizably.
+func (c *Cluster) Lock(name string) (lock *wire.GetLockResponse) {
+	c.t.Helper()
+	c.Await("a look at lock "+name, Patience, func(ctx context.Context) (err error) {
+		lock, err = c.client.GetLock(ctx, &wire.GetLockRequest{Name: name})
+		return err
+	})
+	return lock
+}
+
+// Log is everything that a node has logged so far, over all of its processes.
+func (c *Cluster) Log(id string) string {
+	text, err := os.ReadFile(c.node(id).log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// Metrics reads a node's metrics, keyed as they stand there, with their labels.
+func (c *Cluster) Metrics(ctx context.Context, id string) (map[string]float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.node(id).http+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{DisableKeepAlives: true} // nothing stays behind
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	values := map[string]float64{}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		key, text, ok := strings.Cut(lines.Text(), " ")
+		if value, err := strconv.ParseFloat(text, 64); ok && err == nil && key != "#" {
+			values[key] = value
+		}
+	}
+	return values, lines.Err()
+}
+
+// AwaitMetrics waits until the metrics of all nodes named are as wanted.
+func (c *Cluster) AwaitMetrics(what string, ids []string, wanted map[string]float64) {
+	c.t.Helper()
+	c.Await(what, Patience, func(ctx context.Context) error {
+		for _, id := range ids {
+			got, err := c.Metrics(ctx, id)
+			if err != nil {
+				return err
+			}
+			for key, want := range wanted {
+				if value, ok := got[key]; !ok || value != want {
+					return fmt.Errorf("%s: %s is %v (there: %v), want %v", id, key, value, ok, want)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// AwaitLog waits until a node's log has a text.
+func (c *Cluster) AwaitLog(id, text string) {
+	c.t.Helper()
+	c.Await(fmt.Sprintf("%q in the log of %s", text, id), Patience, func(context.Context) error {
+		if !strings.Contains(c.Log(id), text) {
+			return errors.New("not there")
+		}
+		return nil
+	})
+}

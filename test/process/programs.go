@@ -1,0 +1,44 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// buildTimeout is for a machine with an empty build cache.
+const buildTimeout = 5 * time.Minute
+
+// Programs is the directory of the binaries under test.
+type Programs string
+
+// Build compiles qlockd and qlock into dir, without the race detector: it is the
+// cluster that is tested here, at the speed that it has.
+func Build(dir string) (Programs, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator),
+		"github.com/quorumlock/quorumlock/cmd/qlockd", "github.com/quorumlock/quorumlock/cmd/qlock").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	return Programs(dir), nil
+}
+
+// Qlock runs qlock to its end and returns what it wrote. A code other than 0 is an error
+// that has its messages.
+func (p Programs) Qlock(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(string(p), "qlock"), args...)
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("qlock %s: exit code %d: %s", strings.Join(args, " "), exit.ExitCode(), exit.Stderr)
+	}
+	return string(out), err
+}
+
+// qlockd is the path of the server.
+func (p Programs) qlockd() string { return filepath.Join(string(p), "qlockd") }
