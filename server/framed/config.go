@@ -73,7 +73,8 @@ type Limits struct {
 	// FrameTimeout is how long one frame may take from its first byte to its last,
 	// and one write of responses.
 	FrameTimeout time.Duration
-	// IdleTimeout closes a connection that has no session and sends nothing.
+	// IdleTimeout closes a connection that has no session and sends nothing for so long,
+	// at the latest half as much later.
 	IdleTimeout time.Duration
 	// AdminTimeout bounds one administrative request.
 	AdminTimeout time.Duration

@@ -29,6 +29,7 @@ type link struct {
 	ending      chan struct{} // closed by cutShort
 
 	paced    bool      // after the handshake, which has a deadline of its own
+	heard    time.Time // when something came last
 	begun    bool      // part of a frame has arrived
 	deadline time.Time // as it is set on Conn
 	within   bool      // deadline is that of the frame that has begun
@@ -45,7 +46,7 @@ func newLink(conn net.Conn, limits Limits) *link {
 }
 
 // pace ends the handshake: from now on, reads have the deadlines of frames.
-func (l *link) pace(busy func() bool) { l.paced, l.busy = true, busy }
+func (l *link) pace(busy func() bool) { l.paced, l.heard, l.busy = true, time.Now(), busy }
 
 // nextFrame is called before each frame, with whether part of it is there already.
 func (l *link) nextFrame(begun bool) {
@@ -72,7 +73,7 @@ func (l *link) Read(p []byte) (int, error) {
 		}
 		n, err := l.Conn.Read(p)
 		if n > 0 {
-			l.begun = true
+			l.begun, l.heard = true, time.Now()
 			return n, err
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -85,7 +86,8 @@ func (l *link) Read(p []byte) (int, error) {
 }
 
 // arm sets the deadline, but not anew for each frame: while frames come in quick
-// succession, an idle deadline that is up to half its length old will do.
+// succession, an idle deadline that is up to half its length old will do, and silence
+// looks again when it has passed.
 func (l *link) arm() error {
 	now := time.Now()
 	switch {
@@ -109,7 +111,7 @@ func (l *link) silence() error {
 		return errEnded
 	case l.begun:
 		return errStalled
-	case !l.busy():
+	case !l.busy() && time.Since(l.heard) >= l.idle:
 		return errIdle
 	}
 	l.deadline = time.Time{}
