@@ -44,6 +44,7 @@ type keeper struct {
 	lost      error               // why the command is, or was, being stopped
 	ended     bool                // the child or the group was told to end
 	killAt    time.Duration       // when ended, on now's clock
+	killed    time.Duration       // when KILL was first sent; 0 before
 	cannot    bool                // the group resists KILL; said once
 	abandoned bool                // the deadline passed before the group was gone
 }
@@ -109,6 +110,9 @@ func (k *keeper) check() {
 	if !k.ended || now < min(k.killAt, k.deadline-k.margin) {
 		return
 	}
+	if k.killed == 0 {
+		k.killed = now
+	}
 	if err := k.group.signal(syscall.SIGKILL); err != nil && !k.cannot {
 		k.cannot = true
 		k.say("cannot end the command: %v; end it yourself", err)
@@ -154,8 +158,9 @@ func (k *keeper) over() bool {
 		return true
 	}
 	// A process that KILL does not end, because it is another user's or hangs in the
-	// kernel, keeps the lock as long as the session lives, and no longer.
-	k.abandoned = k.lost != nil && k.now() >= k.deadline+maxMargin
+	// kernel, keeps the lock as long as the session lives, and no longer. KILL may come
+	// late where this program itself stood still; it needs its time all the same.
+	k.abandoned = k.lost != nil && k.now() >= max(k.deadline, k.killed)+maxMargin
 	return k.abandoned
 }
 
