@@ -119,6 +119,9 @@ func (c *Cluster) Endpoints() []string {
 	return addrs
 }
 
+// HTTP is the base of a node's URLs.
+func (c *Cluster) HTTP(id string) string { c.t.Helper(); return "http://" + c.node(id).http }
+
 // IDs are the names of all nodes, in order.
 func (c *Cluster) IDs() []string {
 	var ids []string

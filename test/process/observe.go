@@ -137,7 +137,7 @@ func (c *Cluster) Log(id string) string {
 
 // Metrics reads a node's metrics, keyed as they stand there, with their labels.
 func (c *Cluster) Metrics(ctx context.Context, id string) (map[string]float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.node(id).http+"/metrics", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.HTTP(id)+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}
