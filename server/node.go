@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/framed"
@@ -45,7 +46,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	cfg = cfg.withDefaults()
 	if cfg.Registry == nil {
-		cfg.Registry = prometheus.NewRegistry()
+		cfg.Registry = newRegistry()
 	}
 	n := &Node{cfg: cfg, log: cfg.Logger, halted: make(chan error, 1), closed: make(chan struct{})}
 	for _, warning := range cfg.Warnings() {
@@ -60,6 +61,14 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, errors.Join(err, n.stop(ctx))
 	}
 	return n, nil
+}
+
+// newRegistry is that of a process which is this node and nothing else: what the runtime
+// and the system say of the process is said of the node.
+func newRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
 }
 
 // start brings the parts up in the order in which they need each other.
