@@ -131,3 +131,21 @@ func TestEndedWaitsLeaveTheHeap(t *testing.T) {
 		}
 	})
 }
+
+// An end belongs to the term it was decided in, and goes nowhere under another.
+func TestEndsCarryTheirTerm(t *testing.T) {
+	r := &Replica{proposer: newProposer(nil, nil)}
+	r.proposer.begin(7)
+	if r.proposeEnding(6, ending{session: 1, generation: 2}, nil) {
+		t.Error("an end of term 6 was proposed under term 7")
+	}
+	r.proposeEnding(7, ending{session: 1, generation: 2}, nil)
+	r.proposeEnding(7, ending{session: 1, wait: 3, generation: 4}, nil)
+	b := r.proposer.take()
+	if e := b.items[0].cmd.GetExpireSession(); len(b.items) != 2 || e.GetTerm() != 7 || e.GetSessionId() != 1 || e.GetGeneration() != 2 {
+		t.Errorf("proposed %v", b.items)
+	}
+	if w := b.items[1].cmd.GetTimeoutWait(); w.GetTerm() != 7 || w.GetWaitId() != 3 || w.GetGeneration() != 4 {
+		t.Errorf("proposed %v", w)
+	}
+}

@@ -76,3 +76,36 @@ func TestHeartbeatsShareOneEntry(t *testing.T) {
 		c.expect(leader.beat(1<<40), wire.Status_SESSION_LOST)
 	})
 }
+
+// An entry that was under way when the heartbeat arrived proves nothing about it.
+func TestProofIsNewerThanTheHeartbeat(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		s := c.openSession("a", time.Minute)
+		const way = 50 * time.Millisecond
+		for _, o := range c.except(leader) {
+			c.net.Delay(leader.id, o, way)
+			c.net.Delay(o, leader.id, way)
+		}
+		for offset := range 10 {
+			begin := time.Now()
+			committed := make(chan time.Duration, 1)
+			leader.Propose(acquireCommand(s, uint64(offset)+1, time.Duration(offset).String(), 0), func(*wire.Result) { committed <- time.Since(begin) })
+			time.Sleep(time.Duration(offset)*way/5 + time.Millisecond)
+			for what, ask := range map[string]func(func(*wire.Result)){
+				"heartbeat": func(done func(*wire.Result)) { leader.Heartbeat(s, done) },
+				"proof":     leader.Prove,
+			} {
+				asked := time.Now()
+				c.expect(leader.wait(what, ask), wire.Status_OK)
+				if took := time.Since(asked); took < 2*way {
+					t.Errorf("a %s was answered after %v, a commit takes %v", what, took, 2*way)
+				}
+			}
+			if took := <-committed; took < 2*way {
+				t.Errorf("a commit took %v", took)
+			}
+		}
+	})
+}
