@@ -1,0 +1,66 @@
+package virtual_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var onlySeed = flag.Uint64("seed", 0, "run only this seed of the tests that have several")
+
+// full asks for the long version of every test.
+var full = os.Getenv("QLOCK_CHECK") == "1"
+
+// seeds are those to run: n of them, and many more where time does not matter.
+func seeds(n uint64) []uint64 {
+	if *onlySeed != 0 {
+		return []uint64{*onlySeed}
+	}
+	if full {
+		n *= 12
+	}
+	all := make([]uint64, n)
+	for i := range all {
+		all[i] = uint64(i) + 1
+	}
+	return all
+}
+
+// eachSeed runs a test in virtual time once for every seed, and adds up what happened.
+func eachSeed(t *testing.T, n uint64, f func(t *testing.T, seed uint64) counts) counts {
+	t.Helper()
+	var total counts
+	for _, seed := range seeds(n) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) { total.add(f(t, seed)) })
+			if t.Failed() {
+				t.Logf("again: go test ./test/virtual -run '%s' -seed %d", t.Name(), seed)
+			}
+		})
+	}
+	t.Log(total)
+	return total
+}
+
+// inVirtualTime runs a test in a bubble of its own, which ends once all its goroutines
+// have: whatever leaks shows as a deadlock.
+func inVirtualTime(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+// pause lets virtual time pass.
+func pause(d time.Duration) { time.Sleep(d) }
+
+// within waits for a condition for so much virtual time.
+func within(limit time.Duration, ok func() bool) bool {
+	for begin := time.Now(); !ok(); pause(10 * time.Millisecond) {
+		if time.Since(begin) > limit {
+			return false
+		}
+	}
+	return true
+}

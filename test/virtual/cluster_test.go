@@ -1,0 +1,332 @@
+package virtual_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/server"
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/test/simnet"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// hosts is on how many machines clients run.
+const hosts = 8
+
+// cluster is a set of nodes, their network and all that is recorded of its clients.
+type cluster struct {
+	t      *testing.T
+	begin  time.Time
+	net    *simnet.Net
+	random *rand.Rand // of the test's own goroutine
+	delay  time.Duration
+	loss   float64
+	nodes  []*node
+	peers  []server.Peer
+	tap    *tap
+
+	mu sync.Mutex // guards which nodes run
+	// healed is when links or nodes came back, for bounds that count from there.
+	healed []time.Duration
+}
+
+// node is one machine.
+type node struct {
+	c    *cluster
+	id   string
+	cfg  server.Config
+	disk *disk
+	wire *port
+
+	proc *server.Node // nil while it is down; guarded by the cluster's mu
+}
+
+// port is the node's way to the network; that of a dead process carries nothing new.
+type port struct {
+	*simnet.Host
+	dead atomic.Bool
+}
+
+var errDead = errors.New("the process is dead")
+
+// Dial implements transport.Network.
+func (p *port) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	if p.dead.Load() {
+		return nil, errDead
+	}
+	return p.Host.Dial(ctx, addr)
+}
+
+// newCluster starts n nodes. tune changes a node's config before its first start.
+func newCluster(t *testing.T, seed uint64, n int, tune func(i int, cfg *server.Config)) *cluster {
+	c := &cluster{t: t, begin: time.Now(), net: simnet.New(seed), random: rand.New(rand.NewPCG(seed, 1)), delay: time.Millisecond}
+	c.tap = newTap(c)
+	for i := range n {
+		id := fmt.Sprintf("n%d", i+1)
+		c.peers = append(c.peers, server.Peer{ID: id, Addr: id + ":7401"})
+	}
+	for i, p := range c.peers {
+		nd := &node{c: c, id: p.ID, disk: newDisk()}
+		nd.cfg = server.Config{
+			ID:            p.ID,
+			Listen:        server.Addresses{Peer: p.ID + ":7401", Client: p.ID + ":7400"},
+			Cluster:       c.peers,
+			Insecure:      true,
+			CommitTimeout: 50 * time.Millisecond,
+			Stores:        replica.Stores{Log: nd.disk, Stable: nd.disk, Snapshots: nd.disk.snapshots, Incarnation: p.ID + "-1"},
+			Logger:        testLogger(t, p.ID),
+			Version:       "test",
+		}
+		if tune != nil {
+			tune(i, &nd.cfg)
+		}
+		c.nodes = append(c.nodes, nd)
+	}
+	c.calm()
+	c.startAll()
+	t.Cleanup(c.stopAll)
+	return c
+}
+
+// testLogger is silent unless QUORUMLOCK_TEST_LOG names a level.
+func testLogger(t *testing.T, id string) hclog.Logger {
+	level := hclog.LevelFromString(os.Getenv("QUORUMLOCK_TEST_LOG"))
+	if level == hclog.NoLevel {
+		return hclog.NewNullLogger()
+	}
+	return hclog.New(&hclog.LoggerOptions{Name: id, Level: level, Output: t.Output(), TimeFormat: "04:05.000"})
+}
+
+// now is the virtual time since the cluster began.
+func (c *cluster) now() time.Duration { return time.Since(c.begin) }
+
+func host(i int) string { return fmt.Sprint("c", i) }
+
+// calm ends every fault of the network but its usual delay and loss.
+func (c *cluster) calm() {
+	c.net.Heal()
+	var all []string
+	for _, n := range c.nodes {
+		all = append(all, n.id)
+	}
+	for i := range hosts {
+		all = append(all, host(i))
+	}
+	for _, n := range c.nodes {
+		for _, o := range all {
+			if n.id != o {
+				c.weather(n.id, o)
+				c.weather(o, n.id)
+			}
+		}
+	}
+	c.cameBack()
+}
+
+func (c *cluster) weather(from, to string) {
+	c.net.Delay(from, to, c.delay)
+	if c.loss > 0 {
+		c.net.Drop(from, to, c.loss)
+	}
+}
+
+// cameBack notes that something may have arrived late.
+func (c *cluster) cameBack() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.healed = append(c.healed, c.now())
+}
+
+// isolate cuts a machine off from nodes, both ways.
+func (c *cluster) isolate(name string, from ...*node) {
+	for _, n := range from {
+		if n.id != name {
+			c.net.Isolate(name, n.id)
+		}
+	}
+}
+
+func (n *node) open() error {
+	n.wire = &port{Host: n.c.net.Host(n.id)}
+	cfg := n.cfg
+	cfg.Network = n.wire
+	proc, err := server.Open(context.Background(), cfg)
+	if err == nil {
+		n.c.mu.Lock()
+		n.proc = proc
+		n.c.mu.Unlock()
+	}
+	return err
+}
+
+// start runs the node, again or for the first time.
+func (n *node) start() {
+	n.c.t.Helper()
+	if err := n.open(); err != nil {
+		n.c.t.Errorf("open %s: %v", n.id, err)
+	}
+	n.c.cameBack()
+}
+
+// take is the node's process, which nobody else finds from now on.
+func (n *node) take() *server.Node {
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	proc := n.proc
+	n.proc = nil
+	return proc
+}
+
+// crash ends the node without a word; its disk stays.
+func (n *node) crash() {
+	proc := n.take()
+	if proc == nil {
+		return
+	}
+	n.wire.dead.Store(true)
+	n.wire.Kill()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = proc.Close(ctx)
+	n.wire.Kill()
+}
+
+// stop is a graceful stop.
+func (n *node) stop() {
+	if proc := n.take(); proc != nil {
+		if err := proc.Close(context.Background()); err != nil {
+			n.c.t.Errorf("close %s: %v", n.id, err)
+		}
+	}
+}
+
+func (c *cluster) startAll() {
+	var starting sync.WaitGroup
+	for _, n := range c.nodes {
+		if n.process() == nil {
+			starting.Go(n.start)
+		}
+	}
+	starting.Wait()
+}
+
+// stopAll ends all at once: there is nobody to hand over to.
+func (c *cluster) stopAll() {
+	for _, n := range c.nodes {
+		if proc := n.process(); proc != nil {
+			select {
+			case err := <-proc.Halted():
+				c.t.Errorf("%s halted: %v", n.id, err)
+			default:
+			}
+		}
+		n.crash()
+	}
+}
+
+func (n *node) process() *server.Node {
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	return n.proc
+}
+
+// replica is the node's replica, nil while it is down.
+func (n *node) replica() *replica.Replica {
+	if proc := n.process(); proc != nil {
+		return proc.Replica()
+	}
+	return nil
+}
+
+// serving is the node that serves under the highest term, nil if none does.
+func (c *cluster) serving() *node {
+	var best *node
+	var term uint64
+	for _, n := range c.nodes {
+		if r := n.replica(); r != nil && r.Serving() && r.Leader().GetTerm() >= term {
+			best, term = n, r.Leader().GetTerm()
+		}
+	}
+	return best
+}
+
+// leader waits until a node serves.
+func (c *cluster) leader() *node {
+	c.t.Helper()
+	var leader *node
+	if !within(time.Minute, func() bool { leader = c.serving(); return leader != nil }) {
+		c.t.Fatal("no node served within a minute")
+	}
+	return leader
+}
+
+// successor waits until another node than old serves.
+func (c *cluster) successor(old *node) *node {
+	c.t.Helper()
+	var next *node
+	if !within(time.Minute, func() bool { next = c.serving(); return next != nil && next != old }) {
+		c.t.Fatalf("nobody replaced %s within a minute", old.id)
+	}
+	return next
+}
+
+// settled waits for a leader and until its nodes' own reports are in the log.
+func (c *cluster) settled() *node {
+	c.t.Helper()
+	c.leader()
+	pause(4 * time.Second)
+	return c.leader()
+}
+
+// except lists the other nodes.
+func (c *cluster) except(nodes ...*node) []*node {
+	return slices.DeleteFunc(slices.Clone(c.nodes), func(n *node) bool { return slices.Contains(nodes, n) })
+}
+
+// lead moves leadership to the node.
+func (c *cluster) lead(n *node) {
+	c.t.Helper()
+	if !within(time.Minute, func() bool {
+		l := c.leader()
+		if l != n {
+			_ = l.replica().TransferLeadership(c.t.Context(), &wire.TransferLeadershipRequest{Id: n.id})
+		}
+		return c.serving() == n
+	}) {
+		c.t.Fatalf("%s did not become the leader within a minute", n.id)
+	}
+}
+
+// client makes an SDK client on a machine. It knows all nodes unless some are given.
+func (c *cluster) client(on string, know ...*node) *client.Client {
+	c.t.Helper()
+	if len(know) == 0 {
+		know = c.nodes
+	}
+	var endpoints []string
+	for _, n := range know {
+		endpoints = append(endpoints, n.id+":7400")
+	}
+	cl, err := client.New(client.Config{Endpoints: endpoints, Dial: c.tap.dialler(c.net.Host(on)), Clock: client.RuntimeClock(), Agent: on})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return cl
+}
+
+// between is a random time of the test's own goroutine.
+func (c *cluster) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(c.random.Int64N(int64(most-least)))
+}
