@@ -40,6 +40,8 @@ type deadline struct {
 	ttl        time.Duration
 	last       time.Time
 	decided    bool
+	// forgiven: it was given longer after a stall, and there was no sign of life since.
+	forgiven bool
 
 	at    time.Time // when to look at it next
 	index int       // in the heap, -1 outside
@@ -142,7 +144,7 @@ func (d *deadlines) touch(session uint64, arrived time.Time) life {
 	defer d.mu.Unlock()
 	e, state := d.find(session)
 	if state == alive && arrived.After(e.last) {
-		e.last = arrived
+		e.last, e.forgiven = arrived, false
 	}
 	return state
 }
@@ -243,8 +245,9 @@ func (d *deadlines) run() {
 
 func (d *deadlines) close() { close(d.stopCh) }
 
-// forgive gives whoever is due after a stall a little longer: what they sent meanwhile
-// may lie unread. It can only delay an end, by a quarter of the TTL at most.
+// forgive gives whoever is due after a stall a little longer, once: what they sent
+// meanwhile may lie unread. It can only delay an end, by a quarter of the TTL at most,
+// also where every timer fires late.
 func (d *deadlines) forgive(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -260,7 +263,9 @@ func (d *deadlines) forgive(now time.Time) {
 		due = append(due, heap.Pop(&d.heap).(*deadline))
 	}
 	for _, e := range due {
-		e.at = now.Add(min(late, e.ttl/4))
+		if !e.forgiven && !e.decided {
+			e.at, e.forgiven = now.Add(min(late, e.ttl/4)), true
+		}
 		heap.Push(&d.heap, e)
 	}
 }

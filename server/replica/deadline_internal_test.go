@@ -116,6 +116,24 @@ func TestStallForgives(t *testing.T) {
 	})
 }
 
+// Where every timer fires late, an end comes all the same.
+func TestStallsForgiveOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &decisions{answer: refused(wire.Status_OK, "")}
+		d := newDeadlines(k.expire)
+		d.start(7, fsm.New(1))
+		d.observe(opened(1, 8*time.Second))
+		next := 8 * time.Second
+		for begin := time.Now(); k.count() == 0; next = d.decide(time.Now()) {
+			time.Sleep(next + time.Second) // never in time
+			if time.Since(begin) > 16*time.Second {
+				t.Fatal("twice its TTL after its last sign of life a session has not expired")
+			}
+			d.forgive(time.Now())
+		}
+	})
+}
+
 // Deadlines of waits that end otherwise leave nothing behind.
 func TestEndedWaitsLeaveTheHeap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
