@@ -3,7 +3,10 @@ package replica_test
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
@@ -55,6 +58,45 @@ func TestSimultaneousBeginningsAreOne(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slowLog is a log that takes its time when raft opens it.
+type slowLog struct {
+	*disk
+	opened chan struct{}
+}
+
+func (l slowLog) GetLog(index uint64, entry *raft.Log) error {
+	<-l.opened
+	return l.disk.GetLog(index, entry)
+}
+
+// A node that is up, but has not opened its log yet, must not count as an empty one: two
+// wiped nodes would take it for a majority's third and begin anew.
+func TestNodeThatOpensItsLogIsNotEmpty(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		c.settleIn()
+		for _, n := range c.nodes {
+			n.crash()
+		}
+		slow := c.nodes["n1"]
+		opened := make(chan struct{})
+		slow.cfg.Stores.Log = slowLog{slow.disk, opened}
+		up := make(chan error, 1)
+		go func() { up <- slow.open() }()
+		synctest.Wait()
+		for _, id := range []string{"n2", "n3"} {
+			c.nodes[id].wipe()
+			if err := c.nodes[id].open(); !errors.Is(err, replica.ErrReplaced) {
+				t.Errorf("wiped %s: %v", id, err)
+			}
+		}
+		close(opened)
+		if err := <-up; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestNodeOfAnotherClusterIsRefused(t *testing.T) {

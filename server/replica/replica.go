@@ -40,6 +40,9 @@ type Replica struct {
 	pipeline sync.WaitGroup // proposer and completer
 	// node is raft, once it runs.
 	node atomic.Pointer[raft.Raft]
+	// began is whether the disk held any state when it was opened: what others are told
+	// until raft runs. A node that only takes its time must not pass for an empty one.
+	began bool
 
 	// halted is why the node has failed, once it has.
 	halted atomic.Pointer[error]
@@ -119,6 +122,9 @@ func (r *Replica) openDisk() (err error) {
 	if err == nil {
 		r.book, err = openBook(r.cfg, incarnation, r.stores.stable)
 	}
+	if err == nil {
+		r.began, err = r.stores.begun()
+	}
 	if err != nil {
 		r.metrics.close()
 		return errors.Join(err, r.stores.close())
@@ -157,11 +163,7 @@ func (r *Replica) openNetwork() (err error) {
 
 // start runs raft if this node has state, and asks around if it has none.
 func (r *Replica) start(ctx context.Context) error {
-	empty, err := r.stores.empty()
-	if err != nil {
-		return err
-	}
-	if !empty {
+	if r.began {
 		return r.startRaft(nil)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)

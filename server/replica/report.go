@@ -177,7 +177,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 	state := &wire.NodeState{
 		Member:            r.self(),
 		ClusterId:         r.book.ClusterID(),
-		Empty:             true,
+		Empty:             !r.began,
 		CallerIncarnation: r.book.recorded(from.GetId()),
 		Version:           r.cfg.Version,
 		AppliedIndex:      r.machine.AppliedIndex(),

@@ -97,9 +97,9 @@ func (s *stores) whole() error {
 		"part of the data directory is missing; restore it, or replace this node", first)
 }
 
-func (s *stores) empty() (bool, error) {
-	has, err := raft.HasExistingState(s.log, s.guard, s.snapshots)
-	return !has, err
+// begun tells whether raft has ever run on these stores.
+func (s *stores) begun() (bool, error) {
+	return raft.HasExistingState(s.log, s.guard, s.snapshots)
 }
 
 // guard stands between raft and the disk. A write that failed may still be there, or
