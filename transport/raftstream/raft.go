@@ -85,6 +85,23 @@ func (t *Transport) at(id raft.ServerID, addr raft.ServerAddress) raft.ServerAdd
 	return target(id, t.resolve(id, addr))
 }
 
+// EncodePeer implements raft.Transport. Raft remembers whom it voted for by this, and takes
+// a second request that looks the same for a repeated one. So it names the node, not only
+// its address: two nodes that advertise one address by mistake would both get the vote of
+// a third, and lead in one term.
+func (t *Transport) EncodePeer(id raft.ServerID, addr raft.ServerAddress) []byte {
+	return []byte(target(id, addr))
+}
+
+// DecodePeer implements raft.Transport: the address without the node.
+func (t *Transport) DecodePeer(peer []byte) raft.ServerAddress {
+	_, addr, err := parseTarget(raft.ServerAddress(peer))
+	if err != nil {
+		return raft.ServerAddress(peer)
+	}
+	return raft.ServerAddress(addr)
+}
+
 // AppendEntriesPipeline implements raft.Transport.
 func (t *Transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddress) (raft.AppendPipeline, error) {
 	return t.NetworkTransport.AppendEntriesPipeline(id, t.at(id, addr))

@@ -277,3 +277,38 @@ func TestCallsBesideRaft(t *testing.T) {
 		}
 	})
 }
+
+// Two nodes were told to advertise one address, and both ask a third for its vote in one
+// term. It has one: with two there would be two leaders.
+func TestVoteIsForANodeAndNotForAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		voter := newNode(t, start(t, knows("n1", "n2", "n3"), on(m)), "n1", nil)
+		defer voter.stop(t)
+		candidates := []*raftstream.Transport{}
+		for _, id := range []string{"n2", "n3"} {
+			l := start(t, knows(id, "n1"), on(m), func(c *raftstream.Config) { c.Advertise = "copied:7401" })
+			trans := raftstream.NewTransport(l, raftstream.TransportConfig{})
+			defer trans.Close()
+			candidates = append(candidates, trans)
+		}
+		granted := 0
+		for i, id := range []raft.ServerID{"n2", "n3"} {
+			me := candidates[i].EncodePeer(id, candidates[i].LocalAddr())
+			request := &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(id), Addr: me}, Term: 7, Candidate: me}
+			var answer raft.RequestVoteResponse
+			if err := candidates[i].RequestVote("n1", "n1", request, &answer); err != nil {
+				t.Fatal(err)
+			}
+			if got := candidates[i].DecodePeer(me); got != "copied:7401" {
+				t.Errorf("the candidate's address is told as %q", got)
+			}
+			if answer.Granted {
+				granted++
+			}
+		}
+		if granted != 1 {
+			t.Errorf("%d votes in one term", granted)
+		}
+	})
+}
