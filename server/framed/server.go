@@ -164,7 +164,7 @@ func (s *Server) admit(raw net.Conn) {
 		default:
 			transport.Cut(raw)
 			s.metrics.refused.Inc()
-			s.complaints.warn("connection refused", "remote", raw.RemoteAddr(), "reason", "too many connections, and too many being refused")
+			s.complaints.warn("connection refused", "remote", raw.RemoteAddr().String(), "reason", "too many connections, and too many being refused")
 			return
 		}
 	}
@@ -200,7 +200,7 @@ func (s *Server) untrack(raw net.Conn) {
 func (s *Server) refuse(raw net.Conn) {
 	reason := fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)
 	s.metrics.refused.Inc()
-	s.complaints.warn("connection refused", "remote", raw.RemoteAddr(), "reason", reason)
+	s.complaints.warn("connection refused", "remote", raw.RemoteAddr().String(), "reason", reason)
 	ctx, cancel := context.WithTimeout(s.ctx, hangupTimeout)
 	defer cancel()
 	l := s.link(raw)
@@ -264,7 +264,7 @@ func (s *Server) handshakeFailed(l *link, err error) {
 		return
 	}
 	s.metrics.refused.Inc()
-	s.complaints.warn("connection refused", "remote", l.RemoteAddr(), "reason", err)
+	s.complaints.warn("connection refused", "remote", l.RemoteAddr().String(), "reason", err)
 	if _, told := errors.AsType[*transport.GoodbyeError](err); told {
 		transport.Hangup(l, hangupTimeout)
 	} else if errors.Is(err, transport.ErrPreface) {
@@ -316,7 +316,7 @@ func (s *Server) leaderMoved(hint *wire.LeaderHint) {
 // noteEnd logs why a connection ended: what is the client's fault as a complaint.
 func (s *Server) noteEnd(c *conn, code wire.Goodbye_Code, reason string) {
 	s.metrics.ended.WithLabelValues(code.String()).Inc()
-	args := []any{"remote", c.remote, "agent", c.agent, "code", code, "reason", reason}
+	args := []any{"remote", c.remote, "agent", c.agent, "code", code.String(), "reason", reason}
 	switch code {
 	case wire.Goodbye_UNSPECIFIED, wire.Goodbye_SHUTDOWN, wire.Goodbye_IDLE:
 		s.cfg.Logger.Debug("connection ended", args...)

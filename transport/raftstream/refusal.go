@@ -135,7 +135,7 @@ func (l *Layer) refused(remote net.Addr, caller string, err error) {
 	}
 	reason := classify(err)
 	if log, suppressed := l.refusals.count(reason); log {
-		l.log.Warn("refused a connection to the peer port", "remote", remote, "node", caller,
+		l.log.Warn("refused a connection to the peer port", "remote", remote.String(), "node", caller,
 			"reason", string(reason), "error", err, "refusals-not-logged", suppressed)
 	}
 }
