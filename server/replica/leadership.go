@@ -31,8 +31,8 @@ type reign struct {
 }
 
 // lead follows raft's leadership. The channel coalesces: a true that comes without a
-// false before it means that leadership was lost and regained, so every true begins a
-// reign of its own.
+// false before it means that leadership was lost and regained, so it begins a reign of its
+// own, unless that has been noticed already: one term is one reign.
 func (r *Replica) lead() {
 	node := r.node.Load()
 	for {
@@ -42,6 +42,9 @@ func (r *Replica) lead() {
 		}
 		select {
 		case leads := <-node.LeaderCh():
+			if re := r.current(); leads && re != nil && re.term == node.CurrentTerm() && node.State() == raft.Leader {
+				continue
+			}
 			r.abdicate("leadership was lost")
 			if leads {
 				r.ascend(node)
