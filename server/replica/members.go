@@ -28,6 +28,18 @@ func (r *Replica) administer() (re *reign, done func(), err error) {
 	return r.reign, r.admins.Done, nil
 }
 
+// oneByOne waits until nobody else changes the members: each change is a few steps in the
+// log and in raft's configuration, and steps of two must not mix. Otherwise a node that is
+// being removed could be promoted, or recorded again, right after.
+func (r *Replica) oneByOne(ctx context.Context) (done func(), err error) {
+	select {
+	case r.changing <- struct{}{}:
+		return func() { <-r.changing }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: another change of the members is under way: %w", ErrUnavailable, ctx.Err())
+	}
+}
+
 // AddMember takes a running, empty node into the cluster, first as a non-voter; it
 // gets its vote by itself once it has caught up. Repeating it is harmless. Leader only.
 func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) error {
@@ -39,6 +51,11 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 		return err
 	}
 	defer done()
+	changed, err := r.oneByOne(ctx)
+	if err != nil {
+		return err
+	}
+	defer changed()
 	m, err := r.candidate(ctx, req)
 	if err != nil {
 		return err
@@ -104,6 +121,11 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 		return err
 	}
 	defer done()
+	changed, err := r.oneByOne(ctx)
+	if err != nil {
+		return err
+	}
+	defer changed()
 	server, configured := r.servers()[req.Id]
 	recorded := false
 	r.machine.View(func(m *fsm.Machine) { _, recorded = m.Member(req.Id) })
@@ -116,7 +138,33 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 	if req.Id == r.cfg.ID {
 		return r.stepAside(ctx)
 	}
+	if configured && server.Suffrage == raft.Voter {
+		if err := r.majorityWithout(ctx, req.Id); err != nil {
+			return err
+		}
+	}
 	return r.remove(ctx, re, req.Id, configured)
+}
+
+// majorityWithout is an error unless most of the voters that would be left answer: their
+// votes are needed to commit the removal, and raft can not take it back.
+func (r *Replica) majorityWithout(ctx context.Context, id string) error {
+	var others []Peer
+	for _, s := range r.servers() {
+		if s.Suffrage == raft.Voter && string(s.ID) != id && string(s.ID) != r.cfg.ID {
+			others = append(others, r.peer(s))
+		}
+	}
+	answered := 1 // this node
+	for _, a := range r.probe(ctx, others) {
+		if a.state != nil {
+			answered++
+		}
+	}
+	if voters := len(others) + 1; answered <= voters/2 {
+		return fmt.Errorf("%w: without %q there are %d voters, of which only %d answer: the cluster would stand still; bring others back first, or remove those", ErrPrecondition, id, voters, answered)
+	}
+	return nil
 }
 
 // remove takes the vote away before it forgets the incarnation: the other way round a

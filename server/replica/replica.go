@@ -38,6 +38,10 @@ type Replica struct {
 	// running are this package's goroutines, but for proposer and completer.
 	running  sync.WaitGroup
 	pipeline sync.WaitGroup // proposer and completer
+	// snapshots that this package asked raft for; they end with raft at the latest.
+	snapshots sync.WaitGroup
+	// changing is taken by who changes the members, see oneByOne.
+	changing chan struct{}
 	// node is raft, once it runs.
 	node atomic.Pointer[raft.Raft]
 	// began is whether the disk held any state when it was opened: what others are told
@@ -71,7 +75,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, hub: newHub(), leaders: newLeaders()}
+	r := &Replica{cfg: cfg, log: cfg.Logger, hub: newHub(), leaders: newLeaders(), changing: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.proposer = newProposer(r.apply, r.refusal)
@@ -121,6 +125,9 @@ func (r *Replica) openDisk() (err error) {
 	incarnation, err := openIdentity(r.cfg, r.stores.stable)
 	if err == nil {
 		r.book, err = openBook(r.cfg, incarnation, r.stores.stable)
+	}
+	if err == nil {
+		err = r.stores.forgetCutBeginning()
 	}
 	if err == nil {
 		r.began, err = r.stores.begun()
@@ -301,6 +308,7 @@ func (r *Replica) Close(ctx context.Context) error {
 	if node := r.node.Load(); node != nil {
 		err = node.Shutdown().Error()
 	}
+	r.snapshots.Wait()
 	r.metrics.close()
 	return errors.Join(err, r.layer.Close(), r.stores.close())
 }

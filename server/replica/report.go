@@ -79,15 +79,19 @@ func sameMembers(a map[string]*wire.Member, b []*wire.Member) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(b, func(m *wire.Member) bool { return !proto.Equal(a[m.Id], m) })
 }
 
-// keepSmall takes a snapshot when the log has grown by many bytes in few entries.
+// keepSmall has a snapshot taken when the log has grown by many bytes in few entries. It
+// does not wait for it: a large one on a slow disk takes long, and meanwhile members come
+// and go.
 func (r *Replica) keepSmall(node *raft.Raft) {
 	if r.stores.guard.bytes.Load() < snapshotBytes {
 		return
 	}
 	r.stores.guard.bytes.Store(0)
-	if err := node.Snapshot().Error(); err != nil {
-		r.log.Warn("no snapshot", "error", err)
-	}
+	r.snapshots.Go(func() {
+		if err := node.Snapshot().Error(); err != nil {
+			r.log.Warn("no snapshot", "error", err)
+		}
+	})
 }
 
 // report makes the log know this node as it is: its incarnation, addresses and level.
@@ -200,6 +204,13 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	if re == nil {
 		return ErrNotLeader
 	}
+	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	defer cancel()
+	changed, err := r.oneByOne(ctx)
+	if err != nil {
+		return err
+	}
+	defer changed()
 	var known *wire.Member
 	r.machine.View(func(machine *fsm.Machine) { known, _ = machine.Member(m.Id) })
 	if known == nil && !r.configured(m.Id) {
@@ -208,8 +219,6 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	if proto.Equal(known, m) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
-	defer cancel()
 	if err := r.do(ctx, re, putMember(m), 0); err != nil {
 		return err
 	}

@@ -123,11 +123,27 @@ func (s *steward) promote(ctx context.Context, server raft.Server, m *wire.Membe
 	if a.state == nil || a.state.Member.GetIncarnation() != m.Incarnation || a.state.AppliedIndex+caughtUp < goal || a.state.Empty {
 		return
 	}
-	err := node.AddVoter(server.ID, server.Address, 0, changeTimeout).Error()
+	changed, err := s.r.oneByOne(ctx)
+	if err != nil {
+		return // the reign is over
+	}
+	defer changed()
+	if !s.awaits(server, m) {
+		return // removed or replaced, while it was being asked
+	}
+	err = node.AddVoter(server.ID, server.Address, 0, changeTimeout).Error()
 	s.complain("promote a node", err)
 	if err == nil {
 		s.r.log.Info("a node has caught up and votes now", "node", m.Id)
 	}
+}
+
+// awaits says whether the node, as it was, is still one that is to get its vote.
+func (s *steward) awaits(server raft.Server, m *wire.Member) bool {
+	now, ok := s.r.servers()[m.Id]
+	var known *wire.Member
+	s.r.machine.View(func(machine *fsm.Machine) { known, _ = machine.Member(m.Id) })
+	return ok && now == server && known.GetIncarnation() == m.Incarnation
 }
 
 func (s *steward) complain(what string, err error) {

@@ -102,6 +102,26 @@ func (s *stores) begun() (bool, error) {
 	return raft.HasExistingState(s.log, s.guard, s.snapshots)
 }
 
+// forgetCutBeginning makes a node empty again that died while it began a cluster, after it
+// had written the first term and before the first entry. It would count as one with state,
+// which others join rather than begin a cluster, but know of no members and never lead.
+// Nothing is lost: no election has that term, so whoever has voted or heard of a leader
+// has a later one.
+func (s *stores) forgetCutBeginning() error {
+	term, err := s.stable.GetUint64([]byte(currentTerm))
+	if err != nil || term != 1 { // an error, if there is no term
+		return nil
+	}
+	last, err := s.log.LastIndex()
+	if err != nil || last != 0 {
+		return err
+	}
+	if list, err := s.snapshots.List(); err != nil || len(list) != 0 {
+		return err
+	}
+	return s.stable.SetUint64([]byte(currentTerm), 0)
+}
+
 // guard stands between raft and the disk. A write that failed may still be there, or
 // half of it; raft would only step down and go on. So the first failure is reported,
 // and nothing is written any more.
@@ -153,6 +173,7 @@ func (g *guard) SetUint64(key []byte, value uint64) error {
 // again without a look at its log. So the candidate is blotted out before: such a term
 // is one in which this node has voted, for nobody.
 const (
+	currentTerm       = "CurrentTerm"
 	lastVoteTerm      = "LastVoteTerm"
 	lastVoteCandidate = "LastVoteCand"
 	nobody            = "\x00"

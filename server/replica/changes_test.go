@@ -1,0 +1,120 @@
+package replica_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// A node is asked how far it is, and removed while it answers: it must not get its vote
+// after all.
+func TestRemovedNodeIsNotPromoted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		fresh := c.machine("n4")
+		fresh.cfg.Cluster = append(c.peers, replica.Peer{ID: "n4", Addr: "n4:7401"})
+		fresh.start()
+		for pause := range 25 {
+			c.net.Delay(leader.id, "n4", 30*time.Millisecond)
+			c.net.Delay("n4", leader.id, 30*time.Millisecond)
+			if err := leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Duration(pause) * 20 * time.Millisecond)
+			if err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4"}); err != nil {
+				t.Fatal(err)
+			}
+			c.net.Heal()
+			time.Sleep(3 * time.Second)
+			if n := c.nodeStatus("n4"); n != nil {
+				t.Fatalf("removed after %d ms, and there again: %v", pause*20, n)
+			}
+			fresh.stop()
+			fresh.wipe()
+			fresh.start()
+		}
+	})
+}
+
+// With one of three down, removing another would leave two voters of which one answers.
+func TestRemovalThatWouldStopTheClusterIsRefused(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		dead, alive := c.followers()[0], c.followers()[1]
+		dead.crash()
+		err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: alive.id})
+		if !errors.Is(err, replica.ErrPrecondition) {
+			t.Errorf("removing the second of two that live: %v", err)
+		}
+		s := c.openSession("a", time.Minute)
+		c.expect(c.must(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
+		c.leader().mustAdmin(func(n *node) error {
+			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: dead.id})
+		})
+		c.expect(c.must(acquireCommand(s, 2, "m", 0)), wire.Status_GRANTED)
+	})
+}
+
+// A node died while it began the cluster, between raft's term and its first entry. It is
+// as empty as it was, for itself and for the others.
+func TestCutBeginningIsForgotten(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		if err := c.nodes["n1"].disk.SetUint64([]byte("CurrentTerm"), 1); err != nil {
+			t.Fatal(err)
+		}
+		c.startAll()
+		s := c.openSession("a", time.Minute)
+		c.expect(c.must(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
+		c.settleIn()
+	})
+}
+
+// slowSnapshots take as long as the channel is open.
+type slowSnapshots struct {
+	*raft.InmemSnapshotStore
+	begun, done chan struct{}
+}
+
+func (s slowSnapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration, of uint64, trans raft.Transport) (raft.SnapshotSink, error) {
+	close(s.begun)
+	<-s.done
+	return s.InmemSnapshotStore.Create(version, index, term, c, of, trans)
+}
+
+// A snapshot of a big log takes long: meanwhile the node goes on following its members.
+func TestMembersAreKeptBesideASlowSnapshot(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		n := c.nodes["n1"]
+		slow := slowSnapshots{n.disk.snapshots, make(chan struct{}), make(chan struct{})}
+		defer close(slow.done)
+		n.cfg.Stores.Snapshots = slow
+		c.startAll()
+		c.settleIn()
+		big := strings.Repeat("x", 200<<10) // refused, and in the log
+		for range 350 {
+			c.expect(n.do(openCommand(big, time.Minute)), wire.Status_RESOURCE_EXHAUSTED)
+		}
+		<-slow.begun
+		page := func() string {
+			p, err := n.disk.Get([]byte("quorumlock.members"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(p)
+		}
+		before := page()
+		member := &wire.Member{Id: "n9", Incarnation: "n9-1", PeerAddr: "n9:7401", Level: 1}
+		c.expect(n.do(&wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: member}}}), wire.Status_OK)
+		c.within(time.Second, "the member is written down", func() bool { return page() != before })
+	})
+}
