@@ -295,7 +295,7 @@ func TestVoteIsForANodeAndNotForAnAddress(t *testing.T) {
 		granted := 0
 		for i, id := range []raft.ServerID{"n2", "n3"} {
 			me := candidates[i].EncodePeer(id, candidates[i].LocalAddr())
-			request := &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(id), Addr: me}, Term: 7, Candidate: me}
+			request := &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(id), Addr: me}, Term: 7}
 			var answer raft.RequestVoteResponse
 			if err := candidates[i].RequestVote("n1", "n1", request, &answer); err != nil {
 				t.Fatal(err)
