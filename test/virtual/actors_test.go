@@ -31,9 +31,9 @@ func (l *load) fast(s *client.Session, r *rand.Rand) {
 			l.fault("lock %s: %v", name, err)
 			return
 		}
-		pause(between(r, time.Millisecond, 40*time.Millisecond))
+		pause(between(r, time.Millisecond, 60*time.Millisecond))
 		l.must("unlock "+name, l.unlock(h, entry))
-		pause(between(r, 10*time.Millisecond, 150*time.Millisecond))
+		pause(between(r, 50*time.Millisecond, 400*time.Millisecond))
 	}
 }
 
@@ -59,7 +59,7 @@ func (l *load) timed(s *client.Session, r *rand.Rand) {
 			l.fault("lock %s within %v: %v", name, wait, err)
 			return
 		}
-		pause(between(r, 20*time.Millisecond, 200*time.Millisecond))
+		pause(between(r, 20*time.Millisecond, 300*time.Millisecond))
 	}
 }
 
@@ -80,7 +80,7 @@ func (l *load) cancelling(s *client.Session, r *rand.Rand) {
 			l.fault("lock %s for a while: %v", name, err)
 			return
 		}
-		pause(between(r, 10*time.Millisecond, 150*time.Millisecond))
+		pause(between(r, 20*time.Millisecond, 300*time.Millisecond))
 	}
 }
 
@@ -96,7 +96,7 @@ func (l *load) trying(s *client.Session, r *rand.Rand) {
 			l.fault("try %s: %v", name, err)
 			return
 		}
-		pause(between(r, 50*time.Millisecond, 300*time.Millisecond))
+		pause(between(r, 50*time.Millisecond, 500*time.Millisecond))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,18 +31,28 @@ func seeds(n uint64) []uint64 {
 	return all
 }
 
-// eachSeed runs a test in virtual time once for every seed, and adds up what happened.
+// eachSeed runs a test in virtual time once for every seed, two at a time, and adds up
+// what happened.
 func eachSeed(t *testing.T, n uint64, f func(t *testing.T, seed uint64) counts) counts {
 	t.Helper()
+	var mu sync.Mutex
 	var total counts
-	for _, seed := range seeds(n) {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T) { total.add(f(t, seed)) })
-			if t.Failed() {
-				t.Logf("again: go test ./test/virtual -run '%s' -seed %d", t.Name(), seed)
-			}
-		})
-	}
+	t.Run("seeds", func(t *testing.T) {
+		for _, seed := range seeds(n) {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				var did counts
+				inVirtualTime(t, func(t *testing.T) { did = f(t, seed) })
+				if t.Failed() {
+					name, _, _ := strings.Cut(t.Name(), "/")
+					t.Logf("again: go test ./test/virtual -run '^%s$' -seed %d", name, seed)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				total.add(did)
+			})
+		}
+	})
 	t.Log(total)
 	return total
 }

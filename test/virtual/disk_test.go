@@ -43,6 +43,17 @@ func (d *disk) at(index uint64) *raft.Log {
 	return d.journal[index]
 }
 
+// whole says that no entry up to the last is missing from the journal.
+func (d *disk) whole() bool {
+	last, _ := d.LastIndex()
+	for i := uint64(1); i <= last; i++ {
+		if d.at(i) == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // entries counts the service's own entries in the log: those with commands, and the
 // empty ones, which prove leadership to heartbeats and reads.
 func (d *disk) entries() (commands, proofs int) {

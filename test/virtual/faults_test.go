@@ -47,8 +47,8 @@ func enough(t *testing.T, n counts, leaders int) {
 	if *onlySeed != 0 || t.Failed() {
 		return
 	}
-	if n.operations < 300*n.clusters || n.grants < 100*n.clusters || n.timeouts < n.clusters || n.cancels < n.clusters ||
-		n.expiries < n.clusters || n.leaders < leaders*n.clusters || n.repeated == 0 {
+	if n.operations < 200*n.clusters || n.grants < 80*n.clusters || n.timeouts < n.clusters || n.cancels < n.clusters ||
+		n.expiries < n.clusters || n.leaders < leaders*n.clusters {
 		t.Errorf("too little happened: %v", n)
 	}
 }
@@ -97,9 +97,23 @@ func TestLeaderCannotReceive(t *testing.T) {
 	}), rounds)
 }
 
+// roll restarts the nodes gracefully, one after the other.
+func (c *cluster) roll() {
+	for _, n := range c.nodes {
+		n.stop()
+		n.start()
+		c.leader()
+		pause(c.between(time.Second, 2*time.Second))
+	}
+}
+
 func TestAllRestart(t *testing.T) {
 	enough(t, eachSeed(t, 10, func(t *testing.T, seed uint64) counts {
 		return hurt(t, seed, nil, func(c *cluster, _ *node) {
+			if c.random.IntN(3) == 0 {
+				c.roll()
+				return
+			}
 			for _, n := range c.nodes {
 				n.crash()
 			}

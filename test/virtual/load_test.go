@@ -159,12 +159,6 @@ func (l *load) startLine() {
 	l.line = l.queue("line")
 }
 
-func (l *load) must(what string, err error) {
-	if err != nil {
-		l.fault("%s: %v", what, err)
-	}
-}
-
 // queue are those who wait for a lock, in order, read through the SDK.
 func (l *load) queue(name string) (ids []uint64) {
 	ctx, cancel := context.WithTimeout(l.ctx, 30*time.Second)

@@ -21,8 +21,11 @@ func judge(c *cluster, l *ledger) counts {
 	c.t.Helper()
 	faults := l.check()
 	var h *history
-	if !within(30*time.Second, func() bool { h = replay(c, c.leader()); return h.sameBytes(c) }) {
-		faults = append(faults, "the nodes' states do not become the same as that of the replayed log")
+	if !within(30*time.Second, func() bool { return c.level() }) {
+		faults = append(faults, "the nodes do not catch up with their leader")
+	}
+	if h = replay(c, c.chronicler()); !h.sameBytes(c) {
+		faults = append(faults, "the nodes' states are not that of the replayed log")
 	}
 	faults = append(faults, h.faults...)
 	faults = append(faults, h.explain(l)...)
@@ -40,6 +43,31 @@ func judge(c *cluster, l *ledger) counts {
 	n := l.counts
 	n.clusters, n.expiries, n.leaders, n.repeated, n.entries = 1, len(h.expired), len(h.barriers)-1, h.repeated, h.entries
 	return n
+}
+
+// level says that all nodes have applied the same entries, and nothing is under way.
+func (c *cluster) level() bool {
+	at := map[uint64]bool{}
+	for _, n := range c.nodes {
+		last, _ := n.disk.LastIndex()
+		at[last] = true
+		if r := n.replica(); r != nil {
+			at[r.Fork().Revision()<<32] = true
+		}
+	}
+	return len(at) == 2
+}
+
+// chronicler is a node whose disk has seen the whole log.
+func (c *cluster) chronicler() *node {
+	best := c.nodes[0]
+	for _, n := range c.nodes {
+		last, _ := n.disk.LastIndex()
+		if most, _ := best.disk.LastIndex(); last >= most && n.disk.whole() {
+			best = n
+		}
+	}
+	return best
 }
 
 // explain finds every grant and every release that was acknowledged in the log.

@@ -1,0 +1,56 @@
+package virtual_test
+
+import (
+	"testing"
+	"time"
+)
+
+// TestEntriesOfTheSDK counts what the main paths cost: a lone lock and unlock two log
+// entries, the hand-over to the next waiter one, and idle sessions only the empty ones
+// that prove their leader.
+func TestEntriesOfTheSDK(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 1, 3, nil)
+		leader := c.settled()
+		l := newLedger(c)
+		cl := c.client(host(0))
+		a, b := open(l, cl, "a"), open(l, cl, "b")
+		count := func(what string, want int, f func()) (proofs int) {
+			t.Helper()
+			commands, empty := leader.disk.entries()
+			f()
+			pause(500 * time.Millisecond)
+			after, emptyAfter := leader.disk.entries()
+			t.Logf("%s: %d entries with commands, %d without", what, after-commands, emptyAfter-empty)
+			if after-commands != want {
+				t.Errorf("%s took %d entries, want %d", what, after-commands, want)
+			}
+			return emptyAfter - empty
+		}
+		const ttls = 1
+		if proofs := count("idling", 0, func() { pause(ttls * sceneTTL) }); proofs < ttls*2 || proofs > 2*ttls*5 {
+			t.Errorf("two idle sessions took %d proofs in %v", proofs, ttls*sceneTTL)
+		}
+		count("20 times lock and unlock", 40, func() {
+			for range 20 {
+				p := l.take(a, "lone")
+				l.must("unlock", l.unlock(p.hold, p.entry))
+			}
+		})
+		p := l.take(a, "hot")
+		var waiting []<-chan pin
+		for i := range 10 {
+			waiting = append(waiting, l.taking(b, "hot"))
+			c.eventually("queued", func() bool { return len(c.line("hot")) == i+1 })
+		}
+		count("10 hand-overs", 10, func() {
+			for _, w := range waiting {
+				l.must("unlock", l.unlock(p.hold, p.entry))
+				p = <-w
+			}
+		})
+		l.must("unlock", l.unlock(p.hold, p.entry))
+		_ = cl.Close()
+		t.Log(judge(c, l))
+	})
+}

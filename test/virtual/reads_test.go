@@ -1,0 +1,132 @@
+package virtual_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/server"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// stubborn makes the first node believe in its leadership for much longer than it takes
+// the others to elect another.
+func stubborn(i int, cfg *server.Config) {
+	if i == 0 {
+		const long = 2400 * time.Millisecond
+		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = long, long, long
+	}
+}
+
+// TestStubbornLeader cuts a leader off from the others, together with clients that reach
+// only it, for so long that the others elect a new one while it still serves. What it
+// tells its clients must neither be older than what the new one has acknowledged, nor
+// keep a session alive that the new one lets expire.
+func TestStubbornLeader(t *testing.T) {
+	total := eachSeed(t, 6, stubbornLeader)
+	if *onlySeed == 0 && (total.expiries < total.clusters || total.leaders < 2*total.clusters) {
+		t.Errorf("too little happened: %v", total)
+	}
+}
+
+func stubbornLeader(t *testing.T, seed uint64) counts {
+	c := newCluster(t, seed, 3, stubborn)
+	c.settled()
+	old := c.nodes[0]
+	c.lead(old)
+	l := newLedger(c)
+	near, far := c.client(host(0), old), c.client(host(1))
+	trapped, err := l.open(t.Context(), near, "trapped", frailTTL, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer, rival := open(l, far, "writer"), open(l, far, "rival")
+	l.take(trapped, "contended")
+	won := l.taking(rival, "contended")
+	r := &register{c: c, hold: l.take(writer, "register", client.WithValue([]byte("0")))}
+	r.write(t, 20)
+	stop := make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() { r.read(t, near, stop) })
+	c.eventually("reads through the leader", func() bool { return r.fresh.Load() > 3 })
+	pause(c.between(0, 2*time.Second))
+
+	c.isolate(old.id, c.nodes...)
+	for _, n := range c.except(old) {
+		c.isolate(host(0), n)
+	}
+	c.isolate(host(1), old)
+	for range 150 {
+		r.write(t, 1)
+		if old.replica().Serving() && c.serving() != old {
+			r.beside++
+		}
+		pause(20 * time.Millisecond)
+	}
+	p := <-won
+	l.must("unlock", l.unlock(p.hold, p.entry))
+	c.calm()
+	seen := r.fresh.Load()
+	c.eventually("reads go on", func() bool { return r.fresh.Load() > seen+3 })
+	close(stop)
+	reading.Wait()
+	if r.beside < 10 || r.refused.Load() == 0 {
+		t.Errorf("%d writes were acknowledged while the old leader served, %d reads refused: too few", r.beside, r.refused.Load())
+	}
+	l.must("unlock", l.unlock(r.hold.hold, r.hold.entry))
+	_, _ = near.Close(), far.Close()
+	return judge(c, l)
+}
+
+// register is the value of a hold, which counts up.
+type register struct {
+	c              *cluster
+	hold           pin
+	beside         int // writes acknowledged while the old leader served
+	acked          atomic.Int64
+	fresh, refused atomic.Int64 // reads
+}
+
+func (r *register) write(t *testing.T, n int) {
+	for range n {
+		next := r.acked.Load() + 1
+		if err := r.hold.hold.SetValue(t.Context(), []byte(strconv.FormatInt(next, 10))); err != nil {
+			t.Errorf("write %d: %v", next, err)
+		}
+		r.acked.Store(next)
+	}
+}
+
+// read reads all the time. No answer may be older than what was acknowledged before the
+// question.
+func (r *register) read(t *testing.T, through *client.Client, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		floor := r.acked.Load()
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		lock, err := through.GetLock(ctx, &wire.GetLockRequest{Name: "register"})
+		cancel()
+		switch {
+		case err == nil && len(lock.GetHolders()) == 1:
+			got, _ := strconv.ParseInt(string(lock.Holders[0].GetValue()), 10, 64)
+			if got < floor {
+				t.Errorf("%v: read %d, %d was acknowledged before", r.c.now(), got, floor)
+			}
+			r.fresh.Add(1)
+		case errors.Is(err, context.DeadlineExceeded):
+			r.refused.Add(1)
+		default:
+			t.Errorf("read: %v, %v", lock, err)
+		}
+		pause(20 * time.Millisecond)
+	}
+}
