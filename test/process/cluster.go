@@ -2,12 +2,9 @@ package process
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +24,7 @@ type Cluster struct {
 	programs Programs
 	dir      string
 	flags    []string
+	ports    *ports
 	nodes    []*node
 	client   *client.Client
 }
@@ -36,7 +34,12 @@ type Cluster struct {
 // nodes' logs are shown.
 func Start(t testing.TB, programs Programs, count int, flags ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, programs: programs, dir: t.TempDir(), flags: flags}
+	ports, err := reservePorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ports.release)
+	c := &Cluster{t: t, programs: programs, dir: t.TempDir(), flags: flags, ports: ports}
 	t.Cleanup(c.end)
 	var peers []string
 	for i := range count {
@@ -66,34 +69,15 @@ func (c *Cluster) Add(id string) (peerAddr string) {
 // layOut gives a node its addresses and files.
 func (c *Cluster) layOut(id string) *node {
 	c.t.Helper()
-	addrs, err := freeAddrs(3)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	n := &node{
-		id: id, dir: filepath.Join(c.dir, id), log: filepath.Join(c.dir, id+".log"),
-		peer: addrs[0], client: addrs[1], http: addrs[2],
+	n := &node{id: id, dir: filepath.Join(c.dir, id), log: filepath.Join(c.dir, id+".log")}
+	for _, addr := range []*string{&n.peer, &n.client, &n.http} {
+		var err error
+		if *addr, err = c.ports.take(); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	c.nodes = append(c.nodes, n)
 	return n
-}
-
-// freeAddrs finds addresses on loopback that nobody listens on. They lie below the range
-// from which systems take the ports of outgoing connections: there, a port could be gone
-// while its node is down, or a client could reach itself.
-func freeAddrs(count int) ([]string, error) {
-	var addrs []string
-	for range 1_000 {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(15_000+rand.IntN(17_000))))
-		if err != nil {
-			continue
-		}
-		defer l.Close() // all at once, so that none comes twice
-		if addrs = append(addrs, l.Addr().String()); len(addrs) == count {
-			return addrs, nil
-		}
-	}
-	return nil, fmt.Errorf("no %d free ports on loopback", count)
 }
 
 // Client is the test's own client, for looking at the cluster and for changing it.

@@ -18,7 +18,7 @@ const (
 	// pollEvery is the pause between two looks at a condition.
 	pollEvery = 10 * time.Millisecond
 	// lookTimeout bounds one look.
-	lookTimeout = 2 * time.Second
+	lookTimeout = 4 * time.Second
 )
 
 // Await looks at a condition until it holds, that is until it returns nil, and returns
