@@ -147,6 +147,7 @@ func TestHostileConnectionsAreClosedWithAReason(t *testing.T) {
 		{"TLS without TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "closed a connection without a request"},
 		{"slow headers", "POST / HTTP/1.1\r\nHost: x\r\nX-A: ", "no complete request arrived in time"},
 		{"large headers", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 16<<10) + "\r\n\r\n", "431"},
+		{"silence", "", "nothing arrived in time"},
 		{"slow body", post + "Content-Length: 10\r\n\r\n{", "did not arrive"},
 		{"body that nobody reads", "GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{", ""},
 		{"HTTP/2 that is none", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\ngarbage garbage garbage garbage", "without a request"},

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -116,6 +118,10 @@ type watched struct {
 	// head is the beginning of what arrived between requests, refusal the answer to it.
 	head    []byte
 	refusal string
+	// late: no first request was begun in time.
+	late bool
+	// stuck: the caller does not read its answers, and that was said.
+	stuck bool
 }
 
 const headBytes = 16
@@ -127,6 +133,9 @@ func (c *watched) Read(p []byte) (int, error) {
 	if room := headBytes - len(c.head); !c.serving && n > 0 && room > 0 {
 		c.head = append(c.head, p[:min(n, room)]...)
 	}
+	if c.reached == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		c.late = true
+	}
 	return n, err
 }
 
@@ -137,15 +146,29 @@ func (c *watched) Write(p []byte) (int, error) {
 		c.refusal = string(body[:min(len(body), 128)])
 	}
 	c.mu.Unlock()
-	return c.Conn.Write(p)
+	n, err := c.Conn.Write(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.stuckNow() {
+		c.watcher.complaints.warn("gave up on a caller that does not read its answer", "peer", c.RemoteAddr().String())
+	}
+	return n, err
 }
 
-// noRequest tells whether something arrived that never became a request. Beneath TLS
-// nobody can tell a farewell from a request, so only the first one is looked at.
+// stuckNow is true once.
+func (c *watched) stuckNow() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := !c.stuck
+	c.stuck = true
+	return first
+}
+
+// noRequest tells whether something arrived that never became a request, or nothing in
+// time. Beneath TLS nobody can tell a farewell from a request, so only the first one is
+// looked at.
 func (c *watched) noRequest(plain bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.serving && len(c.head) > 0 && (plain || c.reached == 0)
+	return !c.serving && (len(c.head) > 0 || c.late) && (plain || c.reached == 0)
 }
 
 // Close closes the connection and lets the next one in.
@@ -205,8 +228,12 @@ func (w *watcher) complain(c *watched) {
 	c.mu.Lock()
 	reason, head := c.refusal, c.head
 	c.mu.Unlock()
-	if reason == "" {
-		reason = "no complete request arrived in time, or the caller hung up"
+	switch {
+	case reason != "":
+	case len(head) == 0:
+		reason = "nothing arrived in time"
+	default:
+		reason = "no complete request arrived in time, it was malformed, or the caller hung up"
 	}
 	args := []any{"peer", c.RemoteAddr().String(), "reason", reason}
 	if w.plain {
