@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -104,6 +105,77 @@ func TestFramesOfAConnectionThatWasLeftAreIgnored(t *testing.T) {
 		lost := &wire.Push{SessionId: s.ID(), Body: &wire.Push_Lost{Lost: &wire.SessionLost{Reason: wire.SessionLost_SUPERSEDED}}}
 		if c.handle(cn, &wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: lost}}) == nil || s.Err() != nil {
 			t.Fatal("a connection that we left still speaks for the session")
+		}
+	})
+}
+
+// Many callers of one session stand in line, and those who were served unlock while
+// the others still wait: the node never has to remember more outcomes than the requests
+// that may be under way at once.
+func TestLongLineLeavesTheWindowSmall(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		f.set(func() {
+			took := time.Millisecond
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				took += time.Nanosecond // they are answered in the order of the log
+				time.AfterFunc(took, func() { f.set(func() { cn.serveRequest(req) }) })
+				return true
+			}
+		})
+		const callers = 1000
+		done := make(chan error, callers)
+		for i := range callers {
+			go func() {
+				hold, err := s.TryLock(context.Background(), fmt.Sprint("free/", i))
+				if err == nil {
+					err = hold.Unlock(context.Background())
+				}
+				done <- err
+			}()
+		}
+		for range callers {
+			ok(t, <-done)
+		}
+		widest := uint64(0)
+		for _, r := range f.all(func(r seen) bool { return r.req.GetSeq() != 0 }) {
+			widest = max(widest, r.req.GetSeq()-r.req.GetAckedBelow())
+		}
+		if widest > uint64(f.window) {
+			t.Fatalf("up to %d outcomes to be remembered, with %d requests under way at most", widest, f.window)
+		}
+		if twice := f.twice(); len(twice) > 0 {
+			t.Fatalf("executed twice: %v", twice)
+		}
+	})
+}
+
+// A window that is full is freed by the mark alone. A release that is refused because of it
+// must not be what holds the mark back.
+func TestRefusedReleaseDoesNotHoldTheMark(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		hold := mustLock(t, s, "a")
+		refused := uint64(0)
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				if req.GetRelease() == nil {
+					return false
+				}
+				if refused == 0 {
+					refused = req.GetSeq()
+				}
+				full := req.GetAckedBelow() <= refused
+				if full {
+					cn.answer(req, respond(&wire.Result{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "max_window"}))
+				}
+				return full
+			}
+		})
+		asked := time.Now()
+		ok(t, hold.Unlock(context.Background()))
+		if took := time.Since(asked); took > 100*time.Millisecond || f.held("a") != 0 {
+			t.Fatalf("took %v", took)
 		}
 	})
 }

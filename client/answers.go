@@ -16,13 +16,34 @@ const (
 	ackMost = 512
 )
 
-// number gives a call its sequence number: the promise that it is executed once.
-func (s *Session) number(k *call) {
+// enlist takes a call into the session's books. It is numbered when it is first sent.
+func (s *Session) enlist(k *call) {
 	k.session = s
 	k.request.SessionId = s.id
+	s.unsent.push(k)
+}
+
+// number gives a call its sequence number: the promise that it is executed once. Numbers
+// follow the order of sending. Were they given earlier, requests that wait in line would
+// hold the mark back while others overtake them, until the session's window is full.
+func (s *Session) number(k *call) {
+	s.unsent.remove(k)
 	k.request.Seq = s.nextSeq
 	s.nextSeq++
 	s.unanswered.push(k)
+	if a := k.acquired; a != nil && a.acquire.Owner == 0 {
+		a.acquire.Owner = k.request.Seq
+	}
+}
+
+// renumber sends a call once more that was refused because the session's window is full.
+// It was not executed and is not remembered, so that it may take another number; under its
+// own it would hold the mark, and with it the window, as it is.
+func (s *Session) renumber(k *call) {
+	k.books.remove(k)
+	k.request.Seq = 0
+	s.unsent.push(k)
+	s.client.again(k)
 }
 
 // mark is the low-water mark: every request below has had its first answer.
@@ -53,8 +74,8 @@ func (s *Session) stamp(k *call) {
 // forget takes a finished call out of the session's books. What it should have
 // acknowledged and did not is left to another.
 func (s *Session) forget(k *call) {
-	if k.inSeq {
-		s.unanswered.remove(k)
+	if k.books != nil {
+		k.books.remove(k)
 	}
 	if k.queued {
 		delete(s.waits, k.request.Seq)
@@ -212,7 +233,7 @@ func (s *Session) adoptHold(held *wire.HeldLock) {
 
 // open says whether the request of that number has not had its first answer.
 func (s *Session) open(seq uint64) bool {
-	for k := s.unanswered.head; k != nil; k = k.links[unanswered].next {
+	for k := s.unanswered.head; k != nil; k = k.links[books].next {
 		if k.request.Seq == seq {
 			return true
 		}

@@ -29,8 +29,8 @@ type Hold struct {
 	released bool          // acknowledged by the cluster
 }
 
-// holdContext is a hold's context. It is the standard library's but that Err looks
-// at the clock first, and that it knows its hold.
+// holdContext is a hold's context. It is the standard library's but that
+// Err looks at the clock first, and that it knows its hold.
 type holdContext struct {
 	context.Context
 	hold *Hold
@@ -170,7 +170,7 @@ func (h *Hold) startRelease() {
 	k.body.Release = &k.release
 	k.request.Body = &k.body
 	h.release = &k.call
-	h.session.number(&k.call)
+	h.session.enlist(&k.call)
 	if h.session.state == Lost {
 		h.session.client.fail(&k.call, h.session.reason)
 		return
@@ -188,7 +188,7 @@ func (h *Hold) releaseAnswered(k *call, result *wire.Result) {
 		k.err = statusError(result)
 		delete(s.holds, h.id)
 	case wire.Status_RESOURCE_EXHAUSTED:
-		c.again(k) // it is not remembered, and has to get through
+		s.renumber(k) // it has to get through
 		return
 	default:
 		// It is held still: the next Unlock tries anew.
@@ -215,7 +215,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 		c.unlock()
 		return ErrNotHeld
 	}
-	s.number(k)
+	s.enlist(k)
 	c.submit(k)
 	c.unlock()
 	return c.await(ctx, k)

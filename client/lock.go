@@ -96,8 +96,7 @@ func (s *Session) acquire(ctx context.Context, name string, waitMs uint32, forev
 		c.unlock()
 		return nil, err
 	}
-	s.number(&k.call)
-	k.acquire.Owner = k.request.Seq
+	s.enlist(&k.call)
 	if outer, ok := ctx.Value(holdKey{}).(*Hold); ok && outer.session == s {
 		k.acquire.Owner = outer.owner
 	}
@@ -179,7 +178,7 @@ func (s *Session) cancel(wait *call) {
 	wait.cancelled = true
 	k := &call{kind: kindCancel, target: wait}
 	k.request.Body = &wire.Request_Cancel{Cancel: &wire.Cancel{AcquireSeq: wait.request.Seq}}
-	s.number(k)
+	s.enlist(k)
 	s.client.submit(k)
 }
 
@@ -187,7 +186,7 @@ func (s *Session) cancelAnswered(k *call, result *wire.Result) {
 	c, wait := s.client, k.target
 	switch result.GetStatus() {
 	case wire.Status_RESOURCE_EXHAUSTED:
-		c.again(k) // it is not remembered, and has to get through
+		k.session.renumber(k) // it has to get through
 		return
 	case wire.Status_INTERNAL, wire.Status_INVALID_ARGUMENT, wire.Status_UNSUPPORTED:
 		// The wait goes on; if it is granted, that is when it is given back.
@@ -204,8 +203,8 @@ func (s *Session) acquireAnswered(k *call, result *wire.Result) {
 		s.outcome(k, result)
 		return
 	}
-	if k.inSeq {
-		s.unanswered.remove(k)
+	if k.books != nil {
+		k.books.remove(k)
 	}
 	k.queued = true
 	s.waits[k.request.Seq] = k

@@ -43,7 +43,7 @@ type call struct {
 
 	list  *callList // the list of lane links that it is in
 	links [2]link
-	inSeq bool // it stands among the unanswered ones of its session
+	books *callList // the list of its session's that it is in
 
 	sentAt    time.Duration
 	sends     int
@@ -71,11 +71,11 @@ func (c *Client) newDone() chan struct{} {
 	return make(chan struct{}, 1)
 }
 
-// The two memberships of a call: where it stands on its way, and among the
-// unanswered ones of its session.
+// The two memberships of a call: where it stands on its way, and in the books of its
+// session, among those to be numbered or the unanswered ones.
 const (
 	lane = iota
-	unanswered
+	books
 )
 
 type link struct{ prev, next *call }
@@ -100,7 +100,7 @@ func (l *callList) push(k *call) {
 	if l.slot == lane {
 		k.list = l
 	} else {
-		k.inSeq = true
+		k.books = l
 	}
 }
 
@@ -121,7 +121,7 @@ func (l *callList) remove(k *call) {
 	if l.slot == lane {
 		k.list = nil
 	} else {
-		k.inSeq = false
+		k.books = nil
 	}
 }
 
@@ -213,6 +213,9 @@ func (c *Client) pumpLane(cn *conn, l *callList, window int) (sent bool) {
 
 // transmit puts one call into the outbox. It reports whether the connection can go on.
 func (c *Client) transmit(cn *conn, k *call) bool {
+	if s := k.session; s != nil && k.books == &s.unsent {
+		s.number(k)
+	}
 	if k.request.Seq != 0 || k.kind == kindAcknowledge {
 		k.session.stamp(k)
 	}

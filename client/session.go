@@ -44,6 +44,7 @@ type Session struct {
 	acknowledging *call
 
 	nextSeq    uint64
+	unsent     callList         // requests that have no sequence number yet
 	unanswered callList         // by seq; its first is the low-water mark
 	parked     callList         // requests that wait for the session to be attached
 	waits      map[uint64]*call // acquires that were QUEUED, by seq
@@ -61,7 +62,7 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 	defer cancel()
 	s := &Session{
 		client: c, secret: make([]byte, secretSize), lost: make(chan struct{}), states: make(chan State, 1),
-		place: -1, nextSeq: 1, unanswered: callList{slot: unanswered},
+		place: -1, nextSeq: 1, unsent: callList{slot: books}, unanswered: callList{slot: books},
 		waits: make(map[uint64]*call), holds: make(map[uint64]*Hold),
 	}
 	if _, err := rand.Read(s.secret); err != nil {
@@ -207,8 +208,10 @@ func (s *Session) lose(reason error) {
 	s.enter(Lost)
 	close(s.states)
 	close(s.lost)
-	for k := s.unanswered.head; k != nil; k = s.unanswered.head {
-		s.client.fail(k, reason)
+	for _, l := range []*callList{&s.unanswered, &s.unsent} {
+		for k := l.head; k != nil; k = l.head {
+			s.client.fail(k, reason)
+		}
 	}
 	for _, k := range s.waits {
 		s.client.fail(k, reason)
