@@ -29,7 +29,7 @@ type Hold struct {
 	released bool          // acknowledged by the cluster
 }
 
-// holdContext is a hold's context. It is the standard library's but that
+// holdContext is a hold's context, or one of Do. It is the standard library's but that
 // Err looks at the clock first, and that it knows its hold.
 type holdContext struct {
 	context.Context

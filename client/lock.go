@@ -71,7 +71,7 @@ func (s *Session) Do(ctx context.Context, name string, fn func(ctx context.Conte
 			err = errors.Join(err, uerr)
 		}
 	}()
-	return fn(inner, hold.Token())
+	return fn(&holdContext{inner, hold}, hold.Token())
 }
 
 func (s *Session) acquire(ctx context.Context, name string, waitMs uint32, forever bool, opts []LockOption) (*Hold, error) {

@@ -182,6 +182,9 @@ func (s *Session) startClose() {
 	s.closing.request.SessionId = s.id
 	s.closing.request.Body = &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}
 	c.submit(s.closing)
+	if c.conn != nil && c.conn.leads {
+		s.attach() // what was under way of that ended with lose
+	}
 }
 
 // enter changes the state and tells.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -298,5 +299,65 @@ func TestClientCloseEndsEverything(t *testing.T) {
 		_, err = c.NewSession(context.Background(), SessionOptions{})
 		wantErr(t, err, ErrClientClosed)
 		ok(t, c.Close())
+	})
+}
+
+// Close comes while the session is being attached to a new connection, at each point of
+// that: it must get through on this connection, not at the end of the TTL.
+func TestCloseDuringAttach(t *testing.T) {
+	for name, meet := range map[string]func(cn *fakeConn, req *wire.Request) (answered bool){
+		"not answered yet": func(cn *fakeConn, req *wire.Request) bool {
+			time.AfterFunc(time.Second, func() { cn.f.set(func() { cn.serveRequest(req) }) })
+			return true
+		},
+		"never answered": func(*fakeConn, *wire.Request) bool { return true },
+		"refused for now": func(cn *fakeConn, req *wire.Request) bool {
+			cn.answer(req, respond(status(wire.Status_UNAVAILABLE)))
+			return true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+				s := f.session(c)
+				mustLock(t, s, "a")
+				closed := make(chan error, 1)
+				f.set(func() {
+					f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+						if req.GetAttach() == nil {
+							return false
+						}
+						f.intercept = nil
+						go func() { closed <- s.Close(context.Background()) }()
+						return meet(cn, req)
+					}
+				})
+				f.cut("n1")
+				began := time.Now()
+				ok(t, <-closed)
+				if took := time.Since(began); took > 2*time.Second || f.held("a") != 0 {
+					t.Fatalf("closed after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// The ctx of Do looks at the clock as the hold's own does: a process that wakes up from
+// suspend past its deadline must not read "go on" there.
+func TestContextOfDoNoticesSuspend(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		err := s.Do(context.Background(), "a", func(ctx context.Context, _ uint64) error {
+			synctest.Wait()
+			f.clock.suspended.Add(int64(time.Hour))
+			if !errors.Is(ctx.Err(), context.Canceled) {
+				t.Error("goes on after the deadline")
+			}
+			if _, err := s.Lock(ctx, "b"); !errors.Is(err, ErrExpired) {
+				t.Error(err)
+			}
+			return context.Cause(ctx)
+		})
+		wantErr(t, err, ErrExpired)
 	})
 }
