@@ -42,11 +42,13 @@ type Client struct {
 	alarmAt   time.Duration // 0 while none is set
 	retryAt   time.Duration // 0 while nothing is stalled
 	retries   int           // in a row without a definite answer
+	silence   time.Duration // with an unanswered request, before giving up the connection
 	lookAt    time.Duration // not before that is the next survey
 	looks     int           // surveys in a row without a definite answer
 	surveying bool
 
 	leader   *wire.LeaderHint // of the highest term heard of
+	cluster  string           // of the last connection
 	next     *wire.LeaderHint // whom to connect to, if set
 	avoid    avoided
 	learned  []string // addresses of nodes from hints
@@ -77,6 +79,7 @@ func New(cfg Config) (*Client, error) {
 		byID:     make(map[uint64]*call),
 		sessions: make(map[uint64]*Session),
 		leader:   &wire.LeaderHint{},
+		silence:  silenceMax,
 	}
 	if c.clock == nil {
 		c.clock = systemClock()

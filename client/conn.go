@@ -30,12 +30,13 @@ const (
 
 // conn is one connection, from its hello to its end.
 type conn struct {
-	addr   string
-	node   string // id of the node at the other end
-	leader *wire.LeaderHint
-	nc     net.Conn
-	in     *transport.FrameReader
-	out    *transport.Outbox
+	addr    string
+	node    string // id of the node at the other end
+	cluster string // its cluster's
+	leader  *wire.LeaderHint
+	nc      net.Conn
+	in      *transport.FrameReader
+	out     *transport.Outbox
 
 	window  int // requests under way at once
 	reserve int // of them, kept for what is urgent
@@ -144,7 +145,7 @@ func (c *Client) dial(ctx context.Context, addr string) (*conn, error) {
 		return nil, err
 	}
 	cn := &conn{
-		addr: addr, node: reply.GetNodeId(), leader: reply.GetLeader(), nc: nc, in: in,
+		addr: addr, node: reply.GetNodeId(), cluster: reply.GetClusterId(), leader: reply.GetLeader(), nc: nc, in: in,
 		window: int(min(reply.GetMaxInFlight(), 1<<20)),
 	}
 	if cn.window == 0 {
@@ -201,13 +202,23 @@ func (c *Client) adopt(cn *conn) bool {
 	}
 	c.conn = cn
 	cn.heard = c.clock.Now()
-	c.hear(cn.leader)
+	c.begin(cn)
 	c.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads)
 	if cn.leads {
 		c.attachAll()
 	}
 	c.pump()
 	return true
+}
+
+// begin believes what the node says of the leader. What was heard before yields to a
+// node that leads, and to another cluster: there, terms begin anew.
+func (c *Client) begin(cn *conn) {
+	if cn.leads || cn.cluster != c.cluster {
+		c.leader = &wire.LeaderHint{Term: min(c.leader.GetTerm(), cn.term)}
+	}
+	c.cluster = cn.cluster
+	c.hear(cn.leader)
 }
 
 // attachAll takes every session to the connection, and with each its requests.

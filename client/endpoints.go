@@ -22,7 +22,7 @@ const (
 	lookMost   = time.Second
 	avoidFor   = 500 * time.Millisecond
 	patience   = 250 * time.Millisecond // with an unanswered request, before asking others
-	silenceMax = 5 * time.Second        // with an unanswered request, before giving up the connection
+	silenceMax = 5 * time.Second        // with an unanswered request, before giving up the connection: or a third of the shortest TTL
 )
 
 // avoided is a leader that could not be reached though nodes name it: it may be dead
@@ -224,6 +224,9 @@ type heardFrom struct {
 	leader *wire.LeaderHint
 }
 
+// leads says that the node names itself.
+func (h heardFrom) leads() bool { return h.node != "" && h.node == h.leader.GetId() }
+
 // survey says hello to all endpoints at once, but for those left out. It returns the
 // leader of the highest term named, early if enough says so, or nil.
 func (c *Client) survey(leaveOut func(addr string) bool, enough func(heardFrom) bool) *wire.LeaderHint {
@@ -255,7 +258,8 @@ func (c *Client) survey(leaveOut func(addr string) bool, enough func(heardFrom) 
 		if h.addr == "" {
 			continue
 		}
-		if h.leader.GetId() != "" && (best == nil || h.leader.GetTerm() > best.GetTerm()) {
+		newer := h.leader.GetTerm() > best.GetTerm() || h.leader.GetTerm() == best.GetTerm() && h.leads()
+		if h.leader.GetId() != "" && (best == nil || newer) {
 			best = h.leader
 		}
 		if enough(h) {
@@ -272,7 +276,12 @@ func (c *Client) ask(ctx context.Context, addr string) heardFrom {
 		return heardFrom{}
 	}
 	transport.Cut(nc)
-	return heardFrom{addr, reply.GetNodeId(), reply.GetLeader()}
+	h := heardFrom{addr, reply.GetNodeId(), reply.GetLeader()}
+	if h.leads() {
+		// We reach it here, and perhaps not at the address that it advertises.
+		h.leader = &wire.LeaderHint{Id: h.node, ClientAddr: addr, Term: h.leader.GetTerm()}
+	}
+	return h
 }
 
 // armLook has everybody asked soon, less and less often while it does not help.
@@ -288,12 +297,12 @@ func (c *Client) armLook() {
 // does not lead or leaves a request unanswered.
 func (c *Client) look(now time.Duration) {
 	cn := c.conn
-	if cn == nil || c.closed {
+	if cn == nil || cn.err != nil || c.closed {
 		return
 	}
 	oldest := c.oldest()
 	hung := oldest != nil && now-oldest.sentAt >= patience
-	if hung && now-max(cn.heard, oldest.sentAt) >= silenceMax {
+	if hung && now >= c.silentAt(cn, oldest) {
 		cn.fail(errors.New("the node does not answer"))
 		return
 	}
@@ -305,6 +314,11 @@ func (c *Client) look(now time.Duration) {
 	c.looks++
 	c.lookAt = now + max(patience, backoff(c.looks, lookFirst, lookMost))
 	c.wg.Go(func() { c.lookAround(cn, hung) })
+}
+
+// silentAt is when the connection is given up unless a frame comes.
+func (c *Client) silentAt(cn *conn, oldest *call) time.Duration {
+	return max(cn.heard, oldest.sentAt) + max(patience, c.silence)
 }
 
 // oldest is the request that is longest without an answer. Administration may take its

@@ -367,3 +367,86 @@ func TestTransferIsSeenToSucceed(t *testing.T) {
 		})
 	}
 }
+
+// A leader that was deposed and does not know it is met again: what others say of the
+// newer term, which we had heard before, counts.
+func TestDeposedLeaderIsLeftAgain(t *testing.T) {
+	virtual(t, 2, func(t *testing.T, f *fake, c *Client) {
+		f.lead("n2", 5)
+		s := f.session(c)
+		old := &wire.LeaderHint{Id: "n1", ClientAddr: "n1:7400", Term: 4}
+		f.set(func() {
+			f.node("n1").believes = old
+			f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return cn.node.id == "n1" }
+			f.node("n2").down = true
+		})
+		f.cut("n2")
+		time.Sleep(time.Second)
+		f.set(func() { f.node("n2").down = false })
+		asked := time.Now()
+		mustLock(t, s, "x")
+		if took := time.Since(asked); took > 2*time.Second {
+			t.Fatalf("it stayed with the deposed leader for %v", took)
+		}
+	})
+}
+
+// Where nodes advertise addresses that we cannot reach, their endpoints serve.
+func TestUnreachableAdvertisedAddress(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		for term, id := range []string{"n2", "n3", "n1", "n3"} {
+			f.set(func() {
+				f.leader = &wire.LeaderHint{Id: id, ClientAddr: "10.0.0." + id[1:] + ":7400", Term: uint64(term + 1)}
+			})
+			asked := time.Now()
+			_, err := c.GetLock(context.Background(), &wire.GetLockRequest{Name: "x"})
+			ok(t, err)
+			if took := time.Since(asked); took > 100*time.Millisecond {
+				t.Fatalf("%s was found after %v", id, took)
+			}
+		}
+	})
+}
+
+// The terms of a cluster that was built anew are lower. A client that lives longer than
+// the cluster follows its leaders all the same.
+func TestClientOutlivesTheCluster(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		f.lead("n1", 70)
+		s := f.session(c)
+		f.set(func() { f.service, f.cluster, f.leader = newService(f), "second", &wire.LeaderHint{} })
+		for _, id := range []string{"n1", "n2", "n3"} {
+			f.cut(id)
+		}
+		time.Sleep(time.Second)
+		f.lead("n3", 2)
+		<-s.Lost()
+		wantErr(t, s.Err(), ErrExpired)
+		f.session(c)
+		f.lead("n2", 3)
+		asked := time.Now()
+		f.session(c)
+		if took := time.Since(asked); took > time.Second || time.Since(f.start) > ttl {
+			t.Fatalf("took %v", took)
+		}
+	})
+}
+
+// A session with a short TTL outlives a connection that went silent without a word.
+func TestShortSessionOutlivesASilentConnection(t *testing.T) {
+	for _, dead := range []string{"", "n2"} {
+		virtual(t, 2, func(t *testing.T, f *fake, c *Client) {
+			if dead != "" {
+				f.set(func() { f.node(dead).hung = true })
+			}
+			s, err := c.NewSession(context.Background(), SessionOptions{TTL: 5 * time.Second})
+			ok(t, err)
+			hold := mustLock(t, s, "x")
+			first := f.all()[0].conn
+			f.set(func() { f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return cn == first } })
+			time.Sleep(time.Minute)
+			ok(t, hold.Context().Err())
+			ok(t, hold.Unlock(context.Background()))
+		})
+	}
+}

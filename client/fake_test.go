@@ -31,6 +31,7 @@ type fake struct {
 	mu        sync.Mutex
 	nodes     map[string]*fakeNode // by address
 	leader    *wire.LeaderHint
+	cluster   string
 	service   *service
 	seen      []seen
 	window    uint32
@@ -49,8 +50,9 @@ type seen struct {
 type fakeNode struct {
 	f        *fake
 	id, addr string
-	down     bool // refuses connections
-	hung     bool // accepts and never answers
+	down     bool             // refuses connections
+	hung     bool             // accepts and never answers
+	believes *wire.LeaderHint // what it says of the leader, if not the truth
 	dials    int
 	conns    []*fakeConn
 }
@@ -178,7 +180,7 @@ func (cn *fakeConn) serve(hung bool) {
 		cn.f.mu.Lock()
 		defer cn.f.mu.Unlock()
 		return &wire.HelloReply{
-			NodeId: cn.node.id, Leader: proto.CloneOf(cn.f.leader), MaxInFlight: cn.f.window,
+			ClusterId: cn.f.cluster, NodeId: cn.node.id, Leader: cn.node.hint(), MaxInFlight: cn.f.window,
 		}, nil
 	})
 	if err != nil {
@@ -194,6 +196,14 @@ func (cn *fakeConn) serve(hung bool) {
 		}
 		cn.request(frame.GetRequest())
 	}
+}
+
+// hint is what the node says of the leader. f.mu is held.
+func (n *fakeNode) hint() *wire.LeaderHint {
+	if n.believes != nil {
+		return proto.CloneOf(n.believes)
+	}
+	return proto.CloneOf(n.f.leader)
 }
 
 // drain reads and says nothing.

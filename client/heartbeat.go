@@ -90,11 +90,15 @@ func (c *Client) rearm(now time.Duration) {
 	if c.retryAt != 0 {
 		at = c.retryAt
 	}
-	if cn := c.conn; cn != nil && !c.surveying {
-		if k := c.oldest(); k != nil {
+	if cn := c.conn; cn != nil && cn.err == nil {
+		k := c.oldest()
+		if k != nil {
+			at = min(at, c.silentAt(cn, k))
+		}
+		if k != nil && !c.surveying {
 			at = min(at, max(k.sentAt+patience, c.lookAt))
 		}
-		if !cn.leads && c.wanted() {
+		if !cn.leads && c.wanted() && !c.surveying {
 			at = min(at, c.lookAt)
 		}
 	}

@@ -97,6 +97,7 @@ func (c *Client) opened(cn *conn, k *call, result *wire.Result) {
 	s.id, s.ttl = state.GetSessionId(), time.Duration(state.GetTtlMs())*time.Millisecond
 	s.conn = cn
 	c.sessions[s.id] = s
+	c.silence = min(c.silence, s.ttl/3)
 	s.enter(Active)
 	s.begin(k.sentAt)
 	c.finish(k)
