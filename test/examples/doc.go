@@ -1,0 +1,9 @@
+// Package examples shows the SDK at work against a real node: what a program does with
+// locks, and what it gets to see. Every example runs with the tests, and its output is
+// checked; so is the program in the README.
+//
+//   - example_test.go: lock and unlock, try, wait for a while, Do, a lost hold, a queue;
+//   - fencing_test.go: a resource that refuses latecomers by their token;
+//   - readme_test.go: the README's program, built and run as it stands there;
+//   - main_test.go: the node that all of them talk to.
+package examples
