@@ -125,3 +125,26 @@ func TestStormOfBadConnectionsIsLoggedAsASample(t *testing.T) {
 	}
 	unhurt(t, p)
 }
+
+func TestRequestsThatSwellNeverReachTheReplica(t *testing.T) {
+	p := serve(t, nil)
+	c := connect(t, p)
+	session := c.open(secret)
+	p.replica.hold() // what is proposed from here on is not answered
+	many := acquire(session, 1, "l", true)
+	many.GetAcquire().Locks = make([]*wire.LockRequest, maxNames+1)
+	for i := range many.GetAcquire().GetLocks() {
+		many.GetAcquire().Locks[i] = &wire.LockRequest{}
+	}
+	c.expect(wire.Status_INVALID_ARGUMENT, many)
+	large := acquire(session, 1, "l", true)
+	large.GetAcquire().Value = make([]byte, 128<<10)
+	c.expect(wire.Status_RESOURCE_EXHAUSTED, large)
+	open := &wire.OpenSession{SecretHash: make([]byte, 32), Client: &wire.ClientInfo{Name: strings.Repeat("x", 128<<10)}}
+	c.expect(wire.Status_RESOURCE_EXHAUSTED, &wire.Request{Body: &wire.Request_OpenSession{OpenSession: open}})
+	if n := p.replica.heldBack(); n != 0 {
+		t.Errorf("%d commands were proposed", n)
+	}
+	p.replica.release()
+	c.expect(wire.Status_GRANTED, acquire(session, 1, "l", true))
+}

@@ -3,7 +3,10 @@ package framed
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -12,6 +15,10 @@ import (
 // dispatch starts one request. It does not wait for the answer: respond is called
 // later, exactly once, from whatever goroutine has it.
 func (c *conn) dispatch(req *wire.Request) {
+	if refused := c.excess(req); refused != nil {
+		c.respond(req, refused)
+		return
+	}
 	switch body := req.GetBody().(type) {
 	case *wire.Request_OpenSession:
 		c.open(req, body.OpenSession)
@@ -26,6 +33,36 @@ func (c *conn) dispatch(req *wire.Request) {
 	default:
 		c.sessionRequest(req)
 	}
+}
+
+const (
+	// maxNames is how many locks any version lets one acquire name.
+	maxNames = 64
+	// plainBytes is room for that many names and whatever else is always small.
+	plainBytes = 64 << 10
+	// maxAcks is how many acknowledgements are ever made room for; each takes ackBytes
+	// at most.
+	maxAcks, ackBytes = 1 << 20, 10
+)
+
+// excess refuses what the state machine is certain to refuse, and what would cost every
+// node a large entry in its log, or this one much memory while it waits for that: small
+// messages in a large number take many times the bytes that they came in.
+func (c *conn) excess(req *wire.Request) *wire.Result {
+	if n := len(req.GetAcquire().GetLocks()); n > maxNames {
+		return failure(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("an acquire takes %d locks at most, not %d", maxNames, n))
+	}
+	size := proto.Size(req)
+	if size <= plainBytes {
+		return nil
+	}
+	settings := c.srv.cfg.Replica.Fork().Settings()
+	acks := min(settings.GetMaxWindow(), maxAcks) + min(settings.GetMaxClaimsPerSession(), maxAcks)
+	most := plainBytes + int(settings.GetMaxValueBytes()) + int(settings.GetMaxClientInfoBytes()) + int(acks)*ackBytes
+	if size <= most {
+		return nil
+	}
+	return failure(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("the request has %d bytes, no request needs more than %d", size, most))
 }
 
 // open opens a session and takes it to this connection.
