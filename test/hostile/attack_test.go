@@ -1,0 +1,181 @@
+package hostile
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// attack is one connection that misbehaves.
+type attack struct {
+	name string
+	port port
+	// raw: it sends TCP, whatever the port speaks.
+	raw bool
+	// h2: it speaks HTTP/2.
+	h2 bool
+	// greeted: it has said a proper hello before.
+	greeted bool
+	send    []byte
+	// fin: it closes its sending half then. Otherwise it waits.
+	fin bool
+	// within is how long the node may take to close it.
+	within time.Duration
+	// log is what the line about it must say; none is for a caller that hung up in
+	// the midst of what it was allowed to say, of which a node may make nothing.
+	log []string
+}
+
+const (
+	// tries is how often an attack is made until a line about it is seen: in a storm, and
+	// this is one, logs take samples.
+	tries = 4
+	// logTime is how long a line may take from the process that wrote it.
+	logTime = 2 * time.Second
+)
+
+// run makes the attack and checks what becomes of it.
+func (a attack) run(t *testing.T, c *cluster) {
+	t.Helper()
+	for range tries {
+		local, took := a.once(t, c)
+		if a.log == nil || logged(t, c.leader, append(a.log, local)...) {
+			t.Logf("closed after %v", took.Round(time.Millisecond))
+			return
+		}
+	}
+	t.Errorf("after %d attacks no line of the log says %q", tries, a.log)
+}
+
+// once returns the address that the node saw, and how long it took to close.
+func (a attack) once(t *testing.T, c *cluster) (local string, took time.Duration) {
+	t.Helper()
+	config := c.insider(a.port)
+	switch {
+	case a.raw:
+		config = nil
+	case a.h2 && config != nil:
+		config.NextProtos = []string{"h2"}
+	}
+	conn := dial(t, c.leader.addr[a.port], config)
+	defer transport.Cut(conn)
+	if a.greeted {
+		greet(t, c, conn, a.port)
+	}
+	begun := time.Now()
+	_ = conn.SetDeadline(begun.Add(a.within + slack))
+	_, err := conn.Write(a.send) // it may be closed before all of it is written
+	if half, ok := conn.(interface{ CloseWrite() error }); ok && a.fin && err == nil {
+		_ = half.CloseWrite()
+	}
+	if n, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("not closed within %v, %d bytes came", a.within+slack, n)
+	}
+	return conn.LocalAddr().String(), time.Since(begun)
+}
+
+// logged waits for a line with all of the texts.
+func logged(t testing.TB, n *node, texts ...string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), logTime)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if len(n.log.find(texts...)) > 0 {
+			return true
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// greet says a proper hello.
+func greet(t testing.TB, c *cluster, conn net.Conn, p port) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	switch p {
+	case clientPort:
+		if _, _, err := transport.ClientHandshake(ctx, conn, &wire.Hello{Agent: "hostile"}); err != nil {
+			t.Fatal(err)
+		}
+	case peerPort:
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if err := transport.NewFrameWriter(conn, 1<<20).WriteFirst(c.peerHello(wire.PeerHello_CONTROL)); err != nil {
+			t.Fatal(err)
+		}
+		var reply wire.PeerHelloReply
+		if err := transport.NewFrameReader(conn, 1<<20).Read(&reply); err != nil || reply.GetStatus() != wire.Status_OK {
+			t.Fatalf("the hello between nodes: %v, %v", &reply, err)
+		}
+		_ = conn.SetDeadline(time.Time{})
+	}
+}
+
+// peerHello is that of a node which may call: n9, not known yet.
+func (c *cluster) peerHello(purpose wire.PeerHello_Purpose) *wire.PeerHello {
+	hello := &wire.PeerHello{Version: 1, Purpose: purpose, Id: "n9", Incarnation: "made up", TargetId: c.leader.id}
+	if c.certs != "" {
+		hello.ClusterId = clusterName
+	}
+	return hello
+}
+
+// first is the preface and then a frame with these bytes.
+func first(body []byte) []byte { return append([]byte(transport.Preface), frame(body)...) }
+
+func frame(body []byte) []byte { return append(length(len(body)), body...) }
+
+// length is a frame's head.
+func length(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+
+// torn is the beginning of a frame that claims more than comes.
+func torn(claimed, come int) []byte { return append(length(claimed), make([]byte, come)...) }
+
+func prefaced(b []byte) []byte { return append([]byte(transport.Preface), b...) }
+
+func encoded(m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("a test's own message: %v", err))
+	}
+	return b
+}
+
+func request(r *wire.Request) []byte {
+	return encoded(&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: r}})
+}
+
+// repeat is n bytes of one value.
+func repeat(b byte, n int) []byte {
+	all := make([]byte, n)
+	for i := range all {
+		all[i] = b
+	}
+	return all
+}
+
+// noise is the same every time.
+func noise(n int) []byte {
+	var all []byte
+	for block := sha256.Sum256([]byte("noise")); len(all) < n; block = sha256.Sum256(block[:]) {
+		all = append(all, block[:]...)
+	}
+	return all[:n]
+}

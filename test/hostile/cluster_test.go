@@ -1,0 +1,274 @@
+package hostile
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/pki"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// port is one of a node's three.
+type port string
+
+const (
+	clientPort port = "client"
+	peerPort   port = "peer"
+	httpPort   port = "http"
+)
+
+var ports = []port{clientPort, peerPort, httpPort}
+
+// The deadlines of the nodes under attack: those that flags can set are short, so that
+// the tests need not be long; the others are the product's.
+const (
+	handshakeTime = 3 * time.Second // client port, --handshake-timeout; the peer port has the same
+	frameTime     = 4 * time.Second // --frame-timeout
+	idleTime      = 6 * time.Second // --idle-timeout
+	headerTime    = 10 * time.Second
+	bodyTime      = 10 * time.Second
+	// slack is for a machine that does a dozen other things.
+	slack = 5 * time.Second
+)
+
+// clusterName is the cluster in the certificates.
+const clusterName = "c1"
+
+// cluster is nodes under attack.
+type cluster struct {
+	t      testing.TB
+	nodes  []*node
+	certs  string // directory of an authority; empty is plaintext
+	leader *node
+	// steady are the flags that all nodes have.
+	steady []string
+}
+
+// startCluster starts nodes n1 to n<count> and waits for a leader.
+func startCluster(t testing.TB, count int, secure bool, flags ...string) *cluster {
+	t.Helper()
+	c := &cluster{t: t}
+	var peers []string
+	var members []pki.Node
+	for i := range count {
+		id := fmt.Sprintf("n%d", i+1)
+		n := &node{t: t, id: id, addr: freeAddrs(t), scheme: "http"}
+		c.nodes = append(c.nodes, n)
+		peers = append(peers, id+"="+n.addr[peerPort])
+		members = append(members, pki.Node{ID: id})
+	}
+	if secure {
+		c.certs = t.TempDir()
+		members = append(members, pki.Node{ID: "n8"}, pki.Node{ID: "n9"}) // two that may join
+		if _, err := pki.Init(c.certs, clusterName, members, []string{"app"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range c.nodes {
+		n.caller = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: c.clientTLS()}}
+		n.start(slices.Concat(c.flags(n, strings.Join(peers, ",")), flags)...)
+	}
+	c.awaitLeader()
+	return c
+}
+
+func (c *cluster) flags(n *node, peers string) []string {
+	all := []string{
+		"--id", n.id, "--data-dir", filepath.Join(c.t.TempDir(), n.id), "--cluster", peers,
+		"--client-addr", n.addr[clientPort], "--peer-addr", n.addr[peerPort], "--http-addr", n.addr[httpPort],
+		"--handshake-timeout", handshakeTime.String(), "--frame-timeout", frameTime.String(), "--idle-timeout", idleTime.String(),
+		// Patient with each other, so that a busy machine is not taken for a dead leader.
+		"--heartbeat-timeout", "2s", "--election-timeout", "2s", "--leader-lease-timeout", "2s",
+		"--log-format", "json",
+	}
+	if len(c.nodes) == 1 {
+		all = append(all, "--heartbeat-timeout", "100ms", "--election-timeout", "100ms", "--leader-lease-timeout", "100ms")
+	}
+	if c.certs != "" {
+		n.scheme = "https"
+		own := filepath.Join(c.certs, "nodes", n.id)
+		all = append(all, "--tls-cert", filepath.Join(own, "server.crt"), "--tls-key", filepath.Join(own, "server.key"),
+			"--tls-ca", filepath.Join(c.certs, "ca.crt"),
+			"--peer-tls-cert", filepath.Join(own, "peer.crt"), "--peer-tls-key", filepath.Join(own, "peer.key"),
+			"--peer-tls-ca", filepath.Join(c.certs, "ca.crt"))
+	}
+	return all
+}
+
+// freeAddrs finds an address on loopback for each port, below the range from which
+// systems take the ports of outgoing connections.
+func freeAddrs(t testing.TB) map[port]string {
+	t.Helper()
+	addrs := map[port]string{}
+	for range 1_000 {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(15_000+rand.IntN(17_000))))
+		if err != nil {
+			continue
+		}
+		defer l.Close() // all at once, so that none comes twice
+		if addrs[ports[len(addrs)]] = l.Addr().String(); len(addrs) == len(ports) {
+			return addrs
+		}
+	}
+	t.Fatal("no free ports on loopback")
+	return nil
+}
+
+func (c *cluster) awaitLeader() {
+	c.t.Helper()
+	cl := c.client()
+	await(c.t, "a leader that reaches all", patience, func(ctx context.Context) error {
+		status, err := cl.Status(ctx, &wire.StatusRequest{})
+		if err != nil {
+			return err
+		}
+		for _, n := range status.GetNodes() {
+			if !n.GetReachable() {
+				return fmt.Errorf("%s is not reachable", n.GetId())
+			}
+		}
+		i := slices.IndexFunc(c.nodes, func(n *node) bool { return n.id == status.GetLeaderId() })
+		if i < 0 || len(status.GetNodes()) != len(c.nodes) {
+			return errors.New("no leader")
+		}
+		c.leader = c.nodes[i]
+		return nil
+	})
+}
+
+// client makes an SDK client, which is closed with the test at the latest.
+func (c *cluster) client() *client.Client {
+	c.t.Helper()
+	var endpoints []string
+	for _, n := range c.nodes {
+		endpoints = append(endpoints, n.addr[clientPort])
+	}
+	cl, err := client.New(client.Config{Endpoints: endpoints, TLS: c.clientTLS(), Agent: "hostile-test", RequestTimeout: patience})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = cl.Close() })
+	return cl
+}
+
+// clientTLS is what an honest client uses; nil is plaintext.
+func (c *cluster) clientTLS() *tls.Config {
+	c.t.Helper()
+	if c.certs == "" {
+		return nil
+	}
+	return c.identity("clients/app/client")
+}
+
+// identity is a configuration with one of the certificates of the cluster's authority.
+func (c *cluster) identity(name string) *tls.Config {
+	c.t.Helper()
+	return identityOf(c.t, filepath.Join(c.certs, name), filepath.Join(c.certs, "ca.crt"))
+}
+
+func identityOf(t testing.TB, pair, ca string) *tls.Config {
+	t.Helper()
+	config, err := transport.TLSFiles{Cert: pair + ".crt", Key: pair + ".key", CA: ca}.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// insider is the identity with which a port lets one in to its protocol: a client's, or
+// on the peer port that of a node which could join.
+func (c *cluster) insider(p port) *tls.Config {
+	if c.certs == "" {
+		return nil
+	}
+	if p == peerPort {
+		config := c.identity("nodes/n9/peer")
+		config.InsecureSkipVerify = true // it is called by address, certificates name nodes
+		return config
+	}
+	return c.clientTLS()
+}
+
+// dial opens a connection to a port of the leader, up to where its protocol begins.
+func (c *cluster) dial(t testing.TB, p port) net.Conn {
+	t.Helper()
+	return dial(t, c.leader.addr[p], c.insider(p))
+}
+
+// raw opens a TCP connection and nothing more.
+func (c *cluster) raw(t testing.TB, p port) net.Conn {
+	t.Helper()
+	return dial(t, c.leader.addr[p], nil)
+}
+
+func dial(t testing.TB, addr string, config *tls.Config) net.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := transport.Dial(ctx, nil, addr, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { transport.Cut(conn) })
+	return conn
+}
+
+// sizes are those of all nodes, by id.
+func (c *cluster) sizes() map[string]size {
+	c.t.Helper()
+	all := map[string]size{}
+	for _, n := range c.nodes {
+		all[n.id] = n.size()
+	}
+	return all
+}
+
+// How much larger a node may be after all attacks than before. What Go's runtime keeps
+// for a while after a peak is part of it.
+const (
+	memoryBound    = 64 << 10 // KiB
+	goroutineBound = 30
+	fileBound      = 30
+)
+
+// settles waits until every node is about as large as before.
+func (c *cluster) settles(before map[string]size) {
+	c.t.Helper()
+	await(c.t, "nodes as large as before", patience, func(context.Context) error {
+		for id, now := range c.sizes() {
+			then := before[id]
+			if now.goroutines > then.goroutines+goroutineBound || now.files > then.files+fileBound || now.rss > then.rss+memoryBound {
+				return fmt.Errorf("%s: %+v, before %+v", id, now, then)
+			}
+		}
+		return nil
+	})
+	after := c.sizes()
+	for _, id := range slices.Sorted(maps.Keys(before)) {
+		c.t.Logf("%s (leader %s): before %+v, after %+v", id, c.leader.id, before[id], after[id])
+	}
+}
+
+// honest checks that no line of a log was made up by an attacker.
+func (c *cluster) honest() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		if lines := n.log.forged(); len(lines) > 0 {
+			c.t.Errorf("%s logged what is no JSON: %q", n.id, lines)
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package hostile
+
+import "testing"
+
+// TestHostileTraffic attacks one cluster in plaintext and one with TLS while both are
+// used, and checks then that they are as they were.
+func TestHostileTraffic(t *testing.T) {
+	t.Parallel()
+	for name, secure := range map[string]bool{"plaintext": false, "tls": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startCluster(t, 3, secure)
+			l := startLoad(t, c)
+			before := c.sizes()
+			t.Run("attacks", func(t *testing.T) { testAttacks(t, c) }) // returns with the last of them
+			l.finish()
+			c.settles(before)
+			c.honest()
+		})
+	}
+}
+
+// testAttacks has everything come, the crowds last: in a storm logs take samples, and of
+// what comes alone each shall have its line.
+func testAttacks(t *testing.T, c *cluster) {
+	t.Run("garbage", func(t *testing.T) { testGarbage(t, c) })
+	t.Run("crowds", func(t *testing.T) { testCrowds(t, c) })
+}

@@ -1,0 +1,42 @@
+package hostile
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/quorumlock/quorumlock/test/process"
+)
+
+// qlockd is the program under test, built once, without the race detector.
+var qlockd string
+
+// atOnce is how many tests run at once: nearly all of them wait.
+const atOnce = "100"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	dir, err := os.MkdirTemp("", "quorumlock-hostile-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	leave := func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}
+	if _, err := process.Build(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		leave(1)
+	}
+	qlockd = filepath.Join(dir, "qlockd")
+	goleak.VerifyTestMain(m, goleak.Cleanup(leave))
+}

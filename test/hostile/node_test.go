@@ -1,0 +1,216 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is how long anything may take that has to happen, unless a test says otherwise.
+const patience = 20 * time.Second
+
+// node is one qlockd process.
+type node struct {
+	t    testing.TB
+	id   string
+	addr map[port]string
+	log  *journal
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	// caller reads the HTTP port as somebody does who may.
+	caller *http.Client
+	scheme string
+}
+
+// start runs qlockd. It is killed with the test, and its log shown if that fails.
+func (n *node) start(args ...string) {
+	n.t.Helper()
+	n.log, n.done = &journal{}, make(chan struct{})
+	n.cmd = exec.Command(qlockd, args...)
+	n.cmd.Dir = n.t.TempDir()
+	n.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	n.cmd.Stderr = n.log
+	if err := n.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	go func() {
+		_ = n.cmd.Wait() // it is killed in the end
+		close(n.done)
+	}()
+	n.t.Cleanup(func() {
+		select {
+		case <-n.done:
+			n.t.Errorf("%s ended by itself", n.id)
+		default:
+			_ = n.cmd.Process.Kill()
+			<-n.done
+		}
+		if n.t.Failed() {
+			n.t.Logf("log of %s:\n%s", n.id, n.log.tail(200))
+		}
+	})
+}
+
+// get asks the HTTP port.
+func (n *node) get(ctx context.Context, path string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.scheme+"://"+n.addr[httpPort]+path, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := n.caller.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return string(body), err
+}
+
+// metrics reads the node's metrics, keyed as they stand there, with their labels.
+func (n *node) metrics() map[string]float64 {
+	n.t.Helper()
+	var text string
+	await(n.t, "metrics of "+n.id, patience, func(ctx context.Context) (err error) {
+		text, err = n.get(ctx, "/metrics")
+		return err
+	})
+	values := map[string]float64{}
+	for line := range strings.Lines(text) {
+		at := strings.LastIndexByte(line, ' ')
+		if value, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64); err == nil && line[0] != '#' {
+			values[line[:at]] = value
+		}
+	}
+	return values
+}
+
+// size is what a node takes of the machine.
+type size struct {
+	rss, peak, goroutines, files int // rss and peak in KiB
+}
+
+func (n *node) size() size {
+	n.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	if err != nil {
+		n.t.Skip("memory is read from /proc: ", err)
+	}
+	m := n.metrics()
+	s := size{goroutines: int(m["go_goroutines"]), files: int(m["process_open_fds"])}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			s.rss = kib(rest)
+		}
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			s.peak = kib(rest)
+		}
+	}
+	if s.rss == 0 || s.goroutines == 0 || s.files == 0 {
+		n.t.Fatalf("%s: size %+v", n.id, s)
+	}
+	return s
+}
+
+func kib(text string) int {
+	value, _ := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "kB")))
+	return value
+}
+
+// journal is a node's log, one JSON object per line.
+type journal struct {
+	mu    sync.Mutex
+	part  []byte
+	lines []string // as "key=value key=value", without quotes or escapes
+	bad   []string // what is no JSON
+}
+
+// Write takes the process's standard error.
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.part = append(j.part, p...)
+	for {
+		end := bytes.IndexByte(j.part, '\n')
+		if end < 0 {
+			return len(p), nil
+		}
+		j.add(string(j.part[:end]))
+		j.part = j.part[end+1:]
+	}
+}
+
+func (j *journal) add(line string) {
+	fields := map[string]any{}
+	if err := json.Unmarshal([]byte(line), &fields); err != nil {
+		j.bad = append(j.bad, line)
+	}
+	keys := make([]string, 0, len(fields))
+	for key := range fields {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	var text strings.Builder
+	for _, key := range keys {
+		fmt.Fprintf(&text, "%s=%q ", key, fmt.Sprint(fields[key]))
+	}
+	j.lines = append(j.lines, text.String())
+}
+
+// find returns the lines that have all of the texts.
+func (j *journal) find(texts ...string) (found []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, line := range j.lines {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// forged are the lines that the node cannot have meant.
+func (j *journal) forged() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.bad)
+}
+
+func (j *journal) tail(most int) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(append(j.lines[max(0, len(j.lines)-most):len(j.lines):len(j.lines)], j.bad...), "\n")
+}
+
+// await looks at a condition until it holds, that is until it returns nil.
+func await(t testing.TB, what string, within time.Duration, holds func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := holds(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: not within %v: %v", what, within, err)
+		}
+	}
+}
