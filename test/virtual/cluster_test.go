@@ -37,7 +37,8 @@ type cluster struct {
 	peers  []server.Peer
 	tap    *tap
 
-	mu sync.Mutex // guards which nodes run
+	mu      sync.Mutex // guards which nodes run, and what follows
+	clients []*client.Client
 	// healed is when links or nodes came back, for bounds that count from there.
 	healed []time.Duration
 }
@@ -222,8 +223,19 @@ func (c *cluster) startAll() {
 	starting.Wait()
 }
 
+// closeClients ends every client, and with them every call that still waits.
+func (c *cluster) closeClients() {
+	c.mu.Lock()
+	clients := c.clients
+	c.mu.Unlock()
+	for _, cl := range clients {
+		_ = cl.Close()
+	}
+}
+
 // stopAll ends all at once: there is nobody to hand over to.
 func (c *cluster) stopAll() {
+	c.closeClients()
 	for _, n := range c.nodes {
 		if proc := n.process(); proc != nil {
 			select {
@@ -311,7 +323,6 @@ func (c *cluster) lead(n *node) {
 
 // client makes an SDK client on a machine. It knows all nodes unless some are given.
 func (c *cluster) client(on string, know ...*node) *client.Client {
-	c.t.Helper()
 	if len(know) == 0 {
 		know = c.nodes
 	}
@@ -321,8 +332,11 @@ func (c *cluster) client(on string, know ...*node) *client.Client {
 	}
 	cl, err := client.New(client.Config{Endpoints: endpoints, Dial: c.tap.dialler(c.net.Host(on)), Clock: client.RuntimeClock(), Agent: on})
 	if err != nil {
-		c.t.Fatal(err)
+		panic(err)
 	}
+	c.mu.Lock()
+	c.clients = append(c.clients, cl)
+	c.mu.Unlock()
 	return cl
 }
 

@@ -46,11 +46,11 @@ func TestEntriesOfTheSDK(t *testing.T) {
 		count("10 hand-overs", 10, func() {
 			for _, w := range waiting {
 				l.must("unlock", l.unlock(p.hold, p.entry))
-				p = <-w
+				p = l.granted(w)
 			}
 		})
 		l.must("unlock", l.unlock(p.hold, p.entry))
-		_ = cl.Close()
+		c.closeClients()
 		t.Log(judge(c, l))
 	})
 }

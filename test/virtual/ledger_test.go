@@ -125,7 +125,9 @@ func (l *ledger) locking(s *client.Session, name string, call func() (*client.Ho
 
 // unlock gives a hold back and books that it was acknowledged.
 func (l *ledger) unlock(h *client.Hold, entry *held) error {
-	err := h.Unlock(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := h.Unlock(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts.operations++

@@ -33,12 +33,13 @@ type load struct {
 	*ledger
 	ctx    context.Context // ends what still waits when the test has failed
 	cancel context.CancelFunc
-	stop   chan struct{}
+	stop   context.Context // ended by end: actors finish what they are at
+	end    context.CancelFunc
 	wg     sync.WaitGroup
 	seed   uint64
 	actors uint64
 
-	clients []*client.Client
+	people  []*client.Client
 	steady  []*client.Session
 	checker *client.Client
 
@@ -59,17 +60,23 @@ type pin struct {
 // startLoad opens the clients and starts every actor.
 func startLoad(c *cluster, seed uint64) *load {
 	c.t.Helper()
-	l := &load{ledger: newLedger(c), stop: make(chan struct{}), seed: seed, busy: map[string]int{}}
+	l := &load{ledger: newLedger(c), seed: seed, busy: map[string]int{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.stop, l.end = context.WithCancel(context.Background())
+	c.t.Cleanup(func() {
+		l.end()
+		l.cancel()
+		c.closeClients()
+		l.wg.Wait()
+	})
 	for i := range 3 {
 		cl := c.client(host(i))
-		l.clients = append(l.clients, cl)
+		l.people = append(l.people, cl)
 		for range 2 {
 			l.steady = append(l.steady, l.mustOpen(cl, "steady", steadyTTL, true))
 		}
 	}
 	l.checker = c.client(host(7))
-	l.clients = append(l.clients, l.checker)
 	for i := range 2 {
 		l.pin(i, fmt.Sprint("pinned/", i))
 	}
@@ -81,7 +88,7 @@ func startLoad(c *cluster, seed uint64) *load {
 	l.start("timed", func(r *rand.Rand) { l.timed(l.steady[4], r) })
 	l.start("cancelling", func(r *rand.Rand) { l.cancelling(l.steady[5], r) })
 	l.start("trying", func(r *rand.Rand) { l.trying(l.steady[0], r) })
-	l.start("closing", func(r *rand.Rand) { l.closing(l.clients[1], r) })
+	l.start("closing", func(r *rand.Rand) { l.closing(l.people[1], r) })
 	for i := range 2 {
 		l.start("frail", func(r *rand.Rand) { l.frail(c.client(host(3)), i, r) })
 	}
@@ -117,14 +124,7 @@ func (l *load) count(name string, by int) {
 	}
 }
 
-func (l *load) stopping() bool {
-	select {
-	case <-l.stop:
-		return true
-	default:
-		return false
-	}
-}
+func (l *load) stopping() bool { return l.stop.Err() != nil }
 
 func (l *load) pin(i int, name string) {
 	l.c.t.Helper()
@@ -190,7 +190,7 @@ func (l *load) checkLine(when string) {
 // held but what is known, places were kept, and everything is given back.
 func (l *load) finish() {
 	l.c.t.Helper()
-	close(l.stop)
+	l.end()
 	l.must("line", l.unlock(l.pinned[2].hold, l.pinned[2].entry))
 	done := make(chan struct{})
 	go func() { l.wg.Wait(); close(done) }()
@@ -201,7 +201,9 @@ func (l *load) finish() {
 		l.fault("not answered %v after healing: %v", answerBound, l.busy)
 		l.busyMu.Unlock()
 		l.cancel()
+		l.c.closeClients()
 		<-done
+		return
 	}
 	if !slices.Equal(l.served, l.line) {
 		l.fault("in line were %v, they were served as %v", l.line, l.served)
@@ -243,8 +245,10 @@ func (l *load) held() (found []string) {
 // leave closes everything; no session stays longer than two TTLs.
 func (l *load) leave() {
 	l.c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	for _, s := range l.steady {
-		l.must("close a session", s.Close(context.Background()))
+		l.must("close a session", s.Close(ctx))
 	}
 	left := map[uint64]bool{}
 	if !within(2*steadyTTL, func() bool {
@@ -254,8 +258,6 @@ func (l *load) leave() {
 	}) {
 		l.fault("sessions that never expired: %v", slices.Sorted(maps.Keys(left)))
 	}
-	for _, cl := range l.clients {
-		_ = cl.Close()
-	}
+	l.c.closeClients()
 	l.cancel()
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -64,14 +63,14 @@ func everyReplyIsLost(t *testing.T, seed uint64) counts {
 		c.startAll()
 		c.calm()
 
-		got := <-lost
+		got := l.granted(lost)
 		if got.hold.Token() != want.GetToken() || got.hold.ID() != want.GetHoldId() {
 			t.Errorf("asked again: hold %d, token %d; the first answer was %v", got.hold.ID(), got.hold.Token(), want)
 		}
-		if err := <-released; err != nil {
+		if err := c.answer(released); err != nil {
 			t.Errorf("released again: %v", err)
 		}
-		after := <-waiting
+		after := l.granted(waiting)
 		if h := c.holder("x"); h.GetHoldId() != after.hold.ID() || after.hold.Context().Err() != nil {
 			t.Errorf("the successor %d lost its hold to %v", after.hold.ID(), h)
 		}
@@ -79,8 +78,6 @@ func everyReplyIsLost(t *testing.T, seed uint64) counts {
 			l.must("unlock", l.unlock(p.hold, p.entry))
 		}
 	}
-	for _, cl := range []*client.Client{first, second} {
-		_ = cl.Close()
-	}
+	c.closeClients()
 	return judge(c, l)
 }

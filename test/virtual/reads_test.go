@@ -50,9 +50,10 @@ func stubbornLeader(t *testing.T, seed uint64) counts {
 	won := l.taking(rival, "contended")
 	r := &register{c: c, hold: l.take(writer, "register", client.WithValue([]byte("0")))}
 	r.write(t, 20)
-	stop := make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
 	var reading sync.WaitGroup
-	reading.Go(func() { r.read(t, near, stop) })
+	reading.Go(func() { r.read(ctx, t, near) })
+	t.Cleanup(func() { stop(); reading.Wait() })
 	c.eventually("reads through the leader", func() bool { return r.fresh.Load() > 3 })
 	pause(c.between(0, 2*time.Second))
 
@@ -68,18 +69,18 @@ func stubbornLeader(t *testing.T, seed uint64) counts {
 		}
 		pause(20 * time.Millisecond)
 	}
-	p := <-won
+	p := l.granted(won)
 	l.must("unlock", l.unlock(p.hold, p.entry))
 	c.calm()
 	seen := r.fresh.Load()
 	c.eventually("reads go on", func() bool { return r.fresh.Load() > seen+3 })
-	close(stop)
+	stop()
 	reading.Wait()
 	if r.beside < 10 || r.refused.Load() == 0 {
 		t.Errorf("%d writes were acknowledged while the old leader served, %d reads refused: too few", r.beside, r.refused.Load())
 	}
 	l.must("unlock", l.unlock(r.hold.hold, r.hold.entry))
-	_, _ = near.Close(), far.Close()
+	c.closeClients()
 	return judge(c, l)
 }
 
@@ -104,13 +105,8 @@ func (r *register) write(t *testing.T, n int) {
 
 // read reads all the time. No answer may be older than what was acknowledged before the
 // question.
-func (r *register) read(t *testing.T, through *client.Client, stop <-chan struct{}) {
-	for {
-		select {
-		case <-stop:
-			return
-		default:
-		}
+func (r *register) read(until context.Context, t *testing.T, through *client.Client) {
+	for until.Err() == nil {
 		floor := r.acked.Load()
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 		lock, err := through.GetLock(ctx, &wire.GetLockRequest{Name: "register"})

@@ -2,6 +2,7 @@ package virtual_test
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
@@ -25,9 +26,18 @@ func open(l *ledger, cl *client.Client, name string) *client.Session {
 // take locks, at once or when it is free.
 func (l *ledger) take(s *client.Session, name string, opts ...client.LockOption) pin {
 	l.c.t.Helper()
-	p := <-l.taking(s, name, opts...)
+	return l.granted(l.taking(s, name, opts...))
+}
+
+// granted waits for a hold that has to come.
+func (l *ledger) granted(taken <-chan pin) (p pin) {
+	l.c.t.Helper()
+	select {
+	case p = <-taken:
+	case <-time.After(time.Minute):
+	}
 	if p.hold == nil {
-		l.c.t.Fatalf("lock %s failed", name)
+		l.c.t.Fatalf("not granted; %v", l.faults)
 	}
 	return p
 }
@@ -69,4 +79,16 @@ func (c *cluster) line(lock string) (ids []uint64) {
 		})
 	}
 	return ids
+}
+
+var errUnanswered = errors.New("not answered within a minute")
+
+// answer waits for an error that has to come.
+func (c *cluster) answer(from <-chan error) error {
+	select {
+	case err := <-from:
+		return err
+	case <-time.After(time.Minute):
+		return errUnanswered
+	}
 }

@@ -57,7 +57,7 @@ func followerFromASnapshotLeads(t *testing.T, seed uint64) counts {
 	served := []uint64{}
 	for _, w := range waiting {
 		l.must("unlock", l.unlock(head.hold, head.entry))
-		head = <-w
+		head = l.granted(w)
 		served = append(served, head.hold.ID())
 	}
 	if !slices.Equal(served, places) {
@@ -69,6 +69,6 @@ func followerFromASnapshotLeads(t *testing.T, seed uint64) counts {
 	for _, p := range []pin{head, kept} {
 		l.must("unlock", l.unlock(p.hold, p.entry))
 	}
-	_ = cl.Close()
+	c.closeClients()
 	return judge(c, l)
 }
