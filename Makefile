@@ -13,6 +13,10 @@ LDFLAGS     := -X main.version=$(VERSION)
 FUZZTIME    ?= 30s
 # BENCH selects benchmarks.
 BENCH       ?= .
+# Tests of REALTIME packages run real clusters against the clock: one package at a time,
+# so that they disturb each other no more than they mean to.
+REALTIME    := ./cmd/... ./server/... ./test/...
+TIMELESS     = $$($(GO) list ./... | grep -vE '/quorumlock/(cmd|server|test)(/|$$)')
 # DEMO_FLAGS go to the demo: --no-fencing lets a stale write in, --keep keeps its files.
 DEMO_FLAGS  ?=
 
@@ -50,7 +54,8 @@ lint: ## gofmt, go vet and staticcheck
 
 .PHONY: race
 race: ## all tests with the race detector, nothing else
-	$(GO) test -race -timeout 5m ./...
+	$(GO) test -race -timeout 5m $(TIMELESS)
+	$(GO) test -race -timeout 5m -p 1 $(REALTIME)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME
@@ -67,7 +72,8 @@ generate: ## regenerate the schema's code and the demo's data
 
 .PHONY: check
 check: lint ## the long versions of everything: about half an hour
-	QLOCK_CHECK=1 $(GO) test -race -timeout 30m ./...
+	QLOCK_CHECK=1 $(GO) test -race -timeout 30m $(TIMELESS)
+	QLOCK_CHECK=1 $(GO) test -race -timeout 30m -p 1 $(REALTIME)
 	scripts/fuzz.sh $(FUZZTIME)
 	scripts/generate.sh --check
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/pki"
@@ -238,6 +239,8 @@ func TestThreeNodesHandLeadershipOver(t *testing.T) {
 	var nodes []*Node
 	for _, p := range cluster {
 		cfg := quick(t)
+		// Real time on a busy machine: an election that nobody asked for would spoil it.
+		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = time.Second, time.Second, time.Second
 		cfg.ID, cfg.Cluster, cfg.Network = p.ID, cluster, network
 		cfg.Listen.Peer = p.Addr
 		nodes = append(nodes, open(t, cfg))

@@ -82,7 +82,7 @@ func alone(t *testing.T) server.Config {
 	cfg := server.Defaults()
 	cfg.ID, cfg.DataDir = "n1", t.TempDir()
 	cfg.Listen = server.Addresses{Peer: "127.0.0.1:0", Client: "127.0.0.1:0", HTTP: "127.0.0.1:0"}
-	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
+	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 500*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
 	return cfg
 }
 
