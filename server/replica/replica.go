@@ -162,6 +162,11 @@ func (r *Replica) openNetwork() (err error) {
 		Handler:   r.serveControl,
 		Logger:    r.log.Named("peers"),
 	})
+	if err == nil {
+		if err = r.metrics.showPeers(r.layer); err != nil {
+			err = errors.Join(err, r.layer.Close())
+		}
+	}
 	if err != nil {
 		r.metrics.close()
 	}

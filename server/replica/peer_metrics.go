@@ -1,0 +1,45 @@
+package replica
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/transport/raftstream"
+)
+
+// peerMetrics show the numbers of the peer port, which the layer keeps itself.
+type peerMetrics struct {
+	layer                   *raftstream.Layer
+	open, accepted, refused *prometheus.Desc
+}
+
+// showPeers adds the peer port's numbers to the node's.
+func (m *metrics) showPeers(l *raftstream.Layer) error {
+	return m.register([]prometheus.Collector{&peerMetrics{
+		layer: l,
+		open: prometheus.NewDesc("quorumlock_peer_connections",
+			"Open connections on the peer port, by state: handshake, inbound, outbound.", []string{"state"}, nil),
+		accepted: prometheus.NewDesc("quorumlock_peer_connections_accepted_total",
+			"Connections of other nodes that passed every check.", nil, nil),
+		refused: prometheus.NewDesc("quorumlock_peer_connections_refused_total",
+			"Connections to the peer port that did not, by reason.", []string{"reason"}, nil),
+	}})
+}
+
+// Describe implements prometheus.Collector.
+func (m *peerMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- m.open
+	to <- m.accepted
+	to <- m.refused
+}
+
+// Collect implements prometheus.Collector.
+func (m *peerMetrics) Collect(to chan<- prometheus.Metric) {
+	s := m.layer.Stats()
+	for state, n := range map[string]int{"handshake": s.Handshaking, "inbound": s.Inbound, "outbound": s.Outbound} {
+		to <- prometheus.MustNewConstMetric(m.open, prometheus.GaugeValue, float64(n), state)
+	}
+	to <- prometheus.MustNewConstMetric(m.accepted, prometheus.CounterValue, float64(s.Accepted))
+	for reason, n := range s.Refused {
+		to <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(n), string(reason))
+	}
+}
