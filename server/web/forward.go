@@ -119,6 +119,11 @@ func (p *passage) rewrite(r *httputil.ProxyRequest) {
 	a := r.In.Context().Value(attemptKey{}).(*attempt)
 	r.SetURL(&url.URL{Scheme: p.scheme, Host: a.host})
 	r.Out.Host = a.host
+	// Between this node and its caller only: the way on speaks HTTP/2 already, which knows
+	// no upgrades, and the body is here.
+	for _, name := range []string{"Connection", "Upgrade", "Expect"} {
+		r.Out.Header.Del(name)
+	}
 	r.Out.Header.Set(headerFrom, p.server.cfg.NodeID)
 	r.Out.Header.Set(headerFor, r.In.RemoteAddr)
 }

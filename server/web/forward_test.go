@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bufio"
 	"context"
 	"net"
 	"net/http"
@@ -192,6 +193,23 @@ func TestNoLeader(t *testing.T) {
 		List(t.Context(), connect.NewRequest(&wire.ListLocksRequest{}))
 	if connect.CodeOf(err) != connect.CodeUnavailable || statusOf(err) != wire.Status_UNAVAILABLE {
 		t.Errorf("over gRPC: %v", err)
+	}
+}
+
+// curl --http2 offers an upgrade with each request.
+func TestOffersForOneConnectionAreNotSentOn(t *testing.T) {
+	c := newCluster(t)
+	start(t, c, "n1")
+	follower := start(t, c, "n2")
+	conn := follower.raw("POST /quorumlock.v1.LockService/List HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" +
+		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: 2\r\n\r\n{}")
+	got, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	if got.StatusCode != http.StatusOK {
+		t.Errorf("answered %s", got.Status)
 	}
 }
 
