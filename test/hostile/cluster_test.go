@@ -54,8 +54,6 @@ type cluster struct {
 	nodes  []*node
 	certs  string // directory of an authority; empty is plaintext
 	leader *node
-	// steady are the flags that all nodes have.
-	steady []string
 }
 
 // startCluster starts nodes n1 to n<count> and waits for a leader.

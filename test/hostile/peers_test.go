@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,6 +141,18 @@ func testIntruders(t *testing.T, c *cluster) {
 		}
 	}
 	t.Logf("%d intruders later: %s", len(all), state())
+	refused := 0
+	for name, count := range c.leader.metrics() {
+		if strings.HasPrefix(name, "quorumlock_peer_connections_refused_total") {
+			refused += int(count)
+		}
+		if strings.HasPrefix(name, "quorumlock_peer_connections_accepted_total") && count != 0 {
+			t.Errorf("%s is %v", name, count)
+		}
+	}
+	if refused != len(all) {
+		t.Errorf("%d connections to the peer port were counted as refused, %d were", refused, len(all))
+	}
 
 	right := &intruder{name: "the right certificate", config: c.identity("nodes/n9/peer"), id: "n9"}
 	right.config.InsecureSkipVerify = true
