@@ -39,6 +39,7 @@ type Server struct {
 	// life ends with stop, when the server begins to close.
 	life     context.Context
 	stop     context.CancelFunc
+	mu       sync.Mutex     // orders begin and Close
 	serving  sync.WaitGroup // of Serve
 	handlers sync.WaitGroup // of requests
 }
@@ -127,9 +128,11 @@ func (s *Server) newHTTP() *http.Server {
 }
 
 // Serve accepts on l, which it closes in the end, until [Server.Close], then returns
-// nil. It may be called once.
+// nil, as it does at once after a Close. It may be called once.
 func (s *Server) Serve(l net.Listener) error {
-	s.serving.Add(1)
+	if !s.begin() {
+		return l.Close()
+	}
 	defer s.serving.Done()
 	l = s.watcher.listen(l)
 	var err error
@@ -144,11 +147,24 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
+// begin counts a Serve in, unless Close was first and does not wait for it any more.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosing() {
+		return false
+	}
+	s.serving.Add(1)
+	return true
+}
+
 // Close takes no new requests, tells those that wait to go elsewhere, cancels what
 // was abandoned, and returns when all of that has ended. If ctx is done before, the
 // connections are cut off first. The replica must still run.
 func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
 	s.stop()
+	s.mu.Unlock()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = fmt.Errorf("http port: requests were cut off: %w", err)
