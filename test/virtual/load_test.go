@@ -82,7 +82,7 @@ func startLoad(c *cluster, seed uint64) *load {
 	}
 	l.pin(0, "line")
 	l.startLine()
-	for i := range 4 {
+	for i := range 3 {
 		l.start("fast", func(r *rand.Rand) { l.fast(l.steady[i], r) })
 	}
 	l.start("timed", func(r *rand.Rand) { l.timed(l.steady[4], r) })
