@@ -26,8 +26,12 @@ func (m *Machine) Check() error {
 
 func (m *Machine) checkScalars() error {
 	s := m.state
+	if s.discarded > s.revision || s.lastSession > s.revision || s.lastLock > s.revision {
+		return fmt.Errorf("more things than the %d commands", s.revision)
+	}
 	if s.clusterID == "" {
-		if s.level != 0 || s.token != 0 || s.settings != nil || m.members.len()+m.sessions.len()+m.locks.len() != 0 {
+		if s.level != 0 || s.token != 0 || s.settings != nil || s.lastSession|s.lastLock != 0 ||
+			m.members.len()+m.sessions.len()+m.locks.len() != 0 {
 			return errors.New("state before bootstrap")
 		}
 		return nil
@@ -37,8 +41,6 @@ func (m *Machine) checkScalars() error {
 		return fmt.Errorf("feature level %d, the program understands up to %d", s.level, m.level)
 	case s.token > maxToken:
 		return fmt.Errorf("token %d has more than 63 bits", s.token)
-	case s.discarded > s.revision, s.lastSession > s.revision, s.lastLock > s.revision:
-		return fmt.Errorf("more things than the %d commands", s.revision)
 	case uint64(m.sessions.len()) > s.settings.GetMaxSessions():
 		return fmt.Errorf("%d sessions, at most %d", m.sessions.len(), s.settings.GetMaxSessions())
 	case uint64(m.locks.len()) > s.settings.GetMaxLocks():
