@@ -8,10 +8,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
+	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
 // lockService implements wireconnect.LockServiceHandler.
-type lockService struct{ *Server }
+type lockService struct {
+	*Server
+	wireconnect.UnimplementedLockServiceHandler
+}
 
 // Acquire answers once the outcome is final, however long that takes. It counts as a
 // sign of life of the session when it arrives and not while it waits: who waits longer

@@ -70,7 +70,7 @@ func (s *Server) newRoutes() map[string]route {
 	}
 	ours := http.NewServeMux()
 	ours.Handle(wireconnect.NewSessionServiceHandler(sessionService{s}, options...))
-	ours.Handle(wireconnect.NewLockServiceHandler(lockService{s}, options...))
+	ours.Handle(wireconnect.NewLockServiceHandler(lockService{Server: s}, options...))
 	ours.Handle(wireconnect.NewClusterServiceHandler(clusterService{s}, options...))
 	for _, path := range procedures {
 		routes[path] = route{name: path, method: http.MethodPost, handler: ours}

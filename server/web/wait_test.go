@@ -213,7 +213,7 @@ func TestGrantAtOnceToACallerWhoIsGoneIsReleased(t *testing.T) {
 		}
 		return nil
 	})
-	_, err := lockService{s}.Acquire(ctx, connect.NewRequest(&wire.AcquireRequest{
+	_, err := lockService{Server: s}.Acquire(ctx, connect.NewRequest(&wire.AcquireRequest{
 		Session: &wire.Credentials{SessionId: res.GetSession().GetSessionId(), Secret: []byte("0123456789abcdef")}, Seq: 1, Name: "a",
 	}))
 	if connect.CodeOf(err) != connect.CodeCanceled {

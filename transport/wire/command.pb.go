@@ -111,11 +111,24 @@ type Command struct {
 	//	*Command_CloseSession
 	//	*Command_ExpireSession
 	//	*Command_Acknowledge
+	//	*Command_OpenLease
+	//	*Command_ExtendLease
+	//	*Command_ReleaseLease
 	//	*Command_Acquire
 	//	*Command_Release
 	//	*Command_Cancel
 	//	*Command_TimeoutWait
 	//	*Command_SetValue
+	//	*Command_Upgrade
+	//	*Command_Downgrade
+	//	*Command_Extend
+	//	*Command_ExpireHold
+	//	*Command_EndDelay
+	//	*Command_ForceRelease
+	//	*Command_Revoke
+	//	*Command_SkipDelay
+	//	*Command_Resize
+	//	*Command_RestoreBackup
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -276,6 +289,33 @@ func (x *Command) GetAcknowledge() *Acknowledge {
 	return nil
 }
 
+func (x *Command) GetOpenLease() *OpenLease {
+	if x != nil {
+		if x, ok := x.Op.(*Command_OpenLease); ok {
+			return x.OpenLease
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetExtendLease() *ExtendLease {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ExtendLease); ok {
+			return x.ExtendLease
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReleaseLease() *ReleaseLease {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ReleaseLease); ok {
+			return x.ReleaseLease
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetAcquire() *Acquire {
 	if x != nil {
 		if x, ok := x.Op.(*Command_Acquire); ok {
@@ -316,6 +356,96 @@ func (x *Command) GetSetValue() *SetValue {
 	if x != nil {
 		if x, ok := x.Op.(*Command_SetValue); ok {
 			return x.SetValue
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetUpgrade() *Upgrade {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Upgrade); ok {
+			return x.Upgrade
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDowngrade() *Downgrade {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Downgrade); ok {
+			return x.Downgrade
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetExtend() *Extend {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Extend); ok {
+			return x.Extend
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetExpireHold() *ExpireHold {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ExpireHold); ok {
+			return x.ExpireHold
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetEndDelay() *EndDelay {
+	if x != nil {
+		if x, ok := x.Op.(*Command_EndDelay); ok {
+			return x.EndDelay
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetForceRelease() *ForceRelease {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ForceRelease); ok {
+			return x.ForceRelease
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRevoke() *Revoke {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Revoke); ok {
+			return x.Revoke
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSkipDelay() *SkipDelay {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SkipDelay); ok {
+			return x.SkipDelay
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetResize() *Resize {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Resize); ok {
+			return x.Resize
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRestoreBackup() *RestoreBackup {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RestoreBackup); ok {
+			return x.RestoreBackup
 		}
 	}
 	return nil
@@ -365,6 +495,18 @@ type Command_Acknowledge struct {
 	Acknowledge *Acknowledge `protobuf:"bytes,36,opt,name=acknowledge,proto3,oneof"`
 }
 
+type Command_OpenLease struct {
+	OpenLease *OpenLease `protobuf:"bytes,37,opt,name=open_lease,json=openLease,proto3,oneof"`
+}
+
+type Command_ExtendLease struct {
+	ExtendLease *ExtendLease `protobuf:"bytes,38,opt,name=extend_lease,json=extendLease,proto3,oneof"`
+}
+
+type Command_ReleaseLease struct {
+	ReleaseLease *ReleaseLease `protobuf:"bytes,39,opt,name=release_lease,json=releaseLease,proto3,oneof"`
+}
+
 type Command_Acquire struct {
 	Acquire *Acquire `protobuf:"bytes,48,opt,name=acquire,proto3,oneof"`
 }
@@ -383,6 +525,46 @@ type Command_TimeoutWait struct {
 
 type Command_SetValue struct {
 	SetValue *SetValue `protobuf:"bytes,52,opt,name=set_value,json=setValue,proto3,oneof"`
+}
+
+type Command_Upgrade struct {
+	Upgrade *Upgrade `protobuf:"bytes,53,opt,name=upgrade,proto3,oneof"`
+}
+
+type Command_Downgrade struct {
+	Downgrade *Downgrade `protobuf:"bytes,54,opt,name=downgrade,proto3,oneof"`
+}
+
+type Command_Extend struct {
+	Extend *Extend `protobuf:"bytes,55,opt,name=extend,proto3,oneof"`
+}
+
+type Command_ExpireHold struct {
+	ExpireHold *ExpireHold `protobuf:"bytes,56,opt,name=expire_hold,json=expireHold,proto3,oneof"`
+}
+
+type Command_EndDelay struct {
+	EndDelay *EndDelay `protobuf:"bytes,57,opt,name=end_delay,json=endDelay,proto3,oneof"`
+}
+
+type Command_ForceRelease struct {
+	ForceRelease *ForceRelease `protobuf:"bytes,64,opt,name=force_release,json=forceRelease,proto3,oneof"`
+}
+
+type Command_Revoke struct {
+	Revoke *Revoke `protobuf:"bytes,65,opt,name=revoke,proto3,oneof"`
+}
+
+type Command_SkipDelay struct {
+	SkipDelay *SkipDelay `protobuf:"bytes,66,opt,name=skip_delay,json=skipDelay,proto3,oneof"`
+}
+
+type Command_Resize struct {
+	Resize *Resize `protobuf:"bytes,67,opt,name=resize,proto3,oneof"`
+}
+
+type Command_RestoreBackup struct {
+	RestoreBackup *RestoreBackup `protobuf:"bytes,68,opt,name=restore_backup,json=restoreBackup,proto3,oneof"`
 }
 
 func (*Command_Bootstrap) isCommand_Op() {}
@@ -405,6 +587,12 @@ func (*Command_ExpireSession) isCommand_Op() {}
 
 func (*Command_Acknowledge) isCommand_Op() {}
 
+func (*Command_OpenLease) isCommand_Op() {}
+
+func (*Command_ExtendLease) isCommand_Op() {}
+
+func (*Command_ReleaseLease) isCommand_Op() {}
+
 func (*Command_Acquire) isCommand_Op() {}
 
 func (*Command_Release) isCommand_Op() {}
@@ -415,14 +603,36 @@ func (*Command_TimeoutWait) isCommand_Op() {}
 
 func (*Command_SetValue) isCommand_Op() {}
 
+func (*Command_Upgrade) isCommand_Op() {}
+
+func (*Command_Downgrade) isCommand_Op() {}
+
+func (*Command_Extend) isCommand_Op() {}
+
+func (*Command_ExpireHold) isCommand_Op() {}
+
+func (*Command_EndDelay) isCommand_Op() {}
+
+func (*Command_ForceRelease) isCommand_Op() {}
+
+func (*Command_Revoke) isCommand_Op() {}
+
+func (*Command_SkipDelay) isCommand_Op() {}
+
+func (*Command_Resize) isCommand_Op() {}
+
+func (*Command_RestoreBackup) isCommand_Op() {}
+
 // Bootstrap begins a cluster's life. It is applied once; a second one is refused.
 type Bootstrap struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// No token at or below this is ever minted.
-	TokenFloor    uint64    `protobuf:"varint,2,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
-	Settings      *Settings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
-	Members       []*Member `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	TokenFloor uint64    `protobuf:"varint,2,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
+	Settings   *Settings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	Members    []*Member `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	// Names this history of revisions; random.
+	Lineage       string `protobuf:"bytes,5,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -483,6 +693,13 @@ func (x *Bootstrap) GetMembers() []*Member {
 		return x.Members
 	}
 	return nil
+}
+
+func (x *Bootstrap) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
 }
 
 // BeginTerm is a new leader's barrier: deadlines belong to its term.
@@ -930,9 +1147,14 @@ func (*Acknowledge) Descriptor() ([]byte, []int) {
 
 // LockRequest is one lock of an acquire.
 type LockRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Mode          Mode                   `protobuf:"varint,2,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// PERMITS, or nothing, with a limit.
+	Mode Mode `protobuf:"varint,2,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
+	// Of a semaphore: 1 to limit; 0 means 1 where a limit is given.
+	Permits uint64 `protobuf:"varint,3,opt,name=permits,proto3" json:"permits,omitempty"`
+	// Makes it a semaphore; all who use it must name the same.
+	Limit         uint64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -981,7 +1203,22 @@ func (x *LockRequest) GetMode() Mode {
 	return Mode_MODE_UNSPECIFIED
 }
 
-// Acquire asks for locks, all or nothing. This level takes exactly one.
+func (x *LockRequest) GetPermits() uint64 {
+	if x != nil {
+		return x.Permits
+	}
+	return 0
+}
+
+func (x *LockRequest) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// Acquire asks for 1 to 64 locks with different names, all or nothing. While it waits
+// it holds none of them and has one place in each queue.
 type Acquire struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Locks []*LockRequest         `protobuf:"bytes,1,rep,name=locks,proto3" json:"locks,omitempty"`
@@ -991,7 +1228,22 @@ type Acquire struct {
 	WaitMs      uint32 `protobuf:"varint,3,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	WaitForever bool   `protobuf:"varint,4,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
 	// Read by everybody while it is held.
-	Value         []byte `protobuf:"bytes,5,opt,name=value,proto3" json:"value,omitempty"`
+	Value []byte `protobuf:"bytes,5,opt,name=value,proto3" json:"value,omitempty"`
+	// Of the lock, if this acquire is the first; otherwise it must be the lock's.
+	// UNFAIR takes one exclusive lock.
+	Order Order `protobuf:"varint,6,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
+	// One lock that the owner holds already in this mode or exclusively is counted once
+	// more instead of refused. Not for semaphores.
+	Reentrant bool `protobuf:"varint,7,opt,name=reentrant,proto3" json:"reentrant,omitempty"`
+	// Bounds the hold; 0 does not.
+	MaxHoldMs uint32 `protobuf:"varint,8,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	// How long its mode and permits stay closed if the hold ends by time or by force;
+	// at most 60,000.
+	LockDelayMs uint32 `protobuf:"varint,9,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
+	// Tell the holder, once for this hold, when somebody waits.
+	Notify bool `protobuf:"varint,10,opt,name=notify,proto3" json:"notify,omitempty"`
+	// Wait even if that closes a cycle.
+	AllowDeadlock bool `protobuf:"varint,11,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1061,6 +1313,929 @@ func (x *Acquire) GetValue() []byte {
 	return nil
 }
 
+func (x *Acquire) GetOrder() Order {
+	if x != nil {
+		return x.Order
+	}
+	return Order_ORDER_UNSPECIFIED
+}
+
+func (x *Acquire) GetReentrant() bool {
+	if x != nil {
+		return x.Reentrant
+	}
+	return false
+}
+
+func (x *Acquire) GetMaxHoldMs() uint32 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+func (x *Acquire) GetLockDelayMs() uint32 {
+	if x != nil {
+		return x.LockDelayMs
+	}
+	return 0
+}
+
+func (x *Acquire) GetNotify() bool {
+	if x != nil {
+		return x.Notify
+	}
+	return false
+}
+
+func (x *Acquire) GetAllowDeadlock() bool {
+	if x != nil {
+		return x.AllowDeadlock
+	}
+	return false
+}
+
+// Upgrade makes a shared hold of one lock exclusive, under a new token, ahead of all
+// who wait. It is a request that may wait, like an acquire.
+type Upgrade struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token         uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	WaitMs        uint32                 `protobuf:"varint,3,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	WaitForever   bool                   `protobuf:"varint,4,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
+	AllowDeadlock bool                   `protobuf:"varint,5,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Upgrade) Reset() {
+	*x = Upgrade{}
+	mi := &file_transport_wire_command_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Upgrade) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Upgrade) ProtoMessage() {}
+
+func (x *Upgrade) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Upgrade.ProtoReflect.Descriptor instead.
+func (*Upgrade) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Upgrade) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *Upgrade) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Upgrade) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+func (x *Upgrade) GetWaitForever() bool {
+	if x != nil {
+		return x.WaitForever
+	}
+	return false
+}
+
+func (x *Upgrade) GetAllowDeadlock() bool {
+	if x != nil {
+		return x.AllowDeadlock
+	}
+	return false
+}
+
+// Downgrade makes an exclusive hold of one lock shared, under the same token.
+type Downgrade struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token         uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Downgrade) Reset() {
+	*x = Downgrade{}
+	mi := &file_transport_wire_command_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Downgrade) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Downgrade) ProtoMessage() {}
+
+func (x *Downgrade) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Downgrade.ProtoReflect.Descriptor instead.
+func (*Downgrade) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Downgrade) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *Downgrade) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+// Extend starts the hold's own deadline anew.
+type Extend struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token  uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// 0 keeps the hold's max_hold.
+	MaxHoldMs     uint32 `protobuf:"varint,3,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Extend) Reset() {
+	*x = Extend{}
+	mi := &file_transport_wire_command_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Extend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Extend) ProtoMessage() {}
+
+func (x *Extend) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Extend.ProtoReflect.Descriptor instead.
+func (*Extend) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Extend) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *Extend) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Extend) GetMaxHoldMs() uint32 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+// ExpireHold ends one hold by its own deadline. Ignored unless term and generation
+// are those of the state.
+type ExpireHold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpireHold) Reset() {
+	*x = ExpireHold{}
+	mi := &file_transport_wire_command_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpireHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpireHold) ProtoMessage() {}
+
+func (x *ExpireHold) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpireHold.ProtoReflect.Descriptor instead.
+func (*ExpireHold) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ExpireHold) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *ExpireHold) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *ExpireHold) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+// EndDelay opens what a lock-delay closed. Ignored unless term and generation are
+// those of the state.
+type EndDelay struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndDelay) Reset() {
+	*x = EndDelay{}
+	mi := &file_transport_wire_command_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndDelay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndDelay) ProtoMessage() {}
+
+func (x *EndDelay) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndDelay.ProtoReflect.Descriptor instead.
+func (*EndDelay) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *EndDelay) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *EndDelay) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *EndDelay) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+// ForceRelease ends a hold for an operator, if id and token are its own.
+type ForceRelease struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token  uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// Both at most 256 bytes; the reason must be given.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForceRelease) Reset() {
+	*x = ForceRelease{}
+	mi := &file_transport_wire_command_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForceRelease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForceRelease) ProtoMessage() {}
+
+func (x *ForceRelease) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForceRelease.ProtoReflect.Descriptor instead.
+func (*ForceRelease) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ForceRelease) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *ForceRelease) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *ForceRelease) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ForceRelease) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+// Revoke asks the holder for its hold and, if a grace is given, forces it away when
+// that has passed.
+type Revoke struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token         uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	GraceMs       uint32                 `protobuf:"varint,4,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	Operator      string                 `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Revoke) Reset() {
+	*x = Revoke{}
+	mi := &file_transport_wire_command_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Revoke) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Revoke) ProtoMessage() {}
+
+func (x *Revoke) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
+func (*Revoke) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Revoke) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *Revoke) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Revoke) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Revoke) GetGraceMs() uint32 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *Revoke) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+// SkipDelay opens what lock-delays close of a lock.
+type SkipDelay struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// 0 skips all of the lock's.
+	HoldId        uint64 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkipDelay) Reset() {
+	*x = SkipDelay{}
+	mi := &file_transport_wire_command_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkipDelay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkipDelay) ProtoMessage() {}
+
+func (x *SkipDelay) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkipDelay.ProtoReflect.Descriptor instead.
+func (*SkipDelay) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SkipDelay) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SkipDelay) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *SkipDelay) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SkipDelay) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+// Resize gives a live semaphore another limit. Holds stay as they are. It is refused
+// while somebody waits for more permits than the new limit.
+type Resize struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Limit         uint64                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator      string                 `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resize) Reset() {
+	*x = Resize{}
+	mi := &file_transport_wire_command_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resize) ProtoMessage() {}
+
+func (x *Resize) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resize.ProtoReflect.Descriptor instead.
+func (*Resize) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Resize) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Resize) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Resize) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Resize) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+// RestoreBackup begins a new history from what outlives a backup: its settings, its
+// token counter and its audit records. It is refused unless no session is open and no
+// lock exists.
+type RestoreBackup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// No token at or below this is ever minted.
+	TokenFloor    uint64         `protobuf:"varint,1,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
+	Settings      *Settings      `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
+	Audit         []*AuditRecord `protobuf:"bytes,3,rep,name=audit,proto3" json:"audit,omitempty"`
+	Lineage       string         `protobuf:"bytes,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Operator      string         `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason        string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreBackup) Reset() {
+	*x = RestoreBackup{}
+	mi := &file_transport_wire_command_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreBackup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreBackup) ProtoMessage() {}
+
+func (x *RestoreBackup) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreBackup.ProtoReflect.Descriptor instead.
+func (*RestoreBackup) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RestoreBackup) GetTokenFloor() uint64 {
+	if x != nil {
+		return x.TokenFloor
+	}
+	return 0
+}
+
+func (x *RestoreBackup) GetSettings() *Settings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *RestoreBackup) GetAudit() []*AuditRecord {
+	if x != nil {
+		return x.Audit
+	}
+	return nil
+}
+
+func (x *RestoreBackup) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
+}
+
+func (x *RestoreBackup) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *RestoreBackup) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// OpenLease opens an implicit session and acquires with it, in one. The hash is nonce
+// and secret at once: repeated, it answers the first one's latest outcome and, while
+// that waits, starts the session's time anew.
+type OpenLease struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	SecretHash []byte                 `protobuf:"bytes,1,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
+	// Runs from the grant, or from the last request while it waits.
+	TtlMs         uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Client        *ClientInfo `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
+	Acquire       *Acquire    `protobuf:"bytes,4,opt,name=acquire,proto3" json:"acquire,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenLease) Reset() {
+	*x = OpenLease{}
+	mi := &file_transport_wire_command_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenLease) ProtoMessage() {}
+
+func (x *OpenLease) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenLease.ProtoReflect.Descriptor instead.
+func (*OpenLease) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *OpenLease) GetSecretHash() []byte {
+	if x != nil {
+		return x.SecretHash
+	}
+	return nil
+}
+
+func (x *OpenLease) GetTtlMs() uint32 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *OpenLease) GetClient() *ClientInfo {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
+func (x *OpenLease) GetAcquire() *Acquire {
+	if x != nil {
+		return x.Acquire
+	}
+	return nil
+}
+
+// ExtendLease starts a leased hold's time anew.
+type ExtendLease struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	SecretHash []byte                 `protobuf:"bytes,1,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
+	HoldId     uint64                 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	// 0 keeps the lease's TTL.
+	TtlMs         uint32 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendLease) Reset() {
+	*x = ExtendLease{}
+	mi := &file_transport_wire_command_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendLease) ProtoMessage() {}
+
+func (x *ExtendLease) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendLease.ProtoReflect.Descriptor instead.
+func (*ExtendLease) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ExtendLease) GetSecretHash() []byte {
+	if x != nil {
+		return x.SecretHash
+	}
+	return nil
+}
+
+func (x *ExtendLease) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *ExtendLease) GetTtlMs() uint32 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+// ReleaseLease releases a leased hold, or cancels its wait, and closes its session.
+type ReleaseLease struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	SecretHash []byte                 `protobuf:"bytes,1,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
+	// 0 where the caller never learned it.
+	HoldId        uint64 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseLease) Reset() {
+	*x = ReleaseLease{}
+	mi := &file_transport_wire_command_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseLease) ProtoMessage() {}
+
+func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
+func (*ReleaseLease) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ReleaseLease) GetSecretHash() []byte {
+	if x != nil {
+		return x.SecretHash
+	}
+	return nil
+}
+
+func (x *ReleaseLease) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
 // Release ends a hold.
 type Release struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1072,7 +2247,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_transport_wire_command_proto_msgTypes[14]
+	mi := &file_transport_wire_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +2259,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[14]
+	mi := &file_transport_wire_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +2272,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{14}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Release) GetHoldId() uint64 {
@@ -1125,7 +2300,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_transport_wire_command_proto_msgTypes[15]
+	mi := &file_transport_wire_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +2312,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[15]
+	mi := &file_transport_wire_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +2325,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{15}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Cancel) GetAcquireSeq() uint64 {
@@ -1173,7 +2348,7 @@ type TimeoutWait struct {
 
 func (x *TimeoutWait) Reset() {
 	*x = TimeoutWait{}
-	mi := &file_transport_wire_command_proto_msgTypes[16]
+	mi := &file_transport_wire_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +2360,7 @@ func (x *TimeoutWait) String() string {
 func (*TimeoutWait) ProtoMessage() {}
 
 func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[16]
+	mi := &file_transport_wire_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +2373,7 @@ func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutWait.ProtoReflect.Descriptor instead.
 func (*TimeoutWait) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{16}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TimeoutWait) GetWaitId() uint64 {
@@ -1234,7 +2409,7 @@ type SetValue struct {
 
 func (x *SetValue) Reset() {
 	*x = SetValue{}
-	mi := &file_transport_wire_command_proto_msgTypes[17]
+	mi := &file_transport_wire_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +2421,7 @@ func (x *SetValue) String() string {
 func (*SetValue) ProtoMessage() {}
 
 func (x *SetValue) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[17]
+	mi := &file_transport_wire_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +2434,7 @@ func (x *SetValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValue.ProtoReflect.Descriptor instead.
 func (*SetValue) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{17}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetValue) GetHoldId() uint64 {
@@ -1302,14 +2477,20 @@ type Result struct {
 	// QUEUED and NOT_ACQUIRED: at most eight of those who hold the lock.
 	Holders []*HolderInfo `protobuf:"bytes,8,rep,name=holders,proto3" json:"holders,omitempty"`
 	// OK of open and attach.
-	Session       *SessionState `protobuf:"bytes,9,opt,name=session,proto3" json:"session,omitempty"`
+	Session *SessionState `protobuf:"bytes,9,opt,name=session,proto3" json:"session,omitempty"`
+	// GRANTED and a release's OK: how many acquires the hold counts now.
+	Count uint32 `protobuf:"varint,10,opt,name=count,proto3" json:"count,omitempty"`
+	// DEADLOCK: the cycle; its first step is the request that was refused.
+	Cycle []*DeadlockStep `protobuf:"bytes,11,rep,name=cycle,proto3" json:"cycle,omitempty"`
+	// Of a lease: the session that it opened.
+	SessionId     uint64 `protobuf:"varint,12,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_transport_wire_command_proto_msgTypes[18]
+	mi := &file_transport_wire_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +2502,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[18]
+	mi := &file_transport_wire_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +2515,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{18}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Result) GetStatus() Status_Code {
@@ -1400,6 +2581,27 @@ func (x *Result) GetSession() *SessionState {
 	return nil
 }
 
+func (x *Result) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Result) GetCycle() []*DeadlockStep {
+	if x != nil {
+		return x.Cycle
+	}
+	return nil
+}
+
+func (x *Result) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
 // SessionState is what a client needs to begin or resume a session.
 type SessionState struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1416,7 +2618,7 @@ type SessionState struct {
 
 func (x *SessionState) Reset() {
 	*x = SessionState{}
-	mi := &file_transport_wire_command_proto_msgTypes[19]
+	mi := &file_transport_wire_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +2630,7 @@ func (x *SessionState) String() string {
 func (*SessionState) ProtoMessage() {}
 
 func (x *SessionState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[19]
+	mi := &file_transport_wire_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +2643,7 @@ func (x *SessionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionState.ProtoReflect.Descriptor instead.
 func (*SessionState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{19}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SessionState) GetSessionId() uint64 {
@@ -1479,15 +2681,24 @@ type HeldLock struct {
 	HoldId uint64                 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token  uint64                 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
 	// The acquire that made it.
-	Seq           uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
-	Revision      uint64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	Seq      uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	Revision uint64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Every lock of it, the first is name. Modes are those held now.
+	Locks     []*LockRequest `protobuf:"bytes,6,rep,name=locks,proto3" json:"locks,omitempty"`
+	Count     uint32         `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
+	MaxHoldMs uint32         `protobuf:"varint,8,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	// Of the hold's own deadline; 0 has none.
+	Generation uint64      `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
+	Revocation *Revocation `protobuf:"bytes,10,opt,name=revocation,proto3" json:"revocation,omitempty"`
+	// Somebody waits, and the hold had asked to be told.
+	Wanted        bool `protobuf:"varint,11,opt,name=wanted,proto3" json:"wanted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeldLock) Reset() {
 	*x = HeldLock{}
-	mi := &file_transport_wire_command_proto_msgTypes[20]
+	mi := &file_transport_wire_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +2710,7 @@ func (x *HeldLock) String() string {
 func (*HeldLock) ProtoMessage() {}
 
 func (x *HeldLock) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[20]
+	mi := &file_transport_wire_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +2723,7 @@ func (x *HeldLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
 func (*HeldLock) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{20}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HeldLock) GetName() string {
@@ -1550,6 +2761,48 @@ func (x *HeldLock) GetRevision() uint64 {
 	return 0
 }
 
+func (x *HeldLock) GetLocks() []*LockRequest {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+func (x *HeldLock) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *HeldLock) GetMaxHoldMs() uint32 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+func (x *HeldLock) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *HeldLock) GetRevocation() *Revocation {
+	if x != nil {
+		return x.Revocation
+	}
+	return nil
+}
+
+func (x *HeldLock) GetWanted() bool {
+	if x != nil {
+		return x.Wanted
+	}
+	return false
+}
+
 var File_transport_wire_command_proto protoreflect.FileDescriptor
 
 const file_transport_wire_command_proto_rawDesc = "" +
@@ -1559,7 +2812,7 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12 \n" +
 	"\fwall_unix_ms\x18\x02 \x01(\x03R\n" +
 	"wallUnixMs\x122\n" +
-	"\bcommands\x18\x03 \x03(\v2\x16.quorumlock.v1.CommandR\bcommands\"\x88\b\n" +
+	"\bcommands\x18\x03 \x03(\v2\x16.quorumlock.v1.CommandR\bcommands\"\x85\x0e\n" +
 	"\aCommand\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -1580,20 +2833,37 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\x0eattach_session\x18! \x01(\v2\x1c.quorumlock.v1.AttachSessionH\x00R\rattachSession\x12B\n" +
 	"\rclose_session\x18\" \x01(\v2\x1b.quorumlock.v1.CloseSessionH\x00R\fcloseSession\x12E\n" +
 	"\x0eexpire_session\x18# \x01(\v2\x1c.quorumlock.v1.ExpireSessionH\x00R\rexpireSession\x12>\n" +
-	"\vacknowledge\x18$ \x01(\v2\x1a.quorumlock.v1.AcknowledgeH\x00R\vacknowledge\x122\n" +
+	"\vacknowledge\x18$ \x01(\v2\x1a.quorumlock.v1.AcknowledgeH\x00R\vacknowledge\x129\n" +
+	"\n" +
+	"open_lease\x18% \x01(\v2\x18.quorumlock.v1.OpenLeaseH\x00R\topenLease\x12?\n" +
+	"\fextend_lease\x18& \x01(\v2\x1a.quorumlock.v1.ExtendLeaseH\x00R\vextendLease\x12B\n" +
+	"\rrelease_lease\x18' \x01(\v2\x1b.quorumlock.v1.ReleaseLeaseH\x00R\freleaseLease\x122\n" +
 	"\aacquire\x180 \x01(\v2\x16.quorumlock.v1.AcquireH\x00R\aacquire\x122\n" +
 	"\arelease\x181 \x01(\v2\x16.quorumlock.v1.ReleaseH\x00R\arelease\x12/\n" +
 	"\x06cancel\x182 \x01(\v2\x15.quorumlock.v1.CancelH\x00R\x06cancel\x12?\n" +
 	"\ftimeout_wait\x183 \x01(\v2\x1a.quorumlock.v1.TimeoutWaitH\x00R\vtimeoutWait\x126\n" +
-	"\tset_value\x184 \x01(\v2\x17.quorumlock.v1.SetValueH\x00R\bsetValueB\x04\n" +
-	"\x02op\"\xb1\x01\n" +
+	"\tset_value\x184 \x01(\v2\x17.quorumlock.v1.SetValueH\x00R\bsetValue\x122\n" +
+	"\aupgrade\x185 \x01(\v2\x16.quorumlock.v1.UpgradeH\x00R\aupgrade\x128\n" +
+	"\tdowngrade\x186 \x01(\v2\x18.quorumlock.v1.DowngradeH\x00R\tdowngrade\x12/\n" +
+	"\x06extend\x187 \x01(\v2\x15.quorumlock.v1.ExtendH\x00R\x06extend\x12<\n" +
+	"\vexpire_hold\x188 \x01(\v2\x19.quorumlock.v1.ExpireHoldH\x00R\n" +
+	"expireHold\x126\n" +
+	"\tend_delay\x189 \x01(\v2\x17.quorumlock.v1.EndDelayH\x00R\bendDelay\x12B\n" +
+	"\rforce_release\x18@ \x01(\v2\x1b.quorumlock.v1.ForceReleaseH\x00R\fforceRelease\x12/\n" +
+	"\x06revoke\x18A \x01(\v2\x15.quorumlock.v1.RevokeH\x00R\x06revoke\x129\n" +
+	"\n" +
+	"skip_delay\x18B \x01(\v2\x18.quorumlock.v1.SkipDelayH\x00R\tskipDelay\x12/\n" +
+	"\x06resize\x18C \x01(\v2\x15.quorumlock.v1.ResizeH\x00R\x06resize\x12E\n" +
+	"\x0erestore_backup\x18D \x01(\v2\x1c.quorumlock.v1.RestoreBackupH\x00R\rrestoreBackupB\x04\n" +
+	"\x02op\"\xcb\x01\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1f\n" +
 	"\vtoken_floor\x18\x02 \x01(\x04R\n" +
 	"tokenFloor\x123\n" +
 	"\bsettings\x18\x03 \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x12/\n" +
-	"\amembers\x18\x04 \x03(\v2\x15.quorumlock.v1.MemberR\amembers\"<\n" +
+	"\amembers\x18\x04 \x03(\v2\x15.quorumlock.v1.MemberR\amembers\x12\x18\n" +
+	"\alineage\x18\x05 \x01(\tR\alineage\"<\n" +
 	"\tBeginTerm\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\tR\bleaderId\":\n" +
@@ -1622,16 +2892,95 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\"\r\n" +
-	"\vAcknowledge\"J\n" +
+	"\vAcknowledge\"z\n" +
 	"\vLockRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
-	"\x04mode\x18\x02 \x01(\x0e2\x13.quorumlock.v1.ModeR\x04mode\"\xa3\x01\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x13.quorumlock.v1.ModeR\x04mode\x12\x18\n" +
+	"\apermits\x18\x03 \x01(\x04R\apermits\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x04R\x05limit\"\xf0\x02\n" +
 	"\aAcquire\x120\n" +
 	"\x05locks\x18\x01 \x03(\v2\x1a.quorumlock.v1.LockRequestR\x05locks\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\x04R\x05owner\x12\x17\n" +
 	"\await_ms\x18\x03 \x01(\rR\x06waitMs\x12!\n" +
 	"\fwait_forever\x18\x04 \x01(\bR\vwaitForever\x12\x14\n" +
-	"\x05value\x18\x05 \x01(\fR\x05value\"8\n" +
+	"\x05value\x18\x05 \x01(\fR\x05value\x12*\n" +
+	"\x05order\x18\x06 \x01(\x0e2\x14.quorumlock.v1.OrderR\x05order\x12\x1c\n" +
+	"\treentrant\x18\a \x01(\bR\treentrant\x12\x1e\n" +
+	"\vmax_hold_ms\x18\b \x01(\rR\tmaxHoldMs\x12\"\n" +
+	"\rlock_delay_ms\x18\t \x01(\rR\vlockDelayMs\x12\x16\n" +
+	"\x06notify\x18\n" +
+	" \x01(\bR\x06notify\x12%\n" +
+	"\x0eallow_deadlock\x18\v \x01(\bR\rallowDeadlock\"\x9b\x01\n" +
+	"\aUpgrade\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x17\n" +
+	"\await_ms\x18\x03 \x01(\rR\x06waitMs\x12!\n" +
+	"\fwait_forever\x18\x04 \x01(\bR\vwaitForever\x12%\n" +
+	"\x0eallow_deadlock\x18\x05 \x01(\bR\rallowDeadlock\":\n" +
+	"\tDowngrade\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"W\n" +
+	"\x06Extend\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x1e\n" +
+	"\vmax_hold_ms\x18\x03 \x01(\rR\tmaxHoldMs\"Y\n" +
+	"\n" +
+	"ExpireHold\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\"W\n" +
+	"\bEndDelay\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\"q\n" +
+	"\fForceRelease\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\"\x86\x01\n" +
+	"\x06Revoke\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x19\n" +
+	"\bgrace_ms\x18\x04 \x01(\rR\agraceMs\x12\x1a\n" +
+	"\boperator\x18\x05 \x01(\tR\boperator\"l\n" +
+	"\tSkipDelay\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\"f\n" +
+	"\x06Resize\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\"\xe5\x01\n" +
+	"\rRestoreBackup\x12\x1f\n" +
+	"\vtoken_floor\x18\x01 \x01(\x04R\n" +
+	"tokenFloor\x123\n" +
+	"\bsettings\x18\x02 \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x120\n" +
+	"\x05audit\x18\x03 \x03(\v2\x1a.quorumlock.v1.AuditRecordR\x05audit\x12\x18\n" +
+	"\alineage\x18\x04 \x01(\tR\alineage\x12\x1a\n" +
+	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"\xa8\x01\n" +
+	"\tOpenLease\x12\x1f\n" +
+	"\vsecret_hash\x18\x01 \x01(\fR\n" +
+	"secretHash\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x121\n" +
+	"\x06client\x18\x03 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\x120\n" +
+	"\aacquire\x18\x04 \x01(\v2\x16.quorumlock.v1.AcquireR\aacquire\"^\n" +
+	"\vExtendLease\x12\x1f\n" +
+	"\vsecret_hash\x18\x01 \x01(\fR\n" +
+	"secretHash\x12\x17\n" +
+	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"H\n" +
+	"\fReleaseLease\x12\x1f\n" +
+	"\vsecret_hash\x18\x01 \x01(\fR\n" +
+	"secretHash\x12\x17\n" +
+	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\"8\n" +
 	"\aRelease\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\")\n" +
@@ -1647,7 +2996,7 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\bSetValue\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05value\x18\x03 \x01(\fR\x05value\"\xbb\x02\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\"\xa3\x03\n" +
 	"\x06Result\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x10\n" +
@@ -1657,19 +3006,35 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\x05token\x18\x06 \x01(\x04R\x05token\x12\x1a\n" +
 	"\bposition\x18\a \x01(\x04R\bposition\x123\n" +
 	"\aholders\x18\b \x03(\v2\x19.quorumlock.v1.HolderInfoR\aholders\x125\n" +
-	"\asession\x18\t \x01(\v2\x1b.quorumlock.v1.SessionStateR\asession\"\xa6\x01\n" +
+	"\asession\x18\t \x01(\v2\x1b.quorumlock.v1.SessionStateR\asession\x12\x14\n" +
+	"\x05count\x18\n" +
+	" \x01(\rR\x05count\x121\n" +
+	"\x05cycle\x18\v \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\f \x01(\x04R\tsessionId\"\xa6\x01\n" +
 	"\fSessionState\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x121\n" +
 	"\boutcomes\x18\x03 \x03(\v2\x15.quorumlock.v1.ResultR\boutcomes\x12-\n" +
-	"\x05holds\x18\x04 \x03(\v2\x17.quorumlock.v1.HeldLockR\x05holds\"{\n" +
+	"\x05holds\x18\x04 \x03(\v2\x17.quorumlock.v1.HeldLockR\x05holds\"\xd6\x02\n" +
 	"\bHeldLock\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x10\n" +
 	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x04R\brevisionB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\brevision\x18\x05 \x01(\x04R\brevision\x120\n" +
+	"\x05locks\x18\x06 \x03(\v2\x1a.quorumlock.v1.LockRequestR\x05locks\x12\x14\n" +
+	"\x05count\x18\a \x01(\rR\x05count\x12\x1e\n" +
+	"\vmax_hold_ms\x18\b \x01(\rR\tmaxHoldMs\x12\x1e\n" +
+	"\n" +
+	"generation\x18\t \x01(\x04R\n" +
+	"generation\x129\n" +
+	"\n" +
+	"revocation\x18\n" +
+	" \x01(\v2\x19.quorumlock.v1.RevocationR\n" +
+	"revocation\x12\x16\n" +
+	"\x06wanted\x18\v \x01(\bR\x06wantedB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_transport_wire_command_proto_rawDescOnce sync.Once
@@ -1683,7 +3048,7 @@ func file_transport_wire_command_proto_rawDescGZIP() []byte {
 	return file_transport_wire_command_proto_rawDescData
 }
 
-var file_transport_wire_command_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_transport_wire_command_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_transport_wire_command_proto_goTypes = []any{
 	(*Entry)(nil),         // 0: quorumlock.v1.Entry
 	(*Command)(nil),       // 1: quorumlock.v1.Command
@@ -1699,19 +3064,36 @@ var file_transport_wire_command_proto_goTypes = []any{
 	(*Acknowledge)(nil),   // 11: quorumlock.v1.Acknowledge
 	(*LockRequest)(nil),   // 12: quorumlock.v1.LockRequest
 	(*Acquire)(nil),       // 13: quorumlock.v1.Acquire
-	(*Release)(nil),       // 14: quorumlock.v1.Release
-	(*Cancel)(nil),        // 15: quorumlock.v1.Cancel
-	(*TimeoutWait)(nil),   // 16: quorumlock.v1.TimeoutWait
-	(*SetValue)(nil),      // 17: quorumlock.v1.SetValue
-	(*Result)(nil),        // 18: quorumlock.v1.Result
-	(*SessionState)(nil),  // 19: quorumlock.v1.SessionState
-	(*HeldLock)(nil),      // 20: quorumlock.v1.HeldLock
-	(*Settings)(nil),      // 21: quorumlock.v1.Settings
-	(*Member)(nil),        // 22: quorumlock.v1.Member
-	(*ClientInfo)(nil),    // 23: quorumlock.v1.ClientInfo
-	(Mode)(0),             // 24: quorumlock.v1.Mode
-	(Status_Code)(0),      // 25: quorumlock.v1.Status.Code
-	(*HolderInfo)(nil),    // 26: quorumlock.v1.HolderInfo
+	(*Upgrade)(nil),       // 14: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),     // 15: quorumlock.v1.Downgrade
+	(*Extend)(nil),        // 16: quorumlock.v1.Extend
+	(*ExpireHold)(nil),    // 17: quorumlock.v1.ExpireHold
+	(*EndDelay)(nil),      // 18: quorumlock.v1.EndDelay
+	(*ForceRelease)(nil),  // 19: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),        // 20: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),     // 21: quorumlock.v1.SkipDelay
+	(*Resize)(nil),        // 22: quorumlock.v1.Resize
+	(*RestoreBackup)(nil), // 23: quorumlock.v1.RestoreBackup
+	(*OpenLease)(nil),     // 24: quorumlock.v1.OpenLease
+	(*ExtendLease)(nil),   // 25: quorumlock.v1.ExtendLease
+	(*ReleaseLease)(nil),  // 26: quorumlock.v1.ReleaseLease
+	(*Release)(nil),       // 27: quorumlock.v1.Release
+	(*Cancel)(nil),        // 28: quorumlock.v1.Cancel
+	(*TimeoutWait)(nil),   // 29: quorumlock.v1.TimeoutWait
+	(*SetValue)(nil),      // 30: quorumlock.v1.SetValue
+	(*Result)(nil),        // 31: quorumlock.v1.Result
+	(*SessionState)(nil),  // 32: quorumlock.v1.SessionState
+	(*HeldLock)(nil),      // 33: quorumlock.v1.HeldLock
+	(*Settings)(nil),      // 34: quorumlock.v1.Settings
+	(*Member)(nil),        // 35: quorumlock.v1.Member
+	(*ClientInfo)(nil),    // 36: quorumlock.v1.ClientInfo
+	(Mode)(0),             // 37: quorumlock.v1.Mode
+	(Order)(0),            // 38: quorumlock.v1.Order
+	(*AuditRecord)(nil),   // 39: quorumlock.v1.AuditRecord
+	(Status_Code)(0),      // 40: quorumlock.v1.Status.Code
+	(*HolderInfo)(nil),    // 41: quorumlock.v1.HolderInfo
+	(*DeadlockStep)(nil),  // 42: quorumlock.v1.DeadlockStep
+	(*Revocation)(nil),    // 43: quorumlock.v1.Revocation
 }
 var file_transport_wire_command_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.v1.Entry.commands:type_name -> quorumlock.v1.Command
@@ -1725,27 +3107,48 @@ var file_transport_wire_command_proto_depIdxs = []int32{
 	9,  // 8: quorumlock.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
 	10, // 9: quorumlock.v1.Command.expire_session:type_name -> quorumlock.v1.ExpireSession
 	11, // 10: quorumlock.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	13, // 11: quorumlock.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
-	14, // 12: quorumlock.v1.Command.release:type_name -> quorumlock.v1.Release
-	15, // 13: quorumlock.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
-	16, // 14: quorumlock.v1.Command.timeout_wait:type_name -> quorumlock.v1.TimeoutWait
-	17, // 15: quorumlock.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
-	21, // 16: quorumlock.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
-	22, // 17: quorumlock.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
-	22, // 18: quorumlock.v1.PutMember.member:type_name -> quorumlock.v1.Member
-	23, // 19: quorumlock.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
-	24, // 20: quorumlock.v1.LockRequest.mode:type_name -> quorumlock.v1.Mode
-	12, // 21: quorumlock.v1.Acquire.locks:type_name -> quorumlock.v1.LockRequest
-	25, // 22: quorumlock.v1.Result.status:type_name -> quorumlock.v1.Status.Code
-	26, // 23: quorumlock.v1.Result.holders:type_name -> quorumlock.v1.HolderInfo
-	19, // 24: quorumlock.v1.Result.session:type_name -> quorumlock.v1.SessionState
-	18, // 25: quorumlock.v1.SessionState.outcomes:type_name -> quorumlock.v1.Result
-	20, // 26: quorumlock.v1.SessionState.holds:type_name -> quorumlock.v1.HeldLock
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	24, // 11: quorumlock.v1.Command.open_lease:type_name -> quorumlock.v1.OpenLease
+	25, // 12: quorumlock.v1.Command.extend_lease:type_name -> quorumlock.v1.ExtendLease
+	26, // 13: quorumlock.v1.Command.release_lease:type_name -> quorumlock.v1.ReleaseLease
+	13, // 14: quorumlock.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
+	27, // 15: quorumlock.v1.Command.release:type_name -> quorumlock.v1.Release
+	28, // 16: quorumlock.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
+	29, // 17: quorumlock.v1.Command.timeout_wait:type_name -> quorumlock.v1.TimeoutWait
+	30, // 18: quorumlock.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
+	14, // 19: quorumlock.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
+	15, // 20: quorumlock.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
+	16, // 21: quorumlock.v1.Command.extend:type_name -> quorumlock.v1.Extend
+	17, // 22: quorumlock.v1.Command.expire_hold:type_name -> quorumlock.v1.ExpireHold
+	18, // 23: quorumlock.v1.Command.end_delay:type_name -> quorumlock.v1.EndDelay
+	19, // 24: quorumlock.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
+	20, // 25: quorumlock.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
+	21, // 26: quorumlock.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	22, // 27: quorumlock.v1.Command.resize:type_name -> quorumlock.v1.Resize
+	23, // 28: quorumlock.v1.Command.restore_backup:type_name -> quorumlock.v1.RestoreBackup
+	34, // 29: quorumlock.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
+	35, // 30: quorumlock.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
+	35, // 31: quorumlock.v1.PutMember.member:type_name -> quorumlock.v1.Member
+	36, // 32: quorumlock.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
+	37, // 33: quorumlock.v1.LockRequest.mode:type_name -> quorumlock.v1.Mode
+	12, // 34: quorumlock.v1.Acquire.locks:type_name -> quorumlock.v1.LockRequest
+	38, // 35: quorumlock.v1.Acquire.order:type_name -> quorumlock.v1.Order
+	34, // 36: quorumlock.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
+	39, // 37: quorumlock.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
+	36, // 38: quorumlock.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
+	13, // 39: quorumlock.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
+	40, // 40: quorumlock.v1.Result.status:type_name -> quorumlock.v1.Status.Code
+	41, // 41: quorumlock.v1.Result.holders:type_name -> quorumlock.v1.HolderInfo
+	32, // 42: quorumlock.v1.Result.session:type_name -> quorumlock.v1.SessionState
+	42, // 43: quorumlock.v1.Result.cycle:type_name -> quorumlock.v1.DeadlockStep
+	31, // 44: quorumlock.v1.SessionState.outcomes:type_name -> quorumlock.v1.Result
+	33, // 45: quorumlock.v1.SessionState.holds:type_name -> quorumlock.v1.HeldLock
+	12, // 46: quorumlock.v1.HeldLock.locks:type_name -> quorumlock.v1.LockRequest
+	43, // 47: quorumlock.v1.HeldLock.revocation:type_name -> quorumlock.v1.Revocation
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_command_proto_init() }
@@ -1766,11 +3169,24 @@ func file_transport_wire_command_proto_init() {
 		(*Command_CloseSession)(nil),
 		(*Command_ExpireSession)(nil),
 		(*Command_Acknowledge)(nil),
+		(*Command_OpenLease)(nil),
+		(*Command_ExtendLease)(nil),
+		(*Command_ReleaseLease)(nil),
 		(*Command_Acquire)(nil),
 		(*Command_Release)(nil),
 		(*Command_Cancel)(nil),
 		(*Command_TimeoutWait)(nil),
 		(*Command_SetValue)(nil),
+		(*Command_Upgrade)(nil),
+		(*Command_Downgrade)(nil),
+		(*Command_Extend)(nil),
+		(*Command_ExpireHold)(nil),
+		(*Command_EndDelay)(nil),
+		(*Command_ForceRelease)(nil),
+		(*Command_Revoke)(nil),
+		(*Command_SkipDelay)(nil),
+		(*Command_Resize)(nil),
+		(*Command_RestoreBackup)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1778,7 +3194,7 @@ func file_transport_wire_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_command_proto_rawDesc), len(file_transport_wire_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

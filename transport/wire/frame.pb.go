@@ -21,6 +21,57 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type HoldLost_Reason int32
+
+const (
+	HoldLost_UNSPECIFIED HoldLost_Reason = 0
+	// Its max_hold passed.
+	HoldLost_EXPIRED HoldLost_Reason = 1
+	// An operator forced it, or its grace passed.
+	HoldLost_FORCED HoldLost_Reason = 2
+)
+
+// Enum value maps for HoldLost_Reason.
+var (
+	HoldLost_Reason_name = map[int32]string{
+		0: "UNSPECIFIED",
+		1: "EXPIRED",
+		2: "FORCED",
+	}
+	HoldLost_Reason_value = map[string]int32{
+		"UNSPECIFIED": 0,
+		"EXPIRED":     1,
+		"FORCED":      2,
+	}
+)
+
+func (x HoldLost_Reason) Enum() *HoldLost_Reason {
+	p := new(HoldLost_Reason)
+	*p = x
+	return p
+}
+
+func (x HoldLost_Reason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HoldLost_Reason) Descriptor() protoreflect.EnumDescriptor {
+	return file_transport_wire_frame_proto_enumTypes[0].Descriptor()
+}
+
+func (HoldLost_Reason) Type() protoreflect.EnumType {
+	return &file_transport_wire_frame_proto_enumTypes[0]
+}
+
+func (x HoldLost_Reason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HoldLost_Reason.Descriptor instead.
+func (HoldLost_Reason) EnumDescriptor() ([]byte, []int) {
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{11, 0}
+}
+
 type SessionLost_Reason int32
 
 const (
@@ -62,11 +113,11 @@ func (x SessionLost_Reason) String() string {
 }
 
 func (SessionLost_Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_frame_proto_enumTypes[0].Descriptor()
+	return file_transport_wire_frame_proto_enumTypes[1].Descriptor()
 }
 
 func (SessionLost_Reason) Type() protoreflect.EnumType {
-	return &file_transport_wire_frame_proto_enumTypes[0]
+	return &file_transport_wire_frame_proto_enumTypes[1]
 }
 
 func (x SessionLost_Reason) Number() protoreflect.EnumNumber {
@@ -75,7 +126,7 @@ func (x SessionLost_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SessionLost_Reason.Descriptor instead.
 func (SessionLost_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{10, 0}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{14, 0}
 }
 
 type Goodbye_Code int32
@@ -126,11 +177,11 @@ func (x Goodbye_Code) String() string {
 }
 
 func (Goodbye_Code) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_frame_proto_enumTypes[1].Descriptor()
+	return file_transport_wire_frame_proto_enumTypes[2].Descriptor()
 }
 
 func (Goodbye_Code) Type() protoreflect.EnumType {
-	return &file_transport_wire_frame_proto_enumTypes[1]
+	return &file_transport_wire_frame_proto_enumTypes[2]
 }
 
 func (x Goodbye_Code) Number() protoreflect.EnumNumber {
@@ -139,7 +190,7 @@ func (x Goodbye_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Goodbye_Code.Descriptor instead.
 func (Goodbye_Code) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{11, 0}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{15, 0}
 }
 
 // ClientFrame is what a client sends on the framed port.
@@ -562,13 +613,29 @@ type Request struct {
 	//	*Request_Release
 	//	*Request_Cancel
 	//	*Request_SetValue
+	//	*Request_Upgrade
+	//	*Request_Downgrade
+	//	*Request_Extend
+	//	*Request_AcquireLease
+	//	*Request_ExtendLease
+	//	*Request_ReleaseLease
 	//	*Request_ListLocks
 	//	*Request_GetLock
 	//	*Request_ListSessions
 	//	*Request_Status
+	//	*Request_Watch
+	//	*Request_EndWatch
+	//	*Request_VerifyToken
+	//	*Request_ListDeadlocks
+	//	*Request_ListAudit
 	//	*Request_AddMember
 	//	*Request_RemoveMember
 	//	*Request_TransferLeadership
+	//	*Request_ForceRelease
+	//	*Request_Revoke
+	//	*Request_SkipDelay
+	//	*Request_Resize
+	//	*Request_Restore
 	Body          isRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -727,6 +794,60 @@ func (x *Request) GetSetValue() *SetValue {
 	return nil
 }
 
+func (x *Request) GetUpgrade() *Upgrade {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Upgrade); ok {
+			return x.Upgrade
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetDowngrade() *Downgrade {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Downgrade); ok {
+			return x.Downgrade
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetExtend() *Extend {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Extend); ok {
+			return x.Extend
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetAcquireLease() *AcquireLeaseRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_AcquireLease); ok {
+			return x.AcquireLease
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetExtendLease() *ExtendLeaseRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ExtendLease); ok {
+			return x.ExtendLease
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetReleaseLease() *ReleaseLeaseRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ReleaseLease); ok {
+			return x.ReleaseLease
+		}
+	}
+	return nil
+}
+
 func (x *Request) GetListLocks() *ListLocksRequest {
 	if x != nil {
 		if x, ok := x.Body.(*Request_ListLocks); ok {
@@ -763,6 +884,51 @@ func (x *Request) GetStatus() *StatusRequest {
 	return nil
 }
 
+func (x *Request) GetWatch() *WatchRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Watch); ok {
+			return x.Watch
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetEndWatch() *EndWatch {
+	if x != nil {
+		if x, ok := x.Body.(*Request_EndWatch); ok {
+			return x.EndWatch
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetVerifyToken() *VerifyTokenRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_VerifyToken); ok {
+			return x.VerifyToken
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetListDeadlocks() *ListDeadlocksRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ListDeadlocks); ok {
+			return x.ListDeadlocks
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetListAudit() *ListAuditRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ListAudit); ok {
+			return x.ListAudit
+		}
+	}
+	return nil
+}
+
 func (x *Request) GetAddMember() *AddMemberRequest {
 	if x != nil {
 		if x, ok := x.Body.(*Request_AddMember); ok {
@@ -785,6 +951,51 @@ func (x *Request) GetTransferLeadership() *TransferLeadershipRequest {
 	if x != nil {
 		if x, ok := x.Body.(*Request_TransferLeadership); ok {
 			return x.TransferLeadership
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetForceRelease() *ForceRelease {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ForceRelease); ok {
+			return x.ForceRelease
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetRevoke() *Revoke {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Revoke); ok {
+			return x.Revoke
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetSkipDelay() *SkipDelay {
+	if x != nil {
+		if x, ok := x.Body.(*Request_SkipDelay); ok {
+			return x.SkipDelay
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetResize() *Resize {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Resize); ok {
+			return x.Resize
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetRestore() *RestoreRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_Restore); ok {
+			return x.Restore
 		}
 	}
 	return nil
@@ -830,6 +1041,31 @@ type Request_SetValue struct {
 	SetValue *SetValue `protobuf:"bytes,35,opt,name=set_value,json=setValue,proto3,oneof"`
 }
 
+type Request_Upgrade struct {
+	Upgrade *Upgrade `protobuf:"bytes,36,opt,name=upgrade,proto3,oneof"`
+}
+
+type Request_Downgrade struct {
+	Downgrade *Downgrade `protobuf:"bytes,37,opt,name=downgrade,proto3,oneof"`
+}
+
+type Request_Extend struct {
+	Extend *Extend `protobuf:"bytes,38,opt,name=extend,proto3,oneof"`
+}
+
+type Request_AcquireLease struct {
+	// Answered with the final outcome, after its wait.
+	AcquireLease *AcquireLeaseRequest `protobuf:"bytes,40,opt,name=acquire_lease,json=acquireLease,proto3,oneof"`
+}
+
+type Request_ExtendLease struct {
+	ExtendLease *ExtendLeaseRequest `protobuf:"bytes,41,opt,name=extend_lease,json=extendLease,proto3,oneof"`
+}
+
+type Request_ReleaseLease struct {
+	ReleaseLease *ReleaseLeaseRequest `protobuf:"bytes,42,opt,name=release_lease,json=releaseLease,proto3,oneof"`
+}
+
 type Request_ListLocks struct {
 	ListLocks *ListLocksRequest `protobuf:"bytes,48,opt,name=list_locks,json=listLocks,proto3,oneof"`
 }
@@ -846,6 +1082,27 @@ type Request_Status struct {
 	Status *StatusRequest `protobuf:"bytes,51,opt,name=status,proto3,oneof"`
 }
 
+type Request_Watch struct {
+	// Answered once, then followed by pushes with the request's id until it is ended.
+	Watch *WatchRequest `protobuf:"bytes,52,opt,name=watch,proto3,oneof"`
+}
+
+type Request_EndWatch struct {
+	EndWatch *EndWatch `protobuf:"bytes,53,opt,name=end_watch,json=endWatch,proto3,oneof"`
+}
+
+type Request_VerifyToken struct {
+	VerifyToken *VerifyTokenRequest `protobuf:"bytes,54,opt,name=verify_token,json=verifyToken,proto3,oneof"`
+}
+
+type Request_ListDeadlocks struct {
+	ListDeadlocks *ListDeadlocksRequest `protobuf:"bytes,55,opt,name=list_deadlocks,json=listDeadlocks,proto3,oneof"`
+}
+
+type Request_ListAudit struct {
+	ListAudit *ListAuditRequest `protobuf:"bytes,56,opt,name=list_audit,json=listAudit,proto3,oneof"`
+}
+
 type Request_AddMember struct {
 	AddMember *AddMemberRequest `protobuf:"bytes,64,opt,name=add_member,json=addMember,proto3,oneof"`
 }
@@ -856,6 +1113,26 @@ type Request_RemoveMember struct {
 
 type Request_TransferLeadership struct {
 	TransferLeadership *TransferLeadershipRequest `protobuf:"bytes,66,opt,name=transfer_leadership,json=transferLeadership,proto3,oneof"`
+}
+
+type Request_ForceRelease struct {
+	ForceRelease *ForceRelease `protobuf:"bytes,67,opt,name=force_release,json=forceRelease,proto3,oneof"`
+}
+
+type Request_Revoke struct {
+	Revoke *Revoke `protobuf:"bytes,68,opt,name=revoke,proto3,oneof"`
+}
+
+type Request_SkipDelay struct {
+	SkipDelay *SkipDelay `protobuf:"bytes,69,opt,name=skip_delay,json=skipDelay,proto3,oneof"`
+}
+
+type Request_Resize struct {
+	Resize *Resize `protobuf:"bytes,70,opt,name=resize,proto3,oneof"`
+}
+
+type Request_Restore struct {
+	Restore *RestoreRequest `protobuf:"bytes,71,opt,name=restore,proto3,oneof"`
 }
 
 func (*Request_OpenSession) isRequest_Body() {}
@@ -876,6 +1153,18 @@ func (*Request_Cancel) isRequest_Body() {}
 
 func (*Request_SetValue) isRequest_Body() {}
 
+func (*Request_Upgrade) isRequest_Body() {}
+
+func (*Request_Downgrade) isRequest_Body() {}
+
+func (*Request_Extend) isRequest_Body() {}
+
+func (*Request_AcquireLease) isRequest_Body() {}
+
+func (*Request_ExtendLease) isRequest_Body() {}
+
+func (*Request_ReleaseLease) isRequest_Body() {}
+
 func (*Request_ListLocks) isRequest_Body() {}
 
 func (*Request_GetLock) isRequest_Body() {}
@@ -884,11 +1173,77 @@ func (*Request_ListSessions) isRequest_Body() {}
 
 func (*Request_Status) isRequest_Body() {}
 
+func (*Request_Watch) isRequest_Body() {}
+
+func (*Request_EndWatch) isRequest_Body() {}
+
+func (*Request_VerifyToken) isRequest_Body() {}
+
+func (*Request_ListDeadlocks) isRequest_Body() {}
+
+func (*Request_ListAudit) isRequest_Body() {}
+
 func (*Request_AddMember) isRequest_Body() {}
 
 func (*Request_RemoveMember) isRequest_Body() {}
 
 func (*Request_TransferLeadership) isRequest_Body() {}
+
+func (*Request_ForceRelease) isRequest_Body() {}
+
+func (*Request_Revoke) isRequest_Body() {}
+
+func (*Request_SkipDelay) isRequest_Body() {}
+
+func (*Request_Resize) isRequest_Body() {}
+
+func (*Request_Restore) isRequest_Body() {}
+
+// EndWatch ends a watch of this connection.
+type EndWatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The watch's request.
+	RequestId     uint64 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndWatch) Reset() {
+	*x = EndWatch{}
+	mi := &file_transport_wire_frame_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndWatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndWatch) ProtoMessage() {}
+
+func (x *EndWatch) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_frame_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndWatch.ProtoReflect.Descriptor instead.
+func (*EndWatch) Descriptor() ([]byte, []int) {
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *EndWatch) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
 
 // AttachRequest takes a session over to this connection. It carries the secret;
 // the log gets only its hash. An open attaches by itself.
@@ -901,7 +1256,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_transport_wire_frame_proto_msgTypes[6]
+	mi := &file_transport_wire_frame_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +1268,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[6]
+	mi := &file_transport_wire_frame_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +1281,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{6}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AttachRequest) GetSecret() []byte {
@@ -945,7 +1300,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_transport_wire_frame_proto_msgTypes[7]
+	mi := &file_transport_wire_frame_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1312,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[7]
+	mi := &file_transport_wire_frame_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1325,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{7}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{8}
 }
 
 // Response answers the request of the same id.
@@ -988,6 +1343,11 @@ type Response struct {
 	//	*Response_GetLock
 	//	*Response_ListSessions
 	//	*Response_Status
+	//	*Response_Watch
+	//	*Response_VerifyToken
+	//	*Response_ListDeadlocks
+	//	*Response_ListAudit
+	//	*Response_Restore
 	Body          isResponse_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -995,7 +1355,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_transport_wire_frame_proto_msgTypes[8]
+	mi := &file_transport_wire_frame_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1367,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[8]
+	mi := &file_transport_wire_frame_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1380,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{8}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Response) GetId() uint64 {
@@ -1094,6 +1454,51 @@ func (x *Response) GetStatus() *StatusResponse {
 	return nil
 }
 
+func (x *Response) GetWatch() *WatchResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_Watch); ok {
+			return x.Watch
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetVerifyToken() *VerifyTokenResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_VerifyToken); ok {
+			return x.VerifyToken
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetListDeadlocks() *ListDeadlocksResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_ListDeadlocks); ok {
+			return x.ListDeadlocks
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetListAudit() *ListAuditResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_ListAudit); ok {
+			return x.ListAudit
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetRestore() *RestoreResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_Restore); ok {
+			return x.Restore
+		}
+	}
+	return nil
+}
+
 type isResponse_Body interface {
 	isResponse_Body()
 }
@@ -1114,6 +1519,26 @@ type Response_Status struct {
 	Status *StatusResponse `protobuf:"bytes,51,opt,name=status,proto3,oneof"`
 }
 
+type Response_Watch struct {
+	Watch *WatchResponse `protobuf:"bytes,52,opt,name=watch,proto3,oneof"`
+}
+
+type Response_VerifyToken struct {
+	VerifyToken *VerifyTokenResponse `protobuf:"bytes,54,opt,name=verify_token,json=verifyToken,proto3,oneof"`
+}
+
+type Response_ListDeadlocks struct {
+	ListDeadlocks *ListDeadlocksResponse `protobuf:"bytes,55,opt,name=list_deadlocks,json=listDeadlocks,proto3,oneof"`
+}
+
+type Response_ListAudit struct {
+	ListAudit *ListAuditResponse `protobuf:"bytes,56,opt,name=list_audit,json=listAudit,proto3,oneof"`
+}
+
+type Response_Restore struct {
+	Restore *RestoreResponse `protobuf:"bytes,71,opt,name=restore,proto3,oneof"`
+}
+
 func (*Response_ListLocks) isResponse_Body() {}
 
 func (*Response_GetLock) isResponse_Body() {}
@@ -1121,6 +1546,16 @@ func (*Response_GetLock) isResponse_Body() {}
 func (*Response_ListSessions) isResponse_Body() {}
 
 func (*Response_Status) isResponse_Body() {}
+
+func (*Response_Watch) isResponse_Body() {}
+
+func (*Response_VerifyToken) isResponse_Body() {}
+
+func (*Response_ListDeadlocks) isResponse_Body() {}
+
+func (*Response_ListAudit) isResponse_Body() {}
+
+func (*Response_Restore) isResponse_Body() {}
 
 // Push is what a node says unasked.
 type Push struct {
@@ -1131,6 +1566,9 @@ type Push struct {
 	//	*Push_Outcome
 	//	*Push_Lost
 	//	*Push_Leader
+	//	*Push_HoldLost
+	//	*Push_HoldNotice
+	//	*Push_Watch
 	Body          isPush_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1138,7 +1576,7 @@ type Push struct {
 
 func (x *Push) Reset() {
 	*x = Push{}
-	mi := &file_transport_wire_frame_proto_msgTypes[9]
+	mi := &file_transport_wire_frame_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1588,7 @@ func (x *Push) String() string {
 func (*Push) ProtoMessage() {}
 
 func (x *Push) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[9]
+	mi := &file_transport_wire_frame_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1601,7 @@ func (x *Push) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Push.ProtoReflect.Descriptor instead.
 func (*Push) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Push) GetSessionId() uint64 {
@@ -1207,6 +1645,33 @@ func (x *Push) GetLeader() *LeaderHint {
 	return nil
 }
 
+func (x *Push) GetHoldLost() *HoldLost {
+	if x != nil {
+		if x, ok := x.Body.(*Push_HoldLost); ok {
+			return x.HoldLost
+		}
+	}
+	return nil
+}
+
+func (x *Push) GetHoldNotice() *HoldNotice {
+	if x != nil {
+		if x, ok := x.Body.(*Push_HoldNotice); ok {
+			return x.HoldNotice
+		}
+	}
+	return nil
+}
+
+func (x *Push) GetWatch() *WatchPush {
+	if x != nil {
+		if x, ok := x.Body.(*Push_Watch); ok {
+			return x.Watch
+		}
+	}
+	return nil
+}
+
 type isPush_Body interface {
 	isPush_Body()
 }
@@ -1226,11 +1691,224 @@ type Push_Leader struct {
 	Leader *LeaderHint `protobuf:"bytes,4,opt,name=leader,proto3,oneof"`
 }
 
+type Push_HoldLost struct {
+	HoldLost *HoldLost `protobuf:"bytes,5,opt,name=hold_lost,json=holdLost,proto3,oneof"`
+}
+
+type Push_HoldNotice struct {
+	HoldNotice *HoldNotice `protobuf:"bytes,6,opt,name=hold_notice,json=holdNotice,proto3,oneof"`
+}
+
+type Push_Watch struct {
+	Watch *WatchPush `protobuf:"bytes,7,opt,name=watch,proto3,oneof"`
+}
+
 func (*Push_Outcome) isPush_Body() {}
 
 func (*Push_Lost) isPush_Body() {}
 
 func (*Push_Leader) isPush_Body() {}
+
+func (*Push_HoldLost) isPush_Body() {}
+
+func (*Push_HoldNotice) isPush_Body() {}
+
+func (*Push_Watch) isPush_Body() {}
+
+// HoldLost says that one hold ended while its session lives. After a lost connection
+// the holds of the attach's answer tell it.
+type HoldLost struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token  uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	Reason HoldLost_Reason        `protobuf:"varint,3,opt,name=reason,proto3,enum=quorumlock.v1.HoldLost_Reason" json:"reason,omitempty"`
+	// The operator's.
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldLost) Reset() {
+	*x = HoldLost{}
+	mi := &file_transport_wire_frame_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldLost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldLost) ProtoMessage() {}
+
+func (x *HoldLost) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_frame_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldLost.ProtoReflect.Descriptor instead.
+func (*HoldLost) Descriptor() ([]byte, []int) {
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *HoldLost) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *HoldLost) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *HoldLost) GetReason() HoldLost_Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return HoldLost_UNSPECIFIED
+}
+
+func (x *HoldLost) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// HoldNotice says that others want a hold. Attach's answer tells it again.
+type HoldNotice struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token  uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// Somebody waits for it.
+	Wanted bool `protobuf:"varint,3,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// An operator asked for it.
+	Revocation    *Revocation `protobuf:"bytes,4,opt,name=revocation,proto3" json:"revocation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldNotice) Reset() {
+	*x = HoldNotice{}
+	mi := &file_transport_wire_frame_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldNotice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldNotice) ProtoMessage() {}
+
+func (x *HoldNotice) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_frame_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldNotice.ProtoReflect.Descriptor instead.
+func (*HoldNotice) Descriptor() ([]byte, []int) {
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *HoldNotice) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *HoldNotice) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *HoldNotice) GetWanted() bool {
+	if x != nil {
+		return x.Wanted
+	}
+	return false
+}
+
+func (x *HoldNotice) GetRevocation() *Revocation {
+	if x != nil {
+		return x.Revocation
+	}
+	return nil
+}
+
+// WatchPush carries what a watch has to say next.
+type WatchPush struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     uint64                 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Response      *WatchResponse         `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchPush) Reset() {
+	*x = WatchPush{}
+	mi := &file_transport_wire_frame_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchPush) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchPush) ProtoMessage() {}
+
+func (x *WatchPush) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_frame_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchPush.ProtoReflect.Descriptor instead.
+func (*WatchPush) Descriptor() ([]byte, []int) {
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WatchPush) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *WatchPush) GetResponse() *WatchResponse {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
 
 // SessionLost is the last word about a session on this connection.
 type SessionLost struct {
@@ -1242,7 +1920,7 @@ type SessionLost struct {
 
 func (x *SessionLost) Reset() {
 	*x = SessionLost{}
-	mi := &file_transport_wire_frame_proto_msgTypes[10]
+	mi := &file_transport_wire_frame_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1932,7 @@ func (x *SessionLost) String() string {
 func (*SessionLost) ProtoMessage() {}
 
 func (x *SessionLost) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[10]
+	mi := &file_transport_wire_frame_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1945,7 @@ func (x *SessionLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionLost.ProtoReflect.Descriptor instead.
 func (*SessionLost) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{10}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SessionLost) GetReason() SessionLost_Reason {
@@ -1288,7 +1966,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_transport_wire_frame_proto_msgTypes[11]
+	mi := &file_transport_wire_frame_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1978,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[11]
+	mi := &file_transport_wire_frame_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1991,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Goodbye) GetCode() Goodbye_Code {
@@ -1334,7 +2012,7 @@ var File_transport_wire_frame_proto protoreflect.FileDescriptor
 
 const file_transport_wire_frame_proto_rawDesc = "" +
 	"\n" +
-	"\x1atransport/wire/frame.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x19transport/wire/read.proto\x1a\x1ctransport/wire/service.proto\"x\n" +
+	"\x1atransport/wire/frame.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x19transport/wire/read.proto\x1a\x1ctransport/wire/service.proto\"x\n" +
 	"\vClientFrame\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.quorumlock.v1.HelloH\x00R\x05hello\x122\n" +
 	"\arequest\x18\x02 \x01(\v2\x16.quorumlock.v1.RequestH\x00R\arequestB\a\n" +
@@ -1362,7 +2040,7 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xfc\b\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xda\x10\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1379,20 +2057,41 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\aacquire\x18  \x01(\v2\x16.quorumlock.v1.AcquireH\x00R\aacquire\x122\n" +
 	"\arelease\x18! \x01(\v2\x16.quorumlock.v1.ReleaseH\x00R\arelease\x12/\n" +
 	"\x06cancel\x18\" \x01(\v2\x15.quorumlock.v1.CancelH\x00R\x06cancel\x126\n" +
-	"\tset_value\x18# \x01(\v2\x17.quorumlock.v1.SetValueH\x00R\bsetValue\x12@\n" +
+	"\tset_value\x18# \x01(\v2\x17.quorumlock.v1.SetValueH\x00R\bsetValue\x122\n" +
+	"\aupgrade\x18$ \x01(\v2\x16.quorumlock.v1.UpgradeH\x00R\aupgrade\x128\n" +
+	"\tdowngrade\x18% \x01(\v2\x18.quorumlock.v1.DowngradeH\x00R\tdowngrade\x12/\n" +
+	"\x06extend\x18& \x01(\v2\x15.quorumlock.v1.ExtendH\x00R\x06extend\x12I\n" +
+	"\racquire_lease\x18( \x01(\v2\".quorumlock.v1.AcquireLeaseRequestH\x00R\facquireLease\x12F\n" +
+	"\fextend_lease\x18) \x01(\v2!.quorumlock.v1.ExtendLeaseRequestH\x00R\vextendLease\x12I\n" +
+	"\rrelease_lease\x18* \x01(\v2\".quorumlock.v1.ReleaseLeaseRequestH\x00R\freleaseLease\x12@\n" +
 	"\n" +
 	"list_locks\x180 \x01(\v2\x1f.quorumlock.v1.ListLocksRequestH\x00R\tlistLocks\x12:\n" +
 	"\bget_lock\x181 \x01(\v2\x1d.quorumlock.v1.GetLockRequestH\x00R\agetLock\x12I\n" +
 	"\rlist_sessions\x182 \x01(\v2\".quorumlock.v1.ListSessionsRequestH\x00R\flistSessions\x126\n" +
-	"\x06status\x183 \x01(\v2\x1c.quorumlock.v1.StatusRequestH\x00R\x06status\x12@\n" +
+	"\x06status\x183 \x01(\v2\x1c.quorumlock.v1.StatusRequestH\x00R\x06status\x123\n" +
+	"\x05watch\x184 \x01(\v2\x1b.quorumlock.v1.WatchRequestH\x00R\x05watch\x126\n" +
+	"\tend_watch\x185 \x01(\v2\x17.quorumlock.v1.EndWatchH\x00R\bendWatch\x12F\n" +
+	"\fverify_token\x186 \x01(\v2!.quorumlock.v1.VerifyTokenRequestH\x00R\vverifyToken\x12L\n" +
+	"\x0elist_deadlocks\x187 \x01(\v2#.quorumlock.v1.ListDeadlocksRequestH\x00R\rlistDeadlocks\x12@\n" +
+	"\n" +
+	"list_audit\x188 \x01(\v2\x1f.quorumlock.v1.ListAuditRequestH\x00R\tlistAudit\x12@\n" +
 	"\n" +
 	"add_member\x18@ \x01(\v2\x1f.quorumlock.v1.AddMemberRequestH\x00R\taddMember\x12I\n" +
 	"\rremove_member\x18A \x01(\v2\".quorumlock.v1.RemoveMemberRequestH\x00R\fremoveMember\x12[\n" +
-	"\x13transfer_leadership\x18B \x01(\v2(.quorumlock.v1.TransferLeadershipRequestH\x00R\x12transferLeadershipB\x06\n" +
-	"\x04body\"'\n" +
+	"\x13transfer_leadership\x18B \x01(\v2(.quorumlock.v1.TransferLeadershipRequestH\x00R\x12transferLeadership\x12B\n" +
+	"\rforce_release\x18C \x01(\v2\x1b.quorumlock.v1.ForceReleaseH\x00R\fforceRelease\x12/\n" +
+	"\x06revoke\x18D \x01(\v2\x15.quorumlock.v1.RevokeH\x00R\x06revoke\x129\n" +
+	"\n" +
+	"skip_delay\x18E \x01(\v2\x18.quorumlock.v1.SkipDelayH\x00R\tskipDelay\x12/\n" +
+	"\x06resize\x18F \x01(\v2\x15.quorumlock.v1.ResizeH\x00R\x06resize\x129\n" +
+	"\arestore\x18G \x01(\v2\x1d.quorumlock.v1.RestoreRequestH\x00R\arestoreB\x06\n" +
+	"\x04body\")\n" +
+	"\bEndWatch\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\x04R\trequestId\"'\n" +
 	"\rAttachRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret\"\v\n" +
-	"\tHeartbeat\"\xb3\x03\n" +
+	"\tHeartbeat\"\x80\x06\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.quorumlock.v1.ResultR\x06result\x121\n" +
@@ -1402,15 +2101,47 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"list_locks\x180 \x01(\v2 .quorumlock.v1.ListLocksResponseH\x00R\tlistLocks\x12;\n" +
 	"\bget_lock\x181 \x01(\v2\x1e.quorumlock.v1.GetLockResponseH\x00R\agetLock\x12J\n" +
 	"\rlist_sessions\x182 \x01(\v2#.quorumlock.v1.ListSessionsResponseH\x00R\flistSessions\x127\n" +
-	"\x06status\x183 \x01(\v2\x1d.quorumlock.v1.StatusResponseH\x00R\x06statusB\x06\n" +
-	"\x04body\"\xc7\x01\n" +
+	"\x06status\x183 \x01(\v2\x1d.quorumlock.v1.StatusResponseH\x00R\x06status\x124\n" +
+	"\x05watch\x184 \x01(\v2\x1c.quorumlock.v1.WatchResponseH\x00R\x05watch\x12G\n" +
+	"\fverify_token\x186 \x01(\v2\".quorumlock.v1.VerifyTokenResponseH\x00R\vverifyToken\x12M\n" +
+	"\x0elist_deadlocks\x187 \x01(\v2$.quorumlock.v1.ListDeadlocksResponseH\x00R\rlistDeadlocks\x12A\n" +
+	"\n" +
+	"list_audit\x188 \x01(\v2 .quorumlock.v1.ListAuditResponseH\x00R\tlistAudit\x12:\n" +
+	"\arestore\x18G \x01(\v2\x1e.quorumlock.v1.RestoreResponseH\x00R\arestoreB\x06\n" +
+	"\x04body\"\xef\x02\n" +
 	"\x04Push\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x121\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x15.quorumlock.v1.ResultH\x00R\aoutcome\x120\n" +
 	"\x04lost\x18\x03 \x01(\v2\x1a.quorumlock.v1.SessionLostH\x00R\x04lost\x123\n" +
-	"\x06leader\x18\x04 \x01(\v2\x19.quorumlock.v1.LeaderHintH\x00R\x06leaderB\x06\n" +
-	"\x04body\"\x98\x01\n" +
+	"\x06leader\x18\x04 \x01(\v2\x19.quorumlock.v1.LeaderHintH\x00R\x06leader\x126\n" +
+	"\thold_lost\x18\x05 \x01(\v2\x17.quorumlock.v1.HoldLostH\x00R\bholdLost\x12<\n" +
+	"\vhold_notice\x18\x06 \x01(\v2\x19.quorumlock.v1.HoldNoticeH\x00R\n" +
+	"holdNotice\x120\n" +
+	"\x05watch\x18\a \x01(\v2\x18.quorumlock.v1.WatchPushH\x00R\x05watchB\x06\n" +
+	"\x04body\"\xbf\x01\n" +
+	"\bHoldLost\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x126\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x1e.quorumlock.v1.HoldLost.ReasonR\x06reason\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"2\n" +
+	"\x06Reason\x12\x0f\n" +
+	"\vUNSPECIFIED\x10\x00\x12\v\n" +
+	"\aEXPIRED\x10\x01\x12\n" +
+	"\n" +
+	"\x06FORCED\x10\x02\"\x8e\x01\n" +
+	"\n" +
+	"HoldNotice\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
+	"\x06wanted\x18\x03 \x01(\bR\x06wanted\x129\n" +
+	"\n" +
+	"revocation\x18\x04 \x01(\v2\x19.quorumlock.v1.RevocationR\n" +
+	"revocation\"d\n" +
+	"\tWatchPush\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\x04R\trequestId\x128\n" +
+	"\bresponse\x18\x02 \x01(\v2\x1c.quorumlock.v1.WatchResponseR\bresponse\"\x98\x01\n" +
 	"\vSessionLost\x129\n" +
 	"\x06reason\x18\x01 \x01(\x0e2!.quorumlock.v1.SessionLost.ReasonR\x06reason\"N\n" +
 	"\x06Reason\x12\x0f\n" +
@@ -1447,83 +2178,136 @@ func file_transport_wire_frame_proto_rawDescGZIP() []byte {
 	return file_transport_wire_frame_proto_rawDescData
 }
 
-var file_transport_wire_frame_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_transport_wire_frame_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_transport_wire_frame_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_transport_wire_frame_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_transport_wire_frame_proto_goTypes = []any{
-	(SessionLost_Reason)(0),           // 0: quorumlock.v1.SessionLost.Reason
-	(Goodbye_Code)(0),                 // 1: quorumlock.v1.Goodbye.Code
-	(*ClientFrame)(nil),               // 2: quorumlock.v1.ClientFrame
-	(*ServerFrame)(nil),               // 3: quorumlock.v1.ServerFrame
-	(*Hello)(nil),                     // 4: quorumlock.v1.Hello
-	(*HelloReply)(nil),                // 5: quorumlock.v1.HelloReply
-	(*LeaderHint)(nil),                // 6: quorumlock.v1.LeaderHint
-	(*Request)(nil),                   // 7: quorumlock.v1.Request
-	(*AttachRequest)(nil),             // 8: quorumlock.v1.AttachRequest
-	(*Heartbeat)(nil),                 // 9: quorumlock.v1.Heartbeat
-	(*Response)(nil),                  // 10: quorumlock.v1.Response
-	(*Push)(nil),                      // 11: quorumlock.v1.Push
-	(*SessionLost)(nil),               // 12: quorumlock.v1.SessionLost
-	(*Goodbye)(nil),                   // 13: quorumlock.v1.Goodbye
-	(*OpenSession)(nil),               // 14: quorumlock.v1.OpenSession
-	(*CloseSession)(nil),              // 15: quorumlock.v1.CloseSession
-	(*Acknowledge)(nil),               // 16: quorumlock.v1.Acknowledge
-	(*Acquire)(nil),                   // 17: quorumlock.v1.Acquire
-	(*Release)(nil),                   // 18: quorumlock.v1.Release
-	(*Cancel)(nil),                    // 19: quorumlock.v1.Cancel
-	(*SetValue)(nil),                  // 20: quorumlock.v1.SetValue
-	(*ListLocksRequest)(nil),          // 21: quorumlock.v1.ListLocksRequest
-	(*GetLockRequest)(nil),            // 22: quorumlock.v1.GetLockRequest
-	(*ListSessionsRequest)(nil),       // 23: quorumlock.v1.ListSessionsRequest
-	(*StatusRequest)(nil),             // 24: quorumlock.v1.StatusRequest
-	(*AddMemberRequest)(nil),          // 25: quorumlock.v1.AddMemberRequest
-	(*RemoveMemberRequest)(nil),       // 26: quorumlock.v1.RemoveMemberRequest
-	(*TransferLeadershipRequest)(nil), // 27: quorumlock.v1.TransferLeadershipRequest
-	(*Result)(nil),                    // 28: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 29: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 30: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 31: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 32: quorumlock.v1.StatusResponse
+	(HoldLost_Reason)(0),              // 0: quorumlock.v1.HoldLost.Reason
+	(SessionLost_Reason)(0),           // 1: quorumlock.v1.SessionLost.Reason
+	(Goodbye_Code)(0),                 // 2: quorumlock.v1.Goodbye.Code
+	(*ClientFrame)(nil),               // 3: quorumlock.v1.ClientFrame
+	(*ServerFrame)(nil),               // 4: quorumlock.v1.ServerFrame
+	(*Hello)(nil),                     // 5: quorumlock.v1.Hello
+	(*HelloReply)(nil),                // 6: quorumlock.v1.HelloReply
+	(*LeaderHint)(nil),                // 7: quorumlock.v1.LeaderHint
+	(*Request)(nil),                   // 8: quorumlock.v1.Request
+	(*EndWatch)(nil),                  // 9: quorumlock.v1.EndWatch
+	(*AttachRequest)(nil),             // 10: quorumlock.v1.AttachRequest
+	(*Heartbeat)(nil),                 // 11: quorumlock.v1.Heartbeat
+	(*Response)(nil),                  // 12: quorumlock.v1.Response
+	(*Push)(nil),                      // 13: quorumlock.v1.Push
+	(*HoldLost)(nil),                  // 14: quorumlock.v1.HoldLost
+	(*HoldNotice)(nil),                // 15: quorumlock.v1.HoldNotice
+	(*WatchPush)(nil),                 // 16: quorumlock.v1.WatchPush
+	(*SessionLost)(nil),               // 17: quorumlock.v1.SessionLost
+	(*Goodbye)(nil),                   // 18: quorumlock.v1.Goodbye
+	(*OpenSession)(nil),               // 19: quorumlock.v1.OpenSession
+	(*CloseSession)(nil),              // 20: quorumlock.v1.CloseSession
+	(*Acknowledge)(nil),               // 21: quorumlock.v1.Acknowledge
+	(*Acquire)(nil),                   // 22: quorumlock.v1.Acquire
+	(*Release)(nil),                   // 23: quorumlock.v1.Release
+	(*Cancel)(nil),                    // 24: quorumlock.v1.Cancel
+	(*SetValue)(nil),                  // 25: quorumlock.v1.SetValue
+	(*Upgrade)(nil),                   // 26: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),                 // 27: quorumlock.v1.Downgrade
+	(*Extend)(nil),                    // 28: quorumlock.v1.Extend
+	(*AcquireLeaseRequest)(nil),       // 29: quorumlock.v1.AcquireLeaseRequest
+	(*ExtendLeaseRequest)(nil),        // 30: quorumlock.v1.ExtendLeaseRequest
+	(*ReleaseLeaseRequest)(nil),       // 31: quorumlock.v1.ReleaseLeaseRequest
+	(*ListLocksRequest)(nil),          // 32: quorumlock.v1.ListLocksRequest
+	(*GetLockRequest)(nil),            // 33: quorumlock.v1.GetLockRequest
+	(*ListSessionsRequest)(nil),       // 34: quorumlock.v1.ListSessionsRequest
+	(*StatusRequest)(nil),             // 35: quorumlock.v1.StatusRequest
+	(*WatchRequest)(nil),              // 36: quorumlock.v1.WatchRequest
+	(*VerifyTokenRequest)(nil),        // 37: quorumlock.v1.VerifyTokenRequest
+	(*ListDeadlocksRequest)(nil),      // 38: quorumlock.v1.ListDeadlocksRequest
+	(*ListAuditRequest)(nil),          // 39: quorumlock.v1.ListAuditRequest
+	(*AddMemberRequest)(nil),          // 40: quorumlock.v1.AddMemberRequest
+	(*RemoveMemberRequest)(nil),       // 41: quorumlock.v1.RemoveMemberRequest
+	(*TransferLeadershipRequest)(nil), // 42: quorumlock.v1.TransferLeadershipRequest
+	(*ForceRelease)(nil),              // 43: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                    // 44: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                 // 45: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                    // 46: quorumlock.v1.Resize
+	(*RestoreRequest)(nil),            // 47: quorumlock.v1.RestoreRequest
+	(*Result)(nil),                    // 48: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 49: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 50: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 51: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 52: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 53: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 54: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 55: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 56: quorumlock.v1.ListAuditResponse
+	(*RestoreResponse)(nil),           // 57: quorumlock.v1.RestoreResponse
+	(*Revocation)(nil),                // 58: quorumlock.v1.Revocation
 }
 var file_transport_wire_frame_proto_depIdxs = []int32{
-	4,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
-	7,  // 1: quorumlock.v1.ClientFrame.request:type_name -> quorumlock.v1.Request
-	5,  // 2: quorumlock.v1.ServerFrame.hello:type_name -> quorumlock.v1.HelloReply
-	10, // 3: quorumlock.v1.ServerFrame.response:type_name -> quorumlock.v1.Response
-	11, // 4: quorumlock.v1.ServerFrame.push:type_name -> quorumlock.v1.Push
-	13, // 5: quorumlock.v1.ServerFrame.goodbye:type_name -> quorumlock.v1.Goodbye
-	6,  // 6: quorumlock.v1.HelloReply.leader:type_name -> quorumlock.v1.LeaderHint
-	14, // 7: quorumlock.v1.Request.open_session:type_name -> quorumlock.v1.OpenSession
-	8,  // 8: quorumlock.v1.Request.attach:type_name -> quorumlock.v1.AttachRequest
-	15, // 9: quorumlock.v1.Request.close_session:type_name -> quorumlock.v1.CloseSession
-	9,  // 10: quorumlock.v1.Request.heartbeat:type_name -> quorumlock.v1.Heartbeat
-	16, // 11: quorumlock.v1.Request.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	17, // 12: quorumlock.v1.Request.acquire:type_name -> quorumlock.v1.Acquire
-	18, // 13: quorumlock.v1.Request.release:type_name -> quorumlock.v1.Release
-	19, // 14: quorumlock.v1.Request.cancel:type_name -> quorumlock.v1.Cancel
-	20, // 15: quorumlock.v1.Request.set_value:type_name -> quorumlock.v1.SetValue
-	21, // 16: quorumlock.v1.Request.list_locks:type_name -> quorumlock.v1.ListLocksRequest
-	22, // 17: quorumlock.v1.Request.get_lock:type_name -> quorumlock.v1.GetLockRequest
-	23, // 18: quorumlock.v1.Request.list_sessions:type_name -> quorumlock.v1.ListSessionsRequest
-	24, // 19: quorumlock.v1.Request.status:type_name -> quorumlock.v1.StatusRequest
-	25, // 20: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
-	26, // 21: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
-	27, // 22: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
-	28, // 23: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	6,  // 24: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	29, // 25: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	30, // 26: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	31, // 27: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	32, // 28: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	28, // 29: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	12, // 30: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	6,  // 31: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	0,  // 32: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	1,  // 33: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
+	8,  // 1: quorumlock.v1.ClientFrame.request:type_name -> quorumlock.v1.Request
+	6,  // 2: quorumlock.v1.ServerFrame.hello:type_name -> quorumlock.v1.HelloReply
+	12, // 3: quorumlock.v1.ServerFrame.response:type_name -> quorumlock.v1.Response
+	13, // 4: quorumlock.v1.ServerFrame.push:type_name -> quorumlock.v1.Push
+	18, // 5: quorumlock.v1.ServerFrame.goodbye:type_name -> quorumlock.v1.Goodbye
+	7,  // 6: quorumlock.v1.HelloReply.leader:type_name -> quorumlock.v1.LeaderHint
+	19, // 7: quorumlock.v1.Request.open_session:type_name -> quorumlock.v1.OpenSession
+	10, // 8: quorumlock.v1.Request.attach:type_name -> quorumlock.v1.AttachRequest
+	20, // 9: quorumlock.v1.Request.close_session:type_name -> quorumlock.v1.CloseSession
+	11, // 10: quorumlock.v1.Request.heartbeat:type_name -> quorumlock.v1.Heartbeat
+	21, // 11: quorumlock.v1.Request.acknowledge:type_name -> quorumlock.v1.Acknowledge
+	22, // 12: quorumlock.v1.Request.acquire:type_name -> quorumlock.v1.Acquire
+	23, // 13: quorumlock.v1.Request.release:type_name -> quorumlock.v1.Release
+	24, // 14: quorumlock.v1.Request.cancel:type_name -> quorumlock.v1.Cancel
+	25, // 15: quorumlock.v1.Request.set_value:type_name -> quorumlock.v1.SetValue
+	26, // 16: quorumlock.v1.Request.upgrade:type_name -> quorumlock.v1.Upgrade
+	27, // 17: quorumlock.v1.Request.downgrade:type_name -> quorumlock.v1.Downgrade
+	28, // 18: quorumlock.v1.Request.extend:type_name -> quorumlock.v1.Extend
+	29, // 19: quorumlock.v1.Request.acquire_lease:type_name -> quorumlock.v1.AcquireLeaseRequest
+	30, // 20: quorumlock.v1.Request.extend_lease:type_name -> quorumlock.v1.ExtendLeaseRequest
+	31, // 21: quorumlock.v1.Request.release_lease:type_name -> quorumlock.v1.ReleaseLeaseRequest
+	32, // 22: quorumlock.v1.Request.list_locks:type_name -> quorumlock.v1.ListLocksRequest
+	33, // 23: quorumlock.v1.Request.get_lock:type_name -> quorumlock.v1.GetLockRequest
+	34, // 24: quorumlock.v1.Request.list_sessions:type_name -> quorumlock.v1.ListSessionsRequest
+	35, // 25: quorumlock.v1.Request.status:type_name -> quorumlock.v1.StatusRequest
+	36, // 26: quorumlock.v1.Request.watch:type_name -> quorumlock.v1.WatchRequest
+	9,  // 27: quorumlock.v1.Request.end_watch:type_name -> quorumlock.v1.EndWatch
+	37, // 28: quorumlock.v1.Request.verify_token:type_name -> quorumlock.v1.VerifyTokenRequest
+	38, // 29: quorumlock.v1.Request.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksRequest
+	39, // 30: quorumlock.v1.Request.list_audit:type_name -> quorumlock.v1.ListAuditRequest
+	40, // 31: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
+	41, // 32: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
+	42, // 33: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
+	43, // 34: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
+	44, // 35: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
+	45, // 36: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	46, // 37: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
+	47, // 38: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
+	48, // 39: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	7,  // 40: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	49, // 41: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	50, // 42: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	51, // 43: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	52, // 44: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	53, // 45: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	54, // 46: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	55, // 47: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	56, // 48: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	57, // 49: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	48, // 50: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	17, // 51: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	7,  // 52: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	14, // 53: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	15, // 54: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	16, // 55: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 56: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	58, // 57: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	53, // 58: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 59: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 60: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	61, // [61:61] is the sub-list for method output_type
+	61, // [61:61] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_frame_proto_init() }
@@ -1532,6 +2316,7 @@ func file_transport_wire_frame_proto_init() {
 		return
 	}
 	file_transport_wire_command_proto_init()
+	file_transport_wire_model_proto_init()
 	file_transport_wire_read_proto_init()
 	file_transport_wire_service_proto_init()
 	file_transport_wire_frame_proto_msgTypes[0].OneofWrappers = []any{
@@ -1554,32 +2339,56 @@ func file_transport_wire_frame_proto_init() {
 		(*Request_Release)(nil),
 		(*Request_Cancel)(nil),
 		(*Request_SetValue)(nil),
+		(*Request_Upgrade)(nil),
+		(*Request_Downgrade)(nil),
+		(*Request_Extend)(nil),
+		(*Request_AcquireLease)(nil),
+		(*Request_ExtendLease)(nil),
+		(*Request_ReleaseLease)(nil),
 		(*Request_ListLocks)(nil),
 		(*Request_GetLock)(nil),
 		(*Request_ListSessions)(nil),
 		(*Request_Status)(nil),
+		(*Request_Watch)(nil),
+		(*Request_EndWatch)(nil),
+		(*Request_VerifyToken)(nil),
+		(*Request_ListDeadlocks)(nil),
+		(*Request_ListAudit)(nil),
 		(*Request_AddMember)(nil),
 		(*Request_RemoveMember)(nil),
 		(*Request_TransferLeadership)(nil),
+		(*Request_ForceRelease)(nil),
+		(*Request_Revoke)(nil),
+		(*Request_SkipDelay)(nil),
+		(*Request_Resize)(nil),
+		(*Request_Restore)(nil),
 	}
-	file_transport_wire_frame_proto_msgTypes[8].OneofWrappers = []any{
+	file_transport_wire_frame_proto_msgTypes[9].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),
 		(*Response_GetLock)(nil),
 		(*Response_ListSessions)(nil),
 		(*Response_Status)(nil),
+		(*Response_Watch)(nil),
+		(*Response_VerifyToken)(nil),
+		(*Response_ListDeadlocks)(nil),
+		(*Response_ListAudit)(nil),
+		(*Response_Restore)(nil),
 	}
-	file_transport_wire_frame_proto_msgTypes[9].OneofWrappers = []any{
+	file_transport_wire_frame_proto_msgTypes[10].OneofWrappers = []any{
 		(*Push_Outcome)(nil),
 		(*Push_Lost)(nil),
 		(*Push_Leader)(nil),
+		(*Push_HoldLost)(nil),
+		(*Push_HoldNotice)(nil),
+		(*Push_Watch)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_frame_proto_rawDesc), len(file_transport_wire_frame_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   12,
+			NumEnums:      3,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -29,6 +29,10 @@ const (
 	Mode_MODE_UNSPECIFIED Mode = 0
 	// One holder, alone.
 	Mode_EXCLUSIVE Mode = 1
+	// Any number of holders, none of them exclusive.
+	Mode_SHARED Mode = 2
+	// Some of a semaphore's permits. A request asks for it by a limit.
+	Mode_PERMITS Mode = 3
 )
 
 // Enum value maps for Mode.
@@ -36,10 +40,14 @@ var (
 	Mode_name = map[int32]string{
 		0: "MODE_UNSPECIFIED",
 		1: "EXCLUSIVE",
+		2: "SHARED",
+		3: "PERMITS",
 	}
 	Mode_value = map[string]int32{
 		"MODE_UNSPECIFIED": 0,
 		"EXCLUSIVE":        1,
+		"SHARED":           2,
+		"PERMITS":          3,
 	}
 )
 
@@ -70,6 +78,118 @@ func (Mode) EnumDescriptor() ([]byte, []int) {
 	return file_transport_wire_model_proto_rawDescGZIP(), []int{0}
 }
 
+// Order says who is next. It belongs to the lock while the lock exists, fixed by the
+// first acquire.
+type Order int32
+
+const (
+	// Means FIFO where a request leaves it out.
+	Order_ORDER_UNSPECIFIED Order = 0
+	// First come, first served, by the order of the log.
+	Order_FIFO Order = 1
+	// One of those who wait is drawn when the lock comes free. Exclusive locks only.
+	Order_UNFAIR Order = 2
+)
+
+// Enum value maps for Order.
+var (
+	Order_name = map[int32]string{
+		0: "ORDER_UNSPECIFIED",
+		1: "FIFO",
+		2: "UNFAIR",
+	}
+	Order_value = map[string]int32{
+		"ORDER_UNSPECIFIED": 0,
+		"FIFO":              1,
+		"UNFAIR":            2,
+	}
+)
+
+func (x Order) Enum() *Order {
+	p := new(Order)
+	*p = x
+	return p
+}
+
+func (x Order) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Order) Descriptor() protoreflect.EnumDescriptor {
+	return file_transport_wire_model_proto_enumTypes[1].Descriptor()
+}
+
+func (Order) Type() protoreflect.EnumType {
+	return &file_transport_wire_model_proto_enumTypes[1]
+}
+
+func (x Order) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Order.Descriptor instead.
+func (Order) EnumDescriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{1}
+}
+
+type AuditRecord_Action int32
+
+const (
+	AuditRecord_UNSPECIFIED   AuditRecord_Action = 0
+	AuditRecord_FORCE_RELEASE AuditRecord_Action = 1
+	AuditRecord_REVOKE        AuditRecord_Action = 2
+	AuditRecord_SKIP_DELAY    AuditRecord_Action = 3
+	AuditRecord_RESIZE        AuditRecord_Action = 4
+	AuditRecord_RESTORE       AuditRecord_Action = 5
+)
+
+// Enum value maps for AuditRecord_Action.
+var (
+	AuditRecord_Action_name = map[int32]string{
+		0: "UNSPECIFIED",
+		1: "FORCE_RELEASE",
+		2: "REVOKE",
+		3: "SKIP_DELAY",
+		4: "RESIZE",
+		5: "RESTORE",
+	}
+	AuditRecord_Action_value = map[string]int32{
+		"UNSPECIFIED":   0,
+		"FORCE_RELEASE": 1,
+		"REVOKE":        2,
+		"SKIP_DELAY":    3,
+		"RESIZE":        4,
+		"RESTORE":       5,
+	}
+)
+
+func (x AuditRecord_Action) Enum() *AuditRecord_Action {
+	p := new(AuditRecord_Action)
+	*p = x
+	return p
+}
+
+func (x AuditRecord_Action) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AuditRecord_Action) Descriptor() protoreflect.EnumDescriptor {
+	return file_transport_wire_model_proto_enumTypes[2].Descriptor()
+}
+
+func (AuditRecord_Action) Type() protoreflect.EnumType {
+	return &file_transport_wire_model_proto_enumTypes[2]
+}
+
+func (x AuditRecord_Action) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AuditRecord_Action.Descriptor instead.
+func (AuditRecord_Action) EnumDescriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{8, 0}
+}
+
 type Event_Type int32
 
 const (
@@ -84,25 +204,53 @@ const (
 	Event_GRANTED Event_Type = 6
 	// A hold ended by its holder.
 	Event_RELEASED Event_Type = 7
-	// A hold ended because its session expired.
+	// A hold ended by time: its session expired (status SESSION_LOST) or its own
+	// max_hold passed (status TIMEOUT).
 	Event_EXPIRED Event_Type = 8
 	// A wait ended without a grant: cancelled, timed out or its session ended.
 	Event_CANCELLED Event_Type = 9
+	// An operator asked for a hold back.
+	Event_REVOKED Event_Type = 10
+	// A hold ended by an operator, or at the end of a revocation's grace.
+	Event_FORCED Event_Type = 11
+	// The lock stays closed for the lock-delay of a hold that has just ended.
+	Event_DELAYED Event_Type = 12
+	// That delay is over, or was skipped.
+	Event_DELAY_ENDED Event_Type = 13
+	// An exclusive hold became shared.
+	Event_DOWNGRADED Event_Type = 14
+	// A hold's own deadline began anew.
+	Event_EXTENDED Event_Type = 15
+	// Somebody began to wait for a hold that had asked to be told.
+	Event_WANTED Event_Type = 16
+	// A semaphore has a new limit.
+	Event_RESIZED Event_Type = 17
+	// A leased hold's deadline began anew.
+	Event_SESSION_EXTENDED Event_Type = 18
 )
 
 // Enum value maps for Event_Type.
 var (
 	Event_Type_name = map[int32]string{
-		0: "UNSPECIFIED",
-		1: "SESSION_OPENED",
-		2: "SESSION_ATTACHED",
-		3: "SESSION_CLOSED",
-		4: "SESSION_EXPIRED",
-		5: "QUEUED",
-		6: "GRANTED",
-		7: "RELEASED",
-		8: "EXPIRED",
-		9: "CANCELLED",
+		0:  "UNSPECIFIED",
+		1:  "SESSION_OPENED",
+		2:  "SESSION_ATTACHED",
+		3:  "SESSION_CLOSED",
+		4:  "SESSION_EXPIRED",
+		5:  "QUEUED",
+		6:  "GRANTED",
+		7:  "RELEASED",
+		8:  "EXPIRED",
+		9:  "CANCELLED",
+		10: "REVOKED",
+		11: "FORCED",
+		12: "DELAYED",
+		13: "DELAY_ENDED",
+		14: "DOWNGRADED",
+		15: "EXTENDED",
+		16: "WANTED",
+		17: "RESIZED",
+		18: "SESSION_EXTENDED",
 	}
 	Event_Type_value = map[string]int32{
 		"UNSPECIFIED":      0,
@@ -115,6 +263,15 @@ var (
 		"RELEASED":         7,
 		"EXPIRED":          8,
 		"CANCELLED":        9,
+		"REVOKED":          10,
+		"FORCED":           11,
+		"DELAYED":          12,
+		"DELAY_ENDED":      13,
+		"DOWNGRADED":       14,
+		"EXTENDED":         15,
+		"WANTED":           16,
+		"RESIZED":          17,
+		"SESSION_EXTENDED": 18,
 	}
 )
 
@@ -129,11 +286,11 @@ func (x Event_Type) String() string {
 }
 
 func (Event_Type) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_model_proto_enumTypes[1].Descriptor()
+	return file_transport_wire_model_proto_enumTypes[3].Descriptor()
 }
 
 func (Event_Type) Type() protoreflect.EnumType {
-	return &file_transport_wire_model_proto_enumTypes[1]
+	return &file_transport_wire_model_proto_enumTypes[3]
 }
 
 func (x Event_Type) Number() protoreflect.EnumNumber {
@@ -142,7 +299,69 @@ func (x Event_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Type.Descriptor instead.
 func (Event_Type) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{8, 0}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{12, 0}
+}
+
+// Revocation is an operator's wish to have a hold back.
+type Revocation struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Reason string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// After it the hold is forced away, counted from the request; 0 only asks.
+	GraceMs       uint32 `protobuf:"varint,2,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	RevokedUnixMs int64  `protobuf:"varint,3,opt,name=revoked_unix_ms,json=revokedUnixMs,proto3" json:"revoked_unix_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Revocation) Reset() {
+	*x = Revocation{}
+	mi := &file_transport_wire_model_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Revocation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Revocation) ProtoMessage() {}
+
+func (x *Revocation) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_model_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Revocation.ProtoReflect.Descriptor instead.
+func (*Revocation) Descriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Revocation) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Revocation) GetGraceMs() uint32 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *Revocation) GetRevokedUnixMs() int64 {
+	if x != nil {
+		return x.RevokedUnixMs
+	}
+	return 0
 }
 
 // Label is one client-chosen pair for people to search by.
@@ -156,7 +375,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_transport_wire_model_proto_msgTypes[0]
+	mi := &file_transport_wire_model_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -168,7 +387,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[0]
+	mi := &file_transport_wire_model_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -181,7 +400,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{0}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Label) GetKey() string {
@@ -216,7 +435,7 @@ type ClientInfo struct {
 
 func (x *ClientInfo) Reset() {
 	*x = ClientInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[1]
+	mi := &file_transport_wire_model_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -228,7 +447,7 @@ func (x *ClientInfo) String() string {
 func (*ClientInfo) ProtoMessage() {}
 
 func (x *ClientInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[1]
+	mi := &file_transport_wire_model_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -241,7 +460,7 @@ func (x *ClientInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientInfo.ProtoReflect.Descriptor instead.
 func (*ClientInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{1}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ClientInfo) GetName() string {
@@ -311,14 +530,28 @@ type HolderInfo struct {
 	// node that does not lead.
 	HeartbeatAgeMs *uint64 `protobuf:"varint,10,opt,name=heartbeat_age_ms,json=heartbeatAgeMs,proto3,oneof" json:"heartbeat_age_ms,omitempty"`
 	// The revision of the grant.
-	Revision      uint64 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Of a semaphore.
+	Permits uint64 `protobuf:"varint,12,opt,name=permits,proto3" json:"permits,omitempty"`
+	// How many acquires of this owner it counts; more than 1 by reentrancy.
+	Count uint32 `protobuf:"varint,13,opt,name=count,proto3" json:"count,omitempty"`
+	// The bound on this hold; 0 has none.
+	MaxHoldMs uint32 `protobuf:"varint,14,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	// Until the hold's own deadline; absent without one and on a node that does not
+	// lead.
+	RemainingHoldMs *uint64 `protobuf:"varint,15,opt,name=remaining_hold_ms,json=remainingHoldMs,proto3,oneof" json:"remaining_hold_ms,omitempty"`
+	LockDelayMs     uint32  `protobuf:"varint,16,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
+	// Set once an operator asked for it back.
+	Revocation *Revocation `protobuf:"bytes,17,opt,name=revocation,proto3" json:"revocation,omitempty"`
+	// All names of an acquire of several locks; empty for one.
+	Locks         []string `protobuf:"bytes,18,rep,name=locks,proto3" json:"locks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HolderInfo) Reset() {
 	*x = HolderInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[2]
+	mi := &file_transport_wire_model_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -330,7 +563,7 @@ func (x *HolderInfo) String() string {
 func (*HolderInfo) ProtoMessage() {}
 
 func (x *HolderInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[2]
+	mi := &file_transport_wire_model_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -343,7 +576,7 @@ func (x *HolderInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderInfo.ProtoReflect.Descriptor instead.
 func (*HolderInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{2}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *HolderInfo) GetHoldId() uint64 {
@@ -423,6 +656,159 @@ func (x *HolderInfo) GetRevision() uint64 {
 	return 0
 }
 
+func (x *HolderInfo) GetPermits() uint64 {
+	if x != nil {
+		return x.Permits
+	}
+	return 0
+}
+
+func (x *HolderInfo) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *HolderInfo) GetMaxHoldMs() uint32 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+func (x *HolderInfo) GetRemainingHoldMs() uint64 {
+	if x != nil && x.RemainingHoldMs != nil {
+		return *x.RemainingHoldMs
+	}
+	return 0
+}
+
+func (x *HolderInfo) GetLockDelayMs() uint32 {
+	if x != nil {
+		return x.LockDelayMs
+	}
+	return 0
+}
+
+func (x *HolderInfo) GetRevocation() *Revocation {
+	if x != nil {
+		return x.Revocation
+	}
+	return nil
+}
+
+func (x *HolderInfo) GetLocks() []string {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+// DelayInfo is a hold that ended by force or by time and whose mode and permits stay
+// closed for its lock-delay.
+type DelayInfo struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token  uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// The session that held it.
+	SessionId   uint64 `protobuf:"varint,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Mode        Mode   `protobuf:"varint,4,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
+	Permits     uint64 `protobuf:"varint,5,opt,name=permits,proto3" json:"permits,omitempty"`
+	LockDelayMs uint32 `protobuf:"varint,6,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
+	SinceUnixMs int64  `protobuf:"varint,7,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	// Absent on a node that does not lead.
+	RemainingMs   *uint64 `protobuf:"varint,8,opt,name=remaining_ms,json=remainingMs,proto3,oneof" json:"remaining_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DelayInfo) Reset() {
+	*x = DelayInfo{}
+	mi := &file_transport_wire_model_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DelayInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DelayInfo) ProtoMessage() {}
+
+func (x *DelayInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_model_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DelayInfo.ProtoReflect.Descriptor instead.
+func (*DelayInfo) Descriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DelayInfo) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *DelayInfo) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *DelayInfo) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
+func (x *DelayInfo) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNSPECIFIED
+}
+
+func (x *DelayInfo) GetPermits() uint64 {
+	if x != nil {
+		return x.Permits
+	}
+	return 0
+}
+
+func (x *DelayInfo) GetLockDelayMs() uint32 {
+	if x != nil {
+		return x.LockDelayMs
+	}
+	return 0
+}
+
+func (x *DelayInfo) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *DelayInfo) GetRemainingMs() uint64 {
+	if x != nil && x.RemainingMs != nil {
+		return *x.RemainingMs
+	}
+	return 0
+}
+
 // WaiterInfo is one place in a lock's queue.
 type WaiterInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -440,13 +826,19 @@ type WaiterInfo struct {
 	WaitMs         uint32  `protobuf:"varint,9,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	WaitForever    bool    `protobuf:"varint,10,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
 	HeartbeatAgeMs *uint64 `protobuf:"varint,11,opt,name=heartbeat_age_ms,json=heartbeatAgeMs,proto3,oneof" json:"heartbeat_age_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Of a semaphore.
+	Permits uint64 `protobuf:"varint,12,opt,name=permits,proto3" json:"permits,omitempty"`
+	// All names of an acquire of several locks; empty for one.
+	Locks []string `protobuf:"bytes,13,rep,name=locks,proto3" json:"locks,omitempty"`
+	// A holder that waits to become exclusive, before the queue. wait_id is its hold.
+	Upgrade       bool `protobuf:"varint,14,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WaiterInfo) Reset() {
 	*x = WaiterInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[3]
+	mi := &file_transport_wire_model_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +850,7 @@ func (x *WaiterInfo) String() string {
 func (*WaiterInfo) ProtoMessage() {}
 
 func (x *WaiterInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[3]
+	mi := &file_transport_wire_model_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +863,7 @@ func (x *WaiterInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiterInfo.ProtoReflect.Descriptor instead.
 func (*WaiterInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{3}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WaiterInfo) GetWaitId() uint64 {
@@ -551,21 +943,50 @@ func (x *WaiterInfo) GetHeartbeatAgeMs() uint64 {
 	return 0
 }
 
+func (x *WaiterInfo) GetPermits() uint64 {
+	if x != nil {
+		return x.Permits
+	}
+	return 0
+}
+
+func (x *WaiterInfo) GetLocks() []string {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+func (x *WaiterInfo) GetUpgrade() bool {
+	if x != nil {
+		return x.Upgrade
+	}
+	return false
+}
+
 // LockInfo is a lock with its holders and its queue in order.
 type LockInfo struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Holders []*HolderInfo          `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
 	// At most the page asked for; queue_length counts all.
-	Queue         []*WaiterInfo `protobuf:"bytes,3,rep,name=queue,proto3" json:"queue,omitempty"`
-	QueueLength   uint64        `protobuf:"varint,4,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
+	Queue       []*WaiterInfo `protobuf:"bytes,3,rep,name=queue,proto3" json:"queue,omitempty"`
+	QueueLength uint64        `protobuf:"varint,4,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
+	Order       Order         `protobuf:"varint,5,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
+	// Permits of a semaphore; 0 for a lock with modes.
+	Limit uint64 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Of the limit, held or under lock-delay.
+	PermitsUsed uint64       `protobuf:"varint,7,opt,name=permits_used,json=permitsUsed,proto3" json:"permits_used,omitempty"`
+	Delays      []*DelayInfo `protobuf:"bytes,8,rep,name=delays,proto3" json:"delays,omitempty"`
+	// Holds; holders may show fewer.
+	HolderCount   uint64 `protobuf:"varint,9,opt,name=holder_count,json=holderCount,proto3" json:"holder_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LockInfo) Reset() {
 	*x = LockInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[4]
+	mi := &file_transport_wire_model_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +998,7 @@ func (x *LockInfo) String() string {
 func (*LockInfo) ProtoMessage() {}
 
 func (x *LockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[4]
+	mi := &file_transport_wire_model_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +1011,7 @@ func (x *LockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockInfo.ProtoReflect.Descriptor instead.
 func (*LockInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{4}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LockInfo) GetName() string {
@@ -621,6 +1042,41 @@ func (x *LockInfo) GetQueueLength() uint64 {
 	return 0
 }
 
+func (x *LockInfo) GetOrder() Order {
+	if x != nil {
+		return x.Order
+	}
+	return Order_ORDER_UNSPECIFIED
+}
+
+func (x *LockInfo) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *LockInfo) GetPermitsUsed() uint64 {
+	if x != nil {
+		return x.PermitsUsed
+	}
+	return 0
+}
+
+func (x *LockInfo) GetDelays() []*DelayInfo {
+	if x != nil {
+		return x.Delays
+	}
+	return nil
+}
+
+func (x *LockInfo) GetHolderCount() uint64 {
+	if x != nil {
+		return x.HolderCount
+	}
+	return 0
+}
+
 // SessionInfo is a live session.
 type SessionInfo struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -632,13 +1088,16 @@ type SessionInfo struct {
 	Waits        uint64                 `protobuf:"varint,6,opt,name=waits,proto3" json:"waits,omitempty"`
 	// Absent on a node that does not lead.
 	HeartbeatAgeMs *uint64 `protobuf:"varint,7,opt,name=heartbeat_age_ms,json=heartbeatAgeMs,proto3,oneof" json:"heartbeat_age_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// It belongs to a leased hold: its time runs from the grant and only an extension
+	// starts it again.
+	Leased        bool `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[5]
+	mi := &file_transport_wire_model_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +1109,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[5]
+	mi := &file_transport_wire_model_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +1122,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{5}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SessionInfo) GetSessionId() uint64 {
@@ -715,6 +1174,232 @@ func (x *SessionInfo) GetHeartbeatAgeMs() uint64 {
 	return 0
 }
 
+func (x *SessionInfo) GetLeased() bool {
+	if x != nil {
+		return x.Leased
+	}
+	return false
+}
+
+// AuditRecord is one act of an operator.
+type AuditRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From 1 on, without gaps.
+	Id     uint64             `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Action AuditRecord_Action `protobuf:"varint,2,opt,name=action,proto3,enum=quorumlock.v1.AuditRecord_Action" json:"action,omitempty"`
+	// Who, as the request said it, and why.
+	Operator   string `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason     string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Revision   uint64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	WallUnixMs int64  `protobuf:"varint,6,opt,name=wall_unix_ms,json=wallUnixMs,proto3" json:"wall_unix_ms,omitempty"`
+	// What it was about.
+	Lock      string `protobuf:"bytes,7,opt,name=lock,proto3" json:"lock,omitempty"`
+	HoldId    uint64 `protobuf:"varint,8,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token     uint64 `protobuf:"varint,9,opt,name=token,proto3" json:"token,omitempty"`
+	SessionId uint64 `protobuf:"varint,10,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The name that the session had given itself.
+	ClientName string `protobuf:"bytes,11,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	// RESIZE: the new limit.
+	Limit         uint64 `protobuf:"varint,12,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRecord) Reset() {
+	*x = AuditRecord{}
+	mi := &file_transport_wire_model_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRecord) ProtoMessage() {}
+
+func (x *AuditRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_model_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
+func (*AuditRecord) Descriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AuditRecord) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetAction() AuditRecord_Action {
+	if x != nil {
+		return x.Action
+	}
+	return AuditRecord_UNSPECIFIED
+}
+
+func (x *AuditRecord) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetWallUnixMs() int64 {
+	if x != nil {
+		return x.WallUnixMs
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetClientName() string {
+	if x != nil {
+		return x.ClientName
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// DeadlockStep is one owner of a cycle: it waits for a lock that the next one, and
+// the last for one that the first, holds or waits for ahead of it.
+type DeadlockStep struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Owner     uint64                 `protobuf:"varint,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The session's own name; may be empty.
+	ClientName string `protobuf:"bytes,3,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	// What it waits for.
+	Lock string `protobuf:"bytes,4,opt,name=lock,proto3" json:"lock,omitempty"`
+	// The waiting claim; 0 for the request that was refused.
+	WaitId        uint64 `protobuf:"varint,5,opt,name=wait_id,json=waitId,proto3" json:"wait_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadlockStep) Reset() {
+	*x = DeadlockStep{}
+	mi := &file_transport_wire_model_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadlockStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadlockStep) ProtoMessage() {}
+
+func (x *DeadlockStep) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_model_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadlockStep.ProtoReflect.Descriptor instead.
+func (*DeadlockStep) Descriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *DeadlockStep) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
+func (x *DeadlockStep) GetOwner() uint64 {
+	if x != nil {
+		return x.Owner
+	}
+	return 0
+}
+
+func (x *DeadlockStep) GetClientName() string {
+	if x != nil {
+		return x.ClientName
+	}
+	return ""
+}
+
+func (x *DeadlockStep) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *DeadlockStep) GetWaitId() uint64 {
+	if x != nil {
+		return x.WaitId
+	}
+	return 0
+}
+
 // Member is a node of the cluster as the log knows it.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -733,7 +1418,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_transport_wire_model_proto_msgTypes[6]
+	mi := &file_transport_wire_model_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +1430,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[6]
+	mi := &file_transport_wire_model_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +1443,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{6}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Member) GetId() string {
@@ -825,7 +1510,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_transport_wire_model_proto_msgTypes[7]
+	mi := &file_transport_wire_model_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +1522,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[7]
+	mi := &file_transport_wire_model_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +1535,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{7}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Settings) GetMinTtlMs() uint32 {
@@ -940,18 +1625,37 @@ type Event struct {
 	Waited bool `protobuf:"varint,9,opt,name=waited,proto3" json:"waited,omitempty"`
 	// CANCELLED: CANCELLED, TIMEOUT or SESSION_LOST.
 	Status Status_Code `protobuf:"varint,10,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	// SESSION_OPENED, SESSION_ATTACHED, QUEUED: of the deadline.
-	Generation    uint64 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
-	TtlMs         uint32 `protobuf:"varint,12,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	WaitMs        uint32 `protobuf:"varint,13,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	WaitForever   bool   `protobuf:"varint,14,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
+	// Of the deadline that begins with this event: the session's at SESSION_OPENED,
+	// SESSION_ATTACHED and SESSION_EXTENDED, the wait's at QUEUED, the hold's at GRANTED,
+	// EXTENDED and REVOKED where max_hold_ms is set, the delay's at DELAYED.
+	Generation  uint64 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
+	TtlMs       uint32 `protobuf:"varint,12,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	WaitMs      uint32 `protobuf:"varint,13,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	WaitForever bool   `protobuf:"varint,14,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
+	// All names, where an acquire has several; lock is the first.
+	Locks   []string `protobuf:"bytes,15,rep,name=locks,proto3" json:"locks,omitempty"`
+	Mode    Mode     `protobuf:"varint,16,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
+	Permits uint64   `protobuf:"varint,17,opt,name=permits,proto3" json:"permits,omitempty"`
+	// The time that the hold's own deadline leaves it from here on.
+	MaxHoldMs uint32 `protobuf:"varint,18,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	// DELAYED.
+	LockDelayMs uint32 `protobuf:"varint,19,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
+	// REVOKED, FORCED: the operator's.
+	Reason string `protobuf:"bytes,20,opt,name=reason,proto3" json:"reason,omitempty"`
+	// RESIZED.
+	Limit uint64 `protobuf:"varint,21,opt,name=limit,proto3" json:"limit,omitempty"`
+	// SESSION_OPENED: heartbeats and requests do not prolong it.
+	Leased bool `protobuf:"varint,22,opt,name=leased,proto3" json:"leased,omitempty"`
+	// QUEUED: a holder that waits to become exclusive; hold_id is its hold.
+	// GRANTED: it did.
+	Upgrade       bool `protobuf:"varint,23,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_transport_wire_model_proto_msgTypes[8]
+	mi := &file_transport_wire_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1667,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[8]
+	mi := &file_transport_wire_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1680,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{8}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Event) GetType() Event_Type {
@@ -1077,11 +1781,79 @@ func (x *Event) GetWaitForever() bool {
 	return false
 }
 
+func (x *Event) GetLocks() []string {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+func (x *Event) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNSPECIFIED
+}
+
+func (x *Event) GetPermits() uint64 {
+	if x != nil {
+		return x.Permits
+	}
+	return 0
+}
+
+func (x *Event) GetMaxHoldMs() uint32 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+func (x *Event) GetLockDelayMs() uint32 {
+	if x != nil {
+		return x.LockDelayMs
+	}
+	return 0
+}
+
+func (x *Event) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Event) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Event) GetLeased() bool {
+	if x != nil {
+		return x.Leased
+	}
+	return false
+}
+
+func (x *Event) GetUpgrade() bool {
+	if x != nil {
+		return x.Upgrade
+	}
+	return false
+}
+
 var File_transport_wire_model_proto protoreflect.FileDescriptor
 
 const file_transport_wire_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1atransport/wire/model.proto\x12\rquorumlock.v1\x1a\x1btransport/wire/status.proto\"/\n" +
+	"\x1atransport/wire/model.proto\x12\rquorumlock.v1\x1a\x1btransport/wire/status.proto\"g\n" +
+	"\n" +
+	"Revocation\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x19\n" +
+	"\bgrace_ms\x18\x02 \x01(\rR\agraceMs\x12&\n" +
+	"\x0frevoked_unix_ms\x18\x03 \x01(\x03R\rrevokedUnixMs\"/\n" +
 	"\x05Label\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xe3\x01\n" +
@@ -1093,7 +1865,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x121\n" +
 	"\x15process_start_unix_ms\x18\x05 \x01(\x03R\x12processStartUnixMs\x12,\n" +
 	"\x06labels\x18\x06 \x03(\v2\x14.quorumlock.v1.LabelR\x06labels\x12\x18\n" +
-	"\aaddress\x18\a \x01(\tR\aaddress\"\x8a\x03\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\"\x96\x05\n" +
 	"\n" +
 	"HolderInfo\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -1108,8 +1880,29 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\vheld_for_ms\x18\t \x01(\x04R\theldForMs\x12-\n" +
 	"\x10heartbeat_age_ms\x18\n" +
 	" \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x1a\n" +
-	"\brevision\x18\v \x01(\x04R\brevisionB\x13\n" +
-	"\x11_heartbeat_age_ms\"\x97\x03\n" +
+	"\brevision\x18\v \x01(\x04R\brevision\x12\x18\n" +
+	"\apermits\x18\f \x01(\x04R\apermits\x12\x14\n" +
+	"\x05count\x18\r \x01(\rR\x05count\x12\x1e\n" +
+	"\vmax_hold_ms\x18\x0e \x01(\rR\tmaxHoldMs\x12/\n" +
+	"\x11remaining_hold_ms\x18\x0f \x01(\x04H\x01R\x0fremainingHoldMs\x88\x01\x01\x12\"\n" +
+	"\rlock_delay_ms\x18\x10 \x01(\rR\vlockDelayMs\x129\n" +
+	"\n" +
+	"revocation\x18\x11 \x01(\v2\x19.quorumlock.v1.RevocationR\n" +
+	"revocation\x12\x14\n" +
+	"\x05locks\x18\x12 \x03(\tR\x05locksB\x13\n" +
+	"\x11_heartbeat_age_msB\x14\n" +
+	"\x12_remaining_hold_ms\"\x9d\x02\n" +
+	"\tDelayInfo\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x03 \x01(\x04R\tsessionId\x12'\n" +
+	"\x04mode\x18\x04 \x01(\x0e2\x13.quorumlock.v1.ModeR\x04mode\x12\x18\n" +
+	"\apermits\x18\x05 \x01(\x04R\apermits\x12\"\n" +
+	"\rlock_delay_ms\x18\x06 \x01(\rR\vlockDelayMs\x12\"\n" +
+	"\rsince_unix_ms\x18\a \x01(\x03R\vsinceUnixMs\x12&\n" +
+	"\fremaining_ms\x18\b \x01(\x04H\x00R\vremainingMs\x88\x01\x01B\x0f\n" +
+	"\r_remaining_ms\"\xe1\x03\n" +
 	"\n" +
 	"WaiterInfo\x12\x17\n" +
 	"\await_id\x18\x01 \x01(\x04R\x06waitId\x12\x1a\n" +
@@ -1125,13 +1918,21 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\await_ms\x18\t \x01(\rR\x06waitMs\x12!\n" +
 	"\fwait_forever\x18\n" +
 	" \x01(\bR\vwaitForever\x12-\n" +
-	"\x10heartbeat_age_ms\x18\v \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01B\x13\n" +
-	"\x11_heartbeat_age_ms\"\xa7\x01\n" +
+	"\x10heartbeat_age_ms\x18\v \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x18\n" +
+	"\apermits\x18\f \x01(\x04R\apermits\x12\x14\n" +
+	"\x05locks\x18\r \x03(\tR\x05locks\x12\x18\n" +
+	"\aupgrade\x18\x0e \x01(\bR\aupgradeB\x13\n" +
+	"\x11_heartbeat_age_ms\"\xe1\x02\n" +
 	"\bLockInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\aholders\x18\x02 \x03(\v2\x19.quorumlock.v1.HolderInfoR\aholders\x12/\n" +
 	"\x05queue\x18\x03 \x03(\v2\x19.quorumlock.v1.WaiterInfoR\x05queue\x12!\n" +
-	"\fqueue_length\x18\x04 \x01(\x04R\vqueueLength\"\x8c\x02\n" +
+	"\fqueue_length\x18\x04 \x01(\x04R\vqueueLength\x12*\n" +
+	"\x05order\x18\x05 \x01(\x0e2\x14.quorumlock.v1.OrderR\x05order\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\x04R\x05limit\x12!\n" +
+	"\fpermits_used\x18\a \x01(\x04R\vpermitsUsed\x120\n" +
+	"\x06delays\x18\b \x03(\v2\x18.quorumlock.v1.DelayInfoR\x06delays\x12!\n" +
+	"\fholder_count\x18\t \x01(\x04R\vholderCount\"\xa4\x02\n" +
 	"\vSessionInfo\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x15\n" +
@@ -1140,8 +1941,44 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x0eopened_unix_ms\x18\x04 \x01(\x03R\fopenedUnixMs\x12\x14\n" +
 	"\x05holds\x18\x05 \x01(\x04R\x05holds\x12\x14\n" +
 	"\x05waits\x18\x06 \x01(\x04R\x05waits\x12-\n" +
-	"\x10heartbeat_age_ms\x18\a \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01B\x13\n" +
-	"\x11_heartbeat_age_ms\"\xab\x01\n" +
+	"\x10heartbeat_age_ms\x18\a \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x16\n" +
+	"\x06leased\x18\b \x01(\bR\x06leasedB\x13\n" +
+	"\x11_heartbeat_age_ms\"\xc6\x03\n" +
+	"\vAuditRecord\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
+	"\x06action\x18\x02 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
+	"\boperator\x18\x03 \x01(\tR\boperator\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x04R\brevision\x12 \n" +
+	"\fwall_unix_ms\x18\x06 \x01(\x03R\n" +
+	"wallUnixMs\x12\x12\n" +
+	"\x04lock\x18\a \x01(\tR\x04lock\x12\x17\n" +
+	"\ahold_id\x18\b \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\t \x01(\x04R\x05token\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\n" +
+	" \x01(\x04R\tsessionId\x12\x1f\n" +
+	"\vclient_name\x18\v \x01(\tR\n" +
+	"clientName\x12\x14\n" +
+	"\x05limit\x18\f \x01(\x04R\x05limit\"a\n" +
+	"\x06Action\x12\x0f\n" +
+	"\vUNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rFORCE_RELEASE\x10\x01\x12\n" +
+	"\n" +
+	"\x06REVOKE\x10\x02\x12\x0e\n" +
+	"\n" +
+	"SKIP_DELAY\x10\x03\x12\n" +
+	"\n" +
+	"\x06RESIZE\x10\x04\x12\v\n" +
+	"\aRESTORE\x10\x05\"\x91\x01\n" +
+	"\fDeadlockStep\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\x04R\x05owner\x12\x1f\n" +
+	"\vclient_name\x18\x03 \x01(\tR\n" +
+	"clientName\x12\x12\n" +
+	"\x04lock\x18\x04 \x01(\tR\x04lock\x12\x17\n" +
+	"\await_id\x18\x05 \x01(\x04R\x06waitId\"\xab\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1b\n" +
@@ -1164,7 +2001,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"max_window\x18\b \x01(\x04R\tmaxWindow\x12&\n" +
 	"\x0fmax_value_bytes\x18\t \x01(\rR\rmaxValueBytes\x121\n" +
 	"\x15max_client_info_bytes\x18\n" +
-	" \x01(\rR\x12maxClientInfoBytes\"\xcb\x04\n" +
+	" \x01(\rR\x12maxClientInfoBytes\"\xcc\a\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
@@ -1183,7 +2020,16 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"generation\x12\x15\n" +
 	"\x06ttl_ms\x18\f \x01(\rR\x05ttlMs\x12\x17\n" +
 	"\await_ms\x18\r \x01(\rR\x06waitMs\x12!\n" +
-	"\fwait_forever\x18\x0e \x01(\bR\vwaitForever\"\xad\x01\n" +
+	"\fwait_forever\x18\x0e \x01(\bR\vwaitForever\x12\x14\n" +
+	"\x05locks\x18\x0f \x03(\tR\x05locks\x12'\n" +
+	"\x04mode\x18\x10 \x01(\x0e2\x13.quorumlock.v1.ModeR\x04mode\x12\x18\n" +
+	"\apermits\x18\x11 \x01(\x04R\apermits\x12\x1e\n" +
+	"\vmax_hold_ms\x18\x12 \x01(\rR\tmaxHoldMs\x12\"\n" +
+	"\rlock_delay_ms\x18\x13 \x01(\rR\vlockDelayMs\x12\x16\n" +
+	"\x06reason\x18\x14 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05limit\x18\x15 \x01(\x04R\x05limit\x12\x16\n" +
+	"\x06leased\x18\x16 \x01(\bR\x06leased\x12\x18\n" +
+	"\aupgrade\x18\x17 \x01(\bR\aupgrade\"\xb1\x02\n" +
 	"\x04Type\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSESSION_OPENED\x10\x01\x12\x14\n" +
@@ -1195,10 +2041,31 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\aGRANTED\x10\x06\x12\f\n" +
 	"\bRELEASED\x10\a\x12\v\n" +
 	"\aEXPIRED\x10\b\x12\r\n" +
-	"\tCANCELLED\x10\t*+\n" +
+	"\tCANCELLED\x10\t\x12\v\n" +
+	"\aREVOKED\x10\n" +
+	"\x12\n" +
+	"\n" +
+	"\x06FORCED\x10\v\x12\v\n" +
+	"\aDELAYED\x10\f\x12\x0f\n" +
+	"\vDELAY_ENDED\x10\r\x12\x0e\n" +
+	"\n" +
+	"DOWNGRADED\x10\x0e\x12\f\n" +
+	"\bEXTENDED\x10\x0f\x12\n" +
+	"\n" +
+	"\x06WANTED\x10\x10\x12\v\n" +
+	"\aRESIZED\x10\x11\x12\x14\n" +
+	"\x10SESSION_EXTENDED\x10\x12*D\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\r\n" +
-	"\tEXCLUSIVE\x10\x01B6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\tEXCLUSIVE\x10\x01\x12\n" +
+	"\n" +
+	"\x06SHARED\x10\x02\x12\v\n" +
+	"\aPERMITS\x10\x03*4\n" +
+	"\x05Order\x12\x15\n" +
+	"\x11ORDER_UNSPECIFIED\x10\x00\x12\b\n" +
+	"\x04FIFO\x10\x01\x12\n" +
+	"\n" +
+	"\x06UNFAIR\x10\x02B6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_transport_wire_model_proto_rawDescOnce sync.Once
@@ -1212,38 +2079,50 @@ func file_transport_wire_model_proto_rawDescGZIP() []byte {
 	return file_transport_wire_model_proto_rawDescData
 }
 
-var file_transport_wire_model_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_transport_wire_model_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_transport_wire_model_proto_goTypes = []any{
-	(Mode)(0),           // 0: quorumlock.v1.Mode
-	(Event_Type)(0),     // 1: quorumlock.v1.Event.Type
-	(*Label)(nil),       // 2: quorumlock.v1.Label
-	(*ClientInfo)(nil),  // 3: quorumlock.v1.ClientInfo
-	(*HolderInfo)(nil),  // 4: quorumlock.v1.HolderInfo
-	(*WaiterInfo)(nil),  // 5: quorumlock.v1.WaiterInfo
-	(*LockInfo)(nil),    // 6: quorumlock.v1.LockInfo
-	(*SessionInfo)(nil), // 7: quorumlock.v1.SessionInfo
-	(*Member)(nil),      // 8: quorumlock.v1.Member
-	(*Settings)(nil),    // 9: quorumlock.v1.Settings
-	(*Event)(nil),       // 10: quorumlock.v1.Event
-	(Status_Code)(0),    // 11: quorumlock.v1.Status.Code
+	(Mode)(0),               // 0: quorumlock.v1.Mode
+	(Order)(0),              // 1: quorumlock.v1.Order
+	(AuditRecord_Action)(0), // 2: quorumlock.v1.AuditRecord.Action
+	(Event_Type)(0),         // 3: quorumlock.v1.Event.Type
+	(*Revocation)(nil),      // 4: quorumlock.v1.Revocation
+	(*Label)(nil),           // 5: quorumlock.v1.Label
+	(*ClientInfo)(nil),      // 6: quorumlock.v1.ClientInfo
+	(*HolderInfo)(nil),      // 7: quorumlock.v1.HolderInfo
+	(*DelayInfo)(nil),       // 8: quorumlock.v1.DelayInfo
+	(*WaiterInfo)(nil),      // 9: quorumlock.v1.WaiterInfo
+	(*LockInfo)(nil),        // 10: quorumlock.v1.LockInfo
+	(*SessionInfo)(nil),     // 11: quorumlock.v1.SessionInfo
+	(*AuditRecord)(nil),     // 12: quorumlock.v1.AuditRecord
+	(*DeadlockStep)(nil),    // 13: quorumlock.v1.DeadlockStep
+	(*Member)(nil),          // 14: quorumlock.v1.Member
+	(*Settings)(nil),        // 15: quorumlock.v1.Settings
+	(*Event)(nil),           // 16: quorumlock.v1.Event
+	(Status_Code)(0),        // 17: quorumlock.v1.Status.Code
 }
 var file_transport_wire_model_proto_depIdxs = []int32{
-	2,  // 0: quorumlock.v1.ClientInfo.labels:type_name -> quorumlock.v1.Label
+	5,  // 0: quorumlock.v1.ClientInfo.labels:type_name -> quorumlock.v1.Label
 	0,  // 1: quorumlock.v1.HolderInfo.mode:type_name -> quorumlock.v1.Mode
-	3,  // 2: quorumlock.v1.HolderInfo.client:type_name -> quorumlock.v1.ClientInfo
-	0,  // 3: quorumlock.v1.WaiterInfo.mode:type_name -> quorumlock.v1.Mode
-	3,  // 4: quorumlock.v1.WaiterInfo.client:type_name -> quorumlock.v1.ClientInfo
-	4,  // 5: quorumlock.v1.LockInfo.holders:type_name -> quorumlock.v1.HolderInfo
-	5,  // 6: quorumlock.v1.LockInfo.queue:type_name -> quorumlock.v1.WaiterInfo
-	3,  // 7: quorumlock.v1.SessionInfo.client:type_name -> quorumlock.v1.ClientInfo
-	1,  // 8: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
-	11, // 9: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	6,  // 2: quorumlock.v1.HolderInfo.client:type_name -> quorumlock.v1.ClientInfo
+	4,  // 3: quorumlock.v1.HolderInfo.revocation:type_name -> quorumlock.v1.Revocation
+	0,  // 4: quorumlock.v1.DelayInfo.mode:type_name -> quorumlock.v1.Mode
+	0,  // 5: quorumlock.v1.WaiterInfo.mode:type_name -> quorumlock.v1.Mode
+	6,  // 6: quorumlock.v1.WaiterInfo.client:type_name -> quorumlock.v1.ClientInfo
+	7,  // 7: quorumlock.v1.LockInfo.holders:type_name -> quorumlock.v1.HolderInfo
+	9,  // 8: quorumlock.v1.LockInfo.queue:type_name -> quorumlock.v1.WaiterInfo
+	1,  // 9: quorumlock.v1.LockInfo.order:type_name -> quorumlock.v1.Order
+	8,  // 10: quorumlock.v1.LockInfo.delays:type_name -> quorumlock.v1.DelayInfo
+	6,  // 11: quorumlock.v1.SessionInfo.client:type_name -> quorumlock.v1.ClientInfo
+	2,  // 12: quorumlock.v1.AuditRecord.action:type_name -> quorumlock.v1.AuditRecord.Action
+	3,  // 13: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
+	17, // 14: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
+	0,  // 15: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_model_proto_init() }
@@ -1252,16 +2131,17 @@ func file_transport_wire_model_proto_init() {
 		return
 	}
 	file_transport_wire_status_proto_init()
-	file_transport_wire_model_proto_msgTypes[2].OneofWrappers = []any{}
 	file_transport_wire_model_proto_msgTypes[3].OneofWrappers = []any{}
+	file_transport_wire_model_proto_msgTypes[4].OneofWrappers = []any{}
 	file_transport_wire_model_proto_msgTypes[5].OneofWrappers = []any{}
+	file_transport_wire_model_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_model_proto_rawDesc), len(file_transport_wire_model_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   9,
+			NumEnums:      4,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -216,12 +216,19 @@ func (x *GetLockRequest) GetStale() bool {
 
 // The lock's own fields, so that the JSON has them at the top level.
 type GetLockResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Holders       []*HolderInfo          `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
-	Queue         []*WaiterInfo          `protobuf:"bytes,3,rep,name=queue,proto3" json:"queue,omitempty"`
-	QueueLength   uint64                 `protobuf:"varint,4,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
-	Revision      uint64                 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Holders     []*HolderInfo          `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
+	Queue       []*WaiterInfo          `protobuf:"bytes,3,rep,name=queue,proto3" json:"queue,omitempty"`
+	QueueLength uint64                 `protobuf:"varint,4,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
+	Revision    uint64                 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	Order       Order                  `protobuf:"varint,6,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
+	Limit       uint64                 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	PermitsUsed uint64                 `protobuf:"varint,8,opt,name=permits_used,json=permitsUsed,proto3" json:"permits_used,omitempty"`
+	Delays      []*DelayInfo           `protobuf:"bytes,9,rep,name=delays,proto3" json:"delays,omitempty"`
+	HolderCount uint64                 `protobuf:"varint,10,opt,name=holder_count,json=holderCount,proto3" json:"holder_count,omitempty"`
+	// Names the history that revision belongs to.
+	Lineage       string `protobuf:"bytes,11,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,6 +298,601 @@ func (x *GetLockResponse) GetRevision() uint64 {
 	return 0
 }
 
+func (x *GetLockResponse) GetOrder() Order {
+	if x != nil {
+		return x.Order
+	}
+	return Order_ORDER_UNSPECIFIED
+}
+
+func (x *GetLockResponse) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *GetLockResponse) GetPermitsUsed() uint64 {
+	if x != nil {
+		return x.PermitsUsed
+	}
+	return 0
+}
+
+func (x *GetLockResponse) GetDelays() []*DelayInfo {
+	if x != nil {
+		return x.Delays
+	}
+	return nil
+}
+
+func (x *GetLockResponse) GetHolderCount() uint64 {
+	if x != nil {
+		return x.HolderCount
+	}
+	return 0
+}
+
+func (x *GetLockResponse) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
+}
+
+type VerifyTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Token         uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	Stale         bool                   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyTokenRequest) Reset() {
+	*x = VerifyTokenRequest{}
+	mi := &file_transport_wire_read_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyTokenRequest) ProtoMessage() {}
+
+func (x *VerifyTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_read_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyTokenRequest.ProtoReflect.Descriptor instead.
+func (*VerifyTokenRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *VerifyTokenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *VerifyTokenRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *VerifyTokenRequest) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+type VerifyTokenResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether that token holds the lock at revision.
+	Held bool `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
+	// Of that token, if it holds.
+	Holder        *HolderInfo `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	Revision      uint64      `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyTokenResponse) Reset() {
+	*x = VerifyTokenResponse{}
+	mi := &file_transport_wire_read_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyTokenResponse) ProtoMessage() {}
+
+func (x *VerifyTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_read_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyTokenResponse.ProtoReflect.Descriptor instead.
+func (*VerifyTokenResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *VerifyTokenResponse) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *VerifyTokenResponse) GetHolder() *HolderInfo {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *VerifyTokenResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type ListDeadlocksRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stale         bool                   `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadlocksRequest) Reset() {
+	*x = ListDeadlocksRequest{}
+	mi := &file_transport_wire_read_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadlocksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadlocksRequest) ProtoMessage() {}
+
+func (x *ListDeadlocksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_read_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadlocksRequest.ProtoReflect.Descriptor instead.
+func (*ListDeadlocksRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ListDeadlocksRequest) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+type ListDeadlocksResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Deadlocks     []*Deadlock            `protobuf:"bytes,1,rep,name=deadlocks,proto3" json:"deadlocks,omitempty"`
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadlocksResponse) Reset() {
+	*x = ListDeadlocksResponse{}
+	mi := &file_transport_wire_read_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadlocksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadlocksResponse) ProtoMessage() {}
+
+func (x *ListDeadlocksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_read_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadlocksResponse.ProtoReflect.Descriptor instead.
+func (*ListDeadlocksResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListDeadlocksResponse) GetDeadlocks() []*Deadlock {
+	if x != nil {
+		return x.Deadlocks
+	}
+	return nil
+}
+
+func (x *ListDeadlocksResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// Deadlock is one cycle of owners that wait for each other.
+type Deadlock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cycle         []*DeadlockStep        `protobuf:"bytes,1,rep,name=cycle,proto3" json:"cycle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Deadlock) Reset() {
+	*x = Deadlock{}
+	mi := &file_transport_wire_read_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Deadlock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Deadlock) ProtoMessage() {}
+
+func (x *Deadlock) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_read_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Deadlock.ProtoReflect.Descriptor instead.
+func (*Deadlock) Descriptor() ([]byte, []int) {
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Deadlock) GetCycle() []*DeadlockStep {
+	if x != nil {
+		return x.Cycle
+	}
+	return nil
+}
+
+type ListAuditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PageSize      uint32                 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string                 `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Stale         bool                   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditRequest) Reset() {
+	*x = ListAuditRequest{}
+	mi := &file_transport_wire_read_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditRequest) ProtoMessage() {}
+
+func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_read_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListAuditRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAuditRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+// Newest first.
+type ListAuditResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Records       []*AuditRecord         `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	Revision      uint64                 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditResponse) Reset() {
+	*x = ListAuditResponse{}
+	mi := &file_transport_wire_read_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditResponse) ProtoMessage() {}
+
+func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_read_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
+func (*ListAuditResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListAuditResponse) GetRecords() []*AuditRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ListAuditResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListAuditResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// WatchRequest names what to watch: one of name, prefix and session_id; none of them
+// watches everything.
+type WatchRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Prefix    string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	SessionId uint64                 `protobuf:"varint,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Events after this revision; 0 begins now.
+	AfterRevision uint64 `protobuf:"varint,4,opt,name=after_revision,json=afterRevision,proto3" json:"after_revision,omitempty"`
+	// Of the answer that after_revision came from; with 0 it may be empty.
+	Lineage       string `protobuf:"bytes,5,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_transport_wire_read_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_read_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *WatchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetAfterRevision() uint64 {
+	if x != nil {
+		return x.AfterRevision
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
+}
+
+// WatchResponse is the next events, in order and without gaps. Without events it is a
+// progress mark: nothing that is watched happened up to revision.
+type WatchResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Events []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	// Resume after this one.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Lineage  string `protobuf:"bytes,3,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// OK, or the last word: COMPACTED or UNAVAILABLE.
+	Status Status_Code `protobuf:"varint,4,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	// COMPACTED: the oldest revision after which a watch may begin here.
+	Oldest        uint64 `protobuf:"varint,5,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_transport_wire_read_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_read_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WatchResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
+}
+
+func (x *WatchResponse) GetStatus() Status_Code {
+	if x != nil {
+		return x.Status
+	}
+	return Status_UNSPECIFIED
+}
+
+func (x *WatchResponse) GetOldest() uint64 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type ListSessionsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PageSize      uint32                 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -302,7 +904,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_transport_wire_read_proto_msgTypes[4]
+	mi := &file_transport_wire_read_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +916,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[4]
+	mi := &file_transport_wire_read_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +929,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{4}
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListSessionsRequest) GetPageSize() uint32 {
@@ -362,7 +964,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_transport_wire_read_proto_msgTypes[5]
+	mi := &file_transport_wire_read_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +976,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[5]
+	mi := &file_transport_wire_read_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +989,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{5}
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*SessionInfo {
@@ -421,7 +1023,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_transport_wire_read_proto_msgTypes[6]
+	mi := &file_transport_wire_read_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +1035,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[6]
+	mi := &file_transport_wire_read_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +1048,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{6}
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatusRequest) GetStale() bool {
@@ -477,7 +1079,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_transport_wire_read_proto_msgTypes[7]
+	mi := &file_transport_wire_read_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +1091,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[7]
+	mi := &file_transport_wire_read_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +1104,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{7}
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeStatus) GetId() string {
@@ -602,13 +1204,14 @@ type StatusResponse struct {
 	// The node that answered.
 	NodeId        string    `protobuf:"bytes,14,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Settings      *Settings `protobuf:"bytes,15,opt,name=settings,proto3" json:"settings,omitempty"`
+	Lineage       string    `protobuf:"bytes,16,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_transport_wire_read_proto_msgTypes[8]
+	mi := &file_transport_wire_read_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +1223,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[8]
+	mi := &file_transport_wire_read_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +1236,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{8}
+	return file_transport_wire_read_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StatusResponse) GetLeaderId() string {
@@ -741,11 +1344,18 @@ func (x *StatusResponse) GetSettings() *Settings {
 	return nil
 }
 
+func (x *StatusResponse) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
+}
+
 var File_transport_wire_read_proto protoreflect.FileDescriptor
 
 const file_transport_wire_read_proto_rawDesc = "" +
 	"\n" +
-	"\x19transport/wire/read.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\"|\n" +
+	"\x19transport/wire/read.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"|\n" +
 	"\x10ListLocksRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
@@ -760,13 +1370,58 @@ const file_transport_wire_read_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vqueue_limit\x18\x02 \x01(\rR\n" +
 	"queueLimit\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale\"\xca\x01\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\"\x9e\x03\n" +
 	"\x0fGetLockResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\aholders\x18\x02 \x03(\v2\x19.quorumlock.v1.HolderInfoR\aholders\x12/\n" +
 	"\x05queue\x18\x03 \x03(\v2\x19.quorumlock.v1.WaiterInfoR\x05queue\x12!\n" +
 	"\fqueue_length\x18\x04 \x01(\x04R\vqueueLength\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x04R\brevision\"g\n" +
+	"\brevision\x18\x05 \x01(\x04R\brevision\x12*\n" +
+	"\x05order\x18\x06 \x01(\x0e2\x14.quorumlock.v1.OrderR\x05order\x12\x14\n" +
+	"\x05limit\x18\a \x01(\x04R\x05limit\x12!\n" +
+	"\fpermits_used\x18\b \x01(\x04R\vpermitsUsed\x120\n" +
+	"\x06delays\x18\t \x03(\v2\x18.quorumlock.v1.DelayInfoR\x06delays\x12!\n" +
+	"\fholder_count\x18\n" +
+	" \x01(\x04R\vholderCount\x12\x18\n" +
+	"\alineage\x18\v \x01(\tR\alineage\"T\n" +
+	"\x12VerifyTokenRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\"x\n" +
+	"\x13VerifyTokenResponse\x12\x12\n" +
+	"\x04held\x18\x01 \x01(\bR\x04held\x121\n" +
+	"\x06holder\x18\x02 \x01(\v2\x19.quorumlock.v1.HolderInfoR\x06holder\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\",\n" +
+	"\x14ListDeadlocksRequest\x12\x14\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale\"j\n" +
+	"\x15ListDeadlocksResponse\x125\n" +
+	"\tdeadlocks\x18\x01 \x03(\v2\x17.quorumlock.v1.DeadlockR\tdeadlocks\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"=\n" +
+	"\bDeadlock\x121\n" +
+	"\x05cycle\x18\x01 \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\"d\n" +
+	"\x10ListAuditRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x14\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\"\x8d\x01\n" +
+	"\x11ListAuditResponse\x124\n" +
+	"\arecords\x18\x01 \x03(\v2\x1a.quorumlock.v1.AuditRecordR\arecords\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x9a\x01\n" +
+	"\fWatchRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x03 \x01(\x04R\tsessionId\x12%\n" +
+	"\x0eafter_revision\x18\x04 \x01(\x04R\rafterRevision\x12\x18\n" +
+	"\alineage\x18\x05 \x01(\tR\alineage\"\xd9\x01\n" +
+	"\rWatchResponse\x12,\n" +
+	"\x06events\x18\x01 \x03(\v2\x14.quorumlock.v1.EventR\x06events\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
+	"\alineage\x18\x03 \x01(\tR\alineage\x122\n" +
+	"\x06status\x18\x04 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x16\n" +
+	"\x06oldest\x18\x05 \x01(\x04R\x06oldest\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"g\n" +
 	"\x13ListSessionsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -792,7 +1447,7 @@ const file_transport_wire_read_proto_rawDesc = "" +
 	"\vincarnation\x18\t \x01(\tR\vincarnation\x12#\n" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndex\x12\x18\n" +
-	"\aversion\x18\v \x01(\tR\aversion\"\xd1\x03\n" +
+	"\aversion\x18\v \x01(\tR\aversion\"\xeb\x03\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +
@@ -810,7 +1465,8 @@ const file_transport_wire_read_proto_rawDesc = "" +
 	"\awaiters\x18\f \x01(\x04R\awaiters\x12\x14\n" +
 	"\x05holds\x18\r \x01(\x04R\x05holds\x12\x17\n" +
 	"\anode_id\x18\x0e \x01(\tR\x06nodeId\x123\n" +
-	"\bsettings\x18\x0f \x01(\v2\x17.quorumlock.v1.SettingsR\bsettingsB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\bsettings\x18\x0f \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x12\x18\n" +
+	"\alineage\x18\x10 \x01(\tR\alineageB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_transport_wire_read_proto_rawDescOnce sync.Once
@@ -824,35 +1480,58 @@ func file_transport_wire_read_proto_rawDescGZIP() []byte {
 	return file_transport_wire_read_proto_rawDescData
 }
 
-var file_transport_wire_read_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_transport_wire_read_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_transport_wire_read_proto_goTypes = []any{
-	(*ListLocksRequest)(nil),     // 0: quorumlock.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),    // 1: quorumlock.v1.ListLocksResponse
-	(*GetLockRequest)(nil),       // 2: quorumlock.v1.GetLockRequest
-	(*GetLockResponse)(nil),      // 3: quorumlock.v1.GetLockResponse
-	(*ListSessionsRequest)(nil),  // 4: quorumlock.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil), // 5: quorumlock.v1.ListSessionsResponse
-	(*StatusRequest)(nil),        // 6: quorumlock.v1.StatusRequest
-	(*NodeStatus)(nil),           // 7: quorumlock.v1.NodeStatus
-	(*StatusResponse)(nil),       // 8: quorumlock.v1.StatusResponse
-	(*LockInfo)(nil),             // 9: quorumlock.v1.LockInfo
-	(*HolderInfo)(nil),           // 10: quorumlock.v1.HolderInfo
-	(*WaiterInfo)(nil),           // 11: quorumlock.v1.WaiterInfo
-	(*SessionInfo)(nil),          // 12: quorumlock.v1.SessionInfo
-	(*Settings)(nil),             // 13: quorumlock.v1.Settings
+	(*ListLocksRequest)(nil),      // 0: quorumlock.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),     // 1: quorumlock.v1.ListLocksResponse
+	(*GetLockRequest)(nil),        // 2: quorumlock.v1.GetLockRequest
+	(*GetLockResponse)(nil),       // 3: quorumlock.v1.GetLockResponse
+	(*VerifyTokenRequest)(nil),    // 4: quorumlock.v1.VerifyTokenRequest
+	(*VerifyTokenResponse)(nil),   // 5: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksRequest)(nil),  // 6: quorumlock.v1.ListDeadlocksRequest
+	(*ListDeadlocksResponse)(nil), // 7: quorumlock.v1.ListDeadlocksResponse
+	(*Deadlock)(nil),              // 8: quorumlock.v1.Deadlock
+	(*ListAuditRequest)(nil),      // 9: quorumlock.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),     // 10: quorumlock.v1.ListAuditResponse
+	(*WatchRequest)(nil),          // 11: quorumlock.v1.WatchRequest
+	(*WatchResponse)(nil),         // 12: quorumlock.v1.WatchResponse
+	(*ListSessionsRequest)(nil),   // 13: quorumlock.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),  // 14: quorumlock.v1.ListSessionsResponse
+	(*StatusRequest)(nil),         // 15: quorumlock.v1.StatusRequest
+	(*NodeStatus)(nil),            // 16: quorumlock.v1.NodeStatus
+	(*StatusResponse)(nil),        // 17: quorumlock.v1.StatusResponse
+	(*LockInfo)(nil),              // 18: quorumlock.v1.LockInfo
+	(*HolderInfo)(nil),            // 19: quorumlock.v1.HolderInfo
+	(*WaiterInfo)(nil),            // 20: quorumlock.v1.WaiterInfo
+	(Order)(0),                    // 21: quorumlock.v1.Order
+	(*DelayInfo)(nil),             // 22: quorumlock.v1.DelayInfo
+	(*DeadlockStep)(nil),          // 23: quorumlock.v1.DeadlockStep
+	(*AuditRecord)(nil),           // 24: quorumlock.v1.AuditRecord
+	(*Event)(nil),                 // 25: quorumlock.v1.Event
+	(Status_Code)(0),              // 26: quorumlock.v1.Status.Code
+	(*SessionInfo)(nil),           // 27: quorumlock.v1.SessionInfo
+	(*Settings)(nil),              // 28: quorumlock.v1.Settings
 }
 var file_transport_wire_read_proto_depIdxs = []int32{
-	9,  // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
-	10, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	11, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
-	12, // 3: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
-	7,  // 4: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
-	13, // 5: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
-	6,  // [6:6] is the sub-list for method output_type
-	6,  // [6:6] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	18, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
+	19, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	20, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
+	21, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
+	22, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
+	19, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
+	8,  // 6: quorumlock.v1.ListDeadlocksResponse.deadlocks:type_name -> quorumlock.v1.Deadlock
+	23, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
+	24, // 8: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
+	25, // 9: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
+	26, // 10: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
+	27, // 11: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
+	16, // 12: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
+	28, // 13: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_read_proto_init() }
@@ -861,13 +1540,14 @@ func file_transport_wire_read_proto_init() {
 		return
 	}
 	file_transport_wire_model_proto_init()
+	file_transport_wire_status_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_read_proto_rawDesc), len(file_transport_wire_read_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

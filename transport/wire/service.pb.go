@@ -237,7 +237,9 @@ func (x *HeartbeatRequest) GetSession() *Credentials {
 type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Lives at least this long from the moment that the heartbeat was sent.
-	TtlMs         uint32 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	TtlMs uint32 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// Every hold: one that is missing was lost, one may be wanted or revoked.
+	Holds         []*HeldLock `protobuf:"bytes,2,rep,name=holds,proto3" json:"holds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -277,6 +279,13 @@ func (x *HeartbeatResponse) GetTtlMs() uint32 {
 		return x.TtlMs
 	}
 	return 0
+}
+
+func (x *HeartbeatResponse) GetHolds() []*HeldLock {
+	if x != nil {
+		return x.Holds
+	}
+	return nil
 }
 
 type CloseRequest struct {
@@ -369,10 +378,21 @@ type AcquireRequest struct {
 	Name       string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	Mode       Mode   `protobuf:"varint,5,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
 	// How long to wait, 0 tries once. Ignored with wait_forever.
-	WaitMs        uint32 `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	WaitForever   bool   `protobuf:"varint,7,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
-	Value         []byte `protobuf:"bytes,8,opt,name=value,proto3" json:"value,omitempty"`
-	Owner         uint64 `protobuf:"varint,9,opt,name=owner,proto3" json:"owner,omitempty"`
+	WaitMs      uint32 `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	WaitForever bool   `protobuf:"varint,7,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
+	Value       []byte `protobuf:"bytes,8,opt,name=value,proto3" json:"value,omitempty"`
+	Owner       uint64 `protobuf:"varint,9,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Several locks, all or nothing, instead of name, mode, permits and limit.
+	Locks []*LockRequest `protobuf:"bytes,10,rep,name=locks,proto3" json:"locks,omitempty"`
+	// Of a semaphore.
+	Permits       uint64 `protobuf:"varint,11,opt,name=permits,proto3" json:"permits,omitempty"`
+	Limit         uint64 `protobuf:"varint,12,opt,name=limit,proto3" json:"limit,omitempty"`
+	Order         Order  `protobuf:"varint,13,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
+	Reentrant     bool   `protobuf:"varint,14,opt,name=reentrant,proto3" json:"reentrant,omitempty"`
+	MaxHoldMs     uint32 `protobuf:"varint,15,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	LockDelayMs   uint32 `protobuf:"varint,16,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
+	Notify        bool   `protobuf:"varint,17,opt,name=notify,proto3" json:"notify,omitempty"`
+	AllowDeadlock bool   `protobuf:"varint,18,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -470,9 +490,73 @@ func (x *AcquireRequest) GetOwner() uint64 {
 	return 0
 }
 
+func (x *AcquireRequest) GetLocks() []*LockRequest {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+func (x *AcquireRequest) GetPermits() uint64 {
+	if x != nil {
+		return x.Permits
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetOrder() Order {
+	if x != nil {
+		return x.Order
+	}
+	return Order_ORDER_UNSPECIFIED
+}
+
+func (x *AcquireRequest) GetReentrant() bool {
+	if x != nil {
+		return x.Reentrant
+	}
+	return false
+}
+
+func (x *AcquireRequest) GetMaxHoldMs() uint32 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetLockDelayMs() uint32 {
+	if x != nil {
+		return x.LockDelayMs
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetNotify() bool {
+	if x != nil {
+		return x.Notify
+	}
+	return false
+}
+
+func (x *AcquireRequest) GetAllowDeadlock() bool {
+	if x != nil {
+		return x.AllowDeadlock
+	}
+	return false
+}
+
 type AcquireResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// GRANTED, NOT_ACQUIRED, TIMEOUT, CANCELLED. Everything else is an error.
+	// GRANTED, NOT_ACQUIRED, TIMEOUT, CANCELLED, ALREADY_HELD, ALREADY_QUEUED,
+	// UPGRADE_CONFLICT, DEADLOCK, MISMATCH. Everything else is an error.
 	Status   Status_Code   `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	HoldId   uint64        `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token    uint64        `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
@@ -481,8 +565,13 @@ type AcquireResponse struct {
 	Holders  []*HolderInfo `protobuf:"bytes,6,rep,name=holders,proto3" json:"holders,omitempty"`
 	// GRANTED: how long the session lives unless it is heard of again.
 	RemainingTtlMs uint64 `protobuf:"varint,7,opt,name=remaining_ttl_ms,json=remainingTtlMs,proto3" json:"remaining_ttl_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Count          uint32 `protobuf:"varint,8,opt,name=count,proto3" json:"count,omitempty"`
+	// DEADLOCK.
+	Cycle []*DeadlockStep `protobuf:"bytes,9,rep,name=cycle,proto3" json:"cycle,omitempty"`
+	// Of a lease.
+	SessionId     uint64 `protobuf:"varint,10,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AcquireResponse) Reset() {
@@ -564,6 +653,918 @@ func (x *AcquireResponse) GetRemainingTtlMs() uint64 {
 	return 0
 }
 
+func (x *AcquireResponse) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetCycle() []*DeadlockStep {
+	if x != nil {
+		return x.Cycle
+	}
+	return nil
+}
+
+func (x *AcquireResponse) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
+type UpgradeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       *Credentials           `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	AckedBelow    uint64                 `protobuf:"varint,3,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
+	HoldId        uint64                 `protobuf:"varint,4,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token         uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	WaitMs        uint32                 `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	WaitForever   bool                   `protobuf:"varint,7,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
+	AllowDeadlock bool                   `protobuf:"varint,8,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeRequest) Reset() {
+	*x = UpgradeRequest{}
+	mi := &file_transport_wire_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeRequest) ProtoMessage() {}
+
+func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeRequest.ProtoReflect.Descriptor instead.
+func (*UpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *UpgradeRequest) GetSession() *Credentials {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *UpgradeRequest) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *UpgradeRequest) GetAckedBelow() uint64 {
+	if x != nil {
+		return x.AckedBelow
+	}
+	return 0
+}
+
+func (x *UpgradeRequest) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *UpgradeRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *UpgradeRequest) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+func (x *UpgradeRequest) GetWaitForever() bool {
+	if x != nil {
+		return x.WaitForever
+	}
+	return false
+}
+
+func (x *UpgradeRequest) GetAllowDeadlock() bool {
+	if x != nil {
+		return x.AllowDeadlock
+	}
+	return false
+}
+
+type DowngradeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       *Credentials           `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	AckedBelow    uint64                 `protobuf:"varint,3,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
+	HoldId        uint64                 `protobuf:"varint,4,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token         uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DowngradeRequest) Reset() {
+	*x = DowngradeRequest{}
+	mi := &file_transport_wire_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DowngradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DowngradeRequest) ProtoMessage() {}
+
+func (x *DowngradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DowngradeRequest.ProtoReflect.Descriptor instead.
+func (*DowngradeRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *DowngradeRequest) GetSession() *Credentials {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *DowngradeRequest) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *DowngradeRequest) GetAckedBelow() uint64 {
+	if x != nil {
+		return x.AckedBelow
+	}
+	return 0
+}
+
+func (x *DowngradeRequest) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *DowngradeRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+type DowngradeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// OK or NOT_HELD.
+	Status        Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	Revision      uint64      `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DowngradeResponse) Reset() {
+	*x = DowngradeResponse{}
+	mi := &file_transport_wire_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DowngradeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DowngradeResponse) ProtoMessage() {}
+
+func (x *DowngradeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DowngradeResponse.ProtoReflect.Descriptor instead.
+func (*DowngradeResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DowngradeResponse) GetStatus() Status_Code {
+	if x != nil {
+		return x.Status
+	}
+	return Status_UNSPECIFIED
+}
+
+func (x *DowngradeResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type ExtendRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Session    *Credentials           `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Seq        uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	AckedBelow uint64                 `protobuf:"varint,3,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
+	HoldId     uint64                 `protobuf:"varint,4,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token      uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	// 0 keeps the hold's max_hold.
+	MaxHoldMs     uint32 `protobuf:"varint,6,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendRequest) Reset() {
+	*x = ExtendRequest{}
+	mi := &file_transport_wire_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendRequest) ProtoMessage() {}
+
+func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
+func (*ExtendRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExtendRequest) GetSession() *Credentials {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *ExtendRequest) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *ExtendRequest) GetAckedBelow() uint64 {
+	if x != nil {
+		return x.AckedBelow
+	}
+	return 0
+}
+
+func (x *ExtendRequest) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *ExtendRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *ExtendRequest) GetMaxHoldMs() uint32 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+type ExtendResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// OK or NOT_HELD.
+	Status        Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	Revision      uint64      `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendResponse) Reset() {
+	*x = ExtendResponse{}
+	mi := &file_transport_wire_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendResponse) ProtoMessage() {}
+
+func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
+func (*ExtendResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ExtendResponse) GetStatus() Status_Code {
+	if x != nil {
+		return x.Status
+	}
+	return Status_UNSPECIFIED
+}
+
+func (x *ExtendResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type AcquireLeaseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least 16 random bytes chosen by the client: nonce and secret at once.
+	Secret []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	// 0 takes the cluster's default.
+	TtlMs         uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Client        *ClientInfo `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
+	Acquire       *Acquire    `protobuf:"bytes,4,opt,name=acquire,proto3" json:"acquire,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireLeaseRequest) Reset() {
+	*x = AcquireLeaseRequest{}
+	mi := &file_transport_wire_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireLeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireLeaseRequest) ProtoMessage() {}
+
+func (x *AcquireLeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireLeaseRequest.ProtoReflect.Descriptor instead.
+func (*AcquireLeaseRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *AcquireLeaseRequest) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+func (x *AcquireLeaseRequest) GetTtlMs() uint32 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *AcquireLeaseRequest) GetClient() *ClientInfo {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
+func (x *AcquireLeaseRequest) GetAcquire() *Acquire {
+	if x != nil {
+		return x.Acquire
+	}
+	return nil
+}
+
+type ExtendLeaseRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Secret []byte                 `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	HoldId uint64                 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	// 0 keeps the lease's TTL.
+	TtlMs         uint32 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendLeaseRequest) Reset() {
+	*x = ExtendLeaseRequest{}
+	mi := &file_transport_wire_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendLeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendLeaseRequest) ProtoMessage() {}
+
+func (x *ExtendLeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendLeaseRequest.ProtoReflect.Descriptor instead.
+func (*ExtendLeaseRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ExtendLeaseRequest) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+func (x *ExtendLeaseRequest) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *ExtendLeaseRequest) GetTtlMs() uint32 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+type ExtendLeaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// OK or NOT_HELD.
+	Status        Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	Revision      uint64      `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	TtlMs         uint32      `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendLeaseResponse) Reset() {
+	*x = ExtendLeaseResponse{}
+	mi := &file_transport_wire_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendLeaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendLeaseResponse) ProtoMessage() {}
+
+func (x *ExtendLeaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendLeaseResponse.ProtoReflect.Descriptor instead.
+func (*ExtendLeaseResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ExtendLeaseResponse) GetStatus() Status_Code {
+	if x != nil {
+		return x.Status
+	}
+	return Status_UNSPECIFIED
+}
+
+func (x *ExtendLeaseResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ExtendLeaseResponse) GetTtlMs() uint32 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+type ReleaseLeaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Secret        []byte                 `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	HoldId        uint64                 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseLeaseRequest) Reset() {
+	*x = ReleaseLeaseRequest{}
+	mi := &file_transport_wire_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseLeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseLeaseRequest) ProtoMessage() {}
+
+func (x *ReleaseLeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseLeaseRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseLeaseRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReleaseLeaseRequest) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+func (x *ReleaseLeaseRequest) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+type OperatorResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// OK, NOT_HELD, NOT_FOUND or FAILED_PRECONDITION; nothing changed unless OK.
+	Status        Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	Revision      uint64      `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Message       string      `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperatorResponse) Reset() {
+	*x = OperatorResponse{}
+	mi := &file_transport_wire_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperatorResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperatorResponse) ProtoMessage() {}
+
+func (x *OperatorResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperatorResponse.ProtoReflect.Descriptor instead.
+func (*OperatorResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *OperatorResponse) GetStatus() Status_Code {
+	if x != nil {
+		return x.Status
+	}
+	return Status_UNSPECIFIED
+}
+
+func (x *OperatorResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *OperatorResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type SaveSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotRequest) Reset() {
+	*x = SaveSnapshotRequest{}
+	mi := &file_transport_wire_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotRequest) ProtoMessage() {}
+
+func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{19}
+}
+
+type SaveSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Chunk         []byte                 `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotResponse) Reset() {
+	*x = SaveSnapshotResponse{}
+	mi := &file_transport_wire_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotResponse) ProtoMessage() {}
+
+func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SaveSnapshotResponse) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+// RestoreRequest carries what outlives a backup.
+type RestoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The backup's last token, and an operator's own floor.
+	Token         uint64         `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
+	TokenFloor    uint64         `protobuf:"varint,2,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
+	Settings      *Settings      `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	Audit         []*AuditRecord `protobuf:"bytes,4,rep,name=audit,proto3" json:"audit,omitempty"`
+	Operator      string         `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason        string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreRequest) Reset() {
+	*x = RestoreRequest{}
+	mi := &file_transport_wire_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreRequest) ProtoMessage() {}
+
+func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreRequest.ProtoReflect.Descriptor instead.
+func (*RestoreRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RestoreRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *RestoreRequest) GetTokenFloor() uint64 {
+	if x != nil {
+		return x.TokenFloor
+	}
+	return 0
+}
+
+func (x *RestoreRequest) GetSettings() *Settings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *RestoreRequest) GetAudit() []*AuditRecord {
+	if x != nil {
+		return x.Audit
+	}
+	return nil
+}
+
+func (x *RestoreRequest) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *RestoreRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type RestoreResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// No token at or below this will ever be minted.
+	TokenFloor    uint64 `protobuf:"varint,1,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreResponse) Reset() {
+	*x = RestoreResponse{}
+	mi := &file_transport_wire_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreResponse) ProtoMessage() {}
+
+func (x *RestoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreResponse.ProtoReflect.Descriptor instead.
+func (*RestoreResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RestoreResponse) GetTokenFloor() uint64 {
+	if x != nil {
+		return x.TokenFloor
+	}
+	return 0
+}
+
+func (x *RestoreResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       *Credentials           `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -577,7 +1578,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[9]
+	mi := &file_transport_wire_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +1590,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[9]
+	mi := &file_transport_wire_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +1603,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReleaseRequest) GetSession() *Credentials {
@@ -643,15 +1644,17 @@ func (x *ReleaseRequest) GetToken() uint64 {
 type ReleaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// OK or NOT_HELD.
-	Status        Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	Revision      uint64      `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Status   Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	Revision uint64      `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// How many acquires the hold still counts.
+	Count         uint32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[10]
+	mi := &file_transport_wire_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +1666,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[10]
+	mi := &file_transport_wire_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +1679,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{10}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReleaseResponse) GetStatus() Status_Code {
@@ -689,6 +1692,13 @@ func (x *ReleaseResponse) GetStatus() Status_Code {
 func (x *ReleaseResponse) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *ReleaseResponse) GetCount() uint32 {
+	if x != nil {
+		return x.Count
 	}
 	return 0
 }
@@ -707,7 +1717,7 @@ type SetValueRequest struct {
 
 func (x *SetValueRequest) Reset() {
 	*x = SetValueRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[11]
+	mi := &file_transport_wire_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +1729,7 @@ func (x *SetValueRequest) String() string {
 func (*SetValueRequest) ProtoMessage() {}
 
 func (x *SetValueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[11]
+	mi := &file_transport_wire_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +1742,7 @@ func (x *SetValueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValueRequest.ProtoReflect.Descriptor instead.
 func (*SetValueRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetValueRequest) GetSession() *Credentials {
@@ -787,7 +1797,7 @@ type SetValueResponse struct {
 
 func (x *SetValueResponse) Reset() {
 	*x = SetValueResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[12]
+	mi := &file_transport_wire_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +1809,7 @@ func (x *SetValueResponse) String() string {
 func (*SetValueResponse) ProtoMessage() {}
 
 func (x *SetValueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[12]
+	mi := &file_transport_wire_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +1822,7 @@ func (x *SetValueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValueResponse.ProtoReflect.Descriptor instead.
 func (*SetValueResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{12}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetValueResponse) GetStatus() Status_Code {
@@ -839,7 +1849,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[13]
+	mi := &file_transport_wire_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +1861,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[13]
+	mi := &file_transport_wire_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +1874,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{13}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -889,7 +1899,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[14]
+	mi := &file_transport_wire_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +1911,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[14]
+	mi := &file_transport_wire_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +1924,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{14}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{28}
 }
 
 type RemoveMemberRequest struct {
@@ -926,7 +1936,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[15]
+	mi := &file_transport_wire_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1948,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[15]
+	mi := &file_transport_wire_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1961,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{15}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -969,7 +1979,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[16]
+	mi := &file_transport_wire_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1991,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[16]
+	mi := &file_transport_wire_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +2004,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{16}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{30}
 }
 
 type TransferLeadershipRequest struct {
@@ -1007,7 +2017,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[17]
+	mi := &file_transport_wire_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +2029,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[17]
+	mi := &file_transport_wire_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +2042,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{17}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TransferLeadershipRequest) GetId() string {
@@ -1051,7 +2061,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[18]
+	mi := &file_transport_wire_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +2073,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[18]
+	mi := &file_transport_wire_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +2086,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{18}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() string {
@@ -1096,7 +2106,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_transport_wire_service_proto_msgTypes[19]
+	mi := &file_transport_wire_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +2118,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[19]
+	mi := &file_transport_wire_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +2131,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{19}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ErrorDetail) GetStatus() Status_Code {
@@ -1135,7 +2145,7 @@ var File_transport_wire_service_proto protoreflect.FileDescriptor
 
 const file_transport_wire_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctransport/wire/service.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\x1a\x19transport/wire/read.proto\x1a\x1btransport/wire/status.proto\"D\n" +
+	"\x1ctransport/wire/service.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x19transport/wire/read.proto\x1a\x1btransport/wire/status.proto\"D\n" +
 	"\vCredentials\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x16\n" +
@@ -1149,12 +2159,13 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\"H\n" +
 	"\x10HeartbeatRequest\x124\n" +
-	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\"*\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\"Y\n" +
 	"\x11HeartbeatResponse\x12\x15\n" +
-	"\x06ttl_ms\x18\x01 \x01(\rR\x05ttlMs\"D\n" +
+	"\x06ttl_ms\x18\x01 \x01(\rR\x05ttlMs\x12-\n" +
+	"\x05holds\x18\x02 \x03(\v2\x17.quorumlock.v1.HeldLockR\x05holds\"D\n" +
 	"\fCloseRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\"\x0f\n" +
-	"\rCloseResponse\"\x9e\x02\n" +
+	"\rCloseResponse\"\xcd\x04\n" +
 	"\x0eAcquireRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
@@ -1165,7 +2176,17 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\await_ms\x18\x06 \x01(\rR\x06waitMs\x12!\n" +
 	"\fwait_forever\x18\a \x01(\bR\vwaitForever\x12\x14\n" +
 	"\x05value\x18\b \x01(\fR\x05value\x12\x14\n" +
-	"\x05owner\x18\t \x01(\x04R\x05owner\"\x89\x02\n" +
+	"\x05owner\x18\t \x01(\x04R\x05owner\x120\n" +
+	"\x05locks\x18\n" +
+	" \x03(\v2\x1a.quorumlock.v1.LockRequestR\x05locks\x12\x18\n" +
+	"\apermits\x18\v \x01(\x04R\apermits\x12\x14\n" +
+	"\x05limit\x18\f \x01(\x04R\x05limit\x12*\n" +
+	"\x05order\x18\r \x01(\x0e2\x14.quorumlock.v1.OrderR\x05order\x12\x1c\n" +
+	"\treentrant\x18\x0e \x01(\bR\treentrant\x12\x1e\n" +
+	"\vmax_hold_ms\x18\x0f \x01(\rR\tmaxHoldMs\x12\"\n" +
+	"\rlock_delay_ms\x18\x10 \x01(\rR\vlockDelayMs\x12\x16\n" +
+	"\x06notify\x18\x11 \x01(\bR\x06notify\x12%\n" +
+	"\x0eallow_deadlock\x18\x12 \x01(\bR\rallowDeadlock\"\xf1\x02\n" +
 	"\x0fAcquireResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -1173,17 +2194,89 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\brevision\x18\x04 \x01(\x04R\brevision\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x123\n" +
 	"\aholders\x18\x06 \x03(\v2\x19.quorumlock.v1.HolderInfoR\aholders\x12(\n" +
-	"\x10remaining_ttl_ms\x18\a \x01(\x04R\x0eremainingTtlMs\"\xa8\x01\n" +
+	"\x10remaining_ttl_ms\x18\a \x01(\x04R\x0eremainingTtlMs\x12\x14\n" +
+	"\x05count\x18\b \x01(\rR\x05count\x121\n" +
+	"\x05cycle\x18\t \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\n" +
+	" \x01(\x04R\tsessionId\"\x8b\x02\n" +
+	"\x0eUpgradeRequest\x124\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
+	"\vacked_below\x18\x03 \x01(\x04R\n" +
+	"ackedBelow\x12\x17\n" +
+	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x17\n" +
+	"\await_ms\x18\x06 \x01(\rR\x06waitMs\x12!\n" +
+	"\fwait_forever\x18\a \x01(\bR\vwaitForever\x12%\n" +
+	"\x0eallow_deadlock\x18\b \x01(\bR\rallowDeadlock\"\xaa\x01\n" +
+	"\x10DowngradeRequest\x124\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
+	"\vacked_below\x18\x03 \x01(\x04R\n" +
+	"ackedBelow\x12\x17\n" +
+	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\"c\n" +
+	"\x11DowngradeResponse\x122\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xc7\x01\n" +
+	"\rExtendRequest\x124\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
+	"\vacked_below\x18\x03 \x01(\x04R\n" +
+	"ackedBelow\x12\x17\n" +
+	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x1e\n" +
+	"\vmax_hold_ms\x18\x06 \x01(\rR\tmaxHoldMs\"`\n" +
+	"\x0eExtendResponse\x122\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa9\x01\n" +
+	"\x13AcquireLeaseRequest\x12\x16\n" +
+	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x121\n" +
+	"\x06client\x18\x03 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\x120\n" +
+	"\aacquire\x18\x04 \x01(\v2\x16.quorumlock.v1.AcquireR\aacquire\"\\\n" +
+	"\x12ExtendLeaseRequest\x12\x16\n" +
+	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x17\n" +
+	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"|\n" +
+	"\x13ExtendLeaseResponse\x122\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"F\n" +
+	"\x13ReleaseLeaseRequest\x12\x16\n" +
+	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x17\n" +
+	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\"|\n" +
+	"\x10OperatorResponse\x122\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x15\n" +
+	"\x13SaveSnapshotRequest\",\n" +
+	"\x14SaveSnapshotResponse\x12\x14\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"\xe2\x01\n" +
+	"\x0eRestoreRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\x04R\x05token\x12\x1f\n" +
+	"\vtoken_floor\x18\x02 \x01(\x04R\n" +
+	"tokenFloor\x123\n" +
+	"\bsettings\x18\x03 \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x120\n" +
+	"\x05audit\x18\x04 \x03(\v2\x1a.quorumlock.v1.AuditRecordR\x05audit\x12\x1a\n" +
+	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"N\n" +
+	"\x0fRestoreResponse\x12\x1f\n" +
+	"\vtoken_floor\x18\x01 \x01(\x04R\n" +
+	"tokenFloor\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa8\x01\n" +
 	"\x0eReleaseRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
 	"\vacked_below\x18\x03 \x01(\x04R\n" +
 	"ackedBelow\x12\x17\n" +
 	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
-	"\x05token\x18\x05 \x01(\x04R\x05token\"a\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\"w\n" +
 	"\x0fReleaseResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xbf\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\"\xbf\x01\n" +
 	"\x0fSetValueRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
@@ -1212,13 +2305,31 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\x04Open\x12\x1a.quorumlock.v1.OpenRequest\x1a\x1b.quorumlock.v1.OpenResponse\x12N\n" +
 	"\tHeartbeat\x12\x1f.quorumlock.v1.HeartbeatRequest\x1a .quorumlock.v1.HeartbeatResponse\x12B\n" +
 	"\x05Close\x12\x1b.quorumlock.v1.CloseRequest\x1a\x1c.quorumlock.v1.CloseResponse\x12O\n" +
-	"\x04List\x12\".quorumlock.v1.ListSessionsRequest\x1a#.quorumlock.v1.ListSessionsResponse2\xff\x02\n" +
+	"\x04List\x12\".quorumlock.v1.ListSessionsRequest\x1a#.quorumlock.v1.ListSessionsResponse2\xd8\x06\n" +
 	"\vLockService\x12H\n" +
 	"\aAcquire\x12\x1d.quorumlock.v1.AcquireRequest\x1a\x1e.quorumlock.v1.AcquireResponse\x12H\n" +
 	"\aRelease\x12\x1d.quorumlock.v1.ReleaseRequest\x1a\x1e.quorumlock.v1.ReleaseResponse\x12K\n" +
 	"\bSetValue\x12\x1e.quorumlock.v1.SetValueRequest\x1a\x1f.quorumlock.v1.SetValueResponse\x12D\n" +
 	"\x03Get\x12\x1d.quorumlock.v1.GetLockRequest\x1a\x1e.quorumlock.v1.GetLockResponse\x12I\n" +
-	"\x04List\x12\x1f.quorumlock.v1.ListLocksRequest\x1a .quorumlock.v1.ListLocksResponse2\xeb\x02\n" +
+	"\x04List\x12\x1f.quorumlock.v1.ListLocksRequest\x1a .quorumlock.v1.ListLocksResponse\x12H\n" +
+	"\aUpgrade\x12\x1d.quorumlock.v1.UpgradeRequest\x1a\x1e.quorumlock.v1.AcquireResponse\x12N\n" +
+	"\tDowngrade\x12\x1f.quorumlock.v1.DowngradeRequest\x1a .quorumlock.v1.DowngradeResponse\x12E\n" +
+	"\x06Extend\x12\x1c.quorumlock.v1.ExtendRequest\x1a\x1d.quorumlock.v1.ExtendResponse\x12T\n" +
+	"\vVerifyToken\x12!.quorumlock.v1.VerifyTokenRequest\x1a\".quorumlock.v1.VerifyTokenResponse\x12D\n" +
+	"\x05Watch\x12\x1b.quorumlock.v1.WatchRequest\x1a\x1c.quorumlock.v1.WatchResponse0\x01\x12Z\n" +
+	"\rListDeadlocks\x12#.quorumlock.v1.ListDeadlocksRequest\x1a$.quorumlock.v1.ListDeadlocksResponse2\xfd\x01\n" +
+	"\fLeaseService\x12M\n" +
+	"\aAcquire\x12\".quorumlock.v1.AcquireLeaseRequest\x1a\x1e.quorumlock.v1.AcquireResponse\x12O\n" +
+	"\x06Extend\x12!.quorumlock.v1.ExtendLeaseRequest\x1a\".quorumlock.v1.ExtendLeaseResponse\x12M\n" +
+	"\aRelease\x12\".quorumlock.v1.ReleaseLeaseRequest\x1a\x1e.quorumlock.v1.ReleaseResponse2\xa0\x04\n" +
+	"\x0fOperatorService\x12L\n" +
+	"\fForceRelease\x12\x1b.quorumlock.v1.ForceRelease\x1a\x1f.quorumlock.v1.OperatorResponse\x12@\n" +
+	"\x06Revoke\x12\x15.quorumlock.v1.Revoke\x1a\x1f.quorumlock.v1.OperatorResponse\x12F\n" +
+	"\tSkipDelay\x12\x18.quorumlock.v1.SkipDelay\x1a\x1f.quorumlock.v1.OperatorResponse\x12@\n" +
+	"\x06Resize\x12\x15.quorumlock.v1.Resize\x1a\x1f.quorumlock.v1.OperatorResponse\x12N\n" +
+	"\tListAudit\x12\x1f.quorumlock.v1.ListAuditRequest\x1a .quorumlock.v1.ListAuditResponse\x12Y\n" +
+	"\fSaveSnapshot\x12\".quorumlock.v1.SaveSnapshotRequest\x1a#.quorumlock.v1.SaveSnapshotResponse0\x01\x12H\n" +
+	"\aRestore\x12\x1d.quorumlock.v1.RestoreRequest\x1a\x1e.quorumlock.v1.RestoreResponse2\xeb\x02\n" +
 	"\x0eClusterService\x12E\n" +
 	"\x06Status\x12\x1c.quorumlock.v1.StatusRequest\x1a\x1d.quorumlock.v1.StatusResponse\x12N\n" +
 	"\tAddMember\x12\x1f.quorumlock.v1.AddMemberRequest\x1a .quorumlock.v1.AddMemberResponse\x12W\n" +
@@ -1237,7 +2348,7 @@ func file_transport_wire_service_proto_rawDescGZIP() []byte {
 	return file_transport_wire_service_proto_rawDescData
 }
 
-var file_transport_wire_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_transport_wire_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_transport_wire_service_proto_goTypes = []any{
 	(*Credentials)(nil),                // 0: quorumlock.v1.Credentials
 	(*OpenRequest)(nil),                // 1: quorumlock.v1.OpenRequest
@@ -1248,74 +2359,154 @@ var file_transport_wire_service_proto_goTypes = []any{
 	(*CloseResponse)(nil),              // 6: quorumlock.v1.CloseResponse
 	(*AcquireRequest)(nil),             // 7: quorumlock.v1.AcquireRequest
 	(*AcquireResponse)(nil),            // 8: quorumlock.v1.AcquireResponse
-	(*ReleaseRequest)(nil),             // 9: quorumlock.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),            // 10: quorumlock.v1.ReleaseResponse
-	(*SetValueRequest)(nil),            // 11: quorumlock.v1.SetValueRequest
-	(*SetValueResponse)(nil),           // 12: quorumlock.v1.SetValueResponse
-	(*AddMemberRequest)(nil),           // 13: quorumlock.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 14: quorumlock.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 15: quorumlock.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 16: quorumlock.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 17: quorumlock.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 18: quorumlock.v1.TransferLeadershipResponse
-	(*ErrorDetail)(nil),                // 19: quorumlock.v1.ErrorDetail
-	(*ClientInfo)(nil),                 // 20: quorumlock.v1.ClientInfo
-	(Mode)(0),                          // 21: quorumlock.v1.Mode
-	(Status_Code)(0),                   // 22: quorumlock.v1.Status.Code
-	(*HolderInfo)(nil),                 // 23: quorumlock.v1.HolderInfo
-	(*ListSessionsRequest)(nil),        // 24: quorumlock.v1.ListSessionsRequest
-	(*GetLockRequest)(nil),             // 25: quorumlock.v1.GetLockRequest
-	(*ListLocksRequest)(nil),           // 26: quorumlock.v1.ListLocksRequest
-	(*StatusRequest)(nil),              // 27: quorumlock.v1.StatusRequest
-	(*ListSessionsResponse)(nil),       // 28: quorumlock.v1.ListSessionsResponse
-	(*GetLockResponse)(nil),            // 29: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 30: quorumlock.v1.ListLocksResponse
-	(*StatusResponse)(nil),             // 31: quorumlock.v1.StatusResponse
+	(*UpgradeRequest)(nil),             // 9: quorumlock.v1.UpgradeRequest
+	(*DowngradeRequest)(nil),           // 10: quorumlock.v1.DowngradeRequest
+	(*DowngradeResponse)(nil),          // 11: quorumlock.v1.DowngradeResponse
+	(*ExtendRequest)(nil),              // 12: quorumlock.v1.ExtendRequest
+	(*ExtendResponse)(nil),             // 13: quorumlock.v1.ExtendResponse
+	(*AcquireLeaseRequest)(nil),        // 14: quorumlock.v1.AcquireLeaseRequest
+	(*ExtendLeaseRequest)(nil),         // 15: quorumlock.v1.ExtendLeaseRequest
+	(*ExtendLeaseResponse)(nil),        // 16: quorumlock.v1.ExtendLeaseResponse
+	(*ReleaseLeaseRequest)(nil),        // 17: quorumlock.v1.ReleaseLeaseRequest
+	(*OperatorResponse)(nil),           // 18: quorumlock.v1.OperatorResponse
+	(*SaveSnapshotRequest)(nil),        // 19: quorumlock.v1.SaveSnapshotRequest
+	(*SaveSnapshotResponse)(nil),       // 20: quorumlock.v1.SaveSnapshotResponse
+	(*RestoreRequest)(nil),             // 21: quorumlock.v1.RestoreRequest
+	(*RestoreResponse)(nil),            // 22: quorumlock.v1.RestoreResponse
+	(*ReleaseRequest)(nil),             // 23: quorumlock.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),            // 24: quorumlock.v1.ReleaseResponse
+	(*SetValueRequest)(nil),            // 25: quorumlock.v1.SetValueRequest
+	(*SetValueResponse)(nil),           // 26: quorumlock.v1.SetValueResponse
+	(*AddMemberRequest)(nil),           // 27: quorumlock.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 28: quorumlock.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 29: quorumlock.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 30: quorumlock.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 31: quorumlock.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 32: quorumlock.v1.TransferLeadershipResponse
+	(*ErrorDetail)(nil),                // 33: quorumlock.v1.ErrorDetail
+	(*ClientInfo)(nil),                 // 34: quorumlock.v1.ClientInfo
+	(*HeldLock)(nil),                   // 35: quorumlock.v1.HeldLock
+	(Mode)(0),                          // 36: quorumlock.v1.Mode
+	(*LockRequest)(nil),                // 37: quorumlock.v1.LockRequest
+	(Order)(0),                         // 38: quorumlock.v1.Order
+	(Status_Code)(0),                   // 39: quorumlock.v1.Status.Code
+	(*HolderInfo)(nil),                 // 40: quorumlock.v1.HolderInfo
+	(*DeadlockStep)(nil),               // 41: quorumlock.v1.DeadlockStep
+	(*Acquire)(nil),                    // 42: quorumlock.v1.Acquire
+	(*Settings)(nil),                   // 43: quorumlock.v1.Settings
+	(*AuditRecord)(nil),                // 44: quorumlock.v1.AuditRecord
+	(*ListSessionsRequest)(nil),        // 45: quorumlock.v1.ListSessionsRequest
+	(*GetLockRequest)(nil),             // 46: quorumlock.v1.GetLockRequest
+	(*ListLocksRequest)(nil),           // 47: quorumlock.v1.ListLocksRequest
+	(*VerifyTokenRequest)(nil),         // 48: quorumlock.v1.VerifyTokenRequest
+	(*WatchRequest)(nil),               // 49: quorumlock.v1.WatchRequest
+	(*ListDeadlocksRequest)(nil),       // 50: quorumlock.v1.ListDeadlocksRequest
+	(*ForceRelease)(nil),               // 51: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                     // 52: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                  // 53: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                     // 54: quorumlock.v1.Resize
+	(*ListAuditRequest)(nil),           // 55: quorumlock.v1.ListAuditRequest
+	(*StatusRequest)(nil),              // 56: quorumlock.v1.StatusRequest
+	(*ListSessionsResponse)(nil),       // 57: quorumlock.v1.ListSessionsResponse
+	(*GetLockResponse)(nil),            // 58: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 59: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 60: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 61: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 62: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),          // 63: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 64: quorumlock.v1.StatusResponse
 }
 var file_transport_wire_service_proto_depIdxs = []int32{
-	20, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
+	34, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
 	0,  // 1: quorumlock.v1.HeartbeatRequest.session:type_name -> quorumlock.v1.Credentials
-	0,  // 2: quorumlock.v1.CloseRequest.session:type_name -> quorumlock.v1.Credentials
-	0,  // 3: quorumlock.v1.AcquireRequest.session:type_name -> quorumlock.v1.Credentials
-	21, // 4: quorumlock.v1.AcquireRequest.mode:type_name -> quorumlock.v1.Mode
-	22, // 5: quorumlock.v1.AcquireResponse.status:type_name -> quorumlock.v1.Status.Code
-	23, // 6: quorumlock.v1.AcquireResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	0,  // 7: quorumlock.v1.ReleaseRequest.session:type_name -> quorumlock.v1.Credentials
-	22, // 8: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
-	0,  // 9: quorumlock.v1.SetValueRequest.session:type_name -> quorumlock.v1.Credentials
-	22, // 10: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
-	22, // 11: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
-	1,  // 12: quorumlock.v1.SessionService.Open:input_type -> quorumlock.v1.OpenRequest
-	3,  // 13: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
-	5,  // 14: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
-	24, // 15: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
-	7,  // 16: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
-	9,  // 17: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
-	11, // 18: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
-	25, // 19: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
-	26, // 20: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
-	27, // 21: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
-	13, // 22: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
-	15, // 23: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
-	17, // 24: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
-	2,  // 25: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 26: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 27: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	28, // 28: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	8,  // 29: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	10, // 30: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	12, // 31: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	29, // 32: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	30, // 33: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	31, // 34: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	14, // 35: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	16, // 36: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	18, // 37: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	25, // [25:38] is the sub-list for method output_type
-	12, // [12:25] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	35, // 2: quorumlock.v1.HeartbeatResponse.holds:type_name -> quorumlock.v1.HeldLock
+	0,  // 3: quorumlock.v1.CloseRequest.session:type_name -> quorumlock.v1.Credentials
+	0,  // 4: quorumlock.v1.AcquireRequest.session:type_name -> quorumlock.v1.Credentials
+	36, // 5: quorumlock.v1.AcquireRequest.mode:type_name -> quorumlock.v1.Mode
+	37, // 6: quorumlock.v1.AcquireRequest.locks:type_name -> quorumlock.v1.LockRequest
+	38, // 7: quorumlock.v1.AcquireRequest.order:type_name -> quorumlock.v1.Order
+	39, // 8: quorumlock.v1.AcquireResponse.status:type_name -> quorumlock.v1.Status.Code
+	40, // 9: quorumlock.v1.AcquireResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	41, // 10: quorumlock.v1.AcquireResponse.cycle:type_name -> quorumlock.v1.DeadlockStep
+	0,  // 11: quorumlock.v1.UpgradeRequest.session:type_name -> quorumlock.v1.Credentials
+	0,  // 12: quorumlock.v1.DowngradeRequest.session:type_name -> quorumlock.v1.Credentials
+	39, // 13: quorumlock.v1.DowngradeResponse.status:type_name -> quorumlock.v1.Status.Code
+	0,  // 14: quorumlock.v1.ExtendRequest.session:type_name -> quorumlock.v1.Credentials
+	39, // 15: quorumlock.v1.ExtendResponse.status:type_name -> quorumlock.v1.Status.Code
+	34, // 16: quorumlock.v1.AcquireLeaseRequest.client:type_name -> quorumlock.v1.ClientInfo
+	42, // 17: quorumlock.v1.AcquireLeaseRequest.acquire:type_name -> quorumlock.v1.Acquire
+	39, // 18: quorumlock.v1.ExtendLeaseResponse.status:type_name -> quorumlock.v1.Status.Code
+	39, // 19: quorumlock.v1.OperatorResponse.status:type_name -> quorumlock.v1.Status.Code
+	43, // 20: quorumlock.v1.RestoreRequest.settings:type_name -> quorumlock.v1.Settings
+	44, // 21: quorumlock.v1.RestoreRequest.audit:type_name -> quorumlock.v1.AuditRecord
+	0,  // 22: quorumlock.v1.ReleaseRequest.session:type_name -> quorumlock.v1.Credentials
+	39, // 23: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
+	0,  // 24: quorumlock.v1.SetValueRequest.session:type_name -> quorumlock.v1.Credentials
+	39, // 25: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
+	39, // 26: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
+	1,  // 27: quorumlock.v1.SessionService.Open:input_type -> quorumlock.v1.OpenRequest
+	3,  // 28: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
+	5,  // 29: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
+	45, // 30: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
+	7,  // 31: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
+	23, // 32: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
+	25, // 33: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
+	46, // 34: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
+	47, // 35: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
+	9,  // 36: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
+	10, // 37: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
+	12, // 38: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
+	48, // 39: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
+	49, // 40: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
+	50, // 41: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
+	14, // 42: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
+	15, // 43: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
+	17, // 44: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
+	51, // 45: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
+	52, // 46: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
+	53, // 47: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
+	54, // 48: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
+	55, // 49: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
+	19, // 50: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
+	21, // 51: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
+	56, // 52: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
+	27, // 53: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
+	29, // 54: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
+	31, // 55: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
+	2,  // 56: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 57: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 58: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	57, // 59: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	8,  // 60: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	24, // 61: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	26, // 62: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	58, // 63: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	59, // 64: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 65: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 66: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 67: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	60, // 68: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	61, // 69: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	62, // 70: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	8,  // 71: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 72: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	24, // 73: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 74: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 75: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 76: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 77: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	63, // 78: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 79: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	22, // 80: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	64, // 81: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	28, // 82: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	30, // 83: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	32, // 84: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	56, // [56:85] is the sub-list for method output_type
+	27, // [27:56] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_service_proto_init() }
@@ -1323,6 +2514,7 @@ func file_transport_wire_service_proto_init() {
 	if File_transport_wire_service_proto != nil {
 		return
 	}
+	file_transport_wire_command_proto_init()
 	file_transport_wire_model_proto_init()
 	file_transport_wire_read_proto_init()
 	file_transport_wire_status_proto_init()
@@ -1332,9 +2524,9 @@ func file_transport_wire_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_service_proto_rawDesc), len(file_transport_wire_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   34,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   5,
 		},
 		GoTypes:           file_transport_wire_service_proto_goTypes,
 		DependencyIndexes: file_transport_wire_service_proto_depIdxs,

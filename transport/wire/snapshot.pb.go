@@ -23,7 +23,7 @@ const (
 
 // SnapshotRecord is one length-delimited record of a snapshot. Order: header,
 // members by id, sessions by id, locks by name, claims by id, outcomes by session
-// and seq, trailer.
+// and seq, audit records by id, trailer.
 type SnapshotRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Record:
@@ -34,6 +34,7 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_Lock
 	//	*SnapshotRecord_Claim
 	//	*SnapshotRecord_Outcome
+	//	*SnapshotRecord_Audit
 	//	*SnapshotRecord_Trailer
 	Record        isSnapshotRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
@@ -131,6 +132,15 @@ func (x *SnapshotRecord) GetOutcome() *OutcomeRecord {
 	return nil
 }
 
+func (x *SnapshotRecord) GetAudit() *AuditRecord {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_Audit); ok {
+			return x.Audit
+		}
+	}
+	return nil
+}
+
 func (x *SnapshotRecord) GetTrailer() *SnapshotTrailer {
 	if x != nil {
 		if x, ok := x.Record.(*SnapshotRecord_Trailer); ok {
@@ -168,6 +178,10 @@ type SnapshotRecord_Outcome struct {
 	Outcome *OutcomeRecord `protobuf:"bytes,6,opt,name=outcome,proto3,oneof"`
 }
 
+type SnapshotRecord_Audit struct {
+	Audit *AuditRecord `protobuf:"bytes,7,opt,name=audit,proto3,oneof"`
+}
+
 type SnapshotRecord_Trailer struct {
 	Trailer *SnapshotTrailer `protobuf:"bytes,15,opt,name=trailer,proto3,oneof"`
 }
@@ -183,6 +197,8 @@ func (*SnapshotRecord_Lock) isSnapshotRecord_Record() {}
 func (*SnapshotRecord_Claim) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Outcome) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_Audit) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Trailer) isSnapshotRecord_Record() {}
 
@@ -209,7 +225,10 @@ type SnapshotHeader struct {
 	Discarded uint64 `protobuf:"varint,11,opt,name=discarded,proto3" json:"discarded,omitempty"`
 	// Index of the last raft entry that the state includes; 0 where it stands outside
 	// a log.
-	AppliedIndex  uint64 `protobuf:"varint,12,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	AppliedIndex uint64 `protobuf:"varint,12,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	Lineage      string `protobuf:"bytes,13,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The last audit record's id.
+	LastAuditId   uint64 `protobuf:"varint,14,opt,name=last_audit_id,json=lastAuditId,proto3" json:"last_audit_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -328,6 +347,20 @@ func (x *SnapshotHeader) GetAppliedIndex() uint64 {
 	return 0
 }
 
+func (x *SnapshotHeader) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
+}
+
+func (x *SnapshotHeader) GetLastAuditId() uint64 {
+	if x != nil {
+		return x.LastAuditId
+	}
+	return 0
+}
+
 type SessionRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -337,6 +370,7 @@ type SessionRecord struct {
 	Client        *ClientInfo            `protobuf:"bytes,5,opt,name=client,proto3" json:"client,omitempty"`
 	OpenedUnixMs  int64                  `protobuf:"varint,6,opt,name=opened_unix_ms,json=openedUnixMs,proto3" json:"opened_unix_ms,omitempty"`
 	AckedBelow    uint64                 `protobuf:"varint,7,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
+	Leased        bool                   `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,13 +454,23 @@ func (x *SessionRecord) GetAckedBelow() uint64 {
 	return 0
 }
 
+func (x *SessionRecord) GetLeased() bool {
+	if x != nil {
+		return x.Leased
+	}
+	return false
+}
+
 type LockRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Names one life of the lock.
 	Id uint64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Claims that hold it, by token.
-	Holders       []uint64 `protobuf:"varint,3,rep,packed,name=holders,proto3" json:"holders,omitempty"`
+	Holders []uint64 `protobuf:"varint,3,rep,packed,name=holders,proto3" json:"holders,omitempty"`
+	Order   Order    `protobuf:"varint,4,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
+	// Of a semaphore; 0 for a lock with modes.
+	Limit         uint64 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -482,7 +526,22 @@ func (x *LockRecord) GetHolders() []uint64 {
 	return nil
 }
 
-// ClaimRecord is a wait or, once token is set, a hold.
+func (x *LockRecord) GetOrder() Order {
+	if x != nil {
+		return x.Order
+	}
+	return Order_ORDER_UNSPECIFIED
+}
+
+func (x *LockRecord) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ClaimRecord is a wait or, once token is set, a hold or, once delay_generation is
+// set, a hold that ended and keeps its locks closed.
 type ClaimRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision of the acquire.
@@ -503,8 +562,22 @@ type ClaimRecord struct {
 	GrantedUnixMs   int64  `protobuf:"varint,13,opt,name=granted_unix_ms,json=grantedUnixMs,proto3" json:"granted_unix_ms,omitempty"`
 	// Its place in the queues; smaller is nearer the head.
 	Order         uint64 `protobuf:"varint,14,opt,name=order,proto3" json:"order,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AllowDeadlock bool   `protobuf:"varint,15,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
+	Notify        bool   `protobuf:"varint,16,opt,name=notify,proto3" json:"notify,omitempty"`
+	// It has been told that somebody waits.
+	Wanted bool `protobuf:"varint,17,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// Acquires beyond the first that it counts.
+	Again     uint32 `protobuf:"varint,18,opt,name=again,proto3" json:"again,omitempty"`
+	MaxHoldMs uint32 `protobuf:"varint,19,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	// Of the hold's own deadline; 0 has none. Never falls.
+	HoldGeneration  uint64         `protobuf:"varint,20,opt,name=hold_generation,json=holdGeneration,proto3" json:"hold_generation,omitempty"`
+	LockDelayMs     uint32         `protobuf:"varint,21,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
+	Revocation      *Revocation    `protobuf:"bytes,22,opt,name=revocation,proto3" json:"revocation,omitempty"`
+	Upgrade         *UpgradeRecord `protobuf:"bytes,23,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
+	DelayGeneration uint64         `protobuf:"varint,24,opt,name=delay_generation,json=delayGeneration,proto3" json:"delay_generation,omitempty"`
+	DelayedUnixMs   int64          `protobuf:"varint,25,opt,name=delayed_unix_ms,json=delayedUnixMs,proto3" json:"delayed_unix_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ClaimRecord) Reset() {
@@ -635,6 +708,169 @@ func (x *ClaimRecord) GetOrder() uint64 {
 	return 0
 }
 
+func (x *ClaimRecord) GetAllowDeadlock() bool {
+	if x != nil {
+		return x.AllowDeadlock
+	}
+	return false
+}
+
+func (x *ClaimRecord) GetNotify() bool {
+	if x != nil {
+		return x.Notify
+	}
+	return false
+}
+
+func (x *ClaimRecord) GetWanted() bool {
+	if x != nil {
+		return x.Wanted
+	}
+	return false
+}
+
+func (x *ClaimRecord) GetAgain() uint32 {
+	if x != nil {
+		return x.Again
+	}
+	return 0
+}
+
+func (x *ClaimRecord) GetMaxHoldMs() uint32 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+func (x *ClaimRecord) GetHoldGeneration() uint64 {
+	if x != nil {
+		return x.HoldGeneration
+	}
+	return 0
+}
+
+func (x *ClaimRecord) GetLockDelayMs() uint32 {
+	if x != nil {
+		return x.LockDelayMs
+	}
+	return 0
+}
+
+func (x *ClaimRecord) GetRevocation() *Revocation {
+	if x != nil {
+		return x.Revocation
+	}
+	return nil
+}
+
+func (x *ClaimRecord) GetUpgrade() *UpgradeRecord {
+	if x != nil {
+		return x.Upgrade
+	}
+	return nil
+}
+
+func (x *ClaimRecord) GetDelayGeneration() uint64 {
+	if x != nil {
+		return x.DelayGeneration
+	}
+	return 0
+}
+
+func (x *ClaimRecord) GetDelayedUnixMs() int64 {
+	if x != nil {
+		return x.DelayedUnixMs
+	}
+	return 0
+}
+
+// UpgradeRecord is a hold's wait to become exclusive.
+type UpgradeRecord struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Seq         uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	WaitMs      uint32                 `protobuf:"varint,2,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	WaitForever bool                   `protobuf:"varint,3,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
+	// Of the wait's deadline.
+	Generation    uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	QueuedUnixMs  int64  `protobuf:"varint,5,opt,name=queued_unix_ms,json=queuedUnixMs,proto3" json:"queued_unix_ms,omitempty"`
+	AllowDeadlock bool   `protobuf:"varint,6,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeRecord) Reset() {
+	*x = UpgradeRecord{}
+	mi := &file_transport_wire_snapshot_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeRecord) ProtoMessage() {}
+
+func (x *UpgradeRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_snapshot_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeRecord.ProtoReflect.Descriptor instead.
+func (*UpgradeRecord) Descriptor() ([]byte, []int) {
+	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UpgradeRecord) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *UpgradeRecord) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+func (x *UpgradeRecord) GetWaitForever() bool {
+	if x != nil {
+		return x.WaitForever
+	}
+	return false
+}
+
+func (x *UpgradeRecord) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *UpgradeRecord) GetQueuedUnixMs() int64 {
+	if x != nil {
+		return x.QueuedUnixMs
+	}
+	return 0
+}
+
+func (x *UpgradeRecord) GetAllowDeadlock() bool {
+	if x != nil {
+		return x.AllowDeadlock
+	}
+	return false
+}
+
 // OutcomeRecord is one remembered outcome of a session's window.
 type OutcomeRecord struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -646,14 +882,16 @@ type OutcomeRecord struct {
 	HoldId    uint64                 `protobuf:"varint,6,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token     uint64                 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`
 	// It waited: only an explicit acknowledgement forgets it.
-	Waited        bool `protobuf:"varint,8,opt,name=waited,proto3" json:"waited,omitempty"`
+	Waited        bool            `protobuf:"varint,8,opt,name=waited,proto3" json:"waited,omitempty"`
+	Count         uint32          `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
+	Cycle         []*DeadlockStep `protobuf:"bytes,10,rep,name=cycle,proto3" json:"cycle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OutcomeRecord) Reset() {
 	*x = OutcomeRecord{}
-	mi := &file_transport_wire_snapshot_proto_msgTypes[5]
+	mi := &file_transport_wire_snapshot_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +903,7 @@ func (x *OutcomeRecord) String() string {
 func (*OutcomeRecord) ProtoMessage() {}
 
 func (x *OutcomeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_snapshot_proto_msgTypes[5]
+	mi := &file_transport_wire_snapshot_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +916,7 @@ func (x *OutcomeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRecord.ProtoReflect.Descriptor instead.
 func (*OutcomeRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{5}
+	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *OutcomeRecord) GetSessionId() uint64 {
@@ -737,6 +975,20 @@ func (x *OutcomeRecord) GetWaited() bool {
 	return false
 }
 
+func (x *OutcomeRecord) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *OutcomeRecord) GetCycle() []*DeadlockStep {
+	if x != nil {
+		return x.Cycle
+	}
+	return nil
+}
+
 // SnapshotTrailer ends the snapshot.
 type SnapshotTrailer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -750,7 +1002,7 @@ type SnapshotTrailer struct {
 
 func (x *SnapshotTrailer) Reset() {
 	*x = SnapshotTrailer{}
-	mi := &file_transport_wire_snapshot_proto_msgTypes[6]
+	mi := &file_transport_wire_snapshot_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +1014,7 @@ func (x *SnapshotTrailer) String() string {
 func (*SnapshotTrailer) ProtoMessage() {}
 
 func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_snapshot_proto_msgTypes[6]
+	mi := &file_transport_wire_snapshot_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +1027,7 @@ func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotTrailer.ProtoReflect.Descriptor instead.
 func (*SnapshotTrailer) Descriptor() ([]byte, []int) {
-	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{6}
+	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SnapshotTrailer) GetRecords() uint64 {
@@ -796,16 +1048,17 @@ var File_transport_wire_snapshot_proto protoreflect.FileDescriptor
 
 const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtransport/wire/snapshot.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\x99\x03\n" +
+	"\x1dtransport/wire/snapshot.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\xcd\x03\n" +
 	"\x0eSnapshotRecord\x127\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.quorumlock.v1.SnapshotHeaderH\x00R\x06header\x12/\n" +
 	"\x06member\x18\x02 \x01(\v2\x15.quorumlock.v1.MemberH\x00R\x06member\x128\n" +
 	"\asession\x18\x03 \x01(\v2\x1c.quorumlock.v1.SessionRecordH\x00R\asession\x12/\n" +
 	"\x04lock\x18\x04 \x01(\v2\x19.quorumlock.v1.LockRecordH\x00R\x04lock\x122\n" +
 	"\x05claim\x18\x05 \x01(\v2\x1a.quorumlock.v1.ClaimRecordH\x00R\x05claim\x128\n" +
-	"\aoutcome\x18\x06 \x01(\v2\x1c.quorumlock.v1.OutcomeRecordH\x00R\aoutcome\x12:\n" +
+	"\aoutcome\x18\x06 \x01(\v2\x1c.quorumlock.v1.OutcomeRecordH\x00R\aoutcome\x122\n" +
+	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12:\n" +
 	"\atrailer\x18\x0f \x01(\v2\x1e.quorumlock.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\x84\x03\n" +
+	"\x06record\"\xc2\x03\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -821,7 +1074,9 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\bsettings\x18\n" +
 	" \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x12\x1c\n" +
 	"\tdiscarded\x18\v \x01(\x04R\tdiscarded\x12#\n" +
-	"\rapplied_index\x18\f \x01(\x04R\fappliedIndex\"\xf1\x01\n" +
+	"\rapplied_index\x18\f \x01(\x04R\fappliedIndex\x12\x18\n" +
+	"\alineage\x18\r \x01(\tR\alineage\x12\"\n" +
+	"\rlast_audit_id\x18\x0e \x01(\x04R\vlastAuditId\"\x89\x02\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +
@@ -833,12 +1088,15 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x06client\x18\x05 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\x12$\n" +
 	"\x0eopened_unix_ms\x18\x06 \x01(\x03R\fopenedUnixMs\x12\x1f\n" +
 	"\vacked_below\x18\a \x01(\x04R\n" +
-	"ackedBelow\"J\n" +
+	"ackedBelow\x12\x16\n" +
+	"\x06leased\x18\b \x01(\bR\x06leased\"\x8c\x01\n" +
 	"\n" +
 	"LockRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x18\n" +
-	"\aholders\x18\x03 \x03(\x04R\aholders\"\xad\x03\n" +
+	"\aholders\x18\x03 \x03(\x04R\aholders\x12*\n" +
+	"\x05order\x18\x04 \x01(\x0e2\x14.quorumlock.v1.OrderR\x05order\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\x04R\x05limit\"\xcd\x06\n" +
 	"\vClaimRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -857,7 +1115,29 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x05token\x18\v \x01(\x04R\x05token\x12)\n" +
 	"\x10granted_revision\x18\f \x01(\x04R\x0fgrantedRevision\x12&\n" +
 	"\x0fgranted_unix_ms\x18\r \x01(\x03R\rgrantedUnixMs\x12\x14\n" +
-	"\x05order\x18\x0e \x01(\x04R\x05order\"\xf1\x01\n" +
+	"\x05order\x18\x0e \x01(\x04R\x05order\x12%\n" +
+	"\x0eallow_deadlock\x18\x0f \x01(\bR\rallowDeadlock\x12\x16\n" +
+	"\x06notify\x18\x10 \x01(\bR\x06notify\x12\x16\n" +
+	"\x06wanted\x18\x11 \x01(\bR\x06wanted\x12\x14\n" +
+	"\x05again\x18\x12 \x01(\rR\x05again\x12\x1e\n" +
+	"\vmax_hold_ms\x18\x13 \x01(\rR\tmaxHoldMs\x12'\n" +
+	"\x0fhold_generation\x18\x14 \x01(\x04R\x0eholdGeneration\x12\"\n" +
+	"\rlock_delay_ms\x18\x15 \x01(\rR\vlockDelayMs\x129\n" +
+	"\n" +
+	"revocation\x18\x16 \x01(\v2\x19.quorumlock.v1.RevocationR\n" +
+	"revocation\x126\n" +
+	"\aupgrade\x18\x17 \x01(\v2\x1c.quorumlock.v1.UpgradeRecordR\aupgrade\x12)\n" +
+	"\x10delay_generation\x18\x18 \x01(\x04R\x0fdelayGeneration\x12&\n" +
+	"\x0fdelayed_unix_ms\x18\x19 \x01(\x03R\rdelayedUnixMs\"\xca\x01\n" +
+	"\rUpgradeRecord\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x17\n" +
+	"\await_ms\x18\x02 \x01(\rR\x06waitMs\x12!\n" +
+	"\fwait_forever\x18\x03 \x01(\bR\vwaitForever\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\x04R\n" +
+	"generation\x12$\n" +
+	"\x0equeued_unix_ms\x18\x05 \x01(\x03R\fqueuedUnixMs\x12%\n" +
+	"\x0eallow_deadlock\x18\x06 \x01(\bR\rallowDeadlock\"\xba\x02\n" +
 	"\rOutcomeRecord\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -867,7 +1147,10 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\brevision\x18\x05 \x01(\x04R\brevision\x12\x17\n" +
 	"\ahold_id\x18\x06 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\a \x01(\x04R\x05token\x12\x16\n" +
-	"\x06waited\x18\b \x01(\bR\x06waited\"C\n" +
+	"\x06waited\x18\b \x01(\bR\x06waited\x12\x14\n" +
+	"\x05count\x18\t \x01(\rR\x05count\x121\n" +
+	"\x05cycle\x18\n" +
+	" \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\"C\n" +
 	"\x0fSnapshotTrailer\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256B6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
@@ -884,38 +1167,48 @@ func file_transport_wire_snapshot_proto_rawDescGZIP() []byte {
 	return file_transport_wire_snapshot_proto_rawDescData
 }
 
-var file_transport_wire_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_transport_wire_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_transport_wire_snapshot_proto_goTypes = []any{
 	(*SnapshotRecord)(nil),  // 0: quorumlock.v1.SnapshotRecord
 	(*SnapshotHeader)(nil),  // 1: quorumlock.v1.SnapshotHeader
 	(*SessionRecord)(nil),   // 2: quorumlock.v1.SessionRecord
 	(*LockRecord)(nil),      // 3: quorumlock.v1.LockRecord
 	(*ClaimRecord)(nil),     // 4: quorumlock.v1.ClaimRecord
-	(*OutcomeRecord)(nil),   // 5: quorumlock.v1.OutcomeRecord
-	(*SnapshotTrailer)(nil), // 6: quorumlock.v1.SnapshotTrailer
-	(*Member)(nil),          // 7: quorumlock.v1.Member
-	(*Settings)(nil),        // 8: quorumlock.v1.Settings
-	(*ClientInfo)(nil),      // 9: quorumlock.v1.ClientInfo
-	(*LockRequest)(nil),     // 10: quorumlock.v1.LockRequest
-	(Status_Code)(0),        // 11: quorumlock.v1.Status.Code
+	(*UpgradeRecord)(nil),   // 5: quorumlock.v1.UpgradeRecord
+	(*OutcomeRecord)(nil),   // 6: quorumlock.v1.OutcomeRecord
+	(*SnapshotTrailer)(nil), // 7: quorumlock.v1.SnapshotTrailer
+	(*Member)(nil),          // 8: quorumlock.v1.Member
+	(*AuditRecord)(nil),     // 9: quorumlock.v1.AuditRecord
+	(*Settings)(nil),        // 10: quorumlock.v1.Settings
+	(*ClientInfo)(nil),      // 11: quorumlock.v1.ClientInfo
+	(Order)(0),              // 12: quorumlock.v1.Order
+	(*LockRequest)(nil),     // 13: quorumlock.v1.LockRequest
+	(*Revocation)(nil),      // 14: quorumlock.v1.Revocation
+	(Status_Code)(0),        // 15: quorumlock.v1.Status.Code
+	(*DeadlockStep)(nil),    // 16: quorumlock.v1.DeadlockStep
 }
 var file_transport_wire_snapshot_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.v1.SnapshotRecord.header:type_name -> quorumlock.v1.SnapshotHeader
-	7,  // 1: quorumlock.v1.SnapshotRecord.member:type_name -> quorumlock.v1.Member
+	8,  // 1: quorumlock.v1.SnapshotRecord.member:type_name -> quorumlock.v1.Member
 	2,  // 2: quorumlock.v1.SnapshotRecord.session:type_name -> quorumlock.v1.SessionRecord
 	3,  // 3: quorumlock.v1.SnapshotRecord.lock:type_name -> quorumlock.v1.LockRecord
 	4,  // 4: quorumlock.v1.SnapshotRecord.claim:type_name -> quorumlock.v1.ClaimRecord
-	5,  // 5: quorumlock.v1.SnapshotRecord.outcome:type_name -> quorumlock.v1.OutcomeRecord
-	6,  // 6: quorumlock.v1.SnapshotRecord.trailer:type_name -> quorumlock.v1.SnapshotTrailer
-	8,  // 7: quorumlock.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
-	9,  // 8: quorumlock.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
-	10, // 9: quorumlock.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
-	11, // 10: quorumlock.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	6,  // 5: quorumlock.v1.SnapshotRecord.outcome:type_name -> quorumlock.v1.OutcomeRecord
+	9,  // 6: quorumlock.v1.SnapshotRecord.audit:type_name -> quorumlock.v1.AuditRecord
+	7,  // 7: quorumlock.v1.SnapshotRecord.trailer:type_name -> quorumlock.v1.SnapshotTrailer
+	10, // 8: quorumlock.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
+	11, // 9: quorumlock.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
+	12, // 10: quorumlock.v1.LockRecord.order:type_name -> quorumlock.v1.Order
+	13, // 11: quorumlock.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
+	14, // 12: quorumlock.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
+	5,  // 13: quorumlock.v1.ClaimRecord.upgrade:type_name -> quorumlock.v1.UpgradeRecord
+	15, // 14: quorumlock.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
+	16, // 15: quorumlock.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_snapshot_proto_init() }
@@ -933,6 +1226,7 @@ func file_transport_wire_snapshot_proto_init() {
 		(*SnapshotRecord_Lock)(nil),
 		(*SnapshotRecord_Claim)(nil),
 		(*SnapshotRecord_Outcome)(nil),
+		(*SnapshotRecord_Audit)(nil),
 		(*SnapshotRecord_Trailer)(nil),
 	}
 	type x struct{}
@@ -941,7 +1235,7 @@ func file_transport_wire_snapshot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_snapshot_proto_rawDesc), len(file_transport_wire_snapshot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

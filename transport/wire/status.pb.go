@@ -43,6 +43,12 @@ const (
 	Status_ALREADY_HELD Status_Code = 14
 	// The owner waits for this lock already, under another request.
 	Status_ALREADY_QUEUED Status_Code = 15
+	// Another holder waits to upgrade the same lock: both would wait for ever.
+	Status_UPGRADE_CONFLICT Status_Code = 16
+	// Waiting would close a cycle of owners that wait for each other; cycle names it.
+	Status_DEADLOCK Status_Code = 17
+	// The lock exists with another order, kind or limit.
+	Status_MISMATCH Status_Code = 18
 	// The session is unknown: it expired, was closed or never was.
 	Status_SESSION_LOST Status_Code = 20
 	// The secret does not belong to the session.
@@ -61,6 +67,9 @@ const (
 	Status_FAILED_PRECONDITION Status_Code = 34
 	// The cluster's feature level does not allow this yet.
 	Status_UNSUPPORTED Status_Code = 35
+	// The events asked for are no longer, or not here, in memory: read the state and
+	// watch from its revision. oldest is set.
+	Status_COMPACTED Status_Code = 36
 	// This node does not lead; the hint names the leader if there is one.
 	Status_NOT_LEADER Status_Code = 40
 	// The request was not executed: no leader, shutting down or overloaded.
@@ -85,6 +94,9 @@ var (
 		13: "NOT_HELD",
 		14: "ALREADY_HELD",
 		15: "ALREADY_QUEUED",
+		16: "UPGRADE_CONFLICT",
+		17: "DEADLOCK",
+		18: "MISMATCH",
 		20: "SESSION_LOST",
 		21: "PERMISSION_DENIED",
 		22: "NOT_ATTACHED",
@@ -94,6 +106,7 @@ var (
 		33: "NOT_FOUND",
 		34: "FAILED_PRECONDITION",
 		35: "UNSUPPORTED",
+		36: "COMPACTED",
 		40: "NOT_LEADER",
 		41: "UNAVAILABLE",
 		42: "UNCERTAIN",
@@ -110,6 +123,9 @@ var (
 		"NOT_HELD":            13,
 		"ALREADY_HELD":        14,
 		"ALREADY_QUEUED":      15,
+		"UPGRADE_CONFLICT":    16,
+		"DEADLOCK":            17,
+		"MISMATCH":            18,
 		"SESSION_LOST":        20,
 		"PERMISSION_DENIED":   21,
 		"NOT_ATTACHED":        22,
@@ -119,6 +135,7 @@ var (
 		"NOT_FOUND":           33,
 		"FAILED_PRECONDITION": 34,
 		"UNSUPPORTED":         35,
+		"COMPACTED":           36,
 		"NOT_LEADER":          40,
 		"UNAVAILABLE":         41,
 		"UNCERTAIN":           42,
@@ -195,8 +212,8 @@ var File_transport_wire_status_proto protoreflect.FileDescriptor
 
 const file_transport_wire_status_proto_rawDesc = "" +
 	"\n" +
-	"\x1btransport/wire/status.proto\x12\rquorumlock.v1\"\x90\x03\n" +
-	"\x06Status\"\x85\x03\n" +
+	"\x1btransport/wire/status.proto\x12\rquorumlock.v1\"\xd1\x03\n" +
+	"\x06Status\"\xc6\x03\n" +
 	"\x04Code\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x06\n" +
 	"\x02OK\x10\x01\x12\v\n" +
@@ -209,7 +226,10 @@ const file_transport_wire_status_proto_rawDesc = "" +
 	"\tCANCELLED\x10\f\x12\f\n" +
 	"\bNOT_HELD\x10\r\x12\x10\n" +
 	"\fALREADY_HELD\x10\x0e\x12\x12\n" +
-	"\x0eALREADY_QUEUED\x10\x0f\x12\x10\n" +
+	"\x0eALREADY_QUEUED\x10\x0f\x12\x14\n" +
+	"\x10UPGRADE_CONFLICT\x10\x10\x12\f\n" +
+	"\bDEADLOCK\x10\x11\x12\f\n" +
+	"\bMISMATCH\x10\x12\x12\x10\n" +
 	"\fSESSION_LOST\x10\x14\x12\x15\n" +
 	"\x11PERMISSION_DENIED\x10\x15\x12\x10\n" +
 	"\fNOT_ATTACHED\x10\x16\x12\t\n" +
@@ -218,7 +238,8 @@ const file_transport_wire_status_proto_rawDesc = "" +
 	"\x10INVALID_ARGUMENT\x10 \x12\r\n" +
 	"\tNOT_FOUND\x10!\x12\x17\n" +
 	"\x13FAILED_PRECONDITION\x10\"\x12\x0f\n" +
-	"\vUNSUPPORTED\x10#\x12\x0e\n" +
+	"\vUNSUPPORTED\x10#\x12\r\n" +
+	"\tCOMPACTED\x10$\x12\x0e\n" +
 	"\n" +
 	"NOT_LEADER\x10(\x12\x0f\n" +
 	"\vUNAVAILABLE\x10)\x12\r\n" +

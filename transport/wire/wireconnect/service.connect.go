@@ -25,6 +25,10 @@ const (
 	SessionServiceName = "quorumlock.v1.SessionService"
 	// LockServiceName is the fully-qualified name of the LockService service.
 	LockServiceName = "quorumlock.v1.LockService"
+	// LeaseServiceName is the fully-qualified name of the LeaseService service.
+	LeaseServiceName = "quorumlock.v1.LeaseService"
+	// OperatorServiceName is the fully-qualified name of the OperatorService service.
+	OperatorServiceName = "quorumlock.v1.OperatorService"
 	// ClusterServiceName is the fully-qualified name of the ClusterService service.
 	ClusterServiceName = "quorumlock.v1.ClusterService"
 )
@@ -56,6 +60,43 @@ const (
 	LockServiceGetProcedure = "/quorumlock.v1.LockService/Get"
 	// LockServiceListProcedure is the fully-qualified name of the LockService's List RPC.
 	LockServiceListProcedure = "/quorumlock.v1.LockService/List"
+	// LockServiceUpgradeProcedure is the fully-qualified name of the LockService's Upgrade RPC.
+	LockServiceUpgradeProcedure = "/quorumlock.v1.LockService/Upgrade"
+	// LockServiceDowngradeProcedure is the fully-qualified name of the LockService's Downgrade RPC.
+	LockServiceDowngradeProcedure = "/quorumlock.v1.LockService/Downgrade"
+	// LockServiceExtendProcedure is the fully-qualified name of the LockService's Extend RPC.
+	LockServiceExtendProcedure = "/quorumlock.v1.LockService/Extend"
+	// LockServiceVerifyTokenProcedure is the fully-qualified name of the LockService's VerifyToken RPC.
+	LockServiceVerifyTokenProcedure = "/quorumlock.v1.LockService/VerifyToken"
+	// LockServiceWatchProcedure is the fully-qualified name of the LockService's Watch RPC.
+	LockServiceWatchProcedure = "/quorumlock.v1.LockService/Watch"
+	// LockServiceListDeadlocksProcedure is the fully-qualified name of the LockService's ListDeadlocks
+	// RPC.
+	LockServiceListDeadlocksProcedure = "/quorumlock.v1.LockService/ListDeadlocks"
+	// LeaseServiceAcquireProcedure is the fully-qualified name of the LeaseService's Acquire RPC.
+	LeaseServiceAcquireProcedure = "/quorumlock.v1.LeaseService/Acquire"
+	// LeaseServiceExtendProcedure is the fully-qualified name of the LeaseService's Extend RPC.
+	LeaseServiceExtendProcedure = "/quorumlock.v1.LeaseService/Extend"
+	// LeaseServiceReleaseProcedure is the fully-qualified name of the LeaseService's Release RPC.
+	LeaseServiceReleaseProcedure = "/quorumlock.v1.LeaseService/Release"
+	// OperatorServiceForceReleaseProcedure is the fully-qualified name of the OperatorService's
+	// ForceRelease RPC.
+	OperatorServiceForceReleaseProcedure = "/quorumlock.v1.OperatorService/ForceRelease"
+	// OperatorServiceRevokeProcedure is the fully-qualified name of the OperatorService's Revoke RPC.
+	OperatorServiceRevokeProcedure = "/quorumlock.v1.OperatorService/Revoke"
+	// OperatorServiceSkipDelayProcedure is the fully-qualified name of the OperatorService's SkipDelay
+	// RPC.
+	OperatorServiceSkipDelayProcedure = "/quorumlock.v1.OperatorService/SkipDelay"
+	// OperatorServiceResizeProcedure is the fully-qualified name of the OperatorService's Resize RPC.
+	OperatorServiceResizeProcedure = "/quorumlock.v1.OperatorService/Resize"
+	// OperatorServiceListAuditProcedure is the fully-qualified name of the OperatorService's ListAudit
+	// RPC.
+	OperatorServiceListAuditProcedure = "/quorumlock.v1.OperatorService/ListAudit"
+	// OperatorServiceSaveSnapshotProcedure is the fully-qualified name of the OperatorService's
+	// SaveSnapshot RPC.
+	OperatorServiceSaveSnapshotProcedure = "/quorumlock.v1.OperatorService/SaveSnapshot"
+	// OperatorServiceRestoreProcedure is the fully-qualified name of the OperatorService's Restore RPC.
+	OperatorServiceRestoreProcedure = "/quorumlock.v1.OperatorService/Restore"
 	// ClusterServiceStatusProcedure is the fully-qualified name of the ClusterService's Status RPC.
 	ClusterServiceStatusProcedure = "/quorumlock.v1.ClusterService/Status"
 	// ClusterServiceAddMemberProcedure is the fully-qualified name of the ClusterService's AddMember
@@ -225,6 +266,14 @@ type LockServiceClient interface {
 	SetValue(context.Context, *connect.Request[wire.SetValueRequest]) (*connect.Response[wire.SetValueResponse], error)
 	Get(context.Context, *connect.Request[wire.GetLockRequest]) (*connect.Response[wire.GetLockResponse], error)
 	List(context.Context, *connect.Request[wire.ListLocksRequest]) (*connect.Response[wire.ListLocksResponse], error)
+	// Blocks up to its wait.
+	Upgrade(context.Context, *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error)
+	Downgrade(context.Context, *connect.Request[wire.DowngradeRequest]) (*connect.Response[wire.DowngradeResponse], error)
+	Extend(context.Context, *connect.Request[wire.ExtendRequest]) (*connect.Response[wire.ExtendResponse], error)
+	VerifyToken(context.Context, *connect.Request[wire.VerifyTokenRequest]) (*connect.Response[wire.VerifyTokenResponse], error)
+	// Never ends by itself without a last word.
+	Watch(context.Context, *connect.Request[wire.WatchRequest]) (*connect.ServerStreamForClient[wire.WatchResponse], error)
+	ListDeadlocks(context.Context, *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error)
 }
 
 // NewLockServiceClient constructs a client for the quorumlock.v1.LockService service. By default,
@@ -268,16 +317,58 @@ func NewLockServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(lockServiceMethods.ByName("List")),
 			connect.WithClientOptions(opts...),
 		),
+		upgrade: connect.NewClient[wire.UpgradeRequest, wire.AcquireResponse](
+			httpClient,
+			baseURL+LockServiceUpgradeProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("Upgrade")),
+			connect.WithClientOptions(opts...),
+		),
+		downgrade: connect.NewClient[wire.DowngradeRequest, wire.DowngradeResponse](
+			httpClient,
+			baseURL+LockServiceDowngradeProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("Downgrade")),
+			connect.WithClientOptions(opts...),
+		),
+		extend: connect.NewClient[wire.ExtendRequest, wire.ExtendResponse](
+			httpClient,
+			baseURL+LockServiceExtendProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("Extend")),
+			connect.WithClientOptions(opts...),
+		),
+		verifyToken: connect.NewClient[wire.VerifyTokenRequest, wire.VerifyTokenResponse](
+			httpClient,
+			baseURL+LockServiceVerifyTokenProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("VerifyToken")),
+			connect.WithClientOptions(opts...),
+		),
+		watch: connect.NewClient[wire.WatchRequest, wire.WatchResponse](
+			httpClient,
+			baseURL+LockServiceWatchProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("Watch")),
+			connect.WithClientOptions(opts...),
+		),
+		listDeadlocks: connect.NewClient[wire.ListDeadlocksRequest, wire.ListDeadlocksResponse](
+			httpClient,
+			baseURL+LockServiceListDeadlocksProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("ListDeadlocks")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // lockServiceClient implements LockServiceClient.
 type lockServiceClient struct {
-	acquire  *connect.Client[wire.AcquireRequest, wire.AcquireResponse]
-	release  *connect.Client[wire.ReleaseRequest, wire.ReleaseResponse]
-	setValue *connect.Client[wire.SetValueRequest, wire.SetValueResponse]
-	get      *connect.Client[wire.GetLockRequest, wire.GetLockResponse]
-	list     *connect.Client[wire.ListLocksRequest, wire.ListLocksResponse]
+	acquire       *connect.Client[wire.AcquireRequest, wire.AcquireResponse]
+	release       *connect.Client[wire.ReleaseRequest, wire.ReleaseResponse]
+	setValue      *connect.Client[wire.SetValueRequest, wire.SetValueResponse]
+	get           *connect.Client[wire.GetLockRequest, wire.GetLockResponse]
+	list          *connect.Client[wire.ListLocksRequest, wire.ListLocksResponse]
+	upgrade       *connect.Client[wire.UpgradeRequest, wire.AcquireResponse]
+	downgrade     *connect.Client[wire.DowngradeRequest, wire.DowngradeResponse]
+	extend        *connect.Client[wire.ExtendRequest, wire.ExtendResponse]
+	verifyToken   *connect.Client[wire.VerifyTokenRequest, wire.VerifyTokenResponse]
+	watch         *connect.Client[wire.WatchRequest, wire.WatchResponse]
+	listDeadlocks *connect.Client[wire.ListDeadlocksRequest, wire.ListDeadlocksResponse]
 }
 
 // Acquire calls quorumlock.v1.LockService.Acquire.
@@ -305,6 +396,36 @@ func (c *lockServiceClient) List(ctx context.Context, req *connect.Request[wire.
 	return c.list.CallUnary(ctx, req)
 }
 
+// Upgrade calls quorumlock.v1.LockService.Upgrade.
+func (c *lockServiceClient) Upgrade(ctx context.Context, req *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error) {
+	return c.upgrade.CallUnary(ctx, req)
+}
+
+// Downgrade calls quorumlock.v1.LockService.Downgrade.
+func (c *lockServiceClient) Downgrade(ctx context.Context, req *connect.Request[wire.DowngradeRequest]) (*connect.Response[wire.DowngradeResponse], error) {
+	return c.downgrade.CallUnary(ctx, req)
+}
+
+// Extend calls quorumlock.v1.LockService.Extend.
+func (c *lockServiceClient) Extend(ctx context.Context, req *connect.Request[wire.ExtendRequest]) (*connect.Response[wire.ExtendResponse], error) {
+	return c.extend.CallUnary(ctx, req)
+}
+
+// VerifyToken calls quorumlock.v1.LockService.VerifyToken.
+func (c *lockServiceClient) VerifyToken(ctx context.Context, req *connect.Request[wire.VerifyTokenRequest]) (*connect.Response[wire.VerifyTokenResponse], error) {
+	return c.verifyToken.CallUnary(ctx, req)
+}
+
+// Watch calls quorumlock.v1.LockService.Watch.
+func (c *lockServiceClient) Watch(ctx context.Context, req *connect.Request[wire.WatchRequest]) (*connect.ServerStreamForClient[wire.WatchResponse], error) {
+	return c.watch.CallServerStream(ctx, req)
+}
+
+// ListDeadlocks calls quorumlock.v1.LockService.ListDeadlocks.
+func (c *lockServiceClient) ListDeadlocks(ctx context.Context, req *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error) {
+	return c.listDeadlocks.CallUnary(ctx, req)
+}
+
 // LockServiceHandler is an implementation of the quorumlock.v1.LockService service.
 type LockServiceHandler interface {
 	// Blocks up to its wait.
@@ -313,6 +434,14 @@ type LockServiceHandler interface {
 	SetValue(context.Context, *connect.Request[wire.SetValueRequest]) (*connect.Response[wire.SetValueResponse], error)
 	Get(context.Context, *connect.Request[wire.GetLockRequest]) (*connect.Response[wire.GetLockResponse], error)
 	List(context.Context, *connect.Request[wire.ListLocksRequest]) (*connect.Response[wire.ListLocksResponse], error)
+	// Blocks up to its wait.
+	Upgrade(context.Context, *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error)
+	Downgrade(context.Context, *connect.Request[wire.DowngradeRequest]) (*connect.Response[wire.DowngradeResponse], error)
+	Extend(context.Context, *connect.Request[wire.ExtendRequest]) (*connect.Response[wire.ExtendResponse], error)
+	VerifyToken(context.Context, *connect.Request[wire.VerifyTokenRequest]) (*connect.Response[wire.VerifyTokenResponse], error)
+	// Never ends by itself without a last word.
+	Watch(context.Context, *connect.Request[wire.WatchRequest], *connect.ServerStream[wire.WatchResponse]) error
+	ListDeadlocks(context.Context, *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error)
 }
 
 // NewLockServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -352,6 +481,42 @@ func NewLockServiceHandler(svc LockServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(lockServiceMethods.ByName("List")),
 		connect.WithHandlerOptions(opts...),
 	)
+	lockServiceUpgradeHandler := connect.NewUnaryHandler(
+		LockServiceUpgradeProcedure,
+		svc.Upgrade,
+		connect.WithSchema(lockServiceMethods.ByName("Upgrade")),
+		connect.WithHandlerOptions(opts...),
+	)
+	lockServiceDowngradeHandler := connect.NewUnaryHandler(
+		LockServiceDowngradeProcedure,
+		svc.Downgrade,
+		connect.WithSchema(lockServiceMethods.ByName("Downgrade")),
+		connect.WithHandlerOptions(opts...),
+	)
+	lockServiceExtendHandler := connect.NewUnaryHandler(
+		LockServiceExtendProcedure,
+		svc.Extend,
+		connect.WithSchema(lockServiceMethods.ByName("Extend")),
+		connect.WithHandlerOptions(opts...),
+	)
+	lockServiceVerifyTokenHandler := connect.NewUnaryHandler(
+		LockServiceVerifyTokenProcedure,
+		svc.VerifyToken,
+		connect.WithSchema(lockServiceMethods.ByName("VerifyToken")),
+		connect.WithHandlerOptions(opts...),
+	)
+	lockServiceWatchHandler := connect.NewServerStreamHandler(
+		LockServiceWatchProcedure,
+		svc.Watch,
+		connect.WithSchema(lockServiceMethods.ByName("Watch")),
+		connect.WithHandlerOptions(opts...),
+	)
+	lockServiceListDeadlocksHandler := connect.NewUnaryHandler(
+		LockServiceListDeadlocksProcedure,
+		svc.ListDeadlocks,
+		connect.WithSchema(lockServiceMethods.ByName("ListDeadlocks")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/quorumlock.v1.LockService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case LockServiceAcquireProcedure:
@@ -364,6 +529,18 @@ func NewLockServiceHandler(svc LockServiceHandler, opts ...connect.HandlerOption
 			lockServiceGetHandler.ServeHTTP(w, r)
 		case LockServiceListProcedure:
 			lockServiceListHandler.ServeHTTP(w, r)
+		case LockServiceUpgradeProcedure:
+			lockServiceUpgradeHandler.ServeHTTP(w, r)
+		case LockServiceDowngradeProcedure:
+			lockServiceDowngradeHandler.ServeHTTP(w, r)
+		case LockServiceExtendProcedure:
+			lockServiceExtendHandler.ServeHTTP(w, r)
+		case LockServiceVerifyTokenProcedure:
+			lockServiceVerifyTokenHandler.ServeHTTP(w, r)
+		case LockServiceWatchProcedure:
+			lockServiceWatchHandler.ServeHTTP(w, r)
+		case LockServiceListDeadlocksProcedure:
+			lockServiceListDeadlocksHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -391,6 +568,384 @@ func (UnimplementedLockServiceHandler) Get(context.Context, *connect.Request[wir
 
 func (UnimplementedLockServiceHandler) List(context.Context, *connect.Request[wire.ListLocksRequest]) (*connect.Response[wire.ListLocksResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LockService.List is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) Upgrade(context.Context, *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LockService.Upgrade is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) Downgrade(context.Context, *connect.Request[wire.DowngradeRequest]) (*connect.Response[wire.DowngradeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LockService.Downgrade is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) Extend(context.Context, *connect.Request[wire.ExtendRequest]) (*connect.Response[wire.ExtendResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LockService.Extend is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) VerifyToken(context.Context, *connect.Request[wire.VerifyTokenRequest]) (*connect.Response[wire.VerifyTokenResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LockService.VerifyToken is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) Watch(context.Context, *connect.Request[wire.WatchRequest], *connect.ServerStream[wire.WatchResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LockService.Watch is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) ListDeadlocks(context.Context, *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LockService.ListDeadlocks is not implemented"))
+}
+
+// LeaseServiceClient is a client for the quorumlock.v1.LeaseService service.
+type LeaseServiceClient interface {
+	// Blocks up to its wait.
+	Acquire(context.Context, *connect.Request[wire.AcquireLeaseRequest]) (*connect.Response[wire.AcquireResponse], error)
+	Extend(context.Context, *connect.Request[wire.ExtendLeaseRequest]) (*connect.Response[wire.ExtendLeaseResponse], error)
+	Release(context.Context, *connect.Request[wire.ReleaseLeaseRequest]) (*connect.Response[wire.ReleaseResponse], error)
+}
+
+// NewLeaseServiceClient constructs a client for the quorumlock.v1.LeaseService service. By default,
+// it uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses, and
+// sends uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the connect.WithGRPC()
+// or connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewLeaseServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) LeaseServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	leaseServiceMethods := wire.File_transport_wire_service_proto.Services().ByName("LeaseService").Methods()
+	return &leaseServiceClient{
+		acquire: connect.NewClient[wire.AcquireLeaseRequest, wire.AcquireResponse](
+			httpClient,
+			baseURL+LeaseServiceAcquireProcedure,
+			connect.WithSchema(leaseServiceMethods.ByName("Acquire")),
+			connect.WithClientOptions(opts...),
+		),
+		extend: connect.NewClient[wire.ExtendLeaseRequest, wire.ExtendLeaseResponse](
+			httpClient,
+			baseURL+LeaseServiceExtendProcedure,
+			connect.WithSchema(leaseServiceMethods.ByName("Extend")),
+			connect.WithClientOptions(opts...),
+		),
+		release: connect.NewClient[wire.ReleaseLeaseRequest, wire.ReleaseResponse](
+			httpClient,
+			baseURL+LeaseServiceReleaseProcedure,
+			connect.WithSchema(leaseServiceMethods.ByName("Release")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// leaseServiceClient implements LeaseServiceClient.
+type leaseServiceClient struct {
+	acquire *connect.Client[wire.AcquireLeaseRequest, wire.AcquireResponse]
+	extend  *connect.Client[wire.ExtendLeaseRequest, wire.ExtendLeaseResponse]
+	release *connect.Client[wire.ReleaseLeaseRequest, wire.ReleaseResponse]
+}
+
+// Acquire calls quorumlock.v1.LeaseService.Acquire.
+func (c *leaseServiceClient) Acquire(ctx context.Context, req *connect.Request[wire.AcquireLeaseRequest]) (*connect.Response[wire.AcquireResponse], error) {
+	return c.acquire.CallUnary(ctx, req)
+}
+
+// Extend calls quorumlock.v1.LeaseService.Extend.
+func (c *leaseServiceClient) Extend(ctx context.Context, req *connect.Request[wire.ExtendLeaseRequest]) (*connect.Response[wire.ExtendLeaseResponse], error) {
+	return c.extend.CallUnary(ctx, req)
+}
+
+// Release calls quorumlock.v1.LeaseService.Release.
+func (c *leaseServiceClient) Release(ctx context.Context, req *connect.Request[wire.ReleaseLeaseRequest]) (*connect.Response[wire.ReleaseResponse], error) {
+	return c.release.CallUnary(ctx, req)
+}
+
+// LeaseServiceHandler is an implementation of the quorumlock.v1.LeaseService service.
+type LeaseServiceHandler interface {
+	// Blocks up to its wait.
+	Acquire(context.Context, *connect.Request[wire.AcquireLeaseRequest]) (*connect.Response[wire.AcquireResponse], error)
+	Extend(context.Context, *connect.Request[wire.ExtendLeaseRequest]) (*connect.Response[wire.ExtendLeaseResponse], error)
+	Release(context.Context, *connect.Request[wire.ReleaseLeaseRequest]) (*connect.Response[wire.ReleaseResponse], error)
+}
+
+// NewLeaseServiceHandler builds an HTTP handler from the service implementation. It returns the
+// path on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewLeaseServiceHandler(svc LeaseServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	leaseServiceMethods := wire.File_transport_wire_service_proto.Services().ByName("LeaseService").Methods()
+	leaseServiceAcquireHandler := connect.NewUnaryHandler(
+		LeaseServiceAcquireProcedure,
+		svc.Acquire,
+		connect.WithSchema(leaseServiceMethods.ByName("Acquire")),
+		connect.WithHandlerOptions(opts...),
+	)
+	leaseServiceExtendHandler := connect.NewUnaryHandler(
+		LeaseServiceExtendProcedure,
+		svc.Extend,
+		connect.WithSchema(leaseServiceMethods.ByName("Extend")),
+		connect.WithHandlerOptions(opts...),
+	)
+	leaseServiceReleaseHandler := connect.NewUnaryHandler(
+		LeaseServiceReleaseProcedure,
+		svc.Release,
+		connect.WithSchema(leaseServiceMethods.ByName("Release")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/quorumlock.v1.LeaseService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case LeaseServiceAcquireProcedure:
+			leaseServiceAcquireHandler.ServeHTTP(w, r)
+		case LeaseServiceExtendProcedure:
+			leaseServiceExtendHandler.ServeHTTP(w, r)
+		case LeaseServiceReleaseProcedure:
+			leaseServiceReleaseHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedLeaseServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedLeaseServiceHandler struct{}
+
+func (UnimplementedLeaseServiceHandler) Acquire(context.Context, *connect.Request[wire.AcquireLeaseRequest]) (*connect.Response[wire.AcquireResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LeaseService.Acquire is not implemented"))
+}
+
+func (UnimplementedLeaseServiceHandler) Extend(context.Context, *connect.Request[wire.ExtendLeaseRequest]) (*connect.Response[wire.ExtendLeaseResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LeaseService.Extend is not implemented"))
+}
+
+func (UnimplementedLeaseServiceHandler) Release(context.Context, *connect.Request[wire.ReleaseLeaseRequest]) (*connect.Response[wire.ReleaseResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LeaseService.Release is not implemented"))
+}
+
+// OperatorServiceClient is a client for the quorumlock.v1.OperatorService service.
+type OperatorServiceClient interface {
+	ForceRelease(context.Context, *connect.Request[wire.ForceRelease]) (*connect.Response[wire.OperatorResponse], error)
+	Revoke(context.Context, *connect.Request[wire.Revoke]) (*connect.Response[wire.OperatorResponse], error)
+	SkipDelay(context.Context, *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error)
+	Resize(context.Context, *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error)
+	ListAudit(context.Context, *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error)
+	// A snapshot of the whole state, in pieces; their order is the file.
+	SaveSnapshot(context.Context, *connect.Request[wire.SaveSnapshotRequest]) (*connect.ServerStreamForClient[wire.SaveSnapshotResponse], error)
+	// Only into a cluster without sessions and locks.
+	Restore(context.Context, *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error)
+}
+
+// NewOperatorServiceClient constructs a client for the quorumlock.v1.OperatorService service. By
+// default, it uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses,
+// and sends uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the
+// connect.WithGRPC() or connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewOperatorServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) OperatorServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	operatorServiceMethods := wire.File_transport_wire_service_proto.Services().ByName("OperatorService").Methods()
+	return &operatorServiceClient{
+		forceRelease: connect.NewClient[wire.ForceRelease, wire.OperatorResponse](
+			httpClient,
+			baseURL+OperatorServiceForceReleaseProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("ForceRelease")),
+			connect.WithClientOptions(opts...),
+		),
+		revoke: connect.NewClient[wire.Revoke, wire.OperatorResponse](
+			httpClient,
+			baseURL+OperatorServiceRevokeProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("Revoke")),
+			connect.WithClientOptions(opts...),
+		),
+		skipDelay: connect.NewClient[wire.SkipDelay, wire.OperatorResponse](
+			httpClient,
+			baseURL+OperatorServiceSkipDelayProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("SkipDelay")),
+			connect.WithClientOptions(opts...),
+		),
+		resize: connect.NewClient[wire.Resize, wire.OperatorResponse](
+			httpClient,
+			baseURL+OperatorServiceResizeProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("Resize")),
+			connect.WithClientOptions(opts...),
+		),
+		listAudit: connect.NewClient[wire.ListAuditRequest, wire.ListAuditResponse](
+			httpClient,
+			baseURL+OperatorServiceListAuditProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("ListAudit")),
+			connect.WithClientOptions(opts...),
+		),
+		saveSnapshot: connect.NewClient[wire.SaveSnapshotRequest, wire.SaveSnapshotResponse](
+			httpClient,
+			baseURL+OperatorServiceSaveSnapshotProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("SaveSnapshot")),
+			connect.WithClientOptions(opts...),
+		),
+		restore: connect.NewClient[wire.RestoreRequest, wire.RestoreResponse](
+			httpClient,
+			baseURL+OperatorServiceRestoreProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("Restore")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// operatorServiceClient implements OperatorServiceClient.
+type operatorServiceClient struct {
+	forceRelease *connect.Client[wire.ForceRelease, wire.OperatorResponse]
+	revoke       *connect.Client[wire.Revoke, wire.OperatorResponse]
+	skipDelay    *connect.Client[wire.SkipDelay, wire.OperatorResponse]
+	resize       *connect.Client[wire.Resize, wire.OperatorResponse]
+	listAudit    *connect.Client[wire.ListAuditRequest, wire.ListAuditResponse]
+	saveSnapshot *connect.Client[wire.SaveSnapshotRequest, wire.SaveSnapshotResponse]
+	restore      *connect.Client[wire.RestoreRequest, wire.RestoreResponse]
+}
+
+// ForceRelease calls quorumlock.v1.OperatorService.ForceRelease.
+func (c *operatorServiceClient) ForceRelease(ctx context.Context, req *connect.Request[wire.ForceRelease]) (*connect.Response[wire.OperatorResponse], error) {
+	return c.forceRelease.CallUnary(ctx, req)
+}
+
+// Revoke calls quorumlock.v1.OperatorService.Revoke.
+func (c *operatorServiceClient) Revoke(ctx context.Context, req *connect.Request[wire.Revoke]) (*connect.Response[wire.OperatorResponse], error) {
+	return c.revoke.CallUnary(ctx, req)
+}
+
+// SkipDelay calls quorumlock.v1.OperatorService.SkipDelay.
+func (c *operatorServiceClient) SkipDelay(ctx context.Context, req *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error) {
+	return c.skipDelay.CallUnary(ctx, req)
+}
+
+// Resize calls quorumlock.v1.OperatorService.Resize.
+func (c *operatorServiceClient) Resize(ctx context.Context, req *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error) {
+	return c.resize.CallUnary(ctx, req)
+}
+
+// ListAudit calls quorumlock.v1.OperatorService.ListAudit.
+func (c *operatorServiceClient) ListAudit(ctx context.Context, req *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error) {
+	return c.listAudit.CallUnary(ctx, req)
+}
+
+// SaveSnapshot calls quorumlock.v1.OperatorService.SaveSnapshot.
+func (c *operatorServiceClient) SaveSnapshot(ctx context.Context, req *connect.Request[wire.SaveSnapshotRequest]) (*connect.ServerStreamForClient[wire.SaveSnapshotResponse], error) {
+	return c.saveSnapshot.CallServerStream(ctx, req)
+}
+
+// Restore calls quorumlock.v1.OperatorService.Restore.
+func (c *operatorServiceClient) Restore(ctx context.Context, req *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error) {
+	return c.restore.CallUnary(ctx, req)
+}
+
+// OperatorServiceHandler is an implementation of the quorumlock.v1.OperatorService service.
+type OperatorServiceHandler interface {
+	ForceRelease(context.Context, *connect.Request[wire.ForceRelease]) (*connect.Response[wire.OperatorResponse], error)
+	Revoke(context.Context, *connect.Request[wire.Revoke]) (*connect.Response[wire.OperatorResponse], error)
+	SkipDelay(context.Context, *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error)
+	Resize(context.Context, *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error)
+	ListAudit(context.Context, *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error)
+	// A snapshot of the whole state, in pieces; their order is the file.
+	SaveSnapshot(context.Context, *connect.Request[wire.SaveSnapshotRequest], *connect.ServerStream[wire.SaveSnapshotResponse]) error
+	// Only into a cluster without sessions and locks.
+	Restore(context.Context, *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error)
+}
+
+// NewOperatorServiceHandler builds an HTTP handler from the service implementation. It returns the
+// path on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	operatorServiceMethods := wire.File_transport_wire_service_proto.Services().ByName("OperatorService").Methods()
+	operatorServiceForceReleaseHandler := connect.NewUnaryHandler(
+		OperatorServiceForceReleaseProcedure,
+		svc.ForceRelease,
+		connect.WithSchema(operatorServiceMethods.ByName("ForceRelease")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceRevokeHandler := connect.NewUnaryHandler(
+		OperatorServiceRevokeProcedure,
+		svc.Revoke,
+		connect.WithSchema(operatorServiceMethods.ByName("Revoke")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceSkipDelayHandler := connect.NewUnaryHandler(
+		OperatorServiceSkipDelayProcedure,
+		svc.SkipDelay,
+		connect.WithSchema(operatorServiceMethods.ByName("SkipDelay")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceResizeHandler := connect.NewUnaryHandler(
+		OperatorServiceResizeProcedure,
+		svc.Resize,
+		connect.WithSchema(operatorServiceMethods.ByName("Resize")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceListAuditHandler := connect.NewUnaryHandler(
+		OperatorServiceListAuditProcedure,
+		svc.ListAudit,
+		connect.WithSchema(operatorServiceMethods.ByName("ListAudit")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceSaveSnapshotHandler := connect.NewServerStreamHandler(
+		OperatorServiceSaveSnapshotProcedure,
+		svc.SaveSnapshot,
+		connect.WithSchema(operatorServiceMethods.ByName("SaveSnapshot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceRestoreHandler := connect.NewUnaryHandler(
+		OperatorServiceRestoreProcedure,
+		svc.Restore,
+		connect.WithSchema(operatorServiceMethods.ByName("Restore")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/quorumlock.v1.OperatorService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case OperatorServiceForceReleaseProcedure:
+			operatorServiceForceReleaseHandler.ServeHTTP(w, r)
+		case OperatorServiceRevokeProcedure:
+			operatorServiceRevokeHandler.ServeHTTP(w, r)
+		case OperatorServiceSkipDelayProcedure:
+			operatorServiceSkipDelayHandler.ServeHTTP(w, r)
+		case OperatorServiceResizeProcedure:
+			operatorServiceResizeHandler.ServeHTTP(w, r)
+		case OperatorServiceListAuditProcedure:
+			operatorServiceListAuditHandler.ServeHTTP(w, r)
+		case OperatorServiceSaveSnapshotProcedure:
+			operatorServiceSaveSnapshotHandler.ServeHTTP(w, r)
+		case OperatorServiceRestoreProcedure:
+			operatorServiceRestoreHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedOperatorServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedOperatorServiceHandler struct{}
+
+func (UnimplementedOperatorServiceHandler) ForceRelease(context.Context, *connect.Request[wire.ForceRelease]) (*connect.Response[wire.OperatorResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.OperatorService.ForceRelease is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) Revoke(context.Context, *connect.Request[wire.Revoke]) (*connect.Response[wire.OperatorResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.OperatorService.Revoke is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) SkipDelay(context.Context, *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.OperatorService.SkipDelay is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) Resize(context.Context, *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.OperatorService.Resize is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) ListAudit(context.Context, *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.OperatorService.ListAudit is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) SaveSnapshot(context.Context, *connect.Request[wire.SaveSnapshotRequest], *connect.ServerStream[wire.SaveSnapshotResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.OperatorService.SaveSnapshot is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) Restore(context.Context, *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.OperatorService.Restore is not implemented"))
 }
 
 // ClusterServiceClient is a client for the quorumlock.v1.ClusterService service.
