@@ -178,13 +178,16 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 
 // nodeState is what this node says of itself.
 func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
+	// Before what it is to date: old news must not pass for that of a later entry, or a
+	// node that was just removed is refused as replaced when it comes to be added again.
+	applied := r.machine.AppliedIndex()
 	state := &wire.NodeState{
 		Member:            r.self(),
 		ClusterId:         r.book.ClusterID(),
 		Empty:             !r.began,
 		CallerIncarnation: r.book.recorded(from.GetId()),
 		Version:           r.cfg.Version,
-		AppliedIndex:      r.machine.AppliedIndex(),
+		AppliedIndex:      applied,
 	}
 	if node := r.node.Load(); node != nil {
 		state.Term, state.LastIndex = node.CurrentTerm(), node.LastIndex()
