@@ -155,6 +155,11 @@ func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) 
 	}
 	switch as, peer := judge(answers, r.book.incarnation); as {
 	case replaced:
+		if round == 0 && len(unreachable(answers)) > 0 {
+			// Whoever has just learned of the removal closes what it had with this node's
+			// name; those left to answer may not have learned of it yet.
+			return r.settleAgain(ctx)
+		}
 		return false, r.errReplaced(peer.ClusterId)
 	case known:
 		r.log.Info("joining the cluster", "cluster", peer.ClusterId, "known-to", peer.GetMember().GetId())
@@ -164,6 +169,16 @@ func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) 
 		return false, nil
 	}
 	return r.beginCluster(answers, round)
+}
+
+// settleAgain gives news among the others the time to get around.
+func (r *Replica) settleAgain(ctx context.Context) (done bool, err error) {
+	select {
+	case <-time.After(firstRound):
+		return r.settle(ctx, 1)
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }
 
 // beginCluster bootstraps if enough of the configured nodes are empty. If some do not

@@ -178,7 +178,7 @@ func (r *Replica) start(ctx context.Context) error {
 	if r.began {
 		return r.startRaft(nil)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 3*probeTimeout)
 	defer cancel()
 	done, err := r.settle(ctx, 0)
 	if err != nil || done {
