@@ -14,4 +14,5 @@
 //   - sleep_test.go: tests wait for conditions, not for time to pass
 //   - words_test.go: the vocabulary, and links in documents
 //   - documents_test.go: the Go in the documents compiles
+//   - proofs_test.go: tests that the documents name are there
 package lint

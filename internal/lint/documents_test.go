@@ -64,7 +64,8 @@ func TestDocumentsCompile(t *testing.T) {
 		t.Error("README.md shows no Go")
 	}
 	for name, text := range repo.docs {
-		if fenced.Match(text) {
+		// What the migration pages show is run by test/migrate, from where it compiles.
+		if fenced.Match(text) && !strings.HasPrefix(name, "docs/migrate/") {
 			report(t, excerpts(t, filepath.FromSlash(name), string(text)))
 		}
 	}

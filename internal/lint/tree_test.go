@@ -139,7 +139,7 @@ type example struct {
 // rules lists every check that needs nothing but source.
 func rules() []rule {
 	var all []rule
-	for _, group := range [][]rule{importRules, pureRules, shapeRules, sleepRules, wordRules} {
+	for _, group := range [][]rule{importRules, pureRules, shapeRules, sleepRules, wordRules, proofRules} {
 		all = append(all, group...)
 	}
 	return all
