@@ -110,7 +110,7 @@ func TestStallForgives(t *testing.T) {
 		d.touch(1, time.Now()) // what lay unread
 		time.Sleep(time.Second)
 		d.decide(time.Now())
-		if k.count() != 1 || k.made[0].session != 2 {
+		if k.count() != 1 || k.made[0].id != 2 {
 			t.Errorf("decided %v, want session 2 alone", k.made)
 		}
 	})
@@ -144,8 +144,8 @@ func TestEndedWaitsLeaveTheHeap(t *testing.T) {
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if len(d.heap) != 0 || len(d.waits) != 0 {
-			t.Errorf("%d in the heap, %d waits", len(d.heap), len(d.waits))
+		if len(d.heap) != 0 || len(d.tables[ofWait]) != 0 {
+			t.Errorf("%d in the heap, %d waits", len(d.heap), len(d.tables[ofWait]))
 		}
 	})
 }
@@ -154,16 +154,26 @@ func TestEndedWaitsLeaveTheHeap(t *testing.T) {
 func TestEndsCarryTheirTerm(t *testing.T) {
 	r := &Replica{proposer: newProposer(nil, nil)}
 	r.proposer.begin(7)
-	if r.proposeEnding(6, ending{session: 1, generation: 2}, nil) {
+	if r.proposeEnding(6, ending{ofSession, 1, 2}, nil) {
 		t.Error("an end of term 6 was proposed under term 7")
 	}
-	r.proposeEnding(7, ending{session: 1, generation: 2}, nil)
-	r.proposeEnding(7, ending{session: 1, wait: 3, generation: 4}, nil)
-	b := r.proposer.take()
-	if e := b.items[0].cmd.GetExpireSession(); len(b.items) != 2 || e.GetTerm() != 7 || e.GetSessionId() != 1 || e.GetGeneration() != 2 {
-		t.Errorf("proposed %v", b.items)
+	for of := range kinds {
+		r.proposeEnding(7, ending{of, 3, 4}, nil)
 	}
-	if w := b.items[1].cmd.GetTimeoutWait(); w.GetTerm() != 7 || w.GetWaitId() != 3 || w.GetGeneration() != 4 {
+	b := r.proposer.take()
+	if len(b.items) != int(kinds) {
+		t.Fatalf("proposed %v", b.items)
+	}
+	if e := b.items[ofSession].cmd.GetExpireSession(); e.GetTerm() != 7 || e.GetSessionId() != 3 || e.GetGeneration() != 4 {
+		t.Errorf("proposed %v", e)
+	}
+	if w := b.items[ofWait].cmd.GetTimeoutWait(); w.GetTerm() != 7 || w.GetWaitId() != 3 || w.GetGeneration() != 4 {
 		t.Errorf("proposed %v", w)
+	}
+	if h := b.items[ofHold].cmd.GetExpireHold(); h.GetTerm() != 7 || h.GetHoldId() != 3 || h.GetGeneration() != 4 {
+		t.Errorf("proposed %v", h)
+	}
+	if l := b.items[ofDelay].cmd.GetEndDelay(); l.GetTerm() != 7 || l.GetHoldId() != 3 || l.GetGeneration() != 4 {
+		t.Errorf("proposed %v", l)
 	}
 }

@@ -21,6 +21,8 @@ func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
 		done(r.refusal())
 	case unknown, decided:
 		done(lost())
+	case leased:
+		done(refused(wire.Status_INVALID_ARGUMENT, "the session is a lease's: heartbeats do not prolong it, an extension does"))
 	default:
 		r.proposer.beat(beat{session, done})
 	}
@@ -61,7 +63,8 @@ func (r *Replica) verdict(term, session uint64, lives bool) *wire.Result {
 	return lost()
 }
 
-// HeartbeatAge is the time since the session's last sign of life; leader only.
+// HeartbeatAge is the time since the session's last sign of life, or since the grant or
+// last extension of a lease; leader only.
 func (r *Replica) HeartbeatAge(session uint64) (time.Duration, bool) {
 	return r.deadlines.age(session)
 }
@@ -69,5 +72,17 @@ func (r *Replica) HeartbeatAge(session uint64) (time.Duration, bool) {
 // Remaining is how long the leader waits for the session's next sign of life from now
 // on; leader only.
 func (r *Replica) Remaining(session uint64) (time.Duration, bool) {
-	return r.deadlines.remaining(session)
+	return r.deadlines.remaining(ofSession, session)
+}
+
+// HoldRemaining is how long until a hold ends by its own deadline: its max_hold, or the
+// grace of a revocation. False without one; leader only.
+func (r *Replica) HoldRemaining(hold uint64) (time.Duration, bool) {
+	return r.deadlines.remaining(ofHold, hold)
+}
+
+// DelayRemaining is how long until the lock-delay of a hold that ended is over; leader
+// only.
+func (r *Replica) DelayRemaining(hold uint64) (time.Duration, bool) {
+	return r.deadlines.remaining(ofDelay, hold)
 }

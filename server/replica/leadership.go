@@ -220,15 +220,6 @@ func (r *Replica) Serving() bool {
 	return r.reign != nil && r.reign.serving
 }
 
-// proposeEnding puts a decided end into the log.
-func (r *Replica) proposeEnding(term uint64, e ending, answered func(*wire.Result)) bool {
-	cmd := &wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{SessionId: e.session, Term: term, Generation: e.generation}}}
-	if e.wait != 0 {
-		cmd = &wire.Command{Op: &wire.Command_TimeoutWait{TimeoutWait: &wire.TimeoutWait{WaitId: e.wait, Term: term, Generation: e.generation}}}
-	}
-	return r.proposer.urge(term, newItem(cmd, answered))
-}
-
 // do proposes one of the reign's own commands and waits for its result.
 func (r *Replica) do(ctx context.Context, re *reign, cmd *wire.Command, level uint32) error {
 	done := make(chan *wire.Result, 1)

@@ -1,0 +1,181 @@
+package replica
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// stall is how late the timer must fire for the process to have stood still
+	// (stopped, swapped out, no processor). What arrived meanwhile has not been read
+	// yet: whoever is due then gets a little longer, once.
+	stall = 250 * time.Millisecond
+	// again is when a decided end is proposed once more after it was refused, and
+	// againSlow after the machine failed over it.
+	again     = 20 * time.Millisecond
+	againSlow = time.Second
+)
+
+// run decides what is due until close. It is the only goroutine that does.
+func (d *deadlines) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		next := d.decide(time.Now())
+		timer.Reset(next)
+		select {
+		case <-timer.C:
+			d.forgive(time.Now())
+		case <-d.wake:
+		case <-d.stopCh:
+			return
+		}
+	}
+}
+
+func (d *deadlines) close() { close(d.stopCh) }
+
+// forgive gives whoever is due after a stall a little longer, once: what they sent
+// meanwhile may lie unread. It can only delay an end, by a quarter of the TTL at most,
+// also where every timer fires late.
+func (d *deadlines) forgive(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.heap) == 0 {
+		return
+	}
+	late := now.Sub(d.heap[0].at)
+	if late < stall {
+		return
+	}
+	var due []*deadline
+	for len(d.heap) > 0 && !d.heap[0].at.After(now) {
+		due = append(due, heap.Pop(&d.heap).(*deadline))
+	}
+	for _, e := range due {
+		if !e.forgiven && !e.decided {
+			e.at, e.forgiven = now.Add(min(late, e.ttl/4)), true
+		}
+		heap.Push(&d.heap, e)
+	}
+}
+
+// decide proposes every end that is due and says when to look again.
+func (d *deadlines) decide(now time.Time) time.Duration {
+	term, due, next := d.pop(now)
+	for _, e := range due {
+		d.propose(term, e)
+	}
+	return next
+}
+
+// pop marks what is due as decided. Sessions that gave signs of life go back.
+func (d *deadlines) pop(now time.Time) (term uint64, due []ending, next time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.heap) > 0 && !d.heap[0].at.After(now) {
+		e := d.heap[0]
+		if end := e.last.Add(e.ttl); !e.decided && end.After(now) {
+			e.at = end
+			heap.Fix(&d.heap, 0)
+			continue
+		}
+		heap.Pop(&d.heap)
+		e.decided = true
+		due = append(due, e.ending)
+	}
+	if len(d.heap) == 0 {
+		return d.term, due, time.Hour
+	}
+	return d.term, due, d.heap[0].at.Sub(now)
+}
+
+func (d *deadlines) propose(term uint64, e ending) {
+	d.expire(term, e, func(result *wire.Result) {
+		switch result.GetStatus() {
+		case wire.Status_UNAVAILABLE, wire.Status_NOT_LEADER, wire.Status_UNCERTAIN:
+			d.retry(term, e, again)
+		case wire.Status_INTERNAL:
+			d.retry(term, e, againSlow)
+		default:
+			// Applied, or overtaken: a new generation has its own deadline.
+			d.settle(term, e)
+		}
+	})
+}
+
+// retry looks at a decided end again, until it is applied or the reign ends.
+func (d *deadlines) retry(term uint64, of ending, after time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.same(term, of); e != nil && e.index < 0 {
+		e.at = time.Now().Add(after)
+		heap.Push(&d.heap, e)
+		d.nudge()
+	}
+}
+
+func (d *deadlines) settle(term uint64, of ending) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.same(term, of) != nil {
+		d.remove(of.of, of.id)
+	}
+}
+
+// same finds the deadline that was decided, unless a newer one took its place.
+func (d *deadlines) same(term uint64, of ending) *deadline {
+	if d.term != term {
+		return nil
+	}
+	e := d.tables[of.of][of.id]
+	if e == nil || e.generation != of.generation || !e.decided {
+		return nil
+	}
+	return e
+}
+
+func millis(ms uint32) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+type deadlineHeap []*deadline
+
+func (h deadlineHeap) Len() int           { return len(h) }
+func (h deadlineHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h deadlineHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *deadlineHeap) Push(x any) {
+	e := x.(*deadline)
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+func (h *deadlineHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	e.index = -1
+	return e
+}
+
+// proposeEnding puts a decided end into the log.
+func (r *Replica) proposeEnding(term uint64, e ending, answered func(*wire.Result)) bool {
+	return r.proposer.urge(term, newItem(e.command(term), answered))
+}
+
+func (e ending) command(term uint64) *wire.Command {
+	switch e.of {
+	case ofWait:
+		return &wire.Command{Op: &wire.Command_TimeoutWait{TimeoutWait: &wire.TimeoutWait{WaitId: e.id, Term: term, Generation: e.generation}}}
+	case ofHold:
+		return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: e.id, Term: term, Generation: e.generation}}}
+	case ofDelay:
+		return &wire.Command{Op: &wire.Command_EndDelay{EndDelay: &wire.EndDelay{HoldId: e.id, Term: term, Generation: e.generation}}}
+	}
+	return &wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{SessionId: e.id, Term: term, Generation: e.generation}}}
+}
