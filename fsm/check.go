@@ -15,7 +15,8 @@ import (
 func (m *Machine) Check() error {
 	for _, check := range []func() error{
 		m.checkScalars, m.checkMembers, m.checkSessions, m.checkLocks,
-		m.checkClaims, m.checkOwners, m.checkQueue, m.checkOutcomes,
+		m.checkClaims, m.checkOwners, m.checkQueue, m.checkHolders, m.checkOutcomes,
+		m.checkAudit,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("broken invariant: %w", err)
@@ -131,12 +132,13 @@ func (m *Machine) recount(s *session) error {
 	})
 	m.owners.each(ownerKey{session: s.id}, func(key ownerKey, id uint64) bool {
 		c, ok := m.claims.get(id)
-		if key.session != s.id || !ok {
+		if key.session != s.id || !ok || key.lock != c.wants()[0].lock {
 			return key.session == s.id
 		}
 		if c.held() {
 			holds++
-		} else {
+		}
+		if !c.held() || c.upgrading() {
 			waits++
 		}
 		return true
@@ -169,118 +171,77 @@ func (m *Machine) checkLock(name string, l *lock) error {
 	switch {
 	case name != l.name || l.id == 0 || l.id > m.state.lastLock:
 		return fmt.Errorf("%q has id %d, the last given out is %d", l.name, l.id, m.state.lastLock)
-	case len(l.holders) > 1:
-		return fmt.Errorf("%d exclusive holders", len(l.holders))
-	case len(l.holders) == 0 && l.waiters == 0:
+	case l.limit > maxLimit || l.unfair && l.limit > 0:
+		return fmt.Errorf("a semaphore of limit %d in the order %v", l.limit, l.order())
+	case !l.occupied() && !l.awaited():
 		return errors.New("nobody wants it")
-	case l.waiters > 0 && grantable(l):
+	case m.next(l) != nil:
 		return fmt.Errorf("it is free and %d wait: a lost wake-up", l.waiters)
-	case l.waiters > m.state.settings.MaxWaitersPerLock:
+	case uint64(l.waiters) > m.state.settings.MaxWaitersPerLock:
 		return fmt.Errorf("%d waiters, at most %d", l.waiters, m.state.settings.MaxWaitersPerLock)
-	case l.waiters != uint64(m.queue.rank(placeKey{l.id + 1, 0})-m.queue.rank(placeKey{l.id, 0})):
+	case int(l.waiters) != m.queue.rank(placeKey{l.id + 1, 0})-m.queue.rank(placeKey{l.id, 0}):
 		return fmt.Errorf("counts %d waiters, the queue differs", l.waiters)
 	}
-	for _, id := range l.holders {
-		c, ok := m.claims.get(id)
-		if !ok || !c.held() || c.modeOf(l.id) == wire.Mode_MODE_UNSPECIFIED {
-			return fmt.Errorf("claim %d does not hold it", id)
-		}
-	}
-	return nil
+	return m.recountHolders(l)
 }
 
-func (m *Machine) checkClaims() error {
-	var holds uint64
-	tokens := newTable(byID[uint64])
-	err := each(&m.claims, func(id uint64, c *claim) error {
+// recountHolders compares what a lock has counted with those who hold it.
+func (m *Machine) recountHolders(l *lock) error {
+	there := lock{id: l.id, limit: l.limit}
+	var err error
+	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
+		if key.lock != l.id {
+			return false
+		}
+		c, ok := m.claims.get(id)
+		w := want{}
+		if ok {
+			w = c.wantOf(l.id)
+		}
+		if w.lock == 0 || c.token != key.token {
+			err = fmt.Errorf("claim %d does not hold it by token %d", id, key.token)
+			return false
+		}
+		if l.limit == 0 && !there.fits(w) {
+			err = fmt.Errorf("claim %d holds it against others", id)
+		}
+		there.occupy(w)
 		if c.held() {
-			holds++
-			if twin, ok := tokens.get(c.token); ok {
-				return fmt.Errorf("claims %d and %d have token %d", twin, id, c.token)
-			}
-			tokens.load(c.token, id)
+			there.holds++
+			there.listening = there.listening || c.extra != nil && c.extra.notify && !c.extra.wanted
 		}
-		if err := m.checkClaim(id, c); err != nil {
-			return fmt.Errorf("claim %d: %w", id, err)
-		}
-		return nil
+		return err == nil
 	})
-	if err == nil && holds != m.state.holds {
-		err = fmt.Errorf("counts %d holds, there are %d", m.state.holds, holds)
+	if err == nil && (there.exclusive != l.exclusive || there.used != l.used || there.holds != l.holds || there.listening && !l.listening) {
+		err = fmt.Errorf("counts exclusive %v, used %d, holds %d: there are %v, %d, %d", l.exclusive, l.used, l.holds, there.exclusive, there.used, there.holds)
+	}
+	if c, ok := m.claims.get(l.upgrader); l.upgrader != 0 && (!ok || !c.upgrading() || c.wantOf(l.id).lock == 0) {
+		return fmt.Errorf("claim %d does not wait to upgrade", l.upgrader)
+	}
+	if err == nil && there.listening && l.awaited() {
+		err = errors.New("a holder was not told that others wait")
 	}
 	return err
 }
 
-func (m *Machine) checkClaim(id uint64, c *claim) error {
-	_, live := m.sessions.get(c.session)
-	switch {
-	case id != c.id || id == 0 || id > m.state.revision:
-		return fmt.Errorf("id %d at revision %d", c.id, m.state.revision)
-	case !live:
-		return fmt.Errorf("session %d does not live", c.session)
-	case c.seq == 0 || c.generation == 0:
-		return fmt.Errorf("seq %d, generation %d", c.seq, c.generation)
-	case len(c.value) > int(m.state.settings.MaxValueBytes):
-		return fmt.Errorf("a value of %d bytes", len(c.value))
-	case len(c.wants) != 1:
-		return fmt.Errorf("wants %d locks", len(c.wants))
-	case c.order != c.id:
-		return fmt.Errorf("stands at %d: not in the order of requests", c.order)
+func (m *Machine) checkAudit() error {
+	if m.audit.len() > maxAudit {
+		return fmt.Errorf("%d audit records, at most %d", m.audit.len(), maxAudit)
 	}
-	for _, w := range c.wants {
-		if err := m.checkWant(c, w); err != nil {
-			return err
+	next := m.state.lastAudit - uint64(m.audit.len()) + 1
+	return each(&m.audit, func(id uint64, record *wire.AuditRecord) error {
+		if id != next || id != record.Id || validAudit(record) != nil {
+			return fmt.Errorf("audit record %d stands under %d, where %d is next", record.Id, id, next)
 		}
-	}
-	if c.held() {
-		return m.checkHold(c)
-	}
-	return m.checkWait(c)
-}
-
-func (m *Machine) checkWant(c *claim, w want) error {
-	l, ok := m.locks.get(w.name)
-	if !ok || l.id != w.lock || w.mode != wire.Mode_EXCLUSIVE {
-		return fmt.Errorf("wants lock %q, id %d, mode %v", w.name, w.lock, w.mode)
-	}
-	if id, ok := m.owners.get(ownerKey{c.session, c.owner, w.lock}); !ok || id != c.id {
-		return fmt.Errorf("its owner has claim %d on %q", id, w.name)
-	}
-	_, queued := m.queue.get(placeKey{w.lock, c.order})
-	holds := false
-	for _, id := range l.holders {
-		holds = holds || id == c.id
-	}
-	if holds != c.held() || queued == c.held() {
-		return fmt.Errorf("token %d, holds %q: %v, queued: %v", c.token, w.name, holds, queued)
-	}
-	return nil
-}
-
-func (m *Machine) checkHold(c *claim) error {
-	if c.token > m.state.token || c.grantedRevision < c.id || c.grantedRevision > m.state.revision {
-		return fmt.Errorf("token %d of %d, granted at %d of %d", c.token, m.state.token, c.grantedRevision, m.state.revision)
-	}
-	return nil
-}
-
-func (m *Machine) checkWait(c *claim) error {
-	o, ok := m.outcomes.get(requestKey{c.session, c.seq})
-	switch {
-	case c.waitMs == 0 && !c.waitForever:
-		return errors.New("a try waits")
-	case !ok || o.final() || o.holdID != c.id:
-		return fmt.Errorf("its request %d does not wait", c.seq)
-	case c.grantedRevision != 0 || c.granted != 0:
-		return errors.New("granted without a token")
-	}
-	return nil
+		next++
+		return nil
+	})
 }
 
 func (m *Machine) checkOwners() error {
 	return each(&m.owners, func(key ownerKey, id uint64) error {
 		c, ok := m.claims.get(id)
-		if !ok || c.session != key.session || c.owner != key.owner || c.modeOf(key.lock) == wire.Mode_MODE_UNSPECIFIED {
+		if !ok || c.phase() == delayed || c.session != key.session || c.owner != key.owner || c.wantOf(key.lock).lock == 0 {
 			return fmt.Errorf("session %d, owner %d has claim %d on lock %d", key.session, key.owner, id, key.lock)
 		}
 		return nil
@@ -290,8 +251,18 @@ func (m *Machine) checkOwners() error {
 func (m *Machine) checkQueue() error {
 	return each(&m.queue, func(place placeKey, id uint64) error {
 		c, ok := m.claims.get(id)
-		if !ok || c.held() || c.order != place.order || c.modeOf(place.lock) == wire.Mode_MODE_UNSPECIFIED {
-			return fmt.Errorf("place %d in the queue of lock %d has claim %d", place.order, place.lock, id)
+		if !ok || c.phase() != waiting || c.id != place.claim || c.wantOf(place.lock).lock == 0 {
+			return fmt.Errorf("place %d in the queue of lock %d has claim %d", place.claim, place.lock, id)
+		}
+		return nil
+	})
+}
+
+func (m *Machine) checkHolders() error {
+	return each(&m.holders, func(key holderKey, id uint64) error {
+		c, ok := m.claims.get(id)
+		if !ok || c.token != key.token || c.wantOf(key.lock).lock == 0 {
+			return fmt.Errorf("token %d on lock %d is of claim %d", key.token, key.lock, id)
 		}
 		return nil
 	})
@@ -322,7 +293,7 @@ func (m *Machine) checkOutcome(key requestKey, o *outcome) error {
 	case o.token > m.state.token && o.status == wire.Status_GRANTED:
 		return fmt.Errorf("token %d of %d", o.token, m.state.token)
 	}
-	if c, ok := m.claims.get(o.holdID); !o.final() && (!ok || c.held() || c.session != key.session || c.seq != key.seq) {
+	if c, ok := m.claims.get(o.holdID); !o.final() && (!ok || c.session != key.session || !c.waitsFor(key.seq)) {
 		return fmt.Errorf("it waits, but claim %d does not", o.holdID)
 	}
 	return nil

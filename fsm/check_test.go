@@ -53,22 +53,21 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"window miscounted":             func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.window++ }) },
 		"acknowledged, but remembered":  func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.ackedBelow = 2 }) },
 		"holder of a dead session":      func(m *Machine) { m.sessions.delete(1); m.nonces.delete(string(secretHash("ann"))) },
-		"two holders":                   func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.holders = []uint64{6, 7} }) },
-		"lost wake-up":                  func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.holders = nil }) },
+		"two holders":                   func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.holds = 2 }) },
+		"lost wake-up":                  func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.exclusive = false }) },
 		"waiters miscounted":            func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.waiters-- }) },
 		"a lock that nobody wants":      func(m *Machine) { m.locks.put("z", &lock{id: 1, name: "z"}) },
-		"locks of one id":               func(m *Machine) { m.locks.put("z", &lock{id: 1, name: "z", holders: []uint64{6}}) },
-		"bad lock name":                 func(m *Machine) { m.locks.put("z/", &lock{id: 2, name: "z/", holders: []uint64{6}}) },
-		"holder that waits":             func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.holders = []uint64{8} }) },
+		"locks of one id":               func(m *Machine) { m.locks.put("z", &lock{id: 1, name: "z", exclusive: true}) },
+		"bad lock name":                 func(m *Machine) { m.locks.put("z/", &lock{id: 2, name: "z/", exclusive: true}) },
+		"holder that waits":             func(m *Machine) { m.holders.put(holderKey{1, 101}, 8) },
 		"one token twice":               func(m *Machine) { damage(&m.claims, 7, func(c *claim) { c.token = 101 }) },
 		"token never minted":            func(m *Machine) { damage(&m.claims, 7, func(c *claim) { c.token = 999 }) },
 		"token at the enqueueing":       func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.token = 102 }) },
 		"LIFO":                          func(m *Machine) { swapPlaces(m) },
-		"claim out of order":            func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.order = 99 }) },
 		"a try that waits":              func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.waitForever = false }) },
-		"wants nothing":                 func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.wants = nil }) },
-		"wants another life of a lock":  func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.wants = []want{{"a", 7, 1}} }) },
-		"value too long":                func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.value = make([]byte, 2000) }) },
+		"wants nothing":                 func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.one[0] = want{} }) },
+		"wants another life of a lock":  func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.one[0].lock = 7 }) },
+		"value too long":                func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.vary().value = make([]byte, 2000) }) },
 		"granted before asked":          func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.grantedRevision = 1 }) },
 		"a hold that nobody owns":       func(m *Machine) { m.owners.delete(ownerKey{1, 0, 1}) },
 		"an owner of nothing":           func(m *Machine) { m.owners.put(ownerKey{1, 9, 1}, 6) },
@@ -99,6 +98,4 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 func swapPlaces(m *Machine) {
 	m.queue.put(placeKey{1, 8}, 9)
 	m.queue.put(placeKey{1, 9}, 8)
-	damage(&m.claims, 8, func(c *claim) { c.order = 9 })
-	damage(&m.claims, 9, func(c *claim) { c.order = 8 })
 }

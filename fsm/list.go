@@ -101,32 +101,42 @@ func pageSize(asked uint32, byDefault, most int) int {
 func (m *Machine) lockInfo(l *lock, waiters int) *wire.LockInfo {
 	return &wire.LockInfo{
 		Name:        l.name,
-		Holders:     m.holdersOf(l, len(l.holders)),
+		Holders:     m.holdersOf(l, int(l.holds)),
 		Queue:       m.waitersOf(l, waiters),
-		QueueLength: l.waiters,
+		QueueLength: uint64(l.waiters),
 	}
 }
 
-// holdersOf tells who holds a lock. The client info is shared with the state.
+// holdersOf tells who holds a lock, by token. The client info is shared with the
+// state.
 func (m *Machine) holdersOf(l *lock, most int) []*wire.HolderInfo {
-	holders := l.holders[:min(most, len(l.holders))]
-	infos := make([]*wire.HolderInfo, 0, len(holders))
-	for _, id := range holders {
-		c, _ := m.claims.get(id)
-		s, _ := m.sessions.get(c.session)
-		infos = append(infos, &wire.HolderInfo{
-			HoldId:        c.id,
-			Token:         c.token,
-			SessionId:     c.session,
-			Owner:         c.owner,
-			Mode:          c.modeOf(l.id),
-			Value:         c.value,
-			Client:        s.client,
-			GrantedUnixMs: c.granted,
-			Revision:      c.grantedRevision,
-		})
-	}
+	most = min(most, int(l.holds))
+	infos := make([]*wire.HolderInfo, 0, most)
+	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
+		if key.lock != l.id || len(infos) == most {
+			return false
+		}
+		if c, _ := m.claims.get(id); c.held() {
+			infos = append(infos, m.holderInfo(c, c.wantOf(l.id)))
+		}
+		return true
+	})
 	return infos
+}
+
+func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
+	s, _ := m.sessions.get(c.session)
+	return &wire.HolderInfo{
+		HoldId:        c.id,
+		Token:         c.token,
+		SessionId:     c.session,
+		Owner:         c.owner,
+		Mode:          w.mode,
+		Value:         c.options().value,
+		Client:        s.client,
+		GrantedUnixMs: c.granted,
+		Revision:      c.grantedRevision,
+	}
 }
 
 // waitersOf tells the head of a lock's queue in order.
@@ -144,7 +154,7 @@ func (m *Machine) waitersOf(l *lock, most int) []*wire.WaiterInfo {
 			Position:     uint64(len(infos)) + 1,
 			SessionId:    c.session,
 			Owner:        c.owner,
-			Mode:         c.modeOf(l.id),
+			Mode:         c.wantOf(l.id).mode,
 			Client:       s.client,
 			QueuedUnixMs: c.queued,
 			WaitMs:       c.waitMs,
@@ -155,13 +165,4 @@ func (m *Machine) waitersOf(l *lock, most int) []*wire.WaiterInfo {
 		return true
 	})
 	return infos
-}
-
-func (c *claim) modeOf(lock uint64) wire.Mode {
-	for _, w := range c.wants {
-		if w.lock == lock {
-			return w.mode
-		}
-	}
-	return wire.Mode_MODE_UNSPECIFIED
 }

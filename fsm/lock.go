@@ -6,36 +6,100 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxHoldersTold bounds the holders in an answer to an acquire.
-const maxHoldersTold = 8
+const (
+	// maxHoldersTold bounds the holders in an answer to an acquire.
+	maxHoldersTold = 8
+	// maxLocks bounds the locks of one acquire, maxLimit the permits of a semaphore.
+	maxLocks = 64
+	maxLimit = 1 << 31
+	// Bounds of what an acquire says of its hold, in milliseconds.
+	minMaxHoldMs   = 100
+	maxMaxHoldMs   = 1 << 31
+	maxLockDelayMs = 60_000
+)
 
 // acquire grants at once, queues, or refuses.
 func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result {
 	if refusal := m.validAcquire(op); refusal != nil {
 		return refusal
 	}
-	name := op.Locks[0].Name
-	l, exists := m.locks.get(name)
-	if exists {
-		if refusal := m.refuseSecond(s, op.Owner, l); refusal != nil {
-			return refusal
+	var blocked *lock
+	fresh := uint64(0)
+	for _, request := range op.Locks {
+		l, ok := m.locks.get(request.Name)
+		if !ok {
+			fresh++
+			continue
+		}
+		if known := m.known(s, op, l, request); known != nil {
+			return known
+		}
+		if blocked == nil && !l.free(wanted(request)) {
+			blocked = l
 		}
 	}
-	free := !exists || grantable(l)
-	if !free && op.WaitMs == 0 && !op.WaitForever {
-		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(l, maxHoldersTold)}
+	if blocked != nil && op.WaitMs == 0 && !op.WaitForever {
+		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(blocked, maxHoldersTold)}
 	}
-	if refusal := m.noRoom(s, l, free); refusal != nil {
+	if refusal := m.noRoom(s, op, fresh, blocked != nil); refusal != nil {
 		return refusal
 	}
-	l = m.ensureLock(name)
-	c := m.newClaim(s, seq, op, l)
-	if free {
-		m.grant(s, c, l, false)
-		return &wire.Result{Status: wire.Status_GRANTED, HoldId: c.id, Token: c.token}
+	c := m.newClaim(s, seq, op)
+	if blocked == nil {
+		m.grant(s, c, false)
+		return granted(c)
 	}
-	m.enqueue(s, c, l)
-	return &wire.Result{Status: wire.Status_QUEUED, HoldId: c.id, Position: l.waiters, Holders: m.holdersOf(l, maxHoldersTold)}
+	return m.wait(s, c, op.AllowDeadlock)
+}
+
+// known answers an acquire of a lock that exists: one of another kind, or one that
+// the owner holds or waits for already. Nil lets it go on.
+func (m *Machine) known(s *session, op *wire.Acquire, l *lock, request *wire.LockRequest) *wire.Result {
+	if refusal := l.mismatch(request, op.Order == wire.Order_UNFAIR); refusal != nil {
+		return refusal
+	}
+	return m.refuseSecond(s, op.Owner, l)
+}
+
+// granted is the answer of a hold.
+func granted(c *claim) *wire.Result {
+	return &wire.Result{Status: wire.Status_GRANTED, Revision: c.grantedRevision, HoldId: c.id, Token: c.token, Count: c.count()}
+}
+
+// wait begins a claim's wait, unless that would close a cycle of owners that wait for
+// each other.
+func (m *Machine) wait(s *session, c *claim, allowDeadlock bool) *wire.Result {
+	m.enqueue(s, c)
+	if !allowDeadlock {
+		if cycle := m.closesCycle(c); cycle != nil {
+			m.part(s, c)
+			m.remove(c)
+			return deadlock(cycle)
+		}
+	}
+	e := m.emitClaim(wire.Event_QUEUED, c)
+	e.Generation, e.WaitMs, e.WaitForever = c.generation, c.waitMs, c.waitForever
+	return m.queued(c)
+}
+
+// queued is the answer of a wait.
+func (m *Machine) queued(c *claim) *wire.Result {
+	return &wire.Result{Status: wire.Status_QUEUED, HoldId: c.id, Position: m.position(c), Holders: m.inTheWay(c)}
+}
+
+// inTheWay tells who holds the first of a waiting claim's locks that is not open.
+func (m *Machine) inTheWay(c *claim) []*wire.HolderInfo {
+	for _, w := range c.wants() {
+		if l, _ := m.locks.get(w.name); l.occupied() {
+			return m.holdersOf(l, maxHoldersTold)
+		}
+	}
+	return nil
+}
+
+// deadlock refuses to wait. Nothing of the request is left behind.
+func deadlock(cycle []*wire.DeadlockStep) *wire.Result {
+	return &wire.Result{Status: wire.Status_DEADLOCK, Message: describeCycle(cycle), Cycle: cycle}
 }
 
 func (m *Machine) validAcquire(op *wire.Acquire) *wire.Result {
@@ -51,6 +115,13 @@ func (m *Machine) validAcquire(op *wire.Acquire) *wire.Result {
 		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("mode %d is not known at this level", op.Locks[0].Mode))
 	}
 	return m.validValue(op.Value)
+}
+
+func validMaxHold(ms uint32) *wire.Result {
+	if ms != 0 && (ms < minMaxHoldMs || ms > maxMaxHoldMs) {
+		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("max_hold_ms is %d: 0 or %d to %d is allowed", ms, minMaxHoldMs, uint32(maxMaxHoldMs)))
+	}
+	return nil
 }
 
 func (m *Machine) validValue(value []byte) *wire.Result {
@@ -74,18 +145,28 @@ func (m *Machine) refuseSecond(s *session, owner uint64, l *lock) *wire.Result {
 }
 
 // noRoom refuses a claim that would exceed a limit. A try that fails anyway does not
-// come here.
-func (m *Machine) noRoom(s *session, l *lock, free bool) *wire.Result {
+// come here. A claim counts once, however many locks it is for.
+func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool) *wire.Result {
 	limits := m.state.settings
-	switch {
-	case s.holds+s.waits >= limits.MaxClaimsPerSession:
-		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_claims_per_session: the session has %d holds and %d waits", s.holds, s.waits))
-	case l == nil && uint64(m.locks.len()) >= limits.MaxLocks:
+	if refusal := m.fullSession(s); refusal != nil {
+		return refusal
+	}
+	if fresh > 0 && uint64(m.locks.len())+fresh > limits.MaxLocks {
 		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_locks: %d locks exist", m.locks.len()))
-	case !free && l.waiters >= limits.MaxWaitersPerLock:
-		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_waiters_per_lock: %d wait for it", l.waiters))
+	}
+	for _, request := range op.Locks {
+		if l, ok := m.locks.get(request.Name); waits && ok && uint64(l.waiters) >= limits.MaxWaitersPerLock {
+			return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_waiters_per_lock: %d wait for %q", l.waiters, l.name))
+		}
 	}
 	return nil
+}
+
+func (m *Machine) fullSession(s *session) *wire.Result {
+	if s.holds+s.waits < m.state.settings.MaxClaimsPerSession {
+		return nil
+	}
+	return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_claims_per_session: the session has %d holds and %d waits", s.holds, s.waits))
 }
 
 // release ends a hold. A repeated release answers OK again: a retry because its
@@ -99,11 +180,9 @@ func (m *Machine) release(s *session, op *wire.Release) *wire.Result {
 		}
 		return answer(wire.Status_NOT_HELD, "")
 	}
-	m.leave(s, c)
+	m.part(s, c)
+	m.remove(c)
 	m.emitClaim(wire.Event_RELEASED, c)
-	for _, w := range c.wants {
-		m.settle(w.name)
-	}
 	return &wire.Result{Status: wire.Status_OK, HoldId: c.id, Token: c.token}
 }
 
@@ -133,14 +212,14 @@ func (m *Machine) released(s *session, id, token uint64) (found bool) {
 func (m *Machine) cancel(s *session, op *wire.Cancel) *wire.Result {
 	o, ok := m.outcomes.get(requestKey{s.id, op.GetAcquireSeq()})
 	if ok && o.final() {
-		return m.resultOf(s.id, o)
+		return m.present(o)
 	}
 	if ok {
 		c, _ := m.claims.get(o.holdID)
 		return m.endWait(s, c, wire.Status_CANCELLED)
 	}
 	if c := m.holdOfRequest(s.id, op.GetAcquireSeq()); c != nil {
-		return &wire.Result{Status: wire.Status_GRANTED, Revision: c.grantedRevision, HoldId: c.id, Token: c.token}
+		return granted(c)
 	}
 	return answer(wire.Status_NOT_FOUND, "no such request is remembered")
 }
@@ -156,7 +235,7 @@ func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
 		return refusal
 	}
 	if c.held() {
-		return &wire.Result{Status: wire.Status_GRANTED, Revision: c.grantedRevision, HoldId: c.id, Token: c.token}
+		return granted(c)
 	}
 	if c.waitForever {
 		return answer(wire.Status_FAILED_PRECONDITION, "the request waits without bound")
@@ -167,13 +246,11 @@ func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
 
 // endWait ends a wait without a grant. Others behind it may be next now.
 func (m *Machine) endWait(s *session, c *claim, status wire.Status_Code) *wire.Result {
-	m.leave(s, c)
-	o := m.conclude(s, c, status)
+	m.part(s, c)
+	m.remove(c)
+	o := m.conclude(s, c, c.seq, status)
 	m.emitCancelled(c, status)
-	for _, w := range c.wants {
-		m.settle(w.name)
-	}
-	return m.resultOf(s.id, o)
+	return m.present(o)
 }
 
 // setValue replaces what everybody may read of a hold.
@@ -185,6 +262,6 @@ func (m *Machine) setValue(s *session, op *wire.SetValue) *wire.Result {
 		return answer(wire.Status_NOT_HELD, "")
 	}
 	c, _ := m.editClaim(op.HoldId)
-	c.value = op.Value
+	c.vary().value = op.Value
 	return answer(wire.Status_OK, "")
 }

@@ -38,13 +38,17 @@ type Machine struct {
 	claims   table[uint64, *claim]
 	owners   table[ownerKey, uint64]
 	queue    table[placeKey, uint64]
+	holders  table[holderKey, uint64]
 	outcomes table[requestKey, *outcome]
 	members  table[string, *wire.Member]
+	audit    table[uint64, *wire.AuditRecord]
 
 	// Of the entry being applied.
 	wall   int64
 	events []*wire.Event
 	failed []Failure
+	// unsettled are the locks that the running command has left to settle.
+	unsettled []string
 	// scratch is reused by handlers that collect ids before they change a table.
 	scratch []uint64
 }
@@ -81,14 +85,19 @@ func New(level uint32) *Machine {
 		claims:   newTable(byID[*claim]),
 		owners:   newTable(byOwner),
 		queue:    newTable(byPlace),
+		holders:  newTable(byHolder),
 		outcomes: newTable(byRequest),
 		members:  newTable(byName[*wire.Member]),
+		audit:    newTable(byID[*wire.AuditRecord]),
 	}
 }
 
 // tables lists every table, for what must happen to all of them.
-func (m *Machine) tables() [8]journalled {
-	return [8]journalled{&m.sessions, &m.nonces, &m.locks, &m.claims, &m.owners, &m.queue, &m.outcomes, &m.members}
+func (m *Machine) tables() [10]journalled {
+	return [10]journalled{
+		&m.sessions, &m.nonces, &m.locks, &m.claims, &m.owners,
+		&m.queue, &m.holders, &m.outcomes, &m.members, &m.audit,
+	}
 }
 
 // Fork returns an independent copy in constant time, whatever the size of the state.
@@ -103,8 +112,10 @@ func (m *Machine) Fork() *Machine {
 		claims:   m.claims.fork(),
 		owners:   m.owners.fork(),
 		queue:    m.queue.fork(),
+		holders:  m.holders.fork(),
 		outcomes: m.outcomes.fork(),
 		members:  m.members.fork(),
+		audit:    m.audit.fork(),
 	}
 }
 
@@ -168,7 +179,9 @@ func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {
 			result.Revision = m.state.revision
 		}
 	}()
-	return m.execute(cmd)
+	result = m.execute(cmd)
+	m.settle()
+	return result
 }
 
 // discard undoes the running command, but for its revision.
@@ -180,6 +193,7 @@ func (m *Machine) discard(saved scalars, events int) {
 	m.state.discarded++
 	clear(m.events[events:])
 	m.events = m.events[:events]
+	m.unsettled = m.unsettled[:0]
 }
 
 func (m *Machine) commit() {
@@ -189,8 +203,10 @@ func (m *Machine) commit() {
 	m.claims.commit()
 	m.owners.commit()
 	m.queue.commit()
+	m.holders.commit()
 	m.outcomes.commit()
 	m.members.commit()
+	m.audit.commit()
 }
 
 // execute is the one switch over all commands.

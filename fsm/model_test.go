@@ -445,6 +445,9 @@ func (d *model) end(s *modelSession, what, holds string) {
 		d.leave(c)
 		if c.token != 0 {
 			d.tellClaim(holds, c)
+			if holds == "EXPIRED" {
+				d.news[len(d.news)-1] += " SESSION_LOST"
+			}
 		} else {
 			d.tellClaim("CANCELLED", c)
 			d.news[len(d.news)-1] += " SESSION_LOST"

@@ -68,7 +68,7 @@ func (m *Machine) Totals() Totals {
 		Sessions: uint64(m.sessions.len()),
 		Locks:    uint64(m.locks.len()),
 		Holds:    m.state.holds,
-		Waiters:  uint64(m.claims.len()) - m.state.holds,
+		Waiters:  m.state.waits,
 	}
 }
 
@@ -111,15 +111,18 @@ type Wait struct {
 	WaitForever bool
 }
 
-// EachWait calls fn for every waiting request, lock by lock and in queue order, until
-// it returns false.
+// EachWait calls fn for every waiting request by its claim's id, until it returns
+// false. A hold that waits to become exclusive is one, under its hold's id.
 func (m *Machine) EachWait(fn func(Wait) bool) {
-	m.queue.each(placeKey{}, func(place placeKey, id uint64) bool {
-		c, ok := m.claims.get(id)
-		if !ok || c.wants[0].lock != place.lock {
-			return true // told at the queue of its first lock
+	m.claims.each(0, func(id uint64, c *claim) bool {
+		switch {
+		case c.phase() == waiting:
+			return fn(Wait{id, c.session, c.generation, c.waitMs, c.waitForever})
+		case c.upgrading():
+			u := c.extra.upgrade
+			return fn(Wait{id, c.session, c.generation, u.waitMs, u.waitForever})
 		}
-		return fn(Wait{c.id, c.session, c.generation, c.waitMs, c.waitForever})
+		return true
 	})
 }
 
@@ -129,7 +132,7 @@ func (m *Machine) Outcome(session, seq uint64) (*wire.Result, bool) {
 	if !ok {
 		return nil, false
 	}
-	r := m.resultOf(session, o)
+	r := m.present(o)
 	r.Seq = seq
 	return r, true
 }

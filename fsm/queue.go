@@ -1,150 +1,259 @@
 package fsm
 
 import (
-	"slices"
-
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// grantable says whether the claim at the head of the lock's queue, or a new one if
-// nobody waits, may have it.
-func grantable(l *lock) bool {
-	return len(l.holders) == 0
-}
-
 // ensureLock returns the lock for changing; it begins to exist if it did not.
-func (m *Machine) ensureLock(name string) *lock {
-	if l, ok := m.editLock(name); ok {
+func (m *Machine) ensureLock(request *wire.LockRequest, unfair bool) *lock {
+	if l, ok := m.editLock(request.Name); ok {
 		return l
 	}
 	m.state.lastLock++
-	l := &lock{id: m.state.lastLock, name: name, touched: m.state.revision}
-	m.locks.put(name, l)
+	l := &lock{
+		id:      m.state.lastLock,
+		name:    request.Name,
+		limit:   uint32(request.Limit),
+		unfair:  unfair,
+		version: version{m.state.revision},
+	}
+	m.locks.put(l.name, l)
 	return l
 }
 
 // newClaim makes a claim that neither holds nor waits yet.
-func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire, l *lock) *claim {
+func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 	c := &claim{
 		id:          m.state.revision,
 		session:     s.id,
 		owner:       op.Owner,
 		seq:         seq,
-		wants:       []want{{name: l.name, lock: l.id, mode: wire.Mode_EXCLUSIVE}},
-		value:       op.Value,
+		extra:       extraOf(op),
 		waitMs:      op.WaitMs,
 		waitForever: op.WaitForever,
 		generation:  1,
 		queued:      m.wall,
-		order:       m.state.revision,
-		touched:     m.state.revision,
+		version:     version{m.state.revision},
+	}
+	wants := c.wants()
+	for i, request := range op.Locks {
+		l := m.ensureLock(request, op.Order == wire.Order_UNFAIR)
+		wants[i] = wanted(request)
+		wants[i].name, wants[i].lock = l.name, l.id
+		m.owners.put(ownerKey{c.session, c.owner, l.id}, c.id)
 	}
 	m.claims.put(c.id, c)
-	for _, w := range c.wants {
-		m.owners.put(ownerKey{c.session, c.owner, w.lock}, c.id)
-	}
 	return c
 }
 
-// enqueue puts a claim behind all that wait for the lock.
-func (m *Machine) enqueue(s *session, c *claim, l *lock) {
-	m.queue.put(placeKey{l.id, c.order}, c.id)
-	l.waiters++
-	s.waits++
-	e := m.emitClaim(wire.Event_QUEUED, c)
-	e.Generation, e.WaitMs, e.WaitForever = c.generation, c.waitMs, c.waitForever
-}
-
-// grant makes a claim a hold. This is the only place where tokens are minted.
-func (m *Machine) grant(s *session, c *claim, l *lock, waited bool) {
-	if m.state.token >= maxToken {
-		panic("the token counter is exhausted")
+// extraOf is the part of a claim that a plain acquire does without.
+func extraOf(op *wire.Acquire) *extra {
+	if len(op.Locks) == 1 && len(op.Value) == 0 && op.MaxHoldMs|op.LockDelayMs == 0 && !op.Notify && !op.AllowDeadlock {
+		return nil
 	}
-	m.state.token++
-	m.state.holds++
-	s.holds++
-	c.token = m.state.token
-	c.grantedRevision = m.state.revision
-	c.granted = m.wall
-	l.holders = append(slices.Clip(l.holders), c.id)
-	m.emitClaim(wire.Event_GRANTED, c).Waited = waited
+	e := &extra{
+		value:         op.Value,
+		maxHoldMs:     op.MaxHoldMs,
+		lockDelayMs:   op.LockDelayMs,
+		notify:        op.Notify,
+		allowDeadlock: op.AllowDeadlock,
+	}
+	if len(op.Locks) > 1 {
+		e.wants = make([]want, len(op.Locks))
+	}
+	return e
 }
 
-// settle brings a lock to rest after a claim has left it: whoever may hold it now is
-// granted, and a lock that nobody wants is gone.
-func (m *Machine) settle(name string) {
-	l, ok := m.editLock(name)
+// enqueue puts a claim behind all that wait for its locks.
+func (m *Machine) enqueue(s *session, c *claim) {
+	for _, w := range c.wants() {
+		l, _ := m.editLock(w.name)
+		m.queue.put(placeKey{w.lock, c.id}, c.id)
+		l.waiters++
+	}
+	s.waits++
+	m.state.waits++
+}
+
+// dequeue takes a claim that waits out of its queues.
+func (m *Machine) dequeue(s *session, c *claim) {
+	for _, w := range c.wants() {
+		l, _ := m.editLock(w.name)
+		m.queue.delete(placeKey{w.lock, c.id})
+		l.waiters--
+	}
+	s.waits--
+	m.state.waits--
+}
+
+// unsettle remembers that others may be next now for the locks of a claim. They get
+// their turn when the command is done: see settle.
+func (m *Machine) unsettle(c *claim) {
+	for _, w := range c.wants() {
+		m.unsettled = append(m.unsettled, w.name)
+	}
+}
+
+// settle brings every lock to rest that the command has left unsettled. Granting to
+// a claim for several locks leaves its other queues with other heads, so that the
+// list may grow on the way; each grant takes a claim out of the queues, so it ends.
+func (m *Machine) settle() {
+	for i := 0; i < len(m.unsettled); i++ {
+		m.settleLock(m.unsettled[i])
+	}
+	m.unsettled = m.unsettled[:0]
+}
+
+// settleLock grants to everybody who may have the lock now. A lock that nobody
+// wants is gone.
+func (m *Machine) settleLock(name string) {
+	l, ok := m.locks.get(name)
 	if !ok {
 		return
 	}
-	for l.waiters > 0 && grantable(l) {
-		m.grantHead(l)
+	for c := m.next(l); c != nil; c = m.next(l) {
+		m.grantWaiting(c)
+		l, _ = m.locks.get(name)
 	}
-	if l.waiters == 0 && len(l.holders) == 0 {
+	if !l.occupied() && !l.awaited() {
 		m.locks.delete(name)
 	}
 }
 
-// grantHead takes the next claim out of the queue and grants it.
-func (m *Machine) grantHead(l *lock) {
-	place, id, _ := m.queue.seek(placeKey{lock: l.id})
-	m.queue.delete(place)
-	l.waiters--
-	c, _ := m.editClaim(id)
-	s, _ := m.editSession(c.session)
-	s.waits--
-	m.grant(s, c, l, true)
-	m.conclude(s, c, wire.Status_GRANTED)
-}
-
-// leave takes a claim out of every table. The caller settles its locks.
-func (m *Machine) leave(s *session, c *claim) {
-	for _, w := range c.wants {
-		l, _ := m.editLock(w.name)
-		if c.held() {
-			l.holders = without(l.holders, c.id)
-		} else {
-			m.queue.delete(placeKey{l.id, c.order})
-			l.waiters--
-		}
-		m.owners.delete(ownerKey{c.session, c.owner, w.lock})
-	}
-	m.claims.delete(c.id)
-	if c.held() {
-		s.holds--
-		m.state.holds--
-	} else {
-		s.waits--
-	}
-}
-
-// without returns a new slice: holders are shared between versions.
-func without(holders []uint64, id uint64) []uint64 {
-	if len(holders) == 1 && holders[0] == id {
+// next is the claim that is to be granted now because of this lock, or nil.
+func (m *Machine) next(l *lock) *claim {
+	if l.waiters == 0 || l.upgrader != 0 {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(holders), func(h uint64) bool { return h == id })
+	_, id, _ := m.queue.seek(placeKey{lock: l.id})
+	c, _ := m.claims.get(id)
+	for _, w := range c.wants() {
+		if w.lock == l.id && !l.fits(w) || w.lock != l.id && !m.ready(c, w) {
+			return nil
+		}
+	}
+	return c
 }
 
-// position is a waiting claim's place in the queue of its first lock, 1 is next.
+// ready says whether one of a claim's locks would let it go on: it stands at the
+// head there, too, and the lock has room.
+func (m *Machine) ready(c *claim, w want) bool {
+	l, _ := m.locks.get(w.name)
+	_, head, _ := m.queue.seek(placeKey{lock: l.id})
+	return head == c.id && l.upgrader == 0 && l.fits(w)
+}
+
+// grantWaiting takes a claim out of its queues and grants it.
+func (m *Machine) grantWaiting(c *claim) {
+	c, _ = m.editClaim(c.id)
+	s, _ := m.editSession(c.session)
+	m.dequeue(s, c)
+	if len(c.wants()) > 1 {
+		m.unsettle(c)
+	}
+	m.grant(s, c, true)
+	m.conclude(s, c, c.seq, wire.Status_GRANTED)
+}
+
+// grant makes a claim a hold.
+func (m *Machine) grant(s *session, c *claim, waited bool) {
+	m.mint(c)
+	m.state.holds++
+	s.holds++
+	c.granted = m.wall
+	for _, w := range c.wants() {
+		l, _ := m.editLock(w.name)
+		l.occupy(w)
+		l.holds++
+		m.holders.put(holderKey{w.lock, c.token}, c.id)
+	}
+	m.emitClaim(wire.Event_GRANTED, c).Waited = waited
+}
+
+// mint gives a claim the next token. This is the only place where tokens are minted.
+func (m *Machine) mint(c *claim) {
+	if m.state.token >= maxToken {
+		panic("the token counter is exhausted")
+	}
+	m.state.token++
+	c.token = m.state.token
+	c.grantedRevision = m.state.revision
+}
+
+// part takes a claim from its owner and its session. What a hold occupies stays
+// occupied.
+func (m *Machine) part(s *session, c *claim) {
+	for _, w := range c.wants() {
+		m.owners.delete(ownerKey{c.session, c.owner, w.lock})
+	}
+	if !c.held() {
+		m.dequeue(s, c)
+		return
+	}
+	for _, w := range c.wants() {
+		l, _ := m.editLock(w.name)
+		l.holds--
+	}
+	s.holds--
+	m.state.holds--
+}
+
+// remove takes a claim that has parted out of the state: others get their turn.
+func (m *Machine) remove(c *claim) {
+	if c.token != 0 {
+		for _, w := range c.wants() {
+			l, _ := m.editLock(w.name)
+			l.vacate(w)
+			m.holders.delete(holderKey{w.lock, c.token})
+		}
+	}
+	m.claims.delete(c.id)
+	m.unsettle(c)
+}
+
+// position is a waiting claim's place in the queue of its first lock, 1 is next. One
+// who waits to upgrade stands before the queue.
 func (m *Machine) position(c *claim) uint64 {
-	lock := c.wants[0].lock
-	return uint64(m.queue.rank(placeKey{lock, c.order})-m.queue.rank(placeKey{lock, 0})) + 1
+	if c.phase() != waiting {
+		return 1
+	}
+	first := c.wants()[0]
+	place := uint64(m.queue.rank(placeKey{first.lock, c.id})-m.queue.rank(placeKey{first.lock, 0})) + 1
+	if l, _ := m.locks.get(first.name); l.upgrader != 0 {
+		place++
+	}
+	return place
 }
 
 // emitClaim reports something that happened to a claim.
 func (m *Machine) emitClaim(what wire.Event_Type, c *claim) *wire.Event {
+	wants := c.wants()
 	e := &wire.Event{
 		Type:      what,
-		Lock:      c.wants[0].name,
+		Lock:      wants[0].name,
 		SessionId: c.session,
 		Owner:     c.owner,
 		Seq:       c.seq,
 		HoldId:    c.id,
 		Token:     c.token,
+		Locks:     names(wants),
+		Mode:      wants[0].mode,
+		Permits:   uint64(wants[0].permits),
 	}
 	m.emit(e)
 	return e
+}
+
+// names are those of several locks; nil for one.
+func names(wants []want) []string {
+	if len(wants) == 1 {
+		return nil
+	}
+	all := make([]string, len(wants))
+	for i, w := range wants {
+		all[i] = w.name
+	}
+	return all
 }
 
 func (m *Machine) emitCancelled(c *claim, why wire.Status_Code) {

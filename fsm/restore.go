@@ -96,6 +96,9 @@ func (r *restoring) add(record *wire.SnapshotRecord) error {
 		return r.claim(body.Claim)
 	case *wire.SnapshotRecord_Outcome:
 		return r.outcome(body.Outcome)
+	case *wire.SnapshotRecord_Audit:
+		r.m.audit.load(body.Audit.Id, body.Audit)
+		return r.ascend(7, recordKey{a: body.Audit.Id})
 	}
 	return errors.New("of a kind that cannot stand here")
 }
@@ -121,6 +124,7 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 	r.m.state = scalars{
 		index:       h.AppliedIndex,
 		clusterID:   h.ClusterId,
+		lineage:     h.Lineage,
 		level:       h.Level,
 		revision:    h.Revision,
 		token:       h.Token,
@@ -128,6 +132,7 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 		leaderID:    h.LeaderId,
 		lastSession: h.LastSessionId,
 		lastLock:    h.LastLockId,
+		lastAudit:   h.LastAuditId,
 		settings:    h.Settings,
 		discarded:   h.Discarded,
 	}
@@ -148,67 +153,10 @@ func (r *restoring) session(body *wire.SessionRecord) error {
 		client:     body.Client,
 		opened:     body.OpenedUnixMs,
 		ackedBelow: body.AckedBelow,
+		leased:     body.Leased,
 	})
 	r.m.nonces.load(string(body.SecretHash), body.Id)
 	return r.ascend(3, recordKey{a: body.Id})
-}
-
-func (r *restoring) lock(body *wire.LockRecord) error {
-	if len(body.Holders) == 0 {
-		body.Holders = nil
-	}
-	r.m.locks.load(body.Name, &lock{id: body.Id, name: body.Name, holders: body.Holders})
-	return r.ascend(4, recordKey{name: body.Name})
-}
-
-// claim rebuilds, with the claim, the queues, the owners and the counts.
-func (r *restoring) claim(body *wire.ClaimRecord) error {
-	c := &claim{
-		id:              body.Id,
-		session:         body.SessionId,
-		owner:           body.Owner,
-		seq:             body.Seq,
-		value:           body.Value,
-		waitMs:          body.WaitMs,
-		waitForever:     body.WaitForever,
-		generation:      body.Generation,
-		queued:          body.QueuedUnixMs,
-		order:           body.Order,
-		token:           body.Token,
-		grantedRevision: body.GrantedRevision,
-		granted:         body.GrantedUnixMs,
-	}
-	s, ok := r.m.sessions.get(c.session)
-	if !ok {
-		return fmt.Errorf("claim %d is of no session", c.id)
-	}
-	if c.held() {
-		s.holds++
-		r.m.state.holds++
-	} else {
-		s.waits++
-	}
-	for _, request := range body.Locks {
-		if err := r.want(c, request); err != nil {
-			return err
-		}
-	}
-	r.m.claims.load(c.id, c)
-	return r.ascend(5, recordKey{a: c.id})
-}
-
-func (r *restoring) want(c *claim, request *wire.LockRequest) error {
-	l, ok := r.m.locks.get(request.GetName())
-	if !ok {
-		return fmt.Errorf("claim %d wants lock %q, which is not there", c.id, request.GetName())
-	}
-	c.wants = append(c.wants, want{name: l.name, lock: l.id, mode: request.Mode})
-	r.m.owners.load(ownerKey{c.session, c.owner, l.id}, c.id)
-	if !c.held() {
-		r.m.queue.load(placeKey{l.id, c.order}, c.id)
-		l.waiters++
-	}
-	return nil
 }
 
 func (r *restoring) outcome(body *wire.OutcomeRecord) error {
@@ -222,6 +170,8 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 		revision: body.Revision,
 		holdID:   body.HoldId,
 		token:    body.Token,
+		count:    body.Count,
+		cycle:    body.Cycle,
 		waited:   body.Waited,
 	}
 	if o.final() {

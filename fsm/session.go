@@ -54,7 +54,7 @@ func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
 		generation: 1,
 		client:     op.Client,
 		opened:     m.wall,
-		touched:    m.state.revision,
+		version:    version{m.state.revision},
 	}
 	m.sessions.put(s.id, s)
 	m.nonces.put(s.secretHash, s.id)
@@ -103,6 +103,10 @@ func validAddress(address string) *wire.Result {
 	return nil
 }
 
+// maxDetailBytes bounds what the answer to an attach says of holds beyond the first
+// name of each, so that it fits a frame whatever the session holds.
+const maxDetailBytes = 256 << 10
+
 // sessionAnswer tells all that a client needs to go on with a session.
 func (m *Machine) sessionAnswer(s *session) *wire.Result {
 	state := &wire.SessionState{SessionId: s.id, TtlMs: s.ttl}
@@ -115,19 +119,46 @@ func (m *Machine) sessionAnswer(s *session) *wire.Result {
 		}
 		return true
 	})
+	room := maxDetailBytes
 	for _, id := range m.claimsOf(s.id) {
 		c, _ := m.claims.get(id)
 		if c.held() {
-			state.Holds = append(state.Holds, &wire.HeldLock{Name: c.wants[0].name, HoldId: c.id, Token: c.token, Seq: c.seq, Revision: c.grantedRevision})
+			held := m.heldLock(c)
+			if room -= proto.Size(held); room < 0 {
+				held.Locks = nil
+			}
+			state.Holds = append(state.Holds, held)
 		}
 	}
 	return &wire.Result{Status: wire.Status_OK, Session: state}
 }
 
+// heldLock is a hold as its own session sees it.
+func (m *Machine) heldLock(c *claim) *wire.HeldLock {
+	e := c.options()
+	h := &wire.HeldLock{
+		Name:       c.wants()[0].name,
+		HoldId:     c.id,
+		Token:      c.token,
+		Seq:        c.seq,
+		Revision:   c.grantedRevision,
+		Count:      c.count(),
+		MaxHoldMs:  e.maxHoldMs,
+		Generation: e.holdGeneration,
+		Revocation: e.revocation,
+		Wanted:     e.wanted,
+	}
+	for _, w := range c.wants() {
+		h.Locks = append(h.Locks, m.requestOf(w))
+	}
+	return h
+}
+
 // resumed is an outcome within a session's state: without the holders, which would
 // not be bounded.
 func (m *Machine) resumed(seq uint64, o *outcome) *wire.Result {
-	r := &wire.Result{Status: o.status, Message: o.message, Seq: seq, Revision: o.revision, HoldId: o.holdID, Token: o.token}
+	r := resultOf(o)
+	r.Seq = seq
 	if c, ok := m.claims.get(o.holdID); ok && !o.final() {
 		r.Position = m.position(c)
 	}
@@ -166,18 +197,18 @@ func (m *Machine) outdated(term, generation, current uint64) *wire.Result {
 	return nil
 }
 
-// endSession ends every claim in the order of their ids, then the session, and only
-// then grants to others: none of its own waits can be granted on the way.
+// endSession ends every claim in the order of their ids, then the session. Others are
+// granted when all is done: none of its own waits can be on the way.
 func (m *Machine) endSession(s *session, ended, holdEnded wire.Event_Type) {
-	var freed []string
 	for _, id := range slices.Clone(m.claimsOf(s.id)) {
 		c, _ := m.claims.get(id)
-		for _, w := range c.wants {
-			freed = append(freed, w.name)
-		}
-		m.leave(s, c)
+		m.part(s, c)
+		m.remove(c)
 		if c.held() {
-			m.emitClaim(holdEnded, c)
+			e := m.emitClaim(holdEnded, c)
+			if holdEnded == wire.Event_EXPIRED {
+				e.Status = wire.Status_SESSION_LOST
+			}
 		} else {
 			m.emitCancelled(c, wire.Status_SESSION_LOST)
 		}
@@ -186,9 +217,6 @@ func (m *Machine) endSession(s *session, ended, holdEnded wire.Event_Type) {
 	m.nonces.delete(s.secretHash)
 	m.sessions.delete(s.id)
 	m.emit(&wire.Event{Type: ended, SessionId: s.id, Generation: s.generation})
-	for _, name := range freed {
-		m.settle(name)
-	}
 }
 
 // forgetAll drops the whole window of a session.

@@ -32,6 +32,7 @@ func (m *Machine) WriteSnapshot(w io.Writer) error {
 	m.writeLocks(out)
 	m.writeClaims(out)
 	m.writeOutcomes(out)
+	m.writeAudit(out)
 	out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Trailer{Trailer: &wire.SnapshotTrailer{
 		Records: out.records,
 		Sha256:  out.sum.Sum(nil),
@@ -60,6 +61,8 @@ func (m *Machine) header() *wire.SnapshotHeader {
 		Settings:      s.settings,
 		Discarded:     s.discarded,
 		AppliedIndex:  s.index,
+		Lineage:       s.lineage,
+		LastAuditId:   s.lastAudit,
 	}
 }
 
@@ -80,6 +83,7 @@ func (m *Machine) writeSessions(out *recordWriter) {
 		body.Client = s.client
 		body.OpenedUnixMs = s.opened
 		body.AckedBelow = s.ackedBelow
+		body.Leased = s.leased
 		return out.write(record)
 	})
 }
@@ -88,7 +92,8 @@ func (m *Machine) writeLocks(out *recordWriter) {
 	var body wire.LockRecord
 	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Lock{Lock: &body}}
 	m.locks.each("", func(name string, l *lock) bool {
-		body.Name, body.Id, body.Holders = name, l.id, l.holders
+		body.Name, body.Id = name, l.id
+		body.Order, body.Limit = l.order(), uint64(l.limit)
 		return out.write(record)
 	})
 }
@@ -99,15 +104,34 @@ func (m *Machine) writeClaims(out *recordWriter) {
 	m.claims.each(0, func(id uint64, c *claim) bool {
 		body.Id, body.SessionId, body.Owner, body.Seq = id, c.session, c.owner, c.seq
 		body.Locks = body.Locks[:0]
-		for _, w := range c.wants {
-			body.Locks = append(body.Locks, &wire.LockRequest{Name: w.name, Mode: w.mode})
+		for _, w := range c.wants() {
+			body.Locks = append(body.Locks, &wire.LockRequest{Name: w.name, Mode: w.mode, Permits: uint64(w.permits)})
 		}
-		body.Value = c.value
 		body.WaitMs, body.WaitForever, body.Generation = c.waitMs, c.waitForever, c.generation
 		body.QueuedUnixMs, body.GrantedUnixMs = c.queued, c.granted
-		body.Token, body.GrantedRevision, body.Order = c.token, c.grantedRevision, c.order
+		body.Token, body.GrantedRevision = c.token, c.grantedRevision
+		extraRecord(&body, c.options())
 		return out.write(record)
 	})
+}
+
+func extraRecord(body *wire.ClaimRecord, e extra) {
+	body.Value = e.value
+	body.AllowDeadlock, body.Notify, body.Wanted = e.allowDeadlock, e.notify, e.wanted
+	body.Again, body.LockDelayMs = e.again, e.lockDelayMs
+	body.MaxHoldMs, body.HoldGeneration = e.maxHoldMs, e.holdGeneration
+	body.Revocation = e.revocation
+	body.DelayGeneration, body.DelayedUnixMs = e.delayGeneration, e.delayed
+	body.Upgrade = nil
+	if u := e.upgrade; u != nil {
+		body.Upgrade = &wire.UpgradeRecord{
+			Seq:           u.seq,
+			WaitMs:        u.waitMs,
+			WaitForever:   u.waitForever,
+			QueuedUnixMs:  u.queued,
+			AllowDeadlock: u.allowDeadlock,
+		}
+	}
 }
 
 func (m *Machine) writeOutcomes(out *recordWriter) {
@@ -117,7 +141,14 @@ func (m *Machine) writeOutcomes(out *recordWriter) {
 		body.SessionId, body.Seq = key.session, key.seq
 		body.Status, body.Message = o.status, o.message
 		body.Revision, body.HoldId, body.Token, body.Waited = o.revision, o.holdID, o.token, o.waited
+		body.Count, body.Cycle = o.count, o.cycle
 		return out.write(record)
+	})
+}
+
+func (m *Machine) writeAudit(out *recordWriter) {
+	m.audit.each(0, func(_ uint64, record *wire.AuditRecord) bool {
+		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Audit{Audit: record}})
 	})
 }
 

@@ -8,6 +8,8 @@ type scalars struct {
 	// index is that of the last raft entry applied; the adapter keeps it.
 	index     uint64
 	clusterID string
+	// lineage names the history that revisions belong to.
+	lineage string
 	// level is the replicated feature level; 0 before bootstrap.
 	level       uint32
 	revision    uint64
@@ -16,10 +18,12 @@ type scalars struct {
 	leaderID    string
 	lastSession uint64
 	lastLock    uint64
+	lastAudit   uint64
 	settings    *wire.Settings
 	discarded   uint64
-	// holds counts the claims that hold; the others wait.
-	holds uint64
+	// What follows is counted, not stored. holds are the claims that hold; waits are
+	// those that wait and the holds that wait to become exclusive.
+	holds, waits uint64
 }
 
 // session is one client's right to hold and to wait.
@@ -27,6 +31,8 @@ type session struct {
 	id         uint64
 	secretHash string
 	ttl        uint32
+	// leased sessions belong to one leased hold: there is no client that keeps them.
+	leased     bool
 	generation uint64
 	client     *wire.ClientInfo
 	opened     int64
@@ -35,50 +41,37 @@ type session struct {
 	holds, waits uint64
 	// window counts the remembered outcomes that are final.
 	window uint64
-	// touched is the revision of the command that owns this version and may still
-	// change it.
-	touched uint64
+	version
 }
 
-// lock exists while a claim holds it or waits for it.
+// lock exists while a claim holds it, waits for it or keeps it closed.
 type lock struct {
 	id   uint64
 	name string
-	// holders are claims in the order of their tokens. The slice is shared between
-	// versions: replace it, never write into it.
-	holders []uint64
-	// waiters counts its places in the queue.
-	waiters uint64
-	touched uint64
+	// limit is that of a semaphore; 0 is a lock with modes.
+	limit uint32
+	// unfair locks draw the next holder; all others go by the order of the log.
+	unfair bool
+	// What follows is counted, not stored. A lock-delay occupies what its hold did.
+	exclusive bool
+	// listening says that a holder may have to be told of the next who waits.
+	listening bool
+	// used are permits of a semaphore, or shared holders.
+	used uint64
+	// holds are the live ones.
+	holds uint32
+	// waiters counts the places in the queue.
+	waiters uint32
+	// upgrader is the hold that waits to become exclusive, before all the queue.
+	upgrader uint64
+	version
 }
 
-// claim is a wait or, once it has a token, a hold.
-type claim struct {
-	id, session, owner, seq uint64
-	wants                   []want
-	value                   []byte
-	waitMs                  uint32
-	waitForever             bool
-	// generation is that of the wait's deadline.
-	generation uint64
-	queued     int64
-	// order is its place in the queues of all the locks it wants; smaller is nearer
-	// the head. A plain acquire takes its id, which makes every queue FIFO.
-	order           uint64
-	token           uint64
-	grantedRevision uint64
-	granted         int64
-	touched         uint64
-}
+// occupied says whether anybody holds the lock or keeps it closed.
+func (l *lock) occupied() bool { return l.exclusive || l.used > 0 }
 
-// want is one lock that a claim is for.
-type want struct {
-	name string
-	lock uint64
-	mode wire.Mode
-}
-
-func (c *claim) held() bool { return c.token != 0 }
+// awaited says whether anybody waits for the lock.
+func (l *lock) awaited() bool { return l.waiters > 0 || l.upgrader != 0 }
 
 // outcome is what a request came to.
 type outcome struct {
@@ -87,6 +80,8 @@ type outcome struct {
 	revision uint64
 	holdID   uint64
 	token    uint64
+	count    uint32
+	cycle    []*wire.DeadlockStep
 	// waited outcomes are forgotten only once the client has said that it has them.
 	waited bool
 }
@@ -106,14 +101,24 @@ func byOwner(a, b row[ownerKey, uint64]) bool {
 	return a.key.lock < b.key.lock
 }
 
-// placeKey is a place in a lock's queue.
-type placeKey struct{ lock, order uint64 }
+// placeKey is a place in a lock's queue: claims stand in the order of their ids.
+type placeKey struct{ lock, claim uint64 }
 
 func byPlace(a, b row[placeKey, uint64]) bool {
 	if a.key.lock != b.key.lock {
 		return a.key.lock < b.key.lock
 	}
-	return a.key.order < b.key.order
+	return a.key.claim < b.key.claim
+}
+
+// holderKey is a hold on a lock, or its lock-delay.
+type holderKey struct{ lock, token uint64 }
+
+func byHolder(a, b row[holderKey, uint64]) bool {
+	if a.key.lock != b.key.lock {
+		return a.key.lock < b.key.lock
+	}
+	return a.key.token < b.key.token
 }
 
 // requestKey names a request.
@@ -126,38 +131,40 @@ func byRequest(a, b row[requestKey, *outcome]) bool {
 	return a.key.seq < b.key.seq
 }
 
-// editSession returns the version of a session that the running command may change.
+// version says which command owns a row and may still change it.
+type version struct {
+	// touched is that command's revision.
+	touched uint64
+}
+
+func (v *version) madeBy() *uint64 { return &v.touched }
+
+// versioned is a pointer to a row that has a version.
+type versioned[V any] interface {
+	*V
+	madeBy() *uint64
+}
+
+// edit returns the version of a row that the command of that revision may change.
+func edit[K, V any, P versioned[V]](t *table[K, P], key K, revision uint64) (P, bool) {
+	known, ok := t.get(key)
+	if !ok || *known.madeBy() == revision {
+		return known, ok
+	}
+	own := *known
+	*P(&own).madeBy() = revision
+	t.put(key, &own)
+	return &own, true
+}
+
 func (m *Machine) editSession(id uint64) (*session, bool) {
-	s, ok := m.sessions.get(id)
-	if !ok || s.touched == m.state.revision {
-		return s, ok
-	}
-	edit := *s
-	edit.touched = m.state.revision
-	m.sessions.put(id, &edit)
-	return &edit, true
+	return edit(&m.sessions, id, m.state.revision)
 }
 
-// editLock is editSession for a lock.
 func (m *Machine) editLock(name string) (*lock, bool) {
-	l, ok := m.locks.get(name)
-	if !ok || l.touched == m.state.revision {
-		return l, ok
-	}
-	edit := *l
-	edit.touched = m.state.revision
-	m.locks.put(name, &edit)
-	return &edit, true
+	return edit(&m.locks, name, m.state.revision)
 }
 
-// editClaim is editSession for a claim.
 func (m *Machine) editClaim(id uint64) (*claim, bool) {
-	c, ok := m.claims.get(id)
-	if !ok || c.touched == m.state.revision {
-		return c, ok
-	}
-	edit := *c
-	edit.touched = m.state.revision
-	m.claims.put(id, &edit)
-	return &edit, true
+	return edit(&m.claims, id, m.state.revision)
 }

@@ -43,11 +43,11 @@ func (m *Machine) perform(s *session, cmd *wire.Command) *wire.Result {
 // late duplicate is stale, and a full window refuses what is new. Nil lets it run.
 func (m *Machine) recall(s *session, seq uint64) *wire.Result {
 	if o, ok := m.outcomes.get(requestKey{s.id, seq}); ok {
-		return m.resultOf(s.id, o)
+		return m.present(o)
 	}
 	if seq < s.ackedBelow {
 		if c := m.holdOfRequest(s.id, seq); c != nil {
-			return &wire.Result{Status: wire.Status_GRANTED, Revision: c.grantedRevision, HoldId: c.id, Token: c.token}
+			return granted(c)
 		}
 		return answer(wire.Status_STALE, fmt.Sprintf("every request below %d was acknowledged", s.ackedBelow))
 	}
@@ -69,13 +69,17 @@ func (m *Machine) holdOfRequest(session, seq uint64) *claim {
 	return nil
 }
 
-// resultOf is the outcome as an answer. Of a wait it tells the present place.
-func (m *Machine) resultOf(session uint64, o *outcome) *wire.Result {
-	r := &wire.Result{Status: o.status, Message: o.message, Revision: o.revision, HoldId: o.holdID, Token: o.token}
+// resultOf is the outcome as it is stored.
+func resultOf(o *outcome) *wire.Result {
+	return &wire.Result{Status: o.status, Message: o.message, Revision: o.revision, HoldId: o.holdID, Token: o.token, Count: o.count, Cycle: o.cycle}
+}
+
+// present is the outcome as an answer. Of a wait it tells the place that it has now.
+func (m *Machine) present(o *outcome) *wire.Result {
+	r := resultOf(o)
 	if c, ok := m.claims.get(o.holdID); ok && !o.final() {
 		r.Position = m.position(c)
-		l, _ := m.locks.get(c.wants[0].name)
-		r.Holders = m.holdersOf(l, maxHoldersTold)
+		r.Holders = m.inTheWay(c)
 	}
 	return r
 }
@@ -88,6 +92,8 @@ func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
 		revision: r.Revision,
 		holdID:   r.HoldId,
 		token:    r.Token,
+		count:    r.Count,
+		cycle:    r.Cycle,
 		waited:   r.Status == wire.Status_QUEUED,
 	}
 	if o.revision == 0 {
@@ -100,9 +106,12 @@ func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
 }
 
 // conclude replaces the outcome of a request that waited.
-func (m *Machine) conclude(s *session, c *claim, status wire.Status_Code) *outcome {
+func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_Code) *outcome {
 	o := &outcome{status: status, revision: m.state.revision, holdID: c.id, token: c.token, waited: true}
-	m.outcomes.put(requestKey{s.id, c.seq}, o)
+	if status == wire.Status_GRANTED {
+		o.count = c.count()
+	}
+	m.outcomes.put(requestKey{s.id, seq}, o)
 	s.window++
 	return o
 }

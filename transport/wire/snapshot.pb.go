@@ -465,10 +465,8 @@ type LockRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Names one life of the lock.
-	Id uint64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
-	// Claims that hold it, by token.
-	Holders []uint64 `protobuf:"varint,3,rep,packed,name=holders,proto3" json:"holders,omitempty"`
-	Order   Order    `protobuf:"varint,4,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
+	Id    uint64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	Order Order  `protobuf:"varint,4,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
 	// Of a semaphore; 0 for a lock with modes.
 	Limit         uint64 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -519,13 +517,6 @@ func (x *LockRecord) GetId() uint64 {
 	return 0
 }
 
-func (x *LockRecord) GetHolders() []uint64 {
-	if x != nil {
-		return x.Holders
-	}
-	return nil
-}
-
 func (x *LockRecord) GetOrder() Order {
 	if x != nil {
 		return x.Order
@@ -540,7 +531,7 @@ func (x *LockRecord) GetLimit() uint64 {
 	return 0
 }
 
-// ClaimRecord is a wait or, once token is set, a hold or, once delay_generation is
+// ClaimRecord is a wait, whose id is its place in the queues, or, once token is set, a hold or, once delay_generation is
 // set, a hold that ended and keeps its locks closed.
 type ClaimRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -553,17 +544,15 @@ type ClaimRecord struct {
 	Value       []byte         `protobuf:"bytes,6,opt,name=value,proto3" json:"value,omitempty"`
 	WaitMs      uint32         `protobuf:"varint,7,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	WaitForever bool           `protobuf:"varint,8,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
-	// Of the wait's deadline.
+	// Of the deadline of its wait, or of its last wait for an upgrade.
 	Generation   uint64 `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
 	QueuedUnixMs int64  `protobuf:"varint,10,opt,name=queued_unix_ms,json=queuedUnixMs,proto3" json:"queued_unix_ms,omitempty"`
 	// 0 while it waits.
 	Token           uint64 `protobuf:"varint,11,opt,name=token,proto3" json:"token,omitempty"`
 	GrantedRevision uint64 `protobuf:"varint,12,opt,name=granted_revision,json=grantedRevision,proto3" json:"granted_revision,omitempty"`
 	GrantedUnixMs   int64  `protobuf:"varint,13,opt,name=granted_unix_ms,json=grantedUnixMs,proto3" json:"granted_unix_ms,omitempty"`
-	// Its place in the queues; smaller is nearer the head.
-	Order         uint64 `protobuf:"varint,14,opt,name=order,proto3" json:"order,omitempty"`
-	AllowDeadlock bool   `protobuf:"varint,15,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
-	Notify        bool   `protobuf:"varint,16,opt,name=notify,proto3" json:"notify,omitempty"`
+	AllowDeadlock   bool   `protobuf:"varint,15,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
+	Notify          bool   `protobuf:"varint,16,opt,name=notify,proto3" json:"notify,omitempty"`
 	// It has been told that somebody waits.
 	Wanted bool `protobuf:"varint,17,opt,name=wanted,proto3" json:"wanted,omitempty"`
 	// Acquires beyond the first that it counts.
@@ -701,13 +690,6 @@ func (x *ClaimRecord) GetGrantedUnixMs() int64 {
 	return 0
 }
 
-func (x *ClaimRecord) GetOrder() uint64 {
-	if x != nil {
-		return x.Order
-	}
-	return 0
-}
-
 func (x *ClaimRecord) GetAllowDeadlock() bool {
 	if x != nil {
 		return x.AllowDeadlock
@@ -787,14 +769,12 @@ func (x *ClaimRecord) GetDelayedUnixMs() int64 {
 
 // UpgradeRecord is a hold's wait to become exclusive.
 type UpgradeRecord struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Seq         uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	WaitMs      uint32                 `protobuf:"varint,2,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	WaitForever bool                   `protobuf:"varint,3,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
-	// Of the wait's deadline.
-	Generation    uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
-	QueuedUnixMs  int64  `protobuf:"varint,5,opt,name=queued_unix_ms,json=queuedUnixMs,proto3" json:"queued_unix_ms,omitempty"`
-	AllowDeadlock bool   `protobuf:"varint,6,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	WaitMs        uint32                 `protobuf:"varint,2,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	WaitForever   bool                   `protobuf:"varint,3,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
+	QueuedUnixMs  int64                  `protobuf:"varint,5,opt,name=queued_unix_ms,json=queuedUnixMs,proto3" json:"queued_unix_ms,omitempty"`
+	AllowDeadlock bool                   `protobuf:"varint,6,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -848,13 +828,6 @@ func (x *UpgradeRecord) GetWaitForever() bool {
 		return x.WaitForever
 	}
 	return false
-}
-
-func (x *UpgradeRecord) GetGeneration() uint64 {
-	if x != nil {
-		return x.Generation
-	}
-	return 0
 }
 
 func (x *UpgradeRecord) GetQueuedUnixMs() int64 {
@@ -1089,14 +1062,13 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x0eopened_unix_ms\x18\x06 \x01(\x03R\fopenedUnixMs\x12\x1f\n" +
 	"\vacked_below\x18\a \x01(\x04R\n" +
 	"ackedBelow\x12\x16\n" +
-	"\x06leased\x18\b \x01(\bR\x06leased\"\x8c\x01\n" +
+	"\x06leased\x18\b \x01(\bR\x06leased\"x\n" +
 	"\n" +
 	"LockRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x18\n" +
-	"\aholders\x18\x03 \x03(\x04R\aholders\x12*\n" +
+	"\x02id\x18\x02 \x01(\x04R\x02id\x12*\n" +
 	"\x05order\x18\x04 \x01(\x0e2\x14.quorumlock.v1.OrderR\x05order\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x04R\x05limit\"\xcd\x06\n" +
+	"\x05limit\x18\x05 \x01(\x04R\x05limitJ\x04\b\x03\x10\x04\"\xbd\x06\n" +
 	"\vClaimRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1114,8 +1086,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	" \x01(\x03R\fqueuedUnixMs\x12\x14\n" +
 	"\x05token\x18\v \x01(\x04R\x05token\x12)\n" +
 	"\x10granted_revision\x18\f \x01(\x04R\x0fgrantedRevision\x12&\n" +
-	"\x0fgranted_unix_ms\x18\r \x01(\x03R\rgrantedUnixMs\x12\x14\n" +
-	"\x05order\x18\x0e \x01(\x04R\x05order\x12%\n" +
+	"\x0fgranted_unix_ms\x18\r \x01(\x03R\rgrantedUnixMs\x12%\n" +
 	"\x0eallow_deadlock\x18\x0f \x01(\bR\rallowDeadlock\x12\x16\n" +
 	"\x06notify\x18\x10 \x01(\bR\x06notify\x12\x16\n" +
 	"\x06wanted\x18\x11 \x01(\bR\x06wanted\x12\x14\n" +
@@ -1128,16 +1099,13 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"revocation\x126\n" +
 	"\aupgrade\x18\x17 \x01(\v2\x1c.quorumlock.v1.UpgradeRecordR\aupgrade\x12)\n" +
 	"\x10delay_generation\x18\x18 \x01(\x04R\x0fdelayGeneration\x12&\n" +
-	"\x0fdelayed_unix_ms\x18\x19 \x01(\x03R\rdelayedUnixMs\"\xca\x01\n" +
+	"\x0fdelayed_unix_ms\x18\x19 \x01(\x03R\rdelayedUnixMsJ\x04\b\x0e\x10\x0f\"\xb0\x01\n" +
 	"\rUpgradeRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x17\n" +
 	"\await_ms\x18\x02 \x01(\rR\x06waitMs\x12!\n" +
-	"\fwait_forever\x18\x03 \x01(\bR\vwaitForever\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x04 \x01(\x04R\n" +
-	"generation\x12$\n" +
+	"\fwait_forever\x18\x03 \x01(\bR\vwaitForever\x12$\n" +
 	"\x0equeued_unix_ms\x18\x05 \x01(\x03R\fqueuedUnixMs\x12%\n" +
-	"\x0eallow_deadlock\x18\x06 \x01(\bR\rallowDeadlock\"\xba\x02\n" +
+	"\x0eallow_deadlock\x18\x06 \x01(\bR\rallowDeadlockJ\x04\b\x04\x10\x05\"\xba\x02\n" +
 	"\rOutcomeRecord\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +

@@ -1,0 +1,161 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func (m *Machine) checkClaims() error {
+	var holds, waits uint64
+	tokens := newTable(byID[uint64])
+	err := each(&m.claims, func(id uint64, c *claim) error {
+		if c.held() {
+			holds++
+		}
+		if c.phase() == waiting || c.upgrading() {
+			waits++
+		}
+		if c.token != 0 {
+			if twin, ok := tokens.get(c.token); ok {
+				return fmt.Errorf("claims %d and %d have token %d", twin, id, c.token)
+			}
+			tokens.load(c.token, id)
+		}
+		if err := m.checkClaim(id, c); err != nil {
+			return fmt.Errorf("claim %d: %w", id, err)
+		}
+		return nil
+	})
+	if err == nil && (holds != m.state.holds || waits != m.state.waits) {
+		err = fmt.Errorf("counts %d holds and %d waits, there are %d and %d", m.state.holds, m.state.waits, holds, waits)
+	}
+	return err
+}
+
+func (m *Machine) checkClaim(id uint64, c *claim) error {
+	_, live := m.sessions.get(c.session)
+	switch {
+	case id != c.id || id == 0 || id > m.state.revision:
+		return fmt.Errorf("id %d at revision %d", c.id, m.state.revision)
+	case !live && c.phase() != delayed:
+		return fmt.Errorf("session %d does not live", c.session)
+	case c.seq == 0 || c.generation == 0:
+		return fmt.Errorf("seq %d, generation %d", c.seq, c.generation)
+	case len(c.wants()) > maxLocks:
+		return fmt.Errorf("wants %d locks", len(c.wants()))
+	}
+	for i, w := range c.wants() {
+		if err := m.checkWant(c, w); err != nil {
+			return err
+		}
+		for _, other := range c.wants()[:i] {
+			if other.lock == w.lock {
+				return fmt.Errorf("wants %q twice", w.name)
+			}
+		}
+	}
+	if err := m.checkExtra(c, c.options()); err != nil {
+		return err
+	}
+	switch {
+	case c.phase() == waiting:
+		return m.checkWait(c)
+	case c.upgrading():
+		return errors.Join(m.checkHold(c), m.checkUpgrade(c, c.extra.upgrade))
+	}
+	return m.checkHold(c)
+}
+
+func (m *Machine) checkWant(c *claim, w want) error {
+	l, ok := m.locks.get(w.name)
+	if !ok || l.id != w.lock {
+		return fmt.Errorf("wants lock %q, id %d", w.name, w.lock)
+	}
+	switch w.mode {
+	case wire.Mode_EXCLUSIVE, wire.Mode_SHARED:
+		ok = w.permits == 0 && l.limit == 0 && (!l.unfair || c.phase() != waiting || w.mode == wire.Mode_EXCLUSIVE)
+	case wire.Mode_PERMITS:
+		ok = w.permits > 0 && l.limit > 0 && (c.phase() != waiting || w.permits <= l.limit)
+	default:
+		ok = false
+	}
+	if !ok {
+		return fmt.Errorf("wants lock %q, limit %d, order %v, in mode %v, permits %d", w.name, l.limit, l.order(), w.mode, w.permits)
+	}
+	id, owned := m.owners.get(ownerKey{c.session, c.owner, w.lock})
+	if owned = owned && id == c.id; owned != (c.phase() != delayed) {
+		return fmt.Errorf("its owner has claim %d on %q", id, w.name)
+	}
+	_, queued := m.queue.get(placeKey{w.lock, c.id})
+	holder, holds := m.holders.get(holderKey{w.lock, c.token})
+	if holds = holds && holder == c.id; holds != (c.token != 0) || queued != (c.phase() == waiting) {
+		return fmt.Errorf("token %d, holds %q: %v, queued: %v", c.token, w.name, holds, queued)
+	}
+	return nil
+}
+
+// checkExtra looks at what few claims have.
+func (m *Machine) checkExtra(c *claim, e extra) error {
+	switch {
+	case len(e.value) > int(m.state.settings.MaxValueBytes):
+		return fmt.Errorf("a value of %d bytes", len(e.value))
+	case validMaxHold(e.maxHoldMs) != nil || e.lockDelayMs > maxLockDelayMs:
+		return fmt.Errorf("max_hold %d ms, lock-delay %d ms", e.maxHoldMs, e.lockDelayMs)
+	case (e.holdGeneration != 0) != (c.token != 0 && (e.maxHoldMs > 0 || e.revocation.GetGraceMs() > 0)):
+		return fmt.Errorf("generation %d of its deadline", e.holdGeneration)
+	case e.delayGeneration != 0 && (c.token == 0 || e.lockDelayMs == 0 || e.upgrade != nil):
+		return errors.New("a lock-delay without a hold before it, or without a time")
+	case e.delayGeneration == 0 && e.delayed != 0:
+		return errors.New("a lock-delay that never began")
+	case e.again > 0 && (c.token == 0 || c.wants()[0].permits > 0):
+		return fmt.Errorf("counts %d acquires", c.count())
+	case e.wanted && (!e.notify || c.token == 0):
+		return errors.New("told without asking")
+	case e.revocation != nil && (c.token == 0 || validReason(e.revocation.Reason, "") != nil):
+		return errors.New("revoked before it was granted")
+	}
+	return nil
+}
+
+func (m *Machine) checkHold(c *claim) error {
+	if c.token > m.state.token || c.grantedRevision < c.id || c.grantedRevision > m.state.revision {
+		return fmt.Errorf("token %d of %d, granted at %d of %d", c.token, m.state.token, c.grantedRevision, m.state.revision)
+	}
+	return nil
+}
+
+func (m *Machine) checkWait(c *claim) error {
+	switch {
+	case c.waitMs == 0 && !c.waitForever:
+		return errors.New("a try waits")
+	case c.grantedRevision != 0 || c.granted != 0:
+		return errors.New("granted without a token")
+	}
+	return m.checkAsked(c, c.seq)
+}
+
+func (m *Machine) checkUpgrade(c *claim, u *upgrade) error {
+	l, _ := m.locks.get(c.wants()[0].name)
+	switch {
+	case u.waitMs == 0 && !u.waitForever:
+		return errors.New("a try waits to upgrade")
+	case len(c.wants()) != 1 || c.one[0].mode != wire.Mode_SHARED:
+		return errors.New("only a shared hold of one lock is upgraded")
+	case l.upgrader != c.id:
+		return fmt.Errorf("claim %d upgrades on %q", l.upgrader, l.name)
+	case l.used == 1:
+		return errors.New("it is the only holder and waits to upgrade: a lost wake-up")
+	}
+	return m.checkAsked(c, u.seq)
+}
+
+// checkAsked wants the request of a wait to be remembered as waiting.
+func (m *Machine) checkAsked(c *claim, seq uint64) error {
+	o, ok := m.outcomes.get(requestKey{c.session, seq})
+	if !ok || o.final() || o.holdID != c.id {
+		return fmt.Errorf("its request %d does not wait", seq)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// wanted is what a request for a lock asks of it.
+func wanted(request *wire.LockRequest) want {
+	w := want{name: request.Name, mode: request.Mode}
+	switch {
+	case request.Limit > 0:
+		w.mode, w.permits = wire.Mode_PERMITS, uint32(max(1, request.Permits))
+	case w.mode == wire.Mode_MODE_UNSPECIFIED:
+		w.mode = wire.Mode_EXCLUSIVE
+	}
+	return w
+}
+
+// weight is what it adds to the used of its lock.
+func (w want) weight() uint64 {
+	switch w.mode {
+	case wire.Mode_SHARED:
+		return 1
+	case wire.Mode_PERMITS:
+		return uint64(w.permits)
+	}
+	return 0
+}
+
+// fits says whether a want is compatible with all that occupies the lock.
+func (l *lock) fits(w want) bool {
+	switch w.mode {
+	case wire.Mode_PERMITS:
+		return l.used+w.weight() <= uint64(l.limit)
+	case wire.Mode_SHARED:
+		return !l.exclusive
+	}
+	return !l.occupied()
+}
+
+// free says whether a newcomer may have it at once: strictly after all who wait.
+func (l *lock) free(w want) bool { return !l.awaited() && l.fits(w) }
+
+func (l *lock) occupy(w want) {
+	l.exclusive = l.exclusive || w.mode == wire.Mode_EXCLUSIVE
+	l.used += w.weight()
+}
+
+func (l *lock) vacate(w want) {
+	l.exclusive = l.exclusive && w.mode != wire.Mode_EXCLUSIVE
+	l.used -= w.weight()
+}
+
+// order is the lock's as requests name it.
+func (l *lock) order() wire.Order {
+	if l.unfair {
+		return wire.Order_UNFAIR
+	}
+	return wire.Order_FIFO
+}
+
+// mismatch refuses a request that takes the lock for one of another kind.
+func (l *lock) mismatch(request *wire.LockRequest, unfair bool) *wire.Result {
+	switch {
+	case uint64(l.limit) != request.Limit && l.limit == 0:
+		return answer(wire.Status_MISMATCH, fmt.Sprintf("%q is in use as a lock with modes: leave limit and permits out", l.name))
+	case uint64(l.limit) != request.Limit:
+		return answer(wire.Status_MISMATCH, fmt.Sprintf("%q is in use as a semaphore of limit %d", l.name, l.limit))
+	case l.unfair != unfair:
+		return answer(wire.Status_MISMATCH, fmt.Sprintf("%q is in use in the order %v", l.name, l.order()))
+	}
+	return nil
+}
+
+// requestOf is a want as requests name it. The lock exists.
+func (m *Machine) requestOf(w want) *wire.LockRequest {
+	l, _ := m.locks.get(w.name)
+	return &wire.LockRequest{Name: w.name, Mode: w.mode, Permits: uint64(w.permits), Limit: uint64(l.limit)}
+}

@@ -1,0 +1,122 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func (r *restoring) lock(body *wire.LockRecord) error {
+	if body.Limit > maxLimit {
+		return fmt.Errorf("lock %q has limit %d", body.Name, body.Limit)
+	}
+	r.m.locks.load(body.Name, &lock{id: body.Id, name: body.Name, limit: uint32(body.Limit), unfair: body.Order == wire.Order_UNFAIR})
+	return r.ascend(4, recordKey{name: body.Name})
+}
+
+// claim rebuilds, with the claim, the queues, the holders, the owners and the counts.
+func (r *restoring) claim(body *wire.ClaimRecord) error {
+	c := &claim{
+		id:              body.Id,
+		session:         body.SessionId,
+		owner:           body.Owner,
+		seq:             body.Seq,
+		extra:           extraFrom(body),
+		waitMs:          body.WaitMs,
+		waitForever:     body.WaitForever,
+		generation:      body.Generation,
+		queued:          body.QueuedUnixMs,
+		token:           body.Token,
+		grantedRevision: body.GrantedRevision,
+		granted:         body.GrantedUnixMs,
+	}
+	if len(body.Locks) == 0 || len(body.Locks) > maxLocks {
+		return fmt.Errorf("claim %d is for %d locks", c.id, len(body.Locks))
+	}
+	if err := r.enlist(c); err != nil {
+		return err
+	}
+	for i, request := range body.Locks {
+		if err := r.want(c, &c.wants()[i], request); err != nil {
+			return err
+		}
+	}
+	r.m.claims.load(c.id, c)
+	return r.ascend(5, recordKey{a: c.id})
+}
+
+// extraFrom is the rare part of a claim, or nil.
+func extraFrom(body *wire.ClaimRecord) *extra {
+	if len(body.Locks) == 1 && len(body.Value) == 0 && !body.Notify && !body.Wanted && !body.AllowDeadlock &&
+		body.Again|body.MaxHoldMs|body.LockDelayMs == 0 && body.HoldGeneration|body.DelayGeneration == 0 &&
+		body.DelayedUnixMs == 0 && body.Revocation == nil && body.Upgrade == nil {
+		return nil
+	}
+	e := &extra{
+		value:           body.Value,
+		again:           body.Again,
+		maxHoldMs:       body.MaxHoldMs,
+		holdGeneration:  body.HoldGeneration,
+		lockDelayMs:     body.LockDelayMs,
+		notify:          body.Notify,
+		wanted:          body.Wanted,
+		allowDeadlock:   body.AllowDeadlock,
+		revocation:      body.Revocation,
+		delayGeneration: body.DelayGeneration,
+		delayed:         body.DelayedUnixMs,
+	}
+	if len(body.Locks) > 1 {
+		e.wants = make([]want, len(body.Locks))
+	}
+	if u := body.Upgrade; u != nil {
+		e.upgrade = &upgrade{seq: u.Seq, waitMs: u.WaitMs, waitForever: u.WaitForever, allowDeadlock: u.AllowDeadlock, queued: u.QueuedUnixMs}
+	}
+	return e
+}
+
+// enlist counts a claim at its session. A lock-delay has none.
+func (r *restoring) enlist(c *claim) error {
+	if c.phase() == delayed {
+		return nil
+	}
+	s, ok := r.m.sessions.get(c.session)
+	if !ok {
+		return fmt.Errorf("claim %d is of no session", c.id)
+	}
+	if c.held() {
+		s.holds++
+		r.m.state.holds++
+	}
+	if !c.held() || c.upgrading() {
+		s.waits++
+		r.m.state.waits++
+	}
+	return nil
+}
+
+// want seats a claim at one of its locks.
+func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
+	l, ok := r.m.locks.get(request.GetName())
+	if !ok || request.Permits > maxLimit {
+		return fmt.Errorf("claim %d wants %d permits of lock %q, which is not there", c.id, request.GetPermits(), request.GetName())
+	}
+	*w = want{name: l.name, lock: l.id, mode: request.Mode, permits: uint32(request.Permits)}
+	if c.phase() != delayed {
+		r.m.owners.load(ownerKey{c.session, c.owner, l.id}, c.id)
+	}
+	if c.phase() == waiting {
+		r.m.queue.load(placeKey{l.id, c.id}, c.id)
+		l.waiters++
+		return nil
+	}
+	r.m.holders.load(holderKey{l.id, c.token}, c.id)
+	l.occupy(*w)
+	if c.held() {
+		l.holds++
+		l.listening = l.listening || c.extra != nil && c.extra.notify && !c.extra.wanted
+	}
+	if c.upgrading() {
+		l.upgrader = c.id
+	}
+	return nil
+}
