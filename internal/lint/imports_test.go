@@ -30,6 +30,7 @@ var layers = []struct {
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 
 	{"client", []string{"transport", "transport/wire"}},
+	{"client/fence", nil},
 
 	{"cmd/...", []string{"client", "server", "fsm", "transport/...", "cmd/..."}},
 	{"scripts/...", []string{"client", "transport/wire", "scripts/..."}},
