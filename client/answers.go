@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -40,10 +41,26 @@ func (s *Session) number(k *call) {
 // It was not executed and is not remembered, so that it may take another number; under its
 // own it would hold the mark, and with it the window, as it is.
 func (s *Session) renumber(k *call) {
-	k.books.remove(k)
+	s.unnumber(k)
+	s.client.again(k)
+}
+
+// unnumber makes another request of one that was answered.
+func (s *Session) unnumber(k *call) {
+	s.unbook(k)
 	k.request.Seq = 0
 	s.unsent.push(k)
-	s.client.again(k)
+}
+
+// unbook takes a request that has had its answer out of the session's books.
+func (s *Session) unbook(k *call) {
+	if k.books != nil {
+		k.books.remove(k)
+	}
+	if k.queued {
+		delete(s.waits, k.request.Seq)
+		k.queued = false
+	}
 }
 
 // mark is the low-water mark: every request below has had its first answer.
@@ -117,18 +134,27 @@ func (s *Session) answered(cn *conn, k *call, result *wire.Result) {
 	if s.closing == nil && !s.alive() {
 		return
 	}
+	before := s.proofAt
 	if proves(status) {
 		s.proved(k.sentAt)
 		k.request.Acked = nil
 	}
+	if k.kind == kindAttach {
+		s.attached(cn, k, result, before)
+		return
+	}
+	s.dispatch(k, result)
+}
+
+// dispatch books the answer to a request by what was asked.
+func (s *Session) dispatch(k *call, result *wire.Result) {
+	status := result.GetStatus()
 	switch k.kind {
-	case kindAttach:
-		s.attached(cn, k, result)
 	case kindHeartbeat:
 		s.heartbeatAnswered(k, status)
 	case kindClose:
 		s.closeAnswered(k, status)
-	case kindAcquire:
+	case kindAcquire, kindUpgrade:
 		s.acquireAnswered(k, result)
 	case kindCancel:
 		s.cancelAnswered(k, result)
@@ -136,6 +162,10 @@ func (s *Session) answered(cn *conn, k *call, result *wire.Result) {
 		k.hold.releaseAnswered(k, result)
 	case kindSetValue:
 		k.hold.setValueAnswered(k, result)
+	case kindDowngrade:
+		k.hold.downgradeAnswered(k, result)
+	case kindExtend:
+		k.hold.extendAnswered(k, result)
 	default:
 		s.client.finish(k)
 	}
@@ -168,8 +198,9 @@ func (s *Session) attach() {
 	c.submit(s.attaching)
 }
 
-// attached resumes the session, or learns that it cannot be.
-func (s *Session) attached(cn *conn, k *call, result *wire.Result) {
+// attached resumes the session, or learns that it cannot be. before is the last proof
+// of life ahead of this answer.
+func (s *Session) attached(cn *conn, k *call, result *wire.Result, before time.Duration) {
 	c := s.client
 	switch result.GetStatus() {
 	case wire.Status_OK:
@@ -184,7 +215,8 @@ func (s *Session) attached(cn *conn, k *call, result *wire.Result) {
 	s.conn = cn
 	c.finish(k)
 	if s.state != Lost {
-		s.reconcile(result)
+		s.resumed = resumption{sentAt: k.sentAt, revision: result.GetRevision()}
+		s.reconcile(result, before)
 	}
 	for n := s.parked.n; n > 0; n-- {
 		c.place(s.parked.pop())
@@ -193,23 +225,23 @@ func (s *Session) attached(cn *conn, k *call, result *wire.Result) {
 
 // reconcile compares what the cluster says of the session with what we know of it.
 // What came after that answer, by its revision, it cannot know.
-func (s *Session) reconcile(result *wire.Result) {
+func (s *Session) reconcile(result *wire.Result, before time.Duration) {
 	state := result.GetSession()
-	held := make(map[uint64]bool, len(state.GetHolds()))
+	clear(s.early)
+	s.resumed.holds = make(map[uint64]bool, len(state.GetHolds()))
 	for _, h := range state.GetHolds() {
-		held[h.GetHoldId()] = true
-		s.adoptHold(h)
+		s.resumed.holds[h.GetHoldId()] = true
+		s.adoptHold(h, before)
 	}
-	for id, h := range s.holds {
-		if !held[id] && h.release == nil && h.revision <= result.GetRevision() {
-			h.end(ErrNotHeld)
-			delete(s.holds, id)
+	for id, d := range s.holds {
+		if !s.resumed.holds[id] && d.revision <= result.GetRevision() {
+			d.missing()
 		}
 	}
 	known := make(map[uint64]bool, len(state.GetOutcomes()))
 	for _, outcome := range state.GetOutcomes() {
 		known[outcome.GetSeq()] = true
-		s.pushed(outcome)
+		s.pushed(outcome, before)
 	}
 	for seq, k := range s.waits {
 		if !known[seq] && k.response.GetResult().GetRevision() <= result.GetRevision() {
@@ -219,15 +251,33 @@ func (s *Session) reconcile(result *wire.Result) {
 			s.client.place(k)
 		}
 	}
+	if s.unanswered.n == 0 {
+		s.resumed.holds = nil
+	}
 }
 
-// adoptHold gives back a hold that nobody here knows of: nothing may stay held silently.
-func (s *Session) adoptHold(held *wire.HeldLock) {
-	if s.holds[held.GetHoldId()] != nil || s.waits[held.GetSeq()] != nil || s.open(held.GetSeq()) {
+// missing ends a hold that the cluster does not name any more. One that is being
+// released is left to that answer.
+func (d *held) missing() {
+	d.lose(errMissing)
+	if d.releasing() == nil {
+		d.forget()
+	}
+}
+
+// adoptHold looks at a hold that an attach's answer names. One that nobody here knows of
+// is given back: nothing may stay held silently.
+func (s *Session) adoptHold(held *wire.HeldLock, before time.Duration) {
+	if d := s.holds[held.GetHoldId()]; d != nil {
+		d.noticed(held.GetWanted(), held.GetRevocation(), func(grace uint32) time.Duration { return untilOf(before, grace) })
+		return
+	}
+	if s.waits[held.GetSeq()] != nil || s.open(held.GetSeq()) {
 		return
 	}
 	s.client.note(slog.LevelWarn, "releasing a hold that nobody asked for", "session", s.id, "lock", held.GetName())
 	h := newHold(s, held.GetName(), held.GetHoldId(), held.GetToken(), held.GetRevision())
+	h.held.orphan = true
 	h.startRelease()
 }
 
@@ -243,13 +293,14 @@ func (s *Session) open(seq uint64) bool {
 
 // pushed books the outcome of a request that was QUEUED. It may come any number of
 // times; one whose request has not been answered yet is left to that answer.
-func (s *Session) pushed(result *wire.Result) {
+// What it tells happened after since.
+func (s *Session) pushed(result *wire.Result, since time.Duration) {
 	seq := result.GetSeq()
 	k := s.waits[seq]
 	switch {
 	case result.GetStatus() == wire.Status_QUEUED:
 	case k != nil:
-		s.outcome(k, result)
+		s.outcome(k, result, since)
 	case seq == 0 || seq >= s.nextSeq || s.open(seq):
 	default:
 		s.acknowledge(seq)

@@ -57,19 +57,6 @@ type SessionOptions struct {
 	Labels map[string]string
 }
 
-// LockOption changes one lock call.
-type LockOption func(*lockOptions)
-
-type lockOptions struct {
-	value []byte
-}
-
-// WithValue stores bytes in the hold for everybody to read, at most 1 KiB unless
-// the cluster is set otherwise.
-func WithValue(value []byte) LockOption {
-	return func(o *lockOptions) { o.value = value }
-}
-
 // State is what a session knows of itself.
 type State int32
 

@@ -300,7 +300,7 @@ func (c *Client) cutOff(cn *conn, k *call) {
 	case k.kind == kindAttach, k.kind == kindHeartbeat, k.kind == kindAcknowledge:
 		// The next connection makes its own.
 		c.finish(k)
-	case k.kind == kindAdmin:
+	case k.kind == kindAdmin, k.kind == kindOperate:
 		c.fail(k, &StatusError{wire.Status_UNCERTAIN, c.lastErr.Error()})
 	case k.kind == kindOpen && k.abandoned:
 		// If there is a session, nobody will ever send its heartbeats.

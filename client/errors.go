@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -48,6 +49,14 @@ var (
 	ErrAlreadyHeld error = sentinel(wire.Status_ALREADY_HELD)
 	// ErrAlreadyQueued is returned when the owner waits for this lock already.
 	ErrAlreadyQueued error = sentinel(wire.Status_ALREADY_QUEUED)
+	// ErrUpgradeConflict is returned when another holder waits to upgrade the same lock:
+	// both would wait for ever. Release the hold and acquire anew.
+	ErrUpgradeConflict error = sentinel(wire.Status_UPGRADE_CONFLICT)
+	// ErrDeadlock is returned when waiting would close a cycle of owners that wait for
+	// each other; errors.As finds a *DeadlockError that names it.
+	ErrDeadlock error = sentinel(wire.Status_DEADLOCK)
+	// ErrMismatch is returned when the lock exists with another order, kind or limit.
+	ErrMismatch error = sentinel(wire.Status_MISMATCH)
 	// ErrSessionLost is returned when the session is over, for whichever reason.
 	ErrSessionLost error = sentinel(wire.Status_SESSION_LOST)
 	// ErrPermissionDenied is returned when the secret does not belong to the session.
@@ -64,6 +73,9 @@ var (
 	ErrFailedPrecondition error = sentinel(wire.Status_FAILED_PRECONDITION)
 	// ErrUnsupported is returned when the feature level of the cluster does not allow it yet.
 	ErrUnsupported error = sentinel(wire.Status_UNSUPPORTED)
+	// ErrCompacted is returned when the events asked for are not in memory any more;
+	// errors.As finds a *CompactedError that says what is.
+	ErrCompacted error = sentinel(wire.Status_COMPACTED)
 	// ErrNotLeader is returned when no leader was found in the time given.
 	ErrNotLeader error = sentinel(wire.Status_NOT_LEADER)
 	// ErrUnavailable is returned when the request was certainly not executed: nobody
@@ -76,35 +88,120 @@ var (
 	ErrInternal error = sentinel(wire.Status_INTERNAL)
 )
 
-// Reasons for which a session is lost; each is also ErrSessionLost.
+// Reasons for which a session is lost; each is then also ErrSessionLost.
 var (
 	// ErrExpired is the reason when no heartbeat was acknowledged in time.
-	ErrExpired error = &reason{"quorumlock: session expired", ErrSessionLost}
+	ErrExpired error = &reason{"quorumlock: session expired", []error{ErrSessionLost}}
 	// ErrClosed is the reason when the session or its client was closed.
-	ErrClosed error = &reason{"quorumlock: session closed", ErrSessionLost}
+	ErrClosed error = &reason{"quorumlock: session closed", []error{ErrSessionLost}}
 	// ErrClientClosed is the reason when the client was closed; it is also ErrClosed.
 	// Whatever is asked of a closed client returns it.
-	ErrClientClosed error = &reason{"quorumlock: client closed", ErrClosed}
+	ErrClientClosed error = &reason{"quorumlock: client closed", []error{ErrClosed}}
 	// ErrSuperseded is the reason when another connection attached the session.
-	ErrSuperseded error = &reason{"quorumlock: session taken over by another connection", ErrSessionLost}
-	// ErrForced is the reason when an operator ended the session.
-	ErrForced error = &reason{"quorumlock: session ended by an operator", ErrSessionLost}
+	ErrSuperseded error = &reason{"quorumlock: session taken over by another connection", []error{ErrSessionLost}}
+	// errSessionForced is the reason when an operator ended the session.
+	errSessionForced error = &reason{"quorumlock: session ended by an operator", []error{ErrForced, ErrSessionLost}}
 )
 
-// ErrReleased is the cause of a hold's context once Unlock has begun.
-var ErrReleased = errors.New("quorumlock: hold released")
+// Reasons for which a hold ends while its session lives. They are the causes of its
+// context.
+var (
+	// ErrReleased is the cause once Unlock has begun.
+	ErrReleased = errors.New("quorumlock: hold released")
+	// ErrHoldExpired is the cause when the hold's own bound, its max_hold, has passed.
+	ErrHoldExpired = errors.New("quorumlock: hold expired: its max_hold has passed")
+	// ErrForced is the cause when an operator took the hold away, or a revocation's grace
+	// has passed. It is also the reason when an operator ended the whole session: that
+	// error is ErrSessionLost as well.
+	ErrForced = errors.New("quorumlock: taken away by an operator")
+)
+
+// errMissing is the cause when the cluster does not name the hold after a break: an
+// operator took it meanwhile, or somebody else with the session's secret.
+var errMissing error = &reason{"quorumlock: hold taken away while the connection was down", []error{ErrForced, ErrNotHeld}}
+
+// forced is ErrForced with the operator's reason.
+func forced(message string) error {
+	if message == "" {
+		return ErrForced
+	}
+	return fmt.Errorf("%w: %s", ErrForced, message)
+}
 
 // reason is why a session was lost.
 type reason struct {
-	text   string
-	parent error
+	text    string
+	parents []error
 }
 
 // Error says the reason.
 func (r *reason) Error() string { return r.text }
 
 // Unwrap makes every reason match ErrSessionLost.
-func (r *reason) Unwrap() error { return r.parent }
+func (r *reason) Unwrap() []error { return r.parents }
+
+// DeadlockError is the refusal of a request whose wait would close a cycle of owners
+// that wait for each other. It is ErrDeadlock.
+type DeadlockError struct {
+	// Cycle begins with the request that was refused. Each step waits for what the next
+	// one, and the last for what the first, holds or waits for ahead of it.
+	Cycle []*wire.DeadlockStep
+	// Message is the cluster's.
+	Message string
+}
+
+// Error prints the cycle.
+func (e *DeadlockError) Error() string {
+	var b strings.Builder
+	b.WriteString("quorumlock: deadlock")
+	if len(e.Cycle) == 0 && e.Message != "" {
+		b.WriteString(": " + e.Message)
+	}
+	for i, step := range e.Cycle {
+		b.WriteString([2]string{": ", ", "}[min(i, 1)])
+		fmt.Fprintf(&b, "%s waits for %s", stepName(step), step.GetLock())
+		fmt.Fprintf(&b, " of %s", stepName(e.Cycle[(i+1)%len(e.Cycle)]))
+	}
+	return b.String()
+}
+
+// stepName says who a step is: the session, its name, and which of its owners.
+func stepName(step *wire.DeadlockStep) string {
+	text := fmt.Sprintf("session %d", step.GetSessionId())
+	if step.GetClientName() != "" {
+		text += fmt.Sprintf(" (%s)", step.GetClientName())
+	}
+	if step.GetOwner() != 0 {
+		text += fmt.Sprintf(" owner %d", step.GetOwner())
+	}
+	return text
+}
+
+// Is makes it match ErrDeadlock.
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+
+// CompactedError says that a watch cannot begin where it was asked to. Read the state
+// and watch from its revision. It is ErrCompacted.
+type CompactedError struct {
+	// Oldest is the oldest revision after which a watch may begin; 0 if that is unknown.
+	Oldest uint64
+	// Lineage is that of the revisions there are now.
+	Lineage string
+	// Message is the cluster's.
+	Message string
+}
+
+// Error says what is left.
+func (e *CompactedError) Error() string {
+	text := fmt.Sprintf("quorumlock: events compacted: a watch may begin after revision %d", e.Oldest)
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	return text
+}
+
+// Is makes it match ErrCompacted.
+func (e *CompactedError) Is(target error) bool { return target == ErrCompacted }
 
 // sentinel returns the error that stands for one status.
 func sentinel(code wire.Status_Code) *StatusError { return &StatusError{Status: code} }
@@ -116,6 +213,10 @@ var statusTexts = map[wire.Status_Code]string{
 	wire.Status_NOT_HELD:            "lock not held",
 	wire.Status_ALREADY_HELD:        "lock already held by this owner",
 	wire.Status_ALREADY_QUEUED:      "this owner waits for the lock already",
+	wire.Status_UPGRADE_CONFLICT:    "another holder waits to upgrade this lock",
+	wire.Status_DEADLOCK:            "deadlock",
+	wire.Status_MISMATCH:            "the lock exists with another order, kind or limit",
+	wire.Status_COMPACTED:           "events compacted",
 	wire.Status_SESSION_LOST:        "session lost",
 	wire.Status_PERMISSION_DENIED:   "permission denied",
 	wire.Status_NOT_ATTACHED:        "session not attached to this connection",
@@ -133,6 +234,9 @@ var statusTexts = map[wire.Status_Code]string{
 
 // statusError turns a result that is not a success into an error.
 func statusError(result *wire.Result) error {
+	if result.GetStatus() == wire.Status_DEADLOCK {
+		return &DeadlockError{Cycle: result.GetCycle(), Message: result.GetMessage()}
+	}
 	return &StatusError{Status: result.GetStatus(), Message: result.GetMessage()}
 }
 

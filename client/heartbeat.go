@@ -133,7 +133,7 @@ func (s *Session) deadline() time.Duration { return s.proofAt + s.ttl - margin(s
 func (s *Session) overdue() time.Duration { return s.proofAt + s.ttl/2 }
 
 func (s *Session) nextEvent() time.Duration {
-	at := min(s.deadline(), s.beatAt)
+	at := min(s.deadline(), s.beatAt, s.boundsAt())
 	if s.state == Active {
 		at = min(at, s.overdue())
 	}
@@ -185,10 +185,15 @@ func (s *Session) heartbeatFailed() {
 	s.heartbeat = nil
 	s.beatAt = c.clock.Now() + min(s.ttl/20, backoff(c.retries, retryFirst, retryMost))
 	c.retries++
-	if s.place >= 0 && s.beatAt < s.wakeAt {
-		s.wakeAt = s.beatAt
-		heap.Fix(&c.agenda, s.place)
-		c.armAt(s.wakeAt)
+	s.wakeBy(s.beatAt)
+}
+
+// wakeBy has the session looked at by then.
+func (s *Session) wakeBy(at time.Duration) {
+	if s.place >= 0 && at < s.wakeAt {
+		s.wakeAt = at
+		heap.Fix(&s.client.agenda, s.place)
+		s.client.armAt(at)
 	}
 }
 
@@ -210,7 +215,8 @@ func proves(status wire.Status_Code) bool {
 	switch status {
 	case wire.Status_OK, wire.Status_GRANTED, wire.Status_QUEUED, wire.Status_NOT_ACQUIRED,
 		wire.Status_TIMEOUT, wire.Status_CANCELLED, wire.Status_NOT_HELD,
-		wire.Status_ALREADY_HELD, wire.Status_ALREADY_QUEUED:
+		wire.Status_ALREADY_HELD, wire.Status_ALREADY_QUEUED, wire.Status_UPGRADE_CONFLICT,
+		wire.Status_DEADLOCK, wire.Status_MISMATCH:
 		return true
 	}
 	return false
@@ -219,11 +225,14 @@ func proves(status wire.Status_Code) bool {
 // alive is aliveAt now: the check at each use.
 func (s *Session) alive() bool { return s.aliveAt(s.client.clock.Now()) }
 
-// aliveAt ends the session if its deadline has passed.
+// aliveAt ends the session if its deadline has passed, and the holds whose own has.
 func (s *Session) aliveAt(now time.Duration) bool {
 	if s.state != Lost && now >= s.deadline() {
 		s.client.note(slog.LevelWarn, "session expired", "session", s.id, "late", now-s.deadline())
 		s.lose(ErrExpired)
+	}
+	if now >= s.boundsAt() {
+		s.expireHolds(now)
 	}
 	return s.state != Lost
 }

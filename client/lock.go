@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -21,12 +20,14 @@ type acquireCall struct {
 	lock    wire.LockRequest
 	locks   [1]*wire.LockRequest
 	ctx     context.Context // the caller's, for the values of the hold's
+	notice  func(Notice)    // of WithRevocation
 }
 
 // Lock waits for the lock as long as ctx allows. If ctx ends first the error matches
 // ctx's, and ErrUncertain as well if it is not known whether the lock was granted in
 // the end; the session then gives it back as soon as it knows. Other errors:
-// ErrAlreadyHeld, ErrAlreadyQueued, ErrSessionLost, ErrResourceExhausted, ErrInvalidArgument.
+// ErrAlreadyHeld, ErrAlreadyQueued, ErrDeadlock, ErrMismatch, ErrSessionLost,
+// ErrResourceExhausted, ErrInvalidArgument.
 //
 // A ctx that descends from a hold's context asks as that hold's owner, so that a
 // function which locks again what its caller holds is refused with ErrAlreadyHeld
@@ -45,10 +46,10 @@ func (s *Session) TryLock(ctx context.Context, name string, opts ...LockOption) 
 // The wait is rounded up to a millisecond; after a change of leaders it begins anew.
 // Otherwise it is like Lock.
 func (s *Session) LockTimeout(ctx context.Context, name string, wait time.Duration, opts ...LockOption) (*Hold, error) {
-	if wait < 0 || wait > math.MaxUint32*time.Millisecond {
-		return nil, invalid("wait %v: give 0 to 49 days, or use Lock to wait without bound", wait)
+	ms, err := millis("wait", wait)
+	if err != nil {
+		return nil, err
 	}
-	ms := uint32((wait + time.Millisecond - 1) / time.Millisecond)
 	return s.acquire(ctx, name, ms, false, opts)
 }
 
@@ -74,49 +75,99 @@ func (s *Session) Do(ctx context.Context, name string, fn func(ctx context.Conte
 	return fn(&holdContext{inner, hold}, hold.Token())
 }
 
+// LockAll waits for all of up to 64 locks with different names, as long as ctx allows.
+// It gets all of them in one step, under one hold and one token, or none, and while it
+// waits it holds none and has its place in every queue: two of them never deadlock each
+// other. A semaphore's permits are acquired by it too, alone or among others.
+// Otherwise it is like Lock.
+func (s *Session) LockAll(ctx context.Context, specs []LockSpec, opts ...LockOption) (*Hold, error) {
+	return s.acquireAll(ctx, specs, 0, true, opts)
+}
+
+// TryLockAll is to LockAll what TryLock is to Lock.
+func (s *Session) TryLockAll(ctx context.Context, specs []LockSpec, opts ...LockOption) (*Hold, error) {
+	return s.acquireAll(ctx, specs, 0, false, opts)
+}
+
+// LockAllTimeout is to LockAll what LockTimeout is to Lock.
+func (s *Session) LockAllTimeout(ctx context.Context, specs []LockSpec, wait time.Duration, opts ...LockOption) (*Hold, error) {
+	ms, err := millis("wait", wait)
+	if err != nil {
+		return nil, err
+	}
+	return s.acquireAll(ctx, specs, ms, false, opts)
+}
+
+func (s *Session) acquireAll(ctx context.Context, specs []LockSpec, waitMs uint32, forever bool, opts []LockOption) (*Hold, error) {
+	if len(specs) == 0 {
+		return nil, invalid("no locks: give 1 to 64")
+	}
+	k := newAcquire(ctx, s.client, waitMs, forever)
+	o := optionsOf(opts)
+	for _, spec := range specs {
+		k.acquire.Locks = append(k.acquire.Locks, spec.request(o.shared))
+	}
+	if err := o.apply(k); err != nil {
+		return nil, err
+	}
+	return s.run(ctx, k)
+}
+
 func (s *Session) acquire(ctx context.Context, name string, waitMs uint32, forever bool, opts []LockOption) (*Hold, error) {
+	k := newAcquire(ctx, s.client, waitMs, forever)
+	k.lock.Name, k.lock.Mode = name, wire.Mode_EXCLUSIVE
+	k.locks[0] = &k.lock
+	k.acquire.Locks = k.locks[:]
+	if len(opts) > 0 {
+		o := optionsOf(opts)
+		if o.shared {
+			k.lock.Mode = wire.Mode_SHARED
+		}
+		if err := o.apply(k); err != nil {
+			return nil, err
+		}
+	}
+	return s.run(ctx, k)
+}
+
+func newAcquire(ctx context.Context, c *Client, waitMs uint32, forever bool) *acquireCall {
+	k := &acquireCall{ctx: ctx}
+	k.kind, k.done = kindAcquire, c.newDone()
+	k.acquire.WaitMs, k.acquire.WaitForever = waitMs, forever
+	k.body.Acquire = &k.acquire
+	k.request.Body = &k.body
+	k.acquired = k
+	return k
+}
+
+// run sends an acquire and waits for its outcome.
+func (s *Session) run(ctx context.Context, k *acquireCall) (*Hold, error) {
 	if ctx.Err() != nil {
 		return nil, stopped(ctx, nil)
 	}
 	c := s.client
-	k := &acquireCall{ctx: ctx}
-	k.kind, k.done = kindAcquire, c.newDone()
-	k.lock.Name, k.lock.Mode = name, wire.Mode_EXCLUSIVE
-	k.locks[0] = &k.lock
-	k.acquire.Locks, k.acquire.WaitMs, k.acquire.WaitForever = k.locks[:], waitMs, forever
-	if len(opts) > 0 {
-		k.acquire.Value = valueOf(opts)
-	}
-	k.body.Acquire = &k.acquire
-	k.request.Body = &k.body
-	k.acquired = k
-
 	c.mu.Lock()
 	if err := s.usable(); err != nil {
 		c.unlock()
 		return nil, err
 	}
 	s.enlist(&k.call)
-	if outer, ok := ctx.Value(holdKey{}).(*Hold); ok && outer.session == s {
-		k.acquire.Owner = outer.owner
+	if outer, ok := ctx.Value(holdKey{}).(*Hold); ok && outer.held.session == s {
+		k.acquire.Owner = outer.held.owner
 	}
 	c.submit(&k.call)
 	c.unlock()
-
-	select {
-	case <-k.done:
-		return c.take(&k.call)
-	case <-ctx.Done():
-		return c.stopWaiting(ctx, &k.call)
-	}
+	return c.awaitWait(ctx, &k.call)
 }
 
-func valueOf(opts []LockOption) []byte {
-	var o lockOptions
-	for _, opt := range opts {
-		opt(&o)
+// awaitWait waits for the outcome of a call that may have to wait.
+func (c *Client) awaitWait(ctx context.Context, k *call) (*Hold, error) {
+	select {
+	case <-k.done:
+		return c.take(k)
+	case <-ctx.Done():
+		return c.stopWaiting(ctx, k)
 	}
-	return o.value
 }
 
 // usable says why nothing can be asked of the session, if so.
@@ -143,6 +194,12 @@ func (c *Client) stopWaiting(ctx context.Context, k *call) (*Hold, error) {
 	}
 	k.abandoned = true
 	switch {
+	case k.confirming:
+		c.finish(k)
+		k.hold.startRelease()
+		c.unlock()
+		<-k.done
+		return nil, stopped(ctx, nil)
 	case k.queued:
 		k.session.cancel(k)
 	case !k.uncertain():
@@ -192,15 +249,19 @@ func (s *Session) cancelAnswered(k *call, result *wire.Result) {
 		// The wait goes on; if it is granted, that is when it is given back.
 		wait.cancelled = false
 	default:
-		s.outcome(wait, result)
+		s.outcome(wait, result, 0)
 	}
 	c.finish(k)
 }
 
-// acquireAnswered books the answer to an acquire.
+// acquireAnswered books the answer to an acquire or an upgrade.
 func (s *Session) acquireAnswered(k *call, result *wire.Result) {
 	if result.GetStatus() != wire.Status_QUEUED {
-		s.outcome(k, result)
+		var since time.Duration
+		if result.GetRevision() > s.resumed.revision {
+			since = s.resumed.sentAt
+		}
+		s.outcome(k, result, since)
 		return
 	}
 	if k.books != nil {
@@ -213,25 +274,70 @@ func (s *Session) acquireAnswered(k *call, result *wire.Result) {
 	}
 }
 
-// outcome ends an acquire: its caller gets the hold, or the hold is given back.
-func (s *Session) outcome(k *call, result *wire.Result) {
-	if k.finished {
+// outcome ends an acquire or an upgrade. What granted it happened after since.
+func (s *Session) outcome(k *call, result *wire.Result, since time.Duration) {
+	if k.finished || k.confirming {
 		return
 	}
-	waited := k.queued || k.sends > 1
-	if result.GetStatus() == wire.Status_GRANTED {
-		a := k.acquired
-		k.hold = newHold(s, a.lock.Name, result.GetHoldId(), result.GetToken(), result.GetRevision())
-		k.hold.owner = a.acquire.Owner
-		k.hold.open(a.ctx)
-	} else {
+	waited, seq := k.queued || k.sends > 1, k.request.Seq
+	switch {
+	case k.kind == kindUpgrade:
+		s.upgraded(k, result)
+	case result.GetStatus() == wire.Status_GRANTED:
+		s.granted(k, result, max(since, k.firstAt))
+	default:
 		k.err = statusError(result)
-	}
-	s.client.finish(k)
-	if k.hold != nil && k.abandoned {
-		k.hold.startRelease()
+		s.client.finish(k)
 	}
 	if waited {
-		s.acknowledge(k.request.Seq)
+		s.acknowledge(seq)
 	}
+}
+
+// granted gives an acquire's caller the hold, or gives that back.
+func (s *Session) granted(k *call, result *wire.Result, since time.Duration) {
+	c, a := s.client, k.acquired
+	d := s.holds[result.GetHoldId()]
+	if k.err = s.lostAlready(result); k.err == nil && d != nil {
+		k.err = d.gone
+	}
+	if k.err != nil {
+		c.finish(k)
+		return
+	}
+	h := s.handle(d, a, result)
+	k.hold = h
+	if d == nil && a.acquire.MaxHoldMs != 0 && h.boundGrant(k, result, since) {
+		return
+	}
+	c.finish(k)
+	if k.abandoned {
+		h.startRelease()
+	}
+}
+
+// handle is the hold that a grant gives: a new one, or one more of d.
+func (s *Session) handle(d *held, a *acquireCall, result *wire.Result) *Hold {
+	var h *Hold
+	if d != nil {
+		h = d.again()
+	} else {
+		h = newHold(s, a.acquire.Locks[0].Name, result.GetHoldId(), result.GetToken(), result.GetRevision())
+		d = h.held
+		d.owner, d.mode = a.acquire.Owner, Mode(a.acquire.Locks[0].Mode)
+		if d.mode == 0 {
+			d.mode = Permits
+		}
+		if n := len(a.acquire.Locks); n > 1 {
+			d.names = make([]string, n)
+			for i, l := range a.acquire.Locks {
+				d.names[i] = l.Name
+			}
+		}
+		if a.notice != nil {
+			d.rarely().call = a.notice
+		}
+	}
+	h.open(a.ctx)
+	return h
 }

@@ -138,7 +138,7 @@ func (c *Client) abandon(k *call) error {
 	case k.kind == kindRead:
 		c.finish(k)
 		return &StatusError{wire.Status_UNAVAILABLE, "no answer from the leader"}
-	case k.kind == kindAdmin:
+	case k.kind == kindAdmin, k.kind == kindOperate:
 		c.finish(k)
 	}
 	return ErrUncertain

@@ -14,8 +14,9 @@ import (
 type kind uint8
 
 const (
-	kindRead  kind = iota // repeated freely
-	kindAdmin             // never repeated once it may have been executed
+	kindRead    kind = iota // repeated freely
+	kindAdmin               // never repeated once it may have been executed
+	kindOperate             // likewise, and answered soon
 	kindOpen
 	kindAttach
 	kindHeartbeat
@@ -25,6 +26,9 @@ const (
 	kindRelease
 	kindCancel
 	kindSetValue
+	kindUpgrade
+	kindDowngrade
+	kindExtend
 )
 
 // call is one request from its first sending to its outcome. c.mu guards it.
@@ -32,7 +36,7 @@ type call struct {
 	kind     kind
 	stale    bool         // any node may answer
 	session  *Session     // nil for the client's own
-	hold     *Hold        // kindRelease, kindSetValue: whose; kindAcquire: the one granted
+	hold     *Hold        // kindAcquire: the one granted; otherwise whose it is
 	target   *call        // kindCancel: the wait
 	acquired *acquireCall // kindAcquire: itself
 	opening  *Session     // kindOpen: what it will be
@@ -45,18 +49,21 @@ type call struct {
 	links [2]link
 	books *callList // the list of its session's that it is in
 
-	sentAt    time.Duration
-	sends     int
-	answers   int  // of the sends, those that said it was not executed
-	queued    bool // it was answered QUEUED
-	cancelled bool // a Cancel for it is under way
-	abandoned bool // its caller does not want the outcome any more
-	finished  bool
+	sentAt     time.Duration
+	firstAt    time.Duration // of the first sending that may have been executed
+	sends      int
+	answers    int  // of the sends, those that said it was not executed
+	queued     bool // it was answered QUEUED
+	confirming bool // it was granted, and its caller waits for more
+	cancelled  bool // a Cancel for it is under way
+	abandoned  bool // its caller does not want the outcome any more
+	finished   bool
 
 	response *wire.Response
 	err      error
 	done     chan struct{} // one token once finished; nil if nobody waits
 	over     chan struct{} // closed once finished, where many may wait
+	after    func()        // called once finished, under the mutex; nil mostly
 }
 
 // uncertain says that the call may have been executed though no answer tells.
@@ -154,7 +161,8 @@ func (c *Client) laneOf(k *call) *callList {
 		return &k.session.parked
 	case k.stale:
 		return &c.anywhere
-	case k.kind == kindRead, k.kind == kindAdmin, k.kind == kindOpen, k.kind == kindAcquire:
+	case k.kind == kindRead, k.kind == kindAdmin, k.kind == kindOperate, k.kind == kindOpen,
+		k.kind == kindAcquire, k.kind == kindUpgrade:
 		return &c.ready
 	}
 	return &c.urgent
@@ -220,6 +228,9 @@ func (c *Client) transmit(cn *conn, k *call) bool {
 		k.session.stamp(k)
 	}
 	k.sentAt = c.clock.Now()
+	if !k.uncertain() {
+		k.firstAt = k.sentAt
+	}
 	switch err := cn.out.Queue(&k.frame); {
 	case errors.Is(err, transport.ErrFrameTooLarge):
 		c.fail(k, &StatusError{wire.Status_INVALID_ARGUMENT, "the request is larger than the node accepts: " + err.Error()})
@@ -259,6 +270,9 @@ func (c *Client) finish(k *call) {
 	}
 	if k.over != nil {
 		close(k.over)
+	}
+	if k.after != nil {
+		k.after()
 	}
 }
 
@@ -335,7 +349,7 @@ func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
 
 // unknown handles UNCERTAIN: what has a sequence number finds out by asking again.
 func (c *Client) unknown(k *call, resp *wire.Response) {
-	if k.kind == kindAdmin {
+	if k.kind == kindAdmin || k.kind == kindOperate {
 		c.fail(k, statusError(resp.GetResult()))
 		return
 	}
@@ -385,11 +399,19 @@ func (c *Client) onPush(cn *conn, push *wire.Push) error {
 		c.onLeader(cn, body.Leader)
 	case *wire.Push_Outcome:
 		if s := c.sessions[push.GetSessionId()]; s != nil && s.alive() {
-			s.pushed(body.Outcome)
+			s.pushed(body.Outcome, s.proofAt)
 		}
 	case *wire.Push_Lost:
 		if s := c.sessions[push.GetSessionId()]; s != nil {
 			s.gone(lostReason(body.Lost.GetReason()))
+		}
+	case *wire.Push_HoldLost:
+		if s := c.sessions[push.GetSessionId()]; s != nil && s.alive() {
+			s.holdLost(body.HoldLost)
+		}
+	case *wire.Push_HoldNotice:
+		if s := c.sessions[push.GetSessionId()]; s != nil && s.alive() {
+			s.noticePushed(body.HoldNotice)
 		}
 	default:
 		// A newer node may say what we need not understand.
@@ -406,7 +428,7 @@ func lostReason(r wire.SessionLost_Reason) error {
 	case wire.SessionLost_SUPERSEDED:
 		return ErrSuperseded
 	case wire.SessionLost_FORCED:
-		return ErrForced
+		return errSessionForced
 	}
 	return ErrExpired
 }

@@ -44,12 +44,24 @@ type Session struct {
 	acknowledging *call
 
 	nextSeq    uint64
-	unsent     callList         // requests that have no sequence number yet
-	unanswered callList         // by seq; its first is the low-water mark
-	parked     callList         // requests that wait for the session to be attached
-	waits      map[uint64]*call // acquires that were QUEUED, by seq
-	holds      map[uint64]*Hold // by id
-	acks       []uint64         // outcomes to be acknowledged one by one
+	unsent     callList           // requests that have no sequence number yet
+	unanswered callList           // by seq; its first is the low-water mark
+	parked     callList           // requests that wait for the session to be attached
+	waits      map[uint64]*call   // acquires that were QUEUED, by seq
+	holds      map[uint64]*held   // by id
+	bounded    map[*held]struct{} // those with a bound of their own
+	boundAt    time.Duration      // the earliest bound, or before it
+	early      map[uint64]error   // holds that were lost before we knew them
+	resumed    resumption         // by the last attach
+	owners     uint64             // owner keys given to lock objects
+	acks       []uint64           // outcomes to be acknowledged one by one
+}
+
+// resumption is what the answer to an attach said, for grants that arrive after it.
+type resumption struct {
+	sentAt   time.Duration
+	revision uint64
+	holds    map[uint64]bool // by id; nil if no request was unanswered then
 }
 
 // NewSession opens a session. With an error that matches ErrUncertain a session may
@@ -63,7 +75,8 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 	s := &Session{
 		client: c, secret: make([]byte, secretSize), lost: make(chan struct{}), states: make(chan State, 1),
 		place: -1, nextSeq: 1, unsent: callList{slot: books}, unanswered: callList{slot: books},
-		waits: make(map[uint64]*call), holds: make(map[uint64]*Hold),
+		waits: make(map[uint64]*call), holds: make(map[uint64]*held),
+		bounded: make(map[*held]struct{}), early: make(map[uint64]error),
 	}
 	if _, err := rand.Read(s.secret); err != nil {
 		return nil, fmt.Errorf("quorumlock: make a secret: %w", err)
@@ -204,8 +217,8 @@ func (s *Session) lose(reason error) {
 	if s.state == Lost {
 		return
 	}
-	for _, h := range s.holds {
-		h.end(reason)
+	for _, d := range s.holds {
+		d.lose(reason)
 	}
 	clear(s.holds)
 	s.reason = reason

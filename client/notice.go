@@ -1,0 +1,192 @@
+package client
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Notice says that others want a hold. It tells all there is to know, so that only the
+// latest matters.
+type Notice struct {
+	// Wanted: somebody waits for it. Told only with [WithRevocation].
+	Wanted bool
+	// Revoked: an operator asked for it, for Reason.
+	Revoked bool
+	Reason  string
+	// Grace is how long after that the hold is forced away; 0 is never. What is left of it
+	// is part of the hold's Remaining.
+	Grace time.Duration
+}
+
+// Revoked carries the latest notice about the hold whenever there is news: whoever reads
+// late misses those between. It is closed when the hold ends. There is one channel per
+// hold.
+func (h *Hold) Revoked() <-chan Notice {
+	c := h.held.session.client
+	c.mu.Lock()
+	defer c.unlock()
+	r := h.held.rarely()
+	if r.latest == nil {
+		r.latest = make(chan Notice, 1)
+		if r.notice != (Notice{}) {
+			r.latest <- r.notice
+		}
+		if r.hushed || h.ended != nil {
+			r.hushed = true
+			close(r.latest)
+		}
+	}
+	return r.latest
+}
+
+// hush ends the notices of a hold that has ended, and its bound.
+func (d *held) hush() {
+	delete(d.session.bounded, d)
+	if r := d.rare; r != nil && !r.hushed {
+		r.hushed = true
+		if r.latest != nil {
+			close(r.latest)
+		}
+	}
+}
+
+// noticed books what a node said of a hold: by a push, which it sent after everything
+// that was answered before since, or by an attach's answer.
+func (d *held) noticed(wanted bool, revocation *wire.Revocation, until func(grace uint32) time.Duration) {
+	if !wanted && revocation == nil || d.gone != nil {
+		return
+	}
+	r := d.rarely()
+	n := r.notice
+	n.Wanted = n.Wanted || wanted
+	anew := revocation != nil && (!n.Revoked || r.revoked != revocation.GetRevokedUnixMs() ||
+		n.Reason != revocation.GetReason() || n.Grace != graceOf(revocation))
+	if anew {
+		r.revoked = revocation.GetRevokedUnixMs()
+		n.Revoked, n.Reason, n.Grace = true, revocation.GetReason(), graceOf(revocation)
+	}
+	if n == r.notice && !anew {
+		return
+	}
+	r.notice = n
+	if anew && n.Grace > 0 {
+		r.graced = true
+		d.bound(until(revocation.GetGraceMs()), r.by)
+		d.askGrace()
+	}
+	d.tell()
+}
+
+func graceOf(r *wire.Revocation) time.Duration {
+	return time.Duration(r.GetGraceMs()) * time.Millisecond
+}
+
+// noticePushed bounds a grace that was pushed. Nobody says when it began: not before the
+// last request that was answered earlier. If that would leave less than half of it, half
+// of it is taken to be left, until the leader says how much there is: a push that takes
+// that long is not expected on a connection that lives.
+func (s *Session) noticePushed(n *wire.HoldNotice) {
+	d := s.holds[n.GetHoldId()]
+	if d == nil {
+		return
+	}
+	d.noticed(n.GetWanted(), n.GetRevocation(), func(grace uint32) time.Duration {
+		half := time.Duration(grace) * time.Millisecond / 2
+		return max(untilOf(s.proofAt, grace), s.client.clock.Now()+half)
+	})
+}
+
+// askGrace asks the leader what is left of the grace, and counts that from the moment of
+// asking.
+func (d *held) askGrace() {
+	s, r := d.session, d.rare
+	revoked, grace := r.revoked, r.notice.Grace
+	k := s.client.newRead(false)
+	k.done = nil
+	k.request.Body = &wire.Request_VerifyToken{VerifyToken: &wire.VerifyTokenRequest{Name: d.name, Token: d.token.Load()}}
+	k.after = func() {
+		holder := k.response.GetVerifyToken().GetHolder()
+		if k.err != nil || d.gone != nil || holder.RemainingHoldMs == nil || holder.GetHoldId() != d.id {
+			return
+		}
+		if r.revoked == revoked && r.notice.Grace == grace {
+			left := time.Duration(holder.GetRemainingHoldMs()) * time.Millisecond
+			d.bound(k.sentAt+left-margin(grace), r.by)
+		}
+	}
+	s.client.submit(k)
+}
+
+// tell hands the notice on: to the channel, and to the function in a goroutine that ends
+// when there is no more to tell.
+func (d *held) tell() {
+	r := d.rare
+	if r.hushed {
+		return
+	}
+	if r.latest != nil {
+		select {
+		case <-r.latest:
+		default:
+		}
+		r.latest <- r.notice
+	}
+	r.news = r.call != nil
+	if r.news && !r.calling {
+		r.calling = true
+		go d.session.client.callNotice(r)
+	}
+}
+
+// callNotice calls the function until it knows the latest.
+func (c *Client) callNotice(r *rarity) {
+	for {
+		c.mu.Lock()
+		if !r.news || r.hushed {
+			r.calling = false
+			c.unlock()
+			return
+		}
+		r.news = false
+		n := r.notice
+		c.unlock()
+		r.call(n)
+	}
+}
+
+// holdLost books that a hold ended while its session lives.
+func (s *Session) holdLost(lost *wire.HoldLost) {
+	err := ErrHoldExpired
+	if lost.GetReason() != wire.HoldLost_EXPIRED {
+		err = forced(lost.GetMessage())
+	}
+	d := s.holds[lost.GetHoldId()]
+	if d == nil {
+		if s.unanswered.n+len(s.waits) > 0 && len(s.early) < maxEarly {
+			s.early[lost.GetHoldId()] = err // its grant may still come
+		}
+		return
+	}
+	d.lose(err)
+	if d.releasing() == nil {
+		d.forget()
+	}
+}
+
+// maxEarly bounds the holds that are known to be lost before they were known.
+const maxEarly = 4096
+
+// lostAlready says why a grant that arrives is not held any more, if so: the word of its
+// end came first, or an attach has shown that it is gone.
+func (s *Session) lostAlready(result *wire.Result) error {
+	id := result.GetHoldId()
+	if err := s.early[id]; err != nil {
+		delete(s.early, id)
+		return err
+	}
+	if s.resumed.holds != nil && result.GetRevision() <= s.resumed.revision && !s.resumed.holds[id] {
+		return errMissing
+	}
+	return nil
+}
