@@ -37,6 +37,7 @@ func TestErrorsAndStatusesAgree(t *testing.T) {
 		ErrUncertain:             wire.Status_UNCERTAIN,
 		ErrInvalid:               wire.Status_INVALID_ARGUMENT,
 		ErrNotFound:              wire.Status_NOT_FOUND,
+		ErrTooMany:               wire.Status_RESOURCE_EXHAUSTED,
 		ErrPrecondition:          wire.Status_FAILED_PRECONDITION,
 		ErrReplaced:              wire.Status_FAILED_PRECONDITION,
 		errors.New("surprise"):   wire.Status_INTERNAL,

@@ -33,6 +33,8 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrNotFound is returned when there is no such member.
 	ErrNotFound = errors.New("no such member")
+	// ErrTooMany is returned when a bound of this node's memory is reached.
+	ErrTooMany = errors.New("too many")
 	// ErrPrecondition is returned when the cluster's state does not allow the change.
 	ErrPrecondition = errors.New("not possible now")
 )
@@ -53,6 +55,8 @@ func Code(err error) wire.Status_Code {
 		return wire.Status_INVALID_ARGUMENT
 	case errors.Is(err, ErrNotFound):
 		return wire.Status_NOT_FOUND
+	case errors.Is(err, ErrTooMany):
+		return wire.Status_RESOURCE_EXHAUSTED
 	case errors.Is(err, ErrPrecondition), errors.Is(err, ErrReplaced), errors.Is(err, ErrOtherCluster):
 		return wire.Status_FAILED_PRECONDITION
 	}
@@ -74,6 +78,8 @@ func asError(r *wire.Result) error {
 		return &statusError{ErrInvalid, r}
 	case wire.Status_NOT_FOUND:
 		return &statusError{ErrNotFound, r}
+	case wire.Status_RESOURCE_EXHAUSTED:
+		return &statusError{ErrTooMany, r}
 	case wire.Status_FAILED_PRECONDITION:
 		return &statusError{ErrPrecondition, r}
 	}

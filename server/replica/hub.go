@@ -2,6 +2,7 @@ package replica
 
 import (
 	"sync"
+	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -120,6 +121,16 @@ func (h *hub) publish(events []*wire.Event) {
 			}
 		case wire.Event_CANCELLED:
 			h.outcome(e, e.Status)
+		case wire.Event_EXPIRED:
+			if e.Status != wire.Status_SESSION_LOST { // otherwise the session's own end says it
+				h.holdLost(e, wire.HoldLost_EXPIRED)
+			}
+		case wire.Event_FORCED:
+			h.holdLost(e, wire.HoldLost_FORCED)
+		case wire.Event_WANTED:
+			h.notice(e, &wire.HoldNotice{Wanted: true})
+		case wire.Event_REVOKED:
+			h.notice(e, &wire.HoldNotice{Revocation: revocation(e, time.Now())})
 		case wire.Event_SESSION_EXPIRED:
 			h.lost(e.SessionId, wire.SessionLost_EXPIRED)
 		case wire.Event_SESSION_CLOSED:
@@ -143,6 +154,36 @@ func (h *hub) outcome(e *wire.Event, status wire.Status_Code) {
 	answerAwaits(waiting, result)
 	if sink != nil && status != wire.Status_SESSION_LOST {
 		sink.Push(&wire.Push{SessionId: e.SessionId, Body: &wire.Push_Outcome{Outcome: result}})
+	}
+}
+
+// holdLost says that a hold ended without its holder, whose session lives.
+func (h *hub) holdLost(e *wire.Event, reason wire.HoldLost_Reason) {
+	h.push(&wire.Push{SessionId: e.SessionId, Body: &wire.Push_HoldLost{HoldLost: &wire.HoldLost{
+		HoldId: e.HoldId, Token: e.Token, Reason: reason, Message: e.Reason,
+	}}})
+}
+
+// notice says that others want a hold.
+func (h *hub) notice(e *wire.Event, n *wire.HoldNotice) {
+	n.HoldId, n.Token = e.HoldId, e.Token
+	h.push(&wire.Push{SessionId: e.SessionId, Body: &wire.Push_HoldNotice{HoldNotice: n}})
+}
+
+// revocation is what a REVOKED event says; with a grace it carries that as the hold's
+// own deadline.
+func revocation(e *wire.Event, now time.Time) *wire.Revocation {
+	return &wire.Revocation{Reason: e.Reason, GraceMs: e.MaxHoldMs, RevokedUnixMs: now.UnixMilli()}
+}
+
+// push reaches the sink of the session, if one is bound. Who is not connected learns it
+// from the answer to its next attach.
+func (h *hub) push(p *wire.Push) {
+	h.mu.Lock()
+	sink := h.sinks[p.SessionId]
+	h.mu.Unlock()
+	if sink != nil {
+		sink.Push(p)
 	}
 }
 

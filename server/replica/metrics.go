@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +24,10 @@ type metrics struct {
 	commit        prometheus.Histogram
 	expiries      *prometheus.CounterVec
 	leaderChanges prometheus.Counter
+	grants        *prometheus.CounterVec
+	holdEnds      *prometheus.CounterVec
+	notices       *prometheus.CounterVec
+	watchEnds     *prometheus.CounterVec
 }
 
 func newMetrics(r *Replica) (*metrics, error) {
@@ -31,9 +36,13 @@ func newMetrics(r *Replica) (*metrics, error) {
 	m.entries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_entries_total", Help: "Log entries proposed by this node, by how they ended."}, []string{"outcome"})
 	m.batch = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_entry_commands", Help: "Commands in one log entry.", Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
 	m.commit = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_commit_seconds", Help: "From proposing an entry to its having been applied.", Buckets: prometheus.ExponentialBuckets(0.0002, 2, 15)})
-	m.expiries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_expiries_total", Help: "Sessions expired and waits timed out by this node."}, []string{"of"})
+	m.expiries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_expiries_total", Help: "What ended by time under this node: sessions, waits and holds."}, []string{"of"})
 	m.leaderChanges = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_changes_total", Help: "How often this node was elected."})
-	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.leaderChanges}
+	m.grants = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_grants_total", Help: "Holds granted by this node as leader."}, []string{"mode", "waited"})
+	m.holdEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_ends_total", Help: "Holds that ended under this node as leader, by how."}, []string{"how"})
+	m.notices = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_notices_total", Help: "Holders to be told that somebody waits, or that an operator wants the hold."}, []string{"of"})
+	m.watchEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_watch_ends_total", Help: "Watches that this node ended, by its last word."}, []string{"status"})
+	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.leaderChanges, m.grants, m.holdEnds, m.notices, m.watchEnds}
 	return m, m.register(append(all, gauges(r)...))
 }
 
@@ -53,6 +62,8 @@ func gauges(r *Replica) []prometheus.Collector {
 		gauge("quorumlock_locks", "Locks held or waited for.", total(func(t fsm.Totals) uint64 { return t.Locks })),
 		gauge("quorumlock_holds", "Holds.", total(func(t fsm.Totals) uint64 { return t.Holds })),
 		gauge("quorumlock_waiters", "Requests that wait for a lock.", total(func(t fsm.Totals) uint64 { return t.Waiters })),
+		gauge("quorumlock_watches", "Watches on this node.", func() float64 { watches, _ := r.history.extent(); return float64(watches) }),
+		gauge("quorumlock_history_events", "Events that watches may still ask this node for.", func() float64 { _, events := r.history.extent(); return float64(events) }),
 		gauge("quorumlock_is_leader", "1 while this node leads and serves.", func() float64 {
 			if r.Serving() {
 				return 1
@@ -110,12 +121,37 @@ func (m *metrics) applied(b *batch, applied *fsm.Applied) {
 		m.commands.WithLabelValues(opName(it.cmd), applied.Results[i].GetStatus().String()).Inc()
 	}
 	for _, e := range applied.Events {
-		switch {
-		case e.Type == wire.Event_SESSION_EXPIRED:
-			m.expiries.WithLabelValues("session").Inc()
-		case e.Type == wire.Event_CANCELLED && e.Status == wire.Status_TIMEOUT:
+		m.happened(e)
+	}
+}
+
+// happened books an event.
+func (m *metrics) happened(e *wire.Event) {
+	switch e.Type {
+	case wire.Event_SESSION_EXPIRED:
+		m.expiries.WithLabelValues("session").Inc()
+	case wire.Event_CANCELLED:
+		if e.Status == wire.Status_TIMEOUT {
 			m.expiries.WithLabelValues("wait").Inc()
 		}
+	case wire.Event_GRANTED:
+		mode := max(e.Mode, wire.Mode_EXCLUSIVE)
+		m.grants.WithLabelValues(strings.ToLower(mode.String()), strconv.FormatBool(e.Waited)).Inc()
+	case wire.Event_RELEASED:
+		m.holdEnds.WithLabelValues("released").Inc()
+	case wire.Event_EXPIRED:
+		how := "session_expired"
+		if e.Status == wire.Status_TIMEOUT {
+			how = "max_hold"
+			m.expiries.WithLabelValues("hold").Inc()
+		}
+		m.holdEnds.WithLabelValues(how).Inc()
+	case wire.Event_FORCED:
+		m.holdEnds.WithLabelValues("forced").Inc()
+	case wire.Event_WANTED:
+		m.notices.WithLabelValues("wanted").Inc()
+	case wire.Event_REVOKED:
+		m.notices.WithLabelValues("revoked").Inc()
 	}
 }
 

@@ -29,6 +29,7 @@ type Replica struct {
 	proposer  *proposer
 	deadlines *deadlines
 	hub       *hub
+	history   *history
 	leaders   *leaders
 
 	// ctx ends when the node begins to stop. Goroutines that wait for raft's futures
@@ -75,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, hub: newHub(), leaders: newLeaders(), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, hub: newHub(), history: newHistory(), leaders: newLeaders(), changing: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.proposer = newProposer(r.apply, r.refusal)
@@ -256,7 +257,7 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 			err = *cause
 		}
 	}()
-	return raft.NewRaft(conf, r.machine, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
+	return raft.NewRaft(conf, recorder{r.machine, r.history}, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
 }
 
 // resolve prefers the replicated address of a node to the one in raft's configuration,
@@ -280,6 +281,7 @@ func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {
 // abandon undoes a failed Open.
 func (r *Replica) abandon() {
 	r.cancel()
+	r.history.close()
 	r.deadlines.close()
 	r.proposer.stop()
 	r.running.Wait()
@@ -300,6 +302,7 @@ func (r *Replica) Close(ctx context.Context) error {
 	r.closing = true
 	r.mu.Unlock()
 	r.cancel()
+	r.history.close()
 	r.abdicate("this node is stopping")
 	r.admins.Wait()
 	r.handOver(ctx)
@@ -340,6 +343,7 @@ func (r *Replica) halt(err error) {
 	}
 	r.log.Error("this node must stop", "error", err)
 	r.abdicate("this node has failed")
+	r.history.close()
 	if opened {
 		r.cfg.Halt(err)
 	}

@@ -1,0 +1,221 @@
+package replica
+
+import (
+	"sort"
+	"sync"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// The bounds of what a node keeps of the events that it has applied.
+	historyEvents = 1 << 16
+	historyBytes  = 16 << 20
+	// eventBytes is what an event takes, but for its texts.
+	eventBytes = 320
+	// maxWatches bounds those of one node.
+	maxWatches = 10_000
+	// An answer to a watch has no more events than this, nor, but for the last one, more
+	// bytes.
+	watchEvents = 256
+	watchBytes  = 64 << 10
+	// scanAtOnce bounds how long a watch that looks for its events keeps others waiting,
+	// first of all the machine.
+	scanAtOnce = 4096
+)
+
+// history is the last events that this node has applied, in order. Watches read it at
+// their own pace: nothing waits for them, and whoever falls behind its beginning is told
+// so. Positions count events since the node was opened.
+type history struct {
+	// limit is of events, limitBytes of their bytes.
+	limit      uint64
+	limitBytes int
+
+	mu sync.Mutex
+	// lineage and revision are those of the machine after the last event's entry.
+	lineage  string
+	revision uint64
+	// oldest is the first revision after which nothing is missing here.
+	oldest uint64
+	// ring has a power of two of places; an event's is its position modulo that.
+	ring        []*wire.Event
+	first, next uint64
+	bytes       int
+	closed      bool
+
+	interest
+}
+
+func newHistory() *history {
+	return &history{limit: historyEvents, limitBytes: historyBytes, interest: newInterest()}
+}
+
+// record takes in what an entry did, after which the machine is at that revision. A
+// machine of another lineage has begun anew.
+func (h *history) record(events []*wire.Event, revision uint64, lineage string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if lineage != h.lineage {
+		h.begin(revision, lineage)
+		return
+	}
+	h.revision = revision
+	for _, e := range events {
+		h.put(e)
+	}
+}
+
+// reset forgets everything: the machine has been replaced by one at that revision, and
+// nobody knows what happened on the way.
+func (h *history) reset(revision uint64, lineage string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.begin(revision, lineage)
+}
+
+func (h *history) begin(revision uint64, lineage string) {
+	h.lineage, h.revision, h.oldest = lineage, revision, revision
+	h.ring, h.first, h.bytes = nil, h.next, 0
+	h.all(func(w *watch) {
+		w.cut = true
+		w.poke()
+	})
+}
+
+// close gives every watch its last word.
+func (h *history) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	h.all((*watch).poke)
+}
+
+func (h *history) put(e *wire.Event) {
+	h.bytes += size(e)
+	for h.next-h.first >= h.limit || h.bytes > h.limitBytes && h.next > h.first {
+		h.drop()
+	}
+	if h.next-h.first == uint64(len(h.ring)) {
+		h.grow()
+	}
+	*h.at(h.next) = e
+	h.concerned(e, func(w *watch) {
+		if !w.behind {
+			w.behind, w.next = true, h.next
+			w.poke()
+		}
+	})
+	h.next++
+}
+
+func (h *history) drop() {
+	place := h.at(h.first)
+	h.oldest = (*place).Revision
+	h.bytes -= size(*place)
+	*place = nil
+	h.first++
+}
+
+func (h *history) grow() {
+	old := h.ring
+	h.ring = make([]*wire.Event, max(64, 2*len(old)))
+	for at := h.first; at < h.next; at++ {
+		*h.at(at) = old[at&uint64(len(old)-1)]
+	}
+}
+
+func (h *history) at(position uint64) **wire.Event {
+	return &h.ring[position&uint64(len(h.ring)-1)]
+}
+
+// size is about what an event keeps in memory.
+func size(e *wire.Event) int {
+	n := eventBytes + len(e.Lock) + len(e.Reason)
+	for _, name := range e.Locks {
+		n += 16 + len(name)
+	}
+	return n
+}
+
+// watch begins one, or says at once that it cannot: with an answer that is its only and
+// last, or nil if there are too many of them.
+func (h *history) watch(req *wire.WatchRequest) (*watch, *wire.WatchResponse) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	after, lineage := req.GetAfterRevision(), req.GetLineage()
+	switch {
+	case h.closed:
+		return nil, h.unavailable()
+	case lineage != h.lineage && (lineage != "" || after != 0):
+		return nil, h.compacted("the revision is of another history: a backup was restored since")
+	case after != 0 && after < h.oldest:
+		return nil, h.compacted("the events after that revision are no longer in this node's memory")
+	case h.watches >= maxWatches:
+		return nil, nil
+	}
+	w := &watch{name: req.GetName(), prefix: req.GetPrefix(), session: req.GetSessionId(), after: after, next: h.next, wake: make(chan struct{}, 1)}
+	if after != 0 {
+		w.next = h.first + uint64(sort.Search(int(h.next-h.first), func(i int) bool { return (*h.at(h.first + uint64(i))).Revision > after }))
+		w.behind = w.next < h.next
+	}
+	h.enter(w)
+	return w, nil
+}
+
+// end forgets a watch.
+func (h *history) end(w *watch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leave(w)
+}
+
+// read is what the watch has to say next. It has events, or says up to where nothing
+// happened; drained means that there is no more just now.
+func (h *history) read(w *watch) (resp *wire.WatchResponse, drained bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case w.cut:
+		return h.compacted("the state was replaced by a snapshot or a backup"), true
+	case w.behind && w.next < h.first:
+		return h.compacted("the watch was read too slowly: its next events are no longer in this node's memory"), true
+	case h.closed:
+		return h.unavailable(), true
+	}
+	resp = &wire.WatchResponse{Lineage: h.lineage, Status: wire.Status_OK}
+	room := watchBytes
+	for scanned := 0; w.behind && scanned < scanAtOnce && len(resp.Events) < watchEvents && room > 0; scanned++ {
+		if e := *h.at(w.next); e.Revision > w.after && w.concerns(e) {
+			resp.Events = append(resp.Events, e)
+			room -= size(e)
+		}
+		w.next++
+		w.behind = w.next < h.next
+	}
+	resp.Revision = h.revision
+	if w.behind {
+		// Of the next event's revision a part may have been told already. It has to be
+		// told again to whoever resumes here.
+		resp.Revision = (*h.at(w.next)).Revision - 1
+	}
+	resp.Revision = max(resp.Revision, w.after)
+	return resp, !w.behind
+}
+
+// extent is how many watches there are, and how many events.
+func (h *history) extent() (watches, events uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return uint64(h.watches), h.next - h.first
+}
+
+func (h *history) compacted(why string) *wire.WatchResponse {
+	return &wire.WatchResponse{Status: wire.Status_COMPACTED, Oldest: h.oldest, Revision: h.revision, Lineage: h.lineage,
+		Message: why + ": read the state and watch from its revision"}
+}
+
+func (h *history) unavailable() *wire.WatchResponse {
+	return &wire.WatchResponse{Status: wire.Status_UNAVAILABLE, Revision: h.revision, Lineage: h.lineage,
+		Message: "this node is stopping: watch on at another one"}
+}

@@ -1,0 +1,284 @@
+package replica
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func smallHistory(limit uint64) *history {
+	h := newHistory()
+	h.limit = limit
+	return h
+}
+
+// happen records one entry: as many events as given, all of the next revision.
+func happen(h *history, events ...*wire.Event) {
+	revision := h.revision + 1
+	for _, e := range events {
+		e.Revision = revision
+	}
+	h.record(events, revision, h.lineage)
+}
+
+func lockEvent(lock string, session uint64) *wire.Event {
+	return &wire.Event{Type: wire.Event_GRANTED, Lock: lock, SessionId: session}
+}
+
+func begin(t *testing.T, h *history, req *wire.WatchRequest) *watch {
+	t.Helper()
+	w, last := h.watch(req)
+	if w == nil {
+		t.Fatalf("no watch: %v", last)
+	}
+	return w
+}
+
+// receiver is a watch and what it has to get.
+type receiver struct {
+	w    *watch
+	req  *wire.WatchRequest
+	want []*wire.Event
+	at   uint64
+	lost bool
+}
+
+func (v *receiver) concerns(e *wire.Event) bool { return v.w.concerns(e) }
+
+// read takes one answer and checks it against what is to come.
+func (v *receiver) read(t *testing.T, h *history) {
+	resp, drained := h.read(v.w)
+	if resp.Status == wire.Status_COMPACTED {
+		if len(v.want) == 0 || v.want[0].Revision > h.oldest {
+			t.Fatalf("%v: COMPACTED, although nothing is lost after %d: %v", v.req, h.oldest, v.want)
+		}
+		v.lost = true
+		return
+	}
+	if len(resp.Events) > len(v.want) || !slices.Equal(resp.Events, v.want[:len(resp.Events)]) {
+		t.Fatalf("%v: got %v, want %v", v.req, resp.Events, v.want)
+	}
+	v.want = v.want[len(resp.Events):]
+	if resp.Revision < v.at || len(v.want) > 0 && resp.Revision >= v.want[0].Revision {
+		t.Fatalf("%v: revision %d after %d, and still to come is %v", v.req, resp.Revision, v.at, v.want)
+	}
+	if drained && (len(v.want) > 0 || resp.Revision != h.revision) {
+		t.Fatalf("%v: drained at %d of %d, and missing %v", v.req, resp.Revision, h.revision, v.want)
+	}
+	v.at = resp.Revision
+}
+
+var watchRequests = []*wire.WatchRequest{
+	{}, {Name: "a/1"}, {Name: "b/2"}, {Prefix: "a"}, {Prefix: "a/"}, {Prefix: "a/1"}, {Prefix: "b/"}, {Prefix: "a/1/more"}, {SessionId: 3}, {SessionId: 77},
+}
+
+// Whatever happens and however fast it is read, every watch gets exactly its events, or
+// hears that it fell out, and only if it did.
+func TestWatchesGetExactlyTheirEvents(t *testing.T) {
+	lost, told := 0, 0
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		h := smallHistory([]uint64{16, 64, 1024}[seed%3])
+		var all []*receiver
+		for range 600 {
+			switch {
+			case len(all) < 30 && random.IntN(8) == 0:
+				req := watchRequests[random.IntN(len(watchRequests))]
+				all = append(all, &receiver{w: begin(t, h, req), req: req, at: h.revision})
+			case random.IntN(3) == 0 && len(all) > 0:
+				i := random.IntN(len(all))
+				if all[i].read(t, h); all[i].lost {
+					h.end(all[i].w)
+					all = slices.Delete(all, i, i+1)
+					lost++
+				}
+			default:
+				events := make([]*wire.Event, random.IntN(6))
+				for i := range events {
+					events[i] = randomEvent(random)
+				}
+				happen(h, events...)
+				for _, v := range all {
+					for _, e := range events {
+						if v.concerns(e) {
+							v.want = append(v.want, e)
+							told++
+						}
+					}
+				}
+			}
+		}
+		for _, v := range all {
+			h.end(v.w)
+		}
+		if h.watches != 0 || len(h.names)+len(h.prefixes)+len(h.sessions)+len(h.lengths)+len(h.everything) != 0 {
+			t.Fatalf("ended watches left something behind: %+v", h.interest)
+		}
+	}
+	if lost == 0 || told == 0 {
+		t.Errorf("%d watches fell out, %d events: the test tests nothing", lost, told)
+	}
+}
+
+func randomEvent(random *rand.Rand) *wire.Event {
+	names := []string{"a/1", "a/1/more", "a/2", "b/2", "c"}
+	e := lockEvent(names[random.IntN(len(names))], 1+random.Uint64N(4))
+	switch random.IntN(5) {
+	case 0:
+		e.Locks = []string{e.Lock, names[random.IntN(len(names))]}
+	case 1:
+		e.Lock = "" // of a session
+	}
+	return e
+}
+
+// Whoever resumes after an answer's revision gets what comes after it, and of the
+// revision that the answer was cut in, all.
+func TestWatchResumesAnywhere(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	h := newHistory()
+	var all []*wire.Event
+	for range 100 {
+		events := make([]*wire.Event, 1+random.IntN(3))
+		if random.IntN(10) == 0 {
+			events = make([]*wire.Event, 2*watchEvents) // a session that held a lot
+		}
+		for i := range events {
+			events[i] = lockEvent("x", 1)
+		}
+		happen(h, events...)
+		all = append(all, events...)
+	}
+	for after := uint64(1); after <= h.revision; after++ {
+		want := all[slices.IndexFunc(append(all, &wire.Event{Revision: after + 1}), func(e *wire.Event) bool { return e.Revision > after }):]
+		w := begin(t, h, &wire.WatchRequest{Name: "x", AfterRevision: after})
+		var got []*wire.Event
+		for drained := false; !drained; {
+			var resp *wire.WatchResponse
+			resp, drained = h.read(w)
+			got = append(got, resp.Events...)
+			if next := len(got); next < len(want) && resp.Revision != want[next].Revision-1 {
+				t.Fatalf("after %d events the revision is %d, the next is of %d", next, resp.Revision, want[next].Revision)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("after %d: %d events, want %d", after, len(got), len(want))
+		}
+		h.end(w)
+	}
+}
+
+func TestWatchFromElsewhereIsCompacted(t *testing.T) {
+	h := smallHistory(16)
+	h.reset(100, "here")
+	for range 40 {
+		happen(h, lockEvent("x", 1))
+	}
+	for _, req := range []*wire.WatchRequest{
+		{AfterRevision: 99, Lineage: "here"},
+		{AfterRevision: 123, Lineage: "here"},
+		{AfterRevision: 130, Lineage: "there"},
+		{AfterRevision: 130},
+		{Lineage: "there"},
+	} {
+		w, last := h.watch(req)
+		if w != nil || last.GetStatus() != wire.Status_COMPACTED || last.Oldest != 124 || last.Lineage != "here" || last.Message == "" {
+			t.Errorf("%v: %v, %v", req, w, last)
+		}
+	}
+	oldest := begin(t, h, &wire.WatchRequest{AfterRevision: 124, Lineage: "here"})
+	if resp, _ := h.read(oldest); len(resp.Events) != 16 || resp.Revision != 140 {
+		t.Errorf("after the oldest: %v", resp)
+	}
+	// Beyond the present: it waits until it is past that.
+	later := begin(t, h, &wire.WatchRequest{AfterRevision: 142, Lineage: "here"})
+	for range 3 {
+		happen(h, lockEvent("x", 1))
+		resp, drained := h.read(later)
+		if want := h.revision == 143; !drained || (len(resp.Events) == 1) != want || resp.Revision != max(142, h.revision) {
+			t.Errorf("at %d: %v", h.revision, resp)
+		}
+	}
+	h.reset(500, "here") // a snapshot came
+	for _, w := range []*watch{oldest, later} {
+		select {
+		case <-w.wake:
+		default:
+			t.Error("nobody woke the watch")
+		}
+		if resp, _ := h.read(w); resp.Status != wire.Status_COMPACTED || resp.Oldest != 500 {
+			t.Errorf("after a snapshot: %v", resp)
+		}
+	}
+	h.record([]*wire.Event{{Revision: 501}}, 502, "after a restore")
+	if w, last := h.watch(&wire.WatchRequest{AfterRevision: 501, Lineage: "here"}); w != nil || last.Oldest != 502 || last.Lineage != "after a restore" {
+		t.Errorf("after a restore: %v", last)
+	}
+}
+
+// A watch that nothing concerns stays where everything else is long forgotten.
+func TestIdleWatchNeverFallsOut(t *testing.T) {
+	h := smallHistory(16)
+	idle := begin(t, h, &wire.WatchRequest{Name: "rare"})
+	for range 1000 {
+		happen(h, lockEvent("common", 1))
+	}
+	if resp, drained := h.read(idle); !drained || resp.Status != wire.Status_OK || resp.Revision != 1000 {
+		t.Errorf("%v", resp)
+	}
+	happen(h, lockEvent("rare", 1))
+	if resp, _ := h.read(idle); len(resp.Events) != 1 {
+		t.Errorf("%v", resp)
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	h := newHistory()
+	for i := range 3 * historyEvents {
+		happen(h, lockEvent(fmt.Sprint("lock/", i), 1))
+	}
+	if n := h.next - h.first; n > historyEvents || len(h.ring) > historyEvents {
+		t.Errorf("%d events in %d places", n, len(h.ring))
+	}
+	long := lockEvent(strings.Repeat("x", 512), 1)
+	for range 64 {
+		long.Locks = append(long.Locks, strings.Repeat("y", 512))
+	}
+	for range 1000 {
+		happen(h, &wire.Event{Lock: long.Lock, Locks: long.Locks})
+	}
+	sum := 0
+	for at := h.first; at < h.next; at++ {
+		sum += size(*h.at(at))
+	}
+	if sum != h.bytes || sum > historyBytes || sum < historyBytes-100_000 {
+		t.Errorf("%d bytes, counted %d", sum, h.bytes)
+	}
+	for range maxWatches {
+		begin(t, h, &wire.WatchRequest{})
+	}
+	if w, last := h.watch(&wire.WatchRequest{}); w != nil || last != nil {
+		t.Errorf("one watch too many: %v %v", w, last)
+	}
+}
+
+// Watches cost the machine little, however many there are, unless events concern them.
+func BenchmarkHistory(b *testing.B) {
+	for _, watches := range []int{0, 100, 10_000} {
+		b.Run(fmt.Sprint(watches, " watches"), func(b *testing.B) {
+			h := newHistory()
+			for i := range watches {
+				h.watch(&wire.WatchRequest{Prefix: fmt.Sprint("other/", i)})
+			}
+			e := []*wire.Event{lockEvent("orders/refunds/42", 7)}
+			b.ReportAllocs()
+			for b.Loop() {
+				h.record(e, h.revision+1, "")
+			}
+		})
+	}
+}

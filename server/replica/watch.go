@@ -1,0 +1,134 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// progress is how often a watch without events says that it is alive.
+const progress = 5 * time.Second
+
+// Watch sends the events that the request names, in order and without gaps, and blocks
+// until it ends. Every node can do it: the events are those that it has applied.
+//
+// The first answer comes at once, if only to say from where on it watches; while
+// nothing happens one comes every five seconds. Events come in answers of at most 256,
+// as fast as send returns: they are shared, read-only. The last answer is COMPACTED if
+// the events asked for are not, or no longer, in memory, and UNAVAILABLE if the node
+// stops; Watch then returns nil. It returns ctx's error when that ends, and send's if
+// it fails, without a last word; ErrInvalid and ErrTooMany before the first answer.
+//
+// Whoever resumes after an answer's revision misses nothing. If that answer was cut
+// within the events of one revision, these come again.
+func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+	if err := validWatch(req); err != nil {
+		return err
+	}
+	w, last := r.history.watch(req)
+	if last != nil {
+		return r.lastWord(last, send)
+	}
+	if w == nil {
+		return fmt.Errorf("%w: %d watches on this node: use another one, or watch a prefix instead of many names", ErrTooMany, maxWatches)
+	}
+	defer r.history.end(w)
+	return r.follow(ctx, w, send)
+}
+
+func validWatch(req *wire.WatchRequest) error {
+	given := 0
+	for _, named := range []bool{req.GetName() != "", req.GetPrefix() != "", req.GetSessionId() != 0} {
+		if named {
+			given++
+		}
+	}
+	if given > 1 {
+		return fmt.Errorf("%w: a watch takes one of name, prefix and session_id", ErrInvalid)
+	}
+	if req.GetName() != "" {
+		if err := fsm.ValidName(req.Name); err != nil {
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+	}
+	return nil
+}
+
+// follow sends until the watch ends.
+func (r *Replica) follow(ctx context.Context, w *watch, send func(*wire.WatchResponse) error) error {
+	idle := time.NewTimer(progress)
+	defer idle.Stop()
+	mark := true // the first answer comes at once
+	for ctx.Err() == nil {
+		resp, drained := r.history.read(w)
+		switch {
+		case resp.Status != wire.Status_OK:
+			return r.lastWord(resp, send)
+		case len(resp.Events) > 0 || mark && drained:
+			if err := send(resp); err != nil {
+				return err
+			}
+			mark = false
+			idle.Reset(progress)
+		}
+		if !drained {
+			continue
+		}
+		select {
+		case <-w.wake:
+		case <-idle.C:
+			mark = true
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+func (r *Replica) lastWord(resp *wire.WatchResponse, send func(*wire.WatchResponse) error) error {
+	r.metrics.watchEnds.WithLabelValues(strings.ToLower(resp.Status.String())).Inc()
+	return send(resp)
+}
+
+// recorder is the machine as raft sees it: what is applied becomes history. Raft calls
+// it from one goroutine.
+type recorder struct {
+	*fsm.Replicated
+	history *history
+}
+
+func (c recorder) Apply(entry *raft.Log) any {
+	response := c.Replicated.Apply(entry)
+	if applied, ok := response.(*fsm.Applied); ok && len(applied.Results) > 0 {
+		revision, lineage := c.position()
+		c.history.record(applied.Events, revision, lineage)
+	}
+	return response
+}
+
+// Restore begins the history anew, at the snapshot.
+func (c recorder) Restore(snapshot io.ReadCloser) error {
+	err := c.Replicated.Restore(snapshot)
+	if err == nil {
+		c.history.reset(c.position())
+	}
+	return err
+}
+
+func (c recorder) position() (revision uint64, lineage string) {
+	c.View(func(m *fsm.Machine) { revision, lineage = m.Revision(), lineageOf(m) })
+	return revision, lineage
+}
+
+func lineageOf(m *fsm.Machine) string {
+	if known, ok := any(m).(interface{ Lineage() string }); ok {
+		return known.Lineage()
+	}
+	return ""
+}
