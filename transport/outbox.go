@@ -84,11 +84,11 @@ func NewOutbox(conn net.Conn, cfg OutboxConfig) *Outbox {
 // Send queues m and has it written. It never waits. It returns ErrSlowConsumer if the
 // queue is full (then m is not queued, and a connection that must not miss anything has
 // to be closed), ErrFrameTooLarge, ErrOutboxClosed, or what ended the writer.
-func (o *Outbox) Send(m proto.Message) error { return o.put(m, true) }
+func (o *Outbox) Send(m proto.Message) error { return o.put(m, true, o.cfg.MaxBytes) }
 
 // Queue is Send, but m may stay until the next Flush or Send: whoever sends several
 // frames in a row gets them into one write for certain.
-func (o *Outbox) Queue(m proto.Message) error { return o.put(m, false) }
+func (o *Outbox) Queue(m proto.Message) error { return o.put(m, false, o.cfg.MaxBytes) }
 
 // Flush has everything written that is queued. It does not wait for it.
 func (o *Outbox) Flush() {
@@ -106,8 +106,14 @@ func (o *Outbox) startWriting() {
 
 // SendWait is Send, but waits for room until ctx ends and then returns ctx's error.
 func (o *Outbox) SendWait(ctx context.Context, m proto.Message) error {
+	return o.SendWithin(ctx, m, o.cfg.MaxBytes)
+}
+
+// SendWithin is SendWait, but waits until no more than so many bytes are queued with m,
+// or nothing but m: what is long and not urgent leaves room for the rest.
+func (o *Outbox) SendWithin(ctx context.Context, m proto.Message, bytes int) error {
 	for {
-		err := o.Send(m)
+		err := o.put(m, true, bytes)
 		if !errors.Is(err, errFull) {
 			return err
 		}
@@ -123,7 +129,7 @@ func (o *Outbox) SendWait(ctx context.Context, m proto.Message) error {
 // errFull tells a full queue, which may pass, from a writer that gave up.
 var errFull = fmt.Errorf("%w: its queue is full", ErrSlowConsumer)
 
-func (o *Outbox) put(m proto.Message, flush bool) error {
+func (o *Outbox) put(m proto.Message, flush bool, most int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
@@ -136,7 +142,7 @@ func (o *Outbox) put(m proto.Message, flush bool) error {
 	if size > o.cfg.MaxFrame {
 		return tooLarge(size, o.cfg.MaxFrame)
 	}
-	if waiting+HeaderSize+size > o.cfg.MaxBytes {
+	if waiting+HeaderSize+size > min(most, o.cfg.MaxBytes) && waiting > 0 {
 		o.startWriting() // what was only queued, or room would never come
 		return errFull
 	}

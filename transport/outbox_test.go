@@ -139,6 +139,48 @@ func TestOutboxTakesAFrameLargerThanItsBound(t *testing.T) {
 	})
 }
 
+// What waits for a part of the outbox leaves the rest to others, and gets its turn.
+func TestOutboxKeepsRoomBeyondAPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := newGate()
+		const part = 1000
+		o := transport.NewOutbox(conn, transport.OutboxConfig{})
+		var waiting sync.WaitGroup
+		for i := range uint64(8) {
+			waiting.Go(func() {
+				for range 10 {
+					if err := o.SendWithin(t.Context(), sized(400), part); err != nil {
+						t.Errorf("%d: %v", i, err)
+					}
+				}
+			})
+		}
+		synctest.Wait()
+		if q := o.Queued(); q > part || q < part/2 {
+			t.Errorf("%d bytes queued, the part is %d", q, part)
+		}
+		if err := o.Send(sized(100_000)); err != nil {
+			t.Errorf("beyond the part: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := o.SendWithin(ctx, sized(400), part); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("waited: %v, want DeadlineExceeded", err)
+		}
+		close(conn.open)
+		waiting.Wait()
+		if err := o.SendWithin(t.Context(), sized(10_000), part); err != nil {
+			t.Errorf("larger than the part: %v", err)
+		}
+		if err := o.Close(nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.SendWithin(t.Context(), sized(400), part); !errors.Is(err, transport.ErrOutboxClosed) {
+			t.Errorf("after Close: %v, want ErrOutboxClosed", err)
+		}
+	})
+}
+
 func TestPeerThatDoesNotReadIsCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()

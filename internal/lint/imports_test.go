@@ -25,8 +25,9 @@ var layers = []struct {
 
 	{"server/replica/...", []string{"fsm", "transport", "transport/wire", "transport/raftstream", "server/replica/..."}},
 	{"server/read", []string{"fsm", "transport/wire"}},
-	{"server/framed/...", []string{"fsm", "transport", "transport/wire", "server/replica", "server/read", "server/framed/..."}},
-	{"server/web/...", []string{"fsm", "transport", "transport/wire", "transport/wire/wireconnect", "server/replica", "server/read", "server/web/..."}},
+	{"server/lease", []string{"fsm", "transport/wire"}},
+	{"server/framed/...", []string{"fsm", "transport", "transport/wire", "server/replica", "server/read", "server/lease", "server/framed/..."}},
+	{"server/web/...", []string{"fsm", "transport", "transport/wire", "transport/wire/wireconnect", "server/replica", "server/read", "server/lease", "server/web/..."}},
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 
 	{"client", []string{"transport", "transport/wire"}},

@@ -1,0 +1,167 @@
+package lease
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// node answers from a script: the answers to the acquire, in turn, the last for ever.
+type node struct {
+	machine *fsm.Machine
+	answers []*wire.Result
+	asked   int
+	gone    []uint64 // holds that were given back
+	await   func(*wire.Result)
+	stopped bool
+	silent  bool
+}
+
+func newNode(answers ...*wire.Result) *node {
+	return &node{machine: fsm.New(fsm.Level), answers: answers}
+}
+
+func (n *node) Propose(cmd *wire.Command, done func(*wire.Result)) {
+	if op := cmd.GetReleaseLease(); op != nil {
+		n.gone = append(n.gone, op.GetHoldId())
+		done(&wire.Result{Status: wire.Status_OK})
+		return
+	}
+	if n.silent {
+		return
+	}
+	res := n.answers[min(n.asked, len(n.answers)-1)]
+	n.asked++
+	done(res)
+}
+
+func (n *node) Await(_, seq uint64, done func(*wire.Result)) (cancel func()) {
+	if seq != Seq || n.await != nil {
+		panic("awaits another request, or the same twice")
+	}
+	n.await = done
+	return func() { n.stopped = true }
+}
+
+func (n *node) View(look func(*fsm.Machine)) { look(n.machine) }
+
+func queued(session uint64) *wire.Result {
+	return &wire.Result{Status: wire.Status_QUEUED, SessionId: session, HoldId: 10 * session}
+}
+
+func granted(session uint64) *wire.Result {
+	return &wire.Result{Status: wire.Status_GRANTED, SessionId: session, HoldId: 10 * session, Token: 3}
+}
+
+var request = &wire.OpenLease{SecretHash: make([]byte, 32)}
+
+// begin acquires in the background.
+func begin(ctx context.Context, n *node) (answered chan *wire.Result) {
+	answered = make(chan *wire.Result, 1)
+	go func() {
+		defer close(answered)
+		if res, err := Acquire(ctx, n, request); err == nil {
+			answered <- res
+		}
+	}()
+	synctest.Wait()
+	return answered
+}
+
+func TestAnswerAtOnce(t *testing.T) {
+	for _, status := range []wire.Status_Code{wire.Status_GRANTED, wire.Status_NOT_ACQUIRED, wire.Status_NOT_LEADER} {
+		n := newNode(&wire.Result{Status: status})
+		if res, err := Acquire(t.Context(), n, request); err != nil || res.GetStatus() != status || n.asked != 1 {
+			t.Errorf("%v: %v, %v", status, res, err)
+		}
+	}
+}
+
+func TestWaitIsRenewedUntilItsOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(queued(7))
+		answered := begin(t.Context(), n)
+		<-time.After(16 * time.Second) // the TTL is 15 s
+		synctest.Wait()
+		if n.asked != 4 {
+			t.Errorf("asked %d times in 16 s, want once and every 5 s", n.asked)
+		}
+		shared := &wire.Result{Status: wire.Status_GRANTED, HoldId: 70, Token: 3}
+		n.await(shared)
+		if res := <-answered; res.GetStatus() != wire.Status_GRANTED || res.GetSessionId() != 7 || res.GetHoldId() != 70 {
+			t.Errorf("got %v", res)
+		}
+		if shared.GetSessionId() != 0 {
+			t.Error("a result that others are told as well was changed")
+		}
+		if !n.stopped {
+			t.Error("it still awaits the outcome")
+		}
+	})
+}
+
+func TestRepetitionSeesTheOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(queued(7), granted(7))
+		if res := <-begin(t.Context(), n); res.GetStatus() != wire.Status_GRANTED || !n.stopped || len(n.gone) != 0 {
+			t.Errorf("got %v", res)
+		}
+	})
+}
+
+// The wait ends just before a repetition is applied: that acquires anew what nobody asked
+// for a second time.
+func TestRepetitionThatCameTooLateIsGivenBack(t *testing.T) {
+	for _, late := range []*wire.Result{granted(8), queued(8)} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(queued(7), late)
+			answered := begin(t.Context(), n)
+			<-time.After(6 * time.Second)
+			synctest.Wait()
+			if len(n.gone) != 1 || n.gone[0] != 80 {
+				t.Errorf("given back: %v", n.gone)
+			}
+			n.await(&wire.Result{Status: wire.Status_TIMEOUT})
+			if res := <-answered; res.GetStatus() != wire.Status_TIMEOUT || res.GetSessionId() != 7 {
+				t.Errorf("got %v", res)
+			}
+		})
+	}
+}
+
+func TestCallerWhoGoesAway(t *testing.T) {
+	for what, n := range map[string]*node{"while it waits": newNode(queued(7)), "without an answer": {machine: fsm.New(fsm.Level), silent: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			answered := begin(ctx, n)
+			cancel()
+			if res, ok := <-answered; ok {
+				t.Errorf("%s: answered %v", what, res)
+			}
+			asked := n.asked
+			<-time.After(time.Minute)
+			if n.asked != asked {
+				t.Errorf("%s: asked again for nobody", what)
+			}
+		})
+	}
+}
+
+// An answer that comes when nobody waits any more must not leave a listener behind.
+func TestLateAnswerListensToNothing(t *testing.T) {
+	n := newNode(queued(7))
+	w := &wait{node: n, cmd: &wire.Command{}, final: make(chan *wire.Result, 1)}
+	w.stop()
+	w.listen(7)
+	if n.await != nil {
+		t.Error("it listens")
+	}
+}
