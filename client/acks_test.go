@@ -67,7 +67,7 @@ func TestOutcomeLearntByRepetitionIsAcknowledged(t *testing.T) {
 		withhold(f, "x")
 		waiting := lockSoon(ctx, s, "x")
 		f.cut("n1")
-		f.set(func() { f.service.free("x") })
+		f.set(func() { f.service.drop("x") })
 		got := <-waiting
 		ok(t, got.err)
 		ok(t, got.hold.Unlock(ctx))

@@ -136,7 +136,7 @@ func checkQuiet(t *testing.T, f *fake, c *Client) {
 	}
 	f.set(func() {
 		for name, l := range f.service.locks {
-			t.Errorf("%s: holder %v, %d wait", name, l.holder, len(l.queue))
+			t.Errorf("%s: %d hold, %d wait", name, len(l.holders), len(l.queue))
 		}
 	})
 	c.mu.Lock()

@@ -57,7 +57,7 @@ func TestGrantDuringABreakIsFound(t *testing.T) {
 		hold := mustLock(t, f.session(c), "x")
 		waiting := lockSoon(context.Background(), s, "x")
 		f.cut("n1")
-		f.set(func() { f.service.free("x") })
+		f.set(func() { f.service.drop("x") })
 		got := <-waiting
 		ok(t, got.err)
 		synctest.Wait()
@@ -71,7 +71,7 @@ func TestHoldThatNobodyKnowsIsReleased(t *testing.T) {
 		s := f.session(c)
 		f.set(func() {
 			own := f.service.sessions[s.ID()]
-			f.service.locks["x"] = &fakeLock{holder: &claim{session: own, name: "x", seq: 99, id: 99, token: 99}}
+			f.service.plant(&claim{session: own, seq: 99, id: 99, token: 99, locks: []*wire.LockRequest{{Name: "x"}}})
 		})
 		f.cut("n1")
 		time.Sleep(time.Second)

@@ -37,6 +37,8 @@ type fake struct {
 	window    uint32
 	highest   int // most requests unanswered at once on any connection
 	intercept func(cn *fakeConn, req *wire.Request) bool
+	onLost    func(k *claim, reason wire.HoldLost_Reason) // before a hold ends by time or force
+	lag       func() time.Duration                        // of the wire, each way; nil is none
 }
 
 // seen is a request as it arrived.
@@ -63,6 +65,8 @@ type fakeConn struct {
 	nc      net.Conn
 	out     *transport.Outbox
 	pending int
+	// When the last frame arrives, each way, where the wire has a lag.
+	inAt, outAt time.Time
 }
 
 // testClock is virtual time in a bubble, plus the time that the machine was suspended.
@@ -106,6 +110,7 @@ func (f *fake) lead(id string, term uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.leader = &wire.LeaderHint{Id: id, ClientAddr: id + ":7400", Term: term}
+	f.service.restartBounds()
 }
 
 func (f *fake) node(id string) *fakeNode { return f.nodes[id+":7400"] }
@@ -194,8 +199,42 @@ func (cn *fakeConn) serve(hung bool) {
 		if in.Read(&frame) != nil {
 			return
 		}
-		cn.request(frame.GetRequest())
+		cn.arrive(frame.GetRequest())
 	}
+}
+
+// arrive has a request arrive after the wire's lag, in order.
+func (cn *fakeConn) arrive(req *wire.Request) {
+	cn.f.mu.Lock()
+	lag := cn.f.lag
+	if lag == nil {
+		cn.f.mu.Unlock()
+		cn.request(req)
+		return
+	}
+	wait := inOrder(&cn.inAt, lag())
+	cn.f.mu.Unlock()
+	time.AfterFunc(wait, func() { cn.request(req) })
+}
+
+// inOrder is how long a frame takes that may not pass the last one.
+func inOrder(last *time.Time, lag time.Duration) time.Duration {
+	now := time.Now()
+	at := now.Add(lag)
+	if !at.After(*last) {
+		at = last.Add(time.Nanosecond)
+	}
+	*last = at
+	return at.Sub(now)
+}
+
+// send has a frame leave for the client. f.mu is held.
+func (cn *fakeConn) send(frame *wire.ServerFrame) {
+	if cn.f.lag == nil {
+		_ = cn.out.Send(frame)
+		return
+	}
+	time.AfterFunc(inOrder(&cn.outAt, cn.f.lag()), func() { _ = cn.out.Send(frame) })
 }
 
 // hint is what the node says of the leader. f.mu is held.
@@ -253,11 +292,11 @@ func (cn *fakeConn) stale(req *wire.Request) *wire.Response {
 func (cn *fakeConn) answer(req *wire.Request, resp *wire.Response) {
 	cn.pending--
 	resp.Id = req.GetId()
-	_ = cn.out.Send(&wire.ServerFrame{Frame: &wire.ServerFrame_Response{Response: resp}})
+	cn.send(&wire.ServerFrame{Frame: &wire.ServerFrame_Response{Response: resp}})
 }
 
 func (cn *fakeConn) push(p *wire.Push) {
-	_ = cn.out.Send(&wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: p}})
+	cn.send(&wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: p}})
 }
 
 func status(code wire.Status_Code) *wire.Result { return &wire.Result{Status: code} }

@@ -152,7 +152,7 @@ func TestGrantThatWinsAgainstCancelIsReleased(t *testing.T) {
 			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
 				if req.GetCancel() != nil {
 					f.intercept = nil
-					f.service.free("x")
+					f.service.drop("x")
 				}
 				return false
 			}

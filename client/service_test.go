@@ -31,19 +31,6 @@ type fakeSession struct {
 	executed map[uint64]int // how often each request had an effect
 }
 
-type fakeLock struct {
-	holder *claim
-	queue  []*claim
-}
-
-type claim struct {
-	session *fakeSession
-	name    string
-	seq, id uint64
-	token   uint64
-	owner   uint64
-}
-
 func newService(f *fake) *service {
 	return &service{f: f, sessions: make(map[uint64]*fakeSession), locks: make(map[string]*fakeLock)}
 }
@@ -53,6 +40,12 @@ func (v *service) serve(cn *fakeConn, req *wire.Request) *wire.Response {
 	switch body := req.GetBody().(type) {
 	case *wire.Request_OpenSession:
 		return respond(v.open(cn, body.OpenSession))
+	case *wire.Request_VerifyToken:
+		return v.verify(body.VerifyToken)
+	case *wire.Request_ForceRelease:
+		return respond(v.force(body.ForceRelease))
+	case *wire.Request_Revoke:
+		return respond(v.revoke(body.Revoke))
 	case *wire.Request_GetLock:
 		return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_GetLock{GetLock: &wire.GetLockResponse{Name: body.GetLock.GetName()}}}
 	case *wire.Request_ListLocks:
@@ -114,9 +107,9 @@ func (v *service) state(s *fakeSession) *wire.Result {
 	for seq := range s.waited {
 		state.Outcomes = append(state.Outcomes, proto.CloneOf(s.outcomes[seq]))
 	}
-	for name, l := range v.locks {
-		if h := l.holder; h != nil && h.session == s {
-			state.Holds = append(state.Holds, &wire.HeldLock{Name: name, HoldId: h.id, Token: h.token, Seq: h.seq, Revision: v.revision})
+	for _, k := range v.claims() {
+		if k.session == s && k.held {
+			state.Holds = append(state.Holds, k.heldLock())
 		}
 	}
 	return &wire.Result{Status: wire.Status_OK, Revision: v.revision, Session: state}
@@ -163,14 +156,19 @@ func (v *service) execute(s *fakeSession, req *wire.Request) *wire.Result {
 	case *wire.Request_Acquire:
 		return v.acquire(s, req.GetSeq(), body.Acquire)
 	case *wire.Request_Release:
-		for name, l := range v.locks {
-			if h := l.holder; h != nil && h.session == s && h.id == body.Release.GetHoldId() && h.token == body.Release.GetToken() {
-				v.free(name)
-				return status(wire.Status_OK)
-			}
-		}
-		return status(wire.Status_NOT_HELD)
+		return v.release(s, body.Release)
+	case *wire.Request_Upgrade:
+		return v.upgrade(s, req.GetSeq(), body.Upgrade)
+	case *wire.Request_Downgrade:
+		return v.downgrade(s, body.Downgrade)
+	case *wire.Request_Extend:
+		return v.extend(s, body.Extend)
 	case *wire.Request_SetValue:
+		k := v.claimOf(s, body.SetValue.GetHoldId(), body.SetValue.GetToken())
+		if k == nil {
+			return status(wire.Status_NOT_HELD)
+		}
+		k.value = body.SetValue.GetValue()
 		return status(wire.Status_OK)
 	case *wire.Request_Cancel:
 		return v.cancel(s, body.Cancel.GetAcquireSeq())
@@ -178,99 +176,23 @@ func (v *service) execute(s *fakeSession, req *wire.Request) *wire.Result {
 	return status(wire.Status_INVALID_ARGUMENT)
 }
 
-func (v *service) acquire(s *fakeSession, seq uint64, a *wire.Acquire) *wire.Result {
-	name := a.GetLocks()[0].GetName()
-	if name == "" {
-		return &wire.Result{Status: wire.Status_INVALID_ARGUMENT, Message: "the name is empty"}
-	}
-	l := v.locks[name]
-	if l == nil {
-		l = &fakeLock{}
-		v.locks[name] = l
-	}
-	k := &claim{session: s, name: name, seq: seq, id: v.revision, owner: a.GetOwner()}
-	switch {
-	case l.holder == nil:
-		l.holder = k
-		return v.grant(k)
-	case l.holder.session == s && l.holder.owner == k.owner:
-		return status(wire.Status_ALREADY_HELD)
-	case a.GetWaitMs() == 0 && !a.GetWaitForever():
-		return status(wire.Status_NOT_ACQUIRED)
-	}
-	l.queue = append(l.queue, k)
-	s.waited[seq] = true
-	return &wire.Result{Status: wire.Status_QUEUED, HoldId: k.id, Position: uint64(len(l.queue))}
-}
-
-func (v *service) grant(k *claim) *wire.Result {
-	v.token++
-	k.token = v.token
-	return &wire.Result{Status: wire.Status_GRANTED, HoldId: k.id, Token: k.token, Seq: k.seq, Revision: v.revision}
-}
-
-// free ends a hold and grants to the next.
-func (v *service) free(name string) {
-	l := v.locks[name]
-	l.holder = nil
-	if len(l.queue) == 0 {
-		delete(v.locks, name)
-		return
-	}
-	l.holder, l.queue = l.queue[0], l.queue[1:]
-	v.settle(l.holder, v.grant(l.holder))
-}
-
-// settle gives a wait its outcome.
-func (v *service) settle(k *claim, result *wire.Result) {
-	result.Seq, result.Revision = k.seq, v.revision
-	k.session.outcomes[k.seq] = result
-	if k.session.conn != nil {
-		k.session.conn.push(&wire.Push{SessionId: k.session.id, Body: &wire.Push_Outcome{Outcome: proto.CloneOf(result)}})
-	}
-}
-
-func (v *service) cancel(s *fakeSession, seq uint64) *wire.Result {
-	for _, l := range v.locks {
-		for i, k := range l.queue {
-			if k.session == s && k.seq == seq {
-				l.queue = append(l.queue[:i:i], l.queue[i+1:]...)
-				v.settle(k, status(wire.Status_CANCELLED))
-				return status(wire.Status_CANCELLED)
-			}
-		}
-	}
-	if known := s.outcomes[seq]; known != nil {
-		return proto.CloneOf(known)
-	}
-	return status(wire.Status_NOT_FOUND)
-}
-
 // end closes a session.
 func (v *service) end(s *fakeSession) {
 	delete(v.sessions, s.id)
-	for _, l := range v.locks {
-		queue := l.queue[:0:0]
-		for _, k := range l.queue {
-			if k.session != s {
-				queue = append(queue, k)
-			}
-		}
-		l.queue = queue
-	}
-	for name, l := range v.locks {
-		if l.holder != nil && l.holder.session == s {
-			v.free(name)
+	for _, k := range v.claims() {
+		if k.session == s {
+			v.remove(k)
 		}
 	}
+	v.settleAll()
 }
 
 // held says who holds a lock: a session's id, or 0.
 func (f *fake) held(name string) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if l := f.service.locks[name]; l != nil && l.holder != nil {
-		return l.holder.session.id
+	if l := f.service.locks[name]; l != nil && len(l.holders) > 0 {
+		return l.holders[0].session.id
 	}
 	return 0
 }

@@ -1,0 +1,479 @@
+package client
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// The locks of the fake: all modes, semaphores, several at once, upgrades and bounds. It
+// knows no deadlocks, orders or limits.
+
+type fakeLock struct {
+	holders, queue []*claim
+	upgrader       *claim
+	limit          uint64
+}
+
+// claim is a wait, and from its grant on a hold.
+type claim struct {
+	session    *fakeSession
+	seq, id    uint64
+	token      uint64
+	owner      uint64
+	locks      []*wire.LockRequest
+	held       bool
+	count      uint32
+	value      []byte
+	upgradeSeq uint64 // while it waits to be exclusive
+	maxHold    uint32
+	endsAt     time.Duration // by the leader's count, while it is bounded; 0 is not
+	bounds     int           // generation of that
+	notify     bool
+	wanted     bool
+	revocation *wire.Revocation
+	revision   uint64
+}
+
+func (v *service) claims() []*claim {
+	seen := make(map[*claim]bool)
+	for _, l := range v.locks {
+		for _, k := range slices.Concat(l.holders, l.queue) {
+			seen[k] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(seen), func(a, b *claim) int { return int(a.id) - int(b.id) })
+}
+
+// claimOf is the session's hold of that id and token; nil if it has none.
+func (v *service) claimOf(s *fakeSession, id, token uint64) *claim {
+	for _, l := range v.locks {
+		for _, k := range l.holders {
+			if k.id == id && k.token == token && (s == nil || k.session == s) {
+				return k
+			}
+		}
+	}
+	return nil
+}
+
+func (k *claim) heldLock() *wire.HeldLock {
+	return &wire.HeldLock{
+		Name: k.locks[0].GetName(), HoldId: k.id, Token: k.token, Seq: k.seq, Revision: k.revision, Locks: k.locks,
+		Count: k.count, MaxHoldMs: k.maxHold, Revocation: k.revocation, Wanted: k.wanted,
+	}
+}
+
+// exclusive says how the claim has the lock, or wants it.
+func (k *claim) exclusive() bool { return k.locks[0].GetMode() == wire.Mode_EXCLUSIVE }
+
+// fits says whether a claim is compatible with all holders of a lock.
+func (l *fakeLock) fits(k *claim, r *wire.LockRequest) bool {
+	used := max(r.GetPermits(), 1)
+	for _, h := range l.holders {
+		for _, held := range h.locks {
+			if held.GetName() != r.GetName() {
+				continue
+			}
+			if l.limit == 0 && (held.GetMode() != wire.Mode_SHARED || r.GetMode() != wire.Mode_SHARED) {
+				return false
+			}
+			used += max(held.GetPermits(), 1)
+		}
+	}
+	return l.upgrader == nil && (l.limit == 0 || used <= l.limit)
+}
+
+func (v *service) lockOf(r *wire.LockRequest) *fakeLock {
+	l := v.locks[r.GetName()]
+	if l == nil {
+		l = &fakeLock{limit: r.GetLimit()}
+		v.locks[r.GetName()] = l
+	}
+	return l
+}
+
+// plant has a claim hold its locks, whatever they are.
+func (v *service) plant(k *claim) {
+	k.held, k.count = true, 1
+	for _, r := range k.locks {
+		l := v.lockOf(r)
+		l.holders = append(l.holders, k)
+	}
+}
+
+func (v *service) acquire(s *fakeSession, seq uint64, a *wire.Acquire) *wire.Result {
+	k := &claim{
+		session: s, seq: seq, id: v.revision, owner: a.GetOwner(), maxHold: a.GetMaxHoldMs(),
+		notify: a.GetNotify(), value: a.GetValue(),
+	}
+	for _, r := range a.GetLocks() {
+		if r.GetName() == "" {
+			return &wire.Result{Status: wire.Status_INVALID_ARGUMENT, Message: "the name is empty"}
+		}
+		k.locks = append(k.locks, proto.CloneOf(r))
+	}
+	if refusal := v.owned(k, a.GetReentrant()); refusal != nil {
+		return refusal
+	}
+	if v.free(k, true) {
+		return v.grant(k)
+	}
+	if a.GetWaitMs() == 0 && !a.GetWaitForever() {
+		return status(wire.Status_NOT_ACQUIRED)
+	}
+	for _, r := range k.locks {
+		l := v.lockOf(r)
+		l.queue = append(l.queue, k)
+		v.want(l)
+	}
+	s.waited[seq] = true
+	if !a.GetWaitForever() {
+		v.later(a.GetWaitMs(), func() { v.endWait(k, wire.Status_TIMEOUT) })
+	}
+	return &wire.Result{Status: wire.Status_QUEUED, HoldId: k.id, Position: uint64(len(v.lockOf(k.locks[0]).queue))}
+}
+
+// owned answers an acquire of what its owner has already.
+func (v *service) owned(k *claim, reentrant bool) *wire.Result {
+	for _, r := range k.locks {
+		l := v.locks[r.GetName()]
+		if l == nil {
+			continue
+		}
+		if l.limit != r.GetLimit() {
+			return status(wire.Status_MISMATCH)
+		}
+		for _, h := range l.holders {
+			if h.session != k.session || h.owner != k.owner {
+				continue
+			}
+			if reentrant && (h.exclusive() || h.locks[0].GetMode() == r.GetMode()) {
+				h.count++
+				return &wire.Result{Status: wire.Status_GRANTED, HoldId: h.id, Token: h.token, Count: h.count}
+			}
+			return status(wire.Status_ALREADY_HELD)
+		}
+	}
+	return nil
+}
+
+// free says whether a claim can be granted: a newcomer passes nobody, one that waits has
+// to be the first everywhere.
+func (v *service) free(k *claim, newcomer bool) bool {
+	for _, r := range k.locks {
+		l := v.locks[r.GetName()]
+		if l == nil {
+			continue
+		}
+		if newcomer && len(l.queue) > 0 || !newcomer && l.queue[0] != k || !l.fits(k, r) {
+			return false
+		}
+	}
+	return true
+}
+
+func (v *service) grant(k *claim) *wire.Result {
+	v.token++
+	k.token, k.revision = v.token, v.revision
+	v.plant(k)
+	v.bound(k, k.maxHold)
+	return &wire.Result{Status: wire.Status_GRANTED, HoldId: k.id, Token: k.token, Seq: k.seq, Revision: v.revision, Count: 1}
+}
+
+// later runs a step of the leader's after a while.
+func (v *service) later(ms uint32, step func()) {
+	time.AfterFunc(time.Duration(ms)*time.Millisecond, func() {
+		v.f.set(func() { v.revision++; step() })
+	})
+}
+
+// bound begins a hold's own time anew.
+func (v *service) bound(k *claim, ms uint32) {
+	k.bounds++
+	k.endsAt = 0
+	if ms == 0 {
+		return
+	}
+	k.endsAt = time.Since(v.f.start) + time.Duration(ms)*time.Millisecond
+	generation := k.bounds
+	v.later(ms, func() {
+		if k.held && k.bounds == generation {
+			reason := wire.HoldLost_EXPIRED
+			if k.revocation.GetGraceMs() > 0 {
+				reason = wire.HoldLost_FORCED
+			}
+			v.endHold(k, reason, k.revocation.GetReason())
+		}
+	})
+}
+
+// restartBounds is what a new leader does.
+func (v *service) restartBounds() {
+	for _, k := range v.claims() {
+		if k.held && k.endsAt != 0 {
+			ms := k.maxHold
+			if k.revocation.GetGraceMs() > 0 {
+				ms = k.revocation.GetGraceMs()
+			}
+			v.bound(k, ms)
+		}
+	}
+}
+
+// endHold ends a hold by time or force.
+func (v *service) endHold(k *claim, reason wire.HoldLost_Reason, message string) {
+	if v.f.onLost != nil {
+		v.f.onLost(k, reason)
+	}
+	v.remove(k)
+	k.push(&wire.Push{Body: &wire.Push_HoldLost{HoldLost: &wire.HoldLost{
+		HoldId: k.id, Token: k.token, Reason: reason, Message: message,
+	}}})
+	v.settleAll()
+}
+
+func (k *claim) push(p *wire.Push) {
+	if p.SessionId = k.session.id; k.session.conn != nil {
+		k.session.conn.push(p)
+	}
+}
+
+// remove takes a claim off its locks. An upgrade of it ends.
+func (v *service) remove(k *claim) {
+	v.endUpgrade(k, wire.Status_CANCELLED)
+	k.held = false
+	k.bounds++
+	is := func(other *claim) bool { return other == k }
+	for _, r := range k.locks {
+		if l := v.locks[r.GetName()]; l != nil {
+			l.holders = slices.DeleteFunc(l.holders, is)
+			l.queue = slices.DeleteFunc(l.queue, is)
+		}
+	}
+}
+
+// settleAll grants to whoever has become first.
+func (v *service) settleAll() {
+	for changed := true; changed; {
+		changed = false
+		for _, name := range slices.Sorted(maps.Keys(v.locks)) {
+			changed = v.settleLock(name) || changed
+		}
+	}
+}
+
+func (v *service) settleLock(name string) bool {
+	l := v.locks[name]
+	if u := l.upgrader; u != nil {
+		if len(l.holders) > 1 {
+			return false
+		}
+		l.upgrader = nil
+		seq := u.upgradeSeq
+		u.upgradeSeq = 0
+		v.settle(u.session, seq, v.promote(u))
+		return true
+	}
+	if len(l.holders)+len(l.queue) == 0 {
+		delete(v.locks, name)
+		return false
+	}
+	if len(l.queue) == 0 || !v.free(l.queue[0], false) {
+		return false
+	}
+	k := l.queue[0]
+	v.remove(k)
+	v.settle(k.session, k.seq, v.grant(k))
+	for _, r := range k.locks {
+		if next := v.locks[r.GetName()]; len(next.queue) > 0 {
+			v.want(next)
+		}
+	}
+	return true
+}
+
+// settle gives a request that waits its outcome.
+func (v *service) settle(s *fakeSession, seq uint64, result *wire.Result) {
+	result.Seq, result.Revision = seq, v.revision
+	s.outcomes[seq] = result
+	if s.conn != nil {
+		s.conn.push(&wire.Push{SessionId: s.id, Body: &wire.Push_Outcome{Outcome: proto.CloneOf(result)}})
+	}
+}
+
+// want tells the holders of a lock that somebody waits.
+func (v *service) want(l *fakeLock) {
+	for _, k := range l.holders {
+		if k.notify && !k.wanted {
+			k.wanted = true
+			k.push(&wire.Push{Body: &wire.Push_HoldNotice{HoldNotice: &wire.HoldNotice{HoldId: k.id, Token: k.token, Wanted: true}}})
+		}
+	}
+}
+
+func (v *service) release(s *fakeSession, r *wire.Release) *wire.Result {
+	k := v.claimOf(s, r.GetHoldId(), r.GetToken())
+	switch {
+	case k == nil:
+		return status(wire.Status_NOT_HELD)
+	case k.count > 1:
+		k.count--
+		return &wire.Result{Status: wire.Status_OK, Count: k.count}
+	}
+	v.remove(k)
+	v.settleAll()
+	return status(wire.Status_OK)
+}
+
+// drop frees a lock without a word to its holder.
+func (v *service) drop(name string) {
+	v.remove(v.locks[name].holders[0])
+	v.settleAll()
+}
+
+func (v *service) promote(k *claim) *wire.Result {
+	v.token++
+	k.token, k.locks[0].Mode = v.token, wire.Mode_EXCLUSIVE
+	return &wire.Result{Status: wire.Status_GRANTED, HoldId: k.id, Token: k.token, Count: k.count}
+}
+
+func (v *service) upgrade(s *fakeSession, seq uint64, u *wire.Upgrade) *wire.Result {
+	k := v.claimOf(s, u.GetHoldId(), u.GetToken())
+	switch {
+	case k == nil:
+		return status(wire.Status_NOT_HELD)
+	case len(k.locks) > 1 || k.locks[0].GetLimit() > 0:
+		return status(wire.Status_INVALID_ARGUMENT)
+	case k.exclusive():
+		return &wire.Result{Status: wire.Status_GRANTED, HoldId: k.id, Token: k.token, Count: k.count}
+	case k.upgradeSeq != 0:
+		return status(wire.Status_ALREADY_QUEUED)
+	}
+	l := v.lockOf(k.locks[0])
+	switch {
+	case l.upgrader != nil:
+		return status(wire.Status_UPGRADE_CONFLICT)
+	case len(l.holders) == 1:
+		return v.promote(k)
+	case u.GetWaitMs() == 0 && !u.GetWaitForever():
+		return status(wire.Status_NOT_ACQUIRED)
+	}
+	l.upgrader, k.upgradeSeq = k, seq
+	s.waited[seq] = true
+	v.want(l)
+	if !u.GetWaitForever() {
+		v.later(u.GetWaitMs(), func() {
+			if k.upgradeSeq == seq {
+				v.endUpgrade(k, wire.Status_TIMEOUT)
+				v.settleAll()
+			}
+		})
+	}
+	return &wire.Result{Status: wire.Status_QUEUED, HoldId: k.id, Position: 1}
+}
+
+// endUpgrade ends an upgrade's wait without a grant, if there is one.
+func (v *service) endUpgrade(k *claim, code wire.Status_Code) {
+	if k.upgradeSeq == 0 {
+		return
+	}
+	seq := k.upgradeSeq
+	k.upgradeSeq = 0
+	v.lockOf(k.locks[0]).upgrader = nil
+	v.settle(k.session, seq, status(code))
+}
+
+// endWait ends a wait without a grant, if it still waits.
+func (v *service) endWait(k *claim, code wire.Status_Code) {
+	if l := v.locks[k.locks[0].GetName()]; l != nil && slices.Contains(l.queue, k) {
+		v.remove(k)
+		v.settle(k.session, k.seq, status(code))
+		v.settleAll()
+	}
+}
+
+func (v *service) downgrade(s *fakeSession, d *wire.Downgrade) *wire.Result {
+	k := v.claimOf(s, d.GetHoldId(), d.GetToken())
+	if k == nil {
+		return status(wire.Status_NOT_HELD)
+	}
+	k.locks[0].Mode = wire.Mode_SHARED
+	v.settleAll()
+	return status(wire.Status_OK)
+}
+
+func (v *service) extend(s *fakeSession, e *wire.Extend) *wire.Result {
+	k := v.claimOf(s, e.GetHoldId(), e.GetToken())
+	ms := e.GetMaxHoldMs()
+	switch {
+	case k == nil:
+		return status(wire.Status_NOT_HELD)
+	case k.revocation.GetGraceMs() > 0, ms == 0 && k.maxHold == 0:
+		return status(wire.Status_FAILED_PRECONDITION)
+	case ms == 0:
+		ms = k.maxHold
+	}
+	k.maxHold = ms
+	v.bound(k, ms)
+	return status(wire.Status_OK)
+}
+
+func (v *service) cancel(s *fakeSession, seq uint64) *wire.Result {
+	for _, k := range v.claims() {
+		switch {
+		case k.session != s:
+		case k.held && k.upgradeSeq == seq:
+			v.endUpgrade(k, wire.Status_CANCELLED)
+			v.settleAll()
+			return status(wire.Status_CANCELLED)
+		case !k.held && k.seq == seq:
+			v.endWait(k, wire.Status_CANCELLED)
+			return status(wire.Status_CANCELLED)
+		}
+	}
+	if known := s.outcomes[seq]; known != nil {
+		return proto.CloneOf(known)
+	}
+	return status(wire.Status_NOT_FOUND)
+}
+
+func (v *service) force(r *wire.ForceRelease) *wire.Result {
+	k := v.claimOf(nil, r.GetHoldId(), r.GetToken())
+	if k == nil {
+		return status(wire.Status_NOT_HELD)
+	}
+	v.endHold(k, wire.HoldLost_FORCED, r.GetReason())
+	return &wire.Result{Status: wire.Status_OK, Revision: v.revision}
+}
+
+func (v *service) revoke(r *wire.Revoke) *wire.Result {
+	k := v.claimOf(nil, r.GetHoldId(), r.GetToken())
+	if k == nil {
+		return status(wire.Status_NOT_HELD)
+	}
+	k.revocation = &wire.Revocation{Reason: r.GetReason(), GraceMs: r.GetGraceMs(), RevokedUnixMs: time.Now().UnixMilli()}
+	if r.GetGraceMs() > 0 {
+		v.bound(k, r.GetGraceMs())
+	}
+	k.push(&wire.Push{Body: &wire.Push_HoldNotice{HoldNotice: &wire.HoldNotice{HoldId: k.id, Token: k.token, Revocation: k.revocation}}})
+	return &wire.Result{Status: wire.Status_OK, Revision: v.revision}
+}
+
+func (v *service) verify(r *wire.VerifyTokenRequest) *wire.Response {
+	answer := &wire.VerifyTokenResponse{Revision: v.revision}
+	for _, k := range v.claims() {
+		if k.held && k.token == r.GetToken() && k.locks[0].GetName() == r.GetName() {
+			answer.Held, answer.Holder = true, &wire.HolderInfo{HoldId: k.id, Token: k.token}
+			if k.endsAt != 0 {
+				left := uint64((k.endsAt - time.Since(v.f.start)) / time.Millisecond)
+				answer.Holder.RemainingHoldMs = &left
+			}
+		}
+	}
+	return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_VerifyToken{VerifyToken: answer}}
+}
