@@ -3,7 +3,8 @@
 // checked; so is the program in the README.
 //
 //   - example_test.go: lock and unlock, try, wait for a while, Do, a lost hold, a queue;
-//   - fencing_test.go: a resource that refuses latecomers by their token;
+//   - fencing_test.go: a resource that refuses latecomers by their token; with a database
+//     and a process that is really stopped in the package fencing below this one;
 //   - readme_test.go: the README's program, built and run as it stands there;
 //   - main_test.go: the node that all of them talk to.
 package examples
