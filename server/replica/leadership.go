@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -11,12 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-const (
-	// barrierAgain is the pause before a refused barrier is proposed once more.
-	barrierAgain = 50 * time.Millisecond
-	// epoch is where token floors count seconds from: 2024-01-01.
-	epoch = 1704067200
-)
+// barrierAgain is the pause before a refused barrier is proposed once more.
+const barrierAgain = 50 * time.Millisecond
 
 // reign is one term in which this node leads. Its barrier begins it: what is decided by
 // time under older terms is void once that is applied.
@@ -152,9 +147,10 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 	}
 	return &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId:  cluster,
-		TokenFloor: max(uint64(max(0, time.Now().Unix()-epoch))<<32, r.cfg.TokenFloor),
+		TokenFloor: max(seconds()<<32, r.cfg.TokenFloor),
 		Settings:   r.cfg.Settings,
 		Members:    members,
+		Lineage:    mint(),
 	}}}
 }
 
@@ -220,18 +216,8 @@ func (r *Replica) Serving() bool {
 	return r.reign != nil && r.reign.serving
 }
 
-// do proposes one of the reign's own commands and waits for its result.
+// do is execute where only success counts.
 func (r *Replica) do(ctx context.Context, re *reign, cmd *wire.Command, level uint32) error {
-	done := make(chan *wire.Result, 1)
-	it := newItem(cmd, func(result *wire.Result) { done <- result })
-	it.level = level
-	if !r.proposer.urge(re.term, it) {
-		return ErrNotLeader
-	}
-	select {
-	case result := <-done:
-		return asError(result)
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUncertain, ctx.Err())
-	}
+	_, err := r.execute(ctx, re, cmd, level)
+	return err
 }
