@@ -19,8 +19,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// endpoint is the client port of the node, and dir a place for databases.
-var endpoint, dir string
+// endpoint is the client port of the node, bank the file of the example's database.
+var endpoint, bank string
 
 // shortest is the TTL of the process that is stopped. Others take 15 s or so, and so
 // would that one if nobody waited for it here.
@@ -31,11 +31,12 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	var err error
-	if dir, err = os.MkdirTemp("", "quorumlock-fencing-"); err != nil {
+	dir, err := os.MkdirTemp("", "quorumlock-fencing-")
+	if err != nil {
 		return failed(err)
 	}
 	defer os.RemoveAll(dir)
+	bank = filepath.Join(dir, "bank")
 	cfg := server.Defaults()
 	cfg.ID, cfg.DataDir = "n1", filepath.Join(dir, "n1")
 	cfg.Listen = server.Addresses{Peer: "127.0.0.1:0", Client: "127.0.0.1:0"}
@@ -60,9 +61,9 @@ func failed(err error) int {
 	return 1
 }
 
-// open opens the database file of that name, each time with connections of its own.
-func open(name string) (*sql.DB, error) {
-	return sql.Open("sqlite", "file:"+filepath.Join(dir, name)+"?_pragma=busy_timeout(60000)&_pragma=synchronous(off)")
+// open opens a database file, each time with connections of its own.
+func open(path string) (*sql.DB, error) {
+	return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)&_pragma=synchronous(off)")
 }
 
 // machine runs a process that can be stopped as SIGSTOP or a paused virtual machine stop

@@ -25,7 +25,7 @@ type teller struct {
 func hire(ctx context.Context, name string, ttl time.Duration) (*teller, error) {
 	t := &teller{machine: &machine{booted: time.Now().Add(-time.Hour)}}
 	var err error
-	if t.db, err = open("bank"); err != nil {
+	if t.db, err = open(bank); err != nil {
 		return nil, err
 	}
 	t.client, err = client.New(client.Config{Endpoints: []string{endpoint}, Dial: t.dial, Clock: t.machine})
@@ -71,7 +71,9 @@ func (t *teller) writeTrusting(ctx context.Context, balance int) error {
 	return err
 }
 
-const bank = `
+const schema = `
+	DROP TABLE IF EXISTS accounts;
+	DROP TABLE IF EXISTS trusting;
 	CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, fence INTEGER NOT NULL DEFAULT 0);
 	CREATE TABLE trusting (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL);
 	INSERT INTO accounts (id, balance) VALUES (7, 100);
@@ -94,7 +96,7 @@ func Example_pausedProcess() {
 		return
 	}
 	defer second.leave(ctx)
-	if _, err := second.db.ExecContext(ctx, bank); err != nil {
+	if _, err := second.db.ExecContext(ctx, schema); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"path"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -16,7 +16,7 @@ import (
 // database makes a database of its own for a test.
 func database(t *testing.T, schema string) *sql.DB {
 	t.Helper()
-	db, err := open(path.Base(t.Name()))
+	db, err := open(filepath.Join(t.TempDir(), "test"))
 	if err != nil {
 		t.Fatal(err)
 	}
