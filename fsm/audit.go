@@ -1,7 +1,7 @@
 package fsm
 
 import (
-	"fmt"
+	"strings"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -9,22 +9,50 @@ import (
 const (
 	// maxAudit bounds the audit records; the oldest go first.
 	maxAudit = 256
-	// maxReasonBytes bounds what an operator says.
+	// maxReasonBytes bounds each text of an operator, and the client's name beside it.
 	maxReasonBytes = 256
 )
 
 // validReason refuses an operator's texts that are too long.
 func validReason(reason, operator string) *wire.Result {
 	if len(reason) > maxReasonBytes || len(operator) > maxReasonBytes {
-		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("reason and operator have at most %d bytes each", maxReasonBytes))
+		return invalid("reason and operator have at most %d bytes each", maxReasonBytes)
 	}
 	return nil
 }
 
 // validAudit refuses a record that no operator's act can have left.
 func validAudit(record *wire.AuditRecord) *wire.Result {
-	if len(record.GetLock()) > MaxNameBytes {
-		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("audit record %d names a lock of %d bytes", record.Id, len(record.Lock)))
+	if len(record.GetLock()) > MaxNameBytes || len(record.GetClientName()) > maxReasonBytes {
+		return invalid("audit record %d has texts that are too long", record.Id)
 	}
 	return validReason(record.GetReason(), record.GetOperator())
+}
+
+// record keeps what an operator did.
+func (m *Machine) record(act *wire.AuditRecord) {
+	m.state.lastAudit++
+	act.Id, act.Revision, act.WallUnixMs = m.state.lastAudit, m.state.revision, m.wall
+	m.audit.put(act.Id, act)
+	if m.audit.len() > maxAudit {
+		oldest, _, _ := m.audit.seek(0)
+		m.audit.delete(oldest)
+	}
+}
+
+// recordAbout is record for what was done to a claim.
+func (m *Machine) recordAbout(c *claim, act *wire.AuditRecord) {
+	act.Lock, act.HoldId, act.Token, act.SessionId = c.wants()[0].name, c.id, c.token, c.session
+	if s, ok := m.sessions.get(c.session); ok {
+		act.ClientName = shortened(s.client.GetName())
+	}
+	m.record(act)
+}
+
+// shortened cuts a text of a client to what a record has room for.
+func shortened(text string) string {
+	if len(text) <= maxReasonBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxReasonBytes], "")
 }

@@ -208,18 +208,20 @@ func (m *Machine) recountHolders(l *lock) error {
 		there.occupy(w)
 		if c.held() {
 			there.holds++
-			there.listening = there.listening || c.extra != nil && c.extra.notify && !c.extra.wanted
+		}
+		if c.listens() && !l.listening {
+			err = fmt.Errorf("claim %d is not known to listen", id)
+		}
+		if c.listens() && (l.waiters > 0 || l.upgrader != 0 && l.upgrader != id) {
+			err = fmt.Errorf("claim %d was not told that others wait", id)
 		}
 		return err == nil
 	})
-	if err == nil && (there.exclusive != l.exclusive || there.used != l.used || there.holds != l.holds || there.listening && !l.listening) {
+	if err == nil && (there.exclusive != l.exclusive || there.used != l.used || there.holds != l.holds) {
 		err = fmt.Errorf("counts exclusive %v, used %d, holds %d: there are %v, %d, %d", l.exclusive, l.used, l.holds, there.exclusive, there.used, there.holds)
 	}
 	if c, ok := m.claims.get(l.upgrader); l.upgrader != 0 && (!ok || !c.upgrading() || c.wantOf(l.id).lock == 0) {
 		return fmt.Errorf("claim %d does not wait to upgrade", l.upgrader)
-	}
-	if err == nil && there.listening && l.awaited() {
-		err = errors.New("a holder was not told that others wait")
 	}
 	return err
 }

@@ -26,6 +26,9 @@ func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {
 	if op.GetClusterId() == "" || len(op.ClusterId) > maxMemberText {
 		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("cluster_id must have 1 to %d bytes", maxMemberText))
 	}
+	if len(op.Lineage) > maxLineageBytes {
+		return invalid("lineage has at most %d bytes", maxLineageBytes)
+	}
 	if op.TokenFloor > maxTokenFloor {
 		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("token_floor is above %d", uint64(maxTokenFloor)))
 	}
@@ -37,6 +40,7 @@ func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {
 		return refusal
 	}
 	m.state.clusterID = op.ClusterId
+	m.state.lineage = op.Lineage
 	m.state.token = op.TokenFloor
 	m.state.level = firstLevel
 	m.state.settings = settings

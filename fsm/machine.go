@@ -209,11 +209,36 @@ func (m *Machine) commit() {
 	m.audit.commit()
 }
 
-// execute is the one switch over all commands.
+// execute is the switch over the commands of clients.
 func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 	if refusal := m.admit(cmd); refusal != nil {
 		return refusal
 	}
+	switch op := cmd.Op.(type) {
+	case *wire.Command_OpenSession:
+		return m.openSession(op.OpenSession)
+	case *wire.Command_AttachSession:
+		return m.attachSession(cmd, op.AttachSession)
+	case *wire.Command_CloseSession:
+		return m.closeSession(cmd)
+	case *wire.Command_Acknowledge:
+		return m.acknowledgeOnly(cmd)
+	case *wire.Command_OpenLease:
+		return m.openLease(op.OpenLease)
+	case *wire.Command_ExtendLease:
+		return m.extendLease(op.ExtendLease)
+	case *wire.Command_ReleaseLease:
+		return m.releaseLease(op.ReleaseLease)
+	case *wire.Command_Acquire, *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue,
+		*wire.Command_Upgrade, *wire.Command_Downgrade, *wire.Command_Extend:
+		return m.request(cmd)
+	}
+	return m.govern(cmd)
+}
+
+// govern is the switch over commands that come from no session: from the leader, when
+// time is up, and from operators.
+func (m *Machine) govern(cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Bootstrap:
 		return m.bootstrap(op.Bootstrap)
@@ -225,20 +250,24 @@ func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 		return m.dropMember(op.DropMember)
 	case *wire.Command_RaiseLevel:
 		return m.raiseLevel(op.RaiseLevel)
-	case *wire.Command_OpenSession:
-		return m.openSession(op.OpenSession)
-	case *wire.Command_AttachSession:
-		return m.attachSession(cmd, op.AttachSession)
-	case *wire.Command_CloseSession:
-		return m.closeSession(cmd)
 	case *wire.Command_ExpireSession:
 		return m.expireSession(op.ExpireSession)
-	case *wire.Command_Acknowledge:
-		return m.acknowledgeOnly(cmd)
-	case *wire.Command_Acquire, *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue:
-		return m.request(cmd)
 	case *wire.Command_TimeoutWait:
 		return m.timeoutWait(op.TimeoutWait)
+	case *wire.Command_ExpireHold:
+		return m.expireHold(op.ExpireHold)
+	case *wire.Command_EndDelay:
+		return m.endDelay(op.EndDelay)
+	case *wire.Command_ForceRelease:
+		return m.forceRelease(op.ForceRelease)
+	case *wire.Command_Revoke:
+		return m.revoke(op.Revoke)
+	case *wire.Command_SkipDelay:
+		return m.skipDelay(op.SkipDelay)
+	case *wire.Command_Resize:
+		return m.resize(op.Resize)
+	case *wire.Command_RestoreBackup:
+		return m.restoreBackup(op.RestoreBackup)
 	}
 	return answer(wire.Status_INVALID_ARGUMENT, "the command has no operation that this level knows")
 }

@@ -111,6 +111,9 @@ func (m *Machine) settleLock(name string) {
 	if !ok {
 		return
 	}
+	if l.upgrader != 0 && l.used == 1 {
+		m.finishUpgrade(l)
+	}
 	for c := m.next(l); c != nil; c = m.next(l) {
 		m.grantWaiting(c)
 		l, _ = m.locks.get(name)
@@ -122,16 +125,25 @@ func (m *Machine) settleLock(name string) {
 
 // next is the claim that is to be granted now because of this lock, or nil.
 func (m *Machine) next(l *lock) *claim {
-	if l.waiters == 0 || l.upgrader != 0 {
+	if l.waiters == 0 || l.upgrader != 0 || l.exclusive {
 		return nil
 	}
-	_, id, _ := m.queue.seek(placeKey{lock: l.id})
-	c, _ := m.claims.get(id)
+	c := m.head(l)
 	for _, w := range c.wants() {
 		if w.lock == l.id && !l.fits(w) || w.lock != l.id && !m.ready(c, w) {
 			return nil
 		}
 	}
+	return c
+}
+
+// head is the claim whose turn it is. An unfair lock draws it.
+func (m *Machine) head(l *lock) *claim {
+	_, id, _ := m.queue.seek(placeKey{lock: l.id})
+	if l.unfair {
+		_, id = m.queue.at(m.queue.rank(placeKey{lock: l.id}) + m.draw(l))
+	}
+	c, _ := m.claims.get(id)
 	return c
 }
 
@@ -153,6 +165,9 @@ func (m *Machine) grantWaiting(c *claim) {
 	}
 	m.grant(s, c, true)
 	m.conclude(s, c, c.seq, wire.Status_GRANTED)
+	if s.leased {
+		m.prolong(s) // its time starts at the grant
+	}
 }
 
 // grant makes a claim a hold.
@@ -167,7 +182,12 @@ func (m *Machine) grant(s *session, c *claim, waited bool) {
 		l.holds++
 		m.holders.put(holderKey{w.lock, c.token}, c.id)
 	}
-	m.emitClaim(wire.Event_GRANTED, c).Waited = waited
+	e := m.emitClaim(wire.Event_GRANTED, c)
+	e.Waited = waited
+	if c.extra != nil && c.extra.maxHoldMs > 0 {
+		m.beginDeadline(c, e)
+	}
+	m.listen(c)
 }
 
 // mint gives a claim the next token. This is the only place where tokens are minted.

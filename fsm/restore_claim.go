@@ -113,7 +113,7 @@ func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
 	l.occupy(*w)
 	if c.held() {
 		l.holds++
-		l.listening = l.listening || c.extra != nil && c.extra.notify && !c.extra.wanted
+		l.listening = l.listening || c.listens()
 	}
 	if c.upgrading() {
 		l.upgrader = c.id

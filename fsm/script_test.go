@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -117,6 +118,20 @@ func (a args) arg(i int) string {
 	return ""
 }
 
+// has says whether a word stands behind the first argument.
+func (a args) has(word string) bool {
+	return len(a.rest) > 1 && slices.Contains(a.rest[1:], word)
+}
+
+// first is the name of the first lock of an argument.
+func (a args) first() string {
+	name, _, _ := strings.Cut(a.arg(0), ",")
+	name, _, _ = strings.Cut(name, "@")
+	return name
+}
+
+func (s *script) short(a args, key string) uint32 { return uint32(s.number(a, key, 0)) }
+
 // number is the value of a key, or what it is when the line does not say.
 func (s *script) number(a args, key string, otherwise uint64) uint64 {
 	text, ok := a.pairs[key]
@@ -153,115 +168,17 @@ func (s *script) line(line string) {
 	}
 }
 
-func (s *script) command(a args) *wire.Command {
-	switch a.who {
-	case "cluster":
-		return s.clusterCommand(a)
-	case "leader":
-		return s.leaderCommand(a)
-	}
-	return s.sessionCommand(a)
-}
-
-func (s *script) clusterCommand(a args) *wire.Command {
-	if a.verb != "bootstrap" {
-		s.t.Fatalf("cluster: %s?", a.verb)
-	}
-	return bootCommand(&wire.Bootstrap{ClusterId: "test", TokenFloor: s.number(a, "floor", 0), Settings: &wire.Settings{
-		MaxSessions:         s.number(a, "max_sessions", 0),
-		MaxLocks:            s.number(a, "max_locks", 0),
-		MaxWaitersPerLock:   s.number(a, "max_waiters_per_lock", 0),
-		MaxClaimsPerSession: s.number(a, "max_claims_per_session", 0),
-		MaxWindow:           s.number(a, "max_window", 0),
-		MaxValueBytes:       uint32(s.number(a, "max_value_bytes", 0)),
-	}})
-}
-
-// leaderCommand is about a session, or about a session's wait for a lock. Terms and
-// generations are the right ones unless the line says otherwise.
-func (s *script) leaderCommand(a args) *wire.Command {
-	id := s.ids[a.arg(0)]
-	term := s.number(a, "term", s.m.Term())
-	switch a.verb {
-	case "begin":
-		return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: term, LeaderId: a.arg(0)}}}
-	case "expire":
-		live, _ := s.m.Session(id)
-		return &wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{
-			SessionId: id, Term: term, Generation: s.number(a, "generation", live.Generation),
-		}}}
-	case "timeout":
-		wait := s.holds[a.arg(0)+" "+a.arg(1)].GetHoldId()
-		return &wire.Command{Op: &wire.Command_TimeoutWait{TimeoutWait: &wire.TimeoutWait{
-			WaitId: s.number(a, "wait", wait), Term: term, Generation: s.number(a, "generation", 1),
-		}}}
-	}
-	s.t.Fatalf("leader: %s?", a.verb)
-	return nil
-}
-
-func (s *script) sessionCommand(a args) *wire.Command {
-	cmd := &wire.Command{SessionId: s.ids[a.who], AckedBelow: s.number(a, "below", 0)}
-	for text := range strings.SplitSeq(a.pairs["acked"], ",") {
-		if seq, err := strconv.ParseUint(text, 10, 64); err == nil {
-			cmd.Acked = append(cmd.Acked, seq)
-		}
-	}
-	switch a.verb {
-	case "open":
-		cmd.SessionId = 0
-		cmd.Op = &wire.Command_OpenSession{OpenSession: &wire.OpenSession{
-			SecretHash: secretHash(a.who), TtlMs: uint32(s.number(a, "ttl", 0)), Client: &wire.ClientInfo{Name: a.who},
-		}}
-	case "attach":
-		secret := a.who
-		if wrong, ok := a.pairs["secret"]; ok {
-			secret = wrong
-		}
-		cmd.Op = &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: secretHash(secret), Address: "127.0.0.1:1"}}
-	case "close":
-		cmd.Op = &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}
-	case "acknowledge":
-		cmd.Op = &wire.Command_Acknowledge{Acknowledge: &wire.Acknowledge{}}
-	default:
-		s.seqs[a.who]++
-		cmd.Seq = s.number(a, "seq", s.seqs[a.who])
-		s.seqs[a.who] = max(s.seqs[a.who]-1, cmd.Seq)
-		s.request(a, cmd)
-	}
-	return cmd
-}
-
-// request fills in a command that is remembered. Holds and tokens are those that the
-// session got last for that lock, unless the line says otherwise.
-func (s *script) request(a args, cmd *wire.Command) {
-	last := s.holds[a.who+" "+a.arg(0)]
-	hold, token := s.number(a, "hold", last.GetHoldId()), s.number(a, "token", last.GetToken())
-	switch a.verb {
-	case "acquire":
-		op := &wire.Acquire{Locks: []*wire.LockRequest{{Name: a.arg(0)}}, Owner: s.number(a, "owner", 0), Value: []byte(a.pairs["value"])}
-		op.WaitMs = uint32(s.number(a, "wait", 0))
-		op.WaitForever = a.arg(1) == "forever"
-		cmd.Op = &wire.Command_Acquire{Acquire: op}
-	case "release":
-		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: hold, Token: token}}
-	case "set":
-		cmd.Op = &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: hold, Token: token, Value: []byte(a.pairs["value"])}}
-	case "cancel":
-		cmd.Op = &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: s.number(a, "request", 0)}}
-	default:
-		s.t.Fatalf("%s: %s?", a.who, a.verb)
-	}
-}
-
 // note keeps what later lines refer to.
 func (s *script) note(a args, applied *Applied) {
 	r := applied.Results[0]
 	if r.Session != nil {
 		s.ids[a.who] = r.Session.SessionId
 	}
-	if a.verb == "acquire" && r.HoldId != 0 {
-		s.holds[a.who+" "+a.arg(0)] = r
+	if (a.verb == "acquire" || a.verb == "lease") && r.HoldId != 0 {
+		s.holds[a.who+" "+a.first()] = r
+	}
+	if r.SessionId != 0 {
+		s.ids[a.who] = r.SessionId
 	}
 	for _, e := range applied.Events {
 		if e.Type == wire.Event_GRANTED {
@@ -310,6 +227,9 @@ func nonzero(label string, n uint64) string {
 
 func resultText(r *wire.Result) string {
 	text := r.Status.String() + nonzero("hold", r.HoldId) + nonzero("token", r.Token) + nonzero("position", r.Position)
+	if r.Count > 1 || r.Count == 1 && r.Status == wire.Status_OK {
+		text += nonzero("count", uint64(r.Count))
+	}
 	for _, h := range r.Holders {
 		text += fmt.Sprintf(" behind %s", h.Client.GetName())
 	}
@@ -320,22 +240,64 @@ func resultText(r *wire.Result) string {
 			text += fmt.Sprintf("\n    request %d: %s", o.Seq, resultText(o))
 		}
 		for _, h := range s.Holds {
-			text += fmt.Sprintf("\n    holds %s, hold %d, token %d", h.Name, h.HoldId, h.Token)
+			text += fmt.Sprintf("\n    holds %s, hold %d, token %d%s", h.Name, h.HoldId, h.Token, heldText(h))
 		}
 		return text
 	}
 	return text + fmt.Sprintf(" revision %d", r.Revision) + quoted(" ", r.Message)
 }
 
+// heldText is what few holds have.
+func heldText(h *wire.HeldLock) string {
+	text := ""
+	for i, l := range h.Locks {
+		if i > 0 {
+			text += " and " + l.Name
+		}
+		text += modeText(l.Mode, l.Permits)
+	}
+	if h.Count > 1 {
+		text += nonzero("count", uint64(h.Count))
+	}
+	text += nonzero("max_hold", uint64(h.MaxHoldMs)) + nonzero("generation", h.Generation)
+	if h.Revocation != nil {
+		text += quoted(" revoked ", h.Revocation.Reason) + nonzero("grace", uint64(h.Revocation.GraceMs))
+	}
+	if h.Wanted {
+		text += " wanted"
+	}
+	return text
+}
+
+func modeText(mode wire.Mode, permits uint64) string {
+	switch mode {
+	case wire.Mode_SHARED:
+		return " shared"
+	case wire.Mode_PERMITS:
+		return nonzero("permits", permits)
+	}
+	return ""
+}
+
 func (s *script) describe(e *wire.Event) string {
 	text := fmt.Sprintf("%v %s", e.Type, s.who(e.SessionId))
+	if e.SessionId == 0 {
+		text = e.Type.String()
+	}
+	if e.Leased {
+		text += " leased"
+	}
+	if e.Upgrade {
+		text += " upgrade"
+	}
 	if e.Lock != "" {
-		text += " " + e.Lock + nonzero("hold", e.HoldId)
+		text += " " + cmp.Or(strings.Join(e.Locks, ","), e.Lock) + modeText(e.Mode, e.Permits) + nonzero("hold", e.HoldId)
 	}
 	text += nonzero("token", e.Token) + nonzero("generation", e.Generation) + nonzero("wait", uint64(e.WaitMs))
 	if e.WaitForever {
 		text += " forever"
 	}
+	text += nonzero("max_hold", uint64(e.MaxHoldMs)) + nonzero("delay", uint64(e.LockDelayMs)) + nonzero("limit", e.Limit) + quoted(" ", e.Reason)
 	if e.Waited {
 		text += ", it waited"
 	}

@@ -22,21 +22,50 @@ func sessionLost() *wire.Result {
 // again. The client counts its TTL from the repeated request, so the deadline begins
 // anew as it does at an attach.
 func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
-	if len(op.GetSecretHash()) != sha256.Size {
-		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("secret_hash must have %d bytes", sha256.Size))
-	}
-	if id, ok := m.nonces.get(string(op.SecretHash)); ok {
+	if id, ok := m.nonces.get(string(op.GetSecretHash())); ok {
 		s, _ := m.editSession(id)
 		return m.attach(s, op.Client.GetAddress())
 	}
-	limits := m.state.settings
-	ttl := op.TtlMs
+	s, refusal := m.newSession(op, false)
+	if refusal != nil {
+		return refusal
+	}
+	return m.sessionAnswer(s)
+}
+
+func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire.Result) {
+	ttl := op.GetTtlMs()
 	if ttl == 0 {
-		ttl = limits.DefaultTtlMs
+		ttl = m.state.settings.DefaultTtlMs
 	}
-	if ttl < limits.MinTtlMs || ttl > limits.MaxTtlMs {
-		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("ttl_ms is %d: %d to %d is allowed", ttl, limits.MinTtlMs, limits.MaxTtlMs))
+	if refusal := m.validSession(op, ttl); refusal != nil {
+		return nil, refusal
 	}
+	m.state.lastSession++
+	s := &session{
+		id:         m.state.lastSession,
+		secretHash: string(op.SecretHash),
+		ttl:        ttl,
+		leased:     leased,
+		generation: 1,
+		client:     op.Client,
+		opened:     m.wall,
+		version:    version{m.state.revision},
+	}
+	m.sessions.put(s.id, s)
+	m.nonces.put(s.secretHash, s.id)
+	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl, Leased: s.leased})
+	return s, nil
+}
+
+func (m *Machine) validSession(op *wire.OpenSession, ttl uint32) *wire.Result {
+	if len(op.GetSecretHash()) != sha256.Size {
+		return invalid("secret_hash must have %d bytes", sha256.Size)
+	}
+	if refusal := m.validTTL(ttl); refusal != nil {
+		return refusal
+	}
+	limits := m.state.settings
 	if size := proto.Size(op.Client); size > int(limits.MaxClientInfoBytes) {
 		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_client_info_bytes: the client info has %d bytes, at most %d are allowed", size, limits.MaxClientInfoBytes))
 	}
@@ -46,20 +75,14 @@ func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
 	if uint64(m.sessions.len()) >= limits.MaxSessions {
 		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_sessions: %d sessions are open", m.sessions.len()))
 	}
-	m.state.lastSession++
-	s := &session{
-		id:         m.state.lastSession,
-		secretHash: string(op.SecretHash),
-		ttl:        ttl,
-		generation: 1,
-		client:     op.Client,
-		opened:     m.wall,
-		version:    version{m.state.revision},
+	return nil
+}
+
+func (m *Machine) validTTL(ttl uint32) *wire.Result {
+	if limits := m.state.settings; ttl < limits.MinTtlMs || ttl > limits.MaxTtlMs {
+		return invalid("ttl_ms is %d: %d to %d is allowed", ttl, limits.MinTtlMs, limits.MaxTtlMs)
 	}
-	m.sessions.put(s.id, s)
-	m.nonces.put(s.secretHash, s.id)
-	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl})
-	return m.sessionAnswer(s)
+	return nil
 }
 
 // attachSession proves the secret before anything else: acknowledgements of a
@@ -72,6 +95,9 @@ func (m *Machine) attachSession(cmd *wire.Command, op *wire.AttachSession) *wire
 	if known.secretHash != string(op.GetSecretHash()) {
 		return answer(wire.Status_PERMISSION_DENIED, "the secret is not the session's")
 	}
+	if refusal := noRequest(known); refusal != nil {
+		return refusal
+	}
 	s, _ := m.editSession(known.id)
 	m.acknowledge(s, cmd.AckedBelow, cmd.Acked)
 	return m.attach(s, op.Address)
@@ -80,6 +106,9 @@ func (m *Machine) attachSession(cmd *wire.Command, op *wire.AttachSession) *wire
 // attach begins a new generation of the deadline: an expiry decided for the older
 // one is void.
 func (m *Machine) attach(s *session, address string) *wire.Result {
+	if refusal := noRequest(s); refusal != nil {
+		return refusal
+	}
 	if refusal := validAddress(address); refusal != nil {
 		return refusal
 	}
@@ -170,7 +199,10 @@ func (m *Machine) closeSession(cmd *wire.Command) *wire.Result {
 	if !ok {
 		return sessionLost()
 	}
-	m.endSession(s, wire.Event_SESSION_CLOSED, wire.Event_RELEASED)
+	if refusal := noRequest(s); refusal != nil {
+		return refusal
+	}
+	m.endSession(s, wire.Event_SESSION_CLOSED, ending{what: wire.Event_RELEASED})
 	return answer(wire.Status_OK, "")
 }
 
@@ -184,7 +216,7 @@ func (m *Machine) expireSession(op *wire.ExpireSession) *wire.Result {
 		return refusal
 	}
 	s, _ = m.editSession(s.id)
-	m.endSession(s, wire.Event_SESSION_EXPIRED, wire.Event_EXPIRED)
+	m.endSession(s, wire.Event_SESSION_EXPIRED, ending{what: wire.Event_EXPIRED, status: wire.Status_SESSION_LOST})
 	return answer(wire.Status_OK, "")
 }
 
@@ -199,24 +231,31 @@ func (m *Machine) outdated(term, generation, current uint64) *wire.Result {
 
 // endSession ends every claim in the order of their ids, then the session. Others are
 // granted when all is done: none of its own waits can be on the way.
-func (m *Machine) endSession(s *session, ended, holdEnded wire.Event_Type) {
+func (m *Machine) endSession(s *session, ended wire.Event_Type, how ending) {
+	how.upgrade = wire.Status_SESSION_LOST
 	for _, id := range slices.Clone(m.claimsOf(s.id)) {
-		c, _ := m.claims.get(id)
+		c, _ := m.editClaim(id)
+		if c.held() {
+			m.endHold(s, c, how)
+			continue
+		}
 		m.part(s, c)
 		m.remove(c)
-		if c.held() {
-			e := m.emitClaim(holdEnded, c)
-			if holdEnded == wire.Event_EXPIRED {
-				e.Status = wire.Status_SESSION_LOST
-			}
-		} else {
-			m.emitCancelled(c, wire.Status_SESSION_LOST)
-		}
+		m.emitCancelled(c, wire.Status_SESSION_LOST)
 	}
+	m.dropSession(s, ended)
+}
+
+// dropSession ends a session that has no claim left.
+func (m *Machine) dropSession(s *session, ended wire.Event_Type) {
 	m.forgetAll(s)
+	m.forgetSession(s)
+	m.emit(&wire.Event{Type: ended, SessionId: s.id, Generation: s.generation, Leased: s.leased})
+}
+
+func (m *Machine) forgetSession(s *session) {
 	m.nonces.delete(s.secretHash)
 	m.sessions.delete(s.id)
-	m.emit(&wire.Event{Type: ended, SessionId: s.id, Generation: s.generation})
 }
 
 // forgetAll drops the whole window of a session.

@@ -93,6 +93,12 @@ func (t *table[K, V]) rank(key K) int {
 	})
 }
 
+// at returns the row before which there are i others.
+func (t *table[K, V]) at(i int) (K, V) {
+	r, _ := t.tree.GetAt(i)
+	return r.key, r.value
+}
+
 // fork takes constant time; neither side sees the other's later writes.
 func (t *table[K, V]) fork() table[K, V] {
 	return table[K, V]{tree: t.tree.Copy(), less: t.less}

@@ -13,6 +13,9 @@ func (m *Machine) request(cmd *wire.Command) *wire.Result {
 	if !ok {
 		return sessionLost()
 	}
+	if refusal := noRequest(s); refusal != nil {
+		return refusal
+	}
 	m.acknowledge(s, cmd.AckedBelow, cmd.Acked)
 	if cmd.Seq == 0 {
 		return answer(wire.Status_INVALID_ARGUMENT, "the request needs a sequence number from 1 on")
@@ -35,6 +38,12 @@ func (m *Machine) perform(s *session, cmd *wire.Command) *wire.Result {
 		return m.cancel(s, op.Cancel)
 	case *wire.Command_SetValue:
 		return m.setValue(s, op.SetValue)
+	case *wire.Command_Upgrade:
+		return m.upgrade(s, cmd.Seq, op.Upgrade)
+	case *wire.Command_Downgrade:
+		return m.downgrade(s, op.Downgrade)
+	case *wire.Command_Extend:
+		return m.extend(s, op.Extend)
 	}
 	panic(fmt.Sprintf("%T is no request", cmd.Op))
 }
@@ -105,11 +114,12 @@ func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
 	}
 }
 
-// conclude replaces the outcome of a request that waited.
+// conclude replaces the outcome of a request that waited: of a claim's acquire or of
+// its upgrade.
 func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_Code) *outcome {
-	o := &outcome{status: status, revision: m.state.revision, holdID: c.id, token: c.token, waited: true}
+	o := &outcome{status: status, revision: m.state.revision, holdID: c.id, waited: true}
 	if status == wire.Status_GRANTED {
-		o.count = c.count()
+		o.token, o.count = c.token, c.count()
 	}
 	m.outcomes.put(requestKey{s.id, seq}, o)
 	s.window++
@@ -166,6 +176,9 @@ func (m *Machine) acknowledgeOnly(cmd *wire.Command) *wire.Result {
 	s, ok := m.editSession(cmd.SessionId)
 	if !ok {
 		return sessionLost()
+	}
+	if refusal := noRequest(s); refusal != nil {
+		return refusal
 	}
 	m.acknowledge(s, cmd.AckedBelow, cmd.Acked)
 	return answer(wire.Status_OK, "")

@@ -1,0 +1,94 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// maxHoldersTold bounds the holders in an answer to an acquire.
+const maxHoldersTold = 8
+
+// acquire grants at once, queues, or refuses.
+func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result {
+	if refusal := m.validAcquire(op); refusal != nil {
+		return refusal
+	}
+	var blocked *lock
+	fresh := uint64(0)
+	for _, request := range op.Locks {
+		l, ok := m.locks.get(request.Name)
+		if !ok {
+			fresh++
+			continue
+		}
+		if known := m.known(s, op, l, request); known != nil {
+			return known
+		}
+		if blocked == nil && !l.free(wanted(request)) {
+			blocked = l
+		}
+	}
+	if blocked != nil && op.WaitMs == 0 && !op.WaitForever {
+		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(blocked, maxHoldersTold)}
+	}
+	if refusal := m.noRoom(s, op, fresh, blocked != nil); refusal != nil {
+		return refusal
+	}
+	c := m.newClaim(s, seq, op)
+	if blocked == nil {
+		m.grant(s, c, false)
+		return granted(c)
+	}
+	return m.wait(s, c)
+}
+
+// known answers an acquire of a lock that exists: one of another kind, or one that
+// the owner holds or waits for already. Nil lets it go on.
+func (m *Machine) known(s *session, op *wire.Acquire, l *lock, request *wire.LockRequest) *wire.Result {
+	if refusal := l.mismatch(request, op.Order == wire.Order_UNFAIR); refusal != nil {
+		return refusal
+	}
+	id, ok := m.owners.get(ownerKey{s.id, op.Owner, l.id})
+	if !ok {
+		return nil
+	}
+	c, _ := m.claims.get(id)
+	switch {
+	case !c.held():
+		return answer(wire.Status_ALREADY_QUEUED, fmt.Sprintf("the owner waits for %q since request %d", l.name, c.seq))
+	case op.Reentrant && covers(c.wantOf(l.id).mode, wanted(request).mode):
+		return m.again(c)
+	}
+	return answer(wire.Status_ALREADY_HELD, fmt.Sprintf("the owner holds %q since request %d", l.name, c.seq))
+}
+
+// granted is the answer of a hold.
+func granted(c *claim) *wire.Result {
+	return &wire.Result{Status: wire.Status_GRANTED, Revision: c.grantedRevision, HoldId: c.id, Token: c.token, Count: c.count()}
+}
+
+// noRoom refuses a claim that would exceed a limit. A try that fails anyway does not
+// come here. A claim counts once, however many locks it is for.
+func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool) *wire.Result {
+	limits := m.state.settings
+	if refusal := m.fullSession(s); refusal != nil {
+		return refusal
+	}
+	if fresh > 0 && uint64(m.locks.len())+fresh > limits.MaxLocks {
+		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_locks: %d locks exist", m.locks.len()))
+	}
+	for _, request := range op.Locks {
+		if l, ok := m.locks.get(request.Name); waits && ok && uint64(l.waiters) >= limits.MaxWaitersPerLock {
+			return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_waiters_per_lock: %d wait for %q", l.waiters, l.name))
+		}
+	}
+	return nil
+}
+
+func (m *Machine) fullSession(s *session) *wire.Result {
+	if s.holds+s.waits < m.state.settings.MaxClaimsPerSession {
+		return nil
+	}
+	return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_claims_per_session: the session has %d holds and %d waits", s.holds, s.waits))
+}

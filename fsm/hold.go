@@ -1,0 +1,117 @@
+package fsm
+
+import (
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// maxAgain bounds the acquires that one hold counts beyond its first.
+const maxAgain = 1<<31 - 1
+
+func notHeld() *wire.Result { return answer(wire.Status_NOT_HELD, "") }
+
+// covers says whether a hold in one mode is enough for who asks for the other.
+func covers(held, asked wire.Mode) bool {
+	return held == asked || held == wire.Mode_EXCLUSIVE
+}
+
+// again counts one more acquire of a hold. It is the same hold, so no limit is asked.
+func (m *Machine) again(c *claim) *wire.Result {
+	if c.count() > maxAgain {
+		return answer(wire.Status_RESOURCE_EXHAUSTED, "the hold counts too many acquires")
+	}
+	c, _ = m.editClaim(c.id)
+	c.vary().again++
+	return granted(c)
+}
+
+// release ends a hold, or one of the acquires that it counts. A repeated release of a
+// hold that has ended answers OK again: a retry because its request is remembered, a
+// new request as long as the first one's outcome is, that is until the client has
+// acknowledged it.
+func (m *Machine) release(s *session, op *wire.Release) *wire.Result {
+	c := m.holdOf(s, op.GetHoldId(), op.GetToken())
+	if c == nil {
+		if m.released(s, op.GetHoldId(), op.GetToken()) {
+			return &wire.Result{Status: wire.Status_OK, HoldId: op.HoldId, Token: op.Token}
+		}
+		return notHeld()
+	}
+	done := &wire.Result{Status: wire.Status_OK, HoldId: c.id, Token: c.token, Count: c.count() - 1}
+	c, _ = m.editClaim(c.id)
+	if done.Count > 0 {
+		c.vary().again--
+	} else {
+		m.endHold(s, c, ending{what: wire.Event_RELEASED})
+	}
+	return done
+}
+
+// ending says how a hold ends.
+type ending struct {
+	what wire.Event_Type
+	// status of EXPIRED, reason of FORCED.
+	status wire.Status_Code
+	reason string
+	// upgrade is what a wait to become exclusive comes to; 0 means CANCELLED.
+	upgrade wire.Status_Code
+}
+
+// endHold ends a hold that is being edited. Not by its holder, it may be followed by
+// its lock-delay; otherwise others get their turn.
+func (m *Machine) endHold(s *session, c *claim, how ending) {
+	if c.upgrading() {
+		m.endUpgrade(s, c, max(how.upgrade, wire.Status_CANCELLED))
+	}
+	m.part(s, c)
+	e := m.emitClaim(how.what, c)
+	e.Status, e.Reason = how.status, how.reason
+	if how.what != wire.Event_RELEASED && c.options().lockDelayMs > 0 {
+		m.beginDelay(c)
+	} else {
+		m.remove(c)
+	}
+}
+
+// holdOf returns the session's hold of that id and token, or nil.
+func (m *Machine) holdOf(s *session, id, token uint64) *claim {
+	if c := m.holdBy(id, token); c != nil && c.session == s.id {
+		return c
+	}
+	return nil
+}
+
+// holdBy returns anybody's hold of that id and token, or nil.
+func (m *Machine) holdBy(id, token uint64) *claim {
+	c, ok := m.claims.get(id)
+	if !ok || !c.held() || c.token != token {
+		return nil
+	}
+	return c
+}
+
+// released looks through the window for the last release of a hold: no other request
+// comes to OK with a hold and a token. It is bounded by the window's size, and only a
+// release that found no hold comes here.
+func (m *Machine) released(s *session, id, token uint64) (found bool) {
+	m.outcomes.each(requestKey{s.id, 0}, func(key requestKey, o *outcome) bool {
+		if key.session != s.id {
+			return false
+		}
+		found = token != 0 && o.status == wire.Status_OK && o.holdID == id && o.token == token && o.count == 0
+		return !found
+	})
+	return found
+}
+
+// setValue replaces what everybody may read of a hold.
+func (m *Machine) setValue(s *session, op *wire.SetValue) *wire.Result {
+	if refusal := m.validValue(op.GetValue()); refusal != nil {
+		return refusal
+	}
+	if m.holdOf(s, op.GetHoldId(), op.GetToken()) == nil {
+		return notHeld()
+	}
+	c, _ := m.editClaim(op.HoldId)
+	c.vary().value = op.Value
+	return answer(wire.Status_OK, "")
+}

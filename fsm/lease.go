@@ -1,0 +1,124 @@
+package fsm
+
+import (
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// leaseSeq is the only request of a leased session.
+const leaseSeq = 1
+
+// openLease opens a session for one claim. The secret is the nonce, too: repeated, it
+// answers what the first request has come to and, while that waits, begins the
+// session's time anew.
+func (m *Machine) openLease(op *wire.OpenLease) *wire.Result {
+	if id, ok := m.nonces.get(string(op.GetSecretHash())); ok {
+		return m.repeatLease(id)
+	}
+	events, last := len(m.events), m.state.lastSession
+	s, refusal := m.newSession(&wire.OpenSession{SecretHash: op.GetSecretHash(), TtlMs: op.GetTtlMs(), Client: op.GetClient()}, true)
+	if refusal != nil {
+		return refusal
+	}
+	if op.Acquire != nil {
+		op.Acquire.Owner = 0 // its session has one claim
+	}
+	result := m.acquire(s, leaseSeq, op.Acquire)
+	if result.Status != wire.Status_GRANTED && result.Status != wire.Status_QUEUED {
+		// Then it did nothing, so that the session was never there.
+		m.forgetSession(s)
+		m.events, m.state.lastSession = m.events[:events], last
+		return result
+	}
+	m.remember(s, leaseSeq, result)
+	return leased(s, result)
+}
+
+func (m *Machine) repeatLease(id uint64) *wire.Result {
+	s, _ := m.editSession(id)
+	if !s.leased {
+		return invalid("the secret is that of an ordinary session: a lease needs its own")
+	}
+	o, _ := m.outcomes.get(requestKey{s.id, leaseSeq})
+	if !o.final() {
+		m.prolong(s)
+	}
+	return leased(s, m.present(o))
+}
+
+// leased puts the session into the answer to a lease.
+func leased(s *session, r *wire.Result) *wire.Result {
+	r.SessionId = s.id
+	return r
+}
+
+// noRequest refuses what only the client of an ordinary session can ask for.
+func noRequest(s *session) *wire.Result {
+	if s.leased {
+		return invalid("the session belongs to a lease: extend or release that")
+	}
+	return nil
+}
+
+// prolong begins a leased session's time anew.
+func (m *Machine) prolong(s *session) {
+	s.generation++
+	m.emit(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl, Leased: true})
+}
+
+// leaseOf returns a leased session and its claim by the secret.
+func (m *Machine) leaseOf(hash []byte, hold uint64) (*session, *claim) {
+	id, ok := m.nonces.get(string(hash))
+	if !ok {
+		return nil, nil
+	}
+	s, _ := m.editSession(id)
+	if !s.leased {
+		return nil, nil
+	}
+	c, _ := m.claims.get(m.claimsOf(s.id)[0])
+	if hold != 0 && hold != c.id {
+		return nil, nil
+	}
+	return s, c
+}
+
+// extendLease begins a leased hold's time anew, or another one.
+func (m *Machine) extendLease(op *wire.ExtendLease) *wire.Result {
+	if ttl := op.GetTtlMs(); ttl != 0 {
+		if refusal := m.validTTL(ttl); refusal != nil {
+			return refusal
+		}
+	}
+	s, c := m.leaseOf(op.GetSecretHash(), op.GetHoldId())
+	if s == nil || !c.held() || op.HoldId == 0 {
+		return notHeld()
+	}
+	if op.TtlMs != 0 {
+		s.ttl = op.TtlMs
+	}
+	m.prolong(s)
+	return leased(s, answer(wire.Status_OK, ""))
+}
+
+// releaseLease releases a leased hold, or cancels its wait, and closes its session.
+func (m *Machine) releaseLease(op *wire.ReleaseLease) *wire.Result {
+	s, c := m.leaseOf(op.GetSecretHash(), op.GetHoldId())
+	if s == nil {
+		return notHeld()
+	}
+	c, _ = m.editClaim(c.id)
+	if c.held() {
+		m.endHold(s, c, ending{what: wire.Event_RELEASED})
+		m.closeLease(s)
+	} else {
+		m.endWait(s, c, wire.Status_CANCELLED)
+	}
+	return leased(s, answer(wire.Status_OK, ""))
+}
+
+// closeLease ends a leased session when its claim has ended.
+func (m *Machine) closeLease(s *session) {
+	if s.leased {
+		m.dropSession(s, wire.Event_SESSION_CLOSED)
+	}
+}

@@ -1,0 +1,63 @@
+package fsm
+
+import "github.com/quorumlock/quorumlock/transport/wire"
+
+// listen tells a new hold that had asked for it whether others wait already. If not,
+// its locks remember that somebody listens.
+func (m *Machine) listen(c *claim) {
+	if c.extra == nil || !c.extra.notify {
+		return
+	}
+	for _, w := range c.wants() {
+		if l, _ := m.locks.get(w.name); l.awaited() {
+			m.tell(c)
+			return
+		}
+	}
+	for _, w := range c.wants() {
+		l, _ := m.editLock(w.name)
+		l.listening = true
+	}
+}
+
+// tellHolders tells those who hold what a claim waits for, had asked for it and were
+// not told yet. A hold is told once, so that this looks at the holders at most once
+// for each that asked, however many come to wait.
+func (m *Machine) tellHolders(waiter *claim) {
+	for _, w := range waiter.wants() {
+		if l, _ := m.locks.get(w.name); l.listening {
+			l, _ = m.editLock(w.name)
+			l.listening = m.tellAll(l, waiter)
+		}
+	}
+}
+
+// tellAll returns whether one that listens is left: the waiter itself, for who waits
+// to upgrade is no news to itself.
+func (m *Machine) tellAll(l *lock, waiter *claim) (left bool) {
+	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
+		c, _ := m.claims.get(id)
+		switch {
+		case key.lock != l.id:
+			return false
+		case !c.listens():
+		case id == waiter.id:
+			left = true
+		default:
+			c, _ = m.editClaim(id)
+			m.tell(c)
+		}
+		return true
+	})
+	return left
+}
+
+// listens says that a hold is to be told of the next who waits.
+func (c *claim) listens() bool {
+	return c.held() && c.extra != nil && c.extra.notify && !c.extra.wanted
+}
+
+func (m *Machine) tell(c *claim) {
+	c.vary().wanted = true
+	m.emitClaim(wire.Event_WANTED, c)
+}

@@ -1,0 +1,130 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// forceRelease ends a hold for an operator, by compare-and-set.
+func (m *Machine) forceRelease(op *wire.ForceRelease) *wire.Result {
+	if op.GetReason() == "" {
+		return invalid("a forced release needs a reason")
+	}
+	if refusal := validReason(op.Reason, op.Operator); refusal != nil {
+		return refusal
+	}
+	c := m.holdBy(op.HoldId, op.Token)
+	if c == nil {
+		return notHeld()
+	}
+	m.recordAbout(c, &wire.AuditRecord{Action: wire.AuditRecord_FORCE_RELEASE, Operator: op.Operator, Reason: op.Reason})
+	m.takeHold(c, ending{what: wire.Event_FORCED, reason: op.Reason})
+	return answer(wire.Status_OK, "")
+}
+
+// revoke asks for a hold back. A grace takes the place of the hold's own deadline,
+// also of a longer or shorter one; once given it runs, whatever is said later, unless
+// another one takes its place.
+func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
+	if refusal := validReason(op.GetReason(), op.GetOperator()); refusal != nil {
+		return refusal
+	}
+	if op.GetGraceMs() > maxMaxHoldMs {
+		return invalid("grace_ms is %d: at most %d is allowed", op.GraceMs, uint32(maxMaxHoldMs))
+	}
+	c := m.holdBy(op.GetHoldId(), op.GetToken())
+	if c == nil {
+		return notHeld()
+	}
+	c, _ = m.editClaim(c.id)
+	grace := op.GraceMs
+	if grace == 0 {
+		grace = c.options().revocation.GetGraceMs()
+	}
+	c.vary().revocation = &wire.Revocation{Reason: op.Reason, GraceMs: grace, RevokedUnixMs: m.wall}
+	e := m.emitClaim(wire.Event_REVOKED, c)
+	e.Reason = op.Reason
+	if op.GraceMs > 0 {
+		m.beginDeadline(c, e)
+	}
+	m.recordAbout(c, &wire.AuditRecord{Action: wire.AuditRecord_REVOKE, Operator: op.Operator, Reason: op.Reason})
+	return answer(wire.Status_OK, "")
+}
+
+// skipDelay ends lock-delays of a lock before their time.
+func (m *Machine) skipDelay(op *wire.SkipDelay) *wire.Result {
+	if refusal := validReason(op.GetReason(), op.GetOperator()); refusal != nil {
+		return refusal
+	}
+	delays := m.delaysOf(op.GetName(), op.GetHoldId())
+	if len(delays) == 0 {
+		return answer(wire.Status_NOT_FOUND, "no such lock-delay")
+	}
+	act := &wire.AuditRecord{Action: wire.AuditRecord_SKIP_DELAY, Operator: op.Operator, Reason: op.Reason, Lock: op.Name}
+	if c := delays[0]; op.HoldId != 0 {
+		act.HoldId, act.Token, act.SessionId = c.id, c.token, c.session
+	}
+	m.record(act)
+	for _, c := range delays {
+		m.open(c)
+	}
+	return answer(wire.Status_OK, "")
+}
+
+// delaysOf returns the lock-delays that keep a lock closed, by token; all of them, or
+// that of one hold.
+func (m *Machine) delaysOf(name string, hold uint64) (delays []*claim) {
+	l, ok := m.locks.get(name)
+	if !ok {
+		return nil
+	}
+	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
+		if key.lock != l.id {
+			return false
+		}
+		if c, _ := m.claims.get(id); c.phase() == delayed && (hold == 0 || hold == id) {
+			delays = append(delays, c)
+		}
+		return true
+	})
+	return delays
+}
+
+// resize gives a live semaphore another limit. What is held stays held: below it,
+// nobody is granted until enough has been released.
+func (m *Machine) resize(op *wire.Resize) *wire.Result {
+	if refusal := validReason(op.GetReason(), op.GetOperator()); refusal != nil {
+		return refusal
+	}
+	if op.GetLimit() == 0 || op.Limit > maxLimit {
+		return invalid("the limit is %d: 1 to %d is allowed", op.GetLimit(), uint32(maxLimit))
+	}
+	l, ok := m.locks.get(op.Name)
+	if !ok || l.limit == 0 {
+		return answer(wire.Status_NOT_FOUND, "no such semaphore is in use")
+	}
+	if c := m.waitsForMore(l, op.Limit); c != nil {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("wait %d is for %d permits: it would never end", c.id, c.wantOf(l.id).permits))
+	}
+	l, _ = m.editLock(op.Name)
+	l.limit = uint32(op.Limit)
+	m.emit(&wire.Event{Type: wire.Event_RESIZED, Lock: l.name, Limit: op.Limit})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESIZE, Operator: op.Operator, Reason: op.Reason, Lock: l.name, Limit: op.Limit})
+	m.unsettled = append(m.unsettled, l.name)
+	return answer(wire.Status_OK, "")
+}
+
+// waitsForMore returns the first claim in a queue that wants more permits, or nil.
+func (m *Machine) waitsForMore(l *lock, limit uint64) (found *claim) {
+	m.queue.each(placeKey{lock: l.id}, func(place placeKey, id uint64) bool {
+		if place.lock != l.id {
+			return false
+		}
+		if c, _ := m.claims.get(id); c.wantOf(l.id).weight() > limit {
+			found = c
+		}
+		return found == nil
+	})
+	return found
+}

@@ -1,0 +1,196 @@
+package fsm
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func (s *script) command(a args) *wire.Command {
+	switch a.who {
+	case "cluster":
+		return s.clusterCommand(a)
+	case "leader":
+		return s.leaderCommand(a)
+	case "operator":
+		return s.operatorCommand(a)
+	}
+	return s.sessionCommand(a)
+}
+
+func (s *script) clusterCommand(a args) *wire.Command {
+	if a.verb != "bootstrap" {
+		s.t.Fatalf("cluster: %s?", a.verb)
+	}
+	return bootCommand(&wire.Bootstrap{ClusterId: "test", TokenFloor: s.number(a, "floor", 0), Settings: &wire.Settings{
+		MaxSessions:         s.number(a, "max_sessions", 0),
+		MaxLocks:            s.number(a, "max_locks", 0),
+		MaxWaitersPerLock:   s.number(a, "max_waiters_per_lock", 0),
+		MaxClaimsPerSession: s.number(a, "max_claims_per_session", 0),
+		MaxWindow:           s.number(a, "max_window", 0),
+		MaxValueBytes:       uint32(s.number(a, "max_value_bytes", 0)),
+	}})
+}
+
+// leaderCommand is about a session, or about a session's wait for a lock. Terms and
+// generations are the right ones unless the line says otherwise.
+func (s *script) leaderCommand(a args) *wire.Command {
+	id := s.ids[a.arg(0)]
+	term := s.number(a, "term", s.m.Term())
+	switch a.verb {
+	case "begin":
+		return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: term, LeaderId: a.arg(0)}}}
+	case "expire":
+		live, _ := s.m.Session(id)
+		return &wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{
+			SessionId: id, Term: term, Generation: s.number(a, "generation", live.Generation),
+		}}}
+	}
+	hold := s.number(a, "hold", s.holds[a.arg(0)+" "+a.arg(1)].GetHoldId())
+	c, ok := s.m.claims.get(hold)
+	if !ok {
+		c = &claim{}
+	}
+	switch a.verb {
+	case "timeout":
+		return &wire.Command{Op: &wire.Command_TimeoutWait{TimeoutWait: &wire.TimeoutWait{
+			WaitId: s.number(a, "wait", hold), Term: term, Generation: s.number(a, "generation", max(1, c.generation)),
+		}}}
+	case "expire-hold":
+		return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{
+			HoldId: hold, Term: term, Generation: s.number(a, "generation", c.options().holdGeneration),
+		}}}
+	case "end-delay":
+		return &wire.Command{Op: &wire.Command_EndDelay{EndDelay: &wire.EndDelay{
+			HoldId: hold, Term: term, Generation: s.number(a, "generation", c.options().delayGeneration),
+		}}}
+	}
+	s.t.Fatalf("leader: %s?", a.verb)
+	return nil
+}
+
+// operatorCommand is about a session's hold on a lock, or about a lock.
+func (s *script) operatorCommand(a args) *wire.Command {
+	last, reason := s.holds[a.arg(0)+" "+a.arg(1)], a.pairs["reason"]
+	hold, token := s.number(a, "hold", last.GetHoldId()), s.number(a, "token", last.GetToken())
+	switch a.verb {
+	case "force":
+		return &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: hold, Token: token, Reason: reason, Operator: "op"}}}
+	case "revoke":
+		return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: hold, Token: token, Reason: reason, GraceMs: s.short(a, "grace"), Operator: "op"}}}
+	case "skip":
+		return &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: a.arg(0), HoldId: s.number(a, "hold", 0), Reason: reason, Operator: "op"}}}
+	case "resize":
+		return &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: a.arg(0), Limit: s.number(a, "limit", 0), Reason: reason, Operator: "op"}}}
+	case "restore":
+		return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{TokenFloor: s.number(a, "floor", 0), Lineage: a.arg(0), Reason: reason, Operator: "op"}}}
+	}
+	s.t.Fatalf("operator: %s?", a.verb)
+	return nil
+}
+
+// leaseCommand comes from somebody without a session: the name is the secret.
+func (s *script) leaseCommand(a args) *wire.Command {
+	hold := s.number(a, "hold", s.holds[a.who+" "+a.first()].GetHoldId())
+	switch a.verb {
+	case "lease":
+		return &wire.Command{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{
+			SecretHash: secretHash(a.who), TtlMs: s.short(a, "ttl"), Client: &wire.ClientInfo{Name: a.who}, Acquire: s.acquire(a),
+		}}}
+	case "extend-lease":
+		return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: secretHash(a.who), HoldId: hold, TtlMs: s.short(a, "ttl")}}}
+	}
+	return &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: secretHash(a.who), HoldId: s.number(a, "hold", 0)}}}
+}
+
+func (s *script) sessionCommand(a args) *wire.Command {
+	cmd := &wire.Command{SessionId: s.ids[a.who], AckedBelow: s.number(a, "below", 0)}
+	for text := range strings.SplitSeq(a.pairs["acked"], ",") {
+		if seq, err := strconv.ParseUint(text, 10, 64); err == nil {
+			cmd.Acked = append(cmd.Acked, seq)
+		}
+	}
+	switch a.verb {
+	case "lease", "extend-lease", "release-lease":
+		return s.leaseCommand(a)
+	case "open":
+		cmd.SessionId = 0
+		cmd.Op = &wire.Command_OpenSession{OpenSession: &wire.OpenSession{
+			SecretHash: secretHash(a.who), TtlMs: uint32(s.number(a, "ttl", 0)), Client: &wire.ClientInfo{Name: a.who},
+		}}
+	case "attach":
+		secret := a.who
+		if wrong, ok := a.pairs["secret"]; ok {
+			secret = wrong
+		}
+		cmd.Op = &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: secretHash(secret), Address: "127.0.0.1:1"}}
+	case "close":
+		cmd.Op = &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}
+	case "acknowledge":
+		cmd.Op = &wire.Command_Acknowledge{Acknowledge: &wire.Acknowledge{}}
+	default:
+		s.seqs[a.who]++
+		cmd.Seq = s.number(a, "seq", s.seqs[a.who])
+		s.seqs[a.who] = max(s.seqs[a.who]-1, cmd.Seq)
+		s.request(a, cmd)
+	}
+	return cmd
+}
+
+// request fills in a command that is remembered. Holds and tokens are those that the
+// session got last for that lock, unless the line says otherwise.
+func (s *script) request(a args, cmd *wire.Command) {
+	last := s.holds[a.who+" "+a.first()]
+	hold, token := s.number(a, "hold", last.GetHoldId()), s.number(a, "token", last.GetToken())
+	switch a.verb {
+	case "acquire":
+		cmd.Op = &wire.Command_Acquire{Acquire: s.acquire(a)}
+	case "release":
+		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: hold, Token: token}}
+	case "set":
+		cmd.Op = &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: hold, Token: token, Value: []byte(a.pairs["value"])}}
+	case "cancel":
+		cmd.Op = &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: s.number(a, "request", 0)}}
+	case "upgrade":
+		cmd.Op = &wire.Command_Upgrade{Upgrade: &wire.Upgrade{
+			HoldId: hold, Token: token, WaitMs: s.short(a, "wait"), WaitForever: a.has("forever"), AllowDeadlock: a.has("allow"),
+		}}
+	case "downgrade":
+		cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: hold, Token: token}}
+	case "extend":
+		cmd.Op = &wire.Command_Extend{Extend: &wire.Extend{HoldId: hold, Token: token, MaxHoldMs: s.short(a, "max_hold")}}
+	default:
+		s.t.Fatalf("%s: %s?", a.who, a.verb)
+	}
+}
+
+// acquire has locks as in "a,b@shared,c@2/5": two of five permits of c.
+func (s *script) acquire(a args) *wire.Acquire {
+	op := &wire.Acquire{
+		Owner:         s.number(a, "owner", 0),
+		Value:         []byte(a.pairs["value"]),
+		WaitMs:        s.short(a, "wait"),
+		WaitForever:   a.has("forever"),
+		Reentrant:     a.has("reentrant"),
+		Notify:        a.has("notify"),
+		AllowDeadlock: a.has("allow"),
+		MaxHoldMs:     s.short(a, "max_hold"),
+		LockDelayMs:   s.short(a, "delay"),
+	}
+	if a.has("unfair") {
+		op.Order = wire.Order_UNFAIR
+	}
+	for text := range strings.SplitSeq(a.arg(0), ",") {
+		name, mode, _ := strings.Cut(text, "@")
+		request := &wire.LockRequest{Name: name}
+		if permits, limit, ok := strings.Cut(mode, "/"); ok {
+			request.Permits, _ = strconv.ParseUint(permits, 10, 64)
+			request.Limit, _ = strconv.ParseUint(limit, 10, 64)
+		} else {
+			request.Mode = wire.Mode(wire.Mode_value[strings.ToUpper(mode)])
+		}
+		op.Locks = append(op.Locks, request)
+	}
+	return op
+}

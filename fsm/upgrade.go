@@ -1,0 +1,138 @@
+package fsm
+
+import (
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// upgrade makes a shared hold exclusive, at once or ahead of all who wait.
+func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result {
+	c := m.holdOf(s, op.GetHoldId(), op.GetToken())
+	if c == nil {
+		return notHeld()
+	}
+	if refusal := oneMode(c); refusal != nil {
+		return refusal
+	}
+	if c.one[0].mode == wire.Mode_EXCLUSIVE {
+		return granted(c)
+	}
+	l, _ := m.editLock(c.one[0].name)
+	switch {
+	case l.upgrader == c.id:
+		return answer(wire.Status_ALREADY_QUEUED, "the hold waits for its upgrade already, under another request")
+	case l.upgrader != 0:
+		return answer(wire.Status_UPGRADE_CONFLICT, "another holder waits to upgrade: both would wait for ever, so release and acquire it exclusively")
+	case l.used == 1:
+		c, _ = m.editClaim(c.id)
+		m.becomeExclusive(c, l, seq, false)
+		return granted(c)
+	case op.WaitMs == 0 && !op.WaitForever:
+		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(l, maxHoldersTold)}
+	}
+	if refusal := m.fullSession(s); refusal != nil {
+		return refusal
+	}
+	c, _ = m.editClaim(c.id)
+	return m.waitToUpgrade(s, c, l, seq, op)
+}
+
+// oneMode refuses to change the mode of several locks or of permits.
+func oneMode(c *claim) *wire.Result {
+	if wants := c.wants(); len(wants) > 1 || wants[0].mode == wire.Mode_PERMITS {
+		return invalid("only a hold of one lock with modes can change its mode")
+	}
+	return nil
+}
+
+// waitToUpgrade lets a hold wait until it is the only one. It stays shared, under its
+// token, as long as it waits, and nobody else is granted the lock.
+func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *wire.Upgrade) *wire.Result {
+	u := &upgrade{seq: seq, waitMs: op.WaitMs, waitForever: op.WaitForever, allowDeadlock: op.AllowDeadlock, queued: m.wall}
+	c.vary().upgrade = u
+	l.upgrader = c.id
+	s.waits++
+	m.state.waits++
+	if !op.AllowDeadlock {
+		if cycle := m.closesCycle(c); cycle != nil {
+			m.forgetUpgrade(s, c, l)
+			return deadlock(cycle)
+		}
+	}
+	c.generation++
+	e := m.emitUpgrade(wire.Event_QUEUED, c, seq)
+	e.Generation, e.WaitMs, e.WaitForever = c.generation, u.waitMs, u.waitForever
+	m.tellHolders(c)
+	return m.queued(c)
+}
+
+func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {
+	c.vary().upgrade = nil
+	l.upgrader = 0
+	s.waits--
+	m.state.waits--
+}
+
+// endUpgrade ends a hold's wait to become exclusive. It goes on as it was; those who
+// stood behind it get their turn.
+func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code) *outcome {
+	seq := c.extra.upgrade.seq
+	l, _ := m.editLock(c.one[0].name)
+	m.forgetUpgrade(s, c, l)
+	m.unsettle(c)
+	m.emitUpgrade(wire.Event_CANCELLED, c, seq).Status = status
+	return m.conclude(s, c, seq, status)
+}
+
+// finishUpgrade grants an upgrade for which its hold has waited.
+func (m *Machine) finishUpgrade(l *lock) {
+	c, _ := m.editClaim(l.upgrader)
+	s, _ := m.editSession(c.session)
+	l, _ = m.editLock(l.name)
+	seq := c.extra.upgrade.seq
+	m.forgetUpgrade(s, c, l)
+	m.becomeExclusive(c, l, seq, true)
+	m.conclude(s, c, seq, wire.Status_GRANTED)
+}
+
+// becomeExclusive gives the only holder of a lock a new token for it alone. The hold's
+// own deadline goes on.
+func (m *Machine) becomeExclusive(c *claim, l *lock, seq uint64, waited bool) {
+	w := &c.one[0]
+	m.holders.delete(holderKey{l.id, c.token})
+	l.vacate(*w)
+	w.mode = wire.Mode_EXCLUSIVE
+	l.occupy(*w)
+	m.mint(c)
+	m.holders.put(holderKey{l.id, c.token}, c.id)
+	m.emitUpgrade(wire.Event_GRANTED, c, seq).Waited = waited
+}
+
+// downgrade makes an exclusive hold shared, under the same token.
+func (m *Machine) downgrade(s *session, op *wire.Downgrade) *wire.Result {
+	c := m.holdOf(s, op.GetHoldId(), op.GetToken())
+	if c == nil {
+		return notHeld()
+	}
+	if refusal := oneMode(c); refusal != nil {
+		return refusal
+	}
+	if c.one[0].mode == wire.Mode_SHARED {
+		return answer(wire.Status_OK, "")
+	}
+	c, _ = m.editClaim(c.id)
+	l, _ := m.editLock(c.one[0].name)
+	l.vacate(c.one[0])
+	c.one[0].mode = wire.Mode_SHARED
+	l.occupy(c.one[0])
+	m.unsettle(c)
+	m.emitClaim(wire.Event_DOWNGRADED, c)
+	return answer(wire.Status_OK, "")
+}
+
+// emitUpgrade reports something that happened to an upgrade, which has a request of
+// its own.
+func (m *Machine) emitUpgrade(what wire.Event_Type, c *claim, seq uint64) *wire.Event {
+	e := m.emitClaim(what, c)
+	e.Seq, e.Upgrade = seq, true
+	return e
+}

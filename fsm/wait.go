@@ -1,0 +1,97 @@
+package fsm
+
+import (
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// wait begins a claim's wait, unless that would close a cycle of owners that wait for
+// each other.
+func (m *Machine) wait(s *session, c *claim) *wire.Result {
+	m.enqueue(s, c)
+	if !c.options().allowDeadlock {
+		if cycle := m.closesCycle(c); cycle != nil {
+			m.part(s, c)
+			m.remove(c)
+			return deadlock(cycle)
+		}
+	}
+	e := m.emitClaim(wire.Event_QUEUED, c)
+	e.Generation, e.WaitMs, e.WaitForever = c.generation, c.waitMs, c.waitForever
+	m.tellHolders(c)
+	return m.queued(c)
+}
+
+// queued is the answer of a wait.
+func (m *Machine) queued(c *claim) *wire.Result {
+	return &wire.Result{Status: wire.Status_QUEUED, HoldId: c.id, Position: m.position(c), Holders: m.inTheWay(c)}
+}
+
+// inTheWay tells who holds the first of a waiting claim's locks that is occupied.
+func (m *Machine) inTheWay(c *claim) []*wire.HolderInfo {
+	for _, w := range c.wants() {
+		if l, _ := m.locks.get(w.name); l.occupied() {
+			return m.holdersOf(l, maxHoldersTold)
+		}
+	}
+	return nil
+}
+
+// deadlock refuses to wait. Nothing of the request is left behind.
+func deadlock(cycle []*wire.DeadlockStep) *wire.Result {
+	return &wire.Result{Status: wire.Status_DEADLOCK, Message: describeCycle(cycle), Cycle: cycle}
+}
+
+// cancel ends the wait of an earlier request, unless the grant came first.
+func (m *Machine) cancel(s *session, op *wire.Cancel) *wire.Result {
+	o, ok := m.outcomes.get(requestKey{s.id, op.GetAcquireSeq()})
+	if ok && o.final() {
+		return m.present(o)
+	}
+	if ok {
+		c, _ := m.editClaim(o.holdID)
+		return m.endWait(s, c, wire.Status_CANCELLED)
+	}
+	if c := m.holdOfRequest(s.id, op.GetAcquireSeq()); c != nil {
+		return granted(c)
+	}
+	return answer(wire.Status_NOT_FOUND, "no such request is remembered")
+}
+
+// timeoutWait ends a wait by time, unless the grant came first or the deadline is
+// not the current one.
+func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
+	c, ok := m.claims.get(op.GetWaitId())
+	if !ok || c.phase() == delayed {
+		return answer(wire.Status_NOT_FOUND, "no such wait")
+	}
+	if refusal := m.outdated(op.Term, op.Generation, c.generation); refusal != nil {
+		return refusal
+	}
+	forever := c.waitForever
+	switch {
+	case c.upgrading():
+		forever = c.extra.upgrade.waitForever
+	case c.held():
+		return granted(c)
+	}
+	if forever {
+		return answer(wire.Status_FAILED_PRECONDITION, "the request waits without bound")
+	}
+	s, _ := m.editSession(c.session)
+	c, _ = m.editClaim(c.id)
+	return m.endWait(s, c, wire.Status_TIMEOUT)
+}
+
+// endWait ends a wait without a grant: that for a lock, or that for an upgrade, which
+// leaves the shared hold as it is.
+func (m *Machine) endWait(s *session, c *claim, status wire.Status_Code) *wire.Result {
+	if c.upgrading() {
+		return m.present(m.endUpgrade(s, c, status))
+	}
+	m.part(s, c)
+	m.remove(c)
+	o := m.conclude(s, c, c.seq, status)
+	m.emitCancelled(c, status)
+	m.closeLease(s)
+	return m.present(o)
+}
