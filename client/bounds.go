@@ -36,6 +36,10 @@ type pendingExtend struct {
 	until time.Duration
 }
 
+// leastMaxHold is the least bound of a hold, in milliseconds. Below it our margin would
+// leave nothing.
+const leastMaxHold = 100
+
 // rarely is the hold's rarity, made when it is first needed.
 func (d *held) rarely() *rarity {
 	if d.rare == nil {
@@ -151,6 +155,7 @@ func (s *Session) confirmed(k *call, until time.Duration, revision uint64) {
 		h.held.bound(until, revision)
 		if now >= until {
 			h.held.lose(ErrHoldExpired)
+			h.startRelease() // nobody has seen it
 		}
 	}
 	if h.ended != nil {
@@ -167,6 +172,9 @@ func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
 	ms, err := millis("max_hold", d)
 	if err != nil {
 		return err
+	}
+	if ms != 0 && ms < leastMaxHold {
+		return invalid("max_hold %v: give 100 ms to 24 days, or 0 for what it was", d)
 	}
 	c := h.held.session.client
 	c.mu.Lock()

@@ -35,6 +35,9 @@ type Client struct {
 	anywhere callList         // to be sent to any node
 	stalled  callList         // to be sent again at retryAt
 
+	watchers map[*Watcher]struct{}
+	watching map[uint64]*Watcher // those under way, by request
+
 	sessions map[uint64]*Session
 	agenda   agenda // of sessions, by the time of their next event
 
@@ -77,6 +80,8 @@ func New(cfg Config) (*Client, error) {
 		log:      cfg.Logger,
 		need:     make(chan struct{}, 1),
 		byID:     make(map[uint64]*call),
+		watchers: make(map[*Watcher]struct{}),
+		watching: make(map[uint64]*Watcher),
 		sessions: make(map[uint64]*Session),
 		leader:   &wire.LeaderHint{},
 		silence:  silenceMax,
@@ -110,6 +115,9 @@ func (c *Client) Close() error {
 				c.fail(call, ErrClientClosed)
 				call = following
 			}
+		}
+		for w := range c.watchers {
+			w.fail(ErrClientClosed)
 		}
 		if c.alarm != nil {
 			c.alarm.Stop()

@@ -116,7 +116,7 @@ func (c *Client) awaitNeed() bool {
 
 // wanted says that there is something that only a leader can do.
 func (c *Client) wanted() bool {
-	return len(c.sessions)+c.ready.n+c.urgent.n+c.stalled.n > 0
+	return len(c.sessions)+len(c.watchers)+c.ready.n+c.urgent.n+c.stalled.n > 0
 }
 
 // backoff is a random time up to first·2^n, at most most (full jitter).
@@ -284,6 +284,7 @@ func (c *Client) drop(cn *conn, err error) {
 		c.lineUp(l)
 	}
 	c.retryAt = 0
+	c.rewatch(cn)
 	if !c.closed {
 		c.note(slog.LevelInfo, "connection ended", "addr", cn.addr, "node", cn.node, "err", err)
 		c.kick()
@@ -297,8 +298,7 @@ func (c *Client) cutOff(cn *conn, k *call) {
 	case c.transferred(cn, k):
 		k.response = &wire.Response{Leader: c.leader}
 		c.finish(k)
-	case k.kind == kindAttach, k.kind == kindHeartbeat, k.kind == kindAcknowledge:
-		// The next connection makes its own.
+	case k.ofConnection():
 		c.finish(k)
 	case k.kind == kindAdmin, k.kind == kindOperate:
 		c.fail(k, &StatusError{wire.Status_UNCERTAIN, c.lastErr.Error()})
@@ -325,7 +325,7 @@ func (c *Client) transferred(cn *conn, k *call) bool {
 func (c *Client) lineUp(l *callList) {
 	for n := l.n; n > 0; n-- {
 		k := l.pop()
-		if k.kind == kindAttach || k.kind == kindHeartbeat || k.kind == kindAcknowledge {
+		if k.ofConnection() {
 			c.finish(k)
 			continue
 		}

@@ -21,6 +21,7 @@ const (
 	lookFirst  = 20 * time.Millisecond
 	lookMost   = time.Second
 	avoidFor   = 500 * time.Millisecond
+	pingAfter  = 7 * time.Second        // without a word from a node that owes us one some day
 	patience   = 250 * time.Millisecond // with an unanswered request, before asking others
 	silenceMax = 5 * time.Second        // with an unanswered request, before giving up the connection: or a third of the shortest TTL
 )
@@ -301,6 +302,9 @@ func (c *Client) look(now time.Duration) {
 		return
 	}
 	oldest := c.oldest()
+	if c.quiet(cn) && now >= cn.heard+pingAfter {
+		c.ping()
+	}
 	hung := oldest != nil && now-oldest.sentAt >= patience
 	if hung && now >= c.silentAt(cn, oldest) {
 		cn.fail(errors.New("the node does not answer"))
@@ -316,16 +320,29 @@ func (c *Client) look(now time.Duration) {
 	c.wg.Go(func() { c.lookAround(cn, hung) })
 }
 
+// quiet says that we wait for word from the node, and for nothing that has to come soon:
+// only something to answer shows whether it lives.
+func (c *Client) quiet(cn *conn) bool {
+	return cn.leads && (len(c.watching) > 0 || c.flight.n > 0) && c.oldest() == nil
+}
+
+// ping asks what any node answers at once.
+func (c *Client) ping() {
+	k := &call{kind: kindPing}
+	k.request.Body = &wire.Request_GetLock{GetLock: &wire.GetLockRequest{Name: "ping", QueueLimit: 1, Stale: true}}
+	c.submit(k)
+}
+
 // silentAt is when the connection is given up unless a frame comes.
 func (c *Client) silentAt(cn *conn, oldest *call) time.Duration {
 	return max(cn.heard, oldest.sentAt) + max(patience, c.silence)
 }
 
 // oldest is the request that is longest without an answer. Administration may take its
-// time: a node that joins has to catch up first.
+// time: a node that joins has to catch up first. So may a lease that has to wait.
 func (c *Client) oldest() *call {
 	k := c.flight.head
-	for k != nil && k.kind == kindAdmin {
+	for k != nil && (k.kind == kindAdmin || k.kind == kindLease) {
 		k = k.links[lane].next
 	}
 	return k

@@ -240,6 +240,12 @@ func statusError(result *wire.Result) error {
 	return &StatusError{Status: result.GetStatus(), Message: result.GetMessage()}
 }
 
+// isStatus reports whether err is that answer of the cluster.
+func isStatus(err error, code wire.Status_Code) bool { return errors.Is(err, sentinel(code)) }
+
+// maybe reports whether what failed with err may have happened.
+func maybe(err error) bool { return errors.Is(err, ErrUncertain) }
+
 // stopped is what a caller gets whose ctx ended first. It matches ctx's error, its
 // cause if that is another, and what is known of the request.
 func stopped(ctx context.Context, known error) error {

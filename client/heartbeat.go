@@ -95,6 +95,9 @@ func (c *Client) rearm(now time.Duration) {
 		if k != nil {
 			at = min(at, c.silentAt(cn, k))
 		}
+		if c.quiet(cn) {
+			at = min(at, cn.heard+pingAfter)
+		}
 		if k != nil && !c.surveying {
 			at = min(at, max(k.sentAt+patience, c.lookAt))
 		}

@@ -199,6 +199,7 @@ func (c *Client) stopWaiting(ctx context.Context, k *call) (*Hold, error) {
 		k.hold.startRelease()
 		c.unlock()
 		<-k.done
+		c.dones.Put(k.done)
 		return nil, stopped(ctx, nil)
 	case k.queued:
 		k.session.cancel(k)

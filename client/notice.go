@@ -107,7 +107,7 @@ func (d *held) askGrace() {
 	k.request.Body = &wire.Request_VerifyToken{VerifyToken: &wire.VerifyTokenRequest{Name: d.name, Token: d.token.Load()}}
 	k.after = func() {
 		holder := k.response.GetVerifyToken().GetHolder()
-		if k.err != nil || d.gone != nil || holder.RemainingHoldMs == nil || holder.GetHoldId() != d.id {
+		if k.err != nil || d.gone != nil || holder.GetHoldId() != d.id || holder.RemainingHoldMs == nil {
 			return
 		}
 		if r.revoked == revoked && r.notice.Grace == grace {

@@ -29,6 +29,11 @@ const (
 	kindUpgrade
 	kindDowngrade
 	kindExtend
+	kindLease    // answered after its wait
+	kindLeased   // about a lease; repeated freely
+	kindWatch    // answered, and then followed by pushes
+	kindEndWatch // of this connection only
+	kindPing     // likewise
 )
 
 // call is one request from its first sending to its outcome. c.mu guards it.
@@ -162,7 +167,7 @@ func (c *Client) laneOf(k *call) *callList {
 	case k.stale:
 		return &c.anywhere
 	case k.kind == kindRead, k.kind == kindAdmin, k.kind == kindOperate, k.kind == kindOpen,
-		k.kind == kindAcquire, k.kind == kindUpgrade:
+		k.kind == kindAcquire, k.kind == kindUpgrade, k.kind == kindLease, k.kind == kindWatch:
 		return &c.ready
 	}
 	return &c.urgent
@@ -170,12 +175,26 @@ func (c *Client) laneOf(k *call) *callList {
 
 // submit takes a new call on its way.
 func (c *Client) submit(k *call) {
+	c.prepare(k)
+	c.place(k)
+	c.pump()
+}
+
+// prepare gives a new call its number on the connection.
+func (c *Client) prepare(k *call) {
 	c.nextCall++
 	k.request.Id = c.nextCall
 	k.body.Request = &k.request
 	k.frame.Frame = &k.body
-	c.place(k)
-	c.pump()
+}
+
+// ofConnection says that a call is about its connection: the next one makes its own.
+func (k *call) ofConnection() bool {
+	switch k.kind {
+	case kindAttach, kindHeartbeat, kindAcknowledge, kindEndWatch, kindPing:
+		return true
+	}
+	return false
 }
 
 // place puts a call where it waits to be sent, again or for the first time.
@@ -205,6 +224,8 @@ func (c *Client) pump() {
 		cn.out.Flush()
 		if k := c.oldest(); k != nil {
 			c.armAt(k.sentAt + patience)
+		} else if c.quiet(cn) {
+			c.armAt(cn.heard + pingAfter)
 		}
 	}
 }
@@ -285,7 +306,7 @@ func (c *Client) again(k *call) {
 		k.session.heartbeatFailed()
 		c.finish(k)
 		return
-	case k.abandoned && !k.uncertain():
+	case k.abandoned && !k.uncertain(), k.kind == kindEndWatch, k.kind == kindPing:
 		c.finish(k)
 		return
 	}
@@ -385,7 +406,7 @@ func (c *Client) answered(cn *conn, k *call, resp *wire.Response) {
 	case k.kind == kindOpen:
 		c.opened(cn, k, resp.GetResult())
 	default:
-		if resp.GetResult().GetStatus() != wire.Status_OK {
+		if code := resp.GetResult().GetStatus(); code != wire.Status_OK && (code != wire.Status_GRANTED || k.kind != kindLease) {
 			k.err = statusError(resp.GetResult())
 		}
 		c.finish(k)
@@ -412,6 +433,10 @@ func (c *Client) onPush(cn *conn, push *wire.Push) error {
 	case *wire.Push_HoldNotice:
 		if s := c.sessions[push.GetSessionId()]; s != nil && s.alive() {
 			s.noticePushed(body.HoldNotice)
+		}
+	case *wire.Push_Watch:
+		if w := c.watching[body.Watch.GetRequestId()]; w != nil {
+			w.arrived(body.Watch.GetResponse())
 		}
 	default:
 		// A newer node may say what we need not understand.

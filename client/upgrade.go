@@ -88,7 +88,7 @@ func (s *Session) upgraded(k *call, result *wire.Result) {
 		if result.GetToken() > d.token.Load() {
 			d.token.Store(result.GetToken())
 		}
-		if k.abandoned && result.GetToken() != before && h.ended == nil {
+		if k.abandoned && result.GetToken() != before && d.count() > 0 {
 			h.giveBack()
 		}
 	}
