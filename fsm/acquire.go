@@ -35,12 +35,17 @@ func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result
 	if refusal := m.noRoom(s, op, fresh, blocked != nil); refusal != nil {
 		return refusal
 	}
+	lastLock := m.state.lastLock
 	c := m.newClaim(s, seq, op)
 	if blocked == nil {
 		m.grant(s, c, false)
 		return granted(c)
 	}
-	return m.wait(s, c)
+	r := m.wait(s, c)
+	if r.Status == wire.Status_DEADLOCK {
+		m.state.lastLock = lastLock // the locks that it began are gone again
+	}
+	return r
 }
 
 // known answers an acquire of a lock that exists: one of another kind, or one that

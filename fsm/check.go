@@ -143,6 +143,9 @@ func (m *Machine) recount(s *session) error {
 		}
 		return true
 	})
+	if s.leased && holds+waits != 1 {
+		return fmt.Errorf("a lease with %d holds and %d waits", holds, waits)
+	}
 	if window != s.window || waiting != s.waits || holds != s.holds || waits != s.waits {
 		return fmt.Errorf("counts window %d, waiting %d, holds %d, waits %d: there are %d, %d, %d, %d",
 			s.window, s.waits, s.holds, s.waits, window, waiting, holds, waits)
