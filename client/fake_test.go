@@ -278,7 +278,9 @@ func (cn *fakeConn) serveRequest(req *wire.Request) {
 		cn.answer(req, &wire.Response{Result: status(wire.Status_NOT_LEADER), Leader: proto.CloneOf(cn.f.leader)})
 		return
 	}
-	cn.answer(req, cn.f.service.serve(cn, req))
+	if resp := cn.f.service.serve(cn, req); resp != nil {
+		cn.answer(req, resp)
+	}
 }
 
 func (cn *fakeConn) stale(req *wire.Request) *wire.Response {

@@ -132,6 +132,7 @@ func (v *service) acquire(s *fakeSession, seq uint64, a *wire.Acquire) *wire.Res
 		v.want(l)
 	}
 	s.waited[seq] = true
+	v.emit(wire.Event_QUEUED, k)
 	if !a.GetWaitForever() {
 		v.later(a.GetWaitMs(), func() { v.endWait(k, wire.Status_TIMEOUT) })
 	}
@@ -182,6 +183,7 @@ func (v *service) grant(k *claim) *wire.Result {
 	k.token, k.revision = v.token, v.revision
 	v.plant(k)
 	v.bound(k, k.maxHold)
+	v.emit(wire.Event_GRANTED, k)
 	return &wire.Result{Status: wire.Status_GRANTED, HoldId: k.id, Token: k.token, Seq: k.seq, Revision: v.revision, Count: 1}
 }
 
@@ -229,6 +231,11 @@ func (v *service) restartBounds() {
 func (v *service) endHold(k *claim, reason wire.HoldLost_Reason, message string) {
 	if v.f.onLost != nil {
 		v.f.onLost(k, reason)
+	}
+	if reason == wire.HoldLost_FORCED {
+		v.emit(wire.Event_FORCED, k)
+	} else {
+		v.emit(wire.Event_EXPIRED, k)
 	}
 	v.remove(k)
 	k.push(&wire.Push{Body: &wire.Push_HoldLost{HoldLost: &wire.HoldLost{
@@ -301,6 +308,9 @@ func (v *service) settleLock(name string) bool {
 func (v *service) settle(s *fakeSession, seq uint64, result *wire.Result) {
 	result.Seq, result.Revision = seq, v.revision
 	s.outcomes[seq] = result
+	if s.lease != nil {
+		v.leaseSettled(s, result)
+	}
 	if s.conn != nil {
 		s.conn.push(&wire.Push{SessionId: s.id, Body: &wire.Push_Outcome{Outcome: proto.CloneOf(result)}})
 	}
@@ -325,6 +335,7 @@ func (v *service) release(s *fakeSession, r *wire.Release) *wire.Result {
 		k.count--
 		return &wire.Result{Status: wire.Status_OK, Count: k.count}
 	}
+	v.emit(wire.Event_RELEASED, k)
 	v.remove(k)
 	v.settleAll()
 	return status(wire.Status_OK)
@@ -391,6 +402,7 @@ func (v *service) endUpgrade(k *claim, code wire.Status_Code) {
 // endWait ends a wait without a grant, if it still waits.
 func (v *service) endWait(k *claim, code wire.Status_Code) {
 	if l := v.locks[k.locks[0].GetName()]; l != nil && slices.Contains(l.queue, k) {
+		v.emit(wire.Event_CANCELLED, k)
 		v.remove(k)
 		v.settle(k.session, k.seq, status(code))
 		v.settleAll()

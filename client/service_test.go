@@ -18,6 +18,7 @@ type service struct {
 	lastID   uint64
 	revision uint64
 	token    uint64
+	history  fakeHistory
 }
 
 type fakeSession struct {
@@ -29,6 +30,7 @@ type fakeSession struct {
 	outcomes map[uint64]*wire.Result
 	waited   map[uint64]bool
 	executed map[uint64]int // how often each request had an effect
+	lease    *fakeLease     // of an implicit session
 }
 
 func newService(f *fake) *service {
@@ -40,6 +42,17 @@ func (v *service) serve(cn *fakeConn, req *wire.Request) *wire.Response {
 	switch body := req.GetBody().(type) {
 	case *wire.Request_OpenSession:
 		return respond(v.open(cn, body.OpenSession))
+	case *wire.Request_Watch:
+		return v.watch(cn, req)
+	case *wire.Request_EndWatch:
+		v.endWatch(cn, body.EndWatch.GetRequestId())
+		return respond(status(wire.Status_OK))
+	case *wire.Request_AcquireLease:
+		return v.acquireLease(cn, req)
+	case *wire.Request_ExtendLease:
+		return respond(v.extendLease(body.ExtendLease))
+	case *wire.Request_ReleaseLease:
+		return respond(v.releaseLease(body.ReleaseLease))
 	case *wire.Request_VerifyToken:
 		return v.verify(body.VerifyToken)
 	case *wire.Request_ForceRelease:
@@ -181,6 +194,7 @@ func (v *service) end(s *fakeSession) {
 	delete(v.sessions, s.id)
 	for _, k := range v.claims() {
 		if k.session == s {
+			v.emit(wire.Event_RELEASED, k)
 			v.remove(k)
 		}
 	}

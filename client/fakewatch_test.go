@@ -1,0 +1,103 @@
+package client
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// fakeHistory remembers what happened, from the first watch on.
+type fakeHistory struct {
+	events   []*wire.Event
+	watches  []*fakeWatch
+	on       bool
+	flushing bool
+	lineage  string
+	oldest   uint64 // what happened up to it is not remembered
+}
+
+type fakeWatch struct {
+	cn   *fakeConn
+	id   uint64
+	req  *wire.WatchRequest
+	sent uint64 // revision up to which it was told
+}
+
+func (v *service) watch(cn *fakeConn, req *wire.Request) *wire.Response {
+	h, w := &v.history, req.GetWatch()
+	if !h.on {
+		h.on, h.lineage = true, "first"
+	}
+	after := w.GetAfterRevision()
+	if after == 0 {
+		after = v.revision
+	}
+	if w.GetLineage() != "" && w.GetLineage() != h.lineage || after < h.oldest {
+		return &wire.Response{
+			Result: &wire.Result{Status: wire.Status_COMPACTED, Message: "gone"},
+			Body:   &wire.Response_Watch{Watch: &wire.WatchResponse{Status: wire.Status_COMPACTED, Oldest: h.oldest, Lineage: h.lineage}},
+		}
+	}
+	watch := &fakeWatch{cn: cn, id: req.GetId(), req: w, sent: after}
+	time.AfterFunc(0, func() {
+		v.f.set(func() {
+			h.watches = append(h.watches, watch)
+			v.tell(watch, true)
+		})
+	})
+	return respond(status(wire.Status_OK))
+}
+
+func (v *service) endWatch(cn *fakeConn, id uint64) {
+	v.history.watches = slices.DeleteFunc(v.history.watches, func(w *fakeWatch) bool { return w.cn == cn && w.id == id })
+}
+
+// emit has what happened told once the command is done.
+func (v *service) emit(what wire.Event_Type, k *claim) {
+	h := &v.history
+	if !h.on {
+		return
+	}
+	h.events = append(h.events, &wire.Event{
+		Type: what, Revision: v.revision, Lock: k.locks[0].GetName(), SessionId: k.session.id, Owner: k.owner,
+		Seq: k.seq, HoldId: k.id, Token: k.token, Mode: k.locks[0].GetMode(),
+	})
+	if h.flushing {
+		return
+	}
+	h.flushing = true
+	time.AfterFunc(0, func() {
+		v.f.set(func() {
+			h.flushing = false
+			for _, w := range h.watches {
+				v.tell(w, false)
+			}
+		})
+	})
+}
+
+// tell pushes what a watch was not told yet.
+func (v *service) tell(w *fakeWatch, always bool) {
+	resp := &wire.WatchResponse{Status: wire.Status_OK, Revision: v.revision, Lineage: v.history.lineage}
+	for _, e := range v.history.events {
+		if e.GetRevision() > w.sent && w.matches(e) {
+			resp.Events = append(resp.Events, e)
+		}
+	}
+	w.sent = v.revision
+	if always || len(resp.Events) > 0 {
+		w.push(resp)
+	}
+}
+
+func (w *fakeWatch) push(resp *wire.WatchResponse) {
+	w.cn.push(&wire.Push{Body: &wire.Push_Watch{Watch: &wire.WatchPush{RequestId: w.id, Response: resp}}})
+}
+
+func (w *fakeWatch) matches(e *wire.Event) bool {
+	return (w.req.GetName() == "" || w.req.GetName() == e.GetLock()) &&
+		strings.HasPrefix(e.GetLock(), w.req.GetPrefix()) &&
+		(w.req.GetSessionId() == 0 || w.req.GetSessionId() == e.GetSessionId())
+}
