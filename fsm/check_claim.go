@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -109,7 +110,7 @@ func (m *Machine) checkExtra(c *claim, e extra) error {
 		return errors.New("a lock-delay without a hold before it, or without a time")
 	case e.delayGeneration == 0 && e.delayed != 0:
 		return errors.New("a lock-delay that never began")
-	case e.again > 0 && (c.token == 0 || c.wants()[0].permits > 0):
+	case e.again > 0 && (c.token == 0 || onlyPermits(c.wants())):
 		return fmt.Errorf("counts %d acquires", c.count())
 	case e.wanted && (!e.notify || c.token == 0):
 		return errors.New("told without asking")
@@ -117,6 +118,11 @@ func (m *Machine) checkExtra(c *claim, e extra) error {
 		return errors.New("revoked before it was granted")
 	}
 	return nil
+}
+
+// onlyPermits says that there is no lock among them that can be asked for again.
+func onlyPermits(wants []want) bool {
+	return !slices.ContainsFunc(wants, func(w want) bool { return w.permits == 0 })
 }
 
 func (m *Machine) checkHold(c *claim) error {
