@@ -27,7 +27,8 @@ func (m *Machine) Check() error {
 
 func (m *Machine) checkScalars() error {
 	s := m.state
-	if s.discarded > s.revision || s.lastSession > s.revision || s.lastLock > s.revision {
+	// One acquire may begin several locks.
+	if s.discarded > s.revision || s.lastSession > s.revision || s.lastLock/maxLocks > s.revision || s.lastLock > 1<<62 {
 		return fmt.Errorf("more things than the %d commands", s.revision)
 	}
 	if s.clusterID == "" {
