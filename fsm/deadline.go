@@ -67,7 +67,6 @@ func (m *Machine) expireHold(op *wire.ExpireHold) *wire.Result {
 
 // takeHold ends a hold against its holder's will. A lease ends with its hold.
 func (m *Machine) takeHold(c *claim, how ending) {
-	c, _ = m.editClaim(c.id)
 	s, _ := m.editSession(c.session)
 	m.endHold(s, c, how)
 	m.closeLease(s)
@@ -75,6 +74,7 @@ func (m *Machine) takeHold(c *claim, how ending) {
 
 // beginDelay leaves what a hold occupied closed, though it is nobody's any more.
 func (m *Machine) beginDelay(c *claim) {
+	c, _ = m.editClaim(c.id)
 	own := c.vary()
 	own.delayGeneration, own.delayed = 1, m.wall
 	e := m.emitClaim(wire.Event_DELAYED, c)

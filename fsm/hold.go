@@ -37,8 +37,8 @@ func (m *Machine) release(s *session, op *wire.Release) *wire.Result {
 		return notHeld()
 	}
 	done := &wire.Result{Status: wire.Status_OK, HoldId: c.id, Token: c.token, Count: c.count() - 1}
-	c, _ = m.editClaim(c.id)
 	if done.Count > 0 {
+		c, _ = m.editClaim(c.id)
 		c.vary().again--
 	} else {
 		m.endHold(s, c, ending{what: wire.Event_RELEASED})
@@ -56,10 +56,11 @@ type ending struct {
 	upgrade wire.Status_Code
 }
 
-// endHold ends a hold that is being edited. Not by its holder, it may be followed by
-// its lock-delay; otherwise others get their turn.
+// endHold ends a hold. Not by its holder, it may be followed by its lock-delay;
+// otherwise others get their turn.
 func (m *Machine) endHold(s *session, c *claim, how ending) {
 	if c.upgrading() {
+		c, _ = m.editClaim(c.id)
 		m.endUpgrade(s, c, max(how.upgrade, wire.Status_CANCELLED))
 	}
 	m.part(s, c)

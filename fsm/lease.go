@@ -106,7 +106,6 @@ func (m *Machine) releaseLease(op *wire.ReleaseLease) *wire.Result {
 	if s == nil {
 		return notHeld()
 	}
-	c, _ = m.editClaim(c.id)
 	if c.held() {
 		m.endHold(s, c, ending{what: wire.Event_RELEASED})
 		m.closeLease(s)

@@ -234,7 +234,7 @@ func (m *Machine) outdated(term, generation, current uint64) *wire.Result {
 func (m *Machine) endSession(s *session, ended wire.Event_Type, how ending) {
 	how.upgrade = wire.Status_SESSION_LOST
 	for _, id := range slices.Clone(m.claimsOf(s.id)) {
-		c, _ := m.editClaim(id)
+		c, _ := m.claims.get(id)
 		if c.held() {
 			m.endHold(s, c, how)
 			continue

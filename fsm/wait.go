@@ -48,7 +48,7 @@ func (m *Machine) cancel(s *session, op *wire.Cancel) *wire.Result {
 		return m.present(o)
 	}
 	if ok {
-		c, _ := m.editClaim(o.holdID)
+		c, _ := m.claims.get(o.holdID)
 		return m.endWait(s, c, wire.Status_CANCELLED)
 	}
 	if c := m.holdOfRequest(s.id, op.GetAcquireSeq()); c != nil {
@@ -78,7 +78,6 @@ func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
 		return answer(wire.Status_FAILED_PRECONDITION, "the request waits without bound")
 	}
 	s, _ := m.editSession(c.session)
-	c, _ = m.editClaim(c.id)
 	return m.endWait(s, c, wire.Status_TIMEOUT)
 }
 
@@ -86,6 +85,7 @@ func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
 // leaves the shared hold as it is.
 func (m *Machine) endWait(s *session, c *claim, status wire.Status_Code) *wire.Result {
 	if c.upgrading() {
+		c, _ = m.editClaim(c.id)
 		return m.present(m.endUpgrade(s, c, status))
 	}
 	m.part(s, c)
