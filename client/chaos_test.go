@@ -96,7 +96,7 @@ func TestExactlyOnceThroughEverything(t *testing.T) {
 				moved := make(chan struct{})
 				go func() {
 					defer close(moved)
-					moveLeader(f, stop)
+					moveLeader(f, stop, 700*time.Millisecond)
 				}()
 				wg.Wait()
 				close(stop)
@@ -114,12 +114,12 @@ func TestExactlyOnceThroughEverything(t *testing.T) {
 }
 
 // moveLeader moves leadership on, with and without a word.
-func moveLeader(f *fake, stop <-chan struct{}) {
+func moveLeader(f *fake, stop <-chan struct{}, every time.Duration) {
 	for term := uint64(2); ; term++ {
 		select {
 		case <-stop:
 			return
-		case <-time.After(700 * time.Millisecond):
+		case <-time.After(every):
 		}
 		f.lead(fmt.Sprintf("n%d", term%3+1), term)
 		if term%2 == 0 {
