@@ -83,10 +83,10 @@ func (j *job) wait(ctx context.Context) (held, error) {
 			return held{s, h}, nil
 		}
 		j.close(s)
-		if !errors.Is(err, client.ErrExpired) || j.opts.wait != forever || ctx.Err() != nil {
+		if !errors.Is(err, client.ErrExpired) || j.opts.claim.wait != forever || ctx.Err() != nil {
 			return held{}, j.notAcquired(err)
 		}
-		j.say("the session expired while waiting for %s; waiting again at the end of the queue", printable(j.opts.lock))
+		j.say("the session expired while waiting for %s; waiting again at the end of the queue", j.opts.claim.what())
 	}
 }
 
@@ -101,7 +101,7 @@ func (j *job) lock(ctx context.Context, s session) (hold, error) {
 			j.sayWhy(noticing)
 		}
 	})
-	h, err := s.Lock(ctx, j.opts.lock, j.opts.wait)
+	h, err := s.Lock(ctx, j.opts.claim)
 	cancel()
 	notice.Wait()
 	return h, err
@@ -109,8 +109,8 @@ func (j *job) lock(ctx context.Context, s session) (hold, error) {
 
 // notAcquired says that there is no lock. A session lost while waiting has lost no lock.
 func (j *job) notAcquired(err error) error {
-	err = fmt.Errorf("%s not acquired: %w", printable(j.opts.lock), err)
-	if errors.Is(err, client.ErrSessionLost) {
+	err = fmt.Errorf("%s not acquired: %w", j.opts.claim.what(), err)
+	if errors.Is(err, client.ErrSessionLost) || errors.Is(err, client.ErrForced) {
 		return &failure{code: exitNotAcquired, cause: err}
 	}
 	return j.blame(err)
@@ -142,14 +142,11 @@ func (j *job) openOnce(ctx context.Context) (session, error) {
 
 // checkGrace settles the grace period now that the TTL is known.
 func (j *job) checkGrace(s session) (session, error) {
-	j.grace = j.opts.grace
-	if j.grace < 0 {
-		j.grace = min(s.TTL()/4, maxGrace)
-	}
-	if j.grace > s.TTL()/2 {
+	if err := j.opts.checkGrace(s.TTL()); err != nil {
 		j.close(s)
-		return nil, graceTooLong(j.grace, s.TTL())
+		return nil, err
 	}
+	j.grace = j.opts.settleGrace(s.TTL())
 	return s, nil
 }
 
@@ -157,15 +154,39 @@ func (j *job) checkGrace(s session) (session, error) {
 func (j *job) sayWhy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
-	name := printable(j.opts.lock)
-	lock, err := j.svc.GetLock(ctx, &wire.GetLockRequest{Name: j.opts.lock, QueueLimit: 1})
-	switch {
-	case err != nil && ctx.Err() == context.Canceled: // the wait is over
-	case err != nil || len(lock.GetHolders()) == 0:
-		j.say("waiting for %s", name)
-	default:
-		h := lock.GetHolders()[0]
-		j.say("waiting for %s, held by %s for %s, %s in the queue", name,
-			owner(h.GetClient(), h.GetSessionId()), millis(h.GetHeldForMs()), count(lock.GetQueueLength(), "waiter"))
+	text, err := whoHolds(ctx, j.svc, j.opts.claim.names())
+	if err == nil || ctx.Err() != context.Canceled { // else the wait is over
+		j.say("waiting for %s%s", j.opts.claim.what(), text)
 	}
+}
+
+// whoHolds describes the first of the locks that somebody holds, to stand behind
+// their names.
+func whoHolds(ctx context.Context, svc service, names []string) (string, error) {
+	for _, name := range names {
+		lock, err := svc.GetLock(ctx, &wire.GetLockRequest{Name: name, QueueLimit: 1})
+		switch {
+		case errors.Is(err, client.ErrNotFound):
+		case err != nil:
+			return "", err
+		case len(lock.GetHolders()) > 0:
+			return ", " + whoHoldsOne(lock, len(names) > 1), nil
+		case len(lock.GetDelays()) > 0:
+			return fmt.Sprintf(", closed by a lock-delay for %s", left(lock.GetDelays()[0].RemainingMs)), nil
+		}
+	}
+	return "", nil
+}
+
+func whoHoldsOne(lock *wire.GetLockResponse, among bool) string {
+	h := lock.GetHolders()[0]
+	which, others := "", ""
+	if among {
+		which = printable(lock.GetName()) + " is "
+	}
+	if n := max(lock.GetHolderCount(), uint64(len(lock.GetHolders()))) - 1; n > 0 {
+		others = " and " + count(n, "other")
+	}
+	return fmt.Sprintf("%sheld by %s%s for %s, %s in the queue", which,
+		owner(h.GetClient(), h.GetSessionId()), others, millis(h.GetHeldForMs()), count(lock.GetQueueLength(), "waiter"))
 }

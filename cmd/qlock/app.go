@@ -12,18 +12,22 @@ const defaultTimeout = 2 * time.Second
 
 // verbs are the commands of one app; each stands in a file of its own.
 func verbs(std console, dial dialer) []*cli.Command {
-	return []*cli.Command{
-		runVerb(std, dial),
-		locksVerb(dial),
-		showVerb(dial),
-		sessionsVerb(dial),
-		statusVerb(dial),
-		clusterVerb(dial),
-		tlsVerb(),
-		versionVerb(),
-		completionVerb(),
-		completeVerb(dial),
+	return slices.Concat(
+		under("Hold a lock", runVerb(std, dial), electVerb(std, dial), acquireVerb(dial), extendVerb(dial), releaseVerb(dial)),
+		under("Look", locksVerb(dial), showVerb(dial), whyVerb(dial), watchVerb(std, dial), verifyVerb(dial),
+			sessionsVerb(dial), deadlocksVerb(dial), statusVerb(dial), auditVerb(dial)),
+		under("Set right", revokeVerb(dial), forceVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
+		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb()),
+		[]*cli.Command{versionVerb(), completionVerb(), completeVerb(dial)},
+	)
+}
+
+// under puts verbs under a heading of the help.
+func under(heading string, verbs ...*cli.Command) []*cli.Command {
+	for _, v := range verbs {
+		v.Category = heading
 	}
+	return verbs
 }
 
 // globalFlags stand before or after any verb; each is QLOCK_<FLAG> in the environment.

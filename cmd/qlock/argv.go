@@ -143,6 +143,21 @@ func (l *commandLine) argv(program string) []string {
 	return out
 }
 
+// exports tells whether a shell evaluates what the line prints, also where the line
+// itself is wrong.
+func (l *commandLine) exports(words []string) bool {
+	if l.command == nil || l.command.Name != "acquire" || l.help {
+		return false
+	}
+	if at := slices.Index(words, "--"); at >= 0 {
+		words = words[:at]
+	}
+	return slices.ContainsFunc(words, func(word string) bool {
+		name, value, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		return word[:min(1, len(word))] == "-" && name == "export" && value != "false"
+	})
+}
+
 // findFlag finds a flag by any of its names.
 func findFlag(flags []cli.Flag, name string) cli.Flag {
 	for _, f := range flags {

@@ -73,7 +73,7 @@ func TestEmptyArgumentsSurvive(t *testing.T) {
 }
 
 func TestMistakesInTheCommandLine(t *testing.T) {
-	for line, want := range map[string]string{
+	mistakes(t, map[string]string{
 		"":                                       "which verb?",
 		"cluster":                                "which verb? see qlock cluster --help",
 		"show":                                   "one lock's name",
@@ -94,9 +94,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		"run a":                                  "behind --",
 		"run a --":                               "behind --",
 		"run a true":                             "behind --",
-		"run a b -- true":                        "takes one lock",
 		"run a --ttl 0s -- true":                 "--ttl must be positive",
-		"run a --ttl -1s -- true":                "must not be negative",
+		"run a --ttl -1s -- true":                "--ttl must be positive",
 		"run a --grace -1s -- true":              "must not be negative",
 		"run a --ttl 10s --grace 6s -- true":     "more than half",
 		"run a --wait 1s --no-wait -- true":      "contradict",
@@ -110,7 +109,62 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		"locks --cacert /nonexistent":            "/nonexistent",
 		"locks --endpoints nowhere":              "host:port",
 		"locks --endpoints ,":                    "endpoints",
-	} {
+	})
+}
+
+func TestMistakesAboutWhatToHold(t *testing.T) {
+	mistakes(t, map[string]string{
+		"run a a -- true":                          "a is named twice",
+		"run a --max-hold 99ms -- true":            "at least 100ms",
+		"run a --max-hold 4s --grace 3s -- true":   "more than half of --max-hold 4s",
+		"run a --lock-delay 61s -- true":           "not within 0 and 1m",
+		"run a --on-lost explode -- true":          "none of term, int",
+		"run a --on-lost kill --grace 1s -- t":     "contradict",
+		"run a --permits 2 -- true":                "needs --limit",
+		"run a --limit 0 -- true":                  "must be positive",
+		"run a --limit 2 --permits 3 -- true":      "not within 1 and the limit of 2",
+		"run a --limit 2 --shared -- true":         "contradict",
+		"run a b --unfair -- true":                 "one exclusive lock",
+		"run a --wait 2000h -- true":               "too long",
+		"elect":                                    "elect needs a lock's name",
+		"elect a b -- true":                        "one election",
+		"elect a --leader --observe":               "contradict",
+		"elect a --leader -- true":                 "no command",
+		"acquire":                                  "a lock's name",
+		"acquire a --ttl 0s":                       "no time that a lock can be held for",
+		"acquire a --lock-delay -1s":               "not within",
+		"extend a":                                 "no arguments",
+		"extend":                                   "which lease?",
+		"extend --lease nonsense":                  "no lease as qlock acquire wrote it",
+		"release --lease 0.AAAAAAAAAAAAAAAAAAAAAA": "no lease",
+		"watch a --prefix b":                       "takes one of",
+		"watch --after x:y":                        "neither REVISION",
+		"verify a":                                 "a lock's name and a token",
+		"verify a 0":                               "is no token",
+		"verify a 9223372036854775808":             "is no token",
+		"force-release":                            "takes one lock's name",
+		"force-release a":                          "needs --token",
+		"force-release a --token 5":                "needs --reason",
+		"revoke a --token 5 --reason":              "needs a value",
+		"revoke a --token 5 --grace 0s":            "--grace 0s",
+		"skip-delay":                               "takes one lock's name",
+		"skip-delay a":                             "needs --reason",
+		"resize a":                                 "its new limit",
+		"resize a ten":                             "is no positive number",
+		"resize a 10":                              "needs --reason",
+		"why":                                      "one lock's name",
+		"deadlocks a":                              "no arguments",
+		"audit a":                                  "no arguments",
+		"snapshot":                                 "which verb?",
+		"snapshot save":                            "one file's name",
+		"snapshot restore a b":                     "one file's name",
+	})
+}
+
+// mistakes checks that each line is a usage error that says so in one line.
+func mistakes(t *testing.T, lines map[string]string) {
+	t.Helper()
+	for line, want := range lines {
 		got := execTest(t, dial, strings.Fields(line)...)
 		if got.code != exitUsage || !strings.Contains(got.err, want) || got.out != "" {
 			t.Errorf("%q: exit code %d, stdout %q, stderr %q; want %d and %q", line, got.code, got.out, got.err, exitUsage, want)
@@ -122,7 +176,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 }
 
 func TestHelpIsNoMistake(t *testing.T) {
-	for _, line := range []string{"--help", "help", "run --help", "help run", "cluster --help", "cluster add -h", "tls init --help"} {
+	for _, line := range []string{"--help", "help", "run --help", "help run", "cluster --help", "cluster add -h", "tls init --help", "acquire --export --help"} {
 		got := execTest(t, dial, strings.Fields(line)...)
 		if got.code != exitOK || got.err != "" || !strings.Contains(got.out, "USAGE") {
 			t.Errorf("%q: exit code %d, stdout %q, stderr %q", line, got.code, got.out, got.err)

@@ -89,8 +89,12 @@ func candidates(c *cli.Context, dial dialer, words []string) []string {
 // takesLock tells whether the next argument is a lock's name.
 func takesLock(line *commandLine) bool {
 	switch line.command.Name {
-	case "run", "show", "locks":
+	case "run", "acquire":
+		return true
+	case "show", "locks", "why", "watch", "elect", "force-release", "revoke", "skip-delay", "resize":
 		return len(line.args) == 0
+	case "verify":
+		return len(line.verbs) == 1 && len(line.args) == 0 // and not snapshot verify
 	}
 	return false
 }
@@ -142,8 +146,11 @@ func flagNames(app *cli.App, line *commandLine) []string {
 }
 
 func flagValues(f cli.Flag) []string {
-	if f.Names()[0] == "output" {
+	switch f.Names()[0] {
+	case "output":
 		return formats
+	case "on-lost":
+		return onLostNames()
 	}
 	return nil
 }

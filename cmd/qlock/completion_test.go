@@ -10,8 +10,16 @@ import (
 
 func TestCandidates(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                       "run locks show sessions status cluster tls version completion help",
-		"s":                      "show sessions status",
+		"": "run elect acquire extend release locks show why watch verify sessions deadlocks status audit " +
+			"revoke force-release skip-delay resize cluster snapshot tls version completion help",
+		"s":                      "show sessions status skip-delay snapshot",
+		"snapshot ":              "save inspect verify restore",
+		"snapshot verify ord":    "",
+		"run a --on-lost u":      "usr1 usr2",
+		"run orders/1 orders/":   "orders/1 orders/2",
+		"verify ord":             "orders/1 orders/2",
+		"verify orders/1 ":       "",
+		"resize orders/2":        "orders/2",
 		"cluster ":               "members add remove transfer",
 		"cluster r":              "remove",
 		"completion ":            "bash zsh fish",

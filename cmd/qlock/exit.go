@@ -14,7 +14,7 @@ import (
 const (
 	exitOK            = 0
 	exitUsage         = 64  // the command line, or a value in it, is wrong
-	exitNoSuch        = 66  // no such lock or session
+	exitNoSuch        = 66  // no such lock, session or file, or events that are over
 	exitNoLeader      = 69  // no serving leader within the time-out, or outcome unknown
 	exitInternal      = 70  // anything that should not happen
 	exitNotAcquired   = 75  // the lock was not acquired
@@ -60,6 +60,8 @@ var outcomes = []struct {
 }{
 	{client.ErrInvalidArgument, exitUsage, ""},
 	{client.ErrNotFound, exitNoSuch, ""},
+	{client.ErrCompacted, exitNoSuch, ""},
+	{client.ErrMismatch, exitUsage, "see what it is with qlock show"},
 
 	{client.ErrNotLeader, exitNoLeader, "see qlock status"},
 	{client.ErrUncertain, exitNoLeader, "look before you repeat it"},
@@ -71,9 +73,13 @@ var outcomes = []struct {
 	{client.ErrCancelled, exitNotAcquired, ""},
 	{client.ErrAlreadyHeld, exitNotAcquired, ""},
 	{client.ErrAlreadyQueued, exitNotAcquired, ""},
+	{client.ErrUpgradeConflict, exitNotAcquired, ""},
+	{client.ErrDeadlock, exitNotAcquired, ""},
 	{client.ErrResourceExhausted, exitNotAcquired, "try again later or raise the limit"},
 
 	{client.ErrSessionLost, exitLost, ""},
+	{client.ErrForced, exitLost, ""},
+	{client.ErrHoldExpired, exitLost, ""},
 	{client.ErrNotHeld, exitNotHeld, ""},
 
 	{client.ErrPermissionDenied, exitInternal, ""},

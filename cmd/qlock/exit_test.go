@@ -42,6 +42,12 @@ func TestExitCodesOfErrors(t *testing.T) {
 		{client.ErrClosed, 76},
 		{client.ErrSuperseded, 76},
 		{client.ErrForced, 76},
+		{client.ErrHoldExpired, 76},
+		{client.ErrDeadlock, 75},
+		{&client.DeadlockError{}, 75},
+		{client.ErrUpgradeConflict, 75},
+		{client.ErrMismatch, 64},
+		{client.ErrCompacted, 66},
 		{client.ErrNotHeld, 77},
 		{&failure{code: 3}, 3},
 	} {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +24,19 @@ type fakeService struct {
 	add        func(*wire.AddMemberRequest) (*wire.AddMemberResponse, error)
 	remove     func(*wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error)
 	transfer   func(*wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error)
+	verify     func(name string, token uint64) (bool, error)
+	deadlocks  func(*wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
+	audit      func(*wire.ListAuditRequest) (*wire.ListAuditResponse, error)
+	watch      func(client.WatchOptions) watcher
+	force      func(*wire.ForceRelease) (*wire.OperatorResponse, error)
+	revoke     func(*wire.Revoke) (*wire.OperatorResponse, error)
+	skipDelay  func(*wire.SkipDelay) (*wire.OperatorResponse, error)
+	resize     func(*wire.Resize) (*wire.OperatorResponse, error)
+	restore    func(*wire.RestoreRequest) (*wire.RestoreResponse, error)
+	save       func(addr string, to io.Writer) error
+	acquire    func(context.Context, leaseRequest) (leased, error)
+	extend     func(l lease, ttl time.Duration) error
+	release    func(l lease) error
 	open       func(context.Context, client.SessionOptions) (session, error)
 
 	mu     sync.Mutex
@@ -73,6 +87,63 @@ func (f *fakeService) TransferLeadership(ctx context.Context, req *wire.Transfer
 	return answer(ctx, f, f.transfer, req)
 }
 
+func (f *fakeService) VerifyToken(ctx context.Context, name string, token uint64) (bool, error) {
+	return answer(ctx, f, func(name string) (bool, error) { return f.verify(name, token) }, name)
+}
+
+func (f *fakeService) ListDeadlocks(ctx context.Context, req *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error) {
+	return answer(ctx, f, f.deadlocks, req)
+}
+
+func (f *fakeService) ListAudit(ctx context.Context, req *wire.ListAuditRequest) (*wire.ListAuditResponse, error) {
+	return answer(ctx, f, f.audit, req)
+}
+
+func (f *fakeService) Watch(what client.WatchOptions) watcher { return f.watch(what) }
+
+func (f *fakeService) ForceRelease(ctx context.Context, req *wire.ForceRelease) (*wire.OperatorResponse, error) {
+	return answer(ctx, f, f.force, req)
+}
+
+func (f *fakeService) Revoke(ctx context.Context, req *wire.Revoke) (*wire.OperatorResponse, error) {
+	return answer(ctx, f, f.revoke, req)
+}
+
+func (f *fakeService) SkipDelay(ctx context.Context, req *wire.SkipDelay) (*wire.OperatorResponse, error) {
+	return answer(ctx, f, f.skipDelay, req)
+}
+
+func (f *fakeService) Resize(ctx context.Context, req *wire.Resize) (*wire.OperatorResponse, error) {
+	return answer(ctx, f, f.resize, req)
+}
+
+func (f *fakeService) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
+	return answer(ctx, f, f.restore, req)
+}
+
+func (f *fakeService) SaveSnapshot(ctx context.Context, addr string, to io.Writer) error {
+	_, err := answer(ctx, f, func(addr string) (any, error) { return nil, f.save(addr, to) }, addr)
+	return err
+}
+
+// AcquireLease may wait without a bound.
+func (f *fakeService) AcquireLease(ctx context.Context, req leaseRequest) (leased, error) {
+	if _, ok := ctx.Deadline(); ok == (req.claim.wait < 0) {
+		f.t.Errorf("a bound on an acquire: %v, of %+v", ok, req)
+	}
+	return f.acquire(ctx, req)
+}
+
+func (f *fakeService) ExtendLease(ctx context.Context, secret []byte, hold uint64, ttl time.Duration) error {
+	_, err := answer(ctx, f, func(l lease) (any, error) { return nil, f.extend(l, ttl) }, lease{hold, secret})
+	return err
+}
+
+func (f *fakeService) ReleaseLease(ctx context.Context, secret []byte, hold uint64) error {
+	_, err := answer(ctx, f, func(l lease) (any, error) { return nil, f.release(l) }, lease{hold, secret})
+	return err
+}
+
 func (f *fakeService) Open(ctx context.Context, opts client.SessionOptions) (session, error) {
 	return answer(ctx, f, func(o client.SessionOptions) (session, error) { return f.open(ctx, o) }, opts)
 }
@@ -90,13 +161,19 @@ type fakeSession struct {
 	ttl   time.Duration
 	lock  func(ctx context.Context, name string, wait time.Duration) (hold, error)
 	close func()
+	left  time.Duration
+	asked claim // by the last Lock
 }
 
 func (s *fakeSession) ID() uint64         { return s.id }
 func (s *fakeSession) TTL() time.Duration { return s.ttl }
 
-func (s *fakeSession) Lock(ctx context.Context, name string, wait time.Duration) (hold, error) {
-	return s.lock(ctx, name, wait)
+// Remaining is 0, no longer than any hold has, unless the test sets it.
+func (s *fakeSession) Remaining() time.Duration { return s.left }
+
+func (s *fakeSession) Lock(ctx context.Context, k claim) (hold, error) {
+	s.asked = k
+	return s.lock(ctx, k.what(), k.wait)
 }
 
 func (s *fakeSession) Close(context.Context) error {
@@ -110,6 +187,7 @@ type fakeHold struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	lost   chan struct{}
+	notice chan client.Notice
 	unlock func(ctx context.Context) error
 
 	mu       sync.Mutex
@@ -119,13 +197,14 @@ type fakeHold struct {
 
 func newFakeHold(ttl time.Duration) *fakeHold {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &fakeHold{token: 1 << 62, ctx: ctx, cancel: cancel, lost: make(chan struct{}), ttl: ttl,
+	return &fakeHold{token: 1 << 62, ctx: ctx, cancel: cancel, lost: make(chan struct{}), notice: make(chan client.Notice, 1), ttl: ttl,
 		unlock: func(context.Context) error { return nil }}
 }
 
-func (h *fakeHold) Token() uint64            { return h.token }
-func (h *fakeHold) Context() context.Context { return h.ctx }
-func (h *fakeHold) Lost() <-chan struct{}    { return h.lost }
+func (h *fakeHold) Token() uint64                 { return h.token }
+func (h *fakeHold) Context() context.Context      { return h.ctx }
+func (h *fakeHold) Lost() <-chan struct{}         { return h.lost }
+func (h *fakeHold) Revoked() <-chan client.Notice { return h.notice }
 
 func (h *fakeHold) Unlock(ctx context.Context) error { return h.unlock(ctx) }
 

@@ -50,7 +50,7 @@ func (j *job) run() error {
 // start starts the command under the hold.
 func (j *job) start(h held) (*keeper, error) {
 	tty := terminalOf(j.std.in)
-	environ := childEnviron(os.Environ(), j.opts.lock, h.hold.Token(), h.session.ID())
+	environ := childEnviron(os.Environ(), j.opts.claim.names(), h.hold.Token(), h.session.ID())
 	j.sig.guard()
 	c, err := startChild(j.opts.path, j.opts.argv, environ, j.std, tty)
 	if err != nil {
@@ -58,25 +58,33 @@ func (j *job) start(h held) (*keeper, error) {
 	}
 	ignoreTerminal()
 	return &keeper{
-		lock: j.opts.lock, hold: h.hold, child: c, group: group(c.pid), sig: j.sig, tty: tty,
-		grace: j.grace, margin: margin(h.session.TTL()), say: j.say, now: bootTime,
+		lock: j.opts.claim.what(), hold: h.hold, session: h.session, child: c, group: group(c.pid), sig: j.sig, tty: tty,
+		onLost: j.opts.onLost, grace: j.grace, margin: j.margin(h.session), say: j.say, now: bootTime,
 	}, nil
+}
+
+// margin is what is kept back of the hold's time.
+func (j *job) margin(s session) time.Duration {
+	if bound := j.opts.claim.maxHold; bound > 0 {
+		return margin(min(bound, s.TTL()))
+	}
+	return margin(s.TTL())
 }
 
 // finish releases and decides how the run ended.
 func (j *job) finish(h held, k *keeper) error {
 	if k.abandoned {
-		return failf(exitLost, "%s was lost and process group %d still runs: end it yourself", printable(j.opts.lock), k.group)
+		return failf(exitLost, "%s was lost and process group %d still runs: end it yourself", j.opts.claim.what(), k.group)
 	}
 	released := j.release(h)
 	if k.lost == nil && lostUnseen(released) {
 		k.lost = released
 	}
 	if k.lost != nil {
-		return failf(exitLost, "lost %s while the command ran: %s", printable(j.opts.lock), oneLine(k.lost.Error()))
+		return failf(exitLost, "lost %s while the command ran: %s", j.opts.claim.what(), oneLine(k.lost.Error()))
 	}
 	if released != nil {
-		j.say("%s: %s; it comes free by itself at the session's deadline", printable(j.opts.lock), oneLine(released.Error()))
+		j.say("%s: %s; it comes free by itself at its deadline", j.opts.claim.what(), oneLine(released.Error()))
 	}
 	if exit := code(*k.status); exit != 0 {
 		return &failure{code: exit}
@@ -90,7 +98,7 @@ func lostUnseen(err error) bool {
 	if errors.Is(err, client.ErrExpired) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrSessionLost)
+	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrSessionLost) || errors.Is(err, client.ErrForced)
 }
 
 // say writes one line of our own, in one piece.

@@ -3,16 +3,22 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quorumlock/quorumlock/client"
 )
 
-// errDeadlineNear is why the command is stopped when heartbeats stay unanswered: the
-// lock is held still, but the time left is what an orderly end needs.
-var errDeadlineNear = errors.New("no heartbeat was answered for too long")
+// Why the command is stopped while the lock is held still: the time left is what an
+// orderly end needs.
+var (
+	errDeadlineNear = errors.New("no heartbeat was answered for too long")
+	errMaxHoldNear  = errors.New("it may not be held for longer")
+)
 
 const (
 	// watchSlice bounds how late the watch notices that the machine was suspended,
@@ -28,20 +34,23 @@ const (
 // keeper watches over a command that runs under a hold. One goroutine runs it; it
 // alone signals the group.
 type keeper struct {
-	lock   string
-	hold   hold
-	child  *child
-	group  group
-	sig    *signals
-	tty    *terminal // nil without one
-	grace  time.Duration
-	margin time.Duration
-	say    func(format string, args ...any)
-	now    func() time.Duration // a clock that runs through suspend
+	lock    string // for people
+	hold    hold
+	session session
+	child   *child
+	group   group
+	sig     *signals
+	tty     *terminal // nil without one
+	onLost  onLost
+	grace   time.Duration
+	margin  time.Duration
+	say     func(format string, args ...any)
+	now     func() time.Duration // a clock that runs through suspend
 
 	status    *syscall.WaitStatus // of the child, once it has exited
 	deadline  time.Duration       // on now's clock: the hold's, as last known
 	lost      error               // why the command is, or was, being stopped
+	asked     bool                // an operator's wish was passed on to the command
 	ended     bool                // the child or the group was told to end
 	killAt    time.Duration       // when ended, on now's clock
 	killed    time.Duration       // when KILL was first sent; 0 before
@@ -64,7 +73,7 @@ func margin(ttl time.Duration) time.Duration { return min(ttl/20, maxMargin) }
 // watch returns when no process of the group is left, or when that cannot be
 // waited for any longer. The deadline is looked at before anything else is done.
 func (k *keeper) watch() {
-	lost := k.hold.Lost()
+	lost, notices := k.hold.Lost(), k.hold.Revoked()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -83,6 +92,11 @@ func (k *keeper) watch() {
 		case <-lost:
 			lost = nil
 			act = func() {}
+		case n, ok := <-notices:
+			act = func() { k.wanted(n) }
+			if !ok {
+				notices = nil
+			}
 		case <-timer.C:
 			act = func() {}
 		}
@@ -101,13 +115,12 @@ func (k *keeper) check() {
 	now := k.now()
 	if reason := k.reason(now); reason != nil && k.lost == nil {
 		k.lost = reason
-		k.say("losing %s: %s; stopping the command", printable(k.lock), oneLine(reason.Error()))
-		k.end(now)
+		k.losing(now)
 	}
 	if k.status != nil && !k.ended && k.group.alive() {
 		k.end(now)
 	}
-	if !k.ended || now < min(k.killAt, k.deadline-k.margin) {
+	if !k.ended || now < k.lastMoment() {
 		return
 	}
 	if k.killed == 0 {
@@ -116,6 +129,51 @@ func (k *keeper) check() {
 	if err := k.group.signal(syscall.SIGKILL); err != nil && !k.cannot {
 		k.cannot = true
 		k.say("cannot end the command: %v; end it yourself", err)
+	}
+}
+
+// losing begins to end the command, unless it is to go on without the lock.
+func (k *keeper) losing(now time.Duration) {
+	why := oneLine(k.lost.Error())
+	if k.onLost == ignore {
+		k.say("lost %s: %s; the command goes on without the lock", k.lock, why)
+		return
+	}
+	k.say("losing %s: %s; stopping the command", k.lock, why)
+	k.end(now)
+}
+
+// lastMoment is when whatever runs still is killed. Without the lock nothing is due
+// before anybody's deadline.
+func (k *keeper) lastMoment() time.Duration {
+	if k.onLost == ignore && k.lost != nil {
+		return k.killAt
+	}
+	return min(k.killAt, k.deadline-k.margin)
+}
+
+// wanted passes on that an operator asked for the lock back.
+func (k *keeper) wanted(n client.Notice) {
+	if !n.Revoked || k.ended || k.lost != nil {
+		return
+	}
+	limit := ""
+	if n.Grace > 0 {
+		limit = fmt.Sprintf(" within %v", n.Grace)
+	}
+	k.say("an operator wants %s back%s: %s", k.lock, limit, oneLine(printable(n.Reason)))
+	k.ask()
+}
+
+// ask tells the command, once, that it has to end.
+func (k *keeper) ask() {
+	if k.asked || k.onLost == ignore {
+		return
+	}
+	k.asked = true
+	if k.onLost != kill {
+		k.send(syscall.Signal(k.onLost))
+		k.send(syscall.SIGCONT) // a stopped process hears it only once it goes on
 	}
 }
 
@@ -130,26 +188,34 @@ func (k *keeper) reason(now time.Duration) error {
 		return errors.New("the lock is no longer held")
 	default:
 	}
-	k.deadline = now + k.hold.Remaining()
-	if k.status == nil && now >= k.deadline-k.grace-k.margin {
+	left := k.hold.Remaining()
+	k.deadline = now + left
+	switch {
+	case k.status != nil || k.onLost == ignore || left > k.grace+k.margin:
+		return nil
+	case k.session.Remaining() > left:
+		return errMaxHoldNear
+	default:
 		return errDeadlineNear
 	}
-	return nil
 }
 
-// end begins to end the group, once: TERM now, and KILL when the grace period is
-// over. A stopped process hears TERM only once it is continued.
+// end begins to end the group, once: it is asked now, and killed when the grace period
+// is over.
 func (k *keeper) end(now time.Duration) {
 	if k.ended {
 		return
 	}
 	k.ended = true
 	k.killAt = now + k.grace
-	if now >= min(k.killAt, k.deadline-k.margin) {
+	if now >= k.lastMoment() {
 		return // there is no time to ask: check kills
 	}
-	k.send(syscall.SIGTERM)
-	k.send(syscall.SIGCONT)
+	if k.onLost == ignore { // what the command left behind
+		k.send(syscall.SIGTERM)
+		k.send(syscall.SIGCONT)
+	}
+	k.ask()
 }
 
 // over tells whether there is nothing left to watch over.
@@ -160,7 +226,7 @@ func (k *keeper) over() bool {
 	// A process that KILL does not end, because it is another user's or hangs in the
 	// kernel, keeps the lock as long as the session lives, and no longer. KILL may come
 	// late where this program itself stood still; it needs its time all the same.
-	k.abandoned = k.lost != nil && k.now() >= max(k.deadline, k.killed)+maxMargin
+	k.abandoned = k.lost != nil && k.killed > 0 && k.now() >= max(k.deadline, k.killed)+maxMargin
 	return k.abandoned
 }
 
@@ -168,6 +234,9 @@ func (k *keeper) over() bool {
 func (k *keeper) pause() time.Duration {
 	if k.ended || k.status != nil {
 		return endSlice
+	}
+	if k.lost != nil {
+		return watchSlice
 	}
 	due := k.deadline - k.grace - k.margin - k.now()
 	return min(max(due, time.Millisecond), watchSlice)

@@ -17,7 +17,12 @@ const byTTL time.Duration = -1
 // parallel tests.
 func (s *scene) job(grace time.Duration, body string) <-chan execution {
 	argv := s.script(body)
-	opts := runOptions{lock: "orders/42", path: argv[0], argv: argv, grace: grace, wait: forever, open: bound}
+	return s.jobOf(runOptions{claim: claim{locks: []client.LockSpec{{Name: "orders/42"}}, wait: forever},
+		path: argv[0], argv: argv, grace: grace, onLost: term, open: bound})
+}
+
+// jobOf begins a run with options.
+func (s *scene) jobOf(opts runOptions) <-chan execution {
 	std := console{in: scratch(s.t, ""), out: scratch(s.t, ""), err: scratch(s.t, "")}
 	results := make(chan execution, 1)
 	go func() {
@@ -94,7 +99,7 @@ func TestAForcedReleaseLeavesTheGracePeriod(t *testing.T) {
 	running := s.job(byTTL, "trap 'echo told > $D/told; exit 0' TERM; echo ready > $D/ready; while :; do sleep 0.01; done")
 	s.file("ready")
 	s.hold.lose(client.ErrForced)
-	wantCode(t, s.wait(running), 76, "ended by an operator")
+	wantCode(t, s.wait(running), 76, "taken away by an operator")
 	s.file("told")
 }
 
@@ -142,7 +147,7 @@ func TestAReleaseThatIsNotAcknowledgedEndsAtTheDeadline(t *testing.T) {
 			}
 			return result
 		}
-		wantCode(t, s.wait(s.job(byTTL, "exit 9")), 9, "it comes free by itself at the session's deadline")
+		wantCode(t, s.wait(s.job(byTTL, "exit 9")), 9, "it comes free by itself at its deadline")
 		if early := deadline - bootTime(); early > 20*time.Millisecond {
 			t.Errorf("returned %v before the deadline", early)
 		}

@@ -37,7 +37,7 @@ func locksVerb(dial dialer) *cli.Command {
 }
 
 // allLocks joins the pages of a listing.
-func allLocks(ctx context.Context, svc service, req *wire.ListLocksRequest) ([]*wire.LockInfo, error) {
+func allLocks(ctx context.Context, svc lockLister, req *wire.ListLocksRequest) ([]*wire.LockInfo, error) {
 	var all []*wire.LockInfo
 	for {
 		page, err := svc.ListLocks(ctx, req)
@@ -61,16 +61,30 @@ func writeLocks(w io.Writer, prefix string, locks []*wire.LockInfo) {
 		}
 		return
 	}
-	t := newTable("NAME", "TOKEN", "HELD FOR", "HEARTBEAT", "WAITING", "HELD BY")
+	t := newTable("NAME", "MODE", "TOKEN", "HELD FOR", "HEARTBEAT", "WAITING", "HELD BY")
 	for _, l := range locks {
-		waiting := fmt.Sprint(l.GetQueueLength())
-		if len(l.GetHolders()) == 0 {
-			t.row(printable(l.GetName()), "-", "-", "-", waiting, "nobody")
-		}
+		name, waiting := printable(l.GetName()), fmt.Sprint(l.GetQueueLength())
 		for _, h := range l.GetHolders() {
-			t.row(printable(l.GetName()), fmt.Sprint(h.GetToken()), millis(h.GetHeldForMs()),
+			t.row(name, share(l, h.GetMode(), h.GetPermits()), fmt.Sprint(h.GetToken()), millis(h.GetHeldForMs()),
 				ago(h.HeartbeatAgeMs), waiting, owner(h.GetClient(), h.GetSessionId()))
+		}
+		for _, d := range l.GetDelays() {
+			t.row(name, share(l, d.GetMode(), d.GetPermits()), "-", "-", "-", waiting, "nobody: lock-delay for "+left(d.RemainingMs))
+		}
+		if more := int64(l.GetHolderCount()) - int64(len(l.GetHolders())); more > 0 {
+			t.row(name, "-", "-", "-", "-", waiting, fmt.Sprintf("and %d more", more))
+		}
+		if len(l.GetHolders())+len(l.GetDelays()) == 0 {
+			t.row(name, "-", "-", "-", "-", waiting, "nobody")
 		}
 	}
 	t.write(w)
+}
+
+// share is how a hold holds a lock, and of a semaphore how much.
+func share(l *wire.LockInfo, mode wire.Mode, permits uint64) string {
+	if mode == wire.Mode_PERMITS {
+		return fmt.Sprintf("%d of %d permits", permits, l.GetLimit())
+	}
+	return modeOf(mode, permits)
 }

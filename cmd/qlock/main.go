@@ -33,6 +33,9 @@ func execute(words []string, std console, dial dialer) (code int) {
 	}
 	if err != nil {
 		complain(std.err, err)
+		if line.exports(words) {
+			exportFailure(std.out, exitCode(err))
+		}
 	}
 	return exitCode(err)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -23,6 +24,27 @@ func show(c *cli.Context, message json.Marshaler, people func(io.Writer)) error 
 	} else {
 		people(&out)
 	}
+	if _, err := c.App.Writer.Write(out.Bytes()); err != nil {
+		return failf(exitInternal, "write the answer: %w", err)
+	}
+	return nil
+}
+
+// showLine writes one line of many: JSON without line breaks, or text for people.
+func showLine(c *cli.Context, message json.Marshaler, people string) error {
+	var out bytes.Buffer
+	if c.String("output") == "json" {
+		raw, err := message.MarshalJSON()
+		if err == nil {
+			err = json.Compact(&out, raw)
+		}
+		if err != nil {
+			return failf(exitInternal, "encode the answer: %w", err)
+		}
+	} else {
+		out.WriteString(people)
+	}
+	out.WriteByte('\n')
 	if _, err := c.App.Writer.Write(out.Bytes()); err != nil {
 		return failf(exitInternal, "write the answer: %w", err)
 	}
@@ -66,6 +88,25 @@ func (l list[M]) MarshalJSON() ([]byte, error) {
 		items[i] = raw
 	}
 	return json.Marshal(map[string][]json.RawMessage{l.key: items})
+}
+
+// with is a message with more keys beside its own fields.
+type with struct {
+	proto.Message
+	extra map[string]any
+}
+
+// MarshalJSON puts the keys before the message's, in alphabetical order.
+func (w with) MarshalJSON() ([]byte, error) {
+	raw, err := one{w.Message}.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	extra, err := json.Marshal(w.extra)
+	if err != nil || len(w.extra) == 0 {
+		return raw, err
+	}
+	return slices.Concat(extra[:len(extra)-1], []byte(","), raw[1:]), nil
 }
 
 // fields is JSON that is no message of the schema.

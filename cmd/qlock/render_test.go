@@ -92,12 +92,16 @@ func answering(t *testing.T) *fakeService {
 			}
 			return &wire.ListLocksResponse{Locks: []*wire.LockInfo{
 				{Name: "orders/a much longer name", Holders: []*wire.HolderInfo{{Token: 5, SessionId: 12, HeldForMs: 93_784_000}}},
+				{Name: "pool", Limit: 10, Holders: family()["pool"].GetHolders(), QueueLength: 1, HolderCount: 5},
+				{Name: "closed", Delays: family()["closed"].GetDelays(), QueueLength: 1},
 				{Name: "zu/öffnen", QueueLength: 1}}}, nil
 		},
 		getLock: func(req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
 			switch req.GetName() {
 			case "orders/42":
 				return lock(), nil
+			case "pool", "shared", "closed", "ledger":
+				return family()[req.GetName()], nil
 			case "alone":
 				l := lock()
 				l.Name, l.Queue, l.QueueLength = "alone", nil, 0
@@ -111,12 +115,34 @@ func answering(t *testing.T) *fakeService {
 				return &wire.ListSessionsResponse{NextPageToken: "2", Sessions: []*wire.SessionInfo{
 					{SessionId: 9, TtlMs: 15_000, Client: web(), OpenedUnixMs: 1_700_000_000_000, Holds: 1, HeartbeatAgeMs: proto.Uint64(1_234)}}}, nil
 			}
-			return &wire.ListSessionsResponse{Sessions: []*wire.SessionInfo{{SessionId: 1 << 60, TtlMs: 600_000, Client: batch(), Waits: 1}}}, nil
+			return &wire.ListSessionsResponse{Sessions: []*wire.SessionInfo{{SessionId: 1 << 60, TtlMs: 600_000, Client: batch(), Waits: 1},
+				{SessionId: 1<<60 + 1, TtlMs: 90_000, Client: web(), Holds: 1, Leased: true}}}, nil
 		},
 		statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return clusterStatus(), nil },
 		add:        func(*wire.AddMemberRequest) (*wire.AddMemberResponse, error) { return &wire.AddMemberResponse{}, nil },
 		remove: func(*wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) {
 			return &wire.RemoveMemberResponse{}, nil
+		},
+		verify: func(name string, token uint64) (bool, error) { return name == "orders/42" && token == 1<<62+17, nil },
+		deadlocks: func(*wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error) {
+			return &wire.ListDeadlocksResponse{Deadlocks: []*wire.Deadlock{
+				{Cycle: []*wire.DeadlockStep{
+					{SessionId: 10, ClientName: batch().GetName(), Lock: "orders/42", WaitId: 212}, {SessionId: 9, Owner: 3, ClientName: "refund", Lock: "ledger", WaitId: 9}}},
+				{Cycle: []*wire.DeadlockStep{{SessionId: 20, Lock: "x", WaitId: 220}, {SessionId: 21, Lock: "y", WaitId: 221}}},
+			}}, nil
+		},
+		audit: func(req *wire.ListAuditRequest) (*wire.ListAuditResponse, error) { return auditPage(req), nil },
+		force: func(*wire.ForceRelease) (*wire.OperatorResponse, error) {
+			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 301}, nil
+		},
+		revoke: func(*wire.Revoke) (*wire.OperatorResponse, error) {
+			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 302}, nil
+		},
+		skipDelay: func(*wire.SkipDelay) (*wire.OperatorResponse, error) {
+			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 303}, nil
+		},
+		resize: func(*wire.Resize) (*wire.OperatorResponse, error) {
+			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 304}, nil
 		},
 		transfer: func(req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
 			return &wire.TransferLeadershipResponse{LeaderId: "n3"}, nil
@@ -133,6 +159,24 @@ func TestWhatIsShown(t *testing.T) {
 		"sessions":         "sessions",
 		"status":           "status",
 		"members":          "cluster members",
+		"show-pool":        "show pool",
+		"show-shared":      "show shared",
+		"show-closed":      "show closed",
+		"why":              "why orders/42",
+		"why-one":          "why orders/42 --session 11",
+		"why-pool":         "why pool",
+		"why-shared":       "why shared",
+		"why-closed":       "why closed",
+		"deadlocks":        "deadlocks",
+		"audit":            "audit",
+		"leader":           "elect orders/42 --leader",
+		"verify":           "verify orders/42 4611686018427387921",
+		"force":            "force-release orders/42 --token 4611686018427387921 --reason fire --operator me",
+		"force-dry":        "force-release orders/42 --token 4611686018427387921 --dry-run",
+		"force-dry-shared": "force-release shared --token 31 --dry-run",
+		"revoke":           "revoke orders/42 --token 4611686018427387921 --reason fire --grace 30s",
+		"skip-delay":       "skip-delay closed --reason gone",
+		"resize":           "resize pool 12 --reason more",
 		"cluster-add":      "cluster add n4 10.0.0.4:7401",
 		"cluster-remove":   "cluster remove n4",
 		"cluster-transfer": "cluster transfer",

@@ -19,116 +19,157 @@ const openTimeout = 10 * time.Second
 // maxGrace is the longest grace period that is taken unasked.
 const maxGrace = 10 * time.Second
 
-// forever waits without bound.
-const forever time.Duration = -1
-
 // runVerb is the flagship: a command under a lock.
 func runVerb(std console, dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "run",
 		Usage:     "run a command while holding a lock",
-		ArgsUsage: "NAME -- COMMAND [ARGUMENT…]",
+		ArgsUsage: "NAME… -- COMMAND [ARGUMENT…]",
 		Description: "Waits for the lock, runs the command without a shell and passes its exit code on.\n" +
-			"The command finds the lock's name in QLOCK_NAME, its fencing token in QLOCK_TOKEN\n" +
-			"and the session's id in QLOCK_SESSION. If the lock is lost, the command's process\n" +
-			"group gets TERM and, after the grace period, KILL, before anybody else can hold the\n" +
-			"lock. What the command leaves in its process group is ended before the release.\n\n" +
+			"Several names are acquired together, all or nothing; while it waits it holds none.\n\n" +
+			"The command finds the lock's name in QLOCK_NAME (several: one per line), its\n" +
+			"fencing token in QLOCK_TOKEN and the session's id in QLOCK_SESSION. If the lock is\n" +
+			"lost, or its --max-hold nears its end, the command's process group gets TERM and,\n" +
+			"after the grace period, KILL, before anybody else can hold the lock. If an operator\n" +
+			"asks for the lock back (qlock revoke), it gets TERM. What the command leaves in its\n" +
+			"process group is ended before the release.\n\n" +
 			"Exit codes: the command's own, 128+signal; 75 not acquired, 76 lost while running,\n" +
 			"69 no serving leader, 126 cannot execute, 127 not found, 64 usage.",
-		Flags: []cli.Flag{
-			&cli.DurationFlag{Name: "ttl", DefaultText: "the cluster's",
-				Usage: "how long the lock outlives this program's last heartbeat, as `DURATION`"},
-			&cli.DurationFlag{Name: "grace", DefaultText: "a quarter of the TTL, at most 10s",
-				Usage: "`DURATION` between TERM and KILL when the lock is lost"},
-			&cli.DurationFlag{Name: "wait", DefaultText: "wait for ever",
-				Usage: "give up after `DURATION`"},
-			&cli.BoolFlag{Name: "no-wait", DisableDefaultText: true, Usage: "give up at once if the lock is not free"},
-			&cli.StringSliceFlag{Name: "label", Usage: "`KEY=VALUE` for people who look at who holds what; may be repeated"},
-			&cli.StringFlag{Name: "session-name", DefaultText: "the command's", Usage: "`NAME` for people"},
-		},
+		Flags: slices.Concat(waitFlags(), kindFlags(), holdFlags(), commandFlags(), sessionFlags("the command's")),
 		Action: func(c *cli.Context) error {
 			opts, err := runOptionsOf(c)
 			if err != nil {
 				return err
 			}
-			return withService(c, dial, func(svc service) error {
-				return newJob(opts, std, svc, func(err error) error { return blame(c, err) }).run()
-			})
+			return runJob(c, dial, opts, std)
 		},
+	}
+}
+
+// runJob runs a command under the locks of opts.
+func runJob(c *cli.Context, dial dialer, opts runOptions, std console) error {
+	return withService(c, dial, func(svc service) error {
+		return newJob(opts, std, svc, func(err error) error { return blame(c, err) }).run()
+	})
+}
+
+// commandFlags say what becomes of the command.
+func commandFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.DurationFlag{Name: "ttl", DefaultText: "the cluster's",
+			Usage: "how long the lock outlives this program's last heartbeat, as `DURATION`"},
+		&cli.DurationFlag{Name: "grace", DefaultText: "a quarter of the TTL or max-hold, at most 10s",
+			Usage: "`DURATION` between TERM and KILL when the lock is lost"},
+		&cli.StringFlag{Name: "on-lost", Value: "term",
+			Usage: "`WHAT` happens when the lock is lost: term, or int, hup, quit, usr1 or usr2 in its place; kill without asking; ignore lets the command go on"},
+	}
+}
+
+// sessionFlags say who holds the lock.
+func sessionFlags(standard string) []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{Name: "label", Usage: "`KEY=VALUE` for people who look at who holds what; may be repeated"},
+		&cli.StringFlag{Name: "session-name", DefaultText: standard, Usage: "`NAME` for people"},
 	}
 }
 
 // runOptions are what the command line of run says.
 type runOptions struct {
-	lock    string
+	claim   claim
 	path    string   // of the program, found
 	argv    []string // as given
 	session client.SessionOptions
 	grace   time.Duration // below 0: by the TTL
-	wait    time.Duration // forever, 0 for one try
+	onLost  onLost
 	open    time.Duration // bound on finding a leader
 }
 
 func runOptionsOf(c *cli.Context) (runOptions, error) {
+	names, argv, err := namesAndCommand(c)
+	if err != nil {
+		return runOptions{}, err
+	}
+	opts := runOptions{argv: argv, grace: -1, open: timeout(c, openTimeout)}
+	if opts.claim, err = claimOf(c, names); err != nil {
+		return runOptions{}, err
+	}
+	if err := opts.times(c); err != nil {
+		return runOptions{}, err
+	}
+	if opts.session, err = sessionOptionsOf(c, filepath.Base(argv[0])); err != nil {
+		return runOptions{}, err
+	}
+	opts.path, err = findProgram(argv[0])
+	return opts, err
+}
+
+// namesAndCommand parts what stands before "--" from what stands behind it.
+func namesAndCommand(c *cli.Context) (names, argv []string, err error) {
 	names, argv, dashes := splitDashes(c)
 	if at := slices.Index(argv, "--"); len(names) == 0 && at > 0 {
 		names, argv = argv[:at], argv[at+1:] // run -- NAME -- COMMAND, for names like flags
 	}
 	switch {
 	case len(names) == 0:
-		return runOptions{}, usagef("run needs a lock's name, as in qlock run orders/42 -- ./refund.sh")
+		return nil, nil, usagef("%s needs a lock's name, as in qlock %s orders/42 -- ./refund.sh", c.Command.Name, c.Command.Name)
 	case !dashes || len(argv) == 0:
-		return runOptions{}, usagef("run needs a command behind --, as in qlock run %s -- ./refund.sh", printable(names[0]))
-	case len(names) > 1:
-		return runOptions{}, usagef("run takes one lock, not %d; put the command behind --", len(names))
+		return nil, nil, usagef("%s needs a command behind --, as in qlock %s %s -- ./refund.sh", c.Command.Name, c.Command.Name, printable(names[0]))
 	}
-	opts := runOptions{lock: names[0], argv: argv, grace: -1, wait: forever, open: timeout(c, openTimeout)}
-	if err := opts.times(c); err != nil {
-		return runOptions{}, err
-	}
-	labels, err := parseLabels(c.StringSlice("label"))
-	if err != nil {
-		return runOptions{}, err
-	}
-	opts.session.Labels = labels
-	if opts.session.Name = c.String("session-name"); opts.session.Name == "" {
-		opts.session.Name = filepath.Base(argv[0])
-	}
-	opts.path, err = findProgram(argv[0])
-	return opts, err
+	return names, argv, nil
 }
 
-// times reads the durations and refuses what contradicts itself.
-func (o *runOptions) times(c *cli.Context) error {
-	for _, name := range []string{"ttl", "grace", "wait"} {
-		if c.Duration(name) < 0 {
-			return usagef("--%s must not be negative", name)
-		}
-	}
-	o.session.TTL = c.Duration("ttl")
-	if c.IsSet("ttl") && o.session.TTL == 0 {
+// times reads how long and how the command is ended, and refuses what contradicts itself.
+func (o *runOptions) times(c *cli.Context) (err error) {
+	if c.IsSet("ttl") && c.Duration("ttl") <= 0 {
 		return usagef("--ttl must be positive; leave it out for the cluster's default")
 	}
+	if o.onLost, err = parseOnLost(c.String("on-lost")); err != nil {
+		return err
+	}
 	if c.IsSet("grace") {
-		o.grace = c.Duration("grace")
+		if o.grace = c.Duration("grace"); o.grace < 0 {
+			return usagef("--grace must not be negative")
+		}
 	}
-	if o.session.TTL > 0 && o.grace > o.session.TTL/2 {
-		return graceTooLong(o.grace, o.session.TTL)
+	if o.onLost == kill {
+		if o.grace > 0 {
+			return usagef("--grace and --on-lost kill contradict each other")
+		}
+		o.grace = 0
 	}
+	return o.checkGrace(c.Duration("ttl"))
+}
+
+// checkGrace refuses a grace period that leaves no time to run; 0 is not known yet.
+func (o *runOptions) checkGrace(ttl time.Duration) error {
 	switch {
-	case c.Bool("no-wait") && c.IsSet("wait"):
-		return usagef("--wait and --no-wait contradict each other")
-	case c.Bool("no-wait"):
-		o.wait = 0
-	case c.IsSet("wait"):
-		o.wait = c.Duration("wait")
+	case ttl > 0 && o.grace > ttl/2:
+		return usagef("--grace %v is more than half of the TTL of %v: shorten it or raise --ttl", o.grace, ttl)
+	case o.claim.maxHold > 0 && o.grace > o.claim.maxHold/2:
+		return usagef("--grace %v is more than half of --max-hold %v: shorten it", o.grace, o.claim.maxHold)
 	}
 	return nil
 }
 
-// graceTooLong is the error for a grace period that leaves no time to run.
-func graceTooLong(grace, ttl time.Duration) error {
-	return usagef("--grace %v is more than half of the TTL of %v: shorten it or raise --ttl", grace, ttl)
+// settleGrace is the grace period under a session of this TTL.
+func (o *runOptions) settleGrace(ttl time.Duration) time.Duration {
+	if o.grace >= 0 {
+		return o.grace
+	}
+	least := ttl
+	if o.claim.maxHold > 0 {
+		least = min(ttl, o.claim.maxHold)
+	}
+	return min(least/4, maxGrace)
+}
+
+// sessionOptionsOf reads who holds the lock.
+func sessionOptionsOf(c *cli.Context, name string) (client.SessionOptions, error) {
+	labels, err := parseLabels(c.StringSlice("label"))
+	if given := c.String("session-name"); given != "" {
+		name = given
+	}
+	return client.SessionOptions{TTL: c.Duration("ttl"), Name: name, Labels: labels}, err
 }
 
 // parseLabels reads KEY=VALUE pairs.
@@ -148,17 +189,18 @@ func parseLabels(pairs []string) (map[string]string, error) {
 }
 
 // childEnviron is the command's environment: ours, and the three variables about the
-// lock in place of those of an outer run. The session's secret is in none of them.
-func childEnviron(environ []string, lock string, token, sessionID uint64) []string {
+// lock in place of those of an outer run. No secret is among them, neither the
+// session's nor that of a leased hold.
+func childEnviron(environ, names []string, token, sessionID uint64) []string {
 	ours := []string{
-		"QLOCK_NAME=" + lock,
+		"QLOCK_NAME=" + strings.Join(names, "\n"), // no name has a control character
 		fmt.Sprintf("QLOCK_TOKEN=%d", token),
 		fmt.Sprintf("QLOCK_SESSION=%d", sessionID),
 	}
 	out := make([]string, 0, len(environ)+len(ours))
 	for _, pair := range environ {
 		switch name, _, _ := strings.Cut(pair, "="); name {
-		case "QLOCK_NAME", "QLOCK_TOKEN", "QLOCK_SESSION":
+		case "QLOCK_NAME", "QLOCK_TOKEN", "QLOCK_SESSION", leaseVariable:
 		default:
 			out = append(out, pair)
 		}

@@ -117,6 +117,14 @@ func (s *scene) file(name string) string {
 	return strings.TrimSuffix(text, "\n")
 }
 
+// create makes an empty file that the command waits for.
+func (s *scene) create(name string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), nil, 0o600); err != nil {
+		s.t.Error(err)
+	}
+}
+
 // eventually polls a condition that another process makes true.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
@@ -371,8 +379,8 @@ func TestSignalsArePassedOn(t *testing.T) {
 }
 
 func TestChildEnviron(t *testing.T) {
-	got := childEnviron([]string{"A=1", "QLOCK_NAME=x", "B=", "QLOCK_TOKEN=3", "odd"}, "n", 5, 6)
-	if want := []string{"A=1", "B=", "odd", "QLOCK_NAME=n", "QLOCK_TOKEN=5", "QLOCK_SESSION=6"}; !slices.Equal(got, want) {
+	got := childEnviron([]string{"A=1", "QLOCK_NAME=x", "B=", "QLOCK_TOKEN=3", "QLOCK_LEASE=1.s", "odd"}, []string{"n", "m"}, 5, 6)
+	if want := []string{"A=1", "B=", "odd", "QLOCK_NAME=n\nm", "QLOCK_TOKEN=5", "QLOCK_SESSION=6"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -20,19 +21,46 @@ type service interface {
 	GetLock(context.Context, *wire.GetLockRequest) (*wire.GetLockResponse, error)
 	ListSessions(context.Context, *wire.ListSessionsRequest) (*wire.ListSessionsResponse, error)
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
+	VerifyToken(ctx context.Context, name string, token uint64) (bool, error)
+	ListDeadlocks(context.Context, *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
+	ListAudit(context.Context, *wire.ListAuditRequest) (*wire.ListAuditResponse, error)
+	// Watch begins where the request says; its first word comes with Next.
+	Watch(client.WatchOptions) watcher
+
 	AddMember(context.Context, *wire.AddMemberRequest) (*wire.AddMemberResponse, error)
 	RemoveMember(context.Context, *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error)
 	TransferLeadership(context.Context, *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error)
+	ForceRelease(context.Context, *wire.ForceRelease) (*wire.OperatorResponse, error)
+	Revoke(context.Context, *wire.Revoke) (*wire.OperatorResponse, error)
+	SkipDelay(context.Context, *wire.SkipDelay) (*wire.OperatorResponse, error)
+	Resize(context.Context, *wire.Resize) (*wire.OperatorResponse, error)
+	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
+	// SaveSnapshot writes a snapshot from the HTTP port at addr.
+	SaveSnapshot(ctx context.Context, addr string, to io.Writer) error
+
 	Open(context.Context, client.SessionOptions) (session, error)
+	AcquireLease(context.Context, leaseRequest) (leased, error)
+	// ExtendLease keeps a lease's TTL where ttl is 0.
+	ExtendLease(ctx context.Context, secret []byte, hold uint64, ttl time.Duration) error
+	// ReleaseLease releases any hold of the secret, or its wait, where hold is 0.
+	ReleaseLease(ctx context.Context, secret []byte, hold uint64) error
 	Close() error
+}
+
+// watcher says what happens, in order.
+type watcher interface {
+	// Next waits for events or a progress mark. Its error is final.
+	Next(context.Context) (client.Batch, error)
+	Close()
 }
 
 // session is what run asks of a session.
 type session interface {
 	ID() uint64
 	TTL() time.Duration
-	// Lock waits for ever below 0, tries at 0 and waits at most that long above.
-	Lock(ctx context.Context, name string, wait time.Duration) (hold, error)
+	// Remaining is the time to the local deadline of the session and all it holds.
+	Remaining() time.Duration
+	Lock(context.Context, claim) (hold, error)
 	Close(context.Context) error
 }
 
@@ -43,8 +71,10 @@ type hold interface {
 	Context() context.Context
 	// Lost is closed when the hold ended other than by Unlock.
 	Lost() <-chan struct{}
-	// Remaining is the time to the local deadline.
+	// Remaining is the time to the local deadline, the session's or the hold's own.
 	Remaining() time.Duration
+	// Revoked carries operators' wishes to have it back; it is closed when the hold ends.
+	Revoked() <-chan client.Notice
 	Unlock(context.Context) error
 }
 
@@ -65,7 +95,7 @@ func dial(c *cli.Context) (service, error) {
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	return cluster{sdk}, nil
+	return cluster{sdk, secure}, nil
 }
 
 // endpoints are the addresses of --endpoints.
@@ -96,7 +126,25 @@ func clientTLS(c *cli.Context) (*tls.Config, error) {
 }
 
 // cluster is the service that the SDK provides.
-type cluster struct{ *client.Client }
+type cluster struct {
+	*client.Client
+	secure *tls.Config // nil is plaintext
+}
+
+// Watch lasts until it is closed.
+func (c cluster) Watch(what client.WatchOptions) watcher {
+	return c.Client.Watch(context.Background(), what)
+}
+
+// AcquireLease acquires without a session.
+func (c cluster) AcquireLease(ctx context.Context, req leaseRequest) (leased, error) {
+	l, err := c.Client.AcquireLease(ctx, req.claim.locks, client.LeaseOptions{Secret: req.secret, TTL: req.session.TTL,
+		Try: req.claim.wait == 0, Wait: max(0, req.claim.wait), Name: req.session.Name, Labels: req.session.Labels}, req.claim.options()...)
+	if err != nil {
+		return leased{}, err
+	}
+	return leased{lease: lease{l.ID(), req.secret}, token: l.Token(), session: l.Session(), ttl: l.TTL()}, nil
+}
 
 // Open opens a session.
 func (c cluster) Open(ctx context.Context, opts client.SessionOptions) (session, error) {
@@ -110,22 +158,23 @@ func (c cluster) Open(ctx context.Context, opts client.SessionOptions) (session,
 type opened struct{ *client.Session }
 
 // Lock picks the SDK's call by the wait.
-func (s opened) Lock(ctx context.Context, name string, wait time.Duration) (hold, error) {
-	h, err := s.lock(ctx, name, wait)
+func (s opened) Lock(ctx context.Context, k claim) (hold, error) {
+	h, err := s.lock(ctx, k)
 	if err != nil {
 		return nil, err // not a typed nil
 	}
 	return h, nil
 }
 
-func (s opened) lock(ctx context.Context, name string, wait time.Duration) (*client.Hold, error) {
+func (s opened) lock(ctx context.Context, k claim) (*client.Hold, error) {
+	opts := k.options()
 	switch {
-	case wait < 0:
-		return s.Session.Lock(ctx, name)
-	case wait == 0:
-		return s.TryLock(ctx, name)
+	case k.wait < 0:
+		return s.LockAll(ctx, k.locks, opts...)
+	case k.wait == 0:
+		return s.TryLockAll(ctx, k.locks, opts...)
 	default:
-		return s.LockTimeout(ctx, name, wait)
+		return s.LockAllTimeout(ctx, k.locks, k.wait, opts...)
 	}
 }
 

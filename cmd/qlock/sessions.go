@@ -57,10 +57,18 @@ func writeSessions(w io.Writer, sessions []*wire.SessionInfo) {
 	t := newTable("SESSION", "HOLDS", "WAITS", "HEARTBEAT", "TTL", "ADDRESS", "OWNER", "LABELS")
 	for _, s := range sessions {
 		t.row(fmt.Sprint(s.GetSessionId()), fmt.Sprint(s.GetHolds()), fmt.Sprint(s.GetWaits()),
-			ago(s.HeartbeatAgeMs), ttl(s.GetTtlMs()), dash(printable(s.GetClient().GetAddress())),
+			sign(s), ttl(s.GetTtlMs()), dash(printable(s.GetClient().GetAddress())),
 			owner(s.GetClient(), s.GetSessionId()), labels(s.GetClient()))
 	}
 	t.write(w)
+}
+
+// sign is a session's last sign of life. A lease gives none: it is extended.
+func sign(s *wire.SessionInfo) string {
+	if s.GetLeased() {
+		return "none: leased"
+	}
+	return ago(s.HeartbeatAgeMs)
 }
 
 // ttl is a TTL as it is set, without false precision.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// showVerb answers "why am I waiting?".
+// showVerb shows a lock as it is.
 func showVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "show",
@@ -26,7 +27,7 @@ func showVerb(dial dialer) *cli.Command {
 			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
 				lock, err := svc.GetLock(ctx, &wire.GetLockRequest{Name: args[0]})
 				if errors.Is(err, client.ErrNotFound) {
-					return failf(exitNoSuch, "no lock %s: nobody holds it or waits for it", printable(args[0]))
+					return noLock(args[0])
 				}
 				if err != nil {
 					return err
@@ -37,21 +38,80 @@ func showVerb(dial dialer) *cli.Command {
 	}
 }
 
+// noLock is the error for a lock that does not exist.
+func noLock(name string) error {
+	return failf(exitNoSuch, "no lock %s: nobody holds it or waits for it", printable(name))
+}
+
 // writeLock is one lock for people.
 func writeLock(w io.Writer, lock *wire.GetLockResponse) {
-	fmt.Fprintln(w, printable(lock.GetName()))
-	if len(lock.GetHolders()) == 0 {
-		fmt.Fprintln(w, "held by nobody")
-	}
-	for _, h := range lock.GetHolders() {
-		writeHolder(w, h)
-	}
+	fmt.Fprintln(w, printable(lock.GetName())+kindOf(lock))
+	writeHolders(w, lock)
 	writeQueue(w, lock)
 }
 
-func writeHolder(w io.Writer, h *wire.HolderInfo) {
-	fmt.Fprintf(w, "held by %s, heartbeat %s\n", owner(h.GetClient(), h.GetSessionId()), ago(h.HeartbeatAgeMs))
+// kindOf says what is not plain about a lock, to stand behind its name.
+func kindOf(lock *wire.GetLockResponse) string {
+	switch {
+	case lock.GetLimit() > 0:
+		return fmt.Sprintf(", semaphore, %d of %s used", lock.GetPermitsUsed(), count(lock.GetLimit(), "permit"))
+	case lock.GetOrder() == wire.Order_UNFAIR:
+		return ", unfair: who is next is drawn"
+	}
+	return ""
+}
+
+// writeHolders says who holds the lock and what a lock-delay closes of it.
+func writeHolders(w io.Writer, lock *wire.GetLockResponse) {
+	if len(lock.GetHolders())+len(lock.GetDelays()) == 0 {
+		fmt.Fprintln(w, "held by nobody")
+	}
+	for _, h := range lock.GetHolders() {
+		writeHolder(w, lock.GetName(), h)
+	}
+	if more := int64(lock.GetHolderCount()) - int64(len(lock.GetHolders())); more > 0 {
+		fmt.Fprintf(w, "and by %d more\n", more)
+	}
+	for _, d := range lock.GetDelays() {
+		fmt.Fprintf(w, "closed (%s) for another %s: session %d lost it, hold %d, lock-delay %s\n",
+			modeOf(d.GetMode(), d.GetPermits()), left(d.RemainingMs), d.GetSessionId(), d.GetHoldId(), ttl(d.GetLockDelayMs()))
+	}
+}
+
+// writeHolder is one hold: a line on who, a line on the hold, and what else there is.
+func writeHolder(w io.Writer, name string, h *wire.HolderInfo) {
+	how := "held by "
+	if h.GetMode() == wire.Mode_SHARED || h.GetMode() == wire.Mode_PERMITS {
+		how = "held (" + modeOf(h.GetMode(), h.GetPermits()) + ") by "
+	}
+	fmt.Fprintf(w, "%s%s, heartbeat %s\n", how, owner(h.GetClient(), h.GetSessionId()), ago(h.HeartbeatAgeMs))
 	fmt.Fprintf(w, "  for %s, token %d, session %d\n", millis(h.GetHeldForMs()), h.GetToken(), h.GetSessionId())
+	if h.GetCount() > 1 {
+		fmt.Fprintf(w, "  acquired %d times\n", h.GetCount())
+	}
+	if locks := without(h.GetLocks(), name); len(locks) > 0 {
+		fmt.Fprintf(w, "  together with %s\n", nameList(locks))
+	}
+	if r := h.GetRevocation(); r != nil {
+		grace := ""
+		if r.GetGraceMs() > 0 {
+			grace = " within " + ttl(r.GetGraceMs())
+		}
+		fmt.Fprintf(w, "  an operator wants it back%s: %s\n", grace, printable(r.GetReason()))
+	}
+	if h.RemainingHoldMs != nil {
+		fmt.Fprintf(w, "  ends in %s at the latest%s\n", millis(h.GetRemainingHoldMs()), maxHold(h.GetMaxHoldMs()))
+	} else if h.GetMaxHoldMs() > 0 {
+		fmt.Fprintf(w, "  max-hold %s\n", ttl(h.GetMaxHoldMs()))
+	}
+	if h.GetLockDelayMs() > 0 {
+		fmt.Fprintf(w, "  lock-delay %s\n", ttl(h.GetLockDelayMs()))
+	}
+	writeAbout(w, h)
+}
+
+// writeAbout is what the holder said about itself.
+func writeAbout(w io.Writer, h *wire.HolderInfo) {
 	if addr := h.GetClient().GetAddress(); addr != "" {
 		fmt.Fprintf(w, "  from %s\n", printable(addr))
 	}
@@ -63,20 +123,53 @@ func writeHolder(w io.Writer, h *wire.HolderInfo) {
 	}
 }
 
+func maxHold(ms uint32) string {
+	if ms == 0 {
+		return ""
+	}
+	return ", max-hold " + ttl(ms)
+}
+
+// writeQueue is the queue in order. What is wanted is said only where that differs.
 func writeQueue(w io.Writer, lock *wire.GetLockResponse) {
 	if len(lock.GetQueue()) == 0 {
 		fmt.Fprintln(w, "nobody waits")
 		return
 	}
-	t := newTable("QUEUE", "WAITING", "GIVES UP", "HEARTBEAT", "WAITER")
+	plain := !slices.ContainsFunc(lock.GetQueue(), func(q *wire.WaiterInfo) bool { return wants(q) != "exclusively" })
+	heads := []string{"QUEUE", "WAITING", "GIVES UP", "HEARTBEAT"}
+	if !plain {
+		heads = append(heads, "WANTS IT")
+	}
+	t := newTable(append(heads, "WAITER")...)
 	for _, q := range lock.GetQueue() {
-		t.row(fmt.Sprint(q.GetPosition()), millis(q.GetWaitingMs()), patience(q),
-			ago(q.HeartbeatAgeMs), owner(q.GetClient(), q.GetSessionId()))
+		cells := []string{fmt.Sprint(q.GetPosition()), millis(q.GetWaitingMs()), patience(q), ago(q.HeartbeatAgeMs)}
+		if !plain {
+			cells = append(cells, wants(q))
+		}
+		t.row(append(cells, owner(q.GetClient(), q.GetSessionId()))...)
 	}
 	t.write(w)
 	if more := lock.GetQueueLength() - uint64(len(lock.GetQueue())); lock.GetQueueLength() > uint64(len(lock.GetQueue())) {
 		fmt.Fprintf(w, "and %d more\n", more)
 	}
+}
+
+// wants is how a waiter wants the lock.
+func wants(q *wire.WaiterInfo) string {
+	how := "exclusively"
+	switch {
+	case q.GetUpgrade():
+		how = "exclusively, holding it shared"
+	case q.GetMode() == wire.Mode_SHARED:
+		how = "shared"
+	case q.GetMode() == wire.Mode_PERMITS:
+		how = "for " + count(q.GetPermits(), "permit")
+	}
+	if n := len(q.GetLocks()); n > 1 {
+		how += fmt.Sprintf(", with %s", count(uint64(n-1), "other lock"))
+	}
+	return how
 }
 
 // patience is how much longer a waiter waits.

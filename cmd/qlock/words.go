@@ -47,6 +47,25 @@ func ago(ms *uint64) string {
 	return millis(*ms) + " ago"
 }
 
+// left is a time to go, which only the leader knows.
+func left(ms *uint64) string {
+	if ms == nil {
+		return "an unknown time"
+	}
+	return millis(*ms)
+}
+
+// modeOf is how a lock is held.
+func modeOf(mode wire.Mode, permits uint64) string {
+	switch mode {
+	case wire.Mode_SHARED:
+		return "shared"
+	case wire.Mode_PERMITS:
+		return count(permits, "permit")
+	}
+	return "exclusive"
+}
+
 // owner says who a session is: host/pid and its name.
 func owner(info *wire.ClientInfo, sessionID uint64) string {
 	var parts []string

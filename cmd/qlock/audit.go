@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// auditVerb lists what operators did.
+func auditVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:  "audit",
+		Usage: "list what operators did, newest first: the cluster remembers the last 256 acts",
+		Action: func(c *cli.Context) error {
+			if len(arguments(c)) > 0 {
+				return usagef("audit takes no arguments")
+			}
+			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
+				records, err := allAudit(ctx, svc)
+				if err != nil {
+					return err
+				}
+				return show(c, list[*wire.AuditRecord]{"records", records}, func(w io.Writer) { writeAudit(w, records) })
+			})
+		},
+	}
+}
+
+// allAudit joins the pages of the listing.
+func allAudit(ctx context.Context, svc service) ([]*wire.AuditRecord, error) {
+	var all []*wire.AuditRecord
+	req := &wire.ListAuditRequest{}
+	for {
+		page, err := svc.ListAudit(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.GetRecords()...)
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			return all, nil
+		}
+	}
+}
+
+// writeAudit is the table for people.
+func writeAudit(w io.Writer, records []*wire.AuditRecord) {
+	if len(records) == 0 {
+		fmt.Fprintln(w, "no operator did anything yet")
+		return
+	}
+	t := newTable("ID", "WHEN", "OPERATOR", "ACT", "LOCK", "ABOUT", "REASON")
+	for _, r := range records {
+		t.row(fmt.Sprint(r.GetId()), time.UnixMilli(r.GetWallUnixMs()).UTC().Format(time.RFC3339), dash(printable(r.GetOperator())),
+			act(r.GetAction()), dash(printable(r.GetLock())), about(r), dash(printable(r.GetReason())))
+	}
+	t.write(w)
+}
+
+// act is the verb that does it.
+func act(a wire.AuditRecord_Action) string {
+	return strings.ReplaceAll(strings.ToLower(a.String()), "_", "-")
+}
+
+// about is what it was done to.
+func about(r *wire.AuditRecord) string {
+	switch {
+	case r.GetAction() == wire.AuditRecord_RESIZE:
+		return "limit " + fmt.Sprint(r.GetLimit())
+	case r.GetToken() != 0:
+		return fmt.Sprintf("%s token %d", owner(&wire.ClientInfo{Name: r.GetClientName()}, r.GetSessionId()), r.GetToken())
+	}
+	return "-"
+}

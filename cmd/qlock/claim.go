@@ -1,0 +1,153 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/client"
+)
+
+const (
+	// forever waits without bound.
+	forever time.Duration = -1
+	// maxNames is how many locks one request may name.
+	maxNames = 64
+	// minMaxHold and maxLockDelay are the cluster's bounds, said here in the command
+	// line's own words.
+	minMaxHold   = 100 * time.Millisecond
+	maxLockDelay = time.Minute
+)
+
+// claim is what run, elect and acquire ask a cluster for: locks, all or nothing.
+type claim struct {
+	locks     []client.LockSpec
+	unfair    bool
+	wait      time.Duration // forever, 0 for one try
+	value     []byte
+	maxHold   time.Duration // 0 without bound
+	lockDelay time.Duration
+}
+
+// names are the names of the locks, as they were given.
+func (k claim) names() []string {
+	names := make([]string, len(k.locks))
+	for i, l := range k.locks {
+		names[i] = l.Name
+	}
+	return names
+}
+
+// what names the locks to people.
+func (k claim) what() string { return nameList(k.names()) }
+
+// nameList is names for people.
+func nameList(names []string) string {
+	shown := make([]string, len(names))
+	for i, name := range names {
+		shown[i] = printable(name)
+	}
+	return strings.Join(shown, ", ")
+}
+
+// waitFlags say how long to wait; every verb that acquires has them.
+func waitFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.DurationFlag{Name: "wait", DefaultText: "wait for ever", Usage: "give up after `DURATION`"},
+		&cli.BoolFlag{Name: "no-wait", DisableDefaultText: true, Usage: "give up at once if the lock is not free"},
+	}
+}
+
+// holdFlags say what holds when the lock is held.
+func holdFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.DurationFlag{Name: "max-hold", DefaultText: "no bound", Usage: "hold it no longer than `DURATION`, however well the session lives"},
+		&cli.DurationFlag{Name: "lock-delay", DefaultText: "none",
+			Usage: "keep the lock closed for `DURATION` if it is lost rather than released; at most 1m"},
+		&cli.StringFlag{Name: "value", Usage: "`TEXT` that everybody can read while the lock is held"},
+	}
+}
+
+// kindFlags say what kind of lock it is.
+func kindFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "shared", DisableDefaultText: true, Usage: "hold it together with others who say so, and with nobody who does not"},
+		&cli.Uint64Flag{Name: "limit", DefaultText: "not a semaphore",
+			Usage: "`NUMBER` of permits of the semaphore that the name stands for; all who use it say the same"},
+		&cli.Uint64Flag{Name: "permits", DefaultText: "1", Usage: "`NUMBER` of the semaphore's permits to hold; needs --limit"},
+		&cli.BoolFlag{Name: "unfair", DisableDefaultText: true, Usage: "let chance decide who of those who wait is next; all who use the lock say so"},
+	}
+}
+
+// claimOf reads names and flags. A flag that the verb does not have reads as absent.
+func claimOf(c *cli.Context, names []string) (claim, error) {
+	k := claim{unfair: c.Bool("unfair"), wait: forever, value: []byte(c.String("value")),
+		maxHold: c.Duration("max-hold"), lockDelay: c.Duration("lock-delay")}
+	if err := k.request(c, names); err != nil {
+		return claim{}, err
+	}
+	switch {
+	case c.Bool("no-wait") && c.IsSet("wait"):
+		return claim{}, usagef("--wait and --no-wait contradict each other")
+	case c.Bool("no-wait"):
+		k.wait = 0
+	case c.IsSet("wait"):
+		k.wait = c.Duration("wait")
+	}
+	switch {
+	case c.Duration("wait") < 0:
+		return claim{}, usagef("--wait must not be negative")
+	case k.wait > math.MaxUint32*time.Millisecond:
+		return claim{}, usagef("--wait %v is too long; leave it out to wait for ever", k.wait)
+	case c.IsSet("max-hold") && k.maxHold < minMaxHold:
+		return claim{}, usagef("--max-hold %v is too short; give at least %v", k.maxHold, minMaxHold)
+	case k.lockDelay < 0 || k.lockDelay > maxLockDelay:
+		return claim{}, usagef("--lock-delay %v is not within 0 and %v", k.lockDelay, maxLockDelay)
+	}
+	return k, nil
+}
+
+// request makes the request of every name.
+func (k *claim) request(c *cli.Context, names []string) error {
+	limit, shared := c.Uint64("limit"), c.Bool("shared")
+	switch {
+	case len(names) > maxNames:
+		return usagef("%d locks are too many for one request; %d is the most", len(names), maxNames)
+	case c.IsSet("limit") && limit == 0:
+		return usagef("--limit must be positive: it is how many permits there are")
+	case c.IsSet("permits") && limit == 0:
+		return usagef("--permits needs --limit, as in --permits 2 --limit 10")
+	case c.IsSet("permits") && (c.Uint64("permits") == 0 || c.Uint64("permits") > limit):
+		return usagef("--permits %d is not within 1 and the limit of %d", c.Uint64("permits"), limit)
+	case shared && limit > 0:
+		return usagef("--shared and --limit contradict each other: a semaphore has permits, not modes")
+	case k.unfair && (shared || limit > 0 || len(names) > 1):
+		return usagef("--unfair is for one exclusive lock")
+	}
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return usagef("%s is named twice", printable(name))
+		}
+		l := client.LockSpec{Name: name, Mode: client.Exclusive}
+		switch {
+		case limit > 0:
+			l.Mode, l.Limit, l.Permits = client.Permits, limit, max(1, c.Uint64("permits"))
+		case shared:
+			l.Mode = client.Shared
+		}
+		k.locks = append(k.locks, l)
+	}
+	return nil
+}
+
+// options are the rest as the SDK names it.
+func (k claim) options() []client.LockOption {
+	opts := []client.LockOption{client.WithValue(k.value), client.WithMaxHold(k.maxHold), client.WithLockDelay(k.lockDelay)}
+	if k.unfair {
+		opts = append(opts, client.WithUnfair())
+	}
+	return opts
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// deadlocksVerb lists who waits for each other.
+func deadlocksVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:  "deadlocks",
+		Usage: "list owners that wait for each other and would for ever",
+		Description: "A request that would close such a cycle is refused, unless it allows it. Listed is\n" +
+			"what was allowed, or came about when a semaphore was made smaller. Ending one session\n" +
+			"of a cycle, or qlock force-release, undoes it.",
+		Action: func(c *cli.Context) error {
+			if len(arguments(c)) > 0 {
+				return usagef("deadlocks takes no arguments")
+			}
+			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
+				answer, err := svc.ListDeadlocks(ctx, &wire.ListDeadlocksRequest{})
+				if err != nil {
+					return err
+				}
+				return show(c, list[*wire.Deadlock]{"deadlocks", answer.GetDeadlocks()}, func(w io.Writer) {
+					writeDeadlocks(w, answer.GetDeadlocks())
+				})
+			})
+		},
+	}
+}
+
+// writeDeadlocks is the list for people.
+func writeDeadlocks(w io.Writer, deadlocks []*wire.Deadlock) {
+	if len(deadlocks) == 0 {
+		fmt.Fprintln(w, "no deadlocks")
+	}
+	for i, d := range deadlocks {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s in a circle:\n", count(uint64(len(d.GetCycle())), "owner"))
+		for at, step := range d.GetCycle() {
+			next := d.GetCycle()[(at+1)%len(d.GetCycle())]
+			fmt.Fprintf(w, "  %s waits for %s behind %s\n", stepOwner(step), printable(step.GetLock()), stepOwner(next))
+		}
+	}
+}
+
+// stepOwner is one owner of a cycle: its session, and its key where it has one.
+func stepOwner(step *wire.DeadlockStep) string {
+	text := fmt.Sprintf("session %d", step.GetSessionId())
+	if step.GetClientName() != "" {
+		text = printable(step.GetClientName()) + " (" + text + ")"
+	}
+	if step.GetOwner() != 0 {
+		text += fmt.Sprintf(" owner %d", step.GetOwner())
+	}
+	return text
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// skipDelayVerb opens what a lock-delay closes.
+func skipDelayVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:        "skip-delay",
+		Usage:       "open a lock that a lock-delay keeps closed: whoever held it must be gone",
+		ArgsUsage:   "NAME",
+		Description: "Exit codes: 0 done, 66 no lock-delay keeps it closed, 69 no serving leader, 64 usage.",
+		Flags: append(reasonFlags(),
+			&cli.Uint64Flag{Name: "hold", DefaultText: "all", Usage: "only the delay of the hold with this `ID`"}),
+		Action: func(c *cli.Context) error {
+			args := arguments(c)
+			if len(args) != 1 {
+				return usagef("skip-delay takes one lock's name, as in qlock skip-delay orders/42 --reason \"that host is off\"")
+			}
+			reason, operator, err := reasonOf(c)
+			if err != nil {
+				return err
+			}
+			return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
+				answer, err := svc.SkipDelay(ctx, &wire.SkipDelay{Name: args[0], HoldId: c.Uint64("hold"), Reason: reason, Operator: operator})
+				if errors.Is(err, client.ErrNotFound) {
+					return failf(exitNoSuch, "no lock-delay keeps %s closed", printable(args[0]))
+				}
+				return done(c, one{answer}, err, "skipped the lock-delay of %s", printable(args[0]))
+			})
+		},
+	}
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// electVerb runs a command on whoever leads, or says who does.
+func electVerb(std console, dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:      "elect",
+		Usage:     "run a command while being the leader, or see who is",
+		ArgsUsage: "NAME [-- COMMAND [ARGUMENT…]]",
+		Description: "An election is an exclusive lock with a value that says who leads. With a command it\n" +
+			"is qlock run: the command runs while this process leads and is ended before anybody\n" +
+			"else can. Let a supervisor start it again to stand for election again.\n\n" +
+			"   qlock elect db/primary --value 10.0.0.7:5432 -- ./serve\n" +
+			"   qlock elect db/primary --leader\n" +
+			"   qlock elect db/primary --observe\n\n" +
+			"Exit codes: those of qlock run; with --leader 66 if nobody leads.",
+		Flags: slices.Concat([]cli.Flag{
+			&cli.BoolFlag{Name: "leader", DisableDefaultText: true, Usage: "say who leads"},
+			&cli.BoolFlag{Name: "observe", DisableDefaultText: true, Usage: "say who leads, and again whenever that changes, until interrupted"},
+			&cli.StringFlag{Name: "value", DefaultText: "the host's name", Usage: "`TEXT` that tells everybody who leads, such as an address"},
+			&cli.DurationFlag{Name: "lock-delay", DefaultText: "none",
+				Usage: "let nobody else lead for `DURATION` after this leader was lost; at most 1m"},
+		}, waitFlags(), commandFlags(), sessionFlags("the command's")),
+		Action: func(c *cli.Context) error {
+			if c.Bool("leader") || c.Bool("observe") {
+				return lookAtElection(c, dial)
+			}
+			opts, err := runOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			if len(opts.claim.locks) > 1 {
+				return usagef("elect takes one election's name")
+			}
+			if len(opts.claim.value) == 0 {
+				host, _ := os.Hostname()
+				opts.claim.value = []byte(host)
+			}
+			return runJob(c, dial, opts, std)
+		},
+	}
+}
+
+// lookAtElection says who leads, once or as it changes.
+func lookAtElection(c *cli.Context, dial dialer) error {
+	names, argv, _ := splitDashes(c)
+	if len(names) == 0 {
+		names, argv = argv, nil
+	}
+	switch {
+	case c.Bool("leader") && c.Bool("observe"):
+		return usagef("--leader and --observe contradict each other")
+	case len(names) != 1 || len(argv) > 0:
+		return usagef("elect --leader and --observe take an election's name and no command, as in qlock elect db/primary --leader")
+	case c.Bool("leader"):
+		return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
+			l, err := leaderOf(ctx, svc, names[0])
+			if err == nil && l.Token == "" {
+				err = failf(exitNoSuch, "nobody leads %s", printable(names[0]))
+			}
+			if err != nil {
+				return err
+			}
+			return show(c, fields{l}, func(w io.Writer) { fmt.Fprintln(w, l) })
+		})
+	}
+	return withService(c, dial, func(svc service) error { return observe(c, svc, names[0]) })
+}
+
+// leadership is who leads; the zero value but for the name is nobody.
+type leadership struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"`
+	Token   string `json:"token"`
+	Session string `json:"sessionId"`
+	Owner   string `json:"owner"`
+}
+
+// String is the leader for people.
+func (l leadership) String() string {
+	if l.Token == "" {
+		return "nobody leads " + printable(l.Name)
+	}
+	return fmt.Sprintf("%s leads %s, token %s, %s", dash(printable(l.Value)), printable(l.Name), l.Token, l.Owner)
+}
+
+// leaderOf reads who leads.
+func leaderOf(ctx context.Context, svc service, name string) (leadership, error) {
+	lock, err := svc.GetLock(ctx, &wire.GetLockRequest{Name: name, QueueLimit: 1})
+	l := leadership{Name: name}
+	if errors.Is(err, client.ErrNotFound) || err == nil && len(lock.GetHolders()) == 0 {
+		return l, nil
+	}
+	if err == nil {
+		h := lock.GetHolders()[0]
+		l.Value, l.Token, l.Session = string(h.GetValue()), fmt.Sprint(h.GetToken()), fmt.Sprint(h.GetSessionId())
+		l.Owner = owner(h.GetClient(), h.GetSessionId())
+	}
+	return l, err
+}
+
+// observe prints the leader whenever it is another one, or says something else.
+func observe(c *cli.Context, svc service, name string) error {
+	last := leadership{}
+	look := func() error {
+		ctx, cancel := context.WithTimeout(c.Context, timeout(c, openTimeout))
+		defer cancel()
+		l, err := leaderOf(ctx, svc, name)
+		if err != nil || l == last {
+			return blame(c, err)
+		}
+		last = l
+		return showLine(c, fields{l}, l.String())
+	}
+	if err := look(); err != nil {
+		return err
+	}
+	begun := false
+	return follow(c, svc, client.WatchOptions{Name: name}, func(b client.Batch) error {
+		if begun && len(b.Events) == 0 {
+			return nil
+		}
+		begun = true // what happened between the first look and the watch is seen now
+		return look()
+	})
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// unsetLease undoes what the shell may know of an earlier lease.
+const unsetLease = "unset QLOCK_LEASE QLOCK_NAME QLOCK_TOKEN"
+
+// acquireVerb acquires for a script, which holds the lock without this program.
+func acquireVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:      "acquire",
+		Usage:     "acquire a lock for a script, until its TTL has passed",
+		ArgsUsage: "NAME…",
+		Description: "The hold outlives this program: it ends when its TTL has passed, unless it was\n" +
+			"extended or released before. A shell script takes it into its environment:\n\n" +
+			"   eval \"$(qlock acquire deploy --ttl 60s --export)\" || exit\n" +
+			"   terraform apply; qlock extend; …\n" +
+			"   qlock release\n\n" +
+			"QLOCK_LEASE is the hold and the secret that it is extended and released with,\n" +
+			"QLOCK_TOKEN the fencing token, QLOCK_NAME the lock. Where the lock is not acquired\n" +
+			"eval fails with the exit code. --lease-file keeps the secret in a file instead.\n" +
+			"Where a command can be run under the lock, qlock run is safer: it ends the command\n" +
+			"before the lock is lost.\n\n" +
+			"Exit codes: 0 held, 75 not acquired, 69 no serving leader, 64 usage.",
+		Flags: slices.Concat([]cli.Flag{
+			&cli.DurationFlag{Name: "ttl", DefaultText: "15s", Usage: "hold it for `DURATION` from now on, or from the last extension"},
+			&cli.BoolFlag{Name: "export", DisableDefaultText: true, Usage: "print a shell's commands that set QLOCK_LEASE, QLOCK_NAME and QLOCK_TOKEN"},
+			&cli.StringFlag{Name: "lease-file", Usage: "write the lease to `FILE`, which only you can read, and print no secret"},
+		}, waitFlags(), kindFlags(), holdFlags(), sessionFlags("the script's")),
+		Action: func(c *cli.Context) error {
+			req, err := leaseRequestOf(c)
+			if err != nil {
+				return err
+			}
+			return withService(c, dial, func(svc service) error { return acquireLease(c, svc, req) })
+		},
+	}
+}
+
+// leaseRequest is what acquire asks for.
+type leaseRequest struct {
+	claim   claim
+	secret  []byte
+	session client.SessionOptions // implicit
+}
+
+// leased is a lease that was granted.
+type leased struct {
+	lease
+	token   uint64
+	session uint64
+	ttl     time.Duration
+}
+
+// leaseRequestOf reads what acquire asks for.
+func leaseRequestOf(c *cli.Context) (leaseRequest, error) {
+	names := arguments(c)
+	if len(names) == 0 {
+		return leaseRequest{}, usagef("acquire needs a lock's name, as in qlock acquire deploy --ttl 60s")
+	}
+	if c.Bool("export") && (c.IsSet("lease-file") || c.String("output") == "json") {
+		return leaseRequest{}, usagef("--export goes with neither --lease-file nor -o json: choose one")
+	}
+	ttl, err := ttlOf(c)
+	if err != nil {
+		return leaseRequest{}, err
+	}
+	req := leaseRequest{secret: newSecret()}
+	if req.claim, err = claimOf(c, names); err != nil {
+		return leaseRequest{}, err
+	}
+	req.session, err = sessionOptionsOf(c, script())
+	req.session.TTL = ttl
+	return req, err
+}
+
+// ttlOf is --ttl in whole milliseconds, 0 where it is left out.
+func ttlOf(c *cli.Context) (time.Duration, error) {
+	ttl := c.Duration("ttl").Truncate(time.Millisecond)
+	if c.IsSet("ttl") && (ttl <= 0 || ttl > math.MaxUint32*time.Millisecond) {
+		return 0, usagef("--ttl %v is no time that a lock can be held for", c.Duration("ttl"))
+	}
+	return ttl, nil
+}
+
+// script is the name of the program that called this one, which holds the lease.
+func script() string {
+	name, err := os.ReadFile("/proc/" + strconv.Itoa(os.Getppid()) + "/comm")
+	if text := strings.TrimSpace(string(name)); err == nil && utf8.ValidString(text) && text != "" {
+		return text
+	}
+	return "acquire"
+}
+
+// acquireLease acquires and hands the lease over. What cannot be handed over is
+// released again.
+func acquireLease(c *cli.Context, svc service, req leaseRequest) error {
+	got, err := waitForLease(c, svc, req)
+	if err != nil {
+		return err
+	}
+	if err = handOver(c, req, got); err != nil {
+		giveUp(svc, req)
+	}
+	return err
+}
+
+// waitForLease waits as long as the request allows; a signal ends it. Finding a leader
+// is bounded in any case.
+func waitForLease(c *cli.Context, svc service, req leaseRequest) (leased, error) {
+	bound := timeout(c, openTimeout)
+	caught := make(chan os.Signal, 1)
+	notify(caught, ending)
+	defer signal.Stop(caught)
+	ctx, cancel := context.WithCancel(c.Context)
+	defer cancel()
+	if err := leads(ctx, svc, bound); err != nil {
+		return leased{}, blame(c, err)
+	}
+	if req.claim.wait >= 0 {
+		ctx, cancel = context.WithTimeout(ctx, req.claim.wait+bound)
+		defer cancel()
+	}
+	type result struct {
+		leased
+		err error
+	}
+	results := make(chan result, 1)
+	go func() {
+		l, err := svc.AcquireLease(ctx, req)
+		results <- result{l, err}
+	}()
+	select {
+	case r := <-results:
+		if r.err == nil {
+			return r.leased, nil
+		}
+		if exitCode(r.err) == exitNoLeader {
+			giveUp(svc, req)
+		}
+		return leased{}, blame(c, fmt.Errorf("%s not acquired: %w", req.claim.what(), r.err))
+	case sig := <-caught:
+		cancel()
+		<-results
+		giveUp(svc, req)
+		return leased{}, signalled(sig.(syscall.Signal))
+	}
+}
+
+// leads returns once a leader answers.
+func leads(ctx context.Context, svc service, bound time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	_, err := svc.ListLocks(ctx, &wire.ListLocksRequest{PageSize: 1})
+	return err
+}
+
+// giveUp releases, or stops waiting for, what nobody will have. If that fails too it
+// ends with the TTL.
+func giveUp(svc service, req leaseRequest) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = svc.ReleaseLease(ctx, req.secret, 0)
+}
+
+// leaseJSON is what acquire prints with -o json.
+type leaseJSON struct {
+	Locks   []string `json:"locks"`
+	HoldID  string   `json:"holdId"`
+	Token   string   `json:"token"`
+	Session string   `json:"sessionId"`
+	TTLMs   int64    `json:"ttlMs"`
+	Lease   string   `json:"lease,omitempty"` // the secret; not with --lease-file
+}
+
+// handOver prints the lease, or writes it to a file.
+func handOver(c *cli.Context, req leaseRequest, got leased) error {
+	file, names := c.String("lease-file"), req.claim.names()
+	if file != "" {
+		if err := writeLease(file, got.lease); err != nil {
+			return failf(exitInternal, "write the lease: %w", err)
+		}
+	}
+	if c.Bool("export") {
+		_, err := fmt.Fprintf(c.App.Writer, "export %s=%s QLOCK_NAME=%s QLOCK_TOKEN=%d\n",
+			leaseVariable, got.lease, shellQuote(strings.Join(names, "\n")), got.token)
+		return err
+	}
+	answer := leaseJSON{Locks: names, HoldID: fmt.Sprint(got.hold), Token: fmt.Sprint(got.token),
+		Session: fmt.Sprint(got.session), TTLMs: got.ttl.Milliseconds()}
+	if file == "" {
+		answer.Lease = got.lease.String()
+	}
+	return show(c, fields{answer}, func(w io.Writer) {
+		fmt.Fprintf(w, "holding %s for %s, token %d\n", req.claim.what(), span(got.ttl), got.token)
+		if file == "" {
+			fmt.Fprintf(w, "%s=%s\n", leaseVariable, got.lease)
+		}
+	})
+}
+
+// exportFailure is what acquire --export prints where it fails: a shell would take no
+// output for a success, and believe what it knows of an earlier lease.
+func exportFailure(w io.Writer, code int) {
+	fmt.Fprintf(w, "%s; (exit %d)\n", unsetLease, code)
+}

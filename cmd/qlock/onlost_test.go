@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+)
+
+// jobWith is job with other ways to end the command.
+func (s *scene) jobWith(grace time.Duration, what onLost, maxHold time.Duration, body string) <-chan execution {
+	argv := s.script(body)
+	return s.jobOf(runOptions{claim: claim{locks: []client.LockSpec{{Name: "orders/42"}}, wait: forever, maxHold: maxHold},
+		path: argv[0], argv: argv, grace: grace, onLost: what, open: bound})
+}
+
+// loop keeps a shell busy in a way that lets it hear signals.
+const loop = "echo ready > $D/ready; while [ ! -e $D/go ]; do sleep 0.01 2>/dev/null; done 2>/dev/null"
+
+func TestParseOnLost(t *testing.T) {
+	for text, want := range map[string]onLost{"term": term, "TERM": term, "SIGKILL": kill, "ignore": ignore, "usr1": 10} {
+		if got, err := parseOnLost(text); err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+	}
+}
+
+func TestAnotherSignalThanTerm(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 15*time.Second)
+	running := s.jobWith(byTTL, onLost(10), 0, "trap 'echo told > $D/told; exit 0' USR1; "+loop)
+	s.file("ready")
+	s.hold.lose(client.ErrForced)
+	wantCode(t, s.wait(running), 76, "taken away by an operator")
+	s.file("told")
+}
+
+func TestKillAsksNobody(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 15*time.Second)
+	running := s.jobWith(0, kill, 0, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
+	s.file("ready")
+	s.hold.lose(client.ErrHoldExpired)
+	wantCode(t, s.wait(running), 76, "max_hold has passed")
+	s.wantEvents("lock orders/42 -1ns", "unlock", "close")
+}
+
+// A command that is to go on without the lock does, and the run says so in the end.
+func TestIgnoreLetsTheCommandGoOn(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 15*time.Second)
+	s.hold.unlock = func(context.Context) error { s.note("unlock"); return client.ErrForced }
+	running := s.jobWith(byTTL, ignore, 0, loop+"; echo finished > $D/finished; (trap '' TERM; while :; do sleep 0.01; done) & exit 3")
+	s.file("ready")
+	s.hold.lose(client.ErrForced)
+	s.create("go")
+	got := s.wait(running)
+	wantCode(t, got, 76, "the command goes on without the lock")
+	s.file("finished")
+}
+
+// The command of a bounded hold ends before the bound, and the text names the bound.
+func TestMaxHoldEndsTheCommandInTime(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Second) // what the hold has left
+	s.session.ttl, s.session.left = 15*time.Second, 15*time.Second
+	running := s.jobWith(byTTL, term, time.Second, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
+	s.file("ready")
+	deadline := s.hold.silence()
+	wantCode(t, s.wait(running), 76, "it may not be held for longer")
+	s.file("told")
+	s.deadBefore(deadline)
+}
+
+// An operator's wish is passed on. A command that heeds it ends as it likes, and the
+// lock was never lost.
+func TestARevocationAsksTheCommand(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 15*time.Second)
+	running := s.jobWith(byTTL, term, 0, "trap 'exit 7' TERM; "+loop)
+	s.file("ready")
+	s.hold.notice <- client.Notice{Wanted: true}
+	s.hold.notice <- client.Notice{Wanted: true, Revoked: true, Reason: "deploy\x1b[1m", Grace: 30 * time.Second}
+	close(s.hold.notice)
+	wantCode(t, s.wait(running), 7, `an operator wants orders/42 back within 30s: deploy\x1b[1m`)
+	s.wantEvents("lock orders/42 -1ns", "unlock", "close")
+}
+
+// It is asked once only: the end of the grace does not ask again.
+func TestARevocationIsNotHeeded(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 2*time.Second)
+	s.session.left = time.Minute
+	running := s.jobWith(200*time.Millisecond, term, 0, "trap 'echo told >> $D/told' TERM; "+loop)
+	s.file("ready")
+	s.hold.notice <- client.Notice{Revoked: true, Reason: "deploy", Grace: 2 * time.Second}
+	deadline := s.hold.silence()
+	wantCode(t, s.wait(running), 76, "stopping the command")
+	if got := s.file("told"); got != "told" {
+		t.Errorf("told %q", got)
+	}
+	s.deadBefore(deadline)
+}
+
+// A bound that passes while the release is under way was kept.
+func TestAMaxHoldThatPassesDuringTheReleaseIsNoLoss(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 15*time.Second)
+	s.hold.unlock = func(context.Context) error { return errors.Join(client.ErrHoldExpired) }
+	wantCode(t, s.wait(s.jobWith(byTTL, term, time.Minute, "exit 4")), 4, "it comes free by itself")
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// maxReason is how long a reason may be, in bytes, and who gives it.
+const maxReason = 256
+
+// reasonFlags say who sets something right and why: the audit log keeps both.
+func reasonFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "reason", Usage: "`TEXT` for the audit log, and for the holder"},
+		&cli.StringFlag{Name: "operator", DefaultText: "user@host", Usage: "`WHO` does it, for the audit log"},
+	}
+}
+
+// holdFlagsOf name one hold.
+func namedHoldFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.Uint64Flag{Name: "token", DefaultText: "must be given", Usage: "the hold's `TOKEN`, as qlock show prints it: another hold is left alone"},
+		&cli.Uint64Flag{Name: "hold", DefaultText: "that of the token", Usage: "the hold's `ID`, where more hold the lock than are shown"},
+	}
+}
+
+// reasonOf reads them.
+func reasonOf(c *cli.Context) (reason, operator string, err error) {
+	reason, operator = c.String("reason"), c.String("operator")
+	if operator == "" {
+		operator = whoAmI()
+	}
+	switch {
+	case strings.TrimSpace(reason) == "":
+		return "", "", usagef("%s needs --reason, as in --reason \"host is on fire\": the audit log keeps it", c.Command.Name)
+	case len(reason) > maxReason:
+		return "", "", usagef("--reason is %d bytes long; %d are the most", len(reason), maxReason)
+	case len(operator) > maxReason:
+		return "", "", usagef("--operator is %d bytes long; %d are the most", len(operator), maxReason)
+	}
+	return reason, operator, nil
+}
+
+// whoAmI is the user at this host, as far as anybody knows.
+func whoAmI() string {
+	name := strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name[:min(len(name), maxReason)]
+}
+
+// target is the hold that an operator means.
+type target struct {
+	name   string
+	token  uint64
+	holdID uint64
+	holder *wire.HolderInfo      // nil where it is not among those that are shown
+	lock   *wire.GetLockResponse // as it was before
+}
+
+// targetOf reads NAME --token and looks the hold up.
+func targetOf(ctx context.Context, c *cli.Context, svc service) (target, error) {
+	t := target{name: arguments(c)[0], token: c.Uint64("token"), holdID: c.Uint64("hold")}
+	var err error
+	t.lock, err = svc.GetLock(ctx, &wire.GetLockRequest{Name: t.name})
+	if errors.Is(err, client.ErrNotFound) {
+		return t, failf(exitNotHeld, "nobody holds %s", printable(t.name))
+	}
+	if err != nil {
+		return t, err
+	}
+	for _, h := range t.lock.GetHolders() {
+		if h.GetToken() == t.token && (t.holdID == 0 || t.holdID == h.GetHoldId()) {
+			t.holder, t.holdID = h, h.GetHoldId()
+			return t, nil
+		}
+	}
+	if t.holdID != 0 && t.lock.GetHolderCount() > uint64(len(t.lock.GetHolders())) {
+		return t, nil // the cluster will say
+	}
+	return t, failf(exitNotHeld, "%s", t.notThat())
+}
+
+// notThat says who holds the lock in place of the token that was given.
+func (t target) notThat() string {
+	holders := t.lock.GetHolders()
+	text := fmt.Sprintf("token %d does not hold %s", t.token, printable(t.name))
+	switch {
+	case len(holders) == 0:
+		return text + "; nobody does"
+	case t.lock.GetHolderCount() > uint64(len(holders)):
+		return text + " as far as is shown; give its --hold too"
+	case len(holders) == 1:
+		return fmt.Sprintf("%s; %s does, with token %d", text, owner(holders[0].GetClient(), holders[0].GetSessionId()), holders[0].GetToken())
+	}
+	return text + "; see qlock show"
+}
+
+// who is the holder, for people.
+func (t target) who() string {
+	if t.holder == nil {
+		return fmt.Sprintf("hold %d", t.holdID)
+	}
+	return owner(t.holder.GetClient(), t.holder.GetSessionId())
+}
+
+// checkTarget refuses a command line that names no hold.
+func checkTarget(c *cli.Context, example string) error {
+	if len(arguments(c)) != 1 {
+		return usagef("%s takes one lock's name, as in %s", c.Command.Name, example)
+	}
+	if c.Uint64("token") == 0 {
+		return usagef("%s needs --token, the hold's as qlock show prints it, so that it cannot hit a later hold", c.Command.Name)
+	}
+	return nil
+}
+
+// notHeld says what an answer of the cluster means that came too late.
+func (t target) notHeld(err error) error {
+	if errors.Is(err, client.ErrNotHeld) {
+		return failf(exitNotHeld, "token %d does not hold %s any more", t.token, printable(t.name))
+	}
+	return err
+}

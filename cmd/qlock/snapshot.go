@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// snapshotVerb saves, looks at and restores backups.
+func snapshotVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:  "snapshot",
+		Usage: "save the cluster's state, look at what was saved, restore it",
+		Subcommands: []*cli.Command{
+			saveVerb(dial), inspectVerb(), verifySnapshotVerb(), restoreVerb(dial),
+		},
+	}
+}
+
+// snapshotFile reads the one argument of the verbs below snapshot.
+func snapshotFile(c *cli.Context) (string, error) {
+	args := arguments(c)
+	if len(args) != 1 {
+		return "", usagef("snapshot %s takes one file's name, as in qlock snapshot %s backup.snap", c.Command.Name, c.Command.Name)
+	}
+	return args[0], nil
+}
+
+// readSnapshot reads a whole snapshot, checksum and all.
+func readSnapshot(path string) (*fsm.Machine, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, failf(exitNoSuch, "no snapshot: %w", err)
+	}
+	if err != nil {
+		return nil, failf(exitInternal, "open the snapshot: %w", err)
+	}
+	defer f.Close()
+	return parseSnapshot(path, f)
+}
+
+// parseSnapshot says what is wrong with a file that is no whole snapshot.
+func parseSnapshot(path string, r io.Reader) (*fsm.Machine, error) {
+	m, err := fsm.Restore(bufio.NewReaderSize(r, 1<<20), fsm.Level)
+	switch {
+	case errors.Is(err, fsm.ErrUpgrade):
+		return nil, failf(exitInternal, "%s was saved by a newer cluster: use a newer qlock: %w", printable(path), err)
+	case errors.Is(err, fsm.ErrMalformed):
+		return nil, failf(exitInternal, "%s is damaged or no snapshot: %w", printable(path), err)
+	case err != nil:
+		return nil, failf(exitInternal, "read %s: %w", printable(path), err)
+	}
+	return m, nil
+}
+
+// inspectVerb shows what a snapshot contains.
+func inspectVerb() *cli.Command {
+	return &cli.Command{
+		Name:      "inspect",
+		Usage:     "show what a snapshot contains, without a cluster",
+		ArgsUsage: "FILE",
+		Flags:     []cli.Flag{&cli.BoolFlag{Name: "locks", DisableDefaultText: true, Usage: "list the locks too"}},
+		Action: func(c *cli.Context) error {
+			path, err := snapshotFile(c)
+			if err != nil {
+				return err
+			}
+			m, err := readSnapshot(path)
+			if err != nil {
+				return err
+			}
+			var locks []*wire.LockInfo
+			if c.Bool("locks") {
+				locks, err = allLocks(c.Context, machineLocks{m}, &wire.ListLocksRequest{})
+			}
+			if err != nil {
+				return err
+			}
+			return show(c, contents{describeSnapshot(m), c.Bool("locks"), locks}, func(w io.Writer) {
+				writeSnapshot(w, path, m)
+				if c.Bool("locks") {
+					writeLocks(w, "", locks)
+				}
+			})
+		},
+	}
+}
+
+// verifySnapshotVerb checks a snapshot.
+func verifySnapshotVerb() *cli.Command {
+	return &cli.Command{
+		Name:        "verify",
+		Usage:       "check that a snapshot is whole: its checksum, and that the state holds together",
+		ArgsUsage:   "FILE",
+		Description: "Exit codes: 0 it is whole, 70 it is damaged or from a newer cluster, 66 no such file.",
+		Action: func(c *cli.Context) error {
+			path, err := snapshotFile(c)
+			if err != nil {
+				return err
+			}
+			m, err := readSnapshot(path)
+			if err != nil {
+				return err
+			}
+			return show(c, fields{describeSnapshot(m)}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is whole: %s\n", printable(path), inBrief(m))
+			})
+		},
+	}
+}
+
+// restoreVerb begins a new history from a snapshot.
+func restoreVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:      "restore",
+		Usage:     "bring a snapshot into an empty cluster: its settings, audit log and token counter",
+		ArgsUsage: "FILE",
+		Description: "Sessions and locks of the snapshot are over: their holders are elsewhere. No token\n" +
+			"that the lost cluster can have given out is given out again, also if the same\n" +
+			"snapshot is restored twice. Give --token-floor where a resource has seen a higher one.\n\n" +
+			"Exit codes: 0 restored, 70 the cluster is not empty or the file is damaged,\n" +
+			"66 no such file, 69 no serving leader, 64 usage.",
+		Flags: append(reasonFlags(),
+			&cli.Uint64Flag{Name: "token-floor", DefaultText: "by the snapshot and the time",
+				Usage: "the highest `TOKEN` that any resource has seen"}),
+		Action: func(c *cli.Context) error {
+			path, err := snapshotFile(c)
+			if err != nil {
+				return err
+			}
+			m, err := readSnapshot(path)
+			if err != nil {
+				return err
+			}
+			if !c.IsSet("reason") {
+				if err := c.Set("reason", "restore of "+path[max(0, len(path)-maxReason/2):]); err != nil {
+					return err
+				}
+			}
+			reason, operator, err := reasonOf(c)
+			if err != nil {
+				return err
+			}
+			return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
+				answer, err := svc.Restore(ctx, &wire.RestoreRequest{Token: m.Token(), TokenFloor: c.Uint64("token-floor"),
+					Settings: m.Settings(), Audit: auditOf(m), Operator: operator, Reason: reason})
+				if errors.Is(err, client.ErrFailedPrecondition) {
+					return failf(exitInternal, "not restored: %s; a snapshot goes into an empty cluster only: "+
+						"start a new one, or end its sessions and locks first (qlock sessions, qlock locks)", oneLine(err.Error()))
+				}
+				totals := m.Totals()
+				return done(c, one{answer}, err, "restored: every token is above %d from now on; %s and %s of the snapshot are over",
+					answer.GetTokenFloor(), count(totals.Sessions, "session"), count(totals.Locks, "lock"))
+			})
+		},
+	}
+}
+
+// auditOf is the audit log of a snapshot, oldest first.
+func auditOf(m *fsm.Machine) []*wire.AuditRecord {
+	var records []*wire.AuditRecord
+	req := &wire.ListAuditRequest{}
+	for {
+		page := listAudit(m, req)
+		records = append(records, page.GetRecords()...)
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			slices.Reverse(records)
+			return records
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// snapshotJSON is what a snapshot contains; 64-bit numbers are strings, as in protojson.
+type snapshotJSON struct {
+	ClusterID string `json:"clusterId"`
+	Lineage   string `json:"lineage"`
+	Level     uint32 `json:"level"`
+	Revision  string `json:"revision"`
+	Token     string `json:"token"`
+	Term      string `json:"term"`
+	LeaderID  string `json:"leaderId"`
+	Sessions  string `json:"sessions"`
+	Locks     string `json:"locks"`
+	Holds     string `json:"holds"`
+	Waiters   string `json:"waiters"`
+	Members   string `json:"members"`
+	Audit     string `json:"audit"`
+	Settings  one    `json:"settings"`
+}
+
+func describeSnapshot(m *fsm.Machine) snapshotJSON {
+	t := m.Totals()
+	return snapshotJSON{
+		ClusterID: m.ClusterID(), Lineage: m.Lineage(), Level: m.FeatureLevel(), Term: fmt.Sprint(m.Term()), LeaderID: m.LeaderID(),
+		Revision: fmt.Sprint(m.Revision()), Token: fmt.Sprint(m.Token()),
+		Sessions: fmt.Sprint(t.Sessions), Locks: fmt.Sprint(t.Locks), Holds: fmt.Sprint(t.Holds), Waiters: fmt.Sprint(t.Waiters),
+		Members: fmt.Sprint(len(m.Members())), Audit: fmt.Sprint(len(auditOf(m))), Settings: one{m.Settings()},
+	}
+}
+
+// contents is snapshotJSON, with the locks where those were asked for.
+type contents struct {
+	snapshotJSON
+	listed bool
+	locks  []*wire.LockInfo
+}
+
+// MarshalJSON calls the list lockList: locks is their number.
+func (c contents) MarshalJSON() ([]byte, error) {
+	if !c.listed {
+		return json.Marshal(c.snapshotJSON)
+	}
+	raw, err := list[*wire.LockInfo]{"lockList", c.locks}.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	head, err := json.Marshal(c.snapshotJSON)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(head[:len(head)-1], ','), raw[1:]...), nil
+}
+
+// inBrief is a snapshot in one line.
+func inBrief(m *fsm.Machine) string {
+	t := m.Totals()
+	return fmt.Sprintf("cluster %s, revision %d, last token %d; %s, %s, %s, %s", dash(printable(m.ClusterID())), m.Revision(), m.Token(),
+		count(t.Sessions, "session"), count(t.Locks, "lock"), count(t.Holds, "hold"), count(t.Waiters, "waiter"))
+}
+
+// writeSnapshot is a snapshot for people.
+func writeSnapshot(w io.Writer, path string, m *fsm.Machine) {
+	fmt.Fprintf(w, "%s\n%s\n", printable(path), inBrief(m))
+	fmt.Fprintf(w, "lineage %s, feature level %d, term %d, led by %s, %s\n", dash(printable(m.Lineage())), m.FeatureLevel(), m.Term(),
+		dash(printable(m.LeaderID())), count(uint64(len(auditOf(m))), "audit record"))
+	t := newTable("NODE", "CLIENT", "PEER", "HTTP")
+	for _, n := range m.Members() {
+		t.row(printable(n.GetId()), dash(printable(n.GetClientAddr())), dash(printable(n.GetPeerAddr())), dash(printable(n.GetHttpAddr())))
+	}
+	t.write(w)
+}
+
+// lockLister lists locks: a cluster's, or a snapshot's.
+type lockLister interface {
+	ListLocks(context.Context, *wire.ListLocksRequest) (*wire.ListLocksResponse, error)
+}
+
+// machineLocks are the locks of a snapshot.
+type machineLocks struct{ m *fsm.Machine }
+
+// ListLocks never fails.
+func (l machineLocks) ListLocks(_ context.Context, req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
+	return l.m.ListLocks(req), nil
+}

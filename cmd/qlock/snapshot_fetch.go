@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
+)
+
+// SaveSnapshot reads a snapshot from a node's HTTP port: the framed port carries only
+// messages of a bounded size.
+func (c cluster) SaveSnapshot(ctx context.Context, addr string, to io.Writer) error {
+	scheme := "http://"
+	if c.secure != nil {
+		scheme = "https://"
+	}
+	web := &http.Client{Transport: &http.Transport{TLSClientConfig: c.secure.Clone()}}
+	defer web.CloseIdleConnections()
+	operator := wireconnect.NewOperatorServiceClient(web, scheme+addr)
+	pieces, err := operator.SaveSnapshot(ctx, connect.NewRequest(&wire.SaveSnapshotRequest{}))
+	if err != nil {
+		return webError(addr, err)
+	}
+	defer pieces.Close()
+	for pieces.Receive() {
+		if _, err := to.Write(pieces.Msg().GetChunk()); err != nil {
+			return failf(exitInternal, "write the snapshot: %w", err)
+		}
+	}
+	return webError(addr, pieces.Err())
+}
+
+// webError gives an error of the HTTP port the status that it carries, as the SDK would.
+func webError(addr string, err error) error {
+	var from *connect.Error
+	if !errors.As(err, &from) {
+		return err
+	}
+	for _, d := range from.Details() {
+		if value, derr := d.Value(); derr == nil {
+			if detail, ok := value.(*wire.ErrorDetail); ok {
+				return &client.StatusError{Status: detail.GetStatus(), Message: from.Message()}
+			}
+		}
+	}
+	if from.Code() == connect.CodeUnavailable || from.Code() == connect.CodeDeadlineExceeded {
+		return &client.StatusError{Status: wire.Status_UNAVAILABLE, Message: addr + ": " + from.Message()}
+	}
+	return fmt.Errorf("snapshot from %s: %w", addr, err)
+}

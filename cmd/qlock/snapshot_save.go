@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// saveTimeout bounds the saving of a snapshot.
+const saveTimeout = 5 * time.Minute
+
+// saveVerb saves a snapshot of a cluster that goes on working.
+func saveVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:      "save",
+		Usage:     "save the cluster's state to a file while it goes on working",
+		ArgsUsage: "FILE",
+		Description: "The file appears, or replaces an older one, only when it is whole and verified. It\n" +
+			"contains no secret, but all names, values and owners: only you can read it.\n\n" +
+			"Exit codes: 0 saved, 69 no serving leader, 70 it could not be written or is damaged,\n" +
+			"64 usage.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "http", DefaultText: "what the leader advertises", Usage: "`HOST:PORT` of a node's HTTP port"},
+		},
+		Action: func(c *cli.Context) error {
+			path, err := snapshotFile(c)
+			if err != nil {
+				return err
+			}
+			return withService(c, dial, func(svc service) error {
+				m, err := saveSnapshot(c, svc, path)
+				if err != nil {
+					return blame(c, err)
+				}
+				return show(c, fields{describeSnapshot(m)}, func(w io.Writer) {
+					fmt.Fprintf(w, "saved %s: %s\n", printable(path), inBrief(m))
+				})
+			})
+		},
+	}
+}
+
+// saveSnapshot writes to a file beside the one named, and gives it that name last.
+func saveSnapshot(c *cli.Context, svc service, path string) (*fsm.Machine, error) {
+	addr, err := httpAddr(c, svc)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return nil, failf(exitInternal, "save the snapshot: %w", err)
+	}
+	defer os.Remove(f.Name()) // nothing once it has its name
+	defer f.Close()
+	ctx, cancel := context.WithTimeout(c.Context, timeout(c, saveTimeout))
+	defer cancel()
+	if err := svc.SaveSnapshot(ctx, addr, f); err != nil {
+		return nil, err
+	}
+	m, err := checkSaved(path, f)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(f.Close(), os.Rename(f.Name(), path), syncDir(filepath.Dir(path))); err != nil {
+		return nil, failf(exitInternal, "save the snapshot: %w", err)
+	}
+	return m, nil
+}
+
+// checkSaved reads back what was written, once it is on the disk.
+func checkSaved(path string, f *os.File) (*fsm.Machine, error) {
+	if err := f.Sync(); err != nil {
+		return nil, failf(exitInternal, "save the snapshot: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, failf(exitInternal, "save the snapshot: %w", err)
+	}
+	return parseSnapshot(path, f)
+}
+
+// syncDir makes a new name in a directory last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// httpAddr is the leader's HTTP port.
+func httpAddr(c *cli.Context, svc service) (string, error) {
+	if addr := c.String("http"); addr != "" {
+		return addr, nil
+	}
+	s, err := statusWithin(c.Context, svc, timeout(c, openTimeout), false)
+	if err != nil {
+		return "", err
+	}
+	for _, n := range s.GetNodes() {
+		if n.GetLeader() && n.GetHttpAddr() != "" {
+			return reachableHost(n), nil
+		}
+	}
+	return "", failf(exitInternal, "leader %s has no HTTP port, which snapshots come from: start it with --http-addr, or give --http", dash(printable(s.GetLeaderId())))
+}
+
+// reachableHost puts the host that clients reach the node under in place of one that
+// only means all its interfaces.
+func reachableHost(n *wire.NodeStatus) string {
+	host, port, err := net.SplitHostPort(n.GetHttpAddr())
+	if ip := net.ParseIP(strings.Trim(host, "[]")); err != nil || host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return n.GetHttpAddr()
+	}
+	if host, _, err = net.SplitHostPort(n.GetClientAddr()); err != nil {
+		return n.GetHttpAddr()
+	}
+	return net.JoinHostPort(host, port)
+}

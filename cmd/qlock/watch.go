@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// watchVerb shows what happens, as it happens.
+func watchVerb(std console, dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:      "watch",
+		Usage:     "show what happens to locks as it happens, until interrupted",
+		ArgsUsage: "[NAME]",
+		Description: "One line per event, in order and without gaps, also while the cluster changes its\n" +
+			"leader; with -o json one object per line. Each has its revision, and stderr says where\n" +
+			"the watch began. To go on where another watch ended, give --after the lineage and the\n" +
+			"last revision that it printed, as in --after 5e0f…:1234.\n\n" +
+			"Exit codes: 128+signal when interrupted, 66 the events asked for are not in memory any\n" +
+			"more, 69 no serving leader, 64 usage.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "prefix", Usage: "watch all locks whose names begin with `PREFIX`"},
+			&cli.Uint64Flag{Name: "session", DefaultText: "any", Usage: "watch what the session with this `ID` does"},
+			&cli.StringFlag{Name: "after", DefaultText: "now", Usage: "begin after `[LINEAGE:]REVISION`"},
+		},
+		Action: func(c *cli.Context) error {
+			what, err := watchOptions(c)
+			if err != nil {
+				return err
+			}
+			return withService(c, dial, func(svc service) error { return watch(c, svc, what, std) })
+		},
+	}
+}
+
+// watchOptions reads what to watch from where.
+func watchOptions(c *cli.Context) (client.WatchOptions, error) {
+	args := arguments(c)
+	what := client.WatchOptions{Prefix: c.String("prefix"), SessionID: c.Uint64("session")}
+	chosen := len(args)
+	for _, name := range []string{"prefix", "session"} {
+		if c.IsSet(name) {
+			chosen++
+		}
+	}
+	if chosen > 1 {
+		return what, usagef("watch takes one of a lock's name, --prefix and --session, or nothing for everything")
+	}
+	if len(args) > 0 {
+		what.Name = args[0]
+	}
+	var err error
+	if after := c.String("after"); after != "" {
+		lineage, revision, ok := strings.Cut(after, ":")
+		if !ok {
+			lineage, revision = "", after
+		}
+		what.After.Lineage = lineage
+		if what.After.Revision, err = strconv.ParseUint(revision, 10, 64); err != nil {
+			return what, usagef("--after %q is neither REVISION nor LINEAGE:REVISION", after)
+		}
+	}
+	return what, nil
+}
+
+// watch prints events until a signal or the last word.
+func watch(c *cli.Context, svc service, what client.WatchOptions, std console) error {
+	if err := leads(c.Context, svc, timeout(c, defaultTimeout)); err != nil {
+		return blame(c, err)
+	}
+	begun := false
+	return follow(c, svc, what, func(b client.Batch) error {
+		if !begun && what.After.Revision == 0 {
+			complain(std.err, fmt.Errorf("watching from %s:%d on", b.Position.Lineage, b.Position.Revision))
+		}
+		begun = true
+		for _, e := range b.Events {
+			if err := showLine(c, with{e, map[string]any{"lineage": b.Position.Lineage}}, eventLine(e)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// follow calls each for every batch of a watch, until it fails, a signal comes or the
+// watch has said its last word.
+func follow(c *cli.Context, svc service, what client.WatchOptions, each func(client.Batch) error) error {
+	caught := make(chan os.Signal, 1)
+	notify(caught, ending)
+	defer signal.Stop(caught)
+	ctx, cancel := context.WithCancel(c.Context)
+	defer cancel()
+	var came os.Signal
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case came = <-caught:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	w := svc.Watch(what)
+	defer w.Close()
+	for {
+		batch, err := w.Next(ctx)
+		if err == nil {
+			err = each(batch)
+		}
+		if err == nil {
+			continue
+		}
+		cancel()
+		<-stopped
+		if came != nil {
+			return signalled(came.(syscall.Signal))
+		}
+		return watchError(c, err)
+	}
+}
+
+// watchError says what to do about the last word.
+func watchError(c *cli.Context, err error) error {
+	if errors.Is(err, client.ErrCompacted) {
+		return failf(exitNoSuch, "%s; see what holds now with qlock locks, and watch without --after", oneLine(err.Error()))
+	}
+	return blame(c, err)
+}
+
+// eventLine is an event for people.
+func eventLine(e *wire.Event) string {
+	lock := printable(e.GetLock())
+	if len(e.GetLocks()) > 1 {
+		lock = nameList(e.GetLocks())
+	}
+	parts := []string{fmt.Sprintf("%d  %-16s", e.GetRevision(), strings.ToLower(e.GetType().String()))}
+	add := func(set bool, format string, args ...any) {
+		if set {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(lock != "", "%s", lock)
+	add(e.GetUpgrade(), "upgrade")
+	add(e.GetMode() == wire.Mode_SHARED, "shared")
+	add(e.GetPermits() > 0, "%s", count(e.GetPermits(), "permit"))
+	add(e.GetStatus() != 0, "%s", strings.ToLower(e.GetStatus().String()))
+	add(e.GetToken() != 0, "token %d", e.GetToken())
+	add(e.GetHoldId() != 0, "hold %d", e.GetHoldId())
+	add(e.GetSessionId() != 0, "session %d", e.GetSessionId())
+	add(e.GetMaxHoldMs() > 0, "for %s", ttl(e.GetMaxHoldMs()))
+	add(e.GetLockDelayMs() > 0, "for %s", ttl(e.GetLockDelayMs()))
+	add(e.GetTtlMs() > 0, "ttl %s", ttl(e.GetTtlMs()))
+	add(e.GetLimit() > 0, "limit %d", e.GetLimit())
+	add(e.GetReason() != "", "%s", printable(e.GetReason()))
+	return strings.Join(parts, "  ")
+}

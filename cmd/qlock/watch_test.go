@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// scripted is a watch that says what it was given, then fails.
+type scripted struct {
+	t       *testing.T
+	batches []client.Batch
+	last    error // nil waits for the end
+	closed  bool
+}
+
+func (s *scripted) Next(ctx context.Context) (client.Batch, error) {
+	if len(s.batches) > 0 {
+		b := s.batches[0]
+		s.batches = s.batches[1:]
+		return b, nil
+	}
+	if s.last == nil {
+		raise(s.t, syscall.SIGINT)
+		<-ctx.Done()
+		return client.Batch{}, ctx.Err()
+	}
+	return client.Batch{}, s.last
+}
+
+func (s *scripted) Close() { s.closed = true }
+
+// events are one of every kind.
+func events() []*wire.Event {
+	return []*wire.Event{
+		{Type: wire.Event_SESSION_OPENED, Revision: 301, SessionId: 9, TtlMs: 15_000, Generation: 1},
+		{Type: wire.Event_QUEUED, Revision: 302, Lock: "orders/42", SessionId: 9, HoldId: 211, WaitForever: true, Mode: wire.Mode_EXCLUSIVE},
+		{Type: wire.Event_GRANTED, Revision: 303, Lock: "a\x1b[1m", Locks: []string{"a\x1b[1m", "b"}, SessionId: 9, HoldId: 212, Token: 1 << 62, Mode: wire.Mode_SHARED, MaxHoldMs: 60_000},
+		{Type: wire.Event_GRANTED, Revision: 304, Lock: "a", SessionId: 9, HoldId: 212, Token: 1<<62 + 1, Mode: wire.Mode_EXCLUSIVE, Upgrade: true, Waited: true},
+		{Type: wire.Event_EXPIRED, Revision: 305, Lock: "pool", SessionId: 9, HoldId: 213, Token: 5, Mode: wire.Mode_PERMITS, Permits: 3, Status: wire.Status_TIMEOUT},
+		{Type: wire.Event_DELAYED, Revision: 305, Lock: "pool", SessionId: 9, HoldId: 213, LockDelayMs: 2_500},
+		{Type: wire.Event_FORCED, Revision: 306, Lock: "a", HoldId: 212, Token: 1<<62 + 1, Reason: "fire"},
+		{Type: wire.Event_RESIZED, Revision: 307, Lock: "pool", Limit: 12},
+	}
+}
+
+// watching is a cluster on which that happens.
+func watching(t *testing.T, s *scripted) *fakeService {
+	s.t = t
+	return &fakeService{t: t,
+		listLocks: func(*wire.ListLocksRequest) (*wire.ListLocksResponse, error) { return &wire.ListLocksResponse{}, nil },
+		watch:     func(client.WatchOptions) watcher { return s },
+	}
+}
+
+func TestWatchShowsEvents(t *testing.T) {
+	for _, format := range formats {
+		at := client.Position{Lineage: "5e0f", Revision: 300}
+		end := client.Position{Lineage: "5e0f", Revision: 307}
+		s := &scripted{batches: []client.Batch{{Position: at}, {Events: events(), Position: end}, {Position: end}}}
+		got := execTest(t, watching(t, s).dialer, "watch", "-o", format)
+		if got.code != 128+int(syscall.SIGINT) || got.err != "qlock: watching from 5e0f:300 on\n" || !s.closed {
+			t.Errorf("%s: %+v, closed %v", format, got, s.closed)
+		}
+		if strings.Count(got.out, "\n") != len(events()) {
+			t.Errorf("%s: not a line per event", format)
+		}
+		golden(t, "watch."+format, got.out)
+	}
+}
+
+func TestWatchChooses(t *testing.T) {
+	for line, want := range map[string]client.WatchOptions{
+		"":                       {},
+		"orders/42":              {Name: "orders/42"},
+		"--prefix orders/":       {Prefix: "orders/"},
+		"--session 7":            {SessionID: 7},
+		"a --after 12":           {Name: "a", After: client.Position{Revision: 12}},
+		"a --after 5e0f:12":      {Name: "a", After: client.Position{Lineage: "5e0f", Revision: 12}},
+		"--prefix a --after :12": {Prefix: "a", After: client.Position{Revision: 12}},
+	} {
+		f := watching(t, &scripted{})
+		var asked client.WatchOptions
+		watch := f.watch
+		f.watch = func(what client.WatchOptions) watcher { asked = what; return watch(what) }
+		if execTest(t, f.dialer, append([]string{"watch"}, strings.Fields(line)...)...); asked != want {
+			t.Errorf("%q watches %+v, want %+v", line, asked, want)
+		}
+	}
+}
+
+func TestWatchSaysItsLastWord(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code int
+		say  string
+	}{
+		{&client.CompactedError{Oldest: 17}, exitNoSuch, "watch without --after"},
+		{client.ErrUnavailable, exitNoLeader, "no serving leader"},
+		{&client.StatusError{Status: wire.Status_INVALID_ARGUMENT, Message: "name"}, exitUsage, "name"},
+		{errors.New("who knows"), exitInternal, "who knows"},
+	} {
+		got := execTest(t, watching(t, &scripted{last: c.err}).dialer, "watch", "a", "--after", "12")
+		if got.code != c.code || !strings.Contains(got.err, c.say) {
+			t.Errorf("%v: %+v", c.err, got)
+		}
+	}
+	f := watching(t, &scripted{})
+	f.listLocks = func(*wire.ListLocksRequest) (*wire.ListLocksResponse, error) { return nil, client.ErrUnavailable }
+	if got := execTest(t, f.dialer, "watch"); got.code != exitNoLeader || !strings.Contains(got.err, "no serving leader at") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Whoever leads is said once, and again only when that changes.
+func TestObserve(t *testing.T) {
+	leaders := []string{"", "", "a", "a", "b", ""}
+	f := watching(t, &scripted{batches: []client.Batch{{}, {Events: events()}, {}, {Events: events()}, {Events: events()}, {}, {Events: events()}, {Events: events()}}})
+	f.getLock = func(*wire.GetLockRequest) (*wire.GetLockResponse, error) {
+		value := leaders[0]
+		leaders = slices.Clone(leaders[1:])
+		if len(leaders) == 0 {
+			leaders = []string{""}
+		}
+		if value == "" {
+			return nil, client.ErrNotFound
+		}
+		return &wire.GetLockResponse{Holders: []*wire.HolderInfo{{Value: []byte(value), Token: 5, SessionId: 9}}}, nil
+	}
+	got := execTest(t, f.dialer, "elect", "db", "--observe")
+	want := "nobody leads db\na leads db, token 5, session 9\nb leads db, token 5, session 9\nnobody leads db\n"
+	if got.code != 130 || got.out != want {
+		t.Errorf("got %+v, want %q", got, want)
+	}
+}
