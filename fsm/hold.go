@@ -114,5 +114,6 @@ func (m *Machine) setValue(s *session, op *wire.SetValue) *wire.Result {
 	}
 	c, _ := m.editClaim(op.HoldId)
 	c.vary().value = op.Value
+	m.emitClaim(wire.Event_VALUE_SET, c)
 	return answer(wire.Status_OK, "")
 }

@@ -227,6 +227,8 @@ const (
 	Event_RESIZED Event_Type = 17
 	// A leased hold's deadline began anew.
 	Event_SESSION_EXTENDED Event_Type = 18
+	// A hold has another value.
+	Event_VALUE_SET Event_Type = 19
 )
 
 // Enum value maps for Event_Type.
@@ -251,6 +253,7 @@ var (
 		16: "WANTED",
 		17: "RESIZED",
 		18: "SESSION_EXTENDED",
+		19: "VALUE_SET",
 	}
 	Event_Type_value = map[string]int32{
 		"UNSPECIFIED":      0,
@@ -272,6 +275,7 @@ var (
 		"WANTED":           16,
 		"RESIZED":          17,
 		"SESSION_EXTENDED": 18,
+		"VALUE_SET":        19,
 	}
 )
 
@@ -2001,7 +2005,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"max_window\x18\b \x01(\x04R\tmaxWindow\x12&\n" +
 	"\x0fmax_value_bytes\x18\t \x01(\rR\rmaxValueBytes\x121\n" +
 	"\x15max_client_info_bytes\x18\n" +
-	" \x01(\rR\x12maxClientInfoBytes\"\xcc\a\n" +
+	" \x01(\rR\x12maxClientInfoBytes\"\xdb\a\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
@@ -2029,7 +2033,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x06reason\x18\x14 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05limit\x18\x15 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06leased\x18\x16 \x01(\bR\x06leased\x12\x18\n" +
-	"\aupgrade\x18\x17 \x01(\bR\aupgrade\"\xb1\x02\n" +
+	"\aupgrade\x18\x17 \x01(\bR\aupgrade\"\xc0\x02\n" +
 	"\x04Type\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSESSION_OPENED\x10\x01\x12\x14\n" +
@@ -2054,7 +2058,8 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\n" +
 	"\x06WANTED\x10\x10\x12\v\n" +
 	"\aRESIZED\x10\x11\x12\x14\n" +
-	"\x10SESSION_EXTENDED\x10\x12*D\n" +
+	"\x10SESSION_EXTENDED\x10\x12\x12\r\n" +
+	"\tVALUE_SET\x10\x13*D\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEXCLUSIVE\x10\x01\x12\n" +
