@@ -41,6 +41,8 @@ func (m *Machine) checkScalars() error {
 	switch {
 	case s.level < firstLevel || s.level > m.level:
 		return fmt.Errorf("feature level %d, the program understands up to %d", s.level, m.level)
+	case len(s.lineage) > maxLineageBytes:
+		return fmt.Errorf("lineage %q", s.lineage)
 	case s.token > maxToken:
 		return fmt.Errorf("token %d has more than 63 bits", s.token)
 	case uint64(m.sessions.len()) > s.settings.GetMaxSessions():

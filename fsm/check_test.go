@@ -20,6 +20,40 @@ func twoLocks(t tester) *Machine {
 	return m
 }
 
+// family has one of everything: ann holds "a" and "b" (8) and both readers hold "r" (9,
+// 10), where bob (10) waits to upgrade and cid (12) for "r" and "s"; dan has two of
+// three permits of "s" (11); a lock-delay (13) keeps "d" closed, a lease (15) holds
+// "e". Locks are 1 a, 2 b, 3 r, 4 s, 5 d, 6 e.
+func family(t tester) *Machine {
+	t.Helper()
+	m := bootstrapped(t)
+	ids := map[string]uint64{}
+	for _, name := range []string{"ann", "bob", "cid", "dan", "eve"} {
+		ids[name] = openSession(t, m, name)
+	}
+	do := func(who string, op *wire.Acquire) *wire.Result {
+		t.Helper()
+		op.WaitForever = true
+		seq := m.Revision()
+		return applyOne(t, m, &wire.Command{SessionId: ids[who], Seq: seq, Op: &wire.Command_Acquire{Acquire: op}}).Results[0]
+	}
+	r := &wire.LockRequest{Name: "r", Mode: wire.Mode_SHARED}
+	do("ann", &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}, {Name: "b"}}, MaxHoldMs: 500, Reentrant: false})
+	do("ann", &wire.Acquire{Locks: []*wire.LockRequest{r}, Notify: true})
+	bob := do("bob", &wire.Acquire{Locks: []*wire.LockRequest{r}})
+	do("dan", &wire.Acquire{Locks: []*wire.LockRequest{{Name: "s", Permits: 2, Limit: 3}}})
+	do("cid", &wire.Acquire{Locks: []*wire.LockRequest{{Name: "r"}, {Name: "s", Permits: 1, Limit: 3}}})
+	dead := do("eve", &wire.Acquire{Locks: []*wire.LockRequest{{Name: "d"}}, LockDelayMs: 1_000})
+	for _, cmd := range []*wire.Command{
+		{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: dead.HoldId, Token: dead.Token, Reason: "stuck"}}},
+		{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: secretHash("lease"), Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "e"}}}}}},
+		{SessionId: ids["bob"], Seq: 99, Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{HoldId: bob.HoldId, Token: bob.Token, WaitForever: true}}},
+	} {
+		applyOne(t, m, cmd)
+	}
+	return m
+}
+
 // damage edits one row of a table in place.
 func damage[K, V any](table *table[K, *V], key K, edit func(*V)) {
 	v, _ := table.get(key)
@@ -80,18 +114,72 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"granted without a token":       func(m *Machine) { damage(&m.outcomes, requestKey{1, 1}, func(o *outcome) { o.token = 0 }) },
 		"outcome of the future":         func(m *Machine) { damage(&m.outcomes, requestKey{1, 1}, func(o *outcome) { o.revision = 99 }) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			m := twoLocks(t)
-			if err := m.Check(); err != nil {
-				t.Fatal(err)
-			}
-			breakIt(m)
-			err := m.Check()
-			if err == nil || !strings.HasPrefix(err.Error(), "broken invariant: ") {
-				t.Errorf("not found: %v", err)
-			}
-		})
+		t.Run(name, func(t *testing.T) { mustFind(t, twoLocks(t), breakIt) })
 	}
+}
+
+// TestCheckFindsWhatIsBrokenInTheFamily does the same where there is one of everything.
+func TestCheckFindsWhatIsBrokenInTheFamily(t *testing.T) {
+	for name, breakIt := range map[string]func(*Machine){
+		"exclusive beside shared":       func(m *Machine) { damage(&m.claims, 9, func(c *claim) { c.one[0].mode = 1 }) },
+		"used miscounted":               func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.used++ }) },
+		"permits miscounted":            func(m *Machine) { damage(&m.locks, "s", func(l *lock) { l.used = 1 }) },
+		"no permits":                    func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.one[0].permits = 0 }) },
+		"a mode in a semaphore":         func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.one[0].mode = 2 }) },
+		"limit too large":               func(m *Machine) { damage(&m.locks, "s", func(l *lock) { l.limit = 1<<31 + 1 }) },
+		"waits for more than the limit": func(m *Machine) { damage(&m.claims, 12, func(c *claim) { c.extra.wants[1].permits = 4 }) },
+		"an unfair semaphore":           func(m *Machine) { damage(&m.locks, "s", func(l *lock) { l.unfair = true }) },
+		"one lock twice":                func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.extra.wants[1] = c.extra.wants[0] }) },
+		"a place in one queue only": func(m *Machine) {
+			m.queue.delete(placeKey{4, 12})
+			damage(&m.locks, "s", func(l *lock) { l.waiters-- })
+		},
+		"a holder of one lock only":        func(m *Machine) { m.holders.delete(holderKey{2, 101}) },
+		"held under another token":         func(m *Machine) { m.holders.put(holderKey{1, 199}, 8) },
+		"upgrader forgotten":               func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 0 }) },
+		"upgrader that does not wait":      func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 9 }) },
+		"upgrade without a request":        func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.seq = 7 }) },
+		"upgrade that tries":               func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.waitForever = false }) },
+		"upgrade not counted":              func(m *Machine) { damage(&m.sessions, 2, func(s *session) { s.waits = 0 }) },
+		"all waits miscounted":             func(m *Machine) { m.state.waits-- },
+		"a lost wake-up of an upgrade":     func(m *Machine) { loseWakeUp(m) },
+		"not told that others wait":        func(m *Machine) { damage(&m.claims, 9, func(c *claim) { c.vary().wanted = false }) },
+		"told without asking":              func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().wanted = true }) },
+		"a deadline without generation":    func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().holdGeneration = 0 }) },
+		"a generation without deadline":    func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().holdGeneration = 1 }) },
+		"max_hold out of range":            func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().maxHoldMs = 99 }) },
+		"lock-delay out of range":          func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().lockDelayMs = 60_001 }) },
+		"a lock-delay that is a hold":      func(m *Machine) { damage(&m.claims, 13, func(c *claim) { c.vary().delayGeneration = 0 }) },
+		"a hold that is a lock-delay":      func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().delayGeneration = 1 }) },
+		"a lock-delay that somebody owns":  func(m *Machine) { m.owners.put(ownerKey{5, 0, 5}, 13) },
+		"a lock-delay that opens too soon": func(m *Machine) { damage(&m.locks, "d", func(l *lock) { l.exclusive = false }) },
+		"a lease without its hold":         func(m *Machine) { damage(&m.sessions, 5, func(s *session) { s.leased = true }) },
+		"semaphore counted twice":          func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().again = 1 }) },
+		"revoked while it waits":           func(m *Machine) { damage(&m.claims, 12, func(c *claim) { c.vary().revocation = &wire.Revocation{} }) },
+		"an audit record too many":         func(m *Machine) { m.audit.put(7, &wire.AuditRecord{Id: 7}) },
+		"an audit record under another id": func(m *Machine) { m.audit.put(1, &wire.AuditRecord{Id: 2}) },
+		"lineage too long":                 func(m *Machine) { m.state.lineage = strings.Repeat("x", 65) },
+	} {
+		t.Run(name, func(t *testing.T) { mustFind(t, family(t), breakIt) })
+	}
+}
+
+func mustFind(t *testing.T, m *Machine, breakIt func(*Machine)) {
+	if err := m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	breakIt(m)
+	if err := m.Check(); err == nil || !strings.HasPrefix(err.Error(), "broken invariant: ") {
+		t.Errorf("not found: %v", err)
+	}
+}
+
+// loseWakeUp takes the other reader away behind the upgrader's back.
+func loseWakeUp(m *Machine) {
+	c, _ := m.claims.get(9)
+	s, _ := m.sessions.get(1)
+	m.part(s, c)
+	m.remove(c)
 }
 
 // swapPlaces has the second waiter stand first.

@@ -24,17 +24,42 @@
 //
 //	sessions  id                      session
 //	nonces    secret hash             session id
-//	locks     name                    lock: its holders, how many wait
-//	claims    id                      claim: a wait and, from its grant on, a hold
+//	locks     name                    lock: what occupies it, how many wait
+//	claims    id                      claim: a wait, a hold or a lock-delay
 //	owners    session, owner, lock    claim id: what an owner holds or waits for
-//	queue     lock, order             claim id: who is next
+//	queue     lock, claim id          who waits, in order
+//	holders   lock, token             claim id: who holds it, or keeps it closed
 //	outcomes  session, seq            what a request of the window came to
 //	members   id                      nodes of the cluster
+//	audit     id                      what operators did, the last 256
 //
-// A claim is named by the revision of the acquire that made it, through waiting,
-// holding and releasing. It stands in one place in the queue of every lock that it
-// wants; the head of a queue is granted as soon as the lock allows it, in the same
-// command that made room. Tokens are minted there, never at the enqueueing.
+// A claim is named by the revision of the acquire that made it, from its wait to its
+// release (claim.go). It is for one lock or for several, all or nothing, and has one
+// place in the queue of each: its id. Who stands at the head of all its queues is
+// granted as soon as all the locks allow it, in the same command that made room.
+// Tokens are minted there, never at the enqueueing. Nothing is held on the way, so
+// that claims for several locks cannot block each other, and nobody who came later
+// passes them.
+//
+// # Room
+//
+// A lock keeps counted what occupies it: one exclusive hold, shared ones, permits of a
+// semaphore (mode.go). A lock-delay occupies what its hold did, though it is nobody's
+// any more (deadline.go). Commands that make room only note the locks; when the
+// command is done, settle (queue.go) works them off one by one: first a hold that
+// waits to become exclusive (upgrade.go), then the head of the queue, or the drawn
+// one of an unfair lock (unfair.go). Granting a claim for several locks changes the
+// heads of its other queues, which are noted, too.
+//
+// Before a claim begins to wait, deadlock.go looks whether that would close a cycle
+// of owners that wait for each other.
+//
+// # Time and force
+//
+// A hold may have a deadline of its own: its max_hold or the grace of a revocation. It
+// begins anew under a new generation. A hold that ends by time or by force goes into
+// its lock-delay. What operators do is audited (operator.go, audit.go). A lease
+// (lease.go) is a session for one claim: it ends with that.
 //
 // # Exactly once
 //

@@ -13,7 +13,7 @@ import (
 // FuzzApply: any bytes of an entry give answers or an error, no handler panics, and
 // every invariant holds afterwards.
 func FuzzApply(f *testing.F) {
-	base := busy(f, 1)
+	base, many := busy(f, 1), family(f)
 	for seed := range uint64(20) {
 		log := walk(seed+6e6, 40)
 		f.Add(entry(f, log[1:]...))
@@ -22,11 +22,12 @@ func FuzzApply(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(bootEntry(f))
 	f.Add(newerEntry(f))
+	f.Add(entry(f, ofTheFamily(many)...))
 	for _, cmd := range strange(base) {
 		f.Add(entry(f, cmd))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, m := range []*Machine{base.Fork(), New(Level)} {
+		for _, m := range []*Machine{base.Fork(), many.Fork(), New(Level)} {
 			revision := m.Revision()
 			applied, err := m.Apply(data)
 			switch {
@@ -44,6 +45,36 @@ func FuzzApply(f *testing.F) {
 			}
 		}
 	})
+}
+
+// ofTheFamily are commands of every kind about what is there.
+func ofTheFamily(m *Machine) []*wire.Command {
+	var commands []*wire.Command
+	add := func(session, seq uint64, cmd *wire.Command) {
+		cmd.SessionId, cmd.Seq = session, seq
+		commands = append(commands, cmd)
+	}
+	several := &wire.Acquire{WaitForever: true, Notify: true, LockDelayMs: 500, MaxHoldMs: 700, Locks: []*wire.LockRequest{
+		{Name: "a", Mode: wire.Mode_SHARED}, {Name: "s", Permits: 2, Limit: 3},
+	}}
+	m.EachSession(func(s Session) bool {
+		add(s.ID, 901, &wire.Command{Op: &wire.Command_Acquire{Acquire: several}})
+		return true
+	})
+	add(0, 0, &wire.Command{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: secretHash("lease"), Acquire: several}}})
+	m.claims.each(0, func(id uint64, c *claim) bool {
+		add(c.session, id+1_000, &wire.Command{Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{HoldId: id, Token: c.token, WaitForever: true}}})
+		add(c.session, id+2_000, &wire.Command{Op: &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: id, Token: c.token}}})
+		add(c.session, id+3_000, &wire.Command{Op: &wire.Command_Extend{Extend: &wire.Extend{HoldId: id, Token: c.token, MaxHoldMs: 100}}})
+		add(0, 0, &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: id, Token: c.token, GraceMs: 5}}})
+		add(0, 0, &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: id, Term: m.Term(), Generation: 1}}})
+		add(0, 0, &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: id, Token: c.token, Reason: "r"}}})
+		return true
+	})
+	add(0, 0, &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: "s", Limit: 2}}})
+	add(0, 0, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: secretHash("lease")}}})
+	add(0, 0, &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a"}}})
+	return commands
 }
 
 // strange commands have their numbers at the edges.
@@ -79,6 +110,7 @@ func FuzzRestore(f *testing.F) {
 	}
 	f.Add(snapshotOf(f, New(Level)))
 	f.Add(snapshotOf(f, twoLocks(f)))
+	f.Add(snapshotOf(f, family(f)))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
 	log := walk(7e6, 30)
 	f.Fuzz(func(t *testing.T, data []byte) {
