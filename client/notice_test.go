@@ -1,0 +1,314 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func (f *fake) revoke(h *Hold, reason string, grace time.Duration) {
+	f.set(func() {
+		f.service.revision++
+		f.service.revoke(&wire.Revoke{HoldId: h.ID(), Token: h.Token(), Reason: reason, GraceMs: uint32(grace / time.Millisecond)})
+	})
+}
+
+func (f *fake) force(h *Hold, reason string) {
+	f.set(func() {
+		f.service.revision++
+		f.service.force(&wire.ForceRelease{HoldId: h.ID(), Token: h.Token(), Reason: reason})
+	})
+}
+
+func TestForcedHoldIsToldAlone(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		hold, other := mustLock(t, s, "x"), mustLock(t, s, "y")
+		inner, err := s.Lock(hold.Context(), "x", Reentrant())
+		ok(t, err)
+		f.force(hold, "stuck")
+		<-hold.Context().Done()
+		<-inner.Lost()
+		cause := context.Cause(inner.Context())
+		wantErr(t, cause, ErrForced)
+		if errors.Is(cause, ErrSessionLost) || cause.Error() != "quorumlock: taken away by an operator: stuck" {
+			t.Fatal(cause)
+		}
+		wantErr(t, hold.Unlock(ctx), ErrForced)
+		wantErr(t, inner.Extend(ctx, time.Second), ErrForced)
+		ok(t, other.Unlock(ctx))
+		if s.Err() != nil || f.count(releases) != 1 {
+			t.Fatal("the session is not as it was")
+		}
+		ok(t, mustLock(t, s, "x").Unlock(ctx))
+	})
+}
+
+// What was taken during a break is missing from the attach's answer.
+func TestForcedInABreak(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		hold := mustLock(t, s, "x")
+		f.set(func() { f.node("n1").down = true })
+		f.cut("n1")
+		f.force(hold, "stuck")
+		released := make(chan error, 1)
+		other := mustLockDown(t, f, s, "y")
+		go func() { released <- other.Unlock(ctx) }()
+		synctest.Wait()
+		f.set(func() { f.node("n1").down = false })
+		<-hold.Context().Done()
+		wantErr(t, context.Cause(hold.Context()), ErrForced, ErrNotHeld)
+		ok(t, <-released)
+		wantErr(t, hold.Unlock(ctx), ErrForced)
+	})
+}
+
+// mustLockDown gives a session another hold while nobody answers, as if it had been there.
+func mustLockDown(t *testing.T, f *fake, s *Session, name string) *Hold {
+	t.Helper()
+	f.set(func() {
+		f.service.plant(&claim{session: f.service.sessions[s.ID()], seq: 1, id: 77, token: 77, locks: []*wire.LockRequest{{Name: name}}})
+	})
+	s.client.mu.Lock()
+	defer s.client.mu.Unlock()
+	h := newHold(s, name, 77, 77, 1)
+	h.open(context.Background())
+	return h
+}
+
+// A release that was under way when the hold was taken says so.
+func TestForcedDuringUnlock(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		hold := mustLock(t, f.session(c), "x")
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				if req.GetRelease() == nil {
+					return false
+				}
+				f.intercept = nil
+				f.service.force(&wire.ForceRelease{HoldId: hold.ID(), Token: hold.Token(), Reason: "stuck"})
+				return false
+			}
+		})
+		wantErr(t, hold.Unlock(context.Background()), ErrForced)
+		wantErr(t, context.Cause(hold.Context()), ErrReleased)
+	})
+}
+
+// A grant whose answer arrives after word of its end, or after an attach has shown that
+// it is gone, is no grant.
+func TestGrantThatIsLostAlready(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+			s := f.session(c)
+			f.set(func() {
+				f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+					if req.GetAcquire() == nil {
+						return false
+					}
+					f.intercept = nil
+					resp := f.service.serve(cn, req)
+					f.service.revision++
+					f.service.force(&wire.ForceRelease{HoldId: resp.Result.GetHoldId(), Token: resp.Result.GetToken(), Reason: "stuck"})
+					if broken {
+						_ = cn.nc.Close()
+					} else {
+						cn.answer(req, resp)
+					}
+					return true
+				}
+			})
+			_, err := s.Lock(context.Background(), "x")
+			wantErr(t, err, ErrForced)
+			if len(s.holds)+len(s.early) != 0 {
+				t.Fatal("it stays in the books")
+			}
+			mustLock(t, s, "x")
+		})
+	}
+}
+
+func TestHolderIsToldThatItIsWanted(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		var told []Notice
+		hold, err := s.Lock(ctx, "x", WithRevocation(func(n Notice) { told = append(told, n) }))
+		ok(t, err)
+		quiet := mustLock(t, s, "y")
+		notices := hold.Revoked()
+		lockSoon(ctx, s, "y")
+		lockSoon(ctx, s, "x")
+		lockSoon(ctx, s, "x")
+		if got := <-notices; got != (Notice{Wanted: true}) {
+			t.Fatal(got)
+		}
+		f.revoke(hold, "deploy", 0)
+		f.revoke(hold, "deploy now", 0)
+		synctest.Wait()
+		want := Notice{Wanted: true, Revoked: true, Reason: "deploy now"}
+		if got := <-notices; got != want {
+			t.Fatal(got)
+		}
+		f.cut("n1") // the attach's answer tells it again
+		mustLock(t, s, "z")
+		synctest.Wait()
+		if len(notices) != 0 || len(told) < 2 || told[len(told)-1] != want || told[0] != (Notice{Wanted: true}) {
+			t.Fatal(told)
+		}
+		if hold.Remaining() != s.Remaining() {
+			t.Fatal("a revocation without a grace bounds nothing")
+		}
+		f.revoke(quiet, "all of it", 0)
+		synctest.Wait()
+		if got := <-quiet.Revoked(); got != (Notice{Revoked: true, Reason: "all of it"}) {
+			t.Fatal(got)
+		}
+		ok(t, hold.Unlock(ctx))
+		if _, more := <-notices; more {
+			t.Fatal("not closed")
+		}
+		if _, more := <-hold.Revoked(); more {
+			t.Fatal("not closed")
+		}
+	})
+}
+
+// The function is called one at a time and skips what is outdated; nothing waits for it.
+func TestSlowNoticeFunction(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		var told []string
+		next := make(chan struct{})
+		hold, err := s.Lock(ctx, "x", WithRevocation(func(n Notice) {
+			told = append(told, n.Reason)
+			<-next
+		}))
+		ok(t, err)
+		for _, reason := range []string{"1", "2", "3"} {
+			f.revoke(hold, reason, 0)
+			synctest.Wait()
+		}
+		ok(t, mustLock(t, s, "y").Unlock(ctx))
+		next <- struct{}{}
+		next <- struct{}{}
+		if !slices.Equal(told, []string{"1", "3"}) {
+			t.Fatal(told)
+		}
+		f.revoke(hold, "4", 0)
+		synctest.Wait()
+		f.revoke(hold, "5", 0)
+		ok(t, hold.Unlock(ctx))
+		next <- struct{}{}
+		synctest.Wait()
+		if len(told) != 3 {
+			t.Fatal("told after its end")
+		}
+	})
+}
+
+// A grace ends here before it does on the cluster.
+func TestGrace(t *testing.T) {
+	for _, grace := range []time.Duration{time.Second, 4 * time.Second, 30 * time.Second} {
+		virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+			f.set(func() { f.lag = func() time.Duration { return 30 * time.Millisecond } })
+			s := f.session(c)
+			hold := mustBound(t, s, "x", time.Minute)
+			awaitOldProof(s, 4*time.Second)
+			late := false
+			f.set(func() {
+				f.onLost = func(*claim, wire.HoldLost_Reason) { late = hold.ctx.Context.Err() == nil }
+			})
+			began := time.Now()
+			f.revoke(hold, "deploy", grace)
+			time.Sleep(100 * time.Millisecond)
+			wantErr(t, hold.Extend(context.Background(), 0), ErrFailedPrecondition)
+			<-hold.Context().Done()
+			wantErr(t, context.Cause(hold.Context()), ErrForced)
+			if took := time.Since(began); took < grace-margin(grace)-100*time.Millisecond || took >= grace {
+				t.Fatalf("ended after %v of %v", took, grace)
+			}
+			time.Sleep(time.Minute)
+			if late || f.held("x") != 0 {
+				t.Fatal("late")
+			}
+		})
+	}
+}
+
+// Nobody answers when the notice has come: what was certain before counts, or half.
+func TestGraceWithoutAnAnswer(t *testing.T) {
+	for grace, want := range map[time.Duration]time.Duration{2 * time.Second: time.Second, 30 * time.Second: 0} {
+		virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+			s, err := c.NewSession(context.Background(), SessionOptions{TTL: time.Minute})
+			ok(t, err)
+			hold := mustLock(t, s, "x")
+			awaitOldProof(s, 4*time.Second)
+			f.set(func() { f.intercept = func(*fakeConn, *wire.Request) bool { return true } })
+			began := time.Now()
+			f.revoke(hold, "deploy", grace)
+			<-hold.Context().Done()
+			took := time.Since(began)
+			if want == 0 {
+				want = grace - margin(grace) - 4*time.Second
+				took = took.Round(100 * time.Millisecond)
+				want = want.Round(100 * time.Millisecond)
+			}
+			if took > want || took < want-time.Second {
+				t.Fatalf("ended after %v, want %v", took, want)
+			}
+		})
+	}
+}
+
+// A revocation that began in a break is told by the attach's answer, and bounded by what
+// was certain before.
+func TestGraceThatBeganInABreak(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		hold := mustLock(t, s, "x")
+		f.set(func() { f.node("n1").down = true })
+		f.cut("n1")
+		began := time.Now()
+		f.revoke(hold, "deploy", 10*time.Second)
+		time.Sleep(2 * time.Second)
+		f.set(func() { f.node("n1").down = false })
+		got := <-hold.Revoked()
+		if !got.Revoked || got.Grace != 10*time.Second {
+			t.Fatal(got)
+		}
+		<-hold.Context().Done()
+		if took := time.Since(began); took > 10*time.Second || took < 9*time.Second {
+			t.Fatalf("ended after %v", took)
+		}
+		wantErr(t, context.Cause(hold.Context()), ErrForced)
+	})
+}
+
+func TestOddNotices(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		hold := mustLock(t, s, "x")
+		f.set(func() {
+			cn := f.node("n1").conns[0]
+			for _, id := range []uint64{s.ID(), 99} {
+				cn.push(&wire.Push{SessionId: id, Body: &wire.Push_HoldLost{HoldLost: &wire.HoldLost{HoldId: 1234}}})
+				cn.push(&wire.Push{SessionId: id, Body: &wire.Push_HoldLost{}})
+				cn.push(&wire.Push{SessionId: id, Body: &wire.Push_HoldNotice{}})
+				cn.push(&wire.Push{SessionId: id, Body: &wire.Push_HoldNotice{HoldNotice: &wire.HoldNotice{HoldId: hold.ID()}}})
+			}
+			cn.push(&wire.Push{Body: &wire.Push_Watch{}})
+			cn.push(&wire.Push{Body: &wire.Push_Watch{Watch: &wire.WatchPush{RequestId: 7}}})
+		})
+		ok(t, hold.Unlock(context.Background()))
+	})
+}
