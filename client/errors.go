@@ -178,7 +178,7 @@ func stepName(step *wire.DeadlockStep) string {
 }
 
 // Is makes it match ErrDeadlock.
-func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+func (e *DeadlockError) Is(target error) bool { return errors.Is(ErrDeadlock, target) }
 
 // CompactedError says that a watch cannot begin where it was asked to. Read the state
 // and watch from its revision. It is ErrCompacted.
@@ -201,7 +201,7 @@ func (e *CompactedError) Error() string {
 }
 
 // Is makes it match ErrCompacted.
-func (e *CompactedError) Is(target error) bool { return target == ErrCompacted }
+func (e *CompactedError) Is(target error) bool { return errors.Is(ErrCompacted, target) }
 
 // sentinel returns the error that stands for one status.
 func sentinel(code wire.Status_Code) *StatusError { return &StatusError{Status: code} }

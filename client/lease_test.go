@@ -1,0 +1,231 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func extendsLease(s seen) bool   { return s.req.GetExtendLease() != nil }
+func releasesLease(s seen) bool  { return s.req.GetReleaseLease() != nil }
+func acquiresLease(s seen) bool  { return s.req.GetAcquireLease() != nil }
+func one(name string) []LockSpec { return []LockSpec{{Name: name}} }
+
+func mustLease(t testing.TB, c *Client, name string, ttl time.Duration) *Lease {
+	t.Helper()
+	l, err := c.AcquireLease(context.Background(), one(name), LeaseOptions{TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestLease(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		l, err := c.AcquireLease(ctx, []LockSpec{{Name: "x"}, {Name: "y", Mode: Shared}},
+			LeaseOptions{TTL: 10 * time.Second, Name: "ci", Labels: map[string]string{"job": "7"}}, WithValue([]byte("v")))
+		ok(t, err)
+		if l.Token() == 0 || l.ID() == 0 || l.Session() == 0 || len(l.Secret()) != 32 || l.TTL() != 10*time.Second ||
+			!slices.Equal(l.Names(), []string{"x", "y"}) || l.Remaining() != 10*time.Second-100*time.Millisecond {
+			t.Fatalf("%+v", l)
+		}
+		req := f.all(acquiresLease)[0].req.GetAcquireLease()
+		if req.GetClient().GetName() != "ci" || len(req.GetClient().GetLabels()) != 1 || string(req.GetAcquire().GetValue()) != "v" || !req.GetAcquire().GetWaitForever() {
+			t.Fatal(req)
+		}
+		_, err = c.AcquireLease(ctx, one("x"), LeaseOptions{Try: true})
+		wantErr(t, err, ErrNotAcquired)
+		_, err = c.AcquireLease(ctx, one("x"), LeaseOptions{Wait: time.Second})
+		wantErr(t, err, ErrTimeout)
+		time.Sleep(8 * time.Second)
+		ok(t, l.Extend(ctx, 0))
+		time.Sleep(8 * time.Second)
+		ok(t, l.Extend(ctx, 20*time.Second))
+		time.Sleep(19 * time.Second)
+		if l.Remaining() <= 0 || f.held("x") != l.Session() {
+			t.Fatal("over too early")
+		}
+		time.Sleep(2 * time.Second)
+		if l.Remaining() != 0 || f.held("x") != 0 {
+			t.Fatal("it outlives its time")
+		}
+		wantErr(t, l.Extend(ctx, 0), ErrNotHeld)
+		wantErr(t, l.Release(ctx), ErrNotHeld)
+	})
+}
+
+// Acquired in one process, extended and released in others.
+func TestLeaseElsewhere(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		l := mustLease(t, c, "x", time.Minute)
+		other := f.client()
+		ok(t, other.ExtendLease(ctx, l.Secret(), l.ID(), 0))
+		wantErr(t, other.ExtendLease(ctx, l.Secret(), l.ID()+1, 0), ErrNotHeld)
+		time.Sleep(30 * time.Second)
+		same, err := other.AcquireLease(ctx, one("x"), LeaseOptions{Secret: l.Secret(), TTL: time.Minute})
+		ok(t, err)
+		if same.Token() != l.Token() || same.ID() != l.ID() || !bytes.Equal(same.Secret(), l.Secret()) || f.count(extendsLease) != 3 {
+			t.Fatal("another lease")
+		}
+		if left := same.Remaining(); left > time.Minute || left < 59*time.Second {
+			t.Fatal(left)
+		}
+		wantErr(t, other.ReleaseLease(ctx, l.Secret(), l.ID()+1), ErrNotHeld)
+		ok(t, other.ReleaseLease(ctx, l.Secret(), l.ID()))
+		if f.held("x") != 0 {
+			t.Fatal("still held")
+		}
+		wantErr(t, same.Extend(ctx, 0), ErrNotHeld)
+		if same.Remaining() != 0 {
+			t.Fatal("it lives on")
+		}
+		wantErr(t, c.ReleaseLease(ctx, l.Secret(), 0), ErrNotHeld)
+	})
+}
+
+func TestLeaseThatWaits(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+			ctx := context.Background()
+			first := mustLease(t, c, "x", 10*time.Minute)
+			done := make(chan *Lease, 1)
+			go func() {
+				l, err := c.AcquireLease(ctx, one("x"), LeaseOptions{TTL: time.Minute})
+				if err != nil {
+					t.Error(err)
+				}
+				done <- l
+			}()
+			time.Sleep(5 * time.Minute)
+			if f.node("n1").dials != 1 {
+				t.Fatal("the connection is given up though the node answers")
+			}
+			if cut {
+				f.cut("n1")
+			}
+			ok(t, first.Release(ctx))
+			l := <-done
+			granted := time.Now()
+			if left := l.Remaining(); left > time.Minute || left < 50*time.Second {
+				t.Fatalf("%v remain", left)
+			}
+			if f.count(extendsLease) != 1 || l.Token() <= first.Token() {
+				t.Fatal("nothing is certain of a grant that had waited")
+			}
+			var endsAt time.Duration
+			f.set(func() { endsAt = f.service.sessions[l.Session()].lease.endsAt })
+			if mine := time.Since(f.start) + l.Remaining(); mine > endsAt {
+				t.Fatalf("it lives until %v here, until %v there, granted at %v", mine, endsAt, granted)
+			}
+		})
+	}
+}
+
+func TestLeaseIsGivenUp(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		first := mustLease(t, c, "x", 10*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := c.AcquireLease(ctx, one("x"), LeaseOptions{})
+		wantErr(t, err, context.DeadlineExceeded, ErrUncertain)
+		synctest.Wait()
+		f.set(func() {
+			if l := f.service.locks["x"]; len(l.queue) != 0 {
+				t.Error("it waits on for nobody")
+			}
+		})
+		// A node that cannot be reached is not asked for ever.
+		f.set(func() { f.node("n1").down = true })
+		f.cut("n1")
+		synctest.Wait()
+		ctx, cancel = context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err = c.AcquireLease(ctx, one("x"), LeaseOptions{})
+		wantErr(t, err, context.DeadlineExceeded, ErrUnavailable)
+		if errors.Is(err, ErrUncertain) {
+			t.Fatal(err)
+		}
+		wantErr(t, first.Release(withTimeout(t, time.Second)), context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		c.mu.Lock()
+		wanted := c.wanted()
+		c.mu.Unlock()
+		if wanted {
+			t.Fatal("it still looks for a node")
+		}
+	})
+}
+
+// The answer to the release is lost: that it was not held any more is what was asked for.
+func TestLeaseReleaseThatIsRepeated(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		l := mustLease(t, c, "x", time.Minute)
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				f.intercept = nil
+				f.service.serve(cn, req)
+				_ = cn.nc.Close()
+				return true
+			}
+		})
+		ok(t, l.Release(context.Background()))
+		if f.count(releasesLease) != 2 || f.held("x") != 0 {
+			t.Fatal("not repeated")
+		}
+	})
+}
+
+// While nobody knows whether an extension was applied, the shorter time counts; the next
+// one that succeeds settles it.
+func TestLeaseExtensionWithoutAnAnswer(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		l := mustLease(t, c, "x", time.Minute)
+		f.set(func() { f.intercept = func(*fakeConn, *wire.Request) bool { return true } })
+		wantErr(t, l.Extend(withTimeout(t, time.Second), 10*time.Second), ErrUncertain)
+		if left := l.Remaining(); left > 9*time.Second {
+			t.Fatal(left)
+		}
+		f.set(func() { f.intercept = nil })
+		ok(t, l.Extend(ctx, time.Minute))
+		if left := l.Remaining(); left < 59*time.Second {
+			t.Fatal(left)
+		}
+	})
+}
+
+func TestLeaseArguments(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		for name, try := range map[string]func() error{
+			"short secret": func() error {
+				_, err := c.AcquireLease(ctx, one("x"), LeaseOptions{Secret: make([]byte, 15)})
+				return err
+			},
+			"no locks":    func() error { _, err := c.AcquireLease(ctx, nil, LeaseOptions{}); return err },
+			"max_hold":    func() error { _, err := c.AcquireLease(ctx, one("x"), LeaseOptions{}, WithMaxHold(1)); return err },
+			"lock-delay":  func() error { _, err := c.AcquireLease(ctx, one("x"), LeaseOptions{}, WithLockDelay(-1)); return err },
+			"TTL":         func() error { _, err := c.AcquireLease(ctx, one("x"), LeaseOptions{TTL: 1}); return err },
+			"wait":        func() error { _, err := c.AcquireLease(ctx, one("x"), LeaseOptions{Wait: -1}); return err },
+			"no secret":   func() error { return c.ReleaseLease(ctx, nil, 1) },
+			"extend":      func() error { return c.ExtendLease(ctx, nil, 1, 0) },
+			"extend to":   func() error { return c.ExtendLease(ctx, make([]byte, 16), 1, -time.Second) },
+			"extend past": func() error { return c.ExtendLease(ctx, make([]byte, 16), 1, 1) },
+		} {
+			if err := try(); !errors.Is(err, ErrInvalidArgument) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if f.count() != 0 {
+			t.Error("the cluster was asked")
+		}
+	})
+}
