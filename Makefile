@@ -74,8 +74,8 @@ generate: ## regenerate the schema's code and the demo's data
 
 .PHONY: check
 check: lint ## the long versions of everything: about half an hour
-	QLOCK_CHECK=1 $(RACE) -timeout 30m $(TIMELESS)
-	QLOCK_CHECK=1 $(RACE) -timeout 30m -p 1 $(REALTIME)
+	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m $(TIMELESS)
+	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m -p 1 $(REALTIME)
 	scripts/fuzz.sh $(FUZZTIME)
 	scripts/generate.sh --check
 

@@ -12,7 +12,7 @@ import (
 )
 
 // full says that everything is to run, not a tenth of it.
-var full = os.Getenv("QLOCK_CHECK") == "1"
+var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
 
 // scaled is n in a full run and a tenth of it otherwise.
 func scaled(n int) int {

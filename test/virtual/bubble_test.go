@@ -14,7 +14,7 @@ import (
 var onlySeed = flag.Uint64("seed", 0, "run only this seed of the tests that have several")
 
 // full asks for the long version of every test.
-var full = os.Getenv("QLOCK_CHECK") == "1"
+var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
 
 // seeds are those to run: n of them, and many more where time does not matter.
 func seeds(n uint64) []uint64 {

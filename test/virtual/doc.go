@@ -21,5 +21,5 @@
 // requests were repeated. Each run has a seed, which is printed when it fails and decides
 // over faults and load: -seed runs that one alone. The order in which goroutines run
 // within one instant, and raft's own chance, are not seeded, so a seed brings back the
-// story, not every step of it. QLOCK_CHECK=1 runs many more seeds.
+// story, not every step of it. QUORUMLOCK_CHECK=1 runs many more seeds.
 package virtual
