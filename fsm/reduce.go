@@ -1,0 +1,237 @@
+package fsm
+
+import (
+	"slices"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// reduction is what is left when all owners that can release have done so, and
+// everybody was granted whose turn came. It is worked out on a copy of the part of
+// the state that the question depends on.
+type reduction struct {
+	waits  map[uint64]*reducedWait
+	owners map[ownerKey]*reducedOwner
+	locks  map[uint64]*reducedLock
+	// The same in the order in which the search came to them.
+	eachWait  []*reducedWait
+	eachOwner []*reducedOwner
+	eachLock  []*reducedLock
+	// dirty locks have changed since they were settled.
+	dirty []*reducedLock
+	// starved are waits for permits that even those ahead of them would not leave.
+	starved map[placeKey]bool
+}
+
+type reducedWait struct {
+	c     *claim
+	owner *reducedOwner
+	over  bool
+}
+
+type reducedOwner struct {
+	key   ownerKey
+	waits int
+	holds []reducedHold
+}
+
+type reducedHold struct {
+	lock *reducedLock
+	want want
+}
+
+// reducedLock counts like a lock, but only who has an owner.
+type reducedLock struct {
+	lock
+	// queue are its waits, those before head are over.
+	queue []*reducedWait
+	head  int
+	// rising is the one who waits to become exclusive.
+	rising *reducedWait
+}
+
+// stuck says whether a claim waits for ever.
+func (r *reduction) stuck(claim uint64) bool {
+	w := r.waits[claim]
+	return w != nil && !w.over
+}
+
+// stuckOwner says whether a claim's owner waits for ever.
+func (r *reduction) stuckOwner(c *claim) bool {
+	o := r.owners[ownerKey{c.session, c.owner, 0}]
+	return o != nil && o.waits > 0
+}
+
+// short says whether a claim that is stuck in a semaphore's queue would still lack
+// permits if all ahead of it had theirs.
+func (r *reduction) short(claim, lock uint64) bool { return r.starved[placeKey{lock, claim}] }
+
+// reduce lets all go on that can, among those whom the nodes need. It returns nil if
+// that takes more steps than are left.
+func (m *Machine) reduce(left *int, from ...node) *reduction {
+	needed := newSearch(&graph{m: m}, func(node) bool { return false }, from...)
+	if !needed.run(left) || *left < len(needed.reached) {
+		return nil
+	}
+	*left -= len(needed.reached)
+	r := &reduction{
+		waits:   map[uint64]*reducedWait{},
+		owners:  map[ownerKey]*reducedOwner{},
+		locks:   map[uint64]*reducedLock{},
+		starved: map[placeKey]bool{},
+	}
+	for _, n := range needed.reached {
+		switch {
+		case n.kind == grant:
+			r.addWait(m, m.claimAt(n))
+		case n.kind == release && n.c == 0:
+			o := &reducedOwner{key: ownerKey{n.a, n.b, 0}}
+			r.owners[o.key] = o
+			r.eachOwner = append(r.eachOwner, o)
+		}
+	}
+	r.link(m)
+	r.run()
+	return r
+}
+
+func (r *reduction) addWait(m *Machine, c *claim) {
+	w := &reducedWait{c: c}
+	r.waits[c.id] = w
+	r.eachWait = append(r.eachWait, w)
+	for _, want := range c.wants() {
+		l := r.locks[want.lock]
+		if l == nil {
+			live, _ := m.locks.get(want.name)
+			l = &reducedLock{lock: lock{id: live.id, limit: live.limit, unfair: live.unfair}}
+			r.locks[l.id] = l
+			r.eachLock = append(r.eachLock, l)
+		}
+		if c.upgrading() {
+			l.rising = w
+		} else {
+			l.queue = append(l.queue, w)
+		}
+	}
+}
+
+// link joins waits, owners and what these hold.
+func (r *reduction) link(m *Machine) {
+	for _, w := range r.eachWait {
+		if o := r.owners[ownerKey{w.c.session, w.c.owner, 0}]; o != nil {
+			w.owner = o
+			o.waits++
+		}
+	}
+	for _, o := range r.eachOwner {
+		m.owners.each(o.key, func(key ownerKey, id uint64) bool {
+			if key.session != o.key.session || key.owner != o.key.owner {
+				return false
+			}
+			if c, _ := m.claims.get(id); c.held() && r.locks[key.lock] != nil {
+				o.occupy(r.locks[key.lock], c.wantOf(key.lock))
+			}
+			return true
+		})
+	}
+	for _, l := range r.eachLock {
+		slices.SortFunc(l.queue, func(a, b *reducedWait) int { return int(a.c.id) - int(b.c.id) })
+	}
+}
+
+func (o *reducedOwner) occupy(l *reducedLock, w want) {
+	l.occupy(w)
+	l.holds++
+	o.holds = append(o.holds, reducedHold{l, w})
+}
+
+// run goes on until nothing moves.
+func (r *reduction) run() {
+	for _, o := range r.eachOwner {
+		if o.waits == 0 {
+			r.release(o)
+		}
+	}
+	r.dirty = append(r.dirty, r.eachLock...)
+	for len(r.dirty) > 0 {
+		l := r.dirty[len(r.dirty)-1]
+		r.dirty = r.dirty[:len(r.dirty)-1]
+		r.settle(l)
+	}
+	for _, l := range r.eachLock {
+		sum := l.used
+		for _, w := range l.queue[l.head:] {
+			sum += w.c.wantOf(l.id).weight()
+			if l.limit != 0 && sum > uint64(l.limit) {
+				r.starved[placeKey{l.id, w.c.id}] = true
+			}
+		}
+	}
+}
+
+func (r *reduction) release(o *reducedOwner) {
+	for _, h := range o.holds {
+		h.lock.vacate(h.want)
+		h.lock.holds--
+		r.dirty = append(r.dirty, h.lock)
+	}
+	o.holds = nil
+}
+
+func (r *reduction) settle(l *reducedLock) {
+	if l.rising != nil {
+		if l.holds > 1 {
+			return
+		}
+		r.rise(l)
+	}
+	for l.head < len(l.queue) && r.ready(l.queue[l.head]) {
+		w := l.queue[l.head]
+		for _, want := range w.c.wants() {
+			at := r.locks[want.lock]
+			at.head++
+			r.dirty = append(r.dirty, at)
+			if w.owner != nil && !at.unfair {
+				w.owner.occupy(at, want)
+			}
+		}
+		r.end(w)
+	}
+}
+
+// rise makes the one hold of a lock exclusive.
+func (r *reduction) rise(l *reducedLock) {
+	w := l.rising
+	l.rising = nil
+	for i := range w.owner.holds {
+		if h := &w.owner.holds[i]; h.lock == l {
+			l.vacate(h.want)
+			h.want.mode = wire.Mode_EXCLUSIVE
+			l.occupy(h.want)
+		}
+	}
+	r.end(w)
+}
+
+// ready says whether it is a wait's turn in all its queues. Of an unfair lock any may
+// be drawn, so that one after the other all get it unless it is held for ever.
+func (r *reduction) ready(w *reducedWait) bool {
+	for _, want := range w.c.wants() {
+		l := r.locks[want.lock]
+		if l.rising != nil || l.queue[l.head] != w || !l.fits(want) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *reduction) end(w *reducedWait) {
+	w.over = true
+	if w.owner == nil {
+		return
+	}
+	w.owner.waits--
+	if w.owner.waits == 0 {
+		r.release(w.owner)
+	}
+}

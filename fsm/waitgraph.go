@@ -1,0 +1,312 @@
+package fsm
+
+import "github.com/quorumlock/quorumlock/transport/wire"
+
+// node is a point of the graph of who waits for whom. Beside owners and claims there
+// are nodes for the parts of a queue, of a lock's holders and of an owner's claims:
+// each leads to its first member and to the part without it. So a node has few ways
+// out, a queue of n claims costs n nodes and not n² edges, and a search may stop at
+// any of them.
+type node struct {
+	kind    nodeKind
+	a, b, c uint64
+}
+
+type nodeKind uint8
+
+// Forwards, a node is what has to happen, and leads to what that needs.
+const (
+	// release: owner b of session a has to release. Its claims from lock c on must not
+	// wait.
+	release nodeKind = iota
+	// grant: claim a has to be granted.
+	grant
+	// vacate: the holds on lock a from token b on have to end. vacateSome: of a
+	// semaphore, perhaps not all of them.
+	vacate
+	vacateSome
+	// alone: the same for an upgrade, whose own hold stays.
+	alone
+	// becomes: claim b, which waits to become exclusive, has to release lock a.
+	becomes
+	// pass: all before claim b in the queue of lock a have to be granted and to
+	// release. passSome: of a semaphore, perhaps not all have to release.
+	pass
+	passSome
+	// follow: all before claim b in the queue of lock a have to be granted, and those
+	// that exclude others have to release.
+	follow
+
+	// Backwards, a node is what has to happen, and leads to who needs that.
+
+	// ofRelease: owner b of session a has to release its claims from lock c on.
+	ofRelease
+	// ofGrant: claim a has to be granted.
+	ofGrant
+	// behind: needed by those in the queue of lock a from claim b on. behindSome: of a
+	// semaphore, perhaps not by all of them.
+	behind
+	behindSome
+	// writersBehind, readersBehind: needed by those of them that want it exclusively,
+	// or shared.
+	writersBehind
+	readersBehind
+)
+
+// doubtful says that what the node leads to may not be needed after all.
+func (n node) doubtful() bool {
+	return n.kind == vacateSome || n.kind == passSome || n.kind == behindSome
+}
+
+// ofLock says that the node is about lock a.
+func (n node) ofLock() bool {
+	switch n.kind {
+	case release, grant, ofRelease, ofGrant:
+		return false
+	}
+	return true
+}
+
+func (m *Machine) claimAt(n node) *claim {
+	c, _ := m.claims.get(n.a)
+	return c
+}
+
+// graph says where the nodes lead to.
+type graph struct {
+	m *Machine
+	// rest leaves out what does not wait for ever.
+	rest *reduction
+	// brief leaves out, of those in a queue, who has nothing but that place.
+	brief bool
+	// within leaves out all other nodes; nil leaves out none.
+	within func(node) bool
+	out    []node
+}
+
+// ways returns the nodes that a node leads to, until the next call.
+func (g *graph) ways(n node) []node {
+	g.out = g.out[:0]
+	switch n.kind {
+	case release:
+		g.ownerWaits(n)
+	case grant:
+		g.claimNeeds(g.m.claimAt(n))
+	case vacate, vacateSome, alone:
+		g.holds(n)
+	case becomes:
+		c, _ := g.m.claims.get(n.b)
+		g.owner(c)
+	case pass, passSome:
+		g.passes(n)
+	case follow:
+		g.follows(n)
+	case ofRelease:
+		g.needRelease(n)
+	case ofGrant:
+		g.needGrant(g.m.claimAt(n))
+	default:
+		g.needers(n)
+	}
+	return g.out
+}
+
+func (g *graph) to(kind nodeKind, a, b, c uint64) {
+	n := node{kind, a, b, c}
+	if g.within == nil || g.within(n) {
+		g.out = append(g.out, n)
+	}
+}
+
+// owner leads to a claim's owner, who has to release.
+func (g *graph) owner(c *claim) {
+	if g.rest == nil || g.rest.stuckOwner(c) {
+		g.to(release, c.session, c.owner, 0)
+	}
+}
+
+// claim leads to a claim that has to be granted.
+func (g *graph) claim(c *claim) {
+	if g.rest == nil || g.rest.stuck(c.id) {
+		g.to(grant, c.id, 0, 0)
+	}
+}
+
+func (g *graph) ownerWaits(n node) {
+	key, id, ok := g.m.owners.seek(ownerKey{n.a, n.b, n.c})
+	if !ok || key.session != n.a || key.owner != n.b {
+		return
+	}
+	if c, _ := g.m.claims.get(id); c.phase() == waiting || c.upgrading() {
+		g.claim(c)
+	}
+	g.to(release, n.a, n.b, key.lock+1)
+}
+
+func (g *graph) claimNeeds(c *claim) {
+	if c.upgrading() {
+		g.to(alone, c.wants()[0].lock, 0, 0)
+		return
+	}
+	for _, w := range c.wants() {
+		l, _ := g.m.locks.get(w.name)
+		if l.upgrader != 0 {
+			g.to(becomes, l.id, l.upgrader, 0)
+		}
+		holds, ahead := g.excludes(c, w, l)
+		if holds != follow && (w.mode != wire.Mode_SHARED || l.exclusive) {
+			g.to(holds, l.id, 0, 0)
+		}
+		if !l.unfair {
+			g.to(ahead, l.id, c.id, 0)
+		}
+	}
+}
+
+// excludes says what a wait for a lock needs of its holders and of those ahead;
+// follow needs nothing of holders.
+func (g *graph) excludes(c *claim, w want, l *lock) (holds, ahead nodeKind) {
+	switch {
+	case w.mode == wire.Mode_SHARED:
+		return vacate, follow
+	case w.mode == wire.Mode_EXCLUSIVE || w.permits == l.limit:
+		return vacate, pass
+	case g.rest == nil:
+		return vacateSome, passSome
+	case g.rest.short(c.id, l.id):
+		return vacate, pass
+	}
+	return follow, follow
+}
+
+func (g *graph) holds(n node) {
+	key, id, ok := g.m.holders.seek(holderKey{n.a, n.b})
+	if !ok || key.lock != n.a {
+		return
+	}
+	if c, _ := g.m.claims.get(id); c.held() && !(n.kind == alone && c.upgrading()) {
+		g.owner(c)
+	}
+	g.to(n.kind, n.a, key.token+1, 0)
+}
+
+func (g *graph) passes(n node) {
+	c := g.m.ahead(n.a, n.b)
+	if c == nil {
+		return
+	}
+	if !g.brief || !g.m.single(c) {
+		g.owner(c)
+	}
+	g.to(n.kind, n.a, c.id, 0)
+}
+
+// follows ends at one that wants it exclusively: what is ahead of that one is found
+// through it.
+func (g *graph) follows(n node) {
+	c := g.m.ahead(n.a, n.b)
+	switch {
+	case c == nil:
+	case c.wantOf(n.a).mode == wire.Mode_EXCLUSIVE:
+		g.owner(c)
+	default:
+		g.claim(c)
+		g.to(follow, n.a, c.id, 0)
+	}
+}
+
+// ahead is the claim next before one in a lock's queue, or nil.
+func (m *Machine) ahead(lock, claim uint64) *claim {
+	place, ok := m.queue.before(placeKey{lock, claim})
+	if !ok || place.lock != lock {
+		return nil
+	}
+	c, _ := m.claims.get(place.claim)
+	return c
+}
+
+// single says that a claim is for one lock and is all that its owner has: it leads
+// nowhere but along the queue in which it was found.
+func (m *Machine) single(c *claim) bool {
+	if len(c.wants()) > 1 {
+		return false
+	}
+	rows := 0
+	m.owners.each(ownerKey{c.session, c.owner, 0}, func(key ownerKey, _ uint64) bool {
+		if key.session == c.session && key.owner == c.owner {
+			rows++
+		}
+		return rows == 1 && key.session == c.session && key.owner == c.owner
+	})
+	return rows == 1
+}
+
+func (g *graph) needRelease(n node) {
+	key, id, ok := g.m.owners.seek(ownerKey{n.a, n.b, n.c})
+	if !ok || key.session != n.a || key.owner != n.b {
+		return
+	}
+	c, _ := g.m.claims.get(id)
+	w := c.wantOf(key.lock)
+	l, _ := g.m.locks.get(w.name)
+	first := uint64(0)
+	if c.phase() == waiting {
+		first = c.id + 1
+	} else if l.upgrader != 0 && l.upgrader != c.id {
+		g.to(ofGrant, l.upgrader, 0, 0)
+	}
+	switch {
+	case first != 0 && l.unfair: // nobody is behind
+	case w.mode == wire.Mode_PERMITS && l.limit > 1:
+		g.to(behindSome, l.id, first, 0)
+	case w.mode == wire.Mode_SHARED && !c.upgrading():
+		g.to(writersBehind, l.id, first, 0)
+	default:
+		g.to(behind, l.id, first, 0)
+	}
+	g.to(ofRelease, n.a, n.b, key.lock+1)
+}
+
+func (g *graph) needGrant(c *claim) {
+	g.to(ofRelease, c.session, c.owner, 0)
+	if c.phase() != waiting {
+		return
+	}
+	for _, w := range c.wants() {
+		if l, _ := g.m.locks.get(w.name); !l.unfair {
+			g.to(behind, l.id, c.id+1, 0)
+		}
+	}
+}
+
+func (g *graph) needers(n node) {
+	place, _, ok := g.m.queue.seek(placeKey{n.a, n.b})
+	if !ok || place.lock != n.a {
+		return
+	}
+	c, _ := g.m.claims.get(place.claim)
+	mode := c.wantOf(n.a).mode
+	switch n.kind {
+	case writersBehind:
+		ok = mode == wire.Mode_EXCLUSIVE
+	case readersBehind:
+		ok = mode == wire.Mode_SHARED
+	}
+	if ok {
+		g.to(ofGrant, c.id, 0, 0)
+	}
+	g.to(n.kind, n.a, c.id+1, 0)
+}
+
+// before returns the last key before another.
+func (t *table[K, V]) before(key K) (last K, ok bool) {
+	pivot := row[K, V]{key: key}
+	t.tree.Descend(pivot, func(r row[K, V]) bool {
+		if !t.less(r, pivot) {
+			return true
+		}
+		last, ok = r.key, true
+		return false
+	})
+	return last, ok
+}
