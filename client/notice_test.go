@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,9 +225,9 @@ func TestGrace(t *testing.T) {
 			s := f.session(c)
 			hold := mustBound(t, s, "x", time.Minute)
 			awaitOldProof(s, 4*time.Second)
-			late := false
+			var late atomic.Bool
 			f.set(func() {
-				f.onLost = func(*claim, wire.HoldLost_Reason) { late = hold.ctx.Context.Err() == nil }
+				f.onLost = func(*claim, wire.HoldLost_Reason) { late.Store(hold.ctx.Context.Err() == nil) }
 			})
 			began := time.Now()
 			f.revoke(hold, "deploy", grace)
@@ -238,7 +239,7 @@ func TestGrace(t *testing.T) {
 				t.Fatalf("ended after %v of %v", took, grace)
 			}
 			time.Sleep(time.Minute)
-			if late || f.held("x") != 0 {
+			if late.Load() || f.held("x") != 0 {
 				t.Fatal("late")
 			}
 		})
