@@ -269,7 +269,7 @@ func (d *held) missing() {
 // is given back: nothing may stay held silently.
 func (s *Session) adoptHold(held *wire.HeldLock, before time.Duration) {
 	if d := s.holds[held.GetHoldId()]; d != nil {
-		d.noticed(held.GetWanted(), held.GetRevocation(), func(grace uint32) time.Duration { return untilOf(before, grace) })
+		d.noticed(held.GetWanted(), held.GetRevocation(), false, func(grace uint32) time.Duration { return untilOf(before, grace) })
 		return
 	}
 	if s.waits[held.GetSeq()] != nil || s.open(held.GetSeq()) {

@@ -20,13 +20,13 @@ type rarity struct {
 	upgrades int     // under way
 	limbo    []*call // refused with NOT_HELD while an upgrade may have changed the token
 
-	notice  Notice
-	revoked int64 // tells one revocation from the next
-	call    func(Notice)
-	latest  chan Notice // of Revoked; made when it is first asked for
-	news    bool        // notice was not handed to call yet
-	calling bool
-	hushed  bool
+	notice      Notice
+	revocations int // told so far
+	call        func(Notice)
+	latest      chan Notice // of Revoked; made when it is first asked for
+	news        bool        // notice was not handed to call yet
+	calling     bool
+	hushed      bool
 }
 
 // pendingExtend is an Extend that is under way. It may shorten the time, so that until

@@ -78,17 +78,25 @@ func (v *service) emit(what wire.Event_Type, k *claim) {
 	})
 }
 
-// tell pushes what a watch was not told yet.
+// tell pushes what a watch was not told yet, in answers of a few events, which are cut
+// where they are full.
 func (v *service) tell(w *fakeWatch, always bool) {
-	resp := &wire.WatchResponse{Status: wire.Status_OK, Revision: v.revision, Lineage: v.history.lineage}
-	for _, e := range v.history.events {
+	h := &v.history
+	var events []*wire.Event
+	for _, e := range h.events {
 		if e.GetRevision() > w.sent && w.matches(e) {
-			resp.Events = append(resp.Events, e)
+			events = append(events, e)
 		}
 	}
 	w.sent = v.revision
-	if always || len(resp.Events) > 0 {
-		w.push(resp)
+	for len(events) > 3 {
+		w.push(&wire.WatchResponse{
+			Status: wire.Status_OK, Revision: events[3].GetRevision() - 1, Lineage: h.lineage, Events: events[:3],
+		})
+		events = events[3:]
+	}
+	if always || len(events) > 0 {
+		w.push(&wire.WatchResponse{Status: wire.Status_OK, Revision: v.revision, Lineage: h.lineage, Events: events})
 	}
 }
 

@@ -64,8 +64,18 @@ func (v *service) claimOf(s *fakeSession, id, token uint64) *claim {
 func (k *claim) heldLock() *wire.HeldLock {
 	return &wire.HeldLock{
 		Name: k.locks[0].GetName(), HoldId: k.id, Token: k.token, Seq: k.seq, Revision: k.revision, Locks: k.locks,
-		Count: k.count, MaxHoldMs: k.maxHold, Revocation: k.revocation, Wanted: k.wanted,
+		Count: k.count, MaxHoldMs: k.maxHold, Revocation: k.told(), Wanted: k.wanted,
 	}
+}
+
+// told is the revocation as an attach tells it: by another clock than the push.
+func (k *claim) told() *wire.Revocation {
+	if k.revocation == nil {
+		return nil
+	}
+	r := proto.CloneOf(k.revocation)
+	r.RevokedUnixMs -= 5
+	return r
 }
 
 // exclusive says how the claim has the lock, or wants it.

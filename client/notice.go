@@ -51,29 +51,32 @@ func (d *held) hush() {
 	}
 }
 
-// noticed books what a node said of a hold: by a push, which it sent after everything
-// that was answered before since, or by an attach's answer.
-func (d *held) noticed(wanted bool, revocation *wire.Revocation, until func(grace uint32) time.Duration) {
+// noticed books what a node said of a hold, and where a grace ends that begins with it.
+// A push tells of a new revocation; an attach's answer repeats the last one, so that only
+// another reason or grace there is new.
+func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, until func(grace uint32) time.Duration) {
 	if !wanted && revocation == nil || d.gone != nil {
 		return
 	}
 	r := d.rarely()
 	n := r.notice
 	n.Wanted = n.Wanted || wanted
-	anew := revocation != nil && (!n.Revoked || r.revoked != revocation.GetRevokedUnixMs() ||
-		n.Reason != revocation.GetReason() || n.Grace != graceOf(revocation))
-	if anew {
-		r.revoked = revocation.GetRevokedUnixMs()
+	anew := false
+	if revocation != nil {
 		n.Revoked, n.Reason, n.Grace = true, revocation.GetReason(), graceOf(revocation)
+		anew = pushed || n != r.notice
 	}
 	if n == r.notice && !anew {
 		return
 	}
 	r.notice = n
-	if anew && n.Grace > 0 {
-		r.graced = true
-		d.bound(until(revocation.GetGraceMs()), r.by)
-		d.askGrace()
+	if anew {
+		r.revocations++
+		if n.Grace > 0 {
+			r.graced = true
+			d.bound(until(revocation.GetGraceMs()), r.by)
+			d.askGrace()
+		}
 	}
 	d.tell()
 }
@@ -91,7 +94,7 @@ func (s *Session) noticePushed(n *wire.HoldNotice) {
 	if d == nil {
 		return
 	}
-	d.noticed(n.GetWanted(), n.GetRevocation(), func(grace uint32) time.Duration {
+	d.noticed(n.GetWanted(), n.GetRevocation(), true, func(grace uint32) time.Duration {
 		half := time.Duration(grace) * time.Millisecond / 2
 		return max(untilOf(s.proofAt, grace), s.client.clock.Now()+half)
 	})
@@ -101,7 +104,7 @@ func (s *Session) noticePushed(n *wire.HoldNotice) {
 // asking.
 func (d *held) askGrace() {
 	s, r := d.session, d.rare
-	revoked, grace := r.revoked, r.notice.Grace
+	nth, grace := r.revocations, r.notice.Grace
 	k := s.client.newRead(false)
 	k.done = nil
 	k.request.Body = &wire.Request_VerifyToken{VerifyToken: &wire.VerifyTokenRequest{Name: d.name, Token: d.token.Load()}}
@@ -110,7 +113,7 @@ func (d *held) askGrace() {
 		if k.err != nil || d.gone != nil || holder.GetHoldId() != d.id || holder.RemainingHoldMs == nil {
 			return
 		}
-		if r.revoked == revoked && r.notice.Grace == grace {
+		if r.revocations == nth {
 			left := time.Duration(holder.GetRemainingHoldMs()) * time.Millisecond
 			d.bound(k.sentAt+left-margin(grace), r.by)
 		}

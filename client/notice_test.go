@@ -295,6 +295,28 @@ func TestGraceThatBeganInABreak(t *testing.T) {
 	})
 }
 
+// The attach's answer repeats a grace that runs: it does not begin anew.
+func TestGraceThroughABreak(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		calls := 0
+		hold, err := s.Lock(context.Background(), "x", WithRevocation(func(Notice) { calls++ }))
+		ok(t, err)
+		began := time.Now()
+		f.revoke(hold, "deploy", 20*time.Second)
+		time.Sleep(10 * time.Second)
+		asked := f.count(func(s seen) bool { return s.req.GetVerifyToken() != nil })
+		f.set(func() {
+			f.intercept = func(_ *fakeConn, req *wire.Request) bool { return req.GetVerifyToken() != nil }
+		})
+		f.cut("n1")
+		<-hold.Context().Done()
+		if took := time.Since(began); took > 20*time.Second || took < 19*time.Second || calls != 1 || asked != 1 {
+			t.Fatalf("ended after %v, told %d times", took, calls)
+		}
+	})
+}
+
 func TestOddNotices(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)

@@ -33,8 +33,8 @@ type WatchOptions struct {
 
 // Batch is what happened next.
 type Batch struct {
-	// Events are in order. Without any the batch is a progress mark: nothing that is
-	// watched happened up to Position.
+	// Events are in order, those of one revision together. Without any the batch is a
+	// progress mark: nothing that is watched happened up to Position.
 	Events []*wire.Event
 	// Position is where to go on, here or in another process.
 	Position Position
@@ -49,13 +49,14 @@ type Watcher struct {
 	stop   func() bool   // does not wait for the ctx's end any more
 
 	// Guarded by the client's mutex.
-	at      Position // of what has arrived last
-	batches []Batch  // that Next has not taken yet
-	events  int      // in them
-	call    *call    // that begins the watch; nil while one is under way, and while it pauses
-	conn    *conn    // on which the watch is under way
-	id      uint64   // its request there
-	err     error    // why it has ended
+	at      Position      // of what has arrived last
+	cut     []*wire.Event // of a revision that has not arrived whole
+	batches []Batch       // that Next has not taken yet
+	events  int           // in them
+	call    *call         // that begins the watch; nil while one is under way, and while it pauses
+	conn    *conn         // on which the watch is under way
+	id      uint64        // its request there
+	err     error         // why it has ended
 }
 
 // Watch begins to watch. The watcher goes on until ctx ends, Close is called or Next
@@ -191,13 +192,27 @@ func (w *Watcher) arrived(r *wire.WatchResponse) {
 	}
 }
 
-// append has Next return what has arrived. A mark replaces the one before.
+// append has Next return what has arrived. A mark replaces the one before. Nodes may cut
+// an answer within the events of one revision; whoever resumes after it gets them again.
+// So they wait until their revision is whole, and are forgotten if the connection breaks.
 func (w *Watcher) append(r *wire.WatchResponse) {
-	events := r.GetEvents()
+	events := append(w.cut, r.GetEvents()...)
+	w.cut = nil
 	for len(events) > 0 && w.at.Revision != 0 && events[0].GetRevision() <= w.at.Revision {
 		events = events[1:]
 	}
 	w.at = Position{r.GetLineage(), max(w.at.Revision, r.GetRevision())}
+	whole := len(events)
+	for whole > 0 && events[whole-1].GetRevision() > w.at.Revision {
+		whole--
+	}
+	if whole < len(events) {
+		w.cut = append(w.cut, events[whole:]...)
+		if whole == 0 {
+			return
+		}
+		events = events[:whole]
+	}
 	batch := Batch{Events: events, Position: w.at}
 	if last := len(w.batches) - 1; last >= 0 && len(events) == 0 {
 		w.batches[last].Position = w.at
@@ -244,7 +259,7 @@ func (w *Watcher) detach(tell bool) {
 	if tell && w.conn == c.conn {
 		c.endWatch(w.id)
 	}
-	w.conn = nil
+	w.conn, w.cut = nil, nil
 }
 
 // endWatch tells the node that nobody listens any more.
