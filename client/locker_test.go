@@ -1,0 +1,174 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// panicked is what a function panics with, as an error.
+func panicked(t testing.TB, f func()) (err error) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			var l *LockerError
+			if err, _ = p.(error); !errors.As(err, &l) || l.Name == "" {
+				t.Fatalf("it panics with %v", p)
+			}
+		}
+	}()
+	f()
+	return nil
+}
+
+func TestLocker(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		l := s.Locker(ctx, "till", func(reason error) { t.Error("lost:", reason) })
+		wantErr(t, l.Err(), ErrNotHeld)
+		for range 2 {
+			l.Lock()
+			if l.Err() != nil || l.Token() == 0 || l.Context().Err() != nil || f.held("till") != s.ID() {
+				t.Error(l.Err(), l.Token())
+			}
+			held := l.Context()
+			l.Unlock()
+			wantErr(t, context.Cause(held), ErrReleased)
+			wantErr(t, context.Cause(l.Context()), ErrNotHeld)
+			if l.Token() != 0 || f.held("till") != 0 {
+				t.Error("it is held after Unlock")
+			}
+		}
+		wantErr(t, panicked(t, l.Unlock), ErrNotHeld)
+		synctest.Wait()
+	})
+}
+
+// Goroutines of one program, and of two, keep each other out.
+func TestLockerExcludes(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		var (
+			wg    sync.WaitGroup
+			in    atomic.Int32
+			count int // guarded by the locks
+		)
+		for range 2 {
+			l := f.session(c).Locker(ctx, "till", nil)
+			for range 5 {
+				wg.Go(func() {
+					for range 10 {
+						l.Lock()
+						if in.Add(1) != 1 {
+							t.Error("two at once")
+						}
+						time.Sleep(time.Millisecond)
+						count++
+						in.Add(-1)
+						l.Unlock()
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if count != 100 {
+			t.Error(count)
+		}
+	})
+}
+
+// A loss is told at once, and Unlock does not return. What another goroutine holds then
+// is not given back.
+func TestLockerLoss(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		lost := make(chan error, 1)
+		l := s.Locker(ctx, "till", func(reason error) { lost <- reason })
+		l.Lock()
+		next := make(chan struct{})
+		go func() {
+			l.Lock()
+			close(next)
+		}()
+		synctest.Wait()
+		f.force(l.hold, "stuck")
+		wantErr(t, <-lost, ErrForced)
+		wantErr(t, l.Err(), ErrForced)
+		other := mustLock(t, f.session(c), "till")
+		wantErr(t, panicked(t, l.Unlock), ErrForced)
+		synctest.Wait()
+		if f.held("till") == s.ID() {
+			t.Error("it locked what another one holds")
+		}
+		ok(t, other.Unlock(ctx))
+		<-next // the session lives, so that it can be locked again
+		l.Unlock()
+		if len(lost) > 0 {
+			t.Error("told twice:", <-lost)
+		}
+	})
+}
+
+// The session expires under a Locker, whose program cannot reach the cluster any more.
+func TestLockerExpires(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		lost := make(chan error, 1)
+		l := s.Locker(ctx, "till", func(reason error) { lost <- reason })
+		quiet := s.Locker(ctx, "drawer", nil)
+		l.Lock()
+		quiet.Lock()
+		begun := time.Now()
+		f.set(func() { f.node("n1").down = true })
+		f.cut("n1")
+		waiting := make(chan error, 1)
+		go func() { waiting <- panicked(t, l.Lock) }()
+		wantErr(t, <-lost, ErrExpired)
+		if took := time.Since(begun); took >= 15*time.Second {
+			t.Error("told after", took)
+		}
+		wantErr(t, <-waiting, ErrExpired)
+		wantErr(t, panicked(t, quiet.Unlock), ErrExpired, ErrSessionLost)
+		wantErr(t, panicked(t, l.Unlock), ErrExpired, ErrSessionLost)
+		wantErr(t, panicked(t, l.Lock), ErrExpired)
+		wantErr(t, panicked(t, l.Unlock), ErrNotHeld)
+	})
+}
+
+func TestLockerGivesUpWithItsContext(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		hold := mustLock(t, s, "till")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		l := s.Locker(ctx, "till", nil)
+		first := make(chan error, 1)
+		go func() { first <- panicked(t, l.Lock) }() // waits on the cluster
+		synctest.Wait()
+		wantErr(t, panicked(t, l.Lock), context.DeadlineExceeded) // behind it
+		wantErr(t, <-first, context.DeadlineExceeded)
+		ok(t, hold.Unlock(context.Background()))
+		wantErr(t, panicked(t, l.Lock), context.DeadlineExceeded)
+
+		// What is locked when its ctx ends is held still, and given back.
+		ctx, cancel = context.WithCancel(context.Background())
+		l = s.Locker(ctx, "till", nil)
+		l.Lock()
+		cancel()
+		if l.Err() != nil {
+			t.Error(l.Err())
+		}
+		l.Unlock()
+		if f.held("till") != 0 {
+			t.Error("it is held after Unlock")
+		}
+		wantErr(t, l.Err(), ErrNotHeld)
+	})
+}

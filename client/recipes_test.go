@@ -1,0 +1,237 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// soon calls a function in another goroutine.
+func soon(acquire func(context.Context) (*Hold, error), ctx context.Context) <-chan lockResult {
+	ch := make(chan lockResult, 1)
+	go func() {
+		hold, err := acquire(ctx)
+		ch <- lockResult{hold, err}
+	}()
+	synctest.Wait()
+	return ch
+}
+
+func must(hold *Hold, err error) *Hold {
+	if err != nil {
+		panic(err)
+	}
+	return hold
+}
+
+// readable answers GetLock from the fake's state and tells watches of new values.
+func (f *fake) readable() {
+	f.set(func() {
+		f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+			if f.leader.GetId() != cn.node.id {
+				return false
+			}
+			switch body := req.GetBody().(type) {
+			case *wire.Request_GetLock:
+				cn.answer(req, f.service.getLock(body.GetLock.GetName()))
+				return true
+			case *wire.Request_SetValue:
+				cn.serveRequest(req)
+				for _, k := range f.service.claims() {
+					if k.id == body.SetValue.GetHoldId() {
+						f.service.emit(wire.Event_VALUE_SET, k)
+					}
+				}
+				return true
+			}
+			return false
+		}
+	})
+}
+
+func (v *service) getLock(name string) *wire.Response {
+	resp := &wire.GetLockResponse{Name: name, Revision: v.revision, Lineage: v.history.lineage}
+	l := v.locks[name]
+	switch {
+	case name == "":
+		return respond(status(wire.Status_INVALID_ARGUMENT))
+	case l == nil || len(l.holders)+len(l.queue) == 0:
+		return respond(status(wire.Status_NOT_FOUND))
+	}
+	for _, k := range l.holders {
+		resp.Holders = append(resp.Holders, &wire.HolderInfo{
+			HoldId: k.id, Token: k.token, SessionId: k.session.id, Mode: k.locks[0].GetMode(), Value: slices.Clone(k.value),
+		})
+	}
+	return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_GetLock{GetLock: resp}}
+}
+
+func TestRWLock(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		l := f.session(c).RWLock("catalogue", WithValue([]byte("v")))
+		first := must(l.RLock(ctx))
+		second := must(l.TryRLock(ctx))
+		if l.Name() != "catalogue" || first.Mode() != Shared || second.Mode() != Shared {
+			t.Error(l.Name(), first.Mode(), second.Mode())
+		}
+		_, err := l.TryLock(ctx)
+		wantErr(t, err, ErrNotAcquired)
+		_, err = l.LockTimeout(ctx, time.Second)
+		wantErr(t, err, ErrTimeout)
+
+		writer := soon(l.Lock, ctx)
+		_, err = l.TryRLock(ctx) // behind the writer that waits
+		wantErr(t, err, ErrNotAcquired)
+		_, err = l.RLockTimeout(ctx, time.Second)
+		wantErr(t, err, ErrTimeout)
+		reader := soon(l.RLock, ctx)
+		ok(t, first.Unlock(ctx))
+		ok(t, second.Unlock(ctx))
+		w := <-writer
+		ok(t, w.err)
+		if w.hold.Mode() != Exclusive {
+			t.Error(w.hold.Mode())
+		}
+		ok(t, w.hold.Downgrade(ctx))
+		r := <-reader
+		ok(t, r.err)
+		ok(t, w.hold.Unlock(ctx))
+		ok(t, r.hold.Upgrade(ctx))
+		ok(t, r.hold.Unlock(ctx))
+		if n := f.count(acquires, func(s seen) bool { return string(s.req.GetAcquire().GetValue()) != "v" }); n != 0 {
+			t.Errorf("%d acquires without the lock's options", n)
+		}
+	})
+}
+
+// The calls say which mode it is, not an option.
+func TestRWLockSetsTheMode(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		opts := make([]LockOption, 1, 8)
+		opts[0] = WithShared()
+		l := f.session(c).RWLock("x", opts...)
+		if hold := must(l.Lock(ctx)); hold.Mode() != Exclusive {
+			t.Error(hold.Mode())
+		}
+		if opts = opts[:2]; opts[1] != nil {
+			t.Error("the caller's options were written over")
+		}
+	})
+}
+
+func TestSemaphoreRecipe(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		l := s.Semaphore("workers", 3)
+		two := must(l.Acquire(ctx, 2))
+		if l.Name() != "workers" || l.Limit() != 3 || two.Mode() != Permits {
+			t.Error(l.Name(), l.Limit(), two.Mode())
+		}
+		_, err := l.TryAcquire(ctx, 2)
+		wantErr(t, err, ErrNotAcquired)
+		_, err = l.AcquireTimeout(ctx, 2, time.Second)
+		wantErr(t, err, ErrTimeout)
+		one := must(l.TryAcquire(ctx, 1))
+		waiting := soon(func(ctx context.Context) (*Hold, error) { return l.Acquire(ctx, 3) }, ctx)
+		ok(t, two.Unlock(ctx))
+		_, err = l.TryAcquire(ctx, 1) // behind the one that wants three
+		wantErr(t, err, ErrNotAcquired)
+		ok(t, one.Unlock(ctx))
+		all := <-waiting
+		ok(t, all.err)
+		ok(t, all.hold.Unlock(ctx))
+	})
+}
+
+func TestSemaphoreRefusesNonsense(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		for _, test := range []struct{ limit, n uint64 }{{0, 1}, {0, 0}, {3, 0}, {3, 4}} {
+			l := s.Semaphore("workers", test.limit)
+			_, err := l.Acquire(ctx, test.n)
+			wantErr(t, err, ErrInvalidArgument)
+			_, err = l.TryAcquire(ctx, test.n)
+			wantErr(t, err, ErrInvalidArgument)
+			_, err = l.AcquireTimeout(ctx, test.n, time.Second)
+			wantErr(t, err, ErrInvalidArgument)
+		}
+		if n := f.count(acquires); n != 0 {
+			t.Errorf("%d requests were sent", n)
+		}
+	})
+}
+
+func TestMultiLock(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		specs := append(Names("accounts/1", "accounts/2"), LockSpec{Name: "rates", Mode: Shared})
+		l := s.MultiLock(specs, WithValue([]byte("transfer")))
+		specs[0].Name = "changed by its owner"
+		if names := l.Names(); !slices.Equal(names, []string{"accounts/1", "accounts/2", "rates"}) {
+			t.Error(names)
+		}
+		hold := must(l.Lock(ctx))
+		if !slices.Equal(hold.Names(), l.Names()) {
+			t.Error(hold.Names())
+		}
+		_, err := s.MultiLock(Names("accounts/2", "accounts/1")).TryLock(ctx)
+		wantErr(t, err, ErrNotAcquired)
+		_, err = l.LockTimeout(ctx, time.Second)
+		wantErr(t, err, ErrTimeout)
+		must(s.TryLock(ctx, "rates", WithShared()))
+		ok(t, hold.Unlock(ctx))
+		must(l.TryLock(ctx))
+		_, err = s.MultiLock(nil).Lock(ctx)
+		wantErr(t, err, ErrInvalidArgument)
+	})
+}
+
+func TestMultiLockDo(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		s := f.session(c)
+		l := s.MultiLock(Names("a", "b"))
+		broke := errors.New("no money")
+		err := l.Do(ctx, func(ctx context.Context, token uint64) error {
+			if token == 0 || ctx.Err() != nil {
+				t.Error(token, ctx.Err())
+			}
+			_, err := l.Lock(ctx)
+			wantErr(t, err, ErrAlreadyHeld)
+			cancel()
+			<-ctx.Done()
+			return broke
+		})
+		wantErr(t, err, broke)
+		_, err = l.Lock(ctx)
+		wantErr(t, err, context.Canceled)
+		must(l.TryLock(context.Background()))
+		wantErr(t, l.Do(ctx, nil), context.Canceled)
+	})
+}
+
+// An error of the work does not hide that the locks were lost.
+func TestMultiLockDoTellsOfALoss(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		broke := errors.New("no money")
+		err := s.MultiLock(Names("a", "b")).Do(ctx, func(ctx context.Context, _ uint64) error {
+			ok(t, s.Close(context.Background()))
+			<-ctx.Done()
+			return broke
+		})
+		wantErr(t, err, broke, ErrClosed, ErrSessionLost)
+	})
+}
