@@ -106,7 +106,9 @@ func (m *Machine) checkExtra(c *claim, e extra) error {
 		return fmt.Errorf("max_hold %d ms, lock-delay %d ms", e.maxHoldMs, e.lockDelayMs)
 	case (e.holdGeneration != 0) != (c.token != 0 && (e.maxHoldMs > 0 || e.revocation.GetGraceMs() > 0)):
 		return fmt.Errorf("generation %d of its deadline", e.holdGeneration)
-	case e.delayGeneration != 0 && (c.token == 0 || e.lockDelayMs == 0 || e.upgrade != nil):
+	case e.upgrade != nil && !c.held():
+		return errors.New("only a hold is upgraded")
+	case e.delayGeneration != 0 && (c.token == 0 || e.lockDelayMs == 0):
 		return errors.New("a lock-delay without a hold before it, or without a time")
 	case e.delayGeneration == 0 && e.delayed != 0:
 		return errors.New("a lock-delay that never began")

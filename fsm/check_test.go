@@ -140,6 +140,7 @@ func TestCheckFindsWhatIsBrokenInTheFamily(t *testing.T) {
 		"upgrader that does not wait":      func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 9 }) },
 		"upgrade without a request":        func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.seq = 7 }) },
 		"upgrade that tries":               func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.waitForever = false }) },
+		"an upgrade of a wait":             func(m *Machine) { damage(&m.claims, 12, func(c *claim) { c.vary().upgrade = &upgrade{} }) },
 		"upgrade not counted":              func(m *Machine) { damage(&m.sessions, 2, func(s *session) { s.waits = 0 }) },
 		"all waits miscounted":             func(m *Machine) { m.state.waits-- },
 		"a lost wake-up of an upgrade":     func(m *Machine) { loseWakeUp(m) },

@@ -238,11 +238,9 @@ func (m *Machine) position(c *claim) uint64 {
 		return 1
 	}
 	first := c.wants()[0]
-	place := uint64(m.queue.rank(placeKey{first.lock, c.id})-m.queue.rank(placeKey{first.lock, 0})) + 1
-	if l, _ := m.locks.get(first.name); l.upgrader != 0 {
-		place++
-	}
-	return place
+	l, _ := m.locks.get(first.name)
+	place := m.queue.rank(placeKey{first.lock, c.id}) - m.queue.rank(placeKey{first.lock, 0})
+	return l.ahead() + uint64(place) + 1
 }
 
 // emitClaim reports something that happened to a claim.

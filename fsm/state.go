@@ -73,6 +73,14 @@ func (l *lock) occupied() bool { return l.exclusive || l.used > 0 }
 // awaited says whether anybody waits for the lock.
 func (l *lock) awaited() bool { return l.waiters > 0 || l.upgrader != 0 }
 
+// ahead counts those who stand before the queue.
+func (l *lock) ahead() uint64 {
+	if l.upgrader == 0 {
+		return 0
+	}
+	return 1
+}
+
 // outcome is what a request came to.
 type outcome struct {
 	status   wire.Status_Code

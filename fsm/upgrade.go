@@ -62,7 +62,7 @@ func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *w
 	e := m.emitUpgrade(wire.Event_QUEUED, c, seq)
 	e.Generation, e.WaitMs, e.WaitForever = c.generation, u.waitMs, u.waitForever
 	m.tellHolders(c)
-	return m.queued(c)
+	return m.queued(c, 1)
 }
 
 func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {

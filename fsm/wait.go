@@ -18,12 +18,13 @@ func (m *Machine) wait(s *session, c *claim) *wire.Result {
 	e := m.emitClaim(wire.Event_QUEUED, c)
 	e.Generation, e.WaitMs, e.WaitForever = c.generation, c.waitMs, c.waitForever
 	m.tellHolders(c)
-	return m.queued(c)
+	l, _ := m.locks.get(c.wants()[0].name)
+	return m.queued(c, l.ahead()+uint64(l.waiters))
 }
 
-// queued is the answer of a wait.
-func (m *Machine) queued(c *claim) *wire.Result {
-	return &wire.Result{Status: wire.Status_QUEUED, HoldId: c.id, Position: m.position(c), Holders: m.inTheWay(c)}
+// queued is the answer of a wait at that place.
+func (m *Machine) queued(c *claim, position uint64) *wire.Result {
+	return &wire.Result{Status: wire.Status_QUEUED, HoldId: c.id, Position: position, Holders: m.inTheWay(c)}
 }
 
 // inTheWay tells who holds the first of a waiting claim's locks that is occupied.
