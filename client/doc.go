@@ -26,11 +26,31 @@
 // its ctx's error, and the SDK goes on in the background until what it may have
 // acquired is released again.
 //
+// # The family
+//
+// A lock is held exclusively or, [WithShared], by readers together; a reader may become
+// the only writer ([Hold.Upgrade]) and a writer a reader ([Hold.Downgrade]). A [LockSpec]
+// with a limit is a semaphore, and [Session.LockAll] acquires several locks in one step.
+// [Reentrant] counts the acquires of one owner, [WithMaxHold] bounds one hold, and
+// [WithRevocation] tells the holder that others want it. A hold that ends while its
+// session lives says why: ErrHoldExpired or ErrForced.
+//
+// [Client.Watch] follows what happens, without gaps, through breaks and changes of
+// leaders. [Client.AcquireLease] is for programs that do not live as long as what they
+// hold: whoever has the lease's secret extends and releases it.
+//
 // # How it works
 //
 // One goroutine finds the leader, reads its frames and finds the next leader when the
 // connection ends (conn.go, endpoints.go). Requests stand in lists guarded by the
 // client's one mutex and go out as one frame each (requests.go); what they mean is in
-// session.go, lock.go and hold.go. One timer serves the deadlines and heartbeats of all
-// sessions and the look-out for a leader that hangs (heartbeat.go).
+// session.go, lock.go, hold.go and upgrade.go. One timer serves the deadlines and
+// heartbeats of all sessions and the look-out for a leader that hangs (heartbeat.go).
+//
+// A bound of its own ends a hold here before it does on the cluster (bounds.go): the
+// leader counts from the moment that it applies what begins it, we from the first sending
+// that may have been applied; for what a node pushes, from the last sending that was
+// answered before the push, since answers and pushes arrive in the order of the log. Where
+// that leaves too little the hold's time is begun anew before it is handed out. What
+// others want of a hold is in notice.go.
 package client
