@@ -56,11 +56,14 @@ func writeAudit(w io.Writer, records []*wire.AuditRecord) {
 	}
 	t := newTable("ID", "WHEN", "OPERATOR", "ACT", "LOCK", "ABOUT", "REASON")
 	for _, r := range records {
-		t.row(fmt.Sprint(r.GetId()), time.UnixMilli(r.GetWallUnixMs()).UTC().Format(time.RFC3339), dash(printable(r.GetOperator())),
+		t.row(fmt.Sprint(r.GetId()), when(r.GetWallUnixMs()), dash(printable(r.GetOperator())),
 			act(r.GetAction()), dash(printable(r.GetLock())), about(r), dash(printable(r.GetReason())))
 	}
 	t.write(w)
 }
+
+// when is a leader's wall clock, in UTC.
+func when(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format(time.RFC3339) }
 
 // act is the verb that does it.
 func act(a wire.AuditRecord_Action) string {

@@ -119,12 +119,15 @@ func TestBinaryLeavesNoProcessBehind(t *testing.T) {
 	nothingLeft(t, ep, "leftovers", "sh")
 }
 
-// A qlock that is killed takes its command with it, and the lock comes free.
+// A qlock that is killed takes its command with it, and what that has started, and the
+// lock comes free.
 func TestBinaryKilledTakesTheCommandWithIt(t *testing.T) {
 	ep := endpoint(t)
-	file := filepath.Join(t.TempDir(), "beat")
-	p := begin(t, ep, "", []string{"TEST_BEAT_FILE=" + file}, "run", "killed", "--ttl", "1s", "--", os.Args[0])
-	line(t, file)
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	p := begin(t, ep, "", []string{"TEST_BEAT_FILE=" + first, "TEST_BEAT_FORK=" + second}, "run", "killed", "--ttl", "1s", "--", os.Args[0])
+	line(t, first)
+	line(t, second)
 	child := holderPID(t, p.cmd.Process.Pid)
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -134,15 +137,15 @@ func TestBinaryKilledTakesTheCommandWithIt(t *testing.T) {
 	want(t, qlock(t, ep, "run", "killed", "--", "true"), 0, "")
 }
 
-// holderPID finds the one child of a process.
+// holderPID finds the command of a run.
 func holderPID(t *testing.T, parent int) int {
 	t.Helper()
-	out, err := exec.Command("ps", "-e", "-o", "ppid=,pid=").Output()
+	out, err := exec.Command("ps", "-e", "-o", "ppid=,pid=,args=").Output()
 	if err != nil {
 		t.Skip("needs ps")
 	}
 	for l := range strings.Lines(string(out)) {
-		if f := strings.Fields(l); f[0] == strconv.Itoa(parent) {
+		if f := strings.Fields(l); f[0] == strconv.Itoa(parent) && f[2] != "qlock-guard" {
 			return atoi(t, f[1])
 		}
 	}

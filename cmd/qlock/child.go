@@ -11,6 +11,7 @@ type child struct {
 	pid     int
 	exited  chan syscall.WaitStatus // once
 	stopped chan struct{}           // it was stopped, by a signal or the terminal
+	guard   *guard                  // of its group, should this program be killed
 }
 
 // startChild starts the program. If this program has the terminal's foreground, the
@@ -24,12 +25,14 @@ func startChild(path string, argv, environ []string, files console, tty *termina
 	if tty != nil && tty.ours() {
 		attr.Sys.Foreground, attr.Sys.Ctty, tty.given = true, tty.fd, true
 	}
-	c := &child{exited: make(chan syscall.WaitStatus, 1), stopped: make(chan struct{}, 1)}
+	c := &child{exited: make(chan syscall.WaitStatus, 1), stopped: make(chan struct{}, 1), guard: startGuard()}
 	started := make(chan error)
 	go c.own(path, argv, attr, started)
 	if err := <-started; err != nil {
+		c.guard.dismiss()
 		return nil, err
 	}
+	c.guard.take(group(c.pid))
 	return c, nil
 }
 

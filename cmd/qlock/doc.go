@@ -1,9 +1,11 @@
 // Command qlock is the way people and scripts talk to a Quorumlock cluster.
 //
 // Its flagship is run: it takes a lock, runs a command while the lock is held and
-// passes the command's exit code on. Everything else looks (locks, show, sessions,
-// status), changes the cluster's membership (cluster), or prepares certificates
-// (tls init).
+// passes the command's exit code on; elect is run where the lock means to lead. Scripts
+// that cannot be wrapped use acquire, extend and release. Everything else looks (locks,
+// show, why, watch, verify, sessions, deadlocks, status, audit), sets right what people
+// must decide (revoke, force-release, skip-delay, resize), or is about the cluster
+// itself (cluster, snapshot, tls).
 //
 // # How it is laid out
 //
@@ -12,9 +14,11 @@
 // is the one table from errors to exit codes; output.go, table.go and words.go are
 // what people and programs read.
 //
-// run.go reads the verb's options, job.go is the life of one run: wait for the lock
-// (acquire.go), start the command (child.go, group.go, terminal.go), keep watch over
-// it (keeper.go, signals.go) and release (release.go).
+// claim.go reads what to hold, run.go what to run and onlost.go how to end it. job.go
+// is the life of one run: wait for the lock (acquire.go), start the command (child.go,
+// group.go, terminal.go), keep watch over it (keeper.go, signals.go) and release
+// (release.go). The files lease_*.go are the verbs of leases, snapshot_*.go those of
+// snapshots; operator.go finds the one hold that an operator means.
 //
 // # What run promises
 //
@@ -28,7 +32,8 @@
 // before the release: work under a lock does not outlive the lock. A process that
 // leaves the group on purpose (setsid) has left the lock's protection too.
 //
-// If qlock itself is killed, the kernel kills the command with it (PR_SET_PDEATHSIG).
-// If qlock is stopped with SIGSTOP, nothing can watch the deadline: only the fencing
-// token in QLOCK_TOKEN protects then, which is why resources should check it.
+// If qlock itself is killed, the kernel kills the command with it (PR_SET_PDEATHSIG),
+// and a second small process, the guard (guard.go), whatever else is in the command's
+// process group. If qlock is stopped with SIGSTOP, nothing can watch the deadline: only
+// the fencing token in QLOCK_TOKEN protects then, which is why resources should check it.
 package main

@@ -74,8 +74,10 @@ func (j *job) margin(s session) time.Duration {
 // finish releases and decides how the run ended.
 func (j *job) finish(h held, k *keeper) error {
 	if k.abandoned {
+		k.child.guard.leave() // it goes on trying for a moment
 		return failf(exitLost, "%s was lost and process group %d still runs: end it yourself", j.opts.claim.what(), k.group)
 	}
+	k.child.guard.dismiss()
 	released := j.release(h)
 	if k.lost == nil && lostUnseen(released) {
 		k.lost = released

@@ -90,7 +90,7 @@ func inspectVerb() *cli.Command {
 			return show(c, contents{describeSnapshot(m), c.Bool("locks"), locks}, func(w io.Writer) {
 				writeSnapshot(w, path, m)
 				if c.Bool("locks") {
-					writeLocks(w, "", locks)
+					writeSavedLocks(w, locks)
 				}
 			})
 		},

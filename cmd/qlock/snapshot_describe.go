@@ -80,6 +80,27 @@ func writeSnapshot(w io.Writer, path string, m *fsm.Machine) {
 	t.write(w)
 }
 
+// writeSavedLocks is a table like that of the verb locks, without what only a cluster
+// knows.
+func writeSavedLocks(w io.Writer, locks []*wire.LockInfo) {
+	if len(locks) == 0 {
+		fmt.Fprintln(w, "no locks")
+		return
+	}
+	t := newTable("NAME", "MODE", "TOKEN", "SINCE", "WAITING", "HELD BY")
+	for _, l := range locks {
+		waiting := fmt.Sprint(l.GetQueueLength())
+		for _, h := range l.GetHolders() {
+			t.row(printable(l.GetName()), share(l, h.GetMode(), h.GetPermits()), fmt.Sprint(h.GetToken()), when(h.GetGrantedUnixMs()),
+				waiting, owner(h.GetClient(), h.GetSessionId()))
+		}
+		if len(l.GetHolders()) == 0 {
+			t.row(printable(l.GetName()), "-", "-", "-", waiting, "nobody")
+		}
+	}
+	t.write(w)
+}
+
 // lockLister lists locks: a cluster's, or a snapshot's.
 type lockLister interface {
 	ListLocks(context.Context, *wire.ListLocksRequest) (*wire.ListLocksResponse, error)
