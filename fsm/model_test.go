@@ -381,6 +381,7 @@ func (d *model) setValue(s *modelSession, op *wire.SetValue) said {
 		return said{status: wire.Status_NOT_HELD}
 	}
 	c.value = string(op.Value)
+	d.tellClaim("VALUE_SET", c)
 	return said{status: wire.Status_OK}
 }
 
