@@ -1,9 +1,11 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -75,12 +77,12 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	if busy {
 		return nil, fmt.Errorf("%w: a backup is restored only into a cluster without sessions and locks", ErrPrecondition)
 	}
-	now := seconds()
+	now := time.Now()
 	floor, err := tokenFloor(req, live, now)
 	if err != nil {
 		return nil, err
 	}
-	if err := afterSecond(ctx, now); err != nil {
+	if err := nextSecond(ctx, now); err != nil {
 		return nil, err
 	}
 	result, err := r.execute(ctx, re, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{
@@ -98,9 +100,10 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	return &wire.RestoreResponse{TokenFloor: floor, Revision: result.Revision}, nil
 }
 
-// newestThatFit leaves the oldest records out if all together are too long for a command.
-// They ascend by age.
+// newestThatFit puts the records into order, oldest first, and leaves the oldest out if
+// all together are too long for a command.
 func newestThatFit(records []*wire.AuditRecord) []*wire.AuditRecord {
+	records = slices.SortedFunc(slices.Values(records), func(a, b *wire.AuditRecord) int { return cmp.Compare(a.GetId(), b.GetId()) })
 	size := 0
 	for i := len(records) - 1; i >= 0; i-- {
 		if size += proto.Size(records[i]) + 8; size > maxEntryBytes/2 {
@@ -110,29 +113,28 @@ func newestThatFit(records []*wire.AuditRecord) []*wire.AuditRecord {
 	return records
 }
 
-// seconds since the epoch, by the wall clock. It only ever raises token floors.
-func seconds() uint64 { return uint64(max(0, time.Now().Unix()-epoch)) }
+// clockFloor is the floor that the wall clock gives, which only ever raises it.
+func clockFloor(now time.Time) uint64 { return uint64(max(0, now.Unix()-epoch)) << 32 }
 
 // tokenFloor is above every token that a cluster with the backup's tokens can have granted
 // meanwhile, and this one. The clock sees to that, as it does at bootstrap. But a counter
 // that is ahead of the clock (an operator may have raised it) stays ahead of it: so each
 // second also puts the floor a little further away from the backup. Otherwise clusters
 // that one backup is restored into, one after the other, would grant the same tokens.
-func tokenFloor(req *wire.RestoreRequest, live, now uint64) (uint64, error) {
-	const span = 1 << 32
-	if req.GetToken() > largestToken-span-now*apart {
+func tokenFloor(req *wire.RestoreRequest, live uint64, now time.Time) (uint64, error) {
+	above := 1<<32 + uint64(max(0, now.Unix()))*apart
+	if req.GetToken() > largestToken-above {
 		return 0, fmt.Errorf("%w: the backup's token %d leaves no room above it", ErrInvalid, req.GetToken())
 	}
-	return max(req.GetToken()+span+now*apart, now<<32, req.GetTokenFloor(), live), nil
+	return max(req.GetToken()+above, clockFloor(now), req.GetTokenFloor(), live), nil
 }
 
-// afterSecond waits until that second is over: whoever restores the same backup after
-// this restore does so in a later one.
-func afterSecond(ctx context.Context, second uint64) error {
-	for seconds() <= second {
-		rest := time.Until(time.Unix(int64(second)+1+epoch, 0))
+// nextSecond waits until the second of the given time is over: whoever restores the same
+// backup after this restore does so in a later one.
+func nextSecond(ctx context.Context, of time.Time) error {
+	for next := of.Truncate(time.Second).Add(time.Second); time.Now().Unix() <= of.Unix(); {
 		select {
-		case <-time.After(max(rest, time.Millisecond)):
+		case <-time.After(max(time.Until(next), time.Millisecond)):
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 		}

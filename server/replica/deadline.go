@@ -83,13 +83,21 @@ func (d *deadlines) start(term uint64, m *fsm.Machine) {
 	}
 	now := time.Now()
 	m.EachSession(func(s fsm.Session) bool {
-		d.add(&deadline{ending: ending{ofSession, s.ID, s.Generation}, ttl: millis(s.TTL), last: now})
+		d.add(&deadline{ending: ending{ofSession, s.ID, s.Generation}, ttl: millis(s.TTL), last: now, fixed: s.Leased})
 		return true
 	})
 	m.EachWait(func(w fsm.Wait) bool {
 		if !w.WaitForever {
 			d.add(&deadline{ending: ending{ofWait, w.ID, w.Generation}, ttl: millis(w.WaitMs), last: now})
 		}
+		return true
+	})
+	m.EachHoldDeadline(func(h fsm.HoldDeadline) bool {
+		d.add(&deadline{ending: ending{ofHold, h.HoldID, h.Generation}, ttl: millis(h.Ms), last: now})
+		return true
+	})
+	m.EachDelay(func(l fsm.Delay) bool {
+		d.add(&deadline{ending: ending{ofDelay, l.HoldID, l.Generation}, ttl: millis(l.Ms), last: now})
 		return true
 	})
 	d.nudge()

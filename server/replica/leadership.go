@@ -147,7 +147,7 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 	}
 	return &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId:  cluster,
-		TokenFloor: max(seconds()<<32, r.cfg.TokenFloor),
+		TokenFloor: max(clockFloor(time.Now()), r.cfg.TokenFloor),
 		Settings:   r.cfg.Settings,
 		Members:    members,
 		Lineage:    mint(),

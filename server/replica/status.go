@@ -30,7 +30,7 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 		totals := m.Totals()
 		status.ClusterId, status.Level, status.Revision, status.Token = m.ClusterID(), m.FeatureLevel(), m.Revision(), m.Token()
 		status.Sessions, status.Locks, status.Waiters, status.Holds = totals.Sessions, totals.Locks, totals.Waiters, totals.Holds
-		status.Settings, status.Lineage = m.Settings(), lineageOf(m)
+		status.Settings, status.Lineage = m.Settings(), m.Lineage()
 		members = m.Members()
 	})
 	if status.ClusterId == "" {

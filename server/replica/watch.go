@@ -122,13 +122,6 @@ func (c recorder) Restore(snapshot io.ReadCloser) error {
 }
 
 func (c recorder) position() (revision uint64, lineage string) {
-	c.View(func(m *fsm.Machine) { revision, lineage = m.Revision(), lineageOf(m) })
+	c.View(func(m *fsm.Machine) { revision, lineage = m.Revision(), m.Lineage() })
 	return revision, lineage
-}
-
-func lineageOf(m *fsm.Machine) string {
-	if known, ok := any(m).(interface{ Lineage() string }); ok {
-		return known.Lineage()
-	}
-	return ""
 }

@@ -1,0 +1,215 @@
+package replica_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// pieces collects a backup and notes its largest piece.
+type pieces struct {
+	bytes.Buffer
+	largest int
+}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.largest = max(p.largest, len(b))
+	return p.Buffer.Write(b)
+}
+
+// backup saves the cluster's state and reads it again.
+func (c *cluster) backup() (*fsm.Machine, *wire.RestoreRequest) {
+	c.t.Helper()
+	var file pieces
+	if err := c.leader().SaveSnapshot(c.t.Context(), &file); err != nil {
+		c.t.Fatal(err)
+	}
+	if file.largest > 64<<10 {
+		c.t.Errorf("a piece of %d bytes", file.largest)
+	}
+	c.t.Logf("a backup of %d bytes", file.Len())
+	m, err := fsm.Restore(&file, fsm.Level)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return m, &wire.RestoreRequest{Token: m.Token(), Settings: m.Settings(), Audit: m.ListAudit(&wire.ListAuditRequest{PageSize: 1000}).GetRecords(), Operator: "ops", Reason: "the old cluster is lost"}
+}
+
+// restoreInto begins a cluster and restores into it.
+func restoreInto(t *testing.T, req *wire.RestoreRequest) (*cluster, *wire.RestoreResponse) {
+	t.Helper()
+	c := newCluster(t, 3).startAll()
+	c.settleIn()
+	resp, err := c.leader().Restore(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, resp
+}
+
+// grants has that many locks granted and returns the tokens' bounds.
+func (c *cluster) grants(n uint64) (lowest, highest uint64) {
+	c.t.Helper()
+	s := c.openSession(fmt.Sprint("session of ", c.leader().revision()), 5*time.Minute)
+	for seq := range n {
+		r := c.expect(c.must(acquireCommand(s, seq+1, fmt.Sprint("lock/", seq), 0)), wire.Status_GRANTED)
+		if lowest == 0 {
+			lowest = r.Token
+		}
+		highest = r.Token
+	}
+	c.expect(c.must(&wire.Command{SessionId: s, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}}), wire.Status_OK)
+	return lowest, highest
+}
+
+// One backup restored into one cluster after another, while the others go on: no token
+// comes twice, also where an operator had put the counter far ahead of the clock.
+func TestRestoredTwiceTokensNeverComeAgain(t *testing.T) {
+	for _, floor := range []uint64{0, 1 << 60} {
+		inVirtualTime(t, func(t *testing.T) {
+			first := newCluster(t, 3)
+			for _, n := range first.nodes {
+				n.cfg.TokenFloor = floor
+			}
+			first.startAll()
+			first.settleIn()
+			_, before := first.grants(3)
+			m, backup := first.backup()
+			if m.Token() != before {
+				t.Fatalf("the backup's token is %d, granted was %d", m.Token(), before)
+			}
+			_, highest := first.grants(20)
+			for round := range 3 {
+				c, resp := restoreInto(t, backup)
+				if resp.TokenFloor <= highest || resp.TokenFloor < backup.Token+1<<32 || resp.Revision == 0 {
+					t.Errorf("round %d: restored with %v, granted was %d", round, resp, highest)
+				}
+				low, high := c.grants(20)
+				if low <= highest || low != resp.TokenFloor+1 {
+					t.Errorf("round %d: token %d, granted elsewhere was %d, the floor %d", round, low, highest, resp.TokenFloor)
+				}
+				highest = high
+				c.stopAll()
+			}
+			first.stopAll()
+		})
+	}
+}
+
+func TestRestoreBeginsANewHistory(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		s := c.openSession("a", 5*time.Minute)
+		_, backup := c.backup()
+		restore := func(n *node) error {
+			_, err := n.Restore(t.Context(), backup)
+			return err
+		}
+		if err := restore(leader); !errors.Is(err, replica.ErrPrecondition) {
+			t.Errorf("with a session: %v", err)
+		}
+		if err := restore(c.followers()[0]); !errors.Is(err, replica.ErrNotLeader) {
+			t.Errorf("at a follower: %v", err)
+		}
+		c.expect(leader.do(&wire.Command{SessionId: s, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}}), wire.Status_OK)
+		old := c.statusOf(leader)
+		if old.Lineage == "" {
+			t.Fatal("bootstrap minted no lineage")
+		}
+		var watchers []*watcher
+		for _, n := range c.nodes {
+			watchers = append(watchers, n.watch(&wire.WatchRequest{}, nil))
+		}
+		c.eventually("all watch", func() bool {
+			return watchers[0].last() != nil && watchers[1].last() != nil && watchers[2].last() != nil
+		})
+		backup.Token = 1<<63 - 1
+		if err := restore(leader); !errors.Is(err, replica.ErrInvalid) {
+			t.Errorf("without room above the token: %v", err)
+		}
+		backup.Token, backup.TokenFloor = 1, 1<<61
+		if err := restore(leader); err != nil {
+			t.Fatal(err)
+		}
+		now := c.statusOf(leader)
+		if now.Lineage == "" || now.Lineage == old.Lineage || now.Token != 1<<61 || now.Revision <= old.Revision {
+			t.Errorf("restored: %v", now)
+		}
+		for _, w := range watchers {
+			<-w.ended
+			if last := w.last(); last.Status != wire.Status_COMPACTED || last.Lineage != now.Lineage || last.Oldest != now.Revision {
+				t.Errorf("a watch was told %v", last)
+			}
+		}
+		w := leader.watch(&wire.WatchRequest{AfterRevision: now.Revision, Lineage: now.Lineage}, nil)
+		s = c.openSession("b", 5*time.Minute)
+		c.eventually("it goes on", func() bool { return len(w.events()) == 1 && w.events()[0].SessionId == s })
+		w.end(t)
+	})
+}
+
+// A backup taken while everything goes on is whole, and nothing that was granted before
+// is missing.
+func TestBackupUnderLoad(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		stop := make(chan struct{})
+		var busy sync.WaitGroup
+		end := sync.OnceFunc(func() {
+			close(stop)
+			busy.Wait()
+		})
+		defer end()
+		for i := range 10 {
+			s := c.openSession(fmt.Sprint("busy ", i), 5*time.Minute)
+			busy.Go(func() {
+				for seq := uint64(1); ; seq += 2 {
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Millisecond):
+						lockAndRelease(t, leader, s, seq, fmt.Sprint("hot/", i%3))
+					}
+				}
+			})
+		}
+		for round := range 10 {
+			s := c.openSession(fmt.Sprint("round ", round), 5*time.Minute)
+			leader.acquireMany(s, 200)
+			last := leader.revision()
+			m, _ := c.backup()
+			if m.Revision() < last || m.Totals().Holds < uint64(200*(round+1)) {
+				t.Errorf("round %d: revision %d of at least %d, %+v", round, m.Revision(), last, m.Totals())
+			}
+			if err := m.Check(); err != nil {
+				t.Error(err)
+			}
+		}
+		end()
+		if err := c.followers()[0].SaveSnapshot(t.Context(), &bytes.Buffer{}); !errors.Is(err, replica.ErrNotLeader) {
+			t.Errorf("at a follower: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		err := leader.SaveSnapshot(ctx, writerFunc(func(p []byte) (int, error) {
+			cancel()
+			return len(p), nil
+		}))
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled on the way: %v", err)
+		}
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
