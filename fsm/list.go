@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,28 +17,59 @@ const (
 	waitersInList  = 10
 	defaultWaiters = 1_000
 	maxWaiters     = 10_000
-	// maxReplyBytes ends a page early, so that client details at their longest cannot
-	// make a reply that no frame holds.
-	maxReplyBytes = 512 << 10
+	// Holders told of a lock, and its lock-delays.
+	maxHolders = 1_000
+	// maxReplyBytes ends a page early, so that client details and names at their
+	// longest cannot make a reply that no frame holds. The others bound the holders,
+	// and the waiters, of each lock in a list, and the holders of one lock.
+	maxReplyBytes    = 512 << 10
+	holdersListBytes = 128 << 10
+	waitersListBytes = 64 << 10
+	holdersBytes     = 256 << 10
+	// Holders in an answer to an acquire are few, but may name many locks.
+	holdersToldBytes = 64 << 10
 )
 
-// GetLock tells one lock with its holders and its queue in order. Ages and waiting
-// times are left to the caller, who has a clock. queue_length counts all waiters,
-// also where the request or the size of the reply cuts the queue short.
+// GetLock tells one lock with its holders and its queue in order, before it the one
+// who waits to become exclusive. Ages and waiting times are left to the caller, who
+// has a clock. holder_count and queue_length count all, also where the request or
+// the size of the reply cuts them short.
 func (m *Machine) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, bool) {
 	l, ok := m.locks.get(req.GetName())
 	if !ok {
 		return nil, false
 	}
-	limit := pageSize(req.QueueLimit, defaultWaiters, maxWaiters)
-	info := m.lockInfo(l, limit)
+	info := m.lockInfo(l)
+	info.Holders = m.holdersWithin(l, maxHolders, holdersBytes)
+	info.Queue = m.waitersOf(l, pageSize(req.QueueLimit, defaultWaiters, maxWaiters), maxReplyBytes)
 	return &wire.GetLockResponse{
 		Name:        info.Name,
 		Holders:     info.Holders,
 		Queue:       info.Queue,
 		QueueLength: info.QueueLength,
 		Revision:    m.state.revision,
+		Order:       info.Order,
+		Limit:       info.Limit,
+		PermitsUsed: info.PermitsUsed,
+		Delays:      info.Delays,
+		HolderCount: info.HolderCount,
+		Lineage:     m.state.lineage,
 	}, true
+}
+
+// VerifyToken tells whether a token holds a lock now, in whatever mode. One whose
+// hold has ended does not, even while its lock-delay runs.
+func (m *Machine) VerifyToken(req *wire.VerifyTokenRequest) *wire.VerifyTokenResponse {
+	reply := &wire.VerifyTokenResponse{Revision: m.state.revision}
+	l, ok := m.locks.get(req.GetName())
+	if !ok {
+		return reply
+	}
+	id, _ := m.holders.get(holderKey{l.id, req.Token})
+	if c, ok := m.claims.get(id); ok && c.held() {
+		reply.Held, reply.Holder = true, m.holderInfo(c, c.wantOf(l.id))
+	}
+	return reply
 }
 
 // ListLocks tells locks by name, from the prefix and the page on. The page token is
@@ -57,7 +89,9 @@ func (m *Machine) ListLocks(req *wire.ListLocksRequest) *wire.ListLocksResponse 
 			reply.NextPageToken = reply.Locks[len(reply.Locks)-1].Name
 			return false
 		}
-		info := m.lockInfo(l, waitersInList)
+		info := m.lockInfo(l)
+		info.Holders = m.holdersWithin(l, maxHolders, holdersListBytes)
+		info.Queue = m.waitersOf(l, waitersInList, waitersListBytes)
 		size += proto.Size(info)
 		reply.Locks = append(reply.Locks, info)
 		return true
@@ -83,11 +117,34 @@ func (m *Machine) ListSessions(req *wire.ListSessionsRequest) *wire.ListSessions
 			reply.NextPageToken = strconv.FormatUint(reply.Sessions[len(reply.Sessions)-1].SessionId, 10)
 			return false
 		}
-		info := &wire.SessionInfo{SessionId: id, TtlMs: s.ttl, Client: s.client, OpenedUnixMs: s.opened, Holds: s.holds, Waits: s.waits}
+		info := &wire.SessionInfo{SessionId: id, TtlMs: s.ttl, Client: s.client, OpenedUnixMs: s.opened, Holds: s.holds, Waits: s.waits, Leased: s.leased}
 		size += proto.Size(info)
 		reply.Sessions = append(reply.Sessions, info)
 		return true
 	})
+	return reply
+}
+
+// ListAudit tells what operators did, newest first. The page token is the last id
+// told; one that is no number begins.
+func (m *Machine) ListAudit(req *wire.ListAuditRequest) *wire.ListAuditResponse {
+	reply := &wire.ListAuditResponse{Revision: m.state.revision}
+	last, err := strconv.ParseUint(req.GetPageToken(), 10, 64)
+	if err != nil {
+		last = m.state.lastAudit + 1
+	}
+	var older []*wire.AuditRecord
+	m.audit.each(0, func(id uint64, record *wire.AuditRecord) bool {
+		if id < last {
+			older = append(older, record)
+		}
+		return id < last
+	})
+	slices.Reverse(older)
+	reply.Records = older[:min(len(older), pageSize(req.GetPageSize(), defaultPage, maxPage))]
+	if told := len(reply.Records); told < len(older) {
+		reply.NextPageToken = strconv.FormatUint(older[told-1].Id, 10)
+	}
 	return reply
 }
 
@@ -98,26 +155,43 @@ func pageSize(asked uint32, byDefault, most int) int {
 	return int(min(asked, uint32(most)))
 }
 
-func (m *Machine) lockInfo(l *lock, waiters int) *wire.LockInfo {
-	return &wire.LockInfo{
+// lockInfo tells all of a lock but its holders and its queue.
+func (m *Machine) lockInfo(l *lock) *wire.LockInfo {
+	info := &wire.LockInfo{
 		Name:        l.name,
-		Holders:     m.holdersOf(l, int(l.holds)),
-		Queue:       m.waitersOf(l, waiters),
 		QueueLength: uint64(l.waiters),
+		Order:       l.order(),
+		Limit:       uint64(l.limit),
+		Delays:      m.delayInfos(l),
+		HolderCount: uint64(l.holds),
 	}
+	if l.upgrader != 0 {
+		info.QueueLength++
+	}
+	if l.limit > 0 {
+		info.PermitsUsed = l.used
+	}
+	return info
 }
 
-// holdersOf tells who holds a lock, by token. The client info is shared with the
-// state.
+// holdersOf tells who holds a lock, for an answer to a request.
 func (m *Machine) holdersOf(l *lock, most int) []*wire.HolderInfo {
+	return m.holdersWithin(l, most, holdersToldBytes)
+}
+
+// holdersWithin tells who holds a lock, by token, at least one if there is one. The
+// client info is shared with the state.
+func (m *Machine) holdersWithin(l *lock, most, room int) []*wire.HolderInfo {
 	most = min(most, int(l.holds))
 	infos := make([]*wire.HolderInfo, 0, most)
 	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
-		if key.lock != l.id || len(infos) == most {
+		if key.lock != l.id || len(infos) == most || room < 0 {
 			return false
 		}
 		if c, _ := m.claims.get(id); c.held() {
-			infos = append(infos, m.holderInfo(c, c.wantOf(l.id)))
+			info := m.holderInfo(c, c.wantOf(l.id))
+			room -= proto.Size(info)
+			infos = append(infos, info)
 		}
 		return true
 	})
@@ -126,43 +200,94 @@ func (m *Machine) holdersOf(l *lock, most int) []*wire.HolderInfo {
 
 func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
 	s, _ := m.sessions.get(c.session)
+	e := c.options()
 	return &wire.HolderInfo{
 		HoldId:        c.id,
 		Token:         c.token,
 		SessionId:     c.session,
 		Owner:         c.owner,
 		Mode:          w.mode,
-		Value:         c.options().value,
+		Value:         e.value,
 		Client:        s.client,
 		GrantedUnixMs: c.granted,
 		Revision:      c.grantedRevision,
+		Permits:       uint64(w.permits),
+		Count:         c.count(),
+		MaxHoldMs:     e.maxHoldMs,
+		LockDelayMs:   e.lockDelayMs,
+		Revocation:    e.revocation,
+		Locks:         names(c.wants()),
 	}
 }
 
-// waitersOf tells the head of a lock's queue in order.
-func (m *Machine) waitersOf(l *lock, most int) []*wire.WaiterInfo {
-	var infos []*wire.WaiterInfo
-	size := 0
-	m.queue.each(placeKey{lock: l.id}, func(place placeKey, id uint64) bool {
-		if place.lock != l.id || len(infos) >= most || size > maxReplyBytes {
+// delayInfos tells the lock-delays that keep a lock closed, by token.
+func (m *Machine) delayInfos(l *lock) []*wire.DelayInfo {
+	rows := m.holders.rank(holderKey{l.id + 1, 0}) - m.holders.rank(holderKey{l.id, 0})
+	most := min(rows-int(l.holds), maxHolders)
+	var infos []*wire.DelayInfo
+	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
+		if len(infos) == most {
 			return false
 		}
-		c, _ := m.claims.get(id)
-		s, _ := m.sessions.get(c.session)
-		info := &wire.WaiterInfo{
-			WaitId:       c.id,
-			Position:     uint64(len(infos)) + 1,
-			SessionId:    c.session,
-			Owner:        c.owner,
-			Mode:         c.wantOf(l.id).mode,
-			Client:       s.client,
-			QueuedUnixMs: c.queued,
-			WaitMs:       c.waitMs,
-			WaitForever:  c.waitForever,
+		if c, _ := m.claims.get(id); c.phase() == delayed {
+			w := c.wantOf(l.id)
+			infos = append(infos, &wire.DelayInfo{
+				HoldId:      c.id,
+				Token:       c.token,
+				SessionId:   c.session,
+				Mode:        w.mode,
+				Permits:     uint64(w.permits),
+				LockDelayMs: c.options().lockDelayMs,
+				SinceUnixMs: c.options().delayed,
+			})
 		}
-		size += proto.Size(info)
-		infos = append(infos, info)
 		return true
 	})
 	return infos
+}
+
+// waitersOf tells the head of a lock's queue in order, at least the first.
+func (m *Machine) waitersOf(l *lock, most, room int) []*wire.WaiterInfo {
+	var infos []*wire.WaiterInfo
+	tell := func(info *wire.WaiterInfo) {
+		info.Position = uint64(len(infos)) + 1
+		room -= proto.Size(info)
+		infos = append(infos, info)
+	}
+	if l.upgrader != 0 {
+		tell(m.upgradeInfo(l))
+	}
+	m.queue.each(placeKey{lock: l.id}, func(place placeKey, id uint64) bool {
+		if place.lock != l.id || len(infos) >= most || room < 0 {
+			return false
+		}
+		c, _ := m.claims.get(id)
+		info := m.waiterInfo(c, c.wantOf(l.id))
+		info.QueuedUnixMs, info.WaitMs, info.WaitForever = c.queued, c.waitMs, c.waitForever
+		tell(info)
+		return true
+	})
+	return infos
+}
+
+func (m *Machine) waiterInfo(c *claim, w want) *wire.WaiterInfo {
+	s, _ := m.sessions.get(c.session)
+	return &wire.WaiterInfo{
+		WaitId:    c.id,
+		SessionId: c.session,
+		Owner:     c.owner,
+		Mode:      w.mode,
+		Client:    s.client,
+		Permits:   uint64(w.permits),
+		Locks:     names(c.wants()),
+	}
+}
+
+// upgradeInfo tells who waits to become exclusive.
+func (m *Machine) upgradeInfo(l *lock) *wire.WaiterInfo {
+	c, _ := m.claims.get(l.upgrader)
+	u := c.extra.upgrade
+	info := m.waiterInfo(c, want{mode: wire.Mode_EXCLUSIVE})
+	info.QueuedUnixMs, info.WaitMs, info.WaitForever, info.Upgrade = u.queued, u.waitMs, u.waitForever, true
+	return info
 }

@@ -1,6 +1,9 @@
 package fsm
 
 import (
+	"cmp"
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -81,10 +84,12 @@ type Session struct {
 	Generation uint64
 	// SecretHash is the SHA-256 of the client's secret.
 	SecretHash []byte
+	// Leased sessions belong to one leased hold; heartbeats do not prolong them.
+	Leased bool
 }
 
 func viewSession(s *session) Session {
-	return Session{ID: s.id, TTL: s.ttl, Generation: s.generation, SecretHash: []byte(s.secretHash)}
+	return Session{ID: s.id, TTL: s.ttl, Generation: s.generation, SecretHash: []byte(s.secretHash), Leased: s.leased}
 }
 
 // Session returns a live session.
@@ -94,6 +99,36 @@ func (m *Machine) Session(id uint64) (Session, bool) {
 		return Session{}, false
 	}
 	return viewSession(s), true
+}
+
+// SessionBySecret returns the live session whose secret has that SHA-256.
+func (m *Machine) SessionBySecret(hash []byte) (Session, bool) {
+	id, ok := m.nonces.get(string(hash))
+	if !ok {
+		return Session{}, false
+	}
+	return m.Session(id)
+}
+
+// HoldsOf returns what a session holds, by hold id. The names of several locks in one
+// hold are left out where they would make the answer too long for a frame.
+func (m *Machine) HoldsOf(session uint64) []*wire.HeldLock {
+	var holds []*wire.HeldLock
+	m.owners.each(ownerKey{session: session}, func(key ownerKey, id uint64) bool {
+		// A hold of several locks is told at the first of them.
+		if c, _ := m.claims.get(id); key.session == session && c.held() && key.lock == c.wants()[0].lock {
+			holds = append(holds, m.heldLock(c))
+		}
+		return key.session == session
+	})
+	slices.SortFunc(holds, func(a, b *wire.HeldLock) int { return cmp.Compare(a.HoldId, b.HoldId) })
+	room := maxDetailBytes
+	for _, held := range holds {
+		if room -= proto.Size(held); room < 0 {
+			held.Locks = nil
+		}
+	}
+	return holds
 }
 
 // EachSession calls fn for every session by id until it returns false.

@@ -148,17 +148,7 @@ func (m *Machine) sessionAnswer(s *session) *wire.Result {
 		}
 		return true
 	})
-	room := maxDetailBytes
-	for _, id := range m.claimsOf(s.id) {
-		c, _ := m.claims.get(id)
-		if c.held() {
-			held := m.heldLock(c)
-			if room -= proto.Size(held); room < 0 {
-				held.Locks = nil
-			}
-			state.Holds = append(state.Holds, held)
-		}
-	}
+	state.Holds = m.HoldsOf(s.id)
 	return &wire.Result{Status: wire.Status_OK, Session: state}
 }
 
