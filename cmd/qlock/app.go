@@ -42,7 +42,7 @@ func globalFlags() []cli.Flag {
 		&cli.StringFlag{Name: "key", EnvVars: []string{"QLOCK_KEY"},
 			Usage: "`FILE` with this client's private key"},
 		&cli.DurationFlag{Name: "timeout", Value: defaultTimeout, EnvVars: []string{"QLOCK_TIMEOUT"},
-			DefaultText: "2s; run 10s, cluster 30s",
+			DefaultText: "2s; 10s to hold or set right, cluster 30s, snapshot save 5m",
 			Usage:       "`DURATION` to look for a serving leader"},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", EnvVars: []string{"QLOCK_OUTPUT"},
 			Usage: "`FORMAT`: table or json"},
@@ -56,6 +56,7 @@ func newApp(std console, dial dialer) *cli.App {
 		Name:  "qlock",
 		Usage: "locks that survive the death of machines: run a command under one, see who holds what",
 		UsageText: "qlock run orders/42 -- ./refund.sh 42\n" +
+			"eval \"$(qlock acquire deploy --ttl 60s --export)\" || exit\n" +
 			"qlock show orders/42 -o json\n" +
 			"qlock status --endpoints n1:7400,n2:7400",
 		Flags:                     globalFlags(),

@@ -64,11 +64,15 @@ func waitFlags() []cli.Flag {
 // holdFlags say what holds when the lock is held.
 func holdFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.DurationFlag{Name: "max-hold", DefaultText: "no bound", Usage: "hold it no longer than `DURATION`, however well the session lives"},
 		&cli.DurationFlag{Name: "lock-delay", DefaultText: "none",
 			Usage: "keep the lock closed for `DURATION` if it is lost rather than released; at most 1m"},
 		&cli.StringFlag{Name: "value", Usage: "`TEXT` that everybody can read while the lock is held"},
 	}
+}
+
+// maxHoldFlag bounds a hold. A lease has its TTL for that.
+func maxHoldFlag() cli.Flag {
+	return &cli.DurationFlag{Name: "max-hold", DefaultText: "no bound", Usage: "hold it no longer than `DURATION`, however well the session lives"}
 }
 
 // kindFlags say what kind of lock it is.

@@ -35,7 +35,7 @@ func runVerb(std console, dial dialer) *cli.Command {
 			"process group is ended before the release.\n\n" +
 			"Exit codes: the command's own, 128+signal; 75 not acquired, 76 lost while running,\n" +
 			"69 no serving leader, 126 cannot execute, 127 not found, 64 usage.",
-		Flags: slices.Concat(waitFlags(), kindFlags(), holdFlags(), commandFlags(), sessionFlags("the command's")),
+		Flags: slices.Concat(waitFlags(), kindFlags(), []cli.Flag{maxHoldFlag()}, holdFlags(), commandFlags(), sessionFlags("the command's")),
 		Action: func(c *cli.Context) error {
 			opts, err := runOptionsOf(c)
 			if err != nil {

@@ -172,7 +172,7 @@ func auditOf(m *fsm.Machine) []*wire.AuditRecord {
 	var records []*wire.AuditRecord
 	req := &wire.ListAuditRequest{}
 	for {
-		page := listAudit(m, req)
+		page := m.ListAudit(req)
 		records = append(records, page.GetRecords()...)
 		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
 			slices.Reverse(records)
