@@ -49,6 +49,8 @@ type Machine struct {
 	failed []Failure
 	// unsettled are the locks that the running command has left to settle.
 	unsettled []string
+	// searched counts what was looked at for deadlocks: see maxSearch.
+	searched int
 	// scratch is reused by handlers that collect ids before they change a table.
 	scratch []uint64
 }
@@ -127,7 +129,7 @@ func (m *Machine) Apply(data []byte) (*Applied, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.wall, m.events, m.failed = entry.WallUnixMs, nil, nil
+	m.wall, m.events, m.failed, m.searched = entry.WallUnixMs, nil, nil, 0
 	results := make([]*wire.Result, len(entry.Commands))
 	for i, cmd := range entry.Commands {
 		results[i] = m.step(i, cmd)

@@ -6,25 +6,32 @@ import "slices"
 type search struct {
 	graph *graph
 	goal  func(node) bool
-	// by tells from where a node was reached; the first ones from themselves.
-	by map[node]node
-	// reached are all nodes in the order in which they were; those before next are done.
+	known map[node]struct{}
+	// reached are all nodes in the order in which they were, and by the places of those
+	// that led to them; the first ones led to themselves. Nodes before next are done.
 	reached []node
+	by      []int
 	next    int
-	// found is the goal, reached from last.
-	found       bool
-	target, via node
+	// found is the goal, to which the node at via led.
+	found  bool
+	target node
+	via    int
 }
 
 func newSearch(g *graph, goal func(node) bool, from ...node) *search {
-	s := &search{graph: g, goal: goal, by: make(map[node]node)}
+	s := &search{graph: g, goal: goal, known: map[node]struct{}{}}
 	for _, n := range from {
-		if _, known := s.by[n]; !known {
-			s.by[n] = n
-			s.reached = append(s.reached, n)
-		}
+		s.reach(n, len(s.reached))
 	}
 	return s
+}
+
+func (s *search) reach(n node, by int) {
+	if _, known := s.known[n]; !known {
+		s.known[n] = struct{}{}
+		s.reached = append(s.reached, n)
+		s.by = append(s.by, by)
+	}
 }
 
 // step looks at one node; false says that there is none left.
@@ -32,17 +39,13 @@ func (s *search) step() bool {
 	if s.next == len(s.reached) {
 		return false
 	}
-	from := s.reached[s.next]
-	s.next++
-	for _, n := range s.graph.ways(from) {
+	for _, n := range s.graph.ways(s.reached[s.next]) {
 		if !s.found && s.goal(n) {
-			s.found, s.target, s.via = true, n, from
+			s.found, s.target, s.via = true, n, s.next
 		}
-		if _, known := s.by[n]; !known {
-			s.by[n] = from
-			s.reached = append(s.reached, n)
-		}
+		s.reach(n, s.next)
 	}
+	s.next++
 	return true
 }
 
@@ -91,9 +94,9 @@ func (s *search) path() []node {
 // way are the nodes from the goal to the start.
 func (s *search) way() []node {
 	way := []node{s.target}
-	for n := s.via; ; n = s.by[n] {
-		way = append(way, n)
-		if n == s.by[n] {
+	for at := s.via; ; at = s.by[at] {
+		way = append(way, s.reached[at])
+		if at == s.by[at] {
 			return way
 		}
 	}

@@ -1,0 +1,259 @@
+package fsm
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// roomy has limits that no test reaches.
+func roomy(t tester) *Machine {
+	m := New(Level)
+	applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "test", Settings: &wire.Settings{
+		MaxSessions: 1 << 20, MaxLocks: 1 << 21, MaxWaitersPerLock: 1 << 20, MaxClaimsPerSession: 1 << 21, MaxWindow: 1 << 21,
+	}}))
+	return m
+}
+
+// crowd acquires as many owners of a few sessions.
+type crowd struct {
+	t        tester
+	m        *Machine
+	sessions []uint64
+	seq      uint64
+}
+
+func newCrowd(t tester, m *Machine) *crowd {
+	c := &crowd{t: t, m: m}
+	for i := range 10 {
+		c.sessions = append(c.sessions, openSession(t, m, fmt.Sprint("crowd", i)))
+	}
+	return c
+}
+
+func (c *crowd) acquire(owner int, locks ...*wire.LockRequest) *wire.Result {
+	c.seq++
+	return applyOne(c.t, c.m, &wire.Command{
+		SessionId: c.sessions[owner%10], Seq: c.seq, AckedBelow: c.seq,
+		Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: locks, Owner: uint64(owner) + 1, WaitForever: true}},
+	}).Results[0]
+}
+
+// queue lets owners, from one on, wait for the lock that the first of them holds.
+func (c *crowd) queue(name string, from, n int) {
+	for i := range n + 1 {
+		c.acquire(from+i, &wire.LockRequest{Name: name})
+	}
+}
+
+// situations are what an owner may have when it begins to wait for "hot".
+var situations = []struct {
+	name string
+	set  func(c *crowd)
+}{
+	{"nothing", func(*crowd) {}},
+	{"uncontended", func(c *crowd) { c.acquire(0, &wire.LockRequest{Name: "own"}) }},
+	{"one waiter", func(c *crowd) {
+		c.acquire(0, &wire.LockRequest{Name: "own"})
+		c.acquire(1, &wire.LockRequest{Name: "own"})
+	}},
+	{"one waiter for permits", func(c *crowd) {
+		c.acquire(0, &wire.LockRequest{Name: "own", Limit: 3, Permits: 2})
+		c.acquire(1, &wire.LockRequest{Name: "own", Limit: 3, Permits: 2})
+	}},
+	{"one reader", func(c *crowd) {
+		c.acquire(0, &wire.LockRequest{Name: "own"})
+		c.acquire(1, &wire.LockRequest{Name: "own", Mode: wire.Mode_SHARED})
+	}},
+}
+
+// TestLongQueuesAreNotSearched: whoever has little behind it finds out in a few steps
+// that it closes no cycle, however many wait ahead; and the other way round.
+func TestLongQueuesAreNotSearched(t *testing.T) {
+	for _, situation := range situations {
+		var steps []int
+		for _, waiters := range []int{10, 10_000} {
+			m := roomy(t)
+			c := newCrowd(t, m)
+			c.queue("hot", 10, waiters)
+			situation.set(c)
+			r := c.acquire(0, &wire.LockRequest{Name: "hot"})
+			steps = append(steps, spent(t, m, r))
+		}
+		if steps[1] > steps[0] || steps[0] > 20 {
+			t.Errorf("%s: %d steps behind 10, %d behind 10,000", situation.name, steps[0], steps[1])
+		}
+	}
+	m := roomy(t)
+	c := newCrowd(t, m)
+	c.acquire(0, &wire.LockRequest{Name: "one"})
+	c.queue("hot", 10, 10_000)
+	r := c.acquire(10, &wire.LockRequest{Name: "one"})
+	if steps := spent(t, m, r); steps > 20 {
+		t.Errorf("%d steps behind one, with 10,000 waiting for the owner", steps)
+	}
+}
+
+// spent is how much is looked at to find that a wait closes no cycle.
+func spent(t tester, m *Machine, r *wire.Result) int {
+	t.Helper()
+	c, ok := m.claims.get(r.HoldId)
+	left := maxSearch
+	if path := m.cycleOf(c, &left); !ok || r.Status != wire.Status_QUEUED || path != nil {
+		t.Fatalf("%v, cycle %v", r, path)
+	}
+	return maxSearch - left
+}
+
+// ring lets each owner hold one lock and wait for the next one's. The last wait would
+// close the cycle.
+func ring(t tester, n int) (*crowd, *wire.Result) {
+	c := newCrowd(t, roomy(t))
+	for i := range n {
+		c.acquire(i, &wire.LockRequest{Name: fmt.Sprint(i)})
+	}
+	for i := range n - 1 {
+		c.acquire(i, &wire.LockRequest{Name: fmt.Sprint(i + 1)})
+	}
+	return c, c.acquire(n-1, &wire.LockRequest{Name: "0"})
+}
+
+// TestLongCyclesAreToldInPart, from the request on.
+func TestLongCyclesAreToldInPart(t *testing.T) {
+	for _, n := range []int{2, 3, 32, 33, 1_000} {
+		c, r := ring(t, n)
+		if r.Status != wire.Status_DEADLOCK || len(r.Cycle) != min(n, maxSteps) || len(r.Message) > 2_000 {
+			t.Fatalf("a ring of %d: %v", n, r)
+		}
+		for i, step := range r.Cycle {
+			wait, _ := c.m.claims.get(step.WaitId)
+			if owner := (n - 1 + i) % n; step.Owner != uint64(owner)+1 || step.Lock != fmt.Sprint((owner+1)%n) ||
+				(i == 0) != (wait == nil) || wait != nil && wait.owner != step.Owner {
+				t.Errorf("a ring of %d, step %d: %v", n, i, step)
+			}
+		}
+	}
+}
+
+// TestSearchIsBounded: a request that would need to look at too much waits, soon; what
+// comes of it can be seen.
+func TestSearchIsBounded(t *testing.T) {
+	c, r := ring(t, 12_000)
+	if r.Status != wire.Status_QUEUED {
+		t.Fatalf("a ring of 12,000: %v", r)
+	}
+	wait, _ := c.m.claims.get(r.HoldId)
+	left := maxSearch
+	begun := time.Now()
+	if path := c.m.cycleOf(wait, &left); path != nil || left > 0 {
+		t.Errorf("found %d nodes with %d steps left", len(path), left)
+	}
+	t.Logf("%d steps took %v", maxSearch, time.Since(begun))
+	told := c.m.ListDeadlocks(&wire.ListDeadlocksRequest{}).Deadlocks
+	if len(told) != 1 || len(told[0].Cycle) != maxSteps {
+		t.Errorf("listed: %v", told)
+	}
+	left = 1 << 30
+	if path := c.m.cycleOf(wait, &left); path == nil {
+		t.Error("with more steps, it is not found either")
+	}
+}
+
+// TestReductionIsBounded, too: behind many, for permits.
+func TestReductionIsBounded(t *testing.T) {
+	m := roomy(t)
+	c := newCrowd(t, m)
+	semaphore := func() *wire.LockRequest { return &wire.LockRequest{Name: "s", Limit: 3, Permits: 2} }
+	c.acquire(0, &wire.LockRequest{Name: "own"})
+	c.acquire(1, semaphore())
+	for i := range 2_000 {
+		c.acquire(10+i, semaphore())
+	}
+	c.acquire(1, &wire.LockRequest{Name: "own"})
+	r := c.acquire(0, semaphore())
+	if r.Status != wire.Status_DEADLOCK || len(r.Cycle) < 2 {
+		t.Fatalf("%v", r)
+	}
+	c.seq++
+	r = applyOne(t, m, &wire.Command{SessionId: c.sessions[0], Seq: c.seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+		Locks: []*wire.LockRequest{semaphore()}, Owner: 1, WaitForever: true, AllowDeadlock: true,
+	}}}).Results[0]
+	wait, _ := m.claims.get(r.HoldId)
+	for _, limit := range []int{1, 100, 5_000} {
+		left := limit
+		if path := m.cycleOf(wait, &left); path != nil || left > 0 && limit < 5_000 {
+			t.Errorf("with %d steps: %d left, found %v", limit, left, path)
+		}
+	}
+}
+
+// BenchmarkEnqueueBehind is one more waiter behind few or many, for owners that have
+// something already, and its cancellation.
+func BenchmarkEnqueueBehind(b *testing.B) {
+	for _, situation := range situations {
+		for _, waiters := range []int{10, 10_000} {
+			b.Run(fmt.Sprintf("%s/behind=%d", situation.name, waiters), func(b *testing.B) {
+				m := roomy(b)
+				c := newCrowd(b, m)
+				c.queue("hot", 10, waiters)
+				situation.set(c)
+				entries := make([][2][]byte, b.N)
+				for i := range entries {
+					n := c.seq + 1 + 2*uint64(i)
+					acquire := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "hot"}}, Owner: 1, WaitForever: true}
+					entries[i][0] = entry(b, &wire.Command{SessionId: c.sessions[0], Seq: n, AckedBelow: n, Op: &wire.Command_Acquire{Acquire: acquire}})
+					entries[i][1] = entry(b, &wire.Command{SessionId: c.sessions[0], Seq: n + 1, AckedBelow: n + 1, Acked: []uint64{n - 2}, Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: n}}})
+				}
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := range entries {
+					mustApply(b, m, entries[i][0], wire.Status_QUEUED)
+					mustApply(b, m, entries[i][1], wire.Status_CANCELLED)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkSearch is what the largest search costs.
+func BenchmarkSearch(b *testing.B) {
+	c, r := ring(b, 12_000)
+	wait, _ := c.m.claims.get(r.HoldId)
+	b.ReportAllocs()
+	for b.Loop() {
+		left := maxSearch
+		c.m.cycleOf(wait, &left)
+	}
+}
+
+// TestEntriesBoundTheSearch of all their requests together.
+func TestEntriesBoundTheSearch(t *testing.T) {
+	c, r := ring(t, 12_000)
+	if r.Status != wire.Status_QUEUED || c.m.searched != maxSearch {
+		t.Fatalf("%v, %d nodes", r, c.m.searched)
+	}
+	own := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "own"}}, Owner: 9, WaitForever: true}
+	wait := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "0"}}, Owner: 9, WaitForever: true}
+	cancel := &wire.Cancel{AcquireSeq: c.seq}
+	again := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "0"}}, Owner: 12_000, WaitForever: true}
+	var commands []*wire.Command
+	last, first := c.sessions[11_999%10], c.sessions[0]
+	for i, cmd := range []*wire.Command{
+		{SessionId: first, Op: &wire.Command_Acquire{Acquire: own}},
+		{SessionId: last, Op: &wire.Command_Cancel{Cancel: cancel}},
+		{SessionId: last, Op: &wire.Command_Acquire{Acquire: again}},
+		{SessionId: first, Op: &wire.Command_Acquire{Acquire: wait}},
+	} {
+		cmd.Seq = c.seq + 1 + uint64(i)
+		commands = append(commands, cmd)
+	}
+	applied, err := c.m.Apply(entry(t, commands...))
+	if err != nil || applied.Results[2].Status != wire.Status_QUEUED || applied.Results[3].Status != wire.Status_QUEUED {
+		t.Fatalf("%v, %v", applied, err)
+	}
+	if c.m.searched != maxSearch {
+		t.Errorf("%d nodes for one entry", c.m.searched)
+	}
+}
