@@ -20,22 +20,24 @@ func main() {
 
 // execute runs one command line, without the program's name, and returns its exit code.
 func execute(words []string, std console, dial dialer) (code int) {
+	line := &commandLine{}
 	defer func() {
 		if r := recover(); r != nil {
 			complain(std.err, fmt.Errorf("a bug in qlock: %v\n%s", r, debug.Stack()))
 			code = exitInternal
 		}
+		if code != exitOK && line.exports(words) {
+			exportFailure(std.out, code)
+		}
 	}()
 	app := newApp(std, dial)
-	line, err := parse(app, words)
+	var err error
+	line, err = parse(app, words)
 	if err == nil {
 		err = app.Run(line.argv(app.Name))
 	}
 	if err != nil {
 		complain(std.err, err)
-		if line.exports(words) {
-			exportFailure(std.out, exitCode(err))
-		}
 	}
 	return exitCode(err)
 }
