@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/server/lease"
 	"github.com/quorumlock/quorumlock/server/read"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
@@ -19,8 +20,8 @@ import (
 // functions are documented there.
 type Replica interface {
 	read.Source
+	lease.Node
 
-	Propose(cmd *wire.Command, done func(*wire.Result))
 	Heartbeat(session uint64, done func(*wire.Result))
 	Remaining(session uint64) (time.Duration, bool)
 	Bind(session uint64, sink replica.Sink)
@@ -28,6 +29,9 @@ type Replica interface {
 
 	Leader() *wire.LeaderHint
 	OnLeader(func(*wire.LeaderHint)) (cancel func())
+
+	Watch(context.Context, *wire.WatchRequest, func(*wire.WatchResponse) error) error
+	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
 
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
 	AddMember(context.Context, *wire.AddMemberRequest) error
@@ -68,6 +72,10 @@ type Limits struct {
 	// MaxOutboxBytes wait at most for one client that does not read; beyond that it
 	// is cut off.
 	MaxOutboxBytes int
+	// MaxWatchesPerConnection bounds the watches of one connection.
+	MaxWatchesPerConnection int
+	// MaxLeaseWaits is how many acquires of leases the node carries at once.
+	MaxLeaseWaits int
 	// HandshakeTimeout is how long a new connection may take for TLS and hello.
 	HandshakeTimeout time.Duration
 	// FrameTimeout is how long one frame may take from its first byte to its last,
@@ -83,14 +91,16 @@ type Limits struct {
 // DefaultLimits are the limits that a zero field takes.
 func DefaultLimits() Limits {
 	return Limits{
-		MaxConnections:   10_000,
-		MaxInFlight:      1_024,
-		MaxFrameBytes:    transport.DefaultMaxFrame,
-		MaxOutboxBytes:   8 << 20,
-		HandshakeTimeout: 5 * time.Second,
-		FrameTimeout:     15 * time.Second,
-		IdleTimeout:      5 * time.Minute,
-		AdminTimeout:     30 * time.Second,
+		MaxConnections:          10_000,
+		MaxInFlight:             1_024,
+		MaxFrameBytes:           transport.DefaultMaxFrame,
+		MaxOutboxBytes:          8 << 20,
+		MaxWatchesPerConnection: 16,
+		MaxLeaseWaits:           16_384,
+		HandshakeTimeout:        5 * time.Second,
+		FrameTimeout:            15 * time.Second,
+		IdleTimeout:             5 * time.Minute,
+		AdminTimeout:            30 * time.Second,
 	}
 }
 
@@ -101,6 +111,8 @@ func (l Limits) WithDefaults() Limits {
 	fill(&l.MaxInFlight, d.MaxInFlight)
 	fill(&l.MaxFrameBytes, d.MaxFrameBytes)
 	fill(&l.MaxOutboxBytes, max(d.MaxOutboxBytes, 4*l.MaxFrameBytes))
+	fill(&l.MaxWatchesPerConnection, d.MaxWatchesPerConnection)
+	fill(&l.MaxLeaseWaits, d.MaxLeaseWaits)
 	fill(&l.HandshakeTimeout, d.HandshakeTimeout)
 	fill(&l.FrameTimeout, d.FrameTimeout)
 	fill(&l.IdleTimeout, d.IdleTimeout)

@@ -1,6 +1,7 @@
 package framed
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -31,8 +32,13 @@ type conn struct {
 
 	pages sync.Mutex // one page at a time is weighed and sent
 
+	ctx     context.Context // ends when the connection does
+	cancel  context.CancelFunc
+	running sync.WaitGroup // of requests that have a goroutine; only the reader starts them
+
 	mu       sync.Mutex // guards what follows
 	attached map[uint64]struct{}
+	watches  map[uint64]*watch // by the id of their request
 	ended    bool
 	closed   bool // nothing may be bound any more
 	goodbye  *wire.Goodbye
@@ -54,7 +60,9 @@ func newConn(srv *Server, l *link, frames *transport.FrameReader, agent string) 
 		agent:    agent,
 		slots:    make(chan struct{}, limits.MaxInFlight),
 		attached: map[uint64]struct{}{},
+		watches:  map[uint64]*watch{},
 	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
 	l.pace(c.busy)
 	return c
 }
@@ -63,14 +71,16 @@ func newConn(srv *Server, l *link, frames *transport.FrameReader, agent string) 
 func (c *conn) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.attached) > 0 || len(c.slots) > 0
+	return len(c.attached) > 0 || len(c.watches) > 0 || len(c.slots) > 0
 }
 
 // serve reads until the connection ends, and takes it down.
 func (c *conn) serve() {
 	err := c.readRequests()
 	c.endFor(err)
+	c.cancel()
 	c.forgetSessions()
+	c.running.Wait()
 	if c.saidGoodbye(wire.Goodbye_SHUTDOWN) {
 		c.drain()
 	}
@@ -180,7 +190,7 @@ func (c *conn) endFor(err error) {
 	case errors.Is(err, transport.ErrMalformed), errors.Is(err, errStalled):
 		c.end(wire.Goodbye_PROTOCOL_ERROR, err.Error())
 	case errors.Is(err, errIdle):
-		c.end(wire.Goodbye_IDLE, fmt.Sprintf("nothing came for %v and no session is attached", c.srv.cfg.Limits.IdleTimeout))
+		c.end(wire.Goodbye_IDLE, fmt.Sprintf("nothing came for %v, no session is attached and nothing is watched", c.srv.cfg.Limits.IdleTimeout))
 	case errors.Is(c.out.Err(), transport.ErrSlowConsumer):
 		c.end(wire.Goodbye_SLOW_CONSUMER, c.out.Err().Error())
 	default: // the client closed it, or the network did

@@ -33,6 +33,9 @@ type fake struct {
 	held     []func()
 	admin    func(context.Context) error
 	opened   []*wire.OpenSession
+	awaits   map[*await]struct{}
+	restored *wire.RestoreRequest
+	history  *history
 }
 
 func newFake(t *testing.T) *fake {
@@ -42,6 +45,8 @@ func newFake(t *testing.T) *fake {
 		sinks:    map[uint64]replica.Sink{},
 		leader:   &wire.LeaderHint{Id: self, ClientAddr: "here:7400", Term: 1},
 		watchers: map[int]func(*wire.LeaderHint){},
+		awaits:   map[*await]struct{}{},
+		history:  newHistory(),
 	}
 	f.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}})
 	f.apply(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: 1, LeaderId: self}}})
@@ -105,7 +110,8 @@ func (f *fake) leads() bool {
 func (f *fake) moveLeader(hint *wire.LeaderHint) {
 	f.mu.Lock()
 	sinks := f.sinks
-	f.sinks, f.leader = map[uint64]replica.Sink{}, hint
+	awaits := f.awaits
+	f.sinks, f.leader, f.awaits = map[uint64]replica.Sink{}, hint, map[*await]struct{}{}
 	watchers := make([]func(*wire.LeaderHint), 0, len(f.watchers))
 	for _, w := range f.watchers {
 		watchers = append(watchers, w)
@@ -113,6 +119,9 @@ func (f *fake) moveLeader(hint *wire.LeaderHint) {
 	f.mu.Unlock()
 	for session, s := range sinks {
 		s.Push(&wire.Push{SessionId: session, Body: &wire.Push_Leader{Leader: hint}})
+	}
+	for a := range awaits {
+		a.done(&wire.Result{Status: wire.Status_UNCERTAIN})
 	}
 	for _, w := range watchers {
 		w(hint)
@@ -135,11 +144,13 @@ func (f *fake) Propose(cmd *wire.Command, done func(*wire.Result)) {
 		f.mu.Unlock()
 		done(applied.Results[0])
 		f.publish(applied.Events)
+		f.history.add(applied.Events...)
 	})
 }
 
 func (f *fake) publish(events []*wire.Event) {
 	for _, e := range events {
+		f.conclude(e)
 		switch {
 		case e.Type == wire.Event_GRANTED && e.Waited:
 			f.push(e.SessionId, &wire.Push{SessionId: e.SessionId, Body: &wire.Push_Outcome{Outcome: &wire.Result{
@@ -151,6 +162,70 @@ func (f *fake) publish(events []*wire.Event) {
 			f.lost(e.SessionId, wire.SessionLost_CLOSED)
 		}
 	}
+}
+
+// await is somebody who waits for the outcome of a session's request.
+type await struct {
+	session, seq uint64
+	done         func(*wire.Result)
+}
+
+// conclude tells them.
+func (f *fake) conclude(e *wire.Event) {
+	res := &wire.Result{Status: e.Status, Seq: e.Seq, Revision: e.Revision}
+	switch {
+	case e.Type == wire.Event_GRANTED && e.Waited:
+		res.Status, res.HoldId, res.Token = wire.Status_GRANTED, e.HoldId, e.Token
+	case e.Type != wire.Event_CANCELLED:
+		return
+	}
+	f.mu.Lock()
+	var told []*await
+	for a := range f.awaits {
+		if a.session == e.SessionId && a.seq == e.Seq {
+			told = append(told, a)
+			delete(f.awaits, a)
+		}
+	}
+	f.mu.Unlock()
+	for _, a := range told {
+		a.done(res)
+	}
+}
+
+func (f *fake) Await(session, seq uint64, done func(*wire.Result)) (cancel func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := &await{session, seq, done}
+	f.awaits[a] = struct{}{}
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.awaits, a)
+	}
+}
+
+func (f *fake) awaited() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.awaits)
+}
+
+func (f *fake) View(look func(*fsm.Machine)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	look(f.machine)
+}
+
+func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+	return f.history.watch(ctx, req, send)
+}
+
+func (f *fake) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
+	f.mu.Lock()
+	f.restored = req
+	f.mu.Unlock()
+	return &wire.RestoreResponse{TokenFloor: 1 << 40, Revision: 7}, f.administer(ctx)
 }
 
 func (f *fake) lost(session uint64, reason wire.SessionLost_Reason) {
@@ -241,6 +316,9 @@ func (f *fake) OnLeader(w func(*wire.LeaderHint)) (cancel func()) {
 
 func (f *fake) HeartbeatAge(uint64) (time.Duration, bool) { return 1500 * time.Millisecond, f.leads() }
 func (f *fake) Remaining(uint64) (time.Duration, bool)    { return 9 * time.Second, f.leads() }
+
+func (f *fake) HoldRemaining(uint64) (time.Duration, bool)  { return 3 * time.Second, f.leads() }
+func (f *fake) DelayRemaining(uint64) (time.Duration, bool) { return 2 * time.Second, f.leads() }
 
 func (f *fake) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.StatusResponse, error) {
 	return &wire.StatusResponse{LeaderId: f.Leader().GetId(), NodeId: self}, f.administer(ctx)

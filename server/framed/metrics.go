@@ -32,10 +32,11 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 	if registry == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.ended, m.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	connections := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "quorumlock_client_connections",
 		Help: "Open connections on the client port, those in their handshake included.",
-	}, func() float64 { return float64(s.Connections()) })} {
+	}, func() float64 { return float64(s.Connections()) })
+	for _, c := range []prometheus.Collector{m.requests, m.ended, m.refused, connections} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -24,10 +23,22 @@ func (c *conn) dispatch(req *wire.Request) {
 		c.open(req, body.OpenSession)
 	case *wire.Request_Attach:
 		c.attach(req, body.Attach)
-	case *wire.Request_ListLocks, *wire.Request_GetLock, *wire.Request_ListSessions:
+	case *wire.Request_AcquireLease:
+		c.acquireLease(req, body.AcquireLease)
+	case *wire.Request_ExtendLease, *wire.Request_ReleaseLease:
+		c.endLease(req)
+	case *wire.Request_Watch:
+		c.watch(req, body.Watch)
+	case *wire.Request_EndWatch:
+		c.endWatch(req, body.EndWatch)
+	case *wire.Request_ListLocks, *wire.Request_GetLock, *wire.Request_ListSessions,
+		*wire.Request_VerifyToken, *wire.Request_ListDeadlocks, *wire.Request_ListAudit:
 		c.read(req)
-	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember, *wire.Request_TransferLeadership:
+	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember,
+		*wire.Request_TransferLeadership, *wire.Request_Restore:
 		c.administer(req)
+	case *wire.Request_ForceRelease, *wire.Request_Revoke, *wire.Request_SkipDelay, *wire.Request_Resize:
+		c.operate(req)
 	case nil:
 		c.respond(req, failure(wire.Status_UNSUPPORTED, "this node does not know that request: upgrade it, or send one of those in frame.proto"))
 	default:
@@ -40,6 +51,8 @@ const (
 	maxNames = 64
 	// plainBytes is room for that many names and whatever else is always small.
 	plainBytes = 64 << 10
+	// restoreBytes is room for all the records that the audit keeps.
+	restoreBytes = 1 << 20
 	// maxAcks is how many acknowledgements are ever made room for; each takes ackBytes
 	// at most.
 	maxAcks, ackBytes = 1 << 20, 10
@@ -49,11 +62,15 @@ const (
 // node a large entry in its log, or this one much memory while it waits for that: small
 // messages in a large number take many times the bytes that they came in.
 func (c *conn) excess(req *wire.Request) *wire.Result {
-	if n := len(req.GetAcquire().GetLocks()); n > maxNames {
+	acquire := req.GetAcquire()
+	if l := req.GetAcquireLease(); l != nil {
+		acquire = l.GetAcquire()
+	}
+	if n := len(acquire.GetLocks()); n > maxNames {
 		return failure(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("an acquire takes %d locks at most, not %d", maxNames, n))
 	}
 	size := proto.Size(req)
-	if size <= plainBytes {
+	if size <= plainBytes || req.GetRestore() != nil && size <= restoreBytes {
 		return nil
 	}
 	settings := c.srv.cfg.Replica.Fork().Settings()
@@ -145,6 +162,12 @@ func command(req *wire.Request) *wire.Command {
 		cmd.Op = &wire.Command_Cancel{Cancel: body.Cancel}
 	case *wire.Request_SetValue:
 		cmd.Op = &wire.Command_SetValue{SetValue: body.SetValue}
+	case *wire.Request_Upgrade:
+		cmd.Op = &wire.Command_Upgrade{Upgrade: body.Upgrade}
+	case *wire.Request_Downgrade:
+		cmd.Op = &wire.Command_Downgrade{Downgrade: body.Downgrade}
+	case *wire.Request_Extend:
+		cmd.Op = &wire.Command_Extend{Extend: body.Extend}
 	}
 	return cmd
 }
@@ -166,7 +189,8 @@ func (c *conn) read(req *wire.Request) {
 }
 
 func stale(req *wire.Request) bool {
-	return req.GetListLocks().GetStale() || req.GetGetLock().GetStale() || req.GetListSessions().GetStale()
+	return req.GetListLocks().GetStale() || req.GetGetLock().GetStale() || req.GetListSessions().GetStale() ||
+		req.GetVerifyToken().GetStale() || req.GetListDeadlocks().GetStale() || req.GetListAudit().GetStale()
 }
 
 func (c *conn) gather(req *wire.Request) {
@@ -189,6 +213,15 @@ func (c *conn) answer(req *wire.Request) *wire.Response {
 	case *wire.Request_ListSessions:
 		page, refused := reader.ListSessions(body.ListSessions)
 		resp.Result, resp.Body = refused, &wire.Response_ListSessions{ListSessions: page}
+	case *wire.Request_VerifyToken:
+		verdict, refused := reader.VerifyToken(body.VerifyToken)
+		resp.Result, resp.Body = refused, &wire.Response_VerifyToken{VerifyToken: verdict}
+	case *wire.Request_ListDeadlocks:
+		cycles, refused := reader.ListDeadlocks(body.ListDeadlocks)
+		resp.Result, resp.Body = refused, &wire.Response_ListDeadlocks{ListDeadlocks: cycles}
+	case *wire.Request_ListAudit:
+		page, refused := reader.ListAudit(body.ListAudit)
+		resp.Result, resp.Body = refused, &wire.Response_ListAudit{ListAudit: page}
 	}
 	return settle(resp)
 }
@@ -201,74 +234,6 @@ func settle(resp *wire.Response) *wire.Response {
 		resp.Body = nil
 	}
 	return resp
-}
-
-// administer lets one of few workers carry out an operator's request, in bounded time.
-func (c *conn) administer(req *wire.Request) {
-	queued := c.srv.admins.submit(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, c.srv.cfg.Limits.AdminTimeout)
-		defer cancel()
-		c.replyPage(c.carryOut(ctx, req))
-	})
-	if !queued {
-		c.respond(req, overloaded())
-	}
-}
-
-func (c *conn) carryOut(ctx context.Context, req *wire.Request) *wire.Response {
-	resp, node := &wire.Response{Id: req.GetId()}, c.srv.cfg.Replica
-	var err error
-	switch body := req.GetBody().(type) {
-	case *wire.Request_Status:
-		var status *wire.StatusResponse
-		status, err = node.Status(ctx, body.Status)
-		resp.Body = &wire.Response_Status{Status: status}
-	case *wire.Request_AddMember:
-		err = node.AddMember(ctx, body.AddMember)
-	case *wire.Request_RemoveMember:
-		err = node.RemoveMember(ctx, body.RemoveMember)
-	case *wire.Request_TransferLeadership:
-		err = node.TransferLeadership(ctx, body.TransferLeadership)
-		resp.Leader = node.Leader()
-		if err == nil && body.TransferLeadership.GetId() != c.srv.cfg.NodeID {
-			resp.Leader = NextLeader(ctx, node, c.srv.cfg.NodeID)
-		}
-	}
-	if err != nil {
-		resp.Result = refusal(err)
-	}
-	return settle(resp)
-}
-
-// nextLeaderWait is how long it may take to learn who leads after a transfer.
-const nextLeaderWait = 2 * time.Second
-
-// NextLeader waits until the node knows another leader than itself, for a moment at most,
-// and returns what it knows then.
-func NextLeader(ctx context.Context, node interface {
-	Leader() *wire.LeaderHint
-	OnLeader(func(*wire.LeaderHint)) (cancel func())
-}, self string) *wire.LeaderHint {
-	ctx, cancel := context.WithTimeout(ctx, nextLeaderWait)
-	defer cancel()
-	moved := make(chan struct{}, 1)
-	stop := node.OnLeader(func(*wire.LeaderHint) {
-		select {
-		case moved <- struct{}{}:
-		default: // it will look anyway
-		}
-	})
-	defer stop()
-	for {
-		if hint := node.Leader(); hint.GetId() != "" && hint.GetId() != self {
-			return hint
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return node.Leader()
-		}
-	}
 }
 
 // refusal puts an operational error on the wire.

@@ -41,12 +41,13 @@ type Server struct {
 	readers    *workers
 	admins     *workers
 
-	places   chan struct{} // one element per connection
-	refusals chan struct{} // one element per connection that is being refused
-	wg       sync.WaitGroup
-	ctx      context.Context // ends handshakes
-	cancel   context.CancelFunc
-	stopHint func() // ends the subscription to leadership
+	places     chan struct{} // one element per connection
+	refusals   chan struct{} // one element per connection that is being refused
+	leaseWaits chan struct{} // one element per acquire of a lease under way
+	wg         sync.WaitGroup
+	ctx        context.Context // ends handshakes
+	cancel     context.CancelFunc
+	stopHint   func() // ends the subscription to leadership
 
 	hints sync.Mutex // orders what a connection is told of leadership
 
@@ -74,6 +75,7 @@ func Serve(cfg Config) (*Server, error) {
 		reader:     read.New(cfg.Replica, cfg.Limits.MaxFrameBytes-responseRoom),
 		places:     make(chan struct{}, cfg.Limits.MaxConnections),
 		refusals:   make(chan struct{}, maxRefusals),
+		leaseWaits: make(chan struct{}, cfg.Limits.MaxLeaseWaits),
 		conns:      map[*conn]struct{}{},
 		raw:        map[net.Conn]struct{}{},
 	}
@@ -310,6 +312,9 @@ func (s *Server) leaderMoved(hint *wire.LeaderHint) {
 	defer s.hints.Unlock()
 	for _, c := range s.connections() {
 		c.leaderMoved(hint)
+		if hint.GetId() != s.cfg.NodeID {
+			c.endWatches()
+		}
 	}
 }
 

@@ -135,6 +135,9 @@ func (w *wait) late(ctx context.Context, session uint64, res *wire.Result) (*wir
 func ofSession(res *wire.Result, session uint64) *wire.Result {
 	res = proto.CloneOf(res)
 	res.SessionId = session
+	if res.GetStatus() == wire.Status_NOT_LEADER {
+		res.Status = wire.Status_UNCERTAIN // it ceased to lead, but the wait had begun
+	}
 	return res
 }
 

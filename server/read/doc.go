@@ -6,8 +6,9 @@
 // in how they wait for the proof.
 //
 // The state machine has no clock. What depends on one (how long a lock has been held,
-// how long a waiter has waited, when a session was last heard of) is filled in here
-// from the answering node's clock, for people: no decision reads it.
+// how long a waiter has waited, when a session was last heard of, what is left of a
+// hold's own deadline or of a lock-delay) is filled in here from the answering node's
+// clock, for people: no decision reads it.
 //
 // Answers are pages, and a page is cut so that it fits into one frame.
 package read

@@ -20,6 +20,12 @@ type Source interface {
 	// HeartbeatAge is how long ago the session was last heard of; false on a node
 	// that does not lead.
 	HeartbeatAge(session uint64) (time.Duration, bool)
+	// HoldRemaining is how long the hold's own deadline leaves it; false without one
+	// and on a node that does not lead.
+	HoldRemaining(hold uint64) (time.Duration, bool)
+	// DelayRemaining is how long the lock-delay of an ended hold lasts still; false
+	// without one and on a node that does not lead.
+	DelayRemaining(hold uint64) (time.Duration, bool)
 }
 
 // Reader answers reads from a Source. It is safe for concurrent use.
@@ -64,25 +70,25 @@ func (r *Reader) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse,
 	return fit(r.limit, page(req.GetPageSize(), defaultPage, maxPage), func(size uint32) *wire.ListLocksResponse {
 		resp := machine.ListLocks(&wire.ListLocksRequest{Prefix: req.GetPrefix(), PageToken: req.GetPageToken(), PageSize: size})
 		for _, lock := range resp.GetLocks() {
-			r.fillLock(lock.GetHolders(), lock.GetQueue())
+			r.fillLock(lock)
 		}
 		return resp
 	})
 }
 
 // GetLock answers one lock from what this node has applied; NOT_FOUND if nobody holds
-// it or waits for it.
+// it or waits for it and no lock-delay keeps it closed.
 func (r *Reader) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire.Result) {
 	if err := fsm.ValidName(req.GetName()); err != nil {
 		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
 	machine := r.source.Fork()
 	if _, found := machine.GetLock(&wire.GetLockRequest{Name: req.GetName(), QueueLimit: 1}); !found {
-		return nil, failure(wire.Status_NOT_FOUND, "nobody holds or waits for "+req.GetName())
+		return nil, failure(wire.Status_NOT_FOUND, "nobody holds or waits for "+req.GetName()+", and no lock-delay keeps it closed")
 	}
 	return fit(r.limit, page(req.GetQueueLimit(), defaultQueue, maxQueue), func(size uint32) *wire.GetLockResponse {
 		resp, _ := machine.GetLock(&wire.GetLockRequest{Name: req.GetName(), QueueLimit: size})
-		r.fillLock(resp.GetHolders(), resp.GetQueue())
+		r.fillLock(resp)
 		return resp
 	})
 }
@@ -93,34 +99,42 @@ func (r *Reader) ListSessions(req *wire.ListSessionsRequest) (*wire.ListSessions
 	return fit(r.limit, page(req.GetPageSize(), defaultPage, maxPage), func(size uint32) *wire.ListSessionsResponse {
 		resp := machine.ListSessions(&wire.ListSessionsRequest{PageToken: req.GetPageToken(), PageSize: size})
 		for _, s := range resp.GetSessions() {
-			s.HeartbeatAgeMs = r.age(s.GetSessionId())
+			s.HeartbeatAgeMs = milliseconds(r.source.HeartbeatAge(s.GetSessionId()))
 		}
 		return resp
 	})
 }
 
-func (r *Reader) fillLock(holders []*wire.HolderInfo, queue []*wire.WaiterInfo) {
-	now := r.now().UnixMilli()
-	for _, h := range holders {
-		h.HeldForMs = since(now, h.GetGrantedUnixMs())
-		h.HeartbeatAgeMs = r.age(h.GetSessionId())
+// VerifyToken answers whether the token holds the lock, from what this node has
+// applied.
+func (r *Reader) VerifyToken(req *wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, *wire.Result) {
+	if err := fsm.ValidName(req.GetName()); err != nil {
+		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
-	for _, w := range queue {
-		w.WaitingMs = since(now, w.GetQueuedUnixMs())
-		w.HeartbeatAgeMs = r.age(w.GetSessionId())
+	resp := r.source.Fork().VerifyToken(req)
+	if h := resp.GetHolder(); h != nil {
+		r.FillHolders([]*wire.HolderInfo{h})
 	}
+	return fit(r.limit, 1, func(uint32) *wire.VerifyTokenResponse { return resp })
 }
 
-func (r *Reader) age(session uint64) *uint64 {
-	age, known := r.source.HeartbeatAge(session)
-	if !known {
-		return nil
-	}
-	return proto.Uint64(uint64(max(age, 0).Milliseconds()))
+// ListDeadlocks answers the cycles among those who wait, from what this node has
+// applied; as many of them as fit.
+func (r *Reader) ListDeadlocks(req *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, *wire.Result) {
+	resp := r.source.Fork().ListDeadlocks(req)
+	return fit(r.limit, uint32(max(len(resp.GetDeadlocks()), 1)), func(size uint32) *wire.ListDeadlocksResponse {
+		resp.Deadlocks = resp.Deadlocks[:min(int(size), len(resp.Deadlocks))]
+		return resp
+	})
 }
 
-// since is never negative: the two clocks belong to different machines.
-func since(now, then int64) uint64 { return uint64(max(now-then, 0)) }
+// ListAudit answers one page of what operators did, from what this node has applied.
+func (r *Reader) ListAudit(req *wire.ListAuditRequest) (*wire.ListAuditResponse, *wire.Result) {
+	machine := r.source.Fork()
+	return fit(r.limit, page(req.GetPageSize(), defaultPage, maxPage), func(size uint32) *wire.ListAuditResponse {
+		return machine.ListAudit(&wire.ListAuditRequest{PageToken: req.GetPageToken(), PageSize: size})
+	})
+}
 
 func page(asked, standard, most uint32) uint32 {
 	if asked == 0 {

@@ -21,6 +21,8 @@ type source struct {
 	machine *fsm.Machine
 	proof   *wire.Result
 	ages    map[uint64]time.Duration
+	holds   map[uint64]time.Duration
+	delays  map[uint64]time.Duration
 }
 
 func (s *source) Fork() *fsm.Machine { return s.machine.Fork() }
@@ -34,6 +36,16 @@ func (s *source) Prove(done func(*wire.Result)) {
 func (s *source) HeartbeatAge(session uint64) (time.Duration, bool) {
 	age, known := s.ages[session]
 	return age, known
+}
+
+func (s *source) HoldRemaining(hold uint64) (time.Duration, bool) {
+	left, known := s.holds[hold]
+	return left, known
+}
+
+func (s *source) DelayRemaining(hold uint64) (time.Duration, bool) {
+	left, known := s.delays[hold]
+	return left, known
 }
 
 func (s *source) apply(t *testing.T, wall int64, cmd *wire.Command) *wire.Result {

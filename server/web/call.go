@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -12,7 +13,7 @@ import (
 )
 
 // call is one request on its way through the port. Only the goroutine that serves the
-// request touches it.
+// request touches it, but for hurry.
 type call struct {
 	// elsewhere: the handler left the answer to the leader; nothing was written.
 	elsewhere bool
@@ -20,7 +21,21 @@ type call struct {
 	doubt bool
 	// outcome is what became of it, for the metrics.
 	outcome string
+	// answer is the way back.
+	answer *answer
 }
+
+// hurry shortens the time that the caller has to read each piece: the node is stopping.
+// Any goroutine may call it.
+func (c *call) hurry() {
+	if c != nil && c.answer != nil {
+		c.answer.timeout.Store(int64(farewellTimeout))
+		c.answer.extend()
+	}
+}
+
+// farewellTimeout is how long a caller may take for the last word of a node that stops.
+const farewellTimeout = time.Second
 
 type callKey struct{}
 
@@ -29,35 +44,67 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// observe notes on the call how its handler ended.
-func observe(next connect.UnaryFunc) connect.UnaryFunc {
+// observer notes on the call how its handler ended. It is a connect.Interceptor.
+type observer struct{}
+
+// WrapUnary observes handlers that answer once.
+func (observer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		resp, err := next(ctx, req)
-		elsewhere := errors.Is(err, errElsewhere) || errors.Is(err, errInDoubt)
-		if elsewhere && ctx.Err() != nil {
-			elsewhere, err = false, gaveUp(ctx.Err())
+		if c := callOf(ctx); c != nil && err == nil {
+			c.outcome = outcomeOf(resp)
 		}
-		if c := callOf(ctx); c != nil {
-			c.elsewhere = elsewhere
-			c.doubt = c.doubt || errors.Is(err, errInDoubt)
-			c.outcome = outcomeOf(resp, err)
-		}
-		return resp, err
+		return resp, note(ctx, err)
 	}
 }
 
-// outcomeOf names the status of an answer, or connect's code where it has none.
-func outcomeOf(resp connect.AnyResponse, err error) string {
-	if err != nil {
-		if status := statusOf(err); status != wire.Status_UNSPECIFIED {
-			return status.String()
-		}
-		return connect.CodeOf(err).String()
+// WrapStreamingHandler observes handlers that answer more than once.
+func (observer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		return note(ctx, next(ctx, conn))
 	}
+}
+
+// WrapStreamingClient is for clients, of which there are none here.
+func (observer) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// note notes an error on the call and words the caller's own going away.
+func note(ctx context.Context, err error) error {
+	elsewhere := errors.Is(err, errElsewhere) || errors.Is(err, errInDoubt)
+	if elsewhere && ctx.Err() != nil {
+		elsewhere, err = false, gaveUp(ctx.Err())
+	}
+	if c := callOf(ctx); c != nil {
+		c.elsewhere = elsewhere
+		c.doubt = c.doubt || errors.Is(err, errInDoubt)
+		switch {
+		case elsewhere:
+			c.outcome = ""
+		case err != nil:
+			c.outcome = outcomeOfError(err)
+		case c.outcome == "":
+			c.outcome = wire.Status_OK.String()
+		}
+	}
+	return err
+}
+
+// outcomeOf names the status of an answer.
+func outcomeOf(resp connect.AnyResponse) string {
 	if m, ok := resp.Any().(interface{ GetStatus() wire.Status_Code }); ok {
 		return m.GetStatus().String()
 	}
 	return wire.Status_OK.String()
+}
+
+// outcomeOfError names the status of an error, or connect's code where it has none.
+func outcomeOfError(err error) string {
+	if status := statusOf(err); status != wire.Status_UNSPECIFIED {
+		return status.String()
+	}
+	return connect.CodeOf(err).String()
 }
 
 // statusOf is the status in an error's detail.
@@ -82,13 +129,15 @@ func statusOf(err error) wire.Status_Code {
 type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	timeout time.Duration
+	timeout atomic.Int64
 	call    *call
 	status  int
 }
 
 func newAnswer(w http.ResponseWriter, timeout time.Duration, c *call) *answer {
-	a := &answer{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout, call: c}
+	a := &answer{ResponseWriter: w, control: http.NewResponseController(w), call: c}
+	a.timeout.Store(int64(timeout))
+	c.answer = a
 	// The connection may still carry the deadline of its last answer.
 	_ = a.control.SetWriteDeadline(time.Time{})
 	return a
@@ -130,5 +179,5 @@ func (a *answer) Flush() {
 }
 
 func (a *answer) extend() {
-	_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout))
+	_ = a.control.SetWriteDeadline(time.Now().Add(time.Duration(a.timeout.Load())))
 }

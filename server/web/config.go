@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -55,6 +56,16 @@ type Replica interface {
 	HeartbeatAge(session uint64) (time.Duration, bool)
 	// Remaining is how long the session lives unless it is heard of again; leader only.
 	Remaining(session uint64) (time.Duration, bool)
+	// HoldRemaining is what a hold's own deadline leaves it; leader only.
+	HoldRemaining(hold uint64) (time.Duration, bool)
+	// DelayRemaining is what is left of the lock-delay of an ended hold; leader only.
+	DelayRemaining(hold uint64) (time.Duration, bool)
+	// Watch sends events, at the pace of send, until a last word or ctx ends.
+	Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error
+	// SaveSnapshot writes the whole state; leader only.
+	SaveSnapshot(context.Context, io.Writer) error
+	// Restore begins a new history; leader only.
+	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
 	// Status describes the cluster as this node sees it.
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
 	// AddMember, RemoveMember and TransferLeadership change the cluster; leader only.
@@ -102,6 +113,10 @@ type Limits struct {
 	WriteTimeout time.Duration
 	// IdleTimeout closes a connection without a request.
 	IdleTimeout time.Duration
+	// MaxWatchesPerConnection bounds the watches of one caller's connection.
+	MaxWatchesPerConnection int
+	// WatchTimeout is how long a caller may leave an answer of a watch unread.
+	WatchTimeout time.Duration
 	// LeaderWait is how long a request waits for a leader to send it to.
 	LeaderWait time.Duration
 	// RetryGrace is how long an acquire whose caller has gone is kept for a retry,
@@ -112,16 +127,18 @@ type Limits struct {
 // DefaultLimits are the limits that a zero field takes.
 func DefaultLimits() Limits {
 	return Limits{
-		MaxConnections: 4_096,
-		MaxRequests:    16_384,
-		MaxBodyBytes:   64 << 10,
-		MaxHeaderBytes: 16 << 10,
-		HeaderTimeout:  10 * time.Second,
-		BodyTimeout:    10 * time.Second,
-		WriteTimeout:   30 * time.Second,
-		IdleTimeout:    2 * time.Minute,
-		LeaderWait:     3 * time.Second,
-		RetryGrace:     3 * time.Second,
+		MaxConnections:          4_096,
+		MaxRequests:             16_384,
+		MaxBodyBytes:            64 << 10,
+		MaxHeaderBytes:          16 << 10,
+		HeaderTimeout:           10 * time.Second,
+		BodyTimeout:             10 * time.Second,
+		WriteTimeout:            30 * time.Second,
+		IdleTimeout:             2 * time.Minute,
+		MaxWatchesPerConnection: 16,
+		WatchTimeout:            5 * time.Minute,
+		LeaderWait:              3 * time.Second,
+		RetryGrace:              3 * time.Second,
 	}
 }
 
@@ -135,6 +152,8 @@ func (l Limits) withDefaults() Limits {
 	fill(&l.BodyTimeout, d.BodyTimeout)
 	fill(&l.WriteTimeout, d.WriteTimeout)
 	fill(&l.IdleTimeout, d.IdleTimeout)
+	fill(&l.MaxWatchesPerConnection, d.MaxWatchesPerConnection)
+	fill(&l.WatchTimeout, d.WatchTimeout)
 	fill(&l.LeaderWait, d.LeaderWait)
 	fill(&l.RetryGrace, d.RetryGrace)
 	return l
@@ -199,6 +218,8 @@ func (l Limits) validate() error {
 		{"BodyTimeout", int64(l.BodyTimeout)},
 		{"WriteTimeout", int64(l.WriteTimeout)},
 		{"IdleTimeout", int64(l.IdleTimeout)},
+		{"MaxWatchesPerConnection", int64(l.MaxWatchesPerConnection)},
+		{"WatchTimeout", int64(l.WatchTimeout)},
 		{"LeaderWait", int64(l.LeaderWait)},
 	} {
 		if limit.is < 0 {

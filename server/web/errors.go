@@ -25,6 +25,9 @@ var codes = map[wire.Status_Code]connect.Code{
 	wire.Status_NOT_HELD:            connect.CodeFailedPrecondition,
 	wire.Status_ALREADY_HELD:        connect.CodeAlreadyExists,
 	wire.Status_ALREADY_QUEUED:      connect.CodeAlreadyExists,
+	wire.Status_UPGRADE_CONFLICT:    connect.CodeAborted,
+	wire.Status_DEADLOCK:            connect.CodeAborted,
+	wire.Status_MISMATCH:            connect.CodeFailedPrecondition,
 	wire.Status_SESSION_LOST:        connect.CodeNotFound,
 	wire.Status_PERMISSION_DENIED:   connect.CodePermissionDenied,
 	wire.Status_NOT_ATTACHED:        connect.CodeFailedPrecondition,
@@ -34,6 +37,7 @@ var codes = map[wire.Status_Code]connect.Code{
 	wire.Status_NOT_FOUND:           connect.CodeNotFound,
 	wire.Status_FAILED_PRECONDITION: connect.CodeFailedPrecondition,
 	wire.Status_UNSUPPORTED:         connect.CodeUnimplemented,
+	wire.Status_COMPACTED:           connect.CodeOutOfRange,
 	wire.Status_NOT_LEADER:          connect.CodeUnavailable,
 	wire.Status_UNAVAILABLE:         connect.CodeUnavailable,
 	// Like a deadline that passed: it may or may not have happened.

@@ -22,6 +22,9 @@ var httpOf = map[wire.Status_Code]int{
 	wire.Status_NOT_HELD:            http.StatusBadRequest,
 	wire.Status_ALREADY_HELD:        http.StatusConflict,
 	wire.Status_ALREADY_QUEUED:      http.StatusConflict,
+	wire.Status_UPGRADE_CONFLICT:    http.StatusConflict,
+	wire.Status_DEADLOCK:            http.StatusConflict,
+	wire.Status_MISMATCH:            http.StatusBadRequest,
 	wire.Status_SESSION_LOST:        http.StatusNotFound,
 	wire.Status_PERMISSION_DENIED:   http.StatusForbidden,
 	wire.Status_NOT_ATTACHED:        http.StatusBadRequest,
@@ -31,16 +34,45 @@ var httpOf = map[wire.Status_Code]int{
 	wire.Status_NOT_FOUND:           http.StatusNotFound,
 	wire.Status_FAILED_PRECONDITION: http.StatusBadRequest,
 	wire.Status_UNSUPPORTED:         http.StatusNotImplemented,
+	wire.Status_COMPACTED:           http.StatusBadRequest,
 	wire.Status_NOT_LEADER:          http.StatusServiceUnavailable,
 	wire.Status_UNAVAILABLE:         http.StatusServiceUnavailable,
 	wire.Status_UNCERTAIN:           http.StatusGatewayTimeout,
 	wire.Status_INTERNAL:            http.StatusInternalServerError,
 }
 
-// goodOf are the statuses that an acquire and a release answer with.
+// outcomes are the statuses that a request which may wait answers with.
+var outcomes = map[wire.Status_Code]bool{
+	wire.Status_GRANTED: true, wire.Status_NOT_ACQUIRED: true, wire.Status_TIMEOUT: true, wire.Status_CANCELLED: true,
+	wire.Status_ALREADY_HELD: true, wire.Status_ALREADY_QUEUED: true,
+	wire.Status_UPGRADE_CONFLICT: true, wire.Status_DEADLOCK: true, wire.Status_MISMATCH: true,
+}
+
+// changed are those of a request about a hold, operated those of an operator's.
+var (
+	changed  = map[wire.Status_Code]bool{wire.Status_OK: true, wire.Status_NOT_HELD: true}
+	operated = map[wire.Status_Code]bool{
+		wire.Status_OK: true, wire.Status_NOT_HELD: true, wire.Status_NOT_FOUND: true, wire.Status_FAILED_PRECONDITION: true,
+	}
+)
+
+// goodOf are the statuses that procedures answer with; the rest are errors.
 var goodOf = map[string]map[wire.Status_Code]bool{
-	"LockService/Acquire": {wire.Status_GRANTED: true, wire.Status_NOT_ACQUIRED: true, wire.Status_TIMEOUT: true, wire.Status_CANCELLED: true},
-	"LockService/Release": {wire.Status_OK: true, wire.Status_NOT_HELD: true},
+	"LockService/Acquire":   outcomes,
+	"LockService/Upgrade":   outcomes,
+	"LockService/Release":   changed,
+	"LockService/Downgrade": changed,
+	"LockService/Extend":    changed,
+	"LockService/SetValue":  changed,
+
+	"LeaseService/Acquire": outcomes,
+	"LeaseService/Extend":  changed,
+	"LeaseService/Release": changed,
+
+	"OperatorService/ForceRelease": operated,
+	"OperatorService/Revoke":       operated,
+	"OperatorService/SkipDelay":    operated,
+	"OperatorService/Resize":       operated,
 }
 
 func TestEveryStatusHasItsAnswer(t *testing.T) {
@@ -58,7 +90,7 @@ func TestEveryStatusHasItsAnswer(t *testing.T) {
 				c.override(func(*wire.Command) *wire.Result { return &wire.Result{Status: status} })
 				defer c.override(nil)
 				seq++
-				got := ann.at(p.in(t)).send(procedure, fmt.Sprintf(`"seq":%d`, seq))
+				got := ann.at(p.in(t)).ask(procedure, seq)
 				want, isError := httpOf[status]
 				switch {
 				case good[status]:
@@ -68,6 +100,8 @@ func TestEveryStatusHasItsAnswer(t *testing.T) {
 				case status == wire.Status_NOT_LEADER:
 					// This node says that it serves, so the request comes back to it.
 					got.refused(http.StatusServiceUnavailable, wire.Status_UNAVAILABLE)
+				case status == wire.Status_UNCERTAIN && once["/quorumlock.v1."+procedure]:
+					got.refused(http.StatusGatewayTimeout, status)
 				case !isError: // OK for an acquire, GRANTED for a release
 					got.refused(http.StatusInternalServerError, status)
 				default:
@@ -76,6 +110,18 @@ func TestEveryStatusHasItsAnswer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// ask sends the least that a procedure takes.
+func (v *visitor) ask(procedure string, seq int) reply {
+	v.t.Helper()
+	switch service, _, _ := strings.Cut(procedure, "/"); service {
+	case "LeaseService":
+		return v.post(procedure, `{"secret":"MDEyMzQ1Njc4OWFiY2RlZg=="}`)
+	case "OperatorService":
+		return v.post(procedure, `{}`)
+	}
+	return v.send(procedure, fmt.Sprintf(`"seq":%d`, seq))
 }
 
 func TestEveryStatusHasACode(t *testing.T) {

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -31,12 +32,13 @@ type cluster struct {
 	instead func(*wire.Command) *wire.Result
 	// changes are calls of the membership methods.
 	changes []string
+	history *history
 }
 
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{
 		t: t, machine: fsm.New(fsm.Level), serving: true,
-		nodes: map[string]*fake{}, waiting: map[visitKey]map[int]func(*wire.Result){},
+		history: newHistory(), nodes: map[string]*fake{}, waiting: map[visitKey]map[int]func(*wire.Result){},
 	}
 	c.must(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c1", Settings: fsm.DefaultSettings()}}})
 	c.lead("n1")
@@ -87,7 +89,7 @@ func (c *cluster) apply(cmd *wire.Command) *wire.Result {
 	var calls []func()
 	for _, e := range applied.Events {
 		ends := e.GetType() == wire.Event_CANCELLED || e.GetType() == wire.Event_GRANTED && e.GetWaited()
-		key := visitKey{e.GetSessionId(), e.GetSeq()}
+		key := visitKey{session: e.GetSessionId(), seq: e.GetSeq()}
 		if !ends || len(c.waiting[key]) == 0 {
 			continue
 		}
@@ -100,6 +102,7 @@ func (c *cluster) apply(cmd *wire.Command) *wire.Result {
 		}
 		delete(c.waiting, key)
 	}
+	c.history.add(applied.Events...)
 	c.mu.Unlock()
 	for _, call := range calls {
 		call()
@@ -211,7 +214,7 @@ func (f *fake) Await(session, seq uint64, done func(*wire.Result)) func() {
 	c := f.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := visitKey{session, seq}
+	key := visitKey{session: session, seq: seq}
 	if c.waiting[key] == nil {
 		c.waiting[key] = map[int]func(*wire.Result){}
 	}
@@ -261,6 +264,24 @@ func (f *fake) Serving() bool {
 func (f *fake) HeartbeatAge(uint64) (time.Duration, bool) { return time.Second, f.leads() }
 
 func (f *fake) Remaining(uint64) (time.Duration, bool) { return 14 * time.Second, f.leads() }
+
+func (f *fake) HoldRemaining(uint64) (time.Duration, bool)  { return 3 * time.Second, f.leads() }
+func (f *fake) DelayRemaining(uint64) (time.Duration, bool) { return 2 * time.Second, f.leads() }
+
+func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+	return f.cluster.history.watch(ctx, req, send)
+}
+
+func (f *fake) SaveSnapshot(_ context.Context, w io.Writer) error {
+	if !f.leads() {
+		return replica.ErrNotLeader
+	}
+	return f.Fork().WriteSnapshot(w)
+}
+
+func (f *fake) Restore(_ context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
+	return &wire.RestoreResponse{TokenFloor: req.GetToken() + 1<<32, Revision: 9}, f.change("restore " + req.GetReason())
+}
 
 func (f *fake) Status(_ context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
 	if !req.GetStale() && !f.leads() {

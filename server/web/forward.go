@@ -44,6 +44,12 @@ type passage struct {
 // the first: they have no sequence number.
 var once = map[string]bool{
 	wireconnect.SessionServiceCloseProcedure:              true,
+	wireconnect.LeaseServiceReleaseProcedure:              true,
+	wireconnect.OperatorServiceForceReleaseProcedure:      true,
+	wireconnect.OperatorServiceRevokeProcedure:            true,
+	wireconnect.OperatorServiceSkipDelayProcedure:         true,
+	wireconnect.OperatorServiceResizeProcedure:            true,
+	wireconnect.OperatorServiceRestoreProcedure:           true,
 	wireconnect.ClusterServiceAddMemberProcedure:          true,
 	wireconnect.ClusterServiceRemoveMemberProcedure:       true,
 	wireconnect.ClusterServiceTransferLeadershipProcedure: true,
@@ -51,11 +57,15 @@ var once = map[string]bool{
 
 // harmless are the procedures that change nothing: about them there is never a doubt.
 var harmless = map[string]bool{
-	wireconnect.SessionServiceHeartbeatProcedure: true,
-	wireconnect.SessionServiceListProcedure:      true,
-	wireconnect.LockServiceGetProcedure:          true,
-	wireconnect.LockServiceListProcedure:         true,
-	wireconnect.ClusterServiceStatusProcedure:    true,
+	wireconnect.SessionServiceHeartbeatProcedure:     true,
+	wireconnect.SessionServiceListProcedure:          true,
+	wireconnect.LockServiceGetProcedure:              true,
+	wireconnect.LockServiceListProcedure:             true,
+	wireconnect.LockServiceVerifyTokenProcedure:      true,
+	wireconnect.LockServiceListDeadlocksProcedure:    true,
+	wireconnect.OperatorServiceListAuditProcedure:    true,
+	wireconnect.OperatorServiceSaveSnapshotProcedure: true,
+	wireconnect.ClusterServiceStatusProcedure:        true,
 }
 
 var (

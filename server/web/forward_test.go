@@ -83,9 +83,13 @@ func TestEveryProtocolHereAndElsewhere(t *testing.T) {
 				if err != nil || got.Msg.GetStatus() != wire.Status_GRANTED {
 					t.Fatalf("%v, %v", got, err)
 				}
-				_, err = locks.Acquire(t.Context(), connect.NewRequest(&wire.AcquireRequest{Session: creds, Seq: 2, Name: "over/" + name}))
-				if connect.CodeOf(err) != connect.CodeAlreadyExists || statusOf(err) != wire.Status_ALREADY_HELD {
-					t.Errorf("a second acquire: %v", err)
+				again, err := locks.Acquire(t.Context(), connect.NewRequest(&wire.AcquireRequest{Session: creds, Seq: 2, Name: "over/" + name}))
+				if err != nil || again.Msg.GetStatus() != wire.Status_ALREADY_HELD {
+					t.Errorf("a second acquire: %v, %v", again, err)
+				}
+				_, err = locks.Acquire(t.Context(), connect.NewRequest(&wire.AcquireRequest{Session: creds, Seq: 3, Name: "over//" + name}))
+				if connect.CodeOf(err) != connect.CodeInvalidArgument || statusOf(err) != wire.Status_INVALID_ARGUMENT {
+					t.Errorf("a bad name: %v", err)
 				}
 				if _, err := sessions.Close(t.Context(), connect.NewRequest(&wire.CloseRequest{Session: creds})); err != nil {
 					t.Error(err)
@@ -249,7 +253,7 @@ func TestWaiterWithoutANextLeader(t *testing.T) {
 	eventually(t, "both wait", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return len(c.waiting[visitKey{bob.num, 1}]) == 2
+		return len(c.waiting[visitKey{session: bob.num, seq: 1}]) == 2
 	})
 	c.lead("")
 	soon(t, here).refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN)

@@ -22,8 +22,8 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	defer s.handlers.Done()
 	s.watcher.request(r)
 	c := &call{}
-	a := newAnswer(w, s.cfg.Limits.WriteTimeout, c)
 	route, known := s.routes[routeOf(r.URL.Path)]
+	a := newAnswer(w, max(s.cfg.Limits.WriteTimeout, route.patience), c)
 	defer s.metrics.count(route.name, a, time.Now())
 	defer s.caught(a, r)
 	if r.ContentLength != 0 {
@@ -72,7 +72,7 @@ func (s *Server) unary(a *answer, r *http.Request, route route) {
 		return
 	}
 	defer s.metrics.leave()
-	body, ok := s.body(a, r)
+	body, ok := s.body(a, r, max(s.cfg.Limits.MaxBodyBytes, route.maxBody))
 	if !ok {
 		return
 	}
@@ -91,9 +91,8 @@ func rewind(r *http.Request, body []byte) {
 }
 
 // body reads the request within its size and time, or says what is wrong with it.
-func (s *Server) body(a *answer, r *http.Request) ([]byte, bool) {
-	limits := s.cfg.Limits
-	body, err := io.ReadAll(http.MaxBytesReader(a, r.Body, int64(limits.MaxBodyBytes)))
+func (s *Server) body(a *answer, r *http.Request, most int) ([]byte, bool) {
+	body, err := io.ReadAll(http.MaxBytesReader(a, r.Body, int64(most)))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
@@ -101,13 +100,13 @@ func (s *Server) body(a *answer, r *http.Request) ([]byte, bool) {
 		return body, true
 	case errors.As(err, &tooLarge):
 		s.say(a, r, http.StatusRequestEntityTooLarge, connect.CodeResourceExhausted, problem{
-			Message: fmt.Sprintf("the body has more than %d bytes", limits.MaxBodyBytes),
+			Message: fmt.Sprintf("the body has more than %d bytes", most),
 		})
 	default:
 		s.watcher.complaints.warn("closed a connection whose request did not arrive", "peer", r.RemoteAddr, "path", r.URL.Path, "reason", err)
 		a.Header().Set("Connection", "close")
 		s.say(a, r, http.StatusRequestTimeout, connect.CodeDeadlineExceeded, problem{
-			Message: fmt.Sprintf("the body did not arrive within %v", limits.BodyTimeout),
+			Message: fmt.Sprintf("the body did not arrive within %v", s.cfg.Limits.BodyTimeout),
 		})
 	}
 	return nil, false
@@ -162,5 +161,10 @@ func spoken(r *http.Request, route route) bool {
 	if err != nil {
 		return false
 	}
-	return mediaTypes[kind] || route.streams && strings.HasPrefix(kind, "application/connect+")
+	return mediaTypes[kind] || (route.streams || route.answers) && strings.HasPrefix(kind, "application/connect+")
+}
+
+func isJSON(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == "application/json"
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/lease"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -29,21 +30,27 @@ func checkSeq(seq, ackedBelow uint64) error {
 // granted tells whether the request's latest outcome is a grant.
 func (s *Server) granted(key visitKey) (granted bool) {
 	s.replica.View(func(m *fsm.Machine) {
-		res, known := m.Outcome(key.session, key.seq)
+		session, seq := key.session, key.seq
+		if key.isLease() {
+			leased, _ := m.SessionBySecret(key.lease[:])
+			session, seq = leased.ID, lease.Seq
+		}
+		res, known := m.Outcome(session, seq)
 		granted = known && res.GetStatus() == wire.Status_GRANTED
 	})
 	return granted
 }
 
-// holds tells whether the hold lives in what is applied here.
-func (s *Server) holds(name string, hold uint64) (lives bool) {
+// held is the hold as its session sees it, nil if it has ended in what is applied here.
+func (s *Server) held(session, hold uint64) (found *wire.HeldLock) {
 	s.replica.View(func(m *fsm.Machine) {
-		lock, _ := m.GetLock(&wire.GetLockRequest{Name: name, QueueLimit: 1})
-		for _, h := range lock.GetHolders() {
-			lives = lives || h.GetHoldId() == hold
+		for _, h := range m.HoldsOf(session) {
+			if h.GetHoldId() == hold {
+				found = h
+			}
 		}
 	})
-	return lives
+	return found
 }
 
 // The window of a session keeps outcomes of requests that waited until each is
@@ -78,21 +85,17 @@ func (s *Server) answered(session, below uint64) (acked []uint64) {
 // cancelTimeout bounds the cancelling of what was abandoned.
 const cancelTimeout = 5 * time.Second
 
-// cancelAbandoned ends an acquire that nobody waits for; if its grant came first, the
-// hold is released. Nobody was told of it.
+// cancelAbandoned ends what nobody waits for. Nobody was told of it.
 func (s *Server) cancelAbandoned(key visitKey) {
 	ctx, stop := context.WithTimeout(context.Background(), cancelTimeout)
 	defer stop()
 	log := s.log.With("session", key.session, "seq", key.seq)
-	res := s.propose(ctx, &wire.Command{
-		SessionId: key.session, Seq: cancelSeq | key.seq,
-		Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: key.seq}},
-	})
-	if res.GetStatus() == wire.Status_GRANTED {
-		res = s.propose(ctx, &wire.Command{
-			SessionId: key.session, Seq: releaseSeq | key.seq,
-			Op: &wire.Command_Release{Release: &wire.Release{HoldId: res.GetHoldId(), Token: res.GetToken()}},
-		})
+	var res *wire.Result
+	if key.isLease() {
+		log = s.log.With("lease", true)
+		res = s.propose(ctx, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: key.lease[:]}}})
+	} else {
+		res = s.giveBack(ctx, key)
 	}
 	switch res.GetStatus() {
 	case wire.Status_NOT_LEADER, wire.Status_UNAVAILABLE, wire.Status_UNCERTAIN, wire.Status_RESOURCE_EXHAUSTED, wire.Status_INTERNAL:
@@ -101,4 +104,23 @@ func (s *Server) cancelAbandoned(key visitKey) {
 	default:
 		log.Info("ended an acquire whose caller went away", "outcome", res.GetStatus().String())
 	}
+}
+
+// giveBack cancels an acquire or an upgrade. If the grant came first, the hold is released
+// or is made shared again: one hold of any number of locks, with one token.
+func (s *Server) giveBack(ctx context.Context, key visitKey) *wire.Result {
+	res := s.propose(ctx, &wire.Command{
+		SessionId: key.session, Seq: cancelSeq | key.seq,
+		Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: key.seq}},
+	})
+	if res.GetStatus() != wire.Status_GRANTED || res.GetToken() == key.from {
+		return res // nothing was granted, or the hold was exclusive before
+	}
+	cmd := &wire.Command{SessionId: key.session, Seq: releaseSeq | key.seq}
+	if key.from == 0 {
+		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: res.GetHoldId(), Token: res.GetToken()}}
+	} else {
+		cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: res.GetHoldId(), Token: res.GetToken()}}
+	}
+	return s.propose(ctx, cmd)
 }

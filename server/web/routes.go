@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
@@ -23,10 +24,22 @@ type route struct {
 	open bool
 	// streams: its request may be more than one message.
 	streams bool
+	// answers: its answer may be.
+	answers bool
+	// maxBody, where its request may be larger than others.
+	maxBody int
+	// patience, where its caller may take longer than others to read.
+	patience time.Duration
 }
 
+// maxRestoreBytes has room for all the records that the audit keeps.
+const maxRestoreBytes = 1 << 20
+
 // services are ours; health and reflection come on top.
-var services = []string{wireconnect.SessionServiceName, wireconnect.LockServiceName, wireconnect.ClusterServiceName}
+var services = []string{
+	wireconnect.SessionServiceName, wireconnect.LockServiceName, wireconnect.LeaseServiceName,
+	wireconnect.OperatorServiceName, wireconnect.ClusterServiceName,
+}
 
 // procedures are the paths of our services, in order.
 var procedures = listProcedures()
@@ -65,15 +78,27 @@ func (s *Server) newRoutes() map[string]route {
 	options := []connect.HandlerOption{
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
-		connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes),
-		connect.WithInterceptors(connect.UnaryInterceptorFunc(observe)),
+		connect.WithInterceptors(observer{}),
 	}
+	small := append(slices.Clone(options), connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes))
+	large := append(slices.Clone(options), connect.WithReadMaxBytes(max(s.cfg.Limits.MaxBodyBytes, maxRestoreBytes)))
 	ours := http.NewServeMux()
-	ours.Handle(wireconnect.NewSessionServiceHandler(sessionService{s}, options...))
-	ours.Handle(wireconnect.NewLockServiceHandler(lockService{Server: s}, options...))
-	ours.Handle(wireconnect.NewClusterServiceHandler(clusterService{s}, options...))
+	ours.Handle(wireconnect.NewSessionServiceHandler(sessionService{s}, small...))
+	ours.Handle(wireconnect.NewLockServiceHandler(lockService{s}, small...))
+	ours.Handle(wireconnect.NewLeaseServiceHandler(leaseService{s}, small...))
+	ours.Handle(wireconnect.NewOperatorServiceHandler(operatorService{s}, large...))
+	ours.Handle(wireconnect.NewClusterServiceHandler(clusterService{s}, small...))
 	for _, path := range procedures {
-		routes[path] = route{name: path, method: http.MethodPost, handler: ours}
+		r := route{name: path, method: http.MethodPost, handler: ours}
+		switch path {
+		case wireconnect.LockServiceWatchProcedure:
+			r.handler, r.answers, r.patience = s.plainly(ours, s.lines), true, s.cfg.Limits.WatchTimeout
+		case wireconnect.OperatorServiceSaveSnapshotProcedure:
+			r.handler, r.answers = s.plainly(ours, s.bytes), true
+		case wireconnect.OperatorServiceRestoreProcedure:
+			r.maxBody = maxRestoreBytes
+		}
+		routes[path] = r
 	}
 
 	_, health := grpchealth.NewHandler(s, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes))

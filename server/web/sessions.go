@@ -55,7 +55,9 @@ func (s sessionService) Heartbeat(ctx context.Context, req *connect.Request[wire
 	if res.GetStatus() != wire.Status_OK {
 		return nil, s.refusal(res, true)
 	}
-	return connect.NewResponse(&wire.HeartbeatResponse{TtlMs: session.TTL}), nil
+	resp := &wire.HeartbeatResponse{TtlMs: session.TTL}
+	s.replica.View(func(m *fsm.Machine) { resp.Holds = m.HoldsOf(session.ID) })
+	return connect.NewResponse(resp), nil
 }
 
 // Close ends a session with all that it holds and waits for. Sent again it answers
@@ -121,6 +123,9 @@ func (s *Server) admit(ctx context.Context, given *wire.Credentials) (fsm.Sessio
 	hash := sha256.Sum256(given.GetSecret())
 	if subtle.ConstantTimeCompare(hash[:], session.SecretHash) != 1 {
 		return fsm.Session{}, failure(wire.Status_PERMISSION_DENIED, "")
+	}
+	if session.Leased {
+		return fsm.Session{}, failure(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: use LeaseService, with the secret alone")
 	}
 	return session, nil
 }

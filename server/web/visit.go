@@ -2,11 +2,12 @@ package web
 
 import (
 	"context"
+	"crypto/sha256"
 	"sync"
 	"time"
 )
 
-// A visit is one acquire that callers of this port wait for or were answered: one
+// A visit is one acquire (or upgrade, or lease) that callers of this port wait for or were answered: one
 // caller, or more if it was sent again meanwhile. What becomes of it when the last
 // caller goes is decided here, between two promises:
 //
@@ -29,7 +30,16 @@ type visit struct {
 	ended chan struct{}
 }
 
-type visitKey struct{ session, seq uint64 }
+// visitKey names what is visited: a request of a session, or a lease.
+type visitKey struct {
+	session, seq uint64
+	// from is the hold's token before, of an upgrade; 0 of an acquire.
+	from uint64
+	// lease is the hash of the lease's secret.
+	lease [sha256.Size]byte
+}
+
+func (k visitKey) isLease() bool { return k.session == 0 }
 
 // visits are those of one node. They are lost with its leadership: an acquire whose
 // caller goes away across a change of leader ends by its own time, or with its

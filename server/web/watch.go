@@ -122,6 +122,8 @@ type watched struct {
 	late bool
 	// stuck: the caller does not read its answers, and that was said.
 	stuck bool
+	// watches are those that are being answered.
+	watches int
 }
 
 const headBytes = 16

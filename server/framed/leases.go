@@ -1,0 +1,76 @@
+package framed
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/server/lease"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// minSecretBytes keeps out mistakes; guesses are kept out by randomness.
+const minSecretBytes = 16
+
+// secretHash is what the cluster keeps of a lease's secret.
+func secretHash(secret []byte) ([]byte, *wire.Result) {
+	if len(secret) < minSecretBytes {
+		return nil, failure(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("the lease's secret has %d bytes: choose at least %d random ones", len(secret), minSecretBytes))
+	}
+	hash := sha256.Sum256(secret)
+	return hash[:], nil
+}
+
+// acquireLease answers once the outcome is final. Unlike a session's acquires it takes a
+// goroutine for that, so their number is bounded.
+func (c *conn) acquireLease(req *wire.Request, body *wire.AcquireLeaseRequest) {
+	hash, refused := secretHash(body.GetSecret())
+	if refused != nil {
+		c.respond(req, refused)
+		return
+	}
+	select {
+	case c.srv.leaseWaits <- struct{}{}:
+	default:
+		c.respond(req, failure(wire.Status_RESOURCE_EXHAUSTED,
+			fmt.Sprintf("max_lease_waits: this node carries %d acquires of leases already", cap(c.srv.leaseWaits))))
+		return
+	}
+	client := &wire.ClientInfo{}
+	if given := body.GetClient(); given != nil {
+		client = proto.CloneOf(given)
+	}
+	client.Address = c.remote
+	open := &wire.OpenLease{SecretHash: hash, TtlMs: body.GetTtlMs(), Client: client, Acquire: body.GetAcquire()}
+	c.running.Go(func() {
+		res, err := lease.Acquire(c.ctx, c.srv.cfg.Replica, open)
+		<-c.srv.leaseWaits
+		if err != nil {
+			res = failure(wire.Status_UNCERTAIN, "the connection ends while the lease is waited for: ask again, with the same secret, to keep its place")
+		}
+		c.respondFor(req, res, res.GetSessionId())
+	})
+}
+
+// endLease extends a lease or ends it.
+func (c *conn) endLease(req *wire.Request) {
+	var secret []byte
+	if l := req.GetExtendLease(); l != nil {
+		secret = l.GetSecret()
+	} else {
+		secret = req.GetReleaseLease().GetSecret()
+	}
+	hash, refused := secretHash(secret)
+	if refused != nil {
+		c.respond(req, refused)
+		return
+	}
+	cmd := &wire.Command{}
+	if l := req.GetExtendLease(); l != nil {
+		cmd.Op = &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash, HoldId: l.GetHoldId(), TtlMs: l.GetTtlMs()}}
+	} else {
+		cmd.Op = &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: hash, HoldId: req.GetReleaseLease().GetHoldId()}}
+	}
+	c.srv.cfg.Replica.Propose(cmd, func(res *wire.Result) { c.respondFor(req, res, res.GetSessionId()) })
+}

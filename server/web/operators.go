@@ -1,0 +1,71 @@
+package web
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// operatorService implements wireconnect.OperatorServiceHandler. None of what it changes
+// has a sequence number, so what is uncertain is not repeated behind the operator's back.
+type operatorService struct{ *Server }
+
+// ForceRelease ends a hold in place of its holder.
+func (s operatorService) ForceRelease(ctx context.Context, req *connect.Request[wire.ForceRelease]) (*connect.Response[wire.OperatorResponse], error) {
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: req.Msg}})
+}
+
+// Revoke asks a holder for its hold.
+func (s operatorService) Revoke(ctx context.Context, req *connect.Request[wire.Revoke]) (*connect.Response[wire.OperatorResponse], error) {
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_Revoke{Revoke: req.Msg}})
+}
+
+// SkipDelay opens what lock-delays keep closed.
+func (s operatorService) SkipDelay(ctx context.Context, req *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error) {
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: req.Msg}})
+}
+
+// Resize gives a semaphore another limit.
+func (s operatorService) Resize(ctx context.Context, req *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error) {
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_Resize{Resize: req.Msg}})
+}
+
+func (s *Server) operate(ctx context.Context, cmd *wire.Command) (*connect.Response[wire.OperatorResponse], error) {
+	res := s.propose(ctx, cmd)
+	switch res.GetStatus() {
+	case wire.Status_OK, wire.Status_NOT_HELD, wire.Status_NOT_FOUND, wire.Status_FAILED_PRECONDITION:
+		return connect.NewResponse(&wire.OperatorResponse{Status: res.GetStatus(), Revision: res.GetRevision(), Message: res.GetMessage()}), nil
+	}
+	return nil, s.refusal(res, false)
+}
+
+// ListAudit shows what operators did, newest first.
+func (s operatorService) ListAudit(ctx context.Context, req *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error) {
+	if err := s.settle(ctx, req.Msg.GetStale()); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.ListAudit(req.Msg)
+	if res != nil {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// SaveSnapshot sends the whole state, in pieces.
+func (s operatorService) SaveSnapshot(ctx context.Context, _ *connect.Request[wire.SaveSnapshotRequest], stream *connect.ServerStream[wire.SaveSnapshotResponse]) error {
+	return s.snapshot(ctx, func(piece []byte) error { return stream.Send(&wire.SaveSnapshotResponse{Chunk: piece}) })
+}
+
+// Restore begins a new history from what outlives a backup.
+func (s operatorService) Restore(ctx context.Context, req *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	resp, err := s.replica.Restore(ctx, req.Msg)
+	if err != nil {
+		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(resp), nil
+}
