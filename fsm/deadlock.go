@@ -124,7 +124,11 @@ func (m *Machine) tellCycle(path []node, refused uint64) []*wire.DeadlockStep {
 func describeCycle(cycle []*wire.DeadlockStep) string {
 	var steps []string
 	for _, step := range cycle[:min(len(cycle), stepsInWords)] {
-		steps = append(steps, fmt.Sprintf("session %d (%s) waits for %q", step.SessionId, cut(step.ClientName, maxNameInWord), cut(step.Lock, maxNameInWord)))
+		who := fmt.Sprintf("session %d", step.SessionId)
+		if step.ClientName != "" {
+			who += fmt.Sprintf(" (%s)", cut(step.ClientName, maxNameInWord))
+		}
+		steps = append(steps, fmt.Sprintf("%s waits for %q", who, cut(step.Lock, maxNameInWord)))
 	}
 	if more := len(cycle) - stepsInWords; more > 0 {
 		steps = append(steps, fmt.Sprintf("and %d more", more))
