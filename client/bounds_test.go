@@ -63,6 +63,27 @@ func TestHoldExpiresBeforeTheLeaderSays(t *testing.T) {
 	})
 }
 
+func TestSuspendIsNoticedByABound(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		for name, use := range map[string]func(h *Hold){
+			"Err":       func(h *Hold) { _ = h.Context().Err() },
+			"Unlock":    func(h *Hold) { wantErr(t, h.Unlock(context.Background()), ErrHoldExpired) },
+			"Remaining": func(h *Hold) { h.Remaining() },
+			"Upgrade":   func(h *Hold) { wantErr(t, h.Upgrade(context.Background()), ErrHoldExpired) },
+			"Lost":      func(h *Hold) { <-h.Lost() },
+		} {
+			hold := mustBound(t, s, name, time.Second)
+			synctest.Wait()
+			f.clock.suspended.Add(int64(2 * time.Second))
+			use(hold)
+			if hold.ctx.Context.Err() == nil {
+				t.Errorf("%s: goes on after the deadline", name)
+			}
+		}
+	})
+}
+
 func TestExtend(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()

@@ -45,6 +45,7 @@ type conn struct {
 	leads bool          // the node leads, as far as we know
 	term  uint64        // under which it does
 	heard time.Duration // when the last frame arrived
+	spoke time.Duration // when the last one left
 	err   error         // why we ended it, if it was us
 }
 
@@ -202,6 +203,7 @@ func (c *Client) adopt(cn *conn) bool {
 	}
 	c.conn = cn
 	cn.heard = c.clock.Now()
+	cn.spoke = cn.heard
 	c.begin(cn)
 	c.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads)
 	if cn.leads {

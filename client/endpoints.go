@@ -21,6 +21,7 @@ const (
 	lookFirst  = 20 * time.Millisecond
 	lookMost   = time.Second
 	avoidFor   = 500 * time.Millisecond
+	speakAfter = time.Minute            // without a word of ours to that node
 	pingAfter  = 7 * time.Second        // without a word from a node that owes us one some day
 	patience   = 250 * time.Millisecond // with an unanswered request, before asking others
 	silenceMax = 5 * time.Second        // with an unanswered request, before giving up the connection: or a third of the shortest TTL
@@ -302,7 +303,7 @@ func (c *Client) look(now time.Duration) {
 		return
 	}
 	oldest := c.oldest()
-	if c.quiet(cn) && now >= cn.heard+pingAfter {
+	if c.quiet(cn) && now >= cn.pingAt() {
 		c.ping()
 	}
 	hung := oldest != nil && now-oldest.sentAt >= patience
@@ -325,6 +326,10 @@ func (c *Client) look(now time.Duration) {
 func (c *Client) quiet(cn *conn) bool {
 	return cn.leads && (len(c.watching) > 0 || c.flight.n > 0) && c.oldest() == nil
 }
+
+// pingAt is when a quiet connection needs a word of ours: to see whether the node lives,
+// and to show it that we do, since it closes connections that say nothing for long.
+func (cn *conn) pingAt() time.Duration { return min(cn.heard+pingAfter, cn.spoke+speakAfter) }
 
 // ping asks what any node answers at once.
 func (c *Client) ping() {

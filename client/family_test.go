@@ -63,9 +63,17 @@ func (v *service) claimOf(s *fakeSession, id, token uint64) *claim {
 
 func (k *claim) heldLock() *wire.HeldLock {
 	return &wire.HeldLock{
-		Name: k.locks[0].GetName(), HoldId: k.id, Token: k.token, Seq: k.seq, Revision: k.revision, Locks: k.locks,
+		Name: k.locks[0].GetName(), HoldId: k.id, Token: k.token, Seq: k.seq, Revision: k.revision, Locks: cloned(k.locks),
 		Count: k.count, MaxHoldMs: k.maxHold, Revocation: k.told(), Wanted: k.wanted,
 	}
+}
+
+// cloned is what an answer may carry: it is written later.
+func cloned(locks []*wire.LockRequest) (copies []*wire.LockRequest) {
+	for _, r := range locks {
+		copies = append(copies, proto.CloneOf(r))
+	}
+	return copies
 }
 
 // told is the revocation as an attach tells it: by another clock than the push.

@@ -96,7 +96,7 @@ func (c *Client) rearm(now time.Duration) {
 			at = min(at, c.silentAt(cn, k))
 		}
 		if c.quiet(cn) {
-			at = min(at, cn.heard+pingAfter)
+			at = min(at, cn.pingAt())
 		}
 		if k != nil && !c.surveying {
 			at = min(at, max(k.sentAt+patience, c.lookAt))

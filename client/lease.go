@@ -54,9 +54,9 @@ type Lease struct {
 }
 
 // AcquireLease acquires locks as one lease, for programs that cannot keep a session. If
-// ctx ends first what was asked is given back in the background, for as long as the TTL,
-// and the error matches ErrUncertain if it may be held until then. Other errors are
-// Lock's. Of the options [WithValue], [WithShared], [WithUnfair], [WithLockDelay] and
+// ctx ends first the error matches ErrUncertain if it may be, or come to be, held. What a
+// secret has that was made here is then given back in the background; one that was given
+// can be asked again, or released, and ends with its TTL. Other errors are Lock's. Of the options [WithValue], [WithShared], [WithUnfair], [WithLockDelay] and
 // [AllowDeadlock] mean something here.
 func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts LeaseOptions, more ...LockOption) (*Lease, error) {
 	l, request, err := c.newLease(specs, opts, more)
@@ -67,6 +67,9 @@ func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts LeaseO
 	k.request.Body = &wire.Request_AcquireLease{AcquireLease: request}
 	k.after = func() { l.granted(k) }
 	if err := c.call(ctx, k); err != nil {
+		if maybe(err) {
+			l.abandon(opts)
+		}
 		return nil, err
 	}
 	// A grant that had waited, or that another process had asked for, may be old.
@@ -74,9 +77,7 @@ func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts LeaseO
 		return l, nil
 	}
 	if err := l.Extend(ctx, 0); err != nil {
-		c.mu.Lock()
-		c.dropLease(l.secret, l.ttl)
-		c.unlock()
+		l.abandon(opts)
 		return nil, err
 	}
 	return l, nil
@@ -152,14 +153,18 @@ func (l *Lease) granted(k *call) {
 	l.until = k.firstAt + l.ttl - margin(l.ttl)
 }
 
-// dropLease gives back what a secret has, in the background, for as long as it can live.
-func (c *Client) dropLease(secret []byte, ttl time.Duration) {
-	if c.closed {
+// abandon gives back, in the background and for as long as it can live, what a secret has
+// that nobody else knows. Others decide over theirs.
+func (l *Lease) abandon(opts LeaseOptions) {
+	c := l.client
+	c.mu.Lock()
+	defer c.unlock()
+	if c.closed || opts.Secret != nil {
 		return
 	}
-	k := newReleaseLease(secret, 0)
+	k := newReleaseLease(l.secret, 0)
 	c.submit(k)
-	c.clock.AfterFunc(ttl, func() {
+	c.clock.AfterFunc(l.ttl, func() {
 		c.mu.Lock()
 		defer c.unlock()
 		c.finish(k)

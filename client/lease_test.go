@@ -142,6 +142,15 @@ func TestLeaseIsGivenUp(t *testing.T) {
 				t.Error("it waits on for nobody")
 			}
 		})
+		// Whose secret was given may belong to others, too: they decide.
+		secret := make([]byte, 32)
+		_, err = c.AcquireLease(withTimeout(t, time.Second), one("x"), LeaseOptions{Secret: secret})
+		wantErr(t, err, ErrUncertain)
+		synctest.Wait()
+		if f.count(releasesLease) != 1 {
+			t.Fatal("released for others")
+		}
+		ok(t, c.ReleaseLease(context.Background(), secret, 0))
 		// A node that cannot be reached is not asked for ever.
 		f.set(func() { f.node("n1").down = true })
 		f.cut("n1")

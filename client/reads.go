@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -139,11 +138,7 @@ func (c *Client) abandon(k *call) error {
 	case k.kind == kindRead:
 		c.finish(k)
 		return &StatusError{wire.Status_UNAVAILABLE, "no answer from the leader"}
-	case k.kind == kindLease:
-		c.finish(k)
-		lease := k.request.GetAcquireLease()
-		c.dropLease(lease.GetSecret(), time.Duration(lease.GetTtlMs())*time.Millisecond)
-	case k.kind == kindAdmin, k.kind == kindOperate, k.kind == kindLeased:
+	case k.kind == kindAdmin, k.kind == kindOperate, k.kind == kindLease, k.kind == kindLeased:
 		c.finish(k)
 	}
 	return ErrUncertain

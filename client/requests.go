@@ -225,7 +225,7 @@ func (c *Client) pump() {
 		if k := c.oldest(); k != nil {
 			c.armAt(k.sentAt + patience)
 		} else if c.quiet(cn) {
-			c.armAt(cn.heard + pingAfter)
+			c.armAt(cn.pingAt())
 		}
 	}
 }
@@ -262,6 +262,7 @@ func (c *Client) transmit(cn *conn, k *call) bool {
 		return false
 	}
 	k.sends++
+	cn.spoke = k.sentAt
 	c.flight.push(k)
 	c.byID[k.request.Id] = k
 	return true

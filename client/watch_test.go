@@ -208,6 +208,28 @@ func TestWatchOfASilentNode(t *testing.T) {
 	})
 }
 
+// A node that tells of its life hears of ours, too.
+func TestWatchKeepsItsConnection(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		w := c.Watch(context.Background(), WatchOptions{})
+		for range 120 {
+			_, err := w.Next(context.Background())
+			ok(t, err)
+			time.Sleep(5 * time.Second)
+			f.set(func() { f.service.tell(f.service.history.watches[0], true) })
+		}
+		all := f.all()
+		for i := range all[1:] {
+			if gap := all[i+1].at - all[i].at; gap > 90*time.Second {
+				t.Fatalf("silent for %v", gap)
+			}
+		}
+		if n := len(all); n < 9 || n > 13 {
+			t.Fatalf("%d requests in 10 minutes", n)
+		}
+	})
+}
+
 // Whoever reads slowly ends the watch for a while instead of filling the memory.
 func TestSlowReaderOfAWatch(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
