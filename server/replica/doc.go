@@ -9,10 +9,16 @@
 //   - proposer.go, completer.go: group commit. One goroutine packs everything that is
 //     queued into one raft entry; another completes entries in log order.
 //   - leadership.go: a reign, from the barrier that begins it to the loss that ends it.
-//   - deadline.go: when sessions and timed waits end. Never early, and always.
+//   - deadline.go, ending.go: when sessions, timed waits, bounded holds and lock-delays
+//     end. Never early, and always.
 //   - heartbeat.go: heartbeats, acknowledged only on proof of leadership that is newer
 //     than their arrival.
-//   - hub.go: who is told of a grant that was waited for.
+//   - hub.go: who is told of a grant that was waited for, of a hold that was lost, and of
+//     others who want one.
+//   - history.go, interest.go, watch.go: the last events applied, on every node, and those
+//     who watch them at their own pace.
+//   - backup.go: a backup while everything goes on, and the restore that begins a new
+//     history from it.
 //   - members.go, steward.go, report.go: members, their addresses and levels.
 //
 // # The way of a command
@@ -27,7 +33,8 @@
 //
 // A reign is one term in which this node leads and serves. It begins with a barrier,
 // the BeginTerm command: when that is applied, every session of the machine gets one
-// full TTL and every timed wait its full wait, and only then are commands accepted. It
+// full TTL, every timed wait its full wait, every bounded hold its max_hold and every
+// lock-delay its whole length again, and only then are commands accepted. It
 // ends when raft says so: deadlines stop first, then what is queued is refused, and all
 // bindings and awaits of the hub end, since grants of entries whose future was lost
 // would not reach them. A session therefore attaches anew under every reign, also under

@@ -188,7 +188,7 @@ func TestRevocationIsToldAndForcedAfterItsGrace(t *testing.T) {
 		if r := got[0].GetHoldNotice().GetRevocation(); r.GetReason() != "please" || r.GetGraceMs() != 0 {
 			t.Errorf("first %v", got[0])
 		}
-		if n := got[1].GetHoldNotice(); n.GetRevocation().GetReason() != "maintenance" || n.Revocation.GraceMs != 3000 || n.HoldId != hold.HoldId || n.Token != hold.Token {
+		if n := got[1].GetHoldNotice(); n.GetRevocation().GetReason() != "maintenance" || n.Revocation.RevokedUnixMs == 0 || n.Revocation.GraceMs != 3000 || n.HoldId != hold.HoldId || n.Token != hold.Token {
 			t.Errorf("then %v", got[1])
 		}
 		if l := got[2].GetHoldLost(); l.GetReason() != wire.HoldLost_FORCED || l.GetMessage() != "maintenance" {
@@ -214,6 +214,10 @@ func TestUpgradeThatWaits(t *testing.T) {
 		reader := c.openSession("reader", 5*time.Minute)
 		hold := c.expect(leader.do(acquire(s, 1, "a", shared(&wire.Acquire{MaxHoldMs: 60_000}))), wire.Status_GRANTED)
 		read := c.expect(leader.do(acquire(reader, 1, "a", shared(&wire.Acquire{}))), wire.Status_GRANTED)
+		again := shared(&wire.Acquire{Reentrant: true})
+		if r := c.expect(leader.do(acquire(s, 10, "a", again)), wire.Status_GRANTED); r.Count != 2 || r.HoldId != hold.HoldId {
+			t.Errorf("acquired once more: %v", r)
+		}
 		const wait = 3 * time.Second
 		begin := time.Now()
 		c.expect(leader.do(upgradeCommand(s, 2, hold, wait)), wire.Status_QUEUED)
@@ -238,7 +242,7 @@ func TestUpgradeThatWaits(t *testing.T) {
 		c.expect(next.do(releaseCommand(reader, 2, read)), wire.Status_OK)
 		pushes := to.all()
 		last := pushes[len(pushes)-1].GetOutcome()
-		if last.GetStatus() != wire.Status_GRANTED || last.GetSeq() != 3 || last.GetHoldId() != hold.HoldId || last.GetToken() <= read.Token {
+		if last.GetStatus() != wire.Status_GRANTED || last.GetSeq() != 3 || last.GetCount() != 2 || last.GetHoldId() != hold.HoldId || last.GetToken() <= read.Token {
 			t.Errorf("pushed %v", last)
 		}
 		if now, ok := next.HoldRemaining(hold.HoldId); !ok || now > rest {

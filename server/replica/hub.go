@@ -2,8 +2,8 @@ package replica
 
 import (
 	"sync"
-	"time"
 
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -13,6 +13,9 @@ type Sink interface{ Push(*wire.Push) }
 // hub knows who is told what. It is open during a reign; publish runs on the completer
 // only, so pushes go out in log order.
 type hub struct {
+	// view shows the machine, which has applied at least what is published.
+	view func(func(*fsm.Machine))
+
 	mu     sync.Mutex
 	open   bool
 	sinks  map[uint64]Sink
@@ -24,8 +27,8 @@ type request struct{ session, seq uint64 }
 // await is one caller that waits for a request's final outcome.
 type await struct{ done func(*wire.Result) }
 
-func newHub() *hub {
-	return &hub{sinks: map[uint64]Sink{}, awaits: map[request]map[*await]struct{}{}}
+func newHub(view func(func(*fsm.Machine))) *hub {
+	return &hub{view: view, sinks: map[uint64]Sink{}, awaits: map[request]map[*await]struct{}{}}
 }
 
 // begin opens the hub, when nothing of an older reign can be published any more.
@@ -130,7 +133,7 @@ func (h *hub) publish(events []*wire.Event) {
 		case wire.Event_WANTED:
 			h.notice(e, &wire.HoldNotice{Wanted: true})
 		case wire.Event_REVOKED:
-			h.notice(e, &wire.HoldNotice{Revocation: revocation(e, time.Now())})
+			h.notice(e, &wire.HoldNotice{Revocation: h.revocation(e)})
 		case wire.Event_SESSION_EXPIRED:
 			h.lost(e.SessionId, wire.SessionLost_EXPIRED)
 		case wire.Event_SESSION_CLOSED:
@@ -144,7 +147,7 @@ func (h *hub) publish(events []*wire.Event) {
 func (h *hub) outcome(e *wire.Event, status wire.Status_Code) {
 	result := &wire.Result{Status: status, Seq: e.Seq, Revision: e.Revision}
 	if status == wire.Status_GRANTED {
-		result.HoldId, result.Token = e.HoldId, e.Token
+		result.HoldId, result.Token, result.Count = e.HoldId, e.Token, h.count(e)
 	}
 	h.mu.Lock()
 	key := request{e.SessionId, e.Seq}
@@ -170,10 +173,30 @@ func (h *hub) notice(e *wire.Event, n *wire.HoldNotice) {
 	h.push(&wire.Push{SessionId: e.SessionId, Body: &wire.Push_HoldNotice{HoldNotice: n}})
 }
 
-// revocation is what a REVOKED event says; with a grace it carries that as the hold's
-// own deadline.
-func revocation(e *wire.Event, now time.Time) *wire.Revocation {
-	return &wire.Revocation{Reason: e.Reason, GraceMs: e.MaxHoldMs, RevokedUnixMs: now.UnixMilli()}
+// revocation is that of the hold now, which an answer to attach would tell, too; or else
+// what the event says of it.
+func (h *hub) revocation(e *wire.Event) (known *wire.Revocation) {
+	h.view(func(m *fsm.Machine) {
+		for _, held := range m.HoldsOf(e.SessionId) {
+			if held.HoldId == e.HoldId {
+				known = held.Revocation
+			}
+		}
+	})
+	if known == nil {
+		known = &wire.Revocation{Reason: e.Reason, GraceMs: e.MaxHoldMs}
+	}
+	return known
+}
+
+// count is how many acquires a hold counts that was granted after waiting: a new one
+// counts one.
+func (h *hub) count(e *wire.Event) uint32 {
+	known := &wire.Result{}
+	if e.Upgrade {
+		h.view(func(m *fsm.Machine) { known, _ = m.Outcome(e.SessionId, e.Seq) })
+	}
+	return max(1, known.GetCount())
 }
 
 // push reaches the sink of the session, if one is bound. Who is not connected learns it

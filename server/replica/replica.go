@@ -76,9 +76,10 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, hub: newHub(), history: newHistory(), leaders: newLeaders(), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, history: newHistory(), leaders: newLeaders(), changing: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
+	r.hub = newHub(r.machine.View)
 	r.proposer = newProposer(r.apply, r.refusal)
 	r.deadlines = newDeadlines(r.proposeEnding)
 	if err := r.openDisk(); err != nil {
