@@ -51,8 +51,10 @@
 // one of an unfair lock (unfair.go). Granting a claim for several locks changes the
 // heads of its other queues, which are noted, too.
 //
-// Before a claim begins to wait, deadlock.go looks whether that would close a cycle
-// of owners that wait for each other.
+// When a claim begins to wait, deadlock.go looks whether that closes a cycle of owners
+// that wait for each other, in a graph that is read from the tables as it is walked
+// (waitgraph.go, search.go). Where semaphores leave it open whether a cycle would last,
+// reduce.go lets all go on that can. deadlocks.go tells the cycles that stand.
 //
 // # Time and force
 //
