@@ -146,8 +146,8 @@ func (m *Machine) recount(s *session) error {
 		}
 		return true
 	})
-	if s.leased && holds+waits != 1 {
-		return fmt.Errorf("a lease with %d holds and %d waits", holds, waits)
+	if _, asked := m.outcomes.get(requestKey{s.id, leaseSeq}); s.leased && (holds+waits != 1 || !asked) {
+		return fmt.Errorf("a lease with %d holds and %d waits, its request is there: %v", holds, waits, asked)
 	}
 	if window != s.window || waiting != s.waits || holds != s.holds || waits != s.waits {
 		return fmt.Errorf("counts window %d, waiting %d, holds %d, waits %d: there are %d, %d, %d, %d",
