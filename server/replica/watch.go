@@ -43,10 +43,6 @@ func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*
 	return r.follow(ctx, w, send)
 }
 
-// EndWatches gives every watch of this node its last word, UNAVAILABLE, and every later
-// one at once. Close does it, too; ports that wait for their streams to end want it sooner.
-func (r *Replica) EndWatches() { r.history.close() }
-
 func validWatch(req *wire.WatchRequest) error {
 	given := 0
 	for _, named := range []bool{req.GetName() != "", req.GetPrefix() != "", req.GetSessionId() != 0} {
