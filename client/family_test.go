@@ -51,12 +51,8 @@ func (v *service) claims() []*claim {
 
 // claimOf is the session's hold of that id and token; nil if it has none.
 func (v *service) claimOf(s *fakeSession, id, token uint64) *claim {
-	for _, l := range v.locks {
-		for _, k := range l.holders {
-			if k.id == id && k.token == token && (s == nil || k.session == s) {
-				return k
-			}
-		}
+	if k := v.holds[id]; k != nil && k.token == token && (s == nil || k.session == s) {
+		return k
 	}
 	return nil
 }
@@ -118,6 +114,7 @@ func (v *service) lockOf(r *wire.LockRequest) *fakeLock {
 // plant has a claim hold its locks, whatever they are.
 func (v *service) plant(k *claim) {
 	k.held, k.count = true, 1
+	v.holds[k.id] = k
 	for _, r := range k.locks {
 		l := v.lockOf(r)
 		l.holders = append(l.holders, k)
@@ -272,28 +269,31 @@ func (k *claim) push(p *wire.Push) {
 func (v *service) remove(k *claim) {
 	v.endUpgrade(k, wire.Status_CANCELLED)
 	k.held = false
+	delete(v.holds, k.id)
 	k.bounds++
 	is := func(other *claim) bool { return other == k }
 	for _, r := range k.locks {
 		if l := v.locks[r.GetName()]; l != nil {
 			l.holders = slices.DeleteFunc(l.holders, is)
 			l.queue = slices.DeleteFunc(l.queue, is)
+			v.changed = append(v.changed, r.GetName())
 		}
 	}
 }
 
-// settleAll grants to whoever has become first.
+// settleAll grants to whoever has become first, where something has changed.
 func (v *service) settleAll() {
-	for changed := true; changed; {
-		changed = false
-		for _, name := range slices.Sorted(maps.Keys(v.locks)) {
-			changed = v.settleLock(name) || changed
+	for len(v.changed) > 0 {
+		name := v.changed[0]
+		v.changed = v.changed[1:]
+		if l := v.locks[name]; l != nil && v.settleLock(name, l) {
+			v.changed = append(v.changed, name)
 		}
 	}
+	v.changed = nil
 }
 
-func (v *service) settleLock(name string) bool {
-	l := v.locks[name]
+func (v *service) settleLock(name string, l *fakeLock) bool {
 	if u := l.upgrader; u != nil {
 		if len(l.holders) > 1 {
 			return false
@@ -414,6 +414,7 @@ func (v *service) endUpgrade(k *claim, code wire.Status_Code) {
 	seq := k.upgradeSeq
 	k.upgradeSeq = 0
 	v.lockOf(k.locks[0]).upgrader = nil
+	v.changed = append(v.changed, k.locks[0].GetName())
 	v.settle(k.session, seq, status(code))
 }
 
@@ -433,6 +434,7 @@ func (v *service) downgrade(s *fakeSession, d *wire.Downgrade) *wire.Result {
 		return status(wire.Status_NOT_HELD)
 	}
 	k.locks[0].Mode = wire.Mode_SHARED
+	v.changed = append(v.changed, k.locks[0].GetName())
 	v.settleAll()
 	return status(wire.Status_OK)
 }

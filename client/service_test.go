@@ -15,6 +15,8 @@ type service struct {
 	f        *fake
 	sessions map[uint64]*fakeSession
 	locks    map[string]*fakeLock
+	holds    map[uint64]*claim // by id
+	changed  []string          // locks to be settled
 	lastID   uint64
 	revision uint64
 	token    uint64
@@ -34,7 +36,7 @@ type fakeSession struct {
 }
 
 func newService(f *fake) *service {
-	return &service{f: f, sessions: make(map[uint64]*fakeSession), locks: make(map[string]*fakeLock)}
+	return &service{f: f, sessions: make(map[uint64]*fakeSession), locks: make(map[string]*fakeLock), holds: make(map[uint64]*claim)}
 }
 
 func (v *service) serve(cn *fakeConn, req *wire.Request) *wire.Response {
