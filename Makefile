@@ -15,7 +15,7 @@ FUZZTIME    ?= 30s
 BENCH       ?= .
 # Tests of REALTIME packages run real clusters against the clock: one package at a time,
 # so that they disturb each other no more than they mean to. The others share the cores.
-REALTIME    := ./cmd/... ./server ./server/web ./test/examples/... ./test/hostile ./test/process
+REALTIME    := ./cmd/... ./server ./server/web ./test/migrate ./test/examples/... ./test/hostile ./test/process
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(REALTIME))")
 # RACE runs tests; vet has its own place in "make lint".
 RACE        := $(GO) test -race -vet=off
