@@ -2,110 +2,185 @@ package fsm
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// model is the lock service as one would explain it on paper: every lock is a line
-// of people, whoever stands in front holds it. It shares no code and no shape with
-// the machine: no queue, no counts, nothing is ever forgotten, only no longer shown.
+// model is the lock service as one would explain it on paper: a list of all that
+// somebody wants or has, in the order in which they asked. It shares no code and no
+// shape with the machine: no queue, no table, no counts. Whoever asks who holds a
+// lock, or who is next, reads the whole list; answers are never forgotten, only no
+// longer shown.
 type model struct {
 	limits          *wire.Settings
 	revision, token uint64
 	term            uint64
-	leader          string
-	opened          uint64
+	leader, lineage string
+	opened, audited uint64
 	live            []*modelSession
-	lines           map[string][]*modelClaim
+	claims          []*modelClaim // by id
+	locks           map[string]*modelLock
 	answers         []*modelAnswer
-	news            []string
+	audit           []*wire.AuditRecord
+	news            []*wire.Event
+	// hint names the claims in the order in which the machine granted them. Where
+	// several may be granted the model takes its word for the order, and for nothing
+	// else.
+	hint []uint64
+	// draws counts grants of unfair locks that several waited for.
+	draws int
+	// trap is what still waits once a refused request stands in the queues, refused is
+	// that request.
+	trap    *model
+	refused uint64
+	// allowed says that somebody waits for himself, as he was allowed to.
+	allowed bool
 }
 
 type modelSession struct {
 	id, generation, mark uint64
 	hash                 string
 	ttl                  uint32
+	client               *wire.ClientInfo
+	leased               bool
 }
 
+// modelLock is what a lock is as long as anybody has to do with it.
+type modelLock struct {
+	order wire.Order
+	limit uint64
+}
+
+// modelClaim waits while token is 0, holds until it is over and keeps locks closed
+// after that.
 type modelClaim struct {
-	id, session, owner, seq, token, granted uint64
-	name, value                             string
-	forever                                 bool
+	id, session, owner, seq uint64
+	locks                   []*wire.LockRequest
+	value                   []byte
+	waitMs                  uint32
+	forever, allow          bool
+	waits                   uint64 // generation of its wait's deadline
+	token, granted          uint64
+	count                   uint32
+	notify, wanted          bool
+	maxHold                 uint32
+	holds                   uint64 // generation of the hold's deadline
+	delay                   uint32
+	revoked                 *wire.Revocation
+	upgrade                 *modelUpgrade
+	over                    bool
+}
+
+// modelUpgrade is a hold's wish to be alone.
+type modelUpgrade struct {
+	seq, generation uint64
+	waitMs          uint32
+	forever         bool
 }
 
 // modelAnswer is what a request came to; said changes when a wait ends.
 type modelAnswer struct {
 	session, seq  uint64
-	said          said
+	said          *wire.Result
 	waited, acked bool
 }
 
-// said is an answer, as far as it is compared.
-type said struct {
-	status                          wire.Status_Code
-	revision, hold, token, position uint64
-	holders                         string
-	session                         string
-}
+// modelWall is what every entry of these tests says that the time is.
+const modelWall = 5
 
 // newModel is a cluster after its bootstrap, which was the first command.
 func newModel(limits *wire.Settings, floor uint64) *model {
-	return &model{limits: limits, revision: 1, token: floor, lines: map[string][]*modelClaim{}}
+	return &model{limits: limits, revision: 1, token: floor, lineage: walkLineage, locks: map[string]*modelLock{}}
 }
 
-func (d *model) apply(cmd *wire.Command) said {
+func says(status wire.Status_Code) *wire.Result { return &wire.Result{Status: status} }
+
+// apply runs a command. granted names the claims that the machine granted from
+// queues, in order.
+func (d *model) apply(cmd *wire.Command, granted ...uint64) *wire.Result {
 	d.revision++
-	d.news = nil
+	d.news, d.hint = nil, granted
 	answer := d.run(cmd)
-	if answer.revision == 0 {
-		answer.revision = d.revision
+	d.clean()
+	answer.Seq = cmd.Seq
+	if answer.Revision == 0 {
+		answer.Revision = d.revision
 	}
 	return answer
 }
 
-func (d *model) run(cmd *wire.Command) said {
+func (d *model) run(cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case nil:
-		return said{status: wire.Status_INVALID_ARGUMENT}
+		return says(wire.Status_INVALID_ARGUMENT)
 	case *wire.Command_BeginTerm:
-		if op.BeginTerm.Term == 0 {
-			return said{status: wire.Status_INVALID_ARGUMENT}
-		}
-		if op.BeginTerm.Term < d.term || op.BeginTerm.Term == d.term && op.BeginTerm.LeaderId != d.leader {
-			return said{status: wire.Status_FAILED_PRECONDITION}
-		}
-		d.term, d.leader = op.BeginTerm.Term, op.BeginTerm.LeaderId
-		return said{status: wire.Status_OK}
+		return d.beginTerm(op.BeginTerm)
 	case *wire.Command_OpenSession:
 		return d.open(op.OpenSession)
+	case *wire.Command_OpenLease:
+		return d.openLease(op.OpenLease)
+	case *wire.Command_ExtendLease:
+		return d.extendLease(op.ExtendLease)
+	case *wire.Command_ReleaseLease:
+		return d.releaseLease(op.ReleaseLease)
 	case *wire.Command_ExpireSession:
 		return d.expire(op.ExpireSession)
 	case *wire.Command_TimeoutWait:
 		return d.timeout(op.TimeoutWait)
+	case *wire.Command_ExpireHold:
+		return d.expireHold(op.ExpireHold)
+	case *wire.Command_EndDelay:
+		return d.endDelay(op.EndDelay)
+	case *wire.Command_ForceRelease:
+		return d.force(op.ForceRelease)
+	case *wire.Command_Revoke:
+		return d.revoke(op.Revoke)
+	case *wire.Command_SkipDelay:
+		return d.skipDelay(op.SkipDelay)
+	case *wire.Command_Resize:
+		return d.resize(op.Resize)
+	case *wire.Command_RestoreBackup:
+		return d.restoreBackup(op.RestoreBackup)
 	}
+	return d.ofSession(cmd)
+}
+
+func (d *model) ofSession(cmd *wire.Command) *wire.Result {
 	s := d.find(cmd.SessionId)
 	if s == nil {
-		return said{status: wire.Status_SESSION_LOST}
+		return says(wire.Status_SESSION_LOST)
 	}
 	if op, ok := cmd.Op.(*wire.Command_AttachSession); ok && string(op.AttachSession.SecretHash) != s.hash {
-		return said{status: wire.Status_PERMISSION_DENIED}
+		return says(wire.Status_PERMISSION_DENIED)
+	}
+	if s.leased {
+		return says(wire.Status_INVALID_ARGUMENT)
 	}
 	d.ack(s, cmd)
-	switch cmd.Op.(type) {
+	switch op := cmd.Op.(type) {
 	case *wire.Command_AttachSession:
-		return d.attach(s)
+		return d.attach(s, op.AttachSession.Address)
 	case *wire.Command_Acknowledge:
-		return said{status: wire.Status_OK}
+		return says(wire.Status_OK)
 	case *wire.Command_CloseSession:
-		d.end(s, "SESSION_CLOSED", "RELEASED")
-		return said{status: wire.Status_OK}
+		d.end(s, wire.Event_SESSION_CLOSED)
+		return says(wire.Status_OK)
 	}
 	return d.request(s, cmd)
+}
+
+func (d *model) beginTerm(op *wire.BeginTerm) *wire.Result {
+	if op.Term == 0 {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	if op.Term < d.term || op.Term == d.term && op.LeaderId != d.leader {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.term, d.leader = op.Term, op.LeaderId
+	return says(wire.Status_OK)
 }
 
 func (d *model) find(id uint64) *modelSession {
@@ -117,85 +192,133 @@ func (d *model) find(id uint64) *modelSession {
 	return nil
 }
 
-func (d *model) open(op *wire.OpenSession) said {
-	if len(op.SecretHash) != sha256.Size {
-		return said{status: wire.Status_INVALID_ARGUMENT}
-	}
+func (d *model) byHash(hash []byte) *modelSession {
 	for _, s := range d.live {
-		if s.hash == string(op.SecretHash) {
-			return d.attach(s)
+		if s.hash == string(hash) {
+			return s
 		}
 	}
-	ttl := op.TtlMs
+	return nil
+}
+
+func (d *model) open(op *wire.OpenSession) *wire.Result {
+	if len(op.SecretHash) != sha256.Size {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	if s := d.byHash(op.SecretHash); s != nil {
+		if s.leased {
+			return says(wire.Status_INVALID_ARGUMENT)
+		}
+		return d.attach(s, op.Client.GetAddress())
+	}
+	if refusal := d.mayOpen(op.TtlMs, op.Client); refusal != nil {
+		return refusal
+	}
+	s := d.begin(op.SecretHash, op.TtlMs, op.Client)
+	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Generation: 1, TtlMs: s.ttl})
+	return &wire.Result{Status: wire.Status_OK, Session: d.resume(s)}
+}
+
+func (d *model) mayOpen(ttl uint32, client *wire.ClientInfo) *wire.Result {
+	switch {
+	case ttl != 0 && (ttl < d.limits.MinTtlMs || ttl > d.limits.MaxTtlMs):
+		return says(wire.Status_INVALID_ARGUMENT)
+	case proto.Size(client) > int(d.limits.MaxClientInfoBytes), len(d.live) >= int(d.limits.MaxSessions):
+		return says(wire.Status_RESOURCE_EXHAUSTED)
+	}
+	return nil
+}
+
+func (d *model) begin(hash []byte, ttl uint32, client *wire.ClientInfo) *modelSession {
 	if ttl == 0 {
 		ttl = d.limits.DefaultTtlMs
 	}
-	switch {
-	case ttl < d.limits.MinTtlMs, ttl > d.limits.MaxTtlMs:
-		return said{status: wire.Status_INVALID_ARGUMENT}
-	case proto.Size(op.Client) > int(d.limits.MaxClientInfoBytes), len(d.live) >= int(d.limits.MaxSessions):
-		return said{status: wire.Status_RESOURCE_EXHAUSTED}
-	}
 	d.opened++
-	s := &modelSession{id: d.opened, generation: 1, hash: string(op.SecretHash), ttl: ttl}
+	s := &modelSession{id: d.opened, generation: 1, hash: string(hash), ttl: ttl, client: client}
 	d.live = append(d.live, s)
-	d.tell("SESSION_OPENED session %d generation %d", s.id, 1)
-	return said{status: wire.Status_OK, session: d.resume(s)}
+	return s
 }
 
-func (d *model) attach(s *modelSession) said {
+func (d *model) attach(s *modelSession, address string) *wire.Result {
 	s.generation++
-	d.tell("SESSION_ATTACHED session %d generation %d", s.id, s.generation)
-	return said{status: wire.Status_OK, session: d.resume(s)}
+	if address != "" {
+		client := &wire.ClientInfo{}
+		if s.client != nil {
+			client = proto.CloneOf(s.client)
+		}
+		client.Address, s.client = address, client
+	}
+	d.tell(&wire.Event{Type: wire.Event_SESSION_ATTACHED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl})
+	return &wire.Result{Status: wire.Status_OK, Session: d.resume(s)}
 }
 
-// resume is the session's state as text.
-func (d *model) resume(s *modelSession) string {
-	var parts []string
+// resume is all that a client needs to go on with a session.
+func (d *model) resume(s *modelSession) *wire.SessionState {
+	state := &wire.SessionState{SessionId: s.id, TtlMs: s.ttl, Holds: d.holdsOf(s.id)}
 	for _, a := range d.answers {
 		if a.session == s.id && a.waited && !a.acked {
-			parts = append(parts, fmt.Sprintf("request %d %v position %d", a.seq, a.said.status, d.position(a.said.hold)))
+			r := d.repeat(a)
+			r.Seq, r.Holders = a.seq, nil
+			state.Outcomes = append(state.Outcomes, r)
 		}
 	}
-	slices.Sort(parts)
-	for _, c := range d.claims(s.id) {
-		if c.token != 0 {
-			parts = append(parts, fmt.Sprintf("hold %d %s token %d seq %d", c.id, c.name, c.token, c.seq))
-		}
-	}
-	return fmt.Sprintf("session %d ttl %d: %s", s.id, s.ttl, strings.Join(parts, ", "))
+	slices.SortFunc(state.Outcomes, func(a, b *wire.Result) int { return int(a.Seq) - int(b.Seq) })
+	return state
 }
 
-// claims are those of a session, by id.
-func (d *model) claims(session uint64) []*modelClaim {
-	var found []*modelClaim
-	for _, line := range d.lines {
-		for _, c := range line {
-			if c.session == session {
-				found = append(found, c)
-			}
+func (d *model) holdsOf(session uint64) []*wire.HeldLock {
+	var held []*wire.HeldLock
+	for _, c := range d.of(session) {
+		if c.token != 0 {
+			held = append(held, &wire.HeldLock{
+				Name: c.locks[0].Name, HoldId: c.id, Token: c.token, Seq: c.seq, Revision: c.granted,
+				Locks: d.liveRequests(c), Count: c.count, MaxHoldMs: c.maxHold, Generation: c.holds,
+				Revocation: c.revoked, Wanted: c.wanted,
+			})
 		}
 	}
-	slices.SortFunc(found, func(a, b *modelClaim) int { return int(a.id) - int(b.id) })
+	return held
+}
+
+// liveRequests are the locks of a claim as they are now.
+func (d *model) liveRequests(c *modelClaim) []*wire.LockRequest {
+	var locks []*wire.LockRequest
+	for _, l := range c.locks {
+		l = proto.CloneOf(l)
+		l.Limit = d.locks[l.Name].limit
+		locks = append(locks, l)
+	}
+	return locks
+}
+
+// of are the claims of a session that it still has: no delays.
+func (d *model) of(session uint64) []*modelClaim {
+	var found []*modelClaim
+	for _, c := range d.claims {
+		if c.session == session && !c.over {
+			found = append(found, c)
+		}
+	}
 	return found
 }
 
-// position of a claim that waits; 0 if it does not.
-func (d *model) position(id uint64) uint64 {
-	for _, line := range d.lines {
-		for i, c := range line {
-			if c.id == id {
-				return uint64(i) // the one in front holds it
-			}
+// load is what counts against the session's limit.
+func (d *model) load(session uint64) (holds, waits uint64) {
+	for _, c := range d.of(session) {
+		if c.token != 0 {
+			holds++
+		}
+		if c.token == 0 || c.upgrade != nil {
+			waits++
 		}
 	}
-	return 0
+	return holds, waits
 }
 
 func (d *model) ack(s *modelSession, cmd *wire.Command) {
 	s.mark = max(s.mark, cmd.AckedBelow)
 	for _, a := range d.answers {
-		if a.session == s.id && a.waited && a.said.status != wire.Status_QUEUED && slices.Contains(cmd.Acked, a.seq) {
+		if a.session == s.id && a.waited && a.said.Status != wire.Status_QUEUED && slices.Contains(cmd.Acked, a.seq) {
 			a.acked = true
 		}
 	}
@@ -216,54 +339,55 @@ func (d *model) recall(session, seq uint64) *modelAnswer {
 	return nil
 }
 
-func (d *model) request(s *modelSession, cmd *wire.Command) said {
+func (d *model) request(s *modelSession, cmd *wire.Command) *wire.Result {
 	if cmd.Seq == 0 {
-		return said{status: wire.Status_INVALID_ARGUMENT}
+		return says(wire.Status_INVALID_ARGUMENT)
 	}
 	if a := d.recall(s.id, cmd.Seq); a != nil {
 		return d.repeat(a)
 	}
 	if cmd.Seq < s.mark {
-		for _, c := range d.claims(s.id) {
+		for _, c := range d.of(s.id) {
 			if c.seq == cmd.Seq && c.token != 0 {
-				return said{status: wire.Status_GRANTED, revision: c.granted, hold: c.id, token: c.token}
+				return d.grantOf(c)
 			}
 		}
-		return said{status: wire.Status_STALE}
+		return says(wire.Status_STALE)
 	}
 	final := 0
 	for _, a := range d.answers {
-		if a.session == s.id && d.shown(a) && a.said.status != wire.Status_QUEUED {
+		if a.session == s.id && d.shown(a) && a.said.Status != wire.Status_QUEUED {
 			final++
 		}
 	}
 	if final >= int(d.limits.MaxWindow) {
-		return said{status: wire.Status_RESOURCE_EXHAUSTED}
+		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	answer := d.execute(s, cmd)
-	if answer.revision == 0 {
-		answer.revision = d.revision
-	}
-	d.answers = append(d.answers, &modelAnswer{session: s.id, seq: cmd.Seq, said: answer, waited: answer.status == wire.Status_QUEUED})
+	d.note(s, cmd.Seq, answer)
 	return answer
 }
 
+// note keeps an answer for those who ask again.
+func (d *model) note(s *modelSession, seq uint64, answer *wire.Result) {
+	if answer.Revision == 0 {
+		answer.Revision = d.revision
+	}
+	d.answers = append(d.answers, &modelAnswer{session: s.id, seq: seq, said: proto.CloneOf(answer), waited: answer.Status == wire.Status_QUEUED})
+}
+
 // repeat is an old answer, told again. Only waits tell the present holders.
-func (d *model) repeat(a *modelAnswer) said {
-	again := a.said
-	again.holders, again.position = "", 0
-	if again.status == wire.Status_QUEUED {
-		again.position = d.position(again.hold)
-		for _, line := range d.lines {
-			if slices.ContainsFunc(line, func(c *modelClaim) bool { return c.id == again.hold }) {
-				again.holders = fmt.Sprint(line[0].id)
-			}
-		}
+func (d *model) repeat(a *modelAnswer) *wire.Result {
+	again := proto.CloneOf(a.said)
+	again.Holders, again.Position = nil, 0
+	if again.Status == wire.Status_QUEUED {
+		c := d.claim(again.HoldId)
+		again.Position, again.Holders = d.place(c), d.told(c.locks, d.taken)
 	}
 	return again
 }
 
-func (d *model) execute(s *modelSession, cmd *wire.Command) said {
+func (d *model) execute(s *modelSession, cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
 		return d.acquire(s, cmd.Seq, op.Acquire)
@@ -273,198 +397,47 @@ func (d *model) execute(s *modelSession, cmd *wire.Command) said {
 		return d.cancel(s, op.Cancel)
 	case *wire.Command_SetValue:
 		return d.setValue(s, op.SetValue)
+	case *wire.Command_Upgrade:
+		return d.up(s, cmd.Seq, op.Upgrade)
+	case *wire.Command_Downgrade:
+		return d.down(s, op.Downgrade)
+	case *wire.Command_Extend:
+		return d.extend(s, op.Extend)
 	}
-	return said{status: wire.Status_INVALID_ARGUMENT}
+	return says(wire.Status_INVALID_ARGUMENT)
 }
 
-func (d *model) acquire(s *modelSession, seq uint64, op *wire.Acquire) said {
-	if len(op.Locks) != 1 || strings.Contains(op.Locks[0].Name, "//") || op.Locks[0].Mode > 1 {
-		return said{status: wire.Status_INVALID_ARGUMENT}
-	}
-	if len(op.Value) > int(d.limits.MaxValueBytes) {
-		return said{status: wire.Status_RESOURCE_EXHAUSTED}
-	}
-	name := op.Locks[0].Name
-	line := d.lines[name]
-	for i, c := range line {
-		if c.session == s.id && c.owner == op.Owner {
-			if i == 0 {
-				return said{status: wire.Status_ALREADY_HELD}
-			}
-			return said{status: wire.Status_ALREADY_QUEUED}
-		}
-	}
-	if len(line) > 0 && op.WaitMs == 0 && !op.WaitForever {
-		return said{status: wire.Status_NOT_ACQUIRED, holders: fmt.Sprint(line[0].id)}
-	}
-	if len(d.claims(s.id)) >= int(d.limits.MaxClaimsPerSession) ||
-		len(line) == 0 && len(d.lines) >= int(d.limits.MaxLocks) ||
-		len(line) > int(d.limits.MaxWaitersPerLock) {
-		return said{status: wire.Status_RESOURCE_EXHAUSTED}
-	}
-	c := &modelClaim{id: d.revision, session: s.id, owner: op.Owner, seq: seq, name: name, value: string(op.Value), forever: op.WaitForever}
-	d.lines[name] = append(line, c)
-	if len(line) == 0 {
-		d.serve(c, false)
-		return said{status: wire.Status_GRANTED, hold: c.id, token: c.token}
-	}
-	d.tellClaim("QUEUED", c)
-	return said{status: wire.Status_QUEUED, hold: c.id, position: uint64(len(line)), holders: fmt.Sprint(line[0].id)}
-}
-
-// serve gives the lock to the one in front of its line.
-func (d *model) serve(c *modelClaim, waited bool) {
-	d.token++
-	c.token, c.granted = d.token, d.revision
-	d.tellClaim("GRANTED", c)
-	if waited {
-		d.news[len(d.news)-1] += " waited"
-		d.rewrite(c, wire.Status_GRANTED)
-	}
-}
-
-// rewrite ends a wait: its request has come to something else now.
-func (d *model) rewrite(c *modelClaim, status wire.Status_Code) said {
-	for _, a := range d.answers {
-		if a.session == c.session && a.seq == c.seq {
-			a.said = said{status: status, revision: d.revision, hold: c.id, token: c.token}
-			return a.said
-		}
-	}
-	panic("no request began this wait")
-}
-
-// leave takes a claim out of its line; next serves the line.
-func (d *model) leave(c *modelClaim) {
-	d.lines[c.name] = slices.DeleteFunc(slices.Clone(d.lines[c.name]), func(o *modelClaim) bool { return o == c })
-}
-
-func (d *model) next(name string) {
-	if line := d.lines[name]; len(line) == 0 {
-		delete(d.lines, name)
-	} else if line[0].token == 0 {
-		d.serve(line[0], true)
-	}
-}
-
-func (d *model) held(s *modelSession, hold, token uint64) *modelClaim {
-	for _, c := range d.claims(s.id) {
-		if c.id == hold && c.token == token && token != 0 {
-			return c
-		}
-	}
-	return nil
-}
-
-func (d *model) release(s *modelSession, op *wire.Release) said {
-	done := said{status: wire.Status_OK, hold: op.HoldId, token: op.Token}
-	if c := d.held(s, op.HoldId, op.Token); c != nil {
-		d.leave(c)
-		d.tellClaim("RELEASED", c)
-		d.next(c.name)
-		return done
-	}
-	for _, a := range d.answers {
-		if a.session == s.id && d.shown(a) && op.Token != 0 && a.said.status == wire.Status_OK && a.said.hold == op.HoldId && a.said.token == op.Token {
-			return done
-		}
-	}
-	return said{status: wire.Status_NOT_HELD}
-}
-
-func (d *model) setValue(s *modelSession, op *wire.SetValue) said {
-	if len(op.Value) > int(d.limits.MaxValueBytes) {
-		return said{status: wire.Status_RESOURCE_EXHAUSTED}
-	}
-	c := d.held(s, op.HoldId, op.Token)
-	if c == nil {
-		return said{status: wire.Status_NOT_HELD}
-	}
-	c.value = string(op.Value)
-	d.tellClaim("VALUE_SET", c)
-	return said{status: wire.Status_OK}
-}
-
-func (d *model) cancel(s *modelSession, op *wire.Cancel) said {
-	for _, c := range d.claims(s.id) {
-		if c.seq == op.AcquireSeq && c.token == 0 {
-			return d.giveUp(c, wire.Status_CANCELLED)
-		}
-	}
-	if a := d.recall(s.id, op.AcquireSeq); a != nil {
-		return d.repeat(a)
-	}
-	for _, c := range d.claims(s.id) {
-		if c.seq == op.AcquireSeq {
-			return said{status: wire.Status_GRANTED, revision: c.granted, hold: c.id, token: c.token}
-		}
-	}
-	return said{status: wire.Status_NOT_FOUND}
-}
-
-func (d *model) giveUp(c *modelClaim, why wire.Status_Code) said {
-	d.leave(c)
-	d.tellClaim("CANCELLED", c)
-	d.news[len(d.news)-1] += " " + why.String()
-	return d.rewrite(c, why)
-}
-
-func (d *model) timeout(op *wire.TimeoutWait) said {
-	for _, line := range d.lines {
-		for _, c := range line {
-			switch {
-			case c.id != op.WaitId:
-				continue
-			case op.Term != d.term, op.Generation != 1:
-				return said{status: wire.Status_FAILED_PRECONDITION}
-			case c.token != 0:
-				return said{status: wire.Status_GRANTED, revision: c.granted, hold: c.id, token: c.token}
-			case c.forever:
-				return said{status: wire.Status_FAILED_PRECONDITION}
-			}
-			return d.giveUp(c, wire.Status_TIMEOUT)
-		}
-	}
-	return said{status: wire.Status_NOT_FOUND}
-}
-
-func (d *model) expire(op *wire.ExpireSession) said {
+func (d *model) expire(op *wire.ExpireSession) *wire.Result {
 	s := d.find(op.SessionId)
 	if s == nil {
-		return said{status: wire.Status_SESSION_LOST}
+		return says(wire.Status_SESSION_LOST)
 	}
 	if op.Term != d.term || op.Generation != s.generation {
-		return said{status: wire.Status_FAILED_PRECONDITION}
+		return says(wire.Status_FAILED_PRECONDITION)
 	}
-	d.end(s, "SESSION_EXPIRED", "EXPIRED")
-	return said{status: wire.Status_OK}
+	d.end(s, wire.Event_SESSION_EXPIRED)
+	return says(wire.Status_OK)
 }
 
-func (d *model) end(s *modelSession, what, holds string) {
-	gone := d.claims(s.id)
-	for _, c := range gone {
-		d.leave(c)
-		if c.token != 0 {
-			d.tellClaim(holds, c)
-			if holds == "EXPIRED" {
-				d.news[len(d.news)-1] += " SESSION_LOST"
-			}
-		} else {
-			d.tellClaim("CANCELLED", c)
-			d.news[len(d.news)-1] += " SESSION_LOST"
+// end ends all that a session has, in the order in which it asked, and only then
+// lets others have it.
+func (d *model) end(s *modelSession, what wire.Event_Type) {
+	for _, c := range d.of(s.id) {
+		switch {
+		case c.token == 0:
+			d.drop(c)
+			d.tellCancelled(c, wire.Status_SESSION_LOST)
+		case what == wire.Event_SESSION_EXPIRED:
+			d.endUpgrade(c, wire.Status_SESSION_LOST)
+			d.tellHold(wire.Event_EXPIRED, c).Status = wire.Status_SESSION_LOST
+			d.bury(c)
+		default:
+			d.endUpgrade(c, wire.Status_SESSION_LOST)
+			d.drop(c)
+			d.tellHold(wire.Event_RELEASED, c)
 		}
 	}
 	d.live = slices.DeleteFunc(d.live, func(o *modelSession) bool { return o == s })
-	d.tell("%s session %d generation %d", what, s.id, s.generation)
-	for _, c := range gone {
-		d.next(c.name)
-	}
-}
-
-func (d *model) tell(format string, args ...any) {
-	d.news = append(d.news, fmt.Sprintf(format, args...))
-}
-
-func (d *model) tellClaim(what string, c *modelClaim) {
-	d.tell("%s %s session %d owner %d seq %d hold %d token %d", what, c.name, c.session, c.owner, c.seq, c.id, c.token)
+	d.tell(&wire.Event{Type: what, SessionId: s.id, Generation: s.generation, Leased: s.leased})
+	d.settle()
 }

@@ -216,7 +216,7 @@ func busy(t tester, seed uint64) *Machine {
 		for _, cmd := range walk(seed, 80) {
 			applyOne(t, m, cmd)
 		}
-		if totals := m.Totals(); totals.Holds > 0 && totals.Waiters > 1 && m.outcomes.len() > 3 {
+		if totals := m.Totals(); totals.Holds > 2 && totals.Waiters > 3 && m.outcomes.len() > 3 && m.audit.len() > 0 {
 			return m
 		}
 		seed++

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -26,51 +27,95 @@ type walker struct {
 	// next request of each session, and secrets given out.
 	seqs    map[uint64]uint64
 	secrets int
+	// limits of the names that are mostly semaphores; 1 is a plain lock, 0 an unfair one.
+	kinds []uint64
+	// owners are how many owner keys a session uses, names how many locks there are and
+	// crowd how many sessions, mostly.
+	owners, names, crowd int
+	// readers is how many of four acquires share.
+	readers int
 }
 
-const walkFloor = 1000
+const (
+	walkFloor   = 1000
+	walkLineage = "walked"
+)
 
 // newWalker starts in a cluster whose limits are mostly tiny, so that they are hit.
 func newWalker(roll dice) (*walker, *wire.Command) {
 	limits := DefaultSettings()
 	limits.MaxClientInfoBytes = 64
-	if roll(4) > 0 {
+	switch roll(6) {
+	case 0, 1:
 		limits.MaxSessions = uint64(2 + roll(6))
 		limits.MaxLocks = uint64(1 + roll(4))
 		limits.MaxWaitersPerLock = uint64(1 + roll(8))
 		limits.MaxClaimsPerSession = uint64(2 + roll(6))
 		limits.MaxWindow = uint64(4 + roll(12))
 		limits.MaxValueBytes = 4
+	case 2, 3:
+		limits.MaxSessions = uint64(3 + roll(3))
+		limits.MaxValueBytes = 4
+	case 4:
+		limits.MaxSessions = 4
+		limits.MaxWindow = 10
 	}
 	boot := &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
-		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Members: []*wire.Member{{Id: "n1", Level: 1}},
+		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
+		Members: []*wire.Member{{Id: "n1", Level: 1}},
 	}}}
-	return &walker{roll: roll, d: newModel(limits, walkFloor), seqs: map[uint64]uint64{}}, boot
+	w := &walker{roll: roll, d: newModel(limits, walkFloor), seqs: map[uint64]uint64{}}
+	w.readers = roll(4)
+	w.owners, w.names = 1+roll(4), 1+roll(len(walkNames))
+	w.crowd = min(2+roll(4), int(limits.MaxSessions))
+	for range walkNames {
+		w.kinds = append(w.kinds, []uint64{0, 0, 1, 1, 1, 1, 1, 1, 2, 3}[roll(10)])
+	}
+	return w, boot
 }
 
 // one is true once in n times.
 func (w *walker) one(n int) bool { return w.roll(n) == 0 }
 
 func (w *walker) command() *wire.Command {
-	switch pick := w.roll(100); {
-	case pick < 12 || len(w.d.live) == 0:
-		return w.open()
-	case pick < 14:
+	if len(w.d.live) < w.crowd && w.one(2) {
+		return w.outset()
+	}
+	switch pick := w.roll(200); {
+	case pick < 3 || len(w.d.live) == 0:
+		return w.outset()
+	case pick < 6:
 		return w.beginTerm()
-	case pick < 17:
+	case pick < 8:
 		return w.expire()
-	case pick < 23:
+	case pick < 17 && (w.any((*modelClaim).waitsNow) || w.one(9)):
 		return w.timeout()
-	case pick < 26:
-		return w.own(&wire.Command{Op: &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: w.hash(w.roll(w.secrets + 1)), Address: "a"}}})
-	case pick < 28:
+	case pick < 20:
+		return w.own(&wire.Command{Op: &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: w.attached(), Address: "a"}}})
+	case pick < 21:
 		return w.own(&wire.Command{Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}})
-	case pick < 33:
+	case pick < 26:
 		return w.own(&wire.Command{Op: &wire.Command_Acknowledge{Acknowledge: &wire.Acknowledge{}}})
-	case pick < 34:
+	case pick < 27:
 		return w.own(&wire.Command{Seq: uint64(w.roll(3))}) // no operation at all
+	case pick < 40:
+		return w.lease()
+	case pick < 47 && (w.any(bounded) || w.one(9)):
+		return w.expireHold()
+	case pick < 55 && (w.any(delaysIt) || w.one(9)):
+		return w.endDelay()
+	case pick < 62 && (w.any(holdsIt) || w.one(9)):
+		return w.operator()
 	}
 	return w.request()
+}
+
+// outset opens a session or, in an empty cluster, sometimes begins it anew.
+func (w *walker) outset() *wire.Command {
+	if len(w.d.live) == 0 && len(w.d.claims) == 0 && w.one(3) || w.one(60) {
+		return w.restoreBackup()
+	}
+	return w.open()
 }
 
 func (w *walker) hash(i int) []byte { return secretHash(fmt.Sprint(i)) }
@@ -82,7 +127,7 @@ func secretHash(secret string) []byte {
 
 func (w *walker) open() *wire.Command {
 	op := &wire.OpenSession{SecretHash: w.hash(w.secrets), TtlMs: uint32(w.roll(3) * 7_000)}
-	switch w.roll(12) {
+	switch w.roll(20) {
 	case 0:
 		op.SecretHash = op.SecretHash[1:]
 	case 1:
@@ -93,9 +138,13 @@ func (w *walker) open() *wire.Command {
 		op.SecretHash = w.hash(w.roll(w.secrets + 1))
 	default:
 		w.secrets++
-		op.Client = &wire.ClientInfo{Name: "walker"}
+		op.Client = w.client()
 	}
 	return &wire.Command{Op: &wire.Command_OpenSession{OpenSession: op}}
+}
+
+func (w *walker) client() *wire.ClientInfo {
+	return &wire.ClientInfo{Name: fmt.Sprint("walker ", w.secrets)}
 }
 
 func (w *walker) beginTerm() *wire.Command {
@@ -105,7 +154,7 @@ func (w *walker) beginTerm() *wire.Command {
 
 // about returns the number, or sometimes one beside it.
 func (w *walker) about(n uint64) uint64 {
-	if w.one(5) {
+	if w.one(8) {
 		return n + uint64(w.roll(3)) - 1
 	}
 	return n
@@ -119,14 +168,25 @@ func (w *walker) expire() *wire.Command {
 	return &wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: op}}
 }
 
-func (w *walker) timeout() *wire.Command {
-	claim := w.claim(w.session())
-	for range 3 { // a wait rather than a hold
-		if claim.token != 0 {
-			claim = w.claim(w.session())
+func (w *walker) any(fit func(*modelClaim) bool) bool { return slices.ContainsFunc(w.d.claims, fit) }
+
+// some is one of all claims that fit; something else if there is none.
+func (w *walker) some(fit func(*modelClaim) bool) *modelClaim {
+	var found []*modelClaim
+	for _, c := range w.d.claims {
+		if fit(c) {
+			found = append(found, c)
 		}
 	}
-	op := &wire.TimeoutWait{WaitId: claim.id, Term: w.about(w.d.term), Generation: w.about(1)}
+	if len(found) == 0 || w.one(15) {
+		return w.claim(w.session())
+	}
+	return found[w.roll(len(found))]
+}
+
+func (w *walker) timeout() *wire.Command {
+	claim := w.some((*modelClaim).waitsNow)
+	op := &wire.TimeoutWait{WaitId: claim.id, Term: w.about(w.d.term), Generation: w.about(claim.waits)}
 	return &wire.Command{Op: &wire.Command_TimeoutWait{TimeoutWait: op}}
 }
 
@@ -135,7 +195,11 @@ func (w *walker) session() uint64 {
 	if len(w.d.live) == 0 || w.one(20) {
 		return uint64(w.roll(int(w.d.opened) + 2))
 	}
-	return w.d.live[w.roll(len(w.d.live))].id
+	s := w.d.live[w.roll(len(w.d.live))]
+	if s.leased && !w.one(8) {
+		s = w.d.live[w.roll(len(w.d.live))]
+	}
+	return s.id
 }
 
 // claim is one of the session's, mostly.
@@ -143,12 +207,31 @@ func (w *walker) claim(session uint64) *modelClaim {
 	if w.one(10) {
 		session = w.session()
 	}
-	claims := w.d.claims(session)
+	claims := w.d.of(session)
 	if len(claims) == 0 {
-		return &modelClaim{id: uint64(w.roll(50)), token: walkFloor + uint64(w.roll(20)), seq: uint64(w.roll(9))}
+		return &modelClaim{
+			id: uint64(w.roll(50)), token: walkFloor + uint64(w.roll(20)), seq: uint64(w.roll(9)), waits: 1,
+			locks: []*wire.LockRequest{{Name: w.name()}},
+		}
 	}
 	return claims[w.roll(len(claims))]
 }
+
+// hold is one that the session has, mostly, and that fits, if there is one.
+func (w *walker) hold(session uint64, fit func(*modelClaim) bool) *modelClaim {
+	var found []*modelClaim
+	for _, c := range w.d.of(session) {
+		if holdsIt(c) && fit(c) {
+			found = append(found, c)
+		}
+	}
+	if len(found) == 0 || w.one(15) {
+		return w.claim(session)
+	}
+	return found[w.roll(len(found))]
+}
+
+func (c *modelClaim) is(mode wire.Mode) bool { return len(c.locks) == 1 && c.locks[0].Mode == mode }
 
 // own makes it a command of a session, with acknowledgements.
 func (w *walker) own(cmd *wire.Command) *wire.Command {
@@ -177,26 +260,86 @@ func (w *walker) request() *wire.Command {
 	cmd := w.own(&wire.Command{})
 	w.seqs[cmd.SessionId]++
 	cmd.Seq = w.seqs[cmd.SessionId]
-	if w.one(4) {
+	if w.one(8) {
 		w.seqs[cmd.SessionId]--
 		cmd.Seq = w.oldSeq(cmd.SessionId)
 	}
-	claim := w.claim(cmd.SessionId)
-	switch pick := w.roll(20); {
-	case pick < 10:
-		cmd.Op = &wire.Command_Acquire{Acquire: w.acquire()}
-	case pick < 15:
-		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: w.about(claim.id), Token: w.about(claim.token)}}
-	case pick < 18:
-		seq := w.about(claim.seq)
-		if w.one(3) {
-			seq = w.oldSeq(cmd.SessionId)
-		}
-		cmd.Op = &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: seq}}
-	default:
-		cmd.Op = &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: claim.id, Token: w.about(claim.token), Value: w.value()}}
-	}
+	w.ask(cmd)
 	return cmd
+}
+
+// ask chooses among the requests that the session has a reason for, mostly.
+func (w *walker) ask(cmd *wire.Command) {
+	c := w.hold(cmd.SessionId, func(*modelClaim) bool { return true })
+	pick := w.roll(60)
+	switch {
+	case pick < 14 && (w.d.claim(c.id) == c && holdsIt(c) || w.one(9)):
+		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: w.about(c.id), Token: w.about(c.token)}}
+	case pick < 20 && (w.d.stuckSession(cmd.SessionId) || w.one(6)):
+		cmd.Op = &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: w.waitedSeq(cmd.SessionId)}}
+	case pick < 18:
+		cmd.Op = &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: c.id, Token: w.about(c.token), Value: w.value()}}
+	case pick < 30:
+		if c = w.hold(cmd.SessionId, reads); reads(c) || w.one(12) {
+			cmd.Op = &wire.Command_Upgrade{Upgrade: w.upgrade(c)}
+		}
+	case pick < 32:
+		if c = w.hold(cmd.SessionId, writes); writes(c) || w.one(12) {
+			cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: c.id, Token: w.about(c.token)}}
+		}
+	case pick < 34:
+		if c = w.hold(cmd.SessionId, bounded); bounded(c) || w.one(12) {
+			cmd.Op = &wire.Command_Extend{Extend: w.extend(c)}
+		}
+	}
+	if cmd.Op == nil {
+		cmd.Op = &wire.Command_Acquire{Acquire: w.acquire(cmd.SessionId)}
+	}
+}
+
+func reads(c *modelClaim) bool   { return c.is(wire.Mode_SHARED) }
+func writes(c *modelClaim) bool  { return c.is(wire.Mode_EXCLUSIVE) }
+func bounded(c *modelClaim) bool { return holdsIt(c) && (c.maxHold > 0 || graced(c)) }
+
+func (w *walker) extend(c *modelClaim) *wire.Extend {
+	op := &wire.Extend{HoldId: c.id, Token: w.about(c.token), MaxHoldMs: uint32(w.roll(3) * 250)}
+	if w.one(10) {
+		op.MaxHoldMs = 1
+	}
+	return op
+}
+
+// stuckSession says whether a session waits for anything.
+func (d *model) stuckSession(session uint64) bool {
+	_, waits := d.load(session)
+	return waits > 0
+}
+
+// attached is the secret of a session that one names, mostly.
+func (w *walker) attached() []byte {
+	if len(w.d.live) == 0 || w.one(4) {
+		return w.hash(w.roll(w.secrets + 1))
+	}
+	return []byte(w.d.live[w.roll(len(w.d.live))].hash)
+}
+
+// waitedSeq is of a request that waits, mostly.
+func (w *walker) waitedSeq(session uint64) uint64 {
+	var seqs []uint64
+	for _, c := range w.d.of(session) {
+		if c.token == 0 {
+			seqs = append(seqs, c.seq)
+		} else if c.upgrade != nil {
+			seqs = append(seqs, c.upgrade.seq)
+		}
+	}
+	switch {
+	case len(seqs) > 0 && w.one(2):
+		return w.about(seqs[w.roll(len(seqs))])
+	case w.one(3):
+		return w.oldSeq(session)
+	}
+	return w.about(w.claim(session).seq)
 }
 
 // oldSeq is of a request that the session made; of one that waited, if it can be.
@@ -213,34 +356,13 @@ func (w *walker) oldSeq(session uint64) uint64 {
 	return seqs[w.roll(len(seqs))]
 }
 
-func (w *walker) acquire() *wire.Acquire {
-	op := &wire.Acquire{
-		Locks:       []*wire.LockRequest{{Name: w.name(), Mode: wire.Mode(w.roll(2))}},
-		Owner:       uint64(w.roll(3)),
-		WaitMs:      uint32(w.roll(3) * 500),
-		WaitForever: w.one(3),
-		Value:       w.value(),
-		// The model knows no deadlocks; TestDeadlocksAgainstBruteForce does.
-		AllowDeadlock: true,
-	}
-	switch w.roll(40) {
-	case 0:
-		op.Locks = nil
-	case 1:
-		op.Locks = append(op.Locks, op.Locks[0])
-	case 2:
-		op.Locks[0].Name = "a//b"
-	case 3:
-		op.Locks[0].Mode = 99
-	}
-	return op
-}
-
 var walkNames = []string{"a", "b", "b/1", "ü", "zz"}
 
-func (w *walker) name() string { return walkNames[min(w.roll(len(walkNames)), w.roll(len(walkNames)))] }
+func (w *walker) name() string { return walkNames[w.lock()] }
 
-func (w *walker) value() []byte { return []byte("12345"[:w.roll(6)]) }
+func (w *walker) lock() int { return min(w.roll(w.names), w.roll(w.names)) }
+
+func (w *walker) value() []byte { return []byte("12345"[:min(w.roll(6), w.roll(6))]) }
 
 // entry wraps commands as the log has them.
 func entry(t testing.TB, commands ...*wire.Command) []byte {
@@ -252,13 +374,16 @@ func entry(t testing.TB, commands ...*wire.Command) []byte {
 	return data
 }
 
-// walk makes a random log of at least n commands without a machine.
+// walk makes a random log of n commands after its first. The machine is there only to
+// say in which order it granted.
 func walk(seed uint64, n int) []*wire.Command {
 	w, boot := newWalker(seeded(seed))
+	p := pair{New(Level), w.d}
+	applyOne(failing{}, p.m, boot)
 	commands := []*wire.Command{boot}
 	for range n {
 		cmd := w.command()
-		w.d.apply(cmd)
+		p.follow(cmd)
 		commands = append(commands, cmd)
 	}
 	return commands

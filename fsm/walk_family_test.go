@@ -1,0 +1,229 @@
+package fsm
+
+import (
+	"strings"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// lockRequest asks for a lock, mostly as what it is.
+func (w *walker) lockRequest(i int, op *wire.Acquire) *wire.LockRequest {
+	l := &wire.LockRequest{Name: walkNames[i]}
+	kind := w.kinds[i]
+	if live := w.d.locks[l.Name]; live != nil {
+		kind = max(live.limit, 1)
+		if live.order == wire.Order_UNFAIR {
+			kind = 0
+		}
+	}
+	if w.one(25) {
+		kind = uint64(w.roll(4))
+	}
+	switch kind {
+	case 0:
+		op.Order = wire.Order_UNFAIR
+		l.Mode = wire.Mode(w.roll(2))
+	case 1:
+		l.Mode = wire.Mode(w.roll(2))
+		if w.roll(4) < w.readers {
+			l.Mode = wire.Mode_SHARED
+		}
+	default:
+		l.Limit, l.Permits = kind, uint64(w.roll(int(kind)+1))
+	}
+	return l
+}
+
+func (w *walker) acquire(session uint64) *wire.Acquire {
+	op := &wire.Acquire{
+		Owner:         uint64(w.roll(w.owners)),
+		WaitMs:        uint32(w.roll(3) * 500),
+		WaitForever:   w.one(3),
+		Value:         w.value(),
+		Notify:        w.one(3),
+		AllowDeadlock: w.one(8),
+		Order:         wire.Order(w.roll(2)),
+	}
+	first := w.lock()
+	for range w.owners { // one that has nothing to do with it yet
+		if w.d.mine(session, op.Owner, walkNames[first]) != nil && !w.one(5) {
+			op.Owner = (op.Owner + 1) % uint64(w.owners)
+		}
+	}
+	op.Locks = append(op.Locks, w.lockRequest(first, op))
+	if w.one(4) && op.Order != wire.Order_UNFAIR {
+		for i := range w.names {
+			if i != first && w.one(2) {
+				more := &wire.Acquire{}
+				if l := w.lockRequest(i, more); more.Order != wire.Order_UNFAIR {
+					op.Locks = append(op.Locks, l)
+				}
+			}
+		}
+	}
+	if w.one(3) {
+		op.MaxHoldMs = uint32(100 + w.roll(2)*150)
+	}
+	if w.one(3) {
+		op.LockDelayMs = uint32(1 + w.roll(2)*1_000)
+	}
+	if w.one(12) {
+		w.again(session, op)
+	}
+	w.spoil(op)
+	return op
+}
+
+// again asks for what the session has already.
+func (w *walker) again(session uint64, op *wire.Acquire) {
+	c := w.hold(session, func(c *modelClaim) bool { return !c.is(wire.Mode_PERMITS) })
+	l := c.locks[w.roll(len(c.locks))]
+	op.Owner, op.Reentrant = c.owner, !w.one(5)
+	op.Locks = []*wire.LockRequest{{Name: l.Name, Mode: wire.Mode(min(2, w.roll(4)))}}
+	op.Order = wire.Order_ORDER_UNSPECIFIED
+	if known := w.d.locks[l.Name]; known != nil {
+		op.Order = known.order
+	}
+	if op.Order == wire.Order_UNFAIR {
+		op.Locks[0].Mode = wire.Mode_EXCLUSIVE
+	}
+}
+
+// spoil makes an acquire wrong, sometimes.
+func (w *walker) spoil(op *wire.Acquire) {
+	first := op.Locks[0]
+	switch w.roll(150) {
+	case 0:
+		op.Locks = nil
+	case 1:
+		op.Locks = append(op.Locks, first)
+	case 2:
+		first.Name = "a//b"
+	case 3:
+		first.Mode = 99
+	case 4:
+		first.Mode = wire.Mode_PERMITS
+	case 5:
+		first.Permits = 7
+	case 6:
+		op.Order = wire.Order_UNFAIR
+	case 7:
+		op.Order = 3
+	case 8:
+		op.Reentrant = true
+	case 9:
+		op.MaxHoldMs = 99
+	case 10:
+		op.LockDelayMs = 60_001
+	case 11:
+		first.Limit = 1<<31 + uint64(w.roll(2))
+	}
+}
+
+func (w *walker) upgrade(c *modelClaim) *wire.Upgrade {
+	return &wire.Upgrade{
+		HoldId: c.id, Token: w.about(c.token), WaitMs: uint32(w.roll(3) * 500),
+		WaitForever: w.one(3), AllowDeadlock: w.one(8),
+	}
+}
+
+// lease is one of the three commands of leases.
+func (w *walker) lease() *wire.Command {
+	leased := func(c *modelClaim) bool { s := w.d.find(c.session); return s != nil && s.leased }
+	c := w.some(leased)
+	hash := w.hash(w.roll(w.secrets + 1))
+	if s := w.d.find(c.session); s != nil {
+		hash = []byte(s.hash)
+	}
+	ttl := uint32(w.roll(3) * 7_000)
+	if w.one(10) {
+		ttl = 1
+	}
+	switch w.roll(7) {
+	case 0, 1:
+		return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash, HoldId: w.about(c.id), TtlMs: ttl}}}
+	case 2, 3:
+		id := w.about(c.id)
+		if w.one(3) {
+			id = 0
+		}
+		return &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: hash, HoldId: id}}}
+	}
+	op := &wire.OpenLease{SecretHash: hash, TtlMs: ttl, Acquire: w.acquire(0)}
+	switch w.roll(12) {
+	case 0, 1, 2:
+	case 3:
+		op.SecretHash = hash[1:]
+	case 4:
+		op.Client = &wire.ClientInfo{Name: string(make([]byte, 70))}
+	default:
+		op.SecretHash, op.Client = w.hash(w.secrets), w.client()
+		w.secrets++
+	}
+	return &wire.Command{Op: &wire.Command_OpenLease{OpenLease: op}}
+}
+
+func (w *walker) endDelay() *wire.Command {
+	c := w.some(delaysIt)
+	if w.one(3) {
+		op := &wire.SkipDelay{Name: c.locks[w.roll(len(c.locks))].Name, Reason: w.reason(), Operator: w.who()}
+		if w.one(2) {
+			op.HoldId = w.about(c.id)
+		}
+		return &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: op}}
+	}
+	return &wire.Command{Op: &wire.Command_EndDelay{EndDelay: &wire.EndDelay{HoldId: c.id, Term: w.about(w.d.term), Generation: w.about(1)}}}
+}
+
+func (w *walker) expireHold() *wire.Command {
+	c := w.some(bounded)
+	return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: c.id, Term: w.about(w.d.term), Generation: w.about(c.holds)}}}
+}
+
+// who is an operator, sometimes one with too long a name.
+func (w *walker) who() string {
+	return []string{"", "op", strings.Repeat("o", 257)}[min(w.roll(3), w.roll(3), w.roll(9))]
+}
+
+// reason is mostly one.
+func (w *walker) reason() string {
+	switch w.roll(25) {
+	case 0:
+		return ""
+	case 1:
+		return strings.Repeat("r", 257)
+	}
+	return "because"
+}
+
+// operator is one of the commands of operators.
+func (w *walker) operator() *wire.Command {
+	permits := func(c *modelClaim) bool { return c.locks[0].Mode == wire.Mode_PERMITS }
+	if w.one(3) && (w.any(permits) || w.one(9)) {
+		c := w.some(permits)
+		return &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: c.locks[0].Name, Limit: uint64(w.roll(6)), Reason: w.reason(), Operator: w.who()}}}
+	}
+	c := w.some(holdsIt)
+	if w.one(3) {
+		return &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: c.id, Token: w.about(c.token), Reason: w.reason(), Operator: w.who()}}}
+	}
+	return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: c.id, Token: w.about(c.token), Reason: w.reason(), Operator: w.who(), GraceMs: uint32(w.roll(3) * 400)}}}
+}
+
+// restoreBackup begins a new history.
+func (w *walker) restoreBackup() *wire.Command {
+	op := &wire.RestoreBackup{TokenFloor: w.d.token + uint64(w.roll(3)) - 1, Lineage: "again", Reason: w.reason(), Operator: "op"}
+	op.Settings = &wire.Settings{MaxSessions: uint64(2 + w.roll(6)), MaxValueBytes: 3}
+	switch w.roll(8) {
+	case 0:
+		op.Lineage = ""
+	case 1:
+		op.Lineage = strings.Repeat("l", 65)
+	case 2:
+		op.Settings.MinTtlMs = 1 << 30
+	}
+	for i := range w.roll(3) {
+		op.Audit = append(op.Audit, &wire.AuditRecord{Id: uint64(5 + i), Action: wire.AuditRecord_RESIZE, Lock: "old", Reason: "old"})
+	}
+	return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}
+}
