@@ -146,8 +146,8 @@ func freePorts(t *testing.T, n int) []string {
 // single starts a cluster of one node, with TTLs that tests can wait for.
 func single(t *testing.T, dir string) *node {
 	t.Helper()
-	addrs := freePorts(t, 2)
-	n := startNode(t, addrs[0], "--id", "n1", "--data-dir", dir, "--peer-addr", addrs[1], "--min-ttl", "1s")
+	addrs := freePorts(t, 3)
+	n := startNode(t, addrs[0], "--id", "n1", "--data-dir", dir, "--peer-addr", addrs[1], "--http-addr", addrs[2], "--min-ttl", "1s")
 	serving(t, n.addr)
 	return n
 }
@@ -204,11 +204,20 @@ type process struct {
 // begin starts qlock; input is its stdin.
 func begin(t *testing.T, endpoints, input string, env []string, words ...string) *process {
 	t.Helper()
+	return beginTo(t, nil, endpoints, input, env, words...)
+}
+
+// beginTo is begin with a file for stdout, unless that is nil.
+func beginTo(t *testing.T, out *os.File, endpoints, input string, env []string, words ...string) *process {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	p := &process{t: t, done: make(chan outcome, 1), cancel: cancel}
 	p.cmd = exec.CommandContext(ctx, binary(t, "qlock"), words...)
 	p.cmd.Env = append(cleanEnv("QLOCK_ENDPOINTS="+endpoints), env...)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = strings.NewReader(input), &p.out, &p.err
+	if out != nil {
+		p.cmd.Stdout = out
+	}
 	p.cmd.WaitDelay = time.Second // what holds the output open longer was left behind
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
