@@ -83,7 +83,7 @@ func (m *Machine) cycleBehind(c *claim, left *int) []node {
 // time for the same way backwards. A way that semaphores make doubtful is looked for
 // again among what waits for ever.
 func (m *Machine) cycle(left *int, from node, goal func(node) bool, back node, origin func(node) bool) []node {
-	// Who has nothing but a place in a queue is on no cycle of somebody else's.
+	// Who has nothing but a place in a queue leads nowhere that the queue does not.
 	forth := newSearch(&graph{m: m, brief: from.kind == grant}, goal, from)
 	path := meet(left, forth, newSearch(&graph{m: m}, origin, back))
 	if !slices.ContainsFunc(path, node.doubtful) {
