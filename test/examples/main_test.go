@@ -5,49 +5,17 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock/client"
-	"github.com/quorumlock/quorumlock/server"
+	"github.com/quorumlock/quorumlock/test/single"
 )
 
 // endpoint is the client port of the node, "10.0.0.1:7400" in a program. A cluster has
 // three of them or more; naming one is enough to find the others.
 var endpoint string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "quorumlock-examples-")
-	if err != nil {
-		return failed(err)
-	}
-	defer os.RemoveAll(dir)
-	cfg := server.Defaults()
-	cfg.ID, cfg.DataDir = "n1", dir
-	cfg.Listen = server.Addresses{Peer: "127.0.0.1:0", Client: "127.0.0.1:0"}
-	node, err := server.Open(ctx, cfg)
-	if err != nil {
-		return failed(err)
-	}
-	endpoint = node.Addrs().Client
-	code := m.Run()
-	if err := node.Close(ctx); err != nil {
-		return failed(err)
-	}
-	if err := goleak.Find(); err != nil {
-		return failed(err)
-	}
-	return code
-}
-
-func failed(err error) int {
-	fmt.Fprintln(os.Stderr, err)
-	return 1
+func TestMain(m *testing.M) {
+	os.Exit(single.Main(m, 0, func(addr string) { endpoint = addr }))
 }
 
 // process is what stands for one program in an example: a client with a session. It

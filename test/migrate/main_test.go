@@ -2,16 +2,12 @@ package migrate_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/quorumlock/quorumlock/client"
-	"github.com/quorumlock/quorumlock/server"
-	"github.com/quorumlock/quorumlock/transport/wire"
+	"github.com/quorumlock/quorumlock/test/single"
 )
 
 // endpoint is the client port of the node that the pages talk to.
@@ -20,38 +16,8 @@ var endpoint string
 // ttl is that of the sessions here: short, since some of them die for show.
 const ttl = time.Second
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "quorumlock-migrate-")
-	if err != nil {
-		return failed(err)
-	}
-	defer os.RemoveAll(dir)
-	cfg := server.Defaults()
-	cfg.ID, cfg.DataDir = "n1", dir
-	cfg.Settings = &wire.Settings{MinTtlMs: uint32(ttl.Milliseconds())}
-	cfg.Listen = server.Addresses{Peer: "127.0.0.1:0", Client: "127.0.0.1:0"}
-	node, err := server.Open(ctx, cfg)
-	if err != nil {
-		return failed(err)
-	}
-	endpoint = node.Addrs().Client
-	code := m.Run()
-	if err := node.Close(ctx); err != nil {
-		return failed(err)
-	}
-	if err := goleak.Find(); err != nil {
-		return failed(err)
-	}
-	return code
-}
-
-func failed(err error) int {
-	fmt.Fprintln(os.Stderr, err)
-	return 1
+func TestMain(m *testing.M) {
+	os.Exit(single.Main(m, ttl, func(addr string) { endpoint = addr }))
 }
 
 // program stands for one program on one machine.

@@ -11,12 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	_ "modernc.org/sqlite"
 
 	"github.com/quorumlock/quorumlock/client"
-	"github.com/quorumlock/quorumlock/server"
-	"github.com/quorumlock/quorumlock/transport/wire"
+	"github.com/quorumlock/quorumlock/test/single"
 )
 
 // endpoint is the client port of the node, bank the file of the example's database.
@@ -29,36 +27,14 @@ const shortest = 3 * time.Second
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
 	dir, err := os.MkdirTemp("", "quorumlock-fencing-")
 	if err != nil {
-		return failed(err)
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	defer os.RemoveAll(dir)
 	bank = filepath.Join(dir, "bank")
-	cfg := server.Defaults()
-	cfg.ID, cfg.DataDir = "n1", filepath.Join(dir, "n1")
-	cfg.Listen = server.Addresses{Peer: "127.0.0.1:0", Client: "127.0.0.1:0"}
-	cfg.Settings = &wire.Settings{MinTtlMs: uint32(shortest.Milliseconds())}
-	node, err := server.Open(ctx, cfg)
-	if err != nil {
-		return failed(err)
-	}
-	endpoint = node.Addrs().Client
-	code := m.Run()
-	if err := node.Close(ctx); err != nil {
-		return failed(err)
-	}
-	if err := goleak.Find(); err != nil {
-		return failed(err)
-	}
-	return code
-}
-
-func failed(err error) int {
-	fmt.Fprintln(os.Stderr, err)
-	return 1
+	return single.Main(m, shortest, func(addr string) { endpoint = addr })
 }
 
 // open opens a database file, each time with connections of its own.
