@@ -172,3 +172,21 @@ func TestLockerGivesUpWithItsContext(t *testing.T) {
 		wantErr(t, l.Err(), ErrNotHeld)
 	})
 }
+
+// A Lock that was refused leaves the Locker to the next one.
+func TestLockerRefused(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		s := f.session(c)
+		hold := mustLock(t, s, "till")
+		l := s.Locker(hold.Context(), "till", nil) // its own caller holds it
+		wantErr(t, panicked(t, l.Lock), ErrAlreadyHeld)
+		wantErr(t, l.Err(), ErrNotHeld)
+		stop := context.AfterFunc(ctx, func() { _ = hold.Unlock(context.Background()) })
+		wantErr(t, panicked(t, l.Lock), ErrAlreadyHeld)
+		if !stop() {
+			t.Error("the second one waits for the first")
+		}
+	})
+}

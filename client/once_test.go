@@ -1,0 +1,326 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func done(context.Context, uint64) error { return nil }
+
+// Fifty machines start a job within some seconds. One runs it, whatever it takes, and
+// all know when it is done.
+func TestOnceAmongMany(t *testing.T) {
+	const machines = 50
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		f.readable()
+		ctx := context.Background()
+		begun := time.Now()
+		var (
+			wg   sync.WaitGroup
+			mu   sync.Mutex
+			runs []time.Duration
+		)
+		for i := range machines {
+			wg.Go(func() {
+				c := f.client()
+				defer c.Close()
+				s := f.session(c)
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond) // the skew of its clock
+				ran, err := s.Once("cron/nightly/2026-11-21", time.Minute).Do(ctx, func(ctx context.Context, token uint64) error {
+					mu.Lock()
+					runs = append(runs, time.Since(begun))
+					mu.Unlock()
+					time.Sleep(2 * time.Second)
+					return ctx.Err()
+				})
+				ok(t, err)
+				if at := time.Since(begun); at < 2*time.Second {
+					t.Errorf("machine %d takes it for done after %v, ran: %v", i, at, ran)
+				}
+				ok(t, s.Close(ctx))
+			})
+		}
+		wg.Wait()
+		if len(runs) != 1 {
+			t.Errorf("runs began after %v", runs)
+		}
+	})
+}
+
+// It is kept for as long as was asked, also after the program that did it, and not longer.
+func TestOnceIsKept(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		f.readable()
+		ctx := context.Background()
+		first := f.client()
+		o := f.session(first).Once("migrate/7", time.Minute, WithShared())
+		known, err := o.Done(ctx)
+		if o.Name() != "migrate/7" || known || err != nil {
+			t.Error(o.Name(), known, err)
+		}
+		ran, err := o.Do(ctx, func(_ context.Context, token uint64) error {
+			if known, err := o.Done(ctx); known || err != nil {
+				t.Error("done while it is done:", err)
+			}
+			if l := f.service.locks["migrate/7"]; len(l.holders) != 1 || l.holders[0].token != token || !l.holders[0].exclusive() {
+				t.Error("nobody else may hold it")
+			}
+			return nil
+		})
+		if !ran || err != nil {
+			t.Fatal(ran, err)
+		}
+		ok(t, first.Close())
+
+		o = f.session(c).Once("migrate/7", time.Minute)
+		never := func(context.Context, uint64) error { t.Error("done again"); return nil }
+		known, err = o.Done(ctx)
+		if !known || err != nil {
+			t.Error("it is not known to be done:", err)
+		}
+		if ran, err = o.TryDo(ctx, never); ran || err != nil {
+			t.Error(ran, err)
+		}
+		time.Sleep(55 * time.Second)
+		if ran, err = o.Do(ctx, never); ran || err != nil {
+			t.Error(ran, err)
+		}
+		time.Sleep(6 * time.Second)
+		if ran, err = o.TryDo(ctx, done); !ran || err != nil {
+			t.Error("after the time for which it was kept:", ran, err)
+		}
+		if f.held("migrate/7") != 0 {
+			t.Error("the lock is held still")
+		}
+	})
+}
+
+// One that fails, panics or dies leaves it to the next one, and so on until it is done.
+func TestOnceFallsToTheNext(t *testing.T) {
+	broke := errors.New("no disk")
+	for name, end := range map[string]struct {
+		fn   func(f *fake, s *Session) error
+		want []error
+	}{
+		"it fails":                {func(*fake, *Session) error { return broke }, []error{broke}},
+		"it panics":               {func(*fake, *Session) error { panic(broke) }, []error{broke}},
+		"its session is closed":   {func(_ *fake, s *Session) error { return s.Close(context.Background()) }, []error{ErrClosed}},
+		"its client is closed":    {func(f *fake, s *Session) error { f.expire(s); return s.client.Close() }, []error{ErrClientClosed}},
+		"an operator takes it":    {func(f *fake, s *Session) error { f.take("job"); return nil }, []error{ErrForced}},
+		"its network is cut":      {func(f *fake, s *Session) error { f.part(s); <-s.Lost(); return nil }, []error{ErrExpired}},
+		"and fails with its loss": {func(f *fake, s *Session) error { f.part(s); <-s.Lost(); return broke }, []error{ErrExpired, broke}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+				f.readable()
+				ctx := context.Background()
+				s := f.session(f.client())
+				var first, second uint64
+				begun, result := make(chan struct{}), make(chan error, 1)
+				go func() {
+					ran, err := s.Once("job", time.Minute).tryPanic(ctx, func(_ context.Context, token uint64) error {
+						first = token
+						<-begun
+						return end.fn(f, s)
+					})
+					if !ran {
+						err = errors.Join(err, errors.New("it did not run"))
+					}
+					result <- err
+				}()
+				synctest.Wait()
+				o := f.session(c).Once("job", time.Minute)
+				_, err := o.TryDo(ctx, done)
+				wantErr(t, err, ErrNotAcquired)
+				close(begun)
+				ran, err := o.Do(ctx, func(_ context.Context, token uint64) error { second = token; return nil })
+				ok(t, err)
+				if !ran || second <= first {
+					t.Errorf("the next one ran: %v, tokens %d and %d", ran, first, second)
+				}
+				wantErr(t, <-result, end.want...)
+			})
+		})
+	}
+}
+
+// tryPanic turns a panic into an error.
+func (o *Once) tryPanic(ctx context.Context, fn func(context.Context, uint64) error) (ran bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			ran, err = true, p.(error)
+		}
+	}()
+	return o.Do(ctx, fn)
+}
+
+func (f *fake) take(name string) {
+	f.set(func() {
+		k := f.service.locks[name].holders[0]
+		f.service.revision++
+		f.service.force(&wire.ForceRelease{HoldId: k.id, Token: k.token, Reason: "stuck"})
+	})
+}
+
+// part cuts a session off: its requests come to nothing, and it expires on the cluster.
+func (f *fake) part(s *Session) {
+	f.set(func() {
+		inner := f.intercept
+		f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+			return cn == f.service.sessionConn(s.ID()) || inner(cn, req)
+		}
+	})
+	f.expire(s)
+}
+
+// expire ends a session on the cluster that will not be heard of any more.
+func (f *fake) expire(s *Session) {
+	f.set(func() {
+		v := f.service
+		v.later(16_000, func() {
+			if s := v.sessions[s.ID()]; s != nil {
+				v.end(s)
+			}
+		})
+	})
+}
+
+func (v *service) sessionConn(id uint64) *fakeConn {
+	if s := v.sessions[id]; s != nil {
+		return s.conn
+	}
+	return nil
+}
+
+// What it is asked to keep is checked before anything is done.
+func TestOnceChecksFirst(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		f.readable()
+		ctx := context.Background()
+		f.set(func() {
+			inner := f.intercept
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				if ttl := req.GetAcquireLease().GetTtlMs(); ttl > 600_000 {
+					cn.answer(req, respond(&wire.Result{Status: wire.Status_INVALID_ARGUMENT, Message: "ttl out of range"}))
+					return true
+				}
+				return inner(cn, req)
+			}
+		})
+		s := f.session(c)
+		never := func(context.Context, uint64) error { t.Error("it was done"); return nil }
+		for _, keep := range []time.Duration{0, -time.Second, time.Nanosecond, 11 * time.Minute} {
+			ran, err := s.Once("job", keep).Do(ctx, never)
+			wantErr(t, err, ErrInvalidArgument)
+			if ran {
+				t.Error("it ran")
+			}
+		}
+		ok(t, s.Close(ctx))
+		_, err := s.Once("job", time.Minute).Do(ctx, never)
+		wantErr(t, err, ErrClosed)
+		if f.held("job") != 0 || f.held("job/done") != 0 {
+			t.Error("something is held still")
+		}
+	})
+}
+
+// Where it is not known to be recorded, Do says so, and another one may do it again.
+func TestOnceSaysWhenItIsNotRecorded(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		f.readable()
+		ctx := context.Background()
+		f.set(func() {
+			inner := f.intercept
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				if l := req.GetAcquireLease().GetAcquire().GetLocks(); len(l) > 0 && l[0].GetName() == "job/done" {
+					cn.answer(req, respond(&wire.Result{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "sessions"}))
+					return true
+				}
+				return inner(cn, req)
+			}
+		})
+		for range 2 {
+			ran, err := f.session(c).Once("job", time.Minute).Do(ctx, done)
+			wantErr(t, err, ErrResourceExhausted)
+			if !ran {
+				t.Error("it did not run")
+			}
+		}
+		f.readable()
+		ran, err := f.session(c).Once("job", time.Minute).Do(ctx, done)
+		ok(t, err)
+		if !ran {
+			t.Error("it did not run")
+		}
+	})
+}
+
+// Machines that die at any moment, or whose work fails: never do two work at a time, a
+// success is followed by no other while it is kept, and in the end it is done.
+func TestOnceAmongMachinesThatDie(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			virtual(t, 1, func(t *testing.T, f *fake, _ *Client) { dieAtRandom(t, f, rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func dieAtRandom(t *testing.T, f *fake, random *rand.Rand) {
+	f.readable()
+	var (
+		wg                 sync.WaitGroup
+		mu                 sync.Mutex
+		working, succeeded int
+		last               uint64
+	)
+	for range 12 {
+		start, work := time.Duration(random.IntN(3000))*time.Millisecond, time.Duration(random.IntN(1000))*time.Millisecond
+		dies, fails := time.Duration(random.IntN(4000))*time.Millisecond, random.IntN(3) == 0
+		immortal := random.IntN(4) == 0
+		wg.Go(func() {
+			c := f.client()
+			s := f.session(c)
+			time.Sleep(start)
+			if !immortal {
+				time.AfterFunc(dies, func() {
+					f.expire(s)
+					_ = c.Close()
+				})
+			}
+			_, err := s.Once("job", time.Minute).Do(context.Background(), func(ctx context.Context, token uint64) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if working++; working > 1 || token <= last || succeeded > 0 {
+					t.Errorf("token %d after %d: %d at work, %d done", token, last, working, succeeded)
+				}
+				last = token
+				mu.Unlock()
+				select {
+				case <-time.After(work):
+				case <-ctx.Done():
+				}
+				mu.Lock()
+				working--
+				if fails {
+					return errors.New("failed")
+				}
+				return context.Cause(ctx)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				succeeded++
+			}
+		})
+	}
+	wg.Wait()
+}
