@@ -82,6 +82,8 @@ func strange(m *Machine) []*wire.Command {
 	const most = 1<<64 - 1
 	var id uint64
 	m.EachSession(func(s Session) bool { id = s.ID; return true })
+	var hold HoldDeadline
+	m.EachHoldDeadline(func(h HoldDeadline) bool { hold = h; return true })
 	return []*wire.Command{
 		{SessionId: id, Seq: most, AckedBelow: most, Acked: []uint64{0, 1, most}, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
 			Locks: []*wire.LockRequest{{Name: "a"}}, Owner: most, WaitMs: 1<<32 - 1, WaitForever: true,
@@ -95,6 +97,26 @@ func strange(m *Machine) []*wire.Command {
 		{Op: &wire.Command_TimeoutWait{TimeoutWait: &wire.TimeoutWait{WaitId: most}}},
 		{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: &wire.Member{Id: "n9", Level: 1}}}},
 		{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: "n1"}}},
+		{SessionId: id, Seq: most - 3, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+			Locks:     []*wire.LockRequest{{Name: "s", Limit: 1 << 31, Permits: 1 << 31}, {Name: "t", Limit: most, Permits: most}},
+			MaxHoldMs: 1<<32 - 1, LockDelayMs: 1<<32 - 1, Order: -1,
+		}}},
+		{SessionId: id, Seq: most - 4, Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{HoldId: hold.HoldID, Token: most, WaitForever: true}}},
+		{SessionId: id, Seq: most - 5, Op: &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: most}}},
+		{SessionId: id, Seq: most - 6, Op: &wire.Command_Extend{Extend: &wire.Extend{HoldId: hold.HoldID, MaxHoldMs: 1<<32 - 1}}},
+		{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: hold.HoldID, Term: m.Term(), Generation: hold.Generation}}},
+		{Op: &wire.Command_EndDelay{EndDelay: &wire.EndDelay{HoldId: hold.HoldID, Term: m.Term(), Generation: 1}}},
+		{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: hold.HoldID, Token: most, Reason: "r"}}},
+		{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: hold.HoldID, GraceMs: 1<<32 - 1}}},
+		{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a", HoldId: most}}},
+		{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: "b", Limit: most}}},
+		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{TokenFloor: most, Lineage: "l", Audit: []*wire.AuditRecord{{Id: most}, nil}}}},
+		{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: secretHash("x"), Acquire: &wire.Acquire{
+			Locks: []*wire.LockRequest{nil}, Owner: most,
+		}}}},
+		{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: secretHash("y")}}},
+		{Op: &wire.Command_ExtendLease{}},
+		{Op: &wire.Command_ReleaseLease{}},
 	}
 }
 
