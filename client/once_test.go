@@ -114,7 +114,7 @@ func TestOnceFallsToTheNext(t *testing.T) {
 		"it panics":               {func(*fake, *Session) error { panic(broke) }, []error{broke}},
 		"its session is closed":   {func(_ *fake, s *Session) error { return s.Close(context.Background()) }, []error{ErrClosed}},
 		"its client is closed":    {func(f *fake, s *Session) error { f.expire(s); return s.client.Close() }, []error{ErrClientClosed}},
-		"an operator takes it":    {func(f *fake, s *Session) error { f.take("job"); return nil }, []error{ErrForced}},
+		"an operator takes it":    {func(f *fake, s *Session) error { f.take("job"); synctest.Wait(); return nil }, []error{ErrForced}},
 		"its network is cut":      {func(f *fake, s *Session) error { f.part(s); <-s.Lost(); return nil }, []error{ErrExpired}},
 		"and fails with its loss": {func(f *fake, s *Session) error { f.part(s); <-s.Lost(); return broke }, []error{ErrExpired, broke}},
 	} {
