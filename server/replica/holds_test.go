@@ -235,7 +235,6 @@ func TestUpgradeThatWaits(t *testing.T) {
 		leader.crash()
 		next := c.leader()
 		leader.start()
-		begin = time.Now()
 		next.Bind(s, to)
 		time.Sleep(wait - 500*time.Millisecond)
 		rest, _ := next.HoldRemaining(hold.HoldId)
