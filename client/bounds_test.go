@@ -304,12 +304,13 @@ func TestCallerLeavesWhileItsGrantIsConfirmed(t *testing.T) {
 	}
 }
 
-// boundCheck fails the test if a hold is ended by its time on the cluster while its user
-// may still believe in it.
+// boundCheck fails the test if a hold is ended by its time, or by a grace, on the cluster
+// while its user may still believe in it. Notices take less than half of any grace here.
 type boundCheck struct {
 	mu      sync.Mutex
 	holds   map[uint64]*Hold
-	expired int
+	expired int // and forced among them
+	forced  int
 	late    int
 }
 
@@ -322,17 +323,29 @@ func (b *boundCheck) add(h *Hold) {
 func (b *boundCheck) onLost(k *claim, reason wire.HoldLost_Reason) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if reason != wire.HoldLost_EXPIRED {
-		return
-	}
+	h := b.holds[k.id]
 	b.expired++
-	if h := b.holds[k.id]; h != nil && h.ctx.Context.Err() == nil {
+	if reason == wire.HoldLost_FORCED {
+		b.forced++ // by a grace: operators who do not wait are not in this test
+	}
+	if h == nil || reason == wire.HoldLost_FORCED && !h.knowsGrace() {
+		return // word of the grace was lost with a connection
+	}
+	if h.ctx.Context.Err() == nil {
 		b.late++
 	}
 }
 
-// worker locks with bounds, extends, upgrades, unlocks late or never.
-func (b *boundCheck) worker(s *Session, r *rand.Rand) {
+// knowsGrace says whether word of a grace has arrived.
+func (h *Hold) knowsGrace() bool {
+	h.held.session.client.mu.Lock()
+	defer h.held.session.client.mu.Unlock()
+	return h.held.rare.graced
+}
+
+// worker locks with bounds, extends, upgrades, unlocks late or never, and has operators
+// ask for some of it.
+func (b *boundCheck) worker(f *fake, s *Session, r *rand.Rand) {
 	for range 30 {
 		name := fmt.Sprint("x", r.IntN(3))
 		opts := []LockOption{WithMaxHold(time.Duration(100+r.IntN(8000)) * time.Millisecond)}
@@ -349,9 +362,13 @@ func (b *boundCheck) worker(s *Session, r *rand.Rand) {
 		for range r.IntN(6) {
 			time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
 			short, stop := context.WithTimeout(context.Background(), time.Duration(1+r.IntN(2000))*time.Millisecond)
-			switch r.IntN(4) {
+			switch r.IntN(6) {
 			case 0:
 				_ = hold.TryUpgrade(short)
+			case 2:
+				if r.IntN(3) == 0 {
+					f.revoke(hold, "deploy", time.Duration(1000+r.IntN(6000))*time.Millisecond)
+				}
 			case 1:
 				_ = hold.Extend(short, 0)
 			default:
@@ -367,6 +384,7 @@ func (b *boundCheck) worker(s *Session, r *rand.Rand) {
 }
 
 func TestBoundIsNeverLaterThanTheLeaders(t *testing.T) {
+	forced := 0
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
@@ -382,8 +400,8 @@ func TestBoundIsNeverLaterThanTheLeaders(t *testing.T) {
 				var wg sync.WaitGroup
 				for i := range uint64(3) {
 					s := f.session(c)
-					wg.Go(func() { check.worker(s, rand.New(rand.NewPCG(seed, 30+2*i))) })
-					wg.Go(func() { check.worker(s, rand.New(rand.NewPCG(seed, 31+2*i))) })
+					wg.Go(func() { check.worker(f, s, rand.New(rand.NewPCG(seed, 30+2*i))) })
+					wg.Go(func() { check.worker(f, s, rand.New(rand.NewPCG(seed, 31+2*i))) })
 				}
 				stop, moved := make(chan struct{}), make(chan struct{})
 				go func() {
@@ -405,7 +423,11 @@ func TestBoundIsNeverLaterThanTheLeaders(t *testing.T) {
 					t.Errorf("%d holds, %d expired: this proves little", len(check.holds), check.expired)
 				}
 				checkQuiet(t, f, c)
+				forced += check.forced
 			})
 		})
+	}
+	if forced < 20 {
+		t.Errorf("%d graces passed: this proves little", forced)
 	}
 }

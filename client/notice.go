@@ -59,14 +59,14 @@ func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, un
 		return
 	}
 	r := d.rarely()
-	n := r.notice
-	n.Wanted = n.Wanted || wanted
-	anew := false
+	n, anew := r.notice, false
 	if revocation != nil {
 		n.Revoked, n.Reason, n.Grace = true, revocation.GetReason(), graceOf(revocation)
 		anew = pushed || n != r.notice
 	}
-	if n == r.notice && !anew {
+	if wanted && !n.Wanted {
+		n.Wanted = true
+	} else if !anew {
 		return
 	}
 	r.notice = n
