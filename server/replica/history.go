@@ -15,10 +15,11 @@ const (
 	eventBytes = 320
 	// maxWatches bounds those of one node.
 	maxWatches = 10_000
-	// An answer to a watch has no more events than this, nor, but for the last one, more
-	// bytes.
-	watchEvents = 256
-	watchBytes  = 64 << 10
+	// An answer to a watch ends after so many events or bytes, with the revision that it
+	// is in; but within that revision, if the answer has become too long.
+	watchEvents   = 256
+	watchBytes    = 64 << 10
+	revisionBytes = 1 << 20
 	// scanAtOnce bounds how long a watch that looks for its events keeps others waiting,
 	// first of all the machine.
 	scanAtOnce = 4096
@@ -183,24 +184,35 @@ func (h *history) read(w *watch) (resp *wire.WatchResponse, drained bool) {
 	case h.closed:
 		return h.unavailable(), true
 	}
-	resp = &wire.WatchResponse{Lineage: h.lineage, Status: wire.Status_OK}
-	room := watchBytes
-	for scanned := 0; w.behind && scanned < scanAtOnce && len(resp.Events) < watchEvents && room > 0; scanned++ {
-		if e := *h.at(w.next); e.Revision > w.after && w.concerns(e) {
-			resp.Events = append(resp.Events, e)
-			room -= size(e)
-		}
-		w.next++
-		w.behind = w.next < h.next
-	}
+	resp = &wire.WatchResponse{Lineage: h.lineage, Status: wire.Status_OK, Events: h.collect(w)}
 	resp.Revision = h.revision
 	if w.behind {
-		// Of the next event's revision a part may have been told already. It has to be
-		// told again to whoever resumes here.
+		// If the answer was cut within a revision, all of that has to be told again to
+		// whoever resumes here.
 		resp.Revision = (*h.at(w.next)).Revision - 1
 	}
 	resp.Revision = max(resp.Revision, w.after)
 	return resp, !w.behind
+}
+
+// collect takes the watch's next events, as many as go into one answer.
+func (h *history) collect(w *watch) (events []*wire.Event) {
+	taken := 0
+	for scanned := 0; w.behind; scanned++ {
+		e := *h.at(w.next)
+		if scanned >= scanAtOnce || len(events) >= watchEvents || taken >= watchBytes {
+			if whole := len(events) == 0 || events[len(events)-1].Revision != e.Revision; whole || taken >= revisionBytes {
+				return events
+			}
+		}
+		if e.Revision > w.after && w.concerns(e) {
+			events = append(events, e)
+			taken += size(e)
+		}
+		w.next++
+		w.behind = w.next < h.next
+	}
+	return events
 }
 
 // extent is how many watches there are, and how many events.

@@ -136,19 +136,26 @@ func randomEvent(random *rand.Rand) *wire.Event {
 	return e
 }
 
-// Whoever resumes after an answer's revision gets what comes after it, and of the
-// revision that the answer was cut in, all.
+// Whoever resumes after an answer's revision gets what comes after it, and nothing twice:
+// an answer ends with a revision, unless that is too long for one.
 func TestWatchResumesAnywhere(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	h := newHistory()
+	h.limitBytes = 1 << 30
+	long := strings.Repeat("x", 8<<10)
 	var all []*wire.Event
 	for range 100 {
 		events := make([]*wire.Event, 1+random.IntN(3))
-		if random.IntN(10) == 0 {
-			events = make([]*wire.Event, 2*watchEvents) // a session that held a lot
+		switch random.IntN(10) {
+		case 0:
+			events = make([]*wire.Event, 5*watchEvents) // a session that held a lot
+		case 1:
+			events = make([]*wire.Event, 2*revisionBytes/len(long))
 		}
 		for i := range events {
-			events[i] = lockEvent("x", 1)
+			if events[i] = lockEvent("x", 1); len(events) < 5*watchEvents && len(events) > 3 {
+				events[i].Reason = long
+			}
 		}
 		happen(h, events...)
 		all = append(all, events...)
@@ -161,8 +168,13 @@ func TestWatchResumesAnywhere(t *testing.T) {
 			var resp *wire.WatchResponse
 			resp, drained = h.read(w)
 			got = append(got, resp.Events...)
-			if next := len(got); next < len(want) && resp.Revision != want[next].Revision-1 {
-				t.Fatalf("after %d events the revision is %d, the next is of %d", next, resp.Revision, want[next].Revision)
+			if next := len(got); next < len(want) {
+				if resp.Revision != want[next].Revision-1 {
+					t.Fatalf("after %d events the revision is %d, the next is of %d", next, resp.Revision, want[next].Revision)
+				}
+				if got[next-1].Revision == want[next].Revision && want[next].Reason == "" {
+					t.Fatalf("revision %d was cut", want[next].Revision)
+				}
 			}
 		}
 		if !slices.Equal(got, want) {

@@ -20,14 +20,15 @@ const progress = 5 * time.Second
 // until it ends. Every node can do it: the events are those that it has applied.
 //
 // The first answer comes at once, if only to say from where on it watches; while
-// nothing happens one comes every five seconds. Events come in answers of at most 256,
-// as fast as send returns: they are shared, read-only. The last answer is COMPACTED if
+// nothing happens one comes every five seconds. Events come some hundreds at a time, as
+// fast as send returns: they are shared, read-only. The last answer is COMPACTED if
 // the events asked for are not, or no longer, in memory, and UNAVAILABLE if the node
 // stops; Watch then returns nil. It returns ctx's error when that ends, and send's if
 // it fails, without a last word; ErrInvalid and ErrTooMany before the first answer.
 //
-// Whoever resumes after an answer's revision misses nothing. If that answer was cut
-// within the events of one revision, these come again.
+// Whoever resumes after an answer's revision misses nothing, and gets nothing twice: the
+// events of one revision come in one answer. Only if they have more than a mebibyte they
+// come in several, which all but the last resume before that revision.
 func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
 	if err := validWatch(req); err != nil {
 		return err

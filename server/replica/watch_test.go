@@ -296,8 +296,15 @@ func TestSlowWatchFallsOut(t *testing.T) {
 		c := newCluster(t, 1).startAll()
 		leader := c.settleIn()
 		gate := make(chan struct{})
-		slow := leader.watch(&wire.WatchRequest{}, func() { <-gate })
+		began := false
+		slow := leader.watch(&wire.WatchRequest{}, func() {
+			if began {
+				<-gate
+			}
+			began = true
+		})
 		quick := leader.watch(&wire.WatchRequest{}, nil)
+		c.eventually("both have begun", func() bool { return slow.last() != nil && quick.last() != nil })
 		const sessions, locks = 27, 1000
 		for i := range sessions {
 			s := c.openSession(fmt.Sprint("session ", i), 10*time.Minute)
@@ -363,6 +370,7 @@ func TestSnapshotBeginsTheHistoryAnew(t *testing.T) {
 		lineage := c.statusOf(leader).Lineage
 		f := c.followers()[0]
 		w := f.watch(&wire.WatchRequest{}, nil)
+		c.eventually("it has begun", func() bool { return w.last() != nil })
 		c.net.Isolate(f.id, c.except(f)...)
 		for seq := range uint64(150) {
 			c.expect(c.must(acquireCommand(s, seq+1, fmt.Sprint("lock/", seq), 0)), wire.Status_GRANTED)
