@@ -39,6 +39,11 @@
 // leaders. [Client.AcquireLease] is for programs that do not live as long as what they
 // hold: whoever has the lease's secret extends and releases it.
 //
+// What is usually wanted of these comes ready: [RWLock], [Semaphore], [MultiLock],
+// [Election] with its observers, [Once] for a job that every machine starts and one is to
+// do, and [Locker] for code that knows only a sync.Locker. The package fence beside this
+// one is for what the lock protects: it compares tokens in memory and in SQL.
+//
 // # How it works
 //
 // One goroutine finds the leader, reads its frames and finds the next leader when the
