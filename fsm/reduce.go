@@ -56,12 +56,6 @@ func (r *reduction) stuck(claim uint64) bool {
 	return w != nil && !w.over
 }
 
-// stuckOwner says whether a claim's owner waits for ever.
-func (r *reduction) stuckOwner(c *claim) bool {
-	o := r.owners[ownerKey{c.session, c.owner, 0}]
-	return o != nil && o.waits > 0
-}
-
 // short says whether a claim that is stuck in a semaphore's queue would still lack
 // permits if all ahead of it had theirs.
 func (r *reduction) short(claim, lock uint64) bool { return r.starved[placeKey{lock, claim}] }

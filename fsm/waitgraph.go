@@ -118,12 +118,8 @@ func (g *graph) to(kind nodeKind, a, b, c uint64) {
 	}
 }
 
-// owner leads to a claim's owner, who has to release.
-func (g *graph) owner(c *claim) {
-	if g.rest == nil || g.rest.stuckOwner(c) {
-		g.to(release, c.session, c.owner, 0)
-	}
-}
+// owner leads to a claim's owner, who has to release. One who can leads nowhere.
+func (g *graph) owner(c *claim) { g.to(release, c.session, c.owner, 0) }
 
 // claim leads to a claim that has to be granted.
 func (g *graph) claim(c *claim) {
@@ -202,7 +198,7 @@ func (g *graph) passes(n node) {
 }
 
 // follows ends at one that wants it exclusively: what is ahead of that one is found
-// through it.
+// through it. Past others it goes on, so that cycles are told without them.
 func (g *graph) follows(n node) {
 	c := g.m.ahead(n.a, n.b)
 	switch {
@@ -225,12 +221,9 @@ func (m *Machine) ahead(lock, claim uint64) *claim {
 	return c
 }
 
-// single says that a claim is for one lock and is all that its owner has: it leads
-// nowhere but along the queue in which it was found.
+// single says that a place in a queue is all that a claim's owner has: it leads nowhere
+// but along that queue.
 func (m *Machine) single(c *claim) bool {
-	if len(c.wants()) > 1 {
-		return false
-	}
 	rows := 0
 	m.owners.each(ownerKey{c.session, c.owner, 0}, func(key ownerKey, _ uint64) bool {
 		if key.session == c.session && key.owner == c.owner {
