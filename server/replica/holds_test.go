@@ -2,6 +2,7 @@ package replica_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
@@ -53,6 +54,13 @@ func (n *node) lockOf(name string) (l *wire.GetLockResponse) {
 	return l
 }
 
+// told is what a sink has got once nothing is under way any more: an answer comes before
+// the pushes of its entry.
+func (s *sink) told() []*wire.Push {
+	synctest.Wait()
+	return s.all()
+}
+
 // endsIn waits until the condition holds, and takes it for wrong if it held sooner than
 // soonest after begin, or much later.
 func (c *cluster) endsIn(begin time.Time, soonest time.Duration, what string, ok func() bool) {
@@ -84,10 +92,10 @@ func TestMaxHoldEndsThatHoldAlone(t *testing.T) {
 		if !leader.lives(s) || leader.holder("b") != s {
 			t.Error("the session, or its other hold, went with it")
 		}
-		if got := to.all(); len(got) != 1 || got[0].GetHoldLost().GetReason() != wire.HoldLost_EXPIRED || got[0].GetHoldLost().GetHoldId() != hold.HoldId || got[0].GetHoldLost().GetToken() != hold.Token {
+		if got := to.told(); len(got) != 1 || got[0].GetHoldLost().GetReason() != wire.HoldLost_EXPIRED || got[0].GetHoldLost().GetHoldId() != hold.HoldId || got[0].GetHoldLost().GetToken() != hold.Token {
 			t.Errorf("the holder was told %v", got)
 		}
-		if got := granted.all(); len(got) != 1 || got[0].GetOutcome().GetStatus() != wire.Status_GRANTED {
+		if got := granted.told(); len(got) != 1 || got[0].GetOutcome().GetStatus() != wire.Status_GRANTED {
 			t.Errorf("the waiter was told %v", got)
 		}
 		c.expect(leader.do(releaseCommand(s, 3, hold)), wire.Status_NOT_HELD)
@@ -127,7 +135,7 @@ func TestLockDelayKeepsTheLockClosed(t *testing.T) {
 		c.expect(leader.do(acquire(waiter, 1, "a", delayed())), wire.Status_QUEUED)
 		begin := time.Now()
 		c.expect(leader.do(forceCommand(hold, "the box is on fire")), wire.Status_OK)
-		if got := to.all(); len(got) != 1 || got[0].GetHoldLost().GetReason() != wire.HoldLost_FORCED || got[0].GetHoldLost().GetMessage() != "the box is on fire" {
+		if got := to.told(); len(got) != 1 || got[0].GetHoldLost().GetReason() != wire.HoldLost_FORCED || got[0].GetHoldLost().GetMessage() != "the box is on fire" {
 			t.Errorf("the holder was told %v", got)
 		}
 		if rest, ok := leader.DelayRemaining(hold.HoldId); !ok || rest > delay || rest < delay-100*time.Millisecond {
@@ -181,7 +189,7 @@ func TestRevocationIsToldAndForcedAfterItsGrace(t *testing.T) {
 		c.expect(leader.do(revokeCommand(hold, "maintenance", grace)), wire.Status_OK)
 		c.expect(leader.do(extendCommand(s, 2, hold)), wire.Status_FAILED_PRECONDITION)
 		c.endsIn(begin, grace, "forced", func() bool { return leader.holder("a") == 0 })
-		got := to.all()
+		got := to.told()
 		if len(got) != 3 || !leader.lives(s) {
 			t.Fatalf("the holder was told %v", got)
 		}
@@ -222,7 +230,7 @@ func TestUpgradeThatWaits(t *testing.T) {
 		begin := time.Now()
 		c.expect(leader.do(upgradeCommand(s, 2, hold, wait)), wire.Status_QUEUED)
 		c.endsIn(begin, wait, "timed out", func() bool { return len(to.all()) == 1 })
-		if o := to.all()[0].GetOutcome(); o.GetStatus() != wire.Status_TIMEOUT || o.GetSeq() != 2 {
+		if o := to.told()[0].GetOutcome(); o.GetStatus() != wire.Status_TIMEOUT || o.GetSeq() != 2 {
 			t.Errorf("pushed %v", o)
 		}
 		if l := leader.lockOf("a"); len(l.GetHolders()) != 2 || l.Holders[0].Token != hold.Token {
@@ -239,7 +247,7 @@ func TestUpgradeThatWaits(t *testing.T) {
 		time.Sleep(wait - 500*time.Millisecond)
 		rest, _ := next.HoldRemaining(hold.HoldId)
 		c.expect(next.do(releaseCommand(reader, 2, read)), wire.Status_OK)
-		pushes := to.all()
+		pushes := to.told()
 		last := pushes[len(pushes)-1].GetOutcome()
 		if last.GetStatus() != wire.Status_GRANTED || last.GetSeq() != 3 || last.GetCount() != 2 || last.GetHoldId() != hold.HoldId || last.GetToken() <= read.Token {
 			t.Errorf("pushed %v", last)
@@ -285,13 +293,14 @@ func TestOneNoticePerRelease(t *testing.T) {
 		for range sessions * each {
 			c.expect(<-results, wire.Status_QUEUED)
 		}
-		if got := told.all(); len(got) != 1 || !got[0].GetHoldNotice().GetWanted() || got[0].GetHoldNotice().GetHoldId() != hold.HoldId {
+		if got := told.told(); len(got) != 1 || !got[0].GetHoldNotice().GetWanted() || got[0].GetHoldNotice().GetHoldId() != hold.HoldId {
 			t.Errorf("10,000 wait, and the holder was told %v", got)
 		}
 		c.expect(leader.do(releaseCommand(holder, 2, hold)), wire.Status_OK)
 		const releases = 20
 		for released := 1; ; released++ {
 			pushed, last := 0, (*wire.Push)(nil)
+			synctest.Wait()
 			for _, to := range sinks {
 				got := to.all()
 				if pushed += len(got); len(got) > 0 && got[len(got)-1].GetOutcome().GetToken() > last.GetOutcome().GetToken() {
@@ -306,7 +315,7 @@ func TestOneNoticePerRelease(t *testing.T) {
 			}
 			c.expect(leader.do(releaseCommand(last.SessionId, uint64(each+released), last.GetOutcome())), wire.Status_OK)
 		}
-		if n := countOf(told.all(), func(p *wire.Push) bool { return p.GetHoldNotice() != nil }); n != 1 {
+		if n := countOf(told.told(), func(p *wire.Push) bool { return p.GetHoldNotice() != nil }); n != 1 {
 			t.Errorf("the holder was told %d times", n)
 		}
 	})
