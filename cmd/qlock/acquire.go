@@ -109,11 +109,19 @@ func (j *job) lock(ctx context.Context, s session) (hold, error) {
 
 // notAcquired says that there is no lock. A session lost while waiting has lost no lock.
 func (j *job) notAcquired(err error) error {
-	err = fmt.Errorf("%s not acquired: %w", j.opts.claim.what(), err)
+	err = refused(j.opts.claim, err)
 	if errors.Is(err, client.ErrSessionLost) || errors.Is(err, client.ErrForced) {
 		return &failure{code: exitNotAcquired, cause: err}
 	}
 	return j.blame(err)
+}
+
+// refused says that the locks of a claim were not acquired, and why.
+func refused(k claim, err error) error {
+	if errors.Is(err, client.ErrNotAcquired) {
+		return failf(exitNotAcquired, "%s not acquired: somebody holds it or waits for it, see qlock why; --wait waits", k.what())
+	}
+	return fmt.Errorf("%s not acquired: %w", k.what(), err)
 }
 
 // open opens a session, within a bound the first time and as long as it takes when
@@ -170,7 +178,7 @@ func whoHolds(ctx context.Context, svc service, names []string) (string, error) 
 		case err != nil:
 			return "", err
 		case len(lock.GetHolders()) > 0:
-			return ", " + whoHoldsOne(lock, len(names) > 1), nil
+			return whoHoldsOne(lock, len(names) > 1), nil
 		case len(lock.GetDelays()) > 0:
 			return fmt.Sprintf(", closed by a lock-delay for %s", left(lock.GetDelays()[0].RemainingMs)), nil
 		}
@@ -180,9 +188,9 @@ func whoHolds(ctx context.Context, svc service, names []string) (string, error) 
 
 func whoHoldsOne(lock *wire.GetLockResponse, among bool) string {
 	h := lock.GetHolders()[0]
-	which, others := "", ""
+	which, others := ", ", ""
 	if among {
-		which = printable(lock.GetName()) + " is "
+		which = ": " + printable(lock.GetName()) + " is "
 	}
 	if n := max(lock.GetHolderCount(), uint64(len(lock.GetHolders()))) - 1; n > 0 {
 		others = " and " + count(n, "other")

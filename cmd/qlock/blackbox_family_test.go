@@ -104,7 +104,7 @@ func TestBinaryMaxHold(t *testing.T) {
 	ep := endpoint(t)
 	began := bootTime()
 	got := qlock(t, ep, "run", "bounded", "--max-hold", "800ms", "--", "/bin/sh", "-c", "trap 'exit 5' TERM; "+until)
-	want(t, got, 76, "it may not be held for longer")
+	want(t, got, 76, "its max-hold is nearly over")
 	if took := bootTime() - began; took < 300*time.Millisecond {
 		t.Errorf("ended after %v of 800ms", took)
 	}
@@ -142,7 +142,7 @@ func TestBinaryForceRelease(t *testing.T) {
 // An operator's wish reaches the command, which ends as it likes and loses nothing.
 func TestBinaryRevoke(t *testing.T) {
 	ep := endpoint(t)
-	for _, grace := range []string{"", " --grace 20s"} {
+	for _, grace := range []string{"", " --grace 2s"} {
 		dir := t.TempDir()
 		p := begin(t, ep, "", nil, "run", "wanted", "--", "/bin/sh", "-c", "trap 'exit 9' TERM; echo up > "+dir+"/up; "+until)
 		line(t, filepath.Join(dir, "up"))

@@ -94,5 +94,5 @@ func TestWaitingForSeveral(t *testing.T) {
 		return lock(ctx, name, wait)
 	}
 	got := execTest(t, s.service.dialer, "run", "a", "b", "--", "true")
-	wantCode(t, got, 0, "waiting for a, b, b is held by session 9 and 2 others for 1m5s, 1 waiter in the queue")
+	wantCode(t, got, 0, "waiting for a, b: b is held by session 9 and 2 others for 1m5s, 1 waiter in the queue")
 }

@@ -17,7 +17,8 @@ import (
 // orderly end needs.
 var (
 	errDeadlineNear = errors.New("no heartbeat was answered for too long")
-	errMaxHoldNear  = errors.New("it may not be held for longer")
+	errMaxHoldNear  = errors.New("its max-hold is nearly over")
+	errGraceNear    = errors.New("the operator's grace period is over")
 )
 
 const (
@@ -47,15 +48,17 @@ type keeper struct {
 	say     func(format string, args ...any)
 	now     func() time.Duration // a clock that runs through suspend
 
-	status    *syscall.WaitStatus // of the child, once it has exited
-	deadline  time.Duration       // on now's clock: the hold's, as last known
-	lost      error               // why the command is, or was, being stopped
-	asked     bool                // an operator's wish was passed on to the command
-	ended     bool                // the child or the group was told to end
-	killAt    time.Duration       // when ended, on now's clock
-	killed    time.Duration       // when KILL was first sent; 0 before
-	cannot    bool                // the group resists KILL; said once
-	abandoned bool                // the deadline passed before the group was gone
+	status    *syscall.WaitStatus  // of the child, once it has exited
+	deadline  time.Duration        // on now's clock: the hold's, as last known
+	lost      error                // why the command is, or was, being stopped
+	notices   <-chan client.Notice // of operators' wishes; nil when there are no more
+	asked     bool                 // the command was told that it has to end
+	revoked   bool                 // because an operator wants the lock back
+	ended     bool                 // the child or the group was told to end
+	killAt    time.Duration        // when ended, on now's clock
+	killed    time.Duration        // when KILL was first sent; 0 before
+	cannot    bool                 // the group resists KILL; said once
+	abandoned bool                 // the deadline passed before the group was gone
 }
 
 // bootTime is the time since boot, suspended time included.
@@ -73,7 +76,8 @@ func margin(ttl time.Duration) time.Duration { return min(ttl/20, maxMargin) }
 // watch returns when no process of the group is left, or when that cannot be
 // waited for any longer. The deadline is looked at before anything else is done.
 func (k *keeper) watch() {
-	lost, notices := k.hold.Lost(), k.hold.Revoked()
+	lost := k.hold.Lost()
+	k.notices = k.hold.Revoked()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -92,11 +96,9 @@ func (k *keeper) watch() {
 		case <-lost:
 			lost = nil
 			act = func() {}
-		case n, ok := <-notices:
-			act = func() { k.wanted(n) }
-			if !ok {
-				notices = nil
-			}
+		case n, ok := <-k.notices:
+			k.wanted(n, ok)
+			act = func() {}
 		case <-timer.C:
 			act = func() {}
 		}
@@ -152,8 +154,11 @@ func (k *keeper) lastMoment() time.Duration {
 	return min(k.killAt, k.deadline-k.margin)
 }
 
-// wanted passes on that an operator asked for the lock back.
-func (k *keeper) wanted(n client.Notice) {
+// wanted passes on that an operator wants the lock back.
+func (k *keeper) wanted(n client.Notice, more bool) {
+	if !more {
+		k.notices = nil
+	}
 	if !n.Revoked || k.ended || k.lost != nil {
 		return
 	}
@@ -162,7 +167,17 @@ func (k *keeper) wanted(n client.Notice) {
 		limit = fmt.Sprintf(" within %v", n.Grace)
 	}
 	k.say("an operator wants %s back%s: %s", k.lock, limit, oneLine(printable(n.Reason)))
+	k.revoked = true
 	k.ask()
+}
+
+// hear looks whether an operator's wish is what shortened the hold's time.
+func (k *keeper) hear() {
+	select {
+	case n, ok := <-k.notices:
+		k.wanted(n, ok)
+	default:
+	}
 }
 
 // ask tells the command, once, that it has to end.
@@ -190,14 +205,19 @@ func (k *keeper) reason(now time.Duration) error {
 	}
 	left := k.hold.Remaining()
 	k.deadline = now + left
-	switch {
-	case k.status != nil || k.onLost == ignore || left > k.grace+k.margin:
+	if k.status != nil || k.onLost == ignore {
 		return nil
-	case k.session.Remaining() > left:
+	}
+	k.hear()
+	switch bounded := k.session.Remaining() > left; {
+	case bounded && k.revoked && left <= k.margin:
+		return errGraceNear // it was asked when the wish came
+	case bounded && !k.revoked && left <= k.grace+k.margin:
 		return errMaxHoldNear
-	default:
+	case !bounded && left <= k.grace+k.margin:
 		return errDeadlineNear
 	}
+	return nil
 }
 
 // end begins to end the group, once: it is asked now, and killed when the grace period

@@ -156,7 +156,7 @@ func waitForLease(c *cli.Context, svc service, req leaseRequest) (leased, error)
 		if exitCode(r.err) == exitNoLeader {
 			giveUp(svc, req)
 		}
-		return leased{}, blame(c, fmt.Errorf("%s not acquired: %w", req.claim.what(), r.err))
+		return leased{}, blame(c, refused(req.claim, r.err))
 	case sig := <-caught:
 		cancel()
 		<-results

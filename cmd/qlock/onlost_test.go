@@ -30,11 +30,13 @@ func TestParseOnLost(t *testing.T) {
 func TestAnotherSignalThanTerm(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
+	s.hold.unlock = func(context.Context) error { s.note("unlock"); return client.ErrForced }
 	running := s.jobWith(byTTL, onLost(10), 0, "trap 'echo told > $D/told; exit 0' USR1; "+loop)
 	s.file("ready")
 	s.hold.lose(client.ErrForced)
 	wantCode(t, s.wait(running), 76, "taken away by an operator")
 	s.file("told")
+	s.wantEvents("lock orders/42 -1ns", "unlock", "close") // the session lives still
 }
 
 func TestKillAsksNobody(t *testing.T) {
@@ -69,7 +71,7 @@ func TestMaxHoldEndsTheCommandInTime(t *testing.T) {
 	running := s.jobWith(byTTL, term, time.Second, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
 	s.file("ready")
 	deadline := s.hold.silence()
-	wantCode(t, s.wait(running), 76, "it may not be held for longer")
+	wantCode(t, s.wait(running), 76, "its max-hold is nearly over")
 	s.file("told")
 	s.deadBefore(deadline)
 }
@@ -97,7 +99,7 @@ func TestARevocationIsNotHeeded(t *testing.T) {
 	s.file("ready")
 	s.hold.notice <- client.Notice{Revoked: true, Reason: "deploy", Grace: 2 * time.Second}
 	deadline := s.hold.silence()
-	wantCode(t, s.wait(running), 76, "stopping the command")
+	wantCode(t, s.wait(running), 76, "the operator's grace period is over; stopping the command")
 	if got := s.file("told"); got != "told" {
 		t.Errorf("told %q", got)
 	}

@@ -27,7 +27,7 @@ func (j *job) release(h held) error {
 	for {
 		select {
 		case err := <-finished:
-			if err == nil || errors.Is(err, client.ErrNotHeld) {
+			if err == nil || endedAlone(err) {
 				j.close(h.session)
 			}
 			return err
@@ -39,6 +39,11 @@ func (j *job) release(h held) error {
 			impatient = nil
 		}
 	}
+}
+
+// endedAlone tells whether the hold had ended while its session lives.
+func endedAlone(err error) bool {
+	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrForced) || errors.Is(err, client.ErrHoldExpired)
 }
 
 // nextSignal is closed by the next signal that comes from now on.

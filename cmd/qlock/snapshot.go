@@ -157,7 +157,7 @@ func restoreVerb(dial dialer) *cli.Command {
 					Settings: m.Settings(), Audit: auditOf(m), Operator: operator, Reason: reason})
 				if errors.Is(err, client.ErrFailedPrecondition) {
 					return failf(exitInternal, "not restored: %s; a snapshot goes into an empty cluster only: "+
-						"start a new one, or end its sessions and locks first (qlock sessions, qlock locks)", oneLine(err.Error()))
+						"start a new one, or end its sessions and locks first (qlock sessions, qlock locks)", said(err))
 				}
 				totals := m.Totals()
 				return done(c, one{answer}, err, "restored: every token is above %d from now on; %s and %s of the snapshot are over",
@@ -165,6 +165,14 @@ func restoreVerb(dial dialer) *cli.Command {
 			})
 		},
 	}
+}
+
+// said is what the cluster said about a status, without the status.
+func said(err error) string {
+	if s := (*client.StatusError)(nil); errors.As(err, &s) && s.Message != "" {
+		return oneLine(s.Message)
+	}
+	return oneLine(err.Error())
 }
 
 // auditOf is the audit log of a snapshot, oldest first.
