@@ -13,7 +13,6 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-func upgrades(s seen) bool   { return s.req.GetUpgrade() != nil }
 func downgrades(s seen) bool { return s.req.GetDowngrade() != nil }
 
 func mustShare(t testing.TB, s *Session, name string) *Hold {
