@@ -324,13 +324,14 @@ func TestBinaryTLS(t *testing.T) {
 	files := decode[struct {
 		Nodes, Clients []struct{ Flags []string }
 	}](t, got.out)
-	addrs := freePorts(t, 2)
-	flags := slices.Concat([]string{"--id", "n1", "--data-dir", filepath.Join(dir, "data"), "--peer-addr", addrs[1]}, files.Nodes[0].Flags)
+	addrs := freePorts(t, 3)
+	flags := slices.Concat([]string{"--id", "n1", "--data-dir", filepath.Join(dir, "data"), "--peer-addr", addrs[1], "--http-addr", addrs[2]}, files.Nodes[0].Flags)
 	n := startNode(t, addrs[0], flags...)
 	t.Cleanup(n.stop)
 	with := files.Clients[0].Flags
 	want(t, qlock(t, n.addr, append([]string{"status", "--timeout", "20s"}, with...)...), 0, "")
 	want(t, qlock(t, n.addr, append(with, "run", "a", "--", "true")...), 0, "")
+	want(t, qlock(t, n.addr, append([]string{"snapshot", "save", filepath.Join(dir, "a.snap")}, with...)...), 0, "")
 	want(t, qlock(t, n.addr, "status", "--timeout", "300ms"), 69, "no serving leader")
 	want(t, qlock(t, n.addr, "status", "--timeout", "300ms", "--cacert", filepath.Join(dir, "ca.crt")), 69, "no serving leader")
 }

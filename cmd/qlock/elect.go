@@ -94,7 +94,10 @@ func (l leadership) String() string {
 	if l.Token == "" {
 		return "nobody leads " + printable(l.Name)
 	}
-	return fmt.Sprintf("%s leads %s, token %s, %s", dash(printable(l.Value)), printable(l.Name), l.Token, l.Owner)
+	if l.Value == "" {
+		return fmt.Sprintf("%s leads %s, token %s", l.Owner, printable(l.Name), l.Token)
+	}
+	return fmt.Sprintf("%s leads %s, token %s, %s", printable(l.Value), printable(l.Name), l.Token, l.Owner)
 }
 
 // leaderOf reads who leads.
