@@ -215,10 +215,26 @@ func (v *visitor) send(procedure, rest string) reply {
 
 // later sends an acquire that may take long.
 func (v *visitor) later(ctx context.Context, rest string) <-chan reply {
+	return v.laterAt(ctx, "LockService/Acquire", rest)
+}
+
+// abandon has the visitor ask and, once that is under way, go away again.
+func (v *visitor) abandon(t *testing.T, procedure, rest string, under func()) {
+	t.Helper()
+	ctx, hangUp := context.WithCancel(t.Context())
+	answered := v.laterAt(ctx, procedure, rest)
+	under()
+	hangUp()
+	if r, ok := <-answered; ok {
+		t.Fatalf("answered %s", r.body)
+	}
+}
+
+func (v *visitor) laterAt(ctx context.Context, procedure, rest string) <-chan reply {
 	answered := make(chan reply, 1)
 	go func() {
 		defer close(answered)
-		r, err := v.do(ctx, http.MethodPost, "/quorumlock.v1.LockService/Acquire", "application/json", `{`+v.creds+`,`+rest+`}`)
+		r, err := v.do(ctx, http.MethodPost, "/quorumlock.v1."+procedure, "application/json", `{`+v.creds+`,`+rest+`}`)
 		if err == nil {
 			answered <- r
 		}

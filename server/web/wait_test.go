@@ -94,13 +94,7 @@ func TestRetryWhileItWaitsGetsTheSameGrant(t *testing.T) {
 // gone has bob ask and go away again.
 func (x *contended) gone(t *testing.T) {
 	t.Helper()
-	ctx, hangUp := context.WithCancel(t.Context())
-	answered := x.bob.later(ctx, forever)
-	x.c.queued("a", 1)
-	hangUp()
-	if r, ok := <-answered; ok {
-		t.Fatalf("answered %s", r.body)
-	}
+	x.bob.abandon(t, "LockService/Acquire", forever, func() { x.c.queued("a", 1) })
 }
 
 func TestCallerWhoGoesAwayLeavesNoWait(t *testing.T) {
