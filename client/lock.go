@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -56,23 +55,12 @@ func (s *Session) LockTimeout(ctx context.Context, name string, wait time.Durati
 // Do calls fn while it holds the lock and returns what fn returns, after the lock is
 // released. The ctx of fn ends with ctx and with the hold. If the lock was lost
 // meanwhile the error matches the reason as well, whatever fn returned.
-func (s *Session) Do(ctx context.Context, name string, fn func(ctx context.Context, token uint64) error, opts ...LockOption) (err error) {
+func (s *Session) Do(ctx context.Context, name string, fn func(ctx context.Context, token uint64) error, opts ...LockOption) error {
 	hold, err := s.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
-	inner, cancel := context.WithCancelCause(hold.Context())
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer func() {
-		stop()
-		cancel(nil)
-		// Not ctx: a caller that gave up wants the lock released all the more. It ends
-		// with the session at the latest.
-		if uerr := hold.Unlock(context.WithoutCancel(ctx)); uerr != nil {
-			err = errors.Join(err, uerr)
-		}
-	}()
-	return fn(&holdContext{inner, hold}, hold.Token())
+	return hold.during(ctx, fn)
 }
 
 // LockAll waits for all of up to 64 locks with different names, as long as ctx allows.
