@@ -150,6 +150,29 @@ func TestEndedWaitsLeaveTheHeap(t *testing.T) {
 	})
 }
 
+// Nor do those of holds and lock-delays, also where each begins several times.
+func TestEndedHoldsLeaveTheHeap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, k := openDeadlines(t, wire.Status_OK)
+		for i := range uint64(999) {
+			hold := func(what wire.Event_Type, ms uint32) *wire.Event {
+				return &wire.Event{Type: what, SessionId: 1, HoldId: i + 1, Generation: 1, MaxHoldMs: ms, LockDelayMs: 60_000}
+			}
+			d.observe([]*wire.Event{
+				hold(wire.Event_GRANTED, 60_000), hold(wire.Event_EXTENDED, 60_000), hold(wire.Event_REVOKED, 0), hold(wire.Event_REVOKED, 60_000),
+				hold([]wire.Event_Type{wire.Event_RELEASED, wire.Event_EXPIRED, wire.Event_FORCED}[i%3], 0),
+				hold(wire.Event_DELAYED, 0), hold(wire.Event_DELAY_ENDED, 0),
+			})
+		}
+		time.Sleep(2 * time.Minute)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if len(d.heap)+len(d.tables[ofHold])+len(d.tables[ofDelay]) != 0 || k.count() != 0 {
+			t.Errorf("%d in the heap, %d decided", len(d.heap), k.count())
+		}
+	})
+}
+
 // An end belongs to the term it was decided in, and goes nowhere under another.
 func TestEndsCarryTheirTerm(t *testing.T) {
 	r := &Replica{proposer: newProposer(nil, nil)}
