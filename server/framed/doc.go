@@ -10,6 +10,12 @@
 // outbox, whose writer sends everything that is there in one system call. Thousands of
 // requests are so under way without a goroutine each. What takes longer than a command,
 // reads and administration, runs in two small sets of workers with bounded queues.
+// Only two kinds of requests have a goroutine each, and are bounded for that: acquires of
+// leases, for which this node waits, and watches.
+//
+// A watch reads the node's history at the pace at which its client reads: it waits while
+// a modest part of the outbox is full. So it never takes the room of answers and pushes,
+// and whoever reads too slowly misses events and is told so, but loses nothing else.
 //
 // # Sessions and connections
 //

@@ -8,15 +8,20 @@
 //	gate.go      the way in: panics, client certificates, 404, 405, 415, sizes, time
 //	forward.go   the node that leads: here, or one hop further
 //	sessions.go  the handlers, one file per service
-//	locks.go
+//	locks.go     (with acquire.go: what may wait)
+//	leases.go
+//	operators.go
 //	cluster.go
 //	visit.go     who waits for an acquire, and what happens when nobody does any more
+//	stream.go    answers of more than one message: watches and backups
 //
 // Handlers never know whether they run on the leader until they need to: they ask
 // the replica, and where the answer must come from elsewhere they say so with
 // [errElsewhere]. The request is then sent on as it came, also after it had waited
 // here for minutes: every request that changes something carries its sequence
-// number, so a second leader continues what the first began.
+// number, so a second leader continues what the first began. (A lease's secret serves
+// for that as well. What has neither is never sent twice.) Watches alone are answered
+// by any node: all of them apply the same events.
 //
 // Nothing here decides anything about locks. The state machine does, and this
 // package words its answers: expected outcomes of an acquire as a response with a
