@@ -66,9 +66,9 @@ func TestIgnoreLetsTheCommandGoOn(t *testing.T) {
 // The command of a bounded hold ends before the bound, and the text names the bound.
 func TestMaxHoldEndsTheCommandInTime(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, time.Second) // what the hold has left
+	s := newScene(t, 4*time.Second) // what the hold has left
 	s.session.ttl, s.session.left = 15*time.Second, 15*time.Second
-	running := s.jobWith(byTTL, term, time.Second, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
+	running := s.jobWith(byTTL, term, 4*time.Second, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
 	s.file("ready")
 	deadline := s.hold.silence()
 	wantCode(t, s.wait(running), 76, "its max-hold is nearly over")
@@ -93,11 +93,11 @@ func TestARevocationAsksTheCommand(t *testing.T) {
 // It is asked once only: the end of the grace does not ask again.
 func TestARevocationIsNotHeeded(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, 2*time.Second)
+	s := newScene(t, 4*time.Second)
 	s.session.left = time.Minute
 	running := s.jobWith(200*time.Millisecond, term, 0, "trap 'echo told >> $D/told' TERM; "+loop)
 	s.file("ready")
-	s.hold.notice <- client.Notice{Revoked: true, Reason: "deploy", Grace: 2 * time.Second}
+	s.hold.notice <- client.Notice{Revoked: true, Reason: "deploy", Grace: 4 * time.Second}
 	deadline := s.hold.silence()
 	wantCode(t, s.wait(running), 76, "the operator's grace period is over; stopping the command")
 	if got := s.file("told"); got != "told" {
