@@ -178,6 +178,12 @@ func (w *weaver) asked(c *strand, allowed bool, apply func() *wire.Result) {
 		if err := then.real(r.Cycle, c.id); err != nil || len(r.Cycle) == 0 {
 			w.t.Errorf("%+v: cycle %v: %v", c, r.Cycle, err)
 		}
+		// The request has no wait; all others do.
+		for i, step := range r.Cycle {
+			if (step.WaitId == 0) != (i == 0) && !(i == 0 && c.rising) {
+				w.t.Errorf("%+v: step %d of %v", c, i, r.Cycle)
+			}
+		}
 		unchanged(w.t, before, w.m, c.owner[0], w.seqs[c.owner[0]])
 	}
 }

@@ -189,6 +189,32 @@ func TestReductionIsBounded(t *testing.T) {
 	}
 }
 
+// TestUpgradeBehindReaders: an upgrade lets its owner's own circle pass through a
+// reader, too, who has nothing but that place.
+func TestUpgradeBehindReaders(t *testing.T) {
+	m := roomy(t)
+	a := newAsker(t, m, "ann", "bob", "cid", "dan", "eve")
+	hold := a.acquire("ann", &wire.Acquire{Locks: shared("a")}, wire.Status_GRANTED)
+	a.acquire("bob", &wire.Acquire{Locks: shared("a")}, wire.Status_GRANTED)
+	for i := range 30 {
+		a.acquire("eve", &wire.Acquire{Locks: []*wire.LockRequest{{Name: fmt.Sprint(i)}}}, wire.Status_GRANTED)
+	}
+	a.acquire("eve", &wire.Acquire{Locks: []*wire.LockRequest{{Name: "z"}}}, wire.Status_GRANTED)
+	a.acquire("cid", &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}}, wire.Status_QUEUED)
+	a.acquire("dan", &wire.Acquire{Locks: shared("a")}, wire.Status_QUEUED)
+	a.acquire("eve", &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}}, wire.Status_QUEUED)
+	a.acquire("ann", &wire.Acquire{Locks: []*wire.LockRequest{{Name: "z"}}, AllowDeadlock: true}, wire.Status_QUEUED)
+	upgrade := &wire.Upgrade{HoldId: hold.HoldId, Token: hold.Token, WaitForever: true}
+	r := a.ask("ann", &wire.Command{Op: &wire.Command_Upgrade{Upgrade: upgrade}}, wire.Status_DEADLOCK)
+	var locks []string
+	for _, step := range r.Cycle {
+		locks = append(locks, step.ClientName+" "+step.Lock)
+	}
+	if fmt.Sprint(locks) != "[ann z eve a dan a]" {
+		t.Errorf("cycle %v", locks)
+	}
+}
+
 // BenchmarkEnqueueBehind is one more waiter behind few or many, for owners that have
 // something already, and its cancellation.
 func BenchmarkEnqueueBehind(b *testing.B) {
