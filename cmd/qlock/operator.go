@@ -26,7 +26,7 @@ func reasonFlags() []cli.Flag {
 	}
 }
 
-// holdFlagsOf name one hold.
+// namedHoldFlags name one hold.
 func namedHoldFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.Uint64Flag{Name: "token", DefaultText: "must be given", Usage: "the hold's `TOKEN`, as qlock show prints it: another hold is left alone"},
