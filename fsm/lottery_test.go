@@ -22,8 +22,11 @@ type lottery struct {
 	holder  *wire.Event
 }
 
-func newLottery(t *testing.T, name string, waiters int) *lottery {
-	l := &lottery{t: t, nodes: []*Machine{bootstrapped(t), bootstrapped(t)}, name: name}
+func newLottery(t *testing.T, name string, waiters, nodes int) *lottery {
+	l := &lottery{t: t, name: name}
+	for range nodes {
+		l.nodes = append(l.nodes, bootstrapped(t))
+	}
 	for _, m := range l.nodes {
 		l.session = openSession(t, m, "gambler")
 	}
@@ -114,7 +117,7 @@ func TestUnfairIsUniform(t *testing.T) {
 		{7, 22.46, 84.04},   // 6 and 48
 		{10, 27.88, 148.23}, // 9 and 99
 	} {
-		l := newLottery(t, fmt.Sprint("lottery/", c.waiters), c.waiters)
+		l := newLottery(t, fmt.Sprint("lottery/", c.waiters), c.waiters, 1)
 		places, pairs := make([]int, c.waiters), make([]int, c.waiters*c.waiters)
 		before := -1
 		for i := range 10_000 {
@@ -136,7 +139,7 @@ func TestUnfairIsUniform(t *testing.T) {
 // TestUnfairIsTheSameEverywhere: a node that was restored from another's snapshot in
 // the middle of the log draws as the others do.
 func TestUnfairIsTheSameEverywhere(t *testing.T) {
-	l := newLottery(t, "lottery", 10)
+	l := newLottery(t, "lottery", 10, 2)
 	for range 1_000 {
 		l.draw()
 	}
