@@ -74,6 +74,7 @@ generate: ## regenerate the schema's code and the demo's data
 
 .PHONY: check
 check: lint ## the long versions of everything: about half an hour
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 30m -run '^TestModel$$' -v ./fsm
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m $(TIMELESS)
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m -p 1 $(REALTIME)
 	scripts/fuzz.sh $(FUZZTIME)

@@ -36,7 +36,10 @@ var base = flag.Uint64("seed", 1, "first seed of the random sequences")
 func TestModel(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	sequences := uint64(1_000)
-	if full {
+	switch {
+	case full && raced:
+		sequences = 5_000
+	case full:
 		sequences = 50_000
 	}
 	workers := uint64(runtime.GOMAXPROCS(0))
