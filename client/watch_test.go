@@ -90,7 +90,9 @@ func TestWatchEndsWithWord(t *testing.T) {
 		_, err := w.Next(ctx)
 		ok(t, err)
 		cancel()
-		_, err = w.Next(ctx)
+		for err == nil { // marks that have come before are still told
+			_, err = w.Next(ctx)
+		}
 		wantErr(t, err, context.Canceled)
 		w = c.Watch(own, WatchOptions{})
 		_, err = w.Next(ctx)

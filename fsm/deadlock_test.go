@@ -16,6 +16,9 @@ import (
 // wait or not, and every cycle told, with the tangle's.
 func TestDeadlocksAgainstBruteForce(t *testing.T) {
 	graphs := uint64(scaled(10_000))
+	if raced && !full {
+		graphs = 300
+	}
 	seen := map[string]int{}
 	for seed := *base; seed < *base+graphs; seed++ {
 		w := newWeaver(t, seed, seen)

@@ -18,7 +18,7 @@ import (
 func TestMutatedSnapshot(t *testing.T) {
 	roll, whole := seeded(*base), 0
 	bases := [][]byte{snapshotOf(t, family(t)), snapshotOf(t, twoLocks(t))}
-	for range scaled(30_000) {
+	for range scaled(15_000) {
 		mutant := records(t, bases[roll(len(bases))])
 		for range 1 + roll(3) {
 			i := roll(len(mutant))
@@ -33,7 +33,7 @@ func TestMutatedSnapshot(t *testing.T) {
 			mustWork(t, m)
 		}
 	}
-	if whole < scaled(30_000)/5 {
+	if whole < scaled(15_000)/5 {
 		t.Errorf("only %d were restored", whole)
 	}
 	fmt.Printf("fsm: %d mutated snapshots restored, and their like refused\n", whole)
