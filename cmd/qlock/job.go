@@ -52,6 +52,9 @@ func (j *job) start(h held) (*keeper, error) {
 	tty := terminalOf(j.std.in)
 	environ := childEnviron(os.Environ(), j.opts.claim.names(), h.hold.Token(), h.session.ID())
 	j.sig.guard()
+	// The command's time counts from here: a hold that is taken away while it starts
+	// leaves it the grace period all the same.
+	deadline := bootTime() + h.hold.Remaining()
 	c, err := startChild(j.opts.path, j.opts.argv, environ, j.std, tty)
 	if err != nil {
 		return nil, cannotStart(j.opts.path, err)
@@ -59,7 +62,7 @@ func (j *job) start(h held) (*keeper, error) {
 	ignoreTerminal()
 	return &keeper{
 		lock: j.opts.claim.what(), hold: h.hold, session: h.session, child: c, group: group(c.pid), sig: j.sig, tty: tty,
-		onLost: j.opts.onLost, grace: j.grace, margin: j.margin(h.session), say: j.say, now: bootTime,
+		onLost: j.opts.onLost, grace: j.grace, margin: j.margin(h.session), deadline: deadline, say: j.say, now: bootTime,
 	}, nil
 }
 
