@@ -80,7 +80,7 @@ generate: ## regenerate the schema's code and the demo's data
 	$(GO) generate ./scripts/demo
 
 .PHONY: check
-check: lint ## the long versions of everything: about half an hour
+check: lint ## the long versions of everything: about twenty minutes
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 30m -run '^TestModel$$' -v ./fsm
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m $(TIMELESS)
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m -p 2 $(PAIRED)

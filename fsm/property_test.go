@@ -77,7 +77,7 @@ type run struct {
 func manySequences(first, end, step uint64) run {
 	r := run{seen: map[string]int{}}
 	for r.seed = first; r.seed < end && r.err == nil; r.seed += step {
-		r.log, r.err = explore(r.seed, 30+int(r.seed%41), r.seen)
+		r.log, r.err = explore(r.seed, 50+int(r.seed%41), r.seen)
 		r.commands += len(r.log)
 		if r.err != nil {
 			return r
