@@ -90,28 +90,68 @@ func BenchmarkPairs(b *testing.B) {
 	}
 }
 
-// BenchmarkHandOver measures how often one hot lock changes hands.
+// BenchmarkHandOver measures how often one hot lock changes hands while that many wait
+// for it: who releases it queues again at once.
 func BenchmarkHandOver(b *testing.B) {
-	for _, callers := range []int{2, 16, 128} {
-		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
+	for _, waiters := range []int{1, 10, 100, 10_000} {
+		b.Run(fmt.Sprint("waiters=", waiters), func(b *testing.B) {
 			r := realCluster(b)
-			eachCaller(b, r, callers, func(_ int, session, seq uint64) {
-				results := make(chan *wire.Result, 2)
-				cancel := r.Await(session, seq, func(result *wire.Result) { results <- result })
-				defer cancel()
-				r.Propose(acquireCommand(session, seq, "hot", forever), func(result *wire.Result) {
-					if result.Status != wire.Status_QUEUED {
-						results <- result
-					}
-				})
-				hold := <-results
-				release := releaseCommand(session, seq+1, hold)
-				release.AckedBelow, release.Acked = seq, []uint64{seq}
-				if result := call(r, release); result.Status != wire.Status_OK {
-					b.Errorf("%v after %v", result, hold)
-				}
-			})
+			grants, ended := make(chan struct{}), make(chan struct{})
+			var queued, all sync.WaitGroup
+			for i := range waiters + 1 {
+				queued.Add(1)
+				all.Go(func() { takeTurns(b, r, fmt.Sprint(b.Name(), i), queued.Done, grants, ended) })
+			}
+			queued.Wait()
+			b.ResetTimer()
+			for range b.N {
+				<-grants
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "handovers/s")
+			b.StopTimer()
+			close(ended)
+			all.Wait()
 		})
+	}
+}
+
+// takeTurns is a session that acquires and releases a hot lock until it is ended. It
+// says when it is in the queue for the first time, and tells every grant.
+func takeTurns(b *testing.B, r *replica.Replica, name string, queued func(), grants chan<- struct{}, ended <-chan struct{}) {
+	session := call(r, openCommand(name, time.Minute)).GetSession().GetSessionId()
+	for seq := uint64(1); ; seq += 2 {
+		hold := waitInLine(r, session, seq, queued, ended)
+		if hold == nil {
+			return
+		}
+		select {
+		case grants <- struct{}{}:
+		case <-ended:
+			return
+		}
+		if result := call(r, releaseCommand(session, seq+1, hold)); result.Status != wire.Status_OK {
+			b.Errorf("%v after %v", result, hold)
+			return
+		}
+		queued = func() {}
+	}
+}
+
+// waitInLine returns the grant, nil if the benchmark ended first.
+func waitInLine(r *replica.Replica, session, seq uint64, queued func(), ended <-chan struct{}) *wire.Result {
+	results := make(chan *wire.Result, 2)
+	defer r.Await(session, seq, func(result *wire.Result) { results <- result })()
+	acquire := acquireCommand(session, seq, "hot", forever)
+	acquire.AckedBelow = seq
+	if first := call(r, acquire); first.Status != wire.Status_QUEUED {
+		results <- first
+	}
+	queued()
+	select {
+	case hold := <-results:
+		return hold
+	case <-ended:
+		return nil
 	}
 }
 
