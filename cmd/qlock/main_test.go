@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -32,7 +33,22 @@ func TestMain(m *testing.M) {
 	if file := os.Getenv("TEST_BEAT_FILE"); file != "" {
 		beat(file)
 	}
+	heedHangup()
 	os.Exit(testMain(m))
+}
+
+// heedHangup starts this program anew if it came under nohup: what it ignores, qlock
+// rightly ignores too, and the tests of hangups would wait for nothing.
+func heedHangup() {
+	if !signal.Ignored(syscall.SIGHUP) {
+		return
+	}
+	env, err := exec.LookPath("env")
+	if err == nil {
+		err = syscall.Exec(env, append([]string{"env", "--default-signal=HUP"}, os.Args...), os.Environ())
+	}
+	fmt.Fprintln(os.Stderr, "run these tests without nohup:", err)
+	os.Exit(1)
 }
 
 func testMain(m *testing.M) int {
