@@ -1,0 +1,15 @@
+//go:build !linux
+
+package netns
+
+import "errors"
+
+// space is what only Linux has.
+type space struct{}
+
+var errNoSpaces = errors.New("there are none on this system")
+
+func newSpace() (space, error)         { return space{}, errNoSpaces }
+func (space) in(do func() error) error { return errNoSpaces }
+func (space) path() string             { return "" }
+func (space) close()                   {}
