@@ -1,7 +1,9 @@
 package process
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,32 +19,64 @@ import (
 // otherwise: long enough for a machine that does a dozen other things.
 const Patience = 15 * time.Second
 
+// Options shape a cluster.
+type Options struct {
+	// Nodes is how many there are at first.
+	Nodes int
+	// Flags are for every node, NodeFlags for the one of that name behind them.
+	Flags     []string
+	NodeFlags map[string][]string
+	// Apart gives each node a network namespace of its own, and two to clients: Clients
+	// and Frail. Where the machine does not allow that, the test is skipped.
+	Apart bool
+	// Proxied puts a proxy before each node's peer and client port.
+	Proxied bool
+	// Storms says that there is room for 10,000 connections.
+	Storms bool
+	// Walls says that the programs were built with walls that can be moved.
+	Walls bool
+	// Dir keeps the nodes' files after the test; empty is a directory that is removed.
+	Dir string
+}
+
+// Hosts of clients in a cluster whose nodes are apart. The test's own client is on the
+// first; the second is for those that are cut off.
+const (
+	Clients = "clients"
+	Frail   = "frail"
+)
+
 // Cluster is the nodes of one test. Its methods fail the test rather than return an
 // error, so they are called from the test's own goroutine.
 type Cluster struct {
 	t        testing.TB
 	programs Programs
-	dir      string
-	flags    []string
-	ports    *ports
+	opts     Options
+	site     *site
+	frail    *frailty
 	nodes    []*node
 	client   *client.Client
 }
 
-// Start starts nodes n1 to n<count>, each with the flags given, and waits until one of
-// them leads and reaches all others. Everything ends with the test; if it fails, the
-// nodes' logs are shown.
+// Start starts nodes n1 to n<count> on loopback, each with the flags given, and waits
+// until one of them leads and reaches all others. Everything ends with the test; if it
+// fails, the nodes' logs are shown.
 func Start(t testing.TB, programs Programs, count int, flags ...string) *Cluster {
 	t.Helper()
-	ports, err := reservePorts()
-	if err != nil {
-		t.Fatal(err)
+	return StartWith(t, programs, Options{Nodes: count, Flags: flags})
+}
+
+// StartWith starts nodes n1 to n<opts.Nodes> as Start does.
+func StartWith(t testing.TB, programs Programs, opts Options) *Cluster {
+	t.Helper()
+	if opts.Dir == "" {
+		opts.Dir = t.TempDir()
 	}
-	t.Cleanup(ports.release)
-	c := &Cluster{t: t, programs: programs, dir: t.TempDir(), flags: flags, ports: ports}
+	c := &Cluster{t: t, programs: programs, opts: opts, site: newSite(t, opts.Apart)}
+	c.frail = newFrailty(c.site)
 	t.Cleanup(c.end)
 	var peers []string
-	for i := range count {
+	for i := range opts.Nodes {
 		n := c.layOut(fmt.Sprintf("n%d", i+1))
 		peers = append(peers, n.id+"="+n.peer)
 	}
@@ -66,15 +100,12 @@ func (c *Cluster) Add(id string) (peerAddr string) {
 	return n.peer
 }
 
-// layOut gives a node its addresses and files.
+// layOut gives a node its addresses and files, and proxies that outlive its processes.
 func (c *Cluster) layOut(id string) *node {
 	c.t.Helper()
-	n := &node{id: id, dir: filepath.Join(c.dir, id), log: filepath.Join(c.dir, id+".log")}
-	for _, addr := range []*string{&n.peer, &n.client, &n.http} {
-		var err error
-		if *addr, err = c.ports.take(); err != nil {
-			c.t.Fatal(err)
-		}
+	n := &node{id: id, site: c.site, dir: filepath.Join(c.opts.Dir, id), log: filepath.Join(c.opts.Dir, id+".log")}
+	if err := n.settle(c.opts.Proxied); err != nil {
+		c.t.Fatal(err)
 	}
 	c.nodes = append(c.nodes, n)
 	return n
@@ -86,13 +117,27 @@ func (c *Cluster) Client() *client.Client { return c.client }
 // NewClient makes one more client, which is closed with the test at the latest.
 func (c *Cluster) NewClient() *client.Client {
 	c.t.Helper()
-	cl, err := client.New(client.Config{Endpoints: c.Endpoints(), Agent: "process-test", RequestTimeout: Patience})
+	cl, err := client.New(client.Config{
+		Endpoints: c.Endpoints(), Agent: "process-test", RequestTimeout: Patience, Dial: c.Dialer(Clients),
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { _ = cl.Close() })
 	return cl
 }
+
+// Dialer connects as a client does that is on a host, Clients or Frail. Those of the
+// second can be cut off.
+func (c *Cluster) Dialer(host string) func(context.Context, string) (net.Conn, error) {
+	if host == Frail {
+		return c.frail.dial
+	}
+	return c.site.dialer(host)
+}
+
+// Stall blocks while frail clients are held back.
+func (c *Cluster) Stall() { c.frail.stall() }
 
 // Endpoints are the client addresses of all nodes.
 func (c *Cluster) Endpoints() []string {
@@ -194,9 +239,18 @@ func (c *Cluster) Wipe(ids ...string) {
 	}
 }
 
+// Retire forgets a node whose process has ended, with all its files.
+func (c *Cluster) Retire(id string) {
+	c.t.Helper()
+	c.Wipe(id)
+	c.node(id).unsettle()
+	c.nodes = slices.DeleteFunc(c.nodes, func(n *node) bool { return n.id == id })
+}
+
 func (c *Cluster) start(n *node) {
 	c.t.Helper()
-	if err := n.start(c.programs.qlockd(), c.flags); err != nil {
+	flags := slices.Concat(c.opts.Flags, c.opts.NodeFlags[n.id])
+	if err := n.start(c.programs.qlockd(), flags, c.opts.Walls); err != nil {
 		c.t.Fatalf("start %s: %v", n.id, err)
 	}
 }
@@ -212,7 +266,9 @@ func (c *Cluster) node(id string) *node {
 
 // end kills what still runs and shows the logs of a test that failed.
 func (c *Cluster) end() {
+	c.frail.close()
 	for _, n := range c.nodes {
+		n.unsettle()
 		if !n.alive() {
 			continue
 		}

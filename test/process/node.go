@@ -1,19 +1,27 @@
 package process
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/quorumlock/quorumlock/test/proxy"
 )
 
 // node is one place of a cluster: its name, addresses and files outlive its processes.
 type node struct {
 	id                 string
-	peer, client, http string // addresses
+	site               *site
+	peer, client, http string                        // addresses under which others reach it
+	listen             struct{ peer, client string } // behind the proxies, if there are any
+	proxies            struct{ peer, client *proxy.Proxy }
 	dir                string // its data
 	log                string // file, one for all of its processes
 	cluster            string // what --cluster said at its first start
@@ -27,23 +35,76 @@ type running struct {
 	done chan struct{} // closed when it has ended
 }
 
+// settle finds addresses for the node.
+func (n *node) settle(proxied bool) (err error) {
+	if err := n.site.join(n.id); err != nil {
+		return err
+	}
+	for _, addr := range []*string{&n.peer, &n.client, &n.http} {
+		if *addr, err = n.site.take(n.id); err != nil {
+			return err
+		}
+	}
+	n.listen.peer, n.listen.client = n.peer, n.client
+	if !proxied {
+		return nil
+	}
+	if n.proxies.peer, err = n.detour(&n.listen.peer); err != nil {
+		return err
+	}
+	n.proxies.client, err = n.detour(&n.listen.client)
+	return err
+}
+
+// detour puts a proxy at an address and moves the node's own to another.
+func (n *node) detour(addr *string) (*proxy.Proxy, error) {
+	l, err := n.site.listen(n.id, *addr)
+	if err != nil {
+		return nil, err
+	}
+	if *addr, err = n.site.take(n.id); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	target, dial := *addr, n.site.dialer(n.id)
+	return proxy.New(l, func(ctx context.Context) (net.Conn, error) { return dial(ctx, target) }), nil
+}
+
+// unsettle closes the proxies.
+func (n *node) unsettle() {
+	for _, p := range []*proxy.Proxy{n.proxies.peer, n.proxies.client} {
+		if p != nil {
+			p.Close()
+		}
+	}
+}
+
 // start runs the node.
-func (n *node) start(qlockd string, flags []string) error {
+func (n *node) start(qlockd string, flags []string, walls bool) error {
 	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	args := append([]string{
 		"--id", n.id, "--data-dir", n.dir, "--cluster", n.cluster,
-		"--peer-addr", n.peer, "--client-addr", n.client, "--http-addr", n.http,
+		"--peer-addr", n.listen.peer, "--client-addr", n.listen.client, "--http-addr", n.http,
+		"--advertise-peer-addr", n.peer, "--advertise-client-addr", n.client,
 	}, flags...)
+	if n.site.net != nil {
+		args = append(args, "--insecure") // its network has nobody else
+	}
 	cmd := exec.Command(qlockd, args...)
 	cmd.Dir = filepath.Dir(n.dir)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	if walls {
+		if err := n.setWall(0); err != nil {
+			return errors.Join(err, log.Close())
+		}
+		cmd.Env = append(cmd.Env, wallVariable+"="+n.wall())
+	}
 	// A pipe rather than the file itself: if this process is ended by force, the node
 	// does not outlive its next line.
 	cmd.Stderr = struct{ io.Writer }{log}
-	if err := cmd.Start(); err != nil {
+	if err := n.site.in(n.id, cmd.Start); err != nil {
 		_ = log.Close()
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -40,6 +39,9 @@ func (c *Cluster) Never(what string, during time.Duration, holds func(context.Co
 		c.t.Fatalf("%s: after %v", what, took)
 	}
 }
+
+// Pass lets time pass, for what has to last a while.
+func (c *Cluster) Pass(d time.Duration) { <-time.After(d) }
 
 func poll(within time.Duration, holds func(context.Context) error) (took time.Duration, last error) {
 	begun := time.Now()
@@ -137,12 +139,7 @@ func (c *Cluster) Log(id string) string {
 
 // Metrics reads a node's metrics, keyed as they stand there, with their labels.
 func (c *Cluster) Metrics(ctx context.Context, id string) (map[string]float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.HTTP(id)+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	transport := &http.Transport{DisableKeepAlives: true} // nothing stays behind
-	resp, err := transport.RoundTrip(req)
+	resp, err := c.get(ctx, c.HTTP(id)+"/metrics")
 	if err != nil {
 		return nil, err
 	}

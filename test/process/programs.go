@@ -17,12 +17,13 @@ const buildTimeout = 5 * time.Minute
 type Programs string
 
 // Build compiles qlockd and qlock into dir, without the race detector: it is the
-// cluster that is tested here, at the speed that it has.
-func Build(dir string) (Programs, error) {
+// cluster that is tested here, at the speed that it has. More flags go to the compiler.
+func Build(dir string, flags ...string) (Programs, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator),
-		"github.com/quorumlock/quorumlock/cmd/qlockd", "github.com/quorumlock/quorumlock/cmd/qlock").CombinedOutput()
+	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, flags...)
+	args = append(args, "github.com/quorumlock/quorumlock/cmd/qlockd", "github.com/quorumlock/quorumlock/cmd/qlock")
+	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the programs: %w\n%s", err, out)
 	}

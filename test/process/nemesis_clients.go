@@ -1,0 +1,166 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+)
+
+// clientNemeses are clients in trouble, and clients that make trouble.
+var clientNemeses = []Nemesis{
+	{Name: "cut frail clients off", strike: func(s *strike) uint64 {
+		_, before := s.frail.effect()
+		s.frail.cut()
+		defer s.frail.mend()
+		s.Pass(s.between(time.Second, 9*time.Second))
+		_, after := s.frail.effect()
+		return after - before
+	}},
+	{Name: "hold frail clients back", strike: func(s *strike) uint64 {
+		before, _ := s.frail.effect()
+		goOn := s.frail.hold()
+		defer goOn()
+		s.frail.cut()
+		defer s.frail.mend()
+		s.Pass(s.between(6*time.Second, 9*time.Second))
+		after, _ := s.frail.effect()
+		return after - before
+	}},
+	{Name: "storm of sessions", strike: func(s *strike) uint64 { return s.storm(1_000) }},
+	{Name: "storm of 10,000 sessions", needs: func(c *Cluster) bool { return c.opts.Storms }, strike: func(s *strike) uint64 { return s.storm(10_000) }},
+	{Name: "greed", strike: greed},
+}
+
+const (
+	// stormTTL is longer than a storm of any size, so that whoever loses a session there
+	// has met a defect.
+	stormTTL = time.Minute
+	// stormPatience is how long a storm may take to gather, and to be back.
+	stormPatience = 45 * time.Second
+	// atOnce is how many of a crowd do something at once.
+	atOnce = 512
+)
+
+// crowd is clients with one connection, one session and one lock each.
+type crowd struct {
+	clients  []*client.Client
+	sessions []*client.Session
+	holds    []*client.Hold
+}
+
+// storm has a crowd lose its leader, so that all come to the next one at once, and sees to
+// it that everybody holds still what it held. It returns how many were back.
+func (s *strike) storm(size int) (back uint64) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*stormPatience)
+	defer cancel()
+	k, err := s.gather(ctx, size)
+	defer k.leave()
+	if err != nil {
+		s.t.Error("gathering a storm: ", err)
+		return 0
+	}
+	old := s.Leader()
+	s.Kill9(old)
+	s.AwaitLeader(old)
+	begun := time.Now()
+	var count atomic.Uint64
+	if err := many(size, func(i int) error {
+		if err := k.holds[i].Unlock(ctx); err != nil {
+			return err
+		}
+		count.Add(1)
+		return nil
+	}); err != nil {
+		s.t.Errorf("%d of %d are back: %v", count.Load(), size, err)
+	}
+	s.t.Logf("a storm of %d sessions is back after %v", size, time.Since(begun).Round(time.Millisecond))
+	s.Restart(old)
+	if err := many(size, func(i int) error { return k.sessions[i].Close(ctx) }); err != nil {
+		s.t.Error("closing a storm: ", err)
+	}
+	return count.Load()
+}
+
+// gather opens a crowd.
+func (s *strike) gather(ctx context.Context, size int) (*crowd, error) {
+	k := &crowd{make([]*client.Client, size), make([]*client.Session, size), make([]*client.Hold, size)}
+	return k, many(size, func(i int) (err error) {
+		if k.clients[i], err = client.New(client.Config{Endpoints: s.Endpoints(), Agent: "storm", Dial: s.Dialer(Clients)}); err != nil {
+			return err
+		}
+		if k.sessions[i], err = k.clients[i].NewSession(ctx, client.SessionOptions{TTL: stormTTL, Name: "storm"}); err != nil {
+			return err
+		}
+		k.holds[i], err = k.sessions[i].Lock(ctx, fmt.Sprintf("storm/%d", i))
+		return err
+	})
+}
+
+func (k *crowd) leave() {
+	_ = many(len(k.clients), func(i int) error {
+		if k.clients[i] == nil {
+			return nil
+		}
+		return k.clients[i].Close()
+	})
+}
+
+// many does something for 0 to count-1, a few at once, and returns the first error.
+func many(count int, do func(i int) error) error {
+	var next atomic.Int64
+	var first error
+	var once sync.Once
+	var wg sync.WaitGroup
+	for range min(count, atOnce) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < count; i = int(next.Add(1)) - 1 {
+				if err := do(i); err != nil {
+					once.Do(func() { first = fmt.Errorf("%d: %w", i, err) })
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// greed asks for more than a session may have, of everything, and is refused.
+func greed(s *strike) (refused uint64) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
+	defer cancel()
+	cl := s.NewClient()
+	defer cl.Close()
+	session, err := cl.NewSession(ctx, client.SessionOptions{TTL: stormTTL, Name: "greedy"})
+	if err != nil {
+		s.t.Error("greed: ", err)
+		return 0
+	}
+	const more = 1_500 // than the 1,024 claims and requests that a session may have
+	var refusals atomic.Uint64
+	err = many(more, func(i int) error {
+		_, err := session.TryLock(ctx, fmt.Sprintf("greed/%d", i), client.WithValue(make([]byte, 1_000)))
+		if errors.Is(err, client.ErrResourceExhausted) {
+			refusals.Add(1)
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		s.t.Error("greed for locks: ", err)
+	}
+	if _, err := session.TryLock(ctx, "greed/value", client.WithValue(make([]byte, 100_000))); err == nil {
+		s.t.Error("a value of 100,000 bytes was taken")
+	} else {
+		refusals.Add(1)
+	}
+	if err := session.Close(ctx); err != nil {
+		s.t.Error("greed: ", err)
+	}
+	return refusals.Load()
+}

@@ -1,0 +1,92 @@
+package process
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// memberNemeses change who is in the cluster.
+var memberNemeses = []Nemesis{
+	{Name: "add and remove a member", strike: addAndRemove},
+	{Name: "remove a voter and take it back", strike: func(s *strike) uint64 {
+		id := s.one(s.IDs())
+		s.leave(id)
+		s.Terminate(id)
+		s.Wipe(id)
+		s.Restart(id)
+		s.enter(id, s.node(id).peer)
+		return 1
+	}},
+	{Name: "wipe a voter and replace it", strike: func(s *strike) uint64 {
+		id := s.one(s.IDs())
+		s.Kill9(id)
+		s.Wipe(id)
+		s.Restart(id)
+		if code := s.Ended(id); code != refusedCode {
+			s.t.Errorf("%s came back without its memory: exit code %d, want %d", id, code, refusedCode)
+		}
+		s.leave(id)
+		s.Restart(id)
+		s.enter(id, s.node(id).peer)
+		return 1
+	}},
+}
+
+// refusedCode is with what a node ends that was wiped and is known still.
+const refusedCode = 70
+
+// addAndRemove has one more member for a while, which may lead meanwhile.
+func addAndRemove(s *strike) uint64 {
+	const id = "spare"
+	s.enter(id, s.Add(id))
+	if s.random.IntN(2) == 0 {
+		s.Await("transfer to "+id, Patience, func(ctx context.Context) error {
+			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: id})
+			return err
+		})
+	}
+	s.leave(id)
+	s.Terminate(id)
+	s.Retire(id)
+	return 1
+}
+
+// enter has a running, empty node added, and waits until it votes.
+func (s *strike) enter(id, peer string) {
+	s.t.Helper()
+	s.Await("adding "+id, Patience, func(ctx context.Context) error {
+		_, err := s.client.AddMember(ctx, &wire.AddMemberRequest{Id: id, PeerAddr: peer})
+		return err
+	})
+	s.AwaitStatus(id+" votes", func(st *wire.StatusResponse) error {
+		for _, n := range st.GetNodes() {
+			if n.GetId() == id && n.GetVoter() {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d members", len(st.GetNodes()))
+	})
+}
+
+// leave has a member removed, after it has handed leadership over if it leads.
+func (s *strike) leave(id string) {
+	s.t.Helper()
+	s.Await("removing "+id, Patience, func(ctx context.Context) error {
+		st, err := s.client.Status(ctx, &wire.StatusRequest{})
+		if err != nil {
+			return err
+		}
+		for _, n := range st.GetNodes() {
+			if n.GetId() == id {
+				_, err := s.client.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: id})
+				if err == nil {
+					err = fmt.Errorf("%s is to be gone", id)
+				}
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,152 @@
+package process
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/netns"
+)
+
+// packetNemeses drop and refuse packets between the hosts of a cluster whose nodes are
+// apart. Their effect is packets.
+var packetNemeses = []Nemesis{
+	{Name: "isolate the leader from the nodes", needs: apart, strike: func(s *strike) uint64 {
+		old := s.Leader()
+		return s.replaced(old, both(s.site.net, []string{old}, s.Others(old)))
+	}},
+	{Name: "isolate the leader from everybody", needs: apart, strike: func(s *strike) uint64 {
+		old := s.Leader()
+		return s.replaced(old, both(s.site.net, []string{old}, append(s.Others(old), Clients, Frail)))
+	}},
+	{Name: "let nobody hear the leader", needs: apart, strike: func(s *strike) uint64 {
+		old := s.Leader()
+		return s.replaced(old, single(s.site.net.Cut([]string{old}, s.Others(old))))
+	}},
+	{Name: "let the leader hear nobody", needs: apart, strike: func(s *strike) uint64 {
+		old := s.Leader()
+		return s.replaced(old, single(s.site.net.Cut(s.Others(old), []string{old})))
+	}},
+	{Name: "isolate a follower", needs: apart, strike: func(s *strike) uint64 {
+		id := s.one(s.Others(s.Leader()))
+		return s.under(both(s.site.net, []string{id}, s.Others(id)), s.last)
+	}},
+	{Name: "part a minority from the rest", needs: apart, strike: func(s *strike) uint64 {
+		few := s.some((len(s.nodes) - 1) / 2)
+		return s.under(both(s.site.net, few, s.rest(few)), s.last)
+	}},
+	{Name: "leave no majority", needs: apart, strike: func(s *strike) uint64 {
+		var all faults
+		for i, id := range s.IDs()[1:] {
+			all = all.and(both(s.site.net, []string{id}, s.IDs()[:i+1]))
+		}
+		return s.under(all, s.last)
+	}},
+	{Name: "leave one bridge between two halves", needs: func(c *Cluster) bool { return apart(c) && len(c.nodes) >= 5 }, strike: func(s *strike) uint64 {
+		five := s.some(5)
+		return s.under(both(s.site.net, five[:2], five[3:]), s.last)
+	}},
+	{Name: "lose packets", needs: apart, strike: func(s *strike) uint64 {
+		return s.under(single(s.site.net.Lose(3+s.random.IntN(25), s.IDs()...)), s.last)
+	}},
+	{Name: "cut and mend links quickly", needs: apart, strike: flap},
+	{Name: "refuse connections to the leader", needs: apart, strike: refuse},
+	{Name: "reset connections to the leader", needs: apart, strike: func(s *strike) uint64 {
+		id := s.Leader()
+		return s.under(single(s.site.net.Reset(s.ports(id), id)), func() { s.Pass(s.between(50*time.Millisecond, time.Second)) })
+	}},
+	{Name: "cut clients off the leader", needs: apart, strike: func(s *strike) uint64 {
+		return s.under(both(s.site.net, []string{s.Leader()}, []string{Clients}), s.last)
+	}},
+}
+
+func apart(c *Cluster) bool { return c.site.net != nil }
+
+// faults are what is done to packets, or why it could not be.
+type faults struct {
+	netns.Faults
+	err error
+}
+
+func single(f *netns.Fault, err error) faults { return faults{netns.Faults{f}, err} }
+
+func both(n *netns.Net, some, others []string) faults {
+	f, err := n.Part(some, others)
+	return faults{f, err}
+}
+
+func (f faults) and(more faults) faults {
+	f.Faults = append(f.Faults, more.Faults...)
+	if f.err == nil {
+		f.err = more.err
+	}
+	return f
+}
+
+// under does something while faults are in force, and returns how many packets they met.
+func (s *strike) under(f faults, meanwhile func()) (packets uint64) {
+	s.t.Helper()
+	defer func() {
+		if err := f.Heal(); err != nil {
+			s.t.Error(err)
+		}
+	}()
+	if f.err != nil {
+		s.t.Fatal(f.err)
+	}
+	meanwhile()
+	packets, err := f.Packets()
+	if err != nil {
+		s.t.Error(err)
+	}
+	return packets
+}
+
+// replaced waits, under faults, until another node leads.
+func (s *strike) replaced(old string, f faults) uint64 {
+	s.t.Helper()
+	term := s.term()
+	packets := s.under(f, func() {
+		s.AwaitLeader(old)
+		s.last()
+	})
+	s.deposed(old, term)
+	return packets
+}
+
+// ports are those of a node for other nodes and for clients.
+func (s *strike) ports(id string) (all []int) {
+	n := s.node(id)
+	for _, addr := range []string{n.peer, n.client} {
+		_, port, _ := net.SplitHostPort(addr)
+		number, _ := strconv.Atoi(port)
+		all = append(all, number)
+	}
+	return all
+}
+
+// flap cuts links that are soon mended, about as fast as elections go.
+func flap(s *strike) (packets uint64) {
+	const times = 8
+	for range times {
+		pair := s.some(2)
+		packets += s.under(both(s.site.net, pair[:1], pair[1:]), func() { s.Pass(s.between(100*time.Millisecond, time.Second)) })
+	}
+	return packets
+}
+
+// refuse has a firewall before a leader that lives: who is connected stays so.
+func refuse(s *strike) uint64 {
+	id := s.Leader()
+	dial := s.Dialer(Clients)
+	return s.under(single(s.site.net.Reject(s.ports(id), id)), func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		if conn, err := dial(ctx, s.node(id).client); err == nil {
+			_ = conn.Close()
+			s.t.Errorf("%s accepts connections behind a firewall that refuses them", id)
+		}
+		s.last()
+	})
+}

@@ -1,0 +1,125 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// processNemeses end, freeze and restart processes.
+var processNemeses = []Nemesis{
+	{Name: "kill the leader", strike: func(s *strike) uint64 {
+		term, old := s.term(), s.Leader()
+		s.Kill9(old)
+		s.AwaitLeader(old)
+		s.last()
+		s.Restart(old)
+		return s.later(term)
+	}},
+	{Name: "kill a follower", strike: func(s *strike) uint64 {
+		id := s.one(s.Others(s.Leader()))
+		s.Kill9(id)
+		s.last()
+		s.Restart(id)
+		return 1
+	}},
+	{Name: "kill a majority", strike: func(s *strike) uint64 {
+		ids := s.some(len(s.nodes)/2 + 1)
+		s.Kill9(ids...)
+		s.last()
+		s.Restart(ids...)
+		return uint64(len(ids))
+	}},
+	{Name: "kill all", strike: func(s *strike) uint64 {
+		term := s.term()
+		s.Kill9(s.IDs()...)
+		s.Restart(s.IDs()...)
+		return s.later(term)
+	}},
+	{Name: "kill one again and again", strike: func(s *strike) uint64 {
+		id := s.one(s.IDs())
+		const times = 4
+		for range times {
+			s.Kill9(id)
+			s.Restart(id)
+			s.Pass(s.between(0, time.Second))
+		}
+		return times
+	}},
+	{Name: "freeze the leader", strike: func(s *strike) uint64 {
+		term, old := s.term(), s.Leader()
+		s.Stop(old)
+		s.AwaitLeader(old)
+		s.last()
+		s.Continue(old)
+		s.deposed(old, term)
+		return s.later(term)
+	}},
+	{Name: "freeze a follower", strike: func(s *strike) uint64 {
+		id := s.one(s.Others(s.Leader()))
+		s.Stop(id)
+		s.last()
+		s.Continue(id)
+		return 1
+	}},
+	{Name: "freeze all", strike: func(s *strike) uint64 {
+		for _, id := range s.IDs() {
+			s.Stop(id)
+		}
+		s.last()
+		for _, id := range s.some(len(s.nodes)) {
+			s.Continue(id)
+		}
+		return uint64(len(s.nodes))
+	}},
+	{Name: "let the leader stutter", strike: stutter},
+	{Name: "stop the leader gracefully", strike: func(s *strike) uint64 {
+		term, old := s.term(), s.Leader()
+		s.Terminate(old)
+		s.AwaitLeader(old)
+		s.Restart(old)
+		return s.later(term)
+	}},
+	{Name: "restart one after the other", strike: roll},
+	{Name: "transfer leadership", strike: transfer},
+}
+
+// stutter freezes the leader for moments about as long as its followers' patience.
+func stutter(s *strike) uint64 {
+	const times = 8
+	for range times {
+		id := s.Leader()
+		s.Stop(id)
+		s.Pass(s.between(50*time.Millisecond, 900*time.Millisecond))
+		s.Continue(id)
+	}
+	return times
+}
+
+// roll restarts all nodes as an upgrade does.
+func roll(s *strike) uint64 {
+	for _, id := range s.some(len(s.nodes)) {
+		s.Terminate(id)
+		s.Restart(id)
+		s.AwaitAll()
+	}
+	return uint64(len(s.nodes))
+}
+
+// transfer hands leadership from node to node.
+func transfer(s *strike) uint64 {
+	const times = 3
+	term := s.term()
+	for range times {
+		old := s.Leader()
+		to := s.one(s.Others(old))
+		s.Await(fmt.Sprintf("transfer from %s to %s", old, to), Patience, func(ctx context.Context) error {
+			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: to})
+			return err
+		})
+		s.AwaitLeader(old)
+	}
+	return s.later(term)
+}

@@ -1,0 +1,88 @@
+package process
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/proxy"
+)
+
+// proxyNemeses make connections slow, or break them. Their effect is bytes that came
+// late, connections that broke, and what had to wait.
+var proxyNemeses = []Nemesis{
+	{Name: "delay between nodes", needs: proxied, strike: func(s *strike) uint64 {
+		late := s.between(2*time.Millisecond, 60*time.Millisecond)
+		return s.behave(s.peers(s.IDs()...), proxy.Manners{Delay: late, Jitter: late})
+	}},
+	{Name: "delay between clients and nodes", needs: proxied, strike: func(s *strike) uint64 {
+		late := s.between(2*time.Millisecond, 200*time.Millisecond)
+		return s.behave(s.fronts(s.IDs()...), proxy.Manners{Delay: late, Jitter: late})
+	}},
+	{Name: "slow bytes to a follower", needs: proxied, strike: func(s *strike) uint64 {
+		return s.behave(s.peers(s.one(s.Others(s.Leader()))), proxy.Manners{Rate: 200 + s.random.IntN(5_000)})
+	}},
+	{Name: "slow bytes to clients", needs: proxied, strike: func(s *strike) uint64 {
+		return s.behave(s.fronts(s.IDs()...), proxy.Manners{Rate: 2_000 + s.random.IntN(20_000)})
+	}},
+	{Name: "stall a follower's port", needs: proxied, strike: func(s *strike) uint64 {
+		return s.behave(s.peers(s.one(s.Others(s.Leader()))), proxy.Manners{Stall: true})
+	}},
+	{Name: "stall the leader's port for clients", needs: proxied, strike: func(s *strike) uint64 {
+		return s.behave(s.fronts(s.Leader()), proxy.Manners{Stall: true})
+	}},
+	{Name: "break connections", needs: proxied, strike: breakAll},
+}
+
+func proxied(c *Cluster) bool { return c.opts.Proxied }
+
+// peers are the proxies before the nodes' peer ports.
+func (s *strike) peers(ids ...string) (all []*proxy.Proxy) {
+	for _, id := range ids {
+		all = append(all, s.node(id).proxies.peer)
+	}
+	return all
+}
+
+// fronts are the proxies before the nodes' client ports.
+func (s *strike) fronts(ids ...string) (all []*proxy.Proxy) {
+	for _, id := range ids {
+		all = append(all, s.node(id).proxies.client)
+	}
+	return all
+}
+
+// behave has proxies treat what they pass on badly for a while.
+func (s *strike) behave(all []*proxy.Proxy, m proxy.Manners) uint64 {
+	before := effects(all)
+	defer func() {
+		for _, p := range all {
+			p.Behave(proxy.Manners{})
+		}
+	}()
+	for _, p := range all {
+		p.Behave(m)
+	}
+	s.last()
+	return effects(all) - before
+}
+
+// breakAll ends every connection a few times.
+func breakAll(s *strike) uint64 {
+	const times = 5
+	all := append(s.peers(s.IDs()...), s.fronts(s.IDs()...)...)
+	before := effects(all)
+	for range times {
+		for _, p := range all {
+			p.Break()
+		}
+		s.Pass(s.between(0, time.Second))
+	}
+	return effects(all) - before
+}
+
+func effects(all []*proxy.Proxy) (sum uint64) {
+	for _, p := range all {
+		c := p.Counts()
+		sum += c.Late + c.Broken + c.Stalled
+	}
+	return sum
+}

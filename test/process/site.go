@@ -1,0 +1,93 @@
+package process
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/test/netns"
+)
+
+// site is where nodes and clients are: all on loopback, or each on a host of its own.
+type site struct {
+	ports *ports     // of loopback
+	net   *netns.Net // nil on loopback
+
+	mu    sync.Mutex
+	taken map[string]int // ports on each host
+}
+
+// firstHostPort is the first that a node on a host of its own takes.
+const firstHostPort = 7400
+
+// unable is why this machine has no namespaces, found out once.
+var unable = sync.OnceValue(netns.Unable)
+
+// newSite skips the test if the machine does not allow what is wanted.
+func newSite(t testing.TB, apart bool) *site {
+	t.Helper()
+	s := &site{taken: map[string]int{}}
+	var err error
+	if !apart {
+		if s.ports, err = reservePorts(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.ports.release)
+		return s
+	}
+	if err := unable(); err != nil {
+		t.Skip(err)
+	}
+	if s.net, err = netns.New(Clients, Frail); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.net.Close)
+	return s
+}
+
+// join makes room for a node.
+func (s *site) join(host string) error {
+	if s.net == nil || s.net.Has(host) {
+		return nil
+	}
+	return s.net.Join(host)
+}
+
+// take returns an address on a host that nobody listens on.
+func (s *site) take(host string) (string, error) {
+	if s.net == nil {
+		return s.ports.take()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	port := firstHostPort + s.taken[host]
+	s.taken[host]++
+	return net.JoinHostPort(s.net.Addr(host), strconv.Itoa(port)), nil
+}
+
+// in calls a function on a host; see netns.Net.In.
+func (s *site) in(host string, do func() error) error {
+	if s.net == nil {
+		return do()
+	}
+	return s.net.In(host, do)
+}
+
+func (s *site) dialer(host string) func(context.Context, string) (net.Conn, error) {
+	if s.net != nil {
+		return s.net.Dialer(host)
+	}
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}
+}
+
+func (s *site) listen(host, addr string) (l net.Listener, err error) {
+	err = s.in(host, func() error {
+		l, err = net.Listen("tcp", addr)
+		return err
+	})
+	return l, err
+}
