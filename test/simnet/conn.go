@@ -80,7 +80,7 @@ func earlier(a, b time.Time) time.Time {
 
 func (s *stream) read(b []byte) (int, error) {
 	for {
-		f, changed := s.net.state(s.link)
+		cut, changed := s.net.streamState(s)
 		s.mu.Lock()
 		if s.broken != nil {
 			defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *stream) read(b []byte) (int, error) {
 			return 0, os.ErrDeadlineExceeded
 		}
 		until := s.deadRead
-		if len(s.queue) > 0 && !f.cut {
+		if len(s.queue) > 0 && !cut {
 			if at := s.queue[0].at; time.Now().Before(at) {
 				until = earlier(until, at)
 			} else {
@@ -100,7 +100,7 @@ func (s *stream) read(b []byte) (int, error) {
 				return n, nil
 			}
 		}
-		if len(s.queue) == 0 && s.ended && !f.cut {
+		if len(s.queue) == 0 && s.ended && !cut {
 			s.mu.Unlock()
 			return 0, io.EOF
 		}
@@ -139,10 +139,7 @@ func (s *stream) write(b []byte) (int, error) {
 		}
 		if room := window - s.size; room > 0 {
 			part := b[written:min(len(b), written+room)]
-			at := s.net.arrival(s.link)
-			if at.Before(s.last) {
-				at = s.last
-			}
+			at := s.net.segmentArrival(s, s.last)
 			s.last = at
 			s.queue = append(s.queue, segment{append([]byte(nil), part...), at})
 			s.size += len(part)

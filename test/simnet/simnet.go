@@ -16,21 +16,52 @@ import (
 type Net struct {
 	mu        sync.Mutex
 	rand      *rand.Rand
+	weather   Weather
 	links     map[link]fault
 	listeners map[string]*listener
 	conns     map[*conn]struct{}
+	hung      map[*stream]struct{}
+	newest    map[link]time.Time // arrival of the latest segment
 	nextPort  int
+	did       Stats
 	// changed is closed and replaced when a link changes.
 	changed chan struct{}
 }
 
 type link struct{ from, to string }
 
+// Weather is what a link is like.
+type Weather struct {
+	// Delay is what everything takes at least, Scatter what a segment takes more, at most.
+	Delay, Scatter time.Duration
+	// Loss is the share of segments that have to be sent again.
+	Loss float64
+}
+
 // fault is what is wrong with one direction between two hosts.
 type fault struct {
-	cut   bool
-	delay time.Duration
-	loss  float64
+	Weather
+	cut bool
+}
+
+// Stats count what faults have done so far, for tests that want to know that they had
+// any effect.
+type Stats struct {
+	// Held are segments and dials that met a cut link or a hung connection, Lost those
+	// that took a retransmission.
+	Held, Lost int
+	// Overtaken are segments that arrive after one that was sent later, on another
+	// connection between the same hosts.
+	Overtaken int
+	// Reset are connections that were reset.
+	Reset int
+}
+
+// Stats says what faults have done so far.
+func (n *Net) Stats() Stats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.did
 }
 
 // retransmission is what a lost segment costs.
@@ -43,6 +74,8 @@ func New(seed uint64) *Net {
 		links:     map[link]fault{},
 		listeners: map[string]*listener{},
 		conns:     map[*conn]struct{}{},
+		hung:      map[*stream]struct{}{},
+		newest:    map[link]time.Time{},
 		nextPort:  40000,
 		changed:   make(chan struct{}),
 	}
@@ -62,12 +95,18 @@ func (n *Net) Cut(from, to string) { n.set(from, to, func(f *fault) { f.cut = tr
 
 // Delay makes everything from one host to another take d, one way. It does not reorder.
 func (n *Net) Delay(from, to string, d time.Duration) {
-	n.set(from, to, func(f *fault) { f.delay = d })
+	n.set(from, to, func(f *fault) { f.Delay = d })
+}
+
+// Scatter makes each segment from one host to another take up to d more, one way: what
+// is sent on different connections overtakes.
+func (n *Net) Scatter(from, to string, d time.Duration) {
+	n.set(from, to, func(f *fault) { f.Scatter = d })
 }
 
 // Drop loses a share of what goes from one host to another, one way.
 func (n *Net) Drop(from, to string, share float64) {
-	n.set(from, to, func(f *fault) { f.loss = share })
+	n.set(from, to, func(f *fault) { f.Loss = share })
 }
 
 // Isolate cuts a host off from the others, both ways.
@@ -78,21 +117,50 @@ func (n *Net) Isolate(host string, others ...string) {
 	}
 }
 
-// Heal ends every fault.
+// Hang stops what goes from one host to another on the connections that there are, one
+// way, while others can be made. It is kept and arrives after all: on TCP a segment may be
+// late by minutes, and its connection given up meanwhile.
+func (n *Net) Hang(from, to string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.conns {
+		if c.out.link == (link{from, to}) {
+			n.hung[c.out] = struct{}{}
+		}
+	}
+	n.announce()
+}
+
+// Weather sets what all links are like, also once a fault of theirs has ended.
+func (n *Net) Weather(w Weather) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.weather = w
+}
+
+// Heal ends every fault but the weather.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.links = map[link]fault{}
+	clear(n.hung)
 	n.announce()
 }
 
 func (n *Net) set(from, to string, change func(*fault)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	f := n.links[link{from, to}]
+	f := n.faultLocked(link{from, to})
 	change(&f)
 	n.links[link{from, to}] = f
 	n.announce()
+}
+
+func (n *Net) faultLocked(l link) fault {
+	if f, ok := n.links[l]; ok {
+		return f
+	}
+	return fault{Weather: n.weather}
 }
 
 // announce wakes everybody who waits for a link. Called with mu.
@@ -102,20 +170,58 @@ func (n *Net) announce() {
 }
 
 // state is the link's condition, and what is closed when any changes.
-func (n *Net) state(l link) (fault, <-chan struct{}) {
+func (n *Net) state(l link) (cut bool, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.links[l], n.changed
+	return n.links[l].cut, n.changed
+}
+
+// streamState is the same for what is under way on one connection.
+func (n *Net) streamState(s *stream) (cut bool, changed <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, hung := n.hung[s]
+	return hung || n.links[s.link].cut, n.changed
 }
 
 // arrival is when something sent now arrives if the link stays up.
 func (n *Net) arrival(l link) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	f := n.links[l]
-	at := time.Now().Add(f.delay)
-	for f.loss > 0 && n.rand.Float64() < f.loss {
+	return n.arrivalLocked(l)
+}
+
+func (n *Net) arrivalLocked(l link) time.Time {
+	f := n.faultLocked(l)
+	at := time.Now().Add(f.Delay)
+	if f.cut {
+		n.did.Held++
+	}
+	if f.Scatter > 0 {
+		at = at.Add(time.Duration(n.rand.Int64N(int64(f.Scatter))))
+	}
+	for f.Loss > 0 && n.rand.Float64() < f.Loss {
 		at = at.Add(retransmission)
+		n.did.Lost++
+	}
+	return at
+}
+
+// segmentArrival is when the next segment of a stream arrives: not before the last one.
+func (n *Net) segmentArrival(s *stream, last time.Time) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	at := n.arrivalLocked(s.link)
+	if at.Before(last) {
+		at = last
+	}
+	if _, hung := n.hung[s]; hung {
+		n.did.Held++
+	}
+	if newest := n.newest[s.link]; at.Before(newest) {
+		n.did.Overtaken++
+	} else {
+		n.newest[s.link] = at
 	}
 	return at
 }
@@ -123,13 +229,8 @@ func (n *Net) arrival(l link) time.Time {
 // Kill resets every connection of the host and closes its ports, like a process that
 // dies.
 func (h *Host) Kill() {
+	h.Reset()
 	h.net.mu.Lock()
-	var conns []*conn
-	for c := range h.net.conns {
-		if c.local.host == h.name || c.remote.host == h.name {
-			conns = append(conns, c)
-		}
-	}
 	var listeners []*listener
 	for _, l := range h.net.listeners {
 		if l.addr.host == h.name {
@@ -137,11 +238,24 @@ func (h *Host) Kill() {
 		}
 	}
 	h.net.mu.Unlock()
-	for _, c := range conns {
-		c.reset()
-	}
 	for _, l := range listeners {
 		_ = l.Close()
+	}
+}
+
+// Reset resets every connection of the host.
+func (h *Host) Reset() {
+	h.net.mu.Lock()
+	var conns []*conn
+	for c := range h.net.conns {
+		if c.local.host == h.name || c.remote.host == h.name {
+			conns = append(conns, c)
+		}
+	}
+	h.net.did.Reset += len(conns) / 2
+	h.net.mu.Unlock()
+	for _, c := range conns {
+		c.reset()
 	}
 }
 
@@ -225,14 +339,14 @@ func (h *Host) reach(ctx context.Context, to string) error {
 	for _, l := range []link{{h.name, to}, {to, h.name}} {
 		at := h.net.arrival(l)
 		for {
-			f, changed := h.net.state(l)
+			cut, changed := h.net.state(l)
 			wait := time.Until(at)
-			if !f.cut && wait <= 0 {
+			if !cut && wait <= 0 {
 				break
 			}
 			timer := time.NewTimer(max(wait, 0))
 			var due <-chan time.Time
-			if !f.cut {
+			if !cut {
 				due = timer.C
 			}
 			select {

@@ -149,3 +149,55 @@ func TestWriteBlocksWhenNobodyReads(t *testing.T) {
 		}
 	})
 }
+
+func TestScatterReordersConnectionsButNotWithinOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := simnet.New(3)
+		near, far := connected(t, n)
+		other, err := n.Host("a").Dial(t.Context(), "b:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = other.Close() })
+		n.Scatter("a", "b", time.Second)
+		for range 20 {
+			send(t, near, "ab")
+			send(t, other, "x")
+		}
+		for range 20 {
+			receive(t, far, "ab")
+		}
+		if s := n.Stats(); s.Overtaken < 5 {
+			t.Errorf("%+v: too little was overtaken", s)
+		}
+	})
+}
+
+func TestHungConnectionDeliversAfterItWasGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := simnet.New(1)
+		near, far := connected(t, n)
+		n.Hang("a", "b")
+		send(t, near, "late")
+		_ = near.Close()
+		next, err := n.Host("a").Dial(t.Context(), "b:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, next, "first")
+		_ = far.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("on a connection that hangs: %v", err)
+		}
+		_ = far.SetReadDeadline(time.Time{})
+		time.AfterFunc(time.Hour, n.Heal)
+		receive(t, far, "late")
+		if s := n.Stats(); s.Held != 1 {
+			t.Errorf("%+v: one segment was held", s)
+		}
+		n.Host("a").Reset()
+		if _, err := next.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) || n.Stats().Reset == 0 {
+			t.Errorf("after a reset: %v, %+v", err, n.Stats())
+		}
+	})
+}
