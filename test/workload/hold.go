@@ -1,0 +1,89 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/test/history"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// hold is a hold as its user sees it, booked from its grant to its end.
+type hold struct {
+	*client.Hold
+	actor  *actor
+	booked *history.Held
+}
+
+// acquire makes one call for locks and books what comes of it.
+func (a *actor) acquire(s *client.Session, want []history.Share, call func() (*client.Hold, error)) (*hold, error) {
+	asked := a.env.Log.Now()
+	h, err := call()
+	a.count(outcome(err))
+	if err != nil {
+		return nil, err
+	}
+	booked := a.env.Log.Grant(history.Hold{
+		Client: a.client, Session: s.ID(), ID: h.ID(), Token: h.Token(), Revision: h.Revision(),
+		Locks: want, Asked: asked, Unguarded: a.unguarded(),
+	})
+	booked.Follow(h.Context())
+	return &hold{h, a, booked}, nil
+}
+
+// lock waits for one lock, alone.
+func (a *actor) lock(ctx context.Context, s *client.Session, name string, opts ...client.LockOption) (*hold, error) {
+	return a.acquire(s, history.Exclusive(name), func() (*client.Hold, error) { return s.Lock(ctx, name, opts...) })
+}
+
+// briefly keeps what was granted for a moment.
+func (a *actor) briefly(h *hold, err error) error {
+	if err != nil {
+		return err
+	}
+	h.keep(a.some(1))
+	return h.release()
+}
+
+// becomes books that the hold has another mode from now on.
+func (h *hold) becomes(mode wire.Mode) { h.booked.Become(mode, h.Token(), h.Revision()) }
+
+// keep holds for so long, or until it is lost.
+func (h *hold) keep(d time.Duration) { h.actor.pause(d, h.Context().Done()) }
+
+// release gives the hold back and books that this was acknowledged.
+func (h *hold) release() error {
+	err := h.Unlock(h.actor.ctx)
+	if err == nil {
+		h.booked.Acknowledge()
+	}
+	return err
+}
+
+// unguarded says that nothing but tokens keeps the actor from acting on a hold that is
+// over.
+func (a *actor) unguarded() bool { return a.opts.Unguarded && strings.HasPrefix(a.client, FrailClient) }
+
+// outcome names what comes of a call, for the counts.
+func outcome(err error) string {
+	for _, known := range []struct {
+		err  error
+		name string
+	}{
+		{nil, Grants},
+		{client.ErrTimeout, Timeouts},
+		{context.DeadlineExceeded, Cancels},
+		{client.ErrNotAcquired, Refusals},
+		{client.ErrDeadlock, Deadlocks},
+		{client.ErrUpgradeConflict, Conflicts},
+		{client.ErrSessionLost, Losses},
+	} {
+		if errors.Is(err, known.err) {
+			return known.name
+		}
+	}
+	return Others
+}

@@ -1,0 +1,108 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/test/history"
+)
+
+const leases = "leases"
+
+// Leases is programs without a session that hold for a while, extend, and give back or
+// let it lapse.
+var Leases = Part{leases, func(r *Run) {
+	c := r.client(leases)
+	for range 3 {
+		r.start(leases, func(a *actor) {
+			for a.going() {
+				a.must("a lease", a.lease(c))
+				a.rest()
+			}
+		})
+	}
+}}
+
+// lessee is how one lease is taken: with the SDK, or over HTTP.
+type lessee interface {
+	acquire(context.Context) (history.Hold, error)
+	extend(context.Context) error
+	release(context.Context) error
+	// remaining is the time for which nobody else can have it.
+	remaining() time.Duration
+}
+
+func (a *actor) lease(c *client.Client) error {
+	name := lock(leases, a.rand.IntN(2))
+	l := a.lessee(c, name)
+	asked := a.env.Log.Now()
+	h, err := l.acquire(a.ctx)
+	if errors.Is(err, client.ErrNotHeld) && a.env.Log.Now()-asked > a.opts.FrailTTL*9/10 {
+		a.count(Lapsed) // the answer was so late
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("acquire %s: %w", name, err)
+	}
+	a.count(Leased)
+	h.Client, h.Locks, h.Asked = a.client, history.Exclusive(name), asked
+	booked := a.env.Log.Grant(h)
+	lapse := time.AfterFunc(l.remaining(), booked.End)
+	defer lapse.Stop()
+	a.pause(a.some(1), nil)
+	if a.rand.IntN(3) == 0 {
+		if err := a.timely(l, l.extend); err != nil {
+			return fmt.Errorf("extend %s: %w", name, err)
+		}
+	}
+	booked.End()
+	if a.rand.IntN(8) == 0 {
+		a.count(Lapsed)
+		return nil // nobody gives it back
+	}
+	if err := a.timely(l, l.release); err != nil {
+		return fmt.Errorf("give back %s: %w", name, err)
+	}
+	return nil
+}
+
+func (a *actor) lessee(c *client.Client, name string) lessee {
+	if a.env.HTTP != nil && a.rand.IntN(2) == 0 {
+		return newHTTPLessee(a, name)
+	}
+	return &sdkLessee{client: c, name: name, ttl: a.opts.FrailTTL}
+}
+
+// timely makes a call that may be answered NOT_HELD only if the lease has lapsed by then.
+func (a *actor) timely(l lessee, call func(context.Context) error) error {
+	until := a.env.Log.Now() + l.remaining()
+	err := call(a.ctx)
+	if errors.Is(err, client.ErrNotHeld) && a.env.Log.Now() >= until {
+		a.count(Lapsed)
+		return nil
+	}
+	return err
+}
+
+type sdkLessee struct {
+	client *client.Client
+	name   string
+	ttl    time.Duration
+	lease  *client.Lease
+}
+
+func (l *sdkLessee) acquire(ctx context.Context) (history.Hold, error) {
+	lease, err := l.client.AcquireLease(ctx, client.Names(l.name), client.LeaseOptions{TTL: l.ttl, Name: Prefix + leases})
+	if err != nil {
+		return history.Hold{}, err
+	}
+	l.lease = lease
+	return history.Hold{Session: lease.Session(), ID: lease.ID(), Token: lease.Token()}, nil
+}
+
+func (l *sdkLessee) extend(ctx context.Context) error  { return l.lease.Extend(ctx, 0) }
+func (l *sdkLessee) release(ctx context.Context) error { return l.lease.Release(ctx) }
+func (l *sdkLessee) remaining() time.Duration          { return l.lease.Remaining() }

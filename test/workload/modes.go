@@ -1,0 +1,90 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/test/history"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Readers is readers and writers of one lock, who become each other.
+var Readers = steadily("readers", 4, func(a *actor, s *client.Session) error {
+	l := s.RWLock(lock("readers", 0))
+	switch a.rand.IntN(6) {
+	case 0:
+		return a.briefly(a.write(s, l))
+	case 1:
+		return a.downgraded(a.write(s, l))
+	case 2:
+		return a.upgraded(a.read(s, l))
+	}
+	return a.briefly(a.read(s, l))
+})
+
+func (a *actor) read(s *client.Session, l *client.RWLock) (*hold, error) {
+	return a.acquire(s, history.Shared(l.Name()), func() (*client.Hold, error) { return l.RLock(a.ctx) })
+}
+
+func (a *actor) write(s *client.Session, l *client.RWLock) (*hold, error) {
+	return a.acquire(s, history.Exclusive(l.Name()), func() (*client.Hold, error) { return l.Lock(a.ctx) })
+}
+
+// downgraded makes a reader of a writer.
+func (a *actor) downgraded(h *hold, err error) error {
+	if err != nil {
+		return err
+	}
+	token := h.Token()
+	h.becomes(wire.Mode_SHARED)
+	if err := h.Downgrade(a.ctx); err != nil {
+		return fmt.Errorf("downgrade: %w", err)
+	}
+	if h.Mode() != client.Shared || h.Token() != token {
+		return fmt.Errorf("downgraded: %v, token %d; it was %d", h.Mode(), h.Token(), token)
+	}
+	a.count(Downgrades)
+	return a.briefly(h, nil)
+}
+
+// upgraded makes a writer of a reader, if no other one is about to.
+func (a *actor) upgraded(h *hold, err error) error {
+	if err != nil {
+		return err
+	}
+	token := h.Token()
+	if a.rand.IntN(2) == 0 {
+		err = h.Upgrade(a.ctx)
+	} else {
+		err = h.UpgradeTimeout(a.ctx, a.some(4))
+	}
+	switch {
+	case errors.Is(err, client.ErrUpgradeConflict), errors.Is(err, client.ErrTimeout):
+		a.count(outcome(err))
+	case err != nil:
+		return fmt.Errorf("upgrade: %w", err)
+	case h.Mode() != client.Exclusive || h.Token() <= token:
+		return fmt.Errorf("upgraded: %v, token %d; it was %d", h.Mode(), h.Token(), token)
+	default:
+		a.count(Upgrades)
+		h.becomes(wire.Mode_EXCLUSIVE)
+	}
+	return a.briefly(h, nil)
+}
+
+const permits = 5
+
+// Permits is actors that take one to all permits of a semaphore.
+var Permits = steadily("permits", 4, func(a *actor, s *client.Session) error {
+	sem, n := s.Semaphore(lock("permits", 0), permits), 1+a.rand.Uint64N(permits)
+	call := func() (*client.Hold, error) { return sem.Acquire(a.ctx, n) }
+	if a.rand.IntN(4) == 0 {
+		call = func() (*client.Hold, error) { return sem.TryAcquire(a.ctx, n) }
+	}
+	err := a.briefly(a.acquire(s, history.Permits(sem.Name(), n, permits), call))
+	if errors.Is(err, client.ErrNotAcquired) {
+		return nil
+	}
+	return err
+})
