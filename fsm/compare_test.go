@@ -1,13 +1,13 @@
 package fsm
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/test/model"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -19,7 +19,16 @@ type tester interface {
 
 func applyOne(t tester, m *Machine, cmd *wire.Command) *Applied {
 	t.Helper()
-	data, err := marshal.Marshal(&wire.Entry{Level: 1, WallUnixMs: modelWall, Commands: []*wire.Command{cmd}})
+	return applyAt(t, m, 5, cmd)
+}
+
+// wallAfter is the stamp of the entry that follows a revision, where stamps matter.
+func wallAfter(revision uint64) int64 { return int64(5 + 10*revision) }
+
+// applyAt applies a command in an entry with that stamp.
+func applyAt(t tester, m *Machine, wall int64, cmd *wire.Command) *Applied {
+	t.Helper()
+	data, err := marshal.Marshal(&wire.Entry{Level: 1, WallUnixMs: wall, Commands: []*wire.Command{cmd}})
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -46,43 +55,10 @@ func grantedIDs(events []*wire.Event) []uint64 {
 
 // compareAnswer compares the whole answer, but for what it says to people, and all
 // events.
-func compareAnswer(t tester, cmd *wire.Command, applied *Applied, want *wire.Result, d *model) {
+func compareAnswer(t tester, cmd *wire.Command, applied *Applied, want *wire.Result, d *model.Model) {
 	t.Helper()
-	got := proto.CloneOf(applied.Results[0])
-	message := got.Message
-	got.Message = ""
-	for _, o := range got.GetSession().GetOutcomes() {
-		o.Message = ""
-	}
-	if want.Status == wire.Status_DEADLOCK && got.Status == wire.Status_DEADLOCK && want.Cycle == nil {
-		if err := d.trap.trueCycle(got.Cycle); err != nil || !d.begins(cmd, got.Cycle[0]) {
-			t.Fatalf("%v\nanswers %v\nwhich is no cycle: %v", cmd, got, err)
-		}
-		d.learn(cmd, got.Cycle)
-		want.Cycle = got.Cycle
-	}
-	if !same(got, want) {
-		t.Fatalf("%v\nanswers   %v %q\nthe model %v", cmd, got, message, want)
-	}
-	if same := len(applied.Events) == len(d.news); !same || !equal(applied.Events, d.news) {
-		t.Fatalf("%v\nevents    %v\nthe model %v", cmd, applied.Events, d.news)
-	}
-}
-
-// begins says whether a step is the request that was refused or, of an upgrade, its
-// owner.
-func (d *model) begins(cmd *wire.Command, step *wire.DeadlockStep) bool {
-	c := d.trap.claim(d.trap.refused)
-	_, upgrade := cmd.Op.(*wire.Command_Upgrade)
-	return step.WaitId == 0 || upgrade && c.by() == (modelOwner{step.SessionId, step.Owner})
-}
-
-// learn keeps the cycle that the machine told, since several may be true.
-func (d *model) learn(cmd *wire.Command, cycle []*wire.DeadlockStep) {
-	for _, a := range d.answers {
-		if a.session == cmd.SessionId && a.seq == cmd.Seq {
-			a.said.Cycle = cycle
-		}
+	if err := d.Compare(cmd, want, applied.Results[0], applied.Events); err != nil {
+		t.Fatalf("%v", err)
 	}
 }
 
@@ -90,56 +66,50 @@ func equal[T proto.Message](got, want []T) bool {
 	return slices.EqualFunc(got, want, func(a, b T) bool { return same(a, b) })
 }
 
-// same compares messages by their bytes, which is far quicker than by reflection; none
-// of them has a map.
-func same(a, b proto.Message) bool {
-	one, err := proto.Marshal(a)
-	if err != nil {
-		return false
-	}
-	two, err := proto.Marshal(b)
-	return err == nil && bytes.Equal(one, two)
-}
+func same(a, b proto.Message) bool { return model.Same(a, b) }
 
 // compareState compares all that a reader can see.
-func compareState(t tester, m *Machine, d *model) {
+func compareState(t tester, m *Machine, d *model.Model) {
 	t.Helper()
-	if m.Revision() != d.revision || m.Token() != d.token || m.Term() != d.term || m.Lineage() != d.lineage {
-		t.Fatalf("revision %d, token %d, term %d, lineage %q; the model %d, %d, %d, %q", m.Revision(), m.Token(), m.Term(), m.Lineage(), d.revision, d.token, d.term, d.lineage)
+	if m.Revision() != d.Revision || m.Token() != d.Token || m.Term() != d.Term || m.Lineage() != d.Lineage {
+		t.Fatalf("revision %d, token %d, term %d, lineage %q; the model %d, %d, %d, %q", m.Revision(), m.Token(), m.Term(), m.Lineage(), d.Revision, d.Token, d.Term, d.Lineage)
 	}
-	if got, want := m.Totals(), d.totals(); got != want {
+	if got, want := m.Totals(), totals(d); got != want {
 		t.Fatalf("totals    %+v\nthe model %+v", got, want)
 	}
 	compareLocks(t, m, d)
 	compareSessions(t, m, d)
 	compareDeadlines(t, m, d)
-	for _, a := range d.answers {
-		r, ok := m.Outcome(a.session, a.seq)
-		if shown := d.shown(a); ok != shown || ok && (r.Status != a.said.Status || r.Token != a.said.Token || r.Revision != a.said.Revision) {
-			t.Fatalf("request %d of session %d: %v\nthe model %+v", a.seq, a.session, r, a.said)
+	if got := m.Members(); !equal(got, d.Members) || m.ClusterID() != d.Cluster || m.FeatureLevel() != d.Level || !same(m.Settings(), d.Limits) {
+		t.Fatalf("cluster %q, level %d, %v, %v\nthe model %q, level %d, %v, %v", m.ClusterID(), m.FeatureLevel(), m.Settings(), got, d.Cluster, d.Level, d.Limits, d.Members)
+	}
+	for _, a := range d.Answers {
+		r, ok := m.Outcome(a.Session, a.Seq)
+		if shown := d.Shown(a); ok != shown || ok && (r.Status != a.Said.Status || r.Token != a.Said.Token || r.Revision != a.Said.Revision) {
+			t.Fatalf("request %d of session %d: %v\nthe model %+v", a.Seq, a.Session, r, a.Said)
 		}
 	}
-	audit := slices.Clone(d.audit)
+	audit := slices.Clone(d.Audit)
 	slices.Reverse(audit)
 	if got := m.ListAudit(&wire.ListAuditRequest{PageSize: 1_000}).Records; !equal(got, audit) {
 		t.Fatalf("audit     %v\nthe model %v", got, audit)
 	}
 }
 
-func (d *model) totals() Totals {
-	sum := Totals{Sessions: uint64(len(d.live)), Locks: uint64(len(d.locks))}
-	for _, s := range d.live {
-		holds, waits := d.load(s.id)
+func totals(d *model.Model) Totals {
+	sum := Totals{Sessions: uint64(len(d.Live)), Locks: uint64(len(d.Locks))}
+	for _, s := range d.Live {
+		holds, waits := d.Load(s.ID)
 		sum.Holds += holds
 		sum.Waiters += waits
 	}
 	return sum
 }
 
-func compareLocks(t tester, m *Machine, d *model) {
+func compareLocks(t tester, m *Machine, d *model.Model) {
 	t.Helper()
 	var names []string
-	for name := range d.locks {
+	for name := range d.Locks {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -148,13 +118,13 @@ func compareLocks(t tester, m *Machine, d *model) {
 		t.Fatalf("locks     %v\nthe model %v", listed, names)
 	}
 	for i, name := range names {
-		want := d.lockInfo(name)
+		want := d.LockInfo(name)
 		r, _ := m.GetLock(&wire.GetLockRequest{Name: name})
 		got := &wire.LockInfo{
 			Name: r.GetName(), Holders: r.GetHolders(), Queue: r.GetQueue(), QueueLength: r.GetQueueLength(), Order: r.GetOrder(),
 			Limit: r.GetLimit(), PermitsUsed: r.GetPermitsUsed(), Delays: r.GetDelays(), HolderCount: r.GetHolderCount(),
 		}
-		if !same(got, want) || r.Revision != d.revision || r.Lineage != d.lineage {
+		if !same(got, want) || r.Revision != d.Revision || r.Lineage != d.Lineage {
 			t.Fatalf("lock      %v\nthe model %v", r, want)
 		}
 		want.Queue = want.Queue[:min(10, len(want.Queue))]
@@ -166,15 +136,15 @@ func compareLocks(t tester, m *Machine, d *model) {
 }
 
 // compareTokens asks for tokens that hold the lock and for one that held it, or not.
-func compareTokens(t tester, m *Machine, d *model, l *wire.LockInfo) {
+func compareTokens(t tester, m *Machine, d *model.Model, l *wire.LockInfo) {
 	t.Helper()
 	for _, h := range l.Holders {
 		r := m.VerifyToken(&wire.VerifyTokenRequest{Name: l.Name, Token: h.Token})
-		if !r.Held || !same(r.Holder, h) || r.Revision != d.revision {
+		if !r.Held || !same(r.Holder, h) || r.Revision != d.Revision {
 			t.Fatalf("token %d of lock %q: %v\nthe model %v", h.Token, l.Name, r, h)
 		}
 	}
-	dead := []uint64{0, d.token + 1}
+	dead := []uint64{0, d.Token + 1}
 	for _, x := range l.Delays {
 		dead = append(dead, x.Token)
 	}
@@ -189,30 +159,30 @@ func compareTokens(t tester, m *Machine, d *model, l *wire.LockInfo) {
 	}
 }
 
-func compareSessions(t tester, m *Machine, d *model) {
+func compareSessions(t tester, m *Machine, d *model.Model) {
 	t.Helper()
 	listed := m.ListSessions(&wire.ListSessionsRequest{}).Sessions
-	if len(listed) != len(d.live) {
-		t.Fatalf("sessions  %v\nthe model has %d", listed, len(d.live))
+	if len(listed) != len(d.Live) {
+		t.Fatalf("sessions  %v\nthe model has %d", listed, len(d.Live))
 	}
-	for i, s := range d.live {
-		holds, waits := d.load(s.id)
+	for i, s := range d.Live {
+		holds, waits := d.Load(s.ID)
 		want := &wire.SessionInfo{
-			SessionId: s.id, TtlMs: s.ttl, Client: s.client, OpenedUnixMs: modelWall, Holds: holds, Waits: waits, Leased: s.leased,
+			SessionId: s.ID, TtlMs: s.TTL, Client: s.Client, OpenedUnixMs: s.Opened, Holds: holds, Waits: waits, Leased: s.Leased,
 		}
-		view, _ := m.Session(s.id)
-		secret, ok := m.SessionBySecret([]byte(s.hash))
-		if !same(listed[i], want) || view.Generation != s.generation || view.TTL != s.ttl || view.Leased != s.leased || !ok || secret.ID != s.id {
-			t.Fatalf("session   %v %+v %+v\nthe model %v generation %d", listed[i], view, secret, want, s.generation)
+		view, _ := m.Session(s.ID)
+		secret, ok := m.SessionBySecret([]byte(s.Hash))
+		if !same(listed[i], want) || view.Generation != s.Generation || view.TTL != s.TTL || view.Leased != s.Leased || !ok || secret.ID != s.ID {
+			t.Fatalf("session   %v %+v %+v\nthe model %v generation %d", listed[i], view, secret, want, s.Generation)
 		}
-		if got, want := m.HoldsOf(s.id), d.holdsOf(s.id); !equal(got, want) {
-			t.Fatalf("holds of  %d: %v\nthe model %v", s.id, got, want)
+		if got, want := m.HoldsOf(s.ID), d.HoldsOf(s.ID); !equal(got, want) {
+			t.Fatalf("holds of  %d: %v\nthe model %v", s.ID, got, want)
 		}
 	}
 }
 
 // compareDeadlines compares what a new leader would rebuild its deadlines from.
-func compareDeadlines(t tester, m *Machine, d *model) {
+func compareDeadlines(t tester, m *Machine, d *model.Model) {
 	t.Helper()
 	var holds, wantHolds []HoldDeadline
 	m.EachHoldDeadline(func(h HoldDeadline) bool { holds = append(holds, h); return true })
@@ -220,17 +190,17 @@ func compareDeadlines(t tester, m *Machine, d *model) {
 	m.EachDelay(func(x Delay) bool { delays = append(delays, x); return true })
 	var waits, wantWaits []Wait
 	m.EachWait(func(w Wait) bool { waits = append(waits, w); return true })
-	for _, c := range d.claims {
+	for _, c := range d.Claims {
 		switch {
-		case c.over:
-			wantDelays = append(wantDelays, Delay{HoldID: c.id, Generation: 1, Ms: c.delay})
-		case c.token == 0:
-			wantWaits = append(wantWaits, Wait{ID: c.id, SessionID: c.session, Generation: c.waits, WaitMs: c.waitMs, WaitForever: c.forever})
-		case d.deadline(c) > 0:
-			wantHolds = append(wantHolds, HoldDeadline{HoldID: c.id, SessionID: c.session, Generation: c.holds, Ms: d.deadline(c)})
+		case c.Over:
+			wantDelays = append(wantDelays, Delay{HoldID: c.ID, Generation: 1, Ms: c.Delay})
+		case c.Token == 0:
+			wantWaits = append(wantWaits, Wait{ID: c.ID, SessionID: c.Session, Generation: c.WaitGeneration, WaitMs: c.WaitMs, WaitForever: c.WaitForever})
+		case c.Deadline() > 0:
+			wantHolds = append(wantHolds, HoldDeadline{HoldID: c.ID, SessionID: c.Session, Generation: c.HoldGeneration, Ms: c.Deadline()})
 		}
-		if up := c.upgrade; up != nil {
-			wantWaits = append(wantWaits, Wait{ID: c.id, SessionID: c.session, Generation: up.generation, WaitMs: up.waitMs, WaitForever: up.forever})
+		if up := c.Upgrade; up != nil {
+			wantWaits = append(wantWaits, Wait{ID: c.ID, SessionID: c.Session, Generation: up.Generation, WaitMs: up.WaitMs, WaitForever: up.WaitForever})
 		}
 	}
 	slices.SortFunc(holds, func(a, b HoldDeadline) int { return cmp.Compare(a.HoldID, b.HoldID) })
@@ -239,38 +209,6 @@ func compareDeadlines(t tester, m *Machine, d *model) {
 	if !slices.Equal(holds, wantHolds) || !slices.Equal(delays, wantDelays) || !slices.Equal(waits, wantWaits) {
 		t.Fatalf("deadlines %+v %+v %+v\nthe model %+v %+v %+v", holds, delays, waits, wantHolds, wantDelays, wantWaits)
 	}
-}
-
-// compareDeadlocks: every cycle that is told is one, is told once, and none is told
-// exactly if nobody waits for himself.
-func compareDeadlocks(m *Machine, d *model) error {
-	r := d.reduce()
-	caught := r.deadlocked()
-	d.allowed = len(caught) > 0
-	told := m.ListDeadlocks(&wire.ListDeadlocksRequest{}).Deadlocks
-	seen := map[string]bool{}
-	var covered []modelOwner
-	for _, one := range told {
-		if err := r.trueCycle(one.Cycle); err != nil {
-			return fmt.Errorf("%v: %w", one, err)
-		}
-		var steps []string
-		for _, s := range one.Cycle {
-			steps = append(steps, fmt.Sprint(s.WaitId, " ", s.Lock))
-			covered = append(covered, modelOwner{s.SessionId, s.Owner})
-		}
-		slices.Sort(steps)
-		if seen[fmt.Sprint(steps)] {
-			return fmt.Errorf("told twice: %v", one)
-		}
-		seen[fmt.Sprint(steps)] = true
-	}
-	for _, who := range caught {
-		if !slices.ContainsFunc(covered, func(o modelOwner) bool { return r.leads(o, r.waitsOf(who)...) && r.leads(who, r.waitsOf(o)...) }) {
-			return fmt.Errorf("owner %v waits for itself; told: %v", who, told)
-		}
-	}
-	return nil
 }
 
 // lockTexts reads all that can be read of locks.

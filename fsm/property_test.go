@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/test/model"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -89,19 +90,21 @@ func manySequences(first, end, step uint64) run {
 // pair is the machine and the model after the same commands.
 type pair struct {
 	m *Machine
-	d *model
+	d *model.Model
+	// deadlocked says whether anybody waited for himself when all was read last.
+	deadlocked bool
 }
 
 // follow applies a command to both and compares nothing.
-func (p pair) follow(cmd *wire.Command) {
-	applied := applyOne(failing{}, p.m, cmd)
-	p.d.apply(cmd, grantedIDs(applied.Events)...)
+func (p *pair) follow(cmd *wire.Command) {
+	applied := applyAt(failing{}, p.m, wallAfter(p.m.Revision()), cmd)
+	p.d.Apply(cmd, wallAfter(p.d.Revision), grantedIDs(applied.Events)...)
 }
 
 // step applies a command to both and compares what it answered and did.
-func (p pair) step(cmd *wire.Command) *wire.Result {
-	applied := applyOne(failing{}, p.m, cmd)
-	want := p.d.apply(cmd, grantedIDs(applied.Events)...)
+func (p *pair) step(cmd *wire.Command) *wire.Result {
+	applied := applyAt(failing{}, p.m, wallAfter(p.m.Revision()), cmd)
+	want := p.d.Apply(cmd, wallAfter(p.d.Revision), grantedIDs(applied.Events)...)
 	compareAnswer(failing{}, cmd, applied, want, p.d)
 	if err := p.m.Check(); err != nil {
 		failing{}.Fatalf("after %v: %v", cmd, err)
@@ -110,19 +113,21 @@ func (p pair) step(cmd *wire.Command) *wire.Result {
 }
 
 // read compares all that can be read.
-func (p pair) read(cmd *wire.Command) {
+func (p *pair) read(cmd *wire.Command) {
 	compareState(failing{}, p.m, p.d)
-	if err := compareDeadlocks(p.m, p.d); err != nil {
+	standing, err := p.d.CompareDeadlocks(p.m.ListDeadlocks(&wire.ListDeadlocksRequest{}).Deadlocks)
+	if err != nil {
 		failing{}.Fatalf("after %v: %v", cmd, err)
 	}
+	p.deadlocked = standing
 }
 
 // explore makes up a log while comparing. It ends with the command that failed.
 func explore(seed uint64, n int, seen map[string]int) (log []*wire.Command, err error) {
 	defer caught(&err)
 	w, boot := newWalker(seeded(seed))
-	p := pair{New(Level), w.d}
-	applyOne(failing{}, p.m, boot)
+	p := &pair{m: New(Level), d: w.d}
+	p.step(boot)
 	log = append(log, boot)
 	for i := range n {
 		cmd := w.command()
@@ -132,16 +137,16 @@ func explore(seed uint64, n int, seen map[string]int) (log []*wire.Command, err 
 			p.read(cmd)
 		}
 		seen[strings.TrimPrefix(fmt.Sprintf("%T ", cmd.Op), "*wire.Command_")+answer.Status.String()]++
-		notice(p.d, seen)
+		notice(p, seen)
 	}
-	seen["draws"] += p.d.draws
+	seen["draws"] += p.d.Draws
 	return log, nil
 }
 
 // notice counts what the last command brought about beyond its answer.
-func notice(d *model, seen map[string]int) {
+func notice(p *pair, seen map[string]int) {
 	grants := 0
-	for _, e := range d.news {
+	for _, e := range p.d.News {
 		what := "event " + e.Type.String()
 		switch {
 		case e.Upgrade:
@@ -156,14 +161,14 @@ func notice(d *model, seen map[string]int) {
 			grants++
 		}
 		seen[what]++
-		if s := d.find(e.SessionId); s != nil && s.leased {
+		if s := p.d.Session(e.SessionId); s != nil && s.Leased {
 			seen["lease "+what]++
 		}
 	}
 	if grants > 1 {
 		seen["grants together"]++
 	}
-	if d.allowed {
+	if p.deadlocked {
 		seen["states deadlocked"]++
 	}
 }
@@ -171,9 +176,8 @@ func notice(d *model, seen map[string]int) {
 // against compares a log that is known. Its first command is a bootstrap.
 func against(log []*wire.Command) (err error) {
 	defer caught(&err)
-	m := New(Level)
-	applyOne(failing{}, m, log[0])
-	p := pair{m, newModel(m.Settings(), walkFloor)}
+	p := &pair{m: New(Level), d: model.New()}
+	p.step(log[0])
 	for _, cmd := range log[1:] {
 		p.step(cmd)
 		p.read(cmd)

@@ -3,6 +3,7 @@ package fsm
 import (
 	"strings"
 
+	"github.com/quorumlock/quorumlock/test/model"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -10,9 +11,9 @@ import (
 func (w *walker) lockRequest(i int, op *wire.Acquire) *wire.LockRequest {
 	l := &wire.LockRequest{Name: walkNames[i]}
 	kind := w.kinds[i]
-	if live := w.d.locks[l.Name]; live != nil {
-		kind = max(live.limit, 1)
-		if live.order == wire.Order_UNFAIR {
+	if live := w.d.Locks[l.Name]; live != nil {
+		kind = max(live.Limit, 1)
+		if live.Order == wire.Order_UNFAIR {
 			kind = 0
 		}
 	}
@@ -46,7 +47,7 @@ func (w *walker) acquire(session uint64) *wire.Acquire {
 	}
 	first := w.lock()
 	for range w.owners { // one that has nothing to do with it yet
-		if w.d.mine(session, op.Owner, walkNames[first]) != nil && !w.one(5) {
+		if w.d.Mine(session, op.Owner, walkNames[first]) != nil && !w.one(5) {
 			op.Owner = (op.Owner + 1) % uint64(w.owners)
 		}
 	}
@@ -76,13 +77,13 @@ func (w *walker) acquire(session uint64) *wire.Acquire {
 
 // again asks for what the session has already.
 func (w *walker) again(session uint64, op *wire.Acquire) {
-	c := w.hold(session, func(c *modelClaim) bool { return !c.is(wire.Mode_PERMITS) })
-	l := c.locks[w.roll(len(c.locks))]
-	op.Owner, op.Reentrant = c.owner, !w.one(5)
+	c := w.hold(session, func(c *model.Claim) bool { return !c.Is(wire.Mode_PERMITS) })
+	l := c.Locks[w.roll(len(c.Locks))]
+	op.Owner, op.Reentrant = c.Owner, !w.one(5)
 	op.Locks = []*wire.LockRequest{{Name: l.Name, Mode: wire.Mode(min(2, w.roll(4)))}}
 	op.Order = wire.Order_ORDER_UNSPECIFIED
-	if known := w.d.locks[l.Name]; known != nil {
-		op.Order = known.order
+	if known := w.d.Locks[l.Name]; known != nil {
+		op.Order = known.Order
 	}
 	if op.Order == wire.Order_UNFAIR {
 		op.Locks[0].Mode = wire.Mode_EXCLUSIVE
@@ -120,20 +121,20 @@ func (w *walker) spoil(op *wire.Acquire) {
 	}
 }
 
-func (w *walker) upgrade(c *modelClaim) *wire.Upgrade {
+func (w *walker) upgrade(c *model.Claim) *wire.Upgrade {
 	return &wire.Upgrade{
-		HoldId: c.id, Token: w.about(c.token), WaitMs: uint32(w.roll(3) * 500),
+		HoldId: c.ID, Token: w.about(c.Token), WaitMs: uint32(w.roll(3) * 500),
 		WaitForever: w.one(3), AllowDeadlock: w.one(8),
 	}
 }
 
 // lease is one of the three commands of leases.
 func (w *walker) lease() *wire.Command {
-	leased := func(c *modelClaim) bool { s := w.d.find(c.session); return s != nil && s.leased }
+	leased := func(c *model.Claim) bool { s := w.d.Session(c.Session); return s != nil && s.Leased }
 	c := w.some(leased)
 	hash := w.hash(w.roll(w.secrets + 1))
-	if s := w.d.find(c.session); s != nil {
-		hash = []byte(s.hash)
+	if s := w.d.Session(c.Session); s != nil {
+		hash = []byte(s.Hash)
 	}
 	ttl := uint32(w.roll(3) * 7_000)
 	if w.one(10) {
@@ -141,9 +142,9 @@ func (w *walker) lease() *wire.Command {
 	}
 	switch w.roll(7) {
 	case 0, 1:
-		return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash, HoldId: w.about(c.id), TtlMs: ttl}}}
+		return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash, HoldId: w.about(c.ID), TtlMs: ttl}}}
 	case 2, 3:
-		id := w.about(c.id)
+		id := w.about(c.ID)
 		if w.one(3) {
 			id = 0
 		}
@@ -164,20 +165,20 @@ func (w *walker) lease() *wire.Command {
 }
 
 func (w *walker) endDelay() *wire.Command {
-	c := w.some(delaysIt)
+	c := w.some((*model.Claim).Delays)
 	if w.one(3) {
-		op := &wire.SkipDelay{Name: c.locks[w.roll(len(c.locks))].Name, Reason: w.reason(), Operator: w.who()}
+		op := &wire.SkipDelay{Name: c.Locks[w.roll(len(c.Locks))].Name, Reason: w.reason(), Operator: w.who()}
 		if w.one(2) {
-			op.HoldId = w.about(c.id)
+			op.HoldId = w.about(c.ID)
 		}
 		return &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: op}}
 	}
-	return &wire.Command{Op: &wire.Command_EndDelay{EndDelay: &wire.EndDelay{HoldId: c.id, Term: w.about(w.d.term), Generation: w.about(1)}}}
+	return &wire.Command{Op: &wire.Command_EndDelay{EndDelay: &wire.EndDelay{HoldId: c.ID, Term: w.about(w.d.Term), Generation: w.about(1)}}}
 }
 
 func (w *walker) expireHold() *wire.Command {
 	c := w.some(bounded)
-	return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: c.id, Term: w.about(w.d.term), Generation: w.about(c.holds)}}}
+	return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: c.ID, Term: w.about(w.d.Term), Generation: w.about(c.HoldGeneration)}}}
 }
 
 // who is an operator, sometimes one with too long a name.
@@ -198,21 +199,21 @@ func (w *walker) reason() string {
 
 // operator is one of the commands of operators.
 func (w *walker) operator() *wire.Command {
-	permits := func(c *modelClaim) bool { return c.locks[0].Mode == wire.Mode_PERMITS }
+	permits := func(c *model.Claim) bool { return c.Locks[0].Mode == wire.Mode_PERMITS }
 	if w.one(3) && (w.any(permits) || w.one(9)) {
 		c := w.some(permits)
-		return &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: c.locks[0].Name, Limit: uint64(w.roll(6)), Reason: w.reason(), Operator: w.who()}}}
+		return &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: c.Locks[0].Name, Limit: uint64(w.roll(6)), Reason: w.reason(), Operator: w.who()}}}
 	}
-	c := w.some(holdsIt)
+	c := w.some((*model.Claim).Holds)
 	if w.one(3) {
-		return &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: c.id, Token: w.about(c.token), Reason: w.reason(), Operator: w.who()}}}
+		return &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who()}}}
 	}
-	return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: c.id, Token: w.about(c.token), Reason: w.reason(), Operator: w.who(), GraceMs: uint32(w.roll(3) * 400)}}}
+	return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who(), GraceMs: uint32(w.roll(3) * 400)}}}
 }
 
 // restoreBackup begins a new history.
 func (w *walker) restoreBackup() *wire.Command {
-	op := &wire.RestoreBackup{TokenFloor: w.d.token + uint64(w.roll(3)) - 1, Lineage: "again", Reason: w.reason(), Operator: "op"}
+	op := &wire.RestoreBackup{TokenFloor: w.d.Token + uint64(w.roll(3)) - 1, Lineage: "again", Reason: w.reason(), Operator: "op"}
 	op.Settings = &wire.Settings{MaxSessions: uint64(2 + w.roll(6)), MaxValueBytes: 3}
 	switch w.roll(8) {
 	case 0:

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/test/model"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -23,7 +24,7 @@ func seeded(seed uint64) dice {
 // real sessions, holds and waits, and then often gets one detail wrong.
 type walker struct {
 	roll dice
-	d    *model
+	d    *model.Model
 	// next request of each session, and secrets given out.
 	seqs    map[uint64]uint64
 	secrets int
@@ -64,7 +65,7 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
 		Members: []*wire.Member{{Id: "n1", Level: 1}},
 	}}}
-	w := &walker{roll: roll, d: newModel(limits, walkFloor), seqs: map[uint64]uint64{}}
+	w := &walker{roll: roll, d: model.New(), seqs: map[uint64]uint64{}}
 	w.readers = roll(4)
 	w.owners, w.names = 1+roll(4), 1+roll(len(walkNames))
 	w.crowd = min(2+roll(4), int(limits.MaxSessions))
@@ -78,17 +79,17 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 func (w *walker) one(n int) bool { return w.roll(n) == 0 }
 
 func (w *walker) command() *wire.Command {
-	if len(w.d.live) < w.crowd && w.one(2) {
+	if len(w.d.Live) < w.crowd && w.one(2) {
 		return w.outset()
 	}
 	switch pick := w.roll(200); {
-	case pick < 3 || len(w.d.live) == 0:
+	case pick < 3 || len(w.d.Live) == 0:
 		return w.outset()
 	case pick < 6:
 		return w.beginTerm()
 	case pick < 8:
 		return w.expire()
-	case pick < 17 && (w.any((*modelClaim).waitsNow) || w.one(9)):
+	case pick < 17 && (w.any((*model.Claim).Waiting) || w.one(9)):
 		return w.timeout()
 	case pick < 20:
 		return w.own(&wire.Command{Op: &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: w.attached(), Address: "a"}}})
@@ -102,9 +103,9 @@ func (w *walker) command() *wire.Command {
 		return w.lease()
 	case pick < 47 && (w.any(bounded) || w.one(9)):
 		return w.expireHold()
-	case pick < 55 && (w.any(delaysIt) || w.one(9)):
+	case pick < 55 && (w.any((*model.Claim).Delays) || w.one(9)):
 		return w.endDelay()
-	case pick < 62 && (w.any(holdsIt) || w.one(9)):
+	case pick < 62 && (w.any((*model.Claim).Holds) || w.one(9)):
 		return w.operator()
 	}
 	return w.request()
@@ -112,7 +113,7 @@ func (w *walker) command() *wire.Command {
 
 // outset opens a session or, in an empty cluster, sometimes begins it anew.
 func (w *walker) outset() *wire.Command {
-	if len(w.d.live) == 0 && len(w.d.claims) == 0 && w.one(3) || w.one(60) {
+	if len(w.d.Live) == 0 && len(w.d.Claims) == 0 && w.one(3) || w.one(60) {
 		return w.restoreBackup()
 	}
 	return w.open()
@@ -148,7 +149,7 @@ func (w *walker) client() *wire.ClientInfo {
 }
 
 func (w *walker) beginTerm() *wire.Command {
-	term := w.d.term + uint64(w.roll(3))
+	term := w.d.Term + uint64(w.roll(3))
 	return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: term, LeaderId: fmt.Sprint("n", w.roll(2))}}}
 }
 
@@ -161,19 +162,19 @@ func (w *walker) about(n uint64) uint64 {
 }
 
 func (w *walker) expire() *wire.Command {
-	op := &wire.ExpireSession{SessionId: w.session(), Term: w.about(w.d.term), Generation: 1}
-	if s := w.d.find(op.SessionId); s != nil {
-		op.Generation = w.about(s.generation)
+	op := &wire.ExpireSession{SessionId: w.session(), Term: w.about(w.d.Term), Generation: 1}
+	if s := w.d.Session(op.SessionId); s != nil {
+		op.Generation = w.about(s.Generation)
 	}
 	return &wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: op}}
 }
 
-func (w *walker) any(fit func(*modelClaim) bool) bool { return slices.ContainsFunc(w.d.claims, fit) }
+func (w *walker) any(fit func(*model.Claim) bool) bool { return slices.ContainsFunc(w.d.Claims, fit) }
 
 // some is one of all claims that fit; something else if there is none.
-func (w *walker) some(fit func(*modelClaim) bool) *modelClaim {
-	var found []*modelClaim
-	for _, c := range w.d.claims {
+func (w *walker) some(fit func(*model.Claim) bool) *model.Claim {
+	var found []*model.Claim
+	for _, c := range w.d.Claims {
 		if fit(c) {
 			found = append(found, c)
 		}
@@ -185,43 +186,43 @@ func (w *walker) some(fit func(*modelClaim) bool) *modelClaim {
 }
 
 func (w *walker) timeout() *wire.Command {
-	claim := w.some((*modelClaim).waitsNow)
-	op := &wire.TimeoutWait{WaitId: claim.id, Term: w.about(w.d.term), Generation: w.about(claim.waits)}
+	claim := w.some((*model.Claim).Waiting)
+	op := &wire.TimeoutWait{WaitId: claim.ID, Term: w.about(w.d.Term), Generation: w.about(claim.WaitGeneration)}
 	return &wire.Command{Op: &wire.Command_TimeoutWait{TimeoutWait: op}}
 }
 
 // session is one that lives, mostly.
 func (w *walker) session() uint64 {
-	if len(w.d.live) == 0 || w.one(20) {
-		return uint64(w.roll(int(w.d.opened) + 2))
+	if len(w.d.Live) == 0 || w.one(20) {
+		return uint64(w.roll(int(w.d.Opened) + 2))
 	}
-	s := w.d.live[w.roll(len(w.d.live))]
-	if s.leased && !w.one(8) {
-		s = w.d.live[w.roll(len(w.d.live))]
+	s := w.d.Live[w.roll(len(w.d.Live))]
+	if s.Leased && !w.one(8) {
+		s = w.d.Live[w.roll(len(w.d.Live))]
 	}
-	return s.id
+	return s.ID
 }
 
 // claim is one of the session's, mostly.
-func (w *walker) claim(session uint64) *modelClaim {
+func (w *walker) claim(session uint64) *model.Claim {
 	if w.one(10) {
 		session = w.session()
 	}
-	claims := w.d.of(session)
+	claims := w.d.Of(session)
 	if len(claims) == 0 {
-		return &modelClaim{
-			id: uint64(w.roll(50)), token: walkFloor + uint64(w.roll(20)), seq: uint64(w.roll(9)), waits: 1,
-			locks: []*wire.LockRequest{{Name: w.name()}},
+		return &model.Claim{
+			ID: uint64(w.roll(50)), Token: walkFloor + uint64(w.roll(20)), Seq: uint64(w.roll(9)), WaitGeneration: 1,
+			Locks: []*wire.LockRequest{{Name: w.name()}},
 		}
 	}
 	return claims[w.roll(len(claims))]
 }
 
 // hold is one that the session has, mostly, and that fits, if there is one.
-func (w *walker) hold(session uint64, fit func(*modelClaim) bool) *modelClaim {
-	var found []*modelClaim
-	for _, c := range w.d.of(session) {
-		if holdsIt(c) && fit(c) {
+func (w *walker) hold(session uint64, fit func(*model.Claim) bool) *model.Claim {
+	var found []*model.Claim
+	for _, c := range w.d.Of(session) {
+		if c.Holds() && fit(c) {
 			found = append(found, c)
 		}
 	}
@@ -230,8 +231,6 @@ func (w *walker) hold(session uint64, fit func(*modelClaim) bool) *modelClaim {
 	}
 	return found[w.roll(len(found))]
 }
-
-func (c *modelClaim) is(mode wire.Mode) bool { return len(c.locks) == 1 && c.locks[0].Mode == mode }
 
 // own makes it a command of a session, with acknowledgements.
 func (w *walker) own(cmd *wire.Command) *wire.Command {
@@ -247,9 +246,9 @@ func (w *walker) own(cmd *wire.Command) *wire.Command {
 		cmd.Acked = append(cmd.Acked, uint64(w.roll(int(next)+2)))
 	}
 	if w.one(3) { // as a good client does: everything that it has
-		for _, a := range w.d.answers {
-			if a.session == cmd.SessionId && a.waited {
-				cmd.Acked = append(cmd.Acked, a.seq)
+		for _, a := range w.d.Answers {
+			if a.Session == cmd.SessionId && a.Waited {
+				cmd.Acked = append(cmd.Acked, a.Seq)
 			}
 		}
 	}
@@ -270,22 +269,22 @@ func (w *walker) request() *wire.Command {
 
 // ask chooses among the requests that the session has a reason for, mostly.
 func (w *walker) ask(cmd *wire.Command) {
-	c := w.hold(cmd.SessionId, func(*modelClaim) bool { return true })
+	c := w.hold(cmd.SessionId, func(*model.Claim) bool { return true })
 	pick := w.roll(60)
 	switch {
-	case pick < 14 && (w.d.claim(c.id) == c && holdsIt(c) || w.one(9)):
-		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: w.about(c.id), Token: w.about(c.token)}}
-	case pick < 20 && (w.d.stuckSession(cmd.SessionId) || w.one(6)):
+	case pick < 14 && (w.d.Claim(c.ID) == c && c.Holds() || w.one(9)):
+		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: w.about(c.ID), Token: w.about(c.Token)}}
+	case pick < 20 && (w.waits(cmd.SessionId) || w.one(6)):
 		cmd.Op = &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: w.waitedSeq(cmd.SessionId)}}
 	case pick < 18:
-		cmd.Op = &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: c.id, Token: w.about(c.token), Value: w.value()}}
+		cmd.Op = &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: c.ID, Token: w.about(c.Token), Value: w.value()}}
 	case pick < 30:
 		if c = w.hold(cmd.SessionId, reads); reads(c) || w.one(12) {
 			cmd.Op = &wire.Command_Upgrade{Upgrade: w.upgrade(c)}
 		}
 	case pick < 32:
 		if c = w.hold(cmd.SessionId, writes); writes(c) || w.one(12) {
-			cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: c.id, Token: w.about(c.token)}}
+			cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: c.ID, Token: w.about(c.Token)}}
 		}
 	case pick < 34:
 		if c = w.hold(cmd.SessionId, bounded); bounded(c) || w.one(12) {
@@ -297,40 +296,40 @@ func (w *walker) ask(cmd *wire.Command) {
 	}
 }
 
-func reads(c *modelClaim) bool   { return c.is(wire.Mode_SHARED) }
-func writes(c *modelClaim) bool  { return c.is(wire.Mode_EXCLUSIVE) }
-func bounded(c *modelClaim) bool { return holdsIt(c) && (c.maxHold > 0 || graced(c)) }
+func reads(c *model.Claim) bool   { return c.Is(wire.Mode_SHARED) }
+func writes(c *model.Claim) bool  { return c.Is(wire.Mode_EXCLUSIVE) }
+func bounded(c *model.Claim) bool { return c.Holds() && (c.MaxHold > 0 || c.Graced()) }
 
-func (w *walker) extend(c *modelClaim) *wire.Extend {
-	op := &wire.Extend{HoldId: c.id, Token: w.about(c.token), MaxHoldMs: uint32(w.roll(3) * 250)}
+func (w *walker) extend(c *model.Claim) *wire.Extend {
+	op := &wire.Extend{HoldId: c.ID, Token: w.about(c.Token), MaxHoldMs: uint32(w.roll(3) * 250)}
 	if w.one(10) {
 		op.MaxHoldMs = 1
 	}
 	return op
 }
 
-// stuckSession says whether a session waits for anything.
-func (d *model) stuckSession(session uint64) bool {
-	_, waits := d.load(session)
+// waits says whether a session waits for anything.
+func (w *walker) waits(session uint64) bool {
+	_, waits := w.d.Load(session)
 	return waits > 0
 }
 
 // attached is the secret of a session that one names, mostly.
 func (w *walker) attached() []byte {
-	if len(w.d.live) == 0 || w.one(4) {
+	if len(w.d.Live) == 0 || w.one(4) {
 		return w.hash(w.roll(w.secrets + 1))
 	}
-	return []byte(w.d.live[w.roll(len(w.d.live))].hash)
+	return []byte(w.d.Live[w.roll(len(w.d.Live))].Hash)
 }
 
 // waitedSeq is of a request that waits, mostly.
 func (w *walker) waitedSeq(session uint64) uint64 {
 	var seqs []uint64
-	for _, c := range w.d.of(session) {
-		if c.token == 0 {
-			seqs = append(seqs, c.seq)
-		} else if c.upgrade != nil {
-			seqs = append(seqs, c.upgrade.seq)
+	for _, c := range w.d.Of(session) {
+		if c.Token == 0 {
+			seqs = append(seqs, c.Seq)
+		} else if c.Upgrade != nil {
+			seqs = append(seqs, c.Upgrade.Seq)
 		}
 	}
 	switch {
@@ -339,15 +338,15 @@ func (w *walker) waitedSeq(session uint64) uint64 {
 	case w.one(3):
 		return w.oldSeq(session)
 	}
-	return w.about(w.claim(session).seq)
+	return w.about(w.claim(session).Seq)
 }
 
 // oldSeq is of a request that the session made; of one that waited, if it can be.
 func (w *walker) oldSeq(session uint64) uint64 {
 	var seqs []uint64
-	for _, a := range w.d.answers {
-		if a.session == session && a.waited {
-			seqs = append(seqs, a.seq)
+	for _, a := range w.d.Answers {
+		if a.Session == session && a.Waited {
+			seqs = append(seqs, a.Seq)
 		}
 	}
 	if len(seqs) == 0 || w.one(4) {
@@ -378,8 +377,8 @@ func entry(t testing.TB, commands ...*wire.Command) []byte {
 // say in which order it granted.
 func walk(seed uint64, n int) []*wire.Command {
 	w, boot := newWalker(seeded(seed))
-	p := pair{New(Level), w.d}
-	applyOne(failing{}, p.m, boot)
+	p := &pair{m: New(Level), d: w.d}
+	p.follow(boot)
 	commands := []*wire.Command{boot}
 	for range n {
 		cmd := w.command()

@@ -1,0 +1,90 @@
+package model
+
+import "github.com/quorumlock/quorumlock/transport/wire"
+
+// Graced says that an operator's patience with the hold has an end.
+func (c *Claim) Graced() bool { return c.Revoked.GetGraceMs() > 0 }
+
+func (d *Model) extend(s *Session, op *wire.Extend) *wire.Result {
+	c := d.held(s, op.HoldId, op.Token)
+	switch {
+	case !validMaxHold(op.MaxHoldMs):
+		return says(wire.Status_INVALID_ARGUMENT)
+	case c == nil:
+		return says(wire.Status_NOT_HELD)
+	case c.Graced(), op.MaxHoldMs == 0 && c.MaxHold == 0:
+		return says(wire.Status_FAILED_PRECONDITION)
+	case op.MaxHoldMs > 0:
+		c.MaxHold = op.MaxHoldMs
+	}
+	c.HoldGeneration++
+	e := d.tellHold(wire.Event_EXTENDED, c)
+	e.MaxHoldMs, e.Generation = c.MaxHold, c.HoldGeneration
+	return says(wire.Status_OK)
+}
+
+func (d *Model) expireHold(op *wire.ExpireHold) *wire.Result {
+	c := d.Claim(op.HoldId)
+	switch {
+	case c == nil || !c.Holds():
+		return says(wire.Status_NOT_FOUND)
+	case op.Term != d.Term, op.Generation != c.HoldGeneration, c.Deadline() == 0:
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	if c.Graced() {
+		d.takeAway(c, wire.Event_FORCED, c.Revoked.Reason)
+	} else {
+		d.takeAway(c, wire.Event_EXPIRED, "")
+	}
+	return says(wire.Status_OK)
+}
+
+// Deadline is how long a hold may last, in milliseconds; 0 as long as it likes.
+func (c *Claim) Deadline() uint32 {
+	if c.Graced() {
+		return c.Revoked.GraceMs
+	}
+	return c.MaxHold
+}
+
+// takeAway ends a hold against the will of its holder.
+func (d *Model) takeAway(c *Claim, what wire.Event_Type, reason string) {
+	d.endUpgrade(c, wire.Status_CANCELLED)
+	e := d.tellHold(what, c)
+	e.Reason = reason
+	if what == wire.Event_EXPIRED {
+		e.Status = wire.Status_TIMEOUT
+	}
+	d.bury(c)
+	d.endLease(c)
+	d.settle()
+}
+
+// bury ends a hold. With a lock-delay its locks stay closed.
+func (d *Model) bury(c *Claim) {
+	if c.Delay == 0 {
+		d.drop(c)
+		return
+	}
+	c.Over, c.delayedAt = true, d.wall
+	e := d.tellHold(wire.Event_DELAYED, c)
+	e.LockDelayMs, e.Generation = c.Delay, 1
+}
+
+func (d *Model) endDelay(op *wire.EndDelay) *wire.Result {
+	c := d.Claim(op.HoldId)
+	switch {
+	case c == nil || !c.Over:
+		return says(wire.Status_NOT_FOUND)
+	case op.Term != d.Term, op.Generation != 1:
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.reopen(c)
+	d.settle()
+	return says(wire.Status_OK)
+}
+
+func (d *Model) reopen(c *Claim) {
+	d.drop(c)
+	d.tellHold(wire.Event_DELAY_ENDED, c)
+}

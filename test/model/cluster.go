@@ -1,0 +1,160 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// DefaultLimits are those of a cluster that was given none, as documented.
+func DefaultLimits() *wire.Settings {
+	return &wire.Settings{
+		MinTtlMs: 5_000, MaxTtlMs: 600_000, DefaultTtlMs: 15_000,
+		MaxSessions: 100_000, MaxLocks: 1_000_000, MaxWaitersPerLock: 100_000,
+		MaxClaimsPerSession: 1_024, MaxWindow: 1_024, MaxValueBytes: 1_024, MaxClientInfoBytes: 4_096,
+	}
+}
+
+// limitsFrom fills in what is not given; nil if they cannot be kept.
+func limitsFrom(given *wire.Settings) *wire.Settings {
+	limits := DefaultLimits()
+	proto.Merge(limits, given)
+	ascend := limits.MinTtlMs <= limits.DefaultTtlMs && limits.DefaultTtlMs <= limits.MaxTtlMs
+	if !ascend || limits.MaxTtlMs > 1<<31 || limits.MaxValueBytes > 1<<16 || limits.MaxClientInfoBytes > 1<<16 {
+		return nil
+	}
+	return limits
+}
+
+// highestFloor leaves a trillion grants.
+const highestFloor = 1<<63 - 1 - 1<<40
+
+func (d *Model) bootstrap(op *wire.Bootstrap) *wire.Result {
+	limits := limitsFrom(op.GetSettings())
+	switch {
+	case d.Cluster != "":
+		return says(wire.Status_FAILED_PRECONDITION)
+	case op.GetClusterId() == "", len(op.ClusterId) > 512, len(op.Lineage) > 64, op.TokenFloor > highestFloor, limits == nil:
+		return says(wire.Status_INVALID_ARGUMENT)
+	case len(op.Members) > 64:
+		return says(wire.Status_RESOURCE_EXHAUSTED)
+	}
+	known := map[string]bool{}
+	for _, m := range op.Members {
+		if !validMember(m) || known[m.Id] {
+			return says(wire.Status_INVALID_ARGUMENT)
+		}
+		known[m.Id] = true
+	}
+	d.Cluster, d.Lineage, d.Token, d.Level, d.Limits = op.ClusterId, op.Lineage, op.TokenFloor, 1, limits
+	for _, m := range op.Members {
+		d.member(m)
+	}
+	return says(wire.Status_OK)
+}
+
+func validMember(m *wire.Member) bool {
+	longest := max(len(m.GetId()), len(m.GetIncarnation()), len(m.GetPeerAddr()), len(m.GetClientAddr()), len(m.GetHttpAddr()))
+	return m.GetId() != "" && longest <= 512
+}
+
+// member puts a copy into the list, in place of another one of that id.
+func (d *Model) member(m *wire.Member) {
+	at, found := slices.BinarySearchFunc(d.Members, m.Id, func(m *wire.Member, id string) int { return cmp.Compare(m.Id, id) })
+	if !found {
+		d.Members = slices.Insert(d.Members, at, nil)
+	}
+	d.Members[at] = proto.CloneOf(m)
+}
+
+func (d *Model) memberAt(id string) int {
+	return slices.IndexFunc(d.Members, func(m *wire.Member) bool { return m.Id == id })
+}
+
+func (d *Model) putMember(m *wire.Member) *wire.Result {
+	switch {
+	case !validMember(m):
+		return says(wire.Status_INVALID_ARGUMENT)
+	case m.Level != 0 && m.Level < d.Level:
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	at := d.memberAt(m.Id)
+	if at < 0 {
+		if len(d.Members) >= 64 {
+			return says(wire.Status_RESOURCE_EXHAUSTED)
+		}
+		d.member(m)
+		return says(wire.Status_OK)
+	}
+	known := proto.CloneOf(d.Members[at])
+	if known.Incarnation != "" && m.Incarnation != "" && known.Incarnation != m.Incarnation {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	proto.Merge(known, m)
+	d.member(known)
+	return says(wire.Status_OK)
+}
+
+func (d *Model) dropMember(id string) *wire.Result {
+	at := d.memberAt(id)
+	if at < 0 {
+		return says(wire.Status_NOT_FOUND)
+	}
+	d.Members = slices.Delete(d.Members, at, at+1)
+	return says(wire.Status_OK)
+}
+
+func (d *Model) raiseLevel(level uint32) *wire.Result {
+	switch {
+	case level == d.Level:
+		return says(wire.Status_OK)
+	case level < d.Level, slices.ContainsFunc(d.Members, func(m *wire.Member) bool { return m.Level < level }):
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.Level = level
+	return says(wire.Status_OK)
+}
+
+func (d *Model) beginTerm(op *wire.BeginTerm) *wire.Result {
+	if op.GetTerm() == 0 || len(op.LeaderId) > 512 {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	if op.Term < d.Term || op.Term == d.Term && op.LeaderId != d.leader {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.Term, d.leader = op.Term, op.LeaderId
+	return says(wire.Status_OK)
+}
+
+func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
+	limits := limitsFrom(op.GetSettings())
+	switch {
+	case !wellPut(op.GetReason(), op.GetOperator()), op.Lineage == "", len(op.Lineage) > 64, limits == nil,
+		op.TokenFloor > highestFloor, !consecutive(op.Audit):
+		return says(wire.Status_INVALID_ARGUMENT)
+	case len(d.Live) > 0 || len(d.Claims) > 0:
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.Token = max(d.Token, op.TokenFloor)
+	d.Limits, d.Lineage = limits, op.Lineage
+	d.Audit, d.audited = slices.Clone(op.Audit), 0
+	if n := len(op.Audit); n > 0 {
+		d.audited = op.Audit[n-1].Id
+	}
+	d.record(wire.AuditRecord_RESTORE, op.Operator, op.Reason, &wire.AuditRecord{})
+	return says(wire.Status_OK)
+}
+
+// consecutive says whether records can be all that an audit has kept.
+func consecutive(records []*wire.AuditRecord) bool {
+	for i, r := range records {
+		if r.Id == 0 || r.Id > 1<<62 || r.Id != records[0].Id+uint64(i) ||
+			len(r.Lock) > 512 || len(r.ClientName) > 256 || !wellPut(r.Reason, r.Operator) {
+			return false
+		}
+	}
+	return len(records) <= 256
+}

@@ -1,0 +1,115 @@
+package model
+
+import (
+	"crypto/sha256"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// openLease is a session and its only acquire in one.
+func (d *Model) openLease(op *wire.OpenLease) *wire.Result {
+	if len(op.GetSecretHash()) != sha256.Size {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	if s := d.byHash(op.SecretHash); s != nil {
+		return d.repeatLease(s)
+	}
+	if refusal := d.mayOpen(op.TtlMs, op.Client); refusal != nil {
+		return refusal
+	}
+	s := d.begin(op.SecretHash, op.TtlMs, op.Client)
+	s.Leased = true
+	before := d.News
+	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Generation: 1, TtlMs: s.TTL, Leased: true})
+	asked := &wire.Acquire{}
+	if op.Acquire != nil {
+		asked = proto.CloneOf(op.Acquire)
+	}
+	asked.Owner = 0
+	answer := d.acquire(s, 1, asked)
+	if answer.Status != wire.Status_GRANTED && answer.Status != wire.Status_QUEUED {
+		d.leave(s)
+		d.News = before
+		d.Opened--
+		return answer
+	}
+	d.note(s, 1, answer)
+	answer.SessionId = s.ID
+	return answer
+}
+
+func (d *Model) repeatLease(s *Session) *wire.Result {
+	if !s.Leased {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	a := s.recall(1)
+	if a.Said.Status == wire.Status_QUEUED {
+		d.prolong(s)
+	}
+	answer := d.repeat(a)
+	answer.SessionId = s.ID
+	return answer
+}
+
+func (d *Model) prolong(s *Session) {
+	s.Generation++
+	d.tell(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.ID, Generation: s.Generation, TtlMs: s.TTL, Leased: true})
+}
+
+// startLease begins the time of a leased hold that was waited for.
+func (d *Model) startLease(c *Claim, waited bool) {
+	if s := d.Session(c.Session); s.Leased && waited {
+		d.prolong(s)
+	}
+}
+
+// endLease ends the session of a lease that has come to an end.
+func (d *Model) endLease(c *Claim) {
+	s := d.Session(c.Session)
+	if s == nil || !s.Leased {
+		return
+	}
+	d.leave(s)
+	d.tell(&wire.Event{Type: wire.Event_SESSION_CLOSED, SessionId: s.ID, Generation: s.Generation, Leased: true})
+}
+
+func (d *Model) extendLease(op *wire.ExtendLease) *wire.Result {
+	if op.TtlMs != 0 && (op.TtlMs < d.Limits.MinTtlMs || op.TtlMs > d.Limits.MaxTtlMs) {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	s := d.byHash(op.SecretHash)
+	if s == nil || !s.Leased {
+		return says(wire.Status_NOT_HELD)
+	}
+	c := d.Of(s.ID)[0]
+	if c.Token == 0 || c.ID != op.HoldId {
+		return says(wire.Status_NOT_HELD)
+	}
+	if op.TtlMs != 0 {
+		s.TTL = op.TtlMs
+	}
+	d.prolong(s)
+	return &wire.Result{Status: wire.Status_OK, SessionId: s.ID}
+}
+
+func (d *Model) releaseLease(op *wire.ReleaseLease) *wire.Result {
+	s := d.byHash(op.SecretHash)
+	if s == nil || !s.Leased {
+		return says(wire.Status_NOT_HELD)
+	}
+	c := d.Of(s.ID)[0]
+	if op.HoldId != 0 && op.HoldId != c.ID {
+		return says(wire.Status_NOT_HELD)
+	}
+	d.drop(c)
+	if c.Token != 0 {
+		d.tellHold(wire.Event_RELEASED, c)
+	} else {
+		d.tellCancelled(c, wire.Status_CANCELLED)
+	}
+	d.endLease(c)
+	d.settle()
+	return &wire.Result{Status: wire.Status_OK, SessionId: s.ID}
+}

@@ -1,0 +1,213 @@
+package model
+
+import (
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Model is the state after the commands that were applied. Its fields are for reading.
+type Model struct {
+	// Revision counts commands. Token is the last that was minted, Term that of the last
+	// barrier, Lineage the name of the history of revisions.
+	Revision, Token, Term uint64
+	Lineage               string
+	// Cluster is the cluster's id, empty before its bootstrap; Level its feature level.
+	Cluster string
+	Level   uint32
+	Members []*wire.Member // by id
+	Limits  *wire.Settings
+	// Opened is how many sessions there were. Live are those that are open, by id.
+	Opened uint64
+	Live   []*Session
+	// Claims are by id, which is the order in which they were asked for.
+	Claims []*Claim
+	Locks  map[string]*Lock
+	// Answers are all that requests came to, also those that are no longer shown.
+	Answers []*Answer
+	Audit   []*wire.AuditRecord
+	// News are the events of the last command.
+	News []*wire.Event
+	// Draws counts grants of unfair locks that several waited for.
+	Draws int
+
+	wall    int64 // of the last command
+	leader  string
+	audited uint64
+	// hint names the claims in the order in which the service granted them.
+	hint []uint64
+	// trap is what still waits once a refused request stands in the queues, refused is
+	// that request.
+	trap    *Model
+	refused uint64
+
+	byID      map[uint64]*Session
+	byLock    map[string][]*Claim
+	bySession map[uint64][]*Claim
+	left      []string // locks that somebody has left in this command
+}
+
+// Session is an open session.
+type Session struct {
+	ID uint64
+	// Generation is that of its deadline.
+	Generation uint64
+	// Hash is the SHA-256 of its secret.
+	Hash string
+	// TTL is in milliseconds.
+	TTL    uint32
+	Client *wire.ClientInfo
+	Leased bool
+	// Opened is the stamp of the entry that opened it.
+	Opened int64
+
+	mark  uint64
+	shown []*Answer
+}
+
+// Lock is what a lock is as long as anybody has to do with it.
+type Lock struct {
+	Order wire.Order
+	Limit uint64
+}
+
+// Claim waits while its token is 0, holds until it is over and keeps locks closed after
+// that.
+type Claim struct {
+	ID, Session, Owner, Seq uint64
+	Locks                   []*wire.LockRequest
+	Value                   []byte
+	WaitMs                  uint32
+	WaitForever             bool
+	// WaitGeneration is that of its wait's deadline, HoldGeneration that of the hold's own.
+	WaitGeneration, HoldGeneration uint64
+	// Granted is the revision of its last grant.
+	Token, Granted uint64
+	Count          uint32
+	// MaxHold and Delay are in milliseconds; 0 is none.
+	MaxHold, Delay uint32
+	Revoked        *wire.Revocation
+	Upgrade        *Upgrade // nil unless it waits to become exclusive
+	Over           bool
+
+	notify, wanted                 bool
+	queuedAt, grantedAt, delayedAt int64
+}
+
+// Upgrade is a hold's wish to be alone.
+type Upgrade struct {
+	Seq, Generation uint64
+	WaitMs          uint32
+	WaitForever     bool
+
+	queuedAt int64
+}
+
+// Answer is what a request came to. Said changes when a wait ends.
+type Answer struct {
+	Session, Seq uint64
+	Said         *wire.Result
+	Waited       bool // it was answered QUEUED
+
+	acked bool
+}
+
+// New is a cluster before its bootstrap.
+func New() *Model {
+	return &Model{
+		Locks: map[string]*Lock{}, byID: map[uint64]*Session{},
+		byLock: map[string][]*Claim{}, bySession: map[uint64][]*Claim{},
+	}
+}
+
+func says(status wire.Status_Code) *wire.Result { return &wire.Result{Status: status} }
+
+// Apply runs a command of an entry with that stamp. granted names the claims that the
+// service says it granted from queues in this command, in order.
+func (d *Model) Apply(cmd *wire.Command, wall int64, granted ...uint64) *wire.Result {
+	d.Revision++
+	d.News, d.hint, d.wall = nil, granted, wall
+	answer := d.admit(cmd)
+	d.clean()
+	answer.Seq = cmd.Seq
+	if answer.Revision == 0 {
+		answer.Revision = d.Revision
+	}
+	return answer
+}
+
+// admit refuses what comes before the bootstrap.
+func (d *Model) admit(cmd *wire.Command) *wire.Result {
+	switch op := cmd.Op.(type) {
+	case *wire.Command_Bootstrap:
+		return d.bootstrap(op.Bootstrap)
+	case *wire.Command_BeginTerm:
+		return d.beginTerm(op.BeginTerm)
+	}
+	if d.Cluster == "" {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	return d.run(cmd)
+}
+
+func (d *Model) run(cmd *wire.Command) *wire.Result {
+	switch op := cmd.Op.(type) {
+	case nil:
+		return says(wire.Status_INVALID_ARGUMENT)
+	case *wire.Command_PutMember:
+		return d.putMember(op.PutMember.GetMember())
+	case *wire.Command_DropMember:
+		return d.dropMember(op.DropMember.GetId())
+	case *wire.Command_RaiseLevel:
+		return d.raiseLevel(op.RaiseLevel.GetLevel())
+	case *wire.Command_OpenSession:
+		return d.open(op.OpenSession)
+	case *wire.Command_OpenLease:
+		return d.openLease(op.OpenLease)
+	case *wire.Command_ExtendLease:
+		return d.extendLease(op.ExtendLease)
+	case *wire.Command_ReleaseLease:
+		return d.releaseLease(op.ReleaseLease)
+	case *wire.Command_ExpireSession:
+		return d.expire(op.ExpireSession)
+	case *wire.Command_TimeoutWait:
+		return d.timeout(op.TimeoutWait)
+	case *wire.Command_ExpireHold:
+		return d.expireHold(op.ExpireHold)
+	case *wire.Command_EndDelay:
+		return d.endDelay(op.EndDelay)
+	case *wire.Command_ForceRelease:
+		return d.force(op.ForceRelease)
+	case *wire.Command_Revoke:
+		return d.revoke(op.Revoke)
+	case *wire.Command_SkipDelay:
+		return d.skipDelay(op.SkipDelay)
+	case *wire.Command_Resize:
+		return d.resize(op.Resize)
+	case *wire.Command_RestoreBackup:
+		return d.restoreBackup(op.RestoreBackup)
+	}
+	return d.ofSession(cmd)
+}
+
+func (d *Model) ofSession(cmd *wire.Command) *wire.Result {
+	s := d.Session(cmd.SessionId)
+	if s == nil {
+		return says(wire.Status_SESSION_LOST)
+	}
+	if op, ok := cmd.Op.(*wire.Command_AttachSession); ok && string(op.AttachSession.GetSecretHash()) != s.Hash {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
+	if s.Leased {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	d.ack(s, cmd)
+	switch op := cmd.Op.(type) {
+	case *wire.Command_AttachSession:
+		return d.attach(s, op.AttachSession.GetAddress())
+	case *wire.Command_Acknowledge:
+		return says(wire.Status_OK)
+	case *wire.Command_CloseSession:
+		d.end(s, wire.Event_SESSION_CLOSED)
+		return says(wire.Status_OK)
+	}
+	return d.request(s, cmd)
+}

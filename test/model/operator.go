@@ -1,0 +1,113 @@
+package model
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// wellPut says whether an operator's words can be kept.
+func wellPut(reason, operator string) bool {
+	return len(reason) <= 256 && len(operator) <= 256
+}
+
+// record keeps what an operator did.
+func (d *Model) record(action wire.AuditRecord_Action, operator, reason string, about *wire.AuditRecord) {
+	d.audited++
+	about.Id, about.Action, about.Operator, about.Reason = d.audited, action, operator, reason
+	about.Revision, about.WallUnixMs = d.Revision, d.wall
+	d.Audit = append(d.Audit, about)
+	if len(d.Audit) > 256 {
+		d.Audit = d.Audit[1:]
+	}
+}
+
+// inBrief is as much of a text as a record has room for.
+func inBrief(text string) string { return strings.ToValidUTF8(text[:min(256, len(text))], "") }
+
+// about is a record about a hold.
+func (d *Model) about(c *Claim) *wire.AuditRecord {
+	r := &wire.AuditRecord{Lock: c.Locks[0].Name, HoldId: c.ID, Token: c.Token, SessionId: c.Session}
+	if s := d.Session(c.Session); s != nil {
+		r.ClientName = inBrief(s.Client.GetName())
+	}
+	return r
+}
+
+func (d *Model) force(op *wire.ForceRelease) *wire.Result {
+	if !wellPut(op.Reason, op.Operator) || op.Reason == "" {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	c := d.Claim(op.HoldId)
+	if c == nil || !c.Holds() || c.Token != op.Token {
+		return says(wire.Status_NOT_HELD)
+	}
+	d.record(wire.AuditRecord_FORCE_RELEASE, op.Operator, op.Reason, d.about(c))
+	d.takeAway(c, wire.Event_FORCED, op.Reason)
+	return says(wire.Status_OK)
+}
+
+func (d *Model) revoke(op *wire.Revoke) *wire.Result {
+	if !wellPut(op.Reason, op.Operator) {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	c := d.Claim(op.HoldId)
+	if c == nil || !c.Holds() || c.Token != op.Token {
+		return says(wire.Status_NOT_HELD)
+	}
+	grace := op.GraceMs
+	if grace == 0 {
+		grace = c.Revoked.GetGraceMs() // leaves the deadline alone, also an earlier grace
+	}
+	c.Revoked = &wire.Revocation{Reason: op.Reason, GraceMs: grace, RevokedUnixMs: d.wall}
+	e := d.tellHold(wire.Event_REVOKED, c)
+	e.Reason = op.Reason
+	if op.GraceMs > 0 {
+		c.HoldGeneration++
+		e.MaxHoldMs, e.Generation = op.GraceMs, c.HoldGeneration
+	}
+	d.record(wire.AuditRecord_REVOKE, op.Operator, op.Reason, d.about(c))
+	return says(wire.Status_OK)
+}
+
+func (d *Model) skipDelay(op *wire.SkipDelay) *wire.Result {
+	if !wellPut(op.Reason, op.Operator) {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	found := d.those(op.Name, func(c *Claim) bool { return c.Over && (op.HoldId == 0 || c.ID == op.HoldId) })
+	if len(found) == 0 {
+		return says(wire.Status_NOT_FOUND)
+	}
+	about := &wire.AuditRecord{Lock: op.Name}
+	if op.HoldId != 0 {
+		about.HoldId, about.Token, about.SessionId = found[0].ID, found[0].Token, found[0].Session
+	}
+	d.record(wire.AuditRecord_SKIP_DELAY, op.Operator, op.Reason, about)
+	slices.SortFunc(found, byToken)
+	for _, c := range found {
+		d.reopen(c)
+	}
+	d.settle()
+	return says(wire.Status_OK)
+}
+
+func (d *Model) resize(op *wire.Resize) *wire.Result {
+	if !wellPut(op.Reason, op.Operator) || op.Limit == 0 || op.Limit > 1<<31 {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	l := d.Locks[op.Name]
+	if l == nil || l.Limit == 0 {
+		return says(wire.Status_NOT_FOUND)
+	}
+	for _, c := range d.those(op.Name, (*Claim).Queued) {
+		if c.part(op.Name).Permits > op.Limit {
+			return says(wire.Status_FAILED_PRECONDITION)
+		}
+	}
+	l.Limit = op.Limit
+	d.tell(&wire.Event{Type: wire.Event_RESIZED, Lock: op.Name, Limit: op.Limit})
+	d.record(wire.AuditRecord_RESIZE, op.Operator, op.Reason, &wire.AuditRecord{Lock: op.Name, Limit: op.Limit})
+	d.settle()
+	return says(wire.Status_OK)
+}

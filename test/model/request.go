@@ -1,0 +1,118 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// ack takes note of what a client has. What is not shown any more never is again.
+func (d *Model) ack(s *Session, cmd *wire.Command) {
+	s.mark = max(s.mark, cmd.AckedBelow)
+	for _, a := range s.shown {
+		if a.Waited && a.Said.Status != wire.Status_QUEUED && slices.Contains(cmd.Acked, a.Seq) {
+			a.acked = true
+		}
+	}
+	s.shown = slices.DeleteFunc(s.shown, func(a *Answer) bool { return !d.Shown(a) })
+}
+
+// Shown says whether an answer is still remembered.
+func (d *Model) Shown(a *Answer) bool {
+	s := d.Session(a.Session)
+	return s != nil && (a.Seq >= s.mark || a.Waited && !a.acked)
+}
+
+func (s *Session) recall(seq uint64) *Answer {
+	for _, a := range s.shown {
+		if a.Seq == seq {
+			return a
+		}
+	}
+	return nil
+}
+
+func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
+	if cmd.Seq == 0 {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	if a := s.recall(cmd.Seq); a != nil {
+		return d.repeat(a)
+	}
+	if cmd.Seq < s.mark {
+		for _, c := range d.Of(s.ID) {
+			if c.Seq == cmd.Seq && c.Token != 0 {
+				return c.grant()
+			}
+		}
+		return says(wire.Status_STALE)
+	}
+	final := 0
+	for _, a := range s.shown {
+		if a.Said.Status != wire.Status_QUEUED {
+			final++
+		}
+	}
+	if final >= int(d.Limits.MaxWindow) {
+		return says(wire.Status_RESOURCE_EXHAUSTED)
+	}
+	answer := d.execute(s, cmd)
+	d.note(s, cmd.Seq, answer)
+	return answer
+}
+
+// note keeps an answer for those who ask again.
+func (d *Model) note(s *Session, seq uint64, answer *wire.Result) {
+	if answer.Revision == 0 {
+		answer.Revision = d.Revision
+	}
+	a := &Answer{Session: s.ID, Seq: seq, Said: proto.CloneOf(answer), Waited: answer.Status == wire.Status_QUEUED}
+	d.Answers = append(d.Answers, a)
+	s.shown = append(s.shown, a)
+}
+
+// repeat is an old answer, told again. Only waits tell the present holders.
+func (d *Model) repeat(a *Answer) *wire.Result {
+	again := proto.CloneOf(a.Said)
+	again.Holders, again.Position = nil, 0
+	if again.Status == wire.Status_QUEUED {
+		c := d.Claim(again.HoldId)
+		again.Position, again.Holders = d.place(c), d.told(c.Locks, d.taken)
+	}
+	return again
+}
+
+// rewrite ends a wait: its request has come to something else now.
+func (d *Model) rewrite(session, seq uint64, said *wire.Result) *wire.Result {
+	said.Revision = d.Revision
+	for _, a := range d.Session(session).shown {
+		if a.Seq == seq && a.Said.Status == wire.Status_QUEUED {
+			a.Said = said
+			return proto.CloneOf(said)
+		}
+	}
+	panic(fmt.Sprintf("request %d of session %d began no wait", seq, session))
+}
+
+func (d *Model) execute(s *Session, cmd *wire.Command) *wire.Result {
+	switch op := cmd.Op.(type) {
+	case *wire.Command_Acquire:
+		return d.acquire(s, cmd.Seq, op.Acquire)
+	case *wire.Command_Release:
+		return d.release(s, op.Release)
+	case *wire.Command_Cancel:
+		return d.cancel(s, op.Cancel)
+	case *wire.Command_SetValue:
+		return d.setValue(s, op.SetValue)
+	case *wire.Command_Upgrade:
+		return d.up(s, cmd.Seq, op.Upgrade)
+	case *wire.Command_Downgrade:
+		return d.down(s, op.Downgrade)
+	case *wire.Command_Extend:
+		return d.extend(s, op.Extend)
+	}
+	return says(wire.Status_INVALID_ARGUMENT)
+}

@@ -1,0 +1,156 @@
+package model
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Session is the open session of that id; nil if there is none.
+func (d *Model) Session(id uint64) *Session { return d.byID[id] }
+
+func (d *Model) byHash(hash []byte) *Session {
+	for _, s := range d.Live {
+		if s.Hash == string(hash) {
+			return s
+		}
+	}
+	return nil
+}
+
+func (d *Model) open(op *wire.OpenSession) *wire.Result {
+	if len(op.GetSecretHash()) != sha256.Size {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	if s := d.byHash(op.SecretHash); s != nil {
+		if s.Leased {
+			return says(wire.Status_INVALID_ARGUMENT)
+		}
+		return d.attach(s, op.Client.GetAddress())
+	}
+	if refusal := d.mayOpen(op.TtlMs, op.Client); refusal != nil {
+		return refusal
+	}
+	s := d.begin(op.SecretHash, op.TtlMs, op.Client)
+	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Generation: 1, TtlMs: s.TTL})
+	return &wire.Result{Status: wire.Status_OK, Session: d.resume(s)}
+}
+
+func (d *Model) mayOpen(ttl uint32, client *wire.ClientInfo) *wire.Result {
+	switch {
+	case ttl != 0 && (ttl < d.Limits.MinTtlMs || ttl > d.Limits.MaxTtlMs):
+		return says(wire.Status_INVALID_ARGUMENT)
+	case proto.Size(client) > int(d.Limits.MaxClientInfoBytes), len(d.Live) >= int(d.Limits.MaxSessions):
+		return says(wire.Status_RESOURCE_EXHAUSTED)
+	}
+	return nil
+}
+
+func (d *Model) begin(hash []byte, ttl uint32, client *wire.ClientInfo) *Session {
+	if ttl == 0 {
+		ttl = d.Limits.DefaultTtlMs
+	}
+	d.Opened++
+	s := &Session{ID: d.Opened, Generation: 1, Hash: string(hash), TTL: ttl, Client: client, Opened: d.wall}
+	d.Live = append(d.Live, s)
+	d.byID[s.ID] = s
+	return s
+}
+
+// leave takes a session off the list.
+func (d *Model) leave(s *Session) {
+	d.Live = slices.DeleteFunc(d.Live, func(o *Session) bool { return o == s })
+	delete(d.byID, s.ID)
+}
+
+func (d *Model) attach(s *Session, address string) *wire.Result {
+	s.Generation++
+	if address != "" {
+		client := &wire.ClientInfo{}
+		if s.Client != nil {
+			client = proto.CloneOf(s.Client)
+		}
+		client.Address, s.Client = address, client
+	}
+	d.tell(&wire.Event{Type: wire.Event_SESSION_ATTACHED, SessionId: s.ID, Generation: s.Generation, TtlMs: s.TTL})
+	return &wire.Result{Status: wire.Status_OK, Session: d.resume(s)}
+}
+
+// resume is all that a client needs to go on with a session.
+func (d *Model) resume(s *Session) *wire.SessionState {
+	state := &wire.SessionState{SessionId: s.ID, TtlMs: s.TTL, Holds: d.HoldsOf(s.ID)}
+	for _, a := range s.shown {
+		if a.Waited && !a.acked {
+			r := d.repeat(a)
+			r.Seq, r.Holders = a.Seq, nil
+			state.Outcomes = append(state.Outcomes, r)
+		}
+	}
+	slices.SortFunc(state.Outcomes, func(a, b *wire.Result) int { return cmp.Compare(a.Seq, b.Seq) })
+	return state
+}
+
+// HoldsOf are a session's holds as it sees them itself.
+func (d *Model) HoldsOf(session uint64) []*wire.HeldLock {
+	var held []*wire.HeldLock
+	for _, c := range d.Of(session) {
+		if c.Token != 0 {
+			held = append(held, &wire.HeldLock{
+				Name: c.Locks[0].Name, HoldId: c.ID, Token: c.Token, Seq: c.Seq, Revision: c.Granted,
+				Locks: d.liveRequests(c), Count: c.Count, MaxHoldMs: c.MaxHold, Generation: c.HoldGeneration,
+				Revocation: c.Revoked, Wanted: c.wanted,
+			})
+		}
+	}
+	return held
+}
+
+// liveRequests are the locks of a claim as they are now.
+func (d *Model) liveRequests(c *Claim) []*wire.LockRequest {
+	var locks []*wire.LockRequest
+	for _, l := range c.Locks {
+		l = proto.CloneOf(l)
+		l.Limit = d.Locks[l.Name].Limit
+		locks = append(locks, l)
+	}
+	return locks
+}
+
+func (d *Model) expire(op *wire.ExpireSession) *wire.Result {
+	s := d.Session(op.GetSessionId())
+	if s == nil {
+		return says(wire.Status_SESSION_LOST)
+	}
+	if op.Term != d.Term || op.Generation != s.Generation {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.end(s, wire.Event_SESSION_EXPIRED)
+	return says(wire.Status_OK)
+}
+
+// end ends all that a session has, in the order in which it asked, and only then
+// lets others have it.
+func (d *Model) end(s *Session, what wire.Event_Type) {
+	for _, c := range d.Of(s.ID) {
+		switch {
+		case c.Token == 0:
+			d.drop(c)
+			d.tellCancelled(c, wire.Status_SESSION_LOST)
+		case what == wire.Event_SESSION_EXPIRED:
+			d.endUpgrade(c, wire.Status_SESSION_LOST)
+			d.tellHold(wire.Event_EXPIRED, c).Status = wire.Status_SESSION_LOST
+			d.bury(c)
+		default:
+			d.endUpgrade(c, wire.Status_SESSION_LOST)
+			d.drop(c)
+			d.tellHold(wire.Event_RELEASED, c)
+		}
+	}
+	d.leave(s)
+	d.tell(&wire.Event{Type: what, SessionId: s.ID, Generation: s.Generation, Leased: s.Leased})
+	d.settle()
+}

@@ -1,0 +1,93 @@
+package model
+
+import "github.com/quorumlock/quorumlock/transport/wire"
+
+// ready says whether a claim's turn has come.
+func (d *Model) ready(c *Claim) bool {
+	if c.Over {
+		return false
+	}
+	if c.Upgrade != nil {
+		return len(d.those(c.Locks[0].Name, (*Claim).closes)) == 1
+	}
+	if c.Token != 0 {
+		return false
+	}
+	for _, l := range c.Locks {
+		next := d.first(l.Name, (*Claim).Queued) == c || d.Locks[l.Name].Order == wire.Order_UNFAIR
+		if !next || d.first(l.Name, (*Claim).Upgrading) != nil || !d.fits(l) {
+			return false
+		}
+	}
+	return true
+}
+
+// settle grants, one after the other, whatever may be granted, until nothing may.
+func (d *Model) settle() {
+	for {
+		var ready []*Claim
+		for _, c := range d.Claims {
+			if d.ready(c) {
+				ready = append(ready, c)
+			}
+		}
+		if len(ready) == 0 {
+			return
+		}
+		next := ready[0]
+		for _, c := range ready {
+			if len(d.hint) > 0 && c.ID == d.hint[0] {
+				next, d.hint = c, d.hint[1:]
+				break
+			}
+		}
+		if d.Locks[next.Locks[0].Name].Order == wire.Order_UNFAIR && len(d.those(next.Locks[0].Name, (*Claim).Queued)) > 1 {
+			d.Draws++
+		}
+		d.serve(next, true)
+	}
+}
+
+// serve gives a claim what it wants, under a new token.
+func (d *Model) serve(c *Claim, waited bool) {
+	d.Token++
+	up := c.Upgrade
+	c.Token, c.Granted = d.Token, d.Revision
+	if up != nil {
+		c.Locks[0].Mode, c.Upgrade = wire.Mode_EXCLUSIVE, nil
+	} else {
+		c.Count, c.grantedAt = 1, d.wall // an upgrade has held it since before
+		if c.MaxHold > 0 {
+			c.HoldGeneration = 1
+		}
+	}
+	d.tellGrant(c, up, waited)
+	if waited && up != nil {
+		d.rewrite(c.Session, up.Seq, c.grant())
+	} else if waited {
+		d.rewrite(c.Session, c.Seq, c.grant())
+	}
+	for _, l := range c.Locks {
+		if c.notify && !c.wanted && d.first(l.Name, (*Claim).Queued) != nil {
+			c.wanted = true
+			d.tellHold(wire.Event_WANTED, c)
+		}
+	}
+	d.startLease(c, waited)
+}
+
+// want tells those who asked for it that somebody waits for what they hold.
+func (d *Model) want(who *Claim) {
+	var told []*Claim
+	for _, l := range who.Locks {
+		for _, c := range d.holders(l.Name) {
+			if c != who && c.notify && !c.wanted {
+				c.wanted = true
+				told = append(told, c)
+			}
+		}
+	}
+	for _, c := range told {
+		d.tellHold(wire.Event_WANTED, c)
+	}
+}

@@ -1,0 +1,69 @@
+package model
+
+import "github.com/quorumlock/quorumlock/transport/wire"
+
+// up is an upgrade: a reader wants to be alone.
+func (d *Model) up(s *Session, seq uint64, op *wire.Upgrade) *wire.Result {
+	c := d.held(s, op.HoldId, op.Token)
+	switch {
+	case c == nil:
+		return says(wire.Status_NOT_HELD)
+	case len(c.Locks) > 1 || c.Locks[0].Mode == wire.Mode_PERMITS:
+		return says(wire.Status_INVALID_ARGUMENT)
+	case c.Locks[0].Mode == wire.Mode_EXCLUSIVE:
+		return c.grant()
+	case c.Upgrade != nil:
+		return says(wire.Status_ALREADY_QUEUED)
+	}
+	name := c.Locks[0].Name
+	if d.first(name, (*Claim).Upgrading) != nil {
+		return says(wire.Status_UPGRADE_CONFLICT)
+	}
+	alone := len(d.those(name, (*Claim).closes)) == 1
+	if !alone && op.WaitMs == 0 && !op.WaitForever {
+		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: d.told(c.Locks, d.taken)}
+	}
+	if holds, waits := d.Load(s.ID); !alone && holds+waits >= d.Limits.MaxClaimsPerSession {
+		return says(wire.Status_RESOURCE_EXHAUSTED)
+	}
+	c.Upgrade = &Upgrade{Seq: seq, Generation: c.WaitGeneration + 1, WaitMs: op.WaitMs, WaitForever: op.WaitForever, queuedAt: d.wall}
+	if alone {
+		d.serve(c, false)
+		return c.grant()
+	}
+	if !op.AllowDeadlock && d.closes(c) {
+		c.Upgrade = nil
+		return says(wire.Status_DEADLOCK)
+	}
+	c.WaitGeneration++
+	d.tellWait(c)
+	d.want(c)
+	return &wire.Result{Status: wire.Status_QUEUED, HoldId: c.ID, Position: 1, Holders: d.told(c.Locks, d.taken)}
+}
+
+// endUpgrade ends the wait of a reader that wanted to be alone; it still reads.
+func (d *Model) endUpgrade(c *Claim, why wire.Status_Code) *wire.Result {
+	up := c.Upgrade
+	if up == nil {
+		return nil
+	}
+	c.Upgrade = nil
+	e := d.tellHold(wire.Event_CANCELLED, c)
+	e.Status, e.Upgrade, e.Seq = why, true, up.Seq
+	return d.rewrite(c.Session, up.Seq, &wire.Result{Status: why, HoldId: c.ID})
+}
+
+func (d *Model) down(s *Session, op *wire.Downgrade) *wire.Result {
+	c := d.held(s, op.HoldId, op.Token)
+	switch {
+	case c == nil:
+		return says(wire.Status_NOT_HELD)
+	case len(c.Locks) > 1 || c.Locks[0].Mode == wire.Mode_PERMITS:
+		return says(wire.Status_INVALID_ARGUMENT)
+	case c.Locks[0].Mode == wire.Mode_EXCLUSIVE:
+		c.Locks[0].Mode = wire.Mode_SHARED
+		d.tellHold(wire.Event_DOWNGRADED, c)
+		d.settle()
+	}
+	return says(wire.Status_OK)
+}
