@@ -1,0 +1,68 @@
+package replica
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"golang.org/x/sys/unix"
+)
+
+// unwritten counts the pages of a file that the kernel has and the disk has not.
+func unwritten(t *testing.T, name string) uint64 {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var pages unix.Cachestat_t
+	err = unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{}, &pages, 0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip("this kernel does not tell which pages are written")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages.Dirty + pages.Writeback
+}
+
+// What StoreLogs, Set and SetUint64 have returned for is on the disk. The store without
+// syncs beside it shows that the kernel would tell.
+func TestLogIsSynced(t *testing.T) {
+	dir := t.TempDir()
+	careless, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, "careless.db"), NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer careless.Close()
+	s, err := openStores(Config{ID: "n1", DataDir: dir}.withDefaults(), func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	for i := range uint64(20) {
+		entry := []*raft.Log{{Index: i + 1, Term: 1, Data: make([]byte, 5000)}}
+		if err := careless.StoreLogs(entry); err != nil {
+			t.Fatal(err)
+		}
+		if unwritten(t, filepath.Join(dir, "careless.db")) == 0 {
+			t.Skip("this file system writes everything at once")
+		}
+		for what, write := range map[string]func() error{
+			"an entry": func() error { return s.log.StoreLogs(entry) },
+			"a vote":   func() error { return s.guard.Set([]byte(lastVoteCandidate), []byte("n2")) },
+			"a term":   func() error { return s.guard.SetUint64([]byte(currentTerm), i) },
+		} {
+			if err := write(); err != nil {
+				t.Fatal(err)
+			}
+			if n := unwritten(t, filepath.Join(dir, logFile)); n != 0 {
+				t.Fatalf("%d: %s was acknowledged before %d pages of it were on the disk", i, what, n)
+			}
+		}
+	}
+}
