@@ -40,13 +40,23 @@ func TestScripts(t *testing.T) {
 				return
 			}
 			if !*rewrite {
-				t.Fatalf("%s answers differently (-rewrite accepts it):\n%s", file, got)
+				t.Fatalf("%s: %s (-rewrite accepts it); all of it:\n%s", file, difference(got, string(text)), got)
 			}
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
+}
+
+// difference is the first line in which two texts differ.
+func difference(got, want string) string {
+	was, is := strings.Split(want, "\n"), strings.Split(got, "\n")
+	n := 0
+	for n < min(len(was), len(is))-1 && was[n] == is[n] {
+		n++
+	}
+	return fmt.Sprintf("line %d says %q instead of %q", n+1, strings.TrimSpace(is[n]), strings.TrimSpace(was[n]))
 }
 
 // script remembers what commands are usually about, so that scripts are short.
