@@ -22,6 +22,8 @@ TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(ALONE) $(PAIRED)
 # NICE lets lint wait for the tests where both run at once: "make test" has it fill the
 # time in which tests against the clock leave the cores idle.
 NICE        ?=
+# BUG selects seeded bugs by the names of their files in test/mutants/testdata.
+BUG         ?=
 # RACE runs tests; vet has its own place in "make lint".
 RACE        := $(GO) test -race -vet=off
 # DEMO_FLAGS go to the demo: --no-fencing lets a stale write in, --keep keeps its files.
@@ -73,6 +75,10 @@ fuzz: ## every fuzz target for FUZZTIME
 .PHONY: bench
 bench: ## benchmarks matching BENCH
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+.PHONY: mutants
+mutants: ## seed bugs, each of which some test must catch, and tell which did
+	cd test/mutants && $(GO) test -tags mutants -count=1 -timeout 30m -parallel 2 -run '^TestMutants$$/^bugs$$/$(BUG)'
 
 .PHONY: generate
 generate: ## regenerate the schema's code and the demo's data
