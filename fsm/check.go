@@ -28,11 +28,11 @@ func (m *Machine) Check() error {
 func (m *Machine) checkScalars() error {
 	s := m.state
 	// One acquire may begin several locks.
-	if s.discarded > s.revision || s.lastSession > s.revision || s.lastLock/maxLocks > s.revision || s.lastLock > 1<<62 {
+	if s.discarded > s.revision || s.suspended > s.revision || s.lastSession > s.revision || s.lastLock/maxLocks > s.revision || s.lastLock > 1<<62 {
 		return fmt.Errorf("more things than the %d commands", s.revision)
 	}
 	if s.clusterID == "" {
-		if s.level != 0 || s.token != 0 || s.settings != nil || s.lastSession|s.lastLock != 0 ||
+		if s.level != 0 || s.token != 0 || s.suspended != 0 || s.settings != nil || s.lastSession|s.lastLock != 0 ||
 			m.members.len()+m.sessions.len()+m.locks.len() != 0 {
 			return errors.New("state before bootstrap")
 		}
@@ -181,7 +181,7 @@ func (m *Machine) checkLock(name string, l *lock) error {
 		return fmt.Errorf("a semaphore of limit %d in the order %v", l.limit, l.order())
 	case !l.occupied() && !l.awaited():
 		return errors.New("nobody wants it")
-	case m.next(l) != nil:
+	case m.state.suspended == 0 && m.next(l) != nil:
 		return fmt.Errorf("it is free and %d wait: a lost wake-up", l.waiters)
 	case uint64(l.waiters) > m.state.settings.MaxWaitersPerLock:
 		return fmt.Errorf("%d waiters, at most %d", l.waiters, m.state.settings.MaxWaitersPerLock)

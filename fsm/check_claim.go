@@ -153,7 +153,7 @@ func (m *Machine) checkUpgrade(c *claim, u *upgrade) error {
 		return errors.New("only a shared hold of one lock is upgraded")
 	case l.upgrader != c.id:
 		return fmt.Errorf("claim %d upgrades on %q", l.upgrader, l.name)
-	case l.used == 1:
+	case m.state.suspended == 0 && l.used == 1:
 		return errors.New("it is the only holder and waits to upgrade: a lost wake-up")
 	}
 	return m.checkAsked(c, u.seq)

@@ -63,6 +63,9 @@
 // its lock-delay. What operators do is audited (operator.go, audit.go). A lease
 // (lease.go) is a session for one claim: it ends with that.
 //
+// Where nodes differ in their states, granting is suspended (suspend.go): settle then
+// leaves those who wait waiting.
+//
 // # Exactly once
 //
 // Every request of a session has a sequence number, and its outcome is remembered

@@ -14,6 +14,9 @@ func (m *Machine) openLease(op *wire.OpenLease) *wire.Result {
 	if id, ok := m.nonces.get(string(op.GetSecretHash())); ok {
 		return m.repeatLease(id)
 	}
+	if m.state.suspended != 0 {
+		return suspended()
+	}
 	events, last := len(m.events), m.state.lastSession
 	s, refusal := m.newSession(&wire.OpenSession{SecretHash: op.GetSecretHash(), TtlMs: op.GetTtlMs(), Client: op.GetClient()}, true)
 	if refusal != nil {

@@ -64,6 +64,8 @@ type Applied struct {
 	Events []*wire.Event
 	// Failures are the commands whose handler panicked; their result is INTERNAL.
 	Failures []Failure
+	// HashPoint asks for the state, as the entry left it behind, to be hashed.
+	HashPoint bool
 }
 
 // Failure is a command whose handler panicked. It changed nothing but the revision
@@ -134,7 +136,7 @@ func (m *Machine) Apply(data []byte) (*Applied, error) {
 	for i, cmd := range entry.Commands {
 		results[i] = m.step(i, cmd)
 	}
-	applied := &Applied{Results: results, Events: m.events, Failures: m.failed}
+	applied := &Applied{Results: results, Events: m.events, Failures: m.failed, HashPoint: entry.HashPoint}
 	m.events, m.failed = nil, nil
 	return applied, nil
 }
@@ -252,6 +254,10 @@ func (m *Machine) govern(cmd *wire.Command) *wire.Result {
 		return m.dropMember(op.DropMember)
 	case *wire.Command_RaiseLevel:
 		return m.raiseLevel(op.RaiseLevel)
+	case *wire.Command_SuspendGrants:
+		return m.suspendGrants()
+	case *wire.Command_ResumeGrants:
+		return m.resumeGrants(op.ResumeGrants)
 	case *wire.Command_ExpireSession:
 		return m.expireSession(op.ExpireSession)
 	case *wire.Command_TimeoutWait:

@@ -108,18 +108,23 @@ func (m *Machine) settle() {
 // wants is gone.
 func (m *Machine) settleLock(name string) {
 	l, ok := m.locks.get(name)
-	if !ok {
-		return
+	if ok && m.state.suspended == 0 {
+		m.handOver(l)
+		l, ok = m.locks.get(name)
 	}
+	if ok && !l.occupied() && !l.awaited() {
+		m.locks.delete(name)
+	}
+}
+
+// handOver grants what there is room for, in the order of the queue.
+func (m *Machine) handOver(l *lock) {
 	if l.upgrader != 0 && l.used == 1 {
 		m.finishUpgrade(l)
 	}
 	for c := m.next(l); c != nil; c = m.next(l) {
 		m.grantWaiting(c)
-		l, _ = m.locks.get(name)
-	}
-	if !l.occupied() && !l.awaited() {
-		m.locks.delete(name)
+		l, _ = m.locks.get(l.name)
 	}
 }
 

@@ -135,6 +135,7 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 		lastAudit:   h.LastAuditId,
 		settings:    h.Settings,
 		discarded:   h.Discarded,
+		suspended:   h.GrantsSuspended,
 	}
 	return nil
 }

@@ -41,6 +41,10 @@ func (s *script) leaderCommand(a args) *wire.Command {
 	switch a.verb {
 	case "begin":
 		return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: term, LeaderId: a.arg(0)}}}
+	case "suspend":
+		return &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}
+	case "resume":
+		return &wire.Command{Op: &wire.Command_ResumeGrants{ResumeGrants: &wire.ResumeGrants{Revision: s.number(a, "revision", s.m.GrantsSuspended())}}}
 	case "expire":
 		live, _ := s.m.Session(id)
 		return &wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{

@@ -17,6 +17,11 @@ import (
 // needs a new one; new record kinds and fields only a higher feature level.
 const snapshotVersion = 1
 
+// HashFormat names the bytes that equal states hash alike by. Raise it with every change
+// of what WriteSnapshot writes for a state that older programs can be in, so that nodes
+// of different programs do not take their formats for a difference in their states.
+const HashFormat = 1
+
 // maxRecordBytes bounds one record. A claim for the most locks with the longest
 // names stays far below.
 const maxRecordBytes = 1 << 20
@@ -63,6 +68,8 @@ func (m *Machine) header() *wire.SnapshotHeader {
 		AppliedIndex:  s.index,
 		Lineage:       s.lineage,
 		LastAuditId:   s.lastAudit,
+
+		GrantsSuspended: s.suspended,
 	}
 }
 

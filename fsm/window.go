@@ -23,6 +23,9 @@ func (m *Machine) request(cmd *wire.Command) *wire.Result {
 	if known := m.recall(s, cmd.Seq); known != nil {
 		return known
 	}
+	if refusal := m.noGrants(cmd); refusal != nil {
+		return refusal
+	}
 	result := m.perform(s, cmd)
 	m.remember(s, cmd.Seq, result)
 	return result

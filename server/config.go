@@ -85,6 +85,9 @@ type Config struct {
 	ElectionTimeout    time.Duration
 	LeaderLeaseTimeout time.Duration
 	CommitTimeout      time.Duration
+	// HashInterval is how often the nodes hash and compare their states, if these have
+	// moved.
+	HashInterval time.Duration
 	// SnapshotThreshold is the number of log entries between snapshots, TrailingLogs
 	// how many stay in the log behind one for followers that lag. 0 leaves both to
 	// the replica.
@@ -133,6 +136,7 @@ func (c Config) withDefaults() Config {
 	fill(&c.ElectionTimeout, 500*time.Millisecond)
 	fill(&c.LeaderLeaseTimeout, min(500*time.Millisecond, c.HeartbeatTimeout))
 	fill(&c.CommitTimeout, 20*time.Millisecond)
+	fill(&c.HashInterval, 10*time.Second)
 	fill(&c.ShutdownTimeout, 10*time.Second)
 	fill(&c.Level, fsm.Level)
 	c.Limits = c.Limits.WithDefaults()

@@ -20,4 +20,7 @@ var (
 	// ErrReplaced is returned when the cluster knows this node's id with another data
 	// directory; the message holds the commands that replace it.
 	ErrReplaced = replica.ErrReplaced
+	// ErrDiverged is returned when the node has stopped because most of the voters were in
+	// another state; the message holds the commands that replace it.
+	ErrDiverged = replica.ErrDiverged
 )

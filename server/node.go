@@ -102,6 +102,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		ElectionTimeout:    n.cfg.ElectionTimeout,
 		LeaderLeaseTimeout: n.cfg.LeaderLeaseTimeout,
 		CommitTimeout:      n.cfg.CommitTimeout,
+		HashInterval:       n.cfg.HashInterval,
 		Settings:           n.cfg.Settings,
 		TokenFloor:         n.cfg.TokenFloor,
 		Network:            n.cfg.Network,

@@ -63,6 +63,7 @@ func TestInvalidConfigsSayWhatToDo(t *testing.T) {
 		{"odd id", func(c *Config) { c.ID = "n 1" }, `--id "n 1"`},
 		{"long id", func(c *Config) { c.ID = strings.Repeat("n", 65) }, "1 to 64"},
 		{"no data directory", func(c *Config) { c.DataDir = "" }, "--data-dir is missing"},
+		{"hasty hashing", func(c *Config) { c.HashInterval = time.Millisecond }, "--hash-interval"},
 		{"no peer address", func(c *Config) { c.Listen.Peer = "" }, "--peer-addr"},
 		{"address without port", func(c *Config) { c.Listen.Client = "127.0.0.1" }, "host:port"},
 		{"odd port", func(c *Config) { c.Listen.Client = "127.0.0.1:99999" }, "no port number"},

@@ -269,6 +269,20 @@ func TestStatusWithoutALeader(t *testing.T) {
 	}
 }
 
+// Nodes that differ are told of first, and what that means for locks.
+func TestStatusInDoubt(t *testing.T) {
+	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
+		s := clusterStatus()
+		s.AgreedIndex, s.DifferingIndex, s.GrantsSuspended = 900, 950, true
+		return s, nil
+	}}
+	got := execTest(t, f.dialer, "status")
+	if got.code != exitOK {
+		t.Errorf("got %+v", got)
+	}
+	golden(t, "status-doubt.table", got.out)
+}
+
 func TestStatusOfNobody(t *testing.T) {
 	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return nil, client.ErrUnavailable }}
 	got := execTest(t, f.dialer, "status", "--endpoints", "a:1, b:2")

@@ -67,7 +67,18 @@ func writeStatus(w io.Writer, s *wire.StatusResponse) {
 	fmt.Fprintf(w, "%s, %s, %s, %s; last token %d, revision %d\n",
 		count(s.GetSessions(), "session"), count(s.GetLocks(), "lock"), count(s.GetHolds(), "hold"),
 		count(s.GetWaiters(), "waiter"), s.GetToken(), s.GetRevision())
+	writeAgreement(w, s)
 	writeNodes(w, s.GetNodes())
+}
+
+// writeAgreement says so if the nodes have not applied the log alike.
+func writeAgreement(w io.Writer, s *wire.StatusResponse) {
+	if s.GetDifferingIndex() > s.GetAgreedIndex() {
+		fmt.Fprintf(w, "THE NODES DIFFER in their state after log entry %d, and no majority agrees: please report this\n", s.GetDifferingIndex())
+	}
+	if s.GetGrantsSuspended() {
+		fmt.Fprintln(w, "GRANTING IS SUSPENDED: bring the other voters up, or replace the node that is wrong; what is held may be released")
+	}
 }
 
 // writeNodes is the table of members.

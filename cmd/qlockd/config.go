@@ -49,6 +49,7 @@ func configure(c *cli.Context) (server.Config, error) {
 		ElectionTimeout:    c.Duration("election-timeout"),
 		LeaderLeaseTimeout: c.Duration("leader-lease-timeout"),
 		CommitTimeout:      c.Duration("commit-timeout"),
+		HashInterval:       c.Duration("hash-interval"),
 		SnapshotThreshold:  c.Uint64("snapshot-threshold"),
 		TrailingLogs:       c.Uint64("trailing-logs"),
 		Settings:           settings,

@@ -102,6 +102,7 @@ func raftFlags(d server.Config) []setting {
 		{"election-timeout", d.ElectionTimeout, "how long an election may take before the next one"},
 		{"leader-lease-timeout", d.LeaderLeaseTimeout, "how long a leader without a majority goes on leading"},
 		{"commit-timeout", d.CommitTimeout, "how soon followers learn of a commit when nothing else is sent"},
+		{"hash-interval", d.HashInterval, "how often the nodes hash and compare their states, if these have moved"},
 		{"snapshot-threshold", uint64(0), "log entries between snapshots; 0 leaves it to the node"},
 		{"trailing-logs", uint64(0), "log entries kept behind a snapshot for followers that lag; 0 leaves it to the node"},
 	}

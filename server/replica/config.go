@@ -78,9 +78,14 @@ type Config struct {
 	Registry prometheus.Registerer
 	// Halt is called at most once, from any goroutine, when the node must stop at
 	// once: its disk failed, the log needs a newer program (fsm.ErrUpgrade), another
-	// node took its place (ErrReplaced) or an invariant broke. The replica serves
-	// nothing any more by then. It must not call Close itself.
+	// node took its place (ErrReplaced), most voters are in another state (ErrDiverged)
+	// or an invariant broke. The replica serves nothing any more by then. It must not
+	// call Close itself.
 	Halt func(error)
+
+	// HashInterval is how often the nodes hash and compare their states, if these have
+	// moved; default 10 s. The leader's counts.
+	HashInterval time.Duration
 
 	// SnapshotThreshold and TrailingLogs count log entries; defaults 8192 and 2048.
 	SnapshotThreshold, TrailingLogs uint64
@@ -94,6 +99,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CommitTimeout == 0 {
 		c.CommitTimeout = 20 * time.Millisecond
+	}
+	if c.HashInterval == 0 {
+		c.HashInterval = 10 * time.Second
 	}
 	if c.Level == 0 {
 		c.Level = fsm.Level

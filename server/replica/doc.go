@@ -19,6 +19,8 @@
 //     who watch them at their own pace.
 //   - backup.go: a backup while everything goes on, and the restore that begins a new
 //     history from it.
+//   - hashes.go, agreement.go: whether all nodes are in the same state, and what a node
+//     does that is not.
 //   - members.go, steward.go, report.go: members, their addresses and levels.
 //
 // # The way of a command

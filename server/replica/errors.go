@@ -21,6 +21,10 @@ var (
 	ErrInUse = errors.New("the data directory is in use by another process")
 	// ErrStore is what Halt gets when a write to the disk failed.
 	ErrStore = errors.New("a write to the data directory failed")
+	// ErrDiverged is what Halt gets when most of the voters are in another state than this
+	// node, and what Open returns from then on; the message holds the commands that
+	// replace the node.
+	ErrDiverged = errors.New("this node's state is not that of the majority")
 
 	// ErrNotLeader is returned when only the leader can do this; Leader names it.
 	ErrNotLeader = errors.New("this node does not lead")

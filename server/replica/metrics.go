@@ -28,6 +28,7 @@ type metrics struct {
 	holdEnds      *prometheus.CounterVec
 	notices       *prometheus.CounterVec
 	watchEnds     *prometheus.CounterVec
+	hashing       prometheus.Histogram
 }
 
 func newMetrics(r *Replica) (*metrics, error) {
@@ -42,7 +43,8 @@ func newMetrics(r *Replica) (*metrics, error) {
 	m.holdEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_ends_total", Help: "Holds that ended under this node as leader, by how."}, []string{"how"})
 	m.notices = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_notices_total", Help: "Holders to be told that somebody waits, or that an operator wants the hold."}, []string{"of"})
 	m.watchEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_watch_ends_total", Help: "Watches that this node ended, by its last word."}, []string{"status"})
-	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.leaderChanges, m.grants, m.holdEnds, m.notices, m.watchEnds}
+	m.hashing = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_state_hash_seconds", Help: "Hashing the state once, beside all else.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)})
+	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.leaderChanges, m.grants, m.holdEnds, m.notices, m.watchEnds, m.hashing}
 	return m, m.register(append(all, gauges(r)...))
 }
 
@@ -76,6 +78,12 @@ func gauges(r *Replica) []prometheus.Collector {
 		gauge("quorumlock_queued_commands", "Commands that wait to be proposed.", func() float64 { return float64(r.proposer.queued()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "quorumlock_discarded_commands_total", Help: "Commands whose handler failed; report them."}, func() (n float64) {
 			r.machine.View(func(m *fsm.Machine) { n = float64(m.Discarded()) })
+			return n
+		}),
+		gauge("quorumlock_state_agreed_index", "The last log entry after which this node found its state to be that of a majority.", func() float64 { agreed, _ := r.hashes.extent(); return float64(agreed) }),
+		gauge("quorumlock_state_differing_index", "The last log entry after which nodes differed without a majority; alarming while above quorumlock_state_agreed_index.", func() float64 { _, differing := r.hashes.extent(); return float64(differing) }),
+		gauge("quorumlock_grants_suspended", "1 while nothing is granted, because nodes differ in their state.", func() (n float64) {
+			r.machine.View(func(m *fsm.Machine) { n = min(1, float64(m.GrantsSuspended())) })
 			return n
 		}),
 	}

@@ -55,6 +55,7 @@ type batch struct {
 	proves []func(*wire.Result)
 	beats  []beat
 	size   int
+	marks  bool
 	began  time.Time
 	future raft.ApplyFuture
 }
@@ -81,6 +82,7 @@ type proposer struct {
 	proves   []func(*wire.Result)
 	beats    []beat
 	due      bool // the beats have lingered long enough
+	marks    bool // the next entry is a hash point
 	timer    *time.Timer
 	inflight int
 	// handovers is a moving average, 0..1, of entries that granted a waiter.
@@ -119,7 +121,7 @@ func (p *proposer) propose(b *batch) {
 }
 
 func (p *proposer) entry(b *batch) *wire.Entry {
-	entry := &wire.Entry{Level: p.entryLevel(b), WallUnixMs: time.Now().UnixMilli(), Commands: make([]*wire.Command, len(b.items))}
+	entry := &wire.Entry{Level: p.entryLevel(b), WallUnixMs: time.Now().UnixMilli(), Commands: make([]*wire.Command, len(b.items)), HashPoint: b.marks}
 	for i, it := range b.items {
 		entry.Commands[i] = it.cmd
 	}
@@ -163,7 +165,7 @@ func (p *proposer) next() *batch {
 }
 
 func (p *proposer) ready() bool {
-	return len(p.urgent) > 0 || len(p.normal) > 0 || len(p.proves) > 0 || p.due
+	return len(p.urgent) > 0 || len(p.normal) > 0 || len(p.proves) > 0 || p.due || p.marks
 }
 
 // depth is how many entries may be in flight. Measured: a second one makes the
@@ -177,7 +179,7 @@ func (p *proposer) depth() int {
 }
 
 // take makes the next batch: urgent commands first, and everybody who waits for a
-// proof. It holds at least one command, or none if only proofs are asked for.
+// proof. It holds at least one command, or none if only proofs or a mark are asked for.
 func (p *proposer) take() *batch {
 	if !p.ready() {
 		return nil
@@ -188,6 +190,7 @@ func (p *proposer) take() *batch {
 	p.bytes -= b.size
 	b.proves, p.proves = p.proves, nil
 	b.beats, p.beats = p.beats, nil
+	b.marks, p.marks = p.marks, false
 	p.due = false
 	if p.timer != nil {
 		p.timer.Stop()
@@ -283,6 +286,16 @@ func (p *proposer) prove(done func(*wire.Result)) {
 	p.mu.Unlock()
 }
 
+// mark makes the next entry a hash point, an empty one if there is nothing to propose.
+func (p *proposer) mark(term uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.term == term && p.serving {
+		p.marks = true
+		p.cond.Signal()
+	}
+}
+
 // beat lets a heartbeat wait for the next entry, whatever that carries; if none comes,
 // an empty one is proposed for all that gathered.
 func (p *proposer) beat(b beat) {
@@ -333,7 +346,7 @@ func (p *proposer) serve(term uint64, level uint32) {
 func (p *proposer) end(result *wire.Result) {
 	p.mu.Lock()
 	b := &batch{items: append(p.urgent, p.normal...), proves: p.proves, beats: p.beats}
-	p.term, p.serving, p.due, p.bytes = 0, false, false, 0
+	p.term, p.serving, p.due, p.marks, p.bytes = 0, false, false, false, 0
 	p.urgent, p.normal, p.proves, p.beats = nil, nil, nil, nil
 	if p.timer != nil {
 		p.timer.Stop()

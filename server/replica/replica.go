@@ -31,6 +31,7 @@ type Replica struct {
 	hub       *hub
 	history   *history
 	leaders   *leaders
+	hashes    *hashes
 
 	// ctx ends when the node begins to stop. Goroutines that wait for raft's futures
 	// do not watch it: raft answers all of them before it is shut down.
@@ -66,7 +67,7 @@ type Replica struct {
 
 // Open opens the stores and starts the node. It returns once the node runs, which
 // does not wait for a leader, nor for the other nodes of a new cluster. Errors:
-// ErrReplaced, ErrOtherNode, ErrOtherCluster, ErrInUse, fsm.ErrUpgrade and those of the
+// ErrReplaced, ErrOtherNode, ErrOtherCluster, ErrInUse, ErrDiverged, fsm.ErrUpgrade and those of the
 // disk. It closes cfg.PeerListener if it fails.
 func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	cfg = cfg.withDefaults()
@@ -76,7 +77,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, history: newHistory(), leaders: newLeaders(), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, history: newHistory(), leaders: newLeaders(), hashes: newHashes(cfg.ID), changing: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.hub = newHub(r.machine.View)
@@ -125,6 +126,9 @@ func (r *Replica) openDisk() (err error) {
 		return err
 	}
 	incarnation, err := openIdentity(r.cfg, r.stores.stable)
+	if err == nil {
+		err = r.stores.notDiverged()
+	}
 	if err == nil {
 		r.book, err = openBook(r.cfg, incarnation, r.stores.stable)
 	}
@@ -208,7 +212,7 @@ func (r *Replica) raftConfig() *raft.Config {
 }
 
 // startRaft runs raft, with seen as the beginning of a new cluster.
-func (r *Replica) startRaft(seen []*wire.Member) error {
+func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	conf := r.raftConfig()
 	if err := raft.ValidateConfig(conf); err != nil {
 		return fmt.Errorf("raft's settings: %w", err)
@@ -223,6 +227,9 @@ func (r *Replica) startRaft(seen []*wire.Member) error {
 			return errors.Join(err, trans.Close())
 		}
 	}
+	if r.hashes.replayed, err = r.stores.log.LastIndex(); err != nil {
+		return errors.Join(err, trans.Close())
+	}
 	node, err := r.newRaft(conf, trans)
 	if err != nil {
 		return errors.Join(err, trans.Close())
@@ -232,6 +239,8 @@ func (r *Replica) startRaft(seen []*wire.Member) error {
 	r.running.Go(r.lead)
 	r.running.Go(r.keep)
 	r.running.Go(r.report)
+	r.running.Go(r.hashStates)
+	r.running.Go(r.tellHashes)
 	return nil
 }
 
@@ -258,7 +267,7 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 			err = *cause
 		}
 	}()
-	return raft.NewRaft(conf, recorder{r.machine, r.history}, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
+	return raft.NewRaft(conf, recorder{r.machine, r.history, r.hashes}, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
 }
 
 // resolve prefers the replicated address of a node to the one in raft's configuration,

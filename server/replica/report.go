@@ -172,6 +172,8 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 			return &wire.PeerResponse{Status: Code(err), Message: err.Error()}
 		}
 		return &wire.PeerResponse{Status: wire.Status_OK}
+	case req.GetHashes() != nil:
+		return r.serveHashes(from, req.GetHashes().GetHashes())
 	}
 	return nil
 }

@@ -31,8 +31,10 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 		status.ClusterId, status.Level, status.Revision, status.Token = m.ClusterID(), m.FeatureLevel(), m.Revision(), m.Token()
 		status.Sessions, status.Locks, status.Waiters, status.Holds = totals.Sessions, totals.Locks, totals.Waiters, totals.Holds
 		status.Settings, status.Lineage = m.Settings(), m.Lineage()
+		status.GrantsSuspended = m.GrantsSuspended() != 0
 		members = m.Members()
 	})
+	status.AgreedIndex, status.DifferingIndex = r.hashes.extent()
 	if status.ClusterId == "" {
 		status.ClusterId = r.book.ClusterID()
 	}

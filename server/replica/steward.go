@@ -61,10 +61,16 @@ func (s *steward) run() {
 func (s *steward) step(ctx context.Context) {
 	var members []*wire.Member
 	var level uint32
-	s.r.machine.View(func(m *fsm.Machine) { members, level = m.Members(), m.FeatureLevel() })
+	var revision, suspended uint64
+	s.r.machine.View(func(m *fsm.Machine) {
+		members, level = m.Members(), m.FeatureLevel()
+		revision, suspended = m.Revision(), m.GrantsSuspended()
+	})
 	servers := s.r.servers()
 	s.reportSelf(ctx, members)
 	s.raiseLevel(ctx, members, servers, level)
+	s.markState(len(servers), revision, suspended)
+	s.settleGrants(ctx, suspended)
 	for _, m := range members {
 		server, ok := servers[m.Id]
 		if !ok || ctx.Err() != nil {
@@ -109,6 +115,34 @@ func (s *steward) raiseLevel(ctx context.Context, members []*wire.Member, server
 	if err == nil {
 		s.r.log.Info("feature level raised", "level", lowest)
 		s.r.proposer.raised(lowest)
+	}
+}
+
+// markState has the nodes hash their states, if there are others to compare with.
+func (s *steward) markState(nodes int, revision, suspended uint64) {
+	if (nodes > 1 || suspended != 0) && s.r.hashes.due(s.r.cfg.HashInterval, revision, suspended != 0) {
+		s.r.proposer.mark(s.re.term)
+	}
+}
+
+// settleGrants has granting suspended as long as nobody can tell which state is right.
+func (s *steward) settleGrants(ctx context.Context, suspended uint64) {
+	agreed, undecided := s.r.hashes.verdict()
+	switch {
+	case undecided && suspended == 0:
+		suspend := &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}
+		err := s.r.do(ctx, s.re, suspend, 0)
+		s.complain("suspend granting", err)
+		if err == nil {
+			s.r.log.Error("GRANTING IS SUSPENDED: nobody knows which node's state is right; bring the other voters up, or replace the node that is wrong")
+		}
+	case !undecided && suspended != 0 && agreed >= suspended:
+		resume := &wire.Command{Op: &wire.Command_ResumeGrants{ResumeGrants: &wire.ResumeGrants{Revision: suspended}}}
+		err := s.r.do(ctx, s.re, resume, 0)
+		s.complain("resume granting", err)
+		if err == nil {
+			s.r.log.Warn("granting goes on: a majority of the voters agrees on a later state")
+		}
 	}
 }
 

@@ -97,18 +97,23 @@ func (r *Replica) lastWord(resp *wire.WatchResponse, send func(*wire.WatchRespon
 	return send(resp)
 }
 
-// recorder is the machine as raft sees it: what is applied becomes history. Raft calls
-// it from one goroutine.
+// recorder is the machine as raft sees it: what is applied becomes history, and some of
+// it is hashed. Raft calls it from one goroutine.
 type recorder struct {
 	*fsm.Replicated
 	history *history
+	hashes  *hashes
 }
 
 func (c recorder) Apply(entry *raft.Log) any {
 	response := c.Replicated.Apply(entry)
-	if applied, ok := response.(*fsm.Applied); ok && len(applied.Results) > 0 {
+	applied, ok := response.(*fsm.Applied)
+	if ok && len(applied.Results) > 0 {
 		revision, lineage := c.position()
 		c.history.record(applied.Events, revision, lineage)
+	}
+	if ok && applied.HashPoint {
+		c.hashes.point(entry.Index, c.Fork())
 	}
 	return response
 }

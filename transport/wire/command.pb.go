@@ -31,7 +31,10 @@ type Entry struct {
 	// The leader's wall clock, for people only. No decision reads it.
 	WallUnixMs int64 `protobuf:"varint,2,opt,name=wall_unix_ms,json=wallUnixMs,proto3" json:"wall_unix_ms,omitempty"`
 	// They succeed or fail one by one, in order.
-	Commands      []*Command `protobuf:"bytes,3,rep,name=commands,proto3" json:"commands,omitempty"`
+	Commands []*Command `protobuf:"bytes,3,rep,name=commands,proto3" json:"commands,omitempty"`
+	// Every node hashes the state that the entry leaves behind, and the nodes compare. It
+	// changes nothing: a node that does not know it is not compared.
+	HashPoint     bool `protobuf:"varint,4,opt,name=hash_point,json=hashPoint,proto3" json:"hash_point,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -87,6 +90,13 @@ func (x *Entry) GetCommands() []*Command {
 	return nil
 }
 
+func (x *Entry) GetHashPoint() bool {
+	if x != nil {
+		return x.HashPoint
+	}
+	return false
+}
+
 // Command is one step of the state machine.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -106,6 +116,8 @@ type Command struct {
 	//	*Command_PutMember
 	//	*Command_DropMember
 	//	*Command_RaiseLevel
+	//	*Command_SuspendGrants
+	//	*Command_ResumeGrants
 	//	*Command_OpenSession
 	//	*Command_AttachSession
 	//	*Command_CloseSession
@@ -239,6 +251,24 @@ func (x *Command) GetRaiseLevel() *RaiseLevel {
 	if x != nil {
 		if x, ok := x.Op.(*Command_RaiseLevel); ok {
 			return x.RaiseLevel
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSuspendGrants() *SuspendGrants {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SuspendGrants); ok {
+			return x.SuspendGrants
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetResumeGrants() *ResumeGrants {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ResumeGrants); ok {
+			return x.ResumeGrants
 		}
 	}
 	return nil
@@ -475,6 +505,14 @@ type Command_RaiseLevel struct {
 	RaiseLevel *RaiseLevel `protobuf:"bytes,20,opt,name=raise_level,json=raiseLevel,proto3,oneof"`
 }
 
+type Command_SuspendGrants struct {
+	SuspendGrants *SuspendGrants `protobuf:"bytes,21,opt,name=suspend_grants,json=suspendGrants,proto3,oneof"`
+}
+
+type Command_ResumeGrants struct {
+	ResumeGrants *ResumeGrants `protobuf:"bytes,22,opt,name=resume_grants,json=resumeGrants,proto3,oneof"`
+}
+
 type Command_OpenSession struct {
 	OpenSession *OpenSession `protobuf:"bytes,32,opt,name=open_session,json=openSession,proto3,oneof"`
 }
@@ -576,6 +614,10 @@ func (*Command_PutMember) isCommand_Op() {}
 func (*Command_DropMember) isCommand_Op() {}
 
 func (*Command_RaiseLevel) isCommand_Op() {}
+
+func (*Command_SuspendGrants) isCommand_Op() {}
+
+func (*Command_ResumeGrants) isCommand_Op() {}
 
 func (*Command_OpenSession) isCommand_Op() {}
 
@@ -891,6 +933,90 @@ func (x *RaiseLevel) GetLevel() uint32 {
 	return 0
 }
 
+// SuspendGrants stops all granting, because nodes differ in their state and no majority
+// agrees. What is held stays held and may be released; whoever waits goes on waiting.
+type SuspendGrants struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendGrants) Reset() {
+	*x = SuspendGrants{}
+	mi := &file_transport_wire_command_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendGrants) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendGrants) ProtoMessage() {}
+
+func (x *SuspendGrants) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendGrants.ProtoReflect.Descriptor instead.
+func (*SuspendGrants) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{7}
+}
+
+// ResumeGrants has the locks granted again that came free meanwhile. Refused unless
+// revision is that of the suspension.
+type ResumeGrants struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeGrants) Reset() {
+	*x = ResumeGrants{}
+	mi := &file_transport_wire_command_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeGrants) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeGrants) ProtoMessage() {}
+
+func (x *ResumeGrants) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeGrants.ProtoReflect.Descriptor instead.
+func (*ResumeGrants) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ResumeGrants) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // OpenSession opens a session. The hash is its nonce: a repeated open of a live
 // session answers that session again.
 type OpenSession struct {
@@ -906,7 +1032,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_transport_wire_command_proto_msgTypes[7]
+	mi := &file_transport_wire_command_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1044,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[7]
+	mi := &file_transport_wire_command_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1057,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{7}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *OpenSession) GetSecretHash() []byte {
@@ -967,7 +1093,7 @@ type AttachSession struct {
 
 func (x *AttachSession) Reset() {
 	*x = AttachSession{}
-	mi := &file_transport_wire_command_proto_msgTypes[8]
+	mi := &file_transport_wire_command_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1105,7 @@ func (x *AttachSession) String() string {
 func (*AttachSession) ProtoMessage() {}
 
 func (x *AttachSession) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[8]
+	mi := &file_transport_wire_command_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1118,7 @@ func (x *AttachSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSession.ProtoReflect.Descriptor instead.
 func (*AttachSession) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{8}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AttachSession) GetSecretHash() []byte {
@@ -1018,7 +1144,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_transport_wire_command_proto_msgTypes[9]
+	mi := &file_transport_wire_command_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1156,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[9]
+	mi := &file_transport_wire_command_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1169,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{11}
 }
 
 // ExpireSession does the same, by time. Ignored unless term and generation are
@@ -1059,7 +1185,7 @@ type ExpireSession struct {
 
 func (x *ExpireSession) Reset() {
 	*x = ExpireSession{}
-	mi := &file_transport_wire_command_proto_msgTypes[10]
+	mi := &file_transport_wire_command_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1197,7 @@ func (x *ExpireSession) String() string {
 func (*ExpireSession) ProtoMessage() {}
 
 func (x *ExpireSession) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[10]
+	mi := &file_transport_wire_command_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1210,7 @@ func (x *ExpireSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireSession.ProtoReflect.Descriptor instead.
 func (*ExpireSession) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{10}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExpireSession) GetSessionId() uint64 {
@@ -1117,7 +1243,7 @@ type Acknowledge struct {
 
 func (x *Acknowledge) Reset() {
 	*x = Acknowledge{}
-	mi := &file_transport_wire_command_proto_msgTypes[11]
+	mi := &file_transport_wire_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1255,7 @@ func (x *Acknowledge) String() string {
 func (*Acknowledge) ProtoMessage() {}
 
 func (x *Acknowledge) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[11]
+	mi := &file_transport_wire_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1268,7 @@ func (x *Acknowledge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acknowledge.ProtoReflect.Descriptor instead.
 func (*Acknowledge) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{13}
 }
 
 // LockRequest is one lock of an acquire.
@@ -1161,7 +1287,7 @@ type LockRequest struct {
 
 func (x *LockRequest) Reset() {
 	*x = LockRequest{}
-	mi := &file_transport_wire_command_proto_msgTypes[12]
+	mi := &file_transport_wire_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1299,7 @@ func (x *LockRequest) String() string {
 func (*LockRequest) ProtoMessage() {}
 
 func (x *LockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[12]
+	mi := &file_transport_wire_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1312,7 @@ func (x *LockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockRequest.ProtoReflect.Descriptor instead.
 func (*LockRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{12}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LockRequest) GetName() string {
@@ -1250,7 +1376,7 @@ type Acquire struct {
 
 func (x *Acquire) Reset() {
 	*x = Acquire{}
-	mi := &file_transport_wire_command_proto_msgTypes[13]
+	mi := &file_transport_wire_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1388,7 @@ func (x *Acquire) String() string {
 func (*Acquire) ProtoMessage() {}
 
 func (x *Acquire) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[13]
+	mi := &file_transport_wire_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1401,7 @@ func (x *Acquire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acquire.ProtoReflect.Descriptor instead.
 func (*Acquire) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{13}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Acquire) GetLocks() []*LockRequest {
@@ -1370,7 +1496,7 @@ type Upgrade struct {
 
 func (x *Upgrade) Reset() {
 	*x = Upgrade{}
-	mi := &file_transport_wire_command_proto_msgTypes[14]
+	mi := &file_transport_wire_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1508,7 @@ func (x *Upgrade) String() string {
 func (*Upgrade) ProtoMessage() {}
 
 func (x *Upgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[14]
+	mi := &file_transport_wire_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1521,7 @@ func (x *Upgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Upgrade.ProtoReflect.Descriptor instead.
 func (*Upgrade) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{14}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Upgrade) GetHoldId() uint64 {
@@ -1444,7 +1570,7 @@ type Downgrade struct {
 
 func (x *Downgrade) Reset() {
 	*x = Downgrade{}
-	mi := &file_transport_wire_command_proto_msgTypes[15]
+	mi := &file_transport_wire_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1582,7 @@ func (x *Downgrade) String() string {
 func (*Downgrade) ProtoMessage() {}
 
 func (x *Downgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[15]
+	mi := &file_transport_wire_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1595,7 @@ func (x *Downgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Downgrade.ProtoReflect.Descriptor instead.
 func (*Downgrade) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{15}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Downgrade) GetHoldId() uint64 {
@@ -1499,7 +1625,7 @@ type Extend struct {
 
 func (x *Extend) Reset() {
 	*x = Extend{}
-	mi := &file_transport_wire_command_proto_msgTypes[16]
+	mi := &file_transport_wire_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1637,7 @@ func (x *Extend) String() string {
 func (*Extend) ProtoMessage() {}
 
 func (x *Extend) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[16]
+	mi := &file_transport_wire_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1650,7 @@ func (x *Extend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extend.ProtoReflect.Descriptor instead.
 func (*Extend) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{16}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Extend) GetHoldId() uint64 {
@@ -1561,7 +1687,7 @@ type ExpireHold struct {
 
 func (x *ExpireHold) Reset() {
 	*x = ExpireHold{}
-	mi := &file_transport_wire_command_proto_msgTypes[17]
+	mi := &file_transport_wire_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1699,7 @@ func (x *ExpireHold) String() string {
 func (*ExpireHold) ProtoMessage() {}
 
 func (x *ExpireHold) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[17]
+	mi := &file_transport_wire_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1712,7 @@ func (x *ExpireHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireHold.ProtoReflect.Descriptor instead.
 func (*ExpireHold) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{17}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExpireHold) GetHoldId() uint64 {
@@ -1623,7 +1749,7 @@ type EndDelay struct {
 
 func (x *EndDelay) Reset() {
 	*x = EndDelay{}
-	mi := &file_transport_wire_command_proto_msgTypes[18]
+	mi := &file_transport_wire_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1761,7 @@ func (x *EndDelay) String() string {
 func (*EndDelay) ProtoMessage() {}
 
 func (x *EndDelay) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[18]
+	mi := &file_transport_wire_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1774,7 @@ func (x *EndDelay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndDelay.ProtoReflect.Descriptor instead.
 func (*EndDelay) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{18}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EndDelay) GetHoldId() uint64 {
@@ -1686,7 +1812,7 @@ type ForceRelease struct {
 
 func (x *ForceRelease) Reset() {
 	*x = ForceRelease{}
-	mi := &file_transport_wire_command_proto_msgTypes[19]
+	mi := &file_transport_wire_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1824,7 @@ func (x *ForceRelease) String() string {
 func (*ForceRelease) ProtoMessage() {}
 
 func (x *ForceRelease) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[19]
+	mi := &file_transport_wire_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1837,7 @@ func (x *ForceRelease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRelease.ProtoReflect.Descriptor instead.
 func (*ForceRelease) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{19}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ForceRelease) GetHoldId() uint64 {
@@ -1757,7 +1883,7 @@ type Revoke struct {
 
 func (x *Revoke) Reset() {
 	*x = Revoke{}
-	mi := &file_transport_wire_command_proto_msgTypes[20]
+	mi := &file_transport_wire_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1895,7 @@ func (x *Revoke) String() string {
 func (*Revoke) ProtoMessage() {}
 
 func (x *Revoke) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[20]
+	mi := &file_transport_wire_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1908,7 @@ func (x *Revoke) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
 func (*Revoke) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{20}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Revoke) GetHoldId() uint64 {
@@ -1834,7 +1960,7 @@ type SkipDelay struct {
 
 func (x *SkipDelay) Reset() {
 	*x = SkipDelay{}
-	mi := &file_transport_wire_command_proto_msgTypes[21]
+	mi := &file_transport_wire_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1972,7 @@ func (x *SkipDelay) String() string {
 func (*SkipDelay) ProtoMessage() {}
 
 func (x *SkipDelay) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[21]
+	mi := &file_transport_wire_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1985,7 @@ func (x *SkipDelay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipDelay.ProtoReflect.Descriptor instead.
 func (*SkipDelay) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{21}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SkipDelay) GetName() string {
@@ -1904,7 +2030,7 @@ type Resize struct {
 
 func (x *Resize) Reset() {
 	*x = Resize{}
-	mi := &file_transport_wire_command_proto_msgTypes[22]
+	mi := &file_transport_wire_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2042,7 @@ func (x *Resize) String() string {
 func (*Resize) ProtoMessage() {}
 
 func (x *Resize) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[22]
+	mi := &file_transport_wire_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2055,7 @@ func (x *Resize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resize.ProtoReflect.Descriptor instead.
 func (*Resize) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{22}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Resize) GetName() string {
@@ -1978,7 +2104,7 @@ type RestoreBackup struct {
 
 func (x *RestoreBackup) Reset() {
 	*x = RestoreBackup{}
-	mi := &file_transport_wire_command_proto_msgTypes[23]
+	mi := &file_transport_wire_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2116,7 @@ func (x *RestoreBackup) String() string {
 func (*RestoreBackup) ProtoMessage() {}
 
 func (x *RestoreBackup) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[23]
+	mi := &file_transport_wire_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2129,7 @@ func (x *RestoreBackup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreBackup.ProtoReflect.Descriptor instead.
 func (*RestoreBackup) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{23}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RestoreBackup) GetTokenFloor() uint64 {
@@ -2064,7 +2190,7 @@ type OpenLease struct {
 
 func (x *OpenLease) Reset() {
 	*x = OpenLease{}
-	mi := &file_transport_wire_command_proto_msgTypes[24]
+	mi := &file_transport_wire_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2202,7 @@ func (x *OpenLease) String() string {
 func (*OpenLease) ProtoMessage() {}
 
 func (x *OpenLease) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[24]
+	mi := &file_transport_wire_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2215,7 @@ func (x *OpenLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLease.ProtoReflect.Descriptor instead.
 func (*OpenLease) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{24}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OpenLease) GetSecretHash() []byte {
@@ -2133,7 +2259,7 @@ type ExtendLease struct {
 
 func (x *ExtendLease) Reset() {
 	*x = ExtendLease{}
-	mi := &file_transport_wire_command_proto_msgTypes[25]
+	mi := &file_transport_wire_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2271,7 @@ func (x *ExtendLease) String() string {
 func (*ExtendLease) ProtoMessage() {}
 
 func (x *ExtendLease) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[25]
+	mi := &file_transport_wire_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2284,7 @@ func (x *ExtendLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLease.ProtoReflect.Descriptor instead.
 func (*ExtendLease) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{25}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExtendLease) GetSecretHash() []byte {
@@ -2194,7 +2320,7 @@ type ReleaseLease struct {
 
 func (x *ReleaseLease) Reset() {
 	*x = ReleaseLease{}
-	mi := &file_transport_wire_command_proto_msgTypes[26]
+	mi := &file_transport_wire_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2332,7 @@ func (x *ReleaseLease) String() string {
 func (*ReleaseLease) ProtoMessage() {}
 
 func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[26]
+	mi := &file_transport_wire_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2345,7 @@ func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
 func (*ReleaseLease) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{26}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReleaseLease) GetSecretHash() []byte {
@@ -2247,7 +2373,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_transport_wire_command_proto_msgTypes[27]
+	mi := &file_transport_wire_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2385,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[27]
+	mi := &file_transport_wire_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2398,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{27}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Release) GetHoldId() uint64 {
@@ -2300,7 +2426,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_transport_wire_command_proto_msgTypes[28]
+	mi := &file_transport_wire_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2438,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[28]
+	mi := &file_transport_wire_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2451,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{28}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Cancel) GetAcquireSeq() uint64 {
@@ -2348,7 +2474,7 @@ type TimeoutWait struct {
 
 func (x *TimeoutWait) Reset() {
 	*x = TimeoutWait{}
-	mi := &file_transport_wire_command_proto_msgTypes[29]
+	mi := &file_transport_wire_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2486,7 @@ func (x *TimeoutWait) String() string {
 func (*TimeoutWait) ProtoMessage() {}
 
 func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[29]
+	mi := &file_transport_wire_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2499,7 @@ func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutWait.ProtoReflect.Descriptor instead.
 func (*TimeoutWait) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{29}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TimeoutWait) GetWaitId() uint64 {
@@ -2409,7 +2535,7 @@ type SetValue struct {
 
 func (x *SetValue) Reset() {
 	*x = SetValue{}
-	mi := &file_transport_wire_command_proto_msgTypes[30]
+	mi := &file_transport_wire_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2547,7 @@ func (x *SetValue) String() string {
 func (*SetValue) ProtoMessage() {}
 
 func (x *SetValue) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[30]
+	mi := &file_transport_wire_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2560,7 @@ func (x *SetValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValue.ProtoReflect.Descriptor instead.
 func (*SetValue) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{30}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetValue) GetHoldId() uint64 {
@@ -2490,7 +2616,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_transport_wire_command_proto_msgTypes[31]
+	mi := &file_transport_wire_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2628,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[31]
+	mi := &file_transport_wire_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2641,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{31}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Result) GetStatus() Status_Code {
@@ -2618,7 +2744,7 @@ type SessionState struct {
 
 func (x *SessionState) Reset() {
 	*x = SessionState{}
-	mi := &file_transport_wire_command_proto_msgTypes[32]
+	mi := &file_transport_wire_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2756,7 @@ func (x *SessionState) String() string {
 func (*SessionState) ProtoMessage() {}
 
 func (x *SessionState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[32]
+	mi := &file_transport_wire_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2769,7 @@ func (x *SessionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionState.ProtoReflect.Descriptor instead.
 func (*SessionState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{32}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SessionState) GetSessionId() uint64 {
@@ -2698,7 +2824,7 @@ type HeldLock struct {
 
 func (x *HeldLock) Reset() {
 	*x = HeldLock{}
-	mi := &file_transport_wire_command_proto_msgTypes[33]
+	mi := &file_transport_wire_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2836,7 @@ func (x *HeldLock) String() string {
 func (*HeldLock) ProtoMessage() {}
 
 func (x *HeldLock) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[33]
+	mi := &file_transport_wire_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2849,7 @@ func (x *HeldLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
 func (*HeldLock) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{33}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HeldLock) GetName() string {
@@ -2807,12 +2933,14 @@ var File_transport_wire_command_proto protoreflect.FileDescriptor
 
 const file_transport_wire_command_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctransport/wire/command.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"s\n" +
+	"\x1ctransport/wire/command.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\x92\x01\n" +
 	"\x05Entry\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12 \n" +
 	"\fwall_unix_ms\x18\x02 \x01(\x03R\n" +
 	"wallUnixMs\x122\n" +
-	"\bcommands\x18\x03 \x03(\v2\x16.quorumlock.v1.CommandR\bcommands\"\x85\x0e\n" +
+	"\bcommands\x18\x03 \x03(\v2\x16.quorumlock.v1.CommandR\bcommands\x12\x1d\n" +
+	"\n" +
+	"hash_point\x18\x04 \x01(\bR\thashPoint\"\x90\x0f\n" +
 	"\aCommand\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -2828,7 +2956,9 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\vdrop_member\x18\x13 \x01(\v2\x19.quorumlock.v1.DropMemberH\x00R\n" +
 	"dropMember\x12<\n" +
 	"\vraise_level\x18\x14 \x01(\v2\x19.quorumlock.v1.RaiseLevelH\x00R\n" +
-	"raiseLevel\x12?\n" +
+	"raiseLevel\x12E\n" +
+	"\x0esuspend_grants\x18\x15 \x01(\v2\x1c.quorumlock.v1.SuspendGrantsH\x00R\rsuspendGrants\x12B\n" +
+	"\rresume_grants\x18\x16 \x01(\v2\x1b.quorumlock.v1.ResumeGrantsH\x00R\fresumeGrants\x12?\n" +
 	"\fopen_session\x18  \x01(\v2\x1a.quorumlock.v1.OpenSessionH\x00R\vopenSession\x12E\n" +
 	"\x0eattach_session\x18! \x01(\v2\x1c.quorumlock.v1.AttachSessionH\x00R\rattachSession\x12B\n" +
 	"\rclose_session\x18\" \x01(\v2\x1b.quorumlock.v1.CloseSessionH\x00R\fcloseSession\x12E\n" +
@@ -2874,7 +3004,10 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\"\n" +
 	"\n" +
 	"RaiseLevel\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level\"x\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"\x0f\n" +
+	"\rSuspendGrants\"*\n" +
+	"\fResumeGrants\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"x\n" +
 	"\vOpenSession\x12\x1f\n" +
 	"\vsecret_hash\x18\x01 \x01(\fR\n" +
 	"secretHash\x12\x15\n" +
@@ -3048,7 +3181,7 @@ func file_transport_wire_command_proto_rawDescGZIP() []byte {
 	return file_transport_wire_command_proto_rawDescData
 }
 
-var file_transport_wire_command_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_transport_wire_command_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_transport_wire_command_proto_goTypes = []any{
 	(*Entry)(nil),         // 0: quorumlock.v1.Entry
 	(*Command)(nil),       // 1: quorumlock.v1.Command
@@ -3057,43 +3190,45 @@ var file_transport_wire_command_proto_goTypes = []any{
 	(*PutMember)(nil),     // 4: quorumlock.v1.PutMember
 	(*DropMember)(nil),    // 5: quorumlock.v1.DropMember
 	(*RaiseLevel)(nil),    // 6: quorumlock.v1.RaiseLevel
-	(*OpenSession)(nil),   // 7: quorumlock.v1.OpenSession
-	(*AttachSession)(nil), // 8: quorumlock.v1.AttachSession
-	(*CloseSession)(nil),  // 9: quorumlock.v1.CloseSession
-	(*ExpireSession)(nil), // 10: quorumlock.v1.ExpireSession
-	(*Acknowledge)(nil),   // 11: quorumlock.v1.Acknowledge
-	(*LockRequest)(nil),   // 12: quorumlock.v1.LockRequest
-	(*Acquire)(nil),       // 13: quorumlock.v1.Acquire
-	(*Upgrade)(nil),       // 14: quorumlock.v1.Upgrade
-	(*Downgrade)(nil),     // 15: quorumlock.v1.Downgrade
-	(*Extend)(nil),        // 16: quorumlock.v1.Extend
-	(*ExpireHold)(nil),    // 17: quorumlock.v1.ExpireHold
-	(*EndDelay)(nil),      // 18: quorumlock.v1.EndDelay
-	(*ForceRelease)(nil),  // 19: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),        // 20: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),     // 21: quorumlock.v1.SkipDelay
-	(*Resize)(nil),        // 22: quorumlock.v1.Resize
-	(*RestoreBackup)(nil), // 23: quorumlock.v1.RestoreBackup
-	(*OpenLease)(nil),     // 24: quorumlock.v1.OpenLease
-	(*ExtendLease)(nil),   // 25: quorumlock.v1.ExtendLease
-	(*ReleaseLease)(nil),  // 26: quorumlock.v1.ReleaseLease
-	(*Release)(nil),       // 27: quorumlock.v1.Release
-	(*Cancel)(nil),        // 28: quorumlock.v1.Cancel
-	(*TimeoutWait)(nil),   // 29: quorumlock.v1.TimeoutWait
-	(*SetValue)(nil),      // 30: quorumlock.v1.SetValue
-	(*Result)(nil),        // 31: quorumlock.v1.Result
-	(*SessionState)(nil),  // 32: quorumlock.v1.SessionState
-	(*HeldLock)(nil),      // 33: quorumlock.v1.HeldLock
-	(*Settings)(nil),      // 34: quorumlock.v1.Settings
-	(*Member)(nil),        // 35: quorumlock.v1.Member
-	(*ClientInfo)(nil),    // 36: quorumlock.v1.ClientInfo
-	(Mode)(0),             // 37: quorumlock.v1.Mode
-	(Order)(0),            // 38: quorumlock.v1.Order
-	(*AuditRecord)(nil),   // 39: quorumlock.v1.AuditRecord
-	(Status_Code)(0),      // 40: quorumlock.v1.Status.Code
-	(*HolderInfo)(nil),    // 41: quorumlock.v1.HolderInfo
-	(*DeadlockStep)(nil),  // 42: quorumlock.v1.DeadlockStep
-	(*Revocation)(nil),    // 43: quorumlock.v1.Revocation
+	(*SuspendGrants)(nil), // 7: quorumlock.v1.SuspendGrants
+	(*ResumeGrants)(nil),  // 8: quorumlock.v1.ResumeGrants
+	(*OpenSession)(nil),   // 9: quorumlock.v1.OpenSession
+	(*AttachSession)(nil), // 10: quorumlock.v1.AttachSession
+	(*CloseSession)(nil),  // 11: quorumlock.v1.CloseSession
+	(*ExpireSession)(nil), // 12: quorumlock.v1.ExpireSession
+	(*Acknowledge)(nil),   // 13: quorumlock.v1.Acknowledge
+	(*LockRequest)(nil),   // 14: quorumlock.v1.LockRequest
+	(*Acquire)(nil),       // 15: quorumlock.v1.Acquire
+	(*Upgrade)(nil),       // 16: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),     // 17: quorumlock.v1.Downgrade
+	(*Extend)(nil),        // 18: quorumlock.v1.Extend
+	(*ExpireHold)(nil),    // 19: quorumlock.v1.ExpireHold
+	(*EndDelay)(nil),      // 20: quorumlock.v1.EndDelay
+	(*ForceRelease)(nil),  // 21: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),        // 22: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),     // 23: quorumlock.v1.SkipDelay
+	(*Resize)(nil),        // 24: quorumlock.v1.Resize
+	(*RestoreBackup)(nil), // 25: quorumlock.v1.RestoreBackup
+	(*OpenLease)(nil),     // 26: quorumlock.v1.OpenLease
+	(*ExtendLease)(nil),   // 27: quorumlock.v1.ExtendLease
+	(*ReleaseLease)(nil),  // 28: quorumlock.v1.ReleaseLease
+	(*Release)(nil),       // 29: quorumlock.v1.Release
+	(*Cancel)(nil),        // 30: quorumlock.v1.Cancel
+	(*TimeoutWait)(nil),   // 31: quorumlock.v1.TimeoutWait
+	(*SetValue)(nil),      // 32: quorumlock.v1.SetValue
+	(*Result)(nil),        // 33: quorumlock.v1.Result
+	(*SessionState)(nil),  // 34: quorumlock.v1.SessionState
+	(*HeldLock)(nil),      // 35: quorumlock.v1.HeldLock
+	(*Settings)(nil),      // 36: quorumlock.v1.Settings
+	(*Member)(nil),        // 37: quorumlock.v1.Member
+	(*ClientInfo)(nil),    // 38: quorumlock.v1.ClientInfo
+	(Mode)(0),             // 39: quorumlock.v1.Mode
+	(Order)(0),            // 40: quorumlock.v1.Order
+	(*AuditRecord)(nil),   // 41: quorumlock.v1.AuditRecord
+	(Status_Code)(0),      // 42: quorumlock.v1.Status.Code
+	(*HolderInfo)(nil),    // 43: quorumlock.v1.HolderInfo
+	(*DeadlockStep)(nil),  // 44: quorumlock.v1.DeadlockStep
+	(*Revocation)(nil),    // 45: quorumlock.v1.Revocation
 }
 var file_transport_wire_command_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.v1.Entry.commands:type_name -> quorumlock.v1.Command
@@ -3102,53 +3237,55 @@ var file_transport_wire_command_proto_depIdxs = []int32{
 	4,  // 3: quorumlock.v1.Command.put_member:type_name -> quorumlock.v1.PutMember
 	5,  // 4: quorumlock.v1.Command.drop_member:type_name -> quorumlock.v1.DropMember
 	6,  // 5: quorumlock.v1.Command.raise_level:type_name -> quorumlock.v1.RaiseLevel
-	7,  // 6: quorumlock.v1.Command.open_session:type_name -> quorumlock.v1.OpenSession
-	8,  // 7: quorumlock.v1.Command.attach_session:type_name -> quorumlock.v1.AttachSession
-	9,  // 8: quorumlock.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
-	10, // 9: quorumlock.v1.Command.expire_session:type_name -> quorumlock.v1.ExpireSession
-	11, // 10: quorumlock.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	24, // 11: quorumlock.v1.Command.open_lease:type_name -> quorumlock.v1.OpenLease
-	25, // 12: quorumlock.v1.Command.extend_lease:type_name -> quorumlock.v1.ExtendLease
-	26, // 13: quorumlock.v1.Command.release_lease:type_name -> quorumlock.v1.ReleaseLease
-	13, // 14: quorumlock.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
-	27, // 15: quorumlock.v1.Command.release:type_name -> quorumlock.v1.Release
-	28, // 16: quorumlock.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
-	29, // 17: quorumlock.v1.Command.timeout_wait:type_name -> quorumlock.v1.TimeoutWait
-	30, // 18: quorumlock.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
-	14, // 19: quorumlock.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
-	15, // 20: quorumlock.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
-	16, // 21: quorumlock.v1.Command.extend:type_name -> quorumlock.v1.Extend
-	17, // 22: quorumlock.v1.Command.expire_hold:type_name -> quorumlock.v1.ExpireHold
-	18, // 23: quorumlock.v1.Command.end_delay:type_name -> quorumlock.v1.EndDelay
-	19, // 24: quorumlock.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
-	20, // 25: quorumlock.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
-	21, // 26: quorumlock.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	22, // 27: quorumlock.v1.Command.resize:type_name -> quorumlock.v1.Resize
-	23, // 28: quorumlock.v1.Command.restore_backup:type_name -> quorumlock.v1.RestoreBackup
-	34, // 29: quorumlock.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
-	35, // 30: quorumlock.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
-	35, // 31: quorumlock.v1.PutMember.member:type_name -> quorumlock.v1.Member
-	36, // 32: quorumlock.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
-	37, // 33: quorumlock.v1.LockRequest.mode:type_name -> quorumlock.v1.Mode
-	12, // 34: quorumlock.v1.Acquire.locks:type_name -> quorumlock.v1.LockRequest
-	38, // 35: quorumlock.v1.Acquire.order:type_name -> quorumlock.v1.Order
-	34, // 36: quorumlock.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
-	39, // 37: quorumlock.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
-	36, // 38: quorumlock.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
-	13, // 39: quorumlock.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
-	40, // 40: quorumlock.v1.Result.status:type_name -> quorumlock.v1.Status.Code
-	41, // 41: quorumlock.v1.Result.holders:type_name -> quorumlock.v1.HolderInfo
-	32, // 42: quorumlock.v1.Result.session:type_name -> quorumlock.v1.SessionState
-	42, // 43: quorumlock.v1.Result.cycle:type_name -> quorumlock.v1.DeadlockStep
-	31, // 44: quorumlock.v1.SessionState.outcomes:type_name -> quorumlock.v1.Result
-	33, // 45: quorumlock.v1.SessionState.holds:type_name -> quorumlock.v1.HeldLock
-	12, // 46: quorumlock.v1.HeldLock.locks:type_name -> quorumlock.v1.LockRequest
-	43, // 47: quorumlock.v1.HeldLock.revocation:type_name -> quorumlock.v1.Revocation
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	7,  // 6: quorumlock.v1.Command.suspend_grants:type_name -> quorumlock.v1.SuspendGrants
+	8,  // 7: quorumlock.v1.Command.resume_grants:type_name -> quorumlock.v1.ResumeGrants
+	9,  // 8: quorumlock.v1.Command.open_session:type_name -> quorumlock.v1.OpenSession
+	10, // 9: quorumlock.v1.Command.attach_session:type_name -> quorumlock.v1.AttachSession
+	11, // 10: quorumlock.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
+	12, // 11: quorumlock.v1.Command.expire_session:type_name -> quorumlock.v1.ExpireSession
+	13, // 12: quorumlock.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
+	26, // 13: quorumlock.v1.Command.open_lease:type_name -> quorumlock.v1.OpenLease
+	27, // 14: quorumlock.v1.Command.extend_lease:type_name -> quorumlock.v1.ExtendLease
+	28, // 15: quorumlock.v1.Command.release_lease:type_name -> quorumlock.v1.ReleaseLease
+	15, // 16: quorumlock.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
+	29, // 17: quorumlock.v1.Command.release:type_name -> quorumlock.v1.Release
+	30, // 18: quorumlock.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
+	31, // 19: quorumlock.v1.Command.timeout_wait:type_name -> quorumlock.v1.TimeoutWait
+	32, // 20: quorumlock.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
+	16, // 21: quorumlock.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
+	17, // 22: quorumlock.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
+	18, // 23: quorumlock.v1.Command.extend:type_name -> quorumlock.v1.Extend
+	19, // 24: quorumlock.v1.Command.expire_hold:type_name -> quorumlock.v1.ExpireHold
+	20, // 25: quorumlock.v1.Command.end_delay:type_name -> quorumlock.v1.EndDelay
+	21, // 26: quorumlock.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
+	22, // 27: quorumlock.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
+	23, // 28: quorumlock.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	24, // 29: quorumlock.v1.Command.resize:type_name -> quorumlock.v1.Resize
+	25, // 30: quorumlock.v1.Command.restore_backup:type_name -> quorumlock.v1.RestoreBackup
+	36, // 31: quorumlock.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
+	37, // 32: quorumlock.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
+	37, // 33: quorumlock.v1.PutMember.member:type_name -> quorumlock.v1.Member
+	38, // 34: quorumlock.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
+	39, // 35: quorumlock.v1.LockRequest.mode:type_name -> quorumlock.v1.Mode
+	14, // 36: quorumlock.v1.Acquire.locks:type_name -> quorumlock.v1.LockRequest
+	40, // 37: quorumlock.v1.Acquire.order:type_name -> quorumlock.v1.Order
+	36, // 38: quorumlock.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
+	41, // 39: quorumlock.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
+	38, // 40: quorumlock.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
+	15, // 41: quorumlock.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
+	42, // 42: quorumlock.v1.Result.status:type_name -> quorumlock.v1.Status.Code
+	43, // 43: quorumlock.v1.Result.holders:type_name -> quorumlock.v1.HolderInfo
+	34, // 44: quorumlock.v1.Result.session:type_name -> quorumlock.v1.SessionState
+	44, // 45: quorumlock.v1.Result.cycle:type_name -> quorumlock.v1.DeadlockStep
+	33, // 46: quorumlock.v1.SessionState.outcomes:type_name -> quorumlock.v1.Result
+	35, // 47: quorumlock.v1.SessionState.holds:type_name -> quorumlock.v1.HeldLock
+	14, // 48: quorumlock.v1.HeldLock.locks:type_name -> quorumlock.v1.LockRequest
+	45, // 49: quorumlock.v1.HeldLock.revocation:type_name -> quorumlock.v1.Revocation
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_command_proto_init() }
@@ -3164,6 +3301,8 @@ func file_transport_wire_command_proto_init() {
 		(*Command_PutMember)(nil),
 		(*Command_DropMember)(nil),
 		(*Command_RaiseLevel)(nil),
+		(*Command_SuspendGrants)(nil),
+		(*Command_ResumeGrants)(nil),
 		(*Command_OpenSession)(nil),
 		(*Command_AttachSession)(nil),
 		(*Command_CloseSession)(nil),
@@ -3194,7 +3333,7 @@ func file_transport_wire_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_command_proto_rawDesc), len(file_transport_wire_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -261,6 +261,7 @@ type PeerRequest struct {
 	//
 	//	*PeerRequest_Probe
 	//	*PeerRequest_Report
+	//	*PeerRequest_Hashes
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -321,6 +322,15 @@ func (x *PeerRequest) GetReport() *ReportRequest {
 	return nil
 }
 
+func (x *PeerRequest) GetHashes() *HashesRequest {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_Hashes); ok {
+			return x.Hashes
+		}
+	}
+	return nil
+}
+
 type isPeerRequest_Body interface {
 	isPeerRequest_Body()
 }
@@ -334,15 +344,22 @@ type PeerRequest_Report struct {
 	Report *ReportRequest `protobuf:"bytes,2,opt,name=report,proto3,oneof"`
 }
 
+type PeerRequest_Hashes struct {
+	Hashes *HashesRequest `protobuf:"bytes,4,opt,name=hashes,proto3,oneof"`
+}
+
 func (*PeerRequest_Probe) isPeerRequest_Body() {}
 
 func (*PeerRequest_Report) isPeerRequest_Body() {}
+
+func (*PeerRequest_Hashes) isPeerRequest_Body() {}
 
 type PeerResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Status        Status_Code            `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	State         *NodeState             `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Hashes        *StateHashes           `protobuf:"bytes,5,opt,name=hashes,proto3" json:"hashes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,6 +411,13 @@ func (x *PeerResponse) GetMessage() string {
 func (x *PeerResponse) GetState() *NodeState {
 	if x != nil {
 		return x.State
+	}
+	return nil
+}
+
+func (x *PeerResponse) GetHashes() *StateHashes {
+	if x != nil {
+		return x.Hashes
 	}
 	return nil
 }
@@ -478,6 +502,160 @@ func (x *ReportRequest) GetMember() *Member {
 	return nil
 }
 
+// HashesRequest tells what the caller's state has hashed to and asks for the same.
+type HashesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hashes        *StateHashes           `protobuf:"bytes,1,opt,name=hashes,proto3" json:"hashes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HashesRequest) Reset() {
+	*x = HashesRequest{}
+	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HashesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HashesRequest) ProtoMessage() {}
+
+func (x *HashesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HashesRequest.ProtoReflect.Descriptor instead.
+func (*HashesRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *HashesRequest) GetHashes() *StateHashes {
+	if x != nil {
+		return x.Hashes
+	}
+	return nil
+}
+
+// StateHashes are a node's last hash points.
+type StateHashes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the bytes that were hashed; only those of one format are compared.
+	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
+	// By index.
+	Points        []*StateHash `protobuf:"bytes,2,rep,name=points,proto3" json:"points,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateHashes) Reset() {
+	*x = StateHashes{}
+	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateHashes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateHashes) ProtoMessage() {}
+
+func (x *StateHashes) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateHashes.ProtoReflect.Descriptor instead.
+func (*StateHashes) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *StateHashes) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
+func (x *StateHashes) GetPoints() []*StateHash {
+	if x != nil {
+		return x.Points
+	}
+	return nil
+}
+
+// StateHash is what the state after a log entry hashes to.
+type StateHash struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// Of the snapshot that the state would be written as.
+	Sha256        []byte `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateHash) Reset() {
+	*x = StateHash{}
+	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateHash) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateHash) ProtoMessage() {}
+
+func (x *StateHash) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateHash.ProtoReflect.Descriptor instead.
+func (*StateHash) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *StateHash) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *StateHash) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
 // NodeState is what a node says of itself.
 type NodeState struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -499,7 +677,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -511,7 +689,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -524,7 +702,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{6}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -615,18 +793,28 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\tR\vincarnation\"\x82\x01\n" +
+	"\vincarnation\x18\x06 \x01(\tR\vincarnation\"\xba\x01\n" +
 	"\vPeerRequest\x123\n" +
 	"\x05probe\x18\x01 \x01(\v2\x1b.quorumlock.v1.ProbeRequestH\x00R\x05probe\x126\n" +
-	"\x06report\x18\x02 \x01(\v2\x1c.quorumlock.v1.ReportRequestH\x00R\x06reportB\x06\n" +
-	"\x04body\"\x8c\x01\n" +
+	"\x06report\x18\x02 \x01(\v2\x1c.quorumlock.v1.ReportRequestH\x00R\x06report\x126\n" +
+	"\x06hashes\x18\x04 \x01(\v2\x1c.quorumlock.v1.HashesRequestH\x00R\x06hashesB\x06\n" +
+	"\x04body\"\xc0\x01\n" +
 	"\fPeerResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x05state\x18\x03 \x01(\v2\x18.quorumlock.v1.NodeStateR\x05state\"\x0e\n" +
+	"\x05state\x18\x03 \x01(\v2\x18.quorumlock.v1.NodeStateR\x05state\x122\n" +
+	"\x06hashes\x18\x05 \x01(\v2\x1a.quorumlock.v1.StateHashesR\x06hashes\"\x0e\n" +
 	"\fProbeRequest\">\n" +
 	"\rReportRequest\x12-\n" +
-	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\"\xad\x02\n" +
+	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\"C\n" +
+	"\rHashesRequest\x122\n" +
+	"\x06hashes\x18\x01 \x01(\v2\x1a.quorumlock.v1.StateHashesR\x06hashes\"W\n" +
+	"\vStateHashes\x12\x16\n" +
+	"\x06format\x18\x01 \x01(\rR\x06format\x120\n" +
+	"\x06points\x18\x02 \x03(\v2\x18.quorumlock.v1.StateHashR\x06points\"9\n" +
+	"\tStateHash\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"\xad\x02\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -653,7 +841,7 @@ func file_transport_wire_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_transport_wire_peer_proto_goTypes = []any{
 	(PeerHello_Purpose)(0), // 0: quorumlock.v1.PeerHello.Purpose
 	(*PeerHello)(nil),      // 1: quorumlock.v1.PeerHello
@@ -662,24 +850,31 @@ var file_transport_wire_peer_proto_goTypes = []any{
 	(*PeerResponse)(nil),   // 4: quorumlock.v1.PeerResponse
 	(*ProbeRequest)(nil),   // 5: quorumlock.v1.ProbeRequest
 	(*ReportRequest)(nil),  // 6: quorumlock.v1.ReportRequest
-	(*NodeState)(nil),      // 7: quorumlock.v1.NodeState
-	(Status_Code)(0),       // 8: quorumlock.v1.Status.Code
-	(*Member)(nil),         // 9: quorumlock.v1.Member
+	(*HashesRequest)(nil),  // 7: quorumlock.v1.HashesRequest
+	(*StateHashes)(nil),    // 8: quorumlock.v1.StateHashes
+	(*StateHash)(nil),      // 9: quorumlock.v1.StateHash
+	(*NodeState)(nil),      // 10: quorumlock.v1.NodeState
+	(Status_Code)(0),       // 11: quorumlock.v1.Status.Code
+	(*Member)(nil),         // 12: quorumlock.v1.Member
 }
 var file_transport_wire_peer_proto_depIdxs = []int32{
-	0, // 0: quorumlock.v1.PeerHello.purpose:type_name -> quorumlock.v1.PeerHello.Purpose
-	8, // 1: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
-	5, // 2: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
-	6, // 3: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
-	8, // 4: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	7, // 5: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
-	9, // 6: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	9, // 7: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	0,  // 0: quorumlock.v1.PeerHello.purpose:type_name -> quorumlock.v1.PeerHello.Purpose
+	11, // 1: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	5,  // 2: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
+	6,  // 3: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
+	7,  // 4: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
+	11, // 5: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	10, // 6: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
+	8,  // 7: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
+	12, // 8: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	8,  // 9: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
+	9,  // 10: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
+	12, // 11: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_peer_proto_init() }
@@ -692,6 +887,7 @@ func file_transport_wire_peer_proto_init() {
 	file_transport_wire_peer_proto_msgTypes[2].OneofWrappers = []any{
 		(*PeerRequest_Probe)(nil),
 		(*PeerRequest_Report)(nil),
+		(*PeerRequest_Hashes)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -699,7 +895,7 @@ func file_transport_wire_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_peer_proto_rawDesc), len(file_transport_wire_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1202,11 +1202,19 @@ type StatusResponse struct {
 	Waiters  uint64 `protobuf:"varint,12,opt,name=waiters,proto3" json:"waiters,omitempty"`
 	Holds    uint64 `protobuf:"varint,13,opt,name=holds,proto3" json:"holds,omitempty"`
 	// The node that answered.
-	NodeId        string    `protobuf:"bytes,14,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Settings      *Settings `protobuf:"bytes,15,opt,name=settings,proto3" json:"settings,omitempty"`
-	Lineage       string    `protobuf:"bytes,16,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	NodeId   string    `protobuf:"bytes,14,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Settings *Settings `protobuf:"bytes,15,opt,name=settings,proto3" json:"settings,omitempty"`
+	Lineage  string    `protobuf:"bytes,16,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// Nothing is granted, because nodes differ in their state and no majority agrees.
+	GrantsSuspended bool `protobuf:"varint,17,opt,name=grants_suspended,json=grantsSuspended,proto3" json:"grants_suspended,omitempty"`
+	// The last log entry after which the answering node found its state to be that of a
+	// majority; 0 if it has compared none since its start.
+	AgreedIndex uint64 `protobuf:"varint,18,opt,name=agreed_index,json=agreedIndex,proto3" json:"agreed_index,omitempty"`
+	// The last one after which nodes differed without a majority; of no concern once
+	// agreed_index has reached it.
+	DifferingIndex uint64 `protobuf:"varint,19,opt,name=differing_index,json=differingIndex,proto3" json:"differing_index,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -1351,6 +1359,27 @@ func (x *StatusResponse) GetLineage() string {
 	return ""
 }
 
+func (x *StatusResponse) GetGrantsSuspended() bool {
+	if x != nil {
+		return x.GrantsSuspended
+	}
+	return false
+}
+
+func (x *StatusResponse) GetAgreedIndex() uint64 {
+	if x != nil {
+		return x.AgreedIndex
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetDifferingIndex() uint64 {
+	if x != nil {
+		return x.DifferingIndex
+	}
+	return 0
+}
+
 var File_transport_wire_read_proto protoreflect.FileDescriptor
 
 const file_transport_wire_read_proto_rawDesc = "" +
@@ -1447,7 +1476,7 @@ const file_transport_wire_read_proto_rawDesc = "" +
 	"\vincarnation\x18\t \x01(\tR\vincarnation\x12#\n" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndex\x12\x18\n" +
-	"\aversion\x18\v \x01(\tR\aversion\"\xeb\x03\n" +
+	"\aversion\x18\v \x01(\tR\aversion\"\xe2\x04\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +
@@ -1466,7 +1495,10 @@ const file_transport_wire_read_proto_rawDesc = "" +
 	"\x05holds\x18\r \x01(\x04R\x05holds\x12\x17\n" +
 	"\anode_id\x18\x0e \x01(\tR\x06nodeId\x123\n" +
 	"\bsettings\x18\x0f \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x12\x18\n" +
-	"\alineage\x18\x10 \x01(\tR\alineageB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\alineage\x18\x10 \x01(\tR\alineage\x12)\n" +
+	"\x10grants_suspended\x18\x11 \x01(\bR\x0fgrantsSuspended\x12!\n" +
+	"\fagreed_index\x18\x12 \x01(\x04R\vagreedIndex\x12'\n" +
+	"\x0fdiffering_index\x18\x13 \x01(\x04R\x0edifferingIndexB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_transport_wire_read_proto_rawDescOnce sync.Once

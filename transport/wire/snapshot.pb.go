@@ -228,9 +228,11 @@ type SnapshotHeader struct {
 	AppliedIndex uint64 `protobuf:"varint,12,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	Lineage      string `protobuf:"bytes,13,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// The last audit record's id.
-	LastAuditId   uint64 `protobuf:"varint,14,opt,name=last_audit_id,json=lastAuditId,proto3" json:"last_audit_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LastAuditId uint64 `protobuf:"varint,14,opt,name=last_audit_id,json=lastAuditId,proto3" json:"last_audit_id,omitempty"`
+	// The revision at which granting was suspended; 0 if it goes on.
+	GrantsSuspended uint64 `protobuf:"varint,15,opt,name=grants_suspended,json=grantsSuspended,proto3" json:"grants_suspended,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SnapshotHeader) Reset() {
@@ -357,6 +359,13 @@ func (x *SnapshotHeader) GetLineage() string {
 func (x *SnapshotHeader) GetLastAuditId() uint64 {
 	if x != nil {
 		return x.LastAuditId
+	}
+	return 0
+}
+
+func (x *SnapshotHeader) GetGrantsSuspended() uint64 {
+	if x != nil {
+		return x.GrantsSuspended
 	}
 	return 0
 }
@@ -1031,7 +1040,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\aoutcome\x18\x06 \x01(\v2\x1c.quorumlock.v1.OutcomeRecordH\x00R\aoutcome\x122\n" +
 	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12:\n" +
 	"\atrailer\x18\x0f \x01(\v2\x1e.quorumlock.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\xc2\x03\n" +
+	"\x06record\"\xed\x03\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -1049,7 +1058,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\tdiscarded\x18\v \x01(\x04R\tdiscarded\x12#\n" +
 	"\rapplied_index\x18\f \x01(\x04R\fappliedIndex\x12\x18\n" +
 	"\alineage\x18\r \x01(\tR\alineage\x12\"\n" +
-	"\rlast_audit_id\x18\x0e \x01(\x04R\vlastAuditId\"\x89\x02\n" +
+	"\rlast_audit_id\x18\x0e \x01(\x04R\vlastAuditId\x12)\n" +
+	"\x10grants_suspended\x18\x0f \x01(\x04R\x0fgrantsSuspended\"\x89\x02\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +

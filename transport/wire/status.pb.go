@@ -72,7 +72,8 @@ const (
 	Status_COMPACTED Status_Code = 36
 	// This node does not lead; the hint names the leader if there is one.
 	Status_NOT_LEADER Status_Code = 40
-	// The request was not executed: no leader, shutting down or overloaded.
+	// The request was not executed: no leader, shutting down, overloaded, or granting is
+	// suspended.
 	Status_UNAVAILABLE Status_Code = 41
 	// It is not known whether the request was executed. Retry it with the same
 	// sequence number, or read.

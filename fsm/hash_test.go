@@ -1,0 +1,93 @@
+package fsm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// TestHashFormat pins the bytes that nodes of different programs compare by their hash. If
+// it fails, equal states have other bytes than before: raise HashFormat, and write the
+// hash that it has now here.
+func TestHashFormat(t *testing.T) {
+	const format, want = 1, "685bee704eff25621de9d9fe1d13261da15b11d85988fbf5f494fd314bfb47d3"
+	m := family(t)
+	sum := sha256.Sum256(snapshotOf(t, m))
+	if got := hex.EncodeToString(sum[:]); HashFormat != format || got != want {
+		t.Errorf("format %d hashes to %s", HashFormat, got)
+	}
+}
+
+// A machine that was restored from a snapshot hashes as the one that wrote it, then and
+// after every later command.
+func TestRestoredStatesHashAlike(t *testing.T) {
+	log := walk(8e6, 200)
+	m := New(Level)
+	replay(t, m, log[:100])
+	again := restored(t, snapshotOf(t, m))
+	for i, cmd := range log[100:] {
+		applyOne(t, m, cmd)
+		applyOne(t, again, cmd)
+		if sha256.Sum256(snapshotOf(t, m)) != sha256.Sum256(snapshotOf(t, again)) {
+			t.Fatalf("they differ after %d commands", i+1)
+		}
+	}
+}
+
+// An entry says whether it is a hash point; that changes nothing.
+func TestHashPointChangesNothing(t *testing.T) {
+	m := busy(t, 1)
+	before := snapshotOf(t, m)
+	for _, point := range []bool{true, false} {
+		data, err := marshal.Marshal(&wire.Entry{Level: 1, HashPoint: point})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if applied, err := m.Apply(data); err != nil || applied.HashPoint != point {
+			t.Errorf("%+v, %v", applied, err)
+		}
+	}
+	if string(snapshotOf(t, m)) != string(before) {
+		t.Error("it changed something")
+	}
+}
+
+// BenchmarkHash is the state of many held locks, hashed as nodes do to compare it.
+func BenchmarkHash(b *testing.B) {
+	for _, locks := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprintf("locks=%d", locks), func(b *testing.B) {
+			m := spacious(b)
+			fill(b, m, locks)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := m.WriteSnapshot(struct{ io.Writer }{sha256.New()}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkForkBesideApply is what a fork costs an entry that is applied after it: what it
+// changes is copied once.
+func BenchmarkForkBesideApply(b *testing.B) {
+	for _, forked := range []bool{false, true} {
+		b.Run(fmt.Sprintf("forked=%v", forked), func(b *testing.B) {
+			m := spacious(b)
+			fill(b, m, 100_000)
+			id := openSession(b, m, "bench")
+			var fork *Machine
+			for i := range b.N {
+				if forked {
+					fork = m.Fork()
+				}
+				mustApply(b, m, entry(b, &wire.Command{SessionId: id, Seq: uint64(i) + 1, AckedBelow: uint64(i) + 1, Op: &wire.Command_SetValue{SetValue: &wire.SetValue{}}}), wire.Status_NOT_HELD)
+			}
+			_ = fork
+		})
+	}
+}

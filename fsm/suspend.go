@@ -1,0 +1,52 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// GrantsSuspended returns the revision at which granting was suspended, 0 if it goes on.
+func (m *Machine) GrantsSuspended() uint64 { return m.state.suspended }
+
+// suspendGrants stops all granting: the nodes differ in their state, so nobody knows
+// whose turn it is. Everything else goes on.
+func (m *Machine) suspendGrants() *wire.Result {
+	if m.state.suspended == 0 {
+		m.state.suspended = m.state.revision
+	}
+	return answer(wire.Status_OK, "")
+}
+
+// resumeGrants gives everybody their turn who would have had it meanwhile. It names the
+// suspension, so that a decision about an older one is void.
+func (m *Machine) resumeGrants(op *wire.ResumeGrants) *wire.Result {
+	if m.state.suspended == 0 || op.GetRevision() != m.state.suspended {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("granting is not suspended since revision %d", op.GetRevision()))
+	}
+	m.state.suspended = 0
+	m.locks.each("", func(name string, l *lock) bool {
+		if l.awaited() {
+			m.unsettled = append(m.unsettled, name)
+		}
+		return true
+	})
+	return answer(wire.Status_OK, "")
+}
+
+// noGrants refuses a request that asks for a grant while there are none. The refusal is
+// not remembered, so that the request can be repeated.
+func (m *Machine) noGrants(cmd *wire.Command) *wire.Result {
+	if m.state.suspended == 0 {
+		return nil
+	}
+	switch cmd.Op.(type) {
+	case *wire.Command_Acquire, *wire.Command_Upgrade:
+		return suspended()
+	}
+	return nil
+}
+
+func suspended() *wire.Result {
+	return answer(wire.Status_UNAVAILABLE, "nothing is granted now: the nodes differ in their state and no majority agrees; qlock status shows more")
+}

@@ -1,0 +1,131 @@
+package replica
+
+import (
+	"crypto/sha256"
+	"slices"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// keptPoints is how many hash points are kept of each node. What is older has been
+// compared, or never will be.
+const keptPoints = 8
+
+// hashPoint is a state of this node, hashed.
+type hashPoint struct {
+	index, revision uint64
+	sum             [sha256.Size]byte
+}
+
+// hashReport is what another node said that its states hash to.
+type hashReport struct {
+	incarnation string
+	last        uint64
+	sums        map[uint64][sha256.Size]byte
+}
+
+// agreement compares this node's states with those of the others. It is not safe for
+// concurrent use.
+type agreement struct {
+	self    string
+	own     []hashPoint // by index
+	reports map[string]hashReport
+	// agreed is the last point at which a majority of the voters was in this node's state.
+	agreed hashPoint
+	// differing is the last index at which the states of voters differed and none was that
+	// of a majority.
+	differing uint64
+}
+
+// dissent is a point at which a majority of the voters was in another state than this node.
+type dissent struct {
+	hashPoint
+	theirs   [sha256.Size]byte
+	majority []string
+	voters   int
+}
+
+// add takes in a state of this node.
+func (a *agreement) add(p hashPoint) {
+	a.own = append(a.own, p)
+	a.own = a.own[max(0, len(a.own)-keptPoints):]
+}
+
+// hear takes in what another node says. What it said later stays, unless that was in
+// another life.
+func (a *agreement) hear(id, incarnation string, said *wire.StateHashes) {
+	r := hashReport{incarnation: incarnation, sums: map[uint64][sha256.Size]byte{}}
+	points := said.GetPoints()
+	for _, p := range points[max(0, len(points)-keptPoints):] {
+		if said.Format == fsm.HashFormat && len(p.GetSha256()) == sha256.Size {
+			r.sums[p.Index] = [sha256.Size]byte(p.Sha256)
+		}
+		r.last = max(r.last, p.GetIndex())
+	}
+	if known := a.reports[id]; known.incarnation == incarnation && known.last > r.last {
+		return
+	}
+	a.reports[id] = r
+}
+
+// said is what this node tells the others.
+func (a *agreement) said() *wire.StateHashes {
+	said := &wire.StateHashes{Format: fsm.HashFormat}
+	for _, p := range a.own {
+		said.Points = append(said.Points, &wire.StateHash{Index: p.index, Sha256: p.sum[:]})
+	}
+	return said
+}
+
+// compare looks at every point of this node again, among those who vote now. It returns
+// a dissent if there is one.
+func (a *agreement) compare(voters []string) *dissent {
+	for id := range a.reports {
+		if !slices.Contains(voters, id) {
+			delete(a.reports, id) // it asks again should it come back
+		}
+	}
+	for _, p := range a.own {
+		sides := a.sides(p, voters)
+		sum, majority := largest(sides)
+		switch {
+		case len(majority) <= len(voters)/2:
+			if len(sides) > 1 {
+				a.differing = max(a.differing, p.index)
+			}
+		case sum != p.sum:
+			return &dissent{hashPoint: p, theirs: sum, majority: majority, voters: len(voters)}
+		case p.index > a.agreed.index:
+			a.agreed = p
+		}
+	}
+	return nil
+}
+
+// sides are the voters by the state that they were in at this node's point.
+func (a *agreement) sides(p hashPoint, voters []string) map[[sha256.Size]byte][]string {
+	sides := map[[sha256.Size]byte][]string{}
+	for _, id := range voters {
+		sum, ok := a.reports[id].sums[p.index]
+		if id == a.self {
+			sum, ok = p.sum, true
+		}
+		if ok {
+			sides[sum] = append(sides[sum], id)
+		}
+	}
+	return sides
+}
+
+func largest(sides map[[sha256.Size]byte][]string) (sum [sha256.Size]byte, ids []string) {
+	for s, side := range sides {
+		if len(side) > len(ids) {
+			sum, ids = s, side
+		}
+	}
+	return sum, ids
+}
+
+// undecided says whether voters differ in a state and no majority has agreed since.
+func (a *agreement) undecided() bool { return a.differing > a.agreed.index }
