@@ -104,7 +104,11 @@ func (t *Transport) DecodePeer(peer []byte) raft.ServerAddress {
 
 // AppendEntriesPipeline implements raft.Transport.
 func (t *Transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddress) (raft.AppendPipeline, error) {
-	return t.NetworkTransport.AppendEntriesPipeline(id, t.at(id, addr))
+	under, err := t.NetworkTransport.AppendEntriesPipeline(id, t.at(id, addr))
+	if err != nil {
+		return nil, err
+	}
+	return newPipeline(under), nil
 }
 
 // AppendEntries implements raft.Transport.
