@@ -35,9 +35,24 @@ type Options struct {
 	Storms bool
 	// Walls says that the programs were built with walls that can be moved.
 	Walls bool
+	// Lean has all nodes but the first, Chronicler, throw most of their log away with each
+	// snapshot. Elsewhere nodes keep all of it, so that it can be judged.
+	Lean bool
 	// Dir keeps the nodes' files after the test; empty is a directory that is removed.
 	Dir string
 }
+
+// keeping are the flags with which a node keeps its log. Snapshots are taken all the same.
+func (o Options) keeping(id string) []string {
+	trailing := "1000000000"
+	if o.Lean && id != Chronicler {
+		trailing = "128"
+	}
+	return []string{"--snapshot-threshold", "64", "--trailing-logs", trailing}
+}
+
+// Chronicler is the node whose log is whole in a cluster that is Lean.
+const Chronicler = "n1"
 
 // Hosts of clients in a cluster whose nodes are apart. The test's own client is on the
 // first; the second is for those that are cut off.
@@ -55,7 +70,10 @@ type Cluster struct {
 	site     *site
 	frail    *frailty
 	nodes    []*node
-	client   *client.Client
+	// endpoints and bases are the client addresses and HTTP URLs of the first nodes. They
+	// never change, so that a load may read them.
+	endpoints, bases []string
+	client           *client.Client
 }
 
 // Start starts nodes n1 to n<count> on loopback, each with the flags given, and waits
@@ -79,6 +97,9 @@ func StartWith(t testing.TB, programs Programs, opts Options) *Cluster {
 	for i := range opts.Nodes {
 		n := c.layOut(fmt.Sprintf("n%d", i+1))
 		peers = append(peers, n.id+"="+n.peer)
+	}
+	for _, n := range c.nodes {
+		c.endpoints, c.bases = append(c.endpoints, n.client), append(c.bases, "http://"+n.http)
 	}
 	c.client = c.NewClient()
 	for _, n := range c.nodes {
@@ -249,7 +270,7 @@ func (c *Cluster) Retire(id string) {
 
 func (c *Cluster) start(n *node) {
 	c.t.Helper()
-	flags := slices.Concat(c.opts.Flags, c.opts.NodeFlags[n.id])
+	flags := slices.Concat(c.opts.keeping(n.id), c.opts.Flags, c.opts.NodeFlags[n.id])
 	if err := n.start(c.programs.qlockd(), flags, c.opts.Walls); err != nil {
 		c.t.Fatalf("start %s: %v", n.id, err)
 	}

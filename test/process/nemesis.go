@@ -15,8 +15,8 @@ import (
 type Nemesis struct {
 	// Name says what it does.
 	Name string
-	// needs tells what the cluster must have for it; nil is nothing.
-	needs func(*Cluster) bool
+	// needs tells what a cluster must have for it; nil is nothing.
+	needs func(Options) bool
 	// strike hurts the cluster, and heals it again. It returns how often that took
 	// effect: votes that were lost, packets that were dropped, bytes that came late. It
 	// fails the test where the cluster does not answer as it must.
@@ -37,12 +37,18 @@ func (n Nemesis) Strike(c *Cluster, random *rand.Rand) (effect uint64) {
 	return n.strike(&strike{c, random})
 }
 
-// Fits tells whether a cluster has what the nemesis needs.
-func (n Nemesis) Fits(c *Cluster) bool { return n.needs == nil || n.needs(c) }
+// Fits tells whether such a cluster has what the nemesis needs. One that is Lean is for
+// those alone that need it to be.
+func (n Nemesis) Fits(o Options) bool {
+	if n.needs == nil {
+		return !o.Lean
+	}
+	return n.needs(o)
+}
 
 // Nemeses are all that there are.
 func Nemeses() []Nemesis {
-	return slices.Concat(processNemeses, memberNemeses, packetNemeses, proxyNemeses, clientNemeses, clockNemeses)
+	return slices.Concat(processNemeses, memberNemeses, packetNemeses, proxyNemeses, clientNemeses, clockNemeses, snapshotNemeses)
 }
 
 // NemesisNamed is one of Nemeses; it panics if there is none of that name.

@@ -32,7 +32,7 @@ var clientNemeses = []Nemesis{
 		return after - before
 	}},
 	{Name: "storm of sessions", strike: func(s *strike) uint64 { return s.storm(1_000) }},
-	{Name: "storm of 10,000 sessions", needs: func(c *Cluster) bool { return c.opts.Storms }, strike: func(s *strike) uint64 { return s.storm(10_000) }},
+	{Name: "storm of 10,000 sessions", needs: func(o Options) bool { return o.Storms && !o.Lean }, strike: func(s *strike) uint64 { return s.storm(10_000) }},
 	{Name: "greed", strike: greed},
 }
 

@@ -10,7 +10,7 @@ import (
 
 // clockNemeses move wall clocks. No decision may look at them.
 var clockNemeses = []Nemesis{
-	{Name: "jump wall clocks", needs: func(c *Cluster) bool { return c.opts.Walls }, strike: jump},
+	{Name: "jump wall clocks", needs: func(o Options) bool { return o.Walls && !o.Lean }, strike: jump},
 }
 
 // jumps are how far off a wall clock may be.

@@ -43,7 +43,7 @@ var packetNemeses = []Nemesis{
 		}
 		return s.under(all, s.last)
 	}},
-	{Name: "leave one bridge between two halves", needs: func(c *Cluster) bool { return apart(c) && len(c.nodes) >= 5 }, strike: func(s *strike) uint64 {
+	{Name: "leave one bridge between two halves", needs: func(o Options) bool { return apart(o) && o.Nodes >= 5 }, strike: func(s *strike) uint64 {
 		five := s.some(5)
 		return s.under(both(s.site.net, five[:2], five[3:]), s.last)
 	}},
@@ -61,7 +61,7 @@ var packetNemeses = []Nemesis{
 	}},
 }
 
-func apart(c *Cluster) bool { return c.site.net != nil }
+func apart(o Options) bool { return o.Apart && !o.Lean }
 
 // faults are what is done to packets, or why it could not be.
 type faults struct {

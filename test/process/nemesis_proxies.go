@@ -32,7 +32,7 @@ var proxyNemeses = []Nemesis{
 	{Name: "break connections", needs: proxied, strike: breakAll},
 }
 
-func proxied(c *Cluster) bool { return c.opts.Proxied }
+func proxied(o Options) bool { return o.Proxied && !o.Lean }
 
 // peers are the proxies before the nodes' peer ports.
 func (s *strike) peers(ids ...string) (all []*proxy.Proxy) {

@@ -1,0 +1,108 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// snapshotNemeses are for clusters that are Lean: whoever lags there is sent a snapshot.
+// They leave the Chronicler alone.
+var snapshotNemeses = []Nemesis{
+	{Name: "let a follower lag behind the log", needs: lean, strike: func(s *strike) uint64 { return s.lag(0) }},
+	{Name: "kill a follower that is sent a snapshot", needs: lean, strike: func(s *strike) uint64 { return s.lag(4) }},
+	{Name: "kill a node that takes a snapshot", needs: lean, strike: killSnapshot},
+}
+
+func lean(o Options) bool { return o.Lean }
+
+const (
+	// snapshotPatience is how long it may take until a node takes a snapshot: raft looks
+	// whether it is time every 30 to 60 s.
+	snapshotPatience = 75 * time.Second
+	// installed is what raft logs when a snapshot has come from the leader.
+	installed = "Installed remote snapshot"
+)
+
+// lag keeps a follower out until the leader has taken a snapshot and forgotten what came
+// before. When the follower is back it is killed so many times at any moment. It returns
+// how many snapshots were sent.
+func (s *strike) lag(kills int) uint64 {
+	s.t.Helper()
+	leader := s.forgetful()
+	followers := slices.DeleteFunc(s.Others(leader), func(id string) bool { return id == Chronicler })
+	id := s.one(followers)
+	before := strings.Count(s.Log(id), installed)
+	s.Kill9(id)
+	s.awaitSnapshot(leader)
+	s.Restart(id)
+	for range kills {
+		s.Pass(s.between(0, 500*time.Millisecond))
+		s.Kill9(id)
+		s.Restart(id)
+	}
+	s.AwaitAll()
+	return uint64(strings.Count(s.Log(id), installed) - before)
+}
+
+// forgetful has another node than the Chronicler lead.
+func (s *strike) forgetful() string {
+	s.t.Helper()
+	if s.Leader() == Chronicler {
+		s.Await("a leader that forgets", Patience, func(ctx context.Context) error {
+			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: s.one(s.Others(Chronicler))})
+			return err
+		})
+		return s.AwaitLeader(Chronicler)
+	}
+	return s.Leader()
+}
+
+// awaitSnapshot waits until a node has taken one more snapshot.
+func (s *strike) awaitSnapshot(id string) {
+	s.t.Helper()
+	before := s.snapshots(id)
+	s.Await("a snapshot of "+id, snapshotPatience, func(context.Context) error {
+		if now := s.snapshots(id); slices.ContainsFunc(now, func(name string) bool {
+			return !strings.HasSuffix(name, ".tmp") && !slices.Contains(before, name)
+		}) {
+			return nil
+		}
+		return fmt.Errorf("there are %q", before)
+	})
+}
+
+// snapshots are the names of a node's, those under way included.
+func (c *Cluster) snapshots(id string) (names []string) {
+	entries, err := os.ReadDir(filepath.Join(c.node(id).dir, "snapshots"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		c.t.Error(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// killSnapshot kills a node as soon as a snapshot of its own is under way.
+func killSnapshot(s *strike) uint64 {
+	id := s.one(s.Others(Chronicler))
+	before := s.snapshots(id)
+	s.Await("a snapshot under way at "+id, snapshotPatience, func(context.Context) error {
+		if now := s.snapshots(id); !slices.Equal(now, before) {
+			return nil
+		}
+		return errors.New("none")
+	})
+	s.Kill9(id)
+	s.Restart(id)
+	s.AwaitAll()
+	return 1
+}

@@ -1,0 +1,102 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/test/history"
+	"github.com/quorumlock/quorumlock/test/workload"
+)
+
+// Trial is a cluster under load, and the history of what its clients see.
+type Trial struct {
+	*Cluster
+	// Log is the history.
+	Log *history.Log
+	// Load is what the cluster is used for.
+	Load *workload.Run
+}
+
+// Try starts a load on a cluster, which Finish ends, or the test.
+func Try(t testing.TB, c *Cluster, seed uint64, opts workload.Options) *Trial {
+	t.Helper()
+	log := history.New(nil)
+	caller := c.httpClient()
+	t.Cleanup(caller.CloseIdleConnections)
+	env := workload.Env{
+		Log: log, Seed: seed,
+		Client: func(name string) *client.Client { return c.tapped(log, name) },
+		HTTP:   func() (connect.HTTPClient, string) { return caller, c.bases[rand.IntN(len(c.bases))] },
+		Stall:  func(string) { c.frail.stall() },
+	}
+	run := workload.Start(env, opts)
+	t.Cleanup(run.Abandon)
+	return &Trial{c, log, run}
+}
+
+// tapped makes a client of the load. Those that may be cut off have a host of their own.
+func (c *Cluster) tapped(log *history.Log, name string) *client.Client {
+	host := Clients
+	if strings.HasPrefix(name, workload.FrailClient) {
+		host = Frail
+	}
+	cl, err := client.New(client.Config{Endpoints: c.endpoints, Agent: name, Dial: log.Tap(name, c.Dialer(host))})
+	if err != nil {
+		panic(err) // no endpoints, or none that are addresses
+	}
+	return cl
+}
+
+// httpClient calls the nodes' HTTP ports from the host of the clients.
+func (c *Cluster) httpClient() *http.Client {
+	dial := c.Dialer(Clients)
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) },
+	}}
+}
+
+// Strike hurts the cluster and heals it, and says so in the history.
+func (tr *Trial) Strike(n Nemesis, random *rand.Rand) (effect uint64) {
+	tr.t.Helper()
+	tr.Log.Mark(n.Name)
+	effect = n.Strike(tr.Cluster, random)
+	tr.Log.Mark(fmt.Sprintf("%s: %d", n.Name, effect))
+	return effect
+}
+
+// Recover waits until all nodes are there again and serve, and checks that the load lost
+// nothing that it must not.
+func (tr *Trial) Recover() {
+	tr.t.Helper()
+	tr.AwaitAll()
+	tr.Load.Check("faults")
+}
+
+// Idle are the metrics of a cluster that nobody uses any more: on every node, since all
+// of them have applied the same.
+var Idle = map[string]float64{
+	"quorumlock_sessions": 0, "quorumlock_locks": 0, "quorumlock_holds": 0, "quorumlock_waiters": 0,
+}
+
+// Finish ends the load, which has to come to its end in good order, and returns what it
+// did.
+func (tr *Trial) Finish() workload.Counts {
+	tr.t.Helper()
+	tr.Log.Mark(history.Healed)
+	did := tr.Load.Finish()
+	tr.AwaitMetrics("nothing kept", tr.IDs(), Idle)
+	h := tr.Log.History()
+	for _, f := range h.Faults() {
+		tr.t.Errorf("%v: %s", f.At, f.Text)
+	}
+	did["operations"] = len(h.Ops())
+	return did
+}

@@ -1,0 +1,104 @@
+package soak_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/netns"
+	"github.com/quorumlock/quorumlock/test/process"
+	"github.com/quorumlock/quorumlock/test/workload"
+)
+
+// builds are the programs that episodes run, each built when it is first needed.
+type builds struct {
+	plain, moved func() (process.Programs, error)
+	virtual      func() (string, error) // the tests in virtual time
+	apart        bool                   // nodes may be
+}
+
+func build(t *testing.T) *builds {
+	t.Helper()
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	if err := netns.Unable(); err != nil {
+		fmt.Println("without nodes that are apart:", err)
+	}
+	return &builds{
+		plain: sync.OnceValues(func() (process.Programs, error) { return process.Build(dirs[0]) }),
+		moved: sync.OnceValues(func() (process.Programs, error) { return process.BuildWithWalls(dirs[1]) }),
+		virtual: sync.OnceValues(func() (string, error) {
+			program := filepath.Join(dirs[2], "virtual.test")
+			out, err := exec.Command("go", "test", "-c", "-o", program, "../virtual").CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("build the tests in virtual time: %w\n%s", err, out)
+			}
+			return program, err
+		}),
+		apart: netns.Unable() == nil,
+	}
+}
+
+// dir is where an episode has its files until it has gone well.
+func dir(seed uint64) string { return filepath.Join(*keep, fmt.Sprint(seed)) }
+
+// episode hurts one cluster a few times.
+func (b *builds) episode(t *testing.T, seed uint64, sum *sum) {
+	p := draw(seed, b.apart)
+	p.opts.Dir = dir(seed)
+	if err := errors.Join(os.RemoveAll(p.opts.Dir), os.MkdirAll(p.opts.Dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	e := &outcome{plan: p, begun: time.Now()}
+	defer func() {
+		if !t.Failed() {
+			_ = os.RemoveAll(p.opts.Dir)
+		}
+		sum.add(t, e)
+	}()
+	programs, err := b.plain()
+	if p.opts.Walls {
+		programs, err = b.moved()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := process.StartWith(t, programs, p.opts)
+	e.before = sizes(t, c)
+	trial := process.Try(t, c, seed, workload.Options{})
+	for _, n := range p.nemeses {
+		c.Pass(p.rest())
+		e.struck = append(e.struck, struck{n.Name, trial.Strike(n, p.random)})
+		if p.random.IntN(3) > 0 {
+			trial.Recover()
+		}
+	}
+	trial.Recover()
+	c.Pass(p.rest())
+	e.after = sizes(t, c)
+	e.did = trial.Finish()
+}
+
+// rest is how long the load has the cluster to itself.
+func (p plan) rest() time.Duration {
+	return 500*time.Millisecond + time.Duration(p.random.IntN(1_500))*time.Millisecond
+}
+
+// virtual runs every test of clusters in virtual time with one seed.
+func (b *builds) runVirtual(t *testing.T, seed uint64, sum *sum) {
+	begun := time.Now()
+	program, err := b.virtual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "-test.timeout", "10m", "-seed", fmt.Sprint(seed))
+	cmd.Dir = "../virtual"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("seed %d in virtual time: %v\n%s", seed, err, out)
+	}
+	sum.addVirtual(t, seed, time.Since(begun))
+}

@@ -1,0 +1,154 @@
+package soak_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/process"
+	"github.com/quorumlock/quorumlock/test/workload"
+)
+
+// struck is one use of a nemesis and how often it took effect.
+type struck struct {
+	nemesis string
+	effect  uint64
+}
+
+// outcome is what became of an episode.
+type outcome struct {
+	plan          plan
+	begun         time.Time
+	struck        []struck
+	did           workload.Counts
+	before, after map[string]size
+}
+
+// size is what a node takes of its machine.
+type size struct {
+	goroutines int
+	memory     int // bytes of resident memory
+}
+
+func sizes(t *testing.T, c *process.Cluster) map[string]size {
+	t.Helper()
+	all := map[string]size{}
+	for _, id := range c.IDs() {
+		c.Await("the metrics of "+id, process.Patience, func(ctx context.Context) error {
+			m, err := c.Metrics(ctx, id)
+			all[id] = size{int(m["go_goroutines"]), int(m["process_resident_memory_bytes"])}
+			if err == nil && (all[id].goroutines == 0 || all[id].memory == 0) {
+				err = errors.New("it says nothing of its size")
+			}
+			return err
+		})
+	}
+	return all
+}
+
+// How large a node may be once nobody uses it any more.
+const (
+	mostGoroutines = 90
+	mostMemory     = 400 << 20 // bytes
+)
+
+// largest is the greatest of everything.
+func largest(all map[string]size) (most size) {
+	for _, s := range all {
+		most = size{max(most.goroutines, s.goroutines), max(most.memory, s.memory)}
+	}
+	return most
+}
+
+func (s size) String() string { return fmt.Sprintf("%d goroutines %d MiB", s.goroutines, s.memory>>20) }
+
+// sum is what all episodes amount to.
+type sum struct {
+	mu       sync.Mutex // guards what follows
+	episodes int
+	virtual  int
+	failed   []uint64
+	did      workload.Counts
+	strikes  map[string]int // by nemesis
+	effects  map[string]uint64
+	had      map[string]int // how many strikes took effect
+	before   size
+	after    size
+}
+
+func newSum() *sum {
+	return &sum{did: workload.Counts{}, strikes: map[string]int{}, effects: map[string]uint64{}, had: map[string]int{}}
+}
+
+// add books an episode and prints its line.
+func (s *sum) add(t *testing.T, e *outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.episodes++
+	s.did.Add(e.did)
+	word := "ok"
+	if t.Failed() {
+		word = "FAILED"
+		s.failed = append(s.failed, e.plan.seed)
+	}
+	var faults []string
+	for _, one := range e.struck {
+		faults = append(faults, fmt.Sprintf("%s (%d)", one.nemesis, one.effect))
+		s.strikes[one.nemesis]++
+		s.effects[one.nemesis] += one.effect
+		if one.effect > 0 {
+			s.had[one.nemesis]++
+		}
+	}
+	before, after := largest(e.before), largest(e.after)
+	s.before = size{max(s.before.goroutines, before.goroutines), max(s.before.memory, before.memory)}
+	s.after = size{max(s.after.goroutines, after.goroutines), max(s.after.memory, after.memory)}
+	if after.goroutines > mostGoroutines || after.memory > mostMemory {
+		t.Errorf("a node has %v with nobody left to serve", after)
+	}
+	fmt.Printf("%-6s seed %d, %v, %v: %s; %v; nodes %v, then %v\n", word, e.plan.seed, time.Since(e.begun).Round(time.Second),
+		e.plan, strings.Join(faults, ", "), e.did, before, after)
+}
+
+// addVirtual books a round of the clusters in virtual time.
+func (s *sum) addVirtual(t *testing.T, seed uint64, took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.virtual++
+	word := "ok"
+	if t.Failed() {
+		word = "FAILED"
+		s.failed = append(s.failed, seed)
+	}
+	fmt.Printf("%-6s seed %d, %v, in virtual time\n", word, seed, took.Round(time.Second))
+}
+
+// least is what an episode has to amount to in the mean.
+var least = workload.Counts{"operations": 1_000, "grants": 300}
+
+// report prints what it all amounts to, and fails the test if that is too little.
+func (s *sum) report(t *testing.T, took time.Duration) {
+	fmt.Printf("\n%d episodes and %d of virtual time in %v; failed: %d\n", s.episodes, s.virtual, took.Round(time.Second), s.failed)
+	for _, what := range slices.Sorted(maps.Keys(s.did)) {
+		fmt.Printf("  %9d %s\n", s.did[what], what)
+	}
+	fmt.Println("faults: how often, how often with effect, and how much of it")
+	for _, name := range slices.Sorted(maps.Keys(s.strikes)) {
+		fmt.Printf("  %4d %4d %9d  %s\n", s.strikes[name], s.had[name], s.effects[name], name)
+		if s.had[name] == 0 {
+			t.Errorf("%q never took effect in %d times", name, s.strikes[name])
+		}
+	}
+	fmt.Printf("largest node: %v at the beginning of an episode, %v after its load\n", s.before, s.after)
+	for what, n := range least {
+		if s.did[what] < n*s.episodes {
+			t.Errorf("%d %s in %d episodes, %d each are wanted", s.did[what], what, s.episodes, n)
+		}
+	}
+}
