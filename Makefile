@@ -19,6 +19,9 @@ BENCH       ?= .
 ALONE       := ./cmd/qlock ./test/hostile ./test/process
 PAIRED      := ./server/web ./cmd/qlockd ./server ./test/migrate ./test/examples/...
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(ALONE) $(PAIRED))")
+# DURATION is how long "make soak" goes on, SEED that of its first episode.
+DURATION    ?= 10m
+SEED        ?= 1
 # NICE lets lint wait for the tests where both run at once: "make test" has it fill the
 # time in which tests against the clock leave the cores idle.
 NICE        ?=
@@ -67,6 +70,10 @@ race: ## all tests with the race detector, nothing else
 	$(RACE) -timeout 5m $(TIMELESS)
 	$(RACE) -timeout 5m -p 2 $(PAIRED)
 	$(RACE) -timeout 5m -p 1 $(ALONE)
+
+.PHONY: soak
+soak: ## hurt clusters in every way for DURATION, from SEED on
+	$(GO) test -timeout 0 -count 1 -v -run '^TestSoak$$' ./test/soak -duration $(DURATION) -seed $(SEED)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME

@@ -67,6 +67,7 @@ type Cluster struct {
 	t        testing.TB
 	programs Programs
 	opts     Options
+	kept     bool // files are there after the test
 	site     *site
 	frail    *frailty
 	nodes    []*node
@@ -87,10 +88,11 @@ func Start(t testing.TB, programs Programs, count int, flags ...string) *Cluster
 // StartWith starts nodes n1 to n<opts.Nodes> as Start does.
 func StartWith(t testing.TB, programs Programs, opts Options) *Cluster {
 	t.Helper()
-	if opts.Dir == "" {
+	kept := opts.Dir != ""
+	if !kept {
 		opts.Dir = t.TempDir()
 	}
-	c := &Cluster{t: t, programs: programs, opts: opts, site: newSite(t, opts.Apart)}
+	c := &Cluster{t: t, programs: programs, opts: opts, kept: kept, site: newSite(t, opts.Apart)}
 	c.frail = newFrailty(c.site)
 	t.Cleanup(c.end)
 	var peers []string
@@ -139,7 +141,7 @@ func (c *Cluster) Client() *client.Client { return c.client }
 func (c *Cluster) NewClient() *client.Client {
 	c.t.Helper()
 	cl, err := client.New(client.Config{
-		Endpoints: c.Endpoints(), Agent: "process-test", RequestTimeout: Patience, Dial: c.Dialer(Clients),
+		Endpoints: c.Endpoints(), Agent: "process-test", RequestTimeout: Patience, Dial: c.Dialer(),
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -148,17 +150,18 @@ func (c *Cluster) NewClient() *client.Client {
 	return cl
 }
 
-// Dialer connects as a client does that is on a host, Clients or Frail. Those of the
-// second can be cut off.
-func (c *Cluster) Dialer(host string) func(context.Context, string) (net.Conn, error) {
-	if host == Frail {
-		return c.frail.dial
-	}
-	return c.site.dialer(host)
+// Dialer connects as a client does that nobody cuts off.
+func (c *Cluster) Dialer() func(context.Context, string) (net.Conn, error) {
+	return c.site.dialer(Clients)
 }
 
-// Stall blocks while frail clients are held back.
-func (c *Cluster) Stall() { c.frail.stall() }
+// FrailDialer connects as a client does that may be cut off.
+func (c *Cluster) FrailDialer(client string) func(context.Context, string) (net.Conn, error) {
+	return c.frail.dialer(client)
+}
+
+// Stall blocks a frail client while it is held back.
+func (c *Cluster) Stall(client string) { c.frail.stall(client) }
 
 // Endpoints are the client addresses of all nodes.
 func (c *Cluster) Endpoints() []string {
@@ -298,7 +301,7 @@ func (c *Cluster) end() {
 			c.t.Error(err)
 		}
 	}
-	if !c.t.Failed() {
+	if !c.t.Failed() || c.kept {
 		return
 	}
 	for _, n := range c.nodes {

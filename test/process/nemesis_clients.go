@@ -14,26 +14,36 @@ import (
 // clientNemeses are clients in trouble, and clients that make trouble.
 var clientNemeses = []Nemesis{
 	{Name: "cut frail clients off", strike: func(s *strike) uint64 {
-		_, before := s.frail.effect()
-		s.frail.cut()
-		defer s.frail.mend()
+		before := s.frail.waited()
+		s.frail.cut("")
+		defer s.frail.mend("")
 		s.Pass(s.between(time.Second, 9*time.Second))
-		_, after := s.frail.effect()
-		return after - before
+		return s.frail.waited() - before
 	}},
-	{Name: "hold frail clients back", strike: func(s *strike) uint64 {
-		before, _ := s.frail.effect()
-		goOn := s.frail.hold()
-		defer goOn()
-		s.frail.cut()
-		defer s.frail.mend()
-		s.Pass(s.between(6*time.Second, 9*time.Second))
-		after, _ := s.frail.effect()
-		return after - before
-	}},
+	{Name: "hold a client back beyond its TTL", strike: holdBack},
 	{Name: "storm of sessions", strike: func(s *strike) uint64 { return s.storm(1_000) }},
 	{Name: "storm of 10,000 sessions", needs: func(o Options) bool { return o.Storms && !o.Lean }, strike: func(s *strike) uint64 { return s.storm(10_000) }},
 	{Name: "greed", strike: greed},
+}
+
+// frailTTL is that of the sessions of frail clients.
+const frailTTL = 5 * time.Second
+
+// holdBack stops one client between its last look at a hold and what it does under it,
+// until somebody else has had the time to get the lock.
+func holdBack(s *strike) (caught uint64) {
+	t := s.frail.lay()
+	defer s.frail.lift(t)
+	late := time.NewTimer(Patience)
+	defer late.Stop()
+	select {
+	case client := <-t.caught:
+		defer s.frail.mend(client)
+		s.Pass(frailTTL + s.between(time.Second, 3*time.Second))
+		return 1
+	case <-late.C:
+		return 0
+	}
 }
 
 const (
@@ -91,7 +101,7 @@ func (s *strike) storm(size int) (back uint64) {
 func (s *strike) gather(ctx context.Context, size int) (*crowd, error) {
 	k := &crowd{make([]*client.Client, size), make([]*client.Session, size), make([]*client.Hold, size)}
 	return k, many(size, func(i int) (err error) {
-		if k.clients[i], err = client.New(client.Config{Endpoints: s.Endpoints(), Agent: "storm", Dial: s.Dialer(Clients)}); err != nil {
+		if k.clients[i], err = client.New(client.Config{Endpoints: s.Endpoints(), Agent: "storm", Dial: s.Dialer()}); err != nil {
 			return err
 		}
 		if k.sessions[i], err = k.clients[i].NewSession(ctx, client.SessionOptions{TTL: stormTTL, Name: "storm"}); err != nil {

@@ -56,7 +56,7 @@ func (c *Cluster) get(ctx context.Context, url string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	dial := c.Dialer(Clients)
+	dial := c.Dialer()
 	transport := &http.Transport{ // nothing stays behind
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) },

@@ -13,20 +13,16 @@ import (
 // apart. Their effect is packets.
 var packetNemeses = []Nemesis{
 	{Name: "isolate the leader from the nodes", needs: apart, strike: func(s *strike) uint64 {
-		old := s.Leader()
-		return s.replaced(old, both(s.site.net, []string{old}, s.Others(old)))
+		return s.replaced(func(old string) faults { return both(s.site.net, []string{old}, s.Others(old)) })
 	}},
 	{Name: "isolate the leader from everybody", needs: apart, strike: func(s *strike) uint64 {
-		old := s.Leader()
-		return s.replaced(old, both(s.site.net, []string{old}, append(s.Others(old), Clients, Frail)))
+		return s.replaced(func(old string) faults { return both(s.site.net, []string{old}, append(s.Others(old), Clients, Frail)) })
 	}},
 	{Name: "let nobody hear the leader", needs: apart, strike: func(s *strike) uint64 {
-		old := s.Leader()
-		return s.replaced(old, single(s.site.net.Cut([]string{old}, s.Others(old))))
+		return s.replaced(func(old string) faults { return single(s.site.net.Cut([]string{old}, s.Others(old))) })
 	}},
 	{Name: "let the leader hear nobody", needs: apart, strike: func(s *strike) uint64 {
-		old := s.Leader()
-		return s.replaced(old, single(s.site.net.Cut(s.Others(old), []string{old})))
+		return s.replaced(func(old string) faults { return single(s.site.net.Cut(s.Others(old), []string{old})) })
 	}},
 	{Name: "isolate a follower", needs: apart, strike: func(s *strike) uint64 {
 		id := s.one(s.Others(s.Leader()))
@@ -103,11 +99,11 @@ func (s *strike) under(f faults, meanwhile func()) (packets uint64) {
 	return packets
 }
 
-// replaced waits, under faults, until another node leads.
-func (s *strike) replaced(old string, f faults) uint64 {
+// replaced does something to the leader until another node leads.
+func (s *strike) replaced(fault func(leader string) faults) uint64 {
 	s.t.Helper()
-	term := s.term()
-	packets := s.under(f, func() {
+	term, old := s.term(), s.Leader()
+	packets := s.under(fault(old), func() {
 		s.AwaitLeader(old)
 		s.last()
 	})
@@ -139,7 +135,7 @@ func flap(s *strike) (packets uint64) {
 // refuse has a firewall before a leader that lives: who is connected stays so.
 func refuse(s *strike) uint64 {
 	id := s.Leader()
-	dial := s.Dialer(Clients)
+	dial := s.Dialer()
 	return s.under(single(s.site.net.Reject(s.ports(id), id)), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()

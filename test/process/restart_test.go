@@ -23,18 +23,19 @@ func TestHoldsOutliveAGracefulStopOfAll(t *testing.T) {
 	}
 	_ = gone.Close() // as a crash would: the session is not closed
 
-	fault := l.ledger.now()
+	fault := l.Log.Now()
 	c.Terminate(c.IDs()...)
-	t.Logf("all ended %v after SIGTERM", (l.ledger.now() - fault).Round(time.Millisecond))
+	t.Logf("all ended %v after SIGTERM", (l.Log.Now() - fault).Round(time.Millisecond))
 	c.Restart(c.IDs()...)
-	l.awaitGrants(l.ledger.now(), afterFault)
+	l.AwaitGrants(l.Log.Now(), afterFault)
 	l.outage(fault, "SIGTERM and restart of all", 10*time.Second)
 	c.AwaitAll()
 
 	// Who does not come back loses what it held, and only that.
 	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
-	h, err := l.session(0).Lock(ctx, "abandoned")
+	heir := open(t, c.NewClient(), loadTTL)
+	h, err := heir.Lock(ctx, "abandoned")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +45,8 @@ func TestHoldsOutliveAGracefulStopOfAll(t *testing.T) {
 	if err := context.Cause(abandoned.Context()); !errors.Is(err, client.ErrClientClosed) {
 		t.Errorf("the hold left behind ended with %v", err)
 	}
+	if err := heir.Close(ctx); err != nil {
+		t.Error(err)
+	}
 	l.finish()
-	c.AwaitMetrics("nothing kept", c.IDs(), nothingKept)
 }

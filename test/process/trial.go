@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -35,7 +36,7 @@ func Try(t testing.TB, c *Cluster, seed uint64, opts workload.Options) *Trial {
 		Log: log, Seed: seed,
 		Client: func(name string) *client.Client { return c.tapped(log, name) },
 		HTTP:   func() (connect.HTTPClient, string) { return caller, c.bases[rand.IntN(len(c.bases))] },
-		Stall:  func(string) { c.frail.stall() },
+		Stall:  c.frail.stall,
 	}
 	run := workload.Start(env, opts)
 	t.Cleanup(run.Abandon)
@@ -44,11 +45,11 @@ func Try(t testing.TB, c *Cluster, seed uint64, opts workload.Options) *Trial {
 
 // tapped makes a client of the load. Those that may be cut off have a host of their own.
 func (c *Cluster) tapped(log *history.Log, name string) *client.Client {
-	host := Clients
+	dial := c.Dialer()
 	if strings.HasPrefix(name, workload.FrailClient) {
-		host = Frail
+		dial = c.FrailDialer(name)
 	}
-	cl, err := client.New(client.Config{Endpoints: c.endpoints, Agent: name, Dial: log.Tap(name, c.Dialer(host))})
+	cl, err := client.New(client.Config{Endpoints: c.endpoints, Agent: name, Dial: log.Tap(name, dial)})
 	if err != nil {
 		panic(err) // no endpoints, or none that are addresses
 	}
@@ -57,7 +58,7 @@ func (c *Cluster) tapped(log *history.Log, name string) *client.Client {
 
 // httpClient calls the nodes' HTTP ports from the host of the clients.
 func (c *Cluster) httpClient() *http.Client {
-	dial := c.Dialer(Clients)
+	dial := c.Dialer()
 	return &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) },
 	}}
@@ -99,4 +100,38 @@ func (tr *Trial) Finish() workload.Counts {
 	}
 	did["operations"] = len(h.Ops())
 	return did
+}
+
+// AwaitGrants waits until clients of the load have learned of so many grants since a
+// moment of the history.
+func (tr *Trial) AwaitGrants(since time.Duration, count int) {
+	tr.t.Helper()
+	tr.Await(fmt.Sprintf("%d grants", count), Patience, func(context.Context) error {
+		if n := len(tr.grants(since)); n < count {
+			return fmt.Errorf("%d so far", n)
+		}
+		return nil
+	})
+}
+
+// Outage is the longest time without a grant to anybody that ended after a moment of the
+// history.
+func (tr *Trial) Outage(since time.Duration) (longest time.Duration) {
+	times := tr.grants(0)
+	for i := 1; i < len(times); i++ {
+		if times[i] > since {
+			longest = max(longest, times[i]-times[i-1])
+		}
+	}
+	return longest
+}
+
+// grants are the times of those since a moment.
+func (tr *Trial) grants(since time.Duration) (times []time.Duration) {
+	for _, h := range tr.Log.History().Holds() {
+		if h.Granted >= since {
+			times = append(times, h.Granted)
+		}
+	}
+	return times
 }

@@ -79,8 +79,8 @@ func (b *builds) episode(t *testing.T, seed uint64, sum *sum) {
 	}
 	trial.Recover()
 	c.Pass(p.rest())
-	e.after = sizes(t, c)
 	e.did = trial.Finish()
+	e.after = sizes(t, c)
 }
 
 // rest is how long the load has the cluster to itself.

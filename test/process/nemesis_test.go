@@ -1,0 +1,69 @@
+package process_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/test/process"
+	"github.com/quorumlock/quorumlock/test/workload"
+)
+
+// full asks for the long version of every test.
+var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
+
+// brief are the nemeses of a run that has to be short: one of each kind that the other
+// tests here leave out. The others have their turn in the long version, and all of them in
+// package soak.
+var brief = map[string]bool{
+	"isolate the leader from the nodes": true,
+	"let nobody hear the leader":        true,
+	"refuse connections to the leader":  true,
+	"lose packets":                      true,
+	"delay between nodes":               true,
+	"break connections":                 true,
+	"hold a client back beyond its TTL": true,
+	"greed":                             true,
+}
+
+// TestNemeses hurts clusters of several kinds in every way that there is, under all of
+// the load, and wants each to take effect and everybody served afterwards.
+func TestNemeses(t *testing.T) {
+	for name, opts := range map[string]process.Options{
+		"apart":          {Nodes: 3, Apart: true},
+		"behind proxies": {Nodes: 3, Proxied: true},
+		"bridge":         {Nodes: 5, Apart: true},
+		"storms":         {Nodes: 3, Storms: true},
+		"lean":           {Nodes: 3, Lean: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !full && name != "apart" && name != "behind proxies" {
+				t.Skip("the long version has this, with QUORUMLOCK_CHECK=1")
+			}
+			strikeAll(t, opts)
+		})
+	}
+}
+
+func strikeAll(t *testing.T, opts process.Options) {
+	c := process.StartWith(t, programs, opts)
+	trial := process.Try(t, c, 1, workload.Options{})
+	random := rand.New(rand.NewPCG(1, 1))
+	struck := 0
+	for _, n := range process.Nemeses() {
+		if !n.Fits(opts) || !full && !brief[n.Name] || opts.Proxied && n.Fits(process.Options{Nodes: opts.Nodes}) {
+			continue
+		}
+		struck++
+		effect := trial.Strike(n, random)
+		t.Logf("%s: %d", n.Name, effect)
+		if effect == 0 {
+			t.Errorf("%s took no effect", n.Name)
+		}
+		trial.Recover()
+	}
+	if struck == 0 {
+		t.Error("no nemesis fits")
+	}
+	t.Log(trial.Finish())
+}
