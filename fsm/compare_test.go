@@ -71,7 +71,7 @@ func same(a, b proto.Message) bool { return model.Same(a, b) }
 // compareState compares all that a reader can see.
 func compareState(t tester, m *Machine, d *model.Model) {
 	t.Helper()
-	if m.Revision() != d.Revision || m.Token() != d.Token || m.Term() != d.Term || m.Lineage() != d.Lineage {
+	if m.Revision() != d.Revision || m.Token() != d.Token || m.Term() != d.Term || m.Lineage() != d.Lineage || m.GrantsSuspended() != d.Suspended {
 		t.Fatalf("revision %d, token %d, term %d, lineage %q; the model %d, %d, %d, %q", m.Revision(), m.Token(), m.Term(), m.Lineage(), d.Revision, d.Token, d.Term, d.Lineage)
 	}
 	if got, want := m.Totals(), totals(d); got != want {

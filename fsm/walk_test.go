@@ -82,6 +82,9 @@ func (w *walker) command() *wire.Command {
 	if len(w.d.Live) < w.crowd && w.one(2) {
 		return w.outset()
 	}
+	if w.d.Suspended != 0 && w.one(10) {
+		return w.suspension()
+	}
 	switch pick := w.roll(200); {
 	case pick < 3 || len(w.d.Live) == 0:
 		return w.outset()
@@ -99,6 +102,8 @@ func (w *walker) command() *wire.Command {
 		return w.own(&wire.Command{Op: &wire.Command_Acknowledge{Acknowledge: &wire.Acknowledge{}}})
 	case pick < 27:
 		return w.own(&wire.Command{Seq: uint64(w.roll(3))}) // no operation at all
+	case pick < 28:
+		return w.suspension()
 	case pick < 40:
 		return w.lease()
 	case pick < 47 && (w.any(bounded) || w.one(9)):
@@ -146,6 +151,14 @@ func (w *walker) open() *wire.Command {
 
 func (w *walker) client() *wire.ClientInfo {
 	return &wire.ClientInfo{Name: fmt.Sprint("walker ", w.secrets)}
+}
+
+// suspension begins one, mostly, or ends the present one.
+func (w *walker) suspension() *wire.Command {
+	if w.d.Suspended == 0 && !w.one(8) || w.one(8) {
+		return &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}
+	}
+	return &wire.Command{Op: &wire.Command_ResumeGrants{ResumeGrants: &wire.ResumeGrants{Revision: w.about(w.d.Suspended)}}}
 }
 
 func (w *walker) beginTerm() *wire.Command {

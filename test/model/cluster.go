@@ -118,6 +118,23 @@ func (d *Model) raiseLevel(level uint32) *wire.Result {
 	return says(wire.Status_OK)
 }
 
+func (d *Model) suspend() *wire.Result {
+	if d.Suspended == 0 {
+		d.Suspended = d.Revision
+	}
+	return says(wire.Status_OK)
+}
+
+// endSuspension lets everybody have what has come free since the suspension of that revision.
+func (d *Model) endSuspension(revision uint64) *wire.Result {
+	if d.Suspended == 0 || revision != d.Suspended {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.Suspended = 0
+	d.settle()
+	return says(wire.Status_OK)
+}
+
 func (d *Model) beginTerm(op *wire.BeginTerm) *wire.Result {
 	if op.GetTerm() == 0 || len(op.LeaderId) > 512 {
 		return says(wire.Status_INVALID_ARGUMENT)

@@ -10,11 +10,14 @@ import (
 
 // openLease is a session and its only acquire in one.
 func (d *Model) openLease(op *wire.OpenLease) *wire.Result {
-	if len(op.GetSecretHash()) != sha256.Size {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
-	if s := d.byHash(op.SecretHash); s != nil {
+	if s := d.byHash(op.GetSecretHash()); s != nil {
 		return d.repeatLease(s)
+	}
+	switch {
+	case d.Suspended != 0:
+		return says(wire.Status_UNAVAILABLE)
+	case len(op.GetSecretHash()) != sha256.Size:
+		return says(wire.Status_INVALID_ARGUMENT)
 	}
 	if refusal := d.mayOpen(op.TtlMs, op.Client); refusal != nil {
 		return refusal

@@ -13,8 +13,10 @@ type Model struct {
 	// Cluster is the cluster's id, empty before its bootstrap; Level its feature level.
 	Cluster string
 	Level   uint32
-	Members []*wire.Member // by id
-	Limits  *wire.Settings
+	// Suspended is the revision since which nothing is granted; 0 if it is.
+	Suspended uint64
+	Members   []*wire.Member // by id
+	Limits    *wire.Settings
 	// Opened is how many sessions there were. Live are those that are open, by id.
 	Opened uint64
 	Live   []*Session
@@ -158,6 +160,10 @@ func (d *Model) run(cmd *wire.Command) *wire.Result {
 		return d.dropMember(op.DropMember.GetId())
 	case *wire.Command_RaiseLevel:
 		return d.raiseLevel(op.RaiseLevel.GetLevel())
+	case *wire.Command_SuspendGrants:
+		return d.suspend()
+	case *wire.Command_ResumeGrants:
+		return d.endSuspension(op.ResumeGrants.GetRevision())
 	case *wire.Command_OpenSession:
 		return d.open(op.OpenSession)
 	case *wire.Command_OpenLease:

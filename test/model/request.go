@@ -59,6 +59,9 @@ func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 	if final >= int(d.Limits.MaxWindow) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
+	if d.Suspended != 0 && (cmd.GetAcquire() != nil || cmd.GetUpgrade() != nil) {
+		return says(wire.Status_UNAVAILABLE) // and forgotten: it may be asked again
+	}
 	answer := d.execute(s, cmd)
 	d.note(s, cmd.Seq, answer)
 	return answer

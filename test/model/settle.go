@@ -24,7 +24,7 @@ func (d *Model) ready(c *Claim) bool {
 
 // settle grants, one after the other, whatever may be granted, until nothing may.
 func (d *Model) settle() {
-	for {
+	for d.Suspended == 0 {
 		var ready []*Claim
 		for _, c := range d.Claims {
 			if d.ready(c) {
