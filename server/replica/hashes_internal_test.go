@@ -1,0 +1,67 @@
+package replica
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/fsm"
+)
+
+// Applying never waits for hashing: while one state is hashed the latest of the others
+// waits, and those between are skipped. What was in the log at the start is as well.
+func TestHashPointsNeverWait(t *testing.T) {
+	h := newHashes("n1")
+	h.replayed = 10
+	h.point(10, fsm.New(1))
+	if h.next != nil || len(h.wake) != 0 {
+		t.Error("a point of before is hashed")
+	}
+	for index := range uint64(1000) {
+		h.point(11+index, fsm.New(1))
+	}
+	if h.next.index != 1010 || len(h.wake) != 1 {
+		t.Errorf("the next to be hashed is %d", h.next.index)
+	}
+}
+
+func TestHashPointsAreDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHashes("n1")
+		due := func(want bool, revision uint64, suspended bool) {
+			t.Helper()
+			if h.due(10*time.Second, revision, suspended) != want {
+				t.Errorf("due: %v", !want)
+			}
+		}
+		time.Sleep(9 * time.Second)
+		due(false, 1, false)
+		due(true, 1, true) // in doubt, it is urgent
+		time.Sleep(time.Second)
+		due(true, 1, false)
+		due(false, 0, false) // nothing has moved
+		due(true, 0, true)
+		h.took = time.Second // a large state
+		due(false, 1, false)
+		due(false, 1, true)
+		time.Sleep(10 * time.Second)
+		due(true, 1, false)
+		h.point(1, fsm.New(1))
+		due(false, 1, false)
+	})
+}
+
+func TestHashingEndsWithTheNode(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := untilDone{ctx, sha256.New()}
+	if err := fsm.New(1).WriteSnapshot(w); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := fsm.New(1).WriteSnapshot(w); !errors.Is(err, context.Canceled) {
+		t.Errorf("hashing went on: %v", err)
+	}
+}
