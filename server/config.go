@@ -105,6 +105,10 @@ type Config struct {
 	Limits     framed.Limits
 	HTTPLimits web.Limits
 
+	// DiskTimeout is how long one write to the log, with its syncs, may take before the
+	// node gives its disk up and halts. A leader with a hung disk is replaced within that
+	// and an election. It should be no less than three syncs of a slow disk.
+	DiskTimeout time.Duration
 	// ShutdownTimeout bounds a graceful stop where Close's context does not.
 	ShutdownTimeout time.Duration
 
@@ -137,6 +141,7 @@ func (c Config) withDefaults() Config {
 	fill(&c.LeaderLeaseTimeout, min(500*time.Millisecond, c.HeartbeatTimeout))
 	fill(&c.CommitTimeout, 20*time.Millisecond)
 	fill(&c.HashInterval, 10*time.Second)
+	fill(&c.DiskTimeout, 7*time.Second)
 	fill(&c.ShutdownTimeout, 10*time.Second)
 	fill(&c.Level, fsm.Level)
 	c.Limits = c.Limits.WithDefaults()

@@ -103,6 +103,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		LeaderLeaseTimeout: n.cfg.LeaderLeaseTimeout,
 		CommitTimeout:      n.cfg.CommitTimeout,
 		HashInterval:       n.cfg.HashInterval,
+		DiskTimeout:        n.cfg.DiskTimeout,
 		Settings:           n.cfg.Settings,
 		TokenFloor:         n.cfg.TokenFloor,
 		Network:            n.cfg.Network,
@@ -181,6 +182,26 @@ func (n *Node) startWeb(l net.Listener) error {
 	return nil
 }
 
+// HangUp ends all connections of clients and takes no new ones, as long as ctx allows, so
+// that they look for another node at once. It is all that can be done for a node that has
+// halted: what made it halt may hang Close for ever.
+func (n *Node) HangUp(ctx context.Context) {
+	var ports sync.WaitGroup
+	if n.web != nil {
+		ports.Go(func() { _ = n.web.Close(ctx) })
+	}
+	ports.Go(func() { _ = n.framed.Close(ctx) })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		ports.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
 // halt keeps the first reason why the node must stop at once.
 func (n *Node) halt(reason error) {
 	select {
@@ -191,8 +212,8 @@ func (n *Node) halt(reason error) {
 }
 
 // Halted yields, at most once, the reason why the node must stop at once: its disk
-// failed, an invariant broke, or it met what it does not understand. It serves nothing
-// any more by then; whoever opened it closes it and ends the process.
+// failed or hangs, an invariant broke, or it met what it does not understand. It serves
+// nothing any more by then; whoever opened it calls HangUp and ends the process.
 func (n *Node) Halted() <-chan error { return n.halted }
 
 // Addrs are the addresses under which others reach the node; HTTP is empty if it is off.

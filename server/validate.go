@@ -205,6 +205,7 @@ func (c Config) checkTimeouts() []error {
 	f.require(c.LeaderLeaseTimeout <= c.HeartbeatTimeout, "--leader-lease-timeout %v must not exceed --heartbeat-timeout %v", c.LeaderLeaseTimeout, c.HeartbeatTimeout)
 	f.require(c.CommitTimeout >= time.Millisecond && c.CommitTimeout < c.HeartbeatTimeout, "--commit-timeout %v: at least 1ms and less than --heartbeat-timeout %v", c.CommitTimeout, c.HeartbeatTimeout)
 	f.require(c.HashInterval >= 100*time.Millisecond, "--hash-interval %v: at least 100ms", c.HashInterval)
+	f.require(c.DiskTimeout >= 100*time.Millisecond, "--disk-timeout %v: at least 100ms", c.DiskTimeout)
 	f.require(c.ShutdownTimeout > 0, "--shutdown-timeout %v must be positive", c.ShutdownTimeout)
 	if ttl := millis(c.Settings.MinTtlMs); ttl < 2*c.ElectionTimeout {
 		f.add("--min-ttl %v is less than twice --election-timeout %v: sessions would not outlive a fail-over", ttl, c.ElectionTimeout)

@@ -59,6 +59,7 @@ func TestInvalidConfigsSayWhatToDo(t *testing.T) {
 		change func(*Config)
 		says   string
 	}{
+		{"no time for the disk", func(c *Config) { c.DiskTimeout = time.Millisecond }, "--disk-timeout"},
 		{"no id", func(c *Config) { c.ID = "" }, "--id is missing"},
 		{"odd id", func(c *Config) { c.ID = "n 1" }, `--id "n 1"`},
 		{"long id", func(c *Config) { c.ID = strings.Repeat("n", 65) }, "1 to 64"},

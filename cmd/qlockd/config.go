@@ -54,6 +54,7 @@ func configure(c *cli.Context) (server.Config, error) {
 		TrailingLogs:       c.Uint64("trailing-logs"),
 		Settings:           settings,
 		TokenFloor:         c.Uint64("token-floor"),
+		DiskTimeout:        c.Duration("disk-timeout"),
 		ShutdownTimeout:    c.Duration("shutdown-timeout"),
 		Version:            programVersion(),
 	}

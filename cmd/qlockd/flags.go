@@ -128,6 +128,7 @@ func clusterFlags(d server.Config) []setting {
 func limitFlags(d server.Config) []setting {
 	l := d.Limits
 	return []setting{
+		{"disk-timeout", d.DiskTimeout, "how long one write to the disk, with its syncs, may take before the node ends, so that another one can lead"},
 		{"max-connections", l.MaxConnections, "connections on the client port at once"},
 		{"max-in-flight", l.MaxInFlight, "requests unanswered at once on one connection; beyond that the node stops reading from it"},
 		{"max-frame-bytes", l.MaxFrameBytes, "size of one frame on the client port"},

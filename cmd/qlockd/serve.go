@@ -7,11 +7,19 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/server"
+)
+
+const (
+	// lastWords is how long a node that has halted may take to say why.
+	lastWords = 2 * time.Second
+	// hangUpTimeout is how long it may take to send its clients elsewhere.
+	hangUpTimeout = 250 * time.Millisecond
 )
 
 // serve runs the node until a signal or until it has to stop.
@@ -70,7 +78,11 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 	select {
 	case reason := <-node.Halted():
 		// Nothing is closed: what made the node halt may hang that as well, and all that
-		// was acknowledged is on the disk.
+		// was acknowledged is on the disk. Even the last words may hang, if they go there.
+		time.AfterFunc(lastWords, func() { os.Exit(exitSoftware) })
+		ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
+		defer cancel()
+		node.HangUp(ctx)
 		return fmt.Errorf("%w: %w", errHalted, reason)
 	case <-stop:
 	}

@@ -48,28 +48,72 @@ type node struct {
 	halted error
 }
 
-// disk is what survives a crash. Writes fail once broken is set, and do harm to the
-// entries that damage changes.
+// disk is what survives a crash. Writes fail once broken is set, take as long as slow says,
+// do not return before hung is closed, and do harm to the entries that damage changes.
 type disk struct {
 	*raft.InmemStore
 	snapshots *raft.InmemSnapshotStore
 	mu        sync.Mutex
 	broken    error
 	damage    func(*raft.Log)
+	slow      time.Duration
+	hung      chan struct{}
 }
 
 func (d *disk) StoreLogs(entries []*raft.Log) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.broken != nil {
-		return d.broken
+	if err := d.wait(); err != nil {
+		return err
 	}
+	d.mu.Lock()
+	damage := d.damage
+	d.mu.Unlock()
 	for _, e := range entries {
-		if d.damage != nil {
-			d.damage(e)
+		if damage != nil {
+			damage(e)
 		}
 	}
 	return d.InmemStore.StoreLogs(entries)
+}
+
+func (d *disk) SetUint64(key []byte, value uint64) error {
+	d.mu.Lock()
+	hung := d.hung
+	d.mu.Unlock()
+	if hung != nil {
+		<-hung
+	}
+	return d.InmemStore.SetUint64(key, value)
+}
+
+func (d *disk) wait() error {
+	d.mu.Lock()
+	broken, slow, hung := d.broken, d.slow, d.hung
+	d.mu.Unlock()
+	if hung != nil {
+		<-hung
+	}
+	time.Sleep(slow)
+	return broken
+}
+
+// hang has no write return before the function returned is called.
+func (d *disk) hang() (release func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	hung := make(chan struct{})
+	d.hung = hung
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.hung = nil
+		close(hung)
+	}
+}
+
+func (d *disk) takeTime(each time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slow = each
 }
 
 func (d *disk) breakWith(err error) {

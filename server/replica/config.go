@@ -59,6 +59,11 @@ type Config struct {
 	// CommitTimeout to 20 ms. They are raft's.
 	HeartbeatTimeout, ElectionTimeout, LeaderLeaseTimeout, CommitTimeout time.Duration
 
+	// DiskTimeout is how long one write to the log, with its syncs, may take before the
+	// disk counts as hung and the node halts; default 7 s. Bolt syncs two or three times
+	// for each.
+	DiskTimeout time.Duration
+
 	// Settings and TokenFloor are used only by the node that begins the cluster.
 	// Nil settings are fsm.DefaultSettings.
 	Settings   *wire.Settings
@@ -77,10 +82,11 @@ type Config struct {
 	// Registry takes the metrics; nil keeps them unregistered.
 	Registry prometheus.Registerer
 	// Halt is called at most once, from any goroutine, when the node must stop at
-	// once: its disk failed, the log needs a newer program (fsm.ErrUpgrade), another
-	// node took its place (ErrReplaced), most voters are in another state (ErrDiverged)
-	// or an invariant broke. The replica serves nothing any more by then. It must not
-	// call Close itself.
+	// once: its disk failed or hangs, the log needs a newer program (fsm.ErrUpgrade),
+	// another node took its place (ErrReplaced), most voters are in another state
+	// (ErrDiverged) or an invariant broke. The replica serves nothing any more by then and
+	// reaches no peer. It must not call Close itself, which waits for as long as a disk
+	// hangs.
 	Halt func(error)
 
 	// HashInterval is how often the nodes hash and compare their states, if these have
@@ -102,6 +108,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.HashInterval == 0 {
 		c.HashInterval = 10 * time.Second
+	}
+	if c.DiskTimeout == 0 {
+		c.DiskTimeout = 7 * time.Second
 	}
 	if c.Level == 0 {
 		c.Level = fsm.Level

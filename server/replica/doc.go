@@ -21,6 +21,8 @@
 //     history from it.
 //   - hashes.go, agreement.go: whether all nodes are in the same state, and what a node
 //     does that is not.
+//   - guard.go, bolt.go, snapshots.go, damage.go: the disk. A write that fails or hangs is the
+//     node's last one; what was read is what was written, or the node stops.
 //   - members.go, steward.go, report.go: members, their addresses and levels.
 //
 // # The way of a command

@@ -25,6 +25,12 @@ var (
 	// node, and what Open returns from then on; the message holds the commands that
 	// replace the node.
 	ErrDiverged = errors.New("this node's state is not that of the majority")
+	// ErrDiskHangs is what Halt gets when a write to the disk has not returned within
+	// Config.DiskTimeout.
+	ErrDiskHangs = errors.New("the disk hangs")
+	// ErrDamaged is returned, or Halt gets it, when part of the data directory is missing
+	// or not what was written. The message holds the commands that replace the node.
+	ErrDamaged = errors.New("the data directory is damaged")
 
 	// ErrNotLeader is returned when only the leader can do this; Leader names it.
 	ErrNotLeader = errors.New("this node does not lead")

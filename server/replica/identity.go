@@ -19,8 +19,8 @@ import (
 
 // Keys of this package in raft's stable store.
 var (
-	// incarnationKey ties the log to the identity file: a log that was deleted beside
-	// a surviving file is a lost memory, and gets a new incarnation.
+	// incarnationKey makes the incarnation a part of the log's own file: whoever loses the
+	// log loses it too, and is a stranger to the cluster.
 	incarnationKey = []byte("quorumlock.incarnation")
 	// membersKey remembers the members across restarts: until a leader is elected the
 	// log is not applied, but whom to trust must be known before.
@@ -95,7 +95,7 @@ func readIdentity(path string) (*nodeFile, error) {
 	}
 	var file nodeFile
 	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w", path, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
 	if file.Format > identityFormat {
 		return nil, fmt.Errorf("%s has format %d, this program reads up to %d: upgrade it", path, file.Format, identityFormat)
@@ -172,10 +172,10 @@ func openBook(cfg Config, incarnation string, stable raft.StableStore) (*book, e
 	}
 	record := &wire.Bootstrap{}
 	if len(page) < 8 {
-		return nil, errors.New("the members kept in the data directory are damaged")
+		return nil, fmt.Errorf("%w: the members kept in it are cut off", ErrDamaged)
 	}
 	if err := proto.Unmarshal(page[8:], record); err != nil {
-		return nil, fmt.Errorf("the members kept in the data directory are damaged: %w", err)
+		return nil, fmt.Errorf("%w: the members kept in it: %w", ErrDamaged, err)
 	}
 	b.revision, b.cluster = binary.BigEndian.Uint64(page), record.ClusterId
 	b.enter(record.Members)

@@ -85,7 +85,7 @@ func (r *Replica) leader() (m *wire.Member, term uint64, ok bool) {
 	}
 	term = node.CurrentTerm()
 	_, id := node.LeaderWithID()
-	if id == "" {
+	if id == "" || string(id) == r.cfg.ID && r.halted.Load() != nil {
 		return nil, 0, false
 	}
 	r.machine.View(func(machine *fsm.Machine) { m, ok = machine.Member(string(id)) })

@@ -189,9 +189,12 @@ func (r *Replica) abdicate(why string) {
 	r.mu.Unlock()
 	r.proposer.end(refused(wire.Status_NOT_LEADER, why))
 	r.hub.end(r.Leader())
-	if re != nil {
+	if re == nil {
+		return
+	}
+	r.leaders.change(r.Leader())
+	if r.halted.Load() == nil { // the log may be on the disk that hangs
 		r.log.Info("the reign is over", "term", re.term, "because", why)
-		r.leaders.change(r.Leader())
 	}
 }
 

@@ -121,9 +121,9 @@ func (r *Replica) openDisk() (err error) {
 	if r.metrics, err = newMetrics(r); err != nil {
 		return err
 	}
-	if r.stores, err = openStores(r.cfg, r.halt); err != nil {
+	if r.stores, err = openStores(r.cfg, r.diskFailed); err != nil {
 		r.metrics.close()
-		return err
+		return r.wayOut(err)
 	}
 	incarnation, err := openIdentity(r.cfg, r.stores.stable)
 	if err == nil {
@@ -140,7 +140,7 @@ func (r *Replica) openDisk() (err error) {
 	}
 	if err != nil {
 		r.metrics.close()
-		return errors.Join(err, r.stores.close())
+		return errors.Join(r.wayOut(err), r.stores.close())
 	}
 	r.book.live, r.book.configured = r.liveIncarnation, r.configured
 	return nil
@@ -347,16 +347,42 @@ func (r *Replica) handOver(ctx context.Context) {
 func (r *Replica) halt(err error) {
 	r.mu.Lock()
 	first, opened := r.halted.CompareAndSwap(nil, &err), r.opened
+	if first && opened && !r.closing {
+		// Some of raft's goroutines may go on with heartbeats while another one hangs, and
+		// the process may be unable to end: nobody must take this node for a leader.
+		r.running.Go(func() { _ = r.layer.Close() })
+	}
 	r.mu.Unlock()
 	if !first {
 		return
 	}
-	r.log.Error("this node must stop", "error", err)
 	r.abdicate("this node has failed")
 	r.history.close()
 	if opened {
 		r.cfg.Halt(err)
 	}
+	// Last, since the log may be on the disk that hangs.
+	r.log.Error("this node must stop", "error", err)
+}
+
+func (r *Replica) diskFailed(err error) { r.halt(r.wayOut(err)) }
+
+// wayOut says what to do about damage.
+func (r *Replica) wayOut(err error) error {
+	if !errors.Is(err, ErrDamaged) {
+		return err
+	}
+	id, dir := r.cfg.ID, r.cfg.DataDir
+	if len(r.cfg.Cluster) < 2 && r.cfg.Stores.Log == nil {
+		return fmt.Errorf("%w\nNothing was changed. If this node is all there is of its cluster, only a backup has what is lost here: "+
+			"start a new one on an empty --data-dir, and run\n  qlock snapshot restore FILE\n"+
+			"If there are others, replace it: %s", err, r.replacement(id, dir))
+	}
+	return fmt.Errorf("%w\nNothing was changed. The other nodes have all that was acknowledged; this one must not vote without it. Replace it: %s", err, r.replacement(id, dir))
+}
+
+func (r *Replica) replacement(id, dir string) string {
+	return fmt.Sprintf("run\n  mv %s %s.damaged\n  qlock cluster remove %s\nstart this node again, and run\n  qlock cluster add %s %s", dir, dir, id, id, r.cfg.Advertise.Peer)
 }
 
 // View runs f on the state machine under a read lock: keep it short, change nothing.

@@ -66,7 +66,7 @@ func (r *Replica) keepBook() {
 	}
 	gone, err := r.book.keep(cluster, revision, members)
 	if err != nil {
-		r.halt(fmt.Errorf("%w: keep the members: %w", ErrStore, err))
+		r.halt(fmt.Errorf("keep the members: %w", err))
 		return
 	}
 	for _, id := range gone {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -40,6 +41,10 @@ func TestIncarnationBelongsToTheLog(t *testing.T) {
 		t.Errorf("without its file, incarnation %s became %s", first, again)
 	}
 	remove(logFile)
+	if _, err := openStores(cfg, func(error) {}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a directory without its log was opened: %v", err)
+	}
+	remove(identityFile)
 	if again := read(); again == first {
 		t.Error("a node without its log kept its incarnation: it would vote without its memory")
 	}
@@ -56,9 +61,9 @@ func TestLogWithoutItsBeginningIsRefused(t *testing.T) {
 	if err := store.StoreLogs([]*raft.Log{{Index: 5, Term: 1}, {Index: 6, Term: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := assemble(store, store, raft.NewInmemSnapshotStore(), func() error { return nil }, func(error) {})
-	if err == nil {
-		t.Error("a log that begins at entry 5 was opened without a snapshot")
+	from := Stores{Log: store, Stable: store, Snapshots: raft.NewInmemSnapshotStore()}
+	if _, err := assemble(Config{}, from, func() error { return nil }, func(error) {}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a log that begins at entry 5 was opened without a snapshot: %v", err)
 	}
 }
 
@@ -67,7 +72,7 @@ func TestLogWithoutItsBeginningIsRefused(t *testing.T) {
 func TestVotesAndFailures(t *testing.T) {
 	store := &failing{InmemStore: raft.NewInmemStore()}
 	var told []error
-	g := &guard{logs: store, stable: store, failed: func(err error) { told = append(told, err) }}
+	g := newGuard(store, store, time.Minute, func(err error) { told = append(told, err) })
 	set := func(key, value string) {
 		if err := g.Set([]byte(key), []byte(value)); err != nil {
 			t.Fatal(err)

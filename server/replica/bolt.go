@@ -1,0 +1,290 @@
+package replica
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// lockTimeout is how long to wait for a process that is just going.
+const lockTimeout = 2 * time.Second
+
+// boltStore keeps raft's log and its stable values in one bolt file. It is safe for
+// concurrent use.
+//
+// Bolt trusts its pages, and has checksums for none but the first two. So everything
+// stored has one of its own, which covers its key too and is looked at with every read.
+// What is no longer there has no checksum: therefore every transaction also writes the
+// tail, which says where the log ends and how many values there are.
+type boltStore struct{ db *bbolt.DB }
+
+var (
+	logsBucket   = []byte("entries") // big-endian index → entry
+	valuesBucket = []byte("values")
+	// tailKey is no key of raft's or of this package's.
+	tailKey = []byte("\x00tail")
+
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	// errNoValue has the words by which raft knows it.
+	errNoValue = errors.New("not found")
+)
+
+// openBolt opens the file, or makes it. What is in it must have been checked before.
+func openBolt(path string) (*boltStore, error) {
+	db, err := openFile(path, false)
+	if err != nil {
+		return nil, err
+	}
+	store := &boltStore{db}
+	if err := store.layOut(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the log: %w", err), db.Close())
+	}
+	return store, nil
+}
+
+// openFile has bolt open a file. Where bolt panics because of what it finds, that is an
+// error, and the file is closed, which its lock depends on.
+func openFile(path string, readOnly bool) (db *bbolt.DB, err error) {
+	var file *os.File
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = errors.Join(fmt.Errorf("%w: %s: %v", ErrDamaged, path, reason), file.Close())
+		}
+	}()
+	db, err = bbolt.Open(path, 0o600, &bbolt.Options{
+		Timeout:        lockTimeout,
+		NoFreelistSync: true,
+		FreelistType:   bbolt.FreelistMapType,
+		ReadOnly:       readOnly,
+		OpenFile: func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
+			file, err = os.OpenFile(name, flag, mode)
+			return file, err
+		},
+	})
+	if err != nil {
+		return nil, boltError(path, err)
+	}
+	return db, nil
+}
+
+func boltError(path string, err error) error {
+	errno := syscall.Errno(0)
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("%w: %s", ErrInUse, path)
+	case errors.As(err, &errno):
+		return fmt.Errorf("open the log: %w", err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err) // bolt does not like what it found
+}
+
+// layOut makes the buckets of a new file.
+func (s *boltStore) layOut() error {
+	laidOut := false
+	if err := s.db.View(func(tx *bbolt.Tx) error {
+		laidOut = tx.Bucket(valuesBucket) != nil
+		return nil
+	}); err != nil || laidOut {
+		return err
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		_, logs := tx.CreateBucket(logsBucket)
+		values, err := tx.CreateBucket(valuesBucket)
+		if err := errors.Join(logs, err); err != nil {
+			return err
+		}
+		return values.Put(tailKey, sealed(tailKey, tail{}.bytes()))
+	})
+}
+
+func (s *boltStore) close() error { return s.db.Close() }
+
+// update changes log and values together with the tail.
+func (s *boltStore) update(change func(logs, values *bbolt.Bucket) error) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		logs, values := tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
+		if err := change(logs, values); err != nil {
+			return err
+		}
+		now := tail{values: countValues(values)}
+		if last, _ := logs.Cursor().Last(); last != nil {
+			now.last = binary.BigEndian.Uint64(last)
+		}
+		return values.Put(tailKey, sealed(tailKey, now.bytes()))
+	})
+}
+
+func countValues(values *bbolt.Bucket) (n uint32) {
+	cursor := values.Cursor()
+	for key, _ := cursor.First(); key != nil; key, _ = cursor.Next() {
+		if string(key) != string(tailKey) {
+			n++
+		}
+	}
+	return n
+}
+
+// FirstIndex implements raft.LogStore.
+func (s *boltStore) FirstIndex() (index uint64, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		if first, _ := tx.Bucket(logsBucket).Cursor().First(); first != nil {
+			index = binary.BigEndian.Uint64(first)
+		}
+		return nil
+	})
+	return index, err
+}
+
+// LastIndex implements raft.LogStore.
+func (s *boltStore) LastIndex() (index uint64, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		if last, _ := tx.Bucket(logsBucket).Cursor().Last(); last != nil {
+			index = binary.BigEndian.Uint64(last)
+		}
+		return nil
+	})
+	return index, err
+}
+
+// GetLog implements raft.LogStore.
+func (s *boltStore) GetLog(index uint64, entry *raft.Log) error {
+	key := indexKey(index)
+	return s.db.View(func(tx *bbolt.Tx) error {
+		value := tx.Bucket(logsBucket).Get(key)
+		if value == nil {
+			return raft.ErrLogNotFound
+		}
+		return readEntry(key, value, entry)
+	})
+}
+
+// StoreLog implements raft.LogStore.
+func (s *boltStore) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft.Log{entry}) }
+
+// StoreLogs implements raft.LogStore.
+func (s *boltStore) StoreLogs(entries []*raft.Log) error {
+	return s.update(func(logs, _ *bbolt.Bucket) error {
+		for _, e := range entries {
+			key := indexKey(e.Index)
+			if err := logs.Put(key, writeEntry(key, e)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// DeleteRange implements raft.LogStore.
+func (s *boltStore) DeleteRange(lowest, highest uint64) error {
+	return s.update(func(logs, _ *bbolt.Bucket) error {
+		cursor, from := logs.Cursor(), indexKey(lowest)
+		// A deletion moves what follows, so the way leads over the beginning each time.
+		for key, _ := cursor.Seek(from); key != nil && binary.BigEndian.Uint64(key) <= highest; key, _ = cursor.Seek(from) {
+			if err := cursor.Delete(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Set implements raft.StableStore.
+func (s *boltStore) Set(key, value []byte) error {
+	return s.update(func(_, values *bbolt.Bucket) error { return values.Put(key, sealed(key, value)) })
+}
+
+// Get implements raft.StableStore.
+func (s *boltStore) Get(key []byte) (value []byte, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		stored := tx.Bucket(valuesBucket).Get(key)
+		if stored == nil {
+			return errNoValue
+		}
+		body, err := unsealed(key, stored)
+		value = append([]byte{}, body...)
+		return err
+	})
+	return value, err
+}
+
+// SetUint64 implements raft.StableStore.
+func (s *boltStore) SetUint64(key []byte, value uint64) error {
+	return s.Set(key, binary.BigEndian.AppendUint64(nil, value))
+}
+
+// GetUint64 implements raft.StableStore.
+func (s *boltStore) GetUint64(key []byte) (uint64, error) {
+	value, err := s.Get(key)
+	if err != nil {
+		return 0, err
+	}
+	if len(value) != 8 {
+		return 0, fmt.Errorf("%w: %s has %d bytes", ErrDamaged, key, len(value))
+	}
+	return binary.BigEndian.Uint64(value), nil
+}
+
+func indexKey(index uint64) []byte { return binary.BigEndian.AppendUint64(nil, index) }
+
+// sealed puts the checksum of key and body before the body.
+func sealed(key, body []byte) []byte {
+	sum := crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, body)
+	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), sum), body...)
+}
+
+// unsealed is the body, checked.
+func unsealed(key, stored []byte) ([]byte, error) {
+	if len(stored) < 4 || crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, stored[4:]) != binary.BigEndian.Uint32(stored) {
+		return nil, fmt.Errorf("%w: the checksum of %q is wrong", ErrDamaged, key)
+	}
+	return stored[4:], nil
+}
+
+// entryHeader is what stands before an entry's data: term, type, and when the leader had it,
+// in nanoseconds since 1970, 0 if that is not known.
+const entryHeader = 8 + 1 + 8
+
+func writeEntry(key []byte, e *raft.Log) []byte {
+	body := make([]byte, 0, entryHeader+len(e.Data))
+	body = binary.BigEndian.AppendUint64(body, e.Term)
+	body = append(body, byte(e.Type))
+	appended := int64(0)
+	if !e.AppendedAt.IsZero() {
+		appended = e.AppendedAt.UnixNano()
+	}
+	body = binary.BigEndian.AppendUint64(body, uint64(appended))
+	return sealed(key, append(body, e.Data...))
+}
+
+func readEntry(key, stored []byte, e *raft.Log) error {
+	index := binary.BigEndian.Uint64(key)
+	body, err := unsealed(key, stored)
+	if err != nil || len(body) < entryHeader {
+		return fmt.Errorf("%w: the checksum of log entry %d is wrong", ErrDamaged, index)
+	}
+	*e = raft.Log{Index: index, Term: binary.BigEndian.Uint64(body), Type: raft.LogType(body[8])}
+	if appended := int64(binary.BigEndian.Uint64(body[9:])); appended != 0 {
+		e.AppendedAt = time.Unix(0, appended)
+	}
+	e.Data = append([]byte{}, body[entryHeader:]...)
+	return nil
+}
+
+// tail is what a transaction leaves behind: the index of the last entry, 0 if there is
+// none, and the number of values.
+type tail struct {
+	last   uint64
+	values uint32
+}
+
+func (t tail) bytes() []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, t.last), t.values)
+}

@@ -1,0 +1,153 @@
+package replica
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+)
+
+// A node whose memory has holes must not take part: it would vote, and acknowledge, as if
+// it had never known what it has forgotten. So everything in the data directory is looked
+// at before any of it is used. Bolt would crash on some damaged pages and quietly go on
+// without others, so it gets the file only afterwards.
+
+// inspect checks a data directory that was written before. snapshot is the index of its
+// newest snapshot, 0 if it has none.
+func inspect(dir string, snapshot uint64) error {
+	path := filepath.Join(dir, logFile)
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
+		return nothingLeft(dir, snapshot)
+	}
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	return inspectLog(dir, snapshot)
+}
+
+// nothingLeft refuses a directory whose log is gone while other parts of it are there.
+func nothingLeft(dir string, snapshot uint64) error {
+	_, err := os.Stat(filepath.Join(dir, identityFile))
+	if snapshot == 0 && errors.Is(err, os.ErrNotExist) {
+		return nil // a new directory
+	}
+	return fmt.Errorf("%w: %s is gone", ErrDamaged, filepath.Join(dir, logFile))
+}
+
+// inspectLog reads everything that is in the log file.
+func inspectLog(dir string, snapshot uint64) error {
+	path := filepath.Join(dir, logFile)
+	return readBolt(path, func(tx *bbolt.Tx) error {
+		logs, values := tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
+		if logs == nil && values == nil {
+			// The process may have ended between making the file and its first use.
+			return nothingLeft(dir, snapshot)
+		}
+		if logs == nil || values == nil {
+			return fmt.Errorf("%w: %s has no %s or no %s", ErrDamaged, path, logsBucket, valuesBucket)
+		}
+		end, err := inspectValues(values)
+		if err == nil {
+			err = inspectEntries(logs, snapshot, end.last)
+		}
+		if err == nil && end.values == 0 {
+			err = nothingLeft(dir, snapshot)
+		}
+		return err
+	})
+}
+
+func inspectValues(values *bbolt.Bucket) (end tail, err error) {
+	count, found := countValues(values), false
+	err = values.ForEach(func(key, stored []byte) error {
+		body, err := unsealed(key, stored)
+		if err == nil && string(key) == string(tailKey) && len(body) == 12 {
+			found = true
+			end = tail{last: binary.BigEndian.Uint64(body), values: binary.BigEndian.Uint32(body[8:])}
+		}
+		return err
+	})
+	if err == nil && (!found || end.values != count) {
+		err = fmt.Errorf("%w: %d values of %d are left (tail: %v)", ErrDamaged, count, end.values, found)
+	}
+	return end, err
+}
+
+// inspectEntries wants every entry that no snapshot has, up to the last. Below the snapshot
+// there may be holes: a node that was sent one keeps what it had before.
+func inspectEntries(logs *bbolt.Bucket, snapshot, last uint64) error {
+	due := snapshot + 1
+	before, newest := uint64(0), raft.Log{}
+	err := logs.ForEach(func(key, stored []byte) error {
+		if len(key) != 8 {
+			return fmt.Errorf("%w: %x is no index", ErrDamaged, key)
+		}
+		var e raft.Log
+		if err := readEntry(key, stored, &e); err != nil {
+			return err
+		}
+		if e.Index <= before || e.Index > due || e.Term < newest.Term {
+			return fmt.Errorf("%w: log entry %d of term %d stands behind %d of term %d, and the snapshot ends at %d", ErrDamaged, e.Index, e.Term, before, newest.Term, snapshot)
+		}
+		before, newest = e.Index, e
+		due = max(due, e.Index+1)
+		return nil
+	})
+	if err == nil && before != last {
+		err = fmt.Errorf("%w: the log ends at entry %d, and ended at %d", ErrDamaged, before, last)
+	}
+	return err
+}
+
+// readBolt shows what is in a file that nobody writes. A page that makes bolt stumble is
+// damage.
+func readBolt(path string, visit func(*bbolt.Tx) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("%w: %s: %v", ErrDamaged, path, reason)
+		}
+	}()
+	db, err := openFile(path, true)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := inspectPages(path); err != nil {
+		return err
+	}
+	tx, err := db.Begin(false)
+	if err != nil {
+		return fmt.Errorf("read the log: %w", err)
+	}
+	defer tx.Rollback()
+	if err := visit(tx); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// ReadLog visits the entries in the log of a node that does not run, in order. It is for
+// those who want to see what a cluster has decided: tools and tests. Errors: ErrInUse,
+// ErrDamaged, those of the disk, and that of visit, which ends it.
+func ReadLog(dataDir string, visit func(*raft.Log) error) error {
+	return readBolt(filepath.Join(dataDir, logFile), func(tx *bbolt.Tx) error {
+		logs := tx.Bucket(logsBucket)
+		if logs == nil {
+			return nil
+		}
+		return logs.ForEach(func(key, stored []byte) error {
+			var e raft.Log
+			if err := readEntry(key, stored, &e); err != nil {
+				return err
+			}
+			return visit(&e)
+		})
+	})
+}

@@ -1,0 +1,336 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// memory is all that a node's stores hold.
+type memory struct {
+	entries   map[uint64]raft.Log
+	values    map[string]string
+	snapshots map[string]string // caption → state
+}
+
+// recall reads everything.
+func recall(s *stores) (memory, error) {
+	m := memory{map[uint64]raft.Log{}, map[string]string{}, map[string]string{}}
+	first, err := s.log.FirstIndex()
+	if err != nil {
+		return m, err
+	}
+	last, err := s.log.LastIndex()
+	if err != nil {
+		return m, err
+	}
+	for i := first; i <= last; i++ {
+		var e raft.Log
+		if err := s.log.GetLog(i, &e); err != nil {
+			return m, err
+		}
+		m.entries[i] = e
+	}
+	for _, key := range []string{currentTerm, lastVoteTerm, lastVoteCandidate, string(incarnationKey), string(membersKey)} {
+		value, err := s.stable.Get([]byte(key))
+		if err != nil {
+			return m, err
+		}
+		m.values[key] = string(value)
+	}
+	metas, err := s.snapshots.List()
+	if err != nil || len(metas) == 0 {
+		return m, err
+	}
+	meta, source, err := s.snapshots.Open(metas[0].ID)
+	if err != nil {
+		return m, err
+	}
+	defer source.Close()
+	state, err := io.ReadAll(source)
+	if int64(len(state)) != meta.Size {
+		return m, fmt.Errorf("%d bytes of %d", len(state), meta.Size)
+	}
+	m.snapshots[fmt.Sprint(meta.Version, meta.Index, meta.Term, meta.ConfigurationIndex, meta.Configuration)] = string(state)
+	return m, err
+}
+
+// written fills a data directory as a node does: a log that was cut at both ends, votes, and
+// two snapshots.
+func written(t *testing.T) (Config, memory) {
+	t.Helper()
+	cfg := Config{ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1")}.withDefaults()
+	s := reopen(t, cfg)
+	defer s.close()
+	if _, err := openIdentity(cfg, s.stable); err != nil {
+		t.Fatal(err)
+	}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := uint64(1); i <= 400; {
+		var batch []*raft.Log
+		for range 16 {
+			batch = append(batch, &raft.Log{Index: i, Term: 1 + i/100, Data: bytes.Repeat([]byte{byte(i)}, random.IntN(900))})
+			i++
+		}
+		check(s.log.StoreLogs(batch))
+	}
+	check(s.log.DeleteRange(391, 400)) // a conflict
+	check(s.guard.SetUint64([]byte(currentTerm), 7))
+	check(s.guard.SetUint64([]byte(lastVoteTerm), 7))
+	check(s.guard.Set([]byte(lastVoteCandidate), []byte("n2")))
+	check(s.stable.Set(membersKey, bytes.Repeat([]byte("member"), 50)))
+	for _, index := range []uint64{100, 200} {
+		members := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "127.0.0.1:1"}, {ID: "n2", Address: "127.0.0.1:2"}}}
+		_, trans := raft.NewInmemTransport("")
+		sink, err := s.snapshots.Create(1, index, 1+index/100, members, 1, trans)
+		check(err)
+		_, err = sink.Write(bytes.Repeat([]byte{byte(index)}, 5000))
+		check(err)
+		check(sink.Close())
+	}
+	check(s.log.DeleteRange(1, 150))
+	want, err := recall(s)
+	check(err)
+	if len(want.entries) != 240 || len(want.snapshots) != 1 {
+		t.Fatalf("%d entries, %d snapshots", len(want.entries), len(want.snapshots))
+	}
+	return cfg, want
+}
+
+func reopen(t *testing.T, cfg Config) *stores {
+	t.Helper()
+	s, err := openStores(cfg, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// reread opens a directory and reads everything in it.
+func reread(cfg Config) (memory, error) {
+	s, err := openStores(cfg, func(error) {})
+	if err != nil {
+		return memory{}, err
+	}
+	m, err := recall(s)
+	return m, errors.Join(err, s.close())
+}
+
+// A flipped bit is found, or it lies where nothing is.
+func TestFlippedBits(t *testing.T) {
+	cfg, want := written(t)
+	if got, err := reread(cfg); err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("what was written is not there: %v", err)
+	}
+	density := 1
+	if os.Getenv("QUORUMLOCK_CHECK") == "1" {
+		density = 20
+	}
+	newest, err := filepath.Glob(filepath.Join(cfg.DataDir, snapshotDir, "*-200-*", "*"))
+	if err != nil || len(newest) != 2 {
+		t.Fatal(newest, err)
+	}
+	for _, path := range append(newest, filepath.Join(cfg.DataDir, logFile)) {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, harmless := 0, 0
+			for _, bit := range bits(len(content), density) {
+				content[bit/8] ^= 1 << (bit % 8)
+				overwrite(t, path, content)
+				got, err := reread(cfg)
+				switch {
+				case errors.Is(err, ErrDamaged):
+					found++
+				case err == nil && reflect.DeepEqual(got, want):
+					harmless++
+				default:
+					t.Fatalf("bit %d of byte %d: %v; a memory of %d entries", bit%8, bit/8, err, len(got.entries))
+				}
+				content[bit/8] ^= 1 << (bit % 8)
+			}
+			overwrite(t, path, content)
+			t.Logf("%d of %d flipped bits were found, %d did no harm", found, found+harmless, harmless)
+			if found < 200 {
+				t.Errorf("only %d were found", found)
+			}
+		})
+	}
+}
+
+// bits are those to flip: all in the headers of bolt's first pages, many in the beginning of
+// each page, where its header and the places of its elements are, and some anywhere.
+func bits(size, density int) (all []int) {
+	const page = 4096
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := range min(size, 2*page) * 8 {
+		if i/8%page < pageHeader+metaSummed+8 {
+			all = append(all, i)
+		}
+	}
+	for at := 2 * page; at < size; at += page {
+		for range 4 * density {
+			all = append(all, 8*(at+random.IntN(min(64, size-at)))+random.IntN(8))
+		}
+	}
+	for range 100 * density {
+		all = append(all, random.IntN(8*size))
+	}
+	return all
+}
+
+// overwrite makes it another file, which nobody has locked.
+func overwrite(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCutFiles(t *testing.T) {
+	cfg, want := written(t)
+	state, err := filepath.Glob(filepath.Join(cfg.DataDir, snapshotDir, "*-200-*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(state, filepath.Join(cfg.DataDir, logFile)) {
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := len(whole)
+		if filepath.Base(path) == logFile {
+			used = 4096 // what lies behind the last page in use may be missing
+		}
+		for _, size := range []int{0, 1, used / 2, used - 2} {
+			overwrite(t, path, whole[:size])
+			if _, err := reread(cfg); !errors.Is(err, ErrDamaged) {
+				t.Errorf("%s of %d bytes, cut to %d: %v", filepath.Base(path), len(whole), size, err)
+			}
+		}
+		for size := len(whole) - 4096; filepath.Base(path) == logFile && size > 0; size -= 4096 {
+			overwrite(t, path, whole[:size])
+			if got, err := reread(cfg); !errors.Is(err, ErrDamaged) && !reflect.DeepEqual(got, want) {
+				t.Errorf("the log, cut to %d bytes: %v", size, err)
+			}
+		}
+		overwrite(t, path, whole)
+	}
+}
+
+func TestMissingFiles(t *testing.T) {
+	for name, remove := range map[string]string{
+		"log":              logFile,
+		"newest state":     snapshotDir + "/*-200-*/state.bin",
+		"newest meta":      snapshotDir + "/*-200-*/meta.json",
+		"newest snapshot":  snapshotDir + "/*-200-*",
+		"every snapshot":   snapshotDir,
+		"identity and log": "[nr]*.*",
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, _ := written(t)
+			found, err := filepath.Glob(filepath.Join(cfg.DataDir, remove))
+			if err != nil || len(found) == 0 {
+				t.Fatal(found, err)
+			}
+			for _, path := range found {
+				if err := os.RemoveAll(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := reread(cfg); !errors.Is(err, ErrDamaged) {
+				t.Errorf("opened: %v", err)
+			}
+		})
+	}
+}
+
+// What a process leaves that ended in the middle of something is no damage.
+func TestUnfinishedIsNotDamaged(t *testing.T) {
+	cfg, want := written(t)
+	older, err := filepath.Glob(filepath.Join(cfg.DataDir, snapshotDir, "*-100-*"))
+	if err != nil || len(older) != 1 {
+		t.Fatal(older, err)
+	}
+	if err := os.Remove(filepath.Join(older[0], "state.bin")); err != nil { // it was being removed
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(cfg.DataDir, snapshotDir, "9-900-1"+unfinished), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := reread(cfg); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%d entries, %v", len(got.entries), err)
+	}
+	for name, begun := range map[string]func(dir string) error{
+		"an empty file":   func(dir string) error { return os.WriteFile(filepath.Join(dir, logFile), nil, 0o600) },
+		"an empty log":    func(dir string) error { return reopen(t, Config{ID: "n1", DataDir: dir}.withDefaults()).close() },
+		"only snapshots/": func(dir string) error { return os.Mkdir(filepath.Join(dir, snapshotDir), 0o700) },
+	} {
+		dir := t.TempDir()
+		if err := begun(dir); err != nil {
+			t.Fatal(err)
+		}
+		s, err := openStores(Config{ID: "n1", DataDir: dir}.withDefaults(), func(error) {})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		_ = s.close()
+	}
+}
+
+func TestReadLogShowsEveryEntry(t *testing.T) {
+	cfg, want := written(t)
+	var got []raft.Log
+	if err := ReadLog(cfg.DataDir, func(e *raft.Log) error { got = append(got, *e); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(want.entries) {
+		t.Errorf("%d entries of %d", len(got), len(want.entries))
+	}
+	for _, e := range got {
+		if !reflect.DeepEqual(e, want.entries[e.Index]) {
+			t.Errorf("entry %v, want %v", e, want.entries[e.Index])
+		}
+	}
+}
+
+// The way out stands in the message, with the node's own names.
+func TestDamageSaysWhatToDo(t *testing.T) {
+	r := &Replica{cfg: Config{ID: "n2", DataDir: "/data", Advertise: Addresses{Peer: "h2:7401"}, Cluster: []Peer{{ID: "n1"}, {ID: "n2"}, {ID: "n3"}}}}
+	text := r.wayOut(fmt.Errorf("%w: /data/raft.db", ErrDamaged)).Error()
+	for _, want := range []string{"/data/raft.db", "mv /data /data.damaged", "qlock cluster remove n2", "qlock cluster add n2 h2:7401"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %q", want, text)
+		}
+	}
+	r.cfg.Cluster = nil
+	if text := r.wayOut(ErrDamaged).Error(); !strings.Contains(text, "qlock snapshot restore") {
+		t.Errorf("a node that was alone is told %q", text)
+	}
+	if err := r.wayOut(errDisk); err != errDisk {
+		t.Errorf("no damage, and still: %v", err)
+	}
+}
+
+var errDisk = errors.New("input/output error")

@@ -1,0 +1,113 @@
+package replica_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// A write that never returns keeps raft's main loop, but not its heartbeats.
+func TestHungDiskOfTheLeader(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		old := c.settleIn()
+		s := c.openSession("a", time.Minute)
+		release := old.disk.hang()
+		answers := make(chan *wire.Result, 1)
+		old.Propose(acquireCommand(s, 1, "l", 0), func(r *wire.Result) { answers <- r })
+		c.within(10*time.Second, "another leader", func() bool { n := c.serving(); return n != nil && n != old })
+		if err := old.haltedWith(); !errors.Is(err, replica.ErrDiskHangs) {
+			t.Errorf("halted with %v", err)
+		}
+		c.expect(c.must(acquireCommand(s, 2, "m", 0)), wire.Status_GRANTED)
+		release() // the process ended long ago, but for that
+		if r := <-answers; r.Status != wire.Status_UNCERTAIN {
+			t.Errorf("an entry on its way to the disk was answered %v", r)
+		}
+	})
+}
+
+// Without the watchdog nobody would ever replace that leader: this is what it is for.
+func TestHungDiskWithoutWatchdog(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		for _, n := range c.nodes {
+			n.cfg.DiskTimeout = time.Hour
+		}
+		c.startAll()
+		old := c.settleIn()
+		s := c.openSession("a", time.Minute)
+		release := old.disk.hang()
+		old.Propose(acquireCommand(s, 1, "l", 0), func(*wire.Result) {})
+		for begin := time.Now(); time.Since(begin) < 2*time.Minute; time.Sleep(100 * time.Millisecond) {
+			if n := c.serving(); n != nil && n != old {
+				t.Fatalf("%s leads after %v: then the watchdog is not needed", n.id, time.Since(begin))
+			}
+		}
+		release()
+		c.expect(c.must(acquireCommand(s, 2, "m", 0)), wire.Status_SESSION_LOST)
+	})
+}
+
+func TestHungDiskOfAFollower(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		s := c.openSession("a", time.Minute)
+		victim := c.followers()[0]
+		defer victim.disk.hang()()
+		c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
+		c.within(10*time.Second, "halted", func() bool { return victim.haltedWith() != nil })
+		if err := victim.haltedWith(); !errors.Is(err, replica.ErrDiskHangs) {
+			t.Errorf("halted with %v", err)
+		}
+		if c.serving() != leader {
+			t.Error("the leader was replaced because a follower's disk hangs")
+		}
+	})
+}
+
+// The vote is kept on the disk too. A node that cannot give one is no candidate either.
+func TestHungDiskAtAnElection(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		old := c.settleIn()
+		victim := c.followers()[0]
+		defer victim.disk.hang()()
+		old.crash()
+		c.within(10*time.Second, "halted", func() bool { return victim.haltedWith() != nil })
+		if err := victim.haltedWith(); !errors.Is(err, replica.ErrDiskHangs) {
+			t.Errorf("halted with %v", err)
+		}
+		old.start()
+		c.leader()
+	})
+}
+
+// Every write takes nearly all of the time that it may, and others wait for it meanwhile.
+func TestSlowDiskIsNoHungDisk(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		s := c.openSession("a", time.Minute)
+		for i, n := range []*node{leader, c.followers()[0]} {
+			n.disk.takeTime(6 * time.Second)
+			for seq := range uint64(4) {
+				c.expect(leader.do(acquireCommand(s, 10*uint64(i)+seq+1, fmt.Sprint(i, seq), 0)), wire.Status_GRANTED)
+			}
+			n.disk.takeTime(0)
+		}
+		for _, n := range c.nodes {
+			if err := n.haltedWith(); err != nil {
+				t.Errorf("%s: %v", n.id, err)
+			}
+		}
+		if c.serving() != leader {
+			t.Error("a leader with a slow disk was replaced")
+		}
+	})
+}
