@@ -3,6 +3,7 @@ package replica_test
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		old := c.settleIn()
 		s := c.openSession("a", time.Minute)
-		release := old.disk.hang()
+		release := sync.OnceFunc(old.disk.hang())
+		defer release()
 		answers := make(chan *wire.Result, 1)
 		old.Propose(acquireCommand(s, 1, "l", 0), func(r *wire.Result) { answers <- r })
 		c.within(10*time.Second, "another leader", func() bool { n := c.serving(); return n != nil && n != old })
@@ -41,7 +43,8 @@ func TestHungDiskWithoutWatchdog(t *testing.T) {
 		c.startAll()
 		old := c.settleIn()
 		s := c.openSession("a", time.Minute)
-		release := old.disk.hang()
+		release := sync.OnceFunc(old.disk.hang())
+		defer release()
 		old.Propose(acquireCommand(s, 1, "l", 0), func(*wire.Result) {})
 		for begin := time.Now(); time.Since(begin) < 2*time.Minute; time.Sleep(100 * time.Millisecond) {
 			if n := c.serving(); n != nil && n != old {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,11 +33,12 @@ func unwritten(t *testing.T, name string) uint64 {
 // syncs beside it shows that the kernel would tell.
 func TestLogIsSynced(t *testing.T) {
 	dir := t.TempDir()
-	careless, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(dir, "careless.db"), NoSync: true})
+	careless, err := openBolt(filepath.Join(dir, "careless.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer careless.Close()
+	defer careless.close()
+	careless.db.NoSync = true
 	s, err := openStores(Config{ID: "n1", DataDir: dir}.withDefaults(), func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)

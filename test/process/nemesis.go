@@ -48,7 +48,7 @@ func (n Nemesis) Fits(o Options) bool {
 
 // Nemeses are all that there are.
 func Nemeses() []Nemesis {
-	return slices.Concat(processNemeses, memberNemeses, packetNemeses, proxyNemeses, clientNemeses, clockNemeses, snapshotNemeses)
+	return slices.Concat(processNemeses, memberNemeses, packetNemeses, proxyNemeses, clientNemeses, clockNemeses, snapshotNemeses, diskNemeses)
 }
 
 // NemesisNamed is one of Nemeses; it panics if there is none of that name.

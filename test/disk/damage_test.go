@@ -1,0 +1,103 @@
+package disk_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/test/process"
+)
+
+// command finds what a node tells people to run.
+var command = regexp.MustCompile(`(?m)^ *((?:mv|qlock cluster) .*)$`)
+
+// A node does not start on damaged files, and whoever does as it says has a sound one again.
+func TestDamagedFiles(t *testing.T) {
+	c := process.Start(t, programs, 3)
+	s := fillSafe(t, c)
+	s.await(100)
+	victim := c.Others(c.Leader())[0]
+	dir := c.DataDir(victim)
+	c.Kill9(victim)
+	sound := filepath.Join(t.TempDir(), "sound")
+	run(t, "cp", "-a", dir, sound)
+	for _, damage := range []struct {
+		name string
+		do   func(t *testing.T)
+	}{
+		{"a bit in every page of the log", func(t *testing.T) { flip(t, filepath.Join(dir, "raft.db"), 2*4096+50, 4096) }},
+		{"a bit in the newest transaction", func(t *testing.T) { flip(t, filepath.Join(dir, "raft.db"), 70, 4096) }},
+		{"the log cut off", func(t *testing.T) {
+			if err := os.Truncate(filepath.Join(dir, "raft.db"), 3*4096); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"the log gone", func(t *testing.T) {
+			if err := os.Remove(filepath.Join(dir, "raft.db")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"the identity damaged", func(t *testing.T) { flip(t, filepath.Join(dir, "node.json"), 0, 1<<20) }},
+	} {
+		t.Run(damage.name, func(t *testing.T) {
+			run(t, "rm", "-rf", dir)
+			run(t, "cp", "-a", sound, dir)
+			damage.do(t)
+			c.Restart(victim)
+			ended(t, c, victim, "the data directory is damaged: ", dir, "qlock cluster remove "+victim, "qlock cluster add "+victim)
+		})
+	}
+	replace(t, c, victim)
+	c.AwaitAll()
+	s.complete()
+}
+
+// replace does what the node has said last.
+func replace(t *testing.T, c *process.Cluster, id string) {
+	t.Helper()
+	log := c.Log(id)
+	found := command.FindAllStringSubmatch(log[strings.LastIndex(log, "\nqlockd: "):], -1)
+	if len(found) != 3 {
+		t.Fatalf("%s names %d commands: %q", id, len(found), found)
+	}
+	move, remove, add := strings.Fields(found[0][1]), strings.Fields(found[1][1])[1:], strings.Fields(found[2][1])[1:]
+	run(t, move[0], move[1:]...)
+	qlock(t, c, remove)
+	c.Restart(id)
+	qlock(t, c, add)
+}
+
+func qlock(t *testing.T, c *process.Cluster, words []string) {
+	t.Helper()
+	args := append([]string{"--endpoints", strings.Join(c.Endpoints(), ",")}, words...)
+	c.Await("qlock "+strings.Join(words, " "), process.Patience, func(ctx context.Context) error {
+		_, err := programs.Qlock(ctx, args...)
+		return err
+	})
+}
+
+// flip changes a bit of the file, from one byte on and then again and again.
+func flip(t *testing.T, path string, from, every int) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := from; i < len(content); i += every {
+		content[i] ^= 4
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+}

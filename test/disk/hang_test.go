@@ -1,0 +1,91 @@
+package disk_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/disk"
+	"github.com/quorumlock/quorumlock/test/process"
+)
+
+// A write to a frozen file system sleeps so that no signal ends it: neither can the process
+// end, though it tries. The others must replace it all the same.
+func TestHungDiskOfTheLeader(t *testing.T) {
+	var flags []string
+	bound := 10 * time.Second
+	if !full {
+		flags = []string{"--disk-timeout", "1s"}
+	}
+	dir := t.TempDir()
+	volumes := map[string]*disk.Volume{}
+	for _, id := range []string{"n1", "n2", "n3"} {
+		volumes[id] = disk.Mount(t, filepath.Join(dir, id))
+	}
+	c := process.StartWith(t, programs, process.Options{Nodes: 3, Dir: dir, Flags: flags})
+	s := fillSafe(t, c)
+	old := c.Leader()
+	if err := volumes[old].Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	hung := time.Now()
+	c.Await("a write that hangs", process.Patience, func(context.Context) error { return sleeps(c.Pid(old)) })
+	held := s.count()
+	c.Await("a lock of the next leader", process.Patience, func(context.Context) error {
+		if s.count() < held+3 {
+			return errWaiting
+		}
+		return nil
+	})
+	took := time.Since(hung)
+	t.Logf("%s led with a hung disk, %s leads; locks were granted again after %v", old, c.AwaitLeader(old), took.Round(time.Millisecond))
+	if took > bound {
+		t.Errorf("that is more than %v", bound)
+	}
+	if err := sleeps(c.Pid(old)); err != nil {
+		t.Errorf("the write came back before the disk did: %v", err)
+	}
+	if err := volumes[old].Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	ended(t, c, old, "the disk hangs: append to the log has not returned for")
+	c.Restart(old)
+	c.AwaitAll()
+	s.complete()
+}
+
+// sleeps is nil if a thread of the process is in uninterruptible sleep.
+func sleeps(pid int) error {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return err
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if _, state, ok := strings.Cut(string(stat), ") "); err == nil && ok && strings.HasPrefix(state, "D") {
+			return nil
+		}
+	}
+	return fmt.Errorf("none of %d threads sleeps", len(threads))
+}
+
+// A disk that is merely slow ends nobody.
+func TestSlowDiskOfTheLeader(t *testing.T) {
+	onlyInFull(t)
+	c := process.Start(t, programs, 3)
+	s := fillSafe(t, c)
+	leader, term := c.Leader(), c.AwaitAll().GetTerm()
+	injection := c.Inject(leader, disk.Syncs, disk.Slow(2*time.Second))
+	s.await(4)
+	if calls := injection.Lift(); calls < 8 {
+		t.Errorf("only %d syncs were slow", calls)
+	}
+	if now := c.AwaitAll(); now.GetTerm() != term || now.GetLeaderId() != leader {
+		t.Errorf("%s led in term %d, now %s in %d", leader, term, now.GetLeaderId(), now.GetTerm())
+	}
+	s.complete()
+}

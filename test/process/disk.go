@@ -1,0 +1,71 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/disk"
+)
+
+// Pid is the process of a node, the last one if it has ended.
+func (c *Cluster) Pid(id string) int { c.t.Helper(); return c.node(id).running.cmd.Process.Pid }
+
+// DataDir is the directory of a node's data.
+func (c *Cluster) DataDir(id string) string { c.t.Helper(); return c.node(id).dir }
+
+// Inject has an effect on those system calls of a node's process, as disk.Inject does.
+// Where the machine does not allow that, the test is skipped.
+func (c *Cluster) Inject(id, calls, effect string) *disk.Injection {
+	c.t.Helper()
+	if err := disk.NoInjection(); err != nil {
+		c.t.Skip(err)
+	}
+	i, err := disk.Inject(c.Pid(id), calls, effect)
+	if err != nil {
+		c.t.Fatalf("%s: %v", id, err)
+	}
+	return i
+}
+
+// diskNemeses break the disk of a node, which then ends by itself, or slow it down.
+var diskNemeses = []Nemesis{
+	{Name: "hang the leader's disk", needs: injectable, strike: func(s *strike) uint64 {
+		return s.broken(s.Leader(), disk.Syncs+","+disk.Writes, disk.Hang)
+	}},
+	{Name: "fail the leader's syncs", needs: injectable, strike: func(s *strike) uint64 {
+		return s.broken(s.Leader(), disk.Syncs, disk.FailIO)
+	}},
+	{Name: "fail a follower's writes", needs: injectable, strike: func(s *strike) uint64 {
+		return s.broken(s.one(s.Others(s.Leader())), disk.Writes, disk.FailIO)
+	}},
+	{Name: "fill a disk", needs: injectable, strike: func(s *strike) uint64 {
+		return s.broken(s.one(s.IDs()), disk.Writes, disk.FailSpace)
+	}},
+	{Name: "slow a disk", needs: injectable, strike: func(s *strike) uint64 {
+		i := s.Inject(s.one(s.IDs()), disk.Syncs, disk.Slow(s.between(20*time.Millisecond, 400*time.Millisecond)))
+		s.last()
+		return i.Lift()
+	}},
+}
+
+func injectable(Options) bool { return disk.NoInjection() == nil }
+
+// broken waits until a node has ended because of its disk, and starts it again.
+func (s *strike) broken(id, calls, effect string) uint64 {
+	s.t.Helper()
+	i := s.Inject(id, calls, effect)
+	if code := s.Ended(id); code != 70 {
+		s.t.Errorf("%s, whose disk has %s, ended with code %d: %s", id, effect, code, lastLine(s.node(id).log))
+	}
+	s.Restart(id)
+	return i.Lift()
+}
+
+func lastLine(name string) string {
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%.500s", content[max(0, len(content)-500):])
+}
