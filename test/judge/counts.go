@@ -1,0 +1,87 @@
+package judge
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/quorumlock/quorumlock/test/history"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Counts are what a run did. One that did too little proves nothing.
+type Counts struct {
+	// Operations are requests that clients sent, retries included; Unknown those that
+	// nobody knows the outcome of.
+	Operations, Unknown int
+	// Entries and Commands are those of the log; Repeated are commands that had been there
+	// before.
+	Entries, Commands, Repeated int
+	// Grants are all, Contended those that were waited for.
+	Grants, Contended int
+	// Expiries are sessions, Leaders changes of the leader after the first.
+	Expiries, Leaders int
+	// Reads are linearizable reads that were compared with the model, Holds those that
+	// applications saw.
+	Reads, Holds int
+}
+
+// Add adds what another run did.
+func (c *Counts) Add(o Counts) {
+	sum, other := reflect.ValueOf(c).Elem(), reflect.ValueOf(o)
+	for i := range sum.NumField() {
+		sum.Field(i).SetInt(sum.Field(i).Int() + other.Field(i).Int())
+	}
+}
+
+// Enough returns an error that names everything of which there was less than in least.
+func (c Counts) Enough(least Counts) error {
+	did, want := reflect.ValueOf(c), reflect.ValueOf(least)
+	var errs []error
+	for i := range did.NumField() {
+		if did.Field(i).Int() < want.Field(i).Int() {
+			errs = append(errs, fmt.Errorf("%s: %d, at least %d are needed", did.Type().Field(i).Name, did.Field(i).Int(), want.Field(i).Int()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// String tells all of it in one line.
+func (c Counts) String() string {
+	return fmt.Sprintf("%d operations (%d of unknown outcome), %d grants (%d contended), %d sessions expired, %d leader changes, %d log entries with %d commands (%d repeated), %d reads and %d holds compared",
+		c.Operations, c.Unknown, c.Grants, c.Contended, c.Expiries, c.Leaders, c.Entries, c.Commands, c.Repeated, c.Reads, c.Holds)
+}
+
+func (r *replay) counts() Counts {
+	c := Counts{Entries: len(r.entries), Commands: len(r.steps), Repeated: r.repeated, Holds: len(r.in.History.Holds())}
+	for _, op := range r.in.History.Ops() {
+		c.Operations++
+		if op.Outcome == history.Unknown {
+			c.Unknown++
+		}
+	}
+	leaders := 0
+	for _, s := range r.steps {
+		if s.cmd.GetBeginTerm() != nil && s.said.Status == wire.Status_OK {
+			leaders++
+		}
+		for _, e := range s.events {
+			switch {
+			case e.Type == wire.Event_SESSION_EXPIRED && !e.Leased:
+				c.Expiries++
+			case e.Type == wire.Event_GRANTED && e.Waited:
+				c.Contended++
+				c.Grants++
+			case e.Type == wire.Event_GRANTED:
+				c.Grants++
+			}
+		}
+	}
+	c.Leaders = max(0, leaders-1)
+	for revision, ops := range r.reads {
+		if r.entries[revision] {
+			c.Reads += len(ops)
+		}
+	}
+	return c
+}

@@ -1,0 +1,179 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/history"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// claimed is a hold that an application saw, and what the log says of it.
+type claimed struct {
+	*history.Hold
+	// forced is the revision at which an operator took it; 0 if nobody did.
+	forced uint64
+}
+
+// holds judges what applications believed: every hold is in the log, none outlasts its
+// expiry, and no two that conflict are held at one moment. A hold that was forced away is
+// told at once, but not before the next one has the lock: there only tokens guard, as they
+// do for a client that was stopped on purpose.
+func holds(r *replay) (faults []string) {
+	granted, ended := r.grants(), r.endings()
+	byLock := map[string][]claimed{}
+	for _, h := range r.in.History.Holds() {
+		e := granted[h.Token]
+		if e == nil && (r.in.Snapshot == nil || h.Revision >= r.first) {
+			faults = append(faults, fmt.Sprintf("%s has %s, and the log has no such grant", h.Client, show(h)))
+			continue
+		}
+		if e != nil {
+			faults = append(faults, differs(h, e)...)
+		}
+		end := ended[h.Token]
+		if h.Released && end == nil && e != nil {
+			faults = append(faults, fmt.Sprintf("%s: %s was released, and is held by the log", h.Client, show(h)))
+		}
+		faults = append(faults, r.outlasts(h, end)...)
+		c := claimed{Hold: h}
+		if end != nil && end.events[0].Type == wire.Event_FORCED {
+			c.forced = end.revision
+		}
+		if !h.Unguarded {
+			for _, l := range h.Locks {
+				byLock[l.Lock] = append(byLock[l.Lock], c)
+			}
+		}
+	}
+	limits := r.limits()
+	for name, all := range byLock {
+		faults = append(faults, r.conflicts(name, all, limits[name])...)
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+func show(h *history.Hold) string {
+	return fmt.Sprintf("%v under token %d from %v to %v", h.Locks, h.Token, h.Granted, h.Ended)
+}
+
+// grants are all grants by their token.
+func (r *replay) grants() map[uint64]*wire.Event {
+	all := map[uint64]*wire.Event{}
+	for _, s := range r.steps {
+		for _, e := range s.events {
+			if e.Type == wire.Event_GRANTED {
+				all[e.Token] = e
+			}
+		}
+	}
+	return all
+}
+
+// endings are the steps that ended holds, each with that event alone, by token.
+func (r *replay) endings() map[uint64]*step {
+	all := map[uint64]*step{}
+	for _, s := range r.steps {
+		for _, e := range s.events {
+			switch e.Type {
+			case wire.Event_RELEASED, wire.Event_EXPIRED, wire.Event_FORCED:
+				one := s
+				one.events = []*wire.Event{e}
+				all[e.Token] = &one
+			}
+		}
+	}
+	return all
+}
+
+// differs compares a hold with its grant. What the application could not know is 0.
+func differs(h *history.Hold, e *wire.Event) []string {
+	names := namesOf(e)
+	other := h.ID != 0 && h.ID != e.HoldId || h.Session != 0 && h.Session != e.SessionId || len(names) != len(h.Locks)
+	for _, l := range h.Locks {
+		other = other || !slices.Contains(names, l.Lock)
+	}
+	if other {
+		return []string{fmt.Sprintf("%s has %s as %d of session %d, by the log it is %v", h.Client, show(h), h.ID, h.Session, e)}
+	}
+	return nil
+}
+
+// outlasts judges a hold that expired, by the leader's stamp: a client that runs has given
+// it up before.
+func (r *replay) outlasts(h *history.Hold, end *step) []string {
+	if end == nil || h.Unguarded || !r.in.Bounds.Stamps || end.events[0].Type != wire.Event_EXPIRED {
+		return nil
+	}
+	if h.Ended > end.at+stampRound+r.in.Bounds.Slack {
+		return []string{fmt.Sprintf("%s counted on %s; it expired at %v", h.Client, show(h), end.at)}
+	}
+	return nil
+}
+
+// conflicts finds holds of one lock that overlap and must not.
+func (r *replay) conflicts(name string, all []claimed, limit uint64) (faults []string) {
+	slices.SortStableFunc(all, func(a, b claimed) int { return cmp.Compare(a.Granted, b.Granted) })
+	var present []claimed
+	for _, c := range all {
+		present = slices.DeleteFunc(present, func(o claimed) bool { return o.Ended-r.in.Bounds.Slack <= c.Granted })
+		together := []claimed{c}
+		for _, o := range present {
+			if !excused(o, c) {
+				together = append(together, o)
+			}
+		}
+		if !fit(name, together, limit) {
+			var texts []string
+			for _, o := range together {
+				texts = append(texts, o.Client+" "+show(o.Hold))
+			}
+			faults = append(faults, fmt.Sprintf("%s is held at %v by all of %q", name, c.Granted, texts))
+		}
+		if c.Ended > c.Granted {
+			present = append(present, c)
+		}
+	}
+	return faults
+}
+
+// excused says that one of two holds was forced away before the other was granted, or that
+// both are one hold under two tokens.
+func excused(a, b claimed) bool {
+	return a.forced != 0 && a.forced <= b.Revision || b.forced != 0 && b.forced <= a.Revision || a.ID != 0 && a.ID == b.ID
+}
+
+// limits are the largest that semaphores ever had; a resize leaves holds as they are.
+func (r *replay) limits() map[string]uint64 {
+	all := map[string]uint64{}
+	for _, s := range r.steps {
+		if op := s.cmd.GetResize(); op != nil && s.said.Status == wire.Status_OK {
+			all[op.Name] = max(all[op.Name], op.Limit)
+		}
+	}
+	return all
+}
+
+// fit says whether holds of a lock may be there together.
+func fit(name string, all []claimed, limit uint64) bool {
+	sum := uint64(0)
+	for _, c := range all {
+		for _, l := range c.Locks {
+			if l.Lock != name {
+				continue
+			}
+			sum += l.Permits
+			limit = max(limit, l.Limit)
+			if l.Mode == wire.Mode_EXCLUSIVE && len(all) > 1 {
+				return false
+			}
+		}
+	}
+	return limit == 0 || sum <= limit
+}
+
+// stampRound is what a stamp loses: it counts whole milliseconds.
+const stampRound = time.Millisecond

@@ -1,0 +1,81 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/history"
+)
+
+// news is a revision that somebody knew of at a time.
+type news struct {
+	at       time.Duration
+	revision uint64
+	from     string
+}
+
+// realTime compares the order of revisions with that of real time: what is executed, or
+// read, has a later revision than anything that was told before it was asked.
+func realTime(r *replay) (faults []string) {
+	known := r.news()
+	asked := r.questions()
+	slices.SortFunc(asked, func(a, b question) int { return cmp.Compare(a.at, b.at) })
+	latest, next := news{}, 0
+	for _, q := range asked {
+		for ; next < len(known) && known[next].at < q.at; next++ {
+			if known[next].revision > latest.revision {
+				latest = known[next]
+			}
+		}
+		if q.revision < latest.revision+q.after {
+			faults = append(faults, fmt.Sprintf("%s asked for at %v has revision %d; revision %d was told at %v already (%s)",
+				q.what, q.at, q.revision, latest.revision, latest.at, latest.from))
+		}
+	}
+	return faults
+}
+
+// news are all revisions that clients were told, in order of time.
+func (r *replay) news() []news {
+	var all []news
+	for _, t := range r.in.History.Told() {
+		all = append(all, news{t.At, t.Result.GetRevision(), t.Client})
+	}
+	for _, op := range r.in.History.Ops() {
+		if op.Outcome == history.OK {
+			all = append(all, news{op.Return, max(op.Result().GetRevision(), readRevision(op)), op.Client})
+		}
+	}
+	slices.SortFunc(all, func(a, b news) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
+// question is something asked for, first at that time, and where it came in the log. A
+// command's own revision comes after all that was known; a read's may be the last of it.
+type question struct {
+	at       time.Duration
+	revision uint64
+	after    uint64
+	what     string
+}
+
+func (r *replay) questions() []question {
+	var all []question
+	seen := map[request]bool{}
+	for _, op := range r.in.History.Ops() {
+		key := request{op.Session, op.Seq}
+		if revision, done := r.executed[key]; op.Seq != 0 && done && !seen[key] {
+			seen[key] = true
+			all = append(all, question{op.Call, revision, 1, fmt.Sprintf("request %d of session %d", op.Seq, op.Session)})
+		}
+		if revision := readRevision(op); revision != 0 && !stale(op) {
+			all = append(all, question{op.Call, revision, 0, "a read, " + op.Kind + ","})
+		}
+		if ownRevision(op) && op.Result().GetRevision() >= r.first {
+			all = append(all, question{op.Call, op.Result().Revision, 1, op.Kind})
+		}
+	}
+	return all
+}

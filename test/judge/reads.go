@@ -1,0 +1,102 @@
+package judge
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/test/history"
+	"github.com/quorumlock/quorumlock/test/model"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// readRevision is the revision of the state that a read saw; 0 if it is none.
+func readRevision(op *history.Op) uint64 {
+	switch body := op.Response.GetBody().(type) {
+	case *wire.Response_GetLock:
+		return body.GetLock.GetRevision()
+	case *wire.Response_ListLocks:
+		return body.ListLocks.GetRevision()
+	case *wire.Response_VerifyToken:
+		return body.VerifyToken.GetRevision()
+	case *wire.Response_ListSessions:
+		return body.ListSessions.GetRevision()
+	}
+	return 0
+}
+
+// stale says that a read asked for whatever the node had.
+func stale(op *history.Op) bool {
+	r := op.Request
+	return r.GetGetLock().GetStale() || r.GetListLocks().GetStale() || r.GetVerifyToken().GetStale() || r.GetListSessions().GetStale()
+}
+
+func readsOf(h *history.History) map[uint64][]*history.Op {
+	reads := map[uint64][]*history.Op{}
+	for _, op := range h.Ops() {
+		if revision := readRevision(op); revision != 0 {
+			reads[revision] = append(reads[revision], op)
+		}
+	}
+	return reads
+}
+
+// compareRead compares what a read saw with the model in that state.
+func compareRead(d *model.Model, op *history.Op) error {
+	switch body := op.Response.Body.(type) {
+	case *wire.Response_GetLock:
+		l := body.GetLock
+		return compareLock(d, &wire.LockInfo{
+			Name: l.Name, Holders: l.Holders, Queue: l.Queue, QueueLength: l.QueueLength, Order: l.Order,
+			Limit: l.Limit, PermitsUsed: l.PermitsUsed, Delays: l.Delays, HolderCount: l.HolderCount,
+		})
+	case *wire.Response_ListLocks:
+		for _, l := range body.ListLocks.Locks {
+			if err := compareLock(d, l); err != nil {
+				return err
+			}
+		}
+		if complete := op.Request.GetListLocks().GetPageToken() == "" && op.Request.GetListLocks().GetPrefix() == "" && body.ListLocks.NextPageToken == ""; complete && len(body.ListLocks.Locks) != len(d.Locks) {
+			return fmt.Errorf("read %d locks at revision %d, there are %d", len(body.ListLocks.Locks), d.Revision, len(d.Locks))
+		}
+	case *wire.Response_VerifyToken:
+		return compareToken(d, op.Request.GetVerifyToken(), body.VerifyToken.Held)
+	}
+	return nil
+}
+
+// compareLock leaves out what only the clock of the node says, and what a page cuts off.
+func compareLock(d *model.Model, got *wire.LockInfo) error {
+	if d.Locks[got.Name] == nil {
+		return fmt.Errorf("read %v at revision %d, when there was no such lock", got, d.Revision)
+	}
+	got, want := proto.CloneOf(got), d.LockInfo(got.Name)
+	for _, h := range got.Holders {
+		h.HeldForMs, h.HeartbeatAgeMs, h.RemainingHoldMs = 0, nil, nil
+	}
+	for _, w := range got.Queue {
+		w.WaitingMs, w.HeartbeatAgeMs = 0, nil
+	}
+	for _, x := range got.Delays {
+		x.RemainingMs = nil
+	}
+	want.Queue = want.Queue[:min(len(want.Queue), len(got.Queue))]
+	want.Holders = want.Holders[:min(len(want.Holders), len(got.Holders))]
+	if !model.Same(got, want) {
+		return fmt.Errorf("read %v at revision %d, it was %v", got, d.Revision, want)
+	}
+	return nil
+}
+
+func compareToken(d *model.Model, asked *wire.VerifyTokenRequest, held bool) error {
+	want := false
+	if d.Locks[asked.Name] != nil {
+		for _, h := range d.LockInfo(asked.Name).Holders {
+			want = want || h.Token == asked.Token
+		}
+	}
+	if held != want {
+		return fmt.Errorf("token %d of lock %q: read %v at revision %d, it was %v", asked.Token, asked.Name, held, d.Revision, want)
+	}
+	return nil
+}

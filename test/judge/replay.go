@@ -1,0 +1,203 @@
+package judge
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/history"
+	"github.com/quorumlock/quorumlock/test/model"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// request is one of a session's.
+type request struct{ session, seq uint64 }
+
+// step is one command of the log and what it came to.
+type step struct {
+	revision uint64
+	at       time.Duration // the leader's stamp, on the history's clock
+	cmd      *wire.Command
+	said     *wire.Result // by the model
+	events   []*wire.Event
+}
+
+// replay is the log, as the state machine and the model see it.
+type replay struct {
+	in      Input
+	machine *fsm.Machine
+	model   *model.Model
+	rules   *rules
+	faults  []string
+
+	first uint64 // revision of steps[0]
+	steps []step
+	// entries are the revisions at which an entry ended.
+	entries map[uint64]bool
+	// executed is the revision of a request's first command; asked lists what was answered
+	// each time that it came, came what its wait came to.
+	executed map[request]uint64
+	asked    map[request][]*wire.Result
+	came     map[request][]*wire.Result
+	// leases are the answers to leases by the hash of their secret.
+	leases map[string][]*wire.Result
+	// reads are those of clients, by the revision that they saw.
+	reads    map[uint64][]*history.Op
+	repeated int
+	restarts []news // see beginnings
+	windows  int    // judged by porcupine
+}
+
+func newReplay(in Input) *replay {
+	r := &replay{
+		in: in, machine: fsm.New(fsm.Level), model: model.New(), rules: newRules(), first: 1, entries: map[uint64]bool{},
+		executed: map[request]uint64{}, asked: map[request][]*wire.Result{}, came: map[request][]*wire.Result{},
+		leases: map[string][]*wire.Result{}, reads: readsOf(in.History),
+	}
+	if in.Snapshot != nil {
+		r.begin(in.Snapshot)
+	}
+	return r
+}
+
+// begin takes the state before the first entry from a snapshot.
+func (r *replay) begin(snapshot []byte) {
+	machine, err := fsm.Restore(bytes.NewReader(snapshot), fsm.Level)
+	if err != nil {
+		r.fault("the snapshot before the log: %v", err)
+		return
+	}
+	state, err := model.Load(bytes.NewReader(snapshot))
+	if err != nil {
+		r.fault("the snapshot before the log: %v", err)
+		return
+	}
+	r.machine, r.model, r.first = machine, state, state.Revision+1
+	r.rules.load(state)
+}
+
+func (r *replay) fault(format string, args ...any) {
+	r.faults = append(r.faults, fmt.Sprintf(format, args...))
+}
+
+// at is the step of that revision; nil if the log has none.
+func (r *replay) at(revision uint64) *step {
+	if revision < r.first || revision-r.first >= uint64(len(r.steps)) {
+		return nil
+	}
+	return &r.steps[revision-r.first]
+}
+
+// run replays every entry, until the two replays differ: from there on nothing that the
+// model says could be held against anybody.
+func (r *replay) run() {
+	for _, e := range r.in.Entries {
+		if err := r.entry(e); err != nil {
+			r.fault("entry %d: %v", e.Index, err)
+			return
+		}
+	}
+	if err := r.machine.Check(); err != nil {
+		r.fault("the replayed state: %v", err)
+	}
+	if _, err := r.model.CompareDeadlocks(r.machine.ListDeadlocks(&wire.ListDeadlocksRequest{}).Deadlocks); err != nil {
+		r.fault("the deadlocks at the end: %v", err)
+	}
+	r.faults = append(r.faults, most(r.rules.faults)...)
+	for _, revision := range slices.Sorted(maps.Keys(r.reads)) {
+		if op := r.reads[revision][0]; revision >= r.first && !r.entries[revision] {
+			r.fault("%s at %v read revision %d, which is that of no entry", op.Client, op.Call, revision)
+		}
+	}
+}
+
+// counted is how many acquires a hold counts.
+func (r *replay) counted(id uint64) uint32 {
+	if c := r.model.Claim(id); c != nil {
+		return c.Count
+	}
+	return 0
+}
+
+func (r *replay) entry(e Entry) error {
+	entry := &wire.Entry{}
+	if err := proto.Unmarshal(e.Data, entry); err != nil {
+		return err
+	}
+	applied, err := r.machine.Apply(e.Data)
+	if err != nil {
+		return err
+	}
+	at := time.UnixMilli(entry.WallUnixMs).Sub(r.in.History.Begin)
+	for i, cmd := range entry.Commands {
+		if err := r.command(at, entry.WallUnixMs, cmd, applied.Results[i], applied.Events); err != nil {
+			return err
+		}
+	}
+	if len(applied.Failures) > 0 {
+		return fmt.Errorf("a handler failed: %+v", applied.Failures)
+	}
+	r.entries[r.model.Revision] = true
+	for _, op := range r.reads[r.model.Revision] {
+		if err := compareRead(r.model, op); err != nil {
+			r.fault("%s at %v: %v", op.Client, op.Call, err)
+		}
+	}
+	return nil
+}
+
+// command replays one command of which the machine said that.
+func (r *replay) command(at time.Duration, wall int64, cmd *wire.Command, got *wire.Result, all []*wire.Event) error {
+	var events []*wire.Event
+	var granted []uint64
+	for _, e := range all {
+		if e.Revision == r.model.Revision+1 {
+			events = append(events, e)
+			if e.Type == wire.Event_GRANTED && e.Waited {
+				granted = append(granted, e.HoldId)
+			}
+		}
+	}
+	want := r.model.Apply(cmd, wall, granted...)
+	if err := r.model.Compare(cmd, want, got, events); err != nil {
+		return err
+	}
+	s := step{revision: r.model.Revision, at: at, cmd: cmd, said: want, events: events}
+	r.steps = append(r.steps, s)
+	r.remember(s)
+	r.rules.step(s)
+	return nil
+}
+
+// remember keeps what clients may have been told of a step.
+func (r *replay) remember(s step) {
+	if key := (request{s.cmd.SessionId, s.cmd.Seq}); key.seq != 0 {
+		if _, known := r.executed[key]; known {
+			r.repeated++
+		} else {
+			r.executed[key] = s.revision
+		}
+		r.asked[key] = append(r.asked[key], s.said)
+	}
+	if op := s.cmd.GetOpenLease(); op != nil {
+		r.leases[string(op.SecretHash)] = append(r.leases[string(op.SecretHash)], s.said)
+	}
+	for _, e := range s.events {
+		key := request{e.SessionId, e.Seq}
+		switch e.Type {
+		case wire.Event_GRANTED:
+			if e.Waited {
+				r.came[key] = append(r.came[key], &wire.Result{
+					Status: wire.Status_GRANTED, Revision: s.revision, HoldId: e.HoldId, Token: e.Token, Count: max(1, r.counted(e.HoldId)),
+				})
+			}
+		case wire.Event_CANCELLED:
+			r.came[key] = append(r.came[key], &wire.Result{Status: e.Status, Revision: s.revision, HoldId: e.HoldId})
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package judge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// timer is one deadline of the leader's other than a session's: of a wait, of a bounded
+// hold or a revocation's grace, of a lease, of a lock-delay.
+type timer struct {
+	what  string
+	began time.Duration
+	lasts time.Duration
+}
+
+// timers judges, by the leaders' stamps, that no such deadline is decided early and that
+// each is decided in time. A new leader gives everybody the full time again.
+func timers(r *replay) (faults []string) {
+	if !r.in.Bounds.Stamps {
+		return nil
+	}
+	running := map[string]timer{}
+	barrier := time.Duration(0)
+	for _, s := range r.steps {
+		if s.cmd.GetBeginTerm() != nil && s.said.Status == wire.Status_OK {
+			barrier = s.at
+		}
+		if key := ends(s); key != "" {
+			if t, known := running[key]; known {
+				faults = append(faults, r.judgeTimer(t, barrier, s)...)
+			}
+		}
+		for _, e := range s.events {
+			follow(running, e, s.at)
+		}
+	}
+	for _, t := range running {
+		if end := r.lastStamp(); end > r.latest(t.began, t.lasts, end, 0) {
+			faults = append(faults, fmt.Sprintf("%s began at %v, lasts %v and is not over at %v", t.what, t.began, t.lasts, end))
+		}
+	}
+	return faults
+}
+
+func (r *replay) judgeTimer(t timer, barrier time.Duration, s step) []string {
+	if due := max(t.began, barrier) + t.lasts; s.at < due-stampRound {
+		return []string{fmt.Sprintf("%s began at %v, lasts %v and was ended at %v (revision %d)", t.what, max(t.began, barrier), t.lasts, s.at, s.revision)}
+	}
+	if s.at > r.latest(t.began, t.lasts, s.at, s.revision) {
+		return []string{fmt.Sprintf("%s began at %v, lasts %v and was ended at %v only (revision %d)", t.what, t.began, t.lasts, s.at, s.revision)}
+	}
+	return nil
+}
+
+func (r *replay) lastStamp() time.Duration {
+	if len(r.steps) == 0 {
+		return 0
+	}
+	return r.steps[len(r.steps)-1].at
+}
+
+func keyOf(kind string, id uint64) string { return fmt.Sprint(kind, " ", id) }
+
+const (
+	aWait, aHold, aDelay, aLease = "the wait of", "the bound of hold", "the lock-delay of", "the lease of session"
+)
+
+// ends names the deadline that a command ended by time; empty if it ended none.
+func ends(s step) string {
+	switch op := s.cmd.Op.(type) {
+	case *wire.Command_TimeoutWait:
+		if s.said.Status == wire.Status_TIMEOUT {
+			return keyOf(aWait, op.TimeoutWait.WaitId)
+		}
+	case *wire.Command_ExpireHold:
+		if s.said.Status == wire.Status_OK {
+			return keyOf(aHold, op.ExpireHold.HoldId)
+		}
+	case *wire.Command_EndDelay:
+		if s.said.Status == wire.Status_OK {
+			return keyOf(aDelay, op.EndDelay.HoldId)
+		}
+	case *wire.Command_ExpireSession:
+		if s.said.Status == wire.Status_OK {
+			return keyOf(aLease, op.ExpireSession.SessionId)
+		}
+	}
+	return ""
+}
+
+// follow begins and stops deadlines as an event tells of them.
+func follow(running map[string]timer, e *wire.Event, at time.Duration) {
+	begin := func(kind string, id uint64, ms uint32) {
+		key := keyOf(kind, id)
+		running[key] = timer{key, at, time.Duration(ms) * time.Millisecond}
+	}
+	stop := func(kinds ...string) {
+		for _, kind := range kinds {
+			delete(running, keyOf(kind, e.HoldId))
+		}
+	}
+	switch e.Type {
+	case wire.Event_QUEUED:
+		if !e.WaitForever {
+			begin(aWait, e.HoldId, e.WaitMs)
+		}
+	case wire.Event_GRANTED:
+		stop(aWait)
+		if e.MaxHoldMs > 0 {
+			begin(aHold, e.HoldId, e.MaxHoldMs)
+		}
+	case wire.Event_EXTENDED, wire.Event_REVOKED:
+		if e.MaxHoldMs > 0 {
+			begin(aHold, e.HoldId, e.MaxHoldMs)
+		}
+	case wire.Event_CANCELLED:
+		stop(aWait)
+	case wire.Event_RELEASED, wire.Event_EXPIRED, wire.Event_FORCED:
+		stop(aWait, aHold)
+	case wire.Event_DELAYED:
+		begin(aDelay, e.HoldId, e.LockDelayMs)
+	case wire.Event_DELAY_ENDED:
+		stop(aDelay)
+	case wire.Event_SESSION_OPENED, wire.Event_SESSION_EXTENDED:
+		if e.Leased {
+			begin(aLease, e.SessionId, e.TtlMs)
+		}
+	case wire.Event_SESSION_CLOSED, wire.Event_SESSION_EXPIRED:
+		delete(running, keyOf(aLease, e.SessionId))
+	}
+}
