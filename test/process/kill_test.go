@@ -59,6 +59,7 @@ func (l *load) finish() {
 	l.t.Helper()
 	l.Recover()
 	l.t.Log(l.Finish())
+	l.t.Log(l.Judge())
 }
 
 func TestKillLeader(t *testing.T) {

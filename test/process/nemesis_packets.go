@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/test/netns"
@@ -132,9 +133,19 @@ func flap(s *strike) (packets uint64) {
 	return packets
 }
 
-// refuse has a firewall before a leader that lives: who is connected stays so.
+// declaredDead is what a node logs that calls an election because the leader's process
+// seems to be gone.
+const declaredDead = "the leader is dead: calling an election"
+
+// refuse has a firewall before a leader that lives: who is connected stays so, and nobody
+// takes it for dead.
 func refuse(s *strike) uint64 {
-	id := s.Leader()
+	id, before := s.Leader(), s.logged(declaredDead)
+	defer func() {
+		if s.logged(declaredDead) != before {
+			s.t.Errorf("%s was taken for dead behind a firewall", id)
+		}
+	}()
 	dial := s.Dialer()
 	return s.under(single(s.site.net.Reject(s.ports(id), id)), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -145,4 +156,12 @@ func refuse(s *strike) uint64 {
 		}
 		s.last()
 	})
+}
+
+// logged counts how often all nodes have logged a text.
+func (c *Cluster) logged(text string) (times int) {
+	for _, id := range c.IDs() {
+		times += strings.Count(c.Log(id), text)
+	}
+	return times
 }

@@ -66,4 +66,5 @@ func strikeAll(t *testing.T, opts process.Options) {
 		t.Error("no nemesis fits")
 	}
 	t.Log(trial.Finish())
+	t.Log(trial.Judge())
 }

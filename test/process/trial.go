@@ -2,10 +2,13 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/test/history"
+	"github.com/quorumlock/quorumlock/test/judge"
 	"github.com/quorumlock/quorumlock/test/workload"
 )
 
@@ -88,18 +92,58 @@ var Idle = map[string]float64{
 }
 
 // Finish ends the load, which has to come to its end in good order, and returns what it
-// did.
+// did. Faults must be over.
 func (tr *Trial) Finish() workload.Counts {
 	tr.t.Helper()
 	tr.Log.Mark(history.Healed)
 	did := tr.Load.Finish()
 	tr.AwaitMetrics("nothing kept", tr.IDs(), Idle)
-	h := tr.Log.History()
-	for _, f := range h.Faults() {
-		tr.t.Errorf("%v: %s", f.At, f.Text)
-	}
-	did["operations"] = len(h.Ops())
 	return did
+}
+
+// Allowances of the judge for processes on a busy machine.
+const (
+	// commitTime is how long a decision may take to be committed, lateness how late a
+	// client that runs may be told of something.
+	commitTime = 5 * time.Second
+	lateness   = 500 * time.Millisecond
+)
+
+// Judge stops all nodes and holds what the clients saw against the committed log. What is
+// wrong fails the test, and then the history is kept if files are.
+func (tr *Trial) Judge() judge.Counts {
+	tr.t.Helper()
+	tr.Terminate(tr.IDs()...)
+	var dirs []string
+	for _, n := range tr.nodes {
+		dirs = append(dirs, n.dir)
+	}
+	entries, snapshot, err := judge.ReadLogs(dirs...)
+	if err != nil {
+		tr.t.Error(err)
+		return judge.Counts{}
+	}
+	seen := tr.Log.History()
+	verdict := judge.Run(judge.Input{History: seen, Entries: entries, Snapshot: snapshot, Bounds: judge.Bounds{
+		Stamps: !tr.opts.Walls, Commit: commitTime, Slack: lateness, Answer: tr.Load.Bound(),
+	}})
+	if err := verdict.Err(); err != nil {
+		tr.t.Error(err, tr.keep(seen))
+	}
+	return verdict.Counts
+}
+
+// keep writes the history to a file beside the nodes', if these are kept.
+func (tr *Trial) keep(seen *history.History) error {
+	if !tr.kept {
+		return nil
+	}
+	file, err := os.Create(filepath.Join(tr.opts.Dir, "history.jsonl"))
+	if err != nil {
+		return err
+	}
+	_, err = seen.WriteTo(file)
+	return errors.Join(err, file.Close())
 }
 
 // AwaitGrants waits until clients of the load have learned of so many grants since a

@@ -81,6 +81,7 @@ func (b *builds) episode(t *testing.T, seed uint64, sum *sum) {
 	c.Pass(p.rest())
 	e.did = trial.Finish()
 	e.after = sizes(t, c)
+	e.judged = trial.Judge()
 }
 
 // rest is how long the load has the cluster to itself.

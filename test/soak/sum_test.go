@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/judge"
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/test/workload"
 )
@@ -27,6 +28,7 @@ type outcome struct {
 	begun         time.Time
 	struck        []struck
 	did           workload.Counts
+	judged        judge.Counts
 	before, after map[string]size
 }
 
@@ -75,6 +77,7 @@ type sum struct {
 	virtual  int
 	failed   []uint64
 	did      workload.Counts
+	judged   judge.Counts
 	strikes  map[string]int // by nemesis
 	effects  map[string]uint64
 	had      map[string]int // how many strikes took effect
@@ -92,6 +95,7 @@ func (s *sum) add(t *testing.T, e *outcome) {
 	defer s.mu.Unlock()
 	s.episodes++
 	s.did.Add(e.did)
+	s.judged.Add(e.judged)
 	word := "ok"
 	if t.Failed() {
 		word = "FAILED"
@@ -113,7 +117,7 @@ func (s *sum) add(t *testing.T, e *outcome) {
 		t.Errorf("a node has %v with nobody left to serve", after)
 	}
 	fmt.Printf("%-6s seed %d, %v, %v: %s; %v; nodes %v, then %v\n", word, e.plan.seed, time.Since(e.begun).Round(time.Second),
-		e.plan, strings.Join(faults, ", "), e.did, before, after)
+		e.plan, strings.Join(faults, ", "), e.judged, before, after)
 }
 
 // addVirtual books a round of the clusters in virtual time.
@@ -130,11 +134,19 @@ func (s *sum) addVirtual(t *testing.T, seed uint64, took time.Duration) {
 }
 
 // least is what an episode has to amount to in the mean.
-var least = workload.Counts{"operations": 1_000, "grants": 300}
+var least = judge.Counts{Operations: 1_000, Commands: 1_000, Grants: 300, Contended: 50, Expiries: 1, Leaders: 1, Reads: 10, Holds: 300}
+
+// leastDid is what the load has to have met with in all, if there was more than an hour's
+// quarter of it: the resource without tokens lost writes, so there was something to fence.
+var leastDid = workload.Counts{workload.StaleWrites: 1, workload.LostUpdates: 1, workload.Deadlocks: 1}
+
+const someTime = 15 * time.Minute
 
 // report prints what it all amounts to, and fails the test if that is too little.
 func (s *sum) report(t *testing.T, took time.Duration) {
+	var want judge.Counts
 	fmt.Printf("\n%d episodes and %d of virtual time in %v; failed: %d\n", s.episodes, s.virtual, took.Round(time.Second), s.failed)
+	fmt.Println(s.judged)
 	for _, what := range slices.Sorted(maps.Keys(s.did)) {
 		fmt.Printf("  %9d %s\n", s.did[what], what)
 	}
@@ -146,9 +158,13 @@ func (s *sum) report(t *testing.T, took time.Duration) {
 		}
 	}
 	fmt.Printf("largest node: %v at the beginning of an episode, %v after its load\n", s.before, s.after)
-	for what, n := range least {
-		if s.did[what] < n*s.episodes {
-			t.Errorf("%d %s in %d episodes, %d each are wanted", s.did[what], what, s.episodes, n)
-		}
+	for range s.episodes {
+		want.Add(least)
+	}
+	if err := s.judged.Enough(want); err != nil && s.episodes > 0 {
+		t.Error(err)
+	}
+	if missing := s.did.Missing(leastDid); took > someTime && len(missing) > 0 {
+		t.Error(missing)
 	}
 }
