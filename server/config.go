@@ -88,6 +88,9 @@ type Config struct {
 	// HashInterval is how often the nodes hash and compare their states, if these have
 	// moved.
 	HashInterval time.Duration
+	// NoFailoverHint leaves elections to raft's time-outs alone. Otherwise a follower calls
+	// one as soon as a majority of the voters has seen that the leader's process is dead.
+	NoFailoverHint bool
 	// SnapshotThreshold is the number of log entries between snapshots, TrailingLogs
 	// how many stay in the log behind one for followers that lag. 0 leaves both to
 	// the replica.

@@ -104,6 +104,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		CommitTimeout:      n.cfg.CommitTimeout,
 		HashInterval:       n.cfg.HashInterval,
 		DiskTimeout:        n.cfg.DiskTimeout,
+		NoFailoverHint:     n.cfg.NoFailoverHint,
 		Settings:           n.cfg.Settings,
 		TokenFloor:         n.cfg.TokenFloor,
 		Network:            n.cfg.Network,

@@ -50,6 +50,7 @@ func configure(c *cli.Context) (server.Config, error) {
 		LeaderLeaseTimeout: c.Duration("leader-lease-timeout"),
 		CommitTimeout:      c.Duration("commit-timeout"),
 		HashInterval:       c.Duration("hash-interval"),
+		NoFailoverHint:     c.Bool("no-failover-hint"),
 		SnapshotThreshold:  c.Uint64("snapshot-threshold"),
 		TrailingLogs:       c.Uint64("trailing-logs"),
 		Settings:           settings,

@@ -103,6 +103,7 @@ func raftFlags(d server.Config) []setting {
 		{"leader-lease-timeout", d.LeaderLeaseTimeout, "how long a leader without a majority goes on leading"},
 		{"commit-timeout", d.CommitTimeout, "how soon followers learn of a commit when nothing else is sent"},
 		{"hash-interval", d.HashInterval, "how often the nodes hash and compare their states, if these have moved"},
+		{"no-failover-hint", false, "call no election when a majority has seen the leader's process die: wait for the time-outs"},
 		{"snapshot-threshold", uint64(0), "log entries between snapshots; 0 leaves it to the node"},
 		{"trailing-logs", uint64(0), "log entries kept behind a snapshot for followers that lag; 0 leaves it to the node"},
 	}

@@ -64,6 +64,10 @@ type Config struct {
 	// for each.
 	DiskTimeout time.Duration
 
+	// NoFailoverHint leaves elections to raft's time-outs alone. Otherwise one is called as
+	// soon as a majority of the voters has seen the leader's process die.
+	NoFailoverHint bool
+
 	// Settings and TokenFloor are used only by the node that begins the cluster.
 	// Nil settings are fsm.DefaultSettings.
 	Settings   *wire.Settings

@@ -29,6 +29,8 @@ type metrics struct {
 	notices       *prometheus.CounterVec
 	watchEnds     *prometheus.CounterVec
 	hashing       prometheus.Histogram
+	leaderLosses  prometheus.Counter
+	leaderHints   *prometheus.CounterVec
 }
 
 func newMetrics(r *Replica) (*metrics, error) {
@@ -44,7 +46,9 @@ func newMetrics(r *Replica) (*metrics, error) {
 	m.notices = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_notices_total", Help: "Holders to be told that somebody waits, or that an operator wants the hold."}, []string{"of"})
 	m.watchEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_watch_ends_total", Help: "Watches that this node ended, by its last word."}, []string{"status"})
 	m.hashing = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_state_hash_seconds", Help: "Hashing the state once, beside all else.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)})
-	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.leaderChanges, m.grants, m.holdEnds, m.notices, m.watchEnds, m.hashing}
+	m.leaderLosses = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_losses_total", Help: "Leaders whose process this node saw dead: every connection closed, a new one refused."})
+	m.leaderHints = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_failover_hints_total", Help: "What this node made of such a loss: agreed is an election called, everything else why not."}, []string{"reason"})
+	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.leaderChanges, m.grants, m.holdEnds, m.notices, m.watchEnds, m.hashing, m.leaderLosses, m.leaderHints}
 	return m, m.register(append(all, gauges(r)...))
 }
 

@@ -32,6 +32,7 @@ type Replica struct {
 	history   *history
 	leaders   *leaders
 	hashes    *hashes
+	vigil     *vigil
 
 	// ctx ends when the node begins to stop. Goroutines that wait for raft's futures
 	// do not watch it: raft answers all of them before it is shut down.
@@ -44,8 +45,9 @@ type Replica struct {
 	snapshots sync.WaitGroup
 	// changing is taken by who changes the members, see oneByOne.
 	changing chan struct{}
-	// node is raft, once it runs.
-	node atomic.Pointer[raft.Raft]
+	// node is raft, once it runs, and trans its transport, set before.
+	node  atomic.Pointer[raft.Raft]
+	trans *raftstream.Transport
 	// began is whether the disk held any state when it was opened: what others are told
 	// until raft runs. A node that only takes its time must not pass for an empty one.
 	began bool
@@ -81,6 +83,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.hub = newHub(r.machine.View)
+	r.vigil = newVigil(r)
 	r.proposer = newProposer(r.apply, r.refusal)
 	r.deadlines = newDeadlines(r.proposeEnding)
 	if err := r.openDisk(); err != nil {
@@ -235,12 +238,16 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 		return errors.Join(err, trans.Close())
 	}
 	r.stores.guard.running.Store(true)
+	r.trans = trans
 	r.node.Store(node)
 	r.running.Go(r.lead)
 	r.running.Go(r.keep)
 	r.running.Go(r.report)
 	r.running.Go(r.hashStates)
 	r.running.Go(r.tellHashes)
+	if !r.cfg.NoFailoverHint {
+		r.running.Go(r.vigil.run)
+	}
 	return nil
 }
 

@@ -174,6 +174,8 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 		return &wire.PeerResponse{Status: wire.Status_OK}
 	case req.GetHashes() != nil:
 		return r.serveHashes(from, req.GetHashes().GetHashes())
+	case req.GetLeaderLoss() != nil:
+		return r.testify(req.GetLeaderLoss())
 	}
 	return nil
 }

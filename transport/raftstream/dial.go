@@ -33,11 +33,15 @@ func parseTarget(t raft.ServerAddress) (id, addr string, err error) {
 }
 
 // Dial opens a connection for raft. It is called by the Transport, with an address that
-// also names the node, and ends with the handshake done.
+// also names the node, and ends with the handshake done. This node itself is reached without
+// the network.
 func (l *Layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	id, addr, err := parseTarget(address)
 	if err != nil {
 		return nil, err
+	}
+	if self, _ := l.cfg.Identity.Self(); id == self {
+		return l.dialSelf(self)
 	}
 	ctx, cancel := l.ctx, context.CancelFunc(func() {})
 	if timeout > 0 {
@@ -54,6 +58,29 @@ func (l *Layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Con
 			&RefusedError{Message: fmt.Sprintf("it sent %d bytes unasked", n)})
 	}
 	return peer, nil
+}
+
+// dialSelf connects raft with itself. Its advertised address need not be one that this
+// machine can reach.
+func (l *Layer) dialSelf(self string) (net.Conn, error) {
+	near, far := net.Pipe()
+	out, err := l.establish(near, self, false)
+	if err != nil {
+		return nil, err
+	}
+	in, err := l.establish(far, self, true)
+	if err == nil && !l.spawn(func() {
+		l.giveToRaft(in)
+		_ = in.Close()
+	}) {
+		err = net.ErrClosed
+		_ = in.Close()
+	}
+	if err != nil {
+		_ = out.Close()
+		return nil, err
+	}
+	return out, nil
 }
 
 // open connects to a node and does the handshake.

@@ -201,6 +201,16 @@ type advertised string
 func (advertised) Network() string  { return "tcp" }
 func (a advertised) String() string { return string(a) }
 
+// spawn starts a goroutine that Close waits for, and reports whether it was not too late.
+func (l *Layer) spawn(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.running.Go(f)
+	}
+	return !l.closed
+}
+
 // Close closes the port and every connection, those that raft uses included, and waits for
 // the Layer's goroutines, handlers included.
 func (l *Layer) Close() error {

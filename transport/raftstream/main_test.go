@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -46,14 +47,14 @@ func (m *memory) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	l := m.listeners[addr]
 	m.mu.Unlock()
 	if l == nil {
-		return nil, errors.New("connection refused")
+		return nil, syscall.ECONNREFUSED
 	}
 	near, far := net.Pipe()
 	select {
 	case l.conns <- far:
 		return near, nil
 	case <-l.closed:
-		return nil, errors.New("connection refused")
+		return nil, syscall.ECONNREFUSED
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

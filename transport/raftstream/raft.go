@@ -29,6 +29,7 @@ type Transport struct {
 	*raft.NetworkTransport
 	layer   *Layer
 	resolve func(raft.ServerID, raft.ServerAddress) raft.ServerAddress
+	pooled  int // idle connections that raft keeps to a node, at most
 }
 
 var (
@@ -62,6 +63,7 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 		}),
 		layer:   l,
 		resolve: cfg.Resolve,
+		pooled:  cfg.MaxPool,
 	}
 }
 
@@ -113,17 +115,17 @@ func (t *Transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddr
 
 // AppendEntries implements raft.Transport.
 func (t *Transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	return t.NetworkTransport.AppendEntries(id, t.at(id, addr), args, resp)
+	return t.onFresh(func() error { return t.NetworkTransport.AppendEntries(id, t.at(id, addr), args, resp) })
 }
 
 // RequestVote implements raft.Transport.
 func (t *Transport) RequestVote(id raft.ServerID, addr raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	return t.NetworkTransport.RequestVote(id, t.at(id, addr), args, resp)
+	return t.onFresh(func() error { return t.NetworkTransport.RequestVote(id, t.at(id, addr), args, resp) })
 }
 
 // RequestPreVote implements raft.WithPreVote.
 func (t *Transport) RequestPreVote(id raft.ServerID, addr raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	return t.NetworkTransport.RequestPreVote(id, t.at(id, addr), args, resp)
+	return t.onFresh(func() error { return t.NetworkTransport.RequestPreVote(id, t.at(id, addr), args, resp) })
 }
 
 // InstallSnapshot implements raft.Transport.
@@ -133,5 +135,28 @@ func (t *Transport) InstallSnapshot(id raft.ServerID, addr raft.ServerAddress, a
 
 // TimeoutNow implements raft.Transport.
 func (t *Transport) TimeoutNow(id raft.ServerID, addr raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	return t.NetworkTransport.TimeoutNow(id, t.at(id, addr), args, resp)
+	return t.onFresh(func() error { return t.NetworkTransport.TimeoutNow(id, t.at(id, addr), args, resp) })
+}
+
+// onFresh repeats a call, which may be executed twice, for as long as it meets connections
+// of raft's pool that the other end has closed: raft keeps those of a node that was
+// restarted meanwhile, and a vote that is lost to one costs an election's time-out.
+func (t *Transport) onFresh(call func() error) (err error) {
+	for range t.pooled + 1 {
+		if err = call(); !closedByPeer(err) {
+			break
+		}
+	}
+	return err
+}
+
+// CallElection has raft stand for election at once, as if a leader had handed over to it:
+// without pre-vote, and the others vote though they know of a leader. Raft does so in
+// whatever state it is. Whoever calls this has made sure that the leader is dead.
+func (t *Transport) CallElection() error {
+	self, _ := t.layer.cfg.Identity.Self()
+	defer t.layer.Disconnect(self)
+	me := raft.ServerID(self)
+	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(me), Addr: t.EncodePeer(me, t.LocalAddr())}
+	return t.TimeoutNow(me, t.LocalAddr(), &raft.TimeoutNowRequest{RPCHeader: header}, &raft.TimeoutNowResponse{})
 }

@@ -1,0 +1,280 @@
+package failover_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/server/replica/failover"
+)
+
+var lost = failover.Loss{Leader: "n1", Term: 7}
+
+var end = failover.Tail{Term: 7, Index: 40}
+
+// hearing is that of n2 in a cluster of three after n1 has died: n3 saw it as well.
+func hearing() failover.Hearing {
+	return failover.Hearing{
+		Loss:    lost,
+		Voters:  []string{"n1", "n2", "n3"},
+		Self:    failover.Self{ID: "n2", Follower: true, Leader: "n1", Term: 7, Tail: end, Saw: lost},
+		Answers: map[string]failover.Answer{"n3": {Gone: true, Term: 7, Tail: end}},
+	}
+}
+
+func TestDeadLeader(t *testing.T) {
+	v := hearing().Judge(0)
+	if v.Outcome != failover.Call || v.Reason != failover.Agreed || !slices.Equal(v.Witnesses, []string{"n2", "n3"}) {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func TestWhatMustNotCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*failover.Hearing)
+		want   failover.Outcome
+		reason failover.Reason
+	}{
+		"a leader that was not seen dead": {
+			func(h *failover.Hearing) { h.Self.Saw = failover.Loss{} }, failover.Drop, failover.Alive},
+		"a death seen in another term": {
+			func(h *failover.Hearing) { h.Self.Saw.Term = 6 }, failover.Drop, failover.Alive},
+		"the death of another leader": {
+			func(h *failover.Hearing) { h.Self.Saw.Leader = "n3" }, failover.Drop, failover.Alive},
+		"only one follower saw it": {
+			func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Term: 7, Tail: end} }, failover.Wait, failover.NoMajority},
+		"nobody else answers": {
+			func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Silent: true} }, failover.Wait, failover.NoMajority},
+		"nobody else was asked": {
+			func(h *failover.Hearing) { h.Answers = nil }, failover.Wait, failover.NoMajority},
+		"nobody else knows the question": {
+			func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Absent: true, Gone: true} }, failover.Wait, failover.NoMajority},
+		"a witness that does not vote": {
+			func(h *failover.Hearing) {
+				h.Voters = []string{"n1", "n2", "n4"}
+				h.Answers["n4"] = failover.Answer{Term: 7, Tail: end}
+			}, failover.Wait, failover.NoMajority},
+		"the lost leader's own word": {
+			func(h *failover.Hearing) {
+				h.Answers = map[string]failover.Answer{"n1": {Gone: true, Term: 7}, "n3": {Term: 7, Tail: end}}
+			}, failover.Wait, failover.NoMajority},
+		"two of five": {
+			func(h *failover.Hearing) { h.Voters = append(h.Voters, "n4", "n5") }, failover.Wait, failover.NoMajority},
+		"a cluster of two": {
+			func(h *failover.Hearing) { h.Voters = []string{"n1", "n2"} }, failover.Wait, failover.NoMajority},
+		"a longer log elsewhere": {
+			func(h *failover.Hearing) {
+				h.Answers["n3"] = failover.Answer{Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 41}}
+			},
+			failover.Wait, failover.ShortLog},
+		"a log of a later term elsewhere": {
+			func(h *failover.Hearing) {
+				h.Self.Tail = failover.Tail{Term: 6, Index: 99}
+				h.Answers["n3"] = failover.Answer{Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 1}}
+			}, failover.Wait, failover.ShortLog},
+		"a longer log of who saw nothing": {
+			func(h *failover.Hearing) {
+				h.Voters = append(h.Voters, "n4", "n5")
+				h.Answers["n4"] = failover.Answer{Gone: true, Term: 7, Tail: end}
+				h.Answers["n5"] = failover.Answer{Term: 7, Tail: failover.Tail{Term: 7, Index: 41}}
+			}, failover.Wait, failover.ShortLog},
+		"a non-voter": {
+			func(h *failover.Hearing) { h.Voters = []string{"n1", "n3"} }, failover.Drop, failover.NotVoter},
+		"a candidate or a leader": {
+			func(h *failover.Hearing) { h.Self.Follower = false }, failover.Drop, failover.NotFollower},
+		"who follows nobody": {
+			func(h *failover.Hearing) { h.Self.Leader = "" }, failover.Drop, failover.MovedOn},
+		"who follows another leader": {
+			func(h *failover.Hearing) { h.Self.Leader = "n3" }, failover.Drop, failover.MovedOn},
+		"who is in a later term": {
+			func(h *failover.Hearing) { h.Self.Term = 8 }, failover.Drop, failover.MovedOn},
+		"an election under way elsewhere": {
+			func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Term: 8, Tail: end} }, failover.Drop, failover.MovedOn},
+		"a second time in a term": {
+			func(h *failover.Hearing) { h.Self.Called = 7 }, failover.Drop, failover.Repeated},
+		"an earlier term than that of the last call": {
+			func(h *failover.Hearing) { h.Self.Called = 8 }, failover.Drop, failover.Repeated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := hearing()
+			c.change(&h)
+			for turn := range 10 {
+				if v := h.Judge(turn); v.Outcome != c.want || v.Reason != c.reason {
+					t.Errorf("turn %d: got %+v, want %v for %q", turn, v, c.want, c.reason)
+				}
+			}
+		})
+	}
+}
+
+// Whoever comes later gives those before it their time, and then goes on without them.
+func TestTurns(t *testing.T) {
+	first := failover.Answer{Gone: true, Term: 7, Tail: end}
+	h := hearing()
+	h.Self.ID = "n5"
+	h.Voters = []string{"n1", "n2", "n3", "n4", "n5"}
+	h.Answers = map[string]failover.Answer{
+		"n2": first,
+		"n3": {Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 39}}, // it cannot win
+		"n4": {Silent: true},
+	}
+	for turn, want := range []failover.Reason{failover.NotFirst, failover.NotFirst, failover.Agreed} {
+		if v := h.Judge(turn); v.Reason != want {
+			t.Errorf("turn %d: got %q, want %q", turn, v.Reason, want)
+		}
+	}
+	h.Answers["n4"] = failover.Answer{Absent: true}
+	if v := h.Judge(1); v.Reason != failover.Agreed {
+		t.Errorf("got %q with one voter before it", v.Reason)
+	}
+}
+
+// condition is all that one voter of a world may be after the leader's death.
+type condition struct {
+	silent, absent bool
+	saw, follows   bool
+	long           bool // its log
+	later          bool // it was asked for its vote in a later term
+	called         bool
+}
+
+func conditions() (all []condition) {
+	all = append(all, condition{silent: true}, condition{absent: true})
+	for bits := range 32 {
+		bit := func(i int) bool { return bits>>i&1 == 1 }
+		all = append(all, condition{saw: bit(0), follows: bit(1), long: bit(2), later: bit(3), called: bit(4)})
+	}
+	return all
+}
+
+func (c condition) tail() failover.Tail {
+	if c.long {
+		return end
+	}
+	return failover.Tail{Term: end.Term, Index: end.Index - 1}
+}
+
+func (c condition) self(id string) failover.Self {
+	s := failover.Self{ID: id, Follower: c.follows, Term: lost.Term, Tail: c.tail()}
+	if c.follows {
+		s.Leader = lost.Leader
+	}
+	if c.saw {
+		s.Saw = lost
+	}
+	if c.later {
+		s.Term++
+	}
+	if c.called {
+		s.Called = lost.Term
+	}
+	return s
+}
+
+func (c condition) answer(id string) failover.Answer {
+	s := c.self(id)
+	return failover.Answer{Silent: c.silent, Absent: c.absent, Gone: s.Testifies(lost), Term: s.Term, Tail: s.Tail}
+}
+
+// world is a cluster whose leader n1 is gone: the other voters, n2 and on.
+type world []condition
+
+func (w world) hearing(i int) failover.Hearing {
+	h := failover.Hearing{Loss: lost, Voters: []string{"n1"}, Answers: map[string]failover.Answer{}}
+	for j, c := range w {
+		id := fmt.Sprint("n", j+2)
+		h.Voters = append(h.Voters, id)
+		if i == j {
+			h.Self = c.self(id)
+		} else {
+			h.Answers[id] = c.answer(id)
+		}
+	}
+	return h
+}
+
+// may is the rule in other words: whether voter i may call at all.
+func (w world) may(i int) bool {
+	me, witnesses := w[i], 0
+	for j, c := range w {
+		known := !c.silent && !c.absent || i == j
+		if known && (c.later || c.long && !me.long) {
+			return false
+		}
+		if known && c.saw && c.follows {
+			witnesses++
+		}
+	}
+	return me.saw && me.follows && !me.called && witnesses >= (len(w)+1)/2+1
+}
+
+// callers are those who call with each turn from 0 to the number of voters.
+func (w world) callers() (ids [][]int) {
+	ids = make([][]int, len(w)+1)
+	for i, c := range w {
+		if c.silent || c.absent {
+			continue
+		}
+		h := w.hearing(i)
+		for turn := range ids {
+			if h.Judge(turn).Outcome == failover.Call {
+				ids[turn] = append(ids[turn], i)
+			}
+		}
+	}
+	return ids
+}
+
+func (w world) check(t *testing.T) {
+	t.Helper()
+	callers := w.callers()
+	last := callers[len(w)]
+	for i, c := range w {
+		if !c.silent && !c.absent && slices.Contains(last, i) != w.may(i) {
+			t.Errorf("%+v: voter %d calls: %v, may: %v", w, i, slices.Contains(last, i), w.may(i))
+		}
+	}
+	before := 0
+	for turn, now := range callers {
+		if len(now) < before || len(now) > before+1 {
+			t.Errorf("%+v: %d call with turn %d, %d with the one before", w, len(now), turn, before)
+		}
+		before = len(now)
+	}
+}
+
+// Every world of three, whatever the two others know: those who call are those who may,
+// and with each turn at most one more dares.
+func TestEveryWorldOfThree(t *testing.T) {
+	all := conditions()
+	for _, a := range all {
+		for _, b := range all {
+			world{a, b}.check(t)
+		}
+	}
+}
+
+// Of a cluster of five, those worlds in which the others differ in what decides most.
+func TestWorldsOfFive(t *testing.T) {
+	var few []condition
+	for _, c := range conditions() {
+		if !c.called && (c.silent || c.absent || c.follows) {
+			few = append(few, c)
+		}
+	}
+	someCalled := false
+	for _, a := range few {
+		for _, b := range few {
+			for _, c := range few {
+				for _, d := range few {
+					w := world{a, b, c, d}
+					w.check(t)
+					someCalled = someCalled || len(w.callers()[0]) == 1
+				}
+			}
+		}
+	}
+	if !someCalled {
+		t.Error("nobody ever calls")
+	}
+}

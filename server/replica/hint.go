@@ -1,0 +1,131 @@
+package replica
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/server/replica/failover"
+	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// firstHearing is the pause before the other voters are asked once more. They may notice
+// the same death a moment later.
+const firstHearing = 5 * time.Millisecond
+
+// turn is how long each voter has to call an election before the next one does, and how
+// long anybody has to answer: many times what both take, and little beside the time-outs.
+func (r *Replica) turn() time.Duration { return r.cfg.HeartbeatTimeout / 5 }
+
+// callElection calls one if package failover says so, and otherwise gives up: once somebody
+// else has, at the latest when raft's own time-outs have long passed.
+func (r *Replica) callElection(ctx context.Context, lost failover.Loss) {
+	node, begun := r.node.Load(), time.Now()
+	for pause := firstHearing; ; pause = min(2*pause, r.turn()/2) {
+		h := r.hear(ctx, lost)
+		h.Self = r.vigil.view(node)
+		verdict := h.Judge(int(time.Since(begun) / r.turn()))
+		switch {
+		case ctx.Err() != nil:
+			return // there is another leader, or an election under way
+		case verdict.Outcome == failover.Call:
+			r.stand(h, verdict)
+			return
+		case verdict.Outcome == failover.Drop, time.Since(begun) > 4*r.cfg.HeartbeatTimeout:
+			r.log.Info("no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "because", verdict.Reason)
+			r.metrics.leaderHints.WithLabelValues(string(verdict.Reason)).Inc()
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// stand makes this node a candidate.
+func (r *Replica) stand(h failover.Hearing, verdict failover.Verdict) {
+	r.log.Warn("the leader is dead: calling an election", "leader", h.Loss.Leader, "term", h.Loss.Term,
+		"seen-by", verdict.Witnesses, "voters", len(h.Voters), "last-log-index", h.Self.Tail.Index)
+	r.metrics.leaderHints.WithLabelValues(string(verdict.Reason)).Inc()
+	r.vigil.called(h.Loss.Term)
+	if err := r.trans.CallElection(); err != nil {
+		r.log.Warn("the election was not called: raft's time-outs will", "error", err)
+	}
+}
+
+// hear asks all other voters what they saw.
+func (r *Replica) hear(ctx context.Context, lost failover.Loss) failover.Hearing {
+	ctx, cancel := context.WithTimeout(ctx, r.turn())
+	defer cancel()
+	h := failover.Hearing{Loss: lost, Answers: map[string]failover.Answer{}}
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	for id, s := range r.servers() {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		h.Voters = append(h.Voters, id)
+		if id == r.cfg.ID || id == lost.Leader {
+			continue
+		}
+		asked.Go(func() {
+			a := r.askLoss(ctx, r.peer(s), lost)
+			mu.Lock()
+			defer mu.Unlock()
+			h.Answers[id] = a
+		})
+	}
+	asked.Wait()
+	slices.Sort(h.Voters)
+	return h
+}
+
+// askLoss asks one voter.
+func (r *Replica) askLoss(ctx context.Context, voter Peer, lost failover.Loss) failover.Answer {
+	question := &wire.LeaderLossRequest{LeaderId: lost.Leader, Term: lost.Term}
+	resp, _, err := r.layer.Call(ctx, voter.Addr, voter.ID, &wire.PeerRequest{Body: &wire.PeerRequest_LeaderLoss{LeaderLoss: question}})
+	said := resp.GetLeaderLoss()
+	switch {
+	case raftstream.NobodyListens(err), err == nil && resp.GetStatus() == wire.Status_UNSUPPORTED:
+		return failover.Answer{Absent: true}
+	case err != nil || said == nil:
+		return failover.Answer{Silent: true}
+	}
+	return failover.Answer{Gone: said.Gone, Term: said.Term, Tail: failover.Tail{Term: said.LastLogTerm, Index: said.LastLogIndex}}
+}
+
+// testify answers another voter's question; nil says that this node takes no part.
+func (r *Replica) testify(q *wire.LeaderLossRequest) *wire.PeerResponse {
+	node := r.node.Load()
+	if node == nil || r.cfg.NoFailoverHint || r.halted.Load() != nil {
+		return nil
+	}
+	self := r.vigil.view(node)
+	return &wire.PeerResponse{Status: wire.Status_OK, LeaderLoss: &wire.LeaderLossReply{
+		Gone:         self.Testifies(failover.Loss{Leader: q.GetLeaderId(), Term: q.GetTerm()}),
+		Term:         self.Term,
+		LastLogTerm:  self.Tail.Term,
+		LastLogIndex: self.Tail.Index,
+	}}
+}
+
+// tail is where the log ends, that of a snapshot included. Raft tells no other way.
+func tail(node *raft.Raft) failover.Tail {
+	stats := node.Stats()
+	number := func(key string) uint64 {
+		n, _ := strconv.ParseUint(stats[key], 10, 64)
+		return n
+	}
+	log := failover.Tail{Term: number("last_log_term"), Index: number("last_log_index")}
+	snapshot := failover.Tail{Term: number("last_snapshot_term"), Index: number("last_snapshot_index")}
+	if snapshot.Index > log.Index {
+		return snapshot
+	}
+	return log
+}

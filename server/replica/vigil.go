@@ -1,0 +1,148 @@
+package replica
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/server/replica/failover"
+	"github.com/quorumlock/quorumlock/transport/raftstream"
+)
+
+// The pause between two attempts to reach a leader grows from the first to the second.
+const firstLook, lastLook = 2 * time.Millisecond, time.Second
+
+// vigil watches over the leader's process. A follower holds a connection to it, and when
+// that closes and a new one is refused, it asks the other voters whether they saw the same
+// (hint.go). Until then it costs one idle connection.
+type vigil struct {
+	r *Replica
+	// moved is told that who leads may have changed.
+	moved chan struct{}
+
+	mu     sync.Mutex // guards what follows
+	leader string     // whom the connection is to, or is to be to
+	leave  context.CancelFunc
+	self   failover.Self // only Saw and Called, and Term as the latest in which a vote was asked
+}
+
+func newVigil(r *Replica) *vigil {
+	return &vigil{r: r, moved: make(chan struct{}, 1), leave: func() {}}
+}
+
+// run ends with the node. Raft runs.
+func (v *vigil) run() {
+	node := v.r.node.Load()
+	observer := raft.NewObserver(nil, false, v.observe)
+	node.RegisterObserver(observer)
+	defer node.DeregisterObserver(observer)
+	for v.r.ctx.Err() == nil {
+		leader, ctx := v.follow(node)
+		if leader.ID == "" || leader.ID == v.r.cfg.ID {
+			select {
+			case <-v.moved:
+			case <-v.r.ctx.Done():
+			}
+			continue
+		}
+		v.watch(ctx, leader)
+	}
+}
+
+// observe notes what raft is about to do. Raft's main loop calls it, before it acts.
+func (v *vigil) observe(o *raft.Observation) bool {
+	switch data := o.Data.(type) {
+	case raft.RequestVoteRequest:
+		v.mu.Lock()
+		v.self.Term = max(v.self.Term, data.Term)
+		v.mu.Unlock()
+	case raft.LeaderObservation:
+		v.mu.Lock()
+		if string(data.LeaderID) != v.leader {
+			v.leave()
+		}
+		v.mu.Unlock()
+		select {
+		case v.moved <- struct{}{}:
+		default:
+		}
+	}
+	return false
+}
+
+// follow is the leader that raft knows, and a context that ends when it knows of another.
+func (v *vigil) follow(node *raft.Raft) (Peer, context.Context) {
+	ctx, cancel := context.WithCancel(v.r.ctx)
+	v.mu.Lock()
+	v.leave()
+	addr, id := node.LeaderWithID() // with mu: a change after this look finds the context
+	v.leader, v.leave = string(id), cancel
+	v.mu.Unlock()
+	return v.r.peer(raft.Server{ID: id, Address: addr}), ctx
+}
+
+// watch holds a connection to the leader, again and again, until raft knows of another.
+func (v *vigil) watch(ctx context.Context, leader Peer) {
+	var lost failover.Loss // whose connection has closed
+	for pause := firstLook; ctx.Err() == nil; pause = min(2*pause, lastLook) {
+		err := v.r.layer.Lifeline(ctx, leader.Addr, leader.ID, v.seenAlive)
+		switch {
+		case err == nil:
+			lost = failover.Loss{Leader: leader.ID, Term: v.r.node.Load().CurrentTerm()}
+			pause = firstLook / 2
+			continue
+		case lost.Leader != "" && raftstream.NobodyListens(err) && !v.r.layer.Linked(leader.ID):
+			v.seenDead(lost)
+			v.r.callElection(ctx, lost)
+			lost = failover.Loss{}
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (v *vigil) seenAlive() { v.saw(failover.Loss{}) }
+
+func (v *vigil) seenDead(l failover.Loss) {
+	v.r.log.Info("the leader has closed its connections and refuses new ones", "leader", l.Leader, "term", l.Term)
+	v.r.metrics.leaderLosses.Inc()
+	v.saw(l)
+}
+
+func (v *vigil) saw(l failover.Loss) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.self.Saw = l
+}
+
+// called notes that this node calls an election against the leader of that term.
+func (v *vigil) called(term uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.self.Called = max(v.self.Called, term)
+}
+
+// view is this node as it is now. What raft says in several answers is of one moment, or
+// it says that the node follows nobody.
+func (v *vigil) view(node *raft.Raft) failover.Self {
+	v.mu.Lock()
+	self := v.self
+	v.mu.Unlock()
+	asked := self.Term
+	self.ID, self.Term = v.r.cfg.ID, node.CurrentTerm()
+	_, leader := node.LeaderWithID()
+	self.Follower, self.Leader = node.State() == raft.Follower, string(leader)
+	self.Tail = tail(node)
+	if node.CurrentTerm() != self.Term {
+		self.Leader = ""
+	}
+	self.Term = max(self.Term, asked)
+	if self.Saw.Leader != "" && v.r.layer.Linked(self.Saw.Leader) {
+		self.Saw = failover.Loss{} // it has come back
+	}
+	return self
+}
