@@ -23,6 +23,8 @@
 //     does that is not.
 //   - guard.go, bolt.go, snapshots.go, damage.go: the disk. A write that fails or hangs is the
 //     node's last one; what was read is what was written, or the node stops.
+//   - vigil.go, hint.go: a leader whose process is dead is replaced at once, if package
+//     failover says so, and not after raft's time-outs.
 //   - members.go, steward.go, report.go: members, their addresses and levels.
 //
 // # The way of a command

@@ -159,13 +159,14 @@ func (s *stream) write(b []byte) (int, error) {
 type conn struct {
 	net           *Net
 	local, remote address
+	dialled       bool // this is the end that did
 	in, out       *stream
 	once          sync.Once
 }
 
 func pair(n *Net, from, to address) (near, far *conn) {
 	there, back := newStream(n, link{from.host, to.host}), newStream(n, link{to.host, from.host})
-	return &conn{net: n, local: from, remote: to, in: back, out: there},
+	return &conn{net: n, local: from, remote: to, dialled: true, in: back, out: there},
 		&conn{net: n, local: to, remote: from, in: there, out: back}
 }
 

@@ -21,6 +21,7 @@ type Net struct {
 	listeners map[string]*listener
 	conns     map[*conn]struct{}
 	hung      map[*stream]struct{}
+	rejected  map[link]struct{}
 	newest    map[link]time.Time // arrival of the latest segment
 	nextPort  int
 	did       Stats
@@ -75,6 +76,7 @@ func New(seed uint64) *Net {
 		listeners: map[string]*listener{},
 		conns:     map[*conn]struct{}{},
 		hung:      map[*stream]struct{}{},
+		rejected:  map[link]struct{}{},
 		newest:    map[link]time.Time{},
 		nextPort:  40000,
 		changed:   make(chan struct{}),
@@ -131,6 +133,24 @@ func (n *Net) Hang(from, to string) {
 	n.announce()
 }
 
+// Reject refuses what one host dials to another from now on, and resets what it has dialled,
+// like a firewall's rule for that host's ports. What the other host has dialled goes on.
+func (n *Net) Reject(from, to string) {
+	n.mu.Lock()
+	n.rejected[link{from, to}] = struct{}{}
+	var conns []*conn
+	for c := range n.conns {
+		if c.dialled && c.local.host == from && c.remote.host == to {
+			conns = append(conns, c)
+		}
+	}
+	n.did.Reset += len(conns)
+	n.mu.Unlock()
+	for _, c := range conns {
+		c.reset()
+	}
+}
+
 // Weather sets what all links are like, also once a fault of theirs has ended.
 func (n *Net) Weather(w Weather) {
 	n.mu.Lock()
@@ -144,6 +164,7 @@ func (n *Net) Heal() {
 	defer n.mu.Unlock()
 	n.links = map[link]fault{}
 	clear(n.hung)
+	clear(n.rejected)
 	n.announce()
 }
 
@@ -314,7 +335,7 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	n := h.net
 	n.mu.Lock()
 	l := n.listeners[to.String()]
-	if l == nil {
+	if _, rejected := n.rejected[link{h.name, to.host}]; l == nil || rejected {
 		n.mu.Unlock()
 		return nil, fmt.Errorf("dial %s: %w", addr, syscall.ECONNREFUSED)
 	}

@@ -201,3 +201,26 @@ func TestHungConnectionDeliversAfterItWasGivenUp(t *testing.T) {
 		}
 	})
 }
+
+func TestRejectIsOneWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := simnet.New(1)
+		near, far := connected(t, n)
+		n.Reject("b", "a")
+		send(t, near, "on")
+		receive(t, far, "on")
+		n.Reject("a", "b")
+		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("dialled before: %v", err)
+		}
+		if _, err := n.Host("a").Dial(t.Context(), "b:1"); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dialled after: %v", err)
+		}
+		n.Heal()
+		again, err := n.Host("a").Dial(t.Context(), "b:1")
+		if err != nil {
+			t.Fatal("healed:", err)
+		}
+		_ = again.Close()
+	})
+}

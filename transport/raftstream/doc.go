@@ -23,6 +23,12 @@
 // The dialling side checks the answer by the same rules, and the certificate against the
 // node that it wanted, not against a host name.
 //
+// # Lifelines
+//
+// [Layer.Lifeline] holds a connection to a node until one of them ends. Together with
+// [NobodyListens] and [Layer.Linked] it tells that a node's process is dead, which no silence
+// does.
+//
 // # Raft's side
 //
 // [NewTransport] puts raft's own NetworkTransport on a Layer. Raft dials addresses, but a

@@ -261,6 +261,7 @@ type PeerRequest struct {
 	//
 	//	*PeerRequest_Probe
 	//	*PeerRequest_Report
+	//	*PeerRequest_LeaderLoss
 	//	*PeerRequest_Hashes
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
@@ -322,6 +323,15 @@ func (x *PeerRequest) GetReport() *ReportRequest {
 	return nil
 }
 
+func (x *PeerRequest) GetLeaderLoss() *LeaderLossRequest {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_LeaderLoss); ok {
+			return x.LeaderLoss
+		}
+	}
+	return nil
+}
+
 func (x *PeerRequest) GetHashes() *HashesRequest {
 	if x != nil {
 		if x, ok := x.Body.(*PeerRequest_Hashes); ok {
@@ -344,6 +354,12 @@ type PeerRequest_Report struct {
 	Report *ReportRequest `protobuf:"bytes,2,opt,name=report,proto3,oneof"`
 }
 
+type PeerRequest_LeaderLoss struct {
+	// To voters: did you see this leader die? A node that does not know the question, or
+	// takes no part in quick fail-overs, answers UNSUPPORTED.
+	LeaderLoss *LeaderLossRequest `protobuf:"bytes,3,opt,name=leader_loss,json=leaderLoss,proto3,oneof"`
+}
+
 type PeerRequest_Hashes struct {
 	Hashes *HashesRequest `protobuf:"bytes,4,opt,name=hashes,proto3,oneof"`
 }
@@ -352,6 +368,8 @@ func (*PeerRequest_Probe) isPeerRequest_Body() {}
 
 func (*PeerRequest_Report) isPeerRequest_Body() {}
 
+func (*PeerRequest_LeaderLoss) isPeerRequest_Body() {}
+
 func (*PeerRequest_Hashes) isPeerRequest_Body() {}
 
 type PeerResponse struct {
@@ -359,6 +377,7 @@ type PeerResponse struct {
 	Status        Status_Code            `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	State         *NodeState             `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	LeaderLoss    *LeaderLossReply       `protobuf:"bytes,4,opt,name=leader_loss,json=leaderLoss,proto3" json:"leader_loss,omitempty"`
 	Hashes        *StateHashes           `protobuf:"bytes,5,opt,name=hashes,proto3" json:"hashes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -411,6 +430,13 @@ func (x *PeerResponse) GetMessage() string {
 func (x *PeerResponse) GetState() *NodeState {
 	if x != nil {
 		return x.State
+	}
+	return nil
+}
+
+func (x *PeerResponse) GetLeaderLoss() *LeaderLossReply {
+	if x != nil {
+		return x.LeaderLoss
 	}
 	return nil
 }
@@ -656,6 +682,132 @@ func (x *StateHash) GetSha256() []byte {
 	return nil
 }
 
+// LeaderLossRequest names a leader and the term in which the caller has lost it.
+type LeaderLossRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LeaderId      string                 `protobuf:"bytes,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaderLossRequest) Reset() {
+	*x = LeaderLossRequest{}
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaderLossRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaderLossRequest) ProtoMessage() {}
+
+func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaderLossRequest.ProtoReflect.Descriptor instead.
+func (*LeaderLossRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *LeaderLossRequest) GetLeaderId() string {
+	if x != nil {
+		return x.LeaderId
+	}
+	return ""
+}
+
+func (x *LeaderLossRequest) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+// LeaderLossReply is a voter's testimony.
+type LeaderLossReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It follows that leader in that term, and saw it close all connections and refuse a
+	// new one.
+	Gone bool `protobuf:"varint,1,opt,name=gone,proto3" json:"gone,omitempty"`
+	// The voter's own term, or a later one in which it was asked for its vote.
+	Term uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	// Where its log ends.
+	LastLogTerm   uint64 `protobuf:"varint,3,opt,name=last_log_term,json=lastLogTerm,proto3" json:"last_log_term,omitempty"`
+	LastLogIndex  uint64 `protobuf:"varint,4,opt,name=last_log_index,json=lastLogIndex,proto3" json:"last_log_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaderLossReply) Reset() {
+	*x = LeaderLossReply{}
+	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaderLossReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaderLossReply) ProtoMessage() {}
+
+func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaderLossReply.ProtoReflect.Descriptor instead.
+func (*LeaderLossReply) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *LeaderLossReply) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
+func (x *LeaderLossReply) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *LeaderLossReply) GetLastLogTerm() uint64 {
+	if x != nil {
+		return x.LastLogTerm
+	}
+	return 0
+}
+
+func (x *LeaderLossReply) GetLastLogIndex() uint64 {
+	if x != nil {
+		return x.LastLogIndex
+	}
+	return 0
+}
+
 // NodeState is what a node says of itself.
 type NodeState struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -677,7 +829,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_transport_wire_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +841,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_transport_wire_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +854,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -793,16 +945,20 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\tR\vincarnation\"\xba\x01\n" +
+	"\vincarnation\x18\x06 \x01(\tR\vincarnation\"\xff\x01\n" +
 	"\vPeerRequest\x123\n" +
 	"\x05probe\x18\x01 \x01(\v2\x1b.quorumlock.v1.ProbeRequestH\x00R\x05probe\x126\n" +
-	"\x06report\x18\x02 \x01(\v2\x1c.quorumlock.v1.ReportRequestH\x00R\x06report\x126\n" +
+	"\x06report\x18\x02 \x01(\v2\x1c.quorumlock.v1.ReportRequestH\x00R\x06report\x12C\n" +
+	"\vleader_loss\x18\x03 \x01(\v2 .quorumlock.v1.LeaderLossRequestH\x00R\n" +
+	"leaderLoss\x126\n" +
 	"\x06hashes\x18\x04 \x01(\v2\x1c.quorumlock.v1.HashesRequestH\x00R\x06hashesB\x06\n" +
-	"\x04body\"\xc0\x01\n" +
+	"\x04body\"\x81\x02\n" +
 	"\fPeerResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x05state\x18\x03 \x01(\v2\x18.quorumlock.v1.NodeStateR\x05state\x122\n" +
+	"\x05state\x18\x03 \x01(\v2\x18.quorumlock.v1.NodeStateR\x05state\x12?\n" +
+	"\vleader_loss\x18\x04 \x01(\v2\x1e.quorumlock.v1.LeaderLossReplyR\n" +
+	"leaderLoss\x122\n" +
 	"\x06hashes\x18\x05 \x01(\v2\x1a.quorumlock.v1.StateHashesR\x06hashes\"\x0e\n" +
 	"\fProbeRequest\">\n" +
 	"\rReportRequest\x12-\n" +
@@ -814,7 +970,15 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\x06points\x18\x02 \x03(\v2\x18.quorumlock.v1.StateHashR\x06points\"9\n" +
 	"\tStateHash\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"\xad\x02\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"D\n" +
+	"\x11LeaderLossRequest\x12\x1b\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\"\x83\x01\n" +
+	"\x0fLeaderLossReply\x12\x12\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
+	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xad\x02\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -841,40 +1005,44 @@ func file_transport_wire_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_transport_wire_peer_proto_goTypes = []any{
-	(PeerHello_Purpose)(0), // 0: quorumlock.v1.PeerHello.Purpose
-	(*PeerHello)(nil),      // 1: quorumlock.v1.PeerHello
-	(*PeerHelloReply)(nil), // 2: quorumlock.v1.PeerHelloReply
-	(*PeerRequest)(nil),    // 3: quorumlock.v1.PeerRequest
-	(*PeerResponse)(nil),   // 4: quorumlock.v1.PeerResponse
-	(*ProbeRequest)(nil),   // 5: quorumlock.v1.ProbeRequest
-	(*ReportRequest)(nil),  // 6: quorumlock.v1.ReportRequest
-	(*HashesRequest)(nil),  // 7: quorumlock.v1.HashesRequest
-	(*StateHashes)(nil),    // 8: quorumlock.v1.StateHashes
-	(*StateHash)(nil),      // 9: quorumlock.v1.StateHash
-	(*NodeState)(nil),      // 10: quorumlock.v1.NodeState
-	(Status_Code)(0),       // 11: quorumlock.v1.Status.Code
-	(*Member)(nil),         // 12: quorumlock.v1.Member
+	(PeerHello_Purpose)(0),    // 0: quorumlock.v1.PeerHello.Purpose
+	(*PeerHello)(nil),         // 1: quorumlock.v1.PeerHello
+	(*PeerHelloReply)(nil),    // 2: quorumlock.v1.PeerHelloReply
+	(*PeerRequest)(nil),       // 3: quorumlock.v1.PeerRequest
+	(*PeerResponse)(nil),      // 4: quorumlock.v1.PeerResponse
+	(*ProbeRequest)(nil),      // 5: quorumlock.v1.ProbeRequest
+	(*ReportRequest)(nil),     // 6: quorumlock.v1.ReportRequest
+	(*HashesRequest)(nil),     // 7: quorumlock.v1.HashesRequest
+	(*StateHashes)(nil),       // 8: quorumlock.v1.StateHashes
+	(*StateHash)(nil),         // 9: quorumlock.v1.StateHash
+	(*LeaderLossRequest)(nil), // 10: quorumlock.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 11: quorumlock.v1.LeaderLossReply
+	(*NodeState)(nil),         // 12: quorumlock.v1.NodeState
+	(Status_Code)(0),          // 13: quorumlock.v1.Status.Code
+	(*Member)(nil),            // 14: quorumlock.v1.Member
 }
 var file_transport_wire_peer_proto_depIdxs = []int32{
 	0,  // 0: quorumlock.v1.PeerHello.purpose:type_name -> quorumlock.v1.PeerHello.Purpose
-	11, // 1: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	13, // 1: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
 	5,  // 2: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
 	6,  // 3: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
-	7,  // 4: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
-	11, // 5: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	10, // 6: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
-	8,  // 7: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
-	12, // 8: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	8,  // 9: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
-	9,  // 10: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
-	12, // 11: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	10, // 4: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
+	7,  // 5: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
+	13, // 6: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	12, // 7: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
+	11, // 8: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
+	8,  // 9: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
+	14, // 10: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	8,  // 11: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
+	9,  // 12: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
+	14, // 13: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_peer_proto_init() }
@@ -887,6 +1055,7 @@ func file_transport_wire_peer_proto_init() {
 	file_transport_wire_peer_proto_msgTypes[2].OneofWrappers = []any{
 		(*PeerRequest_Probe)(nil),
 		(*PeerRequest_Report)(nil),
+		(*PeerRequest_LeaderLoss)(nil),
 		(*PeerRequest_Hashes)(nil),
 	}
 	type x struct{}
@@ -895,7 +1064,7 @@ func file_transport_wire_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_peer_proto_rawDesc), len(file_transport_wire_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,264 @@
+package replica_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/test/simnet"
+)
+
+// watched is a cluster whose leader everybody holds a connection to.
+func watched(t *testing.T, n int, tune func(*replica.Config)) (*cluster, *node) {
+	t.Helper()
+	c := newCluster(t, n)
+	for _, m := range c.nodes {
+		m.cfg.Registry = prometheus.NewRegistry()
+		m.cfg.Network = &mortal{Host: m.host}
+		if tune != nil {
+			tune(&m.cfg)
+		}
+	}
+	return c, c.startAll().settleIn()
+}
+
+// count adds up a metric of all nodes since they were started.
+func (c *cluster) count(metric string) (sum float64) {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		if n.up {
+			sum += counted(c.t, n.cfg.Registry.(*prometheus.Registry))[metric]
+		}
+	}
+	return sum
+}
+
+// mortal is a host whose process dies: from then on it dials nobody.
+type mortal struct {
+	*simnet.Host
+	dead atomic.Bool
+}
+
+func (m *mortal) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	if m.dead.Load() {
+		return nil, net.ErrClosed
+	}
+	return m.Host.Dial(ctx, addr)
+}
+
+// die ends the node's process for the others, who notice at once: all its connections are
+// reset and new ones refused. What is left of it here ends with bury.
+func (n *node) die() (bury func()) {
+	n.set(nil)
+	n.cfg.Network.(*mortal).dead.Store(true)
+	n.host.Kill()
+	return func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = n.Close(ctx)
+		n.cfg.Network = &mortal{Host: n.host}
+		n.cfg.Registry = prometheus.NewRegistry()
+	}
+}
+
+// outage lets the leader die and says how long nobody served.
+func (c *cluster) outage(leader *node) (next *node, took time.Duration) {
+	c.t.Helper()
+	begin := time.Now()
+	bury := leader.die()
+	next = c.leader()
+	took = time.Since(begin)
+	bury()
+	return next, took
+}
+
+// unmoved fails unless the leader goes on in its term for so long, without an election
+// called by anybody.
+func (c *cluster) unmoved(leader *node, term uint64, during time.Duration) {
+	c.t.Helper()
+	for begin := time.Now(); time.Since(begin) < during; time.Sleep(5 * time.Millisecond) {
+		if now := leader.Leader(); !leader.Serving() || now.Term != term {
+			c.t.Fatalf("after %v %s leads in term %d (serving: %v), it was %s in term %d",
+				time.Since(begin), now.Id, now.Term, leader.Serving(), leader.id, term)
+		}
+	}
+	if n := c.count("failover_hints_total agreed"); n != 0 {
+		c.t.Errorf("%v elections were called", n)
+	}
+}
+
+func TestDeadLeaderIsReplacedAtOnce(t *testing.T) {
+	for _, nodes := range []int{3, 5} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
+				c, leader := watched(t, nodes, nil)
+				for round := range 10 {
+					term := leader.Leader().Term
+					next, took := c.outage(leader)
+					t.Logf("round %d: %s replaced by %s after %v", round, leader.id, next.id, took)
+					if took > 100*time.Millisecond || next.Leader().Term != term+1 {
+						t.Errorf("it took %v and %d terms", took, next.Leader().Term-term)
+					}
+					leader.start()
+					c.eventually("everybody follows", func() bool { return leader.Leader().GetId() == next.id })
+					time.Sleep(time.Second)
+					leader = next
+				}
+				if n := c.count("leader_losses_total"); n == 0 {
+					t.Error("nobody counted")
+				}
+			})
+		})
+	}
+}
+
+// Whoever has died beside the leader cannot be asked, and costs no time.
+func TestDeadLeaderOfFiveWithAnotherNodeDown(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c, leader := watched(t, 5, nil)
+		down := c.followers()[0]
+		down.die()()
+		time.Sleep(2 * time.Second)
+		if _, took := c.outage(leader); took > 100*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// One who says nothing might call as well, so the others give it its turn.
+func TestDeadLeaderOfFiveWithASilentNode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c, leader := watched(t, 5, nil)
+		silent := c.followers()[0]
+		c.net.Isolate(silent.id, c.except(silent)...)
+		if _, took := c.outage(leader); took > 450*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		c.net.Heal()
+	})
+}
+
+// A longer log is not overruled: its node calls itself.
+func TestDeadLeaderIsReplacedByTheLongestLog(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c, leader := watched(t, 3, nil)
+		s := c.openSession("a", time.Minute)
+		ahead, behind := c.followers()[1], c.followers()[0]
+		c.net.Cut(leader.id, behind.id)
+		if r := leader.do(acquireCommand(s, 1, "last/words", 0)); r.GetHoldId() == 0 {
+			t.Fatalf("got %v", r)
+		}
+		c.net.Reject(leader.id, behind.id) // nothing arrives that is under way
+		c.net.Heal()
+		next, took := c.outage(leader)
+		if took > 450*time.Millisecond || next != ahead || next.holder("last/words") != s {
+			t.Errorf("%s (%s was ahead) after %v, held by %d", next.id, ahead.id, took, next.holder("last/words"))
+		}
+	})
+}
+
+func TestSwitchedOffTheTimeoutsDecide(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c, leader := watched(t, 3, func(cfg *replica.Config) { cfg.NoFailoverHint = true })
+		if _, took := c.outage(leader); took < 500*time.Millisecond {
+			t.Errorf("replaced after %v", took)
+		}
+	})
+}
+
+// A node that does not know of all this, in the middle of an upgrade, bears no witness.
+func TestAmongNodesThatDoNotTakePartTheTimeoutsDecide(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c, leader := watched(t, 3, func(cfg *replica.Config) { cfg.NoFailoverHint = true })
+		one := c.followers()[0]
+		one.stop()
+		one.cfg.NoFailoverHint = false
+		one.cfg.Registry = prometheus.NewRegistry()
+		one.start()
+		time.Sleep(2 * time.Second)
+		if _, took := c.outage(leader); took < 500*time.Millisecond || c.count("leader_losses_total") != 1 {
+			t.Errorf("replaced after %v, seen by %v", took, c.count("leader_losses_total"))
+		}
+	})
+}
+
+// A leader that lives is not deposed, whatever becomes of connections to it.
+func TestLivingLeaderIsLeftAlone(t *testing.T) {
+	for name, hurt := range map[string]func(c *cluster, leader *node){
+		"its connections are closed": func(c *cluster, leader *node) { leader.host.Reset() },
+		"they are closed again and again": func(c *cluster, leader *node) {
+			for range 50 {
+				leader.host.Reset()
+				time.Sleep(7 * time.Millisecond)
+			}
+		},
+		"a firewall rejects what is dialled to it": func(c *cluster, leader *node) {
+			for _, o := range c.except(leader) {
+				c.net.Reject(o, leader.id)
+			}
+		},
+		"it rejects what one follower dials": func(c *cluster, leader *node) {
+			c.net.Reject(c.except(leader)[0], leader.id)
+		},
+		"one follower sees it close and refuse": func(c *cluster, leader *node) {
+			one := c.except(leader)[0]
+			c.net.Reject(one, leader.id)
+			c.net.Reject(leader.id, one)
+		},
+		"it is silent for a moment": func(c *cluster, leader *node) {
+			c.net.Isolate(leader.id, c.except(leader)...)
+			time.Sleep(300 * time.Millisecond)
+			c.net.Heal()
+		},
+		"it is silent and its connections close": func(c *cluster, leader *node) {
+			c.net.Isolate(leader.id, c.except(leader)...)
+			leader.host.Reset()
+			time.Sleep(300 * time.Millisecond)
+			c.net.Heal()
+		},
+		"a follower dies": func(c *cluster, leader *node) { c.followers()[0].die()() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
+				c, leader := watched(t, 3, nil)
+				term := leader.Leader().Term
+				hurt(c, leader)
+				c.unmoved(leader, term, 5*time.Second)
+				c.net.Heal()
+			})
+		})
+	}
+}
+
+// Whoever stops well hands over first: a follower that hears of the next leader late may
+// see the last one go, and learns of the next by asking.
+func TestRollingRestartCallsNoElection(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c, _ := watched(t, 3, nil)
+		var calls float64
+		for range 2 {
+			for _, p := range c.peers {
+				n, before := c.nodes[p.ID], c.leader()
+				term := before.Leader().Term
+				n.stop()
+				after := c.leader()
+				if n != before && after.Leader().Term != term || after.Leader().Term > term+1 {
+					t.Errorf("%s stopped, %s led: term %d after %d", n.id, before.id, after.Leader().Term, term)
+				}
+				calls += c.count("failover_hints_total agreed")
+				n.cfg.Registry = prometheus.NewRegistry()
+				n.start()
+				time.Sleep(2 * time.Second)
+			}
+		}
+		if calls != 0 {
+			t.Errorf("%v elections were called", calls)
+		}
+	})
+}
