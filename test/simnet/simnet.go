@@ -250,7 +250,6 @@ func (n *Net) segmentArrival(s *stream, last time.Time) time.Time {
 // Kill resets every connection of the host and closes its ports, like a process that
 // dies.
 func (h *Host) Kill() {
-	h.Reset()
 	h.net.mu.Lock()
 	var listeners []*listener
 	for _, l := range h.net.listeners {
@@ -262,6 +261,7 @@ func (h *Host) Kill() {
 	for _, l := range listeners {
 		_ = l.Close()
 	}
+	h.Reset() // afterwards: nobody who dials again at once gets in
 }
 
 // Reset resets every connection of the host.
