@@ -1,6 +1,7 @@
 package replica_test
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,20 +11,24 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// drowsy is a logger that stands still, once, at a line of the first node that says it.
+// drowsy is a logger that stands still, once it is tired, where its node has been elected.
 type drowsy struct {
 	hclog.Logger
-	id   string
-	once *atomic.Bool
-	// asleep is told who stands still, until wake is closed.
-	asleep chan<- string
-	wake   <-chan struct{}
+	tired  atomic.Bool
+	asleep chan struct{}
+	wake   chan struct{}
+}
+
+func makeDrowsy(n *node) *drowsy {
+	d := &drowsy{Logger: n.cfg.Logger, asleep: make(chan struct{}), wake: make(chan struct{})}
+	n.cfg.Logger = d
+	return d
 }
 
 // Info implements hclog.Logger.
 func (d *drowsy) Info(msg string, args ...any) {
-	if msg == "elected, applying the barrier" && d.once.CompareAndSwap(false, true) {
-		d.asleep <- d.id
+	if msg == "elected, applying the barrier" && d.tired.CompareAndSwap(true, false) {
+		close(d.asleep)
 		<-d.wake
 	}
 	d.Logger.Info(msg, args...)
@@ -35,12 +40,18 @@ func (d *drowsy) Info(msg string, args ...any) {
 func TestLeadershipRegainedInOneNotice(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
-		asleep, wake, once := make(chan string, 1), make(chan struct{}), &atomic.Bool{}
+		loggers := map[string]*drowsy{}
 		for id, n := range c.nodes {
-			n.cfg.Logger = &drowsy{Logger: n.cfg.Logger, id: id, once: once, asleep: asleep, wake: wake}
+			loggers[id] = makeDrowsy(n)
 		}
-		c.startAll()
-		old := c.nodes[<-asleep]
+		c.startAll().settleIn()
+		old := c.followers()[0]
+		logger := loggers[old.id]
+		wake := sync.OnceFunc(func() { close(logger.wake) })
+		defer wake()
+		logger.tired.Store(true)
+		_ = c.leader().TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: old.id})
+		<-logger.asleep
 		c.net.Isolate(old.id, c.except(old)...)
 		between := c.leader()
 		const ttl = 10 * time.Second
@@ -56,7 +67,7 @@ func TestLeadershipRegainedInOneNotice(t *testing.T) {
 		if old.Serving() {
 			t.Fatal("it serves without having looked")
 		}
-		close(wake)
+		wake()
 		c.within(time.Second, "the reign begins", old.Serving)
 		begun := time.Now()
 		if rest, ok := old.Remaining(s); !ok || rest < ttl-100*time.Millisecond {
