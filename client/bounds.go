@@ -161,6 +161,9 @@ func (s *Session) confirmed(k *call, until time.Duration, revision uint64) {
 	if h.ended != nil {
 		k.hold, k.err = nil, h.ended
 	}
+	if h.ended == ErrNotHeld { // its time was over before it could be begun anew
+		k.err = ErrHoldExpired
+	}
 	s.client.finish(k)
 }
 

@@ -248,6 +248,37 @@ func TestBoundOfAWait(t *testing.T) {
 	}
 }
 
+// A hold whose time was over before its caller could have it was lost to its max_hold,
+// whatever the cluster knows of it by then.
+func TestGrantThatExpiredBeforeItsCallerHadIt(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		s := f.session(c)
+		other := mustLock(t, f.session(c), "x")
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Lock(ctx, "x", WithMaxHold(time.Second))
+			done <- err
+		}()
+		awaitOldProof(s, 3*time.Second)
+		var late func()
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				late = func() { cn.answer(req, respond(status(wire.Status_NOT_HELD))) }
+				return req.GetExtend() != nil
+			}
+		})
+		ok(t, other.Unlock(ctx))
+		synctest.Wait()
+		f.set(func() {
+			f.intercept = nil
+			f.service.drop("x")
+			late()
+		})
+		wantErr(t, <-done, ErrHoldExpired)
+	})
+}
+
 // awaitOldProof waits until the last proof of the session's life is so old.
 func awaitOldProof(s *Session, age time.Duration) {
 	old := func() bool {
