@@ -42,13 +42,18 @@ type Options struct {
 	Dir string
 }
 
-// keeping are the flags with which a node keeps its log. Snapshots are taken all the same.
-func (o Options) keeping(id string) []string {
+// flagsOf are those that the options amount to. A node that keeps its log takes snapshots
+// all the same.
+func (o Options) flagsOf(id string) []string {
 	trailing := "1000000000"
 	if o.Lean && id != Chronicler {
 		trailing = "128"
 	}
-	return []string{"--snapshot-threshold", "64", "--trailing-logs", trailing}
+	flags := []string{"--snapshot-threshold", "64", "--trailing-logs", trailing}
+	if o.Storms {
+		flags = append(flags, "--max-connections", "15000")
+	}
+	return flags
 }
 
 // Chronicler is the node whose log is whole in a cluster that is Lean.
@@ -273,7 +278,7 @@ func (c *Cluster) Retire(id string) {
 
 func (c *Cluster) start(n *node) {
 	c.t.Helper()
-	flags := slices.Concat(c.opts.keeping(n.id), c.opts.Flags, c.opts.NodeFlags[n.id])
+	flags := slices.Concat(c.opts.flagsOf(n.id), c.opts.Flags, c.opts.NodeFlags[n.id])
 	if err := n.start(c.programs.qlockd(), flags, c.opts.Walls); err != nil {
 		c.t.Fatalf("start %s: %v", n.id, err)
 	}

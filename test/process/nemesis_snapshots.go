@@ -49,7 +49,14 @@ func (s *strike) lag(kills int) uint64 {
 		s.Restart(id)
 	}
 	s.AwaitAll()
-	return uint64(strings.Count(s.Log(id), installed) - before)
+	sent := 0
+	s.Await("a snapshot sent to "+id, Patience, func(context.Context) error {
+		if sent = strings.Count(s.Log(id), installed) - before; sent == 0 {
+			return errors.New("none")
+		}
+		return nil
+	})
+	return uint64(sent)
 }
 
 // forgetful has another node than the Chronicler lead.
