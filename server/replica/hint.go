@@ -115,8 +115,8 @@ func (r *Replica) testify(q *wire.LeaderLossRequest) *wire.PeerResponse {
 	}}
 }
 
-// tail is where the log ends, that of a snapshot included. Raft tells no other way.
-func tail(node *raft.Raft) failover.Tail {
+// logEnd is where the log ends, that of a snapshot included. Raft tells no other way.
+func logEnd(node *raft.Raft) failover.Tail {
 	stats := node.Stats()
 	number := func(key string) uint64 {
 		n, _ := strconv.ParseUint(stats[key], 10, 64)

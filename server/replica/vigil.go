@@ -136,7 +136,7 @@ func (v *vigil) view(node *raft.Raft) failover.Self {
 	self.ID, self.Term = v.r.cfg.ID, node.CurrentTerm()
 	_, leader := node.LeaderWithID()
 	self.Follower, self.Leader = node.State() == raft.Follower, string(leader)
-	self.Tail = tail(node)
+	self.Tail = logEnd(node)
 	if node.CurrentTerm() != self.Term {
 		self.Leader = ""
 	}
