@@ -1,8 +1,6 @@
 package process
 
 import (
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/quorumlock/quorumlock/test/disk"
@@ -30,9 +28,7 @@ func (c *Cluster) Inject(id, calls, effect string) *disk.Injection {
 
 // diskNemeses break the disk of a node, which then ends by itself, or slow it down.
 var diskNemeses = []Nemesis{
-	{Name: "hang the leader's disk", needs: injectable, strike: func(s *strike) uint64 {
-		return s.broken(s.Leader(), disk.Syncs+","+disk.Writes, disk.Hang)
-	}},
+	{Name: "hang the leader's disk", needs: injectable, strike: hangLeader},
 	{Name: "fail the leader's syncs", needs: injectable, strike: func(s *strike) uint64 {
 		return s.broken(s.Leader(), disk.Syncs, disk.FailIO)
 	}},
@@ -51,21 +47,33 @@ var diskNemeses = []Nemesis{
 
 func injectable(Options) bool { return disk.NoInjection() == nil }
 
+// hangLeader waits for another leader while the disk still hangs. The process ends only when
+// the kernel lets go of it.
+func hangLeader(s *strike) uint64 {
+	s.t.Helper()
+	old := s.Leader()
+	i := s.Inject(old, disk.Syncs+","+disk.Writes, disk.Hang)
+	s.AwaitLeader(old)
+	calls := i.Lift()
+	s.gaveUp(old)
+	return calls
+}
+
 // broken waits until a node has ended because of its disk, and starts it again.
 func (s *strike) broken(id, calls, effect string) uint64 {
 	s.t.Helper()
 	i := s.Inject(id, calls, effect)
-	if code := s.Ended(id); code != 70 {
-		s.t.Errorf("%s, whose disk has %s, ended with code %d: %s", id, effect, code, lastLine(s.node(id).log))
-	}
-	s.Restart(id)
+	s.gaveUp(id)
 	return i.Lift()
 }
 
-func lastLine(name string) string {
-	content, err := os.ReadFile(name)
-	if err != nil {
-		return err.Error()
+// gaveUp wants a node that ends by itself, and starts it again.
+func (s *strike) gaveUp(id string) {
+	s.t.Helper()
+	if code := s.Ended(id); code != 70 {
+		s.t.Errorf("%s, whose disk was broken, ended with code %d: %s", id, code, lastWords(s.Log(id)))
 	}
-	return fmt.Sprintf("%.500s", content[max(0, len(content)-500):])
+	s.Restart(id)
 }
+
+func lastWords(log string) string { return log[max(0, len(log)-500):] }
