@@ -19,8 +19,9 @@ const (
 	FailSpace = "error=ENOSPC"
 	// Skip answers that all is well, and does nothing.
 	Skip = "retval=0"
-	// Hang has a call wait for much longer than anybody does.
-	Hang = "delay_enter=600s"
+	// Hang has a call wait for longer than a node does, and than it takes to replace it. A
+	// process whose calls hang cannot end meanwhile.
+	Hang = "delay_enter=15s"
 )
 
 // Slow has each call take that much longer.
@@ -112,7 +113,8 @@ func traced(pid int) bool {
 	return true
 }
 
-// Lift ends it and returns how many calls it has had an effect on.
+// Lift ends it, once the calls that it holds back have their time, and returns how many calls
+// it has had an effect on.
 func (i *Injection) Lift() (calls uint64) {
 	_ = i.strace.Process.Signal(syscall.SIGTERM) // it may have ended with the process
 	<-i.done

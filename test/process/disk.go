@@ -54,9 +54,8 @@ func hangLeader(s *strike) uint64 {
 	old := s.Leader()
 	i := s.Inject(old, disk.Syncs+","+disk.Writes, disk.Hang)
 	s.AwaitLeader(old)
-	calls := i.Lift()
 	s.gaveUp(old)
-	return calls
+	return i.Lift()
 }
 
 // broken waits until a node has ended because of its disk, and starts it again.
