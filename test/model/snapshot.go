@@ -40,6 +40,7 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		h := body.Header
 		d.Cluster, d.Level, d.Lineage, d.Limits = h.ClusterId, h.Level, h.Lineage, h.Settings
 		d.Revision, d.Token, d.Term, d.leader = h.Revision, h.Token, h.Term, h.LeaderId
+		d.Suspended = h.GrantsSuspended
 		d.Opened, d.audited = h.LastSessionId, h.LastAuditId
 	case *wire.SnapshotRecord_Member:
 		d.member(body.Member)
