@@ -45,7 +45,7 @@ var diskNemeses = []Nemesis{
 	}},
 }
 
-func injectable(Options) bool { return disk.NoInjection() == nil }
+func injectable(o Options) bool { return !o.Lean && disk.NoInjection() == nil }
 
 // hangLeader waits for another leader while the disk still hangs. The process ends only when
 // the kernel lets go of it.
