@@ -18,8 +18,8 @@ import (
 // the same death a moment later.
 const firstHearing = 5 * time.Millisecond
 
-// turn is how long each voter has to call an election before the next one does, and how
-// long anybody has to answer: many times what both take, and little beside the time-outs.
+// turn is how long each voter has to call an election before the next one may: many times
+// what that takes, and little beside the time-outs.
 func (r *Replica) turn() time.Duration { return r.cfg.HeartbeatTimeout / 5 }
 
 // callElection calls one if package failover says so, and otherwise gives up: once somebody
@@ -61,7 +61,7 @@ func (r *Replica) stand(h failover.Hearing, verdict failover.Verdict) {
 
 // hear asks all other voters what they saw.
 func (r *Replica) hear(ctx context.Context, lost failover.Loss) failover.Hearing {
-	ctx, cancel := context.WithTimeout(ctx, r.turn())
+	ctx, cancel := context.WithTimeout(ctx, r.turn()/2) // nobody misses its turn for one who is silent
 	defer cancel()
 	h := failover.Hearing{Loss: lost, Answers: map[string]failover.Answer{}}
 	var mu sync.Mutex

@@ -108,8 +108,9 @@ type Verdict struct {
 	Witnesses []string
 }
 
-// Judge decides. turn counts from 0 how often the voters before this one have had the time
-// to call; the n-th in their order may with turn n.
+// Judge decides. turn counts from 0 the turns that have passed since the loss: each is one
+// voter's, in their order, and after the last the first has its turn again. So whoever has
+// missed its own does not call together with the next.
 func (h Hearing) Judge(turn int) Verdict {
 	if reason := h.obstacle(); reason != "" {
 		return Verdict{Outcome: Drop, Reason: reason}
@@ -120,7 +121,7 @@ func (h Hearing) Judge(turn int) Verdict {
 		v.Reason = ShortLog
 	case 2*len(v.Witnesses) <= len(h.Voters):
 		v.Reason = NoMajority
-	case h.rank() > turn:
+	case h.rank() != turn%(len(h.others())+1):
 		v.Reason = NotFirst
 	default:
 		v.Outcome, v.Reason = Call, Agreed
