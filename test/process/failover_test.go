@@ -1,0 +1,155 @@
+package process_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/test/process"
+)
+
+// leaderLoss is one way to lose a leader, and how long that may cost a client that was
+// connected to it, from the loss to its next grant.
+type leaderLoss struct {
+	name string
+	// lose takes the leader away; back brings it back once another one leads.
+	lose, back func(c *process.Cluster, leader string)
+	// median and worst are the bounds of the long version, which wants a quiet machine.
+	// The short version asks only that nobody waits for longer than lenient.
+	median, worst, lenient time.Duration
+}
+
+var leaderLosses = []leaderLoss{{
+	name:   "killed",
+	lose:   func(c *process.Cluster, leader string) { c.Signal(syscall.SIGKILL, leader) },
+	back:   func(c *process.Cluster, leader string) { c.Ended(leader); c.Restart(leader) },
+	median: 150 * time.Millisecond, worst: time.Second, lenient: 5 * time.Second,
+}, {
+	name:   "silent",
+	lose:   func(c *process.Cluster, leader string) { c.Stop(leader) },
+	back:   func(c *process.Cluster, leader string) { c.Continue(leader) },
+	median: 1500 * time.Millisecond, worst: failoverTTL, lenient: 10 * time.Second,
+}, {
+	name:   "stopped well",
+	lose:   func(c *process.Cluster, leader string) { c.Signal(syscall.SIGTERM, leader) },
+	back:   func(c *process.Cluster, leader string) { c.Ended(leader); c.Restart(leader) },
+	median: 100 * time.Millisecond, worst: failoverTTL, lenient: 5 * time.Second,
+}}
+
+// failoverTTL is the shortest that there is: whatever happens to the leader, no session
+// with it is lost.
+const failoverTTL = 5 * time.Second
+
+var errTooFew = errors.New("there were too few")
+
+// TestFailover measures what the loss of a leader costs. On a quiet machine, with the issue's
+// bounds and twenty rounds of each:
+//
+//	QUORUMLOCK_CHECK=1 go test ./test/process -run '^TestFailover$' -v
+func TestFailover(t *testing.T) {
+	rounds, strict := 3, os.Getenv("QUORUMLOCK_CHECK") == "1"
+	if strict {
+		rounds = 20
+	}
+	c := process.Start(t, programs, 3)
+	for _, loss := range leaderLosses {
+		t.Run(loss.name, func(t *testing.T) {
+			var outages []time.Duration
+			for range rounds {
+				outages = append(outages, outageOf(t, c, loss))
+			}
+			slices.Sort(outages)
+			median, worst := outages[len(outages)/2], outages[len(outages)-1]
+			t.Logf("%s: median %v, maximum %v of %d rounds", loss.name, median.Round(time.Millisecond), worst.Round(time.Millisecond), rounds)
+			if worst > loss.lenient || strict && (median > loss.median || worst > loss.worst) {
+				t.Errorf("%s: median %v, maximum %v; want %v and %v", loss.name, median, worst, loss.median, loss.worst)
+			}
+		})
+	}
+}
+
+// outageOf loses the leader once, under a client that acquires and releases all the time.
+func outageOf(t *testing.T, c *process.Cluster, loss leaderLoss) time.Duration {
+	t.Helper()
+	cl := c.NewClient()
+	g := &grants{session: open(t, cl, failoverTTL)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { g.keepOn(ctx, t) })
+	c.Await("grants before the loss", process.Patience, func(context.Context) error { return g.since(time.Time{}, 20) })
+	leader := c.Leader()
+	lost := time.Now()
+	loss.lose(c, leader)
+	c.AwaitLeader(leader)
+	next := time.Now()
+	c.Await("grants by the next leader", process.Patience, func(context.Context) error { return g.since(next, 20) })
+	cancel()
+	running.Wait()
+	loss.back(c, leader)
+	c.AwaitAll()
+	if err := g.session.Err(); err != nil {
+		t.Errorf("%s: a session with a TTL of %v was lost: %v", loss.name, failoverTTL, err)
+	}
+	if err := g.session.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_ = cl.Close()
+	return g.longest(lost)
+}
+
+// grants are the moments at which one session was granted a lock.
+type grants struct {
+	session *client.Session
+
+	mu  sync.Mutex
+	all []time.Time
+}
+
+// keepOn acquires and releases until ctx ends.
+func (g *grants) keepOn(ctx context.Context, t *testing.T) {
+	for ctx.Err() == nil {
+		hold, err := g.session.Lock(ctx, "fail-over")
+		if err != nil {
+			if ctx.Err() == nil {
+				t.Error("lock: ", err)
+			}
+			return
+		}
+		g.mu.Lock()
+		g.all = append(g.all, time.Now())
+		g.mu.Unlock()
+		if err := hold.Unlock(ctx); err != nil && ctx.Err() == nil {
+			t.Error("unlock: ", err)
+			return
+		}
+	}
+}
+
+// since is an error unless there were n grants from a moment on.
+func (g *grants) since(begin time.Time, n int) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.all) < n || g.all[len(g.all)-n].Before(begin) {
+		return errTooFew
+	}
+	return nil
+}
+
+// longest is the longest time without a grant from a moment on.
+func (g *grants) longest(from time.Time) (gap time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, at := range g.all {
+		if at.Before(from) {
+			continue
+		}
+		gap, from = max(gap, at.Sub(from)), at
+	}
+	return gap
+}
