@@ -1,10 +1,13 @@
 package judge
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +15,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 )
 
@@ -59,34 +61,47 @@ func ReadLogs(dirs ...string) (entries []Entry, snapshot []byte, err error) {
 	return entries, snapshot, nil
 }
 
-// readLog reads all that one node has, committed or not.
-func readLog(dir string) (map[uint64]*raft.Log, error) {
-	store, err := raftboltdb.New(raftboltdb.Options{
-		Path:                    filepath.Join(dir, "raft.db"),
-		BoltOptions:             &bbolt.Options{ReadOnly: true, Timeout: 5 * time.Second},
-		MsgpackUseNewTimeFormat: true,
-	})
+// readLog reads all that one node has, committed or not, from its file as docs/PROTOCOL.md
+// describes it.
+func readLog(dir string) (all map[uint64]*raft.Log, err error) {
+	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0, &bbolt.Options{ReadOnly: true, Timeout: 5 * time.Second})
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
-	first, err := store.FirstIndex()
-	if err != nil {
-		return nil, err
-	}
-	last, err := store.LastIndex()
-	if err != nil {
-		return nil, err
-	}
-	all := map[uint64]*raft.Log{}
-	for i := first; i <= last && last > 0; i++ {
-		l := &raft.Log{}
-		if err := store.GetLog(i, l); err != nil {
-			return nil, fmt.Errorf("entry %d: %w", i, err)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	all = map[uint64]*raft.Log{}
+	return all, db.View(func(tx *bbolt.Tx) error {
+		entries := tx.Bucket([]byte("entries"))
+		if entries == nil {
+			return nil
 		}
-		all[i] = l
+		return entries.ForEach(func(key, value []byte) error {
+			l, err := readEntry(key, value)
+			if err == nil {
+				all[l.Index] = l
+			}
+			return err
+		})
+	})
+}
+
+// readEntry takes an entry apart: a checksum over key and all that follows, the term, the
+// type, when the leader had it, and the data.
+func readEntry(key, value []byte) (*raft.Log, error) {
+	const header = 4 + 8 + 1 + 8
+	if len(key) != 8 || len(value) < header {
+		return nil, fmt.Errorf("an entry under %x has %d bytes", key, len(value))
 	}
-	return all, nil
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	_, _ = sum.Write(key)
+	_, _ = sum.Write(value[4:])
+	index := binary.BigEndian.Uint64(key)
+	if sum.Sum32() != binary.BigEndian.Uint32(value) {
+		return nil, fmt.Errorf("the checksum of entry %d is wrong", index)
+	}
+	return &raft.Log{
+		Index: index, Term: binary.BigEndian.Uint64(value[4:]), Type: raft.LogType(value[12]), Data: bytes.Clone(value[header:]),
+	}, nil
 }
 
 // committed joins the logs of all voters up to the last entry that a majority has. Two
