@@ -24,6 +24,8 @@ type Counts struct {
 	// Reads are linearizable reads that were compared with the model, Holds those that
 	// applications saw.
 	Reads, Holds int
+	// Windows are the pieces of history that porcupine judged.
+	Windows int
 }
 
 // Add adds what another run did.
@@ -48,12 +50,12 @@ func (c Counts) Enough(least Counts) error {
 
 // String tells all of it in one line.
 func (c Counts) String() string {
-	return fmt.Sprintf("%d operations (%d of unknown outcome), %d grants (%d contended), %d sessions expired, %d leader changes, %d log entries with %d commands (%d repeated), %d reads and %d holds compared",
-		c.Operations, c.Unknown, c.Grants, c.Contended, c.Expiries, c.Leaders, c.Entries, c.Commands, c.Repeated, c.Reads, c.Holds)
+	return fmt.Sprintf("%d operations (%d of unknown outcome), %d grants (%d contended), %d sessions expired, %d leader changes, %d log entries with %d commands (%d repeated), %d reads and %d holds compared, %d windows",
+		c.Operations, c.Unknown, c.Grants, c.Contended, c.Expiries, c.Leaders, c.Entries, c.Commands, c.Repeated, c.Reads, c.Holds, c.Windows)
 }
 
 func (r *replay) counts() Counts {
-	c := Counts{Entries: len(r.entries), Commands: len(r.steps), Repeated: r.repeated, Holds: len(r.in.History.Holds())}
+	c := Counts{Entries: len(r.entries), Commands: len(r.steps), Repeated: r.repeated, Holds: len(r.in.History.Holds()), Windows: r.windows}
 	for _, op := range r.in.History.Ops() {
 		c.Operations++
 		if op.Outcome == history.Unknown {

@@ -16,7 +16,8 @@
 //     before anybody else can have the lock;
 //   - expiry.go, timers.go: no session, wait, bounded hold, lease or lock-delay ends early,
 //     and all of them end in time;
-//   - liveness.go: after healing everybody was answered, and nobody waits for nothing.
+//   - liveness.go: after healing everybody was answered, and nobody waits for nothing;
+//   - window.go: a second opinion by porcupine, about one lock at a time.
 //
 // A run that did too little proves nothing: Counts.Enough. Each checker has a test that
 // shows it a forged history and wants it refused.

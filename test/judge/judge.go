@@ -70,7 +70,7 @@ func Run(in Input) Verdict {
 		r.fault("a client, at %v: %s", f.At, f.Text)
 	}
 	r.run()
-	for _, check := range []func(*replay) []string{told, realTime, holds, expiries, timers, liveness} {
+	for _, check := range []func(*replay) []string{told, realTime, holds, expiries, timers, liveness, windows} {
 		r.faults = append(r.faults, most(check(r))...)
 	}
 	return Verdict{Faults: r.faults, Counts: r.counts()}
