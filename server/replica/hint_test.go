@@ -188,42 +188,45 @@ func TestAmongNodesThatDoNotTakePartTheTimeoutsDecide(t *testing.T) {
 	})
 }
 
+// harmless is what may become of connections to a leader that lives.
+var harmless = map[string]func(c *cluster, leader *node){
+	"its connections are closed": func(c *cluster, leader *node) { leader.host.Reset() },
+	"they are closed again and again": func(c *cluster, leader *node) {
+		for range 50 {
+			leader.host.Reset()
+			time.Sleep(7 * time.Millisecond)
+		}
+	},
+	"a firewall rejects what is dialled to it": func(c *cluster, leader *node) {
+		for _, o := range c.except(leader) {
+			c.net.Reject(o, leader.id)
+		}
+	},
+	"it rejects what one follower dials": func(c *cluster, leader *node) {
+		c.net.Reject(c.except(leader)[0], leader.id)
+	},
+	"one follower sees it close and refuse": func(c *cluster, leader *node) {
+		one := c.except(leader)[0]
+		c.net.Reject(one, leader.id)
+		c.net.Reject(leader.id, one)
+	},
+	"it is silent for a moment": func(c *cluster, leader *node) {
+		c.net.Isolate(leader.id, c.except(leader)...)
+		time.Sleep(300 * time.Millisecond)
+		c.net.Heal()
+	},
+	"it is silent and its connections close": func(c *cluster, leader *node) {
+		c.net.Isolate(leader.id, c.except(leader)...)
+		leader.host.Reset()
+		time.Sleep(300 * time.Millisecond)
+		c.net.Heal()
+	},
+	"a follower dies": func(c *cluster, leader *node) { c.followers()[0].die()() },
+}
+
 // A leader that lives is not deposed, whatever becomes of connections to it.
 func TestLivingLeaderIsLeftAlone(t *testing.T) {
-	for name, hurt := range map[string]func(c *cluster, leader *node){
-		"its connections are closed": func(c *cluster, leader *node) { leader.host.Reset() },
-		"they are closed again and again": func(c *cluster, leader *node) {
-			for range 50 {
-				leader.host.Reset()
-				time.Sleep(7 * time.Millisecond)
-			}
-		},
-		"a firewall rejects what is dialled to it": func(c *cluster, leader *node) {
-			for _, o := range c.except(leader) {
-				c.net.Reject(o, leader.id)
-			}
-		},
-		"it rejects what one follower dials": func(c *cluster, leader *node) {
-			c.net.Reject(c.except(leader)[0], leader.id)
-		},
-		"one follower sees it close and refuse": func(c *cluster, leader *node) {
-			one := c.except(leader)[0]
-			c.net.Reject(one, leader.id)
-			c.net.Reject(leader.id, one)
-		},
-		"it is silent for a moment": func(c *cluster, leader *node) {
-			c.net.Isolate(leader.id, c.except(leader)...)
-			time.Sleep(300 * time.Millisecond)
-			c.net.Heal()
-		},
-		"it is silent and its connections close": func(c *cluster, leader *node) {
-			c.net.Isolate(leader.id, c.except(leader)...)
-			leader.host.Reset()
-			time.Sleep(300 * time.Millisecond)
-			c.net.Heal()
-		},
-		"a follower dies": func(c *cluster, leader *node) { c.followers()[0].die()() },
-	} {
+	for name, hurt := range harmless {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T) {
 				c, leader := watched(t, 3, nil)

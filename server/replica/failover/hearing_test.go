@@ -29,72 +29,75 @@ func TestDeadLeader(t *testing.T) {
 	}
 }
 
+// mustNotCall are hearings after which nobody calls an election.
+var mustNotCall = map[string]struct {
+	change func(*failover.Hearing)
+	want   failover.Outcome
+	reason failover.Reason
+}{
+	"a leader that was not seen dead": {
+		func(h *failover.Hearing) { h.Self.Saw = failover.Loss{} }, failover.Drop, failover.Alive},
+	"a death seen in another term": {
+		func(h *failover.Hearing) { h.Self.Saw.Term = 6 }, failover.Drop, failover.Alive},
+	"the death of another leader": {
+		func(h *failover.Hearing) { h.Self.Saw.Leader = "n3" }, failover.Drop, failover.Alive},
+	"only one follower saw it": {
+		func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Term: 7, Tail: end} }, failover.Wait, failover.NoMajority},
+	"nobody else answers": {
+		func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Silent: true} }, failover.Wait, failover.NoMajority},
+	"nobody else was asked": {
+		func(h *failover.Hearing) { h.Answers = nil }, failover.Wait, failover.NoMajority},
+	"nobody else knows the question": {
+		func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Absent: true, Gone: true} }, failover.Wait, failover.NoMajority},
+	"a witness that does not vote": {
+		func(h *failover.Hearing) {
+			h.Voters = []string{"n1", "n2", "n4"}
+			h.Answers["n4"] = failover.Answer{Term: 7, Tail: end}
+		}, failover.Wait, failover.NoMajority},
+	"the lost leader's own word": {
+		func(h *failover.Hearing) {
+			h.Answers = map[string]failover.Answer{"n1": {Gone: true, Term: 7}, "n3": {Term: 7, Tail: end}}
+		}, failover.Wait, failover.NoMajority},
+	"two of five": {
+		func(h *failover.Hearing) { h.Voters = append(h.Voters, "n4", "n5") }, failover.Wait, failover.NoMajority},
+	"a cluster of two": {
+		func(h *failover.Hearing) { h.Voters = []string{"n1", "n2"} }, failover.Wait, failover.NoMajority},
+	"a longer log elsewhere": {
+		func(h *failover.Hearing) {
+			h.Answers["n3"] = failover.Answer{Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 41}}
+		},
+		failover.Wait, failover.ShortLog},
+	"a log of a later term elsewhere": {
+		func(h *failover.Hearing) {
+			h.Self.Tail = failover.Tail{Term: 6, Index: 99}
+			h.Answers["n3"] = failover.Answer{Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 1}}
+		}, failover.Wait, failover.ShortLog},
+	"a longer log of who saw nothing": {
+		func(h *failover.Hearing) {
+			h.Voters = append(h.Voters, "n4", "n5")
+			h.Answers["n4"] = failover.Answer{Gone: true, Term: 7, Tail: end}
+			h.Answers["n5"] = failover.Answer{Term: 7, Tail: failover.Tail{Term: 7, Index: 41}}
+		}, failover.Wait, failover.ShortLog},
+	"a non-voter": {
+		func(h *failover.Hearing) { h.Voters = []string{"n1", "n3"} }, failover.Drop, failover.NotVoter},
+	"a candidate or a leader": {
+		func(h *failover.Hearing) { h.Self.Follower = false }, failover.Drop, failover.NotFollower},
+	"who follows nobody": {
+		func(h *failover.Hearing) { h.Self.Leader = "" }, failover.Drop, failover.MovedOn},
+	"who follows another leader": {
+		func(h *failover.Hearing) { h.Self.Leader = "n3" }, failover.Drop, failover.MovedOn},
+	"who is in a later term": {
+		func(h *failover.Hearing) { h.Self.Term = 8 }, failover.Drop, failover.MovedOn},
+	"an election under way elsewhere": {
+		func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Term: 8, Tail: end} }, failover.Drop, failover.MovedOn},
+	"a second time in a term": {
+		func(h *failover.Hearing) { h.Self.Called = 7 }, failover.Drop, failover.Repeated},
+	"an earlier term than that of the last call": {
+		func(h *failover.Hearing) { h.Self.Called = 8 }, failover.Drop, failover.Repeated},
+}
+
 func TestWhatMustNotCall(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*failover.Hearing)
-		want   failover.Outcome
-		reason failover.Reason
-	}{
-		"a leader that was not seen dead": {
-			func(h *failover.Hearing) { h.Self.Saw = failover.Loss{} }, failover.Drop, failover.Alive},
-		"a death seen in another term": {
-			func(h *failover.Hearing) { h.Self.Saw.Term = 6 }, failover.Drop, failover.Alive},
-		"the death of another leader": {
-			func(h *failover.Hearing) { h.Self.Saw.Leader = "n3" }, failover.Drop, failover.Alive},
-		"only one follower saw it": {
-			func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Term: 7, Tail: end} }, failover.Wait, failover.NoMajority},
-		"nobody else answers": {
-			func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Silent: true} }, failover.Wait, failover.NoMajority},
-		"nobody else was asked": {
-			func(h *failover.Hearing) { h.Answers = nil }, failover.Wait, failover.NoMajority},
-		"nobody else knows the question": {
-			func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Absent: true, Gone: true} }, failover.Wait, failover.NoMajority},
-		"a witness that does not vote": {
-			func(h *failover.Hearing) {
-				h.Voters = []string{"n1", "n2", "n4"}
-				h.Answers["n4"] = failover.Answer{Term: 7, Tail: end}
-			}, failover.Wait, failover.NoMajority},
-		"the lost leader's own word": {
-			func(h *failover.Hearing) {
-				h.Answers = map[string]failover.Answer{"n1": {Gone: true, Term: 7}, "n3": {Term: 7, Tail: end}}
-			}, failover.Wait, failover.NoMajority},
-		"two of five": {
-			func(h *failover.Hearing) { h.Voters = append(h.Voters, "n4", "n5") }, failover.Wait, failover.NoMajority},
-		"a cluster of two": {
-			func(h *failover.Hearing) { h.Voters = []string{"n1", "n2"} }, failover.Wait, failover.NoMajority},
-		"a longer log elsewhere": {
-			func(h *failover.Hearing) {
-				h.Answers["n3"] = failover.Answer{Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 41}}
-			},
-			failover.Wait, failover.ShortLog},
-		"a log of a later term elsewhere": {
-			func(h *failover.Hearing) {
-				h.Self.Tail = failover.Tail{Term: 6, Index: 99}
-				h.Answers["n3"] = failover.Answer{Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 1}}
-			}, failover.Wait, failover.ShortLog},
-		"a longer log of who saw nothing": {
-			func(h *failover.Hearing) {
-				h.Voters = append(h.Voters, "n4", "n5")
-				h.Answers["n4"] = failover.Answer{Gone: true, Term: 7, Tail: end}
-				h.Answers["n5"] = failover.Answer{Term: 7, Tail: failover.Tail{Term: 7, Index: 41}}
-			}, failover.Wait, failover.ShortLog},
-		"a non-voter": {
-			func(h *failover.Hearing) { h.Voters = []string{"n1", "n3"} }, failover.Drop, failover.NotVoter},
-		"a candidate or a leader": {
-			func(h *failover.Hearing) { h.Self.Follower = false }, failover.Drop, failover.NotFollower},
-		"who follows nobody": {
-			func(h *failover.Hearing) { h.Self.Leader = "" }, failover.Drop, failover.MovedOn},
-		"who follows another leader": {
-			func(h *failover.Hearing) { h.Self.Leader = "n3" }, failover.Drop, failover.MovedOn},
-		"who is in a later term": {
-			func(h *failover.Hearing) { h.Self.Term = 8 }, failover.Drop, failover.MovedOn},
-		"an election under way elsewhere": {
-			func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Term: 8, Tail: end} }, failover.Drop, failover.MovedOn},
-		"a second time in a term": {
-			func(h *failover.Hearing) { h.Self.Called = 7 }, failover.Drop, failover.Repeated},
-		"an earlier term than that of the last call": {
-			func(h *failover.Hearing) { h.Self.Called = 8 }, failover.Drop, failover.Repeated},
-	} {
+	for name, c := range mustNotCall {
 		t.Run(name, func(t *testing.T) {
 			h := hearing()
 			c.change(&h)
