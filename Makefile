@@ -16,7 +16,7 @@ BENCH       ?= .
 # Tests of ALONE packages run real clusters against the clock: one package at a time, so
 # that they disturb each other no more than they mean to. Those of PAIRED do so with less
 # at stake. The others have no clock but their own, and share the cores.
-ALONE       := ./cmd/qlock ./test/hostile ./test/process
+ALONE       := ./cmd/qlock ./test/hostile ./test/process ./test/disk
 PAIRED      := ./server/web ./cmd/qlockd ./server ./test/migrate ./test/examples/...
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(ALONE) $(PAIRED))")
 # DURATION is how long "make soak" goes on, SEED that of its first episode.

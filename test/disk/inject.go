@@ -113,11 +113,20 @@ func traced(pid int) bool {
 	return true
 }
 
-// Lift ends it, once the calls that it holds back have their time, and returns how many calls
-// it has had an effect on.
+// liftTimeout is how long strace may take to let go. It can wait for a call that it holds
+// back; when it is killed, the kernel lets go.
+const liftTimeout = 2 * time.Second
+
+// Lift ends it and returns how many calls it has had an effect on. Of calls that hang it may
+// know nothing.
 func (i *Injection) Lift() (calls uint64) {
 	_ = i.strace.Process.Signal(syscall.SIGTERM) // it may have ended with the process
-	<-i.done
+	select {
+	case <-i.done:
+	case <-time.After(liftTimeout):
+		_ = i.strace.Process.Kill()
+		<-i.done
+	}
 	trace, _ := os.ReadFile(i.trace)
 	_ = os.RemoveAll(filepath.Dir(i.trace))
 	for line := range strings.Lines(string(trace)) {

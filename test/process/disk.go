@@ -1,6 +1,7 @@
 package process
 
 import (
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/test/disk"
@@ -47,15 +48,20 @@ var diskNemeses = []Nemesis{
 
 func injectable(o Options) bool { return !o.Lean && disk.NoInjection() == nil }
 
+// hangs is what a node says of such a disk, once in its log and once as its last words.
+const hangs = "the disk hangs: "
+
 // hangLeader waits for another leader while the disk still hangs. The process ends only when
 // the kernel lets go of it.
 func hangLeader(s *strike) uint64 {
 	s.t.Helper()
 	old := s.Leader()
 	i := s.Inject(old, disk.Syncs+","+disk.Writes, disk.Hang)
+	before := strings.Count(s.Log(old), hangs)
 	s.AwaitLeader(old)
+	i.Lift()
 	s.gaveUp(old)
-	return i.Lift()
+	return uint64(strings.Count(s.Log(old), hangs) - before)
 }
 
 // broken waits until a node has ended because of its disk, and starts it again.
