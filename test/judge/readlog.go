@@ -178,7 +178,8 @@ func readSnapshot(first, last uint64, dirs []string) (begin uint64, found []byte
 			if err != nil {
 				return 0, nil, fmt.Errorf("read a snapshot: %w", err)
 			}
-			begin, found = meta.Index+1, data
+			_, state, _ := bytes.Cut(data, []byte{'\n'}) // after the line that describes it
+			begin, found = meta.Index+1, state
 		}
 	}
 	if found == nil {
