@@ -176,6 +176,30 @@ func TestBoundOfARepeatedAcquire(t *testing.T) {
 	})
 }
 
+// A hold whose bound has passed before its grant could be told was not taken by anybody.
+func TestBoundThatPassedBehindABreakIsTakenForForce(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		first := true
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				if req.GetAcquire() == nil || !first {
+					return false
+				}
+				first = false
+				f.service.serve(cn, req)
+				time.AfterFunc(4*time.Second, func() { _ = cn.nc.Close() })
+				return true
+			}
+		})
+		_, err := s.Lock(context.Background(), "x", WithMaxHold(time.Second))
+		wantErr(t, err, ErrHoldExpired)
+		if errors.Is(err, ErrForced) {
+			t.Fatalf("nobody forced it: %v", err)
+		}
+	})
+}
+
 // A grant that had waited may be old: its time begins anew before it is handed out, if
 // little is certain of it.
 func TestBoundOfAWait(t *testing.T) {

@@ -287,7 +287,7 @@ func (s *Session) outcome(k *call, result *wire.Result, since time.Duration) {
 func (s *Session) granted(k *call, result *wire.Result, since time.Duration) {
 	c, a := s.client, k.acquired
 	d := s.holds[result.GetHoldId()]
-	if k.err = s.lostAlready(result); k.err == nil && d != nil {
+	if k.err = s.lostAlready(k, result); k.err == nil && d != nil {
 		k.err = d.gone
 	}
 	if k.err != nil {

@@ -181,14 +181,18 @@ func (s *Session) holdLost(lost *wire.HoldLost) {
 const maxEarly = 4096
 
 // lostAlready says why a grant that arrives is not held any more, if so: the word of its
-// end came first, or an attach has shown that it is gone.
-func (s *Session) lostAlready(result *wire.Result) error {
+// end came first, or an attach has shown that it is gone. Nobody took it if its own bound
+// may have passed by then.
+func (s *Session) lostAlready(k *call, result *wire.Result) error {
 	id := result.GetHoldId()
 	if err := s.early[id]; err != nil {
 		delete(s.early, id)
 		return err
 	}
 	if s.resumed.holds != nil && result.GetRevision() <= s.resumed.revision && !s.resumed.holds[id] {
+		if ms := k.acquired.acquire.MaxHoldMs; ms != 0 && s.client.clock.Now() >= untilOf(k.firstAt, ms) {
+			return ErrHoldExpired
+		}
 		return errMissing
 	}
 	return nil
