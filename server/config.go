@@ -96,6 +96,9 @@ type Config struct {
 	// the replica.
 	SnapshotThreshold uint64
 	TrailingLogs      uint64
+	// SnapshotInterval is how often the node looks whether a snapshot is due; 0 leaves it
+	// to the replica. Short ones are for tests.
+	SnapshotInterval time.Duration
 
 	// Settings are the cluster's limits, used at its very first start only: from then
 	// on they are replicated. Zero fields take fsm.DefaultSettings.

@@ -115,6 +115,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		Halt:               n.halt,
 		SnapshotThreshold:  n.cfg.SnapshotThreshold,
 		TrailingLogs:       n.cfg.TrailingLogs,
+		SnapshotInterval:   n.cfg.SnapshotInterval,
 	}
 	if n.cfg.PeerTLS.Cert != "" {
 		cfg.PeerTLS = &n.cfg.PeerTLS

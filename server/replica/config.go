@@ -99,6 +99,9 @@ type Config struct {
 
 	// SnapshotThreshold and TrailingLogs count log entries; defaults 8192 and 2048.
 	SnapshotThreshold, TrailingLogs uint64
+	// SnapshotInterval is how often the node looks whether a snapshot is due, or up to
+	// twice that; default 30 s.
+	SnapshotInterval time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -133,6 +136,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SnapshotThreshold == 0 {
 		c.SnapshotThreshold = 8192
+	}
+	if c.SnapshotInterval == 0 {
+		c.SnapshotInterval = 30 * time.Second
 	}
 	if c.TrailingLogs == 0 {
 		c.TrailingLogs = 2048

@@ -207,7 +207,7 @@ func (r *Replica) raftConfig() *raft.Config {
 	c.MaxAppendEntries = 64
 	c.TrailingLogs = r.cfg.TrailingLogs
 	c.SnapshotThreshold = r.cfg.SnapshotThreshold
-	c.SnapshotInterval = 30 * time.Second
+	c.SnapshotInterval = r.cfg.SnapshotInterval
 	c.ShutdownOnRemove = false // a node that was removed says so instead of vanishing
 	c.NoLegacyTelemetry = true
 	c.Logger = r.log.Named("raft")

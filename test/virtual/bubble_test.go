@@ -36,7 +36,7 @@ func seeds(n uint64) []uint64 {
 func eachSeed(t *testing.T, n uint64, f func(t *testing.T, seed uint64) counts) counts {
 	t.Helper()
 	var mu sync.Mutex
-	var total counts
+	total := counts{}
 	t.Run("seeds", func(t *testing.T) {
 		for _, seed := range seeds(n) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -49,7 +49,7 @@ func eachSeed(t *testing.T, n uint64, f func(t *testing.T, seed uint64) counts) 
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				total.add(did)
+				total.Add(did)
 			})
 		}
 	})

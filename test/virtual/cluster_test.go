@@ -18,29 +18,29 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/test/history"
 	"github.com/quorumlock/quorumlock/test/simnet"
+	"github.com/quorumlock/quorumlock/test/workload"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-// hosts is on how many machines clients run.
-const hosts = 8
 
 // cluster is a set of nodes, their network and all that is recorded of its clients.
 type cluster struct {
 	t      *testing.T
 	begin  time.Time
 	net    *simnet.Net
+	log    *history.Log
 	random *rand.Rand // of the test's own goroutine
-	delay  time.Duration
-	loss   float64
-	nodes  []*node
-	peers  []server.Peer
-	tap    *tap
+	tune   func(i int, cfg *server.Config)
+	peers  []server.Peer // of the beginning
+	run    *workload.Run // nil without a load
+	all    []*node       // also those that were removed
 
-	mu      sync.Mutex // guards which nodes run, and what follows
+	mu      sync.Mutex // guards which nodes there are and run, and what follows
+	nodes   []*node
 	clients []*client.Client
-	// healed is when links or nodes came back, for bounds that count from there.
-	healed []time.Duration
+	gates   map[string]*gate
+	lives   []*workload.Life
 }
 
 // node is one machine.
@@ -70,35 +70,48 @@ func (p *port) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return p.Host.Dial(ctx, addr)
 }
 
+// usual is what links are like in calm weather.
+var usual = simnet.Weather{Delay: time.Millisecond}
+
+// clusters counts those that were started, for the whole package.
+var clusters atomic.Int64
+
 // newCluster starts n nodes. tune changes a node's config before its first start.
 func newCluster(t *testing.T, seed uint64, n int, tune func(i int, cfg *server.Config)) *cluster {
-	c := &cluster{t: t, begin: time.Now(), net: simnet.New(seed), random: rand.New(rand.NewPCG(seed, 1)), delay: time.Millisecond}
-	c.tap = newTap(c)
+	clusters.Add(1)
+	c := &cluster{t: t, begin: time.Now(), net: simnet.New(seed), random: rand.New(rand.NewPCG(seed, 1)), tune: tune, gates: map[string]*gate{}}
+	c.log = history.New(c.now)
+	c.net.Weather(usual)
 	for i := range n {
 		id := fmt.Sprintf("n%d", i+1)
 		c.peers = append(c.peers, server.Peer{ID: id, Addr: id + ":7401"})
 	}
 	for i, p := range c.peers {
-		nd := &node{c: c, id: p.ID, disk: newDisk()}
-		nd.cfg = server.Config{
-			ID:            p.ID,
-			Listen:        server.Addresses{Peer: p.ID + ":7401", Client: p.ID + ":7400"},
-			Cluster:       c.peers,
-			Insecure:      true,
-			CommitTimeout: 50 * time.Millisecond,
-			Stores:        replica.Stores{Log: nd.disk, Stable: nd.disk, Snapshots: nd.disk.snapshots, Incarnation: p.ID + "-1"},
-			Logger:        testLogger(t, p.ID),
-			Version:       "test",
-		}
-		if tune != nil {
-			tune(i, &nd.cfg)
-		}
-		c.nodes = append(c.nodes, nd)
+		c.nodes = append(c.nodes, c.newNode(i, p, c.peers))
 	}
-	c.calm()
 	c.startAll()
 	t.Cleanup(c.stopAll)
 	return c
+}
+
+// newNode makes a node with an empty disk.
+func (c *cluster) newNode(i int, p server.Peer, all []server.Peer) *node {
+	n := &node{c: c, id: p.ID, disk: newDisk()}
+	n.cfg = server.Config{
+		ID:            p.ID,
+		Listen:        server.Addresses{Peer: p.ID + ":7401", Client: p.ID + ":7400"},
+		Cluster:       all,
+		Insecure:      true,
+		CommitTimeout: 50 * time.Millisecond,
+		Stores:        replica.Stores{Log: n.disk, Stable: n.disk, Snapshots: &n.disk.snapshots, Incarnation: p.ID + "-1"},
+		Logger:        testLogger(c.t, p.ID),
+		Version:       "test",
+	}
+	if c.tune != nil {
+		c.tune(i, &n.cfg)
+	}
+	c.all = append(c.all, n)
+	return n
 }
 
 // testLogger is silent unless QUORUMLOCK_TEST_LOG names a level.
@@ -113,41 +126,10 @@ func testLogger(t *testing.T, id string) hclog.Logger {
 // now is the virtual time since the cluster began.
 func (c *cluster) now() time.Duration { return time.Since(c.begin) }
 
-func host(i int) string { return fmt.Sprint("c", i) }
-
-// calm ends every fault of the network but its usual delay and loss.
+// calm ends every fault of the network but its weather.
 func (c *cluster) calm() {
 	c.net.Heal()
-	var all []string
-	for _, n := range c.nodes {
-		all = append(all, n.id)
-	}
-	for i := range hosts {
-		all = append(all, host(i))
-	}
-	for _, n := range c.nodes {
-		for _, o := range all {
-			if n.id != o {
-				c.weather(n.id, o)
-				c.weather(o, n.id)
-			}
-		}
-	}
-	c.cameBack()
-}
-
-func (c *cluster) weather(from, to string) {
-	c.net.Delay(from, to, c.delay)
-	if c.loss > 0 {
-		c.net.Drop(from, to, c.loss)
-	}
-}
-
-// cameBack notes that something may have arrived late.
-func (c *cluster) cameBack() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.healed = append(c.healed, c.now())
+	c.log.Mark(history.Healed)
 }
 
 // isolate cuts a machine off from nodes, both ways.
@@ -178,7 +160,7 @@ func (n *node) start() {
 	if err := n.open(); err != nil {
 		n.c.t.Errorf("open %s: %v", n.id, err)
 	}
-	n.c.cameBack()
+	n.c.log.Mark(n.id + " started")
 }
 
 // take is the node's process, which nobody else finds from now on.
@@ -225,6 +207,9 @@ func (c *cluster) startAll() {
 
 // closeClients ends every client, and with them every call that still waits.
 func (c *cluster) closeClients() {
+	if c.run != nil {
+		c.run.Abandon()
+	}
 	c.mu.Lock()
 	clients := c.clients
 	c.mu.Unlock()
@@ -235,6 +220,7 @@ func (c *cluster) closeClients() {
 
 // stopAll ends all at once: there is nobody to hand over to.
 func (c *cluster) stopAll() {
+	c.openGates()
 	c.closeClients()
 	for _, n := range c.nodes {
 		if proc := n.process(); proc != nil {
@@ -319,25 +305,6 @@ func (c *cluster) lead(n *node) {
 	}) {
 		c.t.Fatalf("%s did not become the leader within a minute", n.id)
 	}
-}
-
-// client makes an SDK client on a machine. It knows all nodes unless some are given.
-func (c *cluster) client(on string, know ...*node) *client.Client {
-	if len(know) == 0 {
-		know = c.nodes
-	}
-	var endpoints []string
-	for _, n := range know {
-		endpoints = append(endpoints, n.id+":7400")
-	}
-	cl, err := client.New(client.Config{Endpoints: endpoints, Dial: c.tap.dialler(c.net.Host(on)), Clock: client.RuntimeClock(), Agent: on})
-	if err != nil {
-		panic(err)
-	}
-	c.mu.Lock()
-	c.clients = append(c.clients, cl)
-	c.mu.Unlock()
-	return cl
 }
 
 // between is a random time of the test's own goroutine.

@@ -13,14 +13,14 @@ import (
 // beside it, so that the whole history can be replayed after the log was compacted.
 type disk struct {
 	*raft.InmemStore
-	snapshots *raft.InmemSnapshotStore
+	snapshots vault
 
 	mu      sync.Mutex
 	journal map[uint64]*raft.Log
 }
 
 func newDisk() *disk {
-	return &disk{InmemStore: raft.NewInmemStore(), snapshots: raft.NewInmemSnapshotStore(), journal: map[uint64]*raft.Log{}}
+	return &disk{InmemStore: raft.NewInmemStore(), journal: map[uint64]*raft.Log{}}
 }
 
 // StoreLog implements raft.LogStore.
@@ -43,26 +43,21 @@ func (d *disk) at(index uint64) *raft.Log {
 	return d.journal[index]
 }
 
-// whole says that no entry up to the last is missing from the journal.
-func (d *disk) whole() bool {
+// commands are the entries of the service itself.
+func (d *disk) commands() (logged []*raft.Log) {
 	last, _ := d.LastIndex()
 	for i := uint64(1); i <= last; i++ {
-		if d.at(i) == nil {
-			return false
+		if l := d.at(i); l != nil && l.Type == raft.LogCommand {
+			logged = append(logged, l)
 		}
 	}
-	return true
+	return logged
 }
 
 // entries counts the service's own entries in the log: those with commands, and the
 // empty ones, which prove leadership to heartbeats and reads.
 func (d *disk) entries() (commands, proofs int) {
-	last, _ := d.LastIndex()
-	for i := uint64(1); i <= last; i++ {
-		l := d.at(i)
-		if l == nil || l.Type != raft.LogCommand {
-			continue
-		}
+	for _, l := range d.commands() {
 		e := &wire.Entry{}
 		if err := proto.Unmarshal(l.Data, e); err != nil || len(e.Commands) > 0 {
 			commands++

@@ -12,9 +12,8 @@ func TestEntriesOfTheSDK(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1, 3, nil)
 		leader := c.settled()
-		l := newLedger(c)
-		cl := c.client(host(0))
-		a, b := open(l, cl, "a"), open(l, cl, "b")
+		cl := c.client("c0")
+		a, b := c.open(cl, "a"), c.open(cl, "b")
 		count := func(what string, want int, f func()) (proofs int) {
 			t.Helper()
 			commands, empty := leader.disk.entries()
@@ -33,24 +32,23 @@ func TestEntriesOfTheSDK(t *testing.T) {
 		}
 		count("20 times lock and unlock", 40, func() {
 			for range 20 {
-				p := l.take(a, "lone")
-				l.must("unlock", l.unlock(p.hold, p.entry))
+				c.take(a, "lone").drop()
 			}
 		})
-		p := l.take(a, "hot")
+		p := c.take(a, "hot")
 		var waiting []<-chan pin
 		for i := range 10 {
-			waiting = append(waiting, l.taking(b, "hot"))
+			waiting = append(waiting, c.taking(b, "hot"))
 			c.eventually("queued", func() bool { return len(c.line("hot")) == i+1 })
 		}
 		count("10 hand-overs", 10, func() {
 			for _, w := range waiting {
-				l.must("unlock", l.unlock(p.hold, p.entry))
-				p = l.granted(w)
+				p.drop()
+				p = c.granted(w)
 			}
 		})
-		l.must("unlock", l.unlock(p.hold, p.entry))
+		p.drop()
 		c.closeClients()
-		t.Log(judge(c, l))
+		t.Log(c.verdict(nil))
 	})
 }

@@ -1,100 +1,156 @@
 package virtual_test
 
 import (
+	"cmp"
 	"testing"
 	"time"
+
+	"github.com/quorumlock/quorumlock/server"
+	"github.com/quorumlock/quorumlock/test/simnet"
+	"github.com/quorumlock/quorumlock/test/workload"
 )
 
-// rounds is how often each cluster is hurt.
-const rounds = 3
+// story is a cluster under load that is hurt a few times.
+type story struct {
+	nodes   int // 3 by default
+	rounds  int // 2 by default
+	tune    func(i int, cfg *server.Config)
+	prepare func(*cluster)
+	load    workload.Options
+	// fault hurts the cluster in a way that ends with its round: then all nodes are
+	// started and the network heals.
+	fault func(c *cluster, leader *node)
+}
 
-// hurt runs a cluster under load and hurts it a few times in a way that ends with its
-// round. Clients on the frail machine are cut off meanwhile, from all nodes or from all
-// but the leader.
-func hurt(t *testing.T, seed uint64, prepare func(*cluster), fault func(c *cluster, leader *node)) counts {
-	c := newCluster(t, seed, 3, nil)
-	if prepare != nil {
-		prepare(c)
-		c.calm()
+// someParts is the line, clients that come to harm, and three other parts by turns.
+func someParts(seed uint64) []workload.Part {
+	turns := []workload.Part{
+		workload.Lone, workload.Hot, workload.Readers, workload.Permits, workload.Several,
+		workload.Visitors, workload.Leases, workload.Waits, workload.Elections, workload.Fenced,
 	}
+	parts := []workload.Part{workload.Line, workload.Frail, workload.Dying}
+	for i := range uint64(3) {
+		parts = append(parts, turns[(seed+3*i)%uint64(len(turns))])
+	}
+	return parts
+}
+
+// tell runs a story. Clients on the frail machine are cut off meanwhile, from all nodes or
+// from all but the leader.
+func (s story) tell(t *testing.T, seed uint64) counts {
+	c := newCluster(t, seed, cmp.Or(s.nodes, 3), s.tune)
+	if s.prepare != nil {
+		s.prepare(c)
+	}
+	if s.load.Parts == nil {
+		s.load.Parts = someParts(seed)
+	}
+	s.load.Pace = cmp.Or(s.load.Pace, usualPace)
 	c.leader()
-	l := startLoad(c, seed)
-	for round := range rounds {
-		pause(c.between(200*time.Millisecond, 1500*time.Millisecond))
+	c.startLoad(seed, s.load)
+	for round := range cmp.Or(s.rounds, 2) {
+		pause(c.between(200*time.Millisecond, time.Second))
 		leader := c.leader()
-		switch round % 3 {
+		switch (round + int(seed)) % 3 {
 		case 1:
-			c.isolate(host(3), c.nodes...)
+			c.isolate(workload.CutClient, c.nodes...)
 		case 2:
-			c.isolate(host(3), c.except(leader)...)
+			c.isolate(workload.CutClient, c.except(leader)...)
 		}
-		fault(c, leader)
+		s.fault(c, leader)
 		c.startAll()
-		if round > 0 {
+		if round == 0 {
 			pause(c.between(0, frailTTL+2*time.Second))
 		}
 		c.calm()
 		c.leader()
-		l.checkLine("a fault")
+		c.run.Check("a fault")
 	}
-	l.finish()
-	return judge(c, l.ledger)
+	did := c.run.Finish()
+	if lost := did[workload.LostUpdates]; lost > 0 && !s.load.Unguarded {
+		t.Errorf("%d updates were lost by clients that ran", lost)
+	}
+	return c.verdict(did)
 }
 
-// enough fails a test whose runs did too little to prove anything.
-func enough(t *testing.T, n counts, leaders int) {
+const (
+	frailTTL = 5 * time.Second
+	// usualPace is slow, so that there can be many clusters rather than much load.
+	usualPace = 500 * time.Millisecond
+)
+
+// tellEach tells a story of many seeds and wants so much to have happened in each, on
+// average.
+func (s story) tellEach(t *testing.T, n uint64, least counts) {
 	t.Helper()
-	if *onlySeed != 0 || t.Failed() {
-		return
+	enough(t, eachSeed(t, n, s.tell), least)
+}
+
+// usualLeast is what happens at least in a story of two rounds that end a leader each.
+func usualLeast(leaders int) counts {
+	return counts{operations: 150, workload.Grants: 40, contended: 10, expiries: 1, leaderChanges: leaders}
+}
+
+// effect is called before a fault, and what it returns after it: a number must have grown
+// by then.
+func (c *cluster) effect(what string, number func() int) (felt func()) {
+	before := number()
+	return func() {
+		c.t.Helper()
+		if number() <= before {
+			c.t.Errorf("the fault had no effect: %s", what)
+		}
 	}
-	if n.operations < 200*n.clusters || n.grants < 80*n.clusters || n.timeouts < n.clusters || n.cancels < n.clusters ||
-		n.expiries < n.clusters || n.leaders < leaders*n.clusters {
-		t.Errorf("too little happened: %v", n)
+}
+
+func (c *cluster) held() int { return c.net.Stats().Held }
+
+// goesOn wants the load to be granted locks, whatever is going on.
+func (c *cluster) goesOn() {
+	c.t.Helper()
+	before := c.run.Did(workload.Grants)
+	if !within(10*time.Second, func() bool { return c.run.Did(workload.Grants) >= before+10 }) {
+		c.t.Errorf("only %d grants in ten seconds", c.run.Did(workload.Grants)-before)
 	}
 }
 
 func TestLeaderKilled(t *testing.T) {
-	enough(t, eachSeed(t, 10, func(t *testing.T, seed uint64) counts {
-		return hurt(t, seed, nil, func(c *cluster, leader *node) {
-			leader.crash()
-			c.successor(leader)
-			pause(c.between(0, 2*time.Second))
-		})
-	}), rounds)
+	story{fault: func(c *cluster, leader *node) {
+		leader.crash()
+		c.successor(leader)
+		pause(c.between(0, 2*time.Second))
+	}}.tellEach(t, 20, usualLeast(2))
 }
 
 func TestLeaderPartitioned(t *testing.T) {
-	enough(t, eachSeed(t, 10, func(t *testing.T, seed uint64) counts {
-		return hurt(t, seed, nil, func(c *cluster, leader *node) {
-			c.isolate(leader.id, c.nodes...)
-			c.successor(leader)
-			pause(c.between(0, 2*time.Second))
-		})
-	}), rounds)
+	story{fault: func(c *cluster, leader *node) {
+		defer c.effect("segments held back", c.held)()
+		c.isolate(leader.id, c.nodes...)
+		c.successor(leader)
+		pause(c.between(0, 2*time.Second))
+	}}.tellEach(t, 16, usualLeast(2))
 }
 
 func TestLeaderCannotSend(t *testing.T) {
-	enough(t, eachSeed(t, 10, func(t *testing.T, seed uint64) counts {
-		return hurt(t, seed, nil, func(c *cluster, leader *node) {
-			for _, o := range c.except(leader) {
-				c.net.Cut(leader.id, o.id)
-			}
-			c.successor(leader)
-			pause(c.between(0, 2*time.Second))
-		})
-	}), rounds)
+	story{fault: func(c *cluster, leader *node) {
+		defer c.effect("segments held back", c.held)()
+		for _, o := range c.except(leader) {
+			c.net.Cut(leader.id, o.id)
+		}
+		c.successor(leader)
+		pause(c.between(0, 2*time.Second))
+	}}.tellEach(t, 14, usualLeast(2))
 }
 
 func TestLeaderCannotReceive(t *testing.T) {
-	enough(t, eachSeed(t, 10, func(t *testing.T, seed uint64) counts {
-		return hurt(t, seed, nil, func(c *cluster, leader *node) {
-			for _, o := range c.except(leader) {
-				c.net.Cut(o.id, leader.id)
-			}
-			c.successor(leader)
-			pause(c.between(0, 2*time.Second))
-		})
-	}), rounds)
+	story{fault: func(c *cluster, leader *node) {
+		defer c.effect("segments held back", c.held)()
+		for _, o := range c.except(leader) {
+			c.net.Cut(o.id, leader.id)
+		}
+		c.successor(leader)
+		pause(c.between(0, 2*time.Second))
+	}}.tellEach(t, 14, usualLeast(2))
 }
 
 // roll restarts the nodes gracefully, one after the other.
@@ -108,31 +164,29 @@ func (c *cluster) roll() {
 }
 
 func TestAllRestart(t *testing.T) {
-	enough(t, eachSeed(t, 10, func(t *testing.T, seed uint64) counts {
-		return hurt(t, seed, nil, func(c *cluster, _ *node) {
-			if c.random.IntN(3) == 0 {
-				c.roll()
-				return
-			}
-			for _, n := range c.nodes {
-				n.crash()
-			}
-			pause(c.between(0, time.Second))
-			c.startAll()
-			c.leader()
-		})
-	}), rounds)
+	story{fault: func(c *cluster, _ *node) {
+		if c.random.IntN(3) == 0 {
+			c.roll()
+			return
+		}
+		for _, n := range c.nodes {
+			n.crash()
+		}
+		pause(c.between(0, time.Second))
+		c.startAll()
+		c.leader()
+	}}.tellEach(t, 16, usualLeast(2))
 }
 
 func TestLossyAndSlowLinks(t *testing.T) {
-	enough(t, eachSeed(t, 10, func(t *testing.T, seed uint64) counts {
-		bad := func(c *cluster) {
-			c.delay = c.between(time.Millisecond, 30*time.Millisecond)
-			c.loss = 0.01 + 0.04*c.random.Float64()
-		}
-		return hurt(t, seed, bad, func(c *cluster, leader *node) {
+	story{
+		prepare: func(c *cluster) {
+			c.net.Weather(simnet.Weather{Delay: c.between(time.Millisecond, 30*time.Millisecond), Loss: 0.01 + 0.04*c.random.Float64()})
+		},
+		fault: func(c *cluster, leader *node) {
+			defer c.effect("segments lost", func() int { return c.net.Stats().Lost })()
 			leader.crash()
 			pause(c.between(time.Second, 3*time.Second))
-		})
-	}), 1)
+		},
+	}.tellEach(t, 14, usualLeast(1))
 }

@@ -86,7 +86,7 @@ func newRace(c *cluster, lasts time.Duration) *race {
 
 // run gives a client of its own to f.
 func (r *race) run(i int, f func(*client.Session, *rand.Rand)) {
-	cl := r.c.client(host(i % hosts))
+	cl := r.c.client(fmt.Sprint("c", i%8))
 	r.wg.Go(func() {
 		s, err := cl.NewSession(r.c.t.Context(), client.SessionOptions{Name: fmt.Sprint("client ", i)})
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/history"
+	"github.com/quorumlock/quorumlock/test/workload"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -14,50 +16,95 @@ import (
 const sceneTTL = time.Minute
 
 // open opens a session that is never cut off for long.
-func open(l *ledger, cl *client.Client, name string) *client.Session {
-	l.c.t.Helper()
-	s, err := l.open(l.c.t.Context(), cl, name, sceneTTL, true)
+func (c *cluster) open(cl *client.Client, name string) *client.Session {
+	c.t.Helper()
+	return c.openFor(cl, name, sceneTTL, true)
+}
+
+// openFor opens a session and books its end.
+func (c *cluster) openFor(cl *client.Client, name string, ttl time.Duration, steady bool) *client.Session {
+	c.t.Helper()
+	s, err := cl.NewSession(c.t.Context(), client.SessionOptions{TTL: ttl, Name: name})
 	if err != nil {
-		l.c.t.Fatal("open a session: ", err)
+		c.t.Fatal("open a session: ", err)
 	}
+	l := &workload.Life{ID: s.ID(), TTL: s.TTL(), Steady: steady, Lost: history.Never}
+	c.mu.Lock()
+	c.lives = append(c.lives, l)
+	c.mu.Unlock()
+	go func() {
+		<-s.Lost()
+		at, why := c.now(), s.Err()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		l.Lost, l.Why = at, why
+	}()
 	return s
 }
 
+// pin is a hold of a scene.
+type pin struct {
+	*client.Hold
+	c      *cluster
+	booked *history.Held
+}
+
 // take locks, at once or when it is free.
-func (l *ledger) take(s *client.Session, name string, opts ...client.LockOption) pin {
-	l.c.t.Helper()
-	return l.granted(l.taking(s, name, opts...))
+func (c *cluster) take(s *client.Session, name string, opts ...client.LockOption) pin {
+	c.t.Helper()
+	return c.granted(c.taking(s, name, opts...))
 }
 
 // granted waits for a hold that has to come.
-func (l *ledger) granted(taken <-chan pin) (p pin) {
-	l.c.t.Helper()
+func (c *cluster) granted(taken <-chan pin) (p pin) {
+	c.t.Helper()
 	select {
 	case p = <-taken:
 	case <-time.After(time.Minute):
 	}
-	if p.hold == nil {
-		l.c.t.Fatalf("not granted; %v", l.faults)
+	if p.Hold == nil {
+		c.t.Fatal("not granted")
 	}
 	return p
 }
 
 // taking locks beside the test and sends the hold.
-func (l *ledger) taking(s *client.Session, name string, opts ...client.LockOption) <-chan pin {
+func (c *cluster) taking(s *client.Session, name string, opts ...client.LockOption) <-chan pin {
 	taken := make(chan pin, 1)
 	go func() {
-		h, entry, err := l.locking(s, name, func() (*client.Hold, error) { return s.Lock(context.Background(), name, opts...) })
+		asked := c.now()
+		h, err := s.Lock(context.Background(), name, opts...)
 		if err != nil {
-			l.fault("lock %s: %v", name, err)
+			c.log.Fault("lock %s: %v", name, err)
+			taken <- pin{}
+			return
 		}
-		taken <- pin{h, entry}
+		booked := c.log.Grant(history.Hold{
+			Session: s.ID(), ID: h.ID(), Token: h.Token(), Revision: h.Revision(), Locks: history.Exclusive(name), Asked: asked,
+		})
+		booked.Follow(h.Context())
+		taken <- pin{h, c, booked}
 	}()
 	return taken
 }
 
-func (l *ledger) must(what string, err error) {
+// release gives the hold back and books that this was acknowledged.
+func (p pin) release() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := p.Unlock(ctx)
+	if err == nil {
+		p.booked.Acknowledge()
+	}
+	return err
+}
+
+// drop gives back what is held for certain.
+func (p pin) drop() { p.c.must("unlock "+p.Name(), p.release()) }
+
+func (c *cluster) must(what string, err error) {
 	if err != nil {
-		l.fault("%s: %v", what, err)
+		c.log.Fault("%s: %v", what, err)
 	}
 }
 

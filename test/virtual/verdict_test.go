@@ -1,132 +1,185 @@
 package virtual_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
+	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/judge"
+	"github.com/quorumlock/quorumlock/test/workload"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
+// counts are what a run did; one that did too little proves nothing.
+type counts = workload.Counts
+
+// What is counted beside what a load counts.
 const (
-	// stampRound is what a stamp of the log loses: it counts whole milliseconds.
-	stampRound = time.Millisecond
-	// commitTime is how long an entry may take from its proposal in calm weather.
-	commitTime = 2 * time.Second
+	ran           = "clusters"
+	operations    = "operations"
+	expiries      = "sessions expired"
+	leaderChanges = "leader changes"
+	repeated      = "requests repeated"
+	contended     = "grants after a wait"
 )
 
-// judge compares what the clients saw with what the cluster did, once it is quiet.
-func judge(c *cluster, l *ledger) counts {
+// settling is how long the followers of a quiet leader may not know yet that the last
+// entry is committed.
+const settling = 500 * time.Millisecond
+
+// stampRound is what a stamp of the log loses: it counts whole milliseconds.
+const stampRound = time.Millisecond
+
+// enough fails a test whose runs did too little, on average, to prove anything.
+func enough(t *testing.T, did, least counts) {
+	t.Helper()
+	if *onlySeed != 0 || t.Failed() {
+		return
+	}
+	total := counts{}
+	for range did[ran] {
+		total.Add(least)
+	}
+	if missing := did.Missing(total); len(missing) > 0 {
+		t.Errorf("too little happened: %v", missing)
+	}
+}
+
+// verdict has the judge compare what the clients saw with the committed log, once the
+// cluster is quiet, and looks itself at what only nodes in the same process can show.
+func (c *cluster) verdict(did counts) counts {
 	c.t.Helper()
-	faults := l.check()
-	var h *history
-	if !within(30*time.Second, func() bool { return c.level() }) {
-		faults = append(faults, "the nodes do not catch up with their leader")
+	var logged []*raft.Log
+	var over map[uint64]time.Duration
+	var differs []string
+	if !within(30*time.Second, func() bool {
+		pause(settling)
+		logged = c.committed()
+		over, differs = c.replay(logged)
+		return len(differs) == 0
+	}) {
+		c.log.Fault("these nodes have not the state that the log makes: %v", differs)
 	}
-	if h = replay(c, c.chronicler()); !h.sameBytes(c) {
-		faults = append(faults, "the nodes' states are not that of the replayed log")
-	}
-	faults = append(faults, h.faults...)
-	faults = append(faults, h.explain(l)...)
-	faults = append(faults, h.deadlines(c, l)...)
-	c.tap.mu.Lock()
-	faults = append(faults, c.tap.faults...)
-	c.tap.mu.Unlock()
-	for i, f := range faults {
+	c.lifetimes(over)
+	v := judge.Run(judge.Input{History: c.log.History(), Entries: entries(logged), Bounds: judge.Bounds{Stamps: true, Answer: 40 * time.Second}})
+	for i, f := range v.Faults {
 		if i == 10 {
-			c.t.Errorf("and %d more", len(faults)-i)
+			c.t.Errorf("and %d more", len(v.Faults)-i)
 			break
 		}
 		c.t.Error(f)
 	}
-	n := l.counts
-	n.clusters, n.expiries, n.leaders, n.repeated, n.entries = 1, len(h.expired), len(h.barriers)-1, h.repeated, h.entries
+	n := counts{
+		ran: 1, operations: v.Counts.Operations, contended: v.Counts.Contended, expiries: v.Counts.Expiries,
+		leaderChanges: v.Counts.Leaders, repeated: v.Counts.Repeated,
+	}
+	n.Add(did)
 	return n
 }
 
-// level says that all nodes have applied the same entries, and nothing is under way.
-func (c *cluster) level() bool {
-	at := map[uint64]bool{}
+// committed is the service's part of the log, from all disks together: a snapshot leaves a
+// gap. Of several entries of one index the newest term's is the committed one, since no
+// leader of a later term lacks what was committed.
+func (c *cluster) committed() (logged []*raft.Log) {
+	var end uint64
 	for _, n := range c.nodes {
 		last, _ := n.disk.LastIndex()
-		at[last] = true
-		if r := n.replica(); r != nil {
-			at[r.Fork().Revision()<<32] = true
+		end = max(end, last)
+	}
+	for i := uint64(1); i <= end; i++ {
+		var entry *raft.Log
+		for _, n := range c.all {
+			if l := n.disk.at(i); l != nil && (entry == nil || l.Term > entry.Term) {
+				entry = l
+			}
+		}
+		if entry != nil && entry.Type == raft.LogCommand {
+			logged = append(logged, entry)
 		}
 	}
-	return len(at) == 2
+	return logged
 }
 
-// chronicler is a node whose disk has seen the whole log.
-func (c *cluster) chronicler() *node {
-	best := c.nodes[0]
+func entries(logged []*raft.Log) (all []judge.Entry) {
+	for _, l := range logged {
+		all = append(all, judge.Entry{Index: l.Index, Term: l.Term, Data: l.Data})
+	}
+	return all
+}
+
+// replay wants every node that runs to have the state that the log makes, to the byte, and
+// returns those that have another. over are the sessions that the log ends by time, with
+// the leaders' stamps.
+func (c *cluster) replay(logged []*raft.Log) (over map[uint64]time.Duration, differs []string) {
+	over = map[uint64]time.Duration{}
+	machine := fsm.NewReplicated(fsm.Level, func(error) {})
+	for _, l := range logged {
+		applied, ok := machine.Apply(l).(*fsm.Applied)
+		if !ok {
+			return over, []string{fmt.Sprintf("none: entry %d was not applied", l.Index)}
+		}
+		entry := &wire.Entry{}
+		c.must("decode an entry", proto.Unmarshal(l.Data, entry))
+		for _, e := range applied.Events {
+			if e.Type == wire.Event_SESSION_EXPIRED {
+				over[e.SessionId] = time.Duration(entry.WallUnixMs-c.begin.UnixMilli()) * time.Millisecond
+			}
+		}
+	}
+	var want bytes.Buffer
+	c.must("write the replayed state", machine.Fork().WriteSnapshot(&want))
 	for _, n := range c.nodes {
-		last, _ := n.disk.LastIndex()
-		if most, _ := best.disk.LastIndex(); last >= most && n.disk.whole() {
-			best = n
+		if up := n.replica(); up != nil {
+			var got bytes.Buffer
+			c.must("write the state of "+n.id, up.Fork().WriteSnapshot(&got))
+			if !bytes.Equal(got.Bytes(), want.Bytes()) {
+				differs = append(differs, n.id)
+			}
 		}
 	}
-	return best
+	return over, differs
 }
 
-// explain finds every grant and every release that was acknowledged in the log.
-func (h *history) explain(l *ledger) (faults []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, seen := range l.holds {
-		e := h.byHold[seen.id]
-		if e == nil || e.Lock != seen.lock || e.Token != seen.token || e.SessionId != seen.session || e.Revision != seen.revision {
-			faults = append(faults, fmt.Sprintf("%s: a grant that was seen, %+v, is in the log as %v", seen.lock, *seen, e))
-		}
-		if seen.released && !h.released[seen.id] {
-			faults = append(faults, fmt.Sprintf("%s: hold %d was released and is held in the log", seen.lock, seen.id))
-		}
-		if over := h.expired[seen.session]; over != 0 && seen.ended > over+stampRound {
-			faults = append(faults, fmt.Sprintf("%s: hold %d was held until %v, its session expired at %v", seen.lock, seen.id, seen.ended, over))
-		}
-	}
-	return faults
-}
-
-// deadlines judges the end of every session: never before its client gave up, at the
-// latest two TTLs after the later of its last sign of life and the last new leader, and
-// never for one that kept its heartbeats up.
-func (h *history) deadlines(c *cluster, l *ledger) (faults []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.sessions {
-		signs, ok := c.tap.of(s.id)
-		over, expired := h.expired[s.id]
-		gaveUp := errors.Is(s.why, client.ErrExpired)
+// lifetimes judges when the SDK gave sessions up: at their deadline as the frames have it,
+// not later, and not earlier unless they had expired; and never one that is steady.
+func (c *cluster) lifetimes(ends map[uint64]time.Duration) {
+	sessions := c.log.History().Sessions()
+	for _, l := range c.sessions() {
+		s, known := sessions[l.ID]
+		over, expired := ends[l.ID]
+		gaveUp := errors.Is(l.Why, client.ErrExpired)
 		switch {
-		case !ok:
-			faults = append(faults, fmt.Sprintf("session %d was opened and never seen", s.id))
-		case expired && over < signs.deadline()-stampRound:
-			faults = append(faults, fmt.Sprintf("session %d expired at %v, before its client's deadline %v", s.id, over, signs.deadline()))
-		case expired && over > c.latest(h, signs, over):
-			faults = append(faults, fmt.Sprintf("session %d expired at %v only; last sign %v, TTL %v", s.id, over, signs.tried, s.ttl))
-		case gaveUp && s.lost > signs.deadline()+stampRound:
-			faults = append(faults, fmt.Sprintf("session %d was given up at %v, after its deadline %v", s.id, s.lost, signs.deadline()))
-		case gaveUp && s.lost < signs.deadline()-s.ttl/3 && (!expired || s.lost < over):
-			faults = append(faults, fmt.Sprintf("session %d was given up at %v, before its deadline %v, and lives", s.id, s.lost, signs.deadline()))
-		case s.steady && (expired || gaveUp):
-			faults = append(faults, fmt.Sprintf("session %d kept its heartbeats up and was lost at %v (expired: %v)", s.id, s.lost, over))
+		case !known:
+			c.log.Fault("session %d was opened and never seen", l.ID)
+		case l.Steady && (expired || gaveUp):
+			c.log.Fault("session %d kept its heartbeats up and was lost at %v (expired: %v)", l.ID, l.Lost, over)
+		case l.Unguarded || !gaveUp:
+		case l.Lost > s.Deadline()+stampRound:
+			c.log.Fault("session %d was given up at %v, after its deadline %v", l.ID, l.Lost, s.Deadline())
+		case l.Lost < s.Deadline()-s.TTL/3 && (!expired || l.Lost < over):
+			c.log.Fault("session %d was given up at %v, before its deadline %v, and lives", l.ID, l.Lost, s.Deadline())
 		}
 	}
-	return faults
 }
 
-// latest is when a session has to have expired. What a cut link held back may have
-// arrived when it healed.
-func (c *cluster) latest(h *history, s signs, over time.Duration) time.Duration {
+// sessions are those of the scene and of the load.
+func (c *cluster) sessions() []workload.Life {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	from := s.tried
-	for _, at := range slices.Concat(h.barriers, c.healed) {
-		if at <= over {
-			from = max(from, at)
-		}
+	var all []workload.Life
+	for _, l := range c.lives {
+		all = append(all, *l)
 	}
-	return from + 2*s.ttl + commitTime
+	c.mu.Unlock()
+	if c.run != nil {
+		all = slices.Concat(all, c.run.Lives())
+	}
+	return all
 }

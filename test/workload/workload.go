@@ -158,6 +158,13 @@ func (r *Run) count(what string) {
 	r.did[what]++
 }
 
+// Did says how often that has happened so far: one of the constants of this package.
+func (r *Run) Did(what string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.did[what]
+}
+
 // counts books what happened more often.
 func (r *Run) counts(more Counts) {
 	r.mu.Lock()

@@ -1,0 +1,87 @@
+package virtual_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/simnet"
+)
+
+// part cuts two groups of nodes off from each other.
+func (c *cluster) part(these, those []*node) {
+	for _, n := range these {
+		c.isolate(n.id, those...)
+	}
+}
+
+// shuffled are the nodes in any order, without some.
+func (c *cluster) shuffled(without ...*node) []*node {
+	nodes := c.except(without...)
+	c.random.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+	return nodes
+}
+
+// TestBridge has one node of five reach all others, which are two halves that do not
+// reach each other. Each half is a majority with the bridge, so somebody always leads, and
+// nobody else may.
+func TestBridge(t *testing.T) {
+	story{nodes: 5, fault: func(c *cluster, leader *node) {
+		defer c.effect("segments held back", c.held)()
+		bridge := c.nodes[c.random.IntN(len(c.nodes))]
+		ends := c.shuffled(bridge)
+		c.part(ends[:2], ends[2:])
+		pause(c.between(time.Second, 3*time.Second))
+		c.goesOn()
+		if leader != bridge && c.random.IntN(2) == 0 {
+			leader.crash()
+			c.successor(leader)
+			c.goesOn()
+		}
+	}}.tellEach(t, 10, usualLeast(0))
+}
+
+// TestRestlessPartition cuts off one node after the other, for times about as long as an
+// election takes.
+func TestRestlessPartition(t *testing.T) {
+	story{rounds: 1, fault: func(c *cluster, _ *node) {
+		defer c.effect("segments held back", c.held)()
+		for range 10 {
+			alone := c.shuffled()[0]
+			c.isolate(alone.id, c.nodes...)
+			pause(c.between(50*time.Millisecond, 1200*time.Millisecond))
+			c.calm()
+			if c.random.IntN(2) == 0 {
+				pause(c.between(0, 600*time.Millisecond))
+			}
+		}
+	}}.tellEach(t, 14, usualLeast(1))
+}
+
+// TestLateDuplicates scatters what is sent, and hangs the connections that there are: what
+// their clients give up and send again elsewhere arrives nevertheless, at last.
+func TestLateDuplicates(t *testing.T) {
+	story{
+		prepare: func(c *cluster) {
+			c.net.Weather(simnet.Weather{Delay: time.Millisecond, Scatter: c.between(5*time.Millisecond, 40*time.Millisecond)})
+		},
+		fault: func(c *cluster, leader *node) {
+			defer c.effect("segments held back", c.held)()
+			defer c.effect("segments overtaken", func() int { return c.net.Stats().Overtaken })()
+			there, back := c.random.IntN(3) > 0, c.random.IntN(2) == 0
+			for _, client := range c.machines() {
+				if there || !back {
+					c.net.Hang(client, leader.id)
+				}
+				if back {
+					c.net.Hang(leader.id, client)
+				}
+			}
+			pause(c.between(2*time.Second, 4*time.Second))
+			c.goesOn()
+			if c.random.IntN(2) == 0 {
+				c.lead(c.shuffled(leader)[0])
+				c.goesOn()
+			}
+		},
+	}.tellEach(t, 14, counts{operations: 200, repeated: 1})
+}

@@ -1,0 +1,63 @@
+package virtual_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/workload"
+)
+
+// crowd is how many clients reconnect at once.
+const crowd = 40
+
+// TestReconnectStorm resets every connection of many clients at once, again and again, also
+// while leadership moves: all of them attach their sessions and keep what they hold.
+func TestReconnectStorm(t *testing.T) {
+	enough(t, eachSeed(t, 6, reconnectStorm), counts{operations: 6 * crowd, workload.Grants: crowd})
+}
+
+func reconnectStorm(t *testing.T, seed uint64) counts {
+	c := newCluster(t, seed, 3, nil)
+	c.settled()
+	c.startLoad(seed, workload.Options{Parts: []workload.Part{workload.Line, workload.Hot}})
+	var holds []pin
+	for i := range crowd {
+		cl := c.client(fmt.Sprint("crowd/", i))
+		holds = append(holds, c.take(c.open(cl, "crowd"), fmt.Sprint("crowd/", i)))
+	}
+	for round := range 4 {
+		before := c.net.Stats().Reset
+		for _, machine := range c.machines() {
+			c.net.Host(machine).Reset()
+		}
+		if n := c.net.Stats().Reset - before; n < crowd {
+			t.Errorf("only %d connections were reset", n)
+		}
+		if round%2 == 1 {
+			old := c.leader()
+			old.crash()
+			c.successor(old)
+			c.startAll()
+		}
+		pause(c.between(0, 2*time.Second))
+		c.goesOn()
+		c.run.Check("a storm")
+	}
+	attached := map[string]int{}
+	for _, op := range c.log.History().Ops() {
+		if op.Kind == "attach" {
+			attached[op.Client]++
+		}
+	}
+	for i, h := range holds {
+		if attached[fmt.Sprint("crowd/", i)] == 0 || h.Context().Err() != nil {
+			t.Errorf("client %d attached %d times; its hold: %v", i, attached[fmt.Sprint("crowd/", i)], h.Context().Err())
+		}
+		h.drop()
+	}
+	did := c.run.Finish()
+	did[workload.Grants] += len(holds)
+	c.closeClients()
+	return c.verdict(did)
+}
