@@ -27,12 +27,12 @@ func (c *cluster) shuffled(without ...*node) []*node {
 func TestBridge(t *testing.T) {
 	story{nodes: 5, fault: func(c *cluster, leader *node) {
 		defer c.effect("segments held back", c.held)()
-		bridge := c.nodes[c.random.IntN(len(c.nodes))]
+		bridge := c.shuffled(leader)[0]
 		ends := c.shuffled(bridge)
 		c.part(ends[:2], ends[2:])
 		pause(c.between(time.Second, 3*time.Second))
 		c.goesOn()
-		if leader != bridge && c.random.IntN(2) == 0 {
+		if c.random.IntN(2) == 0 {
 			leader.crash()
 			c.successor(leader)
 			c.goesOn()
