@@ -40,6 +40,9 @@ func TestNemeses(t *testing.T) {
 			if !full && name != "apart" && name != "behind proxies" {
 				t.Skip("the long version has this, with QUORUMLOCK_CHECK=1")
 			}
+			if !full {
+				t.Parallel() // most of the time nobody does anything
+			}
 			strikeAll(t, opts)
 		})
 	}
