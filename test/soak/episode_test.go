@@ -69,7 +69,7 @@ func (b *builds) episode(t *testing.T, seed uint64, sum *sum) {
 	}
 	c := process.StartWith(t, programs, p.opts)
 	e.before = sizes(t, c)
-	trial := process.Try(t, c, seed, workload.Options{})
+	trial := process.Try(t, c, seed, p.load())
 	for _, n := range p.nemeses {
 		c.Pass(p.rest())
 		e.struck = append(e.struck, struck{n.Name, trial.Strike(n, p.random)})
@@ -82,6 +82,14 @@ func (b *builds) episode(t *testing.T, seed uint64, sum *sum) {
 	e.did = trial.Finish()
 	e.after = sizes(t, c)
 	e.judged = trial.Judge()
+}
+
+// load is the usual one. While a storm of 10,000 lasts, nobody may get through for long.
+func (p plan) load() (opts workload.Options) {
+	if p.opts.Storms {
+		opts.TTL = time.Minute
+	}
+	return opts
 }
 
 // rest is how long the load has the cluster to itself.
