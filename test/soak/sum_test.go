@@ -158,6 +158,9 @@ func (s *sum) report(t *testing.T, took time.Duration) {
 		}
 	}
 	fmt.Printf("largest node: %v at the beginning of an episode, %v after its load\n", s.before, s.after)
+	if *duration == 0 {
+		return // one episode alone shows what went wrong in it, and proves nothing
+	}
 	for range s.episodes {
 		want.Add(least)
 	}
