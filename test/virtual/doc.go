@@ -5,17 +5,15 @@
 //
 // A test of faults has four parts:
 //
-//   - a cluster and its weather: nodes that crash and restart, links that are cut
-//     (cluster_test.go, disk_test.go, faults_test.go);
-//   - a load of SDK clients that contend before, during and after each fault: short
-//     holds, long ones, queues, timed waits, cancelled waits, clients that are cut off or
-//     die (load_test.go, actors_test.go);
-//   - what the clients saw: a ledger of every hold from its grant to the end of its
-//     context (ledger_test.go), and a tap on every connection, which works each session's
-//     deadline out anew from the frames (tap_test.go);
-//   - what the cluster did: the committed log, replayed afterwards, its events judged by
-//     rules of their own (history_test.go), and compared with the other two
-//     (verdict_test.go).
+//   - a cluster and its weather: nodes that crash and restart, links that are cut, lose,
+//     scatter and hang (cluster_test.go, disk_test.go, vault_test.go);
+//   - a load of SDK clients that contend before, during and after each fault, on machines
+//     of which some are cut off or held back (package workload, clients_test.go);
+//   - what the clients saw: every frame of every connection, and every hold from its grant
+//     to the end of its context (package history);
+//   - what the cluster did: the committed log, replayed afterwards and compared with what
+//     was seen, and the nodes' states compared with each other (package judge,
+//     verdict_test.go).
 //
 // A run counts only if its faults took effect: leaders changed, sessions expired,
 // requests were repeated. Each run has a seed, which is printed when it fails and decides
