@@ -63,7 +63,7 @@ func NemesisNamed(name string) Nemesis {
 
 // between draws a duration.
 func (s *strike) between(least, most time.Duration) time.Duration {
-	return least + rand.N(most-least+1)
+	return least + time.Duration(s.random.Int64N(int64(most-least)+1))
 }
 
 // last lets the fault go on for a while, from well below an election's time to well above.
