@@ -48,7 +48,7 @@ const failoverTTL = 5 * time.Second
 
 var errTooFew = errors.New("there were too few")
 
-// TestFailover measures what the loss of a leader costs. On a quiet machine, with the issue's
+// TestFailover measures what the loss of a leader costs. On a quiet machine, with the strict
 // bounds and twenty rounds of each:
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/process -run '^TestFailover$' -v
