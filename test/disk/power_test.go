@@ -56,7 +56,7 @@ func outage(t *testing.T, c *process.Cluster, v *disk.Volume) {
 	if err := v.CutPower(); err != nil {
 		t.Fatal(err)
 	}
-	c.Kill9(c.IDs()...)
+	c.Perish(c.IDs()...)
 	if err := v.Remount(); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -198,6 +199,20 @@ func (c *Cluster) Others(id string) []string {
 func (c *Cluster) Kill9(ids ...string) {
 	c.t.Helper()
 	c.Signal(syscall.SIGKILL, ids...)
+	for _, id := range ids {
+		c.Ended(id)
+	}
+}
+
+// Perish ends processes as Kill9 does, of which some may end by themselves at that moment,
+// as those do that find their disk gone.
+func (c *Cluster) Perish(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		if err := c.node(id).signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			c.t.Fatalf("kill %s: %v", id, err)
+		}
+	}
 	for _, id := range ids {
 		c.Ended(id)
 	}
