@@ -94,7 +94,7 @@ generate: ## regenerate the schema's code and the demo's data
 	$(GO) generate ./scripts/demo
 
 .PHONY: check
-check: lint ## the long versions of everything: about twenty minutes
+check: lint ## the long versions of everything: about half an hour
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 30m -run '^TestModel$$' -v ./fsm
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 30m ./test/virtual
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m $(TIMELESS)
