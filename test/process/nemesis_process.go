@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -74,6 +75,7 @@ var processNemeses = []Nemesis{
 		}
 		return uint64(len(s.nodes))
 	}},
+	{Name: "freeze the leader briefly", strike: blink},
 	{Name: "let the leader stutter", strike: stutter},
 	{Name: "stop the leader gracefully", strike: func(s *strike) uint64 {
 		term, old := s.term(), s.Leader()
@@ -84,6 +86,32 @@ var processNemeses = []Nemesis{
 	}},
 	{Name: "restart one after the other", strike: roll},
 	{Name: "transfer leadership", strike: transfer},
+}
+
+// unnoticed is the longest freeze of a leader that its followers, who hear of it every
+// tenth of their patience of half a second, should put up with on a busy machine too.
+const unnoticed = 250 * time.Millisecond
+
+// blink freezes the leader for moments that are too short for an election. It returns how
+// many there were without one: asked meanwhile the node did not answer, and afterwards it
+// served in the same term.
+func blink(s *strike) (effect uint64) {
+	s.t.Helper()
+	const times = 8
+	for range times {
+		term, id := s.term(), s.Leader()
+		s.Stop(id)
+		frozen, thaw := context.WithTimeout(context.Background(), s.between(unnoticed/5, unnoticed))
+		_, err := s.Metrics(frozen, id)
+		thaw()
+		s.Continue(id)
+		s.term() // a proof of leadership that is newer than the freeze
+		s.Pass(s.between(0, 2*unnoticed))
+		if errors.Is(err, context.DeadlineExceeded) && s.Leader() == id && s.later(term) == 0 {
+			effect++
+		}
+	}
+	return effect
 }
 
 // stutter freezes the leader for moments about as long as its followers' patience.

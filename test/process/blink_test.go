@@ -1,0 +1,31 @@
+package process_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/test/process"
+)
+
+// A leader that is frozen for less than its followers' patience goes on leading when it
+// wakes up: nobody loses a session, no deadline is early, and no answer is old.
+func TestLeaderGoesOnAfterABriefFreeze(t *testing.T) {
+	if !full {
+		t.Skip("the long version has this, with QUORUMLOCK_CHECK=1")
+	}
+	c := process.Start(t, programs, 3)
+	l := startLoad(t, c)
+	random := rand.New(rand.NewPCG(1, 1))
+	var quiet uint64
+	const rounds = 3
+	for range rounds {
+		quiet += l.Strike(process.NemesisNamed("freeze the leader briefly"), random)
+		l.Recover()
+	}
+	t.Logf("%d freezes without an election", quiet)
+	if quiet == 0 {
+		t.Error("an election followed every freeze")
+	}
+	l.AwaitGrants(l.Log.Now(), afterFault)
+	l.finish()
+}
