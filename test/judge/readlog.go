@@ -3,19 +3,11 @@ package judge
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
 )
 
 // ErrCompacted is returned when no node has the log from its beginning any more, and no
@@ -28,19 +20,20 @@ var ErrForked = errors.New("two nodes have committed different entries")
 
 // ReadLogs reads the committed log out of the data directories of all nodes of a cluster,
 // which have stopped. It changes nothing. An entry counts as committed if a majority of
-// them has it, under the same term; dirs are those of all voters. If the log was compacted
-// everywhere, it begins after the oldest snapshot from which it is whole, and that snapshot
-// is returned as well. It returns ErrForked or ErrCompacted, or an error of a file.
+// them has it, or a snapshot includes it; dirs are those of all voters, one at least. If the
+// log was compacted everywhere, it begins after the oldest snapshot from which it is whole,
+// and that snapshot is returned as well. It returns ErrForked or ErrCompacted, or an error
+// of a file.
 func ReadLogs(dirs ...string) (entries []Entry, snapshot []byte, err error) {
-	var logs []map[uint64]*raft.Log
+	var nodes []remains
 	for _, dir := range dirs {
-		log, err := readLog(dir)
+		n, err := readDir(dir)
 		if err != nil {
-			return nil, nil, fmt.Errorf("read the log in %s: %w", dir, err)
+			return nil, nil, err
 		}
-		logs = append(logs, log)
+		nodes = append(nodes, n)
 	}
-	all, last, err := committed(logs)
+	all, last, err := committed(nodes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -49,9 +42,14 @@ func ReadLogs(dirs ...string) (entries []Entry, snapshot []byte, err error) {
 		first--
 	}
 	if first > 1 {
-		if first, snapshot, err = readSnapshot(first, last, dirs); err != nil {
+		from, err := joining(first, last, nodes)
+		if err != nil {
 			return nil, nil, err
 		}
+		if snapshot, err = from.read(); err != nil {
+			return nil, nil, err
+		}
+		first = from.index + 1
 	}
 	for i := first; i <= last; i++ {
 		if l := all[i]; l.Type == raft.LogCommand {
@@ -61,129 +59,127 @@ func ReadLogs(dirs ...string) (entries []Entry, snapshot []byte, err error) {
 	return entries, snapshot, nil
 }
 
-// readLog reads all that one node has, committed or not, from its file as docs/PROTOCOL.md
-// describes it.
-func readLog(dir string) (all map[uint64]*raft.Log, err error) {
-	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0, &bbolt.Options{ReadOnly: true, Timeout: 5 * time.Second})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	all = map[uint64]*raft.Log{}
-	return all, db.View(func(tx *bbolt.Tx) error {
-		entries := tx.Bucket([]byte("entries"))
-		if entries == nil {
-			return nil
-		}
-		return entries.ForEach(func(key, value []byte) error {
-			l, err := readEntry(key, value)
-			if err == nil {
-				all[l.Index] = l
-			}
-			return err
-		})
-	})
-}
-
-// readEntry takes an entry apart: a checksum over key and all that follows, the term, the
-// type, when the leader had it, and the data.
-func readEntry(key, value []byte) (*raft.Log, error) {
-	const header = 4 + 8 + 1 + 8
-	if len(key) != 8 || len(value) < header {
-		return nil, fmt.Errorf("an entry under %x has %d bytes", key, len(value))
-	}
-	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
-	_, _ = sum.Write(key)
-	_, _ = sum.Write(value[4:])
-	index := binary.BigEndian.Uint64(key)
-	if sum.Sum32() != binary.BigEndian.Uint32(value) {
-		return nil, fmt.Errorf("the checksum of entry %d is wrong", index)
-	}
-	return &raft.Log{
-		Index: index, Term: binary.BigEndian.Uint64(value[4:]), Type: raft.LogType(value[12]), Data: bytes.Clone(value[header:]),
-	}, nil
-}
-
-// committed joins the logs of all voters up to the last entry that a majority has. Two
-// entries of one index and term are the same entry. Below that no node may have another
-// one, unless it lags behind: then what it has is not yet replaced, and of an older term.
-func committed(logs []map[uint64]*raft.Log) (all map[uint64]*raft.Log, last uint64, err error) {
-	all = map[uint64]*raft.Log{}
-	votes := map[[2]uint64]int{}
-	for _, log := range logs {
-		for i, l := range log {
-			key := [2]uint64{i, l.Term}
-			if votes[key]++; votes[key] > len(logs)/2 {
-				last = max(last, i)
+// joining finds the oldest snapshot that a log from first to last goes on from.
+func joining(first, last uint64, nodes []remains) (savedState, error) {
+	var found []savedState
+	for _, n := range nodes {
+		for _, s := range n.snapshots {
+			if s.index+1 >= first && s.index <= last {
+				found = append(found, s)
 			}
 		}
 	}
-	best := slices.MaxFunc(logs, func(a, b map[uint64]*raft.Log) int {
-		ta, ia := lastOf(a)
-		tb, ib := lastOf(b)
+	if len(found) == 0 {
+		return savedState{}, fmt.Errorf("%w: it begins at entry %d", ErrCompacted, first)
+	}
+	return slices.MinFunc(found, func(a, b savedState) int { return cmp.Compare(a.index, b.index) }), nil
+}
+
+// committed joins what the nodes have to one log, and says up to where it is committed.
+//
+// The newest log, by the term of its last entry and then its length, lacks nothing that was
+// committed: any majority would elect that node. What the others have is as good up to the
+// last entry that they share with it, since two logs with one entry in common are the same
+// up to there. Beyond that it was never committed, whatever its term: a later leader may
+// have committed entries of an older term in its place.
+func committed(nodes []remains) (all map[uint64]*raft.Log, last uint64, err error) {
+	if err := oneLeaderInATerm(nodes); err != nil {
+		return nil, 0, err
+	}
+	newest := slices.MaxFunc(nodes, func(a, b remains) int {
+		ta, ia := a.lastEntry()
+		tb, ib := b.lastEntry()
 		return cmp.Or(cmp.Compare(ta, tb), cmp.Compare(ia, ib))
 	})
-	for _, log := range append(slices.Clone(logs), best) { // the best has the last word
-		for i, l := range log {
-			known := all[i]
-			if i > last || known != nil && known.Term > l.Term {
-				continue
+	j := joined{log: map[uint64]*raft.Log{}, terms: map[uint64]uint64{}}
+	term, end := newest.lastEntry()
+	j.terms[end] = term
+	for _, n := range nodes {
+		for _, s := range n.snapshots {
+			last = max(last, s.index)
+			if err := j.know(s.index, s.term); err != nil {
+				return nil, 0, err
 			}
-			if known != nil && known.Term == l.Term && !slices.Equal(known.Data, l.Data) {
-				return nil, 0, fmt.Errorf("%w: index %d, term %d", ErrForked, i, l.Term)
-			}
-			all[i] = l
 		}
 	}
-	for i, l := range all {
-		if own := best[i]; own != nil && own.Term != l.Term && votes[[2]uint64{i, l.Term}] > len(logs)/2 {
-			return nil, 0, fmt.Errorf("%w: index %d, terms %d and %d", ErrForked, i, l.Term, own.Term)
-		}
-	}
-	return all, last, nil
-}
-
-func lastOf(log map[uint64]*raft.Log) (term, index uint64) {
-	for i, l := range log {
-		if i > index {
-			term, index = l.Term, i
-		}
-	}
-	return term, index
-}
-
-// readSnapshot finds the oldest snapshot of any node that a log from first on goes on from,
-// and says where the log goes on. It reads raft's files itself, since raft's own reader
-// writes to the directory.
-func readSnapshot(first, last uint64, dirs []string) (begin uint64, found []byte, err error) {
-	for _, dir := range dirs {
-		metas, err := filepath.Glob(filepath.Join(dir, "snapshots", "*", "meta.json"))
+	shared := []uint64{}
+	for _, n := range append([]remains{newest}, nodes...) {
+		upTo, err := j.add(n)
 		if err != nil {
-			return 0, nil, err
+			return nil, 0, err
 		}
-		for _, path := range metas {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return 0, nil, fmt.Errorf("read a snapshot: %w", err)
-			}
-			meta := raft.SnapshotMeta{}
-			if err := json.Unmarshal(text, &meta); err != nil {
-				return 0, nil, fmt.Errorf("read %s: %w", path, err)
-			}
-			unfinished := strings.HasSuffix(filepath.Dir(path), ".tmp")
-			if unfinished || meta.Index+1 < first || meta.Index > last || found != nil && meta.Index+1 >= begin {
-				continue
-			}
-			data, err := os.ReadFile(filepath.Join(filepath.Dir(path), "state.bin"))
-			if err != nil {
-				return 0, nil, fmt.Errorf("read a snapshot: %w", err)
-			}
-			_, state, _ := bytes.Cut(data, []byte{'\n'}) // after the line that describes it
-			begin, found = meta.Index+1, state
+		shared = append(shared, upTo)
+	}
+	shared = shared[1:] // the newest came twice
+	slices.Sort(shared)
+	last = max(last, shared[(len(shared)-1)/2])
+	return j.log, last, j.lacksNothing(nodes, end)
+}
+
+// joined is one log out of several.
+type joined struct {
+	log map[uint64]*raft.Log
+	// terms are those of its entries, also of some that only snapshots know of.
+	terms map[uint64]uint64
+}
+
+func (j joined) know(index, term uint64) error {
+	if known, ok := j.terms[index]; ok && known != term {
+		return fmt.Errorf("%w: index %d, terms %d and %d", ErrForked, index, known, term)
+	}
+	j.terms[index] = term
+	return nil
+}
+
+// add joins on what a node shares with the log, and says up to where that is.
+func (j joined) add(n remains) (upTo uint64, err error) {
+	for i, l := range n.log {
+		if term, ok := j.terms[i]; ok && term == l.Term {
+			upTo = max(upTo, i)
 		}
 	}
-	if found == nil {
-		return 0, nil, fmt.Errorf("%w: it begins at entry %d", ErrCompacted, first)
+	for i, l := range n.log {
+		if i > upTo {
+			continue
+		}
+		if err := j.know(i, l.Term); err != nil {
+			return 0, err
+		}
+		j.log[i] = l
 	}
-	return begin, found, nil
+	return upTo, nil
+}
+
+// lacksNothing wants whatever a majority has in the log, which ends there. Strictly it may
+// lack what a new leader was passing on from older ones, and had not yet added to, when
+// all nodes stopped at once; none of that was ever acknowledged.
+func (j joined) lacksNothing(nodes []remains, end uint64) error {
+	votes := map[[2]uint64]int{}
+	for _, n := range nodes {
+		for i, l := range n.log {
+			votes[[2]uint64{i, l.Term}]++
+		}
+	}
+	for key, n := range votes {
+		known, ok := j.terms[key[0]]
+		if n > len(nodes)/2 && (ok && known != key[1] || key[0] > end) {
+			return fmt.Errorf("%w: index %d, term %d is on %d nodes and not in the newest log", ErrForked, key[0], key[1], n)
+		}
+	}
+	return nil
+}
+
+// oneLeaderInATerm wants entries of one index and term to be the same.
+func oneLeaderInATerm(nodes []remains) error {
+	seen := map[[2]uint64]*raft.Log{}
+	for _, n := range nodes {
+		for i, l := range n.log {
+			key := [2]uint64{i, l.Term}
+			if known := seen[key]; known != nil && (known.Type != l.Type || !bytes.Equal(known.Data, l.Data)) {
+				return fmt.Errorf("%w: index %d, term %d", ErrForked, i, l.Term)
+			}
+			seen[key] = l
+		}
+	}
+	return nil
 }
