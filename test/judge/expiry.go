@@ -32,7 +32,7 @@ func expiries(r *replay) (faults []string) {
 		switch {
 		case expired:
 			faults = append(faults, r.judgeExpiry(s, expiry, w)...)
-		case !ended[s.ID] && end > r.latest(s.Tried, 2*s.TTL, end, math.MaxUint64):
+		case !ended[s.ID] && !r.before(s.ID) && end > r.latest(s.Tried, 2*s.TTL, end, math.MaxUint64):
 			faults = append(faults, fmt.Sprintf("session %d of %s was heard of last at %v, TTL %v, and lives at %v", s.ID, s.Client, s.Tried, s.TTL, end))
 		}
 	}
@@ -73,10 +73,14 @@ func (r *replay) latest(since, due, over time.Duration, revision uint64) time.Du
 }
 
 // beginnings are the times at which deadlines may have begun anew: barriers, and the ends
-// of faults, which have no revision.
+// of faults, which have no revision. Where the log begins with a snapshot, its leader may
+// have begun just before.
 func (r *replay) beginnings() []news {
 	all := []news{{}}
 	w := r.witness()
+	if r.in.Snapshot != nil && len(r.steps) > 0 {
+		all = append(all, news{at: r.steps[0].at, revision: r.first})
+	}
 	for _, s := range r.steps {
 		if s.cmd.GetBeginTerm() == nil {
 			continue

@@ -37,6 +37,10 @@ type replay struct {
 
 	first uint64 // revision of steps[0]
 	steps []step
+	// opened is the last session that was opened before the first step, live are those of
+	// them that lived then.
+	opened uint64
+	live   map[uint64]bool
 	// entries are the revisions at which an entry ended.
 	entries map[uint64]bool
 	// executed is the revision of a request's first command; asked lists what was answered
@@ -78,8 +82,15 @@ func (r *replay) begin(snapshot []byte) {
 		return
 	}
 	r.machine, r.model, r.first = machine, state, state.Revision+1
+	r.opened, r.live = state.Opened, map[uint64]bool{}
+	for _, s := range state.Live {
+		r.live[s.ID] = true
+	}
 	r.rules.load(state)
 }
+
+// before says that a session was over before the first step.
+func (r *replay) before(session uint64) bool { return session <= r.opened && !r.live[session] }
 
 func (r *replay) fault(format string, args ...any) {
 	r.faults = append(r.faults, fmt.Sprintf(format, args...))

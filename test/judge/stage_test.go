@@ -26,6 +26,9 @@ type stage struct {
 	seqs    map[uint64]uint64
 	term    uint64
 	bounds  Bounds
+	// snapshot is the state after so many entries, where the log was compacted.
+	snapshot  []byte
+	compacted int
 }
 
 const oneWay = time.Millisecond
@@ -124,13 +127,17 @@ func (s *stage) release(session uint64, grant *wire.Result) *wire.Result {
 
 // heartbeat is acknowledged without a command.
 func (s *stage) heartbeat(session uint64) {
+	s.heartbeatAt(session, s.now)
+	s.now += 2 * oneWay
+}
+
+func (s *stage) heartbeatAt(session uint64, at time.Duration) {
 	op := &history.Op{
-		Client: client(session), Kind: "heartbeat", Session: session, Call: s.now, Return: s.now + 2*oneWay, Outcome: history.OK,
+		Client: client(session), Kind: "heartbeat", Session: session, Call: at, Return: at + 2*oneWay, Outcome: history.OK,
 		Request:  &wire.Request{SessionId: session, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}},
 		Response: &wire.Response{Result: &wire.Result{Status: wire.Status_OK}},
 	}
 	s.records = append(s.records, history.Record{Op: op})
-	s.now += 2 * oneWay
 }
 
 func (s *stage) expire(session uint64) {
@@ -182,7 +189,9 @@ func (s *stage) mark(what string) {
 }
 
 func (s *stage) judge() Verdict {
-	return Run(Input{History: &history.History{Begin: s.begin, Records: s.records}, Entries: s.entries, Bounds: s.bounds})
+	return Run(Input{
+		History: &history.History{Begin: s.begin, Records: s.records}, Entries: s.entries[s.compacted:], Snapshot: s.snapshot, Bounds: s.bounds,
+	})
 }
 
 // ops are the operations of a kind.

@@ -158,8 +158,29 @@ func (r *replay) plainLocks() map[string]bool {
 			}
 		}
 	}
+	for name := range r.usedBefore() {
+		other[name] = true
+	}
 	maps.DeleteFunc(plain, func(name string, _ bool) bool { return other[name] })
 	return plain
+}
+
+// usedBefore are the locks that clients asked for and of whose use the log may lack some:
+// it begins with a snapshot.
+func (r *replay) usedBefore() map[string]bool {
+	names := map[string]bool{}
+	if r.in.Snapshot == nil {
+		return names
+	}
+	for _, op := range r.in.History.Ops() {
+		if _, known := r.executed[request{op.Session, op.Seq}]; known && op.Seq != 0 {
+			continue
+		}
+		for _, l := range slices.Concat(op.Request.GetAcquire().GetLocks(), op.Request.GetAcquireLease().GetAcquire().GetLocks()) {
+			names[l.Name] = true
+		}
+	}
+	return names
 }
 
 // locksOf are the locks of a claim.
