@@ -18,8 +18,10 @@ import (
 // connected to it, from the loss to its next grant.
 type leaderLoss struct {
 	name string
-	// lose takes the leader away; back brings it back once another one leads.
-	lose, back func(c *process.Cluster, leader string)
+	// lose takes the leader away, and what it returns brings it back once another one leads.
+	lose func(c *process.Cluster, leader string) (back func())
+	// apart wants nodes with a network namespace each.
+	apart bool
 	// median and worst are the bounds of the long version, which wants a quiet machine.
 	// The short version asks only that nobody waits for longer than lenient.
 	median, worst, lenient time.Duration
@@ -27,20 +29,38 @@ type leaderLoss struct {
 
 var leaderLosses = []leaderLoss{{
 	name:   "killed",
-	lose:   func(c *process.Cluster, leader string) { c.Signal(syscall.SIGKILL, leader) },
-	back:   func(c *process.Cluster, leader string) { c.Ended(leader); c.Restart(leader) },
+	lose:   func(c *process.Cluster, leader string) func() { return end(c, leader, syscall.SIGKILL) },
 	median: 150 * time.Millisecond, worst: time.Second, lenient: 5 * time.Second,
 }, {
-	name:   "silent",
-	lose:   func(c *process.Cluster, leader string) { c.Stop(leader) },
-	back:   func(c *process.Cluster, leader string) { c.Continue(leader) },
+	name: "stopped",
+	lose: func(c *process.Cluster, leader string) func() {
+		c.Stop(leader)
+		return func() { c.Continue(leader) }
+	},
 	median: 1500 * time.Millisecond, worst: failoverTTL, lenient: 10 * time.Second,
 }, {
-	name:   "stopped well",
-	lose:   func(c *process.Cluster, leader string) { c.Signal(syscall.SIGTERM, leader) },
-	back:   func(c *process.Cluster, leader string) { c.Ended(leader); c.Restart(leader) },
+	name: "cut off",
+	lose: func(c *process.Cluster, leader string) func() {
+		return c.Isolate(leader, append(c.Others(leader), process.Clients)...)
+	},
+	apart:  true,
+	median: 1500 * time.Millisecond, worst: failoverTTL, lenient: 10 * time.Second,
+}, {
+	name:   "cut off from the nodes",
+	lose:   func(c *process.Cluster, leader string) func() { return c.Isolate(leader, c.Others(leader)...) },
+	apart:  true,
+	median: 1500 * time.Millisecond, worst: failoverTTL, lenient: 10 * time.Second,
+}, {
+	name:   "ended well",
+	lose:   func(c *process.Cluster, leader string) func() { return end(c, leader, syscall.SIGTERM) },
 	median: 100 * time.Millisecond, worst: failoverTTL, lenient: 5 * time.Second,
 }}
+
+// end ends a process, without waiting for it.
+func end(c *process.Cluster, id string, sig syscall.Signal) (back func()) {
+	c.Signal(sig, id)
+	return func() { c.Ended(id); c.Restart(id) }
+}
 
 // failoverTTL is the shortest that there is: whatever happens to the leader, no session
 // with it is lost.
@@ -57,9 +77,12 @@ func TestFailover(t *testing.T) {
 	if strict {
 		rounds = 20
 	}
-	c := process.Start(t, programs, 3)
 	for _, loss := range leaderLosses {
 		t.Run(loss.name, func(t *testing.T) {
+			if !strict {
+				t.Parallel()
+			}
+			c := process.StartWith(t, programs, process.Options{Nodes: 3, Apart: loss.apart})
 			var outages []time.Duration
 			for range rounds {
 				outages = append(outages, outageOf(t, c, loss))
@@ -85,13 +108,13 @@ func outageOf(t *testing.T, c *process.Cluster, loss leaderLoss) time.Duration {
 	c.Await("grants before the loss", process.Patience, func(context.Context) error { return g.since(time.Time{}, 20) })
 	leader := c.Leader()
 	lost := time.Now()
-	loss.lose(c, leader)
+	back := loss.lose(c, leader)
 	c.AwaitLeader(leader)
 	next := time.Now()
 	c.Await("grants by the next leader", process.Patience, func(context.Context) error { return g.since(next, 20) })
 	cancel()
 	running.Wait()
-	loss.back(c, leader)
+	back()
 	c.AwaitAll()
 	if err := g.session.Err(); err != nil {
 		t.Errorf("%s: a session with a TTL of %v was lost: %v", loss.name, failoverTTL, err)

@@ -112,6 +112,23 @@ func (s *strike) replaced(fault func(leader string) faults) uint64 {
 	return packets
 }
 
+// Isolate drops every packet between a node that is apart and the hosts named, which may be
+// nodes and clients. Mend ends that.
+func (c *Cluster) Isolate(id string, from ...string) (mend func()) {
+	c.t.Helper()
+	f := both(c.site.net, []string{id}, from)
+	mend = func() {
+		if err := f.Heal(); err != nil {
+			c.t.Error(err)
+		}
+	}
+	if f.err != nil {
+		mend()
+		c.t.Fatal(f.err)
+	}
+	return mend
+}
+
 // ports are those of a node for other nodes and for clients.
 func (s *strike) ports(id string) (all []int) {
 	n := s.node(id)
