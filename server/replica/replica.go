@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -222,6 +223,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	}
 	trans := raftstream.NewTransport(r.layer, raftstream.TransportConfig{
 		Resolve: r.resolve,
+		Awaited: r.awaited,
 		Timeout: max(2*time.Second, 2*r.cfg.ElectionTimeout),
 		Logger:  r.log.Named("net"),
 	})
@@ -286,6 +288,15 @@ func (r *Replica) resolve(id raft.ServerID, addr raft.ServerAddress) raft.Server
 		return raft.ServerAddress(known)
 	}
 	return addr
+}
+
+// awaited tells whether this node leads another one that is a member.
+func (r *Replica) awaited(id raft.ServerID) bool {
+	node := r.node.Load()
+	if node == nil || r.current() == nil {
+		return false
+	}
+	return slices.ContainsFunc(node.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
 }
 
 func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {

@@ -13,6 +13,10 @@ type TransportConfig struct {
 	// Resolve gives a node's current address; addr is the one in raft's configuration.
 	// Default: that one.
 	Resolve func(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress
+	// Awaited tells whether entries for a node that cannot be reached may wait until it
+	// can: this node leads, and that one is a member. It must not block. Default: they may
+	// not.
+	Awaited func(id raft.ServerID) bool
 	// Timeout bounds dialling and each exchange, snapshots in proportion to their size. It
 	// is also how long a node that vanished without a word keeps its old connections, so it
 	// should not be many election time-outs. Default: 2 s.
@@ -29,6 +33,8 @@ type Transport struct {
 	*raft.NetworkTransport
 	layer   *Layer
 	resolve func(raft.ServerID, raft.ServerAddress) raft.ServerAddress
+	awaited func(raft.ServerID) bool
+	heard   heard
 	pooled  int // idle connections that raft keeps to a node, at most
 }
 
@@ -48,6 +54,9 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 	if cfg.Resolve == nil {
 		cfg.Resolve = func(_ raft.ServerID, addr raft.ServerAddress) raft.ServerAddress { return addr }
 	}
+	if cfg.Awaited == nil {
+		cfg.Awaited = func(raft.ServerID) bool { return false }
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
@@ -63,6 +72,8 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 		}),
 		layer:   l,
 		resolve: cfg.Resolve,
+		awaited: cfg.Awaited,
+		heard:   heard{from: make(map[raft.ServerID]chan struct{})},
 		pooled:  cfg.MaxPool,
 	}
 }
@@ -115,7 +126,17 @@ func (t *Transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddr
 
 // AppendEntries implements raft.Transport.
 func (t *Transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	return t.onFresh(func() error { return t.NetworkTransport.AppendEntries(id, t.at(id, addr), args, resp) })
+	call := func() error {
+		return t.onFresh(func() error { return t.NetworkTransport.AppendEntries(id, t.at(id, addr), args, resp) })
+	}
+	if !isHeartbeat(args) {
+		return t.patiently(id, call)
+	}
+	err := call()
+	if err == nil {
+		t.heard.now(id)
+	}
+	return err
 }
 
 // RequestVote implements raft.Transport.
@@ -130,7 +151,7 @@ func (t *Transport) RequestPreVote(id raft.ServerID, addr raft.ServerAddress, ar
 
 // InstallSnapshot implements raft.Transport.
 func (t *Transport) InstallSnapshot(id raft.ServerID, addr raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	return t.NetworkTransport.InstallSnapshot(id, t.at(id, addr), args, resp, data)
+	return t.patiently(id, func() error { return t.NetworkTransport.InstallSnapshot(id, t.at(id, addr), args, resp, data) })
 }
 
 // TimeoutNow implements raft.Transport.
