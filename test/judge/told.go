@@ -73,7 +73,7 @@ func sameAnswer(got, want *wire.Result) bool {
 // sameOutcome compares what a request came to, wherever it is told. A wait that came to
 // nothing is told with its id or without.
 func sameOutcome(got, want *wire.Result) bool {
-	nothing := got.Status == wire.Status_TIMEOUT || got.Status == wire.Status_CANCELLED
+	nothing := got.Status == wire.Status_TIMEOUT || got.Status == wire.Status_CANCELLED || got.Status == wire.Status_SESSION_LOST
 	return got.Status == want.Status && got.Revision == want.Revision && (nothing || got.HoldId == want.HoldId) && got.Token == want.Token && got.Count == want.Count
 }
 

@@ -40,8 +40,9 @@ func (a *actor) lease(c *client.Client) error {
 	l := a.lessee(c, name)
 	asked := a.env.Log.Now()
 	h, err := l.acquire(a.ctx)
-	if errors.Is(err, client.ErrNotHeld) && a.env.Log.Now()-asked > a.opts.FrailTTL*9/10 {
-		a.count(Lapsed) // the answer was so late
+	gone := errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrSessionLost)
+	if gone && a.env.Log.Now()-asked > a.opts.FrailTTL*9/10 {
+		a.count(Lapsed) // the answer was so late, or the wait could not be renewed in time
 		return nil
 	}
 	if err != nil {

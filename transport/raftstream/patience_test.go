@@ -1,0 +1,73 @@
+package raftstream_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/transport/raftstream"
+)
+
+var (
+	someEntries = &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 7}
+	heartbeat   = &raft.AppendEntriesRequest{Term: 1}
+)
+
+// TestEntriesWaitForANodeThatIsAway ends such a wait in each way that there is.
+func TestEntriesWaitForANodeThatIsAway(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, m *memory, from *raftstream.Transport, awaited *atomic.Bool){
+		"it is back": func(t *testing.T, m *memory, from *raftstream.Transport, _ *atomic.Bool) {
+			b := start(t, knows("b", "a"), on(m))
+			to := raftstream.NewTransport(b, raftstream.TransportConfig{})
+			t.Cleanup(func() { _ = to.Close() })
+			refusing(t, to)
+			if err := from.AppendEntries("b", "b", heartbeat, &raft.AppendEntriesResponse{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"nobody wants it any more": func(_ *testing.T, _ *memory, _ *raftstream.Transport, awaited *atomic.Bool) { awaited.Store(false) },
+		"the node closes":          func(_ *testing.T, _ *memory, from *raftstream.Transport, _ *atomic.Bool) { _ = from.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory()
+				var awaited atomic.Bool
+				awaited.Store(true)
+				from := raftstream.NewTransport(start(t, knows("a", "b"), on(m)), raftstream.TransportConfig{
+					Awaited: func(raft.ServerID) bool { return awaited.Load() },
+				})
+				t.Cleanup(func() { _ = from.Close() })
+				sent := make(chan error, 1)
+				go func() { sent <- from.AppendEntries("b", "b", someEntries, &raft.AppendEntriesResponse{}) }()
+				elapse(time.Hour)
+				select {
+				case err := <-sent:
+					t.Fatalf("raft was told at once, and counts: %v", err)
+				default:
+				}
+				begin := time.Now()
+				end(t, m, from, &awaited)
+				if err := <-sent; err == nil || time.Since(begin) > 100*time.Millisecond {
+					t.Errorf("%v after %v", err, time.Since(begin))
+				}
+			})
+		})
+	}
+}
+
+// TestHeartbeatsDoNotWait: they are what tells that a node is back.
+func TestHeartbeatsDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := raftstream.NewTransport(start(t, knows("a", "b"), on(newMemory())), raftstream.TransportConfig{
+			Awaited: func(raft.ServerID) bool { return true },
+		})
+		begin := time.Now()
+		if err := from.AppendEntries("b", "b", heartbeat, &raft.AppendEntriesResponse{}); err == nil || time.Since(begin) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		_ = from.Close()
+	})
+}
