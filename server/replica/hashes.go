@@ -246,11 +246,9 @@ func (r *Replica) compareHashes() {
 
 // diverged stops this node for good.
 func (r *Replica) diverged(d *dissent) {
-	id := r.cfg.ID
 	words := fmt.Sprintf("after log entry %d it hashes to %.8x, and on %s, %d of %d voters, to %.8x. "+
-		"Please report this, and keep the data directory for it. Then replace this node: run\n  qlock cluster remove %s\n"+
-		"start it again with an empty directory, and run\n  qlock cluster add %s %s",
-		d.index, d.sum, strings.Join(d.majority, " and "), len(d.majority), d.voters, d.theirs, id, id, r.cfg.Advertise.Peer)
+		"Please report this, and keep the data directory for it. To replace this node, %s",
+		d.index, d.sum, strings.Join(d.majority, " and "), len(d.majority), d.voters, d.theirs, r.replacement("diverged"))
 	if err := r.stores.stable.Set(divergedKey, []byte(words)); err != nil {
 		r.log.Error("that this node has diverged was not written down", "error", err)
 	}

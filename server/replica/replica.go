@@ -390,17 +390,19 @@ func (r *Replica) wayOut(err error) error {
 	if !errors.Is(err, ErrDamaged) {
 		return err
 	}
-	id, dir := r.cfg.ID, r.cfg.DataDir
 	if len(r.cfg.Cluster) < 2 && r.cfg.Stores.Log == nil {
 		return fmt.Errorf("%w\nNothing was changed. If this node is all there is of its cluster, only a backup has what is lost here: "+
 			"start a new one on an empty --data-dir, and run\n  qlock snapshot restore FILE\n"+
-			"If there are others, replace it: %s", err, r.replacement(id, dir))
+			"If there are others, replace it: %s", err, r.replacement("damaged"))
 	}
-	return fmt.Errorf("%w\nNothing was changed. The other nodes have all that was acknowledged; this one must not vote without it. Replace it: %s", err, r.replacement(id, dir))
+	return fmt.Errorf("%w\nNothing was changed. The other nodes have all that was acknowledged; this one must not vote without it. Replace it: %s", err, r.replacement("damaged"))
 }
 
-func (r *Replica) replacement(id, dir string) string {
-	return fmt.Sprintf("run\n  mv %s %s.damaged\n  qlock cluster remove %s\nstart this node again, and run\n  qlock cluster add %s %s", dir, dir, id, id, r.cfg.Advertise.Peer)
+// replacement are the commands that keep this node's directory for whoever looks into what
+// became of it, and bring the node back without it.
+func (r *Replica) replacement(became string) string {
+	id, dir := r.cfg.ID, r.cfg.DataDir
+	return fmt.Sprintf("run\n  mv %s %s.%s\n  qlock cluster remove %s\nstart this node again, and run\n  qlock cluster add %s %s", dir, dir, became, id, id, r.cfg.Advertise.Peer)
 }
 
 // View runs f on the state machine under a read lock: keep it short, change nothing.

@@ -26,9 +26,18 @@ var brief = map[string]bool{
 	"greed":                             true,
 }
 
+// beside has a test of the short version run at the same time as the others that say so:
+// most of the time nobody does anything there.
+func beside(t *testing.T) {
+	if !full {
+		t.Parallel()
+	}
+}
+
 // TestNemeses hurts clusters of several kinds in every way that there is, under all of
 // the load, and wants each to take effect and everybody served afterwards.
 func TestNemeses(t *testing.T) {
+	beside(t)
 	for name, opts := range map[string]process.Options{
 		"apart":          {Nodes: 3, Apart: true},
 		"behind proxies": {Nodes: 3, Proxied: true},
@@ -40,9 +49,7 @@ func TestNemeses(t *testing.T) {
 			if !full && name != "apart" && name != "behind proxies" {
 				t.Skip("the long version has this, with QUORUMLOCK_CHECK=1")
 			}
-			if !full {
-				t.Parallel() // most of the time nobody does anything
-			}
+			beside(t)
 			strikeAll(t, opts)
 		})
 	}

@@ -1,0 +1,169 @@
+package process_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"hash/crc32"
+	"hash/crc64"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// These change what a stopped node has on its disk, as docs/PROTOCOL.md describes that,
+// and make every checksum right again. Nothing that the node looks at when it starts tells
+// it from what was written there.
+
+// forgeLog gives the acquire of a lock another value in the node's log.
+func forgeLog(t *testing.T, dir, lock, value string) {
+	t.Helper()
+	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	changed := 0
+	if err := db.Update(func(tx *bbolt.Tx) error {
+		entries, forged := tx.Bucket([]byte("entries")), map[string][]byte{}
+		if err := entries.ForEach(func(key, stored []byte) error {
+			if now := forgedEntry(key, stored, lock, value); now != nil {
+				forged[string(key)] = now
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		changed = len(forged)
+		for key, now := range forged {
+			if err := entries.Put([]byte(key), now); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil || changed != 1 {
+		t.Fatalf("%d entries changed: %v", changed, err)
+	}
+}
+
+// forgedEntry is what is stored instead, or nil if that is not the lock's acquire.
+func forgedEntry(key, stored []byte, lock, value string) []byte {
+	const header = 4 + 8 + 1 + 8 // checksum, term, type, time
+	entry := &wire.Entry{}
+	if len(stored) < header || stored[12] != 0 || proto.Unmarshal(stored[header:], entry) != nil {
+		return nil
+	}
+	for _, cmd := range entry.GetCommands() {
+		if a := cmd.GetAcquire(); len(a.GetLocks()) == 1 && a.GetLocks()[0].GetName() == lock {
+			a.Value = []byte(value)
+			data, err := proto.Marshal(entry)
+			if err != nil {
+				return nil
+			}
+			now := append(bytes.Clone(stored[:header]), data...)
+			sum := crc32.Checksum(append(bytes.Clone(key), now[4:]...), crc32.MakeTable(crc32.Castagnoli))
+			binary.BigEndian.PutUint32(now, sum)
+			return now
+		}
+	}
+	return nil
+}
+
+// forgeSnapshot gives the holder of a lock another value, of the same length, in the
+// node's newest snapshot.
+func forgeSnapshot(t *testing.T, dir, lock, value string) {
+	t.Helper()
+	found := snapshotsIn(t, dir)
+	newest := found[len(found)-1]
+	path := filepath.Join(newest, "state.bin")
+	state, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caption := bytes.IndexByte(state, '\n') + 1
+	forged := append(bytes.Clone(state[:caption]), forgedState(t, state[caption:], lock, value)...)
+	if len(forged) != len(state) {
+		t.Fatalf("%s had %d bytes and has %d", path, len(state), len(forged))
+	}
+	if err := os.WriteFile(path, forged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	describe(t, filepath.Join(newest, "meta.json"), forged)
+}
+
+// snapshotsIn are the directories of a node's finished snapshots, oldest first.
+func snapshotsIn(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "snapshots", "*[0-9]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// describe puts the checksum of a state into raft's description of it.
+func describe(t *testing.T, path string, state []byte) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &meta); err != nil {
+		t.Fatal(err)
+	}
+	sum := crc64.New(crc64.MakeTable(crc64.ECMA))
+	_, _ = sum.Write(state)
+	if meta["CRC"], err = json.Marshal(sum.Sum(nil)); err == nil {
+		text, err = json.Marshal(meta)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forgedState writes a state anew, record by record, with another value in the lock's
+// claim and the sum that belongs to it.
+func forgedState(t *testing.T, state []byte, lock, value string) (forged []byte) {
+	t.Helper()
+	changed := 0
+	for len(state) > 0 {
+		size, width := binary.Uvarint(state)
+		if width <= 0 || size > uint64(len(state)-width) {
+			t.Fatal("a record is cut off")
+		}
+		body := state[width : width+int(size)]
+		state = state[width+int(size):]
+		record := &wire.SnapshotRecord{}
+		if err := proto.Unmarshal(body, record); err != nil {
+			t.Fatal(err)
+		}
+		claim, trailer := record.GetClaim(), record.GetTrailer()
+		if len(claim.GetLocks()) == 1 && claim.GetLocks()[0].GetName() == lock {
+			claim.Value = []byte(value)
+			changed++
+		}
+		if trailer != nil {
+			sum := sha256.Sum256(forged)
+			trailer.Sha256 = sum[:]
+		}
+		body, err := proto.MarshalOptions{Deterministic: true}.Marshal(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		forged = append(binary.AppendUvarint(forged, uint64(len(body))), body...)
+	}
+	if changed != 1 {
+		t.Fatalf("%d claims changed", changed)
+	}
+	return forged
+}
