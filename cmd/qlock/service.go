@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -197,9 +198,10 @@ func ask(c *cli.Context, dial dialer, standard time.Duration, call func(context.
 	})
 }
 
-// blame names the endpoints in an error that says that nobody led.
+// blame names the endpoints in an error that says that nobody led. That an outcome is
+// unknown does not say that: the leader had the request, and the connection broke.
 func blame(c *cli.Context, err error) error {
-	if exitCode(err) == exitNoLeader {
+	if exitCode(err) == exitNoLeader && !errors.Is(err, client.ErrUncertain) {
 		return fmt.Errorf("no serving leader at %s: %w", strings.Join(endpoints(c), ","), err)
 	}
 	return err

@@ -130,7 +130,8 @@ func restoreVerb(dial dialer) *cli.Command {
 			"that the lost cluster can have given out is given out again, also if the same\n" +
 			"snapshot is restored twice. Give --token-floor where a resource has seen a higher one.\n\n" +
 			"Exit codes: 0 restored, 70 the cluster is not empty or the file is damaged,\n" +
-			"66 no such file, 69 no serving leader, 64 usage.",
+			"66 no such file, 69 no serving leader or outcome unknown: then restore it again,\n" +
+			"64 usage.",
 		Flags: append(reasonFlags(),
 			&cli.Uint64Flag{Name: "token-floor", DefaultText: "by the snapshot and the time",
 				Usage: "the highest `TOKEN` that any resource has seen"}),
@@ -158,6 +159,10 @@ func restoreVerb(dial dialer) *cli.Command {
 				if errors.Is(err, client.ErrFailedPrecondition) {
 					return failf(exitInternal, "not restored: %s; a snapshot goes into an empty cluster only: "+
 						"start a new one, or end its sessions and locks first (qlock sessions, qlock locks)", said(err))
+				}
+				if errors.Is(err, client.ErrUncertain) {
+					return failf(exitNoLeader, "it is not known whether the snapshot was restored (%w): restore it again, "+
+						"which does no harm to a cluster that nobody uses yet", err)
 				}
 				totals := m.Totals()
 				return done(c, one{answer}, err, "restored: every token is above %d from now on; %s and %s of the snapshot are over",

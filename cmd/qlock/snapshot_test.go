@@ -198,3 +198,19 @@ func TestSnapshotRestore(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A restore whose connection broke was told as one that found no leader.
+func TestUnknownOutcomeOfARestoreIsNoMissingLeader(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.snap")
+	if err := os.WriteFile(path, savedState(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeService{t: t, restore: func(*wire.RestoreRequest) (*wire.RestoreResponse, error) {
+		return nil, &client.StatusError{Status: wire.Status_UNCERTAIN, Message: "connection to 10.0.0.1:7400: EOF"}
+	}}
+	got := execTest(t, f.dialer, "snapshot", "restore", path)
+	if got.code != exitNoLeader || strings.Contains(got.err, "no serving leader") || !strings.Contains(got.err, "not known whether the snapshot was restored") ||
+		!strings.Contains(got.err, "10.0.0.1:7400: EOF") || !strings.Contains(got.err, "restore it again") {
+		t.Errorf("%+v", got)
+	}
+}
