@@ -3,9 +3,9 @@
 //
 // There are two witnesses. The tap stands on every connection of an SDK client
 // (client.Config.Dial), reads along, and books each request with the times of its sending
-// and of its answer, and each push: what the wire said, whatever the SDK made of it. The
-// holds are what the application saw: from when to when it could believe that a lock was
-// its own.
+// and of its answer, and each push: what the wire said, whatever the SDK made of it; TapHTTP
+// does the same for leases over HTTP. The holds are what the application saw: from when to
+// when it could believe that a lock was its own.
 //
 //	log := history.New(nil)
 //	c, err := client.New(client.Config{Endpoints: nodes, Dial: log.Tap("c1", nil)})

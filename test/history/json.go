@@ -27,6 +27,7 @@ type line struct {
 type opLine struct {
 	Client   string          `json:"client"`
 	Conn     uint64          `json:"conn,omitempty"`
+	HTTP     bool            `json:"http,omitempty"`
 	Kind     string          `json:"kind"`
 	Session  uint64          `json:"session,omitempty"`
 	Seq      uint64          `json:"seq,omitempty"`
@@ -124,7 +125,7 @@ func (o *Op) line() (*opLine, error) {
 		return nil, err
 	}
 	l := &opLine{
-		Client: o.Client, Conn: o.Conn, Kind: o.Kind, Session: o.Session, Seq: o.Seq, Call: int64(o.Call), Return: nanos(o.Return),
+		Client: o.Client, Conn: o.Conn, HTTP: o.HTTP, Kind: o.Kind, Session: o.Session, Seq: o.Seq, Call: int64(o.Call), Return: nanos(o.Return),
 		Outcome: o.Outcome.String(), Request: request,
 	}
 	if o.Response != nil {
@@ -201,7 +202,7 @@ func (l line) record() (Record, error) {
 
 func (l *opLine) op() (*Op, error) {
 	o := &Op{
-		Client: l.Client, Conn: l.Conn, Kind: l.Kind, Session: l.Session, Seq: l.Seq,
+		Client: l.Client, Conn: l.Conn, HTTP: l.HTTP, Kind: l.Kind, Session: l.Session, Seq: l.Seq,
 		Call: time.Duration(l.Call), Return: since(l.Return), Request: &wire.Request{},
 	}
 	if err := protojson.Unmarshal(l.Request, o.Request); err != nil {

@@ -52,10 +52,6 @@ func (l *Log) Fault(format string, args ...any) {
 // Mark books that something happened to the whole: Healed, or a text for people.
 func (l *Log) Mark(what string) { l.add(Record{Mark: &Mark{At: l.now(), What: what}}) }
 
-// Book books an operation that went another way than through the tap, such as a call over
-// HTTP. It is taken as it is.
-func (l *Log) Book(op Op) { l.add(Record{Op: &op}) }
-
 // Grant books a hold from now on, unless h.Granted says since when.
 func (l *Log) Grant(h Hold) *Held {
 	if h.Granted == 0 {

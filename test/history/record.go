@@ -56,6 +56,8 @@ type Op struct {
 	// Client is who sent it, Conn on which of all connections, from 1 on; 0 is none.
 	Client string
 	Conn   uint64
+	// HTTP says that it was a call over HTTP, whose answer tells less of the result.
+	HTTP bool
 	// Kind is the request's name in frame.proto.
 	Kind         string
 	Session, Seq uint64

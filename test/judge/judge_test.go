@@ -75,6 +75,7 @@ func TestForgedAnswers(t *testing.T) {
 		forge func(s *stage)
 	}{
 		"another token":         {"by the log it is", func(s *stage) { s.ops("acquire")[0].Response.Result.Token++ }},
+		"no revision":           {"by the log it is", func(s *stage) { s.ops("acquire")[0].Response.Result.Revision = 0 }},
 		"another hold":          {"by the log it is", func(s *stage) { s.ops("acquire")[0].Response.Result.HoldId++ }},
 		"granted, not queued":   {"by the log it is", func(s *stage) { s.ops("acquire")[1].Response.Result.Status = wire.Status_GRANTED }},
 		"another place":         {"by the log it is", func(s *stage) { s.ops("acquire")[2].Response.Result.Position = 1 }},

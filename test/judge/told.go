@@ -36,11 +36,16 @@ func fromTheLog(result *wire.Result) bool {
 	return result.GetRevision() != 0 || history.Proves(result.GetStatus())
 }
 
+// past says that a result came before the log that is left.
+func (r *replay) past(result *wire.Result) bool {
+	return result.Revision != 0 && result.Revision < r.first
+}
+
 // toldRequest finds what a client was told of a request with a number among all that the
 // model said of it.
 func (r *replay) toldRequest(t history.Told) error {
 	key := request{t.Session, t.Seq}
-	if !fromTheLog(t.Result) || t.Result.Revision < r.first {
+	if !fromTheLog(t.Result) || r.past(t.Result) {
 		return nil
 	}
 	direct := t.Op != nil && t.Op.Seq == t.Seq && t.Op.Session == t.Session
@@ -70,6 +75,11 @@ func sameAnswer(got, want *wire.Result) bool {
 	return model.Same(got, want)
 }
 
+// sameCall compares what an answer over HTTP tells of an extension or a release.
+func sameCall(got, want *wire.Result) bool {
+	return got.Status == want.Status && got.Revision == want.Revision && got.Count == want.Count
+}
+
 // sameOutcome compares what a request came to, wherever it is told. A wait that came to
 // nothing is told with its id or without.
 func sameOutcome(got, want *wire.Result) bool {
@@ -84,7 +94,7 @@ func (r *replay) toldOther(op *history.Op) error {
 	if op.Kind == "acquire_lease" {
 		return r.toldLease(op)
 	}
-	if !ownRevision(op) || result.Revision < r.first && result.Revision != 0 {
+	if !ownRevision(op) || r.past(result) {
 		return nil
 	}
 	s := r.at(result.GetRevision())
@@ -94,7 +104,7 @@ func (r *replay) toldOther(op *history.Op) error {
 	if !isOf(s.cmd, op) {
 		return fmt.Errorf("told %v, which is the revision of %v", result, s.cmd)
 	}
-	if !sameAnswer(result, s.said) {
+	if op.HTTP && !sameCall(result, s.said) || !op.HTTP && !sameAnswer(result, s.said) {
 		return fmt.Errorf("told %v; by the log it is %v", result, s.said)
 	}
 	return nil
@@ -143,21 +153,27 @@ func hashOf(secret []byte) []byte {
 	return sum[:]
 }
 
-// toldLease finds the final outcome of a lease's acquire.
+// toldLease finds the final outcome of a lease's acquire: as it was answered, or as the wait
+// ended in its session.
 func (r *replay) toldLease(op *history.Op) error {
 	result := op.Result()
-	if !fromTheLog(result) || result.Revision < r.first {
+	if !fromTheLog(result) || r.past(result) {
 		return nil
 	}
 	answers := r.leases[string(hashOf(op.Request.GetAcquireLease().GetSecret()))]
+	sessions := map[uint64]bool{}
 	for _, said := range answers {
-		if sameOutcome(result, said) {
+		if sameOutcome(result, said) && result.SessionId == said.SessionId {
 			return nil
 		}
-		for _, outcome := range r.came[request{said.SessionId, leaseSeq}] {
-			if said.SessionId != 0 && sameOutcome(result, outcome) {
-				return nil
-			}
+		sessions[said.SessionId] = true
+	}
+	if r.live[result.SessionId] { // it was asked for before the log begins
+		sessions[result.SessionId] = true
+	}
+	for _, outcome := range r.came[request{result.SessionId, leaseSeq}] {
+		if sessions[result.SessionId] && sameOutcome(result, outcome) {
+			return nil
 		}
 	}
 	return fmt.Errorf("told %v; by the log it is %v", result, answers)

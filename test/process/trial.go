@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/test/history"
 	"github.com/quorumlock/quorumlock/test/judge"
@@ -39,8 +37,8 @@ func Try(t testing.TB, c *Cluster, seed uint64, opts workload.Options) *Trial {
 	env := workload.Env{
 		Log: log, Seed: seed,
 		Client: func(name string) *client.Client { return c.tapped(log, name) },
-		HTTP:   func() (connect.HTTPClient, string) { return caller, c.bases[rand.IntN(len(c.bases))] },
-		Stall:  c.frail.stall,
+		HTTP:   caller, Bases: c.bases,
+		Stall: c.frail.stall,
 	}
 	run := workload.Start(env, opts)
 	t.Cleanup(run.Abandon)

@@ -64,8 +64,10 @@ func FencedClient(i int) string { return fmt.Sprint(fenced, "/", i) }
 // Fenced is clients that read, change and write back under a lock. One that is held back
 // in between, beyond its TTL, writes what is outdated: the copy that looks at tokens must
 // refuse that, and the other one shows that there was something to refuse.
-var Fenced = Part{fenced, func(r *Run) {
-	d := &resource{name: lock(fenced, 0)}
+var Fenced = Part{fenced, func(r *Run) { r.protect(&resource{name: lock(fenced, 0)}) }}
+
+// protect starts the clients of one resource.
+func (r *Run) protect(d *resource) {
 	for i := range FencedClients {
 		c := r.client(FencedClient(i))
 		r.startIn(FencedClient(i), fenced, func(a *actor) { a.sessions(c, func(s *client.Session) error { return a.change(s, d) }) })
@@ -76,7 +78,7 @@ var Fenced = Part{fenced, func(r *Run) {
 		}
 		r.counts(Counts{Writes: d.fencedIn, StaleWrites: d.stale, LostUpdates: d.unfencedIn - d.unfenced})
 	})
-}}
+}
 
 // lookToWrite is how long it may take from the last look at a hold to the write. A client
 // that runs gives up earlier than the cluster by more than that.

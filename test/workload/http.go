@@ -50,10 +50,9 @@ func (l *httpLessee) remaining() time.Duration { return max(0, l.until-l.now()) 
 // repeat makes a call until it is answered and returns when the answered one was sent.
 func (l *httpLessee) repeat(ctx context.Context, call func(context.Context, wireconnect.LeaseServiceClient) error) (time.Duration, error) {
 	for l.tries = 1; ; l.tries++ {
-		caller, base := l.actor.env.HTTP()
 		sent := l.now()
 		once, cancel := context.WithTimeout(ctx, httpPatience)
-		err := call(once, wireconnect.NewLeaseServiceClient(caller, base))
+		err := call(once, l.service())
 		cancel()
 		if err == nil || !slices.Contains(unanswered, connect.CodeOf(err)) {
 			return sent, err
@@ -63,6 +62,13 @@ func (l *httpLessee) repeat(ctx context.Context, call func(context.Context, wire
 		}
 		l.actor.pause(l.actor.some(2), ctx.Done())
 	}
+}
+
+// service is any of the nodes.
+func (l *httpLessee) service() wireconnect.LeaseServiceClient {
+	a := l.actor
+	base := a.env.Bases[a.rand.IntN(len(a.env.Bases))]
+	return wireconnect.NewLeaseServiceClient(a.env.HTTP, base, connect.WithInterceptors(a.env.Log.TapHTTP(a.client)))
 }
 
 func (l *httpLessee) acquire(ctx context.Context) (history.Hold, error) {

@@ -25,9 +25,9 @@ type Env struct {
 	// Client makes a client as if in a process of its own, with the history's tap on its
 	// connections. The load closes it.
 	Client func(name string) *client.Client
-	// HTTP says how to call a node's HTTP port, another node now and then; nil where
-	// there is none.
-	HTTP func() (caller connect.HTTPClient, base string)
+	// HTTP calls the nodes' HTTP ports, which are below Bases; nil where there are none.
+	HTTP  connect.HTTPClient
+	Bases []string
 	// Stall is called by frail clients between their last look at a hold and what they do
 	// under it: whoever holds a client's process back has it block there. May be nil.
 	Stall func(client string)
