@@ -17,14 +17,14 @@ func TestLeaderGoesOnAfterABriefFreeze(t *testing.T) {
 	l := startLoad(t, c)
 	random := rand.New(rand.NewPCG(1, 1))
 	var quiet uint64
-	const rounds = 3
+	const rounds, few = 3, 12 // of eight freezes in each round
 	for range rounds {
 		quiet += l.Strike(process.NemesisNamed("freeze the leader briefly"), random)
 		l.Recover()
 	}
 	t.Logf("%d freezes without an election", quiet)
-	if quiet == 0 {
-		t.Error("an election followed every freeze")
+	if quiet < few {
+		t.Errorf("an election followed all freezes but %d", quiet)
 	}
 	l.AwaitGrants(l.Log.Now(), afterFault)
 	l.finish()

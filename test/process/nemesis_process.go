@@ -101,9 +101,7 @@ func blink(s *strike) (effect uint64) {
 	for range times {
 		term, id := s.term(), s.Leader()
 		s.Stop(id)
-		frozen, thaw := context.WithTimeout(context.Background(), s.between(unnoticed/5, unnoticed))
-		_, err := s.Metrics(frozen, id)
-		thaw()
+		err := s.unanswered(id, s.between(unnoticed/5, unnoticed))
 		s.Continue(id)
 		s.term() // a proof of leadership that is newer than the freeze
 		s.Pass(s.between(0, 2*unnoticed))
@@ -112,6 +110,17 @@ func blink(s *strike) (effect uint64) {
 		}
 	}
 	return effect
+}
+
+// unanswered waits until a frozen node has left a question without an answer for so long:
+// on a busy machine it may go on for a moment. It returns what came of that question.
+func (s *strike) unanswered(id string, within time.Duration) (err error) {
+	for err == nil {
+		frozen, thaw := context.WithTimeout(context.Background(), within)
+		_, err = s.Metrics(frozen, id)
+		thaw()
+	}
+	return err
 }
 
 // stutter freezes the leader for moments about as long as its followers' patience.
