@@ -48,6 +48,9 @@ func inWorld(t *testing.T, opts Options, story func(w *world)) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for !node.Replica().Serving() {
+			w.pass(10 * time.Millisecond)
+		}
 		w.web = &http.Client{Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return w.net.Host("curl").Dial(ctx, addr) },
 		}}
