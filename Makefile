@@ -16,8 +16,9 @@ BENCH       ?= .
 # Tests of TIMED packages run real clusters against the clock: two packages at a time, so
 # that they disturb each other no more than they mean to. The others have no clock but
 # their own, and share the cores.
-TIMED       := ./server ./server/web ./cmd/qlockd ./cmd/qlock ./test/migrate ./test/examples/... \
-               ./test/hostile ./test/process ./test/disk
+# The longest of them begins first.
+TIMED       := ./test/process ./server ./server/web ./cmd/qlockd ./cmd/qlock ./test/migrate \
+               ./test/examples/... ./test/hostile ./test/disk
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED))")
 # DURATION is how long "make soak" goes on, SEED that of its first episode.
 DURATION    ?= 10m
@@ -27,8 +28,9 @@ SEED        ?= 1
 NICE        ?=
 # BUG selects seeded bugs by the names of their files in test/mutants/testdata.
 BUG         ?=
-# RACE runs tests; vet has its own place in "make lint". Clusters in virtual time run
-# without the race detector first, where they are cheap, and a tenth of them with it.
+# RACE runs tests; vet has its own place in "make lint". The state machine and clusters in
+# virtual time run without the race detector first, where they are cheap, and a tenth of
+# their random runs with it.
 RACE        := $(GO) test -race -vet=off
 # DEMO_FLAGS go to the demo: --no-fencing lets a stale write in, --keep keeps its files.
 DEMO_FLAGS  ?=
@@ -68,7 +70,7 @@ lint: ## gofmt, go vet and staticcheck
 
 .PHONY: race
 race: ## all tests with the race detector, and two hundred clusters in virtual time without
-	$(GO) test -vet=off -timeout 5m ./test/virtual
+	$(GO) test -vet=off -timeout 5m ./fsm ./test/virtual
 	$(RACE) -timeout 5m $(TIMELESS)
 	$(RACE) -timeout 5m -p 2 $(TIMED)
 

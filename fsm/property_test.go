@@ -42,6 +42,8 @@ func TestModel(t *testing.T) {
 		sequences = 5_000
 	case full:
 		sequences = 50_000
+	case raced:
+		sequences = 100
 	}
 	workers := uint64(runtime.GOMAXPROCS(0))
 	runs := make([]run, workers)
@@ -63,7 +65,9 @@ func TestModel(t *testing.T) {
 	}
 	fmt.Printf("fsm: %d random sequences from seed %d, %d commands, compared with the model\n", sequences, *base, commands)
 	t.Log(seen)
-	mustHaveSeen(t, seen, commands)
+	if sequences >= 1_000 {
+		mustHaveSeen(t, seen, commands)
+	}
 }
 
 // run is what came of many sequences: what was seen, or the log that failed.
