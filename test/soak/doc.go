@@ -12,6 +12,7 @@
 // Seeds follow each other from the first. A failing episode prints its own and keeps its
 // files; make soak SEED=<its seed> DURATION=0s runs that one alone, the same cluster with
 // the same faults and the same load. The order of events within them is up to the machine.
+// An interrupt ends the run after the episode that is under way.
 //
 // The last lines say what the run has amounted to. It fails if that is too little to prove
 // anything: operations, grants, contention, expiries, leaders, and for each nemesis how

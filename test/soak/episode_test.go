@@ -20,11 +20,17 @@ type builds struct {
 	plain, moved func() (process.Programs, error)
 	virtual      func() (string, error) // the tests in virtual time
 	apart        bool                   // nodes may be
+	keep         string                 // the directory of failed episodes, of this run alone
 }
 
 func build(t *testing.T) *builds {
 	t.Helper()
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	kept, err := keptIn(*keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(kept) }) // unless an episode has left something
 	if err := netns.Unable(); err != nil {
 		fmt.Println("without nodes that are apart:", err)
 	}
@@ -40,16 +46,26 @@ func build(t *testing.T) *builds {
 			return program, err
 		}),
 		apart: netns.Unable() == nil,
+		keep:  kept,
 	}
 }
 
+// keptIn makes the directory, a new one if it is not said which: two runs at a time must
+// not get into each other's files.
+func keptIn(dir string) (string, error) {
+	if dir == "" {
+		return os.MkdirTemp("", "quorumlock-soak-")
+	}
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
 // dir is where an episode has its files until it has gone well.
-func dir(seed uint64) string { return filepath.Join(*keep, fmt.Sprint(seed)) }
+func (b *builds) dir(seed uint64) string { return filepath.Join(b.keep, fmt.Sprint(seed)) }
 
 // episode hurts one cluster a few times.
 func (b *builds) episode(t *testing.T, seed uint64, sum *sum) {
 	p := draw(seed, b.apart)
-	p.opts.Dir = dir(seed)
+	p.opts.Dir = b.dir(seed)
 	if err := errors.Join(os.RemoveAll(p.opts.Dir), os.MkdirAll(p.opts.Dir, 0o700)); err != nil {
 		t.Fatal(err)
 	}
