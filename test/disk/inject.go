@@ -93,6 +93,9 @@ func (i *Injection) attached(pid int) error {
 				return nil
 			}
 		case <-i.done:
+			if i.calls() > 0 {
+				return nil // and the process has ended of it
+			}
 			return fmt.Errorf("strace: %s", i.words.String())
 		case <-late:
 			return fmt.Errorf("strace is not attached to process %d after %v", pid, attachTimeout)
@@ -127,8 +130,13 @@ func (i *Injection) Lift() (calls uint64) {
 		_ = i.strace.Process.Kill()
 		<-i.done
 	}
+	defer func() { _ = os.RemoveAll(filepath.Dir(i.trace)) }()
+	return i.calls()
+}
+
+// calls counts those that it has had an effect on so far.
+func (i *Injection) calls() (calls uint64) {
 	trace, _ := os.ReadFile(i.trace)
-	_ = os.RemoveAll(filepath.Dir(i.trace))
 	for line := range strings.Lines(string(trace)) {
 		// A call that hung until the process ended has no result to be marked.
 		if strings.Contains(line, "(INJECTED)") || strings.Contains(line, "(DELAYED)") || strings.Contains(line, "<unfinished ...>") {
