@@ -41,14 +41,14 @@ type Client struct {
 	sessions map[uint64]*Session
 	agenda   agenda // of sessions, by the time of their next event
 
-	alarm     Timer
-	alarmAt   time.Duration // 0 while none is set
-	retryAt   time.Duration // 0 while nothing is stalled
-	retries   int           // in a row without a definite answer
-	silence   time.Duration // with an unanswered request, before giving up the connection
-	lookAt    time.Duration // not before that is the next survey
-	looks     int           // surveys in a row without a definite answer
-	surveying bool
+	alarm   Timer
+	alarmAt time.Duration // 0 while none is set
+	retryAt time.Duration // 0 while nothing is stalled
+	retries int           // in a row without a definite answer
+	silence time.Duration // with an unanswered request, before giving up the connection
+	lookAt  time.Duration // not before that is the next lookout
+	looks   int           // lookouts in a row without a definite answer
+	looking bool
 
 	leader   *wire.LeaderHint // of the highest term heard of
 	cluster  string           // of the last connection

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,11 +15,7 @@ const (
 	maxHops = 4
 	// maxLearned bounds the addresses kept from hints.
 	maxLearned = 16
-	// Back-off of surveys while no leader is found, and of following a hint to a node
-	// that could not be reached.
-	lookFirst  = 20 * time.Millisecond
-	lookMost   = time.Second
-	avoidFor   = 500 * time.Millisecond
+	avoidFor   = 500 * time.Millisecond // a leader that could not be reached
 	speakAfter = time.Minute            // without a word of ours to that node
 	pingAfter  = 7 * time.Second        // without a word from a node that owes us one some day
 	patience   = 250 * time.Millisecond // with an unanswered request, before asking others
@@ -219,11 +214,20 @@ func (c *Client) unreachable(addr string, term uint64) {
 	c.avoid = avoided{addr, term, c.clock.Now() + avoidFor}
 }
 
-// heardFrom is one answer in a survey.
+// heardFrom is what one node says of the leader.
 type heardFrom struct {
 	addr   string
 	node   string
 	leader *wire.LeaderHint
+}
+
+func heard(addr, node string, leader *wire.LeaderHint) heardFrom {
+	h := heardFrom{addr, node, leader}
+	if h.leads() {
+		// We reach it here, and perhaps not at the address that it advertises.
+		h.leader = &wire.LeaderHint{Id: node, ClientAddr: addr, Term: leader.GetTerm()}
+	}
+	return h
 }
 
 // leads says that the node names itself.
@@ -278,47 +282,7 @@ func (c *Client) ask(ctx context.Context, addr string) heardFrom {
 		return heardFrom{}
 	}
 	transport.Cut(nc)
-	h := heardFrom{addr, reply.GetNodeId(), reply.GetLeader()}
-	if h.leads() {
-		// We reach it here, and perhaps not at the address that it advertises.
-		h.leader = &wire.LeaderHint{Id: h.node, ClientAddr: addr, Term: h.leader.GetTerm()}
-	}
-	return h
-}
-
-// armLook has everybody asked soon, less and less often while it does not help.
-func (c *Client) armLook() {
-	now := c.clock.Now()
-	if c.lookAt <= now {
-		c.lookAt = now + backoff(c.looks, lookFirst, lookMost)
-	}
-	c.armAt(c.lookAt)
-}
-
-// look runs a survey beside the connection, if it is time: while the node connected
-// does not lead or leaves a request unanswered.
-func (c *Client) look(now time.Duration) {
-	cn := c.conn
-	if cn == nil || cn.err != nil || c.closed {
-		return
-	}
-	oldest := c.oldest()
-	if c.quiet(cn) && now >= cn.pingAt() {
-		c.ping()
-	}
-	hung := oldest != nil && now-oldest.sentAt >= patience
-	if hung && now >= c.silentAt(cn, oldest) {
-		cn.fail(errors.New("the node does not answer"))
-		return
-	}
-	idle := cn.leads || !c.wanted()
-	if c.surveying || now < c.lookAt || idle && !hung {
-		return
-	}
-	c.surveying = true
-	c.looks++
-	c.lookAt = now + max(patience, backoff(c.looks, lookFirst, lookMost))
-	c.wg.Go(func() { c.lookAround(cn, hung) })
+	return heard(addr, reply.GetNodeId(), reply.GetLeader())
 }
 
 // quiet says that we wait for word from the node, and for nothing that has to come soon:
@@ -351,38 +315,4 @@ func (c *Client) oldest() *call {
 		k = k.links[lane].next
 	}
 	return k
-}
-
-// lookAround asks the others, and moves at the first word of a newer leader.
-func (c *Client) lookAround(cn *conn, hung bool) {
-	leaveOut := func(addr string) bool { return hung && addr == cn.addr }
-	c.survey(leaveOut, func(h heardFrom) bool {
-		c.mu.Lock()
-		defer c.unlock()
-		return c.conn != cn || cn.err != nil || c.heardOf(cn, h)
-	})
-	c.mu.Lock()
-	defer c.unlock()
-	c.surveying = false
-	c.armAt(c.lookAt)
-}
-
-// heardOf acts on one answer to a survey and reports whether it settles it.
-func (c *Client) heardOf(cn *conn, h heardFrom) bool {
-	hint := h.leader
-	if hint.GetId() == "" || hint.GetTerm() < c.leader.GetTerm() {
-		return false
-	}
-	if hint.GetId() == cn.node {
-		if !cn.leads && h.node == cn.node {
-			c.hear(hint)
-			c.leadsNow(cn, hint.GetTerm())
-			return true
-		}
-		return false
-	}
-	if cn.leads && hint.GetTerm() <= c.leader.GetTerm() {
-		return false
-	}
-	return c.follow(hint)
 }

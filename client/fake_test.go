@@ -113,6 +113,21 @@ func (f *fake) lead(id string, term uint64) {
 	f.service.restartBounds()
 }
 
+// elect makes a node the leader of a term, and tells all connections of others than the
+// nodes named.
+func (f *fake) elect(id string, term uint64, deaf ...string) {
+	f.lead(id, term)
+	f.set(func() {
+		for _, n := range f.nodes {
+			for _, cn := range n.conns {
+				if cn.out != nil && !slices.Contains(deaf, n.id) {
+					cn.push(&wire.Push{Body: &wire.Push_Leader{Leader: f.leader}})
+				}
+			}
+		}
+	})
+}
+
 func (f *fake) node(id string) *fakeNode { return f.nodes[id+":7400"] }
 
 // cut ends all connections of a node.
@@ -158,6 +173,16 @@ func (f *fake) session(c *Client) *Session {
 		f.t.Fatal(err)
 	}
 	return s
+}
+
+// dials counts the connections made to all nodes.
+func (f *fake) dials() (sum int) {
+	f.set(func() {
+		for _, n := range f.nodes {
+			sum += n.dials
+		}
+	})
+	return sum
 }
 
 func (f *fake) dial(ctx context.Context, addr string) (net.Conn, error) {

@@ -98,10 +98,10 @@ func (c *Client) rearm(now time.Duration) {
 		if c.quiet(cn) {
 			at = min(at, cn.pingAt())
 		}
-		if k != nil && !c.surveying {
+		if k != nil && !c.looking {
 			at = min(at, max(k.sentAt+patience, c.lookAt))
 		}
-		if !cn.leads && c.wanted() && !c.surveying {
+		if !cn.leads && c.wanted() && !c.looking {
 			at = min(at, c.lookAt)
 		}
 	}

@@ -15,6 +15,10 @@ import (
 // toolTimeout bounds one call of ip or nft.
 const toolTimeout = 10 * time.Second
 
+// mostDialling is how many connections are made at a time: each takes a thread of its own
+// until it stands, and a program may have 10,000.
+const mostDialling = 4_000
+
 // cable is the name that every host has for its end of the cable.
 const cable = "eth0"
 
@@ -23,6 +27,8 @@ const cable = "eth0"
 type Net struct {
 	hub    space
 	faults atomic.Int64 // so far
+	// dialling has room for as many as may be made at a time.
+	dialling chan struct{}
 
 	mu     sync.RWMutex
 	names  []string
@@ -50,7 +56,7 @@ func Unable() error {
 
 // New makes a network of hosts, which all reach each other. Close removes it.
 func New(hosts ...string) (n *Net, err error) {
-	n = &Net{}
+	n = &Net{dialling: make(chan struct{}, mostDialling)}
 	defer func() {
 		if err != nil {
 			n.Close()
@@ -145,6 +151,12 @@ func (n *Net) In(host string, do func() error) error {
 // Dialer connects from a host to an IP address and port.
 func (n *Net) Dialer(host string) func(ctx context.Context, addr string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (conn net.Conn, err error) {
+		select {
+		case n.dialling <- struct{}{}:
+			defer func() { <-n.dialling }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		err = n.In(host, func() error {
 			conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 			return err
