@@ -15,10 +15,6 @@ import (
 // toolTimeout bounds one call of ip or nft.
 const toolTimeout = 10 * time.Second
 
-// mostDialling is how many connections are made at a time: each takes a thread of its own
-// until it stands, and a program may have 10,000.
-const mostDialling = 4_000
-
 // cable is the name that every host has for its end of the cable.
 const cable = "eth0"
 
@@ -27,8 +23,6 @@ const cable = "eth0"
 type Net struct {
 	hub    space
 	faults atomic.Int64 // so far
-	// dialling has room for as many as may be made at a time.
-	dialling chan struct{}
 
 	mu     sync.RWMutex
 	names  []string
@@ -56,7 +50,7 @@ func Unable() error {
 
 // New makes a network of hosts, which all reach each other. Close removes it.
 func New(hosts ...string) (n *Net, err error) {
-	n = &Net{dialling: make(chan struct{}, mostDialling)}
+	n = &Net{}
 	defer func() {
 		if err != nil {
 			n.Close()
@@ -150,18 +144,9 @@ func (n *Net) In(host string, do func() error) error {
 
 // Dialer connects from a host to an IP address and port.
 func (n *Net) Dialer(host string) func(ctx context.Context, addr string) (net.Conn, error) {
-	return func(ctx context.Context, addr string) (conn net.Conn, err error) {
-		select {
-		case n.dialling <- struct{}{}:
-			defer func() { <-n.dialling }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		err = n.In(host, func() error {
-			conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-			return err
-		})
-		return conn, err
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		_, s := n.find(host)
+		return s.dial(ctx, addr)
 	}
 }
 
