@@ -17,7 +17,7 @@ func verbs(std console, dial dialer) []*cli.Command {
 		under("Look", locksVerb(dial), showVerb(dial), whyVerb(dial), watchVerb(std, dial), verifyVerb(dial),
 			sessionsVerb(dial), deadlocksVerb(dial), statusVerb(dial), auditVerb(dial)),
 		under("Set right", revokeVerb(dial), forceVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
-		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb()),
+		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb(), benchVerb(std, dial)),
 		[]*cli.Command{versionVerb(), completionVerb(), completeVerb(dial)},
 	)
 }
@@ -42,7 +42,7 @@ func globalFlags() []cli.Flag {
 		&cli.StringFlag{Name: "key", EnvVars: []string{"QLOCK_KEY"},
 			Usage: "`FILE` with this client's private key"},
 		&cli.DurationFlag{Name: "timeout", Value: defaultTimeout, EnvVars: []string{"QLOCK_TIMEOUT"},
-			DefaultText: "2s; 10s to hold or set right, cluster 30s, snapshot save 5m",
+			DefaultText: "2s; 10s to hold, set right or bench, cluster 30s, snapshot save 5m",
 			Usage:       "`DURATION` to look for a serving leader"},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", EnvVars: []string{"QLOCK_OUTPUT"},
 			Usage: "`FORMAT`: table or json"},

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -38,6 +39,10 @@ type service interface {
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
 	// SaveSnapshot writes a snapshot from the HTTP port at addr.
 	SaveSnapshot(ctx context.Context, addr string, to io.Writer) error
+	// Metrics writes the metrics of the node whose HTTP port is at addr.
+	Metrics(ctx context.Context, addr string, to io.Writer) error
+	// Connector makes connections of their own, whose sessions have these options.
+	Connector(client.SessionOptions) func() (bench.Connection, error)
 
 	Open(context.Context, client.SessionOptions) (session, error)
 	AcquireLease(context.Context, leaseRequest) (leased, error)
@@ -88,15 +93,16 @@ func dial(c *cli.Context) (service, error) {
 	if err != nil {
 		return nil, err
 	}
-	sdk, err := client.New(client.Config{
+	cfg := client.Config{
 		Endpoints: endpoints(c),
 		TLS:       secure,
 		Agent:     "qlock/" + build().Version,
-	})
+	}
+	sdk, err := client.New(cfg)
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	return cluster{sdk, secure}, nil
+	return cluster{sdk, cfg}, nil
 }
 
 // endpoints are the addresses of --endpoints.
@@ -129,7 +135,12 @@ func clientTLS(c *cli.Context) (*tls.Config, error) {
 // cluster is the service that the SDK provides.
 type cluster struct {
 	*client.Client
-	secure *tls.Config // nil is plaintext
+	cfg client.Config
+}
+
+// Connector makes connections to the same cluster.
+func (c cluster) Connector(opts client.SessionOptions) func() (bench.Connection, error) {
+	return bench.SDK(c.cfg, opts)
 }
 
 // Watch lasts until it is closed.

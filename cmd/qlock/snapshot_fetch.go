@@ -17,13 +17,9 @@ import (
 // SaveSnapshot reads a snapshot from a node's HTTP port: the framed port carries only
 // messages of a bounded size.
 func (c cluster) SaveSnapshot(ctx context.Context, addr string, to io.Writer) error {
-	scheme := "http://"
-	if c.secure != nil {
-		scheme = "https://"
-	}
-	web := &http.Client{Transport: &http.Transport{TLSClientConfig: c.secure.Clone()}}
+	web, base := c.web(addr)
 	defer web.CloseIdleConnections()
-	operator := wireconnect.NewOperatorServiceClient(web, scheme+addr)
+	operator := wireconnect.NewOperatorServiceClient(web, base)
 	pieces, err := operator.SaveSnapshot(ctx, connect.NewRequest(&wire.SaveSnapshotRequest{}))
 	if err != nil {
 		return webError(addr, err)
@@ -35,6 +31,15 @@ func (c cluster) SaveSnapshot(ctx context.Context, addr string, to io.Writer) er
 		}
 	}
 	return webError(addr, pieces.Err())
+}
+
+// web is a client of the HTTP port at addr, and what its addresses begin with.
+func (c cluster) web(addr string) (web *http.Client, base string) {
+	base = "http://" + addr
+	if c.cfg.TLS != nil {
+		base = "https://" + addr
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: c.cfg.TLS.Clone()}}, base
 }
 
 // webError gives an error of the HTTP port the status that it carries, as the SDK would.

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// benchName is the name of the sessions that load a cluster.
+const benchName = "qlock bench"
+
+// How much load there is, unless the command line says.
+const (
+	benchSessions    = 16
+	idleSessions     = 1_000
+	benchConnections = 256 // at most
+	heldLocks        = 10_000
+	locksPerSession  = 500 // well below what a cluster allows by default
+	benchDuration    = 10 * time.Second
+	failoverDuration = 30 * time.Second
+	benchWarmUp      = 2 * time.Second
+)
+
+// benchExitCodes ends the description of every workload.
+const benchExitCodes = "\n\nExit codes: 0 measured, also where the numbers tell of errors; 70 a lock broke its\n" +
+	"promise; 69 no serving leader, 75 a limit is reached, 128+signal when interrupted,\n" +
+	"64 usage, or the cluster serves others."
+
+// benchVerb measures a cluster.
+func benchVerb(std console, dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:  "bench",
+		Usage: "measure a cluster under load",
+		Subcommands: []*cli.Command{
+			workloadVerb(std, dial, bench.Pairs, "each session locks and unlocks a lock of its own",
+				"What locks cost that nobody else wants.", loopFlags(benchDuration)),
+			workloadVerb(std, dial, bench.Hot, "all sessions want the same lock",
+				"How fast a lock goes from hand to hand. The line handOver is the time from the\n"+
+					"beginning of an unlock to the next grant.", loopFlags(benchDuration)),
+			workloadVerb(std, dial, bench.Readers, "sessions read, and now and then write, under the same locks",
+				"Readers hold a lock together, a writer alone.", append(loopFlags(benchDuration),
+					&cli.IntFlag{Name: "locks", Value: 1, Usage: "spread over `N` locks"},
+					&cli.IntFlag{Name: "writes", Value: 10, Usage: "`PERCENT` of the operations that write"})),
+			workloadVerb(std, dial, bench.Idle, "sessions are open and do nothing but stay alive",
+				"What heartbeats cost the nodes, and how much memory a session takes.", parkFlags("idle", fmt.Sprint(idleSessions))),
+			workloadVerb(std, dial, bench.Held, "sessions hold locks and do nothing with them",
+				"How fast locks are taken, and how much memory a held lock takes.", append(parkFlags("held", fmt.Sprintf("one for %d locks", locksPerSession)),
+					&cli.IntFlag{Name: "locks", Value: heldLocks, Usage: "hold `N` locks in all"})),
+			workloadVerb(std, dial, bench.Failover, "pairs, while you make the cluster lose its leader",
+				"The longest gap is what clients see of a change of leaders. Kill or stop the leader,\n"+
+					"or run qlock cluster transfer, while it measures; it does nothing of that by itself.", loopFlags(failoverDuration)),
+		},
+	}
+}
+
+// workloadVerb is the verb of one workload.
+func workloadVerb(std console, dial dialer, workload bench.Workload, usage, description string, flags []cli.Flag) *cli.Command {
+	return &cli.Command{
+		Name:        string(workload),
+		Usage:       usage,
+		Description: description + benchExitCodes,
+		Flags:       append(flags, benchFlags()...),
+		Action: func(c *cli.Context) error {
+			plan, err := benchPlan(c, workload)
+			if err != nil {
+				return err
+			}
+			return withService(c, dial, func(svc service) error { return measure(c, svc, std, plan) })
+		},
+	}
+}
+
+// loopFlags are those of workloads that lock and unlock.
+func loopFlags(duration time.Duration) []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "sessions", Value: benchSessions, Usage: "load with `N` sessions"},
+		&cli.DurationFlag{Name: "duration", Value: duration, Usage: "measure for `DURATION`"},
+		&cli.Float64Flag{Name: "rate", DefaultText: "as fast as answers come",
+			Usage: "an open loop: `N` operations are due each second, whether or not the last ones are answered"},
+		&cli.StringFlag{Name: "arrivals", Value: "even", Usage: "`HOW` operations of an open loop are spread: even or random"},
+	}
+}
+
+// parkFlags are those of workloads that only stay.
+func parkFlags(what, sessions string) []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "sessions", DefaultText: sessions, Usage: "open `N` sessions"},
+		&cli.DurationFlag{Name: "duration", Value: benchDuration, Usage: "stay " + what + " for `DURATION`"},
+	}
+}
+
+// benchFlags are those of all workloads.
+func benchFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "connections", DefaultText: fmt.Sprintf("one for each session, at most %d", benchConnections),
+			Usage: "share `N` connections between the sessions"},
+		&cli.DurationFlag{Name: "warm-up", Value: benchWarmUp, Usage: "load for `DURATION` before it is measured"},
+		&cli.DurationFlag{Name: "ttl", DefaultText: "the cluster's", Usage: "`DURATION` that sessions outlive their last heartbeat"},
+		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "`NUMBER` that decides over all that is random"},
+		&cli.StringFlag{Name: "prefix", DefaultText: "qlock-bench/ and something new", Usage: "begin all locks' names with `NAME`/"},
+		&cli.StringFlag{Name: "http", DefaultText: "what the nodes advertise",
+			Usage: "`HOST:PORT` of all nodes' HTTP ports, comma separated, to ask them for CPU and memory"},
+		&cli.BoolFlag{Name: "beside-others", DisableDefaultText: true, Usage: "load the cluster although it serves others"},
+	}
+}
+
+// benchPlan reads what is to be measured.
+func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
+	p := bench.Plan{Workload: workload, Sessions: c.Int("sessions"), Connections: c.Int("connections"), Locks: 1,
+		Writes: c.Int("writes"), Duration: c.Duration("duration"), WarmUp: c.Duration("warm-up"), Rate: c.Float64("rate"),
+		Random: c.String("arrivals") == "random", Seed: c.Uint64("seed"), Prefix: c.String("prefix"), TTL: c.Duration("ttl"),
+		Patience: timeout(c, openTimeout)}
+	if workload == bench.Readers || workload == bench.Held {
+		p.Locks = c.Int("locks")
+	}
+	if !c.IsSet("sessions") {
+		p.Sessions = standardSessions(p)
+	}
+	if !c.IsSet("connections") {
+		p.Connections = min(p.Sessions, benchConnections)
+	}
+	if !c.IsSet("prefix") {
+		var fresh [4]byte
+		if _, err := rand.Read(fresh[:]); err != nil {
+			return p, failf(exitInternal, "make a prefix: %w", err)
+		}
+		p.Prefix = "qlock-bench/" + hex.EncodeToString(fresh[:])
+	}
+	switch arrivals := c.String("arrivals"); {
+	case len(arguments(c)) > 0:
+		return p, usagef("bench %s takes no arguments", workload)
+	case !slices.Contains([]string{"", "even", "random"}, arrivals):
+		return p, usagef("--arrivals %q is neither even nor random", arrivals)
+	case c.IsSet("arrivals") && !c.IsSet("rate"):
+		return p, usagef("--arrivals is about --rate, which was not given")
+	case c.IsSet("rate") && !(p.Rate > 0):
+		return p, usagef("--rate must be positive; leave it out for as fast as answers come")
+	case c.IsSet("ttl") && p.TTL <= 0:
+		return p, usagef("--ttl must be positive; leave it out for the cluster's default")
+	}
+	return p, asBenchUsage(p.Check())
+}
+
+// standardSessions is how many sessions there are if the command line does not say.
+func standardSessions(p bench.Plan) int {
+	switch p.Workload {
+	case bench.Idle:
+		return idleSessions
+	case bench.Held:
+		return max(1, (p.Locks+locksPerSession-1)/locksPerSession)
+	}
+	return benchSessions
+}
+
+// asBenchUsage gives errors of a measurement their exit codes, where the SDK does not.
+func asBenchUsage(err error) error {
+	switch {
+	case errors.Is(err, bench.ErrPlan):
+		return usagef("%w", err)
+	case errors.Is(err, bench.ErrBroken):
+		return failf(exitInternal, "%w: please report this, with the nodes' logs and data directories", err)
+	}
+	return err
+}
+
+// measure carries a plan out and shows what came of it, also where a signal ended it.
+func measure(c *cli.Context, svc service, std console, plan bench.Plan) error {
+	ctx, came, stop := untilSignal(c.Context)
+	defer stop()
+	n, err := benchNodes(ctx, c, svc)
+	if err != nil {
+		return blame(c, err)
+	}
+	runner := &bench.Runner{Sample: n.sample, Progress: &bench.Progress{},
+		Connect: svc.Connector(client.SessionOptions{TTL: plan.TTL, Name: benchName, Labels: map[string]string{"workload": string(plan.Workload)}})}
+	done := showProgress(std.err, runner.Progress)
+	report, err := runner.Run(ctx, plan)
+	done()
+	sig := came()
+	if sig != 0 && report == nil {
+		return signalled(sig)
+	}
+	if err != nil {
+		return blame(c, asBenchUsage(err))
+	}
+	if err := show(c, fields{report}, func(w io.Writer) { writeReport(w, report) }); err != nil || sig == 0 {
+		return err
+	}
+	return signalled(sig)
+}
+
+// untilSignal is a context that the first signal ends, and which signal that was. A
+// second one has its usual effect: whoever does not want to wait until everything is
+// closed need not.
+func untilSignal(parent context.Context) (ctx context.Context, came func() syscall.Signal, stop func()) {
+	ctx, cancel := context.WithCancel(parent)
+	caught := make(chan os.Signal, 1)
+	notify(caught, ending)
+	over, first := make(chan struct{}), make(chan syscall.Signal, 1)
+	go func() {
+		defer close(first)
+		select {
+		case sig := <-caught:
+			signal.Stop(caught)
+			first <- sig.(syscall.Signal)
+			cancel()
+		case <-over:
+		}
+	}()
+	came = func() syscall.Signal {
+		select {
+		case sig := <-first:
+			return sig
+		default:
+			return 0
+		}
+	}
+	return ctx, came, func() {
+		signal.Stop(caught)
+		close(over)
+		cancel()
+	}
+}
+
+// othersServed refuses to load a cluster that serves others: nobody's lock is at stake,
+// but everybody would be slower.
+func othersServed(ctx context.Context, svc service) error {
+	req := &wire.ListSessionsRequest{}
+	for {
+		page, err := svc.ListSessions(ctx, req)
+		if err != nil {
+			return err
+		}
+		for _, s := range page.GetSessions() {
+			if s.GetClient().GetName() != benchName {
+				return usagef("the cluster serves others, such as %s, whom this would slow down; give --beside-others to load it all the same",
+					owner(s.GetClient(), s.GetSessionId()))
+			}
+		}
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			return nil
+		}
+	}
+}

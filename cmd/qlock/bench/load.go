@@ -1,0 +1,81 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// errOver ends the work of those who wait for an answer still when no time is left.
+var errOver = errors.New("the run is over")
+
+// load has every session lock and unlock, as the schedule says.
+func (r *run) load(ctx context.Context) error {
+	begin := time.Now()
+	r.from = begin.Add(r.plan.WarmUp)
+	r.until = r.from.Add(r.plan.Duration)
+	r.schedule = newSchedule(&r.plan, begin, r.until)
+	r.recorder = newRecorder(r.from, r.until, r.plan.Rate > 0, r.Progress)
+	work, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	guards := make([]guard, r.plan.locks())
+	var wg sync.WaitGroup
+	for i := range r.plan.Sessions {
+		w := r.worker(i, guards)
+		wg.Go(func() { w.work(work) })
+	}
+	err := r.watch(ctx)
+	r.schedule.cut(r.until)
+	r.finish(ctx, &wg, stop)
+	if err == nil && errors.Is(context.Cause(ctx), ErrBroken) {
+		err = context.Cause(ctx)
+	}
+	r.took = r.until.Sub(r.from)
+	return err
+}
+
+// finish gives what is under way, or overdue, the time to be answered.
+func (r *run) finish(ctx context.Context, wg *sync.WaitGroup, stop context.CancelCauseFunc) {
+	r.Progress.enter(Finishing, r.plan.Patience)
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		wg.Wait()
+	}()
+	patience := time.NewTimer(r.plan.Patience)
+	defer patience.Stop()
+	select {
+	case <-all:
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	stop(errOver)
+	<-all
+	over := time.Now()
+	r.schedule.left(func(due time.Time) { r.recorder.gaveUp(0, due, over) })
+	r.recorder.gap.answered(r.until)
+}
+
+// worker makes the worker of a session.
+func (r *run) worker(i int, guards []guard) *worker {
+	w := &worker{run: r, id: i, random: rand.New(rand.NewPCG(r.plan.Seed, uint64(i)+1)), gap: gap{last: r.from}}
+	w.alarm = timer{}
+	switch {
+	case r.plan.Rate > 0 && r.alarm != nil:
+		w.alarm = r.alarm()
+	case r.plan.Rate > 0:
+		w.alarm = newAlarm()
+	}
+	own := 0
+	if len(guards) == r.plan.Sessions {
+		own = i
+	}
+	w.choose = func() (int, series) { return own, locking }
+	if r.plan.Workload == Readers {
+		w.choose = w.readOrWrite
+	}
+	w.guards = guards
+	return w
+}

@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// park opens no more than sessions and locks, and lets them stay.
+func (r *run) park(ctx context.Context) error {
+	begun := time.Now()
+	r.recorder = newRecorder(begun, begun.Add(maxLatency), false, r.Progress)
+	if r.plan.Workload == Held {
+		r.before.Nodes = r.Sample(ctx).Nodes // with sessions and without locks
+		begun = time.Now()
+		if err := r.fill(ctx); err != nil {
+			return err
+		}
+		r.took = time.Since(begun)
+	}
+	r.from = time.Now().Add(r.plan.WarmUp)
+	r.until = r.from.Add(r.plan.Duration)
+	err := r.watch(ctx)
+	for i, s := range r.sessions {
+		select {
+		case <-s.Lost():
+			r.recorder.lostSession(i)
+		default:
+		}
+	}
+	return err
+}
+
+// fill takes the locks, which stay held until the sessions are closed. Each session
+// takes its share, one after the other.
+func (r *run) fill(ctx context.Context) error {
+	r.Progress.enter(Filling, 0)
+	return parallel(ctx, len(r.sessions), len(r.sessions), func(ctx context.Context, i int) error {
+		for lock := i; lock < r.plan.Locks; lock += len(r.sessions) {
+			if err := r.hold(ctx, i, lock); err != nil {
+				return fmt.Errorf("take lock %d of %d: %w", lock+1, r.plan.Locks, err)
+			}
+		}
+		return nil
+	})
+}
+
+// hold takes a lock and keeps it.
+func (r *run) hold(ctx context.Context, session, lock int) error {
+	ctx, cancel := context.WithTimeout(ctx, r.plan.Patience)
+	defer cancel()
+	begun := time.Now()
+	if _, err := r.sessions[session].Lock(ctx, r.plan.name(lock), false); err != nil {
+		return err
+	}
+	r.recorder.add(session, locking, time.Since(begun))
+	r.recorder.finished.Add(1)
+	r.Progress.done.Add(1)
+	return nil
+}

@@ -1,0 +1,171 @@
+package bench
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// series is one kind of latency.
+type series int
+
+const (
+	opening   series = iota // of a session
+	late                    // from when an operation was due to its beginning
+	locking                 // from when it was due to the grant
+	reading                 // the same, for a reader
+	writing                 // the same, for a writer beside readers
+	handOver                // from the beginning of an unlock to the next grant
+	unlocking               // from the beginning of the unlock to its answer
+	whole                   // from when the operation was due to the unlock's answer
+	seriesCount
+)
+
+// seriesNames stand in reports; they are for ever.
+var seriesNames = [seriesCount]string{
+	opening: "open", late: "late", locking: "lock", reading: "read", writing: "write",
+	handOver: "handOver", unlocking: "unlock", whole: "pair",
+}
+
+// operation is one lock and unlock.
+type operation struct {
+	due, begun, granted, released, done time.Time
+	as                                  series // locking, reading or writing
+}
+
+// recorder counts what was due in the window from from to until.
+type recorder struct {
+	from, until time.Time
+	open        bool // an open loop, in which operations may begin late
+	progress    *Progress
+	shards      []shard
+
+	finished atomic.Int64 // within the window
+	mu       sync.Mutex   // guards gap
+	gap      gap          // without an answer to anybody
+}
+
+// shard is what some of the workers count.
+type shard struct {
+	mu         sync.Mutex
+	latencies  [seriesCount]latencies
+	errors     map[string]int64
+	unfinished int64
+	lost       int64
+}
+
+func newRecorder(from, until time.Time, open bool, progress *Progress) *recorder {
+	r := &recorder{from: from, until: until, open: open, progress: progress,
+		shards: make([]shard, min(4*runtime.GOMAXPROCS(0), 16)), gap: gap{last: from}}
+	for i := range r.shards {
+		r.shards[i].errors = map[string]int64{}
+	}
+	return r
+}
+
+// within tells whether what happened then is counted.
+func (r *recorder) within(t time.Time) bool { return !t.Before(r.from) && t.Before(r.until) }
+
+// shard is where that worker counts.
+func (r *recorder) shard(worker int) *shard { return &r.shards[worker%len(r.shards)] }
+
+// add counts one thing that took d.
+func (r *recorder) add(worker int, of series, d time.Duration) {
+	s := r.shard(worker)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.latencies[of].add(d)
+}
+
+// succeeded counts an operation.
+func (r *recorder) succeeded(worker int, o *operation) {
+	r.progress.done.Add(1)
+	if r.within(o.done) {
+		r.finished.Add(1)
+		r.mu.Lock()
+		r.gap.answered(o.done)
+		r.mu.Unlock()
+	}
+	if !r.within(o.due) {
+		return
+	}
+	s := r.shard(worker)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.open {
+		s.latencies[late].add(o.begun.Sub(o.due))
+	}
+	s.latencies[o.as].add(o.granted.Sub(o.due))
+	s.latencies[unlocking].add(o.done.Sub(o.released))
+	s.latencies[whole].add(o.done.Sub(o.due))
+}
+
+// failed counts an operation that was refused.
+func (r *recorder) failed(worker int, due time.Time, err error) {
+	r.progress.failed.Add(1)
+	if !r.within(due) {
+		return
+	}
+	s := r.shard(worker)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.errors[nameOf(err)]++
+}
+
+// gaveUp counts an operation that had no answer when everything ended, with the time
+// that it had waited until then: it would have taken longer.
+func (r *recorder) gaveUp(worker int, due, at time.Time) {
+	if !r.within(due) {
+		return
+	}
+	s := r.shard(worker)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unfinished++
+	s.latencies[whole].add(at.Sub(due))
+}
+
+// lostSession counts a session that was lost, whatever it did.
+func (r *recorder) lostSession(worker int) {
+	s := r.shard(worker)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost++
+}
+
+// total is all shards in one.
+func (r *recorder) total() *shard {
+	all := &shard{errors: map[string]int64{}}
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		for j := range s.latencies {
+			all.latencies[j].merge(&s.latencies[j])
+		}
+		for name, n := range s.errors {
+			all.errors[name] += n
+		}
+		all.unfinished += s.unfinished
+		all.lost += s.lost
+		s.mu.Unlock()
+	}
+	return all
+}
+
+// gap is the longest time without an answer.
+type gap struct {
+	last    time.Time // answer
+	longest time.Duration
+	since   time.Time // when the longest began
+}
+
+// answered ends a gap. Answers may come a little out of order.
+func (g *gap) answered(at time.Time) {
+	if d := at.Sub(g.last); d > g.longest {
+		g.longest, g.since = d, g.last
+	}
+	if at.After(g.last) {
+		g.last = at
+	}
+}

@@ -1,0 +1,106 @@
+package bench
+
+import (
+	"strconv"
+	"time"
+)
+
+// Report is what was measured. The names of its JSON are for ever; what is not known is
+// null.
+type Report struct {
+	Workload    Workload `json:"workload"`
+	Loop        string   `json:"loop"` // closed, open, or none where sessions only stay
+	Sessions    int      `json:"sessions"`
+	Connections int      `json:"connections"`
+	Locks       int      `json:"locks"`
+	// WritePercent is that of readers, Rate and Arrivals (even or random) those of an
+	// open loop.
+	WritePercent    int     `json:"writePercent"`
+	Rate            float64 `json:"rate"`
+	Arrivals        string  `json:"arrivals"`
+	Seed            string  `json:"seed"`
+	Prefix          string  `json:"prefix"`
+	WarmUpSeconds   float64 `json:"warmUpSeconds"`
+	DurationSeconds float64 `json:"durationSeconds"` // as measured
+	Interrupted     bool    `json:"interrupted"`
+
+	// Unit is what Completed counts, of which PerSecond were completed: pairs and
+	// hand-overs within the window, sessions and locks while they were opened and taken.
+	Unit      string  `json:"unit"`
+	Completed int64   `json:"completed"`
+	PerSecond float64 `json:"perSecond"`
+	// Unfinished were due in the window and unanswered when patience ended.
+	Unfinished       int64            `json:"unfinished"`
+	Errors           map[string]int64 `json:"errors"` // by status
+	SessionsLost     int64            `json:"sessionsLost"`
+	SessionsUnclosed int              `json:"sessionsUnclosed"`
+
+	Latency map[string]Percentiles `json:"latency"`
+	Gap     *Gap                   `json:"gap"`
+
+	LeaderBefore     Leader  `json:"leaderBefore"`
+	LeaderAfter      Leader  `json:"leaderAfter"`
+	Servers          Servers `json:"servers"`
+	ClientCPUSeconds float64 `json:"clientCpuSeconds"`
+}
+
+// Gap is the longest time in which nobody was answered, where it began, and the longest
+// in which some session was not.
+type Gap struct {
+	LongestMs        float64 `json:"longestMs"`
+	AtSeconds        float64 `json:"atSeconds"` // from the beginning of the window
+	LongestSessionMs float64 `json:"longestSessionMs"`
+}
+
+// report sums up.
+func (r *run) report() *Report {
+	all := r.recorder.total()
+	all.latencies[opening].merge(&r.openings)
+	p := r.plan
+	out := &Report{
+		Workload: p.Workload, Loop: "closed", Sessions: p.Sessions, Connections: p.Connections, Locks: p.locks(),
+		Seed: strconv.FormatUint(p.Seed, 10), Prefix: p.Prefix,
+		WarmUpSeconds: seconds(p.WarmUp), DurationSeconds: seconds(r.until.Sub(r.from)), Interrupted: r.interrupted,
+		Unit: p.unit(), Completed: r.recorder.finished.Load(), Unfinished: all.unfinished,
+		Errors: all.errors, SessionsLost: all.lost, SessionsUnclosed: r.unclosed,
+		Latency:      map[string]Percentiles{},
+		LeaderBefore: r.before.Leader, LeaderAfter: r.last.Leader,
+		ClientCPUSeconds: seconds(r.cpuEnd - r.cpuAt),
+	}
+	r.describe(out)
+	for i := range all.latencies {
+		if all.latencies[i].count() > 0 {
+			out.Latency[seriesNames[i]] = all.latencies[i].percentiles()
+		}
+	}
+	if r.took > 0 {
+		out.PerSecond = rounded(float64(out.Completed)/r.took.Seconds(), 3)
+	}
+	out.Servers = r.servers(out)
+	return out
+}
+
+// describe fills in what only some workloads have.
+func (r *run) describe(out *Report) {
+	switch {
+	case r.plan.parked():
+		out.Loop = "none"
+		if r.plan.Workload == Idle {
+			out.Completed = r.openings.count()
+		}
+		return
+	case r.plan.Rate > 0:
+		out.Loop, out.Rate, out.Arrivals = "open", r.plan.Rate, "even"
+		if r.plan.Random {
+			out.Arrivals = "random"
+		}
+	}
+	if r.plan.Workload == Readers {
+		out.WritePercent = r.plan.Writes
+	}
+	g := r.recorder.gap
+	out.Gap = &Gap{LongestMs: inMs(g.longest), AtSeconds: seconds(g.since.Sub(r.from)), LongestSessionMs: inMs(r.sessionGap)}
+}
+
+// seconds is d in seconds, to the microsecond.
+func seconds(d time.Duration) float64 { return rounded(d.Seconds(), 6) }

@@ -1,0 +1,193 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// width is how many sessions are opened or closed at a time.
+const width = 256
+
+// openGrace is how long an interrupted opening may take to be answered.
+const openGrace = 500 * time.Millisecond
+
+// Runner carries out plans.
+type Runner struct {
+	// Connect makes one more connection to the cluster.
+	Connect func() (Connection, error)
+	// Sample asks the nodes about themselves: before sessions are opened, before locks
+	// are taken to be held, when the measured window begins and when it ends. It bounds
+	// itself.
+	Sample func(context.Context) Sample
+	// Progress is kept up to date.
+	Progress *Progress
+
+	alarm func() alarm // nil is the best that there is
+}
+
+// run is one plan under way.
+type run struct {
+	*Runner
+	plan     Plan
+	conns    []Connection
+	sessions []Session // by worker, which alone replaces its own once all are open
+
+	from, until   time.Time // the window
+	took          time.Duration
+	schedule      *schedule
+	recorder      *recorder
+	stop          context.CancelCauseFunc // ends all work
+	before        Sample                  // what memory is measured of: sessions, or held locks
+	first, last   Sample                  // of the window
+	cpuAt, cpuEnd time.Duration           // this program's
+	interrupted   bool
+	unclosed      int
+
+	mu         sync.Mutex // guards what follows
+	openings   latencies
+	sessionGap time.Duration // the longest of any session
+}
+
+// Run carries out a plan. When ctx ends it stops early and reports what it has, unless
+// nothing was measured yet: then the error is ctx's. Whatever happens, it closes what it
+// has opened. Errors beside ctx's are ErrPlan, ErrBroken and those of the SDK when
+// sessions are opened or locks taken that are to be held.
+func (r *Runner) Run(ctx context.Context, plan Plan) (*Report, error) {
+	if err := plan.Check(); err != nil {
+		return nil, err
+	}
+	this := &run{Runner: r, plan: plan, sessions: make([]Session, plan.Sessions)}
+	err := this.measure(ctx)
+	this.close(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return this.report(), nil
+}
+
+func (r *run) measure(ctx context.Context) error {
+	r.before = r.Sample(ctx)
+	begun := time.Now()
+	if err := r.open(ctx); err != nil {
+		return err
+	}
+	r.took = time.Since(begun)
+	work, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	r.stop = stop
+	if r.plan.parked() {
+		return r.park(work)
+	}
+	return r.load(work)
+}
+
+// open makes the connections and opens the sessions.
+func (r *run) open(ctx context.Context) error {
+	r.Progress.enter(Opening, 0)
+	for range r.plan.Connections {
+		c, err := r.Connect()
+		if err != nil {
+			return err
+		}
+		r.conns = append(r.conns, c)
+	}
+	return parallel(ctx, r.plan.Sessions, width, func(ctx context.Context, i int) error {
+		begun := time.Now()
+		s, err := r.openSession(ctx, i)
+		if err != nil {
+			return fmt.Errorf("open session %d of %d: %w", i+1, r.plan.Sessions, err)
+		}
+		r.sessions[i] = s
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.openings.add(time.Since(begun))
+		return nil
+	})
+}
+
+// openSession opens a session for a worker. If ctx ends it waits a moment longer, for a
+// session that nobody knows of would live on until its TTL has passed.
+func (r *run) openSession(ctx context.Context, worker int) (Session, error) {
+	interrupted := ctx
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.plan.Patience)
+	defer cancel()
+	defer context.AfterFunc(interrupted, func() { time.AfterFunc(openGrace, cancel) })()
+	s, err := r.conns[worker%len(r.conns)].Open(ctx)
+	if err == nil {
+		r.Progress.opened.Add(1)
+	}
+	return s, err
+}
+
+// watch waits for the window and lets it pass. It returns an error unless the window
+// has begun.
+func (r *run) watch(ctx context.Context) error {
+	r.Progress.enter(WarmingUp, r.plan.WarmUp)
+	if !(timer{}).sleep(ctx, r.from) {
+		return context.Cause(ctx)
+	}
+	r.Progress.enter(Measuring, r.plan.Duration)
+	r.cpuAt = ownCPU()
+	r.first = r.Sample(ctx)
+	if !(timer{}).sleep(ctx, r.until) {
+		r.interrupted, r.until = true, time.Now()
+		if err := context.Cause(ctx); errors.Is(err, ErrBroken) {
+			return err
+		}
+	}
+	r.cpuEnd = ownCPU()
+	r.last = r.Sample(context.WithoutCancel(ctx))
+	return nil
+}
+
+// close closes sessions, then connections, also where ctx has ended.
+func (r *run) close(ctx context.Context) {
+	r.Progress.enter(Closing, 0)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.plan.Patience)
+	defer cancel()
+	var unclosed atomic.Int64
+	// No error ends it early.
+	_ = parallel(context.WithoutCancel(ctx), len(r.sessions), width, func(_ context.Context, i int) error {
+		if s := r.sessions[i]; s != nil && s.Close(ctx) != nil {
+			unclosed.Add(1)
+		}
+		return nil
+	})
+	_ = parallel(context.WithoutCancel(ctx), len(r.conns), width, func(_ context.Context, i int) error {
+		return r.conns[i].Close()
+	})
+	r.unclosed = int(unclosed.Load())
+}
+
+// parallel calls do for 0 to n-1, some at a time, until one fails or ctx ends.
+func parallel(ctx context.Context, n, width int, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, width) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// ownCPU is the CPU time that this program has used.
+func ownCPU() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,80 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/quorumlock/quorumlock/client"
+)
+
+// Connection is one connection to a cluster, shared by its sessions.
+type Connection interface {
+	Open(context.Context) (Session, error)
+	Close() error
+}
+
+// Session is what a worker asks of a session.
+type Session interface {
+	Lock(ctx context.Context, name string, shared bool) (Hold, error)
+	// Lost is closed when the session is.
+	Lost() <-chan struct{}
+	Close(context.Context) error
+}
+
+// Hold is a lock held.
+type Hold interface {
+	Token() uint64
+	// Context ends with the hold.
+	Context() context.Context
+	Unlock(context.Context) error
+}
+
+// SDK makes connections with the public SDK; their sessions are opened with opts.
+func SDK(cfg client.Config, opts client.SessionOptions) func() (Connection, error) {
+	return func() (Connection, error) {
+		c, err := client.New(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return connection{c, opts}, nil
+	}
+}
+
+type connection struct {
+	*client.Client
+	opts client.SessionOptions
+}
+
+func (c connection) Open(ctx context.Context) (Session, error) {
+	s, err := c.NewSession(ctx, c.opts)
+	if err != nil {
+		return nil, err // not a typed nil
+	}
+	return session{s}, nil
+}
+
+type session struct{ *client.Session }
+
+func (s session) Lock(ctx context.Context, name string, shared bool) (Hold, error) {
+	var opts []client.LockOption
+	if shared {
+		opts = append(opts, client.WithShared())
+	}
+	h, err := s.Session.Lock(ctx, name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// nameOf is the name of an error in a report: that of its status.
+func nameOf(err error) string {
+	if errors.Is(err, client.ErrSessionLost) {
+		return "SESSION_LOST"
+	}
+	if s := (*client.StatusError)(nil); errors.As(err, &s) {
+		return strings.ToUpper(s.Status.String())
+	}
+	return "OTHER"
+}
