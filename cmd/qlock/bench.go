@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,6 +35,9 @@ const (
 	failoverDuration = 30 * time.Second
 	benchWarmUp      = 2 * time.Second
 )
+
+// arrivals are the values of --arrivals.
+var arrivals = []string{"even", "random"}
 
 // benchExitCodes ends the description of every workload.
 const benchExitCodes = "\n\nExit codes: 0 measured, also where the numbers tell of errors; 70 a lock broke its\n" +
@@ -89,6 +93,7 @@ func loopFlags(duration time.Duration) []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "sessions", Value: benchSessions, Usage: "load with `N` sessions"},
 		&cli.DurationFlag{Name: "duration", Value: duration, Usage: "measure for `DURATION`"},
+		&cli.DurationFlag{Name: "hold", DefaultText: "unlock at once", Usage: "hold each lock for `DURATION`"},
 		&cli.Float64Flag{Name: "rate", DefaultText: "as fast as answers come",
 			Usage: "an open loop: `N` operations are due each second, whether or not the last ones are answered"},
 		&cli.StringFlag{Name: "arrivals", Value: "even", Usage: "`HOW` operations of an open loop are spread: even or random"},
@@ -121,7 +126,7 @@ func benchFlags() []cli.Flag {
 // benchPlan reads what is to be measured.
 func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
 	p := bench.Plan{Workload: workload, Sessions: c.Int("sessions"), Connections: c.Int("connections"), Locks: 1,
-		Writes: c.Int("writes"), Duration: c.Duration("duration"), WarmUp: c.Duration("warm-up"), Rate: c.Float64("rate"),
+		Writes: c.Int("writes"), Hold: c.Duration("hold"), Duration: c.Duration("duration"), WarmUp: c.Duration("warm-up"), Rate: c.Float64("rate"),
 		Random: c.String("arrivals") == "random", Seed: c.Uint64("seed"), Prefix: c.String("prefix"), TTL: c.Duration("ttl"),
 		Patience: timeout(c, openTimeout)}
 	if workload == bench.Readers || workload == bench.Held {
@@ -133,6 +138,7 @@ func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
 	if !c.IsSet("connections") {
 		p.Connections = min(p.Sessions, benchConnections)
 	}
+	p.Prefix = strings.TrimSuffix(p.Prefix, "/")
 	if !c.IsSet("prefix") {
 		var fresh [4]byte
 		if _, err := rand.Read(fresh[:]); err != nil {
@@ -140,11 +146,11 @@ func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
 		}
 		p.Prefix = "qlock-bench/" + hex.EncodeToString(fresh[:])
 	}
-	switch arrivals := c.String("arrivals"); {
+	switch how := c.String("arrivals"); {
 	case len(arguments(c)) > 0:
 		return p, usagef("bench %s takes no arguments", workload)
-	case !slices.Contains([]string{"", "even", "random"}, arrivals):
-		return p, usagef("--arrivals %q is neither even nor random", arrivals)
+	case c.IsSet("arrivals") && !slices.Contains(arrivals, how):
+		return p, usagef("--arrivals %q is neither even nor random", how)
 	case c.IsSet("arrivals") && !c.IsSet("rate"):
 		return p, usagef("--arrivals is about --rate, which was not given")
 	case c.IsSet("rate") && !(p.Rate > 0):

@@ -30,38 +30,42 @@ func writeReport(w io.Writer, r *bench.Report) {
 // loopOf is how the load came.
 func loopOf(r *bench.Report) string {
 	switch {
-	case r.Loop == "open":
-		return fmt.Sprintf("open loop of %g/s, %s", r.Rate, r.Arrivals)
-	case r.Loop == "closed" && r.Workload == bench.Readers:
-		return fmt.Sprintf("closed loop, %d%% writes under %s", r.WritePercent, count(uint64(r.Locks), "lock"))
 	case r.Workload == bench.Held:
 		return count(uint64(r.Locks), "lock")
 	case r.Loop == "none":
 		return "no requests"
 	}
-	return r.Loop + " loop"
+	text := r.Loop + " loop"
+	if r.Loop == "open" {
+		text += fmt.Sprintf(" of %g/s, %s", r.Rate, r.Arrivals)
+	}
+	if r.Workload == bench.Readers {
+		text += fmt.Sprintf(", %d%% writes under %s", r.WritePercent, count(uint64(r.Locks), "lock"))
+	}
+	if r.HoldMs > 0 {
+		text += ", each held for " + inMillis(r.HoldMs)
+	}
+	return text
 }
 
 // troubles says what did not go well.
 func troubles(r *bench.Report) string {
 	var parts []string
-	add := func(n int64, text string) {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, text))
-		}
-	}
 	for _, name := range slices.Sorted(maps.Keys(r.Errors)) {
-		add(r.Errors[name], name)
+		parts = append(parts, fmt.Sprintf("%d %s", r.Errors[name], name))
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "no errors")
 	}
-	add(r.Unfinished, "unfinished")
-	add(r.SessionsLost, "sessions lost")
-	add(int64(r.SessionsUnclosed), "sessions not closed, which end with their TTL")
-	if r.Interrupted {
-		parts = append(parts, "INTERRUPTED")
+	add := func(is bool, text string) {
+		if is {
+			parts = append(parts, text)
+		}
 	}
+	add(r.Unfinished > 0, fmt.Sprintf("%d unfinished", r.Unfinished))
+	add(r.SessionsLost > 0, count(uint64(r.SessionsLost), "session")+" lost")
+	add(r.SessionsUnclosed > 0, count(uint64(r.SessionsUnclosed), "session")+" left to end with the TTL")
+	add(r.Interrupted, "INTERRUPTED")
 	return strings.Join(parts, ", ")
 }
 
@@ -108,7 +112,7 @@ func leaders(r *bench.Report) string {
 		}
 		return printable(l.ID) + " in term " + l.Term
 	}
-	if r.LeaderBefore == r.LeaderAfter {
+	if r.LeaderBefore == r.LeaderAfter && r.LeaderBefore.ID != "" {
 		return name(r.LeaderBefore) + ", before and after"
 	}
 	return name(r.LeaderBefore) + " before, " + name(r.LeaderAfter) + " after"

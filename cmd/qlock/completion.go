@@ -149,6 +149,8 @@ func flagValues(f cli.Flag) []string {
 	switch f.Names()[0] {
 	case "output":
 		return formats
+	case "arrivals":
+		return arrivals
 	case "on-lost":
 		return onLostNames()
 	}

@@ -11,7 +11,7 @@ import (
 func TestCandidates(t *testing.T) {
 	for line, want := range map[string]string{
 		"": "run elect acquire extend release locks show why watch verify sessions deadlocks status audit " +
-			"revoke force-release skip-delay resize cluster snapshot tls version completion help",
+			"revoke force-release skip-delay resize cluster snapshot tls bench version completion help",
 		"s":                      "show sessions status skip-delay snapshot",
 		"snapshot ":              "save inspect verify restore",
 		"snapshot verify ord":    "",
@@ -24,6 +24,10 @@ func TestCandidates(t *testing.T) {
 		"cluster r":              "remove",
 		"completion ":            "bash zsh fish",
 		"-o ":                    "table json",
+		"bench ":                 "pairs hot readers idle held failover",
+		"bench hot --arrivals ":  "even random",
+		"bench held --lo":        "--locks",
+		"bench hot ord":          "",
 		"status --output j":      "json",
 		"run --t":                "--ttl --timeout",
 		"show --l":               "",

@@ -5,7 +5,7 @@
 // that cannot be wrapped use acquire, extend and release. Everything else looks (locks,
 // show, why, watch, verify, sessions, deadlocks, status, audit), sets right what people
 // must decide (revoke, force-release, skip-delay, resize), or is about the cluster
-// itself (cluster, snapshot, tls).
+// itself (cluster, snapshot, tls, bench).
 //
 // # How it is laid out
 //
@@ -18,7 +18,9 @@
 // is the life of one run: wait for the lock (acquire.go), start the command (child.go,
 // group.go, terminal.go), keep watch over it (keeper.go, signals.go) and release
 // (release.go). The files lease_*.go are the verbs of leases, snapshot_*.go those of
-// snapshots; operator.go finds the one hold that an operator means.
+// snapshots; operator.go finds the one hold that an operator means. bench.go is the verb
+// that measures, bench_nodes.go asks the nodes what that cost them, bench_progress.go and
+// bench_output.go tell people; the load itself is the package bench.
 //
 // # What run promises
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -34,6 +35,8 @@ type fakeService struct {
 	resize     func(*wire.Resize) (*wire.OperatorResponse, error)
 	restore    func(*wire.RestoreRequest) (*wire.RestoreResponse, error)
 	save       func(addr string, to io.Writer) error
+	metrics    func(addr string, to io.Writer) error
+	connect    func(client.SessionOptions) (bench.Connection, error)
 	acquire    func(context.Context, leaseRequest) (leased, error)
 	extend     func(l lease, ttl time.Duration) error
 	release    func(l lease) error
@@ -124,6 +127,15 @@ func (f *fakeService) Restore(ctx context.Context, req *wire.RestoreRequest) (*w
 func (f *fakeService) SaveSnapshot(ctx context.Context, addr string, to io.Writer) error {
 	_, err := answer(ctx, f, func(addr string) (any, error) { return nil, f.save(addr, to) }, addr)
 	return err
+}
+
+func (f *fakeService) Metrics(ctx context.Context, addr string, to io.Writer) error {
+	_, err := answer(ctx, f, func(addr string) (any, error) { return nil, f.metrics(addr, to) }, addr)
+	return err
+}
+
+func (f *fakeService) Connector(opts client.SessionOptions) func() (bench.Connection, error) {
+	return func() (bench.Connection, error) { return f.connect(opts) }
 }
 
 // AcquireLease may wait without a bound.

@@ -14,7 +14,7 @@
 // answered for a time; what is not by then counts with the time that it had waited.
 //
 // load.go runs the workloads that lock and unlock, worker.go is one session of them,
-// parked.go runs those that open sessions or take locks and then stay. guard.go looks on
+// parked.go runs those that open sessions or take locks and then stay. lock.go looks on
 // whether a lock keeps its word under load: a measurement of one that does not is worth
 // nothing. What the nodes tell of themselves is read by metrics.go. Everything but the
 // alarm clock of the open loop (alarm_linux.go) runs in virtual time as it is.

@@ -20,10 +20,13 @@ func (r *run) load(ctx context.Context) error {
 	r.recorder = newRecorder(r.from, r.until, r.plan.Rate > 0, r.Progress)
 	work, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	guards := make([]guard, r.plan.locks())
+	locks := make([]lock, r.plan.locks())
+	for i := range locks {
+		locks[i].name = r.plan.name(i)
+	}
 	var wg sync.WaitGroup
 	for i := range r.plan.Sessions {
-		w := r.worker(i, guards)
+		w := r.worker(i, locks)
 		wg.Go(func() { w.work(work) })
 	}
 	err := r.watch(ctx)
@@ -53,29 +56,30 @@ func (r *run) finish(ctx context.Context, wg *sync.WaitGroup, stop context.Cance
 	}
 	stop(errOver)
 	<-all
-	over := time.Now()
-	r.schedule.left(func(due time.Time) { r.recorder.gaveUp(0, due, over) })
+	over, as := time.Now(), locking
+	if r.plan.Workload == Readers {
+		as = undecided
+	}
+	r.schedule.left(func(due time.Time) {
+		r.recorder.gaveUp(0, &operation{due: due, as: as}, over, r.interrupted)
+	})
 	r.recorder.gap.answered(r.until)
 }
 
 // worker makes the worker of a session.
-func (r *run) worker(i int, guards []guard) *worker {
+func (r *run) worker(i int, locks []lock) *worker {
 	w := &worker{run: r, id: i, random: rand.New(rand.NewPCG(r.plan.Seed, uint64(i)+1)), gap: gap{last: r.from}}
 	w.alarm = timer{}
 	switch {
-	case r.plan.Rate > 0 && r.alarm != nil:
+	case r.alarm != nil:
 		w.alarm = r.alarm()
-	case r.plan.Rate > 0:
+	case r.plan.Rate > 0 || r.plan.Hold > 0:
 		w.alarm = newAlarm()
 	}
-	own := 0
-	if len(guards) == r.plan.Sessions {
-		own = i
-	}
-	w.choose = func() (int, series) { return own, locking }
+	own := &locks[i%len(locks)]
+	w.choose = func() (*lock, series) { return own, locking }
 	if r.plan.Workload == Readers {
-		w.choose = w.readOrWrite
+		w.locks, w.choose = locks, w.readOrWrite
 	}
-	w.guards = guards
 	return w
 }

@@ -47,6 +47,8 @@ type Plan struct {
 	// Duration is how long is measured, after WarmUp.
 	Duration time.Duration
 	WarmUp   time.Duration
+	// Hold is how long a lock is held before it is unlocked.
+	Hold time.Duration
 	// Rate is how many operations are due each second, over all sessions: an open loop.
 	// 0 is a closed loop.
 	Rate float64
@@ -81,6 +83,8 @@ func (p *Plan) Check() error {
 		{p.Writes < 0 || p.Writes > 100, fmt.Sprintf("%d%% writes: give 0 to 100", p.Writes)},
 		{p.Duration <= 0 || p.Duration > maxDuration, fmt.Sprintf("a duration of %v: give more than 0 and at most %v", p.Duration, maxDuration)},
 		{p.WarmUp < 0 || p.WarmUp > maxDuration, fmt.Sprintf("a warm-up of %v: give 0 to %v", p.WarmUp, maxDuration)},
+		{p.Hold < 0 || p.Hold > maxDuration, fmt.Sprintf("to hold each lock for %v: give 0 to %v", p.Hold, maxDuration)},
+		{p.Hold > 0 && p.parked(), fmt.Sprintf("how long %s holds a lock: it does so to the end, or not at all", p.Workload)},
 		{!(p.Rate >= 0), fmt.Sprintf("a rate of %v: give more than 0", p.Rate)},
 		{operations > maxOperations, fmt.Sprintf("%.0f operations: give a rate and a duration that make at most %d", operations, maxOperations)},
 		{p.Rate > 0 && p.parked(), fmt.Sprintf("a rate for %s, which does nothing", p.Workload)},

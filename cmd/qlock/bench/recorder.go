@@ -11,7 +11,8 @@ import (
 type series int
 
 const (
-	opening   series = iota // of a session
+	undecided series = iota // what an operation that never began would have been
+	opening                 // of a session
 	late                    // from when an operation was due to its beginning
 	locking                 // from when it was due to the grant
 	reading                 // the same, for a reader
@@ -24,7 +25,7 @@ const (
 
 // seriesNames stand in reports; they are for ever.
 var seriesNames = [seriesCount]string{
-	opening: "open", late: "late", locking: "lock", reading: "read", writing: "write",
+	undecided: "undecided", opening: "open", late: "late", locking: "lock", reading: "read", writing: "write",
 	handOver: "handOver", unlocking: "unlock", whole: "pair",
 }
 
@@ -113,17 +114,28 @@ func (r *recorder) failed(worker int, due time.Time, err error) {
 	s.errors[nameOf(err)]++
 }
 
-// gaveUp counts an operation that had no answer when everything ended, with the time
-// that it had waited until then: it would have taken longer.
-func (r *recorder) gaveUp(worker int, due, at time.Time) {
-	if !r.within(due) {
+// gaveUp counts an operation that had no answer when everything ended. The time that it
+// had waited until then is the least that it would have taken. Where a run was interrupted
+// that says nothing: most had only just begun.
+func (r *recorder) gaveUp(worker int, o *operation, at time.Time, interrupted bool) {
+	if !r.within(o.due) {
 		return
 	}
 	s := r.shard(worker)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unfinished++
-	s.latencies[whole].add(at.Sub(due))
+	if interrupted {
+		return
+	}
+	waited := at.Sub(o.due)
+	s.latencies[whole].add(waited)
+	if o.begun.IsZero() {
+		s.latencies[late].add(waited)
+	}
+	if o.granted.IsZero() && o.as != undecided {
+		s.latencies[o.as].add(waited)
+	}
 }
 
 // lostSession counts a session that was lost, whatever it did.

@@ -16,6 +16,7 @@ type Report struct {
 	// WritePercent is that of readers, Rate and Arrivals (even or random) those of an
 	// open loop.
 	WritePercent    int     `json:"writePercent"`
+	HoldMs          float64 `json:"holdMs"` // of each lock
 	Rate            float64 `json:"rate"`
 	Arrivals        string  `json:"arrivals"`
 	Seed            string  `json:"seed"`
@@ -59,7 +60,7 @@ func (r *run) report() *Report {
 	p := r.plan
 	out := &Report{
 		Workload: p.Workload, Loop: "closed", Sessions: p.Sessions, Connections: p.Connections, Locks: p.locks(),
-		Seed: strconv.FormatUint(p.Seed, 10), Prefix: p.Prefix,
+		HoldMs: inMs(p.Hold), Seed: strconv.FormatUint(p.Seed, 10), Prefix: p.Prefix,
 		WarmUpSeconds: seconds(p.WarmUp), DurationSeconds: seconds(r.until.Sub(r.from)), Interrupted: r.interrupted,
 		Unit: p.unit(), Completed: r.recorder.finished.Load(), Unfinished: all.unfinished,
 		Errors: all.errors, SessionsLost: all.lost, SessionsUnclosed: r.unclosed,

@@ -145,20 +145,28 @@ func (r *run) watch(ctx context.Context) error {
 	return nil
 }
 
-// close closes sessions, then connections, also where ctx has ended.
+// close closes sessions, then connections, also where ctx has ended. It gives up once
+// none was closed for as long as patience lasts.
 func (r *run) close(ctx context.Context) {
 	r.Progress.enter(Closing, 0)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.plan.Patience)
+	ctx = context.WithoutCancel(ctx)
+	closing, cancel := context.WithCancel(ctx)
 	defer cancel()
+	patience := time.AfterFunc(r.plan.Patience, cancel)
+	defer patience.Stop()
 	var unclosed atomic.Int64
 	// No error ends it early.
-	_ = parallel(context.WithoutCancel(ctx), len(r.sessions), width, func(_ context.Context, i int) error {
-		if s := r.sessions[i]; s != nil && s.Close(ctx) != nil {
+	_ = parallel(ctx, len(r.sessions), width, func(_ context.Context, i int) error {
+		switch s := r.sessions[i]; {
+		case s == nil:
+		case s.Close(closing) != nil:
 			unclosed.Add(1)
+		default:
+			patience.Reset(r.plan.Patience)
 		}
 		return nil
 	})
-	_ = parallel(context.WithoutCancel(ctx), len(r.conns), width, func(_ context.Context, i int) error {
+	_ = parallel(ctx, len(r.conns), width, func(_ context.Context, i int) error {
 		return r.conns[i].Close()
 	})
 	r.unclosed = int(unclosed.Load())

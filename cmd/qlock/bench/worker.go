@@ -18,8 +18,8 @@ type worker struct {
 	id     int
 	alarm  alarm
 	random *rand.Rand
-	guards []guard
-	choose func() (lock int, as series) // what comes next
+	choose func() (l *lock, as series) // what comes next
+	locks  []lock                      // to choose from
 	gap    gap                          // between this session's answers
 }
 
@@ -35,26 +35,30 @@ func (w *worker) work(ctx context.Context) {
 			w.recover(ctx)
 		}
 	}
-	w.gap.answered(w.recorder.until)
+	if now := time.Now(); w.recorder.within(now) {
+		w.gap.answered(now) // it was interrupted
+	} else {
+		w.gap.answered(w.recorder.until)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sessionGap = max(w.sessionGap, w.gap.longest)
 }
 
 // readOrWrite draws a lock and what to do with it.
-func (w *worker) readOrWrite() (int, series) {
-	lock := w.random.IntN(len(w.guards))
+func (w *worker) readOrWrite() (*lock, series) {
+	l := &w.locks[w.random.IntN(len(w.locks))]
 	if w.random.IntN(100) < w.plan.Writes {
-		return lock, writing
+		return l, writing
 	}
-	return lock, reading
+	return l, reading
 }
 
 // operate locks and unlocks, and counts what came of it.
 func (w *worker) operate(ctx context.Context, due time.Time) error {
-	lock, as := w.choose()
+	l, as := w.choose()
 	o := operation{due: due, begun: time.Now(), as: as}
-	err := w.pair(ctx, &o, lock)
+	err := w.pair(ctx, &o, l)
 	switch {
 	case err == nil:
 		w.recorder.succeeded(w.id, &o)
@@ -62,7 +66,7 @@ func (w *worker) operate(ctx context.Context, due time.Time) error {
 			w.gap.answered(o.done)
 		}
 	case ctx.Err() != nil:
-		w.recorder.gaveUp(w.id, due, time.Now())
+		w.recorder.gaveUp(w.id, &o, time.Now(), context.Cause(ctx) != errOver)
 	default:
 		w.recorder.failed(w.id, due, err)
 	}
@@ -70,24 +74,28 @@ func (w *worker) operate(ctx context.Context, due time.Time) error {
 }
 
 // pair locks and unlocks once.
-func (w *worker) pair(ctx context.Context, o *operation, lock int) error {
-	hold, err := w.sessions[w.id].Lock(ctx, w.plan.name(lock), o.as == reading)
+func (w *worker) pair(ctx context.Context, o *operation, l *lock) error {
+	hold, err := w.sessions[w.id].Lock(ctx, l.name, o.as == reading)
 	if err != nil {
 		return err
 	}
 	o.granted = time.Now()
-	w.lookOn(&w.guards[lock], hold, o)
+	w.lookOn(l, hold, o)
+	if w.plan.Hold > 0 {
+		w.alarm.sleep(ctx, o.granted.Add(w.plan.Hold))
+	}
 	o.released = time.Now()
-	w.guards[lock].leave(o.as == reading, o.released)
-	err = hold.Unlock(ctx)
-	o.done = time.Now()
+	l.leave(o.as == reading, o.released)
+	if err = hold.Unlock(ctx); err == nil {
+		o.done = time.Now()
+	}
 	return err
 }
 
 // lookOn ends the whole run if the grant must not be. A hold that has ended already
 // proves nothing.
-func (w *worker) lookOn(g *guard, hold Hold, o *operation) {
-	freed, handed, err := g.enter(o.as == reading, hold.Token(), o.granted)
+func (w *worker) lookOn(l *lock, hold Hold, o *operation) {
+	freed, handed, err := l.enter(o.as == reading, hold.Token(), o.granted)
 	if err != nil && hold.Context().Err() == nil {
 		w.stop(err)
 	}

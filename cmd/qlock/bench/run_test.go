@@ -1,0 +1,282 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func TestClosedLoops(t *testing.T) {
+	for _, c := range []struct {
+		plan   Plan
+		atMost float64 // each second
+		locks  int
+		series string
+	}{
+		{plan(Pairs, nil), 2000, 4, "lock open pair unlock"},
+		{plan(Failover, nil), 2000, 4, "lock open pair unlock"},
+		{plan(Hot, nil), 1000, 1, "handOver lock open pair unlock"},
+		{plan(Readers, func(p *Plan) { p.Locks = 3 }), 2000, 3, "open pair read unlock write"},
+	} {
+		t.Run(string(c.plan.Workload), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				report, err := f.inBubble(t.Context(), f.runner(), c.plan)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if report.PerSecond < c.atMost/3 || report.PerSecond > c.atMost || report.Locks != c.locks || len(f.locks) != c.locks {
+					t.Errorf("%+v, %d locks", report, len(f.locks))
+				}
+				if got := strings.Join(slices.Sorted(maps.Keys(report.Latency)), " "); got != c.series {
+					t.Errorf("latencies of %s, want %s", got, c.series)
+				}
+				if report.Unfinished != 0 || len(report.Errors) > 0 || report.DurationSeconds != 10 || report.Loop != "closed" || report.Interrupted {
+					t.Errorf("%+v", report)
+				}
+				if f.byConn[0] != 2 || f.byConn[1] != 2 {
+					t.Errorf("sessions by connection: %v", f.byConn)
+				}
+				for name := range f.locks {
+					if !strings.HasPrefix(name, "bench/"+string(c.plan.Workload)+"/") {
+						t.Errorf("lock %s", name)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The hot lock's figures are exact in virtual time: an unlock takes a millisecond, the
+// next in the queue has it at once.
+func TestHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		report, err := f.inBubble(t.Context(), f.runner(), plan(Hot, nil))
+		if err != nil || report.Unit != "hand-overs" || report.PerSecond != 1000 || report.Latency["handOver"].P50Ms != 1 {
+			t.Errorf("%v: %+v", err, report)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		report, err := f.inBubble(t.Context(), f.runner(), plan(Hot, func(p *Plan) { p.Hold = 9 * time.Millisecond }))
+		if err != nil || report.PerSecond != 100 || report.Latency["handOver"].P50Ms != 1 || report.HoldMs != 9 {
+			t.Errorf("held for 9 ms: %v: %+v", err, report)
+		}
+	})
+}
+
+func TestReadersAndWriters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		report, err := f.inBubble(t.Context(), f.runner(), plan(Readers, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads, writes := report.Latency["read"].Count, report.Latency["write"].Count
+		if share := float64(writes) / float64(reads+writes); share < 0.15 || share > 0.25 || report.WritePercent != 20 || f.mostHeld < 2 {
+			t.Errorf("%d reads, %d writes, %d held together", reads, writes, f.mostHeld)
+		}
+	})
+}
+
+// A session that is lost is replaced, and the cluster is left alone for a moment after
+// every error.
+func TestLostSessionsAndErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		var asked atomic.Int64
+		f.refuse = func(session int, _ string) error {
+			switch n := asked.Add(1); {
+			case n == 4000:
+				return client.ErrExpired
+			case n%100 == 0:
+				return &client.StatusError{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "locks"}
+			case n%333 == 0:
+				return errors.New("no status")
+			}
+			return nil
+		}
+		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := report.Errors
+		if report.SessionsLost != 1 || e["SESSION_LOST"] != 1 || e["RESOURCE_EXHAUSTED"] < 100 || e["OTHER"] < 30 || len(e) != 3 || len(f.opened) != 5 {
+			t.Errorf("%+v, %d sessions opened", report, len(f.opened))
+		}
+		if report.Completed < 10_000 {
+			t.Errorf("%d completed", report.Completed)
+		}
+	})
+}
+
+// A cluster that never answers again counts with all the time that was waited for it.
+func TestUnfinished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		begin := time.Now()
+		f.stall = func(now time.Time) time.Time {
+			if now.Sub(begin) < 6*time.Second {
+				return time.Time{}
+			}
+			return begin.Add(time.Hour)
+		}
+		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.Unfinished != 4 || report.Latency["pair"].MaxMs < 14_900 || report.Gap.LongestMs < 4_990 || report.Gap.LongestSessionMs < 4_990 {
+			t.Errorf("%+v %+v", report, report.Gap)
+		}
+		if took := time.Since(begin); took > 22*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestInterrupted(t *testing.T) {
+	for _, w := range []Workload{Pairs, Hot, Idle, Held} {
+		for _, rate := range []float64{0, 50} {
+			if rate > 0 && w != Pairs {
+				continue
+			}
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				begun := time.Now()
+				report, err := f.inBubble(ctx, f.runner(), plan(w, func(p *Plan) { p.Rate = rate }))
+				if err != nil || !report.Interrupted || report.DurationSeconds < 3.9 || report.DurationSeconds > 4 {
+					t.Errorf("%s: %v, %+v", w, err, report)
+				}
+				if took := time.Since(begun); took > 5100*time.Millisecond {
+					t.Errorf("%s: it went on for %v", w, took)
+				}
+			})
+		}
+	}
+}
+
+func TestInterruptedBeforeTheWindow(t *testing.T) {
+	for _, w := range []Workload{Pairs, Idle, Held} {
+		for _, after := range []time.Duration{500 * time.Microsecond, 30 * time.Millisecond, 500 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				ctx, cancel := context.WithTimeout(t.Context(), after)
+				defer cancel()
+				report, err := f.inBubble(ctx, f.runner(), plan(w, func(p *Plan) { p.Locks = 1000 }))
+				if report != nil || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s after %v: %v, %+v", w, after, err, report)
+				}
+			})
+		}
+	}
+}
+
+// A lock that two hold, or whose tokens do not rise, ends the measurement.
+func TestBrokenLocksAreFound(t *testing.T) {
+	for name, break_ := range map[string]func(*fake){
+		"granted twice": func(f *fake) { f.broken = true },
+		"same token":    func(f *fake) { f.dull = true },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			break_(f)
+			begun := time.Now()
+			_, err := f.inBubble(t.Context(), f.runner(), plan(Hot, func(p *Plan) { p.Hold = 5 * time.Millisecond }))
+			if !errors.Is(err, ErrBroken) || time.Since(begun) > time.Second {
+				t.Errorf("%s: %v after %v", name, err, time.Since(begun))
+			}
+		})
+	}
+}
+
+func TestReadersBesideWriters(t *testing.T) {
+	at := time.Unix(1, 0)
+	for name, c := range map[string]struct {
+		shared []bool
+		broken bool
+	}{
+		"readers":             {[]bool{true, true}, false},
+		"writer beside":       {[]bool{true, false}, true},
+		"reader with writer":  {[]bool{false, true}, true},
+		"writers one by one?": {[]bool{false, false}, true},
+	} {
+		l := &lock{}
+		var err error
+		for i, shared := range c.shared {
+			_, _, err = l.enter(shared, uint64(i+1), at)
+		}
+		if errors.Is(err, ErrBroken) != c.broken {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What cannot be opened or taken ends the run with the cluster's own error.
+func TestErrorsBeforeTheWindow(t *testing.T) {
+	limit := &client.StatusError{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "locks"}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.refuse = func(_ int, name string) error {
+			if strings.HasSuffix(name, "/77") {
+				return limit
+			}
+			return nil
+		}
+		_, err := f.inBubble(t.Context(), f.runner(), plan(Held, func(p *Plan) { p.Locks = 100 }))
+		if !errors.Is(err, client.ErrResourceExhausted) || !strings.Contains(fmt.Sprint(err), "lock 78 of 100") {
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.service = time.Hour
+		_, err := f.inBubble(t.Context(), f.runner(), plan(Idle, nil))
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "of 4") {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPlansThatCannotBe(t *testing.T) {
+	for name, change := range map[string]func(*Plan){
+		"no sessions":          func(p *Plan) { p.Sessions = 0 },
+		"too many sessions":    func(p *Plan) { p.Sessions = maxSessions + 1 },
+		"no connections":       func(p *Plan) { p.Connections = 0 },
+		"idle connections":     func(p *Plan) { p.Connections = 5 },
+		"too many connections": func(p *Plan) { p.Sessions, p.Connections = maxSessions, maxConnections+1 },
+		"no locks":             func(p *Plan) { p.Locks = 0 },
+		"writes":               func(p *Plan) { p.Writes = 101 },
+		"no duration":          func(p *Plan) { p.Duration = 0 },
+		"too long":             func(p *Plan) { p.Duration = maxDuration + 1 },
+		"warm-up":              func(p *Plan) { p.WarmUp = -1 },
+		"hold":                 func(p *Plan) { p.Hold = -1 },
+		"hold of nothing":      func(p *Plan) { p.Workload, p.Hold = Held, 1 },
+		"rate":                 func(p *Plan) { p.Rate = -1 },
+		"too much":             func(p *Plan) { p.Rate = 1e9 },
+		"rate of nothing":      func(p *Plan) { p.Workload, p.Rate = Idle, 5 },
+		"no prefix":            func(p *Plan) { p.Prefix = "" },
+		"no patience":          func(p *Plan) { p.Patience = 0 },
+	} {
+		p := plan(Pairs, change)
+		if err := p.Check(); !errors.Is(err, ErrPlan) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	good := plan(Pairs, nil)
+	if err := good.Check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,170 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// taken are all times that a schedule gives, from its beginning.
+func taken(p Plan) []time.Duration {
+	begin := time.Unix(1_700_000_000, 0)
+	s := newSchedule(&p, begin, begin.Add(p.WarmUp+p.Duration))
+	var all []time.Duration
+	for due, ok := s.take(); ok; due, ok = s.take() {
+		all = append(all, due.Sub(begin))
+	}
+	return all
+}
+
+// A rate that does not divide a second must not drift.
+func TestEvenSchedule(t *testing.T) {
+	all := taken(plan(Pairs, func(p *Plan) { p.Rate, p.Duration, p.WarmUp = 3, 1000*time.Second, 0 }))
+	if len(all) != 3000 {
+		t.Fatalf("%d operations in 1000 s at 3/s", len(all))
+	}
+	for i, due := range all {
+		if want := time.Duration(float64(i) / 3 * 1e9); due-want < -1 || due-want > 1 {
+			t.Fatalf("operation %d is due at %v, want %v", i, due, want)
+		}
+	}
+}
+
+// Random arrivals are those of a Poisson process: as many as the rate says, with gaps
+// whose deviation is their mean.
+func TestRandomSchedule(t *testing.T) {
+	with := func(seed uint64) []time.Duration {
+		return taken(plan(Pairs, func(p *Plan) { p.Rate, p.Duration, p.Random, p.Seed = 1000, 20*time.Second, true, seed }))
+	}
+	all := with(7)
+	if n := len(all); n < 20_300 || n > 21_700 {
+		t.Errorf("%d operations in 21 s at 1000/s", n)
+	}
+	var sum, squares float64
+	for i := range all[1:] {
+		gap := (all[i+1] - all[i]).Seconds() * 1000
+		sum, squares = sum+gap, squares+gap*gap
+	}
+	n := float64(len(all) - 1)
+	mean := sum / n
+	if deviation := math.Sqrt(squares/n - mean*mean); math.Abs(mean-1) > 0.05 || math.Abs(deviation-1) > 0.05 {
+		t.Errorf("gaps of %.3f ms, deviation %.3f ms; want 1 and 1", mean, deviation)
+	}
+	if !slices.Equal(all, with(7)) {
+		t.Error("the same seed gives other times")
+	}
+	if slices.Equal(all, with(8)) {
+		t.Error("another seed gives the same times")
+	}
+}
+
+func TestScheduleIsCut(t *testing.T) {
+	p := plan(Pairs, func(p *Plan) { p.Rate = 10 })
+	begin := time.Unix(1_700_000_000, 0)
+	s := newSchedule(&p, begin, begin.Add(time.Hour))
+	for range 3 {
+		s.take()
+	}
+	s.cut(begin.Add(time.Second))
+	s.cut(begin.Add(time.Minute)) // never longer again
+	n := 0
+	s.left(func(time.Time) { n++ })
+	if n != 7 {
+		t.Errorf("%d operations are left of the first second, want 7", n)
+	}
+}
+
+// stallAt stops all service for a second, that long after the start.
+func stallAt(after time.Duration) func(time.Time) time.Time {
+	begin := time.Now()
+	return func(now time.Time) time.Time {
+		if at := now.Sub(begin); at >= after && at < after+time.Second {
+			return begin.Add(after + time.Second)
+		}
+		return time.Time{}
+	}
+}
+
+// A cluster that stands still for a second is seen, in an open loop, by everybody who
+// would have come in that second; in a closed loop by those four who stood there.
+func TestOpenLoopSeesTheWholeStall(t *testing.T) {
+	for _, c := range []struct {
+		rate           float64
+		p50Ms, p90Ms   float64
+		atLeast, below float64 // of P99
+	}{
+		{rate: 100, p50Ms: 2, p90Ms: 90, atLeast: 900, below: 1002},
+		{rate: 0, p50Ms: 2, p90Ms: 2, atLeast: 2, below: 2.1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			f.stall = stallAt(5 * time.Second)
+			report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.Rate = c.rate }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := report.Latency["pair"]
+			if math.Abs(got.P50Ms-c.p50Ms) > 0.01 || got.P99Ms < c.atLeast || got.P99Ms > c.below {
+				t.Errorf("rate %v: %+v", c.rate, got)
+			}
+			if over := got.P90Ms > 10; over != (c.p90Ms > 10) {
+				t.Errorf("rate %v: P90 %v ms, want about %v", c.rate, got.P90Ms, c.p90Ms)
+			}
+			if got.MaxMs < 1000 || report.Gap.LongestMs < 990 || report.Gap.LongestMs > 1011 || math.Abs(report.Gap.AtSeconds-4) > 0.02 {
+				t.Errorf("rate %v: longest %v ms, gap %+v", c.rate, got.MaxMs, report.Gap)
+			}
+			if c.rate > 0 && (got.Count != 1000 || report.Completed != 1000 || report.Unfinished != 0 || report.Latency["late"].Count != 1000) {
+				t.Errorf("%+v", report)
+			}
+		})
+	}
+}
+
+// What is due is due although more sessions than there are would be needed: the backlog
+// is measured, and what remains of it in the end is not passed over.
+func TestOverloadIsNotHidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.service = 100 * time.Millisecond // 4 sessions: 20 pairs a second
+		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.Rate, p.WarmUp, p.Patience = 100, 0, 5*time.Second }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := report.Latency["pair"]
+		if got.Count != 1000 || report.PerSecond < 19 || report.PerSecond > 20 {
+			t.Errorf("%+v", report)
+		}
+		// 15 s at 20/s, and what was under way.
+		if report.Unfinished < 699 || report.Unfinished > 705 {
+			t.Errorf("%d unfinished", report.Unfinished)
+		}
+		// The 300th was due after 3 s and answered after 15; the last waited from the 10th
+		// to the 15th, and longer if it had been let.
+		if got.P50Ms < 7_900 || got.P50Ms > 8_100 || got.MaxMs < 11_900 || report.Latency["late"].Count < 990 {
+			t.Errorf("%+v", report.Latency)
+		}
+	})
+}
+
+func TestAlarms(t *testing.T) {
+	for name, a := range map[string]alarm{"runtime": timer{}, "best": newAlarm()} {
+		for _, d := range []time.Duration{-time.Hour, 0, 50 * time.Microsecond, 3 * time.Millisecond} {
+			at := time.Now().Add(d)
+			if !a.sleep(t.Context(), at) || time.Now().Before(at) {
+				t.Errorf("%s: awake %v before the time", name, time.Until(at))
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		if a.sleep(ctx, time.Now().Add(time.Hour)) {
+			t.Errorf("%s: slept for an hour", name)
+		}
+		cancel()
+		if a.sleep(ctx, time.Now().Add(time.Hour)) || !a.sleep(ctx, time.Now()) {
+			t.Errorf("%s: what is due is due, and nothing else once ctx has ended", name)
+		}
+		a.close()
+	}
+}
