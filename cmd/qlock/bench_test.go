@@ -231,7 +231,7 @@ func TestBenchExitCodes(t *testing.T) {
 		"too many":         {"idle", &willing{openError: client.ErrResourceExhausted}, nil, exitNotAcquired, "of 1000"},
 		"TTL out of range": {"idle", &willing{openError: client.ErrInvalidArgument}, nil, exitUsage, "open session"},
 		"lock refused":     {"held", &willing{each: func(int) error { return client.ErrResourceExhausted }}, nil, exitNotAcquired, "of 10000"},
-		"broken promise":   {"hot", &willing{dull: true}, nil, exitInternal, "token 7 after token 7: please report this"},
+		"broken promise":   {"hot", &willing{dull: true}, nil, exitInternal, "granted with token 7 after token 7: please report this"},
 		"errors are data":  {"pairs", &willing{each: func(n int) error { return []error{nil, client.ErrTimeout}[n%2] }}, nil, exitOK, ""},
 	} {
 		f := benching(t, c.w)

@@ -16,41 +16,61 @@ type lock struct {
 	name string
 
 	mu      sync.Mutex
-	readers int
-	writer  bool
+	readers map[Hold]struct{}
+	writer  Hold      // nil if there is none
 	token   uint64    // of the last writer
 	freed   time.Time // when the last holder began to unlock; zero once somebody was granted
 }
 
 // enter takes note of a grant. It returns how long nobody had the lock, if there was
-// somebody before.
-func (l *lock) enter(shared bool, token uint64, at time.Time) (handOver time.Duration, handed bool, err error) {
+// somebody before, and ErrBroken if the grant must not be. Holds that have ended by
+// themselves are in nobody's way.
+func (l *lock) enter(h Hold, shared bool, at time.Time) (handOver time.Duration, handed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.writer || l.readers > 0 && !shared:
-		err = fmt.Errorf("%w: granted with token %d while %d readers or a writer held it", ErrBroken, token, l.readers)
-	case !shared && token <= l.token:
-		err = fmt.Errorf("%w: token %d after token %d", ErrBroken, token, l.token)
+	if other := l.inTheWay(shared); other != nil && lives(h) {
+		err = fmt.Errorf("%w: %s is granted with token %d while it is held with token %d", ErrBroken, l.name, h.Token(), other.Token())
 	}
 	if shared {
-		l.readers++
+		if l.readers == nil {
+			l.readers = map[Hold]struct{}{}
+		}
+		l.readers[h] = struct{}{}
 	} else {
-		l.writer, l.token = true, max(l.token, token)
+		if h.Token() <= l.token && lives(h) {
+			err = fmt.Errorf("%w: %s is granted with token %d after token %d", ErrBroken, l.name, h.Token(), l.token)
+		}
+		l.writer, l.token = h, max(l.token, h.Token())
 	}
 	handOver, handed = at.Sub(l.freed), !l.freed.IsZero()
 	l.freed = time.Time{}
 	return handOver, handed, err
 }
 
+// inTheWay is a hold that excludes another one.
+func (l *lock) inTheWay(shared bool) Hold {
+	if l.writer != nil && lives(l.writer) {
+		return l.writer
+	}
+	if !shared {
+		for h := range l.readers {
+			if lives(h) {
+				return h
+			}
+		}
+	}
+	return nil
+}
+
+func lives(h Hold) bool { return h.Context().Err() == nil }
+
 // leave comes before the unlock is sent.
-func (l *lock) leave(shared bool, at time.Time) {
+func (l *lock) leave(h Hold, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if shared {
-		l.readers--
-	} else {
-		l.writer = false
+	delete(l.readers, h)
+	if l.writer == h {
+		l.writer = nil
 	}
 	l.freed = at
 }

@@ -203,26 +203,55 @@ func TestBrokenLocksAreFound(t *testing.T) {
 }
 
 func TestReadersBesideWriters(t *testing.T) {
-	at := time.Unix(1, 0)
+	ended, end := context.WithCancel(t.Context())
+	end()
 	for name, c := range map[string]struct {
 		shared []bool
+		lost   int // whose hold has ended by itself, counted from 1
 		broken bool
 	}{
-		"readers":             {[]bool{true, true}, false},
-		"writer beside":       {[]bool{true, false}, true},
-		"reader with writer":  {[]bool{false, true}, true},
-		"writers one by one?": {[]bool{false, false}, true},
+		"readers":              {[]bool{true, true}, 0, false},
+		"writer beside":        {[]bool{true, false}, 0, true},
+		"reader with writer":   {[]bool{false, true}, 0, true},
+		"two writers":          {[]bool{false, false}, 0, true},
+		"writer who was lost":  {[]bool{false, true}, 1, false},
+		"reader who was lost":  {[]bool{true, false}, 1, false},
+		"grant that was lost":  {[]bool{true, false}, 2, false},
+		"one of three readers": {[]bool{true, true, false}, 1, true},
 	} {
 		l := &lock{}
 		var err error
+		var holds []Hold
 		for i, shared := range c.shared {
-			_, _, err = l.enter(shared, uint64(i+1), at)
+			ctx := t.Context()
+			if i+1 == c.lost {
+				ctx = ended
+			}
+			h := &standing{uint64(i + 1), ctx}
+			holds = append(holds, h)
+			_, _, err = l.enter(h, shared, time.Unix(1, 0))
 		}
 		if errors.Is(err, ErrBroken) != c.broken {
 			t.Errorf("%s: %v", name, err)
 		}
+		for _, h := range holds {
+			l.leave(h, time.Unix(2, 0))
+		}
+		if free, handed, err := l.enter(&standing{9, t.Context()}, false, time.Unix(5, 0)); free != 3*time.Second || !handed || err != nil {
+			t.Errorf("%s: then %v, %v, %v", name, free, handed, err)
+		}
 	}
 }
+
+// standing is a hold that nobody releases.
+type standing struct {
+	token uint64
+	ctx   context.Context
+}
+
+func (h *standing) Token() uint64                { return h.token }
+func (h *standing) Context() context.Context     { return h.ctx }
+func (h *standing) Unlock(context.Context) error { return nil }
 
 // What cannot be opened or taken ends the run with the cluster's own error.
 func TestErrorsBeforeTheWindow(t *testing.T) {

@@ -20,7 +20,7 @@ type worker struct {
 	random *rand.Rand
 	choose func() (l *lock, as series) // what comes next
 	locks  []lock                      // to choose from
-	gap    gap                          // between this session's answers
+	gap    gap                         // between this session's answers
 }
 
 // work does what is due until nothing is, or ctx ends.
@@ -82,25 +82,32 @@ func (w *worker) pair(ctx context.Context, o *operation, l *lock) error {
 	o.granted = time.Now()
 	w.lookOn(l, hold, o)
 	if w.plan.Hold > 0 {
-		w.alarm.sleep(ctx, o.granted.Add(w.plan.Hold))
+		w.stay(ctx, hold, o.granted.Add(w.plan.Hold))
 	}
 	o.released = time.Now()
-	l.leave(o.as == reading, o.released)
+	l.leave(hold, o.released)
 	if err = hold.Unlock(ctx); err == nil {
 		o.done = time.Now()
 	}
 	return err
 }
 
-// lookOn ends the whole run if the grant must not be. A hold that has ended already
-// proves nothing.
+// stay holds the lock for its time, or as long as it can.
+func (w *worker) stay(ctx context.Context, hold Hold, until time.Time) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(hold.Context(), cancel)()
+	w.alarm.sleep(ctx, until)
+}
+
+// lookOn ends the whole run if the grant must not be.
 func (w *worker) lookOn(l *lock, hold Hold, o *operation) {
-	freed, handed, err := l.enter(o.as == reading, hold.Token(), o.granted)
-	if err != nil && hold.Context().Err() == nil {
+	free, handed, err := l.enter(hold, o.as == reading, o.granted)
+	if err != nil {
 		w.stop(err)
 	}
 	if handed && w.plan.Workload == Hot && w.recorder.within(o.granted) {
-		w.recorder.add(w.id, handOver, freed)
+		w.recorder.add(w.id, handOver, free)
 	}
 }
 
