@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -19,10 +20,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// willing is a cluster that grants whatever is asked for, at once.
+// willing is a cluster in memory that takes no time.
 type willing struct {
 	opened, closed atomic.Int64 // sessions
 	token          atomic.Uint64
+	locks          sync.Map               // of *sync.RWMutex, by name
 	dull           bool                   // tokens do not rise
 	openError      error                  // instead of a session
 	each           func(grant int) error  // before each grant
@@ -49,23 +51,38 @@ func (s *willingSession) Close(context.Context) error {
 }
 
 func (s *willingSession) Lock(ctx context.Context, name string, shared bool) (bench.Hold, error) {
-	n := s.w.token.Add(1)
-	if s.w.each != nil {
-		if err := s.w.each(int(n)); err != nil {
+	found, _ := s.w.locks.LoadOrStore(name, &sync.RWMutex{})
+	h := &willingHold{unlock: found.(*sync.RWMutex).RUnlock}
+	if shared {
+		found.(*sync.RWMutex).RLock()
+	} else {
+		found.(*sync.RWMutex).Lock()
+		h.unlock = found.(*sync.RWMutex).Unlock
+	}
+	if h.token = s.w.token.Add(1); s.w.each != nil {
+		if err := s.w.each(int(h.token)); err != nil {
+			h.unlock()
 			return nil, err
 		}
 	}
 	if s.w.dull {
-		n = 7
+		h.token = 7
 	}
-	return willingHold(n), ctx.Err()
+	return h, nil
 }
 
-type willingHold uint64
+type willingHold struct {
+	token  uint64
+	unlock func()
+}
 
-func (h willingHold) Token() uint64                { return uint64(h) }
-func (h willingHold) Context() context.Context     { return context.Background() }
-func (h willingHold) Unlock(context.Context) error { return nil }
+func (h *willingHold) Token() uint64            { return h.token }
+func (h *willingHold) Context() context.Context { return context.Background() }
+
+func (h *willingHold) Unlock(ctx context.Context) error {
+	h.unlock()
+	return ctx.Err()
+}
 
 // nodeMetrics are what a node says of itself.
 const nodeMetrics = "process_cpu_seconds_total 12.5\nprocess_resident_memory_bytes 3e7\nprocess_start_time_seconds 1.7e9\n"
