@@ -332,6 +332,11 @@ func TestBinaryTLS(t *testing.T) {
 	want(t, qlock(t, n.addr, append([]string{"status", "--timeout", "20s"}, with...)...), 0, "")
 	want(t, qlock(t, n.addr, append(with, "run", "a", "--", "true")...), 0, "")
 	want(t, qlock(t, n.addr, append([]string{"snapshot", "save", filepath.Join(dir, "a.snap")}, with...)...), 0, "")
+	got = qlock(t, n.addr, append(strings.Fields("bench pairs --sessions 2 --duration 50ms --warm-up 0s --beside-others"), with...)...)
+	want(t, got, 0, "")
+	if strings.Contains(got.out, "not known") {
+		t.Errorf("the node's metrics were not read: %s", got.out)
+	}
 	want(t, qlock(t, n.addr, "status", "--timeout", "300ms"), 69, "no serving leader")
 	want(t, qlock(t, n.addr, "status", "--timeout", "300ms", "--cacert", filepath.Join(dir, "ca.crt")), 69, "no serving leader")
 }

@@ -130,8 +130,11 @@ func (r *recorder) gaveUp(worker int, o *operation, at time.Time, interrupted bo
 	}
 	waited := at.Sub(o.due)
 	s.latencies[whole].add(waited)
-	if o.begun.IsZero() {
+	switch {
+	case o.begun.IsZero():
 		s.latencies[late].add(waited)
+	case r.open:
+		s.latencies[late].add(o.begun.Sub(o.due))
 	}
 	if o.granted.IsZero() && o.as != undecided {
 		s.latencies[o.as].add(waited)
