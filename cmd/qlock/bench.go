@@ -188,6 +188,9 @@ func measure(c *cli.Context, svc service, std console, plan bench.Plan) error {
 	ctx, came, stop := untilSignal(c.Context)
 	defer stop()
 	n, err := benchNodes(ctx, c, svc)
+	if sig := came(); sig != 0 {
+		return signalled(sig)
+	}
 	if err != nil {
 		return blame(c, err)
 	}

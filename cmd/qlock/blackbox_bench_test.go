@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"net"
 	"strconv"
 	"strings"
 	"syscall"
@@ -98,6 +99,25 @@ func TestBinaryBenchInterrupted(t *testing.T) {
 		}
 		benchLeavesNothing(t, ep, "bench/int")
 	}
+}
+
+// Whoever looks for a leader that is not there can be interrupted, too.
+func TestBinaryBenchInterruptedEarly(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := begin(t, l.Addr().String(), "", nil, "bench", "pairs", "--timeout", "20s")
+	asked, err := l.Accept() // it looks, and nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.Close()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	want(t, p.end(), 143, "")
 }
 
 // Without HTTP ports there is nobody to ask, and no number is made up.
