@@ -79,7 +79,7 @@ func TestSlowDiskOfTheLeader(t *testing.T) {
 	c := process.Start(t, programs, 3)
 	s := fillSafe(t, c)
 	leader, term := c.Leader(), c.AwaitAll().GetTerm()
-	injection := c.Inject(leader, disk.Syncs, disk.Slow(2*time.Second))
+	injection := c.Inject(leader, disk.Syncs, disk.Slow(time.Second))
 	s.await(4)
 	if calls := injection.Lift(); calls < 8 {
 		t.Errorf("only %d syncs were slow", calls)

@@ -100,6 +100,7 @@ func TestFailover(t *testing.T) {
 // outageOf loses the leader once, under a client that acquires and releases all the time.
 func outageOf(t *testing.T, c *process.Cluster, loss leaderLoss) time.Duration {
 	t.Helper()
+	c.AwaitCaughtUp()
 	cl := c.NewClient()
 	g := &grants{session: open(t, cl, failoverTTL)}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/test/workload"
@@ -57,7 +58,11 @@ func TestNemeses(t *testing.T) {
 
 func strikeAll(t *testing.T, opts process.Options) {
 	c := process.StartWith(t, programs, opts)
-	trial := process.Try(t, c, 1, workload.Options{})
+	load := workload.Options{}
+	if opts.Storms {
+		load.TTL = time.Minute // the load is in the process of the storm, and waits for its turn
+	}
+	trial := process.Try(t, c, 1, load)
 	random := rand.New(rand.NewPCG(1, 1))
 	struck := 0
 	for _, n := range process.Nemeses() {

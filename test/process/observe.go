@@ -106,6 +106,21 @@ func (c *Cluster) AwaitAll() *wire.StatusResponse {
 	})
 }
 
+// AwaitCaughtUp waits until all nodes have applied what the leader had when it was first
+// asked: one that is up may not have heard of the leader yet.
+func (c *Cluster) AwaitCaughtUp() {
+	c.t.Helper()
+	had := c.AwaitAll().GetAppliedIndex()
+	c.AwaitStatus("all nodes caught up", func(s *wire.StatusResponse) error {
+		for _, n := range s.GetNodes() {
+			if n.GetAppliedIndex() < had {
+				return fmt.Errorf("%s: at entry %d of %d", n.GetId(), n.GetAppliedIndex(), had)
+			}
+		}
+		return nil
+	})
+}
+
 // AwaitStatus waits until the cluster's status, read linearizably, is as wanted.
 func (c *Cluster) AwaitStatus(what string, wanted func(*wire.StatusResponse) error) (status *wire.StatusResponse) {
 	c.t.Helper()

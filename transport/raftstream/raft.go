@@ -34,7 +34,6 @@ type Transport struct {
 	layer   *Layer
 	resolve func(raft.ServerID, raft.ServerAddress) raft.ServerAddress
 	awaited func(raft.ServerID) bool
-	heard   heard
 	pooled  int // idle connections that raft keeps to a node, at most
 }
 
@@ -73,7 +72,6 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 		layer:   l,
 		resolve: cfg.Resolve,
 		awaited: cfg.Awaited,
-		heard:   heard{from: make(map[raft.ServerID]chan struct{})},
 		pooled:  cfg.MaxPool,
 	}
 }
@@ -129,14 +127,10 @@ func (t *Transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, arg
 	call := func() error {
 		return t.onFresh(func() error { return t.NetworkTransport.AppendEntries(id, t.at(id, addr), args, resp) })
 	}
-	if !isHeartbeat(args) {
-		return t.patiently(id, call)
+	if isHeartbeat(args) {
+		return call()
 	}
-	err := call()
-	if err == nil {
-		t.heard.now(id)
-	}
-	return err
+	return t.patiently(id, addr, call)
 }
 
 // RequestVote implements raft.Transport.
@@ -151,7 +145,7 @@ func (t *Transport) RequestPreVote(id raft.ServerID, addr raft.ServerAddress, ar
 
 // InstallSnapshot implements raft.Transport.
 func (t *Transport) InstallSnapshot(id raft.ServerID, addr raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	return t.patiently(id, func() error { return t.NetworkTransport.InstallSnapshot(id, t.at(id, addr), args, resp, data) })
+	return t.patiently(id, addr, func() error { return t.NetworkTransport.InstallSnapshot(id, t.at(id, addr), args, resp, data) })
 }
 
 // TimeoutNow implements raft.Transport.
