@@ -15,8 +15,7 @@ FUZZTIME    ?= 30s
 BENCH       ?= .
 # Tests of TIMED packages run real clusters against the clock: three packages at a time, which
 # mostly wait, so that they disturb each other no more than they mean to. The others have no
-# clock but their own, and share the cores.
-# The longest of them begins first.
+# clock but their own, and share the cores. The longest of the timed begins first.
 TIMED       := ./test/process ./server ./server/web ./cmd/qlockd ./cmd/qlock ./test/migrate \
                ./test/examples/... ./test/hostile ./test/disk
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm)")
@@ -30,9 +29,9 @@ NICE        ?=
 BUG         ?=
 # RACE runs tests; vet has its own place in "make lint". The state machine and clusters in
 # virtual time run without the race detector first, where they are cheap. With it, a tenth of
-# the clusters follow, and of the machine, which has one goroutine, what SHARED names.
+# the clusters follow, and of the machine what SHARED names: the tests that have goroutines.
 RACE        := $(GO) test -race -vet=off
-SHARED      := ^(TestModel|TestReplay|TestReadersBesideApply)$$
+SHARED      := ^(TestModel|TestReplay|TestReadersBesideApply|TestForksAreIndependent)$$
 # DEMO_FLAGS go to the demo: --no-fencing lets a stale write in, --keep keeps its files.
 DEMO_FLAGS  ?=
 
@@ -59,7 +58,7 @@ demo-programs:
 	$(GO) build -trimpath -o bin/demo/ ./scripts/demo/driver ./scripts/demo/worker ./scripts/demo/ledger
 
 .PHONY: test
-test: ## format, vet, staticcheck and all tests with the race detector
+test: ## format, vet, staticcheck and all tests, with the race detector where anything is shared
 	@$(MAKE) --no-print-directory --jobs=2 NICE='nice -n 19' lint race
 
 .PHONY: lint
@@ -70,7 +69,7 @@ lint: ## gofmt, go vet and staticcheck
 	$(NICE) $(STATICCHECK) ./...
 
 .PHONY: race
-race: ## all tests with the race detector, and two hundred clusters in virtual time without
+race: ## tests with the race detector; the state machine and two hundred clusters without
 	$(GO) test -vet=off -timeout 5m ./fsm ./test/virtual
 	$(RACE) -timeout 5m -run '$(SHARED)' ./fsm
 	$(RACE) -timeout 5m $(TIMELESS)

@@ -49,6 +49,7 @@ type Client struct {
 	lookAt  time.Duration // not before that is the next lookout
 	looks   int           // lookouts in a row without a definite answer
 	looking bool
+	endLook func() // ends the last lookout; nil before the first
 
 	leader   *wire.LeaderHint // of the highest term heard of
 	cluster  string           // of the last connection

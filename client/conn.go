@@ -274,6 +274,9 @@ func (c *Client) drop(cn *conn, err error) {
 	if c.conn == cn {
 		c.conn = nil
 	}
+	if c.endLook != nil {
+		c.endLook() // the next connection has one of its own
+	}
 	c.lastErr = fmt.Errorf("connection to %s: %w", cn.addr, err)
 	for _, s := range c.sessions {
 		s.conn, s.attaching, s.heartbeat, s.acknowledging = nil, nil, nil, nil

@@ -53,17 +53,18 @@ func (c *Client) look(now time.Duration) {
 	lasts, turn := lookFor(c.looks), c.looks
 	c.looks++
 	c.lookAt = now + lasts
-	c.wg.Go(func() { c.lookAround(cn, hung, turn, lasts) })
+	ctx, cancel := context.WithTimeout(c.ctx, lasts)
+	c.endLook = cancel
+	c.wg.Go(func() { c.lookAround(ctx, cancel, cn, c.lookouts(cn, hung, turn)) })
 }
 
 // lookAround listens to one other node, which is told of the next leader as soon as there
 // is one, and moves at the first word of it. One connection that stays says more than
 // asking everybody again and again, and costs the nodes little: while they have no leader
 // all their clients look out at once, and an election must not drown in questions.
-func (c *Client) lookAround(cn *conn, hung bool, turn int, lasts time.Duration) {
-	ctx, cancel := context.WithTimeout(c.ctx, lasts)
+func (c *Client) lookAround(ctx context.Context, cancel context.CancelFunc, cn *conn, addrs []string) {
 	defer cancel()
-	for _, addr := range c.lookouts(cn, hung, turn) {
+	for _, addr := range addrs {
 		c.listen(ctx, addr, func(h heardFrom) bool {
 			c.mu.Lock()
 			defer c.unlock()
