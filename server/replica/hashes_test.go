@@ -38,7 +38,7 @@ func (c *cluster) agreed(n *node) {
 	c.t.Helper()
 	c.openSession(fmt.Sprint("agreed ", n.id, time.Now()), 5*time.Second) // something moves
 	since := c.statusOf(c.leader()).CommitIndex
-	c.eventually(n.id+" agrees with a majority", func() bool { return c.statusOf(n).AgreedIndex >= since })
+	c.eventuallyAsking(n.id+" agrees with a majority", func() bool { return c.statusOf(n).AgreedIndex >= since })
 }
 
 func (c *cluster) replace(n *node) {
@@ -52,7 +52,7 @@ func (c *cluster) replace(n *node) {
 	c.leader().mustAdmin(func(l *node) error {
 		return l.AddMember(c.t.Context(), &wire.AddMemberRequest{Id: n.id, PeerAddr: n.id + ":7401"})
 	})
-	c.eventually(n.id+" votes again", func() bool { s := c.nodeStatus(n.id); return s.GetVoter() && s.GetReachable() })
+	c.eventuallyAsking(n.id+" votes again", func() bool { s := c.nodeStatus(n.id); return s.GetVoter() && s.GetReachable() })
 }
 
 // acquireRot is the command that a damaged disk holds differently.
@@ -133,7 +133,7 @@ func doubt(t *testing.T) (c *cluster, down, wrong *node, holder, waiter uint64, 
 	held = c.expect(c.must(acquireCommand(holder, 1, "door", 0)), wire.Status_GRANTED)
 	c.expect(c.must(acquireCommand(waiter, 1, "door", forever)), wire.Status_QUEUED)
 	c.expect(c.must(acquireRot(holder, 2)), wire.Status_GRANTED)
-	c.eventually("granting is suspended", func() bool { return c.statusOf(c.leader()).GrantsSuspended })
+	c.eventuallyAsking("granting is suspended", func() bool { return c.statusOf(c.leader()).GrantsSuspended })
 	return c, down, wrong, holder, waiter, held
 }
 
@@ -192,7 +192,7 @@ func TestMajorityEndsTheDoubt(t *testing.T) {
 		down.start()
 		wrong.stopsDiverged()
 		wrong.crash()
-		c.eventually("granting goes on", func() bool { return !c.statusOf(c.leader()).GrantsSuspended })
+		c.eventuallyAsking("granting goes on", func() bool { return !c.statusOf(c.leader()).GrantsSuspended })
 		c.eventually("who waited holds the lock", func() bool { return c.leader().holder("door") == waiter })
 		c.expect(c.must(acquireCommand(waiter, 2, "gate", 0)), wire.Status_GRANTED)
 	})
@@ -208,7 +208,7 @@ func TestReplacingTheWrongNodeEndsTheDoubt(t *testing.T) {
 			return l.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: down.id})
 		})
 		c.replace(wrong)
-		c.eventually("granting goes on", func() bool { return !c.statusOf(c.leader()).GrantsSuspended })
+		c.eventuallyAsking("granting goes on", func() bool { return !c.statusOf(c.leader()).GrantsSuspended })
 		c.agreed(wrong)
 		c.expect(c.must(acquireCommand(waiter, 2, "gate", 0)), wire.Status_GRANTED)
 		if wrong.holder("rot") != holder || wrong.holder("door") != holder {
@@ -262,7 +262,7 @@ func TestHealthyNodesAgree(t *testing.T) {
 		c.replace(c.followers()[0])
 		traffic("members")
 		check("a member that was replaced")
-		c.eventually("nobody is there", func() bool { return c.statusOf(c.leader()).Sessions == 0 })
+		c.eventuallyAsking("nobody is there", func() bool { return c.statusOf(c.leader()).Sessions == 0 })
 		_, backup := c.backup()
 		c.leader().mustAdmin(func(l *node) error { _, err := l.Restore(t.Context(), backup); return err })
 		traffic("restored")

@@ -20,6 +20,22 @@ func (c *cluster) statusOf(n *node) *wire.StatusResponse {
 	return s
 }
 
+// eventuallyAsking is eventually for a status that stays once it is there. It looks the more
+// seldom the longer that takes: each look is a question to every node, and in virtual time the
+// next one comes at once.
+func (c *cluster) eventuallyAsking(what string, ok func() bool) {
+	c.t.Helper()
+	begin, next := time.Now(), time.Now()
+	c.eventually(what, func() bool {
+		now := time.Now()
+		if now.Before(next) {
+			return false
+		}
+		next = now.Add(min(now.Sub(begin)/20, 100*time.Millisecond))
+		return ok()
+	})
+}
+
 func (c *cluster) nodeStatus(id string) *wire.NodeStatus {
 	c.t.Helper()
 	for _, n := range c.statusOf(c.leader()).Nodes {
