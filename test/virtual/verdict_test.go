@@ -2,6 +2,7 @@ package virtual_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -86,26 +87,55 @@ func (c *cluster) verdict(did counts) counts {
 }
 
 // committed is the service's part of the log, from all disks together: a snapshot leaves a
-// gap. Of several entries of one index the newest term's is the committed one, since no
-// leader of a later term lacks what was committed.
+// gap.
 func (c *cluster) committed() (logged []*raft.Log) {
-	var end uint64
-	for _, n := range c.nodes {
-		last, _ := n.disk.LastIndex()
-		end = max(end, last)
-	}
+	newest := c.newestLog()
+	end, _ := newest.disk.LastIndex()
 	for i := uint64(1); i <= end; i++ {
-		var entry *raft.Log
-		for _, n := range c.all {
-			if l := n.disk.at(i); l != nil && (entry == nil || l.Term > entry.Term) {
-				entry = l
-			}
+		var own raft.Log
+		entry := &own
+		if newest.disk.GetLog(i, &own) != nil {
+			entry = c.mostKept(i)
 		}
 		if entry != nil && entry.Type == raft.LogCommand {
 			logged = append(logged, entry)
 		}
 	}
 	return logged
+}
+
+// newestLog is the node that would win an election against all others: it has everything
+// that was committed, and by now nothing else.
+func (c *cluster) newestLog() *node {
+	rank := func(n *node) (r [2]uint64) {
+		last, _ := n.disk.LastIndex()
+		if l := n.disk.at(last); l != nil {
+			r = [2]uint64{l.Term, last}
+		}
+		return r
+	}
+	return slices.MaxFunc(c.nodes, func(a, b *node) int {
+		x, y := rank(a), rank(b)
+		return slices.Compare(x[:], y[:])
+	})
+}
+
+// mostKept is the entry of that index which most nodes ever had; of two, the later term's. A
+// node that was sent a snapshot may have kept one there that nobody committed, also of a
+// later term than the one that was.
+func (c *cluster) mostKept(i uint64) (most *raft.Log) {
+	kept := map[uint64]int{}
+	for _, n := range c.all {
+		l := n.disk.at(i)
+		if l == nil {
+			continue
+		}
+		kept[l.Term]++
+		if most == nil || cmp.Or(cmp.Compare(kept[l.Term], kept[most.Term]), cmp.Compare(l.Term, most.Term)) > 0 {
+			most = l
+		}
+	}
+	return most
 }
 
 func entries(logged []*raft.Log) (all []judge.Entry) {
@@ -182,4 +212,25 @@ func (c *cluster) sessions() []workload.Life {
 		all = slices.Concat(all, c.run.Lives())
 	}
 	return all
+}
+
+// An entry of a later term that was never committed is not taken for the committed one. Node
+// n3 had it alone, was sent a snapshot, and never learned what stood there instead.
+func TestEntryBehindASnapshotIsNotTakenForCommitted(t *testing.T) {
+	c := &cluster{t: t}
+	for id, terms := range map[string][]uint64{"n1": {1, 2, 4}, "n2": {1, 2, 4}, "n3": {1, 3, 4}} {
+		n := &node{c: c, id: id, disk: newDisk()}
+		for i, term := range terms {
+			c.must("store an entry", n.disk.StoreLog(&raft.Log{Index: uint64(i + 1), Term: term, Type: raft.LogCommand}))
+		}
+		c.must("compact", n.disk.DeleteRange(1, 2))
+		c.nodes, c.all = append(c.nodes, n), append(c.all, n)
+	}
+	var terms []uint64
+	for _, l := range c.committed() {
+		terms = append(terms, l.Term)
+	}
+	if want := []uint64{1, 2, 4}; !slices.Equal(terms, want) {
+		t.Errorf("entries of terms %v, want %v", terms, want)
+	}
 }
