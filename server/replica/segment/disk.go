@@ -1,0 +1,116 @@
+package segment
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Directory is the part of a file system that a log needs: one directory.
+type Directory interface {
+	// Names lists the files in it.
+	Names() ([]string, error)
+	// Create makes a file of size bytes, all of them zero and with room on the disk, in
+	// place of one of that name.
+	Create(name string, size int64) (File, error)
+	// Open opens a file for reading and writing.
+	Open(name string) (File, error)
+	Rename(from, to string) error
+	Remove(name string) error
+	// Sync returns once all of this is on the disk.
+	Sync() error
+}
+
+// File is one of the files in a Directory.
+type File interface {
+	ReadAt(p []byte, offset int64) (int, error)
+	WriteAt(p []byte, offset int64) (int, error)
+	// Size is in bytes.
+	Size() (int64, error)
+	// Truncate cuts the file to size bytes.
+	Truncate(size int64) error
+	// Sync returns once what was written is on the disk.
+	Sync() error
+	Close() error
+}
+
+// Dir is the directory of that path.
+type Dir string
+
+// Names implements Directory.
+func (d Dir) Names() ([]string, error) {
+	found, err := os.ReadDir(string(d))
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(found))
+	for _, f := range found {
+		names = append(names, f.Name())
+	}
+	return names, nil
+}
+
+// Create implements Directory.
+func (d Dir) Create(name string, size int64) (File, error) {
+	path := filepath.Join(string(d), name)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := preallocate(f, size); err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "preallocate", Path: path, Err: err}, f.Close(), os.Remove(path))
+	}
+	return osFile{f}, nil
+}
+
+// Open implements Directory.
+func (d Dir) Open(name string) (File, error) {
+	f, err := os.OpenFile(filepath.Join(string(d), name), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+// Rename implements Directory.
+func (d Dir) Rename(from, to string) error {
+	return os.Rename(filepath.Join(string(d), from), filepath.Join(string(d), to))
+}
+
+// Remove implements Directory.
+func (d Dir) Remove(name string) error { return os.Remove(filepath.Join(string(d), name)) }
+
+// Sync implements Directory.
+func (d Dir) Sync() error {
+	f, err := os.Open(string(d))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+type osFile struct{ *os.File }
+
+// Size implements File.
+func (f osFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// Sync implements File.
+func (f osFile) Sync() error { return syncData(f.File) }
+
+// zeros fills a file where room cannot be had otherwise.
+func zeros(f *os.File, size int64) error {
+	chunk := make([]byte, 1<<20)
+	for at := int64(0); at < size; at += int64(len(chunk)) {
+		if _, err := f.WriteAt(chunk[:min(int64(len(chunk)), size-at)], at); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package segment
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// errPower is what every call gets once the power is gone.
+var errPower = errors.New("the power is gone")
+
+// simulated is a directory on a disk that loses its power at some call, or whose sync fails, or
+// whose process is killed there. When the power is gone, what was not synced by then is there
+// or not: of files any subset of sectors, some of them torn in the middle; of the directory
+// some first changes.
+type simulated struct {
+	random *rand.Rand
+	// calls are counted down; the power goes with the one that makes it 0. Negative is never.
+	calls  int
+	off    bool
+	files  map[string]*simulatedFile // as processes see them
+	synced map[string]*simulatedFile
+	// changes were made to the directory since it was synced.
+	changes []func(map[string]*simulatedFile)
+}
+
+type simulatedFile struct {
+	disk    *simulated
+	content []byte // as processes see it
+	synced  []byte
+	writes  []simulatedWrite // since then
+}
+
+// simulatedWrite is data at a place or, without data, a size.
+type simulatedWrite struct {
+	at   int64
+	data []byte
+}
+
+func newSimulated(random *rand.Rand) *simulated {
+	return &simulated{random: random, calls: -1, files: map[string]*simulatedFile{}, synced: map[string]*simulatedFile{}}
+}
+
+// call counts a call. An error with last is that of the call with which the power goes.
+func (d *simulated) call() (last bool, err error) {
+	if d.off {
+		return false, errPower
+	}
+	d.calls--
+	if d.calls == 0 {
+		d.off = true
+		return true, errPower
+	}
+	return false, nil
+}
+
+func (d *simulated) Names() ([]string, error) { return slices.Sorted(maps.Keys(d.files)), nil }
+
+func (d *simulated) change(do func(map[string]*simulatedFile)) error {
+	last, err := d.call()
+	if err == nil || last {
+		do(d.files)
+		d.changes = append(d.changes, do)
+	}
+	return err
+}
+
+func (d *simulated) Create(name string, size int64) (File, error) {
+	f := &simulatedFile{disk: d}
+	if err := d.change(func(files map[string]*simulatedFile) { files[name] = f }); err != nil {
+		return nil, err
+	}
+	return f, f.Truncate(size)
+}
+
+func (d *simulated) Open(name string) (File, error) {
+	f := d.files[name]
+	if f == nil {
+		return nil, fs.ErrNotExist
+	}
+	return f, nil
+}
+
+func (d *simulated) Rename(from, to string) error {
+	return d.change(func(files map[string]*simulatedFile) {
+		files[to] = files[from]
+		delete(files, from)
+	})
+}
+
+func (d *simulated) Remove(name string) error {
+	return d.change(func(files map[string]*simulatedFile) { delete(files, name) })
+}
+
+func (d *simulated) Sync() error {
+	if _, err := d.call(); err != nil {
+		return err
+	}
+	d.synced, d.changes = maps.Clone(d.files), nil
+	return nil
+}
+
+func (f *simulatedFile) write(w simulatedWrite) error {
+	last, err := f.disk.call()
+	if last && w.data != nil { // as far as it came
+		w.data = w.data[:f.disk.random.IntN(len(w.data)/sectorSize+1)*sectorSize]
+	}
+	if err == nil || last {
+		f.content = w.apply(f.content)
+		f.writes = append(f.writes, w)
+	}
+	return err
+}
+
+func (w simulatedWrite) apply(content []byte) []byte {
+	if w.data == nil {
+		return append(content[:min(w.at, int64(len(content)))], make([]byte, max(0, w.at-int64(len(content))))...)
+	}
+	if end := w.at + int64(len(w.data)); end > int64(len(content)) {
+		content = append(content, make([]byte, end-int64(len(content)))...)
+	}
+	copy(content[w.at:], w.data)
+	return content
+}
+
+func (f *simulatedFile) WriteAt(p []byte, at int64) (int, error) {
+	return len(p), f.write(simulatedWrite{at, slices.Clone(p)})
+}
+
+func (f *simulatedFile) Truncate(size int64) error { return f.write(simulatedWrite{size, nil}) }
+
+func (f *simulatedFile) ReadAt(p []byte, at int64) (int, error) {
+	if n := copy(p, f.content[min(at, int64(len(f.content))):]); n < len(p) {
+		return n, io.ErrUnexpectedEOF
+	}
+	return len(p), nil
+}
+
+func (f *simulatedFile) Size() (int64, error) { return int64(len(f.content)), nil }
+func (f *simulatedFile) Close() error         { return nil }
+
+// Sync may fail, and leave writes where only processes see them.
+func (f *simulatedFile) Sync() error {
+	last, err := f.disk.call()
+	if last && f.disk.random.IntN(2) == 0 {
+		f.writes = nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, w := range f.writes {
+		f.synced = w.apply(f.synced)
+	}
+	f.writes = nil
+	return nil
+}
+
+// restart is another process on the same kernel.
+func (d *simulated) restart() *simulated {
+	d.off, d.calls = false, -1
+	return d
+}
+
+// reboot is what is there once the power is back.
+func (d *simulated) reboot() *simulated {
+	next := newSimulated(d.random)
+	for _, change := range d.changes[:d.random.IntN(len(d.changes)+1)] {
+		change(d.synced)
+	}
+	for name, f := range d.synced {
+		content := f.survivors(d.random)
+		next.files[name] = &simulatedFile{disk: next, content: content, synced: slices.Clone(content)}
+	}
+	next.synced = maps.Clone(next.files)
+	return next
+}
+
+// survivors are what the disk has of a file: of some first writes each sector, or not.
+func (f *simulatedFile) survivors(random *rand.Rand) []byte {
+	written := slices.Clone(f.synced)
+	for _, w := range f.writes[:len(f.writes)-random.IntN(len(f.writes)+1)*random.IntN(2)] {
+		written = w.apply(written)
+	}
+	if random.IntN(4) == 0 {
+		return written
+	}
+	content := slices.Clone(f.synced)
+	if random.IntN(2) == 0 {
+		content = simulatedWrite{int64(len(written)), nil}.apply(content)
+	}
+	for at := 0; at < min(len(content), len(written)); at += sectorSize {
+		from, to := 0, sectorSize
+		switch random.IntN(4) {
+		case 0:
+			to = 0
+		case 1:
+			to = random.IntN(sectorSize)
+		case 2:
+			from = random.IntN(sectorSize)
+		}
+		if from < to {
+			copy(content[at+from:at+to], written[at+from:at+to])
+		}
+	}
+	return content
+}
