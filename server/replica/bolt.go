@@ -12,25 +12,34 @@ import (
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/quorumlock/quorumlock/server/replica/segment"
 )
 
 // lockTimeout is how long to wait for a process that is just going.
 const lockTimeout = 2 * time.Second
 
-// boltStore keeps raft's log and its stable values in one bolt file. It is safe for
-// concurrent use.
+// boltStore keeps raft's stable values in a bolt file, and its log if that is not in
+// segments. It is safe for concurrent use.
 //
 // Bolt trusts its pages, and has checksums for none but the first two. So everything
 // stored has one of its own, which covers its key too and is looked at with every read.
 // What is no longer there has no checksum: therefore every transaction also writes the
 // tail, which says where the log ends and how many values there are.
-type boltStore struct{ db *bbolt.DB }
+type boltStore struct {
+	db *bbolt.DB
+	// segments has the log, once it is not here. Every transaction then writes down where
+	// that ends, and a log that ends before has lost something.
+	segments *segment.Log
+}
 
 var (
 	logsBucket   = []byte("entries") // big-endian index → entry
 	valuesBucket = []byte("values")
-	// tailKey is no key of raft's or of this package's.
-	tailKey = []byte("\x00tail")
+	// These are no keys of raft's or of this package's. With segmentsKey the log is in
+	// segments.
+	tailKey     = []byte("\x00tail")
+	segmentsKey = []byte("\x00segments")
 
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 	// errNoValue has the words by which raft knows it.
@@ -43,8 +52,12 @@ func openBolt(path string) (*boltStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	store := &boltStore{db}
-	if err := store.layOut(); err != nil {
+	store := &boltStore{db: db}
+	err = store.layOut()
+	if err == nil {
+		err = db.Sync() // a process that was killed may have left what only the kernel has
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the log: %w", err), db.Close())
 	}
 	return store, nil
@@ -105,21 +118,30 @@ func (s *boltStore) layOut() error {
 	})
 }
 
-func (s *boltStore) close() error { return s.db.Close() }
-
 // update changes log and values together with the tail.
 func (s *boltStore) update(change func(logs, values *bbolt.Bucket) error) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		logs, values := tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
-		if err := change(logs, values); err != nil {
+		if err := change(tx.Bucket(logsBucket), tx.Bucket(valuesBucket)); err != nil {
 			return err
 		}
-		now := tail{values: countValues(values)}
-		if last, _ := logs.Cursor().Last(); last != nil {
-			now.last = binary.BigEndian.Uint64(last)
-		}
-		return values.Put(tailKey, sealed(tailKey, now.bytes()))
+		return s.conclude(tx)
 	})
+}
+
+// conclude ends every transaction.
+func (s *boltStore) conclude(tx *bbolt.Tx) error {
+	logs, values := tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
+	if s.segments != nil {
+		now := segments{s.segments.ID(), s.segments.End()}
+		if err := values.Put(segmentsKey, sealed(segmentsKey, now.bytes())); err != nil {
+			return err
+		}
+	}
+	now := tail{values: countValues(values)}
+	if last, _ := logs.Cursor().Last(); last != nil {
+		now.last = binary.BigEndian.Uint64(last)
+	}
+	return values.Put(tailKey, sealed(tailKey, now.bytes()))
 }
 
 func countValues(values *bbolt.Bucket) (n uint32) {

@@ -25,6 +25,16 @@ type Peer struct {
 	Addr string
 }
 
+// LogStore is one of the ways to keep raft's log.
+type LogStore string
+
+const (
+	// LogInSegments are files that are only appended to, with one sync for each write.
+	LogInSegments LogStore = "segment"
+	// LogInBolt is the bolt file that has term and vote as well.
+	LogInBolt LogStore = "bolt"
+)
+
 // Stores replaces the files in Config.DataDir, for tests. Either all of its stores
 // are set or none.
 type Stores struct {
@@ -42,6 +52,12 @@ type Config struct {
 	ID string
 	// DataDir holds identity, log and snapshots. Unused with Stores.
 	DataDir string
+	// LogStore is where raft's log is kept; default LogInSegments. A log in bolt is moved to
+	// segments when the node starts. Unused with Stores.
+	LogStore LogStore
+	// SegmentBytes is the size of a segment; default 16 MiB. A node has room on its disk for
+	// one more than it uses.
+	SegmentBytes int64
 	// Advertise is replicated and told to clients and peers.
 	Advertise Addresses
 	// Cluster is the initial set of voters including this node. It is ignored once
@@ -119,6 +135,9 @@ func (c Config) withDefaults() Config {
 	if c.DiskTimeout == 0 {
 		c.DiskTimeout = 7 * time.Second
 	}
+	if c.LogStore == "" {
+		c.LogStore = LogInSegments
+	}
 	if c.Level == 0 {
 		c.Level = fsm.Level
 	}
@@ -177,6 +196,9 @@ func (c *Config) validate() error {
 	}
 	if c.Stores.Log == nil && c.DataDir == "" {
 		return errors.New("a node needs a directory for its data: set --data-dir")
+	}
+	if c.LogStore != LogInSegments && c.LogStore != LogInBolt {
+		return fmt.Errorf("the log can be kept in %q or %q, not in %q: set --log-store", LogInSegments, LogInBolt, c.LogStore)
 	}
 	return validateCluster(c.ID, c.Cluster)
 }

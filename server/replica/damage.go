@@ -23,7 +23,7 @@ func inspect(dir string, snapshot uint64) error {
 	path := filepath.Join(dir, logFile)
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
-		return nothingLeft(dir, snapshot)
+		return errors.Join(noSegments(dir), nothingLeft(dir, snapshot))
 	}
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
@@ -40,14 +40,24 @@ func nothingLeft(dir string, snapshot uint64) error {
 	return fmt.Errorf("%w: %s is gone", ErrDamaged, filepath.Join(dir, logFile))
 }
 
-// inspectLog reads everything that is in the log file.
+// noSegments refuses a directory that has segments of a log, although the file that is made
+// before them is not there.
+func noSegments(dir string) error {
+	found, err := filepath.Glob(filepath.Join(dir, segmentDir, "*"))
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %s is gone", ErrDamaged, filepath.Join(dir, logFile))
+}
+
+// inspectLog reads everything that is in bolt's file. Segments are read when they are opened.
 func inspectLog(dir string, snapshot uint64) error {
 	path := filepath.Join(dir, logFile)
 	return readBolt(path, func(tx *bbolt.Tx) error {
 		logs, values := tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
 		if logs == nil && values == nil {
 			// The process may have ended between making the file and its first use.
-			return nothingLeft(dir, snapshot)
+			return errors.Join(noSegments(dir), nothingLeft(dir, snapshot))
 		}
 		if logs == nil || values == nil {
 			return fmt.Errorf("%w: %s has no %s or no %s", ErrDamaged, path, logsBucket, valuesBucket)
@@ -58,6 +68,9 @@ func inspectLog(dir string, snapshot uint64) error {
 		}
 		if err == nil && end.values == 0 {
 			err = nothingLeft(dir, snapshot)
+		}
+		if moved, _ := readSegments(values); err == nil && moved != nil && end.last != 0 {
+			err = fmt.Errorf("%w: %s has entries, and the log is in segments", ErrDamaged, path)
 		}
 		return err
 	})
@@ -138,9 +151,16 @@ func readBolt(path string, visit func(*bbolt.Tx) error) (err error) {
 // ErrDamaged, those of the disk, and that of visit, which ends it.
 func ReadLog(dataDir string, visit func(*raft.Log) error) error {
 	return readBolt(filepath.Join(dataDir, logFile), func(tx *bbolt.Tx) error {
-		logs := tx.Bucket(logsBucket)
-		if logs == nil {
+		logs, values := tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
+		if logs == nil || values == nil {
 			return nil
+		}
+		moved, err := readSegments(values)
+		if err != nil {
+			return err
+		}
+		if moved != nil {
+			return moved.read(dataDir, visit)
 		}
 		return logs.ForEach(func(key, stored []byte) error {
 			var e raft.Log

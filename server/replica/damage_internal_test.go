@@ -84,13 +84,37 @@ func recall(s *stores) (memory, error) {
 	return m, err
 }
 
+// forEachLog runs a test with each of the ways to keep the log.
+func forEachLog(t *testing.T, test func(t *testing.T, kind LogStore)) {
+	for _, kind := range []LogStore{LogInSegments, LogInBolt} {
+		t.Run(string(kind), func(t *testing.T) { test(t, kind) })
+	}
+}
+
 // written fills a data directory as a node does: a log that was cut at both ends, votes, and
 // two snapshots.
-func written(t *testing.T) (Config, memory) {
+func written(t *testing.T, kind LogStore) (Config, memory) {
 	t.Helper()
-	cfg := Config{ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1")}.withDefaults()
+	cfg := Config{ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1"), LogStore: kind, SegmentBytes: 64 << 10}.withDefaults()
+	fill(t, cfg)
+	want, err := reread(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for index := uint64(151); index <= 390; index++ {
+		if _, ok := want.entries[index]; !ok {
+			t.Fatalf("entry %d is missing", index)
+		}
+	}
+	if n := len(want.entries); n < 240 || n > 390 || len(want.snapshots) != 1 {
+		t.Fatalf("%d entries, %d snapshots", n, len(want.snapshots))
+	}
+	return cfg, want
+}
+
+func fill(t *testing.T, cfg Config) {
+	t.Helper()
 	s := reopen(t, cfg)
-	defer s.close()
 	if _, err := openIdentity(cfg, s.stable); err != nil {
 		t.Fatal(err)
 	}
@@ -124,12 +148,7 @@ func written(t *testing.T) (Config, memory) {
 		check(sink.Close())
 	}
 	check(s.log.DeleteRange(1, 150))
-	want, err := recall(s)
-	check(err)
-	if len(want.entries) != 240 || len(want.snapshots) != 1 {
-		t.Fatalf("%d entries, %d snapshots", len(want.entries), len(want.snapshots))
-	}
-	return cfg, want
+	check(s.close())
 }
 
 func reopen(t *testing.T, cfg Config) *stores {
@@ -141,73 +160,102 @@ func reopen(t *testing.T, cfg Config) *stores {
 	return s
 }
 
-// reread opens a directory and reads everything in it.
+// reread opens a directory and reads everything in it. It ends as after a failed write, so
+// that it writes nothing.
 func reread(cfg Config) (memory, error) {
 	s, err := openStores(cfg, func(error) {})
 	if err != nil {
 		return memory{}, err
 	}
 	m, err := recall(s)
+	s.guard.broken.Store(true)
 	return m, errors.Join(err, s.close())
 }
 
 // A flipped bit is found, or it lies where nothing is.
 func TestFlippedBits(t *testing.T) {
-	cfg, want := written(t)
-	if got, err := reread(cfg); err != nil || !reflect.DeepEqual(got, want) {
-		t.Fatalf("what was written is not there: %v", err)
-	}
-	density := 1
-	if os.Getenv("QUORUMLOCK_CHECK") == "1" {
-		density = 20
-	}
+	forEachLog(t, func(t *testing.T, kind LogStore) {
+		cfg, want := written(t, kind)
+		if got, err := reread(cfg); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("what was written is not there: %v", err)
+		}
+		density := 1
+		if os.Getenv("QUORUMLOCK_CHECK") == "1" {
+			density = 20
+		}
+		for _, path := range sensitive(t, cfg) {
+			t.Run(filepath.Base(path), func(t *testing.T) { flipBits(t, cfg, path, want, density) })
+		}
+	})
+}
+
+// sensitive are the files of which every used byte counts.
+func sensitive(t *testing.T, cfg Config) []string {
+	t.Helper()
 	newest, err := filepath.Glob(filepath.Join(cfg.DataDir, snapshotDir, "*-200-*", "*"))
 	if err != nil || len(newest) != 2 {
 		t.Fatal(newest, err)
 	}
-	for _, path := range append(newest, filepath.Join(cfg.DataDir, logFile)) {
-		t.Run(filepath.Base(path), func(t *testing.T) {
-			content, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
+	segments, err := filepath.Glob(filepath.Join(cfg.DataDir, segmentDir, "*"))
+	if err != nil || len(segments) < 2 && cfg.LogStore == LogInSegments {
+		t.Fatal(segments, err)
+	}
+	return append(append(newest, filepath.Join(cfg.DataDir, logFile)), segments...)
+}
+
+func flipBits(t *testing.T, cfg Config, path string, want memory, density int) {
+	sound := keep(t, cfg.DataDir)
+	content := bytes.Clone(sound[path])
+	found, harmless := 0, 0
+	flipped := bits(path, len(content), density)
+	if enough := 700 * density; len(flipped) > enough {
+		rand.New(rand.NewPCG(5, 6)).Shuffle(len(flipped), func(i, j int) { flipped[i], flipped[j] = flipped[j], flipped[i] })
+		flipped = flipped[:enough]
+	}
+	for _, bit := range flipped {
+		content[bit/8] ^= 1 << (bit % 8)
+		overwrite(t, path, content)
+		got, err := reread(cfg)
+		switch {
+		case errors.Is(err, ErrDamaged):
+			found++
+		case err == nil && got.lacksNothing(want):
+			if harmless++; cfg.LogStore == LogInSegments {
+				putBack(t, cfg.DataDir, sound) // what looked like a write that was cut off is gone
 			}
-			found, harmless := 0, 0
-			for _, bit := range bits(len(content), density) {
-				content[bit/8] ^= 1 << (bit % 8)
-				overwrite(t, path, content)
-				got, err := reread(cfg)
-				switch {
-				case errors.Is(err, ErrDamaged):
-					found++
-				case err == nil && got.lacksNothing(want):
-					harmless++
-				default:
-					t.Fatalf("bit %d of byte %d: %v; a memory of %d entries", bit%8, bit/8, err, len(got.entries))
-				}
-				content[bit/8] ^= 1 << (bit % 8)
-			}
-			overwrite(t, path, content)
-			t.Logf("%d of %d flipped bits were found, %d did no harm", found, found+harmless, harmless)
-			if found < 200 {
-				t.Errorf("only %d were found", found)
-			}
-		})
+		default:
+			t.Fatalf("bit %d of byte %d: %v; a memory of %d entries", bit%8, bit/8, err, len(got.entries))
+		}
+		content[bit/8] ^= 1 << (bit % 8)
+	}
+	putBack(t, cfg.DataDir, sound)
+	t.Logf("%d of %d flipped bits were found, %d did no harm", found, found+harmless, harmless)
+	if found < 20 {
+		t.Errorf("only %d were found", found)
 	}
 }
 
-// bits are those to flip: all in the headers of bolt's first pages, many in the beginning of
-// each page, where its header and the places of its elements are, and some anywhere.
-func bits(size, density int) (all []int) {
+// bits are those to flip. In bolt's file: all in the headers of its first pages, many in the
+// beginning of each page, where its header and the places of its elements are, and some
+// anywhere. Elsewhere: some in each of the first sectors, and some anywhere.
+func bits(path string, size, density int) (all []int) {
 	const page = 4096
 	random := rand.New(rand.NewPCG(3, 4))
-	for i := range min(size, 2*page) * 8 {
-		if i/8%page < pageHeader+metaSummed+8 {
-			all = append(all, i)
+	if filepath.Base(path) == logFile {
+		for i := range min(size, 2*page) * 8 {
+			if i/8%page < pageHeader+metaSummed+8 {
+				all = append(all, i)
+			}
+		}
+		for at := 2 * page; at < size; at += page {
+			for range 4 * density {
+				all = append(all, 8*(at+random.IntN(min(64, size-at)))+random.IntN(8))
+			}
 		}
 	}
-	for at := 2 * page; at < size; at += page {
-		for range 4 * density {
-			all = append(all, 8*(at+random.IntN(min(64, size-at)))+random.IntN(8))
+	for at := 0; at < min(size, page); at += 512 {
+		for range 10 * density {
+			all = append(all, 8*(at+random.IntN(min(512, size-at)))+random.IntN(8))
 		}
 	}
 	for range 100 * density {
@@ -216,10 +264,39 @@ func bits(size, density int) (all []int) {
 	return all
 }
 
+// keep reads every file below a directory.
+func keep(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files[path], err = os.ReadFile(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// putBack has a directory hold these files and no others.
+func putBack(t *testing.T, dir string, files map[string][]byte) {
+	t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range files {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // overwrite makes it another file, which nobody has locked.
 func overwrite(t *testing.T, path string, content []byte) {
 	t.Helper()
-	if err := os.Remove(path); err != nil {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -228,66 +305,76 @@ func overwrite(t *testing.T, path string, content []byte) {
 }
 
 func TestCutFiles(t *testing.T) {
-	cfg, want := written(t)
-	state, err := filepath.Glob(filepath.Join(cfg.DataDir, snapshotDir, "*-200-*", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range append(state, filepath.Join(cfg.DataDir, logFile)) {
-		whole, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		used := len(whole)
-		if filepath.Base(path) == logFile {
-			used = 4096 // what lies behind the last page in use may be missing
-		}
-		for _, size := range []int{0, 1, used / 2, used - 2} {
-			overwrite(t, path, whole[:size])
-			if _, err := reread(cfg); !errors.Is(err, ErrDamaged) {
-				t.Errorf("%s of %d bytes, cut to %d: %v", filepath.Base(path), len(whole), size, err)
+	forEachLog(t, func(t *testing.T, kind LogStore) {
+		cfg, want := written(t, kind)
+		sound := keep(t, cfg.DataDir)
+		for _, path := range sensitive(t, cfg) {
+			whole := sound[path]
+			used := len(whole)
+			if filepath.Base(path) == logFile {
+				used = 4096 // what lies behind the last page in use may be missing
 			}
-		}
-		for size := len(whole) - 4096; filepath.Base(path) == logFile && size > 0; size -= 4096 {
-			overwrite(t, path, whole[:size])
-			if got, err := reread(cfg); !errors.Is(err, ErrDamaged) && !reflect.DeepEqual(got, want) {
-				t.Errorf("the log, cut to %d bytes: %v", size, err)
+			for _, size := range []int{0, 1, used / 2, used - 2} {
+				overwrite(t, path, whole[:size])
+				if _, err := reread(cfg); !errors.Is(err, ErrDamaged) {
+					t.Errorf("%s of %d bytes, cut to %d: %v", filepath.Base(path), len(whole), size, err)
+				}
 			}
+			for size := len(whole) - 4096; filepath.Base(path) == logFile && size > 0; size -= 4096 {
+				overwrite(t, path, whole[:size])
+				if got, err := reread(cfg); !errors.Is(err, ErrDamaged) && !reflect.DeepEqual(got, want) {
+					t.Errorf("the log, cut to %d bytes: %v", size, err)
+				}
+			}
+			putBack(t, cfg.DataDir, sound)
 		}
-		overwrite(t, path, whole)
-	}
+	})
 }
 
 func TestMissingFiles(t *testing.T) {
-	for name, remove := range map[string]string{
-		"log":              logFile,
-		"newest state":     snapshotDir + "/*-200-*/state.bin",
-		"newest meta":      snapshotDir + "/*-200-*/meta.json",
-		"newest snapshot":  snapshotDir + "/*-200-*",
-		"every snapshot":   snapshotDir,
-		"identity and log": "[nr]*.*",
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg, _ := written(t)
-			found, err := filepath.Glob(filepath.Join(cfg.DataDir, remove))
-			if err != nil || len(found) == 0 {
-				t.Fatal(found, err)
+	forEachLog(t, func(t *testing.T, kind LogStore) {
+		for name, remove := range map[string]string{
+			"log":                 logFile,
+			"newest state":        snapshotDir + "/*-200-*/state.bin",
+			"newest meta":         snapshotDir + "/*-200-*/meta.json",
+			"newest snapshot":     snapshotDir + "/*-200-*",
+			"every snapshot":      snapshotDir,
+			"identity and log":    "[nr]*.*",
+			"identity, snapshots": "[nrs]*",
+			"oldest segment":      segmentDir + "/*",
+			"every segment":       segmentDir + "/*.segment",
+			"directory of them":   segmentDir,
+		} {
+			if kind == LogInBolt && (strings.HasPrefix(remove, segmentDir) || remove == "[nrs]*") {
+				continue
 			}
-			for _, path := range found {
-				if err := os.RemoveAll(path); err != nil {
-					t.Fatal(err)
+			t.Run(name, func(t *testing.T) {
+				cfg, _ := written(t, kind)
+				found, err := filepath.Glob(filepath.Join(cfg.DataDir, remove))
+				if err != nil || len(found) == 0 {
+					t.Fatal(found, err)
 				}
-			}
-			if _, err := reread(cfg); !errors.Is(err, ErrDamaged) {
-				t.Errorf("opened: %v", err)
-			}
-		})
-	}
+				if name == "oldest segment" {
+					found = found[:1]
+				}
+				for _, path := range found {
+					if err := os.RemoveAll(path); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := reread(cfg); !errors.Is(err, ErrDamaged) {
+					t.Errorf("opened: %v", err)
+				}
+			})
+		}
+	})
 }
 
 // What a process leaves that ended in the middle of something is no damage.
-func TestUnfinishedIsNotDamaged(t *testing.T) {
-	cfg, want := written(t)
+func TestUnfinishedIsNotDamaged(t *testing.T) { forEachLog(t, unfinishedIsNotDamaged) }
+
+func unfinishedIsNotDamaged(t *testing.T, kind LogStore) {
+	cfg, want := written(t, kind)
 	older, err := filepath.Glob(filepath.Join(cfg.DataDir, snapshotDir, "*-100-*"))
 	if err != nil || len(older) != 1 {
 		t.Fatal(older, err)
@@ -302,15 +389,17 @@ func TestUnfinishedIsNotDamaged(t *testing.T) {
 		t.Errorf("%d entries, %v", len(got.entries), err)
 	}
 	for name, begun := range map[string]func(dir string) error{
-		"an empty file":   func(dir string) error { return os.WriteFile(filepath.Join(dir, logFile), nil, 0o600) },
-		"an empty log":    func(dir string) error { return reopen(t, Config{ID: "n1", DataDir: dir}.withDefaults()).close() },
+		"an empty file": func(dir string) error { return os.WriteFile(filepath.Join(dir, logFile), nil, 0o600) },
+		"an empty log": func(dir string) error {
+			return reopen(t, Config{ID: "n1", DataDir: dir, LogStore: kind}.withDefaults()).close()
+		},
 		"only snapshots/": func(dir string) error { return os.Mkdir(filepath.Join(dir, snapshotDir), 0o700) },
 	} {
 		dir := t.TempDir()
 		if err := begun(dir); err != nil {
 			t.Fatal(err)
 		}
-		s, err := openStores(Config{ID: "n1", DataDir: dir}.withDefaults(), func(error) {})
+		s, err := openStores(Config{ID: "n1", DataDir: dir, LogStore: kind}.withDefaults(), func(error) {})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -319,8 +408,10 @@ func TestUnfinishedIsNotDamaged(t *testing.T) {
 	}
 }
 
-func TestReadLogShowsEveryEntry(t *testing.T) {
-	cfg, want := written(t)
+func TestReadLogShowsEveryEntry(t *testing.T) { forEachLog(t, readLogShowsEveryEntry) }
+
+func readLogShowsEveryEntry(t *testing.T, kind LogStore) {
+	cfg, want := written(t, kind)
 	var got []raft.Log
 	if err := ReadLog(cfg.DataDir, func(e *raft.Log) error { got = append(got, *e); return nil }); err != nil {
 		t.Fatal(err)

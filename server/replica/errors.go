@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/quorumlock/quorumlock/server/replica/segment"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -30,7 +31,10 @@ var (
 	ErrDiskHangs = errors.New("the disk hangs")
 	// ErrDamaged is returned, or Halt gets it, when part of the data directory is missing
 	// or not what was written. The message holds the commands that replace the node.
-	ErrDamaged = errors.New("the data directory is damaged")
+	ErrDamaged = segment.ErrDamaged
+	// ErrLogMoved is returned when Config.LogStore is bolt and the log is in segments. The
+	// message says what to do.
+	ErrLogMoved = errors.New("the log was moved to segments, and does not come back")
 
 	// ErrNotLeader is returned when only the leader can do this; Leader names it.
 	ErrNotLeader = errors.New("this node does not lead")

@@ -5,13 +5,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/server/replica/segment"
 )
 
 const (
 	logFile           = "raft.db"
+	segmentDir        = "log"
 	retainedSnapshots = 2
+	// rest is how long nothing is written before the end of the log is marked.
+	rest = time.Second
 	// cachedLogs bounds raft's cache of entries; each may have maxEntryBytes.
 	cachedLogs = 128
 )
@@ -29,7 +35,7 @@ type stores struct {
 // write that failed, and of damage.
 func openStores(cfg Config, failed func(error)) (*stores, error) {
 	if cfg.Stores.Log != nil {
-		return assemble(cfg, cfg.Stores, func() error { return nil }, failed)
+		return assemble(cfg, cfg.Stores, func(bool) error { return nil }, failed)
 	}
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the data directory: %w", err)
@@ -50,18 +56,23 @@ func openStores(cfg Config, failed func(error)) (*stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assemble(cfg, Stores{Log: bolt, Stable: bolt, Snapshots: snaps}, bolt.close, failed)
+	if err := bolt.openLog(cfg, segment.Dir(filepath.Join(cfg.DataDir, segmentDir))); err != nil {
+		return nil, errors.Join(err, bolt.close(false))
+	}
+	return assemble(cfg, Stores{Log: bolt.log(), Stable: bolt, Snapshots: snaps}, bolt.close, failed)
 }
 
-func assemble(cfg Config, from Stores, closer func() error, failed func(error)) (*stores, error) {
+// assemble puts the guard before the stores. closer is told whether everything was written.
+func assemble(cfg Config, from Stores, closer func(sound bool) error, failed func(error)) (*stores, error) {
 	g := newGuard(from.Log, from.Stable, cfg.DiskTimeout, failed)
 	cache, err := raft.NewLogCache(cachedLogs, g)
 	if err != nil {
-		return nil, errors.Join(err, closer())
+		return nil, errors.Join(err, closer(false))
 	}
-	s := &stores{guard: g, log: cache, stable: notebook{g}, snapshots: from.Snapshots, close: closer}
+	s := &stores{guard: g, log: cache, stable: notebook{g}, snapshots: from.Snapshots}
+	s.close = func() error { return closer(!g.broken.Load()) }
 	if err := s.whole(); err != nil {
-		return nil, errors.Join(err, closer())
+		return nil, errors.Join(err, closer(false))
 	}
 	return s, nil
 }

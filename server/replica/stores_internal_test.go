@@ -28,7 +28,7 @@ func TestIncarnationBelongsToTheLog(t *testing.T) {
 		return incarnation
 	}
 	remove := func(name string) {
-		if err := os.Remove(filepath.Join(cfg.DataDir, name)); err != nil {
+		if err := os.RemoveAll(filepath.Join(cfg.DataDir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,6 +45,10 @@ func TestIncarnationBelongsToTheLog(t *testing.T) {
 		t.Errorf("a directory without its log was opened: %v", err)
 	}
 	remove(identityFile)
+	if _, err := openStores(cfg, func(error) {}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("segments of a log without the rest were opened: %v", err)
+	}
+	remove(segmentDir)
 	if again := read(); again == first {
 		t.Error("a node without its log kept its incarnation: it would vote without its memory")
 	}
@@ -62,7 +66,7 @@ func TestLogWithoutItsBeginningIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := Stores{Log: store, Stable: store, Snapshots: raft.NewInmemSnapshotStore()}
-	if _, err := assemble(Config{}, from, func() error { return nil }, func(error) {}); !errors.Is(err, ErrDamaged) {
+	if _, err := assemble(Config{}, from, func(bool) error { return nil }, func(error) {}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a log that begins at entry 5 was opened without a snapshot: %v", err)
 	}
 }

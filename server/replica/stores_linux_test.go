@@ -29,6 +29,15 @@ func unwritten(t *testing.T, name string) uint64 {
 	return pages.Dirty + pages.Writeback
 }
 
+func segmentsIn(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, segmentDir, "*"))
+	if err != nil || len(found) == 0 {
+		t.Fatal(found, err)
+	}
+	return found
+}
+
 // What StoreLogs, Set and SetUint64 have returned for is on the disk. The store without
 // syncs beside it shows that the kernel would tell.
 func TestLogIsSynced(t *testing.T) {
@@ -37,7 +46,7 @@ func TestLogIsSynced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer careless.close()
+	defer careless.close(false)
 	careless.db.NoSync = true
 	s, err := openStores(Config{ID: "n1", DataDir: dir}.withDefaults(), func(err error) { t.Error(err) })
 	if err != nil {
@@ -60,8 +69,10 @@ func TestLogIsSynced(t *testing.T) {
 			if err := write(); err != nil {
 				t.Fatal(err)
 			}
-			if n := unwritten(t, filepath.Join(dir, logFile)); n != 0 {
-				t.Fatalf("%d: %s was acknowledged before %d pages of it were on the disk", i, what, n)
+			for _, path := range append([]string{filepath.Join(dir, logFile)}, segmentsIn(t, dir)...) {
+				if n := unwritten(t, path); n != 0 {
+					t.Fatalf("%d: %s was acknowledged before %d pages of %s were on the disk", i, what, n, path)
+				}
 			}
 		}
 	}

@@ -58,7 +58,7 @@
 //
 // What remains is the last batch, acknowledged, one of whose sectors the disk loses
 // altogether, before anything else was written: it looks as if it had never been finished. So
-// when nothing was written for a while, and when it is closed, the log marks its end with a
+// when nothing was written for a while, and before it is closed, the log marks its end with a
 // batch that has no entries. From then on this, too, is damage. In between it would take a disk
 // that loses a sector that it had synced in the same moment in which the power fails. No log
 // without a second write for each first could tell.

@@ -39,7 +39,7 @@ type Options struct {
 	// Size of a file in bytes; default 16 MiB. A batch that needs more gets it.
 	Size int64
 	// Rest is how long nothing has to be written before the end of the log is marked; 0 is
-	// never before Close.
+	// only when Mark says so.
 	Rest time.Duration
 	// Logger is told of what is cut off; default is silence.
 	Logger hclog.Logger
@@ -170,6 +170,9 @@ func (l *Log) last() uint64 {
 	}
 	return l.first + uint64(len(l.places)) - 1
 }
+
+// ID is the id that the log was opened with.
+func (l *Log) ID() ID { return l.options.ID }
 
 // End is the position behind everything that is on the disk.
 func (l *Log) End() Position {
@@ -430,7 +433,7 @@ func (l *Log) markAtRest() {
 	}
 }
 
-// Close marks the end of the log and closes its files.
+// Close closes the files. It writes nothing: Mark does, before.
 func (l *Log) Close() error {
 	if l.rest != nil {
 		l.rest.Stop()
@@ -440,12 +443,8 @@ func (l *Log) Close() error {
 	if errors.Is(l.broken, os.ErrClosed) {
 		return nil
 	}
-	var err error
-	if l.broken == nil {
-		err = l.mark()
-	}
 	l.broken = os.ErrClosed
-	return errors.Join(err, l.closeFiles())
+	return l.closeFiles()
 }
 
 func (l *Log) closeFiles() (err error) {
