@@ -47,6 +47,9 @@ const (
 	AuthNone ClientAuth = "none"
 )
 
+// LogStore is one of the ways to keep raft's log.
+type LogStore = replica.LogStore
+
 // Config is everything about a node. Start from [Defaults]; a zero field that has a
 // default takes it.
 type Config struct {
@@ -55,6 +58,12 @@ type Config struct {
 	// DataDir holds the raft log, the term and vote, the snapshots and the node's
 	// incarnation. Not needed where Stores is complete.
 	DataDir string
+
+	// LogStore is where raft's log is kept: "segment" or "bolt"; default segment. A log in bolt
+	// is moved to segments when the node starts, and does not go back.
+	LogStore LogStore
+	// LogSegmentBytes is the size of a segment; default 16 MiB.
+	LogSegmentBytes int64
 
 	// Listen are the addresses to bind. Port 0 takes a free one.
 	Listen Addresses
@@ -148,6 +157,8 @@ func (c Config) withDefaults() Config {
 	fill(&c.CommitTimeout, 20*time.Millisecond)
 	fill(&c.HashInterval, 10*time.Second)
 	fill(&c.DiskTimeout, 7*time.Second)
+	fill(&c.LogStore, replica.LogInSegments)
+	fill(&c.LogSegmentBytes, 16<<20)
 	fill(&c.ShutdownTimeout, 10*time.Second)
 	fill(&c.Level, fsm.Level)
 	c.Limits = c.Limits.WithDefaults()

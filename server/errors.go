@@ -15,6 +15,8 @@ var (
 
 	// ErrOtherNode is returned when the data directory belongs to another id.
 	ErrOtherNode = replica.ErrOtherNode
+	// ErrLogMoved is returned when the log is to be in bolt, and was moved to segments before.
+	ErrLogMoved = replica.ErrLogMoved
 	// ErrInUse is returned when another process has the data directory open.
 	ErrInUse = replica.ErrInUse
 	// ErrReplaced is returned when the cluster knows this node's id with another data

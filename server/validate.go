@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
 )
 
@@ -56,6 +57,12 @@ func (c Config) checkIdentity() (faults []error) {
 	}
 	if c.DataDir == "" && !c.hasStores() {
 		faults = append(faults, errors.New("--data-dir is missing: say where the node keeps its log, or use --dev for a throw-away node"))
+	}
+	if c.LogStore != replica.LogInSegments && c.LogStore != replica.LogInBolt {
+		faults = append(faults, fmt.Errorf("--log-store %q: use %s or %s", c.LogStore, replica.LogInSegments, replica.LogInBolt))
+	}
+	if c.LogSegmentBytes < 64<<10 || c.LogSegmentBytes > 1<<30 {
+		faults = append(faults, fmt.Errorf("--log-segment-bytes %d: 65536 to 1073741824", c.LogSegmentBytes))
 	}
 	return faults
 }

@@ -59,6 +59,8 @@ func TestInvalidConfigsSayWhatToDo(t *testing.T) {
 		change func(*Config)
 		says   string
 	}{
+		{"odd log store", func(c *Config) { c.LogStore = "paper" }, `--log-store "paper": use segment or bolt`},
+		{"small segments", func(c *Config) { c.LogSegmentBytes = 512 }, "--log-segment-bytes"},
 		{"no time for the disk", func(c *Config) { c.DiskTimeout = time.Millisecond }, "--disk-timeout"},
 		{"no id", func(c *Config) { c.ID = "" }, "--id is missing"},
 		{"odd id", func(c *Config) { c.ID = "n 1" }, `--id "n 1"`},

@@ -56,6 +56,8 @@ func configure(c *cli.Context) (server.Config, error) {
 		Settings:           settings,
 		TokenFloor:         c.Uint64("token-floor"),
 		DiskTimeout:        c.Duration("disk-timeout"),
+		LogStore:           server.LogStore(c.String("log-store")),
+		LogSegmentBytes:    int64(c.Int("log-segment-bytes")),
 		ShutdownTimeout:    c.Duration("shutdown-timeout"),
 		Version:            programVersion(),
 	}

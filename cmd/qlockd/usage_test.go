@@ -16,7 +16,7 @@ func TestHelpNamesEveryFlagAndItsVariable(t *testing.T) {
 	for _, flag := range strings.Fields("id data-dir peer-addr client-addr http-addr advertise-peer-addr advertise-client-addr " +
 		"advertise-http-addr cluster dev insecure tls-cert tls-key tls-ca peer-tls-cert peer-tls-key peer-tls-ca http-client-auth " +
 		"heartbeat-timeout election-timeout leader-lease-timeout commit-timeout hash-interval no-failover-hint max-sessions max-locks max-waiters max-claims " +
-		"disk-timeout " +
+		"disk-timeout log-store log-segment-bytes " +
 		"max-connections max-in-flight max-frame-bytes min-ttl max-ttl default-ttl token-floor log-level log-format config") {
 		if !strings.Contains(stdout, "--"+flag+" ") || !strings.Contains(stdout, "[$"+envName(flag)+"]") {
 			t.Errorf("--help does not name --%s and %s", flag, envName(flag))
@@ -48,6 +48,7 @@ func TestUsageErrorsSayWhatToDo(t *testing.T) {
 		{"odd duration", nil, []string{"--dev", "--min-ttl", "5"}, "min-ttl"},
 		{"odd duration in the environment", []string{"QLOCKD_MIN_TTL=soon"}, []string{"--dev"}, "min-ttl"},
 		{"fraction of a millisecond", nil, []string{"--dev", "--min-ttl", "5s1us"}, "whole milliseconds"},
+		{"odd log store", nil, []string{"--dev", "--log-store", "paper"}, "use segment or bolt"},
 		{"zero", nil, []string{"--dev", "--max-sessions", "0"}, "--max-sessions must be positive"},
 		{"no hash interval", nil, []string{"--dev", "--hash-interval", "0s"}, "--hash-interval must be positive"},
 		{"large value", nil, []string{"--dev", "--max-value-bytes", "70000"}, "at most 65536"},

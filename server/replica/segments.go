@@ -72,7 +72,7 @@ func (s *boltStore) openLog(cfg Config, dir segment.Directory) error {
 	options := segment.Options{Size: cfg.SegmentBytes, Rest: rest, Logger: cfg.Logger.Named("log")}
 	switch {
 	case cfg.LogStore == LogInBolt && known != nil:
-		return fmt.Errorf("%w: start this node with --log-store %s, or replace it by one with an empty --data-dir, which may keep its log in bolt from the beginning", ErrLogMoved, LogInSegments)
+		return fmt.Errorf("%w: start this node with --log-store %s, or replace it by one with an empty --data-dir, which may keep its log in bolt", ErrLogMoved, LogInSegments)
 	case cfg.LogStore == LogInBolt:
 		return nil
 	case known == nil:
