@@ -73,7 +73,7 @@ func lastRun(log map[uint64]*raft.Log) map[uint64]*raft.Log {
 	return run
 }
 
-// readLog reads all that one node has, from its file as docs/PROTOCOL.md describes it.
+// readLog reads all that one node has, from its files as docs/PROTOCOL.md describes them.
 func readLog(dir string) (all map[uint64]*raft.Log, err error) {
 	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0, &bbolt.Options{ReadOnly: true, Timeout: 5 * time.Second})
 	if err != nil {
@@ -81,7 +81,13 @@ func readLog(dir string) (all map[uint64]*raft.Log, err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	all = map[uint64]*raft.Log{}
-	return all, db.View(func(tx *bbolt.Tx) error {
+	err = db.View(func(tx *bbolt.Tx) (err error) {
+		if values := tx.Bucket([]byte("values")); values != nil {
+			if where := values.Get([]byte("\x00segments")); len(where) == 4+8+8+4 {
+				all, err = readSegments(filepath.Join(dir, "log"), where[4:12])
+				return err
+			}
+		}
 		entries := tx.Bucket([]byte("entries"))
 		if entries == nil {
 			return nil
@@ -94,6 +100,7 @@ func readLog(dir string) (all map[uint64]*raft.Log, err error) {
 			return err
 		})
 	})
+	return all, err
 }
 
 // readEntry takes an entry apart: a checksum over key and all that follows, the term, the

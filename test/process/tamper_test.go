@@ -11,9 +11,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/replica/segment"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -21,55 +24,67 @@ import (
 // and make every checksum right again. Nothing that the node looks at when it starts tells
 // it from what was written there.
 
-// forgeLog gives the acquire of a lock another value in the node's log.
+// forgeLog gives the acquire of a lock another value in the node's log. It writes the log anew,
+// and where that ends.
 func forgeLog(t *testing.T, dir, lock, value string) {
 	t.Helper()
+	var entries []*raft.Log
+	changed := 0
+	if err := replica.ReadLog(dir, func(e *raft.Log) error {
+		if now := forgedEntry(e, lock, value); now != nil {
+			e.Data = now
+			changed++
+		}
+		entries = append(entries, e)
+		return nil
+	}); err != nil || changed != 1 {
+		t.Fatalf("%d entries changed: %v", changed, err)
+	}
 	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	changed := 0
 	if err := db.Update(func(tx *bbolt.Tx) error {
-		entries, forged := tx.Bucket([]byte("entries")), map[string][]byte{}
-		if err := entries.ForEach(func(key, stored []byte) error {
-			if now := forgedEntry(key, stored, lock, value); now != nil {
-				forged[string(key)] = now
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		changed = len(forged)
-		for key, now := range forged {
-			if err := entries.Put([]byte(key), now); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil || changed != 1 {
-		t.Fatalf("%d entries changed: %v", changed, err)
+		values, key := tx.Bucket([]byte("values")), []byte("\x00segments")
+		stored := values.Get(key)
+		end := rewriteLog(t, filepath.Join(dir, "log"), segment.ID(stored[4:12]), entries)
+		body := binary.BigEndian.AppendUint64(bytes.Clone(stored[4:12]), end.File)
+		body = binary.BigEndian.AppendUint32(body, end.Sector)
+		sum := crc32.Checksum(append(bytes.Clone(key), body...), crc32.MakeTable(crc32.Castagnoli))
+		return values.Put(key, append(binary.BigEndian.AppendUint32(nil, sum), body...))
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// forgedEntry is what is stored instead, or nil if that is not the lock's acquire.
-func forgedEntry(key, stored []byte, lock, value string) []byte {
-	const header = 4 + 8 + 1 + 8 // checksum, term, type, time
+func rewriteLog(t *testing.T, dir string, id segment.ID, entries []*raft.Log) segment.Position {
+	t.Helper()
+	log, err := segment.Create(segment.Dir(dir), segment.Options{ID: id})
+	if err == nil {
+		err = log.StoreLogs(entries)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return log.End()
+}
+
+// forgedEntry is what the entry has instead, or nil if that is not the lock's acquire.
+func forgedEntry(e *raft.Log, lock, value string) []byte {
 	entry := &wire.Entry{}
-	if len(stored) < header || stored[12] != 0 || proto.Unmarshal(stored[header:], entry) != nil {
+	if e.Type != raft.LogCommand || proto.Unmarshal(e.Data, entry) != nil {
 		return nil
 	}
 	for _, cmd := range entry.GetCommands() {
 		if a := cmd.GetAcquire(); len(a.GetLocks()) == 1 && a.GetLocks()[0].GetName() == lock {
 			a.Value = []byte(value)
-			data, err := proto.Marshal(entry)
-			if err != nil {
-				return nil
+			if data, err := proto.Marshal(entry); err == nil {
+				return data
 			}
-			now := append(bytes.Clone(stored[:header]), data...)
-			sum := crc32.Checksum(append(bytes.Clone(key), now[4:]...), crc32.MakeTable(crc32.Castagnoli))
-			binary.BigEndian.PutUint32(now, sum)
-			return now
 		}
 	}
 	return nil

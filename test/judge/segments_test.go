@@ -1,0 +1,122 @@
+package judge
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"github.com/quorumlock/quorumlock/server/replica/segment"
+)
+
+var logID = segment.ID{7, 7, 7}
+
+// segmentsDir writes what a node that has stopped leaves whose log is in segments.
+func segmentsDir(t *testing.T, write func(*segment.Log)) string {
+	t.Helper()
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	must(t, os.Mkdir(log, 0o700))
+	l, err := segment.Create(segment.Dir(log), segment.Options{ID: logID, Size: 64 << 10})
+	must(t, err)
+	write(l)
+	must(t, errors.Join(l.Mark(), l.Close()))
+	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0o600, &bbolt.Options{NoSync: true})
+	must(t, err)
+	err = db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucket([]byte("entries"))
+		values, err2 := tx.CreateBucket([]byte("values"))
+		must(t, errors.Join(err, err2))
+		key := []byte("\x00segments")
+		body := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(logID[:], 1), 2)
+		sum := crc32.Checksum(append(key, body...), crc32.MakeTable(crc32.Castagnoli))
+		return values.Put(key, append(binary.BigEndian.AppendUint32(nil, sum), body...))
+	})
+	must(t, errors.Join(err, db.Close()))
+	return dir
+}
+
+// TestSegmentsAreRead: what a log of segments was told is what is read out of its files.
+func TestSegmentsAreRead(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		want := map[uint64]*raft.Log{}
+		var first uint64
+		dir := segmentsDir(t, func(l *segment.Log) {
+			last, term := uint64(0), uint64(1)
+			for range 60 {
+				if random.IntN(12) == 0 { // behind a snapshot
+					last += 10
+					clear(want)
+				}
+				var batch []*raft.Log
+				for range 1 + random.IntN(5) {
+					last++
+					e := &raft.Log{Index: last, Term: term, Type: raft.LogType(random.IntN(2)), Data: make([]byte, random.IntN(3000))}
+					e.Data = append(e.Data, byte(last))
+					batch, want[last] = append(batch, e), e
+				}
+				must(t, l.StoreLogs(batch))
+				switch at, _ := l.FirstIndex(); random.IntN(12) {
+				case 0:
+					lowest := at + random.Uint64N(last-at+1)
+					must(t, l.DeleteRange(lowest, last))
+					for i := lowest; i <= last; i++ {
+						delete(want, i)
+					}
+					last, term = lowest-1, term+1
+				case 1:
+					must(t, l.DeleteRange(at, at+random.Uint64N(last-at+1)))
+				}
+			}
+			first, _ = l.FirstIndex()
+		})
+		got, err := readLog(dir)
+		must(t, err)
+		for i, e := range got {
+			if w := want[i]; w == nil || w.Term != e.Term || w.Type != e.Type || string(w.Data) != string(e.Data) {
+				t.Fatalf("seed %d: entry %d of term %d, %d bytes, is not what was written", seed, i, e.Term, len(e.Data))
+			}
+		}
+		for i := range want {
+			if i >= first && first > 0 && got[i] == nil {
+				t.Fatalf("seed %d: entry %d is missing", seed, i)
+			}
+		}
+	}
+}
+
+// TestDamagedSegments: nothing is made of files that are not whole.
+func TestDamagedSegments(t *testing.T) {
+	for what, test := range map[string]struct {
+		spoil func(t *testing.T, first, second string)
+		fault string
+	}{
+		"a flipped bit": {func(t *testing.T, first, _ string) {
+			content, err := os.ReadFile(first)
+			must(t, err)
+			content[5000] ^= 1
+			must(t, os.WriteFile(first, content, 0o600))
+		}, "is not whole"},
+		"another's header": {func(t *testing.T, first, second string) { must(t, os.Rename(second, first)) }, "not its own"},
+		"a file missing":   {func(t *testing.T, _, second string) { must(t, os.Remove(second)) }, "is missing"},
+		"none left":        {func(t *testing.T, first, _ string) { must(t, os.RemoveAll(filepath.Dir(first))) }, "no segments"},
+	} {
+		dir := segmentsDir(t, func(l *segment.Log) {
+			for i := range uint64(200) {
+				must(t, l.StoreLog(&raft.Log{Index: i + 1, Term: 1, Data: make([]byte, 1000)}))
+			}
+		})
+		test.spoil(t, filepath.Join(dir, "log", "0000000000000001.segment"), filepath.Join(dir, "log", "0000000000000002.segment"))
+		if _, err := readLog(dir); err == nil || !strings.Contains(err.Error(), test.fault) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
