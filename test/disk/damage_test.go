@@ -1,6 +1,7 @@
 package disk_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -17,11 +18,20 @@ var command = regexp.MustCompile(`(?m)^ *((?:mv|qlock cluster) .*)$`)
 
 // A node does not start on damaged files, and whoever does as it says has a sound one again.
 func TestDamagedFiles(t *testing.T) {
-	c := process.Start(t, programs, 3)
+	c := process.StartWith(t, programs, process.Options{Nodes: 3, Flags: []string{"--log-segment-bytes", "65536"}})
 	s := fillSafe(t, c)
 	s.await(100)
 	victim := c.Others(c.Leader())[0]
 	dir := c.DataDir(victim)
+	c.Kill9(victim)
+	older := filepath.Join(t.TempDir(), "older")
+	run(t, "cp", "-a", dir, older)
+	c.Restart(victim)
+	s.await(20)
+	c.AwaitAll()
+	c.Terminate(victim)
+	c.Restart(victim)
+	s.await(20)
 	c.Kill9(victim)
 	sound := filepath.Join(t.TempDir(), "sound")
 	run(t, "cp", "-a", dir, sound)
@@ -29,18 +39,16 @@ func TestDamagedFiles(t *testing.T) {
 		name string
 		do   func(t *testing.T)
 	}{
-		{"a bit in every page of the log", func(t *testing.T) { flip(t, filepath.Join(dir, "raft.db"), 2*4096+50, 4096) }},
+		{"a bit in every page of the log", func(t *testing.T) { flip(t, segments(t, dir)[0], 50, 4096) }},
+		{"a bit in what was written last", func(t *testing.T) { flipLast(t, newest(t, dir)) }},
+		{"the log cut off", func(t *testing.T) { cut(t, newest(t, dir), 2*4096) }},
+		{"a part of the log gone", func(t *testing.T) { remove(t, newest(t, dir)) }},
+		{"the log gone", func(t *testing.T) { remove(t, filepath.Join(dir, "log")) }},
+		{"an older log", func(t *testing.T) { replaceBy(t, filepath.Join(older, "log"), filepath.Join(dir, "log")) }},
+		{"a bit in every page of the votes", func(t *testing.T) { flip(t, filepath.Join(dir, "raft.db"), 2*4096+50, 4096) }},
 		{"a bit in the newest transaction", func(t *testing.T) { flip(t, filepath.Join(dir, "raft.db"), 70, 4096) }},
-		{"the log cut off", func(t *testing.T) {
-			if err := os.Truncate(filepath.Join(dir, "raft.db"), 3*4096); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{"the log gone", func(t *testing.T) {
-			if err := os.Remove(filepath.Join(dir, "raft.db")); err != nil {
-				t.Fatal(err)
-			}
-		}},
+		{"the votes cut off", func(t *testing.T) { cut(t, filepath.Join(dir, "raft.db"), 3*4096) }},
+		{"the votes gone", func(t *testing.T) { remove(t, filepath.Join(dir, "raft.db")) }},
 		{"the identity damaged", func(t *testing.T) { flip(t, filepath.Join(dir, "node.json"), 0, 1<<20) }},
 	} {
 		t.Run(damage.name, func(t *testing.T) {
@@ -78,6 +86,52 @@ func qlock(t *testing.T, c *process.Cluster, words []string) {
 		_, err := programs.Qlock(ctx, args...)
 		return err
 	})
+}
+
+// segments are the files of a node's log, the oldest first.
+func segments(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "log", "*.segment"))
+	if err != nil || len(found) == 0 {
+		t.Fatal(found, err)
+	}
+	return found
+}
+
+func newest(t *testing.T, dir string) string {
+	t.Helper()
+	all := segments(t, dir)
+	return all[len(all)-1]
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func cut(t *testing.T, path string, size int64) {
+	t.Helper()
+	if err := os.Truncate(path, size); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func replaceBy(t *testing.T, from, to string) {
+	t.Helper()
+	remove(t, to)
+	run(t, "cp", "-a", from, to)
+}
+
+// flipLast changes a bit in the last byte of a file that is not zero.
+func flipLast(t *testing.T, path string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flip(t, path, len(bytes.TrimRight(content, "\x00"))-1, len(content))
 }
 
 // flip changes a bit of the file, from one byte on and then again and again.

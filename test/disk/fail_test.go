@@ -50,7 +50,7 @@ func TestFullDisk(t *testing.T) {
 	for _, id := range []string{"n1", "n2", "n3"} {
 		volumes[id] = disk.Mount(t, filepath.Join(dir, id))
 	}
-	c := process.StartWith(t, programs, process.Options{Nodes: 3, Dir: dir})
+	c := process.StartWith(t, programs, process.Options{Nodes: 3, Dir: dir, Flags: []string{"--log-segment-bytes", "65536"}})
 	s := fillSafe(t, c)
 	victim := c.Leader()
 	if err := volumes[victim].Fill(); err != nil {
