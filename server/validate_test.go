@@ -53,14 +53,26 @@ func TestValidConfigs(t *testing.T) {
 	}
 }
 
+func TestInvalidLogStores(t *testing.T) {
+	for says, change := range map[string]func(*Config){
+		`--log-store "paper": use segment or bolt`: func(c *Config) { c.LogStore = "paper" },
+		"--log-segment-bytes 512":                  func(c *Config) { c.LogSegmentBytes = 512 },
+		"--log-segment-bytes 2147483648":           func(c *Config) { c.LogSegmentBytes = 2 << 30 },
+	} {
+		cfg := valid()
+		change(&cfg)
+		if err := cfg.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}
+
 func TestInvalidConfigsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Config)
 		says   string
 	}{
-		{"odd log store", func(c *Config) { c.LogStore = "paper" }, `--log-store "paper": use segment or bolt`},
-		{"small segments", func(c *Config) { c.LogSegmentBytes = 512 }, "--log-segment-bytes"},
 		{"no time for the disk", func(c *Config) { c.DiskTimeout = time.Millisecond }, "--disk-timeout"},
 		{"no id", func(c *Config) { c.ID = "" }, "--id is missing"},
 		{"odd id", func(c *Config) { c.ID = "n 1" }, `--id "n 1"`},

@@ -1,0 +1,108 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// raftNode is raft alone, on the stores of a node.
+type raftNode struct {
+	*raft.Raft
+	stores *stores
+	trans  *raft.InmemTransport
+}
+
+func startRaftNode(t *testing.T, cfg Config, others ...*raftNode) *raftNode {
+	t.Helper()
+	n := &raftNode{stores: reopen(t, cfg)}
+	_, n.trans = raft.NewInmemTransport(raft.ServerAddress(cfg.ID))
+	for _, o := range others {
+		n.trans.Connect(o.trans.LocalAddr(), o.trans)
+		o.trans.Connect(n.trans.LocalAddr(), n.trans)
+	}
+	r := &Replica{cfg: cfg, log: cfg.Logger}
+	conf := r.raftConfig()
+	if begun, err := n.stores.begun(); err != nil || !begun && cfg.ID == "n1" {
+		members := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}, {ID: "n2", Address: "n2", Suffrage: raft.Nonvoter}}}
+		err = errors.Join(err, raft.BootstrapCluster(conf, n.stores.log, n.stores.guard, n.stores.snapshots, n.trans, members))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if n.Raft, err = raft.NewRaft(conf, &raft.MockFSM{}, n.stores.log, n.stores.guard, n.stores.snapshots, n.trans); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n *raftNode) stop(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(n.Shutdown().Error(), n.stores.close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func awaitRaft(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(20 * time.Second); !ok(); {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("still waiting for ", what)
+		}
+	}
+}
+
+// A node whose log ends before what the leader still has is sent a snapshot, and its log goes
+// on behind that. So it does when it is opened again.
+func TestFollowerThatWasSentASnapshot(t *testing.T) {
+	forEachLog(t, func(t *testing.T, kind LogStore) {
+		config := func(id string) Config {
+			return Config{
+				ID: id, DataDir: filepath.Join(t.TempDir(), id), LogStore: kind, SegmentBytes: 64 << 10, TrailingLogs: 8,
+				HeartbeatTimeout: 50 * time.Millisecond, ElectionTimeout: 50 * time.Millisecond, LeaderLeaseTimeout: 50 * time.Millisecond,
+			}.withDefaults()
+		}
+		leader := startRaftNode(t, config("n1"))
+		awaitRaft(t, "a leader", func() bool { return leader.State() == raft.Leader })
+		follower := config("n2")
+		apply := func(count int) {
+			for i := range count {
+				if err := leader.Apply(fmt.Appendf(nil, "%d %1000d", i, i), time.Minute).Error(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for round := range 3 {
+			n := startRaftNode(t, follower, leader)
+			apply(5)
+			awaitRaft(t, "the follower", func() bool { return n.AppliedIndex() == leader.AppliedIndex() })
+			metas, err := n.stores.snapshots.List()
+			if err != nil || len(metas) != min(round, 2) {
+				t.Fatalf("round %d: the follower was sent %d snapshots, %v", round, len(metas), err)
+			}
+			n.stop(t)
+			last := leader.LastIndex()
+			s := reopen(t, follower)
+			if got, err := s.log.LastIndex(); err != nil || got != last {
+				t.Errorf("round %d: the log ends at %d, want %d, %v", round, got, last, err)
+			}
+			if err := s.close(); err != nil {
+				t.Fatal(err)
+			}
+			apply(40)
+			if err := leader.Snapshot().Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leader.stop(t)
+	})
+}
