@@ -36,10 +36,8 @@ type boltStore struct {
 var (
 	logsBucket   = []byte("entries") // big-endian index → entry
 	valuesBucket = []byte("values")
-	// These are no keys of raft's or of this package's. With segmentsKey the log is in
-	// segments.
-	tailKey     = []byte("\x00tail")
-	segmentsKey = []byte("\x00segments")
+	// tailKey is no key of raft's or of this package's.
+	tailKey = []byte("\x00tail")
 
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 	// errNoValue has the words by which raft knows it.
@@ -131,15 +129,12 @@ func (s *boltStore) update(change func(logs, values *bbolt.Bucket) error) error 
 // conclude ends every transaction.
 func (s *boltStore) conclude(tx *bbolt.Tx) error {
 	logs, values := tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
-	if s.segments != nil {
-		now := segments{s.segments.ID(), s.segments.End()}
-		if err := values.Put(segmentsKey, sealed(segmentsKey, now.bytes())); err != nil {
-			return err
-		}
-	}
 	now := tail{values: countValues(values)}
 	if last, _ := logs.Cursor().Last(); last != nil {
 		now.last = binary.BigEndian.Uint64(last)
+	}
+	if s.segments != nil {
+		now.segments = &segments{s.segments.ID(), s.segments.End()}
 	}
 	return values.Put(tailKey, sealed(tailKey, now.bytes()))
 }
@@ -274,6 +269,12 @@ func unsealed(key, stored []byte) ([]byte, error) {
 // in nanoseconds since 1970, 0 if that is not known.
 const entryHeader = 8 + 1 + 8
 
+// What a tail takes: index and number, and with segments their id and a position.
+const (
+	tailSize     = 8 + 4
+	segmentsSize = 8 + 8 + 4
+)
+
 func writeEntry(key []byte, e *raft.Log) []byte {
 	body := make([]byte, 0, entryHeader+len(e.Data))
 	body = binary.BigEndian.AppendUint64(body, e.Term)
@@ -301,12 +302,31 @@ func readEntry(key, stored []byte, e *raft.Log) error {
 }
 
 // tail is what a transaction leaves behind: the index of the last entry, 0 if there is
-// none, and the number of values.
+// none here, the number of values, and where the log is if it is in segments.
 type tail struct {
-	last   uint64
-	values uint32
+	last     uint64
+	values   uint32
+	segments *segments
 }
 
 func (t tail) bytes() []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, t.last), t.values)
+	b := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, t.last), t.values)
+	if t.segments != nil {
+		b = t.segments.append(b)
+	}
+	return b
+}
+
+// readTail reads the tail, which every file has.
+func readTail(values *bbolt.Bucket) (t tail, err error) {
+	stored := values.Get(tailKey)
+	body, err := unsealed(tailKey, stored)
+	if err != nil || len(body) != tailSize && len(body) != tailSize+segmentsSize {
+		return tail{}, fmt.Errorf("%w: where the log ends is not written down", ErrDamaged)
+	}
+	t = tail{last: binary.BigEndian.Uint64(body), values: binary.BigEndian.Uint32(body[8:])}
+	if len(body) > tailSize {
+		t.segments = readSegments(body[tailSize:])
+	}
+	return t, nil
 }

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -69,7 +68,7 @@ func inspectLog(dir string, snapshot uint64) error {
 		if err == nil && end.values == 0 {
 			err = nothingLeft(dir, snapshot)
 		}
-		if moved, _ := readSegments(values); err == nil && moved != nil && end.last != 0 {
+		if err == nil && end.segments != nil && end.last != 0 {
 			err = fmt.Errorf("%w: %s has entries, and the log is in segments", ErrDamaged, path)
 		}
 		return err
@@ -77,17 +76,15 @@ func inspectLog(dir string, snapshot uint64) error {
 }
 
 func inspectValues(values *bbolt.Bucket) (end tail, err error) {
-	count, found := countValues(values), false
-	err = values.ForEach(func(key, stored []byte) error {
-		body, err := unsealed(key, stored)
-		if err == nil && string(key) == string(tailKey) && len(body) == 12 {
-			found = true
-			end = tail{last: binary.BigEndian.Uint64(body), values: binary.BigEndian.Uint32(body[8:])}
-		}
+	if err := values.ForEach(func(key, stored []byte) error {
+		_, err := unsealed(key, stored)
 		return err
-	})
-	if err == nil && (!found || end.values != count) {
-		err = fmt.Errorf("%w: %d values of %d are left (tail: %v)", ErrDamaged, count, end.values, found)
+	}); err != nil {
+		return tail{}, err
+	}
+	end, err = readTail(values)
+	if count := countValues(values); err == nil && end.values != count {
+		err = fmt.Errorf("%w: %d values of %d are left", ErrDamaged, count, end.values)
 	}
 	return end, err
 }
@@ -155,12 +152,12 @@ func ReadLog(dataDir string, visit func(*raft.Log) error) error {
 		if logs == nil || values == nil {
 			return nil
 		}
-		moved, err := readSegments(values)
+		end, err := readTail(values)
 		if err != nil {
 			return err
 		}
-		if moved != nil {
-			return moved.read(dataDir, visit)
+		if end.segments != nil {
+			return end.segments.read(dataDir, visit)
 		}
 		return logs.ForEach(func(key, stored []byte) error {
 			var e raft.Log

@@ -21,8 +21,9 @@
 //     history from it.
 //   - hashes.go, agreement.go: whether all nodes are in the same state, and what a node
 //     does that is not.
-//   - guard.go, bolt.go, snapshots.go, damage.go: the disk. A write that fails or hangs is the
-//     node's last one; what was read is what was written, or the node stops.
+//   - guard.go, bolt.go, segments.go, snapshots.go, damage.go: the disk. A write that fails or
+//     hangs is the node's last one; what was read is what was written, or the node stops. The log
+//     itself is in package segment.
 //   - vigil.go, hint.go: a leader whose process is dead is replaced at once, if package
 //     failover says so, and not after raft's time-outs.
 //   - members.go, steward.go, report.go: members, their addresses and levels.

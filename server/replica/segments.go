@@ -27,24 +27,15 @@ type segments struct {
 	reached segment.Position
 }
 
-func (s segments) bytes() []byte {
-	b := binary.BigEndian.AppendUint64(s.id[:], s.reached.File)
+func (s segments) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(append(b, s.id[:]...), s.reached.File)
 	return binary.BigEndian.AppendUint32(b, s.reached.Sector)
 }
 
-// readSegments reads what the values say; nil if the log is not in segments.
-func readSegments(values *bbolt.Bucket) (*segments, error) {
-	stored := values.Get(segmentsKey)
-	if stored == nil {
-		return nil, nil
-	}
-	body, err := unsealed(segmentsKey, stored)
-	if err != nil || len(body) != 20 {
-		return nil, fmt.Errorf("%w: where the log's segments end is unreadable", ErrDamaged)
-	}
-	s := &segments{reached: segment.Position{File: binary.BigEndian.Uint64(body[8:]), Sector: binary.BigEndian.Uint32(body[16:])}}
-	copy(s.id[:], body)
-	return s, nil
+func readSegments(b []byte) *segments {
+	s := &segments{reached: segment.Position{File: binary.BigEndian.Uint64(b[8:]), Sector: binary.BigEndian.Uint32(b[16:])}}
+	copy(s.id[:], b)
+	return s
 }
 
 // read visits the entries.
@@ -63,8 +54,9 @@ func (s *boltStore) log() raft.LogStore {
 // openLog opens the log in segments, or moves it there, unless it is to stay.
 func (s *boltStore) openLog(cfg Config, dir segment.Directory) error {
 	var known *segments
-	if err := s.db.View(func(tx *bbolt.Tx) (err error) {
-		known, err = readSegments(tx.Bucket(valuesBucket))
+	if err := s.db.View(func(tx *bbolt.Tx) error {
+		end, err := readTail(tx.Bucket(valuesBucket))
+		known = end.segments
 		return err
 	}); err != nil {
 		return err

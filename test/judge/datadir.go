@@ -83,8 +83,9 @@ func readLog(dir string) (all map[uint64]*raft.Log, err error) {
 	all = map[uint64]*raft.Log{}
 	err = db.View(func(tx *bbolt.Tx) (err error) {
 		if values := tx.Bucket([]byte("values")); values != nil {
-			if where := values.Get([]byte("\x00segments")); len(where) == 4+8+8+4 {
-				all, err = readSegments(filepath.Join(dir, "log"), where[4:12])
+			// A checksum, the last index, the number of values; behind that the log's id.
+			if tail := values.Get([]byte("\x00tail")); len(tail) > 4+8+4+8 {
+				all, err = readSegments(filepath.Join(dir, "log"), tail[4+8+4:][:8])
 				return err
 			}
 		}

@@ -46,11 +46,11 @@ func forgeLog(t *testing.T, dir, lock, value string) {
 	}
 	defer db.Close()
 	if err := db.Update(func(tx *bbolt.Tx) error {
-		values, key := tx.Bucket([]byte("values")), []byte("\x00segments")
-		stored := values.Get(key)
-		end := rewriteLog(t, filepath.Join(dir, "log"), segment.ID(stored[4:12]), entries)
-		body := binary.BigEndian.AppendUint64(bytes.Clone(stored[4:12]), end.File)
-		body = binary.BigEndian.AppendUint32(body, end.Sector)
+		values, key := tx.Bucket([]byte("values")), []byte("\x00tail")
+		body := bytes.Clone(values.Get(key)[4:]) // last index, number of values, the log's id, file, sector
+		end := rewriteLog(t, filepath.Join(dir, "log"), segment.ID(body[12:20]), entries)
+		binary.BigEndian.PutUint64(body[20:], end.File)
+		binary.BigEndian.PutUint32(body[28:], end.Sector)
 		sum := crc32.Checksum(append(bytes.Clone(key), body...), crc32.MakeTable(crc32.Castagnoli))
 		return values.Put(key, append(binary.BigEndian.AppendUint32(nil, sum), body...))
 	}); err != nil {
