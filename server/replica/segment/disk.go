@@ -26,8 +26,6 @@ type Directory interface {
 type File interface {
 	ReadAt(p []byte, offset int64) (int, error)
 	WriteAt(p []byte, offset int64) (int, error)
-	// Size is in bytes.
-	Size() (int64, error)
 	// Truncate cuts the file to size bytes.
 	Truncate(size int64) error
 	// Sync returns once what was written is on the disk.
@@ -91,15 +89,6 @@ func (d Dir) Sync() error {
 }
 
 type osFile struct{ *os.File }
-
-// Size implements File.
-func (f osFile) Size() (int64, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
-}
 
 // Sync implements File.
 func (f osFile) Sync() error { return syncData(f.File) }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 )
@@ -171,18 +172,15 @@ func (f *file) readHeader() error {
 
 // read reads sectors that must be there.
 func (f *file) read(number, count uint32) ([]byte, error) {
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
+	sectors := make([]byte, int(count)*sectorSize)
+	n, err := f.ReadAt(sectors, int64(number)*sectorSize)
+	switch {
+	case n == len(sectors):
+		return sectors, nil
+	case errors.Is(err, io.EOF):
+		return nil, f.damaged("it is cut off: it has %d bytes", int(number)*sectorSize+n)
 	}
-	if size < int64(number+count)*sectorSize {
-		return nil, f.damaged("it is cut off: it has %d bytes", size)
-	}
-	sectors := make([]byte, count*sectorSize)
-	if _, err := f.ReadAt(sectors, int64(number)*sectorSize); err != nil {
-		return nil, err
-	}
-	return sectors, nil
+	return nil, err
 }
 
 // followed tells whether a file, of which these are the sectors, says that there is one more.

@@ -20,8 +20,8 @@ const (
 	// mark stands at both ends, so that neither is zero. It takes more than one flipped bit
 	// to make it so.
 	mark = 0xA5
-	// maxSectors is how many a file can have: start has 24 bits.
-	maxSectors = 1 << 24
+	// maxSectors is how many a file can have: start has 24 bits, and 32 are for every offset.
+	maxSectors = 1 << 22
 )
 
 var (
@@ -80,7 +80,7 @@ func look(salt, number uint32, sector []byte) (start uint32, is state) {
 	first, last := sector[0], sector[sectorSize-1]
 	switch {
 	case first == mark && last == mark && checksum(salt, number, sector) == binary.BigEndian.Uint32(sector[4:]):
-		return head & (maxSectors - 1), whole
+		return head & 0xFFFFFF, whole
 	case bytes.Equal(sector, blankBytes[:]):
 		return 0, blank
 	case first == 0 || last == 0:

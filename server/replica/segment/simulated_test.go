@@ -134,13 +134,12 @@ func (f *simulatedFile) Truncate(size int64) error { return f.write(simulatedWri
 
 func (f *simulatedFile) ReadAt(p []byte, at int64) (int, error) {
 	if n := copy(p, f.content[min(at, int64(len(f.content))):]); n < len(p) {
-		return n, io.ErrUnexpectedEOF
+		return n, io.EOF
 	}
 	return len(p), nil
 }
 
-func (f *simulatedFile) Size() (int64, error) { return int64(len(f.content)), nil }
-func (f *simulatedFile) Close() error         { return nil }
+func (f *simulatedFile) Close() error { return nil }
 
 // Sync may fail, and leave writes where only processes see them.
 func (f *simulatedFile) Sync() error {
