@@ -52,7 +52,8 @@ func (s *boltStore) log() raft.LogStore {
 }
 
 // openLog opens the log in segments, or moves it there, unless it is to stay.
-func (s *boltStore) openLog(cfg Config, dir segment.Directory) error {
+// failed is told of a write that nobody waits for.
+func (s *boltStore) openLog(cfg Config, dir segment.Directory, failed func(error)) error {
 	var known *segments
 	if err := s.db.View(func(tx *bbolt.Tx) error {
 		end, err := readTail(tx.Bucket(valuesBucket))
@@ -61,7 +62,9 @@ func (s *boltStore) openLog(cfg Config, dir segment.Directory) error {
 	}); err != nil {
 		return err
 	}
-	options := segment.Options{Size: cfg.SegmentBytes, Rest: rest, Logger: cfg.Logger.Named("log")}
+	options := segment.Options{Size: cfg.SegmentBytes, Rest: rest, Logger: cfg.Logger.Named("log"), Failed: func(err error) {
+		failed(fmt.Errorf("%w: mark the end of the log: %w%s", ErrStore, err, advice(err)))
+	}}
 	switch {
 	case cfg.LogStore == LogInBolt && known != nil:
 		return fmt.Errorf("%w: start this node with --log-store %s, or replace it by one with an empty --data-dir, which may keep its log in bolt", ErrLogMoved, LogInSegments)

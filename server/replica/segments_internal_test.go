@@ -74,7 +74,7 @@ func TestLogIsMoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = bolt.openLog(moved, mortal{segment.Dir(filepath.Join(cfg.DataDir, segmentDir)), &left})
+		err = bolt.openLog(moved, mortal{segment.Dir(filepath.Join(cfg.DataDir, segmentDir)), &left}, func(error) {})
 		if err := bolt.close(false); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestMovedLogBeginsBehindItsGap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := bolt.openLog(cfg, segment.Dir(filepath.Join(cfg.DataDir, segmentDir))); err != nil {
+	if err := bolt.openLog(cfg, segment.Dir(filepath.Join(cfg.DataDir, segmentDir)), func(error) {}); err != nil {
 		t.Fatal(err)
 	}
 	defer bolt.close(true)

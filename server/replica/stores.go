@@ -56,7 +56,7 @@ func openStores(cfg Config, failed func(error)) (*stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := bolt.openLog(cfg, segment.Dir(filepath.Join(cfg.DataDir, segmentDir))); err != nil {
+	if err := bolt.openLog(cfg, segment.Dir(filepath.Join(cfg.DataDir, segmentDir)), failed); err != nil {
 		return nil, errors.Join(err, bolt.close(false))
 	}
 	return assemble(cfg, Stores{Log: bolt.log(), Stable: bolt, Snapshots: snaps}, bolt.close, failed)

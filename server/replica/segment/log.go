@@ -41,12 +41,17 @@ type Options struct {
 	// Rest is how long nothing has to be written before the end of the log is marked; 0 is
 	// only when Mark says so.
 	Rest time.Duration
+	// Failed is told if that marking failed, which nobody else has asked for.
+	Failed func(error)
 	// Logger is told of what is cut off; default is silence.
 	Logger hclog.Logger
 }
 
 func (o Options) withDefaults() Options {
 	o.Size = cmp.Or(o.Size, defaultSize)
+	if o.Failed == nil {
+		o.Failed = func(error) {}
+	}
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
 	}
@@ -425,11 +430,10 @@ func (l *Log) mark() error {
 	return l.writeBatch(l.last()+1, nil, 1)
 }
 
-// markAtRest runs on its own when nothing was written for a while. That it failed is told to
-// whoever writes next.
+// markAtRest runs on its own when nothing was written for a while.
 func (l *Log) markAtRest() {
 	if err := l.Mark(); err != nil && !errors.Is(err, os.ErrClosed) {
-		l.options.Logger.Error("mark the end of the log", "error", err)
+		l.options.Failed(err)
 	}
 }
 

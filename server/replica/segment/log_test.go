@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -199,6 +200,34 @@ func TestMarkedAtRest(t *testing.T) {
 		case <-late:
 			t.Fatalf("the log ends at %v", l.End())
 		}
+	}
+}
+
+// Nobody waits for that mark, but a disk that cannot take it is told of.
+func TestFailedMarkIsTold(t *testing.T) {
+	told := make(chan error, 1)
+	options := small
+	options.Rest, options.Failed = time.Hour, func(err error) { told <- err }
+	disk := newSimulated(rand.New(rand.NewPCG(1, 1)))
+	l, err := Create(disk, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.StoreLog(&raft.Log{Index: 1, Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	disk.off = true
+	l.rest.Reset(0)
+	select {
+	case err := <-told:
+		if !errors.Is(err, errPower) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nothing was told")
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
