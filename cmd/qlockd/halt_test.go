@@ -16,7 +16,7 @@ func TestNodeThatCannotWriteHalts(t *testing.T) {
 	if err != nil {
 		t.Skip("no sh to limit the size of files with: ", err)
 	}
-	limited := append([]string{"-c", `ulimit -f 256 && exec "$0" "$@"`, binary}, freePorts("--dev")...)
+	limited := append([]string{"-c", `ulimit -f 256 && exec "$0" "$@"`, binary}, freePorts("--dev", "--log-store", "bolt")...) // whose file grows
 	d := startProgram(t, sh, nil, limited...)
 	_, conn, frames := hello(t, d.addr("client"))
 	out := transport.NewFrameWriter(conn, transport.DefaultMaxFrame)
