@@ -58,6 +58,8 @@ type Config struct {
 	// SegmentBytes is the size of a segment; default 16 MiB. A node has room on its disk for
 	// one more than it uses.
 	SegmentBytes int64
+	// NoOverlap has the leader write an entry before it sends it, instead of meanwhile.
+	NoOverlap bool
 	// Advertise is replicated and told to clients and peers.
 	Advertise Addresses
 	// Cluster is the initial set of voters including this node. It is ignored once

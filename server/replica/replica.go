@@ -129,6 +129,9 @@ func (r *Replica) openDisk() (err error) {
 		r.metrics.close()
 		return r.wayOut(err)
 	}
+	if r.stores.overlap != nil {
+		r.stores.overlap.leads = r.leadsOthers
+	}
 	incarnation, err := openIdentity(r.cfg, r.stores.stable)
 	if err == nil {
 		err = r.stores.notDiverged()
@@ -224,6 +227,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	trans := raftstream.NewTransport(r.layer, raftstream.TransportConfig{
 		Resolve: r.resolve,
 		Awaited: r.awaited,
+		Written: r.stores.isWritten,
 		Timeout: max(2*time.Second, 2*r.cfg.ElectionTimeout),
 		Logger:  r.log.Named("net"),
 	})
@@ -297,6 +301,21 @@ func (r *Replica) awaited(id raft.ServerID) bool {
 		return false
 	}
 	return slices.ContainsFunc(node.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
+}
+
+// leadsOthers tells whether raft leads and needs another voter to commit anything.
+func (r *Replica) leadsOthers() bool {
+	node := r.node.Load()
+	if node == nil || node.State() != raft.Leader {
+		return false
+	}
+	voters := 0
+	for _, s := range node.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			voters++
+		}
+	}
+	return voters > 1
 }
 
 func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {

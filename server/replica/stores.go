@@ -25,7 +25,8 @@ const (
 // stores are what a node remembers.
 type stores struct {
 	guard     *guard
-	log       raft.LogStore    // the guard behind a cache
+	log       raft.LogStore    // the guard behind a cache, and behind overlap
+	overlap   *overlapped      // nil if the leader waits for its disk
 	stable    raft.StableStore // for this package's own keys
 	snapshots raft.SnapshotStore
 	close     func() error
@@ -70,11 +71,28 @@ func assemble(cfg Config, from Stores, closer func(sound bool) error, failed fun
 		return nil, errors.Join(err, closer(false))
 	}
 	s := &stores{guard: g, log: cache, stable: notebook{g}, snapshots: from.Snapshots}
-	s.close = func() error { return closer(!g.broken.Load()) }
 	if err := s.whole(); err != nil {
 		return nil, errors.Join(err, closer(false))
 	}
+	if !cfg.NoOverlap {
+		s.overlap = newOverlapped(cache, g.running.Load)
+		s.log = s.overlap
+	}
+	s.close = func() error {
+		if s.overlap != nil {
+			s.overlap.close()
+		}
+		return closer(!g.broken.Load())
+	}
 	return s, nil
+}
+
+// isWritten is what raftstream.TransportConfig.Written asks.
+func (s *stores) isWritten(index uint64) (bool, <-chan struct{}) {
+	if s.overlap == nil {
+		return true, nil
+	}
+	return s.overlap.isWritten(index)
 }
 
 // whole refuses a log whose beginning is in no snapshot: part of the directory is gone.

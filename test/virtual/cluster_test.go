@@ -143,6 +143,7 @@ func (c *cluster) isolate(name string, from ...*node) {
 
 func (n *node) open() error {
 	n.wire = &port{Host: n.c.net.Host(n.id)}
+	n.disk.power(true)
 	cfg := n.cfg
 	cfg.Network = n.wire
 	proc, err := server.Open(context.Background(), cfg)
@@ -172,12 +173,13 @@ func (n *node) take() *server.Node {
 	return proc
 }
 
-// crash ends the node without a word; its disk stays.
+// crash ends the node without a word; its disk stays, without what is being written.
 func (n *node) crash() {
 	proc := n.take()
 	if proc == nil {
 		return
 	}
+	n.disk.power(false)
 	n.wire.dead.Store(true)
 	n.wire.Kill()
 	ctx, cancel := context.WithCancel(context.Background())

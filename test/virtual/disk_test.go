@@ -1,7 +1,9 @@
 package virtual_test
 
 import (
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
@@ -10,13 +12,51 @@ import (
 )
 
 // disk is what outlives a node's process. It keeps every entry that was ever in the log
-// beside it, so that the whole history can be replayed after the log was compacted.
+// beside it, so that the whole history can be replayed after the log was compacted. It may
+// take its time for each write to the log, and one that is under way when the process dies
+// is lost.
 type disk struct {
 	*raft.InmemStore
 	snapshots vault
 
 	mu      sync.Mutex
 	journal map[uint64]*raft.Log
+	takes   func() time.Duration // for one write; nil is no time
+	life    int                  // of the process
+	running bool
+}
+
+var errPower = errors.New("the power has failed")
+
+// power is switched on when the process starts, and off when it dies.
+func (d *disk) power(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.running = on
+	d.life++
+}
+
+// slow has each write take so long from now on.
+func (d *disk) slow(takes func() time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.takes = takes
+}
+
+// wait is the time that a write takes.
+func (d *disk) wait() error {
+	d.mu.Lock()
+	takes, life, running := d.takes, d.life, d.running
+	d.mu.Unlock()
+	if takes != nil {
+		pause(takes())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !running || d.life != life {
+		return errPower
+	}
+	return nil
 }
 
 func newDisk() *disk {
@@ -28,6 +68,9 @@ func (d *disk) StoreLog(l *raft.Log) error { return d.StoreLogs([]*raft.Log{l}) 
 
 // StoreLogs implements raft.LogStore.
 func (d *disk) StoreLogs(logs []*raft.Log) error {
+	if err := d.wait(); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	for _, l := range logs {
 		d.journal[l.Index] = l

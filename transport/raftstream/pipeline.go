@@ -16,14 +16,15 @@ const mostUnread = 128
 // (hashicorp/raft#612).
 type pipeline struct {
 	raft.AppendPipeline
+	settled func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (bool, <-chan struct{})
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	once    sync.Once
 	pumping sync.WaitGroup
 }
 
-func newPipeline(under raft.AppendPipeline) *pipeline {
-	p := &pipeline{AppendPipeline: under, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
+func newPipeline(under raft.AppendPipeline, settled func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (bool, <-chan struct{})) *pipeline {
+	p := &pipeline{AppendPipeline: under, settled: settled, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
 	p.pumping.Go(p.pump)
 	return p
 }
@@ -39,18 +40,27 @@ func (p *pipeline) Close() error {
 	return err
 }
 
-// pump reads every answer and keeps those that raft has not asked for. With too many of
-// them the pipeline is given up, which raft is told when it sends next.
+// pump reads every answer and keeps those that raft has not asked for, or may not have yet.
+// With too many of them the pipeline is given up, which raft is told when it sends next.
 func (p *pipeline) pump() {
 	var unread []raft.AppendFuture
 	for {
 		var out chan raft.AppendFuture
 		var next raft.AppendFuture
+		var again <-chan struct{}
 		if len(unread) > 0 {
-			out, next = p.answers, unread[0]
+			var ok bool
+			next = unread[0]
+			if ok, again = p.settled(next.Request(), next.Response()); ok {
+				out = p.answers
+			}
 		}
 		select {
+		case <-again:
 		case answer := <-p.AppendPipeline.Consumer():
+			if len(unread) > 0 && saysNothing(answer) {
+				continue // raft sends such many times a second, also while none may be passed on
+			}
 			if unread = append(unread, answer); len(unread) == mostUnread {
 				_ = p.AppendPipeline.Close()
 			}
@@ -60,4 +70,9 @@ func (p *pipeline) pump() {
 			return
 		}
 	}
+}
+
+// saysNothing tells whether an answer only repeats that the follower follows.
+func saysNothing(answer raft.AppendFuture) bool {
+	return answer.Response().Success && len(answer.Request().Entries) == 0
 }

@@ -17,6 +17,10 @@ type TransportConfig struct {
 	// can: this node leads, and that one is a member. It must not block. Default: they may
 	// not.
 	Awaited func(id raft.ServerID) bool
+	// Written tells whether every entry up to index is on this node's own disk. Raft is not told
+	// before that another node has that entry. If it is not, again closes when it is time to ask
+	// once more, or is nil if it never will be. It must not block. Default: all are.
+	Written func(index uint64) (ok bool, again <-chan struct{})
 	// Timeout bounds dialling and each exchange, snapshots in proportion to their size. It
 	// is also how long a node that vanished without a word keeps its old connections, so it
 	// should not be many election time-outs. Default: 2 s.
@@ -34,6 +38,7 @@ type Transport struct {
 	layer   *Layer
 	resolve func(raft.ServerID, raft.ServerAddress) raft.ServerAddress
 	awaited func(raft.ServerID) bool
+	written func(uint64) (bool, <-chan struct{})
 	pooled  int // idle connections that raft keeps to a node, at most
 }
 
@@ -56,6 +61,9 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 	if cfg.Awaited == nil {
 		cfg.Awaited = func(raft.ServerID) bool { return false }
 	}
+	if cfg.Written == nil {
+		cfg.Written = func(uint64) (bool, <-chan struct{}) { return true, nil }
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
@@ -72,6 +80,7 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 		layer:   l,
 		resolve: cfg.Resolve,
 		awaited: cfg.Awaited,
+		written: cfg.Written,
 		pooled:  cfg.MaxPool,
 	}
 }
@@ -119,7 +128,7 @@ func (t *Transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddr
 	if err != nil {
 		return nil, err
 	}
-	return newPipeline(under), nil
+	return newPipeline(under, t.settled), nil
 }
 
 // AppendEntries implements raft.Transport.
@@ -130,7 +139,10 @@ func (t *Transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, arg
 	if isHeartbeat(args) {
 		return call()
 	}
-	return t.patiently(id, addr, call)
+	if err := t.patiently(id, addr, call); err != nil {
+		return err
+	}
+	return t.settle(args, resp)
 }
 
 // RequestVote implements raft.Transport.

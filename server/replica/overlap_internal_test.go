@@ -1,0 +1,225 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hashicorp/raft"
+)
+
+// slowLog is a store whose writes wait until each is allowed, and have then the result that
+// they are given.
+type slowLog struct {
+	*raft.InmemStore
+	allow chan error
+}
+
+func (s *slowLog) StoreLogs(entries []*raft.Log) error {
+	if err := <-s.allow; err != nil {
+		return err
+	}
+	return s.InmemStore.StoreLogs(entries)
+}
+
+// onSlowDisk runs f on an overlapped log that begins with entries 1 to 3, in a bubble.
+func onSlowDisk(t *testing.T, f func(t *testing.T, o *overlapped, disk *slowLog)) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &slowLog{raft.NewInmemStore(), make(chan error)}
+		if err := disk.InmemStore.StoreLogs(entriesOf(1, 3)); err != nil {
+			t.Fatal(err)
+		}
+		o := newOverlapped(disk, func() bool { return false })
+		o.leads = func() bool { return true }
+		f(t, o, disk)
+		o.close()
+	})
+}
+
+func entriesOf(from, to uint64) (all []*raft.Log) {
+	for i := from; i <= to; i++ {
+		all = append(all, &raft.Log{Index: i, Term: 2, Data: fmt.Append(nil, i)})
+	}
+	return all
+}
+
+// waits tells whether do waits for the disk, and lets it go on.
+func waits(t *testing.T, disk *slowLog, do func()) bool {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	waited := false
+	for {
+		synctest.Wait()
+		select {
+		case <-done:
+			return waited
+		case disk.allow <- nil:
+			waited = true
+		}
+	}
+}
+
+func TestLeaderSendsWhatItWrites(t *testing.T) {
+	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
+		if err := o.StoreLogs(entriesOf(4, 5)); err != nil {
+			t.Fatal(err)
+		}
+		for i := uint64(3); i <= 5; i++ {
+			var e raft.Log
+			if err := o.GetLog(i, &e); err != nil || string(e.Data) != fmt.Sprint(i) {
+				t.Errorf("entry %d: %q, %v", i, e.Data, err)
+			}
+		}
+		if err := o.GetLog(6, &raft.Log{}); !errors.Is(err, raft.ErrLogNotFound) {
+			t.Errorf("an entry that nobody has stored: %v", err)
+		}
+		if ok, _ := o.isWritten(3); !ok {
+			t.Error("entry 3 is not written")
+		}
+		ok, again := o.isWritten(4)
+		if ok {
+			t.Error("entry 4 is written, and the disk has not said so")
+		}
+		disk.allow <- nil
+		<-again
+		if ok, _ := o.isWritten(5); !ok {
+			t.Error("entry 5 is not written")
+		}
+		if last, _ := disk.LastIndex(); last != 5 {
+			t.Errorf("the disk has entries up to %d", last)
+		}
+	})
+}
+
+// Whatever is stored while the disk writes is written at once afterwards.
+func TestUnwrittenEntriesGather(t *testing.T) {
+	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
+		for i := uint64(4); i < 4+mostUnwritten; i++ {
+			if err := o.StoreLogs(entriesOf(i, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := uint64(4 + mostUnwritten)
+		writes := 0
+		done := make(chan error, 1)
+		go func() { done <- o.StoreLogs(entriesOf(last, last)) }()
+		for {
+			synctest.Wait()
+			select {
+			case err := <-done:
+				if got, _ := disk.LastIndex(); err != nil || got != last || writes > 3 {
+					t.Errorf("%v; the disk has entries up to %d after %d writes", err, got, writes)
+				}
+				return
+			case disk.allow <- nil:
+				writes++
+			}
+		}
+	})
+}
+
+// Each of these waits until the disk has what the leader sent before.
+func TestWhatWaitsForTheLeadersDisk(t *testing.T) {
+	follows := func(o *overlapped) { o.leads = func() bool { return false } }
+	leads := func(*overlapped) {}
+	member := []*raft.Log{{Index: 5, Term: 2, Type: raft.LogConfiguration}}
+	for what, test := range map[string]struct {
+		as func(*overlapped)
+		do func(o *overlapped) error
+	}{
+		"a change of members":             {leads, func(o *overlapped) error { return o.StoreLogs(member) }},
+		"a deletion":                      {leads, func(o *overlapped) error { return o.DeleteRange(1, 2) }},
+		"the first index":                 {leads, func(o *overlapped) error { _, err := o.FirstIndex(); return err }},
+		"the last index":                  {leads, func(o *overlapped) error { _, err := o.LastIndex(); return err }},
+		"a former leader that is asked":   {follows, func(o *overlapped) error { return o.GetLog(4, &raft.Log{}) }},
+		"one that reads an older entry":   {follows, func(o *overlapped) error { return o.GetLog(3, &raft.Log{}) }},
+		"one that is sent another entry":  {follows, func(o *overlapped) error { return o.StoreLog(&raft.Log{Index: 5, Term: 3}) }},
+		"one whose entries were replaced": {follows, func(o *overlapped) error { return o.DeleteRange(4, 4) }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
+				if err := o.StoreLogs(entriesOf(4, 4)); err != nil {
+					t.Fatal(err)
+				}
+				test.as(o)
+				var err error
+				var written bool
+				if !waits(t, disk, func() { err = test.do(o); written, _ = o.isWritten(4) }) {
+					t.Error("it did not wait")
+				}
+				if err != nil || !written {
+					t.Errorf("%v; the entry before is written: %v", err, written)
+				}
+			})
+		})
+	}
+}
+
+// A node that does not lead, or decides alone, has written what it stores.
+func TestFollowersWriteFirst(t *testing.T) {
+	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
+		o.leads = func() bool { return false }
+		if !waits(t, disk, func() { _ = o.StoreLogs(entriesOf(4, 4)) }) {
+			t.Error("it did not wait")
+		}
+		if ok, _ := o.isWritten(4); !ok {
+			t.Error("entry 4 is not written")
+		}
+	})
+}
+
+// After a write that failed nothing more counts as written.
+func TestFailedOverlappedWrite(t *testing.T) {
+	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
+		if err := o.StoreLogs(entriesOf(4, 4)); err != nil {
+			t.Fatal(err)
+		}
+		_, again := o.isWritten(4)
+		disk.allow <- errors.New("input/output error")
+		<-again
+		if ok, again := o.isWritten(4); ok || again != nil {
+			t.Errorf("written: %v, wait: %v", ok, again != nil)
+		}
+		if err := o.StoreLogs(entriesOf(5, 5)); !errors.Is(err, ErrStore) {
+			t.Errorf("a write after the failure: %v", err)
+		}
+		o.leads = func() bool { return false }
+		if err := o.GetLog(4, &raft.Log{}); !errors.Is(err, ErrStore) {
+			t.Errorf("a former leader read what was not written: %v", err)
+		}
+		returned, ended := false, make(chan struct{})
+		o.ends = func() bool { return true }
+		go func() {
+			defer close(ended)
+			_ = o.GetLog(4, &raft.Log{})
+			returned = true
+		}()
+		if <-ended; returned {
+			t.Error("raft's goroutine goes on")
+		}
+		close(disk.allow) // what is left is tried once more when the log is closed
+	})
+}
+
+// A node that stops writes what is left.
+func TestStoppedLeaderWritesWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &slowLog{raft.NewInmemStore(), make(chan error)}
+		o := newOverlapped(disk, func() bool { return false })
+		o.leads = func() bool { return true }
+		if err := o.StoreLogs(entriesOf(1, 2)); err != nil {
+			t.Fatal(err)
+		}
+		if !waits(t, disk, o.close) {
+			t.Error("it did not wait")
+		}
+		if last, _ := disk.LastIndex(); last != 2 {
+			t.Errorf("the disk has entries up to %d", last)
+		}
+	})
+}
