@@ -100,6 +100,9 @@ type Config struct {
 	// NoFailoverHint leaves elections to raft's time-outs alone. Otherwise a follower calls
 	// one as soon as a majority of the voters has seen that the leader's process is dead.
 	NoFailoverHint bool
+	// NoOverlap has the leader write an entry to its disk before it sends it, instead of
+	// meanwhile.
+	NoOverlap bool
 	// SnapshotThreshold is the number of log entries between snapshots, TrailingLogs
 	// how many stay in the log behind one for followers that lag. 0 leaves both to
 	// the replica.

@@ -107,6 +107,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		HashInterval:       n.cfg.HashInterval,
 		DiskTimeout:        n.cfg.DiskTimeout,
 		NoFailoverHint:     n.cfg.NoFailoverHint,
+		NoOverlap:          n.cfg.NoOverlap,
 		Settings:           n.cfg.Settings,
 		TokenFloor:         n.cfg.TokenFloor,
 		Network:            n.cfg.Network,

@@ -51,6 +51,7 @@ func configure(c *cli.Context) (server.Config, error) {
 		CommitTimeout:      c.Duration("commit-timeout"),
 		HashInterval:       c.Duration("hash-interval"),
 		NoFailoverHint:     c.Bool("no-failover-hint"),
+		NoOverlap:          c.Bool("no-overlap"),
 		SnapshotThreshold:  c.Uint64("snapshot-threshold"),
 		TrailingLogs:       c.Uint64("trailing-logs"),
 		Settings:           settings,

@@ -105,6 +105,7 @@ func raftFlags(d server.Config) []setting {
 		{"hash-interval", d.HashInterval, "how often the nodes hash and compare their states, if these have moved"},
 		{"log-store", string(d.LogStore), "where raft's log is kept, `KIND` segment or bolt; a log in bolt is moved to segments, and does not go back"},
 		{"log-segment-bytes", int(d.LogSegmentBytes), "size of the files of --log-store segment; each gets its room on the disk when it is made"},
+		{"no-overlap", false, "as leader, write to the own disk first and to the other nodes then, not at once"},
 		{"no-failover-hint", false, "call no election when a majority has seen the leader's process die: wait for the time-outs"},
 		{"snapshot-threshold", uint64(0), "log entries between snapshots; 0 leaves it to the node"},
 		{"trailing-logs", uint64(0), "log entries kept behind a snapshot for followers that lag; 0 leaves it to the node"},
