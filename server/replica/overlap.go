@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"runtime"
 	"slices"
 	"sync"
 
@@ -26,8 +25,9 @@ const mostUnwritten = 64
 //   - Who does not lead waits: whatever raft stores, reads or deletes, everything that was left
 //     from its own time as the leader is written first. A new leader asks whether an entry is
 //     there, and raft says so without storing it again.
-//   - After a write that failed nothing counts as written any more, and raft's goroutine ends
-//     rather than hear of it, as where a vote cannot be kept.
+//   - After a write that failed nothing counts as written any more. Raft would panic if it could
+//     not read what it has stored, so it reads that; but the node has been told to halt before,
+//     and nothing that it says from then on leaves it (raftstream.Layer.Mute).
 //
 // It stands before the cache, which has only what is written.
 type overlapped struct {
@@ -36,8 +36,6 @@ type overlapped struct {
 	// goroutine gets an exact answer, since nobody else makes it lead or not. Set once, before
 	// raft runs.
 	leads func() bool
-	// ends tells whether whoever meets a failure is to end: raft runs.
-	ends func() bool
 
 	wake    chan struct{}
 	running sync.WaitGroup
@@ -48,8 +46,8 @@ type overlapped struct {
 	failed    bool
 }
 
-func newOverlapped(under raft.LogStore, ends func() bool) *overlapped {
-	o := &overlapped{under: under, leads: func() bool { return false }, ends: ends, wake: make(chan struct{}, 1), written: make(chan struct{})}
+func newOverlapped(under raft.LogStore) *overlapped {
+	o := &overlapped{under: under, leads: func() bool { return false }, wake: make(chan struct{}, 1), written: make(chan struct{})}
 	o.running.Go(o.run)
 	return o
 }
@@ -153,18 +151,13 @@ func (o *overlapped) add(entries []*raft.Log) bool {
 	return true
 }
 
-// GetLog implements raft.LogStore. Raft panics if it cannot read what it has stored; its
-// goroutine ends here instead, since the node is told to stop.
+// GetLog implements raft.LogStore.
 func (o *overlapped) GetLog(index uint64, e *raft.Log) error {
-	if o.leads() {
-		if o.remembered(index, e) {
-			return nil
-		}
-	} else if err := o.settle(); err != nil {
-		if o.ends() {
-			runtime.Goexit()
-		}
-		return err
+	if !o.leads() {
+		_ = o.settle() // what failed is read all the same
+	}
+	if o.remembered(index, e) {
+		return nil
 	}
 	return o.under.GetLog(index, e)
 }

@@ -165,8 +165,8 @@ func (r *Replica) liveIncarnation(id string, revision uint64) (incarnation strin
 	return incarnation, fresh
 }
 
-func (r *Replica) openNetwork() (err error) {
-	r.layer, err = raftstream.New(raftstream.Config{
+func (r *Replica) openNetwork() error {
+	layer, err := raftstream.New(raftstream.Config{
 		Listener:  r.cfg.PeerListener,
 		Advertise: r.cfg.Advertise.Peer,
 		Network:   r.cfg.Network,
@@ -175,9 +175,12 @@ func (r *Replica) openNetwork() (err error) {
 		Handler:   r.serveControl,
 		Logger:    r.log.Named("peers"),
 	})
+	r.mu.Lock()
+	r.layer = layer
+	r.mu.Unlock()
 	if err == nil {
-		if err = r.metrics.showPeers(r.layer); err != nil {
-			err = errors.Join(err, r.layer.Close())
+		if err = r.metrics.showPeers(layer); err != nil {
+			err = errors.Join(err, layer.Close())
 		}
 	}
 	if err != nil {
@@ -383,6 +386,9 @@ func (r *Replica) handOver(ctx context.Context) {
 // Open's to return. It may be called with raft's own goroutine.
 func (r *Replica) halt(err error) {
 	r.mu.Lock()
+	if r.layer != nil { // else the disk is being opened
+		r.layer.Mute()
+	}
 	first, opened := r.halted.CompareAndSwap(nil, &err), r.opened
 	if first && opened && !r.closing {
 		// Some of raft's goroutines may go on with heartbeats while another one hangs, and

@@ -75,7 +75,7 @@ func assemble(cfg Config, from Stores, closer func(sound bool) error, failed fun
 		return nil, errors.Join(err, closer(false))
 	}
 	if !cfg.NoOverlap {
-		s.overlap = newOverlapped(cache, g.running.Load)
+		s.overlap = newOverlapped(cache)
 		s.log = s.overlap
 	}
 	s.close = func() error {

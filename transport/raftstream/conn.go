@@ -89,6 +89,9 @@ func (c *peerConn) Read(b []byte) (int, error) {
 // Write bounds the time of answers, for raft sets deadlines only on connections that it
 // dialled.
 func (c *peerConn) Write(b []byte) (int, error) {
+	if c.layer.mute.Load() {
+		return 0, net.ErrClosed
+	}
 	if c.inbound {
 		_ = c.SetWriteDeadline(time.Now().Add(c.layer.cfg.WriteTimeout))
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -109,6 +110,7 @@ type Layer struct {
 	running  sync.WaitGroup // goroutines of the Layer
 	lent     sync.WaitGroup // connections that raft has accepted and not closed yet
 	refusals refusals
+	mute     atomic.Bool
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
@@ -230,6 +232,10 @@ func (l *Layer) Close() error {
 	}
 	return err
 }
+
+// Mute has nothing leave the node any more: every write to a connection fails. It does not
+// wait, as Close does.
+func (l *Layer) Mute() { l.mute.Store(true) }
 
 // Disconnect closes every connection from and to a node, so that the next ones are checked
 // against what is recorded now. For when a node is removed or replaced.

@@ -165,3 +165,43 @@ func TestRefusalsWaitForNoDisk(t *testing.T) {
 		}
 	})
 }
+
+// TestMutedNodeSaysNothing to whoever asks, and asks nobody.
+func TestMutedNodeSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		b := start(t, knows("b", "a"), on(m))
+		from := raftstream.NewTransport(start(t, knows("a", "b"), on(m)), raftstream.TransportConfig{})
+		to := raftstream.NewTransport(b, raftstream.TransportConfig{})
+		defer func() { _, _ = from.Close(), to.Close() }()
+		ask := func() error {
+			return from.AppendEntries("b", "b", heartbeat, &raft.AppendEntriesResponse{})
+		}
+		asked := make(chan struct{}, 10)
+		ended := make(chan struct{})
+		defer close(ended)
+		go func() {
+			for {
+				select {
+				case rpc := <-to.Consumer():
+					asked <- struct{}{}
+					rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil)
+				case <-ended:
+					return
+				}
+			}
+		}()
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+		<-asked
+		b.Mute()
+		if err := ask(); err == nil {
+			t.Error("it answered")
+		}
+		<-asked
+		if err := to.AppendEntries("a", "a", heartbeat, &raft.AppendEntriesResponse{}); err == nil {
+			t.Error("it asked")
+		}
+	})
+}
