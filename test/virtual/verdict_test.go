@@ -220,6 +220,7 @@ func TestEntryBehindASnapshotIsNotTakenForCommitted(t *testing.T) {
 	c := &cluster{t: t}
 	for id, terms := range map[string][]uint64{"n1": {1, 2, 4}, "n2": {1, 2, 4}, "n3": {1, 3, 4}} {
 		n := &node{c: c, id: id, disk: newDisk()}
+		n.disk.power(true)
 		for i, term := range terms {
 			c.must("store an entry", n.disk.StoreLog(&raft.Log{Index: uint64(i + 1), Term: term, Type: raft.LogCommand}))
 		}
