@@ -23,7 +23,7 @@ func unlockEntry(b *testing.B, session, seq, hold, token uint64) []byte {
 }
 
 // spacious has limits that the benchmarks do not reach.
-func spacious(b *testing.B) *Machine {
+func spacious(b testing.TB) *Machine {
 	m := New(Level)
 	applyOne(b, m, bootCommand(&wire.Bootstrap{ClusterId: "bench", Settings: &wire.Settings{
 		MaxSessions: 1 << 20, MaxLocks: 1 << 21, MaxWaitersPerLock: 1 << 20, MaxClaimsPerSession: 1 << 21, MaxWindow: 1 << 21,

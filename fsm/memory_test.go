@@ -1,0 +1,71 @@
+package fsm
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// What the state may take in memory for each of what it holds many of, in bytes that
+// live on Go's heap. Names have 20 bytes and come in no order, clients acknowledge.
+const (
+	heldBytes    = 440
+	waitingBytes = 600
+	sessionBytes = 700
+)
+
+// TestMemory measures after a collection, so that nothing counts that is garbage, and
+// by a sum over many, so that neither does what else the program does meanwhile.
+func TestMemory(t *testing.T) {
+	if raced {
+		t.Skip("the race detector has memory of its own")
+	}
+	const n = 50_000
+	m := spacious(t)
+	measure := func(what string, most int, fill func()) {
+		before := liveBytes()
+		fill()
+		each := float64(liveBytes()-before) / n
+		t.Logf("%s: %.0f bytes", what, each)
+		if each > float64(most) {
+			t.Errorf("%s takes %.0f bytes, at most %d are meant", what, each, most)
+		}
+	}
+	measure("a held lock", heldBytes, func() { acquireEach(t, m, n, scattered) })
+	measure("a waiting claim", waitingBytes, func() { acquireEach(t, m, n, func(int) string { return scattered(7) }) })
+	measure("a session", sessionBytes, func() {
+		for i := range n {
+			openSession(t, m, fmt.Sprint("idle", i))
+		}
+	})
+	runtime.KeepAlive(m)
+}
+
+// liveBytes is what lives on the heap. The second collection takes what the first one
+// found only pools to keep.
+func liveBytes() int64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// scattered are names of 20 bytes that do not ascend with i.
+func scattered(i int) string { return fmt.Sprintf("orders/2026/%08x", uint32(i)*2654435761) }
+
+// acquireEach has sessions of 1,000 claims each ask for n locks.
+func acquireEach(t testing.TB, m *Machine, n int, name func(int) string) {
+	var id uint64
+	for i := range n {
+		seq := uint64(i%1_000) + 1
+		if seq == 1 {
+			id = openSession(t, m, fmt.Sprint(m.Revision()))
+		}
+		applyOne(t, m, &wire.Command{SessionId: id, Seq: seq, AckedBelow: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+			Locks: []*wire.LockRequest{{Name: name(i)}}, Owner: seq, WaitForever: true,
+		}}})
+	}
+}
