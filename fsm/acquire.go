@@ -54,11 +54,11 @@ func (m *Machine) known(s *session, op *wire.Acquire, l *lock, request *wire.Loc
 	if refusal := l.mismatch(request, op.Order == wire.Order_UNFAIR); refusal != nil {
 		return refusal
 	}
-	id, ok := m.owners.get(ownerKey{s.id, op.Owner, l.id})
+	at, ok := m.owners.get(ownerKey{s.id, op.Owner, l.id})
 	if !ok {
 		return nil
 	}
-	c, _ := m.claims.get(id)
+	c, _ := m.claims.get(at.claim)
 	switch {
 	case !c.held():
 		return answer(wire.Status_ALREADY_QUEUED, fmt.Sprintf("the owner waits for %q since request %d", l.name, c.seq))

@@ -33,10 +33,10 @@ func validAudit(record *wire.AuditRecord) *wire.Result {
 func (m *Machine) record(act *wire.AuditRecord) {
 	m.state.lastAudit++
 	act.Id, act.Revision, act.WallUnixMs = m.state.lastAudit, m.state.revision, m.wall
-	m.audit.put(act.Id, act)
+	m.audit.put(act)
 	if m.audit.len() > maxAudit {
-		oldest, _, _ := m.audit.seek(0)
-		m.audit.delete(oldest)
+		oldest, _ := m.audit.seek(0)
+		m.audit.delete(oldest.Id)
 	}
 }
 

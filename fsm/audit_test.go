@@ -24,9 +24,9 @@ func TestAuditIsBounded(t *testing.T) {
 			t.Fatalf("after %d: %v", i, err)
 		}
 	}
-	oldest, first, _ := m.audit.seek(0)
-	if m.audit.len() != maxAudit || oldest != 11 || m.state.lastAudit != maxAudit+10 {
-		t.Errorf("%d records from %d to %d", m.audit.len(), oldest, m.state.lastAudit)
+	first, _ := m.audit.seek(0)
+	if m.audit.len() != maxAudit || first.Id != 11 || m.state.lastAudit != maxAudit+10 {
+		t.Errorf("%d records from %d to %d", m.audit.len(), first.Id, m.state.lastAudit)
 	}
 	if first.Action != wire.AuditRecord_FORCE_RELEASE || first.Lock != "lock" || first.Operator != "op" || first.Reason != "stuck" ||
 		first.ClientName != "a" || first.Revision == 0 || first.WallUnixMs != 5 || first.HoldId == 0 || first.Token == 0 || first.SessionId == 0 {
@@ -81,8 +81,8 @@ func TestRestoredBackup(t *testing.T) {
 		t.Fatalf("%v, token %d, lineage %q, %v", r, m.Token(), m.Lineage(), m.Settings())
 	}
 	last, _ := m.audit.get(m.state.lastAudit)
-	if oldest, _, _ := m.audit.seek(0); oldest != 41 || last.GetId() != 296 || last.Action != wire.AuditRecord_RESTORE || last.Reason != "disaster" {
-		t.Errorf("audit from %d to %v", oldest, last)
+	if oldest, _ := m.audit.seek(0); oldest.GetId() != 41 || last.GetId() != 296 || last.Action != wire.AuditRecord_RESTORE || last.Reason != "disaster" {
+		t.Errorf("audit from %v to %v", oldest, last)
 	}
 	if m = restored(t, snapshotOf(t, m)); m.Lineage() != "second" {
 		t.Errorf("lineage %q after a snapshot", m.Lineage())

@@ -57,12 +57,12 @@ func validBackup(op *wire.RestoreBackup) (*wire.Settings, *wire.Result) {
 // replaceAudit takes the audit records of another history over.
 func (m *Machine) replaceAudit(records []*wire.AuditRecord) {
 	for m.audit.len() > 0 {
-		id, _, _ := m.audit.seek(0)
-		m.audit.delete(id)
+		oldest, _ := m.audit.seek(0)
+		m.audit.delete(oldest.Id)
 	}
 	m.state.lastAudit = 0
 	for _, act := range records {
-		m.audit.put(act.Id, act)
+		m.audit.put(act)
 		m.state.lastAudit = act.Id
 	}
 }

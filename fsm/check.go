@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -64,25 +65,31 @@ func (m *Machine) checkMembers() error {
 	if m.members.len() > maxMembers {
 		return fmt.Errorf("%d members, at most %d", m.members.len(), maxMembers)
 	}
-	return each(&m.members, func(id string, member *wire.Member) error {
-		if id != member.Id {
-			return fmt.Errorf("member %q stands under %q", member.Id, id)
-		}
+	return each(&m.members, func(member *wire.Member) error {
 		if member.Level != 0 && member.Level < m.state.level {
-			return fmt.Errorf("member %q is of level %d, the cluster of %d", id, member.Level, m.state.level)
+			return fmt.Errorf("member %q is of level %d, the cluster of %d", member.Id, member.Level, m.state.level)
 		}
 		return validMember(member)
 	})
 }
 
-// each walks a table until the first error.
-func each[K, V any](t *table[K, V], fn func(K, V) error) error {
-	var from K
+// each walks a table until the first error. Its rows must ascend.
+func each[K, V any](t *table[K, V], fn func(V) error) error {
+	var last K
 	var err error
-	t.each(from, func(key K, value V) bool {
-		err = fn(key, value)
+	rows := 0
+	t.each(last, func(value V) bool {
+		if key := t.key(value); rows > 0 && t.order(last, value) >= 0 {
+			err = fmt.Errorf("row %v stands behind row %v", key, last)
+		} else {
+			last, err = key, fn(value)
+		}
+		rows++
 		return err == nil
 	})
+	if err == nil && rows != t.len() {
+		err = fmt.Errorf("a table counts %d rows, there are %d", t.len(), rows)
+	}
 	return err
 }
 
@@ -90,23 +97,23 @@ func (m *Machine) checkSessions() error {
 	if m.nonces.len() != m.sessions.len() {
 		return fmt.Errorf("%d secret hashes for %d sessions", m.nonces.len(), m.sessions.len())
 	}
-	return each(&m.sessions, func(id uint64, s *session) error {
-		if err := m.checkSession(id, s); err != nil {
-			return fmt.Errorf("session %d: %w", id, err)
+	return each(&m.sessions, func(s *session) error {
+		if err := m.checkSession(s); err != nil {
+			return fmt.Errorf("session %d: %w", s.id, err)
 		}
 		return nil
 	})
 }
 
-func (m *Machine) checkSession(id uint64, s *session) error {
+func (m *Machine) checkSession(s *session) error {
 	limits := m.state.settings
 	nonce, known := m.nonces.get(s.secretHash)
 	switch {
-	case id != s.id || id == 0 || id > m.state.lastSession:
+	case s.id == 0 || s.id > m.state.lastSession:
 		return fmt.Errorf("id %d, the last given out is %d", s.id, m.state.lastSession)
 	case len(s.secretHash) != sha256.Size:
 		return fmt.Errorf("secret hash of %d bytes", len(s.secretHash))
-	case !known || nonce != id:
+	case !known || nonce.session != s.id:
 		return errors.New("its secret hash leads elsewhere")
 	case s.ttl < limits.MinTtlMs || s.ttl > limits.MaxTtlMs:
 		return fmt.Errorf("TTL %d ms", s.ttl)
@@ -125,18 +132,18 @@ func (m *Machine) checkSession(id uint64, s *session) error {
 // recount compares what is kept counted with what is there.
 func (m *Machine) recount(s *session) error {
 	var window, waiting, holds, waits uint64
-	m.outcomes.each(requestKey{s.id, 0}, func(key requestKey, o *outcome) bool {
-		if key.session == s.id && o.final() {
+	m.outcomes.each(requestKey{s.id, 0}, func(o *outcome) bool {
+		if o.session == s.id && o.final() {
 			window++
-		} else if key.session == s.id {
+		} else if o.session == s.id {
 			waiting++
 		}
-		return key.session == s.id
+		return o.session == s.id
 	})
-	m.owners.each(ownerKey{session: s.id}, func(key ownerKey, id uint64) bool {
-		c, ok := m.claims.get(id)
-		if key.session != s.id || !ok || key.lock != c.wants()[0].lock {
-			return key.session == s.id
+	m.owners.each(ownerKey{session: s.id}, func(at stake) bool {
+		c, ok := m.claims.get(at.claim)
+		if at.session != s.id || !ok || at.lock != c.wants()[0].lock {
+			return at.session == s.id
 		}
 		if c.held() {
 			holds++
@@ -157,25 +164,25 @@ func (m *Machine) recount(s *session) error {
 }
 
 func (m *Machine) checkLocks() error {
-	ids := newTable(byID[string])
-	return each(&m.locks, func(name string, l *lock) error {
+	ids := newTable(func(l *lock) uint64 { return l.id }, func(id uint64, l *lock) int { return cmp.Compare(id, l.id) })
+	return each(&m.locks, func(l *lock) error {
 		if twin, ok := ids.get(l.id); ok {
-			return fmt.Errorf("locks %q and %q have id %d", twin, name, l.id)
+			return fmt.Errorf("locks %q and %q have id %d", twin.name, l.name, l.id)
 		}
-		ids.load(l.id, name)
-		if err := m.checkLock(name, l); err != nil {
-			return fmt.Errorf("lock %q: %w", name, err)
+		ids.load(l)
+		if err := m.checkLock(l); err != nil {
+			return fmt.Errorf("lock %q: %w", l.name, err)
 		}
 		return nil
 	})
 }
 
-func (m *Machine) checkLock(name string, l *lock) error {
-	if err := ValidName(name); err != nil {
+func (m *Machine) checkLock(l *lock) error {
+	if err := ValidName(l.name); err != nil {
 		return err
 	}
 	switch {
-	case name != l.name || l.id == 0 || l.id > m.state.lastLock:
+	case l.id == 0 || l.id > m.state.lastLock:
 		return fmt.Errorf("%q has id %d, the last given out is %d", l.name, l.id, m.state.lastLock)
 	case l.limit > maxLimit || l.unfair && l.limit > 0:
 		return fmt.Errorf("a semaphore of limit %d in the order %v", l.limit, l.order())
@@ -185,7 +192,7 @@ func (m *Machine) checkLock(name string, l *lock) error {
 		return fmt.Errorf("it is free and %d wait: a lost wake-up", l.waiters)
 	case uint64(l.waiters) > m.state.settings.MaxWaitersPerLock:
 		return fmt.Errorf("%d waiters, at most %d", l.waiters, m.state.settings.MaxWaitersPerLock)
-	case int(l.waiters) != m.queue.rank(placeKey{l.id + 1, 0})-m.queue.rank(placeKey{l.id, 0}):
+	case int(l.waiters) != m.queue.rank(place{l.id + 1, 0})-m.queue.rank(place{l.id, 0}):
 		return fmt.Errorf("counts %d waiters, the queue differs", l.waiters)
 	}
 	return m.recountHolders(l)
@@ -195,31 +202,31 @@ func (m *Machine) checkLock(name string, l *lock) error {
 func (m *Machine) recountHolders(l *lock) error {
 	there := lock{id: l.id, limit: l.limit}
 	var err error
-	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
-		if key.lock != l.id {
+	m.holders.each(holderKey{lock: l.id}, func(at holder) bool {
+		if at.lock != l.id {
 			return false
 		}
-		c, ok := m.claims.get(id)
+		c, ok := m.claims.get(at.claim)
 		w := want{}
 		if ok {
 			w = c.wantOf(l.id)
 		}
-		if w.lock == 0 || c.token != key.token {
-			err = fmt.Errorf("claim %d does not hold it by token %d", id, key.token)
+		if w.lock == 0 || c.token != at.token {
+			err = fmt.Errorf("claim %d does not hold it by token %d", at.claim, at.token)
 			return false
 		}
 		if l.limit == 0 && !there.fits(w) {
-			err = fmt.Errorf("claim %d holds it against others", id)
+			err = fmt.Errorf("claim %d holds it against others", at.claim)
 		}
 		there.occupy(w)
 		if c.held() {
 			there.holds++
 		}
 		if c.listens() && !l.listening {
-			err = fmt.Errorf("claim %d is not known to listen", id)
+			err = fmt.Errorf("claim %d is not known to listen", at.claim)
 		}
-		if c.listens() && (l.waiters > 0 || l.upgrader != 0 && l.upgrader != id) {
-			err = fmt.Errorf("claim %d was not told that others wait", id)
+		if c.listens() && (l.waiters > 0 || l.upgrader != 0 && l.upgrader != at.claim) {
+			err = fmt.Errorf("claim %d was not told that others wait", at.claim)
 		}
 		return err == nil
 	})
@@ -237,9 +244,9 @@ func (m *Machine) checkAudit() error {
 		return fmt.Errorf("%d audit records, at most %d", m.audit.len(), maxAudit)
 	}
 	next := m.state.lastAudit - uint64(m.audit.len()) + 1
-	return each(&m.audit, func(id uint64, record *wire.AuditRecord) error {
-		if id != next || id != record.Id || validAudit(record) != nil {
-			return fmt.Errorf("audit record %d stands under %d, where %d is next", record.Id, id, next)
+	return each(&m.audit, func(record *wire.AuditRecord) error {
+		if record.Id != next || validAudit(record) != nil {
+			return fmt.Errorf("audit record %d stands where %d is next", record.Id, next)
 		}
 		next++
 		return nil
@@ -247,52 +254,52 @@ func (m *Machine) checkAudit() error {
 }
 
 func (m *Machine) checkOwners() error {
-	return each(&m.owners, func(key ownerKey, id uint64) error {
-		c, ok := m.claims.get(id)
-		if !ok || c.phase() == delayed || c.session != key.session || c.owner != key.owner || c.wantOf(key.lock).lock == 0 {
-			return fmt.Errorf("session %d, owner %d has claim %d on lock %d", key.session, key.owner, id, key.lock)
+	return each(&m.owners, func(at stake) error {
+		c, ok := m.claims.get(at.claim)
+		if !ok || c.phase() == delayed || c.session != at.session || c.owner != at.owner || c.wantOf(at.lock).lock == 0 {
+			return fmt.Errorf("session %d, owner %d has claim %d on lock %d", at.session, at.owner, at.claim, at.lock)
 		}
 		return nil
 	})
 }
 
 func (m *Machine) checkQueue() error {
-	return each(&m.queue, func(place placeKey, id uint64) error {
-		c, ok := m.claims.get(id)
-		if !ok || c.phase() != waiting || c.id != place.claim || c.wantOf(place.lock).lock == 0 {
-			return fmt.Errorf("place %d in the queue of lock %d has claim %d", place.claim, place.lock, id)
+	return each(&m.queue, func(at place) error {
+		c, ok := m.claims.get(at.claim)
+		if !ok || c.phase() != waiting || c.wantOf(at.lock).lock == 0 {
+			return fmt.Errorf("claim %d does not wait for lock %d, but stands in its queue", at.claim, at.lock)
 		}
 		return nil
 	})
 }
 
 func (m *Machine) checkHolders() error {
-	return each(&m.holders, func(key holderKey, id uint64) error {
-		c, ok := m.claims.get(id)
-		if !ok || c.token != key.token || c.wantOf(key.lock).lock == 0 {
-			return fmt.Errorf("token %d on lock %d is of claim %d", key.token, key.lock, id)
+	return each(&m.holders, func(at holder) error {
+		c, ok := m.claims.get(at.claim)
+		if !ok || c.token != at.token || c.wantOf(at.lock).lock == 0 {
+			return fmt.Errorf("token %d on lock %d is of claim %d", at.token, at.lock, at.claim)
 		}
 		return nil
 	})
 }
 
 func (m *Machine) checkOutcomes() error {
-	return each(&m.outcomes, func(key requestKey, o *outcome) error {
-		if err := m.checkOutcome(key, o); err != nil {
-			return fmt.Errorf("outcome of request %d of session %d: %w", key.seq, key.session, err)
+	return each(&m.outcomes, func(o *outcome) error {
+		if err := m.checkOutcome(o); err != nil {
+			return fmt.Errorf("outcome of request %d of session %d: %w", o.seq, o.session, err)
 		}
 		return nil
 	})
 }
 
-func (m *Machine) checkOutcome(key requestKey, o *outcome) error {
-	s, ok := m.sessions.get(key.session)
+func (m *Machine) checkOutcome(o *outcome) error {
+	s, ok := m.sessions.get(o.session)
 	switch {
-	case !ok || key.seq == 0:
+	case !ok || o.seq == 0:
 		return errors.New("no such request can be")
 	case o.revision == 0 || o.revision > m.state.revision:
 		return fmt.Errorf("revision %d of %d", o.revision, m.state.revision)
-	case !o.waited && (!o.final() || key.seq < s.ackedBelow):
+	case !o.waited && (!o.final() || o.seq < s.ackedBelow):
 		return errors.New("it waits or was acknowledged")
 	case o.status == wire.Status_UNSPECIFIED:
 		return errors.New("no status")
@@ -301,7 +308,7 @@ func (m *Machine) checkOutcome(key requestKey, o *outcome) error {
 	case o.token > m.state.token && o.status == wire.Status_GRANTED:
 		return fmt.Errorf("token %d of %d", o.token, m.state.token)
 	}
-	if c, ok := m.claims.get(o.holdID); !o.final() && (!ok || c.session != key.session || !c.waitsFor(key.seq)) {
+	if c, ok := m.claims.get(o.holdID); !o.final() && (!ok || c.session != o.session || !c.waitsFor(o.seq)) {
 		return fmt.Errorf("it waits, but claim %d does not", o.holdID)
 	}
 	return nil

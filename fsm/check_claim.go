@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,8 +11,8 @@ import (
 
 func (m *Machine) checkClaims() error {
 	var holds, waits uint64
-	tokens := newTable(byID[uint64])
-	err := each(&m.claims, func(id uint64, c *claim) error {
+	tokens := newTable(func(c *claim) uint64 { return c.token }, func(token uint64, c *claim) int { return cmp.Compare(token, c.token) })
+	err := each(&m.claims, func(c *claim) error {
 		if c.held() {
 			holds++
 		}
@@ -20,12 +21,12 @@ func (m *Machine) checkClaims() error {
 		}
 		if c.token != 0 {
 			if twin, ok := tokens.get(c.token); ok {
-				return fmt.Errorf("claims %d and %d have token %d", twin, id, c.token)
+				return fmt.Errorf("claims %d and %d have token %d", twin.id, c.id, c.token)
 			}
-			tokens.load(c.token, id)
+			tokens.load(c)
 		}
-		if err := m.checkClaim(id, c); err != nil {
-			return fmt.Errorf("claim %d: %w", id, err)
+		if err := m.checkClaim(c); err != nil {
+			return fmt.Errorf("claim %d: %w", c.id, err)
 		}
 		return nil
 	})
@@ -35,10 +36,10 @@ func (m *Machine) checkClaims() error {
 	return err
 }
 
-func (m *Machine) checkClaim(id uint64, c *claim) error {
+func (m *Machine) checkClaim(c *claim) error {
 	_, live := m.sessions.get(c.session)
 	switch {
-	case id != c.id || id == 0 || id > m.state.revision:
+	case c.id == 0 || c.id > m.state.revision:
 		return fmt.Errorf("id %d at revision %d", c.id, m.state.revision)
 	case !live && c.phase() != delayed:
 		return fmt.Errorf("session %d does not live", c.session)
@@ -85,13 +86,13 @@ func (m *Machine) checkWant(c *claim, w want) error {
 	if !ok {
 		return fmt.Errorf("wants lock %q, limit %d, order %v, in mode %v, permits %d", w.name, l.limit, l.order(), w.mode, w.permits)
 	}
-	id, owned := m.owners.get(ownerKey{c.session, c.owner, w.lock})
-	if owned = owned && id == c.id; owned != (c.phase() != delayed) {
-		return fmt.Errorf("its owner has claim %d on %q", id, w.name)
+	at, owned := m.owners.get(ownerKey{c.session, c.owner, w.lock})
+	if owned = owned && at.claim == c.id; owned != (c.phase() != delayed) {
+		return fmt.Errorf("its owner has claim %d on %q", at.claim, w.name)
 	}
-	_, queued := m.queue.get(placeKey{w.lock, c.id})
+	_, queued := m.queue.get(place{w.lock, c.id})
 	holder, holds := m.holders.get(holderKey{w.lock, c.token})
-	if holds = holds && holder == c.id; holds != (c.token != 0) || queued != (c.phase() == waiting) {
+	if holds = holds && holder.claim == c.id; holds != (c.token != 0) || queued != (c.phase() == waiting) {
 		return fmt.Errorf("token %d, holds %q: %v, queued: %v", c.token, w.name, holds, queued)
 	}
 	return nil

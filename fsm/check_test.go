@@ -63,22 +63,25 @@ func damage[K, V any](table *table[K, *V], key K, edit func(*V)) {
 // TestCheckFindsWhatIsBroken breaks one thing at a time.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	for name, breakIt := range map[string]func(*Machine){
-		"token of more than 63 bits":    func(m *Machine) { m.state.token = 1 << 63 },
-		"revision behind":               func(m *Machine) { m.state.revision = 3 },
-		"level above the program":       func(m *Machine) { m.state.level = 9 },
-		"settings gone":                 func(m *Machine) { m.state.settings = nil },
-		"a limit of 0":                  func(m *Machine) { m.state.settings.MaxWindow = 0 },
-		"too many sessions":             func(m *Machine) { m.state.settings.MaxSessions = 2 },
-		"too many locks":                func(m *Machine) { m.state.settings.MaxLocks = 1 },
-		"too many waiters":              func(m *Machine) { m.state.settings.MaxWaitersPerLock = 1 },
-		"too many claims":               func(m *Machine) { m.state.settings.MaxClaimsPerSession = 1 },
-		"no cluster":                    func(m *Machine) { m.state.clusterID = "" },
-		"holds miscounted":              func(m *Machine) { m.state.holds++ },
-		"member under another id":       func(m *Machine) { m.members.put("n2", &wire.Member{Id: "n1"}) },
+		"token of more than 63 bits": func(m *Machine) { m.state.token = 1 << 63 },
+		"revision behind":            func(m *Machine) { m.state.revision = 3 },
+		"level above the program":    func(m *Machine) { m.state.level = 9 },
+		"settings gone":              func(m *Machine) { m.state.settings = nil },
+		"a limit of 0":               func(m *Machine) { m.state.settings.MaxWindow = 0 },
+		"too many sessions":          func(m *Machine) { m.state.settings.MaxSessions = 2 },
+		"too many locks":             func(m *Machine) { m.state.settings.MaxLocks = 1 },
+		"too many waiters":           func(m *Machine) { m.state.settings.MaxWaitersPerLock = 1 },
+		"too many claims":            func(m *Machine) { m.state.settings.MaxClaimsPerSession = 1 },
+		"no cluster":                 func(m *Machine) { m.state.clusterID = "" },
+		"holds miscounted":           func(m *Machine) { m.state.holds++ },
+		"members out of order": func(m *Machine) {
+			m.members.put(&wire.Member{Id: "n2"})
+			damage(&m.members, "n2", func(n *wire.Member) { n.Id = "m" })
+		},
 		"member of a lower level":       func(m *Machine) { m.level, m.state.level = 2, 2 },
 		"session id from the future":    func(m *Machine) { m.state.lastSession = 2 },
 		"session without a nonce":       func(m *Machine) { m.nonces.delete(string(secretHash("ann"))) },
-		"nonce to another session":      func(m *Machine) { m.nonces.put(string(secretHash("ann")), 2) },
+		"nonce to another session":      func(m *Machine) { m.nonces.put(nonce{string(secretHash("ann")), 2}) },
 		"short hash":                    func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.secretHash = "x" }) },
 		"TTL out of range":              func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.ttl = 1 }) },
 		"generation 0":                  func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.generation = 0 }) },
@@ -90,10 +93,10 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"two holders":                   func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.holds = 2 }) },
 		"lost wake-up":                  func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.exclusive = false }) },
 		"waiters miscounted":            func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.waiters-- }) },
-		"a lock that nobody wants":      func(m *Machine) { m.locks.put("z", &lock{id: 1, name: "z"}) },
-		"locks of one id":               func(m *Machine) { m.locks.put("z", &lock{id: 1, name: "z", exclusive: true}) },
-		"bad lock name":                 func(m *Machine) { m.locks.put("z/", &lock{id: 2, name: "z/", exclusive: true}) },
-		"holder that waits":             func(m *Machine) { m.holders.put(holderKey{1, 101}, 8) },
+		"a lock that nobody wants":      func(m *Machine) { m.locks.put(&lock{id: 1, name: "z"}) },
+		"locks of one id":               func(m *Machine) { m.locks.put(&lock{id: 1, name: "z", exclusive: true}) },
+		"bad lock name":                 func(m *Machine) { m.locks.put(&lock{id: 2, name: "z/", exclusive: true}) },
+		"holder that waits":             func(m *Machine) { m.holders.put(holder{holderKey{1, 101}, 8}) },
 		"one token twice":               func(m *Machine) { damage(&m.claims, 7, func(c *claim) { c.token = 101 }) },
 		"token never minted":            func(m *Machine) { damage(&m.claims, 7, func(c *claim) { c.token = 999 }) },
 		"token at the enqueueing":       func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.token = 102 }) },
@@ -104,13 +107,13 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"value too long":                func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.vary().value = make([]byte, 2000) }) },
 		"granted before asked":          func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.grantedRevision = 1 }) },
 		"a hold that nobody owns":       func(m *Machine) { m.owners.delete(ownerKey{1, 0, 1}) },
-		"an owner of nothing":           func(m *Machine) { m.owners.put(ownerKey{1, 9, 1}, 6) },
-		"a waiter out of the queue":     func(m *Machine) { m.queue.delete(placeKey{1, 8}) },
-		"a place for nobody":            func(m *Machine) { m.queue.put(placeKey{7, 7}, 77) },
-		"a holder in the queue":         func(m *Machine) { m.queue.put(placeKey{1, 6}, 6) },
+		"an owner of nothing":           func(m *Machine) { m.owners.put(stake{ownerKey{1, 9, 1}, 6}) },
+		"a waiter out of the queue":     func(m *Machine) { m.queue.delete(place{1, 8}) },
+		"a place for nobody":            func(m *Machine) { m.queue.put(place{7, 77}) },
+		"a holder in the queue":         func(m *Machine) { m.queue.put(place{1, 6}) },
 		"a wait without a request":      func(m *Machine) { m.outcomes.delete(requestKey{2, 1}) },
 		"a request that waits for ever": func(m *Machine) { m.claims.delete(9) },
-		"an outcome of nobody":          func(m *Machine) { m.outcomes.put(requestKey{9, 1}, &outcome{status: 1, revision: 1}) },
+		"an outcome of nobody":          func(m *Machine) { m.outcomes.put(&outcome{requestKey: requestKey{9, 1}, status: 1, revision: 1}) },
 		"granted without a token":       func(m *Machine) { damage(&m.outcomes, requestKey{1, 1}, func(o *outcome) { o.token = 0 }) },
 		"outcome of the future":         func(m *Machine) { damage(&m.outcomes, requestKey{1, 1}, func(o *outcome) { o.revision = 99 }) },
 	} {
@@ -131,11 +134,11 @@ func TestCheckFindsWhatIsBrokenInTheFamily(t *testing.T) {
 		"an unfair semaphore":           func(m *Machine) { damage(&m.locks, "s", func(l *lock) { l.unfair = true }) },
 		"one lock twice":                func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.extra.wants[1] = c.extra.wants[0] }) },
 		"a place in one queue only": func(m *Machine) {
-			m.queue.delete(placeKey{4, 12})
+			m.queue.delete(place{4, 12})
 			damage(&m.locks, "s", func(l *lock) { l.waiters-- })
 		},
 		"a holder of one lock only":        func(m *Machine) { m.holders.delete(holderKey{2, 101}) },
-		"held under another token":         func(m *Machine) { m.holders.put(holderKey{1, 199}, 8) },
+		"held under another token":         func(m *Machine) { m.holders.put(holder{holderKey{1, 199}, 8}) },
 		"upgrader forgotten":               func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 0 }) },
 		"upgrader that does not wait":      func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 9 }) },
 		"upgrade without a request":        func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.seq = 7 }) },
@@ -152,13 +155,13 @@ func TestCheckFindsWhatIsBrokenInTheFamily(t *testing.T) {
 		"lock-delay out of range":          func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().lockDelayMs = 60_001 }) },
 		"a lock-delay that is a hold":      func(m *Machine) { damage(&m.claims, 13, func(c *claim) { c.vary().delayGeneration = 0 }) },
 		"a hold that is a lock-delay":      func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().delayGeneration = 1 }) },
-		"a lock-delay that somebody owns":  func(m *Machine) { m.owners.put(ownerKey{5, 0, 5}, 13) },
+		"a lock-delay that somebody owns":  func(m *Machine) { m.owners.put(stake{ownerKey{5, 0, 5}, 13}) },
 		"a lock-delay that opens too soon": func(m *Machine) { damage(&m.locks, "d", func(l *lock) { l.exclusive = false }) },
 		"a lease without its hold":         func(m *Machine) { damage(&m.sessions, 5, func(s *session) { s.leased = true }) },
 		"semaphore counted twice":          func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().again = 1 }) },
 		"revoked while it waits":           func(m *Machine) { damage(&m.claims, 12, func(c *claim) { c.vary().revocation = &wire.Revocation{} }) },
-		"an audit record too many":         func(m *Machine) { m.audit.put(7, &wire.AuditRecord{Id: 7}) },
-		"an audit record under another id": func(m *Machine) { m.audit.put(1, &wire.AuditRecord{Id: 2}) },
+		"an audit record too many":         func(m *Machine) { m.audit.put(&wire.AuditRecord{Id: 7}) },
+		"an audit record under another id": func(m *Machine) { damage(&m.audit, 1, func(r *wire.AuditRecord) { r.Id = 2 }) },
 		"lineage too long":                 func(m *Machine) { m.state.lineage = strings.Repeat("x", 65) },
 	} {
 		t.Run(name, func(t *testing.T) { mustFind(t, family(t), breakIt) })
@@ -185,6 +188,6 @@ func loseWakeUp(m *Machine) {
 
 // swapPlaces has the second waiter stand first.
 func swapPlaces(m *Machine) {
-	m.queue.put(placeKey{1, 8}, 9)
-	m.queue.put(placeKey{1, 9}, 8)
+	rows := &m.queue.root.rows
+	rows[0], rows[1] = rows[1], rows[0]
 }

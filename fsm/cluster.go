@@ -45,7 +45,7 @@ func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {
 	m.state.level = firstLevel
 	m.state.settings = settings
 	for _, member := range op.Members {
-		m.members.put(member.Id, member)
+		m.members.put(member)
 	}
 	return answer(wire.Status_OK, "")
 }
@@ -106,7 +106,7 @@ func (m *Machine) putMember(member *wire.Member) *wire.Result {
 		if m.members.len() >= maxMembers {
 			return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("a cluster has at most %d members", maxMembers))
 		}
-		m.members.put(member.Id, member)
+		m.members.put(member)
 		return answer(wire.Status_OK, "")
 	}
 	if known.Incarnation != "" && member.Incarnation != "" && known.Incarnation != member.Incarnation {
@@ -114,7 +114,7 @@ func (m *Machine) putMember(member *wire.Member) *wire.Result {
 	}
 	merged := proto.CloneOf(known)
 	proto.Merge(merged, member)
-	m.members.put(member.Id, merged)
+	m.members.put(merged)
 	return answer(wire.Status_OK, "")
 }
 
@@ -136,9 +136,9 @@ func (m *Machine) raiseLevel(op *wire.RaiseLevel) *wire.Result {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("the cluster is at level %d, which never falls", m.state.level))
 	}
 	var behind string
-	m.members.each("", func(id string, member *wire.Member) bool {
+	m.members.each("", func(member *wire.Member) bool {
 		if member.Level < op.Level {
-			behind = id
+			behind = member.Id
 		}
 		return behind == ""
 	})

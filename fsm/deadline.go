@@ -112,11 +112,11 @@ type HoldDeadline struct {
 // EachHoldDeadline calls fn, by hold id, for every hold that has a deadline of its
 // own, until it returns false.
 func (m *Machine) EachHoldDeadline(fn func(HoldDeadline) bool) {
-	m.claims.each(0, func(id uint64, c *claim) bool {
+	m.claims.each(0, func(c *claim) bool {
 		if c.extra == nil || c.extra.deadlineMs() == 0 || !c.held() {
 			return true
 		}
-		return fn(HoldDeadline{id, c.session, c.extra.holdGeneration, c.extra.deadlineMs()})
+		return fn(HoldDeadline{c.id, c.session, c.extra.holdGeneration, c.extra.deadlineMs()})
 	})
 }
 
@@ -130,10 +130,10 @@ type Delay struct {
 
 // EachDelay calls fn for every lock-delay, by hold id, until it returns false.
 func (m *Machine) EachDelay(fn func(Delay) bool) {
-	m.claims.each(0, func(id uint64, c *claim) bool {
+	m.claims.each(0, func(c *claim) bool {
 		if c.phase() != delayed {
 			return true
 		}
-		return fn(Delay{id, c.extra.delayGeneration, c.extra.lockDelayMs})
+		return fn(Delay{c.id, c.extra.delayGeneration, c.extra.lockDelayMs})
 	})
 }

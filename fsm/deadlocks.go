@@ -21,7 +21,7 @@ func (m *Machine) ListDeadlocks(*wire.ListDeadlocksRequest) *wire.ListDeadlocksR
 		return reply
 	}
 	var owners []node
-	m.claims.each(0, func(_ uint64, c *claim) bool {
+	m.claims.each(0, func(c *claim) bool {
 		if c.phase() == waiting || c.upgrading() {
 			owners = append(owners, node{release, c.session, c.owner, 0})
 		}

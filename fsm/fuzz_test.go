@@ -62,7 +62,8 @@ func ofTheFamily(m *Machine) []*wire.Command {
 		return true
 	})
 	add(0, 0, &wire.Command{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: secretHash("lease"), Acquire: several}}})
-	m.claims.each(0, func(id uint64, c *claim) bool {
+	m.claims.each(0, func(c *claim) bool {
+		id := c.id
 		add(c.session, id+1_000, &wire.Command{Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{HoldId: id, Token: c.token, WaitForever: true}}})
 		add(c.session, id+2_000, &wire.Command{Op: &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: id, Token: c.token}}})
 		add(c.session, id+3_000, &wire.Command{Op: &wire.Command_Extend{Extend: &wire.Extend{HoldId: id, Token: c.token, MaxHoldMs: 100}}})

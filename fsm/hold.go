@@ -94,8 +94,8 @@ func (m *Machine) holdBy(id, token uint64) *claim {
 // comes to OK with a hold and a token. It is bounded by the window's size, and only a
 // release that found no hold comes here.
 func (m *Machine) released(s *session, id, token uint64) (found bool) {
-	m.outcomes.each(requestKey{s.id, 0}, func(key requestKey, o *outcome) bool {
-		if key.session != s.id {
+	m.outcomes.each(requestKey{s.id, 0}, func(o *outcome) bool {
+		if o.session != s.id {
 			return false
 		}
 		found = token != 0 && o.status == wire.Status_OK && o.holdID == id && o.token == token && o.count == 0

@@ -11,8 +11,8 @@ const leaseSeq = 1
 // answers what the first request has come to and, while that waits, begins the
 // session's time anew.
 func (m *Machine) openLease(op *wire.OpenLease) *wire.Result {
-	if id, ok := m.nonces.get(string(op.GetSecretHash())); ok {
-		return m.repeatLease(id)
+	if known, ok := m.nonces.get(string(op.GetSecretHash())); ok {
+		return m.repeatLease(known.session)
 	}
 	if m.state.suspended != 0 {
 		return suspended()
@@ -70,11 +70,11 @@ func (m *Machine) prolong(s *session) {
 
 // leaseOf returns a leased session and its claim by the secret.
 func (m *Machine) leaseOf(hash []byte, hold uint64) (*session, *claim) {
-	id, ok := m.nonces.get(string(hash))
+	known, ok := m.nonces.get(string(hash))
 	if !ok {
 		return nil, nil
 	}
-	s, _ := m.editSession(id)
+	s, _ := m.editSession(known.session)
 	if !s.leased {
 		return nil, nil
 	}

@@ -65,8 +65,8 @@ func (m *Machine) VerifyToken(req *wire.VerifyTokenRequest) *wire.VerifyTokenRes
 	if !ok {
 		return reply
 	}
-	id, _ := m.holders.get(holderKey{l.id, req.Token})
-	if c, ok := m.claims.get(id); ok && c.held() {
+	at, _ := m.holders.get(holderKey{l.id, req.Token})
+	if c, ok := m.claims.get(at.claim); ok && c.held() {
 		reply.Held, reply.Holder = true, m.holderInfo(c, c.wantOf(l.id))
 	}
 	return reply
@@ -78,11 +78,11 @@ func (m *Machine) ListLocks(req *wire.ListLocksRequest) *wire.ListLocksResponse 
 	reply := &wire.ListLocksResponse{Revision: m.state.revision}
 	limit := pageSize(req.GetPageSize(), defaultPage, maxPage)
 	size := 0
-	m.locks.each(max(req.GetPrefix(), req.GetPageToken()), func(name string, l *lock) bool {
-		if name == req.GetPageToken() {
+	m.locks.each(max(req.GetPrefix(), req.GetPageToken()), func(l *lock) bool {
+		if l.name == req.GetPageToken() {
 			return true
 		}
-		if !strings.HasPrefix(name, req.GetPrefix()) {
+		if !strings.HasPrefix(l.name, req.GetPrefix()) {
 			return false
 		}
 		if len(reply.Locks) == limit || size > maxReplyBytes {
@@ -109,15 +109,15 @@ func (m *Machine) ListSessions(req *wire.ListSessionsRequest) *wire.ListSessions
 		last = 0
 	}
 	size := 0
-	m.sessions.each(last, func(id uint64, s *session) bool {
-		if id == last {
+	m.sessions.each(last, func(s *session) bool {
+		if s.id == last {
 			return true
 		}
 		if len(reply.Sessions) == limit || size > maxReplyBytes {
 			reply.NextPageToken = strconv.FormatUint(reply.Sessions[len(reply.Sessions)-1].SessionId, 10)
 			return false
 		}
-		info := &wire.SessionInfo{SessionId: id, TtlMs: s.ttl, Client: s.client, OpenedUnixMs: s.opened, Holds: s.holds, Waits: s.waits, Leased: s.leased}
+		info := &wire.SessionInfo{SessionId: s.id, TtlMs: s.ttl, Client: s.client, OpenedUnixMs: s.opened, Holds: s.holds, Waits: s.waits, Leased: s.leased}
 		size += proto.Size(info)
 		reply.Sessions = append(reply.Sessions, info)
 		return true
@@ -134,11 +134,11 @@ func (m *Machine) ListAudit(req *wire.ListAuditRequest) *wire.ListAuditResponse 
 		last = m.state.lastAudit + 1
 	}
 	var older []*wire.AuditRecord
-	m.audit.each(0, func(id uint64, record *wire.AuditRecord) bool {
-		if id < last {
+	m.audit.each(0, func(record *wire.AuditRecord) bool {
+		if record.Id < last {
 			older = append(older, record)
 		}
-		return id < last
+		return record.Id < last
 	})
 	slices.Reverse(older)
 	reply.Records = older[:min(len(older), pageSize(req.GetPageSize(), defaultPage, maxPage))]
@@ -184,11 +184,11 @@ func (m *Machine) holdersOf(l *lock, most int) []*wire.HolderInfo {
 func (m *Machine) holdersWithin(l *lock, most, room int) []*wire.HolderInfo {
 	most = min(most, int(l.holds))
 	infos := make([]*wire.HolderInfo, 0, most)
-	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
-		if key.lock != l.id || len(infos) == most || room < 0 {
+	m.holders.each(holderKey{lock: l.id}, func(at holder) bool {
+		if at.lock != l.id || len(infos) == most || room < 0 {
 			return false
 		}
-		if c, _ := m.claims.get(id); c.held() {
+		if c, _ := m.claims.get(at.claim); c.held() {
 			info := m.holderInfo(c, c.wantOf(l.id))
 			room -= proto.Size(info)
 			infos = append(infos, info)
@@ -225,11 +225,11 @@ func (m *Machine) delayInfos(l *lock) []*wire.DelayInfo {
 	rows := m.holders.rank(holderKey{l.id + 1, 0}) - m.holders.rank(holderKey{l.id, 0})
 	most := min(rows-int(l.holds), maxHolders)
 	var infos []*wire.DelayInfo
-	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
+	m.holders.each(holderKey{lock: l.id}, func(at holder) bool {
 		if len(infos) == most {
 			return false
 		}
-		if c, _ := m.claims.get(id); c.phase() == delayed {
+		if c, _ := m.claims.get(at.claim); c.phase() == delayed {
 			w := c.wantOf(l.id)
 			infos = append(infos, &wire.DelayInfo{
 				HoldId:      c.id,
@@ -257,11 +257,11 @@ func (m *Machine) waitersOf(l *lock, most, room int) []*wire.WaiterInfo {
 	if l.upgrader != 0 {
 		tell(m.upgradeInfo(l))
 	}
-	m.queue.each(placeKey{lock: l.id}, func(place placeKey, id uint64) bool {
-		if place.lock != l.id || len(infos) >= most || room < 0 {
+	m.queue.each(place{lock: l.id}, func(at place) bool {
+		if at.lock != l.id || len(infos) >= most || room < 0 {
 			return false
 		}
-		c, _ := m.claims.get(id)
+		c, _ := m.claims.get(at.claim)
 		info := m.waiterInfo(c, c.wantOf(l.id))
 		info.QueuedUnixMs, info.WaitMs, info.WaitForever = c.queued, c.waitMs, c.waitForever
 		tell(info)

@@ -33,12 +33,12 @@ type Machine struct {
 
 	state    scalars
 	sessions table[uint64, *session]
-	nonces   table[string, uint64]
+	nonces   table[string, nonce]
 	locks    table[string, *lock]
 	claims   table[uint64, *claim]
-	owners   table[ownerKey, uint64]
-	queue    table[placeKey, uint64]
-	holders  table[holderKey, uint64]
+	owners   table[ownerKey, stake]
+	queue    table[place, place]
+	holders  table[holderKey, holder]
 	outcomes table[requestKey, *outcome]
 	members  table[string, *wire.Member]
 	audit    table[uint64, *wire.AuditRecord]
@@ -83,16 +83,16 @@ type Failure struct {
 func New(level uint32) *Machine {
 	return &Machine{
 		level:    level,
-		sessions: newTable(byID[*session]),
-		nonces:   newTable(byName[uint64]),
-		locks:    newTable(byName[*lock]),
-		claims:   newTable(byID[*claim]),
-		owners:   newTable(byOwner),
-		queue:    newTable(byPlace),
-		holders:  newTable(byHolder),
-		outcomes: newTable(byRequest),
-		members:  newTable(byName[*wire.Member]),
-		audit:    newTable(byID[*wire.AuditRecord]),
+		sessions: newSessions(),
+		nonces:   newNonces(),
+		locks:    newLocks(),
+		claims:   newClaims(),
+		owners:   newOwners(),
+		queue:    newQueue(),
+		holders:  newHolders(),
+		outcomes: newOutcomes(),
+		members:  newMembers(),
+		audit:    newAudit(),
 	}
 }
 

@@ -35,16 +35,16 @@ func (m *Machine) tellHolders(waiter *claim) {
 // tellAll returns whether one that listens is left: the waiter itself, for who waits
 // to upgrade is no news to itself.
 func (m *Machine) tellAll(l *lock, waiter *claim) (left bool) {
-	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
-		c, _ := m.claims.get(id)
+	m.holders.each(holderKey{lock: l.id}, func(at holder) bool {
+		c, _ := m.claims.get(at.claim)
 		switch {
-		case key.lock != l.id:
+		case at.lock != l.id:
 			return false
 		case !c.listens():
-		case id == waiter.id:
+		case c.id == waiter.id:
 			left = true
 		default:
-			c, _ = m.editClaim(id)
+			c, _ = m.editClaim(c.id)
 			m.tell(c)
 		}
 		return true

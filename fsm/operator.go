@@ -79,11 +79,11 @@ func (m *Machine) delaysOf(name string, hold uint64) (delays []*claim) {
 	if !ok {
 		return nil
 	}
-	m.holders.each(holderKey{lock: l.id}, func(key holderKey, id uint64) bool {
-		if key.lock != l.id {
+	m.holders.each(holderKey{lock: l.id}, func(at holder) bool {
+		if at.lock != l.id {
 			return false
 		}
-		if c, _ := m.claims.get(id); c.phase() == delayed && (hold == 0 || hold == id) {
+		if c, _ := m.claims.get(at.claim); c.phase() == delayed && (hold == 0 || hold == c.id) {
 			delays = append(delays, c)
 		}
 		return true
@@ -117,11 +117,11 @@ func (m *Machine) resize(op *wire.Resize) *wire.Result {
 
 // waitsForMore returns the first claim in a queue that wants more permits, or nil.
 func (m *Machine) waitsForMore(l *lock, limit uint64) (found *claim) {
-	m.queue.each(placeKey{lock: l.id}, func(place placeKey, id uint64) bool {
-		if place.lock != l.id {
+	m.queue.each(place{lock: l.id}, func(at place) bool {
+		if at.lock != l.id {
 			return false
 		}
-		if c, _ := m.claims.get(id); c.wantOf(l.id).weight() > limit {
+		if c, _ := m.claims.get(at.claim); c.wantOf(l.id).weight() > limit {
 			found = c
 		}
 		return found == nil

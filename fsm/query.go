@@ -44,7 +44,7 @@ func (m *Machine) Settings() *wire.Settings {
 // Members returns copies of the nodes that the log knows, by id.
 func (m *Machine) Members() []*wire.Member {
 	var members []*wire.Member
-	m.members.each("", func(_ string, member *wire.Member) bool {
+	m.members.each("", func(member *wire.Member) bool {
 		members = append(members, proto.CloneOf(member))
 		return true
 	})
@@ -103,23 +103,23 @@ func (m *Machine) Session(id uint64) (Session, bool) {
 
 // SessionBySecret returns the live session whose secret has that SHA-256.
 func (m *Machine) SessionBySecret(hash []byte) (Session, bool) {
-	id, ok := m.nonces.get(string(hash))
+	known, ok := m.nonces.get(string(hash))
 	if !ok {
 		return Session{}, false
 	}
-	return m.Session(id)
+	return m.Session(known.session)
 }
 
 // HoldsOf returns what a session holds, by hold id. The names of several locks in one
 // hold are left out where they would make the answer too long for a frame.
 func (m *Machine) HoldsOf(session uint64) []*wire.HeldLock {
 	var holds []*wire.HeldLock
-	m.owners.each(ownerKey{session: session}, func(key ownerKey, id uint64) bool {
+	m.owners.each(ownerKey{session: session}, func(at stake) bool {
 		// A hold of several locks is told at the first of them.
-		if c, _ := m.claims.get(id); key.session == session && c.held() && key.lock == c.wants()[0].lock {
+		if c, _ := m.claims.get(at.claim); at.session == session && c.held() && at.lock == c.wants()[0].lock {
 			holds = append(holds, m.heldLock(c))
 		}
-		return key.session == session
+		return at.session == session
 	})
 	slices.SortFunc(holds, func(a, b *wire.HeldLock) int { return cmp.Compare(a.HoldId, b.HoldId) })
 	room := maxDetailBytes
@@ -133,7 +133,7 @@ func (m *Machine) HoldsOf(session uint64) []*wire.HeldLock {
 
 // EachSession calls fn for every session by id until it returns false.
 func (m *Machine) EachSession(fn func(Session) bool) {
-	m.sessions.each(0, func(_ uint64, s *session) bool { return fn(viewSession(s)) })
+	m.sessions.each(0, func(s *session) bool { return fn(viewSession(s)) })
 }
 
 // Wait is what the deadlines need of a request that waits.
@@ -149,13 +149,13 @@ type Wait struct {
 // EachWait calls fn for every waiting request by its claim's id, until it returns
 // false. A hold that waits to become exclusive is one, under its hold's id.
 func (m *Machine) EachWait(fn func(Wait) bool) {
-	m.claims.each(0, func(id uint64, c *claim) bool {
+	m.claims.each(0, func(c *claim) bool {
 		switch {
 		case c.phase() == waiting:
-			return fn(Wait{id, c.session, c.generation, c.waitMs, c.waitForever})
+			return fn(Wait{c.id, c.session, c.generation, c.waitMs, c.waitForever})
 		case c.upgrading():
 			u := c.extra.upgrade
-			return fn(Wait{id, c.session, c.generation, u.waitMs, u.waitForever})
+			return fn(Wait{c.id, c.session, c.generation, u.waitMs, u.waitForever})
 		}
 		return true
 	})

@@ -17,7 +17,7 @@ func (m *Machine) ensureLock(request *wire.LockRequest, unfair bool) *lock {
 		unfair:  unfair,
 		version: version{m.state.revision},
 	}
-	m.locks.put(l.name, l)
+	m.locks.put(l)
 	return l
 }
 
@@ -40,9 +40,9 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 		l := m.ensureLock(request, op.Order == wire.Order_UNFAIR)
 		wants[i] = wanted(request)
 		wants[i].name, wants[i].lock = l.name, l.id
-		m.owners.put(ownerKey{c.session, c.owner, l.id}, c.id)
+		m.owners.put(stake{ownerKey{c.session, c.owner, l.id}, c.id})
 	}
-	m.claims.put(c.id, c)
+	m.claims.put(c)
 	return c
 }
 
@@ -68,7 +68,7 @@ func extraOf(op *wire.Acquire) *extra {
 func (m *Machine) enqueue(s *session, c *claim) {
 	for _, w := range c.wants() {
 		l, _ := m.editLock(w.name)
-		m.queue.put(placeKey{w.lock, c.id}, c.id)
+		m.queue.put(place{w.lock, c.id})
 		l.waiters++
 	}
 	s.waits++
@@ -79,7 +79,7 @@ func (m *Machine) enqueue(s *session, c *claim) {
 func (m *Machine) dequeue(s *session, c *claim) {
 	for _, w := range c.wants() {
 		l, _ := m.editLock(w.name)
-		m.queue.delete(placeKey{w.lock, c.id})
+		m.queue.delete(place{w.lock, c.id})
 		l.waiters--
 	}
 	s.waits--
@@ -144,11 +144,11 @@ func (m *Machine) next(l *lock) *claim {
 
 // head is the claim whose turn it is. An unfair lock draws it.
 func (m *Machine) head(l *lock) *claim {
-	_, id, _ := m.queue.seek(placeKey{lock: l.id})
+	first, _ := m.queue.seek(place{lock: l.id})
 	if l.unfair {
-		_, id = m.queue.at(m.queue.rank(placeKey{lock: l.id}) + m.draw(l))
+		first = m.queue.at(m.queue.rank(place{lock: l.id}) + m.draw(l))
 	}
-	c, _ := m.claims.get(id)
+	c, _ := m.claims.get(first.claim)
 	return c
 }
 
@@ -156,8 +156,8 @@ func (m *Machine) head(l *lock) *claim {
 // head there, too, and the lock has room.
 func (m *Machine) ready(c *claim, w want) bool {
 	l, _ := m.locks.get(w.name)
-	_, head, _ := m.queue.seek(placeKey{lock: l.id})
-	return head == c.id && l.upgrader == 0 && l.fits(w)
+	first, _ := m.queue.seek(place{lock: l.id})
+	return first.claim == c.id && l.upgrader == 0 && l.fits(w)
 }
 
 // grantWaiting takes a claim out of its queues and grants it.
@@ -185,7 +185,7 @@ func (m *Machine) grant(s *session, c *claim, waited bool) {
 		l, _ := m.editLock(w.name)
 		l.occupy(w)
 		l.holds++
-		m.holders.put(holderKey{w.lock, c.token}, c.id)
+		m.holders.put(holder{holderKey{w.lock, c.token}, c.id})
 	}
 	e := m.emitClaim(wire.Event_GRANTED, c)
 	e.Waited = waited
@@ -244,8 +244,8 @@ func (m *Machine) position(c *claim) uint64 {
 	}
 	first := c.wants()[0]
 	l, _ := m.locks.get(first.name)
-	place := m.queue.rank(placeKey{first.lock, c.id}) - m.queue.rank(placeKey{first.lock, 0})
-	return l.ahead() + uint64(place) + 1
+	before := m.queue.rank(place{first.lock, c.id}) - m.queue.rank(place{first.lock, 0})
+	return l.ahead() + uint64(before) + 1
 }
 
 // emitClaim reports something that happened to a claim.

@@ -20,7 +20,7 @@ type reduction struct {
 	// dirty locks have changed since they were settled.
 	dirty []*reducedLock
 	// starved are waits for permits that even those ahead of them would not leave.
-	starved map[placeKey]bool
+	starved map[place]bool
 }
 
 type reducedWait struct {
@@ -58,7 +58,7 @@ func (r *reduction) stuck(claim uint64) bool {
 
 // short says whether a claim that is stuck in a semaphore's queue would still lack
 // permits if all ahead of it had theirs.
-func (r *reduction) short(claim, lock uint64) bool { return r.starved[placeKey{lock, claim}] }
+func (r *reduction) short(claim, lock uint64) bool { return r.starved[place{lock, claim}] }
 
 // reduce lets all go on that can, among those whom the nodes need. It returns nil if
 // that takes more steps than are left.
@@ -72,7 +72,7 @@ func (m *Machine) reduce(left *int, from ...node) *reduction {
 		waits:   map[uint64]*reducedWait{},
 		owners:  map[ownerKey]*reducedOwner{},
 		locks:   map[uint64]*reducedLock{},
-		starved: map[placeKey]bool{},
+		starved: map[place]bool{},
 	}
 	for _, n := range needed.reached {
 		switch {
@@ -118,12 +118,12 @@ func (r *reduction) link(m *Machine) {
 		}
 	}
 	for _, o := range r.eachOwner {
-		m.owners.each(o.key, func(key ownerKey, id uint64) bool {
-			if key.session != o.key.session || key.owner != o.key.owner {
+		m.owners.each(o.key, func(at stake) bool {
+			if at.session != o.key.session || at.owner != o.key.owner {
 				return false
 			}
-			if c, _ := m.claims.get(id); c.held() && r.locks[key.lock] != nil {
-				o.occupy(r.locks[key.lock], c.wantOf(key.lock))
+			if c, _ := m.claims.get(at.claim); c.held() && r.locks[at.lock] != nil {
+				o.occupy(r.locks[at.lock], c.wantOf(at.lock))
 			}
 			return true
 		})
@@ -157,7 +157,7 @@ func (r *reduction) run() {
 		for _, w := range l.queue[l.head:] {
 			sum += w.c.wantOf(l.id).weight()
 			if l.limit != 0 && sum > uint64(l.limit) {
-				r.starved[placeKey{l.id, w.c.id}] = true
+				r.starved[place{l.id, w.c.id}] = true
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func (r *restoring) add(record *wire.SnapshotRecord) error {
 	case *wire.SnapshotRecord_Outcome:
 		return r.outcome(body.Outcome)
 	case *wire.SnapshotRecord_Audit:
-		r.m.audit.load(body.Audit.Id, body.Audit)
+		r.m.audit.load(body.Audit)
 		return r.ascend(7, recordKey{a: body.Audit.Id})
 	}
 	return errors.New("of a kind that cannot stand here")
@@ -141,12 +141,12 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 }
 
 func (r *restoring) member(member *wire.Member) error {
-	r.m.members.load(member.Id, member)
+	r.m.members.load(member)
 	return r.ascend(2, recordKey{name: member.Id})
 }
 
 func (r *restoring) session(body *wire.SessionRecord) error {
-	r.m.sessions.load(body.Id, &session{
+	r.m.sessions.load(&session{
 		id:         body.Id,
 		secretHash: string(body.SecretHash),
 		ttl:        body.TtlMs,
@@ -156,7 +156,7 @@ func (r *restoring) session(body *wire.SessionRecord) error {
 		ackedBelow: body.AckedBelow,
 		leased:     body.Leased,
 	})
-	r.m.nonces.load(string(body.SecretHash), body.Id)
+	r.m.nonces.load(nonce{string(body.SecretHash), body.Id})
 	return r.ascend(3, recordKey{a: body.Id})
 }
 
@@ -166,6 +166,8 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 		return fmt.Errorf("an outcome of session %d, which is not there", body.SessionId)
 	}
 	o := &outcome{
+		requestKey: requestKey{body.SessionId, body.Seq},
+
 		status:   body.Status,
 		message:  body.Message,
 		revision: body.Revision,
@@ -178,7 +180,7 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 	if o.final() {
 		s.window++
 	}
-	r.m.outcomes.load(requestKey{body.SessionId, body.Seq}, o)
+	r.m.outcomes.load(o)
 	return r.ascend(6, recordKey{a: body.SessionId, b: body.Seq})
 }
 

@@ -10,7 +10,7 @@ func (r *restoring) lock(body *wire.LockRecord) error {
 	if body.Limit > maxLimit {
 		return fmt.Errorf("lock %q has limit %d", body.Name, body.Limit)
 	}
-	r.m.locks.load(body.Name, &lock{id: body.Id, name: body.Name, limit: uint32(body.Limit), unfair: body.Order == wire.Order_UNFAIR})
+	r.m.locks.load(&lock{id: body.Id, name: body.Name, limit: uint32(body.Limit), unfair: body.Order == wire.Order_UNFAIR})
 	return r.ascend(4, recordKey{name: body.Name})
 }
 
@@ -41,7 +41,7 @@ func (r *restoring) claim(body *wire.ClaimRecord) error {
 			return err
 		}
 	}
-	r.m.claims.load(c.id, c)
+	r.m.claims.load(c)
 	return r.ascend(5, recordKey{a: c.id})
 }
 
@@ -102,14 +102,14 @@ func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
 	}
 	*w = want{name: l.name, lock: l.id, mode: request.Mode, permits: uint32(request.Permits)}
 	if c.phase() != delayed {
-		r.m.owners.load(ownerKey{c.session, c.owner, l.id}, c.id)
+		r.m.owners.load(stake{ownerKey{c.session, c.owner, l.id}, c.id})
 	}
 	if c.phase() == waiting {
-		r.m.queue.load(placeKey{l.id, c.id}, c.id)
+		r.m.queue.load(place{l.id, c.id})
 		l.waiters++
 		return nil
 	}
-	r.m.holders.load(holderKey{l.id, c.token}, c.id)
+	r.m.holders.load(holder{holderKey{l.id, c.token}, c.id})
 	l.occupy(*w)
 	if c.held() {
 		l.holds++

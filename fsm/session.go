@@ -22,8 +22,8 @@ func sessionLost() *wire.Result {
 // again. The client counts its TTL from the repeated request, so the deadline begins
 // anew as it does at an attach.
 func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
-	if id, ok := m.nonces.get(string(op.GetSecretHash())); ok {
-		s, _ := m.editSession(id)
+	if known, ok := m.nonces.get(string(op.GetSecretHash())); ok {
+		s, _ := m.editSession(known.session)
 		return m.attach(s, op.Client.GetAddress())
 	}
 	s, refusal := m.newSession(op, false)
@@ -52,8 +52,8 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 		opened:     m.wall,
 		version:    version{m.state.revision},
 	}
-	m.sessions.put(s.id, s)
-	m.nonces.put(s.secretHash, s.id)
+	m.sessions.put(s)
+	m.nonces.put(nonce{s.secretHash, s.id})
 	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl, Leased: s.leased})
 	return s, nil
 }
@@ -139,12 +139,12 @@ const maxDetailBytes = 256 << 10
 // sessionAnswer tells all that a client needs to go on with a session.
 func (m *Machine) sessionAnswer(s *session) *wire.Result {
 	state := &wire.SessionState{SessionId: s.id, TtlMs: s.ttl}
-	m.outcomes.each(requestKey{s.id, 0}, func(key requestKey, o *outcome) bool {
-		if key.session != s.id {
+	m.outcomes.each(requestKey{s.id, 0}, func(o *outcome) bool {
+		if o.session != s.id {
 			return false
 		}
 		if o.waited {
-			state.Outcomes = append(state.Outcomes, m.resumed(key.seq, o))
+			state.Outcomes = append(state.Outcomes, m.resumed(o))
 		}
 		return true
 	})
@@ -175,9 +175,9 @@ func (m *Machine) heldLock(c *claim) *wire.HeldLock {
 
 // resumed is an outcome within a session's state: without the holders, which would
 // not be bounded.
-func (m *Machine) resumed(seq uint64, o *outcome) *wire.Result {
+func (m *Machine) resumed(o *outcome) *wire.Result {
 	r := resultOf(o)
-	r.Seq = seq
+	r.Seq = o.seq
 	if c, ok := m.claims.get(o.holdID); ok && !o.final() {
 		r.Position = m.position(c)
 	}
@@ -251,11 +251,11 @@ func (m *Machine) forgetSession(s *session) {
 // forgetAll drops the whole window of a session.
 func (m *Machine) forgetAll(s *session) {
 	m.scratch = m.scratch[:0]
-	m.outcomes.each(requestKey{s.id, 0}, func(key requestKey, _ *outcome) bool {
-		if key.session != s.id {
+	m.outcomes.each(requestKey{s.id, 0}, func(o *outcome) bool {
+		if o.session != s.id {
 			return false
 		}
-		m.scratch = append(m.scratch, key.seq)
+		m.scratch = append(m.scratch, o.seq)
 		return true
 	})
 	for _, seq := range m.scratch {
@@ -267,11 +267,11 @@ func (m *Machine) forgetAll(s *session) {
 // uses scratch.
 func (m *Machine) claimsOf(session uint64) []uint64 {
 	m.scratch = m.scratch[:0]
-	m.owners.each(ownerKey{session: session}, func(key ownerKey, id uint64) bool {
-		if key.session != session {
+	m.owners.each(ownerKey{session: session}, func(at stake) bool {
+		if at.session != session {
 			return false
 		}
-		m.scratch = append(m.scratch, id)
+		m.scratch = append(m.scratch, at.claim)
 		return true
 	})
 	slices.Sort(m.scratch)

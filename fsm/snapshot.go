@@ -74,7 +74,7 @@ func (m *Machine) header() *wire.SnapshotHeader {
 }
 
 func (m *Machine) writeMembers(out *recordWriter) {
-	m.members.each("", func(_ string, member *wire.Member) bool {
+	m.members.each("", func(member *wire.Member) bool {
 		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Member{Member: member}})
 	})
 }
@@ -82,8 +82,8 @@ func (m *Machine) writeMembers(out *recordWriter) {
 func (m *Machine) writeSessions(out *recordWriter) {
 	var body wire.SessionRecord
 	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Session{Session: &body}}
-	m.sessions.each(0, func(id uint64, s *session) bool {
-		body.Id = id
+	m.sessions.each(0, func(s *session) bool {
+		body.Id = s.id
 		body.SecretHash = append(body.SecretHash[:0], s.secretHash...)
 		body.TtlMs = s.ttl
 		body.Generation = s.generation
@@ -98,8 +98,8 @@ func (m *Machine) writeSessions(out *recordWriter) {
 func (m *Machine) writeLocks(out *recordWriter) {
 	var body wire.LockRecord
 	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Lock{Lock: &body}}
-	m.locks.each("", func(name string, l *lock) bool {
-		body.Name, body.Id = name, l.id
+	m.locks.each("", func(l *lock) bool {
+		body.Name, body.Id = l.name, l.id
 		body.Order, body.Limit = l.order(), uint64(l.limit)
 		return out.write(record)
 	})
@@ -108,8 +108,8 @@ func (m *Machine) writeLocks(out *recordWriter) {
 func (m *Machine) writeClaims(out *recordWriter) {
 	var body wire.ClaimRecord
 	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Claim{Claim: &body}}
-	m.claims.each(0, func(id uint64, c *claim) bool {
-		body.Id, body.SessionId, body.Owner, body.Seq = id, c.session, c.owner, c.seq
+	m.claims.each(0, func(c *claim) bool {
+		body.Id, body.SessionId, body.Owner, body.Seq = c.id, c.session, c.owner, c.seq
 		body.Locks = body.Locks[:0]
 		for _, w := range c.wants() {
 			body.Locks = append(body.Locks, &wire.LockRequest{Name: w.name, Mode: w.mode, Permits: uint64(w.permits)})
@@ -144,8 +144,8 @@ func extraRecord(body *wire.ClaimRecord, e extra) {
 func (m *Machine) writeOutcomes(out *recordWriter) {
 	var body wire.OutcomeRecord
 	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Outcome{Outcome: &body}}
-	m.outcomes.each(requestKey{}, func(key requestKey, o *outcome) bool {
-		body.SessionId, body.Seq = key.session, key.seq
+	m.outcomes.each(requestKey{}, func(o *outcome) bool {
+		body.SessionId, body.Seq = o.session, o.seq
 		body.Status, body.Message = o.status, o.message
 		body.Revision, body.HoldId, body.Token, body.Waited = o.revision, o.holdID, o.token, o.waited
 		body.Count, body.Cycle = o.count, o.cycle
@@ -154,7 +154,7 @@ func (m *Machine) writeOutcomes(out *recordWriter) {
 }
 
 func (m *Machine) writeAudit(out *recordWriter) {
-	m.audit.each(0, func(_ uint64, record *wire.AuditRecord) bool {
+	m.audit.each(0, func(record *wire.AuditRecord) bool {
 		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Audit{Audit: record}})
 	})
 }

@@ -85,6 +85,7 @@ func (l *lock) ahead() uint64 {
 
 // outcome is what a request came to.
 type outcome struct {
+	requestKey
 	status   wire.Status_Code
 	message  string
 	revision uint64
@@ -97,49 +98,6 @@ type outcome struct {
 }
 
 func (o *outcome) final() bool { return o.status != wire.Status_QUEUED }
-
-// ownerKey finds what an owner has to do with a lock: one claim at most.
-type ownerKey struct{ session, owner, lock uint64 }
-
-func byOwner(a, b row[ownerKey, uint64]) bool {
-	if a.key.session != b.key.session {
-		return a.key.session < b.key.session
-	}
-	if a.key.owner != b.key.owner {
-		return a.key.owner < b.key.owner
-	}
-	return a.key.lock < b.key.lock
-}
-
-// placeKey is a place in a lock's queue: claims stand in the order of their ids.
-type placeKey struct{ lock, claim uint64 }
-
-func byPlace(a, b row[placeKey, uint64]) bool {
-	if a.key.lock != b.key.lock {
-		return a.key.lock < b.key.lock
-	}
-	return a.key.claim < b.key.claim
-}
-
-// holderKey is a hold on a lock, or its lock-delay.
-type holderKey struct{ lock, token uint64 }
-
-func byHolder(a, b row[holderKey, uint64]) bool {
-	if a.key.lock != b.key.lock {
-		return a.key.lock < b.key.lock
-	}
-	return a.key.token < b.key.token
-}
-
-// requestKey names a request.
-type requestKey struct{ session, seq uint64 }
-
-func byRequest(a, b row[requestKey, *outcome]) bool {
-	if a.key.session != b.key.session {
-		return a.key.session < b.key.session
-	}
-	return a.key.seq < b.key.seq
-}
 
 // version says which command owns a row and may still change it.
 type version struct {
@@ -163,7 +121,7 @@ func edit[K, V any, P versioned[V]](t *table[K, P], key K, revision uint64) (P, 
 	}
 	own := *known
 	*P(&own).madeBy() = revision
-	t.put(key, &own)
+	t.put(&own)
 	return &own, true
 }
 

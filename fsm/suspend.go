@@ -25,9 +25,9 @@ func (m *Machine) resumeGrants(op *wire.ResumeGrants) *wire.Result {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("granting is not suspended since revision %d", op.GetRevision()))
 	}
 	m.state.suspended = 0
-	m.locks.each("", func(name string, l *lock) bool {
+	m.locks.each("", func(l *lock) bool {
 		if l.awaited() {
-			m.unsettled = append(m.unsettled, name)
+			m.unsettled = append(m.unsettled, l.name)
 		}
 		return true
 	})

@@ -103,7 +103,7 @@ func (m *Machine) becomeExclusive(c *claim, l *lock, seq uint64, waited bool) {
 	w.mode = wire.Mode_EXCLUSIVE
 	l.occupy(*w)
 	m.mint(c)
-	m.holders.put(holderKey{l.id, c.token}, c.id)
+	m.holders.put(holder{holderKey{l.id, c.token}, c.id})
 	m.emitUpgrade(wire.Event_GRANTED, c, seq).Waited = waited
 }
 

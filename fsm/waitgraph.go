@@ -129,14 +129,14 @@ func (g *graph) claim(c *claim) {
 }
 
 func (g *graph) ownerWaits(n node) {
-	key, id, ok := g.m.owners.seek(ownerKey{n.a, n.b, n.c})
-	if !ok || key.session != n.a || key.owner != n.b {
+	at, ok := g.m.owners.seek(ownerKey{n.a, n.b, n.c})
+	if !ok || at.session != n.a || at.owner != n.b {
 		return
 	}
-	if c, _ := g.m.claims.get(id); c.phase() == waiting || c.upgrading() {
+	if c, _ := g.m.claims.get(at.claim); c.phase() == waiting || c.upgrading() {
 		g.claim(c)
 	}
-	g.to(release, n.a, n.b, key.lock+1)
+	g.to(release, n.a, n.b, at.lock+1)
 }
 
 func (g *graph) claimNeeds(c *claim) {
@@ -176,14 +176,14 @@ func (g *graph) excludes(c *claim, w want, l *lock) (holds, ahead nodeKind) {
 }
 
 func (g *graph) holds(n node) {
-	key, id, ok := g.m.holders.seek(holderKey{n.a, n.b})
-	if !ok || key.lock != n.a {
+	at, ok := g.m.holders.seek(holderKey{n.a, n.b})
+	if !ok || at.lock != n.a {
 		return
 	}
-	if c, _ := g.m.claims.get(id); c.held() && !(n.kind == alone && c.upgrading()) {
+	if c, _ := g.m.claims.get(at.claim); c.held() && !(n.kind == alone && c.upgrading()) {
 		g.owner(c)
 	}
-	g.to(n.kind, n.a, key.token+1, 0)
+	g.to(n.kind, n.a, at.token+1, 0)
 }
 
 func (g *graph) passes(n node) {
@@ -213,11 +213,11 @@ func (g *graph) follows(n node) {
 
 // ahead is the claim next before one in a lock's queue, or nil.
 func (m *Machine) ahead(lock, claim uint64) *claim {
-	place, ok := m.queue.before(placeKey{lock, claim})
-	if !ok || place.lock != lock {
+	at, ok := m.queue.before(place{lock, claim})
+	if !ok || at.lock != lock {
 		return nil
 	}
-	c, _ := m.claims.get(place.claim)
+	c, _ := m.claims.get(at.claim)
 	return c
 }
 
@@ -225,22 +225,22 @@ func (m *Machine) ahead(lock, claim uint64) *claim {
 // but along that queue.
 func (m *Machine) single(c *claim) bool {
 	rows := 0
-	m.owners.each(ownerKey{c.session, c.owner, 0}, func(key ownerKey, _ uint64) bool {
-		if key.session == c.session && key.owner == c.owner {
+	m.owners.each(ownerKey{c.session, c.owner, 0}, func(at stake) bool {
+		if at.session == c.session && at.owner == c.owner {
 			rows++
 		}
-		return rows == 1 && key.session == c.session && key.owner == c.owner
+		return rows == 1 && at.session == c.session && at.owner == c.owner
 	})
 	return rows == 1
 }
 
 func (g *graph) needRelease(n node) {
-	key, id, ok := g.m.owners.seek(ownerKey{n.a, n.b, n.c})
-	if !ok || key.session != n.a || key.owner != n.b {
+	at, ok := g.m.owners.seek(ownerKey{n.a, n.b, n.c})
+	if !ok || at.session != n.a || at.owner != n.b {
 		return
 	}
-	c, _ := g.m.claims.get(id)
-	w := c.wantOf(key.lock)
+	c, _ := g.m.claims.get(at.claim)
+	w := c.wantOf(at.lock)
 	l, _ := g.m.locks.get(w.name)
 	first := uint64(0)
 	if c.phase() == waiting {
@@ -257,7 +257,7 @@ func (g *graph) needRelease(n node) {
 	default:
 		g.to(behind, l.id, first, 0)
 	}
-	g.to(ofRelease, n.a, n.b, key.lock+1)
+	g.to(ofRelease, n.a, n.b, at.lock+1)
 }
 
 func (g *graph) needGrant(c *claim) {
@@ -273,11 +273,11 @@ func (g *graph) needGrant(c *claim) {
 }
 
 func (g *graph) needers(n node) {
-	place, _, ok := g.m.queue.seek(placeKey{n.a, n.b})
-	if !ok || place.lock != n.a {
+	at, ok := g.m.queue.seek(place{n.a, n.b})
+	if !ok || at.lock != n.a {
 		return
 	}
-	c, _ := g.m.claims.get(place.claim)
+	c, _ := g.m.claims.get(at.claim)
 	mode := c.wantOf(n.a).mode
 	switch n.kind {
 	case writersBehind:
@@ -289,17 +289,4 @@ func (g *graph) needers(n node) {
 		g.to(ofGrant, c.id, 0, 0)
 	}
 	g.to(n.kind, n.a, c.id+1, 0)
-}
-
-// before returns the last key before another.
-func (t *table[K, V]) before(key K) (last K, ok bool) {
-	pivot := row[K, V]{key: key}
-	t.tree.Descend(pivot, func(r row[K, V]) bool {
-		if !t.less(r, pivot) {
-			return true
-		}
-		last, ok = r.key, true
-		return false
-	})
-	return last, ok
 }

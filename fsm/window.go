@@ -99,6 +99,8 @@ func (m *Machine) present(o *outcome) *wire.Result {
 // remember keeps the result of a request for its retries.
 func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
 	o := &outcome{
+		requestKey: requestKey{s.id, seq},
+
 		status:   r.Status,
 		message:  r.Message,
 		revision: r.Revision,
@@ -111,7 +113,7 @@ func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
 	if o.revision == 0 {
 		o.revision = m.state.revision
 	}
-	m.outcomes.put(requestKey{s.id, seq}, o)
+	m.outcomes.put(o)
 	if o.final() {
 		s.window++
 	}
@@ -120,11 +122,11 @@ func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
 // conclude replaces the outcome of a request that waited: of a claim's acquire or of
 // its upgrade.
 func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_Code) *outcome {
-	o := &outcome{status: status, revision: m.state.revision, holdID: c.id, waited: true}
+	o := &outcome{requestKey: requestKey{s.id, seq}, status: status, revision: m.state.revision, holdID: c.id, waited: true}
 	if status == wire.Status_GRANTED {
 		o.token, o.count = c.token, c.count()
 	}
-	m.outcomes.put(requestKey{s.id, seq}, o)
+	m.outcomes.put(o)
 	s.window++
 	return o
 }
@@ -151,7 +153,7 @@ func (m *Machine) acknowledge(s *session, below uint64, acked []uint64) {
 		// now on the mark takes it along.
 		plain := *o
 		plain.waited = false
-		m.outcomes.put(key, &plain)
+		m.outcomes.put(&plain)
 	}
 }
 
@@ -159,12 +161,12 @@ func (m *Machine) acknowledge(s *session, below uint64, acked []uint64) {
 // wait. Below the old one there are none.
 func (m *Machine) forgetBelow(s *session, below uint64) {
 	m.scratch = m.scratch[:0]
-	m.outcomes.each(requestKey{s.id, s.ackedBelow}, func(key requestKey, o *outcome) bool {
-		if key.session != s.id || key.seq >= below {
+	m.outcomes.each(requestKey{s.id, s.ackedBelow}, func(o *outcome) bool {
+		if o.session != s.id || o.seq >= below {
 			return false
 		}
 		if !o.waited {
-			m.scratch = append(m.scratch, key.seq)
+			m.scratch = append(m.scratch, o.seq)
 		}
 		return true
 	})

@@ -1,0 +1,104 @@
+package fsm
+
+import (
+	"cmp"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// nonce finds the session of a secret.
+type nonce struct {
+	hash    string
+	session uint64
+}
+
+// ownerKey names what an owner has to do with a lock: one claim at most.
+type ownerKey struct{ session, owner, lock uint64 }
+
+func (k ownerKey) compare(other ownerKey) int {
+	return cmp.Or(cmp.Compare(k.session, other.session), cmp.Compare(k.owner, other.owner), cmp.Compare(k.lock, other.lock))
+}
+
+// stake is what an owner has to do with a lock.
+type stake struct {
+	ownerKey
+	claim uint64
+}
+
+// place is one in a lock's queue: claims stand in the order of their ids.
+type place struct{ lock, claim uint64 }
+
+func (p place) compare(other place) int {
+	return cmp.Or(cmp.Compare(p.lock, other.lock), cmp.Compare(p.claim, other.claim))
+}
+
+// holderKey names a hold on a lock, or its lock-delay.
+type holderKey struct{ lock, token uint64 }
+
+func (k holderKey) compare(other holderKey) int {
+	return cmp.Or(cmp.Compare(k.lock, other.lock), cmp.Compare(k.token, other.token))
+}
+
+// holder is a hold on a lock, or its lock-delay.
+type holder struct {
+	holderKey
+	claim uint64
+}
+
+// requestKey names a request.
+type requestKey struct{ session, seq uint64 }
+
+func (k requestKey) compare(other requestKey) int {
+	return cmp.Or(cmp.Compare(k.session, other.session), cmp.Compare(k.seq, other.seq))
+}
+
+// The tables, each with the keys of its rows and their order.
+
+func newSessions() table[uint64, *session] {
+	return newTable(func(s *session) uint64 { return s.id },
+		func(id uint64, s *session) int { return cmp.Compare(id, s.id) })
+}
+
+func newNonces() table[string, nonce] {
+	return newTable(func(n nonce) string { return n.hash },
+		func(hash string, n nonce) int { return cmp.Compare(hash, n.hash) })
+}
+
+func newLocks() table[string, *lock] {
+	return newTable(func(l *lock) string { return l.name },
+		func(name string, l *lock) int { return cmp.Compare(name, l.name) })
+}
+
+func newClaims() table[uint64, *claim] {
+	return newTable(func(c *claim) uint64 { return c.id },
+		func(id uint64, c *claim) int { return cmp.Compare(id, c.id) })
+}
+
+func newOwners() table[ownerKey, stake] {
+	return newTable(func(s stake) ownerKey { return s.ownerKey },
+		func(key ownerKey, s stake) int { return key.compare(s.ownerKey) })
+}
+
+func newQueue() table[place, place] {
+	return newTable(func(p place) place { return p }, place.compare)
+}
+
+func newHolders() table[holderKey, holder] {
+	return newTable(func(h holder) holderKey { return h.holderKey },
+		func(key holderKey, h holder) int { return key.compare(h.holderKey) })
+}
+
+func newOutcomes() table[requestKey, *outcome] {
+	return newTable(func(o *outcome) requestKey { return o.requestKey },
+		func(key requestKey, o *outcome) int { return key.compare(o.requestKey) })
+}
+
+func newMembers() table[string, *wire.Member] {
+	return newTable((*wire.Member).GetId,
+		func(id string, member *wire.Member) int { return cmp.Compare(id, member.Id) })
+}
+
+func newAudit() table[uint64, *wire.AuditRecord] {
+	return newTable((*wire.AuditRecord).GetId,
+		func(id uint64, record *wire.AuditRecord) int { return cmp.Compare(id, record.Id) })
+}

@@ -1,0 +1,234 @@
+package fsm
+
+// maxRows is how many rows a page of a tree holds for a moment: at that number it is
+// split, so that the last place is free between two writes. With rows that are
+// pointers such a page fills a block of the allocator, of 288 bytes. A page that falls
+// below minRows is refilled: far below the half, so that rows that come and go at the
+// border do not split and join pages for ever.
+const (
+	maxRows = 33
+	minRows = maxRows / 4
+)
+
+// tree is an ordered tree (a B-tree) of rows, copied on write. Rows know their keys,
+// so that a page holds nothing beside them; a row that is one pointer takes about nine
+// bytes where rows come in order, and fourteen where they do not.
+type tree[K, R any] struct {
+	// order compares a key with a row's.
+	order func(K, R) int
+	root  *page[R]
+	// era counts the forks behind this tree. Pages of an earlier era belong to forks,
+	// too, and are copied before they are changed. Both sides of a fork begin the same
+	// era: what they make in it, the other never sees.
+	era uint64
+}
+
+// page is a node of a tree.
+type page[R any] struct {
+	era uint64
+	// size counts the rows in it and below.
+	size  uint32
+	count uint16
+	// below are the pages between the rows and at both ends; nil in a leaf.
+	below *[maxRows + 1]*page[R]
+	rows  [maxRows]R
+}
+
+// fork takes constant time; neither side sees the other's later writes.
+func (t *tree[K, R]) fork() tree[K, R] {
+	t.era++
+	return *t
+}
+
+// own returns the page for changing.
+func (t *tree[K, R]) own(at **page[R]) *page[R] {
+	if (*at).era != t.era {
+		p := **at
+		p.era = t.era
+		if p.below != nil {
+			below := *p.below
+			p.below = &below
+		}
+		*at = &p
+	}
+	return *at
+}
+
+// set puts a row in and returns the one whose place it takes.
+func (t *tree[K, R]) set(key K, row R) (old R, existed bool) {
+	if t.root == nil {
+		t.root = &page[R]{era: t.era}
+	}
+	old, existed = t.insert(t.own(&t.root), key, row)
+	if t.root.count == maxRows {
+		top := &page[R]{era: t.era, size: t.root.size, below: new([maxRows + 1]*page[R])}
+		top.below[0] = t.root
+		t.split(top, 0, key)
+		t.root = top
+	}
+	return old, existed
+}
+
+func (t *tree[K, R]) insert(p *page[R], key K, row R) (old R, existed bool) {
+	i, found := t.find(p, key)
+	if found {
+		old, p.rows[i] = p.rows[i], row
+		return old, true
+	}
+	if p.below == nil {
+		p.put(i, row, 0, nil)
+		return old, false
+	}
+	child := t.own(&p.below[i])
+	if old, existed = t.insert(child, key, row); !existed {
+		p.size++
+	}
+	if child.count == maxRows {
+		t.split(p, i, key)
+	}
+	return old, existed
+}
+
+// split parts a full page in two. Where the key has come in at its end, others are
+// likely to follow there: then the first page stays full and the second is for them.
+func (t *tree[K, R]) split(p *page[R], i int, key K) {
+	left := p.below[i]
+	at := maxRows / 2
+	if t.order(key, left.rows[maxRows-1]) >= 0 {
+		at = maxRows - 2
+	}
+	right := &page[R]{era: t.era, count: uint16(maxRows - at - 1)}
+	copy(right.rows[:], left.rows[at+1:])
+	if left.below != nil {
+		right.below = new([maxRows + 1]*page[R])
+		copy(right.below[:], left.below[at+1:])
+		clear(left.below[at+1:])
+	}
+	middle, size := left.rows[at], p.size
+	clear(left.rows[at:])
+	left.count = uint16(at)
+	left.recount()
+	right.recount()
+	p.put(i, middle, i+1, right)
+	p.size = size
+}
+
+func (p *page[R]) recount() {
+	p.size = uint32(p.count)
+	if p.below != nil {
+		for _, child := range p.below[:p.count+1] {
+			p.size += child.size
+		}
+	}
+}
+
+// remove takes a row out and returns it.
+func (t *tree[K, R]) remove(key K) (old R, existed bool) {
+	if t.root == nil {
+		return old, false
+	}
+	old, existed = t.take(t.own(&t.root), key)
+	if t.root.count == 0 && t.root.below != nil {
+		t.root = t.root.below[0]
+	}
+	return old, existed
+}
+
+func (t *tree[K, R]) take(p *page[R], key K) (old R, existed bool) {
+	i, found := t.find(p, key)
+	if p.below == nil {
+		if found {
+			old, _ = p.pull(i, 0)
+		}
+		return old, found
+	}
+	child := t.own(&p.below[i])
+	if found {
+		old, existed = p.rows[i], true
+		p.rows[i] = t.takeLast(child)
+	} else {
+		old, existed = t.take(child, key)
+	}
+	if existed {
+		p.size--
+		t.refill(p, i)
+	}
+	return old, existed
+}
+
+func (t *tree[K, R]) takeLast(p *page[R]) R {
+	last := int(p.count)
+	if p.below == nil {
+		row, _ := p.pull(last-1, 0)
+		return row
+	}
+	row := t.takeLast(t.own(&p.below[last]))
+	p.size--
+	t.refill(p, last)
+	return row
+}
+
+// refill looks whether a page below has become too empty. It joins its neighbour, or
+// gets a row from there, over the row between them.
+func (t *tree[K, R]) refill(p *page[R], i int) {
+	if p.below[i].count >= minRows {
+		return
+	}
+	between := max(i, 1) - 1
+	left, right := t.own(&p.below[between]), t.own(&p.below[between+1])
+	switch {
+	case left.count+right.count < maxRows/2:
+		size := p.size
+		row, _ := p.pull(between, between+1)
+		p.size = size
+		left.join(row, right)
+	case i == between:
+		row, child := right.pull(0, 0)
+		left.put(int(left.count), p.rows[between], int(left.count)+1, child)
+		p.rows[between] = row
+	default:
+		row, child := left.pull(int(left.count)-1, int(left.count))
+		right.put(0, p.rows[between], 0, child)
+		p.rows[between] = row
+	}
+}
+
+// join appends a row and then another page.
+func (p *page[R]) join(row R, next *page[R]) {
+	p.rows[p.count] = row
+	copy(p.rows[p.count+1:], next.rows[:next.count])
+	if p.below != nil {
+		copy(p.below[p.count+1:], next.below[:next.count+1])
+	}
+	p.count += 1 + next.count
+	p.size += 1 + next.size
+}
+
+// put makes room for row i and, above leaves, for page j.
+func (p *page[R]) put(i int, row R, j int, child *page[R]) {
+	copy(p.rows[i+1:], p.rows[i:p.count])
+	p.rows[i] = row
+	p.size++
+	if p.below != nil {
+		copy(p.below[j+1:], p.below[j:p.count+1])
+		p.below[j] = child
+		p.size += child.size
+	}
+	p.count++
+}
+
+// pull is the opposite of put. Places that become free keep nothing alive.
+func (p *page[R]) pull(i, j int) (row R, child *page[R]) {
+	row = p.rows[i]
+	copy(p.rows[i:], p.rows[i+1:p.count])
+	clear(p.rows[p.count-1 : p.count])
+	p.size--
+	if p.below != nil {
+		child = p.below[j]
+		copy(p.below[j:], p.below[j+1:p.count+1])
+		p.below[p.count] = nil
+		p.size -= child.size
+	}
+	p.count--
+	return row, child
+}
