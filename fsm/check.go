@@ -202,31 +202,24 @@ func (m *Machine) checkLock(l *lock) error {
 func (m *Machine) recountHolders(l *lock) error {
 	there := lock{id: l.id, limit: l.limit}
 	var err error
-	m.holders.each(holderKey{lock: l.id}, func(at holder) bool {
-		if at.lock != l.id {
+	m.eachSeated(l, func(c *claim) bool {
+		if c == nil || c.token == 0 || c.wantOf(l.id).lock == 0 {
+			err = errors.New("a claim does not hold it, but has a seat")
 			return false
 		}
-		c, ok := m.claims.get(at.claim)
-		w := want{}
-		if ok {
-			w = c.wantOf(l.id)
-		}
-		if w.lock == 0 || c.token != at.token {
-			err = fmt.Errorf("claim %d does not hold it by token %d", at.claim, at.token)
-			return false
-		}
+		w := c.wantOf(l.id)
 		if l.limit == 0 && !there.fits(w) {
-			err = fmt.Errorf("claim %d holds it against others", at.claim)
+			err = fmt.Errorf("claim %d holds it against others", c.id)
 		}
 		there.occupy(w)
 		if c.held() {
 			there.holds++
 		}
 		if c.listens() && !l.listening {
-			err = fmt.Errorf("claim %d is not known to listen", at.claim)
+			err = fmt.Errorf("claim %d is not known to listen", c.id)
 		}
-		if c.listens() && (l.waiters > 0 || l.upgrader != 0 && l.upgrader != at.claim) {
-			err = fmt.Errorf("claim %d was not told that others wait", at.claim)
+		if c.listens() && (l.waiters > 0 || l.upgrader != 0 && l.upgrader != c.id) {
+			err = fmt.Errorf("claim %d was not told that others wait", c.id)
 		}
 		return err == nil
 	})
@@ -278,6 +271,9 @@ func (m *Machine) checkHolders() error {
 		c, ok := m.claims.get(at.claim)
 		if !ok || c.token != at.token || c.wantOf(at.lock).lock == 0 {
 			return fmt.Errorf("token %d on lock %d is of claim %d", at.token, at.lock, at.claim)
+		}
+		if l, ok := m.locks.get(c.wantOf(at.lock).name); !ok || l.sole != 0 {
+			return fmt.Errorf("claim %d has a row beside the only holder", at.claim)
 		}
 		return nil
 	})

@@ -91,8 +91,8 @@ func (m *Machine) checkWant(c *claim, w want) error {
 		return fmt.Errorf("its owner has claim %d on %q", at.claim, w.name)
 	}
 	_, queued := m.queue.get(place{w.lock, c.id})
-	holder, holds := m.holders.get(holderKey{w.lock, c.token})
-	if holds = holds && holder.claim == c.id; holds != (c.token != 0) || queued != (c.phase() == waiting) {
+	holder := m.seated(l.id, l.sole, c.token)
+	if holds := holder != nil && holder.id == c.id; holds != (c.token != 0) || queued != (c.phase() == waiting) {
 		return fmt.Errorf("token %d, holds %q: %v, queued: %v", c.token, w.name, holds, queued)
 	}
 	return nil

@@ -96,7 +96,9 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"a lock that nobody wants":      func(m *Machine) { m.locks.put(&lock{id: 1, name: "z"}) },
 		"locks of one id":               func(m *Machine) { m.locks.put(&lock{id: 1, name: "z", exclusive: true}) },
 		"bad lock name":                 func(m *Machine) { m.locks.put(&lock{id: 2, name: "z/", exclusive: true}) },
-		"holder that waits":             func(m *Machine) { m.holders.put(holder{holderKey{1, 101}, 8}) },
+		"holder that waits":             func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.sole = 8 }) },
+		"holder that is gone":           func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.sole = 99 }) },
+		"a row beside the only holder":  func(m *Machine) { m.holders.put(holder{holderKey{1, 101}, 6}) },
 		"one token twice":               func(m *Machine) { damage(&m.claims, 7, func(c *claim) { c.token = 101 }) },
 		"token never minted":            func(m *Machine) { damage(&m.claims, 7, func(c *claim) { c.token = 999 }) },
 		"token at the enqueueing":       func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.token = 102 }) },
@@ -137,8 +139,9 @@ func TestCheckFindsWhatIsBrokenInTheFamily(t *testing.T) {
 			m.queue.delete(place{4, 12})
 			damage(&m.locks, "s", func(l *lock) { l.waiters-- })
 		},
-		"a holder of one lock only":        func(m *Machine) { m.holders.delete(holderKey{2, 101}) },
-		"held under another token":         func(m *Machine) { m.holders.put(holder{holderKey{1, 199}, 8}) },
+		"a holder of one lock only":        func(m *Machine) { damage(&m.locks, "b", func(l *lock) { l.sole = 0 }) },
+		"a reader without a row":           func(m *Machine) { m.holders.delete(holderKey{3, 102}) },
+		"held under another token":         func(m *Machine) { m.holders.put(holder{holderKey{3, 199}, 9}) },
 		"upgrader forgotten":               func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 0 }) },
 		"upgrader that does not wait":      func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 9 }) },
 		"upgrade without a request":        func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.seq = 7 }) },

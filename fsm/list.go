@@ -65,8 +65,7 @@ func (m *Machine) VerifyToken(req *wire.VerifyTokenRequest) *wire.VerifyTokenRes
 	if !ok {
 		return reply
 	}
-	at, _ := m.holders.get(holderKey{l.id, req.Token})
-	if c, ok := m.claims.get(at.claim); ok && c.held() {
+	if c := m.seated(l.id, l.sole, req.Token); c != nil && c.token == req.Token && c.held() {
 		reply.Held, reply.Holder = true, m.holderInfo(c, c.wantOf(l.id))
 	}
 	return reply
@@ -184,11 +183,11 @@ func (m *Machine) holdersOf(l *lock, most int) []*wire.HolderInfo {
 func (m *Machine) holdersWithin(l *lock, most, room int) []*wire.HolderInfo {
 	most = min(most, int(l.holds))
 	infos := make([]*wire.HolderInfo, 0, most)
-	m.holders.each(holderKey{lock: l.id}, func(at holder) bool {
-		if at.lock != l.id || len(infos) == most || room < 0 {
+	m.eachSeated(l, func(c *claim) bool {
+		if len(infos) == most || room < 0 {
 			return false
 		}
-		if c, _ := m.claims.get(at.claim); c.held() {
+		if c.held() {
 			info := m.holderInfo(c, c.wantOf(l.id))
 			room -= proto.Size(info)
 			infos = append(infos, info)
@@ -222,14 +221,13 @@ func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
 
 // delayInfos tells the lock-delays that keep a lock closed, by token.
 func (m *Machine) delayInfos(l *lock) []*wire.DelayInfo {
-	rows := m.holders.rank(holderKey{l.id + 1, 0}) - m.holders.rank(holderKey{l.id, 0})
-	most := min(rows-int(l.holds), maxHolders)
+	most := min(m.seats(l)-int(l.holds), maxHolders)
 	var infos []*wire.DelayInfo
-	m.holders.each(holderKey{lock: l.id}, func(at holder) bool {
+	m.eachSeated(l, func(c *claim) bool {
 		if len(infos) == most {
 			return false
 		}
-		if c, _ := m.claims.get(at.claim); c.phase() == delayed {
+		if c.phase() == delayed {
 			w := c.wantOf(l.id)
 			infos = append(infos, &wire.DelayInfo{
 				HoldId:      c.id,

@@ -51,6 +51,8 @@ type Machine struct {
 	unsettled []string
 	// searched counts what was looked at for deadlocks: see maxSearch.
 	searched int
+	// fresh are the rows that the running command has made: see edit.
+	fresh []*version
 	// scratch is reused by handlers that collect ids before they change a table.
 	scratch []uint64
 }
@@ -193,6 +195,7 @@ func (m *Machine) discard(saved scalars, events int) {
 	for _, t := range m.tables() {
 		t.rollback()
 	}
+	m.settled()
 	m.state = saved
 	m.state.discarded++
 	clear(m.events[events:])
@@ -211,6 +214,7 @@ func (m *Machine) commit() {
 	m.outcomes.commit()
 	m.members.commit()
 	m.audit.commit()
+	m.settled()
 }
 
 // execute is the switch over the commands of clients.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"unsafe"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -41,6 +42,17 @@ func TestMemory(t *testing.T) {
 		}
 	})
 	runtime.KeepAlive(m)
+}
+
+// TestRowsFillTheirBlocks: one field more, and each takes the allocator's next size.
+func TestRowsFillTheirBlocks(t *testing.T) {
+	for name, size := range map[string][2]uintptr{
+		"lock": {unsafe.Sizeof(lock{}), 64},
+	} {
+		if size[0] != size[1] {
+			t.Errorf("a %s has %d bytes, meant are %d", name, size[0], size[1])
+		}
+	}
 }
 
 // liveBytes is what lives on the heap. The second collection takes what the first one

@@ -35,11 +35,8 @@ func (m *Machine) tellHolders(waiter *claim) {
 // tellAll returns whether one that listens is left: the waiter itself, for who waits
 // to upgrade is no news to itself.
 func (m *Machine) tellAll(l *lock, waiter *claim) (left bool) {
-	m.holders.each(holderKey{lock: l.id}, func(at holder) bool {
-		c, _ := m.claims.get(at.claim)
+	m.eachSeated(l, func(c *claim) bool {
 		switch {
-		case at.lock != l.id:
-			return false
 		case !c.listens():
 		case c.id == waiter.id:
 			left = true

@@ -79,11 +79,8 @@ func (m *Machine) delaysOf(name string, hold uint64) (delays []*claim) {
 	if !ok {
 		return nil
 	}
-	m.holders.each(holderKey{lock: l.id}, func(at holder) bool {
-		if at.lock != l.id {
-			return false
-		}
-		if c, _ := m.claims.get(at.claim); c.phase() == delayed && (hold == 0 || hold == c.id) {
+	m.eachSeated(l, func(c *claim) bool {
+		if c.phase() == delayed && (hold == 0 || hold == c.id) {
 			delays = append(delays, c)
 		}
 		return true

@@ -11,12 +11,12 @@ func (m *Machine) ensureLock(request *wire.LockRequest, unfair bool) *lock {
 	}
 	m.state.lastLock++
 	l := &lock{
-		id:      m.state.lastLock,
-		name:    request.Name,
-		limit:   uint32(request.Limit),
-		unfair:  unfair,
-		version: version{m.state.revision},
+		id:     m.state.lastLock,
+		name:   request.Name,
+		limit:  uint32(request.Limit),
+		unfair: unfair,
 	}
+	m.made(&l.version)
 	m.locks.put(l)
 	return l
 }
@@ -33,8 +33,8 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 		waitForever: op.WaitForever,
 		generation:  1,
 		queued:      m.wall,
-		version:     version{m.state.revision},
 	}
+	m.made(&c.version)
 	wants := c.wants()
 	for i, request := range op.Locks {
 		l := m.ensureLock(request, op.Order == wire.Order_UNFAIR)
@@ -183,9 +183,9 @@ func (m *Machine) grant(s *session, c *claim, waited bool) {
 	c.granted = m.wall
 	for _, w := range c.wants() {
 		l, _ := m.editLock(w.name)
+		m.seat(l, c)
 		l.occupy(w)
 		l.holds++
-		m.holders.put(holder{holderKey{w.lock, c.token}, c.id})
 	}
 	e := m.emitClaim(wire.Event_GRANTED, c)
 	e.Waited = waited
@@ -228,8 +228,8 @@ func (m *Machine) remove(c *claim) {
 	if c.token != 0 {
 		for _, w := range c.wants() {
 			l, _ := m.editLock(w.name)
+			m.unseat(l, c)
 			l.vacate(w)
-			m.holders.delete(holderKey{w.lock, c.token})
 		}
 	}
 	m.claims.delete(c.id)

@@ -36,12 +36,12 @@ func (r *restoring) claim(body *wire.ClaimRecord) error {
 	if err := r.enlist(c); err != nil {
 		return err
 	}
+	r.m.claims.load(c)
 	for i, request := range body.Locks {
 		if err := r.want(c, &c.wants()[i], request); err != nil {
 			return err
 		}
 	}
-	r.m.claims.load(c)
 	return r.ascend(5, recordKey{a: c.id})
 }
 
@@ -109,7 +109,7 @@ func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
 		l.waiters++
 		return nil
 	}
-	r.m.holders.load(holder{holderKey{l.id, c.token}, c.id})
+	r.m.seat(l, c)
 	l.occupy(*w)
 	if c.held() {
 		l.holds++

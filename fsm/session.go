@@ -50,8 +50,8 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 		generation: 1,
 		client:     op.Client,
 		opened:     m.wall,
-		version:    version{m.state.revision},
 	}
+	m.made(&s.version)
 	m.sessions.put(s)
 	m.nonces.put(nonce{s.secretHash, s.id})
 	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl, Leased: s.leased})

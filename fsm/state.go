@@ -46,26 +46,31 @@ type session struct {
 	version
 }
 
-// lock exists while a claim holds it, waits for it or keeps it closed.
+// lock exists while a claim holds it, waits for it or keeps it closed. There are many:
+// it fills a block of the allocator, of 64 bytes.
 type lock struct {
 	id   uint64
 	name string
-	// limit is that of a semaphore; 0 is a lock with modes.
-	limit uint32
-	// unfair locks draw the next holder; all others go by the order of the log.
-	unfair bool
-	// What follows is counted, not stored. A lock-delay occupies what its hold did.
-	exclusive bool
-	// listening says that a holder may have to be told of the next who waits.
-	listening bool
+	// sole is the claim of its only holder, 0 where several have rows: see seat.
+	sole uint64
+	// upgrader is the hold that waits to become exclusive, before all the queue.
+	upgrader uint64
+	// What follows is counted, not stored, but for limit and unfair. A lock-delay occupies
+	// what its hold did.
+
 	// used are permits of a semaphore, or shared holders.
 	used uint64
 	// holds are the live ones.
 	holds uint32
 	// waiters counts the places in the queue.
 	waiters uint32
-	// upgrader is the hold that waits to become exclusive, before all the queue.
-	upgrader uint64
+	// limit is that of a semaphore; 0 is a lock with modes.
+	limit     uint32
+	exclusive bool
+	// listening says that a holder may have to be told of the next who waits.
+	listening bool
+	// unfair locks draw the next holder; all others go by the order of the log.
+	unfair bool
 	version
 }
 
@@ -99,40 +104,47 @@ type outcome struct {
 
 func (o *outcome) final() bool { return o.status != wire.Status_QUEUED }
 
-// version says which command owns a row and may still change it.
-type version struct {
-	// touched is that command's revision.
-	touched uint64
-}
+// version says of a row whether the running command has made it, and may still change
+// it: nobody else has seen it yet.
+type version struct{ fresh bool }
 
-func (v *version) madeBy() *uint64 { return &v.touched }
+func (v *version) own() *version { return v }
 
 // versioned is a pointer to a row that has a version.
 type versioned[V any] interface {
 	*V
-	madeBy() *uint64
+	own() *version
 }
 
-// edit returns the version of a row that the command of that revision may change.
-func edit[K, V any, P versioned[V]](t *table[K, P], key K, revision uint64) (P, bool) {
+// made marks a row as made by the running command, until that is over.
+func (m *Machine) made(v *version) {
+	v.fresh = true
+	m.fresh = append(m.fresh, v)
+}
+
+// settled ends that: from now on the row may be shared.
+func (m *Machine) settled() {
+	for _, v := range m.fresh {
+		v.fresh = false
+	}
+	clear(m.fresh)
+	m.fresh = m.fresh[:0]
+}
+
+// edit returns the version of a row that the running command may change.
+func edit[K, V any, P versioned[V]](m *Machine, t *table[K, P], key K) (P, bool) {
 	known, ok := t.get(key)
-	if !ok || *known.madeBy() == revision {
+	if !ok || known.own().fresh {
 		return known, ok
 	}
-	own := *known
-	*P(&own).madeBy() = revision
-	t.put(&own)
-	return &own, true
+	copied := *known
+	m.made(P(&copied).own())
+	t.put(&copied)
+	return &copied, true
 }
 
-func (m *Machine) editSession(id uint64) (*session, bool) {
-	return edit(&m.sessions, id, m.state.revision)
-}
+func (m *Machine) editSession(id uint64) (*session, bool) { return edit(m, &m.sessions, id) }
 
-func (m *Machine) editLock(name string) (*lock, bool) {
-	return edit(&m.locks, name, m.state.revision)
-}
+func (m *Machine) editLock(name string) (*lock, bool) { return edit(m, &m.locks, name) }
 
-func (m *Machine) editClaim(id uint64) (*claim, bool) {
-	return edit(&m.claims, id, m.state.revision)
-}
+func (m *Machine) editClaim(id uint64) (*claim, bool) { return edit(m, &m.claims, id) }

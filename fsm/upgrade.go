@@ -98,12 +98,12 @@ func (m *Machine) finishUpgrade(l *lock) {
 // own deadline goes on.
 func (m *Machine) becomeExclusive(c *claim, l *lock, seq uint64, waited bool) {
 	w := &c.one[0]
-	m.holders.delete(holderKey{l.id, c.token})
+	m.unseat(l, c)
 	l.vacate(*w)
 	w.mode = wire.Mode_EXCLUSIVE
-	l.occupy(*w)
 	m.mint(c)
-	m.holders.put(holder{holderKey{l.id, c.token}, c.id})
+	m.seat(l, c)
+	l.occupy(*w)
 	m.emitUpgrade(wire.Event_GRANTED, c, seq).Waited = waited
 }
 

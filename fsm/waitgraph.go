@@ -21,8 +21,8 @@ const (
 	release nodeKind = iota
 	// grant: claim a has to be granted.
 	grant
-	// vacate: the holds on lock a from token b on have to end. vacateSome: of a
-	// semaphore, perhaps not all of them.
+	// vacate: the holds on lock a, whose sole is c, from token b on have to end.
+	// vacateSome: of a semaphore, perhaps not all of them.
 	vacate
 	vacateSome
 	// alone: the same for an upgrade, whose own hold stays.
@@ -141,7 +141,8 @@ func (g *graph) ownerWaits(n node) {
 
 func (g *graph) claimNeeds(c *claim) {
 	if c.upgrading() {
-		g.to(alone, c.wants()[0].lock, 0, 0)
+		l, _ := g.m.locks.get(c.wants()[0].name)
+		g.to(alone, l.id, 0, l.sole)
 		return
 	}
 	for _, w := range c.wants() {
@@ -151,7 +152,7 @@ func (g *graph) claimNeeds(c *claim) {
 		}
 		holds, ahead := g.excludes(c, w, l)
 		if holds != follow && (w.mode != wire.Mode_SHARED || l.exclusive) {
-			g.to(holds, l.id, 0, 0)
+			g.to(holds, l.id, 0, l.sole)
 		}
 		if !l.unfair {
 			g.to(ahead, l.id, c.id, 0)
@@ -176,14 +177,14 @@ func (g *graph) excludes(c *claim, w want, l *lock) (holds, ahead nodeKind) {
 }
 
 func (g *graph) holds(n node) {
-	at, ok := g.m.holders.seek(holderKey{n.a, n.b})
-	if !ok || at.lock != n.a {
+	c := g.m.seated(n.a, n.c, n.b)
+	if c == nil {
 		return
 	}
-	if c, _ := g.m.claims.get(at.claim); c.held() && !(n.kind == alone && c.upgrading()) {
+	if c.held() && !(n.kind == alone && c.upgrading()) {
 		g.owner(c)
 	}
-	g.to(n.kind, n.a, at.token+1, 0)
+	g.to(n.kind, n.a, c.token+1, n.c)
 }
 
 func (g *graph) passes(n node) {
