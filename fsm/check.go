@@ -142,7 +142,7 @@ func (m *Machine) recount(s *session) error {
 	})
 	m.owners.each(ownerKey{session: s.id}, func(at stake) bool {
 		c, ok := m.claims.get(at.claim)
-		if at.session != s.id || !ok || at.lock != c.wants()[0].lock {
+		if at.session != s.id || !ok || at.lock != c.wants()[0].id {
 			return at.session == s.id
 		}
 		if c.held() {
@@ -200,10 +200,10 @@ func (m *Machine) checkLock(l *lock) error {
 
 // recountHolders compares what a lock has counted with those who hold it.
 func (m *Machine) recountHolders(l *lock) error {
-	there := lock{id: l.id, limit: l.limit}
+	there := lock{lockKey: l.lockKey, limit: l.limit}
 	var err error
 	m.eachSeated(l, func(c *claim) bool {
-		if c == nil || c.token == 0 || c.wantOf(l.id).lock == 0 {
+		if c == nil || c.token == 0 || c.wantOf(l.id).lockKey == nil {
 			err = errors.New("a claim does not hold it, but has a seat")
 			return false
 		}
@@ -226,7 +226,7 @@ func (m *Machine) recountHolders(l *lock) error {
 	if err == nil && (there.exclusive != l.exclusive || there.used != l.used || there.holds != l.holds) {
 		err = fmt.Errorf("counts exclusive %v, used %d, holds %d: there are %v, %d, %d", l.exclusive, l.used, l.holds, there.exclusive, there.used, there.holds)
 	}
-	if c, ok := m.claims.get(l.upgrader); l.upgrader != 0 && (!ok || !c.upgrading() || c.wantOf(l.id).lock == 0) {
+	if c, ok := m.claims.get(l.upgrader); l.upgrader != 0 && (!ok || !c.upgrading() || c.wantOf(l.id).lockKey == nil) {
 		return fmt.Errorf("claim %d does not wait to upgrade", l.upgrader)
 	}
 	return err
@@ -249,7 +249,7 @@ func (m *Machine) checkAudit() error {
 func (m *Machine) checkOwners() error {
 	return each(&m.owners, func(at stake) error {
 		c, ok := m.claims.get(at.claim)
-		if !ok || c.phase() == delayed || c.session != at.session || c.owner != at.owner || c.wantOf(at.lock).lock == 0 {
+		if !ok || c.phase() == delayed || c.session != at.session || c.owner != at.owner || c.wantOf(at.lock).lockKey == nil {
 			return fmt.Errorf("session %d, owner %d has claim %d on lock %d", at.session, at.owner, at.claim, at.lock)
 		}
 		return nil
@@ -259,7 +259,7 @@ func (m *Machine) checkOwners() error {
 func (m *Machine) checkQueue() error {
 	return each(&m.queue, func(at place) error {
 		c, ok := m.claims.get(at.claim)
-		if !ok || c.phase() != waiting || c.wantOf(at.lock).lock == 0 {
+		if !ok || c.phase() != waiting || c.wantOf(at.lock).lockKey == nil {
 			return fmt.Errorf("claim %d does not wait for lock %d, but stands in its queue", at.claim, at.lock)
 		}
 		return nil
@@ -269,7 +269,7 @@ func (m *Machine) checkQueue() error {
 func (m *Machine) checkHolders() error {
 	return each(&m.holders, func(at holder) error {
 		c, ok := m.claims.get(at.claim)
-		if !ok || c.token != at.token || c.wantOf(at.lock).lock == 0 {
+		if !ok || c.token != at.token || c.wantOf(at.lock).lockKey == nil {
 			return fmt.Errorf("token %d on lock %d is of claim %d", at.token, at.lock, at.claim)
 		}
 		if l, ok := m.locks.get(c.wantOf(at.lock).name); !ok || l.sole != 0 {

@@ -43,8 +43,8 @@ func (m *Machine) checkClaim(c *claim) error {
 		return fmt.Errorf("id %d at revision %d", c.id, m.state.revision)
 	case !live && c.phase() != delayed:
 		return fmt.Errorf("session %d does not live", c.session)
-	case c.seq == 0 || c.generation == 0:
-		return fmt.Errorf("seq %d, generation %d", c.seq, c.generation)
+	case c.seq == 0 || c.generation() == 0:
+		return fmt.Errorf("seq %d, generation %d", c.seq, c.generation())
 	case len(c.wants()) > maxLocks:
 		return fmt.Errorf("wants %d locks", len(c.wants()))
 	}
@@ -53,7 +53,7 @@ func (m *Machine) checkClaim(c *claim) error {
 			return err
 		}
 		for _, other := range c.wants()[:i] {
-			if other.lock == w.lock {
+			if other.id == w.id {
 				return fmt.Errorf("wants %q twice", w.name)
 			}
 		}
@@ -72,8 +72,8 @@ func (m *Machine) checkClaim(c *claim) error {
 
 func (m *Machine) checkWant(c *claim, w want) error {
 	l, ok := m.locks.get(w.name)
-	if !ok || l.id != w.lock {
-		return fmt.Errorf("wants lock %q, id %d", w.name, w.lock)
+	if !ok || l.id != w.id {
+		return fmt.Errorf("wants lock %q, id %d", w.name, w.id)
 	}
 	switch w.mode {
 	case wire.Mode_EXCLUSIVE, wire.Mode_SHARED:
@@ -86,11 +86,11 @@ func (m *Machine) checkWant(c *claim, w want) error {
 	if !ok {
 		return fmt.Errorf("wants lock %q, limit %d, order %v, in mode %v, permits %d", w.name, l.limit, l.order(), w.mode, w.permits)
 	}
-	at, owned := m.owners.get(ownerKey{c.session, c.owner, w.lock})
+	at, owned := m.owners.get(ownerKey{c.session, c.owner, w.id})
 	if owned = owned && at.claim == c.id; owned != (c.phase() != delayed) {
 		return fmt.Errorf("its owner has claim %d on %q", at.claim, w.name)
 	}
-	_, queued := m.queue.get(place{w.lock, c.id})
+	_, queued := m.queue.get(place{w.id, c.id})
 	holder := m.seated(l.id, l.sole, c.token)
 	if holds := holder != nil && holder.id == c.id; holds != (c.token != 0) || queued != (c.phase() == waiting) {
 		return fmt.Errorf("token %d, holds %q: %v, queued: %v", c.token, w.name, holds, queued)

@@ -3,28 +3,26 @@ package fsm
 import "github.com/quorumlock/quorumlock/transport/wire"
 
 // claim is a wait, from its grant on a hold, and perhaps at last a lock-delay, under
-// one id: the revision of its acquire, which is also its place in every queue.
+// one id: the revision of its acquire, which is also its place in every queue. There are
+// many: it fills a block of the allocator, of 96 bytes.
 type claim struct {
 	id, session, owner, seq uint64
 	// one is the lock that it is for, unless extra names several. See wants.
 	one [1]want
 	// extra is what few claims have; see options and vary.
-	extra       *extra
-	waitMs      uint32
-	waitForever bool
-	// generation is that of the wait's deadline.
-	generation      uint64
+	extra           *extra
 	queued          int64
 	token           uint64
 	grantedRevision uint64
 	granted         int64
+	waitMs          uint32
+	waitForever     bool
 	version
 }
 
 // want is one lock that a claim is for.
 type want struct {
-	name string
-	lock uint64
+	*lockKey
 	mode wire.Mode
 	// permits of a semaphore.
 	permits uint32
@@ -47,6 +45,8 @@ type extra struct {
 	allowDeadlock  bool
 	revocation     *wire.Revocation
 	upgrade        *upgrade
+	// upgrades counts the waits to become exclusive: see generation.
+	upgrades uint64
 	// delayGeneration is that of the lock-delay's deadline; 0 before the delay.
 	delayGeneration uint64
 	delayed         int64
@@ -98,15 +98,18 @@ func (c *claim) wants() []want {
 	return c.one[:]
 }
 
-// wantOf is what it wants of a lock; of mode UNSPECIFIED, nothing.
+// wantOf is what it wants of a lock, by its id; of mode UNSPECIFIED, nothing.
 func (c *claim) wantOf(lock uint64) want {
 	for _, w := range c.wants() {
-		if w.lock == lock {
+		if w.id == lock {
 			return w
 		}
 	}
 	return want{}
 }
+
+// generation is that of the wait's deadline: the acquire's, or the last upgrade's.
+func (c *claim) generation() uint64 { return 1 + c.options().upgrades }
 
 // options is the extra part for reading.
 func (c *claim) options() extra {

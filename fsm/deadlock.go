@@ -61,7 +61,7 @@ func (m *Machine) cycleOf(c *claim, left *int) []node {
 // owner waits for something else, too, for one who could have shared the lock until
 // now.
 func (m *Machine) cycleBehind(c *claim, left *int) []node {
-	lock := c.wants()[0].lock
+	lock := c.wants()[0].id
 	reader := func(n node) bool {
 		return n.kind == grant && m.claimAt(n).phase() == waiting && m.claimAt(n).wantOf(lock).mode == wire.Mode_SHARED
 	}

@@ -8,7 +8,7 @@ import (
 
 // wanted is what a request for a lock asks of it.
 func wanted(request *wire.LockRequest) want {
-	w := want{name: request.Name, mode: request.Mode}
+	w := want{mode: request.Mode}
 	switch {
 	case request.Limit > 0:
 		w.mode, w.permits = wire.Mode_PERMITS, uint32(max(1, request.Permits))

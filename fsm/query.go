@@ -116,7 +116,7 @@ func (m *Machine) HoldsOf(session uint64) []*wire.HeldLock {
 	var holds []*wire.HeldLock
 	m.owners.each(ownerKey{session: session}, func(at stake) bool {
 		// A hold of several locks is told at the first of them.
-		if c, _ := m.claims.get(at.claim); at.session == session && c.held() && at.lock == c.wants()[0].lock {
+		if c, _ := m.claims.get(at.claim); at.session == session && c.held() && at.lock == c.wants()[0].id {
 			holds = append(holds, m.heldLock(c))
 		}
 		return at.session == session
@@ -152,10 +152,10 @@ func (m *Machine) EachWait(fn func(Wait) bool) {
 	m.claims.each(0, func(c *claim) bool {
 		switch {
 		case c.phase() == waiting:
-			return fn(Wait{c.id, c.session, c.generation, c.waitMs, c.waitForever})
+			return fn(Wait{c.id, c.session, c.generation(), c.waitMs, c.waitForever})
 		case c.upgrading():
 			u := c.extra.upgrade
-			return fn(Wait{c.id, c.session, c.generation, u.waitMs, u.waitForever})
+			return fn(Wait{c.id, c.session, c.generation(), u.waitMs, u.waitForever})
 		}
 		return true
 	})

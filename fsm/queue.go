@@ -11,10 +11,9 @@ func (m *Machine) ensureLock(request *wire.LockRequest, unfair bool) *lock {
 	}
 	m.state.lastLock++
 	l := &lock{
-		id:     m.state.lastLock,
-		name:   request.Name,
-		limit:  uint32(request.Limit),
-		unfair: unfair,
+		lockKey: lockKey{m.state.lastLock, request.Name},
+		limit:   uint32(request.Limit),
+		unfair:  unfair,
 	}
 	m.made(&l.version)
 	m.locks.put(l)
@@ -31,7 +30,6 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 		extra:       extraOf(op),
 		waitMs:      op.WaitMs,
 		waitForever: op.WaitForever,
-		generation:  1,
 		queued:      m.wall,
 	}
 	m.made(&c.version)
@@ -39,7 +37,7 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 	for i, request := range op.Locks {
 		l := m.ensureLock(request, op.Order == wire.Order_UNFAIR)
 		wants[i] = wanted(request)
-		wants[i].name, wants[i].lock = l.name, l.id
+		wants[i].lockKey = &l.lockKey
 		m.owners.put(stake{ownerKey{c.session, c.owner, l.id}, c.id})
 	}
 	m.claims.put(c)
@@ -68,7 +66,7 @@ func extraOf(op *wire.Acquire) *extra {
 func (m *Machine) enqueue(s *session, c *claim) {
 	for _, w := range c.wants() {
 		l, _ := m.editLock(w.name)
-		m.queue.put(place{w.lock, c.id})
+		m.queue.put(place{w.id, c.id})
 		l.waiters++
 	}
 	s.waits++
@@ -79,7 +77,7 @@ func (m *Machine) enqueue(s *session, c *claim) {
 func (m *Machine) dequeue(s *session, c *claim) {
 	for _, w := range c.wants() {
 		l, _ := m.editLock(w.name)
-		m.queue.delete(place{w.lock, c.id})
+		m.queue.delete(place{w.id, c.id})
 		l.waiters--
 	}
 	s.waits--
@@ -135,7 +133,7 @@ func (m *Machine) next(l *lock) *claim {
 	}
 	c := m.head(l)
 	for _, w := range c.wants() {
-		if w.lock == l.id && !l.fits(w) || w.lock != l.id && !m.ready(c, w) {
+		if w.id == l.id && !l.fits(w) || w.id != l.id && !m.ready(c, w) {
 			return nil
 		}
 	}
@@ -209,7 +207,7 @@ func (m *Machine) mint(c *claim) {
 // occupied.
 func (m *Machine) part(s *session, c *claim) {
 	for _, w := range c.wants() {
-		m.owners.delete(ownerKey{c.session, c.owner, w.lock})
+		m.owners.delete(ownerKey{c.session, c.owner, w.id})
 	}
 	if !c.held() {
 		m.dequeue(s, c)
@@ -244,7 +242,7 @@ func (m *Machine) position(c *claim) uint64 {
 	}
 	first := c.wants()[0]
 	l, _ := m.locks.get(first.name)
-	before := m.queue.rank(place{first.lock, c.id}) - m.queue.rank(place{first.lock, 0})
+	before := m.queue.rank(place{first.id, c.id}) - m.queue.rank(place{first.id, 0})
 	return l.ahead() + uint64(before) + 1
 }
 

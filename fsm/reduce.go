@@ -94,10 +94,10 @@ func (r *reduction) addWait(m *Machine, c *claim) {
 	r.waits[c.id] = w
 	r.eachWait = append(r.eachWait, w)
 	for _, want := range c.wants() {
-		l := r.locks[want.lock]
+		l := r.locks[want.id]
 		if l == nil {
 			live, _ := m.locks.get(want.name)
-			l = &reducedLock{lock: lock{id: live.id, limit: live.limit, unfair: live.unfair}}
+			l = &reducedLock{lock: lock{lockKey: live.lockKey, limit: live.limit, unfair: live.unfair}}
 			r.locks[l.id] = l
 			r.eachLock = append(r.eachLock, l)
 		}
@@ -182,7 +182,7 @@ func (r *reduction) settle(l *reducedLock) {
 	for l.head < len(l.queue) && r.ready(l.queue[l.head]) {
 		w := l.queue[l.head]
 		for _, want := range w.c.wants() {
-			at := r.locks[want.lock]
+			at := r.locks[want.id]
 			at.head++
 			r.dirty = append(r.dirty, at)
 			if w.owner != nil && !at.unfair {
@@ -211,7 +211,7 @@ func (r *reduction) rise(l *reducedLock) {
 // be drawn, so that one after the other all get it unless it is held for ever.
 func (r *reduction) ready(w *reducedWait) bool {
 	for _, want := range w.c.wants() {
-		l := r.locks[want.lock]
+		l := r.locks[want.id]
 		if l.rising != nil || l.queue[l.head] != w || !l.fits(want) {
 			return false
 		}

@@ -10,7 +10,7 @@ func (r *restoring) lock(body *wire.LockRecord) error {
 	if body.Limit > maxLimit {
 		return fmt.Errorf("lock %q has limit %d", body.Name, body.Limit)
 	}
-	r.m.locks.load(&lock{id: body.Id, name: body.Name, limit: uint32(body.Limit), unfair: body.Order == wire.Order_UNFAIR})
+	r.m.locks.load(&lock{lockKey: lockKey{body.Id, body.Name}, limit: uint32(body.Limit), unfair: body.Order == wire.Order_UNFAIR})
 	return r.ascend(4, recordKey{name: body.Name})
 }
 
@@ -24,7 +24,6 @@ func (r *restoring) claim(body *wire.ClaimRecord) error {
 		extra:           extraFrom(body),
 		waitMs:          body.WaitMs,
 		waitForever:     body.WaitForever,
-		generation:      body.Generation,
 		queued:          body.QueuedUnixMs,
 		token:           body.Token,
 		grantedRevision: body.GrantedRevision,
@@ -49,7 +48,7 @@ func (r *restoring) claim(body *wire.ClaimRecord) error {
 func extraFrom(body *wire.ClaimRecord) *extra {
 	if len(body.Locks) == 1 && len(body.Value) == 0 && !body.Notify && !body.Wanted && !body.AllowDeadlock &&
 		body.Again|body.MaxHoldMs|body.LockDelayMs == 0 && body.HoldGeneration|body.DelayGeneration == 0 &&
-		body.DelayedUnixMs == 0 && body.Revocation == nil && body.Upgrade == nil {
+		body.DelayedUnixMs == 0 && body.Generation == 1 && body.Revocation == nil && body.Upgrade == nil {
 		return nil
 	}
 	e := &extra{
@@ -62,6 +61,7 @@ func extraFrom(body *wire.ClaimRecord) *extra {
 		wanted:          body.Wanted,
 		allowDeadlock:   body.AllowDeadlock,
 		revocation:      body.Revocation,
+		upgrades:        body.Generation - 1,
 		delayGeneration: body.DelayGeneration,
 		delayed:         body.DelayedUnixMs,
 	}
@@ -100,7 +100,7 @@ func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
 	if !ok || request.Permits > maxLimit {
 		return fmt.Errorf("claim %d wants %d permits of lock %q, which is not there", c.id, request.GetPermits(), request.GetName())
 	}
-	*w = want{name: l.name, lock: l.id, mode: request.Mode, permits: uint32(request.Permits)}
+	*w = want{lockKey: &l.lockKey, mode: request.Mode, permits: uint32(request.Permits)}
 	if c.phase() != delayed {
 		r.m.owners.load(stake{ownerKey{c.session, c.owner, l.id}, c.id})
 	}

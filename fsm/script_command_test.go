@@ -59,7 +59,7 @@ func (s *script) leaderCommand(a args) *wire.Command {
 	switch a.verb {
 	case "timeout":
 		return &wire.Command{Op: &wire.Command_TimeoutWait{TimeoutWait: &wire.TimeoutWait{
-			WaitId: s.number(a, "wait", hold), Term: term, Generation: s.number(a, "generation", max(1, c.generation)),
+			WaitId: s.number(a, "wait", hold), Term: term, Generation: s.number(a, "generation", max(1, c.generation())),
 		}}}
 	case "expire-hold":
 		return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{

@@ -46,11 +46,17 @@ type session struct {
 	version
 }
 
+// lockKey is what never changes of a lock while it exists. Its claims point to it, in
+// whichever version of the lock they met.
+type lockKey struct {
+	id   uint64
+	name string
+}
+
 // lock exists while a claim holds it, waits for it or keeps it closed. There are many:
 // it fills a block of the allocator, of 64 bytes.
 type lock struct {
-	id   uint64
-	name string
+	lockKey
 	// sole is the claim of its only holder, 0 where several have rows: see seat.
 	sole uint64
 	// upgrader is the hold that waits to become exclusive, before all the queue.

@@ -58,9 +58,9 @@ func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *w
 			return deadlock(cycle)
 		}
 	}
-	c.generation++
+	c.vary().upgrades++
 	e := m.emitUpgrade(wire.Event_QUEUED, c, seq)
-	e.Generation, e.WaitMs, e.WaitForever = c.generation, u.waitMs, u.waitForever
+	e.Generation, e.WaitMs, e.WaitForever = c.generation(), u.waitMs, u.waitForever
 	m.tellHolders(c)
 	return m.queued(c, 1)
 }

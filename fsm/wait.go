@@ -16,7 +16,7 @@ func (m *Machine) wait(s *session, c *claim) *wire.Result {
 		}
 	}
 	e := m.emitClaim(wire.Event_QUEUED, c)
-	e.Generation, e.WaitMs, e.WaitForever = c.generation, c.waitMs, c.waitForever
+	e.Generation, e.WaitMs, e.WaitForever = c.generation(), c.waitMs, c.waitForever
 	m.tellHolders(c)
 	l, _ := m.locks.get(c.wants()[0].name)
 	return m.queued(c, l.ahead()+uint64(l.waiters))
@@ -65,7 +65,7 @@ func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
 	if !ok || c.phase() == delayed {
 		return answer(wire.Status_NOT_FOUND, "no such wait")
 	}
-	if refusal := m.outdated(op.Term, op.Generation, c.generation); refusal != nil {
+	if refusal := m.outdated(op.Term, op.Generation, c.generation()); refusal != nil {
 		return refusal
 	}
 	forever := c.waitForever
