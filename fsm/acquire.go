@@ -58,7 +58,7 @@ func (m *Machine) known(s *session, op *wire.Acquire, l *lock, request *wire.Loc
 	if !ok {
 		return nil
 	}
-	c, _ := m.claims.get(at.claim)
+	c, _ := m.claims.get(at.id)
 	switch {
 	case !c.held():
 		return answer(wire.Status_ALREADY_QUEUED, fmt.Sprintf("the owner waits for %q since request %d", l.name, c.seq))

@@ -140,9 +140,9 @@ func (m *Machine) recount(s *session) error {
 		}
 		return o.session == s.id
 	})
-	m.owners.each(ownerKey{session: s.id}, func(at stake) bool {
-		c, ok := m.claims.get(at.claim)
-		if at.session != s.id || !ok || at.lock != c.wants()[0].id {
+	m.owners.each(ownerKey{session: s.id}, func(at *stake) bool {
+		c, ok := m.claims.get(at.id)
+		if at.session != s.id || !ok || at.lock() != c.wants()[0].id {
 			return at.session == s.id
 		}
 		if c.held() {
@@ -247,10 +247,10 @@ func (m *Machine) checkAudit() error {
 }
 
 func (m *Machine) checkOwners() error {
-	return each(&m.owners, func(at stake) error {
-		c, ok := m.claims.get(at.claim)
-		if !ok || c.phase() == delayed || c.session != at.session || c.owner != at.owner || c.wantOf(at.lock).lockKey == nil {
-			return fmt.Errorf("session %d, owner %d has claim %d on lock %d", at.session, at.owner, at.claim, at.lock)
+	return each(&m.owners, func(at *stake) error {
+		c, ok := m.claims.get(at.id)
+		if !ok || c.phase() == delayed || c.session != at.session || c.owner != at.owner || c.wantOf(at.lock()).lockKey == nil {
+			return fmt.Errorf("session %d, owner %d has claim %d on lock %d", at.session, at.owner, at.id, at.lock())
 		}
 		return nil
 	})

@@ -87,8 +87,8 @@ func (m *Machine) checkWant(c *claim, w want) error {
 		return fmt.Errorf("wants lock %q, limit %d, order %v, in mode %v, permits %d", w.name, l.limit, l.order(), w.mode, w.permits)
 	}
 	at, owned := m.owners.get(ownerKey{c.session, c.owner, w.id})
-	if owned = owned && at.claim == c.id; owned != (c.phase() != delayed) {
-		return fmt.Errorf("its owner has claim %d on %q", at.claim, w.name)
+	if owned = owned && at.id == c.id; owned != (c.phase() != delayed) {
+		return fmt.Errorf("its owner has another claim on %q, or it has no owner any more", w.name)
 	}
 	_, queued := m.queue.get(place{w.id, c.id})
 	holder := m.seated(l.id, l.sole, c.token)

@@ -36,7 +36,7 @@ type Machine struct {
 	nonces   table[string, nonce]
 	locks    table[string, *lock]
 	claims   table[uint64, *claim]
-	owners   table[ownerKey, stake]
+	owners   table[ownerKey, *stake]
 	queue    table[place, place]
 	holders  table[holderKey, holder]
 	outcomes table[requestKey, *outcome]

@@ -47,8 +47,9 @@ func TestMemory(t *testing.T) {
 // TestRowsFillTheirBlocks: one field more, and each takes the allocator's next size.
 func TestRowsFillTheirBlocks(t *testing.T) {
 	for name, size := range map[string][2]uintptr{
-		"lock":  {unsafe.Sizeof(lock{}), 64},
-		"claim": {unsafe.Sizeof(claim{}), 96},
+		"lock":    {unsafe.Sizeof(lock{}), 64},
+		"outcome": {unsafe.Sizeof(outcome{}), 96},
+		"claim":   {unsafe.Sizeof(claim{}), 96},
 	} {
 		if size[0] != size[1] {
 			t.Errorf("a %s has %d bytes, meant are %d", name, size[0], size[1])

@@ -38,7 +38,7 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 		l := m.ensureLock(request, op.Order == wire.Order_UNFAIR)
 		wants[i] = wanted(request)
 		wants[i].lockKey = &l.lockKey
-		m.owners.put(stake{ownerKey{c.session, c.owner, l.id}, c.id})
+		m.owners.put(c.stakeIn(wants[i]))
 	}
 	m.claims.put(c)
 	return c

@@ -118,12 +118,12 @@ func (r *reduction) link(m *Machine) {
 		}
 	}
 	for _, o := range r.eachOwner {
-		m.owners.each(o.key, func(at stake) bool {
+		m.owners.each(o.key, func(at *stake) bool {
 			if at.session != o.key.session || at.owner != o.key.owner {
 				return false
 			}
-			if c, _ := m.claims.get(at.claim); c.held() && r.locks[at.lock] != nil {
-				o.occupy(r.locks[at.lock], c.wantOf(at.lock))
+			if c, _ := m.claims.get(at.id); c.held() && r.locks[at.lock()] != nil {
+				o.occupy(r.locks[at.lock()], c.wantOf(at.lock()))
 			}
 			return true
 		})

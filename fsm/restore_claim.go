@@ -102,7 +102,7 @@ func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
 	}
 	*w = want{lockKey: &l.lockKey, mode: request.Mode, permits: uint32(request.Permits)}
 	if c.phase() != delayed {
-		r.m.owners.load(stake{ownerKey{c.session, c.owner, l.id}, c.id})
+		r.m.owners.load(c.stakeIn(*w))
 	}
 	if c.phase() == waiting {
 		r.m.queue.load(place{l.id, c.id})

@@ -19,11 +19,22 @@ func (k ownerKey) compare(other ownerKey) int {
 	return cmp.Or(cmp.Compare(k.session, other.session), cmp.Compare(k.owner, other.owner), cmp.Compare(k.lock, other.lock))
 }
 
-// stake is what an owner has to do with a lock.
-type stake struct {
-	ownerKey
-	claim uint64
+// stake is a claim as the table of owners has it: in the version in which it was made,
+// of which only what never changes may be read. A row is no more than a pointer to what
+// is there anyway, and stays where it is when the claim changes.
+type stake claim
+
+// stakeIn is the stake in one of a claim's locks. A claim for several has one for each.
+func (c *claim) stakeIn(w want) *stake {
+	if len(c.wants()) == 1 {
+		return (*stake)(c)
+	}
+	return &stake{id: c.id, session: c.session, owner: c.owner, one: [1]want{w}}
 }
+
+func (s *stake) lock() uint64 { return s.one[0].id }
+
+func (s *stake) key() ownerKey { return ownerKey{s.session, s.owner, s.lock()} }
 
 // place is one in a lock's queue: claims stand in the order of their ids.
 type place struct{ lock, claim uint64 }
@@ -74,9 +85,8 @@ func newClaims() table[uint64, *claim] {
 		func(id uint64, c *claim) int { return cmp.Compare(id, c.id) })
 }
 
-func newOwners() table[ownerKey, stake] {
-	return newTable(func(s stake) ownerKey { return s.ownerKey },
-		func(key ownerKey, s stake) int { return key.compare(s.ownerKey) })
+func newOwners() table[ownerKey, *stake] {
+	return newTable((*stake).key, func(key ownerKey, s *stake) int { return key.compare(s.key()) })
 }
 
 func newQueue() table[place, place] {

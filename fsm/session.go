@@ -267,11 +267,11 @@ func (m *Machine) forgetAll(s *session) {
 // uses scratch.
 func (m *Machine) claimsOf(session uint64) []uint64 {
 	m.scratch = m.scratch[:0]
-	m.owners.each(ownerKey{session: session}, func(at stake) bool {
+	m.owners.each(ownerKey{session: session}, func(at *stake) bool {
 		if at.session != session {
 			return false
 		}
-		m.scratch = append(m.scratch, at.claim)
+		m.scratch = append(m.scratch, at.id)
 		return true
 	})
 	slices.Sort(m.scratch)

@@ -94,16 +94,16 @@ func (l *lock) ahead() uint64 {
 	return 1
 }
 
-// outcome is what a request came to.
+// outcome is what a request came to. It fills a block of the allocator, of 96 bytes.
 type outcome struct {
 	requestKey
-	status   wire.Status_Code
-	message  string
 	revision uint64
 	holdID   uint64
 	token    uint64
-	count    uint32
+	message  string
 	cycle    []*wire.DeadlockStep
+	status   wire.Status_Code
+	count    uint32
 	// waited outcomes are forgotten only once the client has said that it has them.
 	waited bool
 }

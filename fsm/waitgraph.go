@@ -133,10 +133,10 @@ func (g *graph) ownerWaits(n node) {
 	if !ok || at.session != n.a || at.owner != n.b {
 		return
 	}
-	if c, _ := g.m.claims.get(at.claim); c.phase() == waiting || c.upgrading() {
+	if c, _ := g.m.claims.get(at.id); c.phase() == waiting || c.upgrading() {
 		g.claim(c)
 	}
-	g.to(release, n.a, n.b, at.lock+1)
+	g.to(release, n.a, n.b, at.lock()+1)
 }
 
 func (g *graph) claimNeeds(c *claim) {
@@ -226,7 +226,7 @@ func (m *Machine) ahead(lock, claim uint64) *claim {
 // but along that queue.
 func (m *Machine) single(c *claim) bool {
 	rows := 0
-	m.owners.each(ownerKey{c.session, c.owner, 0}, func(at stake) bool {
+	m.owners.each(ownerKey{c.session, c.owner, 0}, func(at *stake) bool {
 		if at.session == c.session && at.owner == c.owner {
 			rows++
 		}
@@ -240,8 +240,8 @@ func (g *graph) needRelease(n node) {
 	if !ok || at.session != n.a || at.owner != n.b {
 		return
 	}
-	c, _ := g.m.claims.get(at.claim)
-	w := c.wantOf(at.lock)
+	c, _ := g.m.claims.get(at.id)
+	w := c.wantOf(at.lock())
 	l, _ := g.m.locks.get(w.name)
 	first := uint64(0)
 	if c.phase() == waiting {
@@ -258,7 +258,7 @@ func (g *graph) needRelease(n node) {
 	default:
 		g.to(behind, l.id, first, 0)
 	}
-	g.to(ofRelease, n.a, n.b, at.lock+1)
+	g.to(ofRelease, n.a, n.b, at.lock()+1)
 }
 
 func (g *graph) needGrant(c *claim) {
