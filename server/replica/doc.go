@@ -21,9 +21,9 @@
 //     history from it.
 //   - hashes.go, agreement.go: whether all nodes are in the same state, and what a node
 //     does that is not.
-//   - guard.go, bolt.go, segments.go, snapshots.go, damage.go: the disk. A write that fails or
-//     hangs is the node's last one; what was read is what was written, or the node stops. The log
-//     itself is in package segment.
+//   - guard.go, cache.go, bolt.go, segments.go, snapshots.go, damage.go: the disk. A write that
+//     fails or hangs is the node's last one; what was read is what was written, or the node stops.
+//     The log itself is in package segment.
 //   - overlap.go: the leader's disk writes while the others' do, and what makes that safe.
 //   - vigil.go, hint.go: a leader whose process is dead is replaced at once, if package
 //     failover says so, and not after raft's time-outs.

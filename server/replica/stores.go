@@ -18,8 +18,6 @@ const (
 	retainedSnapshots = 2
 	// rest is how long nothing is written before the end of the log is marked.
 	rest = time.Second
-	// cachedLogs bounds raft's cache of entries; each may have maxEntryBytes.
-	cachedLogs = 128
 )
 
 // stores are what a node remembers.
@@ -66,7 +64,7 @@ func openStores(cfg Config, failed func(error)) (*stores, error) {
 // assemble puts the guard before the stores. closer is told whether everything was written.
 func assemble(cfg Config, from Stores, closer func(sound bool) error, failed func(error)) (*stores, error) {
 	g := newGuard(from.Log, from.Stable, cfg.DiskTimeout, failed)
-	cache, err := raft.NewLogCache(cachedLogs, g)
+	cache, err := newCache(g)
 	if err != nil {
 		return nil, errors.Join(err, closer(false))
 	}
