@@ -11,6 +11,8 @@ const (
 	// The bounds of what a node keeps of the events that it has applied.
 	historyEvents = 1 << 16
 	historyBytes  = 16 << 20
+	// pageEvents are in one page of the history, which is made when it is needed.
+	pageEvents = 1 << 10
 	// eventBytes is what an event takes, but for its texts.
 	eventBytes = 320
 	// maxWatches bounds those of one node.
@@ -39,8 +41,8 @@ type history struct {
 	revision uint64
 	// oldest is the first revision after which nothing is missing here.
 	oldest uint64
-	// ring has a power of two of places; an event's is its position modulo that.
-	ring        []*wire.Event
+	// ring are pages of places; an event's place is its position modulo their number.
+	ring        [historyEvents / pageEvents]*[pageEvents]kept
 	first, next uint64
 	bytes       int
 	closed      bool
@@ -77,7 +79,8 @@ func (h *history) reset(revision uint64, lineage string) {
 
 func (h *history) begin(revision uint64, lineage string) {
 	h.lineage, h.revision, h.oldest = lineage, revision, revision
-	h.ring, h.first, h.bytes = nil, h.next, 0
+	clear(h.ring[:])
+	h.first, h.bytes = h.next, 0
 	h.all(func(w *watch) {
 		w.cut = true
 		w.poke()
@@ -93,14 +96,12 @@ func (h *history) close() {
 }
 
 func (h *history) put(e *wire.Event) {
-	h.bytes += size(e)
+	k := keep(e)
+	h.bytes += k.size()
 	for h.next-h.first >= h.limit || h.bytes > h.limitBytes && h.next > h.first {
 		h.drop()
 	}
-	if h.next-h.first == uint64(len(h.ring)) {
-		h.grow()
-	}
-	*h.at(h.next) = e
+	*h.at(h.next) = k
 	h.concerned(e, func(w *watch) {
 		if !w.behind {
 			w.behind, w.next = true, h.next
@@ -112,25 +113,21 @@ func (h *history) put(e *wire.Event) {
 
 func (h *history) drop() {
 	place := h.at(h.first)
-	h.oldest = (*place).Revision
-	h.bytes -= size(*place)
-	*place = nil
+	h.oldest = place.revision
+	h.bytes -= place.size()
+	*place = kept{}
 	h.first++
 }
 
-func (h *history) grow() {
-	old := h.ring
-	h.ring = make([]*wire.Event, max(64, 2*len(old)))
-	for at := h.first; at < h.next; at++ {
-		*h.at(at) = old[at&uint64(len(old)-1)]
+func (h *history) at(position uint64) *kept {
+	page := &h.ring[position/pageEvents%uint64(len(h.ring))]
+	if *page == nil {
+		*page = new([pageEvents]kept)
 	}
+	return &(*page)[position%pageEvents]
 }
 
-func (h *history) at(position uint64) **wire.Event {
-	return &h.ring[position&uint64(len(h.ring)-1)]
-}
-
-// size is about what an event keeps in memory.
+// size is about what an event takes in memory.
 func size(e *wire.Event) int {
 	n := eventBytes + len(e.Lock) + len(e.Reason)
 	for _, name := range e.Locks {
@@ -157,7 +154,7 @@ func (h *history) watch(req *wire.WatchRequest) (*watch, *wire.WatchResponse) {
 	}
 	w := &watch{name: req.GetName(), prefix: req.GetPrefix(), session: req.GetSessionId(), after: after, next: h.next, wake: make(chan struct{}, 1)}
 	if after != 0 {
-		w.next = h.first + uint64(sort.Search(int(h.next-h.first), func(i int) bool { return (*h.at(h.first + uint64(i))).Revision > after }))
+		w.next = h.first + uint64(sort.Search(int(h.next-h.first), func(i int) bool { return h.at(h.first+uint64(i)).revision > after }))
 		w.behind = w.next < h.next
 	}
 	h.enter(w)
@@ -189,7 +186,7 @@ func (h *history) read(w *watch) (resp *wire.WatchResponse, drained bool) {
 	if w.behind {
 		// If the answer was cut within a revision, all of that has to be told again to
 		// whoever resumes here.
-		resp.Revision = (*h.at(w.next)).Revision - 1
+		resp.Revision = h.at(w.next).revision - 1
 	}
 	resp.Revision = max(resp.Revision, w.after)
 	return resp, !w.behind
@@ -199,13 +196,14 @@ func (h *history) read(w *watch) (resp *wire.WatchResponse, drained bool) {
 func (h *history) collect(w *watch) (events []*wire.Event) {
 	taken := 0
 	for scanned := 0; w.behind; scanned++ {
-		e := *h.at(w.next)
+		k := h.at(w.next)
 		if scanned >= scanAtOnce || len(events) >= watchEvents || taken >= watchBytes {
-			if whole := len(events) == 0 || events[len(events)-1].Revision != e.Revision; whole || taken >= revisionBytes {
+			if whole := len(events) == 0 || events[len(events)-1].Revision != k.revision; whole || taken >= revisionBytes {
 				return events
 			}
 		}
-		if e.Revision > w.after && w.concerns(e) {
+		if k.revision > w.after && w.concerns(k) {
+			e := k.event()
 			events = append(events, e)
 			taken += size(e)
 		}

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -47,7 +51,14 @@ type receiver struct {
 	lost bool
 }
 
-func (v *receiver) concerns(e *wire.Event) bool { return v.w.concerns(e) }
+func (v *receiver) concerns(e *wire.Event) bool {
+	k := keep(e)
+	return v.w.concerns(&k)
+}
+
+func sameEvents(a, b []*wire.Event) bool {
+	return slices.EqualFunc(a, b, func(a, b *wire.Event) bool { return proto.Equal(a, b) })
+}
 
 // read takes one answer and checks it against what is to come.
 func (v *receiver) read(t *testing.T, h *history) {
@@ -59,7 +70,7 @@ func (v *receiver) read(t *testing.T, h *history) {
 		v.lost = true
 		return
 	}
-	if len(resp.Events) > len(v.want) || !slices.Equal(resp.Events, v.want[:len(resp.Events)]) {
+	if len(resp.Events) > len(v.want) || !sameEvents(resp.Events, v.want[:len(resp.Events)]) {
 		t.Fatalf("%v: got %v, want %v", v.req, resp.Events, v.want)
 	}
 	v.want = v.want[len(resp.Events):]
@@ -177,10 +188,45 @@ func TestWatchResumesAnywhere(t *testing.T) {
 				}
 			}
 		}
-		if !slices.Equal(got, want) {
+		if !sameEvents(got, want) {
 			t.Fatalf("after %d: %d events, want %d", after, len(got), len(want))
 		}
 		h.end(w)
+	}
+}
+
+// An event is told as it happened, whichever of its fields are set.
+func TestKeptEventsSayAll(t *testing.T) {
+	if size := unsafe.Sizeof(kept{}); size != keptBytes {
+		t.Errorf("a kept event has %d bytes", size)
+	}
+	all := &wire.Event{Locks: []string{"a", "b"}}
+	fields := all.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		if field.IsList() {
+			continue
+		}
+		value := map[protoreflect.Kind]protoreflect.Value{
+			protoreflect.StringKind: protoreflect.ValueOfString("text"),
+			protoreflect.BoolKind:   protoreflect.ValueOfBool(true),
+			protoreflect.EnumKind:   protoreflect.ValueOfEnum(2),
+			protoreflect.Uint32Kind: protoreflect.ValueOfUint32(1<<32 - 1),
+			protoreflect.Uint64Kind: protoreflect.ValueOfUint64(1<<64 - 1),
+		}[field.Kind()]
+		one := &wire.Event{}
+		one.ProtoReflect().Set(field, value)
+		all.ProtoReflect().Set(field, value)
+		for _, e := range []*wire.Event{one, all} {
+			if k := keep(e); !proto.Equal(k.event(), e) {
+				t.Errorf("%v is told as %v", e, k.event())
+			}
+		}
+	}
+	for name, number := range wire.Event_Type_value {
+		if number > 255 {
+			t.Errorf("type %s has no room", name)
+		}
 	}
 }
 
@@ -253,8 +299,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range 3 * historyEvents {
 		happen(h, lockEvent(fmt.Sprint("lock/", i), 1))
 	}
-	if n := h.next - h.first; n > historyEvents || len(h.ring) > historyEvents {
-		t.Errorf("%d events in %d places", n, len(h.ring))
+	if n := h.next - h.first; n != historyEvents {
+		t.Errorf("%d events in %d places", n, historyEvents)
 	}
 	long := lockEvent(strings.Repeat("x", 512), 1)
 	for range 64 {
@@ -265,7 +311,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 	sum := 0
 	for at := h.first; at < h.next; at++ {
-		sum += size(*h.at(at))
+		sum += h.at(at).size()
 	}
 	if sum != h.bytes || sum > historyBytes || sum < historyBytes-100_000 {
 		t.Errorf("%d bytes, counted %d", sum, h.bytes)

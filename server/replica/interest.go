@@ -30,15 +30,15 @@ func (w *watch) poke() {
 	}
 }
 
-func (w *watch) concerns(e *wire.Event) bool {
+func (w *watch) concerns(k *kept) bool {
 	switch {
 	case w.name != "":
-		return e.Lock == w.name || slices.Contains(e.Locks, w.name)
+		return k.lock == w.name || slices.Contains(k.locks(), w.name)
 	case w.prefix != "":
-		return strings.HasPrefix(e.Lock, w.prefix) ||
-			slices.ContainsFunc(e.Locks, func(name string) bool { return strings.HasPrefix(name, w.prefix) })
+		return strings.HasPrefix(k.lock, w.prefix) ||
+			slices.ContainsFunc(k.locks(), func(name string) bool { return strings.HasPrefix(name, w.prefix) })
 	case w.session != 0:
-		return e.SessionId == w.session
+		return k.session == w.session
 	}
 	return true
 }

@@ -305,7 +305,7 @@ func TestSlowWatchFallsOut(t *testing.T) {
 		})
 		quick := leader.watch(&wire.WatchRequest{}, nil)
 		c.eventually("both have begun", func() bool { return slow.last() != nil && quick.last() != nil })
-		const sessions, locks = 27, 1000
+		const sessions, locks = 36, 1000
 		for i := range sessions {
 			s := c.openSession(fmt.Sprint("session ", i), 10*time.Minute)
 			leader.acquireMany(s, locks)
