@@ -43,6 +43,8 @@ func serve(c *cli.Context) error {
 	defer removeDev()
 	raiseFileLimit(log, cfg.Limits.MaxConnections+cfg.HTTPLimits.MaxConnections)
 
+	defer spareMemory()()
+
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)

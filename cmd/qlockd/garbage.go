@@ -1,0 +1,102 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"time"
+)
+
+const (
+	// lookEvery is how often the pace of the allocations is looked at.
+	lookEvery = time.Second
+	// quietLooks in a row have to find a slower pace before there is less room for garbage.
+	quietLooks = 4
+	// collectEvery is how far apart collections are at least that are earlier than Go's
+	// default would have them.
+	collectEvery = 10 * time.Second
+)
+
+// spareMemory keeps the heap close to what lives as long as little is allocated, until
+// the function that it returns is called. By default Go lets garbage take as much as what
+// lives, and gives back what a load has left only little by little; a node that holds
+// many locks and has little to do need not pay for either. Under load it is as by
+// default: a collection costs time in proportion to what lives, and would come too often.
+// Who has set GOGC is obeyed.
+func spareMemory() (stop func()) {
+	if os.Getenv("GOGC") != "" {
+		return func() {}
+	}
+	done := make(chan struct{})
+	var pacing sync.WaitGroup
+	pacing.Go(func() {
+		defer debug.SetGCPercent(debug.SetGCPercent(100))
+		ticks := time.NewTicker(lookEvery)
+		defer ticks.Stop()
+		pace := newPace()
+		for {
+			select {
+			case <-ticks.C:
+				pace.look()
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		pacing.Wait()
+	}
+}
+
+// pace is that of the garbage.
+type pace struct {
+	samples []metrics.Sample
+	// allocated are all bytes ever, when it was last looked.
+	allocated uint64
+	percent   int
+	// quiet counts the looks in a row that found a slower pace.
+	quiet int
+}
+
+func newPace() *pace {
+	p := &pace{samples: []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}, percent: 100}
+	metrics.Read(p.samples)
+	p.allocated = p.samples[0].Value.Uint64()
+	return p
+}
+
+// look gives the garbage more room at once where it is needed, and less after a while,
+// when it also gives back what was needed until then.
+func (p *pace) look() {
+	metrics.Read(p.samples)
+	allocated, live := p.samples[0].Value.Uint64(), p.samples[1].Value.Uint64()
+	percent := garbagePercent(allocated-p.allocated, live)
+	p.allocated = allocated
+	if percent >= p.percent {
+		p.quiet = 0
+	} else {
+		p.quiet++
+	}
+	if percent > p.percent || p.quiet == quietLooks {
+		debug.SetGCPercent(percent)
+		if p.quiet > 0 {
+			debug.FreeOSMemory()
+		}
+		p.percent, p.quiet = percent, 0
+	}
+}
+
+// garbagePercent is how much garbage there may be, in hundredths of what lives, if that
+// much is allocated from one look to the next.
+func garbagePercent(allocated, live uint64) int {
+	between := allocated * uint64(collectEvery/lookEvery)
+	switch {
+	case between <= live/4:
+		return 25
+	case between <= live/2:
+		return 50
+	}
+	return 100
+}
