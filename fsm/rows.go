@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -72,12 +73,12 @@ func newSessions() table[uint64, *session] {
 
 func newNonces() table[string, nonce] {
 	return newTable(func(n nonce) string { return n.hash },
-		func(hash string, n nonce) int { return cmp.Compare(hash, n.hash) })
+		func(hash string, n nonce) int { return strings.Compare(hash, n.hash) })
 }
 
 func newLocks() table[string, *lock] {
 	return newTable(func(l *lock) string { return l.name },
-		func(name string, l *lock) int { return cmp.Compare(name, l.name) })
+		func(name string, l *lock) int { return strings.Compare(name, l.name) })
 }
 
 func newClaims() table[uint64, *claim] {
@@ -105,7 +106,7 @@ func newOutcomes() table[requestKey, *outcome] {
 
 func newMembers() table[string, *wire.Member] {
 	return newTable((*wire.Member).GetId,
-		func(id string, member *wire.Member) int { return cmp.Compare(id, member.Id) })
+		func(id string, member *wire.Member) int { return strings.Compare(id, member.Id) })
 }
 
 func newAudit() table[uint64, *wire.AuditRecord] {
