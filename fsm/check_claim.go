@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,9 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-func (m *Machine) checkClaims() error {
+func (m *checking) checkClaims() error {
 	var holds, waits uint64
-	tokens := newTable(func(c *claim) uint64 { return c.token }, func(token uint64, c *claim) int { return cmp.Compare(token, c.token) })
+	tokens := make(map[uint64]uint64, m.claims.len())
 	err := each(&m.claims, func(c *claim) error {
 		if c.held() {
 			holds++
@@ -20,10 +19,10 @@ func (m *Machine) checkClaims() error {
 			waits++
 		}
 		if c.token != 0 {
-			if twin, ok := tokens.get(c.token); ok {
-				return fmt.Errorf("claims %d and %d have token %d", twin.id, c.id, c.token)
+			if twin, ok := tokens[c.token]; ok {
+				return fmt.Errorf("claims %d and %d have token %d", twin, c.id, c.token)
 			}
-			tokens.load(c)
+			tokens[c.token] = c.id
 		}
 		if err := m.checkClaim(c); err != nil {
 			return fmt.Errorf("claim %d: %w", c.id, err)
@@ -36,7 +35,7 @@ func (m *Machine) checkClaims() error {
 	return err
 }
 
-func (m *Machine) checkClaim(c *claim) error {
+func (m *checking) checkClaim(c *claim) error {
 	_, live := m.sessions.get(c.session)
 	switch {
 	case c.id == 0 || c.id > m.state.revision:
@@ -70,9 +69,9 @@ func (m *Machine) checkClaim(c *claim) error {
 	return m.checkHold(c)
 }
 
-func (m *Machine) checkWant(c *claim, w want) error {
-	l, ok := m.locks.get(w.name)
-	if !ok || l.id != w.id {
+func (m *checking) checkWant(c *claim, w want) error {
+	l, ok := m.lock[w.id]
+	if !ok || l.name != w.name {
 		return fmt.Errorf("wants lock %q, id %d", w.name, w.id)
 	}
 	switch w.mode {
@@ -91,15 +90,15 @@ func (m *Machine) checkWant(c *claim, w want) error {
 		return fmt.Errorf("its owner has another claim on %q, or it has no owner any more", w.name)
 	}
 	_, queued := m.queue.get(place{w.id, c.id})
-	holder := m.seated(l.id, l.sole, c.token)
-	if holds := holder != nil && holder.id == c.id; holds != (c.token != 0) || queued != (c.phase() == waiting) {
+	row, _ := m.holders.get(holderKey{w.id, c.token})
+	if holds := l.sole == c.id || row.claim == c.id; holds != (c.token != 0) || queued != (c.phase() == waiting) {
 		return fmt.Errorf("token %d, holds %q: %v, queued: %v", c.token, w.name, holds, queued)
 	}
 	return nil
 }
 
 // checkExtra looks at what few claims have.
-func (m *Machine) checkExtra(c *claim, e extra) error {
+func (m *checking) checkExtra(c *claim, e extra) error {
 	switch {
 	case len(e.value) > int(m.state.settings.MaxValueBytes):
 		return fmt.Errorf("a value of %d bytes", len(e.value))
@@ -128,14 +127,14 @@ func onlyPermits(wants []want) bool {
 	return !slices.ContainsFunc(wants, func(w want) bool { return w.permits == 0 })
 }
 
-func (m *Machine) checkHold(c *claim) error {
+func (m *checking) checkHold(c *claim) error {
 	if c.token > m.state.token || c.grantedRevision < c.id || c.grantedRevision > m.state.revision {
 		return fmt.Errorf("token %d of %d, granted at %d of %d", c.token, m.state.token, c.grantedRevision, m.state.revision)
 	}
 	return nil
 }
 
-func (m *Machine) checkWait(c *claim) error {
+func (m *checking) checkWait(c *claim) error {
 	switch {
 	case c.waitMs == 0 && !c.waitForever:
 		return errors.New("a try waits")
@@ -145,8 +144,8 @@ func (m *Machine) checkWait(c *claim) error {
 	return m.checkAsked(c, c.seq)
 }
 
-func (m *Machine) checkUpgrade(c *claim, u *upgrade) error {
-	l, _ := m.locks.get(c.wants()[0].name)
+func (m *checking) checkUpgrade(c *claim, u *upgrade) error {
+	l := m.lock[c.wants()[0].id]
 	switch {
 	case u.waitMs == 0 && !u.waitForever:
 		return errors.New("a try waits to upgrade")
@@ -161,7 +160,7 @@ func (m *Machine) checkUpgrade(c *claim, u *upgrade) error {
 }
 
 // checkAsked wants the request of a wait to be remembered as waiting.
-func (m *Machine) checkAsked(c *claim, seq uint64) error {
+func (m *checking) checkAsked(c *claim, seq uint64) error {
 	o, ok := m.outcomes.get(requestKey{c.session, seq})
 	if !ok || o.final() || o.holdID != c.id {
 		return fmt.Errorf("its request %d does not wait", seq)

@@ -21,7 +21,10 @@ import (
 // anything else that is no snapshot, or the reader's own.
 func Restore(r io.Reader, level uint32) (*Machine, error) {
 	restoring := &restoring{
-		m:  New(level),
+		m: New(level),
+
+		locks: map[string]*lock{},
+
 		in: &recordReader{r: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()},
 	}
 	if err := restoring.run(); err != nil {
@@ -42,6 +45,8 @@ func Restore(r io.Reader, level uint32) (*Machine, error) {
 type restoring struct {
 	m  *Machine
 	in *recordReader
+	// locks are those of m, for claims to find.
+	locks map[string]*lock
 	// upgrade is set when the rest is read for its checksum only.
 	upgrade error
 	// kind and key are of the last record; both must ascend.

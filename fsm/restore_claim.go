@@ -10,7 +10,9 @@ func (r *restoring) lock(body *wire.LockRecord) error {
 	if body.Limit > maxLimit {
 		return fmt.Errorf("lock %q has limit %d", body.Name, body.Limit)
 	}
-	r.m.locks.load(&lock{lockKey: lockKey{body.Id, body.Name}, limit: uint32(body.Limit), unfair: body.Order == wire.Order_UNFAIR})
+	l := &lock{lockKey: lockKey{body.Id, body.Name}, limit: uint32(body.Limit), unfair: body.Order == wire.Order_UNFAIR}
+	r.m.locks.load(l)
+	r.locks[l.name] = l
 	return r.ascend(4, recordKey{name: body.Name})
 }
 
@@ -96,7 +98,7 @@ func (r *restoring) enlist(c *claim) error {
 
 // want seats a claim at one of its locks.
 func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
-	l, ok := r.m.locks.get(request.GetName())
+	l, ok := r.locks[request.GetName()]
 	if !ok || request.Permits > maxLimit {
 		return fmt.Errorf("claim %d wants %d permits of lock %q, which is not there", c.id, request.GetPermits(), request.GetName())
 	}
