@@ -70,7 +70,7 @@ func (m *Machine) known(s *session, op *wire.Acquire, l *lock, request *wire.Loc
 
 // granted is the answer of a hold.
 func granted(c *claim) *wire.Result {
-	return &wire.Result{Status: wire.Status_GRANTED, Revision: c.grantedRevision, HoldId: c.id, Token: c.token, Count: c.count()}
+	return &wire.Result{Status: wire.Status_GRANTED, Revision: c.grantedRevision(), HoldId: c.id, Token: c.token, Count: c.count()}
 }
 
 // noRoom refuses a claim that would exceed a limit. A try that fails anyway does not

@@ -64,7 +64,7 @@ func (m *checking) checkClaim(c *claim) error {
 	case c.phase() == waiting:
 		return m.checkWait(c)
 	case c.upgrading():
-		return errors.Join(m.checkHold(c), m.checkUpgrade(c, c.extra.upgrade))
+		return errors.Join(m.checkHold(c), m.checkUpgrade(c, c.extra().upgrade))
 	}
 	return m.checkHold(c)
 }
@@ -128,8 +128,8 @@ func onlyPermits(wants []want) bool {
 }
 
 func (m *checking) checkHold(c *claim) error {
-	if c.token > m.state.token || c.grantedRevision < c.id || c.grantedRevision > m.state.revision {
-		return fmt.Errorf("token %d of %d, granted at %d of %d", c.token, m.state.token, c.grantedRevision, m.state.revision)
+	if c.token > m.state.token || c.grantedRevision() < c.id || c.grantedRevision() > m.state.revision {
+		return fmt.Errorf("token %d of %d, granted at %d of %d", c.token, m.state.token, c.grantedRevision(), m.state.revision)
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func (m *checking) checkWait(c *claim) error {
 	switch {
 	case c.waitMs == 0 && !c.waitForever:
 		return errors.New("a try waits")
-	case c.grantedRevision != 0 || c.granted != 0:
+	case c.late():
 		return errors.New("granted without a token")
 	}
 	return m.checkAsked(c, c.seq)

@@ -107,7 +107,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"wants nothing":                func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.one[0] = want{lockKey: &lockKey{}} }) },
 		"wants another life of a lock": func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.one[0].lockKey = &lockKey{7, "a"} }) },
 		"value too long":               func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.vary().value = make([]byte, 2000) }) },
-		"granted before asked":         func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.grantedRevision = 1 }) },
+		"granted before asked":         func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.more = &more{grantedRevision: 1} }) },
 		"a hold that nobody owns":      func(m *Machine) { m.owners.delete(ownerKey{1, 0, 1}) },
 		"an owner of nothing": func(m *Machine) {
 			m.owners.put(&stake{id: 6, session: 1, owner: 9, one: [1]want{{lockKey: &lockKey{id: 1}}}})
@@ -134,9 +134,9 @@ func TestCheckFindsWhatIsBrokenInTheFamily(t *testing.T) {
 		"no permits":                    func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.one[0].permits = 0 }) },
 		"a mode in a semaphore":         func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.one[0].mode = 2 }) },
 		"limit too large":               func(m *Machine) { damage(&m.locks, "s", func(l *lock) { l.limit = 1<<31 + 1 }) },
-		"waits for more than the limit": func(m *Machine) { damage(&m.claims, 12, func(c *claim) { c.extra.wants[1].permits = 4 }) },
+		"waits for more than the limit": func(m *Machine) { damage(&m.claims, 12, func(c *claim) { c.extra().wants[1].permits = 4 }) },
 		"an unfair semaphore":           func(m *Machine) { damage(&m.locks, "s", func(l *lock) { l.unfair = true }) },
-		"one lock twice":                func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.extra.wants[1] = c.extra.wants[0] }) },
+		"one lock twice":                func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.extra().wants[1] = c.extra().wants[0] }) },
 		"a place in one queue only": func(m *Machine) {
 			m.queue.delete(place{4, 12})
 			damage(&m.locks, "s", func(l *lock) { l.waiters-- })

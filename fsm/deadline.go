@@ -87,7 +87,7 @@ func (m *Machine) endDelay(op *wire.EndDelay) *wire.Result {
 	if !ok || c.phase() != delayed {
 		return answer(wire.Status_NOT_FOUND, "no such lock-delay")
 	}
-	if refusal := m.outdated(op.Term, op.Generation, c.extra.delayGeneration); refusal != nil {
+	if refusal := m.outdated(op.Term, op.Generation, c.extra().delayGeneration); refusal != nil {
 		return refusal
 	}
 	m.open(c)
@@ -113,10 +113,10 @@ type HoldDeadline struct {
 // own, until it returns false.
 func (m *Machine) EachHoldDeadline(fn func(HoldDeadline) bool) {
 	m.claims.each(0, func(c *claim) bool {
-		if c.extra == nil || c.extra.deadlineMs() == 0 || !c.held() {
+		if c.extra() == nil || c.extra().deadlineMs() == 0 || !c.held() {
 			return true
 		}
-		return fn(HoldDeadline{c.id, c.session, c.extra.holdGeneration, c.extra.deadlineMs()})
+		return fn(HoldDeadline{c.id, c.session, c.extra().holdGeneration, c.extra().deadlineMs()})
 	})
 }
 
@@ -134,6 +134,6 @@ func (m *Machine) EachDelay(fn func(Delay) bool) {
 		if c.phase() != delayed {
 			return true
 		}
-		return fn(Delay{c.id, c.extra.delayGeneration, c.extra.lockDelayMs})
+		return fn(Delay{c.id, c.extra().delayGeneration, c.extra().lockDelayMs})
 	})
 }

@@ -208,8 +208,8 @@ func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
 		Mode:          w.mode,
 		Value:         e.value,
 		Client:        s.client,
-		GrantedUnixMs: c.granted,
-		Revision:      c.grantedRevision,
+		GrantedUnixMs: c.granted(),
+		Revision:      c.grantedRevision(),
 		Permits:       uint64(w.permits),
 		Count:         c.count(),
 		MaxHoldMs:     e.maxHoldMs,
@@ -261,7 +261,7 @@ func (m *Machine) waitersOf(l *lock, most, room int) []*wire.WaiterInfo {
 		}
 		c, _ := m.claims.get(at.claim)
 		info := m.waiterInfo(c, c.wantOf(l.id))
-		info.QueuedUnixMs, info.WaitMs, info.WaitForever = c.queued, c.waitMs, c.waitForever
+		info.QueuedUnixMs, info.WaitMs, info.WaitForever = c.queued(), c.waitMs, c.waitForever
 		tell(info)
 		return true
 	})
@@ -284,7 +284,7 @@ func (m *Machine) waiterInfo(c *claim, w want) *wire.WaiterInfo {
 // upgradeInfo tells who waits to become exclusive.
 func (m *Machine) upgradeInfo(l *lock) *wire.WaiterInfo {
 	c, _ := m.claims.get(l.upgrader)
-	u := c.extra.upgrade
+	u := c.extra().upgrade
 	info := m.waiterInfo(c, want{mode: wire.Mode_EXCLUSIVE})
 	info.QueuedUnixMs, info.WaitMs, info.WaitForever, info.Upgrade = u.queued, u.waitMs, u.waitForever, true
 	return info

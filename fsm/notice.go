@@ -5,7 +5,7 @@ import "github.com/quorumlock/quorumlock/transport/wire"
 // listen tells a new hold that had asked for it whether others wait already. If not,
 // its locks remember that somebody listens.
 func (m *Machine) listen(c *claim) {
-	if c.extra == nil || !c.extra.notify {
+	if c.extra() == nil || !c.extra().notify {
 		return
 	}
 	for _, w := range c.wants() {
@@ -51,7 +51,7 @@ func (m *Machine) tellAll(l *lock, waiter *claim) (left bool) {
 
 // listens says that a hold is to be told of the next who waits.
 func (c *claim) listens() bool {
-	return c.held() && c.extra != nil && c.extra.notify && !c.extra.wanted
+	return c.held() && c.extra() != nil && c.extra().notify && !c.extra().wanted
 }
 
 func (m *Machine) tell(c *claim) {

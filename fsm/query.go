@@ -154,7 +154,7 @@ func (m *Machine) EachWait(fn func(Wait) bool) {
 		case c.phase() == waiting:
 			return fn(Wait{c.id, c.session, c.generation(), c.waitMs, c.waitForever})
 		case c.upgrading():
-			u := c.extra.upgrade
+			u := c.extra().upgrade
 			return fn(Wait{c.id, c.session, c.generation(), u.waitMs, u.waitForever})
 		}
 		return true

@@ -27,12 +27,14 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 		session:     s.id,
 		owner:       op.Owner,
 		seq:         seq,
-		extra:       extraOf(op),
+		since:       m.wall,
 		waitMs:      op.WaitMs,
 		waitForever: op.WaitForever,
-		queued:      m.wall,
 	}
 	m.made(&c.version)
+	if special(op) {
+		*c.vary() = extraOf(op)
+	}
 	wants := c.wants()
 	for i, request := range op.Locks {
 		l := m.ensureLock(request, op.Order == wire.Order_UNFAIR)
@@ -44,12 +46,13 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 	return c
 }
 
-// extraOf is the part of a claim that a plain acquire does without.
-func extraOf(op *wire.Acquire) *extra {
-	if len(op.Locks) == 1 && len(op.Value) == 0 && op.MaxHoldMs|op.LockDelayMs == 0 && !op.Notify && !op.AllowDeadlock {
-		return nil
-	}
-	e := &extra{
+// special says that an acquire asks for more than most.
+func special(op *wire.Acquire) bool {
+	return len(op.Locks) > 1 || len(op.Value) > 0 || op.MaxHoldMs|op.LockDelayMs != 0 || op.Notify || op.AllowDeadlock
+}
+
+func extraOf(op *wire.Acquire) extra {
+	e := extra{
 		value:         op.Value,
 		maxHoldMs:     op.MaxHoldMs,
 		lockDelayMs:   op.LockDelayMs,
@@ -178,7 +181,7 @@ func (m *Machine) grant(s *session, c *claim, waited bool) {
 	m.mint(c)
 	m.state.holds++
 	s.holds++
-	c.granted = m.wall
+	c.since = m.wall
 	for _, w := range c.wants() {
 		l, _ := m.editLock(w.name)
 		m.seat(l, c)
@@ -187,7 +190,7 @@ func (m *Machine) grant(s *session, c *claim, waited bool) {
 	}
 	e := m.emitClaim(wire.Event_GRANTED, c)
 	e.Waited = waited
-	if c.extra != nil && c.extra.maxHoldMs > 0 {
+	if c.extra() != nil && c.extra().maxHoldMs > 0 {
 		m.beginDeadline(c, e)
 	}
 	m.listen(c)
@@ -198,9 +201,11 @@ func (m *Machine) mint(c *claim) {
 	if m.state.token >= maxToken {
 		panic("the token counter is exhausted")
 	}
+	if m.state.revision != c.id {
+		c.grantLate(m.state.revision)
+	}
 	m.state.token++
 	c.token = m.state.token
-	c.grantedRevision = m.state.revision
 }
 
 // part takes a claim from its owner and its session. What a hold occupies stays

@@ -19,20 +19,22 @@ func (r *restoring) lock(body *wire.LockRecord) error {
 // claim rebuilds, with the claim, the queues, the holders, the owners and the counts.
 func (r *restoring) claim(body *wire.ClaimRecord) error {
 	c := &claim{
-		id:              body.Id,
-		session:         body.SessionId,
-		owner:           body.Owner,
-		seq:             body.Seq,
-		extra:           extraFrom(body),
-		waitMs:          body.WaitMs,
-		waitForever:     body.WaitForever,
-		queued:          body.QueuedUnixMs,
-		token:           body.Token,
-		grantedRevision: body.GrantedRevision,
-		granted:         body.GrantedUnixMs,
+		id:          body.Id,
+		session:     body.SessionId,
+		owner:       body.Owner,
+		seq:         body.Seq,
+		since:       body.QueuedUnixMs,
+		waitMs:      body.WaitMs,
+		waitForever: body.WaitForever,
 	}
 	if len(body.Locks) == 0 || len(body.Locks) > maxLocks {
 		return fmt.Errorf("claim %d is for %d locks", c.id, len(body.Locks))
+	}
+	if wasSpecial(body) {
+		*c.vary() = extraFrom(body)
+	}
+	if err := c.grantFrom(body); err != nil {
+		return err
 	}
 	if err := r.enlist(c); err != nil {
 		return err
@@ -46,14 +48,29 @@ func (r *restoring) claim(body *wire.ClaimRecord) error {
 	return r.ascend(5, recordKey{a: c.id})
 }
 
-// extraFrom is the rare part of a claim, or nil.
-func extraFrom(body *wire.ClaimRecord) *extra {
-	if len(body.Locks) == 1 && len(body.Value) == 0 && !body.Notify && !body.Wanted && !body.AllowDeadlock &&
-		body.Again|body.MaxHoldMs|body.LockDelayMs == 0 && body.HoldGeneration|body.DelayGeneration == 0 &&
-		body.DelayedUnixMs == 0 && body.Generation == 1 && body.Revocation == nil && body.Upgrade == nil {
-		return nil
+// grantFrom restores the grant, if there was one.
+func (c *claim) grantFrom(body *wire.ClaimRecord) error {
+	if granted := body.Token != 0; granted != (body.GrantedRevision != 0) || !granted && body.GrantedUnixMs != 0 {
+		return fmt.Errorf("claim %d has token %d, granted at %d", body.Id, body.Token, body.GrantedRevision)
 	}
-	e := &extra{
+	if body.Token != 0 && (body.GrantedRevision != body.Id || body.GrantedUnixMs != body.QueuedUnixMs) {
+		c.grantLate(body.GrantedRevision)
+	}
+	if body.Token != 0 {
+		c.token, c.since = body.Token, body.GrantedUnixMs
+	}
+	return nil
+}
+
+// wasSpecial says that a claim is not as most are.
+func wasSpecial(body *wire.ClaimRecord) bool {
+	return len(body.Locks) > 1 || len(body.Value) > 0 || body.Notify || body.Wanted || body.AllowDeadlock ||
+		body.Again|body.MaxHoldMs|body.LockDelayMs != 0 || body.HoldGeneration|body.DelayGeneration != 0 ||
+		body.DelayedUnixMs != 0 || body.Generation != 1 || body.Revocation != nil || body.Upgrade != nil
+}
+
+func extraFrom(body *wire.ClaimRecord) extra {
+	e := extra{
 		value:           body.Value,
 		again:           body.Again,
 		maxHoldMs:       body.MaxHoldMs,

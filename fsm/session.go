@@ -160,7 +160,7 @@ func (m *Machine) heldLock(c *claim) *wire.HeldLock {
 		HoldId:     c.id,
 		Token:      c.token,
 		Seq:        c.seq,
-		Revision:   c.grantedRevision,
+		Revision:   c.grantedRevision(),
 		Count:      c.count(),
 		MaxHoldMs:  e.maxHoldMs,
 		Generation: e.holdGeneration,

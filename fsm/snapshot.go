@@ -115,8 +115,8 @@ func (m *Machine) writeClaims(out *recordWriter) {
 			body.Locks = append(body.Locks, &wire.LockRequest{Name: w.name, Mode: w.mode, Permits: uint64(w.permits)})
 		}
 		body.WaitMs, body.WaitForever, body.Generation = c.waitMs, c.waitForever, c.generation()
-		body.QueuedUnixMs, body.GrantedUnixMs = c.queued, c.granted
-		body.Token, body.GrantedRevision = c.token, c.grantedRevision
+		body.QueuedUnixMs, body.GrantedUnixMs = c.queued(), c.granted()
+		body.Token, body.GrantedRevision = c.token, c.grantedRevision()
 		extraRecord(&body, c.options())
 		return out.write(record)
 	})

@@ -75,7 +75,7 @@ func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {
 // endUpgrade ends a hold's wait to become exclusive. It goes on as it was; those who
 // stood behind it get their turn.
 func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code) *outcome {
-	seq := c.extra.upgrade.seq
+	seq := c.extra().upgrade.seq
 	l, _ := m.editLock(c.one[0].name)
 	m.forgetUpgrade(s, c, l)
 	m.unsettle(c)
@@ -88,7 +88,7 @@ func (m *Machine) finishUpgrade(l *lock) {
 	c, _ := m.editClaim(l.upgrader)
 	s, _ := m.editSession(c.session)
 	l, _ = m.editLock(l.name)
-	seq := c.extra.upgrade.seq
+	seq := c.extra().upgrade.seq
 	m.forgetUpgrade(s, c, l)
 	m.becomeExclusive(c, l, seq, true)
 	m.conclude(s, c, seq, wire.Status_GRANTED)

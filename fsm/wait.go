@@ -71,7 +71,7 @@ func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
 	forever := c.waitForever
 	switch {
 	case c.upgrading():
-		forever = c.extra.upgrade.waitForever
+		forever = c.extra().upgrade.waitForever
 	case c.held():
 		return granted(c)
 	}
