@@ -28,7 +28,10 @@ type page[R any] struct {
 	era uint64
 	// size counts the rows in it and below.
 	size  uint32
-	count uint16
+	count uint8
+	// last is where a row came in last, and run how often before that it was just behind
+	// the one before: see split.
+	last, run uint8
 	// below are the pages between the rows and at both ends; nil in a leaf.
 	below *[maxRows + 1]*page[R]
 	rows  [maxRows]R
@@ -63,7 +66,7 @@ func (t *tree[K, R]) set(key K, row R) (old R, existed bool) {
 	if t.root.count == maxRows {
 		top := &page[R]{era: t.era, size: t.root.size, below: new([maxRows + 1]*page[R])}
 		top.below[0] = t.root
-		t.split(top, 0, key)
+		t.split(top, 0)
 		t.root = top
 	}
 	return old, existed
@@ -84,20 +87,20 @@ func (t *tree[K, R]) insert(p *page[R], key K, row R) (old R, existed bool) {
 		p.size++
 	}
 	if child.count == maxRows {
-		t.split(p, i, key)
+		t.split(p, i)
 	}
 	return old, existed
 }
 
-// split parts a full page in two. Where the key has come in at its end, others are
-// likely to follow there: then the first page stays full and the second is for them.
-func (t *tree[K, R]) split(p *page[R], i int, key K) {
+// split parts a full page in two: in the middle or, where keys come in one behind the
+// other or at the end, behind the last. What is before stays full, and the next have room.
+func (t *tree[K, R]) split(p *page[R], i int) {
 	left := p.below[i]
 	at := maxRows / 2
-	if t.order(key, left.rows[maxRows-1]) >= 0 {
-		at = maxRows - 2
+	if left.run > 1 || left.last == maxRows-1 {
+		at = min(int(left.last)+1, maxRows-2)
 	}
-	right := &page[R]{era: t.era, count: uint16(maxRows - at - 1)}
+	right := &page[R]{era: t.era, count: uint8(maxRows - at - 1)}
 	copy(right.rows[:], left.rows[at+1:])
 	if left.below != nil {
 		right.below = new([maxRows + 1]*page[R])
@@ -106,7 +109,7 @@ func (t *tree[K, R]) split(p *page[R], i int, key K) {
 	}
 	middle, size := left.rows[at], p.size
 	clear(left.rows[at:])
-	left.count = uint16(at)
+	left.count = uint8(at)
 	left.recount()
 	right.recount()
 	p.put(i, middle, i+1, right)
@@ -209,6 +212,11 @@ func (p *page[R]) put(i int, row R, j int, child *page[R]) {
 	copy(p.rows[i+1:], p.rows[i:p.count])
 	p.rows[i] = row
 	p.size++
+	p.run++
+	if i != int(p.last)+1 {
+		p.run = 0
+	}
+	p.last = uint8(i)
 	if p.below != nil {
 		copy(p.below[j+1:], p.below[j:p.count+1])
 		p.below[j] = child

@@ -173,7 +173,7 @@ func TestTreeIsFull(t *testing.T) {
 		"ascending":         {func(i int) int { return i }, 10},
 		"descending":        {func(i int) int { return -i }, 20},
 		"at random":         {func(int) int { return rng.Int() }, 15},
-		"several ascending": {func(i int) int { return i%10*1_000_000 + i }, 16},
+		"several ascending": {func(i int) int { return i%10*1_000_000 + i }, 11},
 	} {
 		tr := newLeaves()
 		const n = 100_000
