@@ -17,8 +17,8 @@
 //
 // # The tables
 //
-// The state is a handful of scalars and ordered tables. Their values are immutable
-// by version: whoever changes one takes a copy first, once per command. So
+// The state is a handful of scalars and ordered tables (rows.go, tree.go). Their rows
+// are immutable by version: whoever changes one takes a copy first, once per command. So
 // [Machine.Fork] costs the same for ten locks and for ten million, and a fork can be
 // written out as a snapshot while the machine goes on.
 //
@@ -26,9 +26,10 @@
 //	nonces    secret hash             session id
 //	locks     name                    lock: what occupies it, how many wait
 //	claims    id                      claim: a wait, a hold or a lock-delay
-//	owners    session, owner, lock    claim id: what an owner holds or waits for
+//	owners    session, owner, lock    claim: what an owner holds or waits for
 //	queue     lock, claim id          who waits, in order
-//	holders   lock, token             claim id: who holds it, or keeps it closed
+//	holders   lock, token             claim id: who holds it, or keeps it closed, where
+//	                                  that are several; the only one stands in the lock
 //	outcomes  session, seq            what a request of the window came to
 //	members   id                      nodes of the cluster
 //	audit     id                      what operators did, the last 256

@@ -195,7 +195,7 @@ func (m *Machine) discard(saved scalars, events int) {
 	for _, t := range m.tables() {
 		t.rollback()
 	}
-	m.settled()
+	m.share()
 	m.state = saved
 	m.state.discarded++
 	clear(m.events[events:])
@@ -214,7 +214,7 @@ func (m *Machine) commit() {
 	m.outcomes.commit()
 	m.members.commit()
 	m.audit.commit()
-	m.settled()
+	m.share()
 }
 
 // execute is the switch over the commands of clients.

@@ -21,8 +21,9 @@ func (k ownerKey) compare(other ownerKey) int {
 }
 
 // stake is a claim as the table of owners has it: in the version in which it was made,
-// of which only what never changes may be read. A row is no more than a pointer to what
-// is there anyway, and stays where it is when the claim changes.
+// of which only what never changes may be read. So a row is no more than a pointer to
+// what is there anyway, and stays as it is when the claim changes. Of a claim that does,
+// the first version lives on with it: few do, and each but once.
 type stake claim
 
 // stakeIn is the stake in one of a claim's locks. A claim for several has one for each.

@@ -128,8 +128,8 @@ func (m *Machine) made(v *version) {
 	m.fresh = append(m.fresh, v)
 }
 
-// settled ends that: from now on the row may be shared.
-func (m *Machine) settled() {
+// share ends that: from now on others may have them, too.
+func (m *Machine) share() {
 	for _, v := range m.fresh {
 		v.fresh = false
 	}

@@ -92,11 +92,10 @@ func (p *pace) look() {
 // much is allocated from one look to the next.
 func garbagePercent(allocated, live uint64) int {
 	between := allocated * uint64(collectEvery/lookEvery)
-	switch {
-	case between <= live/4:
-		return 25
-	case between <= live/2:
-		return 50
+	for _, percent := range []uint64{10, 25, 50} {
+		if between <= live/100*percent {
+			return int(percent)
+		}
 	}
 	return 100
 }

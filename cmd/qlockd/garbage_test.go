@@ -14,7 +14,7 @@ func TestGarbagePercent(t *testing.T) {
 		allocated, live uint64
 		want            int
 	}{
-		{0, 0, 25}, {mib, 40 * mib, 25}, {mib, 39 * mib, 50}, {mib, 20 * mib, 50}, {mib, 19 * mib, 100}, {300 * mib, 30 * mib, 100},
+		{0, 0, 10}, {mib, 101 * mib, 10}, {mib, 99 * mib, 25}, {mib, 39 * mib, 50}, {mib, 19 * mib, 100}, {300 * mib, 30 * mib, 100},
 	} {
 		if got := garbagePercent(c.allocated, c.live); got != c.want {
 			t.Errorf("%d bytes a second beside %d: %d %%, want %d", c.allocated, c.live, got, c.want)
@@ -36,7 +36,7 @@ func TestSpareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := spareMemory()
 		time.Sleep((quietLooks + 1) * lookEvery)
-		if got := percent(); got != 25 {
+		if got := percent(); got != 10 {
 			t.Errorf("%d %% while nothing is allocated", got)
 		}
 		stop()
