@@ -42,7 +42,7 @@ type history struct {
 	// oldest is the first revision after which nothing is missing here.
 	oldest uint64
 	// ring are pages of places; an event's place is its position modulo their number.
-	ring        [historyEvents / pageEvents]*[pageEvents]kept
+	ring        [historyEvents / pageEvents]*[pageEvents]shortEvent
 	first, next uint64
 	bytes       int
 	closed      bool
@@ -96,7 +96,7 @@ func (h *history) close() {
 }
 
 func (h *history) put(e *wire.Event) {
-	k := keep(e)
+	k := shorten(e)
 	h.bytes += k.size()
 	for h.next-h.first >= h.limit || h.bytes > h.limitBytes && h.next > h.first {
 		h.drop()
@@ -115,14 +115,14 @@ func (h *history) drop() {
 	place := h.at(h.first)
 	h.oldest = place.revision
 	h.bytes -= place.size()
-	*place = kept{}
+	*place = shortEvent{}
 	h.first++
 }
 
-func (h *history) at(position uint64) *kept {
+func (h *history) at(position uint64) *shortEvent {
 	page := &h.ring[position/pageEvents%uint64(len(h.ring))]
 	if *page == nil {
-		*page = new([pageEvents]kept)
+		*page = new([pageEvents]shortEvent)
 	}
 	return &(*page)[position%pageEvents]
 }

@@ -52,7 +52,7 @@ type receiver struct {
 }
 
 func (v *receiver) concerns(e *wire.Event) bool {
-	k := keep(e)
+	k := shorten(e)
 	return v.w.concerns(&k)
 }
 
@@ -197,8 +197,8 @@ func TestWatchResumesAnywhere(t *testing.T) {
 
 // An event is told as it happened, whichever of its fields are set.
 func TestKeptEventsSayAll(t *testing.T) {
-	if size := unsafe.Sizeof(kept{}); size != keptBytes {
-		t.Errorf("a kept event has %d bytes", size)
+	if size := unsafe.Sizeof(shortEvent{}); size != shortEventBytes {
+		t.Errorf("an event has %d bytes", size)
 	}
 	all := &wire.Event{Locks: []string{"a", "b"}}
 	fields := all.ProtoReflect().Descriptor().Fields()
@@ -218,7 +218,7 @@ func TestKeptEventsSayAll(t *testing.T) {
 		one.ProtoReflect().Set(field, value)
 		all.ProtoReflect().Set(field, value)
 		for _, e := range []*wire.Event{one, all} {
-			if k := keep(e); !proto.Equal(k.event(), e) {
+			if k := shorten(e); !proto.Equal(k.event(), e) {
 				t.Errorf("%v is told as %v", e, k.event())
 			}
 		}

@@ -30,7 +30,7 @@ func (w *watch) poke() {
 	}
 }
 
-func (w *watch) concerns(k *kept) bool {
+func (w *watch) concerns(k *shortEvent) bool {
 	switch {
 	case w.name != "":
 		return k.lock == w.name || slices.Contains(k.locks(), w.name)

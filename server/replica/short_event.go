@@ -2,12 +2,12 @@ package replica
 
 import "github.com/quorumlock/quorumlock/transport/wire"
 
-// keptBytes is what a kept event takes beside its texts.
-const keptBytes = 88
+// shortEventBytes is what an event takes beside its texts.
+const shortEventBytes = 88
 
-// kept is an event as the history keeps it. Most events say no more than fits here, and
+// shortEvent is an event as the history keeps it. Most events say no more than fits here, and
 // then the event itself, which is three times as long, need not stay.
-type kept struct {
+type shortEvent struct {
 	revision, session, owner, seq, hold, token, generation uint64
 	lock                                                   string
 	// whole is the event itself, if it says more than there is room for.
@@ -17,8 +17,8 @@ type kept struct {
 	waited, waitForever bool
 }
 
-func keep(e *wire.Event) kept {
-	k := kept{
+func shorten(e *wire.Event) shortEvent {
+	k := shortEvent{
 		revision:    e.Revision,
 		session:     e.SessionId,
 		owner:       e.Owner,
@@ -41,7 +41,7 @@ func keep(e *wire.Event) kept {
 }
 
 // event is the event again. It may be shared: read-only.
-func (k *kept) event() *wire.Event {
+func (k *shortEvent) event() *wire.Event {
 	if k.whole != nil {
 		return k.whole
 	}
@@ -63,12 +63,12 @@ func (k *kept) event() *wire.Event {
 }
 
 // locks are all its names, if it has several.
-func (k *kept) locks() []string { return k.whole.GetLocks() }
+func (k *shortEvent) locks() []string { return k.whole.GetLocks() }
 
 // size is about what it keeps in memory.
-func (k *kept) size() int {
+func (k *shortEvent) size() int {
 	if k.whole != nil {
-		return keptBytes + size(k.whole)
+		return shortEventBytes + size(k.whole)
 	}
-	return keptBytes + len(k.lock)
+	return shortEventBytes + len(k.lock)
 }
