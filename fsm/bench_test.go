@@ -31,18 +31,53 @@ func spacious(b testing.TB) *Machine {
 	return m
 }
 
-// BenchmarkLockUnlock is an uncontended pair, beside other locks that exist.
+// BenchmarkLockUnlock is an uncontended pair, beside other locks that are held.
 func BenchmarkLockUnlock(b *testing.B) {
-	for _, others := range []int{0, 100_000} {
-		b.Run(fmt.Sprintf("locks=%d", others), func(b *testing.B) {
+	for _, held := range []int{1, 1_000, 1_000_000} {
+		var m *Machine
+		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {
+			if m == nil {
+				m = spacious(b)
+				fill(b, m, held)
+			}
+			id := openSession(b, m, "bench")
+			pairs := make([][2][]byte, b.N)
+			hold, token := m.Revision()+1, m.Token()+1
+			for i := range pairs {
+				n := 2 * uint64(i)
+				seq := hold + n // fresh in every round
+				pairs[i][0] = lockEntry(b, id, seq, "orders/4242")
+				pairs[i][1] = unlockEntry(b, id, seq+1, hold+n, token+n/2)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range pairs {
+				mustApply(b, m, pairs[i][0], wire.Status_GRANTED)
+				mustApply(b, m, pairs[i][1], wire.Status_OK)
+			}
+		})
+	}
+}
+
+// BenchmarkShared is one more reader beside some others, and its release.
+func BenchmarkShared(b *testing.B) {
+	shared := func(session, seq uint64) []byte {
+		return entry(b, &wire.Command{SessionId: session, Seq: seq, AckedBelow: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+			Locks: []*wire.LockRequest{{Name: "catalogue", Mode: wire.Mode_SHARED}}, WaitForever: true,
+		}}})
+	}
+	for _, readers := range []int{1, 1_000} {
+		b.Run(fmt.Sprintf("readers=%d", readers), func(b *testing.B) {
 			m := spacious(b)
-			fill(b, m, others)
+			for i := range readers {
+				mustApply(b, m, shared(openSession(b, m, fmt.Sprint("reader", i)), 1), wire.Status_GRANTED)
+			}
 			id := openSession(b, m, "bench")
 			pairs := make([][2][]byte, b.N)
 			hold, token := m.Revision()+1, m.Token()+1
 			for i := range pairs {
 				n := uint64(i)
-				pairs[i][0] = lockEntry(b, id, 2*n+1, "orders/4242")
+				pairs[i][0] = shared(id, 2*n+1)
 				pairs[i][1] = unlockEntry(b, id, 2*n+2, hold+2*n, token+n)
 			}
 			b.ReportAllocs()
@@ -64,12 +99,15 @@ func mustApply(b *testing.B, m *Machine, data []byte, want wire.Status_Code) {
 
 // fill has some sessions hold n locks.
 func fill(b *testing.B, m *Machine, n int) {
-	var id uint64
-	for i := range n {
-		if i%1_000 == 0 {
-			id = openSession(b, m, fmt.Sprint("fill", i))
+	for first := 0; first < n; first += 1_000 {
+		id := openSession(b, m, fmt.Sprint("fill", first))
+		var commands []*wire.Command
+		for i := first; i < min(n, first+1_000); i++ {
+			commands = append(commands, &wire.Command{SessionId: id, Seq: uint64(i-first) + 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+				Locks: []*wire.LockRequest{{Name: fmt.Sprintf("fill/%07d", i)}}, WaitForever: true,
+			}}})
 		}
-		acquireNow(b, m, id, uint64(i%1_000)+1, fmt.Sprintf("fill/%07d", i))
+		mustApply(b, m, entry(b, commands...), wire.Status_GRANTED)
 	}
 }
 
@@ -135,27 +173,42 @@ func queued(b *testing.B, waiters int) *Machine {
 	return m
 }
 
-// BenchmarkHandOver releases a hot lock to its next waiter, who queues again.
+// BenchmarkHandOver releases a hot lock to its next waiter, and who held it queues again
+// in the same entry.
 func BenchmarkHandOver(b *testing.B) {
 	for _, waiters := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
 			m := queued(b, waiters)
+			entries := rounds(b, m, b.N)
 			b.ReportAllocs()
-			for b.Loop() {
-				b.StopTimer()
-				l, _ := m.GetLock(&wire.GetLockRequest{Name: "hot", QueueLimit: 1})
-				h := l.Holders[0]
-				seq := m.Revision() // fresh in every session
-				release := entry(b, &wire.Command{SessionId: h.SessionId, Seq: seq, AckedBelow: seq, Op: &wire.Command_Release{Release: &wire.Release{HoldId: h.HoldId, Token: h.Token}}})
-				again := entry(b, &wire.Command{SessionId: h.SessionId, Seq: seq + 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "hot"}}, Owner: h.Owner, WaitForever: true}}})
-				b.StartTimer()
-				mustApply(b, m, release, wire.Status_OK)
-				b.StopTimer()
-				mustApply(b, m, again, wire.Status_QUEUED)
-				b.StartTimer()
+			b.ResetTimer()
+			for _, data := range entries {
+				mustApply(b, m, data, wire.Status_OK)
 			}
 		})
 	}
+}
+
+// rounds are n hand-overs of the hot lock: its holders follow each other as they stand in
+// the queue.
+func rounds(b *testing.B, m *Machine, n int) (entries [][]byte) {
+	type place struct{ session, owner, seq, hold uint64 }
+	var turn []place
+	m.claims.each(0, func(id uint64, c *claim) bool {
+		turn = append(turn, place{c.session, c.owner, c.seq, id})
+		return true
+	})
+	token, revision := m.Token(), m.Revision()
+	for range n {
+		h := turn[0]
+		seq := revision // fresh in every session
+		entries = append(entries, entry(b,
+			&wire.Command{SessionId: h.session, Seq: seq, AckedBelow: seq, Acked: []uint64{h.seq}, Op: &wire.Command_Release{Release: &wire.Release{HoldId: h.hold, Token: token}}},
+			&wire.Command{SessionId: h.session, Seq: seq + 1, AckedBelow: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "hot"}}, Owner: h.owner, WaitForever: true}}}))
+		revision, token = revision+2, token+1
+		turn = append(turn[1:], place{h.session, h.owner, seq + 1, revision})
+	}
+	return entries
 }
 
 // BenchmarkRetryInQueue tells a waiter its place among many.

@@ -375,6 +375,42 @@ func BenchmarkOutbox(b *testing.B) {
 	reading.Wait()
 }
 
+// BenchmarkOutboxBurst is what many answers for one connection cost that are due at once:
+// 64 frames, and the one write that they leave in.
+func BenchmarkOutboxBurst(b *testing.B) {
+	const burst = 64
+	conn := &drain{counting: counting{Conn: newGate()}, wrote: make(chan int)}
+	o := transport.NewOutbox(conn, transport.OutboxConfig{})
+	m := request(1)
+	want := burst * (transport.HeaderSize + proto.Size(m))
+	b.ReportAllocs()
+	for b.Loop() {
+		for range burst {
+			if err := o.Queue(m); err != nil {
+				b.Fatal(err)
+			}
+		}
+		o.Flush()
+		for left := want; left > 0; {
+			left -= <-conn.wrote
+		}
+	}
+	b.ReportMetric(float64(b.N)*burst/float64(conn.writes), "frames/write")
+	_ = o.Close(nil)
+}
+
+// drain swallows what is written and says how much it was.
+type drain struct {
+	counting
+	wrote chan int
+}
+
+func (d *drain) Write(b []byte) (int, error) {
+	d.writes++
+	d.wrote <- len(b)
+	return len(b), nil
+}
+
 // counting counts writes; only one goroutine writes.
 type counting struct {
 	net.Conn

@@ -17,6 +17,9 @@ import (
 // the one that leads.
 func realCluster(b *testing.B) *replica.Replica {
 	b.Helper()
+	if testing.Short() {
+		b.Skip("a whole cluster's allocations depend on the time: see make bench")
+	}
 	var peers []replica.Peer
 	var cfgs []replica.Config
 	for i := range 3 {

@@ -1,0 +1,206 @@
+package replica
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// instant is the future of an entry that was applied at once.
+type instant struct {
+	failed
+	applied *fsm.Applied
+}
+
+func (i instant) Response() any { return i.applied }
+
+// unreplicated is a replica without raft: what the proposer packs is applied at once, and
+// completed as always.
+func unreplicated(b *testing.B) *Replica {
+	machine := fsm.NewReplicated(fsm.Level, func(err error) { b.Error(err) })
+	index := uint64(0)
+	apply := func(data []byte, _ time.Duration) raft.ApplyFuture {
+		index++
+		return instant{applied: machine.Apply(&raft.Log{Index: index, Data: data}).(*fsm.Applied)}
+	}
+	begin := &wire.Entry{Level: 1, Commands: []*wire.Command{
+		{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "bench", Settings: fsm.DefaultSettings()}}},
+		{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: 1, LeaderId: "n1"}}},
+	}}
+	data, err := proto.Marshal(begin)
+	if err != nil {
+		b.Fatal(err)
+	}
+	apply(data, 0)
+	r := &Replica{machine: machine, hub: newHub(machine.View)}
+	r.deadlines = newDeadlines(func(uint64, ending, func(*wire.Result)) bool { return true })
+	r.deadlines.start(1, fsm.New(1))
+	r.hub.begin()
+	if r.metrics, err = newMetrics(r); err != nil {
+		b.Fatal(err)
+	}
+	r.proposer = newProposer(apply, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+	r.proposer.begin(1)
+	r.proposer.serve(1, 1)
+	var running sync.WaitGroup
+	running.Go(r.proposer.run)
+	running.Go(r.complete)
+	b.Cleanup(func() {
+		r.proposer.stop()
+		running.Wait()
+	})
+	return r
+}
+
+// pairs is one caller's acquires and releases. The next request is made when the last
+// one was answered, on the goroutine of the completer, as connections do.
+type pairs struct {
+	r       *Replica
+	left    int
+	session uint64
+	seq     uint64
+	name    string
+	ended   func()
+}
+
+func (p *pairs) next(result *wire.Result) {
+	granted := result.GetStatus() == wire.Status_GRANTED
+	if p.left == 0 && !granted {
+		p.ended()
+		return
+	}
+	p.seq++
+	cmd := &wire.Command{SessionId: p.session, Seq: p.seq, AckedBelow: p.seq}
+	if granted {
+		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: result.HoldId, Token: result.Token}}
+	} else {
+		p.left--
+		cmd.Op = &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: p.name}}}}
+	}
+	p.r.Propose(cmd, p.next)
+}
+
+func openFor(b *testing.B, r *Replica, name string) uint64 {
+	secret := fmt.Sprintf("%032s", name)
+	results := make(chan *wire.Result, 1)
+	r.Propose(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: []byte(secret), TtlMs: 60_000}}}, func(result *wire.Result) { results <- result })
+	result := <-results
+	if result.GetStatus() != wire.Status_OK {
+		b.Fatal(result)
+	}
+	return result.GetSession().GetSessionId()
+}
+
+// BenchmarkPropose is a pair of acquire and release by that many callers, from Propose to
+// its answer: queueing, packing, applying, answering; all but raft.
+func BenchmarkPropose(b *testing.B) {
+	for _, callers := range []int{1, 128} {
+		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
+			r := unreplicated(b)
+			var all []*pairs
+			var running sync.WaitGroup
+			for i := range callers {
+				name := fmt.Sprint("orders/", i)
+				all = append(all, &pairs{r: r, left: (b.N + i) / callers, session: openFor(b, r, name), name: name, ended: running.Done})
+			}
+			running.Add(callers)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for _, p := range all {
+				p.next(nil)
+			}
+			running.Wait()
+		})
+	}
+}
+
+// BenchmarkHeartbeat is a heartbeat from its receipt to its acknowledgement, many of them
+// proved by one entry.
+func BenchmarkHeartbeat(b *testing.B) {
+	const sessions = 1_000
+	r := unreplicated(b)
+	ids := make([]uint64, sessions)
+	for i := range ids {
+		ids[i] = openFor(b, r, fmt.Sprint(i))
+	}
+	var answered sync.WaitGroup
+	done := func(result *wire.Result) {
+		if result.GetStatus() != wire.Status_OK {
+			b.Error(result)
+		}
+		answered.Done()
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		answered.Add(1)
+		r.Heartbeat(ids[i%sessions], done)
+		if i%sessions == sessions-1 || i == b.N-1 {
+			answered.Add(1)
+			r.Prove(done)
+			answered.Wait()
+		}
+	}
+}
+
+// crowd are the deadlines of that many sessions.
+func crowd(b *testing.B, sessions int) *deadlines {
+	d := newDeadlines(func(uint64, ending, func(*wire.Result)) bool { return true })
+	d.start(1, fsm.New(1))
+	for i := range sessions {
+		d.observe(opened(uint64(i+1), 10*time.Second))
+	}
+	return d
+}
+
+// BenchmarkDeadlines is what deadlines cost, beside those of that many sessions.
+func BenchmarkDeadlines(b *testing.B) {
+	for _, sessions := range []int{100, 100_000} {
+		b.Run(fmt.Sprint("touch/sessions=", sessions), func(b *testing.B) {
+			d := crowd(b, sessions)
+			now := time.Now()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				d.touch(uint64(i%sessions)+1, now.Add(time.Duration(i)))
+			}
+		})
+		b.Run(fmt.Sprint("begin-end/sessions=", sessions), func(b *testing.B) {
+			d := crowd(b, sessions)
+			wait := []*wire.Event{
+				{Type: wire.Event_QUEUED, HoldId: 1 << 40, Generation: 1, WaitMs: 5_000},
+				{Type: wire.Event_GRANTED, HoldId: 1 << 40, Waited: true},
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				d.observe(wait)
+			}
+		})
+		b.Run(fmt.Sprint("pass/sessions=", sessions), func(b *testing.B) {
+			benchmarkPass(b, sessions)
+		})
+	}
+}
+
+// benchmarkPass is a deadline that comes up, of a session that gave signs of life.
+func benchmarkPass(b *testing.B, sessions int) {
+	d := crowd(b, sessions)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		first := d.heap[0]
+		now := first.at
+		d.touch(first.id, now)
+		if _, due, _ := d.pop(now); len(due) > 0 {
+			b.Fatal("a session that was heard of is due")
+		}
+	}
+}

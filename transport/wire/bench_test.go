@@ -1,0 +1,83 @@
+package wire_test
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// frequent are the messages of which nearly all traffic consists.
+func frequent() []struct {
+	name    string
+	message proto.Message
+} {
+	request := func(body *wire.Request) proto.Message {
+		body.Id, body.SessionId = 70_001, 4_711
+		return &wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: body}}
+	}
+	acquire := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "orders/4242", Mode: wire.Mode_EXCLUSIVE}}, Owner: 70_001, WaitForever: true}
+	release := &wire.Release{HoldId: 5_000_017, Token: 391_484_405_014_593_763}
+	grant := &wire.Result{Status: wire.Status_GRANTED, Seq: 35_001, Revision: 5_000_017, HoldId: 5_000_017, Token: release.Token, Count: 1}
+	return []struct {
+		name    string
+		message proto.Message
+	}{
+		{"acquire", request(&wire.Request{Seq: 35_001, AckedBelow: 35_001, Body: &wire.Request_Acquire{Acquire: acquire}})},
+		{"release", request(&wire.Request{Seq: 35_002, AckedBelow: 35_002, Acked: []uint64{35_001}, Body: &wire.Request_Release{Release: release}})},
+		{"heartbeat", request(&wire.Request{Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}})},
+		{"grant", &wire.ServerFrame{Frame: &wire.ServerFrame_Response{Response: &wire.Response{Id: 70_001, Result: grant, RemainingTtlMs: 9_998}}}},
+		{"hand-over", &wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: &wire.Push{SessionId: 4_711, Body: &wire.Push_Outcome{Outcome: grant}}}}},
+		{"entry-1", entryOf(1, acquire, release)},
+		{"entry-256", entryOf(256, acquire, release)},
+	}
+}
+
+// entryOf is a log entry of so many commands, acquires and releases in turn.
+func entryOf(n int, acquire *wire.Acquire, release *wire.Release) *wire.Entry {
+	entry := &wire.Entry{Level: 1, WallUnixMs: 1_700_000_000_000}
+	for i := range uint64(n) {
+		cmd := &wire.Command{SessionId: 4_711 + i, Seq: 35_001, AckedBelow: 35_001, Op: &wire.Command_Acquire{Acquire: acquire}}
+		if i%2 == 1 {
+			cmd.Op = &wire.Command_Release{Release: release}
+		}
+		entry.Commands = append(entry.Commands, cmd)
+	}
+	return entry
+}
+
+func BenchmarkEncode(b *testing.B) {
+	for _, f := range frequent() {
+		b.Run(f.name, func(b *testing.B) {
+			var buffer []byte
+			var err error
+			b.ReportAllocs()
+			for b.Loop() {
+				if buffer, err = (proto.MarshalOptions{}).MarshalAppend(buffer[:0], f.message); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.SetBytes(int64(len(buffer)))
+		})
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	for _, f := range frequent() {
+		b.Run(f.name, func(b *testing.B) {
+			data, err := proto.Marshal(f.message)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				got := f.message.ProtoReflect().New().Interface()
+				if err := proto.Unmarshal(data, got); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
