@@ -11,8 +11,12 @@ LDFLAGS     := -X main.version=$(VERSION)
 
 # FUZZTIME is how long each fuzz target runs under "make fuzz" and "make check".
 FUZZTIME    ?= 30s
-# BENCH selects benchmarks.
+# BENCH selects benchmarks, ROUNDS and BENCHTIME say how often and how long each of them
+# runs, BASE is the commit to compare with if not the merge base.
 BENCH       ?= .
+ROUNDS      ?= 6
+BENCHTIME   ?= 0.2s
+BASE        ?=
 # Tests of TIMED packages run real clusters against the clock: three packages at a time, which
 # mostly wait, so that they disturb each other no more than they mean to. The others have no
 # clock but their own, and share the cores. The longest of the timed begins first.
@@ -87,8 +91,8 @@ fuzz: ## every fuzz target for FUZZTIME
 	scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: ## benchmarks matching BENCH
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+bench: ## compare benchmarks with the merge base's, in turns: more allocations fail
+	GO='$(GO)' BASE='$(BASE)' BENCH='$(BENCH)' ROUNDS='$(ROUNDS)' BENCHTIME='$(BENCHTIME)' scripts/bench.sh
 
 .PHONY: mutants
 mutants: ## seed bugs, each of which some test must catch, and tell which did

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Compares the benchmarks of this tree, uncommitted changes included, with those of the
+# commit that it grew from, in turns on this machine: bench.sh
+#
+#   BASE       the commit to compare with; the merge base with main if not given, and on
+#              main itself the commit before the last one
+#   BENCH      selects benchmarks (.)
+#   ROUNDS     is how often each side runs, 4 or more (6)
+#   BENCHTIME  of each benchmark in each round (0.2s)
+#
+# Times are for information. It fails if a benchmark allocates more than it did.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+bench=${BENCH:-.} rounds=${ROUNDS:-6} benchtime=${BENCHTIME:-0.2s} go=${GO:-go}
+benchstat="$go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da"
+if [ "$rounds" -lt 4 ]; then
+	echo "fewer than four rounds prove nothing: ROUNDS=$rounds" >&2
+	exit 2
+fi
+
+# commit names a commit in full, or fails silently.
+commit() { git rev-parse --quiet --verify "$1^{commit}"; }
+
+# base is the commit to compare with.
+base() {
+	if [ -n "${BASE:-}" ]; then
+		commit "$BASE" && return
+		echo "BASE=$BASE is no commit" >&2
+		return 1
+	fi
+	local main grown
+	main=$(commit origin/main || commit main || true)
+	grown=$(git merge-base HEAD "${main:-HEAD}" || true)
+	# What is not committed yet is compared with the last commit, also on main.
+	if [ -n "$grown" ] && { [ "$grown" != "$(commit HEAD)" ] || ! git diff --quiet HEAD; }; then
+		echo "$grown"
+		return
+	fi
+	commit HEAD~1 && return
+	echo "there is nothing to compare with: give BASE=" >&2
+	return 1
+}
+
+# build makes a test binary of each package in a tree that has benchmarks, and lists them.
+build() { # TREE OUTPUT
+	local tree=$1 out=$2 dir
+	mkdir -p "$out"
+	for dir in $(cd "$tree" && $go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do
+		if grep -q '^func Benchmark' "$dir"/*_test.go; then
+			dir=${dir#"$tree/"}
+			(cd "$tree" && $go test -c -o "$out/${dir//\//+}.test" "./$dir")
+			echo "$dir" >>"$out/packages"
+		fi
+	done
+}
+
+# measure runs the benchmarks of one package of one side, if there are any.
+measure() { # SIDE TREE PACKAGE
+	local binary=$work/$1/${3//\//+}.test
+	[ -x "$binary" ] || return 0
+	(cd "$2/$3" && "$binary" -test.run '^$' -test.short -test.timeout 20m -test.benchmem \
+		-test.bench "$bench" -test.benchtime "$benchtime") >"$work/output" 2>&1 || {
+		cat "$work/output" >&2
+		echo "$3: the benchmarks of the $1 failed" >&2
+		[ "$1" = base ] # what has been repaired since cannot be compared, that is all
+		return
+	}
+	cat "$work/output" >>"$work/$1.txt"
+}
+
+against=$(base)
+work=$(mktemp -d)
+trap 'git worktree remove --force "$work/tree" 2>/dev/null || true; rm -rf "$work"' EXIT
+git worktree add --quiet --detach "$work/tree" "$against"
+echo "base: $(git log -1 --format='%h %s' "$against")" >&2
+build "$work/tree" "$work/base"
+build "$PWD" "$work/head"
+touch "$work/base.txt" "$work/head.txt"
+packages=$(sort -u "$work"/*/packages)
+for round in $(seq "$rounds"); do
+	echo "round $round of $rounds" >&2
+	for package in $packages; do
+		# Whoever comes second may find a warmer machine: they take turns.
+		if [ $((round % 2)) -eq 1 ]; then
+			measure base "$work/tree" "$package"
+			measure head "$PWD" "$package"
+		else
+			measure head "$PWD" "$package"
+			measure base "$work/tree" "$package"
+		fi
+	done
+done
+$benchstat base="$work/base.txt" head="$work/head.txt"
+$benchstat -format csv base="$work/base.txt" head="$work/head.txt" 2>/dev/null | $go run ./scripts/bench
