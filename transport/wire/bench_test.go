@@ -66,16 +66,17 @@ func BenchmarkEncode(b *testing.B) {
 func BenchmarkDecode(b *testing.B) {
 	for _, f := range frequent() {
 		b.Run(f.name, func(b *testing.B) {
-			data, err := proto.Marshal(f.message)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			b.SetBytes(int64(len(data)))
-			for b.Loop() {
-				got := f.message.ProtoReflect().New().Interface()
-				if err := proto.Unmarshal(data, got); err != nil {
-					b.Fatal(err)
+			data := marshal(b, f.message)
+			for _, d := range decoders() {
+				if proto.MessageName(d.empty) != proto.MessageName(f.message) {
+					continue
+				}
+				b.ReportAllocs()
+				b.SetBytes(int64(len(data)))
+				for b.Loop() {
+					if _, err := d.decode(data); err != nil {
+						b.Fatal(err)
+					}
 				}
 			}
 		})

@@ -6,5 +6,9 @@
 // machine answers is the one that the client reads. Read status.proto first, then
 // command.proto, then frame.proto.
 //
+// Nearly all traffic consists of a few messages. [EntryDecoder], [ClientFrameDecoder] and
+// [ServerFrameDecoder] read those into memory that they use again, and leave everything
+// else to the protobuf library.
+//
 // Regenerate with "make generate"; a test fails if the generated code is not current.
 package wire
