@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -42,6 +40,9 @@ type Machine struct {
 	outcomes table[requestKey, *outcome]
 	members  table[string, *wire.Member]
 	audit    table[uint64, *wire.AuditRecord]
+
+	// decoder's memory is that of the entry being applied, and then of the next.
+	decoder wire.EntryDecoder
 
 	// Of the entry being applied.
 	wall   int64
@@ -143,13 +144,16 @@ func (m *Machine) Apply(data []byte) (*Applied, error) {
 	return applied, nil
 }
 
-// decode refuses, before anything is applied, what this program cannot read.
+// decode refuses, before anything is applied, what this program cannot read. What this
+// level does not know is dropped, so that it cannot be stored. Commands are valid until
+// the next entry: the state may keep strings and values of theirs, but no message of an
+// acquire or a release.
 func (m *Machine) decode(data []byte) (*wire.Entry, error) {
 	if len(data) > MaxEntryBytes {
 		return nil, fmt.Errorf("%w entry: %d bytes, at most %d", ErrMalformed, len(data), MaxEntryBytes)
 	}
-	entry := &wire.Entry{}
-	if err := unmarshal.Unmarshal(data, entry); err != nil {
+	entry, err := m.decoder.Decode(data)
+	if err != nil {
 		return nil, fmt.Errorf("%w entry: %v", ErrMalformed, err)
 	}
 	level := entry.Level
@@ -164,9 +168,6 @@ func (m *Machine) decode(data []byte) (*wire.Entry, error) {
 	}
 	return entry, nil
 }
-
-// unmarshal drops what this level does not know, so that it cannot be stored.
-var unmarshal = proto.UnmarshalOptions{DiscardUnknown: true}
 
 // step applies one command or, if its handler panics, nothing of it.
 func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {

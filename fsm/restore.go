@@ -11,6 +11,8 @@ import (
 	"hash"
 	"io"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -223,6 +225,9 @@ func (i *recordReader) next() (*wire.SnapshotRecord, error) {
 	}
 	return record, nil
 }
+
+// unmarshal drops what this level does not know, so that it cannot be stored.
+var unmarshal = proto.UnmarshalOptions{DiscardUnknown: true}
 
 // broken tells an end in the middle from a reader that failed.
 func broken(what string, err error) error {
