@@ -39,7 +39,7 @@ func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result
 	c := m.newClaim(s, seq, op)
 	if blocked == nil {
 		m.grant(s, c, false)
-		return granted(c)
+		return m.granted(c)
 	}
 	r := m.wait(s, c)
 	if r.Status == wire.Status_DEADLOCK {
@@ -69,8 +69,10 @@ func (m *Machine) known(s *session, op *wire.Acquire, l *lock, request *wire.Loc
 }
 
 // granted is the answer of a hold.
-func granted(c *claim) *wire.Result {
-	return &wire.Result{Status: wire.Status_GRANTED, Revision: c.grantedRevision(), HoldId: c.id, Token: c.token, Count: c.count()}
+func (m *Machine) granted(c *claim) *wire.Result {
+	r := m.results.next(m.left)
+	r.Status, r.Revision, r.HoldId, r.Token, r.Count = wire.Status_GRANTED, c.grantedRevision(), c.id, c.token, c.count()
+	return r
 }
 
 // noRoom refuses a claim that would exceed a limit. A try that fails anyway does not

@@ -21,7 +21,7 @@ func (m *Machine) again(c *claim) *wire.Result {
 	}
 	c, _ = m.editClaim(c.id)
 	c.vary().again++
-	return granted(c)
+	return m.granted(c)
 }
 
 // release ends a hold, or one of the acquires that it counts. A repeated release of a
@@ -36,7 +36,8 @@ func (m *Machine) release(s *session, op *wire.Release) *wire.Result {
 		}
 		return notHeld()
 	}
-	done := &wire.Result{Status: wire.Status_OK, HoldId: c.id, Token: c.token, Count: c.count() - 1}
+	done := m.results.next(m.left)
+	done.Status, done.HoldId, done.Token, done.Count = wire.Status_OK, c.id, c.token, c.count()-1
 	if done.Count > 0 {
 		c, _ = m.editClaim(c.id)
 		c.vary().again--

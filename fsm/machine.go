@@ -44,10 +44,14 @@ type Machine struct {
 	// decoder's memory is that of the entry being applied, and then of the next.
 	decoder wire.EntryDecoder
 
-	// Of the entry being applied.
+	// Of the entry being applied; left counts the commands that are still to come.
 	wall   int64
+	left   int
 	events []*wire.Event
 	failed []Failure
+	// results and happened allocate what an entry leaves for others.
+	results  slab[wire.Result]
+	happened slab[wire.Event]
 	// unsettled are the locks that the running command has left to settle.
 	unsettled []string
 	// searched counts what was looked at for deadlocks: see maxSearch.
@@ -137,6 +141,7 @@ func (m *Machine) Apply(data []byte) (*Applied, error) {
 	m.wall, m.events, m.failed, m.searched = entry.WallUnixMs, nil, nil, 0
 	results := make([]*wire.Result, len(entry.Commands))
 	for i, cmd := range entry.Commands {
+		m.left = len(entry.Commands) - i
 		results[i] = m.step(i, cmd)
 	}
 	applied := &Applied{Results: results, Events: m.events, Failures: m.failed, HashPoint: entry.HashPoint}
@@ -317,5 +322,8 @@ func answer(status wire.Status_Code, message string) *wire.Result {
 // emit appends an event of the running command.
 func (m *Machine) emit(e *wire.Event) {
 	e.Revision = m.state.revision
+	if m.events == nil {
+		m.events = make([]*wire.Event, 0, m.left+1) // a release that hands over has two
+	}
 	m.events = append(m.events, e)
 }

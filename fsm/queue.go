@@ -254,7 +254,8 @@ func (m *Machine) position(c *claim) uint64 {
 // emitClaim reports something that happened to a claim.
 func (m *Machine) emitClaim(what wire.Event_Type, c *claim) *wire.Event {
 	wants := c.wants()
-	e := &wire.Event{
+	e := m.happened.next(m.left)
+	*e = wire.Event{
 		Type:      what,
 		Lock:      wants[0].name,
 		SessionId: c.session,

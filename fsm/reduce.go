@@ -74,7 +74,8 @@ func (m *Machine) reduce(left *int, from ...node) *reduction {
 		locks:   map[uint64]*reducedLock{},
 		starved: map[place]bool{},
 	}
-	for _, n := range needed.reached {
+	for _, at := range needed.reached {
+		n := at.node
 		switch {
 		case n.kind == grant:
 			r.addWait(m, m.claimAt(n))

@@ -6,20 +6,29 @@ import "slices"
 type search struct {
 	graph *graph
 	goal  func(node) bool
-	known map[node]struct{}
-	// reached are all nodes in the order in which they were, and by the places of those
-	// that led to them; the first ones led to themselves. Nodes before next are done.
-	reached []node
-	by      []int
+	// reached are all nodes in the order in which they were. Nodes before next are done.
+	reached []reached
 	next    int
+	// known are the same nodes once they are more than few.
+	known map[node]struct{}
 	// found is the goal, to which the node at via led.
 	found  bool
 	target node
 	via    int
 }
 
+// reached is a node, and the place of that which led to it; the first ones led to
+// themselves.
+type reached struct {
+	node
+	by int
+}
+
+// few nodes are found without an index. Most searches end there.
+const few = 16
+
 func newSearch(g *graph, goal func(node) bool, from ...node) *search {
-	s := &search{graph: g, goal: goal, known: map[node]struct{}{}}
+	s := &search{graph: g, goal: goal, reached: make([]reached, 0, few)}
 	for _, n := range from {
 		s.reach(n, len(s.reached))
 	}
@@ -27,11 +36,27 @@ func newSearch(g *graph, goal func(node) bool, from ...node) *search {
 }
 
 func (s *search) reach(n node, by int) {
-	if _, known := s.known[n]; !known {
-		s.known[n] = struct{}{}
-		s.reached = append(s.reached, n)
-		s.by = append(s.by, by)
+	if s.knows(n) {
+		return
 	}
+	s.reached = append(s.reached, reached{n, by})
+	switch {
+	case s.known != nil:
+		s.known[n] = struct{}{}
+	case len(s.reached) > few:
+		s.known = make(map[node]struct{}, 4*few)
+		for _, r := range s.reached {
+			s.known[r.node] = struct{}{}
+		}
+	}
+}
+
+func (s *search) knows(n node) bool {
+	if s.known != nil {
+		_, known := s.known[n]
+		return known
+	}
+	return slices.ContainsFunc(s.reached, func(r reached) bool { return r.node == n })
 }
 
 // step looks at one node; false says that there is none left.
@@ -39,7 +64,7 @@ func (s *search) step() bool {
 	if s.next == len(s.reached) {
 		return false
 	}
-	for _, n := range s.graph.ways(s.reached[s.next]) {
+	for _, n := range s.graph.ways(s.reached[s.next].node) {
 		if !s.found && s.goal(n) {
 			s.found, s.target, s.via = true, n, s.next
 		}
@@ -94,9 +119,9 @@ func (s *search) path() []node {
 // way are the nodes from the goal to the start.
 func (s *search) way() []node {
 	way := []node{s.target}
-	for at := s.via; ; at = s.by[at] {
-		way = append(way, s.reached[at])
-		if at == s.by[at] {
+	for at := s.via; ; at = s.reached[at].by {
+		way = append(way, s.reached[at].node)
+		if at == s.reached[at].by {
 			return way
 		}
 	}

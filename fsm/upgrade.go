@@ -14,7 +14,7 @@ func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result
 		return refusal
 	}
 	if c.one[0].mode == wire.Mode_EXCLUSIVE {
-		return granted(c)
+		return m.granted(c)
 	}
 	l, _ := m.editLock(c.one[0].name)
 	switch {
@@ -25,7 +25,7 @@ func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result
 	case l.used == 1:
 		c, _ = m.editClaim(c.id)
 		m.becomeExclusive(c, l, seq, false)
-		return granted(c)
+		return m.granted(c)
 	case op.WaitMs == 0 && !op.WaitForever:
 		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(l, maxHoldersTold)}
 	}

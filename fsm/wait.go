@@ -24,7 +24,9 @@ func (m *Machine) wait(s *session, c *claim) *wire.Result {
 
 // queued is the answer of a wait at that place.
 func (m *Machine) queued(c *claim, position uint64) *wire.Result {
-	return &wire.Result{Status: wire.Status_QUEUED, HoldId: c.id, Position: position, Holders: m.inTheWay(c)}
+	r := m.results.next(m.left)
+	r.Status, r.HoldId, r.Position, r.Holders = wire.Status_QUEUED, c.id, position, m.inTheWay(c)
+	return r
 }
 
 // inTheWay tells who holds the first of a waiting claim's locks that is occupied.
@@ -53,7 +55,7 @@ func (m *Machine) cancel(s *session, op *wire.Cancel) *wire.Result {
 		return m.endWait(s, c, wire.Status_CANCELLED)
 	}
 	if c := m.holdOfRequest(s.id, op.GetAcquireSeq()); c != nil {
-		return granted(c)
+		return m.granted(c)
 	}
 	return answer(wire.Status_NOT_FOUND, "no such request is remembered")
 }
@@ -73,7 +75,7 @@ func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
 	case c.upgrading():
 		forever = c.extra().upgrade.waitForever
 	case c.held():
-		return granted(c)
+		return m.granted(c)
 	}
 	if forever {
 		return answer(wire.Status_FAILED_PRECONDITION, "the request waits without bound")

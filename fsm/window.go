@@ -59,7 +59,7 @@ func (m *Machine) recall(s *session, seq uint64) *wire.Result {
 	}
 	if seq < s.ackedBelow {
 		if c := m.holdOfRequest(s.id, seq); c != nil {
-			return granted(c)
+			return m.granted(c)
 		}
 		return answer(wire.Status_STALE, fmt.Sprintf("every request below %d was acknowledged", s.ackedBelow))
 	}
