@@ -61,8 +61,12 @@ func appendSized(b []byte, m proto.Message, size int) ([]byte, error) {
 type FrameReader struct {
 	br    *bufio.Reader
 	max   int
+	read  int    // bytes of the last frame, which lie in br's buffer still
 	large []byte // holds a frame that does not fit br's buffer; empty between frames
 }
+
+// Decoder is what decodes the message of a frame. It keeps nothing of b's memory.
+type Decoder interface{ Decode(b []byte) error }
 
 // NewFrameReader returns a reader of frames whose messages take at most max bytes.
 func NewFrameReader(r io.Reader, max int) *FrameReader {
@@ -74,67 +78,84 @@ func (r *FrameReader) SetMax(max int) { r.max = max }
 
 // Buffered says how many bytes have arrived and were not read yet. If it is not 0, the
 // next Read may well do without waiting.
-func (r *FrameReader) Buffered() int { return r.br.Buffered() }
+func (r *FrameReader) Buffered() int { return r.br.Buffered() - r.read }
 
 // Read reads the next frame into m, which keeps nothing of the reader's memory. It
 // returns io.EOF if the stream ends between two frames, io.ErrUnexpectedEOF if it ends
 // inside one, ErrFrameTooLarge, ErrMalformed, or the error of the underlying reader.
 // After any error the stream is of no further use.
 func (r *FrameReader) Read(m proto.Message) error {
+	frame, err := r.next()
+	if err != nil {
+		return err
+	}
+	return malformed(proto.Unmarshal(frame, m))
+}
+
+// ReadBy is Read by a decoder of the caller's.
+func (r *FrameReader) ReadBy(d Decoder) error {
+	frame, err := r.next()
+	if err != nil {
+		return err
+	}
+	return malformed(d.Decode(frame))
+}
+
+func malformed(err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %v", ErrMalformed, err)
+	}
+	return nil
+}
+
+// next returns the message of the next frame, which is valid until the next call.
+func (r *FrameReader) next() ([]byte, error) {
+	_, err := r.br.Discard(r.read)
+	r.read = 0
+	if err != nil {
+		return nil, err
+	}
 	head, err := r.br.Peek(HeaderSize)
 	if err != nil {
 		if errors.Is(err, io.EOF) && len(head) > 0 {
-			return io.ErrUnexpectedEOF
+			return nil, io.ErrUnexpectedEOF
 		}
-		return err
+		return nil, err
 	}
 	claimed := binary.BigEndian.Uint32(head)
 	if uint64(claimed) > uint64(r.max) {
-		return fmt.Errorf("%w: it claims %d bytes, the limit is %d", ErrFrameTooLarge, claimed, r.max)
+		return nil, fmt.Errorf("%w: it claims %d bytes, the limit is %d", ErrFrameTooLarge, claimed, r.max)
 	}
 	size := int(claimed)
 	if HeaderSize+size > r.br.Size() {
-		return r.readLarge(m, size)
+		return r.nextLarge(size)
 	}
 	frame, err := r.br.Peek(HeaderSize + size)
 	if err != nil {
-		return unexpected(err)
+		return nil, unexpected(err)
 	}
-	if err := decode(frame[HeaderSize:], m); err != nil {
-		return err
-	}
-	_, err = r.br.Discard(len(frame))
-	return err
+	r.read = len(frame)
+	return frame[HeaderSize:], nil
 }
 
-// readLarge lets its buffer grow with what has arrived, at most doubling it at a time,
+// nextLarge lets its buffer grow with what has arrived, at most doubling it at a time,
 // so that a claim alone costs the claimant as much as it costs us.
-func (r *FrameReader) readLarge(m proto.Message, size int) error {
+func (r *FrameReader) nextLarge(size int) ([]byte, error) {
 	if _, err := r.br.Discard(HeaderSize); err != nil {
-		return err
+		return nil, err
 	}
 	buf := r.large[:0]
 	for len(buf) < size {
 		chunk := min(size, max(2*len(buf), readBuffer, cap(buf))) - len(buf)
 		buf = append(buf, make([]byte, chunk)...)
 		if _, err := io.ReadFull(r.br, buf[len(buf)-chunk:]); err != nil {
-			return unexpected(err)
+			return nil, unexpected(err)
 		}
 	}
-	err := decode(buf, m)
-	if cap(buf) <= retained {
+	if r.large = nil; cap(buf) <= retained {
 		r.large = buf[:0]
-	} else {
-		r.large = nil
 	}
-	return err
-}
-
-func decode(b []byte, m proto.Message) error {
-	if err := proto.Unmarshal(b, m); err != nil {
-		return fmt.Errorf("%w: %v", ErrMalformed, err)
-	}
-	return nil
+	return buf, nil
 }
 
 func unexpected(err error) error {

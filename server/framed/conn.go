@@ -30,6 +30,8 @@ type conn struct {
 	slots  chan struct{}    // one element per request under way
 	told   *wire.LeaderHint // what the client was told last; guarded by the server's hints
 
+	arrived *exchange // the request that was read last; only the reader uses it
+
 	pages sync.Mutex // one page at a time is weighed and sent
 
 	ctx     context.Context // ends when the connection does
@@ -89,14 +91,15 @@ func (c *conn) serve() {
 
 func (c *conn) readRequests() error {
 	for {
-		var frame wire.ClientFrame
 		c.link.nextFrame(c.frames.Buffered() > 0)
-		if err := c.frames.Read(&frame); err != nil {
+		if err := c.frames.ReadBy(c); err != nil {
 			return err
 		}
-		req := frame.GetRequest()
+		x := c.arrived
+		c.arrived = nil
+		req := x.Frame.GetRequest()
 		if req == nil {
-			return fmt.Errorf("%w: expected a request, got %T", transport.ErrMalformed, frame.GetFrame())
+			return fmt.Errorf("%w: expected a request, got %T", transport.ErrMalformed, x.Frame.GetFrame())
 		}
 		select {
 		case c.slots <- struct{}{}: // while it is full, the client feels the back-pressure
@@ -104,19 +107,36 @@ func (c *conn) readRequests() error {
 			return errEnded
 		}
 		c.srv.metrics.count(req)
+		if x.Frequent {
+			x.begin(c)
+			continue
+		}
+		exchanges.Put(x) // the request has memory of its own
 		c.dispatch(req)
 	}
+}
+
+// Decode takes memory for a request when its bytes are there: a silent connection has
+// none. Only the reader calls it.
+func (c *conn) Decode(b []byte) error {
+	c.arrived = newExchange()
+	return c.arrived.Decode(b)
 }
 
 // respondFor answers a request of a session, with the time that is left to it.
 func (c *conn) respondFor(req *wire.Request, res *wire.Result, session uint64) {
 	resp := &wire.Response{Id: req.GetId(), Result: res}
-	if s := res.GetStatus(); s == wire.Status_GRANTED || s == wire.Status_OK {
+	c.addRemaining(resp, session)
+	c.reply(resp)
+}
+
+// addRemaining tells the time that is left to a session, if the request succeeded.
+func (c *conn) addRemaining(resp *wire.Response, session uint64) {
+	if s := resp.GetResult().GetStatus(); s == wire.Status_GRANTED || s == wire.Status_OK {
 		if left, known := c.srv.cfg.Replica.Remaining(session); known {
 			resp.RemainingTtlMs = uint64(max(left, 0).Milliseconds())
 		}
 	}
-	c.reply(resp)
 }
 
 // respond answers a request with a status alone.
@@ -139,14 +159,24 @@ func (c *conn) replyPage(resp *wire.Response) {
 
 // reply sends the one response to a request. It does not wait.
 func (c *conn) reply(resp *wire.Response) {
+	c.conclude(c.answer(responseFrame(resp), resp))
+}
+
+// answer queues a frame with its response, or why that is impossible.
+func (c *conn) answer(frame *wire.ServerFrame, resp *wire.Response) error {
 	if resp.GetResult().GetStatus() == wire.Status_NOT_LEADER {
 		resp.Leader = c.srv.cfg.Replica.Leader()
 	}
-	err := c.out.Send(responseFrame(resp))
+	err := c.out.Send(frame)
 	if errors.Is(err, transport.ErrFrameTooLarge) {
 		err = c.out.Send(responseFrame(&wire.Response{Id: resp.GetId(), Result: failure(wire.Status_RESOURCE_EXHAUSTED,
 			"the answer does not fit into one frame: raise --max-frame-bytes")}))
 	}
+	return err
+}
+
+// conclude makes room for another request, once one is answered.
+func (c *conn) conclude(err error) {
 	<-c.slots
 	c.noteSendError(err)
 }

@@ -125,7 +125,7 @@ func (c *conn) sessionRequest(req *wire.Request) {
 		}
 		c.respondFor(req, res, session)
 	}
-	if _, ok := req.GetBody().(*wire.Request_Heartbeat); ok {
+	if _, ok := req.GetBody().(*wire.Request_Heartbeat); ok { // written in an odd form
 		c.srv.cfg.Replica.Heartbeat(session, done)
 		return
 	}
@@ -194,14 +194,14 @@ func stale(req *wire.Request) bool {
 }
 
 func (c *conn) gather(req *wire.Request) {
-	queued := c.srv.readers.submit(func(context.Context) { c.replyPage(c.answer(req)) })
+	queued := c.srv.readers.submit(func(context.Context) { c.replyPage(c.page(req)) })
 	if !queued {
 		c.respond(req, overloaded())
 	}
 }
 
-// answer reads the state as it is applied here.
-func (c *conn) answer(req *wire.Request) *wire.Response {
+// page reads the state as it is applied here.
+func (c *conn) page(req *wire.Request) *wire.Response {
 	resp, reader := &wire.Response{Id: req.GetId()}, c.srv.reader
 	switch body := req.GetBody().(type) {
 	case *wire.Request_ListLocks:

@@ -1,6 +1,8 @@
 package framed
 
 import (
+	"sync"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -74,8 +76,21 @@ func (c *conn) Push(push *wire.Push) {
 }
 
 func (c *conn) push(push *wire.Push) {
-	c.noteSendError(c.out.Send(&wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: push}}))
+	e := envelopes.Get().(*envelope)
+	e.body.Push, e.frame.Frame = push, &e.body
+	err := c.out.Send(&e.frame) // encodes it at once
+	e.body.Push = nil
+	envelopes.Put(e)
+	c.noteSendError(err)
 }
+
+// envelope is the frame of a push.
+type envelope struct {
+	frame wire.ServerFrame
+	body  wire.ServerFrame_Push
+}
+
+var envelopes = sync.Pool{New: func() any { return &envelope{} }}
 
 // leaderMoved tells the client who leads, unless it knows. Calls come one at a time.
 func (c *conn) leaderMoved(hint *wire.LeaderHint) {

@@ -55,10 +55,10 @@ func (r *Replica) completeApplied(b *batch) {
 	r.metrics.applied(b, applied.Applied)
 	// Deadlines know of a session before its client does.
 	r.deadlines.observe(applied.Events)
-	for i, it := range b.items {
-		it.answer(applied.Results[i])
-	}
 	r.logDiscarded(b, applied.Failures)
+	for i, it := range b.items {
+		it.answer(applied.Results[i]) // from now on, the command is not ours
+	}
 	r.hub.publish(applied.Events)
 	for _, done := range b.proves {
 		done(&wire.Result{Status: wire.Status_OK})

@@ -145,7 +145,13 @@ func (h *hub) publish(events []*wire.Event) {
 // outcome delivers the final outcome of a request that had waited. A wait that ended
 // with its session is not pushed: the session's own end says it.
 func (h *hub) outcome(e *wire.Event, status wire.Status_Code) {
-	result := &wire.Result{Status: status, Seq: e.Seq, Revision: e.Revision}
+	told := &struct { // in one piece of memory
+		push   wire.Push
+		body   wire.Push_Outcome
+		result wire.Result
+	}{}
+	result := &told.result
+	result.Status, result.Seq, result.Revision = status, e.Seq, e.Revision
 	if status == wire.Status_GRANTED {
 		result.HoldId, result.Token, result.Count = e.HoldId, e.Token, h.count(e)
 	}
@@ -156,7 +162,8 @@ func (h *hub) outcome(e *wire.Event, status wire.Status_Code) {
 	h.mu.Unlock()
 	answerAwaits(waiting, result)
 	if sink != nil && status != wire.Status_SESSION_LOST {
-		sink.Push(&wire.Push{SessionId: e.SessionId, Body: &wire.Push_Outcome{Outcome: result}})
+		told.body.Outcome, told.push.SessionId, told.push.Body = result, e.SessionId, &told.body
+		sink.Push(&told.push)
 	}
 }
 

@@ -1,0 +1,78 @@
+package framed
+
+import (
+	"sync"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// exchange is one of the requests of which nearly all traffic consists, from its arrival
+// to its answer, in one piece of memory that is used again: an acquire of one lock, a
+// release or a heartbeat. It belongs to the connection's reader until begin, and to who
+// has to answer it from then on. Nobody may use it, its command included, once it was
+// answered.
+type exchange struct {
+	wire.ClientFrameDecoder
+	conn *conn
+	// answered is the method end, bound to this exchange once and for all.
+	answered func(*wire.Result)
+
+	command wire.Command
+	acquire wire.Command_Acquire
+	release wire.Command_Release
+
+	frame    wire.ServerFrame
+	body     wire.ServerFrame_Response
+	response wire.Response
+}
+
+var exchanges sync.Pool
+
+func newExchange() *exchange {
+	if x, ok := exchanges.Get().(*exchange); ok {
+		return x
+	}
+	x := &exchange{}
+	x.answered = x.end
+	return x
+}
+
+// begin is what dispatch is for all other requests.
+func (x *exchange) begin(c *conn) {
+	x.conn = c
+	req := x.Frame.GetRequest()
+	if refused := c.excess(req); refused != nil {
+		x.end(refused)
+		return
+	}
+	if !c.attachedHere(req.SessionId) {
+		x.end(c.notAttached())
+		return
+	}
+	x.command = wire.Command{SessionId: req.SessionId, Seq: req.Seq, AckedBelow: req.AckedBelow, Acked: req.Acked}
+	switch body := req.Body.(type) {
+	case *wire.Request_Acquire:
+		x.acquire.Acquire, x.command.Op = body.Acquire, &x.acquire
+	case *wire.Request_Release:
+		x.release.Release, x.command.Op = body.Release, &x.release
+	case *wire.Request_Heartbeat:
+		c.srv.cfg.Replica.Heartbeat(req.SessionId, x.answered)
+		return
+	}
+	c.srv.cfg.Replica.Propose(&x.command, x.answered)
+}
+
+// end answers the request.
+func (x *exchange) end(res *wire.Result) {
+	c, req := x.conn, x.Frame.GetRequest()
+	if res.GetStatus() == wire.Status_SESSION_LOST {
+		c.unbind(req.SessionId)
+	}
+	x.response = wire.Response{Id: req.Id, Result: res}
+	c.addRemaining(&x.response, req.SessionId)
+	x.body.Response, x.frame.Frame = &x.response, &x.body
+	err := c.answer(&x.frame, &x.response)
+	x.conn, x.response.Result = nil, nil
+	exchanges.Put(x)
+	c.conclude(err)
+}
