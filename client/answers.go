@@ -244,7 +244,7 @@ func (s *Session) reconcile(result *wire.Result, before time.Duration) {
 		s.pushed(outcome, before)
 	}
 	for seq, k := range s.waits {
-		if !known[seq] && k.response.GetResult().GetRevision() <= result.GetRevision() {
+		if !known[seq] && k.revision <= result.GetRevision() {
 			delete(s.waits, seq)
 			k.queued = false
 			s.unanswered.insert(k)

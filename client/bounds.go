@@ -135,7 +135,8 @@ func (h *Hold) boundGrant(k *call, result *wire.Result, since time.Duration) boo
 	if scarce {
 		s.unbook(k)
 		k.confirming = true
-		extend.after = func() { s.confirmed(k, until, result.GetRevision()) }
+		revision := result.GetRevision() // the result is gone by then
+		extend.after = func() { s.confirmed(k, until, revision) }
 	} else {
 		d.bound(until, result.GetRevision())
 	}

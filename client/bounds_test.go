@@ -57,7 +57,7 @@ func TestHoldExpiresBeforeTheLeaderSays(t *testing.T) {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if len(s.holds) != 1 || len(s.bounded) != 0 || free.ctx.Context.Err() != nil {
+		if len(s.holds) != 1 || len(s.bounded) != 0 || free.ended != nil {
 			t.Fatal("the books are wrong")
 		}
 	})
@@ -77,7 +77,7 @@ func TestSuspendIsNoticedByABound(t *testing.T) {
 			synctest.Wait()
 			f.clock.suspended.Add(int64(2 * time.Second))
 			use(hold)
-			if hold.ctx.Context.Err() == nil {
+			if plain(hold).Err() == nil {
 				t.Errorf("%s: goes on after the deadline", name)
 			}
 		}
@@ -386,7 +386,7 @@ func (b *boundCheck) onLost(k *claim, reason wire.HoldLost_Reason) {
 	if h == nil || reason == wire.HoldLost_FORCED && !h.knowsGrace() {
 		return // word of the grace was lost with a connection
 	}
-	if h.ctx.Context.Err() == nil {
+	if plain(h).Err() == nil {
 		b.late++
 	}
 }

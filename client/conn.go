@@ -36,6 +36,7 @@ type conn struct {
 	leader  *wire.LeaderHint
 	nc      net.Conn
 	in      *transport.FrameReader
+	frames  wire.ServerFrameDecoder // of what is read
 	out     *transport.Outbox
 
 	window  int // requests under way at once
@@ -232,12 +233,11 @@ func (c *Client) attachAll() {
 
 // read handles frames until the connection ends.
 func (c *Client) read(cn *conn) error {
-	var frame wire.ServerFrame
 	for {
-		if err := cn.in.Read(&frame); err != nil {
+		if err := cn.in.ReadBy(&cn.frames); err != nil {
 			return err
 		}
-		if err := c.handle(cn, &frame); err != nil {
+		if err := c.handle(cn, cn.frames.Frame()); err != nil {
 			return err
 		}
 	}

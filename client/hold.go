@@ -17,11 +17,12 @@ type holdKey struct{}
 // [Reentrant] shares id, token, mode and bounds with the first of its owner; context and
 // Unlock are its own.
 type Hold struct {
-	held   *held
-	ctx    holdContext
-	cancel context.CancelCauseFunc
+	held *held
 
 	// Guarded by the client's mutex.
+	asked    context.Context // the one that the lock was asked with
+	ctx      holdContext     // made when it is first asked for
+	cancel   context.CancelCauseFunc
 	next     *Hold         // the next one of the same held
 	ended    error         // why the context was cancelled
 	lost     chan struct{} // made when it is first asked for
@@ -101,12 +102,16 @@ func (d *held) again() *Hold {
 }
 
 // open makes the hold's context, with the values of its caller's.
-func (h *Hold) open(ctx context.Context) {
+func (h *Hold) open() {
+	ctx := h.asked
 	if ctx != context.Background() {
 		ctx = context.WithoutCancel(ctx)
 	}
 	inner, cancel := context.WithCancelCause(ctx)
 	h.ctx, h.cancel = holdContext{inner, h}, cancel
+	if h.ended != nil {
+		cancel(h.ended)
+	}
 }
 
 // Name is the lock's name, the first one of several.
@@ -160,7 +165,14 @@ func (d *held) count() (n int) {
 // before the cluster can grant the lock to anybody else if the session is lost or the
 // hold's own bound passes, and with ErrReleased as soon as Unlock begins. It has the
 // values of the ctx that the lock was asked with, but neither its deadline nor its end.
-func (h *Hold) Context() context.Context { return &h.ctx }
+func (h *Hold) Context() context.Context {
+	h.held.session.client.mu.Lock()
+	defer h.held.session.client.unlock()
+	if h.cancel == nil {
+		h.open()
+	}
+	return &h.ctx
+}
 
 // Lost is closed when the hold ended other than by Unlock; after an Unlock it never is.
 func (h *Hold) Lost() <-chan struct{} {

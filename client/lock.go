@@ -327,6 +327,6 @@ func (s *Session) handle(d *held, a *acquireCall, result *wire.Result) *Hold {
 			d.rarely().call = a.notice
 		}
 	}
-	h.open(a.ctx)
+	h.asked = a.ctx
 	return h
 }

@@ -81,7 +81,7 @@ func mustLockDown(t *testing.T, f *fake, s *Session, name string) *Hold {
 	s.client.mu.Lock()
 	defer s.client.mu.Unlock()
 	h := newHold(s, name, 77, 77, 1)
-	h.open(context.Background())
+	h.asked = context.Background()
 	return h
 }
 
@@ -227,7 +227,7 @@ func TestGrace(t *testing.T) {
 			awaitOldProof(s, 4*time.Second)
 			var late atomic.Bool
 			f.set(func() {
-				f.onLost = func(*claim, wire.HoldLost_Reason) { late.Store(hold.ctx.Context.Err() == nil) }
+				f.onLost = func(*claim, wire.HoldLost_Reason) { late.Store(plain(hold).Err() == nil) }
 			})
 			began := time.Now()
 			f.revoke(hold, "deploy", grace)

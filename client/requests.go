@@ -64,7 +64,8 @@ type call struct {
 	abandoned  bool // its caller does not want the outcome any more
 	finished   bool
 
-	response *wire.Response
+	response *wire.Response // not of the frequent kinds: see keep
+	revision uint64         // of the last answer
 	err      error
 	done     chan struct{} // one token once finished; nil if nobody waits
 	over     chan struct{} // closed once finished, where many may wait
@@ -331,7 +332,7 @@ func (c *Client) retryStalled(now time.Duration) {
 	c.pump()
 }
 
-// onResponse books an answer. It returns an error if the node breaks the protocol.
+// onResponse books an answer, which is valid until the next frame. It returns an error if the node breaks the protocol.
 func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
 	k := c.byID[resp.GetId()]
 	if k == nil {
@@ -400,7 +401,7 @@ func (c *Client) notAttached(cn *conn, k *call) {
 
 // answered gives a definite answer to what waits for it.
 func (c *Client) answered(cn *conn, k *call, resp *wire.Response) {
-	k.response = resp
+	k.keep(cn, resp)
 	switch {
 	case k.session != nil:
 		k.session.answered(cn, k, resp.GetResult())
@@ -414,7 +415,19 @@ func (c *Client) answered(cn *conn, k *call, resp *wire.Response) {
 	}
 }
 
-// onPush books what a node said unasked.
+// keep keeps an answer beyond the next frame, where somebody is going to look at it: what
+// answers acquires and releases say is taken out of them at once.
+func (k *call) keep(cn *conn, resp *wire.Response) {
+	k.revision = resp.GetResult().GetRevision()
+	switch k.kind {
+	case kindAcquire, kindUpgrade, kindRelease, kindHeartbeat:
+	default:
+		cn.frames.Keep()
+		k.response = resp
+	}
+}
+
+// onPush books what a node said unasked, which is valid until the next frame.
 func (c *Client) onPush(cn *conn, push *wire.Push) error {
 	switch body := push.GetBody().(type) {
 	case *wire.Push_Leader:

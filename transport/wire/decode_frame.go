@@ -104,7 +104,7 @@ func (d *ServerFrameDecoder) Frame() *ServerFrame { return d.room.whole }
 
 // Keep makes the last frame valid for ever. There is none then until the next Decode.
 func (d *ServerFrameDecoder) Keep() {
-	if d.room.whole == &d.room.frame {
+	if d.room != nil && d.room.whole == &d.room.frame {
 		d.room = nil
 	}
 }
