@@ -15,14 +15,14 @@ import (
 // replayed.
 func (r *Replica) complete() {
 	for b := range r.proposer.flights {
-		err := b.future.Error()
-		if err != nil {
+		if err := b.future.Error(); err != nil {
 			r.proposer.landed(false)
 			r.metrics.failed(b, err)
 			b.answer(fate(err))
-			continue
+		} else {
+			r.completeApplied(b)
 		}
-		r.completeApplied(b)
+		r.proposer.recycle(b)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Heartbeat counts as a sign of life at once and answers OK on proof of leadership
 // newer than the call, if the session lives then; SESSION_LOST if it is unknown or its
-// expiry is decided.
+// expiry is decided. Answers are shared: they are only for reading.
 func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
 	switch r.deadlines.touch(session, time.Now()) {
 	case inactive:
@@ -24,7 +24,7 @@ func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
 	case leased:
 		done(refused(wire.Status_INVALID_ARGUMENT, "the session is a lease's: heartbeats do not prolong it, an extension does"))
 	default:
-		r.proposer.beat(beat{session, done})
+		r.proposer.beat(beat{session: session, done: done})
 	}
 }
 
@@ -41,26 +41,22 @@ func (r *Replica) answerBeats(b *batch) {
 	if len(b.beats) == 0 {
 		return
 	}
-	lives := make([]bool, len(b.beats))
 	r.machine.View(func(m *fsm.Machine) {
-		for i, beat := range b.beats {
-			_, lives[i] = m.Session(beat.session)
+		for i := range b.beats {
+			_, b.beats[i].lives = m.Session(b.beats[i].session)
 		}
 	})
-	for i, beat := range b.beats {
-		beat.done(r.verdict(b.term, beat.session, lives[i]))
+	well := &wire.Result{Status: wire.Status_OK} // for all of them
+	for _, beat := range b.beats {
+		switch state := r.deadlines.state(b.term, beat.session); {
+		case state == inactive:
+			beat.done(r.refusal())
+		case state == alive && beat.lives:
+			beat.done(well)
+		default:
+			beat.done(lost())
+		}
 	}
-}
-
-// verdict is the answer to a proved heartbeat.
-func (r *Replica) verdict(term, session uint64, lives bool) *wire.Result {
-	switch state := r.deadlines.state(term, session); {
-	case state == inactive:
-		return r.refusal()
-	case state == alive && lives:
-		return &wire.Result{Status: wire.Status_OK}
-	}
-	return lost()
 }
 
 // HeartbeatAge is the time since the session's last sign of life, or since the grant or

@@ -20,6 +20,8 @@ const (
 	maxQueued      = 1 << 16
 	maxQueuedBytes = 64 << 20
 	maxBeats       = 1 << 20
+	// maxSpare is for how many of a kind memory is kept.
+	maxSpare = 1 << 12
 	// linger is how long heartbeats of an idle cluster gather for one empty entry.
 	linger = 50 * time.Millisecond
 	// enqueueTimeout bounds how long raft's main loop may take to accept an entry.
@@ -46,6 +48,7 @@ func newItem(cmd *wire.Command, done func(*wire.Result)) item {
 type beat struct {
 	session uint64
 	done    func(*wire.Result)
+	lives   bool // in the state that proves it
 }
 
 // batch is one raft entry and everybody who waits for it.
@@ -69,6 +72,8 @@ type proposer struct {
 	refusal func() *wire.Result
 	// flights are the entries in log order, for the completer.
 	flights chan *batch
+	// packed is the entry that is being encoded; only run uses it.
+	packed wire.Entry
 
 	mu       sync.Mutex
 	cond     *sync.Cond
@@ -85,6 +90,8 @@ type proposer struct {
 	marks    bool // the next entry is a hash point
 	timer    *time.Timer
 	inflight int
+	// spare is a batch that is done; its memory is for the next one.
+	spare *batch
 	// handovers is a moving average, 0..1, of entries that granted a waiter.
 	handovers float64
 }
@@ -108,10 +115,10 @@ func (p *proposer) run() {
 // had arrived.
 func (p *proposer) propose(b *batch) {
 	b.began = time.Now()
-	data, err := proto.Marshal(p.entry(b))
+	data, err := p.encode(b)
 	if err != nil {
 		b.weed()
-		data, err = proto.Marshal(p.entry(b))
+		data, err = p.encode(b)
 	}
 	if err != nil {
 		b.future = failed{err}
@@ -120,12 +127,16 @@ func (p *proposer) propose(b *batch) {
 	b.future = p.apply(data, enqueueTimeout)
 }
 
-func (p *proposer) entry(b *batch) *wire.Entry {
-	entry := &wire.Entry{Level: p.entryLevel(b), WallUnixMs: time.Now().UnixMilli(), Commands: make([]*wire.Command, len(b.items)), HashPoint: b.marks}
-	for i, it := range b.items {
-		entry.Commands[i] = it.cmd
+// encode writes the batch down, in memory that raft may keep.
+func (p *proposer) encode(b *batch) ([]byte, error) {
+	commands := p.packed.Commands[:0]
+	for _, it := range b.items {
+		commands = append(commands, it.cmd)
 	}
-	return entry
+	p.packed = wire.Entry{Level: p.entryLevel(b), WallUnixMs: time.Now().UnixMilli(), Commands: commands, HashPoint: b.marks}
+	data, err := proto.Marshal(&p.packed)
+	clear(commands) // they are others' once they are answered
+	return data, err
 }
 
 // weed answers and drops the commands that cannot be written down, which are those with
@@ -184,12 +195,16 @@ func (p *proposer) take() *batch {
 	if !p.ready() {
 		return nil
 	}
-	b := &batch{term: p.term}
+	b := p.spare
+	if p.spare = nil; b == nil {
+		b = &batch{}
+	}
+	b.term = p.term
 	p.urgent = b.fill(p.urgent)
 	p.normal = b.fill(p.normal)
 	p.bytes -= b.size
-	b.proves, p.proves = p.proves, nil
-	b.beats, p.beats = p.beats, nil
+	b.proves, p.proves = p.proves, b.proves
+	b.beats, p.beats = p.beats, b.beats
 	b.marks, p.marks = p.marks, false
 	p.due = false
 	if p.timer != nil {
@@ -209,9 +224,27 @@ func (b *batch) fill(queue []item) []item {
 		n++
 	}
 	if n == len(queue) {
+		return reusable(queue)
+	}
+	clear(queue[:n])
+	return queue[n:]
+}
+
+// reusable is the memory of what is done with, unless it is that of a rare crowd.
+func reusable[T any](done []T) []T {
+	if cap(done) > maxSpare {
 		return nil
 	}
-	return queue[n:]
+	clear(done)
+	return done[:0]
+}
+
+// recycle lets the next batch have the memory of one that is done.
+func (p *proposer) recycle(b *batch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*b = batch{items: reusable(b.items), proves: reusable(b.proves), beats: reusable(b.beats)}
+	p.spare = b
 }
 
 // landed makes room for the next entry.
