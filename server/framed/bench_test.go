@@ -94,3 +94,23 @@ func benchmarkRequest(b *testing.B, req *wire.Request) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkPush is a grant on its way to a session that waited.
+func BenchmarkPush(b *testing.B) {
+	srv, err := Serve(Config{Listener: newPipes(), Replica: &prompt{}, NodeID: self})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer srv.Close(context.Background())
+	l := newLink(&repeated{}, srv.cfg.Limits)
+	c := newConn(srv, l, transport.NewFrameReader(l, transport.DefaultMaxFrame), "bench")
+	outcome := &wire.Result{Status: wire.Status_GRANTED, Seq: 35_001, Revision: 5_000_017, HoldId: 5_000_017, Token: 391_484_405_014_593_763, Count: 1}
+	push := &wire.Push{SessionId: 1, Body: &wire.Push_Outcome{Outcome: outcome}}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Push(push)
+	}
+	if err := c.out.Close(nil); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,6 +1,9 @@
 package framed
 
 import (
+	"reflect"
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -10,6 +13,7 @@ import (
 // bounded.
 type metrics struct {
 	requests *prometheus.CounterVec
+	kinds    sync.Map // of requests' counters, by the type of the body
 	ended    *prometheus.CounterVec
 	refused  prometheus.Counter
 }
@@ -48,9 +52,15 @@ var bodies = (&wire.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("body
 
 // count books a request under the name of the field that holds its body.
 func (m *metrics) count(req *wire.Request) {
-	kind := "unknown"
-	if field := req.ProtoReflect().WhichOneof(bodies); field != nil {
-		kind = string(field.Name())
+	body := reflect.TypeOf(req.GetBody())
+	counter, known := m.kinds.Load(body)
+	if !known {
+		kind := "unknown"
+		if field := req.ProtoReflect().WhichOneof(bodies); field != nil {
+			kind = string(field.Name())
+		}
+		counter = m.requests.WithLabelValues(kind)
+		m.kinds.Store(body, counter)
 	}
-	m.requests.WithLabelValues(kind).Inc()
+	counter.(prometheus.Counter).Inc()
 }

@@ -204,3 +204,24 @@ func benchmarkPass(b *testing.B, sessions int) {
 		}
 	}
 }
+
+// swallow is a sink that has nobody to tell.
+type swallow struct{ pushes int }
+
+func (s *swallow) Push(*wire.Push) { s.pushes++ }
+
+// BenchmarkPublish is a grant to a session that waited, until its connection has it.
+func BenchmarkPublish(b *testing.B) {
+	h := newHub(nil)
+	h.begin()
+	sink := &swallow{}
+	h.bind(7, sink)
+	events := []*wire.Event{{Type: wire.Event_GRANTED, SessionId: 7, Seq: 3, HoldId: 5, Token: 9, Waited: true}}
+	b.ReportAllocs()
+	for b.Loop() {
+		h.publish(events)
+	}
+	if sink.pushes != b.N {
+		b.Errorf("%d pushes of %d", sink.pushes, b.N)
+	}
+}

@@ -199,10 +199,11 @@ func (h *hub) revocation(e *wire.Event) (known *wire.Revocation) {
 // count is how many acquires a hold counts that was granted after waiting: a new one
 // counts one.
 func (h *hub) count(e *wire.Event) uint32 {
-	known := &wire.Result{}
-	if e.Upgrade {
-		h.view(func(m *fsm.Machine) { known, _ = m.Outcome(e.SessionId, e.Seq) })
+	if !e.Upgrade {
+		return 1
 	}
+	known := &wire.Result{}
+	h.view(func(m *fsm.Machine) { known, _ = m.Outcome(e.SessionId, e.Seq) })
 	return max(1, known.GetCount())
 }
 

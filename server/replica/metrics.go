@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -31,10 +32,28 @@ type metrics struct {
 	hashing       prometheus.Histogram
 	leaderLosses  prometheus.Counter
 	leaderHints   *prometheus.CounterVec
+
+	// What is counted with every command, found without its labels' names. Only the
+	// completer uses these two.
+	answers map[answerKind]prometheus.Counter
+	granted map[grantKind]prometheus.Counter
+}
+
+// answerKind names one of the counters of commands: by the type of the operation and how
+// it was answered.
+type answerKind struct {
+	op     reflect.Type
+	status wire.Status_Code
+}
+
+// grantKind names one of the counters of grants.
+type grantKind struct {
+	mode   wire.Mode
+	waited bool
 }
 
 func newMetrics(r *Replica) (*metrics, error) {
-	m := &metrics{registry: r.cfg.Registry}
+	m := &metrics{registry: r.cfg.Registry, answers: map[answerKind]prometheus.Counter{}, granted: map[grantKind]prometheus.Counter{}}
 	m.commands = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_commands_total", Help: "Commands answered by this node as leader."}, []string{"op", "status"})
 	m.entries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_entries_total", Help: "Log entries proposed by this node, by how they ended."}, []string{"outcome"})
 	m.batch = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_entry_commands", Help: "Commands in one log entry.", Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
@@ -130,11 +149,33 @@ func (m *metrics) applied(b *batch, applied *fsm.Applied) {
 	m.batch.Observe(float64(len(b.items)))
 	m.commit.Observe(time.Since(b.began).Seconds())
 	for i, it := range b.items {
-		m.commands.WithLabelValues(opName(it.cmd), applied.Results[i].GetStatus().String()).Inc()
+		m.answered(it.cmd, applied.Results[i].GetStatus())
 	}
 	for _, e := range applied.Events {
 		m.happened(e)
 	}
+}
+
+// answered books a command.
+func (m *metrics) answered(cmd *wire.Command, status wire.Status_Code) {
+	kind := answerKind{reflect.TypeOf(cmd.GetOp()), status}
+	counter := m.answers[kind]
+	if counter == nil {
+		counter = m.commands.WithLabelValues(opName(cmd), status.String())
+		m.answers[kind] = counter
+	}
+	counter.Inc()
+}
+
+// grant books a grant.
+func (m *metrics) grant(e *wire.Event) {
+	kind := grantKind{max(e.Mode, wire.Mode_EXCLUSIVE), e.Waited}
+	counter := m.granted[kind]
+	if counter == nil {
+		counter = m.grants.WithLabelValues(strings.ToLower(kind.mode.String()), strconv.FormatBool(kind.waited))
+		m.granted[kind] = counter
+	}
+	counter.Inc()
 }
 
 // happened books an event.
@@ -147,8 +188,7 @@ func (m *metrics) happened(e *wire.Event) {
 			m.expiries.WithLabelValues("wait").Inc()
 		}
 	case wire.Event_GRANTED:
-		mode := max(e.Mode, wire.Mode_EXCLUSIVE)
-		m.grants.WithLabelValues(strings.ToLower(mode.String()), strconv.FormatBool(e.Waited)).Inc()
+		m.grant(e)
 	case wire.Event_RELEASED:
 		m.holdEnds.WithLabelValues("released").Inc()
 	case wire.Event_EXPIRED:
@@ -169,10 +209,10 @@ func (m *metrics) happened(e *wire.Event) {
 
 // failed books one that was not, or of which nobody knows.
 func (m *metrics) failed(b *batch, err error) {
-	status := fate(err).GetStatus().String()
-	m.entries.WithLabelValues(strings.ToLower(status)).Inc()
+	status := fate(err).GetStatus()
+	m.entries.WithLabelValues(strings.ToLower(status.String())).Inc()
 	for _, it := range b.items {
-		m.commands.WithLabelValues(opName(it.cmd), status).Inc()
+		m.answered(it.cmd, status)
 	}
 }
 
