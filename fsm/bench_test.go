@@ -194,8 +194,8 @@ func BenchmarkHandOver(b *testing.B) {
 func rounds(b *testing.B, m *Machine, n int) (entries [][]byte) {
 	type place struct{ session, owner, seq, hold uint64 }
 	var turn []place
-	m.claims.each(0, func(id uint64, c *claim) bool {
-		turn = append(turn, place{c.session, c.owner, c.seq, id})
+	m.claims.each(0, func(c *claim) bool {
+		turn = append(turn, place{c.session, c.owner, c.seq, c.id})
 		return true
 	})
 	token, revision := m.Token(), m.Revision()
