@@ -39,6 +39,8 @@ BUG         ?=
 # the clusters follow, and of the machine what SHARED names: the tests that have goroutines.
 RACE        := $(GO) test -race -vet=off
 SHARED      := ^(TestModel|TestReplay|TestReadersBesideApply|TestForksAreIndependent)$$
+# COMPARE_FLAGS go to the comparison: --smoke tries it, --systems and --workloads choose.
+COMPARE_FLAGS ?=
 # DEMO_FLAGS go to the demo: --no-fencing lets a stale write in, --keep keeps its files.
 DEMO_FLAGS  ?=
 
@@ -94,6 +96,10 @@ fuzz: ## every fuzz target for FUZZTIME
 bench: ## compare benchmarks with the merge base's, in turns: more allocations fail
 	GO='$(GO)' BASE='$(BASE)' BENCH='$(BENCH)' ROUNDS='$(ROUNDS)' BENCHTIME='$(BENCHTIME)' scripts/bench.sh
 
+.PHONY: compare
+compare: build ## measure beside etcd, ZooKeeper and Redis on this machine, for over an hour
+	@scripts/compare/run.sh $(COMPARE_FLAGS)
+
 .PHONY: mutants
 mutants: ## seed bugs, each of which some test must catch, and tell which did
 	cd test/mutants && $(GO) test -tags mutants -count=1 -timeout 30m -parallel 2 -run '^TestMutants$$/^bugs$$/$(BUG)'
@@ -114,6 +120,7 @@ check: lint ## the long versions of everything: about three quarters of an hour
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))
 	scripts/fuzz.sh $(FUZZTIME)
 	scripts/generate.sh --check
+	cd scripts/compare && $(GO) vet ./... && $(GO) test -vet=off -timeout 5m ./...
 
 .PHONY: clean
 clean: ## remove what was built

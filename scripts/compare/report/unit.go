@@ -1,0 +1,81 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// unit says how a figure is written, whether less of it is better, and what it is worth over
+// all rounds.
+type unit struct {
+	less   bool
+	format func(float64) string
+	worth  func([]float64) float64
+}
+
+var (
+	perSecond    = unit{false, grouped, median}
+	milliseconds = unit{true, inMilliseconds, median}
+	bytes        = unit{true, inBytes, median}
+	// faults are things of which one in one round is too many.
+	faults = unit{true, grouped, slices.Max[[]float64]}
+)
+
+// sign stands before a goal.
+func (u unit) sign() string {
+	if u.less {
+		return "≤ "
+	}
+	return "≥ "
+}
+
+// met tells whether a goal is.
+func (u unit) met(value, goal float64) bool {
+	if u.less {
+		return value <= goal
+	}
+	return value >= goal
+}
+
+// grouped writes a whole number with commas.
+func grouped(x float64) string {
+	digits := fmt.Sprintf("%.0f", math.Abs(x))
+	var b strings.Builder
+	if math.Round(x) < 0 {
+		b.WriteByte('-')
+	}
+	for i, digit := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(digit)
+	}
+	return b.String()
+}
+
+func inMilliseconds(x float64) string { return significant(x) + " ms" }
+
+func inBytes(x float64) string {
+	if math.Abs(x) < 4096 {
+		return grouped(x) + " B"
+	}
+	return significant(x/1024) + " KiB"
+}
+
+// significant writes three digits, and no fewer than there are before the point.
+func significant(x float64) string {
+	switch size := math.Abs(x); {
+	case size >= 100:
+		return grouped(x)
+	case size >= 10:
+		return fmt.Sprintf("%.1f", x)
+	case size >= 1:
+		return fmt.Sprintf("%.2f", x)
+	}
+	return fmt.Sprintf("%.3f", x)
+}
+
+// short writes a goal, which has few digits.
+func short(x float64) string { return strings.TrimSuffix(fmt.Sprintf("%g", x), ".0") }

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/scripts/compare/report"
+	"github.com/quorumlock/quorumlock/scripts/compare/system"
+	"github.com/quorumlock/quorumlock/scripts/compare/workload"
+)
+
+// comparison is one under way.
+type comparison struct {
+	*options
+	results  report.Results
+	progress *progress
+	temp     string // of all that the servers write
+}
+
+// newComparison learns about machine and systems before anything is measured.
+func newComparison(ctx context.Context, o *options) (*comparison, error) {
+	c := &comparison{options: o, results: report.Results{
+		Begun: time.Now(), Smoke: o.smoke, WindowSeconds: o.window.Seconds(), WarmUpSeconds: o.warmUp.Seconds(),
+		Command: command(o.args), Machine: report.ThisMachine(), Versions: map[string]string{},
+	}}
+	for _, s := range o.systems {
+		version, err := s.Version(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.results.Versions[s.Name()] = version
+	}
+	c.progress = newProgress(os.Stderr, o.rounds*c.turns())
+	return c, nil
+}
+
+// command is how to run it again.
+func command(args []string) string {
+	if len(args) == 0 {
+		return "make compare"
+	}
+	return fmt.Sprintf("make compare COMPARE_FLAGS='%s'", strings.Join(args, " "))
+}
+
+// turns is how many workloads a round has, each counted for each system.
+func (c *comparison) turns() int {
+	n := 0
+	for _, s := range c.stages {
+		n += len(s.Workloads) * len(c.taking(s, 0))
+	}
+	return n
+}
+
+// taking are the systems that take part in a stage, in the order of that round: each time
+// another is first.
+func (c *comparison) taking(s workload.Stage, round int) []system.System {
+	all := slices.DeleteFunc(slices.Clone(c.systems), func(one system.System) bool { return !slices.Contains(s.Systems, one.Name()) })
+	first := round % len(all)
+	return slices.Concat(all[first:], all[:first])
+}
+
+// run measures round after round. What was measured is written after each, and when ctx ends;
+// then the error says so. It also does where anything has failed.
+func (c *comparison) run(ctx context.Context) error {
+	temp, err := os.MkdirTemp(c.dir, "quorumlock-compare-")
+	if err != nil {
+		return err
+	}
+	c.temp = temp
+	if c.keep {
+		fmt.Fprintln(os.Stderr, "data and logs stay in", temp)
+	} else {
+		defer os.RemoveAll(temp)
+	}
+	for round := 0; round < c.rounds && ctx.Err() == nil; round++ {
+		if err := c.round(ctx, round); err != nil {
+			return err
+		}
+		if ctx.Err() == nil {
+			c.results.Rounds++
+		}
+		if err := c.write(); err != nil {
+			return err
+		}
+	}
+	c.progress.end()
+	fmt.Print(c.results.Markdown())
+	fmt.Fprintln(os.Stderr, "\ntable, chart and JSON are in", c.out)
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted: the round under way is measured in part")
+	case len(c.results.Failures) > 0:
+		return fmt.Errorf("%d measurements failed", len(c.results.Failures))
+	}
+	return nil
+}
+
+// round measures everything once. Its error ends the comparison; what fails in a system is
+// noted, and the others go on.
+func (c *comparison) round(ctx context.Context, round int) error {
+	took, err := report.Fsync(c.temp)
+	if err != nil {
+		return err
+	}
+	c.results.FsyncMs = append(c.results.FsyncMs, took)
+	for _, stage := range c.stages {
+		for _, s := range c.taking(stage, round) {
+			where := fmt.Sprintf("round %d of %d, %s", round+1, c.rounds, s.Title())
+			figures, err := c.turn(ctx, stage, s, where)
+			if ctx.Err() != nil {
+				return nil // what was interrupted is no figure
+			}
+			c.results.Add(s.Name(), figures)
+			if err != nil {
+				failure := fmt.Sprintf("%s, %s: %v", where, stage.Name, err)
+				c.results.Failures = append(c.results.Failures, failure)
+				c.progress.say(failure)
+			}
+		}
+	}
+	return nil
+}
+
+// turn starts a system, has it do what the stage asks for, and ends it.
+func (c *comparison) turn(ctx context.Context, stage workload.Stage, s system.System, where string) (workload.Figures, error) {
+	done := c.progress.done + len(stage.Workloads)
+	defer func() { c.progress.done = done }()
+	dir, err := os.MkdirTemp(c.temp, stage.Name+"-"+s.Name()+"-")
+	if err != nil {
+		return nil, err
+	}
+	if !c.keep {
+		defer os.RemoveAll(dir)
+	}
+	c.progress.show("%s: starting", where)
+	cluster, err := s.Start(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer cluster.Stop()
+	bed := &workload.Bed{Cluster: cluster, Window: c.window, WarmUp: c.warmUp}
+	bed.Tell = func(what string) {
+		c.progress.show("%s: %s", where, what)
+		c.progress.done++
+	}
+	return stage.Run(ctx, bed)
+}
+
+// write leaves what there is so far in the files.
+func (c *comparison) write() error {
+	c.results.Finish()
+	chart, err := c.results.Chart()
+	if err != nil {
+		return err
+	}
+	all, err := json.MarshalIndent(&c.results, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.out, 0o755); err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"compare.md": c.results.Markdown(), "compare.svg": chart, "compare.json": string(all) + "\n"} {
+		if err := os.WriteFile(filepath.Join(c.out, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package system
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// errHeld is returned where a lock is held: neither Redis is asked for contested ones, since
+// who waits for these polls.
+var errHeld = errors.New("somebody has the lock")
+
+// redisNeeds are those of everything that is made of Redis.
+var redisNeeds = []Need{{"redis-server", "redis-server"}}
+
+// oneRedis is a single server, which either keeps nothing or syncs each write, with locks as
+// its documentation has them for one instance: SET NX PX with a random value, and a script
+// that deletes the key if that is its value still.
+type oneRedis struct{ always bool }
+
+func (r oneRedis) Name() string {
+	if r.always {
+		return RedisAlways
+	}
+	return Redis
+}
+
+func (r oneRedis) Title() string {
+	if r.always {
+		return "one Redis, every write synced"
+	}
+	return "one Redis, nothing kept"
+}
+
+func (oneRedis) Needs() []Need { return redisNeeds }
+
+func (oneRedis) Version(ctx context.Context) (string, error) { return redisVersion(ctx) }
+
+func (r oneRedis) Start(ctx context.Context, dir string) (*Cluster, error) {
+	keeps := []string{"--appendonly", "no", "--save", ""}
+	if r.always {
+		keeps = []string{"--appendonly", "yes", "--appendfsync", "always", "--save", ""}
+	}
+	dial := func(addrs []string) (Client, error) { return redisClient{connectRedis(addrs[0])}, nil }
+	return startRedis(ctx, dir, 1, keeps, dial)
+}
+
+func redisVersion(ctx context.Context) (string, error) {
+	return firstLine(exec.CommandContext(ctx, "redis-server", "--version"))
+}
+
+// startRedis starts servers that know nothing of each other. What they keep is as it comes
+// where keeps is empty.
+func startRedis(ctx context.Context, dir string, servers int, keeps []string, dial func(addrs []string) (Client, error)) (*Cluster, error) {
+	ports, err := freePorts(servers)
+	if err != nil {
+		return nil, err
+	}
+	var commands []*exec.Cmd
+	var addrs []string
+	for _, port := range ports {
+		data := filepath.Join(dir, strconv.Itoa(port))
+		if err := os.Mkdir(data, 0o700); err != nil {
+			return nil, err
+		}
+		args := append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", data}, keeps...)
+		commands = append(commands, exec.Command("redis-server", args...))
+		addrs = append(addrs, loopback(port))
+	}
+	ready := func(ctx context.Context) error { return redisReady(ctx, addrs) }
+	return launch(ctx, dir, commands, func() (Client, error) { return dial(addrs) }, ready)
+}
+
+func redisReady(ctx context.Context, addrs []string) error {
+	for _, addr := range addrs {
+		c := connectRedis(addr)
+		err := c.Ping(ctx).Err()
+		if err = errors.Join(err, c.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connectRedis makes a client with one connection.
+func connectRedis(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1})
+}
+
+// redisClient is also its sessions: Redis knows none, its locks expire each by itself.
+type redisClient struct{ *redis.Client }
+
+func (c redisClient) Open(_ context.Context, ttl time.Duration) (Session, error) {
+	return redisSession{c.Client, ttl}, nil
+}
+
+type redisSession struct {
+	client *redis.Client
+	ttl    time.Duration
+}
+
+func (s redisSession) Lock(ctx context.Context, name string) (Hold, error) {
+	h := redisHold{client: s.client, name: name, value: rand.Text()}
+	granted, err := s.client.SetNX(ctx, name, h.value, s.ttl).Result()
+	if err != nil {
+		return nil, err
+	}
+	if !granted {
+		return nil, errHeld
+	}
+	return h, nil
+}
+
+func (redisSession) Close(context.Context) error { return nil }
+
+type redisHold struct {
+	client      *redis.Client
+	name, value string
+}
+
+// release deletes the key of whoever still has it.
+var release = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`)
+
+func (h redisHold) Unlock(ctx context.Context) error {
+	deleted, err := release.Run(ctx, h.client, []string{h.name}, h.value).Int()
+	if err == nil && deleted != 1 {
+		err = errors.New("the lock has expired")
+	}
+	return err
+}

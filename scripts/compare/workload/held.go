@@ -1,0 +1,59 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// locksPerSession is how many locks a session holds.
+const locksPerSession = 500
+
+// held takes locks that stay held. What they cost is what a server has grown by since the
+// sessions were open and held nothing.
+func held(name string, locks int) Workload {
+	return Workload{name, func(ctx context.Context, b *Bed) error { return b.held(ctx, locks) }}
+}
+
+func (b *Bed) held(ctx context.Context, locks int) error {
+	c, err := b.open(ctx, (locks+locksPerSession-1)/locksPerSession, connections, ttl)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := sleep(ctx, b.WarmUp); err != nil {
+		return err
+	}
+	before, err := b.Memory()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := b.take(ctx, c, locks); err != nil {
+		return err
+	}
+	took := time.Since(begun)
+	if err := sleep(ctx, b.WarmUp+b.Window); err != nil {
+		return err
+	}
+	after, err := b.Memory()
+	if err != nil {
+		return err
+	}
+	b.set("perSecond", float64(locks)/took.Seconds())
+	b.set("bytesPerLock", float64(after-before)/float64(locks)/float64(b.Servers()))
+	return b.rollCall(ctx, c)
+}
+
+// take has the sessions take locks, together as many as these, each its share one after the
+// other.
+func (b *Bed) take(ctx context.Context, c *crowd, locks int) error {
+	return parallel(ctx, len(c.sessions), len(c.sessions), func(i int) error {
+		for lock := i; lock < locks && ctx.Err() == nil; lock += len(c.sessions) {
+			if _, err := c.sessions[i].Lock(ctx, fmt.Sprintf("%s/held/%d", b.name, lock)); err != nil {
+				return fmt.Errorf("take lock %d of %d: %w", lock+1, locks, err)
+			}
+		}
+		return context.Cause(ctx)
+	})
+}

@@ -1,0 +1,32 @@
+package workload
+
+import "context"
+
+// hotConnections is how many those share at most who want the same lock.
+const hotConnections = 1024
+
+// hot has clients want the same lock: one has it, all others wait.
+func hot(name string, clients int) Workload {
+	return Workload{name, func(ctx context.Context, b *Bed) error { return b.hot(ctx, clients) }}
+}
+
+func (b *Bed) hot(ctx context.Context, clients int) error {
+	c, err := b.open(ctx, clients, hotConnections, ttl)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	o := &order{}
+	t, err := b.loop(ctx, c.sessions, o)
+	if err != nil {
+		return err
+	}
+	if o.broken {
+		return errBroken
+	}
+	b.note(t, clients)
+	if o.promised {
+		b.set("outOfOrder", float64(o.astray))
+	}
+	return nil
+}
