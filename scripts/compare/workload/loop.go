@@ -15,7 +15,7 @@ import (
 const (
 	afterError = 10 * time.Millisecond // the next attempt comes no sooner
 	tolerated  = 0.01                  // of all pairs; with more there is no figure
-	patience   = 2 * time.Minute       // for the first pair of all, and for the last
+	patience   = 5 * time.Minute       // for the first pair of all, and for the last
 )
 
 // pair is one lock and unlock.

@@ -42,16 +42,16 @@ var (
 // few is how many locks are held where many are compared with few.
 const few = 1_000
 
-// Stages are all there are. The busiest workload of a stage comes first, so that a server that
-// compiles itself while it runs is warm for the others.
+// Stages are all there are. Those in which speed counts begin with load that does not, for
+// servers that compile themselves while they run; where memory counts nothing may come before.
 func Stages(n Sizes) []Stage {
 	own := system.Quorumlock
 	replicated := []string{own, system.Etcd, system.ZooKeeper}
 	everybody := append(replicated, system.Redis, system.RedisAlways, system.Redlock)
 	return []Stage{
-		{"pairs", everybody, []Workload{pairs("pairs/128", 128), pairs("pairs/16", 16), pairs("pairs/1", 1), pairs("pairs/1024", 1024)}},
-		{"shared", []string{own, system.Etcd}, []Workload{sharing("shared", 1024, 16)}},
-		{"hot", replicated, []Workload{hot("hot/128", 128), hot("hot/16", 16), hot("hot/1000", 1000)}},
+		{"pairs", everybody, []Workload{warm("pairs/warm"), pairs("pairs/1", 1), pairs("pairs/16", 16), pairs("pairs/128", 128), pairs("pairs/1024", 1024)}},
+		{"shared", []string{own, system.Etcd}, []Workload{warm("shared/warm"), sharing("shared", 1024, 16)}},
+		{"hot", replicated, []Workload{warm("hot/warm"), hot("hot/16", 16), hot("hot/128", 128), hot("hot/1000", 1000)}},
 		{"crowd", []string{own}, []Workload{hot("crowd", n.Crowd)}},
 		{"idle", replicated, []Workload{idle("idle", n.Idle)}},
 		{"held", replicated, []Workload{held("held", n.Held)}},

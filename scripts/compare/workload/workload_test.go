@@ -161,6 +161,12 @@ func TestPairs(t *testing.T) {
 	}
 }
 
+func TestWarmingDoesNotCount(t *testing.T) {
+	if got, err := carryOut(t, &fake{delay: 5 * time.Millisecond}, warm("warm")); err != nil || len(got) > 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 func TestConnectionsAreShared(t *testing.T) {
 	for _, c := range []struct {
 		apart bool
