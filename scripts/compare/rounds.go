@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -66,8 +65,8 @@ func (c *comparison) taking(s workload.Stage, round int) []system.System {
 	return slices.Concat(all[first:], all[:first])
 }
 
-// run measures round after round. What was measured is written after each, and when ctx ends;
-// then the error says so. It also does where anything has failed.
+// run measures round after round. After each, what there is so far is written. If ctx ends, the
+// round under way is as if it had never begun. An error says so, or that something failed.
 func (c *comparison) run(ctx context.Context) error {
 	temp, err := os.MkdirTemp(c.dir, "quorumlock-compare-")
 	if err != nil {
@@ -79,50 +78,65 @@ func (c *comparison) run(ctx context.Context) error {
 	} else {
 		defer os.RemoveAll(temp)
 	}
-	for round := 0; round < c.rounds && ctx.Err() == nil; round++ {
-		if err := c.round(ctx, round); err != nil {
+	for round := range c.rounds {
+		if err := c.round(ctx, round); ctx.Err() != nil {
+			break
+		} else if err != nil {
 			return err
 		}
-		if ctx.Err() == nil {
-			c.results.Rounds++
-		}
+		c.results.Rounds++
 		if err := c.write(); err != nil {
 			return err
 		}
 	}
 	c.progress.end()
-	fmt.Print(c.results.Markdown())
-	fmt.Fprintln(os.Stderr, "\ntable, chart and JSON are in", c.out)
+	if c.results.Rounds > 0 {
+		fmt.Print(c.results.Markdown())
+		fmt.Fprintln(os.Stderr, "\ntable, chart and JSON are in", c.out)
+	}
 	switch {
 	case ctx.Err() != nil:
-		return errors.New("interrupted: the round under way is measured in part")
+		return fmt.Errorf("interrupted after %d of %d rounds", c.results.Rounds, c.rounds)
 	case len(c.results.Failures) > 0:
-		return fmt.Errorf("%d measurements failed", len(c.results.Failures))
+		return fmt.Errorf("failures: %d, as told above", len(c.results.Failures))
 	}
 	return nil
 }
 
-// round measures everything once. Its error ends the comparison; what fails in a system is
-// noted, and the others go on.
+// outcome is what a system did in one stage.
+type outcome struct {
+	system  string
+	figures workload.Figures
+	failure string // empty if there was none
+}
+
+// round measures everything once, and notes it once all is measured. Its error ends the
+// comparison; what fails in a system is noted, and the others go on.
 func (c *comparison) round(ctx context.Context, round int) error {
 	took, err := report.Fsync(c.temp)
 	if err != nil {
 		return err
 	}
-	c.results.FsyncMs = append(c.results.FsyncMs, took)
+	var outcomes []outcome
 	for _, stage := range c.stages {
 		for _, s := range c.taking(stage, round) {
 			where := fmt.Sprintf("round %d of %d, %s", round+1, c.rounds, s.Title())
-			figures, err := c.turn(ctx, stage, s, where)
-			if ctx.Err() != nil {
-				return nil // what was interrupted is no figure
+			o := outcome{system: s.Name()}
+			if o.figures, err = c.turn(ctx, stage, s, where); ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
-			c.results.Add(s.Name(), figures)
 			if err != nil {
-				failure := fmt.Sprintf("%s, %s: %v", where, stage.Name, err)
-				c.results.Failures = append(c.results.Failures, failure)
-				c.progress.say(failure)
+				o.failure = fmt.Sprintf("%s, %s: %v", where, stage.Name, err)
+				c.progress.say(o.failure)
 			}
+			outcomes = append(outcomes, o)
+		}
+	}
+	c.results.FsyncMs = append(c.results.FsyncMs, took)
+	for _, o := range outcomes {
+		c.results.Add(o.system, o.figures)
+		if o.failure != "" {
+			c.results.Failures = append(c.results.Failures, o.failure)
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ const (
 	chartTop    = 64  // where the first group begins
 	columnWidth = 410 // of two
 	labelWidth  = 92  // of a bar's label, before it
-	valueWidth  = 64  // of its value, behind it
+	valueWidth  = 72  // of its value, behind it
 	barStep     = 18
 	barHeight   = 13
 	groupHead   = 24 // a group's title
