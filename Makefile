@@ -120,7 +120,7 @@ check: lint ## the long versions of everything: about three quarters of an hour
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))
 	scripts/fuzz.sh $(FUZZTIME)
 	scripts/generate.sh --check
-	cd scripts/compare && $(GO) vet ./... && $(GO) test -vet=off -timeout 5m ./...
+	cd scripts/compare && $(GO) vet ./... && $(STATICCHECK) ./... && $(GO) test -vet=off -timeout 5m ./...
 
 .PHONY: clean
 clean: ## remove what was built

@@ -90,8 +90,8 @@ func TestProgressLine(t *testing.T) {
 		done int
 		want string
 	}{{0, "2m0s, 0%: idle"}, {10, "2m0s, 25%, about 7 min left: idle"}, {40, "2m0s, 100%, about 1 min left: idle"}} {
-		p.done = c.done
-		if got := p.line(2*time.Minute, "idle"); got != c.want {
+		p.done, p.what = c.done, "idle"
+		if got := p.line(2 * time.Minute); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

@@ -20,6 +20,7 @@ type comparison struct {
 	*options
 	results  report.Results
 	progress *progress
+	done     int    // workloads, each counted for each system and round
 	temp     string // of all that the servers write
 }
 
@@ -36,7 +37,6 @@ func newComparison(ctx context.Context, o *options) (*comparison, error) {
 		}
 		c.results.Versions[s.Name()] = version
 	}
-	c.progress = newProgress(os.Stderr, o.rounds*c.turns())
 	return c, nil
 }
 
@@ -72,24 +72,17 @@ func (c *comparison) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.temp = temp
+	c.temp, c.progress = temp, newProgress(os.Stderr, c.rounds*c.turns())
 	if c.keep {
 		fmt.Fprintln(os.Stderr, "data and logs stay in", temp)
 	} else {
 		defer os.RemoveAll(temp)
 	}
-	for round := range c.rounds {
-		if err := c.round(ctx, round); ctx.Err() != nil {
-			break
-		} else if err != nil {
-			return err
-		}
-		c.results.Rounds++
-		if err := c.write(); err != nil {
-			return err
-		}
-	}
+	err = c.measure(ctx)
 	c.progress.end()
+	if err != nil {
+		return err
+	}
 	if c.results.Rounds > 0 {
 		fmt.Print(c.results.Markdown())
 		fmt.Fprintln(os.Stderr, "\ntable, chart and JSON are in", c.out)
@@ -99,6 +92,22 @@ func (c *comparison) run(ctx context.Context) error {
 		return fmt.Errorf("interrupted after %d of %d rounds", c.results.Rounds, c.rounds)
 	case len(c.results.Failures) > 0:
 		return fmt.Errorf("failures: %d, as told above", len(c.results.Failures))
+	}
+	return nil
+}
+
+// measure carries out rounds until ctx ends, which is no error.
+func (c *comparison) measure(ctx context.Context) error {
+	for round := range c.rounds {
+		if err := c.round(ctx, round); ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		c.results.Rounds++
+		if err := c.write(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -144,8 +153,8 @@ func (c *comparison) round(ctx context.Context, round int) error {
 
 // turn starts a system, has it do what the stage asks for, and ends it.
 func (c *comparison) turn(ctx context.Context, stage workload.Stage, s system.System, where string) (workload.Figures, error) {
-	done := c.progress.done + len(stage.Workloads)
-	defer func() { c.progress.done = done }()
+	begun := c.done
+	defer func() { c.done = begun + len(stage.Workloads) }()
 	dir, err := os.MkdirTemp(c.temp, stage.Name+"-"+s.Name()+"-")
 	if err != nil {
 		return nil, err
@@ -153,16 +162,16 @@ func (c *comparison) turn(ctx context.Context, stage workload.Stage, s system.Sy
 	if !c.keep {
 		defer os.RemoveAll(dir)
 	}
-	c.progress.show("%s: starting", where)
+	c.progress.show(c.done, where+": starting")
 	cluster, err := s.Start(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer cluster.Stop()
 	bed := &workload.Bed{Cluster: cluster, Window: c.window, WarmUp: c.warmUp}
-	bed.Tell = func(what string) {
-		c.progress.show("%s: %s", where, what)
-		c.progress.done++
+	bed.Tell = func(workload string) {
+		c.progress.show(c.done, where+": "+workload)
+		c.done++
 	}
 	return stage.Run(ctx, bed)
 }

@@ -70,7 +70,7 @@ func kibibytes(text string) int64 {
 }
 
 // syncs is how many writes are timed.
-const syncs = 200
+const syncs = 100
 
 // Fsync is how long a write of 4 KiB takes with its fdatasync, to a file in dir that need not
 // grow, in milliseconds: the median of some. It is the least that a durable commit costs.

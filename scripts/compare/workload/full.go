@@ -10,6 +10,7 @@ const (
 	fullPerSession = 1_000
 	fullTTL        = time.Minute
 	fullClients    = 128 // lock and unlock beside them
+	fullWindows    = 4   // make one: what goes over all locks does so now and then
 )
 
 // full takes locks that stay held to the end of the stage, and then has clients lock and
@@ -27,7 +28,9 @@ func (b *Bed) full(ctx context.Context, locks int) error {
 	if err := b.take(ctx, c, locks); err != nil {
 		return err
 	}
-	if err := b.pairs(ctx, fullClients, fullClients); err != nil {
+	longer := *b
+	longer.Window *= fullWindows
+	if err := longer.pairs(ctx, fullClients, fullClients); err != nil {
 		return err
 	}
 	return b.rollCall(ctx, c)
