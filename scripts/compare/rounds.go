@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -163,6 +164,7 @@ func (c *comparison) turn(ctx context.Context, stage workload.Stage, s system.Sy
 		defer os.RemoveAll(dir)
 	}
 	c.progress.show(c.done, where+": starting")
+	runtime.GC() // nobody is to be late for the garbage of the one before
 	cluster, err := s.Start(ctx, dir)
 	if err != nil {
 		return nil, err

@@ -48,13 +48,20 @@ func (c *Cluster) Memory() (int64, error) {
 	return all, nil
 }
 
-// Ended says which servers have ended by themselves; nil while all run.
-func (c *Cluster) Ended() error {
-	var all []error
+// While is a context that ends when ctx does, and when a server ends by itself: then its cause
+// says so.
+func (c *Cluster) While(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	for _, p := range c.servers {
-		all = append(all, p.ended())
+		go func() {
+			select {
+			case <-p.done:
+				cancel(p.ended())
+			case <-ctx.Done():
+			}
+		}()
 	}
-	return errors.Join(all...)
+	return ctx, func() { cancel(nil) }
 }
 
 // Stop ends all servers.
@@ -86,6 +93,8 @@ func launch(ctx context.Context, dir string, commands []*exec.Cmd, dial func() (
 
 // await asks until all is ready and a lock can be had.
 func (c *Cluster) await(ctx context.Context, ready func(context.Context) error) error {
+	ctx, release := c.While(ctx)
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
@@ -98,12 +107,9 @@ func (c *Cluster) await(ctx context.Context, ready func(context.Context) error) 
 		if err == nil {
 			return nil
 		}
-		if ended := c.Ended(); ended != nil {
-			return ended
-		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the servers do not serve: %w\n%s", err, tail(c.servers[0].log, 10))
+			return fmt.Errorf("the servers do not serve: %w: %w\n%s", context.Cause(ctx), err, tail(c.servers[0].log, 10))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -114,12 +114,15 @@ func TestServersAreKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CPU(); err != nil || c.Servers() != 2 || c.Ended() != nil {
-		t.Errorf("%d servers run: %v, %v", c.Servers(), err, c.Ended())
+	running, release := c.While(t.Context())
+	defer release()
+	if _, err := c.CPU(); err != nil || c.Servers() != 2 || running.Err() != nil {
+		t.Errorf("%d servers run: %v, %v", c.Servers(), err, running.Err())
 	}
 	c.Stop()
-	if c.Ended() == nil {
-		t.Error("they run still")
+	<-running.Done()
+	if cause := context.Cause(running); !strings.Contains(cause.Error(), "killed") {
+		t.Errorf("they ended with %v", cause)
 	}
 	if _, err := c.Memory(); err == nil {
 		t.Error("they have memory still")

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -31,7 +32,7 @@ type worker struct {
 	order   *order // nil where nobody else wants it
 	pairs   []pair
 	errors  int
-	err     error // the last one
+	err     error // the last of them
 }
 
 // loop has each session lock and unlock, those of a crowd the same lock. The warm-up begins
@@ -62,9 +63,19 @@ func (b *Bed) loop(ctx context.Context, sessions []system.Session, hot *order) (
 		err = fmt.Errorf("locks were not granted within %v after the end", patience)
 	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, last(workers))
 	}
 	return sum(workers, w)
+}
+
+// last is an error that a worker met, if any did.
+func last(workers []*worker) error {
+	for _, w := range workers {
+		if w.err != nil {
+			return w.err
+		}
+	}
+	return nil
 }
 
 // watch waits until everybody has had a lock and lets a window pass.
@@ -143,7 +154,6 @@ type tally struct {
 func sum(workers []*worker, in *window) (*tally, error) {
 	t := &tally{window: in}
 	all := 0
-	var last error
 	for _, w := range workers {
 		for _, p := range w.pairs {
 			if in.has(p.done) {
@@ -152,15 +162,12 @@ func sum(workers []*worker, in *window) (*tally, error) {
 		}
 		all += len(w.pairs)
 		t.errors += w.errors
-		if w.err != nil {
-			last = w.err
-		}
 	}
 	slices.Sort(t.locks)
 	t.pairs = len(t.locks)
 	switch {
 	case float64(t.errors) > tolerated*float64(all):
-		return nil, fmt.Errorf("%d pairs and %d errors, such as: %w", all, t.errors, last)
+		return nil, fmt.Errorf("%d pairs and %d errors, such as: %w", all, t.errors, last(workers))
 	case t.pairs == 0:
 		return nil, fmt.Errorf("no pair in %v", in.took())
 	}

@@ -83,6 +83,8 @@ const limit = 20 * time.Minute
 // Run carries out one workload after the other on a cluster and returns what was measured,
 // also if one of them failed.
 func (s *Stage) Run(ctx context.Context, b *Bed) (Figures, error) {
+	ctx, release := b.While(ctx)
+	defer release()
 	b.figures, b.stage = Figures{}, ctx
 	defer func() {
 		for _, c := range b.parked {
@@ -95,9 +97,6 @@ func (s *Stage) Run(ctx context.Context, b *Bed) (Figures, error) {
 		bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %v", limit))
 		err := w.run(bounded, b)
 		cancel()
-		if err == nil {
-			err = b.Ended()
-		}
 		if err != nil {
 			return b.figures, fmt.Errorf("%s: %w", w.Name, err)
 		}
