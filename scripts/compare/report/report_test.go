@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/scripts/compare/system"
+	"github.com/quorumlock/quorumlock/scripts/compare/workload"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -216,5 +217,33 @@ func golden(t *testing.T, name, got string) {
 	}
 	if got != string(want) {
 		t.Errorf("%s has changed: look at the difference that -update makes\n%s", path, got)
+	}
+}
+
+// TestMeasuresAreMeasured holds the table against the workloads, of whose figures it knows
+// nothing but the names.
+func TestMeasuresAreMeasured(t *testing.T) {
+	measured := map[string]bool{} // by system and workload
+	for _, stage := range workload.Stages(workload.Real) {
+		for _, w := range stage.Workloads {
+			for _, s := range stage.Systems {
+				measured[s+" "+w.Name] = true
+			}
+		}
+	}
+	check := func(what, system, figure string) {
+		if name := figure[:strings.LastIndex(figure, "/")]; !measured[system+" "+name] {
+			t.Errorf("%q: nobody measures %s of %s", what, name, system)
+		}
+	}
+	for _, m := range measures {
+		check(m.what, m.system, m.figure)
+		for _, with := range m.rivals {
+			if figure := with.figure; figure != "" {
+				check(m.what, with.system, figure)
+			} else if with.system != "" {
+				check(m.what, with.system, m.figure)
+			}
+		}
 	}
 }
