@@ -15,7 +15,7 @@ import (
 const connections = 16
 
 // width is how many sessions are opened or closed at a time.
-const width = 64
+const width = 256
 
 // closeTimeout is how long the end of all sessions may take.
 const closeTimeout = time.Minute
