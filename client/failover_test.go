@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -292,7 +293,7 @@ func TestReadsAndAdministration(t *testing.T) {
 }
 
 func TestRequestTimeoutBoundsReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t, 1)
 		f.node("n1").down = true
 		cfg := f.config()

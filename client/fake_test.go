@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -355,7 +356,7 @@ func at(node string) func(seen) bool {
 // virtual runs a test in a bubble: time passes when everybody waits.
 func virtual(t *testing.T, nodes int, test func(t *testing.T, f *fake, c *Client)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t, nodes)
 		test(t, f, f.client())
 	})

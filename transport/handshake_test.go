@@ -9,9 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -204,7 +204,7 @@ func TestHandshakesEndInTime(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				start := time.Now()
 				client, _, done := serve(t.Context(), welcome)
 				var speaking sync.WaitGroup
@@ -242,7 +242,7 @@ func TestClientDoesNotWaitForASilentNode(t *testing.T) {
 		"cancelled":                  {cancelled, time.Second, context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ctx, cancel := c.limit(t.Context())
 				defer cancel()
 				client, server := net.Pipe()
@@ -259,7 +259,7 @@ func TestClientDoesNotWaitForASilentNode(t *testing.T) {
 }
 
 func TestNoDeadlineIsLeftBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client, server, done := serve(t.Context(), welcome)
 		_, r, err := transport.ClientHandshake(t.Context(), client, nil)
 		if err != nil || (<-done).err != nil {

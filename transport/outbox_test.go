@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -45,7 +46,7 @@ func wantRequests(t *testing.T, stream []byte, n uint64) {
 }
 
 func TestOutboxWritesWhatIsQueuedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		conn := newGate()
 		o := transport.NewOutbox(conn, transport.OutboxConfig{})
 		if err := sendAll(o.Send, 1, 1); err != nil {
@@ -80,7 +81,7 @@ func TestOutboxWritesWhatIsQueuedAtOnce(t *testing.T) {
 }
 
 func TestOutboxIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		conn := newGate()
 		const bound = 4096
 		o := transport.NewOutbox(conn, transport.OutboxConfig{MaxFrame: 1000, MaxBytes: bound})
@@ -124,7 +125,7 @@ func TestOutboxIsBounded(t *testing.T) {
 
 // One frame passes whatever the bound is, or nothing ever would.
 func TestOutboxTakesAFrameLargerThanItsBound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		conn := newGate()
 		close(conn.open)
 		o := transport.NewOutbox(conn, transport.OutboxConfig{MaxBytes: 10})
@@ -141,7 +142,7 @@ func TestOutboxTakesAFrameLargerThanItsBound(t *testing.T) {
 
 // What waits for a part of the outbox leaves the rest to others, and gets its turn.
 func TestOutboxKeepsRoomBeyondAPart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		conn := newGate()
 		const part = 1000
 		o := transport.NewOutbox(conn, transport.OutboxConfig{})
@@ -182,7 +183,7 @@ func TestOutboxKeepsRoomBeyondAPart(t *testing.T) {
 }
 
 func TestPeerThatDoesNotReadIsCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
 		o := transport.NewOutbox(ours, transport.OutboxConfig{WriteTimeout: 3 * time.Second})
@@ -208,7 +209,7 @@ func TestPeerThatDoesNotReadIsCut(t *testing.T) {
 }
 
 func TestCloseSaysGoodbyeLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		o := transport.NewOutbox(ours, transport.OutboxConfig{})
 		if err := o.Queue(&wire.ServerFrame{}); err != nil {
@@ -238,7 +239,7 @@ func TestCloseSaysGoodbyeLast(t *testing.T) {
 
 // Close must be as quick as it promises also when a write with a long deadline is under way.
 func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
 		o := transport.NewOutbox(ours, transport.OutboxConfig{WriteTimeout: time.Hour, FlushTimeout: time.Second})
@@ -258,7 +259,7 @@ func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 
 // Nor when the peer reads a little and the rest needs a write that begins after Close.
 func TestCloseDoesNotWaitForAPeerThatStopsReading(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
 		o := transport.NewOutbox(ours, transport.OutboxConfig{WriteTimeout: time.Hour, FlushTimeout: time.Second})
@@ -283,7 +284,7 @@ func TestCloseDoesNotWaitForAPeerThatStopsReading(t *testing.T) {
 
 // Queued frames that nobody flushes must not keep the queue full for ever.
 func TestFullQueueIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		conn := newGate()
 		close(conn.open)
 		o := transport.NewOutbox(conn, transport.OutboxConfig{MaxFrame: 1000, MaxBytes: 2000})

@@ -13,9 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/pki"
 )
@@ -145,7 +145,7 @@ func replace(t *testing.T, dir, from string) {
 }
 
 func TestReload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir, next := authority(t), authority(t)
 		reports := []error{}
 		server := mustServer(t, serverFiles(dir), transport.OnReload(func(err error) { reports = append(reports, err) }))

@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -314,7 +314,7 @@ func TestProgressLine(t *testing.T) {
 
 // The line is written once a second, fits the terminal, and is gone at the end.
 func TestProgressIsWiped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var screen bytes.Buffer
 		over := make(chan struct{})
 		time.AfterFunc(2500*time.Millisecond, func() { close(over) })

@@ -4,8 +4,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 func TestGarbagePercent(t *testing.T) {
@@ -33,7 +34,7 @@ func TestSpareMemory(t *testing.T) {
 	before := percent()
 	lives := make([]byte, 64<<20) // beside which all that others allocate is little
 	runtime.GC()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		stop := spareMemory()
 		time.Sleep((quietLooks + 1) * lookEvery)
 		if got := percent(); got != 10 {

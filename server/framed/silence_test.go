@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -15,7 +16,7 @@ import (
 // What silence means, in virtual time.
 
 func TestHalfOpenHandshakesAreCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.HandshakeTimeout = 2 * time.Second })
 		began := time.Now()
 		silent, slow := dial(t, p), dial(t, p)
@@ -37,7 +38,7 @@ func TestHalfOpenHandshakesAreCut(t *testing.T) {
 }
 
 func TestSlowFrameIsCutWhileSilenceWithASessionIsNot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.FrameTimeout, c.Limits.IdleTimeout = 3*time.Second, time.Second })
 		patient, loris := connect(t, p), connect(t, p)
 		session := patient.open(secret)
@@ -62,7 +63,7 @@ func TestSlowFrameIsCutWhileSilenceWithASessionIsNot(t *testing.T) {
 }
 
 func TestIdleConnectionIsToldAndClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.IdleTimeout = 2 * time.Second })
 		began := time.Now()
 		connect(t, p).goodbye(wire.Goodbye_IDLE)
@@ -81,7 +82,7 @@ func TestIdleConnectionIsToldAndClosed(t *testing.T) {
 }
 
 func TestFramesNowAndThenKeepAConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.IdleTimeout = 4 * time.Second })
 		c := connect(t, p)
 		_ = c.conn.SetDeadline(time.Time{})
@@ -93,7 +94,7 @@ func TestFramesNowAndThenKeepAConnection(t *testing.T) {
 }
 
 func TestRequestUnderWayKeepsAConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.IdleTimeout = time.Second })
 		p.replica.hold()
 		waits, idle := connect(t, p), connect(t, p)

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -13,7 +14,7 @@ import (
 // waits in the outbox.
 
 func TestClientThatDoesNotReadIsCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) {
 			c.Limits.MaxFrameBytes, c.Limits.MaxOutboxBytes = 64<<10, 128<<10
 			c.Limits.FrameTimeout = time.Hour // it is the bound on bytes that shall cut it
@@ -39,7 +40,7 @@ func TestClientThatDoesNotReadIsCut(t *testing.T) {
 }
 
 func TestWriteThatTakesTooLongCutsTheClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.FrameTimeout = 3 * time.Second })
 		c := connect(t, p)
 		c.open(secret)
@@ -53,7 +54,7 @@ func TestWriteThatTakesTooLongCutsTheClient(t *testing.T) {
 }
 
 func TestPagesDoNotCostASlowReaderItsConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.MaxFrameBytes, c.Limits.MaxOutboxBytes = 64<<10, 256<<10 })
 		c := connect(t, p)
 		session := c.open(secret)

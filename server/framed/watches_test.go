@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -115,7 +116,7 @@ func TestWatchEndsWithTheNode(t *testing.T) {
 }
 
 func TestWatchingIsNotIdling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.IdleTimeout = 10 * time.Second })
 		c := connect(t, p)
 		_ = c.conn.SetDeadline(time.Time{})
@@ -130,7 +131,7 @@ func TestWatchingIsNotIdling(t *testing.T) {
 // meanwhile: what waits for him stays small, his connection lives, and his other requests
 // are answered as soon as he reads on.
 func TestWatchThatIsNotReadIsCompacted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const bound, size = 100, 8 << 10
 		p := serveInMemory(t, func(c *Config) { c.Limits.FrameTimeout = time.Hour })
 		p.replica.history.bound = bound

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -86,7 +87,7 @@ func TestAnswerAtOnce(t *testing.T) {
 }
 
 func TestWaitIsRenewedUntilItsOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := newNode(queued(7))
 		answered := begin(t.Context(), n)
 		<-time.After(16 * time.Second) // the TTL is 15 s
@@ -109,7 +110,7 @@ func TestWaitIsRenewedUntilItsOutcome(t *testing.T) {
 }
 
 func TestRepetitionSeesTheOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := newNode(queued(7), granted(7))
 		if res := <-begin(t.Context(), n); res.GetStatus() != wire.Status_GRANTED || !n.stopped || len(n.gone) != 0 {
 			t.Errorf("got %v", res)
@@ -121,7 +122,7 @@ func TestRepetitionSeesTheOutcome(t *testing.T) {
 // for a second time.
 func TestRepetitionThatCameTooLateIsGivenBack(t *testing.T) {
 	for _, late := range []*wire.Result{granted(8), queued(8)} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			n := newNode(queued(7), late)
 			answered := begin(t.Context(), n)
 			<-time.After(6 * time.Second)
@@ -139,7 +140,7 @@ func TestRepetitionThatCameTooLateIsGivenBack(t *testing.T) {
 
 func TestCallerWhoGoesAway(t *testing.T) {
 	for what, n := range map[string]*node{"while it waits": newNode(queued(7)), "without an answer": {machine: fsm.New(fsm.Level), silent: true}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			answered := begin(ctx, n)
 			cancel()

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/simnet"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -125,7 +125,7 @@ func (d *disk) breakWith(err error) {
 // inVirtualTime runs a test in a bubble of its own.
 func inVirtualTime(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	synctest.Test(t, f)
+	bubble.Test(t, f)
 }
 
 func newCluster(t *testing.T, n int) *cluster {

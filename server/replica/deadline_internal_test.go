@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -51,7 +52,7 @@ func opened(session uint64, ttl time.Duration) []*wire.Event {
 }
 
 func TestRefusedEndsAreProposedAgainUntilTheReignEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d, k := openDeadlines(t, wire.Status_UNAVAILABLE)
 		d.observe(opened(1, time.Second))
 		time.Sleep(2 * time.Second)
@@ -72,7 +73,7 @@ func TestRefusedEndsAreProposedAgainUntilTheReignEnds(t *testing.T) {
 
 // An attach that was in the log before the expiry wins: its generation is newer.
 func TestNewGenerationLives(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d, k := openDeadlines(t, wire.Status_FAILED_PRECONDITION)
 		d.observe(opened(1, time.Second))
 		time.Sleep(time.Second)
@@ -95,7 +96,7 @@ func TestNewGenerationLives(t *testing.T) {
 // After the process stood still, whoever is due gets a little longer: what they sent
 // lies unread.
 func TestStallForgives(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := &decisions{answer: refused(wire.Status_OK, "")}
 		d := newDeadlines(k.expire) // not running: as if stopped
 		d.start(7, fsm.New(1))
@@ -118,7 +119,7 @@ func TestStallForgives(t *testing.T) {
 
 // Where every timer fires late, an end comes all the same.
 func TestStallsForgiveOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := &decisions{answer: refused(wire.Status_OK, "")}
 		d := newDeadlines(k.expire)
 		d.start(7, fsm.New(1))
@@ -136,7 +137,7 @@ func TestStallsForgiveOnce(t *testing.T) {
 
 // Deadlines of waits that end otherwise leave nothing behind.
 func TestEndedWaitsLeaveTheHeap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d, _ := openDeadlines(t, wire.Status_OK)
 		for i := range uint64(1000) {
 			d.observe([]*wire.Event{{Type: wire.Event_QUEUED, SessionId: 1, HoldId: i + 1, Generation: 1, WaitMs: 600_000}})
@@ -152,7 +153,7 @@ func TestEndedWaitsLeaveTheHeap(t *testing.T) {
 
 // Nor do those of holds and lock-delays, also where each begins several times.
 func TestEndedHoldsLeaveTheHeap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d, k := openDeadlines(t, wire.Status_OK)
 		for i := range uint64(999) {
 			hold := func(what wire.Event_Type, ms uint32) *wire.Event {

@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 // Applying never waits for hashing: while one state is hashed the latest of the others
@@ -29,7 +29,7 @@ func TestHashPointsNeverWait(t *testing.T) {
 }
 
 func TestHashPointsAreDue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := newHashes("n1")
 		due := func(want bool, revision uint64, suspended bool) {
 			t.Helper()

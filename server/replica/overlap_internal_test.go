@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 // slowLog is a store whose writes wait until each is allowed, and have then the result that
@@ -25,7 +27,7 @@ func (s *slowLog) StoreLogs(entries []*raft.Log) error {
 
 // onSlowDisk runs f on an overlapped log that begins with entries 1 to 3, in a bubble.
 func onSlowDisk(t *testing.T, f func(t *testing.T, o *overlapped, disk *slowLog)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		disk := &slowLog{raft.NewInmemStore(), make(chan error)}
 		if err := disk.InmemStore.StoreLogs(entriesOf(1, 3)); err != nil {
 			t.Fatal(err)
@@ -199,7 +201,7 @@ func TestFailedOverlappedWrite(t *testing.T) {
 
 // A node that stops writes what is left.
 func TestStoppedLeaderWritesWhatIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		disk := &slowLog{raft.NewInmemStore(), make(chan error)}
 		o := newOverlapped(disk)
 		o.leads = func() bool { return true }

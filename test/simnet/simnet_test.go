@@ -8,9 +8,9 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/simnet"
 )
 
@@ -51,7 +51,7 @@ func receive(t *testing.T, c net.Conn, want string) {
 }
 
 func TestDelayAndOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := simnet.New(1)
 		near, far := connected(t, n)
 		n.Delay("a", "b", time.Second)
@@ -72,7 +72,7 @@ func TestDelayAndOrder(t *testing.T) {
 }
 
 func TestCutKeepsAndHealDelivers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := simnet.New(1)
 		near, far := connected(t, n)
 		n.Cut("a", "b")
@@ -95,7 +95,7 @@ func TestCutKeepsAndHealDelivers(t *testing.T) {
 }
 
 func TestLossDelays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := simnet.New(7)
 		near, far := connected(t, n)
 		n.Drop("a", "b", 0.5)
@@ -111,7 +111,7 @@ func TestLossDelays(t *testing.T) {
 }
 
 func TestCloseResetAndRefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := simnet.New(1)
 		near, far := connected(t, n)
 		send(t, near, "last")
@@ -135,7 +135,7 @@ func TestCloseResetAndRefusal(t *testing.T) {
 }
 
 func TestWriteBlocksWhenNobodyReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		near, far := connected(t, simnet.New(1))
 		_ = near.SetWriteDeadline(time.Now().Add(time.Second))
 		n, err := near.Write(make([]byte, 1<<20))
@@ -151,7 +151,7 @@ func TestWriteBlocksWhenNobodyReads(t *testing.T) {
 }
 
 func TestScatterReordersConnectionsButNotWithinOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := simnet.New(3)
 		near, far := connected(t, n)
 		other, err := n.Host("a").Dial(t.Context(), "b:1")
@@ -174,7 +174,7 @@ func TestScatterReordersConnectionsButNotWithinOne(t *testing.T) {
 }
 
 func TestHungConnectionDeliversAfterItWasGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := simnet.New(1)
 		near, far := connected(t, n)
 		n.Hang("a", "b")
@@ -203,7 +203,7 @@ func TestHungConnectionDeliversAfterItWasGivenUp(t *testing.T) {
 }
 
 func TestRejectIsOneWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := simnet.New(1)
 		near, far := connected(t, n)
 		n.Reject("b", "a")

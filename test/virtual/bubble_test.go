@@ -7,8 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 var onlySeed = flag.Uint64("seed", 0, "run only this seed of the tests that have several")
@@ -65,7 +66,7 @@ func eachSeed(t *testing.T, n uint64, f func(t *testing.T, seed uint64) counts) 
 // have: whatever leaks shows as a deadlock.
 func inVirtualTime(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	synctest.Test(t, f)
+	bubble.Test(t, f)
 }
 
 // pause lets virtual time pass.

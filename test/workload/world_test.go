@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/history"
 	"github.com/quorumlock/quorumlock/test/judge"
 	"github.com/quorumlock/quorumlock/test/simnet"
@@ -37,7 +38,7 @@ const ttl = time.Second
 // inWorld starts a load and hands it over; whatever it leaves running shows as a deadlock.
 func inWorld(t *testing.T, opts Options, story func(w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := &world{t: t, net: simnet.New(1), log: history.New(nil), disk: raft.NewInmemStore()}
 		w.net.Weather(simnet.Weather{Delay: time.Millisecond})
 		node, err := server.Open(t.Context(), server.Config{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -29,7 +30,7 @@ func dialMemory(t *testing.T, m *memory, addr string) net.Conn {
 }
 
 func TestSlowHandshakesAreCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m, log := newMemory(), &journal{}
 		l := start(t, knows("n1", "n2"), on(m), log.config)
 		silent, dripping := dialMemory(t, m, "n1"), dialMemory(t, m, "n1")
@@ -64,7 +65,7 @@ func TestSlowHandshakesAreCut(t *testing.T) {
 
 // A crowd of strangers neither takes memory nor keeps a peer out.
 func TestCrowdOfStrangers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m, log := newMemory(), &journal{}
 		l := start(t, knows("n1", "n2"), on(m), log.config, func(c *raftstream.Config) { c.MaxHandshakes = 4 })
 		var crowd []net.Conn
@@ -96,7 +97,7 @@ func TestCrowdOfStrangers(t *testing.T) {
 }
 
 func TestTooManyPeers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		l := start(t, knows("n1", "n2"), on(m), func(c *raftstream.Config) { c.MaxConns = 3 })
 		got := watchAccept(l)
@@ -122,7 +123,7 @@ func TestTooManyPeers(t *testing.T) {
 }
 
 func TestRaftThatDoesNotAccept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		l := start(t, knows("n1", "n2"), on(m))
 		conn := dialMemory(t, m, "n1")
@@ -138,7 +139,7 @@ func TestRaftThatDoesNotAccept(t *testing.T) {
 }
 
 func TestRaftConnectionsMayBeSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		a, b := start(t, knows("n1", "n2"), on(m)), start(t, knows("n2", "n1"), on(m))
 		near, err := b.Dial("n1@n1", time.Second)
@@ -164,7 +165,7 @@ func TestRaftConnectionsMayBeSilent(t *testing.T) {
 }
 
 func TestDialEndsInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		l := start(t, knows("n1", "n2"), on(m))
 		deaf, err := m.Listen(t.Context(), "n2")
@@ -193,7 +194,7 @@ func TestDialEndsInTime(t *testing.T) {
 }
 
 func TestDisconnect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		ka := knows("n1", "n2", "n3")
 		a, b, c := start(t, ka, on(m)), start(t, knows("n2", "n1"), on(m)), start(t, knows("n3", "n1"), on(m))
@@ -237,7 +238,7 @@ func TestDisconnect(t *testing.T) {
 }
 
 func TestCloseEndsEverything(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		a, b := start(t, knows("n1", "n2"), on(m)), start(t, knows("n2", "n1"), on(m), blocking)
 		half := dialMemory(t, m, "n1")

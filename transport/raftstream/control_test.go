@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -72,7 +73,7 @@ func TestControlCalls(t *testing.T) {
 
 // A node that lost its disk learns so, and can do nothing else.
 func TestWipedNodeMayOnlyProbe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		who := knows("n1")
 		who.record("n2", "n2-0")
@@ -109,7 +110,7 @@ func TestControlConnectionsEnd(t *testing.T) {
 		"garbage":   {"\x00\x00\x00\x02\xff\xff", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				m := newMemory()
 				l := start(t, knows("n1", "n2"), on(m), answering)
 				conn := dialMemory(t, m, "n1")
@@ -135,7 +136,7 @@ func TestControlConnectionsEnd(t *testing.T) {
 }
 
 func TestCallEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		a, b := start(t, knows("n1", "n2"), on(m)), start(t, knows("n2", "n1"), on(m), blocking)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
@@ -79,7 +79,7 @@ func TestLifelineOfALivingNode(t *testing.T) {
 		"that does not": blocking,
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				m := newMemory()
 				a := start(t, knows("n1", "n2"), on(m))
 				var listener net.Listener
@@ -110,7 +110,7 @@ func TestLifelineOfALivingNode(t *testing.T) {
 
 // Only the other end's closing is news of it.
 func TestLifelineThatSaysNothingOfTheNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		a, b := start(t, knows("n1", "n2"), on(m)), start(t, knows("n2", "n1"), on(m), answering)
 		held := hold(t.Context(), a, "n2", "n2")
@@ -134,7 +134,7 @@ func TestLifelineThatSaysNothingOfTheNode(t *testing.T) {
 }
 
 func TestLinked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		a, b := start(t, knows("n1", "n2"), on(m)), start(t, knows("n2", "n1"), on(m))
 		got := watchAccept(a)
@@ -158,7 +158,7 @@ func TestLinked(t *testing.T) {
 
 // An election that is called is held at once, though everybody knows of a leader that lives.
 func TestCalledElection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		var nodes []*node
 		for _, id := range []string{"n1", "n2", "n3"} {
@@ -192,7 +192,7 @@ func TestCalledElection(t *testing.T) {
 
 // Raft keeps connections to a node for later, and does not notice when that is restarted.
 func TestVoteIsAskedOfARestartedNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		asking := raftstream.NewTransport(start(t, knows("n1", "n2"), on(m)), raftstream.TransportConfig{})
 		defer asking.Close()

@@ -3,11 +3,11 @@ package raftstream_test
 import (
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
@@ -28,7 +28,7 @@ func TestEntriesWaitForANodeThatIsAway(t *testing.T) {
 		"the node closes":          func(_ *testing.T, _ *memory, from *raftstream.Transport, _ *atomic.Bool) { _ = from.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				m := newMemory()
 				var awaited atomic.Bool
 				awaited.Store(true)
@@ -56,7 +56,7 @@ func TestEntriesWaitForANodeThatIsAway(t *testing.T) {
 
 // TestHeartbeatsDoNotWait: they are what tells that a node is back.
 func TestHeartbeatsDoNotWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		from := raftstream.NewTransport(start(t, knows("a", "b"), on(newMemory())), raftstream.TransportConfig{
 			Awaited: func(raft.ServerID) bool { return true },
 		})

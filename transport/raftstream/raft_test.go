@@ -8,12 +8,12 @@ import (
 	"io"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -204,7 +204,7 @@ func TestRaftOverTLS(t *testing.T) {
 }
 
 func TestRaftInVirtualTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		launch := func(id string) *node {
 			return newNode(t, start(t, knows(id, "n1", "n2", "n3", "n4"), on(m)), id, nil)
@@ -215,7 +215,7 @@ func TestRaftInVirtualTime(t *testing.T) {
 
 // Raft's configuration may hold an address of the past; what counts is the resolver's.
 func TestRaftFindsNodesWhereTheyAreNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		resolve := func(id raft.ServerID, _ raft.ServerAddress) raft.ServerAddress { return raft.ServerAddress(id) }
 		nodes := []*node{
@@ -238,7 +238,7 @@ func TestRaftFindsNodesWhereTheyAreNow(t *testing.T) {
 // A heartbeat has to come out of Consumer, where the main loop takes it, never to reach the
 // handler that raft sets.
 func TestHeartbeatsGoThroughTheMainLoop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		follower := raftstream.NewTransport(start(t, knows("n1", "n2"), on(m)), raftstream.TransportConfig{})
 		leader := raftstream.NewTransport(start(t, knows("n2", "n1"), on(m)), raftstream.TransportConfig{})
@@ -262,7 +262,7 @@ func TestHeartbeatsGoThroughTheMainLoop(t *testing.T) {
 
 // Both protocols share a port and do not disturb each other.
 func TestCallsBesideRaft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		a, b := start(t, knows("n1", "n2"), on(m), answering), start(t, knows("n2", "n1"), on(m), answering)
 		nodes := []*node{newNode(t, a, "n1", nil), newNode(t, b, "n2", nil)}
@@ -282,7 +282,7 @@ func TestCallsBesideRaft(t *testing.T) {
 // Two nodes were told to advertise one address, and both ask a third for its vote in one
 // term. It has one: with two there would be two leaders.
 func TestVoteIsForANodeAndNotForAnAddress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		voter := newNode(t, start(t, knows("n1", "n2", "n3"), on(m)), "n1", nil)
 		defer voter.stop(t)

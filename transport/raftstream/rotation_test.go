@@ -7,15 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
 // Nobody has to restart a node for its certificates.
 func TestPeerCertificatesAreReloaded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir, next := certificates(t, "c1"), certificates(t, "c1")
 		m, log := newMemory(), &journal{}
 		a := start(t, knows("n1", "n2"), on(m), answering, with(files(dir, "nodes/n1/peer")), log.config)
@@ -90,7 +90,7 @@ func TestImpostorWithACertificate(t *testing.T) {
 
 // An address that does not answer, or a listener that fails, is not the end.
 func TestListenerThatFailsForAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m, log := newMemory(), &journal{}
 		l := start(t, knows("n1", "n2"), on(m), answering, log.config, func(c *raftstream.Config) {
 			c.Network = failing{m}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
@@ -76,7 +77,7 @@ func TestFollowersWordWaitsForTheLeadersDisk(t *testing.T) {
 		"the node closes":      {func(_ *ownDisk, from *raftstream.Transport) { _ = from.Close() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				disk := newOwnDisk()
 				from := toAFollower(t, disk, true)
 				answered := make(chan error, 1)
@@ -101,7 +102,7 @@ func TestFollowersWordWaitsForTheLeadersDisk(t *testing.T) {
 // TestPipelinedWordWaitsForTheLeadersDisk: later answers stand behind it, and do not count
 // against what may be unread.
 func TestPipelinedWordWaitsForTheLeadersDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		disk := newOwnDisk()
 		from := toAFollower(t, disk, true)
 		p, err := from.AppendEntriesPipeline("b", "b")
@@ -145,7 +146,7 @@ func TestPipelinedWordWaitsForTheLeadersDisk(t *testing.T) {
 
 // TestRefusalsWaitForNoDisk: raft has to hear at once that it leads no more.
 func TestRefusalsWaitForNoDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		from := toAFollower(t, newOwnDisk(), false)
 		if err := from.AppendEntries("b", "b", appendUpTo(7), &raft.AppendEntriesResponse{}); err != nil {
 			t.Error(err)
@@ -168,7 +169,7 @@ func TestRefusalsWaitForNoDisk(t *testing.T) {
 
 // TestMutedNodeSaysNothing to whoever asks, and asks nobody.
 func TestMutedNodeSaysNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		b := start(t, knows("b", "a"), on(m))
 		from := raftstream.NewTransport(start(t, knows("a", "b"), on(m)), raftstream.TransportConfig{})

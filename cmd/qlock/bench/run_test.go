@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -29,7 +29,7 @@ func TestClosedLoops(t *testing.T) {
 		{plan(Readers, func(p *Plan) { p.Locks = 3 }), 2000, 3, "open pair read unlock write"},
 	} {
 		t.Run(string(c.plan.Workload), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := newFake(t)
 				report, err := f.inBubble(t.Context(), f.runner(), c.plan)
 				if err != nil {
@@ -60,14 +60,14 @@ func TestClosedLoops(t *testing.T) {
 // The hot lock's figures are exact in virtual time: an unlock takes a millisecond, the
 // next in the queue has it at once.
 func TestHandOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		report, err := f.inBubble(t.Context(), f.runner(), plan(Hot, nil))
 		if err != nil || report.Unit != "hand-overs" || report.PerSecond != 1000 || report.Latency["handOver"].P50Ms != 1 {
 			t.Errorf("%v: %+v", err, report)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		report, err := f.inBubble(t.Context(), f.runner(), plan(Hot, func(p *Plan) { p.Hold = 9 * time.Millisecond }))
 		if err != nil || report.PerSecond != 100 || report.Latency["handOver"].P50Ms != 1 || report.HoldMs != 9 {
@@ -77,7 +77,7 @@ func TestHandOver(t *testing.T) {
 }
 
 func TestReadersAndWriters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		report, err := f.inBubble(t.Context(), f.runner(), plan(Readers, nil))
 		if err != nil {
@@ -93,7 +93,7 @@ func TestReadersAndWriters(t *testing.T) {
 // A session that is lost is replaced, and the cluster is left alone for a moment after
 // every error.
 func TestLostSessionsAndErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		var asked atomic.Int64
 		f.refuse = func(session int, _ string) error {
@@ -123,7 +123,7 @@ func TestLostSessionsAndErrors(t *testing.T) {
 
 // A cluster that never answers again counts with all the time that was waited for it.
 func TestUnfinished(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		begin := time.Now()
 		f.stall = func(now time.Time) time.Time {
@@ -151,7 +151,7 @@ func TestInterrupted(t *testing.T) {
 			if rate > 0 && w != Pairs {
 				continue
 			}
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := newFake(t)
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
@@ -171,7 +171,7 @@ func TestInterrupted(t *testing.T) {
 func TestInterruptedBeforeTheWindow(t *testing.T) {
 	for _, w := range []Workload{Pairs, Idle, Held} {
 		for _, after := range []time.Duration{500 * time.Microsecond, 30 * time.Millisecond, 500 * time.Millisecond} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := newFake(t)
 				ctx, cancel := context.WithTimeout(t.Context(), after)
 				defer cancel()
@@ -190,7 +190,7 @@ func TestBrokenLocksAreFound(t *testing.T) {
 		"granted twice": func(f *fake) { f.broken = true },
 		"same token":    func(f *fake) { f.dull = true },
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			f := newFake(t)
 			break_(f)
 			begun := time.Now()
@@ -256,7 +256,7 @@ func (h *standing) Unlock(context.Context) error { return nil }
 // What cannot be opened or taken ends the run with the cluster's own error.
 func TestErrorsBeforeTheWindow(t *testing.T) {
 	limit := &client.StatusError{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "locks"}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		f.refuse = func(_ int, name string) error {
 			if strings.HasSuffix(name, "/77") {
@@ -269,7 +269,7 @@ func TestErrorsBeforeTheWindow(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		f.service = time.Hour
 		_, err := f.inBubble(t.Context(), f.runner(), plan(Idle, nil))

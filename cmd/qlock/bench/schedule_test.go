@@ -5,8 +5,9 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 // taken are all times that a schedule gives, from its beginning.
@@ -99,7 +100,7 @@ func TestOpenLoopSeesTheWholeStall(t *testing.T) {
 		{rate: 100, p50Ms: 2, p90Ms: 90, atLeast: 900, below: 1002},
 		{rate: 0, p50Ms: 2, p90Ms: 2, atLeast: 2, below: 2.1},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			f := newFake(t)
 			f.stall = stallAt(5 * time.Second)
 			report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.Rate = c.rate }))
@@ -126,7 +127,7 @@ func TestOpenLoopSeesTheWholeStall(t *testing.T) {
 // What is due is due although more sessions than there are would be needed: the backlog
 // is measured, and what remains of it in the end is not passed over.
 func TestOverloadIsNotHidden(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		f.service = 100 * time.Millisecond // 4 sessions: 20 pairs a second
 		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.Rate, p.WarmUp, p.Patience = 100, 0, 5*time.Second }))

@@ -4,7 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 // scrapes are what three nodes say: before anything is measured of memory, when the
@@ -27,7 +28,7 @@ func scrapes(change func(moment int, nodes []Node)) func(context.Context) Sample
 
 func reportOf(t *testing.T, p Plan, change func(moment int, nodes []Node)) (report *Report) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		r := f.runner()
 		r.Sample = scrapes(change)
@@ -94,7 +95,7 @@ func TestWhatIsNotKnown(t *testing.T) {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, nil)) // knows no nodes
 		if err != nil || report.Servers.CPUSeconds != nil || report.Servers.Nodes == nil {
