@@ -8,6 +8,7 @@ import (
 )
 
 func main() {
+	relaxTimers()
 	os.Exit(exitCode(os.Stderr, newApp().Run(os.Args)))
 }
 

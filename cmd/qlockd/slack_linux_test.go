@@ -1,0 +1,36 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestTimersAreRelaxed looks at every thread of a node, Go's monitor among them, under the
+// pid and the name that it was started with.
+func TestTimersAreRelaxed(t *testing.T) {
+	d := start(t, nil, freePorts("--dev")...)
+	process := fmt.Sprintf("/proc/%d", d.cmd.Process.Pid)
+	if name, err := os.ReadFile(process + "/comm"); err != nil || strings.TrimSpace(string(name)) != filepath.Base(binary) {
+		t.Errorf("the process is called %q, %v", name, err)
+	}
+	threads, err := os.ReadDir(process + "/task")
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("%d threads, %v", len(threads), err)
+	}
+	want := fmt.Sprintln(slack.Nanoseconds())
+	for _, thread := range threads {
+		ns, err := os.ReadFile("/proc/" + thread.Name() + "/timerslack_ns")
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			t.Skip("another process's slack may not be read here: ", err)
+		case errors.Is(err, fs.ErrNotExist): // it has ended
+		case err != nil || string(ns) != want:
+			t.Errorf("thread %s has a slack of %q, want %q, %v", thread.Name(), ns, want, err)
+		}
+	}
+}
