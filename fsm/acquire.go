@@ -16,8 +16,10 @@ func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result
 	}
 	var blocked *lock
 	fresh := uint64(0)
+	m.asked = m.asked[:0]
 	for _, request := range op.Locks {
 		l, ok := m.locks.get(request.Name)
+		m.asked = append(m.asked, l)
 		if !ok {
 			fresh++
 			continue
@@ -32,7 +34,7 @@ func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result
 	if blocked != nil && op.WaitMs == 0 && !op.WaitForever {
 		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(blocked, maxHoldersTold)}
 	}
-	if refusal := m.noRoom(s, op, fresh, blocked != nil); refusal != nil {
+	if refusal := m.noRoom(s, fresh, blocked != nil); refusal != nil {
 		return refusal
 	}
 	lastLock := m.state.lastLock
@@ -77,7 +79,7 @@ func (m *Machine) granted(c *claim) *wire.Result {
 
 // noRoom refuses a claim that would exceed a limit. A try that fails anyway does not
 // come here. A claim counts once, however many locks it is for.
-func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool) *wire.Result {
+func (m *Machine) noRoom(s *session, fresh uint64, waits bool) *wire.Result {
 	limits := m.state.settings
 	if refusal := m.fullSession(s); refusal != nil {
 		return refusal
@@ -85,8 +87,8 @@ func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool)
 	if fresh > 0 && uint64(m.locks.len())+fresh > limits.MaxLocks {
 		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_locks: %d locks exist", m.locks.len()))
 	}
-	for _, request := range op.Locks {
-		if l, ok := m.locks.get(request.Name); waits && ok && uint64(l.waiters) >= limits.MaxWaitersPerLock {
+	for _, l := range m.asked {
+		if waits && l != nil && uint64(l.waiters) >= limits.MaxWaitersPerLock {
 			return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_waiters_per_lock: %d wait for %q", l.waiters, l.name))
 		}
 	}

@@ -42,7 +42,7 @@ func (m *Machine) record(act *wire.AuditRecord) {
 
 // recordAbout is record for what was done to a claim.
 func (m *Machine) recordAbout(c *claim, act *wire.AuditRecord) {
-	act.Lock, act.HoldId, act.Token, act.SessionId = c.wants()[0].name, c.id, c.token, c.session
+	act.Lock, act.HoldId, act.Token, act.SessionId = c.wants()[0].lock.name, c.id, c.token, c.session
 	if s, ok := m.sessions.get(c.session); ok {
 		act.ClientName = shortened(s.client.GetName())
 	}

@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -56,6 +57,67 @@ func BenchmarkLockUnlock(b *testing.B) {
 				mustApply(b, m, pairs[i][1], wire.Status_OK)
 			}
 		})
+	}
+}
+
+// BenchmarkPairs are the uncontended pairs of many clients, each with a lock of its own,
+// in entries as a busy leader packs them, beside other locks that are held.
+func BenchmarkPairs(b *testing.B) {
+	for _, held := range []int{1_000, 1_000_000} {
+		var m *Machine
+		for _, sessions := range []int{128, 1_024} {
+			b.Run(fmt.Sprintf("held=%d/sessions=%d", held, sessions), func(b *testing.B) {
+				if m == nil {
+					m = spacious(b)
+					fill(b, m, held)
+				}
+				entries := pairsOf(b, m, sessions, b.N)
+				b.ReportAllocs()
+				b.ResetTimer()
+				for _, data := range entries {
+					applyAll(b, m, data)
+				}
+			})
+		}
+	}
+}
+
+// pairsOf are entries in which sessions acquire and release in turn, n pairs in all.
+func pairsOf(b *testing.B, m *Machine, sessions, n int) (entries [][]byte) {
+	const batch = 64
+	ids := make([]uint64, sessions)
+	for i := range ids {
+		ids[i] = openSession(b, m, fmt.Sprint("pairs", m.Revision()))
+	}
+	hold, token := m.Revision(), m.Token()
+	for first := 0; first < n; first += sessions {
+		count := min(sessions, n-first)
+		acquires, releases := make([]*wire.Command, count), make([]*wire.Command, count)
+		for i := range count {
+			hold, token = hold+1, token+1
+			seq := uint64(2*first/sessions) + 1
+			acquires[i] = &wire.Command{SessionId: ids[i], Seq: seq, AckedBelow: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+				Locks: []*wire.LockRequest{{Name: fmt.Sprintf("bench/%d", ids[i])}}, WaitForever: true,
+			}}}
+			releases[i] = &wire.Command{SessionId: ids[i], Seq: seq + 1, AckedBelow: seq + 1, Op: &wire.Command_Release{Release: &wire.Release{HoldId: hold, Token: token}}}
+		}
+		hold += uint64(count)
+		for commands := range slices.Chunk(append(acquires, releases...), batch) {
+			entries = append(entries, entry(b, commands...))
+		}
+	}
+	return entries
+}
+
+func applyAll(b *testing.B, m *Machine, data []byte) {
+	applied, err := m.Apply(data)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, r := range applied.Results {
+		if r.Status != wire.Status_GRANTED && r.Status != wire.Status_OK {
+			b.Fatal(r)
+		}
 	}
 }
 

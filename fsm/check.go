@@ -126,7 +126,7 @@ func (m *checking) checkSessions() error {
 	if m.nonces.len() != m.sessions.len() {
 		return fmt.Errorf("%d secret hashes for %d sessions", m.nonces.len(), m.sessions.len())
 	}
-	return each(&m.sessions, func(s *session) error {
+	return each(&m.sessions.table, func(s *session) error {
 		if err := m.checkSession(s); err != nil {
 			return fmt.Errorf("session %d: %w", s.id, err)
 		}
@@ -171,7 +171,7 @@ func (m *checking) recount(s *session) error {
 	})
 	m.owners.each(ownerKey{session: s.id}, func(at *stake) bool {
 		c, ok := m.claim[at.id]
-		if at.session != s.id || !ok || at.lock() != c.wants()[0].id {
+		if at.session != s.id || !ok || at.lock() != c.wants()[0].lock.id {
 			return at.session == s.id
 		}
 		if c.held() {
@@ -193,7 +193,7 @@ func (m *checking) recount(s *session) error {
 }
 
 func (m *checking) checkLocks() error {
-	return each(&m.locks, func(l *lock) error {
+	return each(&m.locks.table, func(l *lock) error {
 		if twin := m.lock[l.id]; twin != l {
 			return fmt.Errorf("locks %q and %q have id %d", twin.name, l.name, l.id)
 		}
@@ -230,11 +230,15 @@ func (m *checking) recountHolders(l *lock) error {
 	there := lock{lockKey: l.lockKey, limit: l.limit}
 	var err error
 	m.eachSeat(l, func(c *claim) bool {
-		if c == nil || c.token == 0 || c.wantOf(l.id).lockKey == nil {
+		if c == nil || c.token == 0 || c.wantOf(l.id).lock == nil {
 			err = errors.New("a claim does not hold it, but has a seat")
 			return false
 		}
 		w := c.wantOf(l.id)
+		if uint64(there.used)+w.weight() > maxLimit {
+			err = errors.New("more is used than can be counted")
+			return false
+		}
 		if l.limit == 0 && !there.fits(w) {
 			err = fmt.Errorf("claim %d holds it against others", c.id)
 		}
@@ -253,7 +257,7 @@ func (m *checking) recountHolders(l *lock) error {
 	if err == nil && (there.exclusive != l.exclusive || there.used != l.used || there.holds != l.holds) {
 		err = fmt.Errorf("counts exclusive %v, used %d, holds %d: there are %v, %d, %d", l.exclusive, l.used, l.holds, there.exclusive, there.used, there.holds)
 	}
-	if c, ok := m.claim[l.upgrader]; l.upgrader != 0 && (!ok || !c.upgrading() || c.wantOf(l.id).lockKey == nil) {
+	if c, ok := m.claim[l.upgrader]; l.upgrader != 0 && (!ok || !c.upgrading() || c.wantOf(l.id).lock == nil) {
 		return fmt.Errorf("claim %d does not wait to upgrade", l.upgrader)
 	}
 	return err
@@ -287,7 +291,7 @@ func (m *checking) checkAudit() error {
 func (m *checking) checkOwners() error {
 	return each(&m.owners, func(at *stake) error {
 		c, ok := m.claim[at.id]
-		if !ok || c.phase() == delayed || c.session != at.session || c.owner != at.owner || c.wantOf(at.lock()).lockKey == nil {
+		if !ok || c.phase() == delayed || c.session != at.session || c.owner != at.owner || c.wantOf(at.lock()).lock == nil {
 			return fmt.Errorf("session %d, owner %d has claim %d on lock %d", at.session, at.owner, at.id, at.lock())
 		}
 		return nil
@@ -297,7 +301,7 @@ func (m *checking) checkOwners() error {
 func (m *checking) checkQueue() error {
 	return each(&m.queue, func(at place) error {
 		c, ok := m.claim[at.claim]
-		if !ok || c.phase() != waiting || c.wantOf(at.lock).lockKey == nil {
+		if !ok || c.phase() != waiting || c.wantOf(at.lock).lock == nil {
 			return fmt.Errorf("claim %d does not wait for lock %d, but stands in its queue", at.claim, at.lock)
 		}
 		return nil
@@ -307,7 +311,7 @@ func (m *checking) checkQueue() error {
 func (m *checking) checkHolders() error {
 	return each(&m.holders, func(at holder) error {
 		c, ok := m.claim[at.claim]
-		if !ok || c.token != at.token || c.wantOf(at.lock).lockKey == nil {
+		if !ok || c.token != at.token || c.wantOf(at.lock).lock == nil {
 			return fmt.Errorf("token %d on lock %d is of claim %d", at.token, at.lock, at.claim)
 		}
 		if l, ok := m.lock[at.lock]; !ok || l.sole != 0 {

@@ -52,8 +52,8 @@ func (m *checking) checkClaim(c *claim) error {
 			return err
 		}
 		for _, other := range c.wants()[:i] {
-			if other.id == w.id {
-				return fmt.Errorf("wants %q twice", w.name)
+			if other.lock.id == w.lock.id {
+				return fmt.Errorf("wants %q twice", w.lock.name)
 			}
 		}
 	}
@@ -70,9 +70,9 @@ func (m *checking) checkClaim(c *claim) error {
 }
 
 func (m *checking) checkWant(c *claim, w want) error {
-	l, ok := m.lock[w.id]
-	if !ok || l.name != w.name {
-		return fmt.Errorf("wants lock %q, id %d", w.name, w.id)
+	l, ok := m.lock[w.lock.id]
+	if !ok || l.name != w.lock.name {
+		return fmt.Errorf("wants lock %q, id %d", w.lock.name, w.lock.id)
 	}
 	switch w.mode {
 	case wire.Mode_EXCLUSIVE, wire.Mode_SHARED:
@@ -83,16 +83,16 @@ func (m *checking) checkWant(c *claim, w want) error {
 		ok = false
 	}
 	if !ok {
-		return fmt.Errorf("wants lock %q, limit %d, order %v, in mode %v, permits %d", w.name, l.limit, l.order(), w.mode, w.permits)
+		return fmt.Errorf("wants lock %q, limit %d, order %v, in mode %v, permits %d", w.lock.name, l.limit, l.order(), w.mode, w.permits)
 	}
-	at, owned := m.owners.get(ownerKey{c.session, c.owner, w.id})
+	at, owned := m.owners.get(ownerKey{c.session, c.owner, w.lock.id})
 	if owned = owned && at.id == c.id; owned != (c.phase() != delayed) {
-		return fmt.Errorf("its owner has another claim on %q, or it has no owner any more", w.name)
+		return fmt.Errorf("its owner has another claim on %q, or it has no owner any more", w.lock.name)
 	}
-	_, queued := m.queue.get(place{w.id, c.id})
-	row, _ := m.holders.get(holderKey{w.id, c.token})
+	_, queued := m.queue.get(place{w.lock.id, c.id})
+	row, _ := m.holders.get(holderKey{w.lock.id, c.token})
 	if holds := l.sole == c.id || row.claim == c.id; holds != (c.token != 0) || queued != (c.phase() == waiting) {
-		return fmt.Errorf("token %d, holds %q: %v, queued: %v", c.token, w.name, holds, queued)
+		return fmt.Errorf("token %d, holds %q: %v, queued: %v", c.token, w.lock.name, holds, queued)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (m *checking) checkWait(c *claim) error {
 }
 
 func (m *checking) checkUpgrade(c *claim, u *upgrade) error {
-	l := m.lock[c.wants()[0].id]
+	l := m.lock[c.wants()[0].lock.id]
 	switch {
 	case u.waitMs == 0 && !u.waitForever:
 		return errors.New("a try waits to upgrade")

@@ -55,7 +55,7 @@ func family(t tester) *Machine {
 }
 
 // damage edits one row of a table in place.
-func damage[K, V any](table *table[K, *V], key K, edit func(*V)) {
+func damage[K, V any](table interface{ get(K) (*V, bool) }, key K, edit func(*V)) {
 	v, _ := table.get(key)
 	edit(v)
 }
@@ -104,13 +104,15 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"token at the enqueueing":      func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.token = 102 }) },
 		"LIFO":                         func(m *Machine) { swapPlaces(m) },
 		"a try that waits":             func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.waitForever = false }) },
-		"wants nothing":                func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.one[0] = want{lockKey: &lockKey{}} }) },
-		"wants another life of a lock": func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.one[0].lockKey = &lockKey{7, "a"} }) },
-		"value too long":               func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.vary().value = make([]byte, 2000) }) },
-		"granted before asked":         func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.more = &more{grantedRevision: 1} }) },
-		"a hold that nobody owns":      func(m *Machine) { m.owners.delete(ownerKey{1, 0, 1}) },
+		"wants nothing":                func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.one[0] = want{lock: &lock{}} }) },
+		"wants another life of a lock": func(m *Machine) {
+			damage(&m.claims, 8, func(c *claim) { c.one[0].lock = &lock{lockKey: lockKey{7, "a"}} })
+		},
+		"value too long":          func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.vary().value = make([]byte, 2000) }) },
+		"granted before asked":    func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.more = &more{grantedRevision: 1} }) },
+		"a hold that nobody owns": func(m *Machine) { m.owners.delete(ownerKey{1, 0, 1}) },
 		"an owner of nothing": func(m *Machine) {
-			m.owners.put(&stake{id: 6, session: 1, owner: 9, one: [1]want{{lockKey: &lockKey{id: 1}}}})
+			m.owners.put(&stake{id: 6, session: 1, owner: 9, one: [1]want{{lock: &lock{lockKey: lockKey{id: 1}}}}})
 		},
 		"a waiter out of the queue":     func(m *Machine) { m.queue.delete(place{1, 8}) },
 		"a place for nobody":            func(m *Machine) { m.queue.put(place{7, 77}) },
@@ -141,26 +143,28 @@ func TestCheckFindsWhatIsBrokenInTheFamily(t *testing.T) {
 			m.queue.delete(place{4, 12})
 			damage(&m.locks, "s", func(l *lock) { l.waiters-- })
 		},
-		"a holder of one lock only":        func(m *Machine) { damage(&m.locks, "b", func(l *lock) { l.sole = 0 }) },
-		"a reader without a row":           func(m *Machine) { m.holders.delete(holderKey{3, 102}) },
-		"held under another token":         func(m *Machine) { m.holders.put(holder{holderKey{3, 199}, 9}) },
-		"upgrader forgotten":               func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 0 }) },
-		"upgrader that does not wait":      func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 9 }) },
-		"upgrade without a request":        func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.seq = 7 }) },
-		"upgrade that tries":               func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.waitForever = false }) },
-		"an upgrade of a wait":             func(m *Machine) { damage(&m.claims, 12, func(c *claim) { c.vary().upgrade = &upgrade{} }) },
-		"upgrade not counted":              func(m *Machine) { damage(&m.sessions, 2, func(s *session) { s.waits = 0 }) },
-		"all waits miscounted":             func(m *Machine) { m.state.waits-- },
-		"a lost wake-up of an upgrade":     func(m *Machine) { loseWakeUp(m) },
-		"not told that others wait":        func(m *Machine) { damage(&m.claims, 9, func(c *claim) { c.vary().wanted = false }) },
-		"told without asking":              func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().wanted = true }) },
-		"a deadline without generation":    func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().holdGeneration = 0 }) },
-		"a generation without deadline":    func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().holdGeneration = 1 }) },
-		"max_hold out of range":            func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().maxHoldMs = 99 }) },
-		"lock-delay out of range":          func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().lockDelayMs = 60_001 }) },
-		"a lock-delay that is a hold":      func(m *Machine) { damage(&m.claims, 13, func(c *claim) { c.vary().delayGeneration = 0 }) },
-		"a hold that is a lock-delay":      func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().delayGeneration = 1 }) },
-		"a lock-delay that somebody owns":  func(m *Machine) { m.owners.put(&stake{id: 13, session: 5, one: [1]want{{lockKey: &lockKey{id: 5}}}}) },
+		"a holder of one lock only":     func(m *Machine) { damage(&m.locks, "b", func(l *lock) { l.sole = 0 }) },
+		"a reader without a row":        func(m *Machine) { m.holders.delete(holderKey{3, 102}) },
+		"held under another token":      func(m *Machine) { m.holders.put(holder{holderKey{3, 199}, 9}) },
+		"upgrader forgotten":            func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 0 }) },
+		"upgrader that does not wait":   func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.upgrader = 9 }) },
+		"upgrade without a request":     func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.seq = 7 }) },
+		"upgrade that tries":            func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.waitForever = false }) },
+		"an upgrade of a wait":          func(m *Machine) { damage(&m.claims, 12, func(c *claim) { c.vary().upgrade = &upgrade{} }) },
+		"upgrade not counted":           func(m *Machine) { damage(&m.sessions, 2, func(s *session) { s.waits = 0 }) },
+		"all waits miscounted":          func(m *Machine) { m.state.waits-- },
+		"a lost wake-up of an upgrade":  func(m *Machine) { loseWakeUp(m) },
+		"not told that others wait":     func(m *Machine) { damage(&m.claims, 9, func(c *claim) { c.vary().wanted = false }) },
+		"told without asking":           func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().wanted = true }) },
+		"a deadline without generation": func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().holdGeneration = 0 }) },
+		"a generation without deadline": func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().holdGeneration = 1 }) },
+		"max_hold out of range":         func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().maxHoldMs = 99 }) },
+		"lock-delay out of range":       func(m *Machine) { damage(&m.claims, 8, func(c *claim) { c.vary().lockDelayMs = 60_001 }) },
+		"a lock-delay that is a hold":   func(m *Machine) { damage(&m.claims, 13, func(c *claim) { c.vary().delayGeneration = 0 }) },
+		"a hold that is a lock-delay":   func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().delayGeneration = 1 }) },
+		"a lock-delay that somebody owns": func(m *Machine) {
+			m.owners.put(&stake{id: 13, session: 5, one: [1]want{{lock: &lock{lockKey: lockKey{id: 5}}}}})
+		},
 		"a lock-delay that opens too soon": func(m *Machine) { damage(&m.locks, "d", func(l *lock) { l.exclusive = false }) },
 		"a lease without its hold":         func(m *Machine) { damage(&m.sessions, 5, func(s *session) { s.leased = true }) },
 		"semaphore counted twice":          func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().again = 1 }) },

@@ -16,7 +16,7 @@ type claim struct {
 	since       int64
 	waitMs      uint32
 	waitForever bool
-	version
+	fresh       bool // see made
 }
 
 // more is the part of a claim that it has if it was granted later than it asked, or if
@@ -31,7 +31,7 @@ type more struct {
 
 // want is one lock that a claim is for.
 type want struct {
-	*lockKey
+	lock *lock
 	mode wire.Mode
 	// permits of a semaphore.
 	permits uint32
@@ -110,7 +110,7 @@ func (c *claim) wants() []want {
 // wantOf is what it wants of a lock, by its id; of mode UNSPECIFIED, nothing.
 func (c *claim) wantOf(lock uint64) want {
 	for _, w := range c.wants() {
-		if w.id == lock {
+		if w.lock.id == lock {
 			return w
 		}
 	}

@@ -61,7 +61,7 @@ func (m *Machine) cycleOf(c *claim, left *int) []node {
 // owner waits for something else, too, for one who could have shared the lock until
 // now.
 func (m *Machine) cycleBehind(c *claim, left *int) []node {
-	lock := c.wants()[0].id
+	lock := c.wants()[0].lock.id
 	reader := func(n node) bool {
 		return n.kind == grant && m.claimAt(n).phase() == waiting && m.claimAt(n).wantOf(lock).mode == wire.Mode_SHARED
 	}
@@ -111,7 +111,7 @@ func (m *Machine) tellCycle(path []node, refused uint64) []*wire.DeadlockStep {
 		if i+1 < len(path) && path[i+1].ofLock() {
 			w = c.wantOf(path[i+1].a)
 		}
-		step := &wire.DeadlockStep{SessionId: c.session, Owner: c.owner, ClientName: cut(s.client.GetName(), maxStepName), Lock: w.name, WaitId: c.id}
+		step := &wire.DeadlockStep{SessionId: c.session, Owner: c.owner, ClientName: cut(s.client.GetName(), maxStepName), Lock: w.lock.name, WaitId: c.id}
 		if c.id == refused {
 			step.WaitId = 0
 		}

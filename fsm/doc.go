@@ -17,10 +17,11 @@
 //
 // # The tables
 //
-// The state is a handful of scalars and ordered tables (rows.go, tree.go). Their rows
-// are immutable by version: whoever changes one takes a copy first, once per command. So
-// [Machine.Fork] costs the same for ten locks and for ten million, and a fork can be
-// written out as a snapshot while the machine goes on.
+// The state is a handful of scalars and ordered tables (rows.go, tree.go). What a fork has,
+// too, is never changed: whoever changes a row takes a copy first. So [Machine.Fork] costs
+// the same for ten locks and for ten million, and a fork can be written out as a snapshot
+// while the machine goes on. Sessions and locks change all the time: each is copied once
+// after a fork and then changed where it stands (editable.go).
 //
 //	sessions  id                      session
 //	nonces    secret hash             session id

@@ -168,7 +168,7 @@ func (m *Machine) lockInfo(l *lock) *wire.LockInfo {
 		info.QueueLength++
 	}
 	if l.limit > 0 {
-		info.PermitsUsed = l.used
+		info.PermitsUsed = uint64(l.used)
 	}
 	return info
 }

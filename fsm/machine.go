@@ -30,9 +30,9 @@ type Machine struct {
 	level uint32
 
 	state    scalars
-	sessions table[uint64, *session]
+	sessions editable[uint64, session, *session]
 	nonces   table[string, nonce]
-	locks    table[string, *lock]
+	locks    editable[string, lock, *lock]
 	claims   table[uint64, *claim]
 	owners   table[ownerKey, *stake]
 	queue    table[place, place]
@@ -53,11 +53,13 @@ type Machine struct {
 	results  slab[wire.Result]
 	happened slab[wire.Event]
 	// unsettled are the locks that the running command has left to settle.
-	unsettled []string
+	unsettled []*lock
 	// searched counts what was looked at for deadlocks: see maxSearch.
 	searched int
-	// fresh are the rows that the running command has made: see edit.
-	fresh []*version
+	// fresh are the claims that the running command has made: see made.
+	fresh []*claim
+	// asked are the locks of the running acquire, nil where one does not exist yet.
+	asked []*lock
 	// scratch is reused by handlers that collect ids before they change a table.
 	scratch []uint64
 }
@@ -206,6 +208,7 @@ func (m *Machine) discard(saved scalars, events int) {
 	m.state.discarded++
 	clear(m.events[events:])
 	m.events = m.events[:events]
+	clear(m.unsettled)
 	m.unsettled = m.unsettled[:0]
 }
 

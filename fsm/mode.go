@@ -33,7 +33,7 @@ func (w want) weight() uint64 {
 func (l *lock) fits(w want) bool {
 	switch w.mode {
 	case wire.Mode_PERMITS:
-		return l.used+w.weight() <= uint64(l.limit)
+		return uint64(l.used)+w.weight() <= uint64(l.limit)
 	case wire.Mode_SHARED:
 		return !l.exclusive
 	}
@@ -45,12 +45,12 @@ func (l *lock) free(w want) bool { return !l.awaited() && l.fits(w) }
 
 func (l *lock) occupy(w want) {
 	l.exclusive = l.exclusive || w.mode == wire.Mode_EXCLUSIVE
-	l.used += w.weight()
+	l.used += uint32(w.weight())
 }
 
 func (l *lock) vacate(w want) {
 	l.exclusive = l.exclusive && w.mode != wire.Mode_EXCLUSIVE
-	l.used -= w.weight()
+	l.used -= uint32(w.weight())
 }
 
 // order is the lock's as requests name it.
@@ -76,6 +76,6 @@ func (l *lock) mismatch(request *wire.LockRequest, unfair bool) *wire.Result {
 
 // requestOf is a want as requests name it. The lock exists.
 func (m *Machine) requestOf(w want) *wire.LockRequest {
-	l, _ := m.locks.get(w.name)
-	return &wire.LockRequest{Name: w.name, Mode: w.mode, Permits: uint64(w.permits), Limit: uint64(l.limit)}
+	l := m.live(w.lock)
+	return &wire.LockRequest{Name: w.lock.name, Mode: w.mode, Permits: uint64(w.permits), Limit: uint64(l.limit)}
 }

@@ -9,13 +9,13 @@ func (m *Machine) listen(c *claim) {
 		return
 	}
 	for _, w := range c.wants() {
-		if l, _ := m.locks.get(w.name); l.awaited() {
+		if l := m.live(w.lock); l.awaited() {
 			m.tell(c)
 			return
 		}
 	}
 	for _, w := range c.wants() {
-		l, _ := m.editLock(w.name)
+		l := m.editLock(w.lock)
 		l.listening = true
 	}
 }
@@ -25,8 +25,8 @@ func (m *Machine) listen(c *claim) {
 // for each that asked, however many come to wait.
 func (m *Machine) tellHolders(waiter *claim) {
 	for _, w := range waiter.wants() {
-		if l, _ := m.locks.get(w.name); l.listening {
-			l, _ = m.editLock(w.name)
+		if l := m.live(w.lock); l.listening {
+			l = m.locks.edit(l)
 			l.listening = m.tellAll(l, waiter)
 		}
 	}

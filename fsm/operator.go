@@ -104,11 +104,11 @@ func (m *Machine) resize(op *wire.Resize) *wire.Result {
 	if c := m.waitsForMore(l, op.Limit); c != nil {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("wait %d is for %d permits: it would never end", c.id, c.wantOf(l.id).permits))
 	}
-	l, _ = m.editLock(op.Name)
+	l = m.locks.edit(l)
 	l.limit = uint32(op.Limit)
 	m.emit(&wire.Event{Type: wire.Event_RESIZED, Lock: l.name, Limit: op.Limit})
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESIZE, Operator: op.Operator, Reason: op.Reason, Lock: l.name, Limit: op.Limit})
-	m.unsettled = append(m.unsettled, l.name)
+	m.unsettled = append(m.unsettled, l)
 	return answer(wire.Status_OK, "")
 }
 

@@ -116,7 +116,7 @@ func (m *Machine) HoldsOf(session uint64) []*wire.HeldLock {
 	var holds []*wire.HeldLock
 	m.owners.each(ownerKey{session: session}, func(at *stake) bool {
 		// A hold of several locks is told at the first of them.
-		if c, _ := m.claims.get(at.id); at.session == session && c.held() && at.lock() == c.wants()[0].id {
+		if c, _ := m.claims.get(at.id); at.session == session && c.held() && at.lock() == c.wants()[0].lock.id {
 			holds = append(holds, m.heldLock(c))
 		}
 		return at.session == session

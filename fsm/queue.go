@@ -4,23 +4,19 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ensureLock returns the lock for changing; it begins to exist if it did not.
-func (m *Machine) ensureLock(request *wire.LockRequest, unfair bool) *lock {
-	if l, ok := m.editLock(request.Name); ok {
-		return l
-	}
+// beginLock brings a lock into being.
+func (m *Machine) beginLock(request *wire.LockRequest, unfair bool) *lock {
 	m.state.lastLock++
 	l := &lock{
 		lockKey: lockKey{m.state.lastLock, request.Name},
 		limit:   uint32(request.Limit),
 		unfair:  unfair,
 	}
-	m.made(&l.version)
 	m.locks.put(l)
 	return l
 }
 
-// newClaim makes a claim that neither holds nor waits yet.
+// newClaim makes a claim that neither holds nor waits yet, for the locks asked for.
 func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 	c := &claim{
 		id:          m.state.revision,
@@ -31,15 +27,19 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 		waitMs:      op.WaitMs,
 		waitForever: op.WaitForever,
 	}
-	m.made(&c.version)
+	m.made(c)
 	if special(op) {
 		*c.vary() = extraOf(op)
 	}
 	wants := c.wants()
 	for i, request := range op.Locks {
-		l := m.ensureLock(request, op.Order == wire.Order_UNFAIR)
+		if m.asked[i] == nil {
+			m.asked[i] = m.beginLock(request, op.Order == wire.Order_UNFAIR)
+		} else {
+			m.asked[i] = m.locks.edit(m.asked[i])
+		}
 		wants[i] = wanted(request)
-		wants[i].lockKey = &l.lockKey
+		wants[i].lock = m.asked[i]
 		m.owners.put(c.stakeIn(wants[i]))
 	}
 	m.claims.put(c)
@@ -68,8 +68,8 @@ func extraOf(op *wire.Acquire) extra {
 // enqueue puts a claim behind all that wait for its locks.
 func (m *Machine) enqueue(s *session, c *claim) {
 	for _, w := range c.wants() {
-		l, _ := m.editLock(w.name)
-		m.queue.put(place{w.id, c.id})
+		l := m.editLock(w.lock)
+		m.queue.put(place{w.lock.id, c.id})
 		l.waiters++
 	}
 	s.waits++
@@ -79,8 +79,8 @@ func (m *Machine) enqueue(s *session, c *claim) {
 // dequeue takes a claim that waits out of its queues.
 func (m *Machine) dequeue(s *session, c *claim) {
 	for _, w := range c.wants() {
-		l, _ := m.editLock(w.name)
-		m.queue.delete(place{w.id, c.id})
+		l := m.editLock(w.lock)
+		m.queue.delete(place{w.lock.id, c.id})
 		l.waiters--
 	}
 	s.waits--
@@ -91,7 +91,7 @@ func (m *Machine) dequeue(s *session, c *claim) {
 // their turn when the command is done: see settle.
 func (m *Machine) unsettle(c *claim) {
 	for _, w := range c.wants() {
-		m.unsettled = append(m.unsettled, w.name)
+		m.unsettled = append(m.unsettled, w.lock)
 	}
 }
 
@@ -102,31 +102,34 @@ func (m *Machine) settle() {
 	for i := 0; i < len(m.unsettled); i++ {
 		m.settleLock(m.unsettled[i])
 	}
+	clear(m.unsettled)
 	m.unsettled = m.unsettled[:0]
 }
 
 // settleLock grants to everybody who may have the lock now. A lock that nobody
 // wants is gone.
-func (m *Machine) settleLock(name string) {
-	l, ok := m.locks.get(name)
-	if ok && m.state.suspended == 0 {
-		m.handOver(l)
-		l, ok = m.locks.get(name)
+func (m *Machine) settleLock(l *lock) {
+	l = m.live(l)
+	if l != nil && m.state.suspended == 0 {
+		l = m.handOver(l)
 	}
-	if ok && !l.occupied() && !l.awaited() {
-		m.locks.delete(name)
+	if l != nil && !l.occupied() && !l.awaited() {
+		m.locks.delete(l.name)
 	}
 }
 
-// handOver grants what there is room for, in the order of the queue.
-func (m *Machine) handOver(l *lock) {
+// handOver grants what there is room for, in the order of the queue. It returns the lock
+// as it is then.
+func (m *Machine) handOver(l *lock) *lock {
 	if l.upgrader != 0 && l.used == 1 {
 		m.finishUpgrade(l)
+		l = m.live(l)
 	}
 	for c := m.next(l); c != nil; c = m.next(l) {
 		m.grantWaiting(c)
-		l, _ = m.locks.get(l.name)
+		l = m.live(l)
 	}
+	return l
 }
 
 // next is the claim that is to be granted now because of this lock, or nil.
@@ -136,7 +139,7 @@ func (m *Machine) next(l *lock) *claim {
 	}
 	c := m.head(l)
 	for _, w := range c.wants() {
-		if w.id == l.id && !l.fits(w) || w.id != l.id && !m.ready(c, w) {
+		if w.lock.id == l.id && !l.fits(w) || w.lock.id != l.id && !m.ready(c, w) {
 			return nil
 		}
 	}
@@ -156,7 +159,7 @@ func (m *Machine) head(l *lock) *claim {
 // ready says whether one of a claim's locks would let it go on: it stands at the
 // head there, too, and the lock has room.
 func (m *Machine) ready(c *claim, w want) bool {
-	l, _ := m.locks.get(w.name)
+	l := m.live(w.lock)
 	first, _ := m.queue.seek(place{lock: l.id})
 	return first.claim == c.id && l.upgrader == 0 && l.fits(w)
 }
@@ -183,7 +186,7 @@ func (m *Machine) grant(s *session, c *claim, waited bool) {
 	s.holds++
 	c.since = m.wall
 	for _, w := range c.wants() {
-		l, _ := m.editLock(w.name)
+		l := m.editLock(w.lock)
 		m.seat(l, c)
 		l.occupy(w)
 		l.holds++
@@ -212,14 +215,14 @@ func (m *Machine) mint(c *claim) {
 // occupied.
 func (m *Machine) part(s *session, c *claim) {
 	for _, w := range c.wants() {
-		m.owners.delete(ownerKey{c.session, c.owner, w.id})
+		m.owners.delete(ownerKey{c.session, c.owner, w.lock.id})
 	}
 	if !c.held() {
 		m.dequeue(s, c)
 		return
 	}
 	for _, w := range c.wants() {
-		l, _ := m.editLock(w.name)
+		l := m.editLock(w.lock)
 		l.holds--
 	}
 	s.holds--
@@ -230,7 +233,7 @@ func (m *Machine) part(s *session, c *claim) {
 func (m *Machine) remove(c *claim) {
 	if c.token != 0 {
 		for _, w := range c.wants() {
-			l, _ := m.editLock(w.name)
+			l := m.editLock(w.lock)
 			m.unseat(l, c)
 			l.vacate(w)
 		}
@@ -246,8 +249,8 @@ func (m *Machine) position(c *claim) uint64 {
 		return 1
 	}
 	first := c.wants()[0]
-	l, _ := m.locks.get(first.name)
-	before := m.queue.rank(place{first.id, c.id}) - m.queue.rank(place{first.id, 0})
+	l := m.live(first.lock)
+	before := m.queue.rank(place{first.lock.id, c.id}) - m.queue.rank(place{first.lock.id, 0})
 	return l.ahead() + uint64(before) + 1
 }
 
@@ -257,7 +260,7 @@ func (m *Machine) emitClaim(what wire.Event_Type, c *claim) *wire.Event {
 	e := m.happened.next(m.left)
 	*e = wire.Event{
 		Type:      what,
-		Lock:      wants[0].name,
+		Lock:      wants[0].lock.name,
 		SessionId: c.session,
 		Owner:     c.owner,
 		Seq:       c.seq,
@@ -278,7 +281,7 @@ func names(wants []want) []string {
 	}
 	all := make([]string, len(wants))
 	for i, w := range wants {
-		all[i] = w.name
+		all[i] = w.lock.name
 	}
 	return all
 }

@@ -95,9 +95,9 @@ func (r *reduction) addWait(m *Machine, c *claim) {
 	r.waits[c.id] = w
 	r.eachWait = append(r.eachWait, w)
 	for _, want := range c.wants() {
-		l := r.locks[want.id]
+		l := r.locks[want.lock.id]
 		if l == nil {
-			live, _ := m.locks.get(want.name)
+			live := m.live(want.lock)
 			l = &reducedLock{lock: lock{lockKey: live.lockKey, limit: live.limit, unfair: live.unfair}}
 			r.locks[l.id] = l
 			r.eachLock = append(r.eachLock, l)
@@ -154,7 +154,7 @@ func (r *reduction) run() {
 		r.settle(l)
 	}
 	for _, l := range r.eachLock {
-		sum := l.used
+		sum := uint64(l.used)
 		for _, w := range l.queue[l.head:] {
 			sum += w.c.wantOf(l.id).weight()
 			if l.limit != 0 && sum > uint64(l.limit) {
@@ -183,7 +183,7 @@ func (r *reduction) settle(l *reducedLock) {
 	for l.head < len(l.queue) && r.ready(l.queue[l.head]) {
 		w := l.queue[l.head]
 		for _, want := range w.c.wants() {
-			at := r.locks[want.id]
+			at := r.locks[want.lock.id]
 			at.head++
 			r.dirty = append(r.dirty, at)
 			if w.owner != nil && !at.unfair {
@@ -212,7 +212,7 @@ func (r *reduction) rise(l *reducedLock) {
 // be drawn, so that one after the other all get it unless it is held for ever.
 func (r *reduction) ready(w *reducedWait) bool {
 	for _, want := range w.c.wants() {
-		l := r.locks[want.id]
+		l := r.locks[want.lock.id]
 		if l.rising != nil || l.queue[l.head] != w || !l.fits(want) {
 			return false
 		}

@@ -119,7 +119,7 @@ func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
 	if !ok || request.Permits > maxLimit {
 		return fmt.Errorf("claim %d wants %d permits of lock %q, which is not there", c.id, request.GetPermits(), request.GetName())
 	}
-	*w = want{lockKey: &l.lockKey, mode: request.Mode, permits: uint32(request.Permits)}
+	*w = want{lock: l, mode: request.Mode, permits: uint32(request.Permits)}
 	if c.phase() != delayed {
 		r.m.owners.load(c.stakeIn(*w))
 	}

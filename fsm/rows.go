@@ -34,7 +34,7 @@ func (c *claim) stakeIn(w want) *stake {
 	return &stake{id: c.id, session: c.session, owner: c.owner, one: [1]want{w}}
 }
 
-func (s *stake) lock() uint64 { return s.one[0].id }
+func (s *stake) lock() uint64 { return s.one[0].lock.id }
 
 func (s *stake) key() ownerKey { return ownerKey{s.session, s.owner, s.lock()} }
 
@@ -67,8 +67,8 @@ func (k requestKey) compare(other requestKey) int {
 
 // The tables, each with the keys of its rows and their order.
 
-func newSessions() table[uint64, *session] {
-	return newTable(func(s *session) uint64 { return s.id },
+func newSessions() editable[uint64, session, *session] {
+	return newEditable[uint64, session](func(s *session) uint64 { return s.id },
 		func(id uint64, s *session) int { return cmp.Compare(id, s.id) })
 }
 
@@ -77,8 +77,8 @@ func newNonces() table[string, nonce] {
 		func(hash string, n nonce) int { return strings.Compare(hash, n.hash) })
 }
 
-func newLocks() table[string, *lock] {
-	return newTable(func(l *lock) string { return l.name },
+func newLocks() editable[string, lock, *lock] {
+	return newEditable[string, lock](func(l *lock) string { return l.name },
 		func(name string, l *lock) int { return strings.Compare(name, l.name) })
 }
 

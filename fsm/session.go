@@ -51,7 +51,6 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 		client:     op.Client,
 		opened:     m.wall,
 	}
-	m.made(&s.version)
 	m.sessions.put(s)
 	m.nonces.put(nonce{s.secretHash, s.id})
 	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl, Leased: s.leased})
@@ -98,7 +97,7 @@ func (m *Machine) attachSession(cmd *wire.Command, op *wire.AttachSession) *wire
 	if refusal := noRequest(known); refusal != nil {
 		return refusal
 	}
-	s, _ := m.editSession(known.id)
+	s := m.sessions.edit(known)
 	m.acknowledge(s, cmd.AckedBelow, cmd.Acked)
 	return m.attach(s, op.Address)
 }
@@ -156,7 +155,7 @@ func (m *Machine) sessionAnswer(s *session) *wire.Result {
 func (m *Machine) heldLock(c *claim) *wire.HeldLock {
 	e := c.options()
 	h := &wire.HeldLock{
-		Name:       c.wants()[0].name,
+		Name:       c.wants()[0].lock.name,
 		HoldId:     c.id,
 		Token:      c.token,
 		Seq:        c.seq,
@@ -205,7 +204,7 @@ func (m *Machine) expireSession(op *wire.ExpireSession) *wire.Result {
 	if refusal := m.outdated(op.Term, op.Generation, s.generation); refusal != nil {
 		return refusal
 	}
-	s, _ = m.editSession(s.id)
+	s = m.sessions.edit(s)
 	m.endSession(s, wire.Event_SESSION_EXPIRED, ending{what: wire.Event_EXPIRED, status: wire.Status_SESSION_LOST})
 	return answer(wire.Status_OK, "")
 }

@@ -112,7 +112,7 @@ func (m *Machine) writeClaims(out *recordWriter) {
 		body.Id, body.SessionId, body.Owner, body.Seq = c.id, c.session, c.owner, c.seq
 		body.Locks = body.Locks[:0]
 		for _, w := range c.wants() {
-			body.Locks = append(body.Locks, &wire.LockRequest{Name: w.name, Mode: w.mode, Permits: uint64(w.permits)})
+			body.Locks = append(body.Locks, &wire.LockRequest{Name: w.lock.name, Mode: w.mode, Permits: uint64(w.permits)})
 		}
 		body.WaitMs, body.WaitForever, body.Generation = c.waitMs, c.waitForever, c.generation()
 		body.QueuedUnixMs, body.GrantedUnixMs = c.queued(), c.granted()

@@ -46,8 +46,7 @@ type session struct {
 	version
 }
 
-// lockKey is what never changes of a lock while it exists. Its claims point to it, in
-// whichever version of the lock they met.
+// lockKey is what never changes of a lock while it exists.
 type lockKey struct {
 	id   uint64
 	name string
@@ -65,7 +64,7 @@ type lock struct {
 	// what its hold did.
 
 	// used are permits of a semaphore, or shared holders.
-	used uint64
+	used uint32
 	// holds are the live ones.
 	holds uint32
 	// waiters counts the places in the queue.
@@ -110,47 +109,51 @@ type outcome struct {
 
 func (o *outcome) final() bool { return o.status != wire.Status_QUEUED }
 
-// version says of a row whether the running command has made it, and may still change
-// it: nobody else has seen it yet.
-type version struct{ fresh bool }
-
-func (v *version) own() *version { return v }
-
-// versioned is a pointer to a row that has a version.
-type versioned[V any] interface {
-	*V
-	own() *version
-}
-
-// made marks a row as made by the running command, until that is over.
-func (m *Machine) made(v *version) {
-	v.fresh = true
-	m.fresh = append(m.fresh, v)
+// made marks a claim as made by the running command, until that is over: nobody else has
+// seen it yet.
+func (m *Machine) made(c *claim) {
+	c.fresh = true
+	m.fresh = append(m.fresh, c)
 }
 
 // share ends that: from now on others may have them, too.
 func (m *Machine) share() {
-	for _, v := range m.fresh {
-		v.fresh = false
+	for _, c := range m.fresh {
+		c.fresh = false
 	}
 	clear(m.fresh)
 	m.fresh = m.fresh[:0]
 }
 
-// edit returns the version of a row that the running command may change.
-func edit[K, V any, P versioned[V]](m *Machine, t *table[K, P], key K) (P, bool) {
-	known, ok := t.get(key)
-	if !ok || known.own().fresh {
+// editClaim returns the version of a claim that the running command may change. Owners
+// have claims in the versions in which they were made, so that each command that changes
+// one takes a copy: few are changed, and each but once or twice.
+func (m *Machine) editClaim(id uint64) (*claim, bool) {
+	known, ok := m.claims.get(id)
+	if !ok || known.fresh {
 		return known, ok
 	}
 	copied := *known
-	m.made(P(&copied).own())
-	t.put(&copied)
+	m.made(&copied)
+	m.claims.put(&copied)
 	return &copied, true
 }
 
-func (m *Machine) editSession(id uint64) (*session, bool) { return edit(m, &m.sessions, id) }
+func (m *Machine) editSession(id uint64) (*session, bool) {
+	known, ok := m.sessions.get(id)
+	if !ok {
+		return nil, false
+	}
+	return m.sessions.edit(known), true
+}
 
-func (m *Machine) editLock(name string) (*lock, bool) { return edit(m, &m.locks, name) }
+// live returns the present version of a lock that exists. Claims have it in the one in
+// which they met it: of this era, that is still the only one.
+func (m *Machine) live(l *lock) *lock {
+	if l.version != m.locks.now {
+		l, _ = m.locks.get(l.name)
+	}
+	return l
+}
 
-func (m *Machine) editClaim(id uint64) (*claim, bool) { return edit(m, &m.claims, id) }
+func (m *Machine) editLock(l *lock) *lock { return m.locks.edit(m.live(l)) }

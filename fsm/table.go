@@ -8,7 +8,8 @@ type undo[K, V any] struct {
 }
 
 // table is a tree of values that know their keys, with an undo journal of the writes
-// since the last commit. Values are never changed in place once their command is over.
+// since the last commit. Values are not changed in place once their command is over, but
+// for those of editable tables.
 type table[K, V any] struct {
 	tree[K, V]
 	// key is that of a value.

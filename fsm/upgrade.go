@@ -16,7 +16,7 @@ func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result
 	if c.one[0].mode == wire.Mode_EXCLUSIVE {
 		return m.granted(c)
 	}
-	l, _ := m.editLock(c.one[0].name)
+	l := m.editLock(c.one[0].lock)
 	switch {
 	case l.upgrader == c.id:
 		return answer(wire.Status_ALREADY_QUEUED, "the hold waits for its upgrade already, under another request")
@@ -76,7 +76,7 @@ func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {
 // stood behind it get their turn.
 func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code) *outcome {
 	seq := c.extra().upgrade.seq
-	l, _ := m.editLock(c.one[0].name)
+	l := m.editLock(c.one[0].lock)
 	m.forgetUpgrade(s, c, l)
 	m.unsettle(c)
 	m.emitUpgrade(wire.Event_CANCELLED, c, seq).Status = status
@@ -87,7 +87,7 @@ func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code) *out
 func (m *Machine) finishUpgrade(l *lock) {
 	c, _ := m.editClaim(l.upgrader)
 	s, _ := m.editSession(c.session)
-	l, _ = m.editLock(l.name)
+	l = m.editLock(l)
 	seq := c.extra().upgrade.seq
 	m.forgetUpgrade(s, c, l)
 	m.becomeExclusive(c, l, seq, true)
@@ -120,7 +120,7 @@ func (m *Machine) downgrade(s *session, op *wire.Downgrade) *wire.Result {
 		return answer(wire.Status_OK, "")
 	}
 	c, _ = m.editClaim(c.id)
-	l, _ := m.editLock(c.one[0].name)
+	l := m.editLock(c.one[0].lock)
 	l.vacate(c.one[0])
 	c.one[0].mode = wire.Mode_SHARED
 	l.occupy(c.one[0])

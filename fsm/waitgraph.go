@@ -141,12 +141,12 @@ func (g *graph) ownerWaits(n node) {
 
 func (g *graph) claimNeeds(c *claim) {
 	if c.upgrading() {
-		l, _ := g.m.locks.get(c.wants()[0].name)
+		l := g.m.live(c.wants()[0].lock)
 		g.to(alone, l.id, 0, l.sole)
 		return
 	}
 	for _, w := range c.wants() {
-		l, _ := g.m.locks.get(w.name)
+		l := g.m.live(w.lock)
 		if l.upgrader != 0 {
 			g.to(becomes, l.id, l.upgrader, 0)
 		}
@@ -242,7 +242,7 @@ func (g *graph) needRelease(n node) {
 	}
 	c, _ := g.m.claims.get(at.id)
 	w := c.wantOf(at.lock())
-	l, _ := g.m.locks.get(w.name)
+	l := g.m.live(w.lock)
 	first := uint64(0)
 	if c.phase() == waiting {
 		first = c.id + 1
@@ -267,7 +267,7 @@ func (g *graph) needGrant(c *claim) {
 		return
 	}
 	for _, w := range c.wants() {
-		if l, _ := g.m.locks.get(w.name); !l.unfair {
+		if l := g.m.live(w.lock); !l.unfair {
 			g.to(behind, l.id, c.id+1, 0)
 		}
 	}

@@ -1,0 +1,84 @@
+package fsm
+
+// version says in which era of its table a row was made: in that one, no fork has it. It
+// has five bytes because locks have no more left: enough for forks every millisecond for
+// thirty years.
+type version [5]byte
+
+func versionOf(era uint64) version {
+	return version{byte(era), byte(era >> 8), byte(era >> 16), byte(era >> 24), byte(era >> 32)}
+}
+
+func (v *version) own() *version { return v }
+
+// versioned is a pointer to a row that has a version.
+type versioned[V any] interface {
+	*V
+	own() *version
+}
+
+// editable is a table of rows that change with nearly every command. They are changed
+// where they stand, but for those that a fork has, too: of these the first change after
+// the fork makes a copy.
+type editable[K, V any, P versioned[V]] struct {
+	table[K, P]
+	now     version
+	journal []edited[V]
+}
+
+// edited is what a row was before the running command.
+type edited[V any] struct {
+	row *V
+	was V
+}
+
+func newEditable[K, V any, P versioned[V]](key func(P) K, order func(K, P) int) editable[K, V, P] {
+	return editable[K, V, P]{table: newTable(key, order)}
+}
+
+func (t *editable[K, V, P]) put(row P) {
+	*row.own() = t.now
+	t.table.put(row)
+}
+
+func (t *editable[K, V, P]) load(row P) {
+	*row.own() = t.now
+	t.table.load(row)
+}
+
+// edit returns what the running command may change of a row that is in the table.
+func (t *editable[K, V, P]) edit(row P) P {
+	if *row.own() != t.now {
+		copied := *row
+		t.put(&copied)
+		return &copied
+	}
+	if t.fault != nil {
+		t.fault()
+	}
+	if last := len(t.journal) - 1; last < 0 || t.journal[last].row != row {
+		t.journal = append(t.journal, edited[V]{row, *row})
+	}
+	return row
+}
+
+func (t *editable[K, V, P]) fork() editable[K, V, P] {
+	forked := editable[K, V, P]{table: t.table.fork()}
+	t.now = versionOf(t.era)
+	forked.now = t.now
+	return forked
+}
+
+func (t *editable[K, V, P]) commit() {
+	t.table.commit()
+	clear(t.journal)
+	t.journal = t.journal[:0]
+}
+
+func (t *editable[K, V, P]) rollback() {
+	for i := len(t.journal) - 1; i >= 0; i-- {
+		*t.journal[i].row = t.journal[i].was
+	}
+	t.table.rollback()
+	t.commit()
+}
