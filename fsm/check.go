@@ -152,23 +152,22 @@ func (m *checking) checkSession(s *session) error {
 		return fmt.Errorf("client info of %d bytes", proto.Size(s.client))
 	case s.holds+s.waits > limits.MaxClaimsPerSession:
 		return fmt.Errorf("%d claims, at most %d", s.holds+s.waits, limits.MaxClaimsPerSession)
-	case s.window+s.waits > limits.MaxWindow+limits.MaxClaimsPerSession:
-		return fmt.Errorf("a window of %d outcomes", s.window+s.waits)
+	case uint64(len(s.remembered())) > limits.MaxWindow+limits.MaxClaimsPerSession:
+		return fmt.Errorf("a window of %d outcomes", len(s.remembered()))
 	}
 	return m.recount(s)
 }
 
 // recount compares what is kept counted with what is there.
 func (m *checking) recount(s *session) error {
-	var window, waiting, holds, waits uint64
-	m.outcomes.each(requestKey{s.id, 0}, func(o *outcome) bool {
-		if o.session == s.id && o.final() {
-			window++
-		} else if o.session == s.id {
+	var final, waiting, holds, waits uint64
+	for _, o := range s.remembered() {
+		if o.final() {
+			final++
+		} else {
 			waiting++
 		}
-		return o.session == s.id
-	})
+	}
 	m.owners.each(ownerKey{session: s.id}, func(at *stake) bool {
 		c, ok := m.claim[at.id]
 		if at.session != s.id || !ok || at.lock() != c.wants()[0].lock.id {
@@ -182,12 +181,12 @@ func (m *checking) recount(s *session) error {
 		}
 		return true
 	})
-	if _, asked := m.outcomes.get(requestKey{s.id, leaseSeq}); s.leased && (holds+waits != 1 || !asked) {
+	if _, asked := s.outcome(leaseSeq); s.leased && (holds+waits != 1 || !asked) {
 		return fmt.Errorf("a lease with %d holds and %d waits, its request is there: %v", holds, waits, asked)
 	}
-	if window != s.window || waiting != s.waits || holds != s.holds || waits != s.waits {
-		return fmt.Errorf("counts window %d, waiting %d, holds %d, waits %d: there are %d, %d, %d, %d",
-			s.window, s.waits, s.holds, s.waits, window, waiting, holds, waits)
+	if s.window != nil && final != s.window.final || waiting != s.waits || holds != s.holds || waits != s.waits {
+		return fmt.Errorf("counts %d holds and %d waits: there are %d and %d, %d requests that wait and %d that do not",
+			s.holds, s.waits, holds, waits, waiting, final)
 	}
 	return nil
 }
@@ -322,19 +321,23 @@ func (m *checking) checkHolders() error {
 }
 
 func (m *checking) checkOutcomes() error {
-	return each(&m.outcomes, func(o *outcome) error {
-		if err := m.checkOutcome(o); err != nil {
-			return fmt.Errorf("outcome of request %d of session %d: %w", o.seq, o.session, err)
+	return each(&m.sessions.table, func(s *session) error {
+		last := uint64(0)
+		for _, o := range s.remembered() {
+			if err := m.checkOutcome(s, o, last); err != nil {
+				return fmt.Errorf("outcome of request %d of session %d: %w", o.seq, s.id, err)
+			}
+			last = o.seq
 		}
 		return nil
 	})
 }
 
-func (m *checking) checkOutcome(o *outcome) error {
-	s, ok := m.sessions.get(o.session)
+// checkOutcome looks at an outcome and the request before it.
+func (m *checking) checkOutcome(s *session, o outcome, last uint64) error {
 	switch {
-	case !ok || o.seq == 0:
-		return errors.New("no such request can be")
+	case o.seq <= last:
+		return fmt.Errorf("it stands behind request %d", last)
 	case o.revision == 0 || o.revision > m.state.revision:
 		return fmt.Errorf("revision %d of %d", o.revision, m.state.revision)
 	case !o.waited && (!o.final() || o.seq < s.ackedBelow):
@@ -346,7 +349,7 @@ func (m *checking) checkOutcome(o *outcome) error {
 	case o.token > m.state.token && o.status == wire.Status_GRANTED:
 		return fmt.Errorf("token %d of %d", o.token, m.state.token)
 	}
-	if c, ok := m.claim[o.holdID]; !o.final() && (!ok || c.session != o.session || !c.waitsFor(o.seq)) {
+	if c, ok := m.claim[o.holdID]; !o.final() && (!ok || c.session != s.id || !c.waitsFor(o.seq)) {
 		return fmt.Errorf("it waits, but claim %d does not", o.holdID)
 	}
 	return nil

@@ -161,7 +161,11 @@ func (m *checking) checkUpgrade(c *claim, u *upgrade) error {
 
 // checkAsked wants the request of a wait to be remembered as waiting.
 func (m *checking) checkAsked(c *claim, seq uint64) error {
-	o, ok := m.outcomes.get(requestKey{c.session, seq})
+	s, ok := m.sessions.get(c.session)
+	if !ok {
+		return fmt.Errorf("session %d does not live", c.session)
+	}
+	o, ok := s.outcome(seq)
 	if !ok || o.final() || o.holdID != c.id {
 		return fmt.Errorf("its request %d does not wait", seq)
 	}

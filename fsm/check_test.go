@@ -87,7 +87,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"generation 0":                 func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.generation = 0 }) },
 		"session's holds miscounted":   func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.holds++ }) },
 		"session's waits miscounted":   func(m *Machine) { damage(&m.sessions, 2, func(s *session) { s.waits-- }) },
-		"window miscounted":            func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.window++ }) },
+		"window miscounted":            func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.window.final++ }) },
 		"acknowledged, but remembered": func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.ackedBelow = 2 }) },
 		"holder of a dead session":     func(m *Machine) { m.sessions.delete(1); m.nonces.delete(string(secretHash("ann"))) },
 		"two holders":                  func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.holds = 2 }) },
@@ -117,11 +117,13 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"a waiter out of the queue":     func(m *Machine) { m.queue.delete(place{1, 8}) },
 		"a place for nobody":            func(m *Machine) { m.queue.put(place{7, 77}) },
 		"a holder in the queue":         func(m *Machine) { m.queue.put(place{1, 6}) },
-		"a wait without a request":      func(m *Machine) { m.outcomes.delete(requestKey{2, 1}) },
+		"a wait without a request":      func(m *Machine) { damage(&m.sessions, 2, func(s *session) { s.window.remove(1) }) },
 		"a request that waits for ever": func(m *Machine) { m.claims.delete(9) },
-		"an outcome of nobody":          func(m *Machine) { m.outcomes.put(&outcome{requestKey: requestKey{9, 1}, status: 1, revision: 1}) },
-		"granted without a token":       func(m *Machine) { damage(&m.outcomes, requestKey{1, 1}, func(o *outcome) { o.token = 0 }) },
-		"outcome of the future":         func(m *Machine) { damage(&m.outcomes, requestKey{1, 1}, func(o *outcome) { o.revision = 99 }) },
+		"outcomes out of order": func(m *Machine) {
+			damage(&m.sessions, 1, func(s *session) { s.window.outcomes[0].seq = 9 })
+		},
+		"granted without a token": func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.window.outcomes[0].token = 0 }) },
+		"outcome of the future":   func(m *Machine) { damage(&m.sessions, 1, func(s *session) { s.window.outcomes[0].revision = 99 }) },
 	} {
 		t.Run(name, func(t *testing.T) { mustFind(t, twoLocks(t), breakIt) })
 	}

@@ -31,9 +31,10 @@
 //	queue     lock, claim id          who waits, in order
 //	holders   lock, token             claim id: who holds it, or keeps it closed, where
 //	                                  that are several; the only one stands in the lock
-//	outcomes  session, seq            what a request of the window came to
 //	members   id                      nodes of the cluster
 //	audit     id                      what operators did, the last 256
+//
+// What the requests of its window came to stands with each session (outcome.go).
 //
 // A claim is named by the revision of the acquire that made it, from its wait to its
 // release (claim.go). It is for one lock or for several, all or nothing, and has one
@@ -71,7 +72,7 @@
 // # Exactly once
 //
 // Every request of a session has a sequence number, and its outcome is remembered
-// until the client says that it has it (window.go). A retry gets the latest outcome
+// until the client says that it has it (window.go, outcome.go). A retry gets the latest outcome
 // instead of a second execution; below the client's mark it gets STALE.
 //
 // [Machine.Check] states every invariant that the tables keep between them. Tests

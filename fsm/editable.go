@@ -22,8 +22,8 @@ type versioned[V any] interface {
 // the fork makes a copy.
 type editable[K, V any, P versioned[V]] struct {
 	table[K, P]
-	now     version
-	journal []edited[V]
+	now   version
+	edits []edited[V]
 }
 
 // edited is what a row was before the running command.
@@ -56,8 +56,8 @@ func (t *editable[K, V, P]) edit(row P) P {
 	if t.fault != nil {
 		t.fault()
 	}
-	if last := len(t.journal) - 1; last < 0 || t.journal[last].row != row {
-		t.journal = append(t.journal, edited[V]{row, *row})
+	if last := len(t.edits) - 1; last < 0 || t.edits[last].row != row {
+		t.edits = append(t.edits, edited[V]{row, *row})
 	}
 	return row
 }
@@ -71,13 +71,13 @@ func (t *editable[K, V, P]) fork() editable[K, V, P] {
 
 func (t *editable[K, V, P]) commit() {
 	t.table.commit()
-	clear(t.journal)
-	t.journal = t.journal[:0]
+	clear(t.edits)
+	t.edits = t.edits[:0]
 }
 
 func (t *editable[K, V, P]) rollback() {
-	for i := len(t.journal) - 1; i >= 0; i-- {
-		*t.journal[i].row = t.journal[i].was
+	for i := len(t.edits) - 1; i >= 0; i-- {
+		*t.edits[i].row = t.edits[i].was
 	}
 	t.table.rollback()
 	t.commit()

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"slices"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -94,15 +96,10 @@ func (m *Machine) holdBy(id, token uint64) *claim {
 // released looks through the window for the last release of a hold: no other request
 // comes to OK with a hold and a token. It is bounded by the window's size, and only a
 // release that found no hold comes here.
-func (m *Machine) released(s *session, id, token uint64) (found bool) {
-	m.outcomes.each(requestKey{s.id, 0}, func(o *outcome) bool {
-		if o.session != s.id {
-			return false
-		}
-		found = token != 0 && o.status == wire.Status_OK && o.holdID == id && o.token == token && o.count == 0
-		return !found
+func (m *Machine) released(s *session, id, token uint64) bool {
+	return token != 0 && slices.ContainsFunc(s.remembered(), func(o outcome) bool {
+		return o.status == wire.Status_OK && o.holdID == id && o.token == token && o.count == 0
 	})
-	return found
 }
 
 // setValue replaces what everybody may read of a hold.

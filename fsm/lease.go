@@ -41,7 +41,7 @@ func (m *Machine) repeatLease(id uint64) *wire.Result {
 	if !s.leased {
 		return invalid("the secret is that of an ordinary session: a lease needs its own")
 	}
-	o, _ := m.outcomes.get(requestKey{s.id, leaseSeq})
+	o, _ := s.outcome(leaseSeq)
 	if !o.final() {
 		m.prolong(s)
 	}

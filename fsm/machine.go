@@ -37,7 +37,7 @@ type Machine struct {
 	owners   table[ownerKey, *stake]
 	queue    table[place, place]
 	holders  table[holderKey, holder]
-	outcomes table[requestKey, *outcome]
+	outcomes outcomes
 	members  table[string, *wire.Member]
 	audit    table[uint64, *wire.AuditRecord]
 
@@ -99,7 +99,6 @@ func New(level uint32) *Machine {
 		owners:   newOwners(),
 		queue:    newQueue(),
 		holders:  newHolders(),
-		outcomes: newOutcomes(),
 		members:  newMembers(),
 		audit:    newAudit(),
 	}
@@ -126,7 +125,6 @@ func (m *Machine) Fork() *Machine {
 		owners:   m.owners.fork(),
 		queue:    m.queue.fork(),
 		holders:  m.holders.fork(),
-		outcomes: m.outcomes.fork(),
 		members:  m.members.fork(),
 		audit:    m.audit.fork(),
 	}

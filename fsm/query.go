@@ -163,7 +163,11 @@ func (m *Machine) EachWait(fn func(Wait) bool) {
 
 // Outcome returns the latest outcome of a request that is remembered, with its seq.
 func (m *Machine) Outcome(session, seq uint64) (*wire.Result, bool) {
-	o, ok := m.outcomes.get(requestKey{session, seq})
+	s, ok := m.sessions.get(session)
+	if !ok {
+		return nil, false
+	}
+	o, ok := s.outcome(seq)
 	if !ok {
 		return nil, false
 	}

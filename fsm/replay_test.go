@@ -216,7 +216,12 @@ func busy(t tester, seed uint64) *Machine {
 		for _, cmd := range walk(seed, 80) {
 			applyOne(t, m, cmd)
 		}
-		if totals := m.Totals(); totals.Holds > 2 && totals.Waiters > 3 && m.outcomes.len() > 3 && m.audit.len() > 0 {
+		remembered := 0
+		m.sessions.each(0, func(s *session) bool {
+			remembered += len(s.remembered())
+			return true
+		})
+		if totals := m.Totals(); totals.Holds > 2 && totals.Waiters > 3 && remembered > 3 && m.audit.len() > 0 {
 			return m
 		}
 		seed++

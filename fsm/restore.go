@@ -172,22 +172,17 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 	if !ok {
 		return fmt.Errorf("an outcome of session %d, which is not there", body.SessionId)
 	}
-	o := &outcome{
-		requestKey: requestKey{body.SessionId, body.Seq},
-
+	o := outcome{
+		seq:      body.Seq,
 		status:   body.Status,
-		message:  body.Message,
+		refusal:  refusalOf(body.Message, body.Cycle),
 		revision: body.Revision,
 		holdID:   body.HoldId,
 		token:    body.Token,
 		count:    body.Count,
-		cycle:    body.Cycle,
 		waited:   body.Waited,
 	}
-	if o.final() {
-		s.window++
-	}
-	r.m.outcomes.load(o)
+	r.m.editWindow(s).set(o)
 	return r.ascend(6, recordKey{a: body.SessionId, b: body.Seq})
 }
 

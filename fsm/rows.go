@@ -58,13 +58,6 @@ type holder struct {
 	claim uint64
 }
 
-// requestKey names a request.
-type requestKey struct{ session, seq uint64 }
-
-func (k requestKey) compare(other requestKey) int {
-	return cmp.Or(cmp.Compare(k.session, other.session), cmp.Compare(k.seq, other.seq))
-}
-
 // The tables, each with the keys of its rows and their order.
 
 func newSessions() editable[uint64, session, *session] {
@@ -98,11 +91,6 @@ func newQueue() table[place, place] {
 func newHolders() table[holderKey, holder] {
 	return newTable(func(h holder) holderKey { return h.holderKey },
 		func(key holderKey, h holder) int { return key.compare(h.holderKey) })
-}
-
-func newOutcomes() table[requestKey, *outcome] {
-	return newTable(func(o *outcome) requestKey { return o.requestKey },
-		func(key requestKey, o *outcome) int { return key.compare(o.requestKey) })
 }
 
 func newMembers() table[string, *wire.Member] {

@@ -138,15 +138,11 @@ const maxDetailBytes = 256 << 10
 // sessionAnswer tells all that a client needs to go on with a session.
 func (m *Machine) sessionAnswer(s *session) *wire.Result {
 	state := &wire.SessionState{SessionId: s.id, TtlMs: s.ttl}
-	m.outcomes.each(requestKey{s.id, 0}, func(o *outcome) bool {
-		if o.session != s.id {
-			return false
-		}
+	for _, o := range s.remembered() {
 		if o.waited {
 			state.Outcomes = append(state.Outcomes, m.resumed(o))
 		}
-		return true
-	})
+	}
 	state.Holds = m.HoldsOf(s.id)
 	return &wire.Result{Status: wire.Status_OK, Session: state}
 }
@@ -174,7 +170,7 @@ func (m *Machine) heldLock(c *claim) *wire.HeldLock {
 
 // resumed is an outcome within a session's state: without the holders, which would
 // not be bounded.
-func (m *Machine) resumed(o *outcome) *wire.Result {
+func (m *Machine) resumed(o outcome) *wire.Result {
 	r := resultOf(o)
 	r.Seq = o.seq
 	if c, ok := m.claims.get(o.holdID); ok && !o.final() {
@@ -235,9 +231,8 @@ func (m *Machine) endSession(s *session, ended wire.Event_Type, how ending) {
 	m.dropSession(s, ended)
 }
 
-// dropSession ends a session that has no claim left.
+// dropSession ends a session that has no claim left, and its window.
 func (m *Machine) dropSession(s *session, ended wire.Event_Type) {
-	m.forgetAll(s)
 	m.forgetSession(s)
 	m.emit(&wire.Event{Type: ended, SessionId: s.id, Generation: s.generation, Leased: s.leased})
 }
@@ -245,21 +240,6 @@ func (m *Machine) dropSession(s *session, ended wire.Event_Type) {
 func (m *Machine) forgetSession(s *session) {
 	m.nonces.delete(s.secretHash)
 	m.sessions.delete(s.id)
-}
-
-// forgetAll drops the whole window of a session.
-func (m *Machine) forgetAll(s *session) {
-	m.scratch = m.scratch[:0]
-	m.outcomes.each(requestKey{s.id, 0}, func(o *outcome) bool {
-		if o.session != s.id {
-			return false
-		}
-		m.scratch = append(m.scratch, o.seq)
-		return true
-	})
-	for _, seq := range m.scratch {
-		m.outcomes.delete(requestKey{s.id, seq})
-	}
 }
 
 // claimsOf returns the ids of a session's claims in order, until the next call that

@@ -144,12 +144,19 @@ func extraRecord(body *wire.ClaimRecord, e extra) {
 func (m *Machine) writeOutcomes(out *recordWriter) {
 	var body wire.OutcomeRecord
 	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Outcome{Outcome: &body}}
-	m.outcomes.each(requestKey{}, func(o *outcome) bool {
-		body.SessionId, body.Seq = o.session, o.seq
-		body.Status, body.Message = o.status, o.message
-		body.Revision, body.HoldId, body.Token, body.Waited = o.revision, o.holdID, o.token, o.waited
-		body.Count, body.Cycle = o.count, o.cycle
-		return out.write(record)
+	m.sessions.each(0, func(s *session) bool {
+		body.SessionId = s.id
+		for _, o := range s.remembered() {
+			body.Seq, body.Status, body.Message, body.Cycle = o.seq, o.status, "", nil
+			if o.refusal != nil {
+				body.Message, body.Cycle = o.refusal.message, o.refusal.cycle
+			}
+			body.Revision, body.HoldId, body.Token, body.Waited, body.Count = o.revision, o.holdID, o.token, o.waited, o.count
+			if !out.write(record) {
+				return false
+			}
+		}
+		return true
 	})
 }
 

@@ -41,8 +41,8 @@ type session struct {
 	ackedBelow uint64
 	// What follows is counted, not stored.
 	holds, waits uint64
-	// window counts the remembered outcomes that are final.
-	window uint64
+	// window are the outcomes that are remembered; nil if there were none yet.
+	window *window
 	version
 }
 
@@ -92,22 +92,6 @@ func (l *lock) ahead() uint64 {
 	}
 	return 1
 }
-
-// outcome is what a request came to. It fills a block of the allocator, of 96 bytes.
-type outcome struct {
-	requestKey
-	revision uint64
-	holdID   uint64
-	token    uint64
-	message  string
-	cycle    []*wire.DeadlockStep
-	status   wire.Status_Code
-	count    uint32
-	// waited outcomes are forgotten only once the client has said that it has them.
-	waited bool
-}
-
-func (o *outcome) final() bool { return o.status != wire.Status_QUEUED }
 
 // made marks a claim as made by the running command, until that is over: nobody else has
 // seen it yet.

@@ -74,7 +74,7 @@ func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {
 
 // endUpgrade ends a hold's wait to become exclusive. It goes on as it was; those who
 // stood behind it get their turn.
-func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code) *outcome {
+func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code) outcome {
 	seq := c.extra().upgrade.seq
 	l := m.editLock(c.one[0].lock)
 	m.forgetUpgrade(s, c, l)

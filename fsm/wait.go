@@ -46,7 +46,7 @@ func deadlock(cycle []*wire.DeadlockStep) *wire.Result {
 
 // cancel ends the wait of an earlier request, unless the grant came first.
 func (m *Machine) cancel(s *session, op *wire.Cancel) *wire.Result {
-	o, ok := m.outcomes.get(requestKey{s.id, op.GetAcquireSeq()})
+	o, ok := s.outcome(op.GetAcquireSeq())
 	if ok && o.final() {
 		return m.present(o)
 	}

@@ -54,7 +54,7 @@ func (m *Machine) perform(s *session, cmd *wire.Command) *wire.Result {
 // recall answers a request without executing it: a retry gets its latest outcome, a
 // late duplicate is stale, and a full window refuses what is new. Nil lets it run.
 func (m *Machine) recall(s *session, seq uint64) *wire.Result {
-	if o, ok := m.outcomes.get(requestKey{s.id, seq}); ok {
+	if o, ok := s.outcome(seq); ok {
 		return m.present(o)
 	}
 	if seq < s.ackedBelow {
@@ -63,8 +63,8 @@ func (m *Machine) recall(s *session, seq uint64) *wire.Result {
 		}
 		return answer(wire.Status_STALE, fmt.Sprintf("every request below %d was acknowledged", s.ackedBelow))
 	}
-	if s.window >= m.state.settings.MaxWindow {
-		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_window: %d outcomes are not acknowledged", s.window))
+	if w := s.window; w != nil && w.final >= m.state.settings.MaxWindow {
+		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_window: %d outcomes are not acknowledged", w.final))
 	}
 	return nil
 }
@@ -82,12 +82,16 @@ func (m *Machine) holdOfRequest(session, seq uint64) *claim {
 }
 
 // resultOf is the outcome as it is stored.
-func resultOf(o *outcome) *wire.Result {
-	return &wire.Result{Status: o.status, Message: o.message, Revision: o.revision, HoldId: o.holdID, Token: o.token, Count: o.count, Cycle: o.cycle}
+func resultOf(o outcome) *wire.Result {
+	r := &wire.Result{Status: o.status, Revision: o.revision, HoldId: o.holdID, Token: o.token, Count: o.count}
+	if o.refusal != nil {
+		r.Message, r.Cycle = o.refusal.message, o.refusal.cycle
+	}
+	return r
 }
 
 // present is the outcome as an answer. Of a wait it tells the place that it has now.
-func (m *Machine) present(o *outcome) *wire.Result {
+func (m *Machine) present(o outcome) *wire.Result {
 	r := resultOf(o)
 	if c, ok := m.claims.get(o.holdID); ok && !o.final() {
 		r.Position = m.position(c)
@@ -98,82 +102,57 @@ func (m *Machine) present(o *outcome) *wire.Result {
 
 // remember keeps the result of a request for its retries.
 func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
-	o := &outcome{
-		requestKey: requestKey{s.id, seq},
-
+	o := outcome{
+		seq:      seq,
 		status:   r.Status,
-		message:  r.Message,
+		refusal:  refusalOf(r.Message, r.Cycle),
 		revision: r.Revision,
 		holdID:   r.HoldId,
 		token:    r.Token,
 		count:    r.Count,
-		cycle:    r.Cycle,
 		waited:   r.Status == wire.Status_QUEUED,
 	}
 	if o.revision == 0 {
 		o.revision = m.state.revision
 	}
-	m.outcomes.put(o)
-	if o.final() {
-		s.window++
-	}
+	m.outcomes.put(m.editWindow(s), o)
 }
 
 // conclude replaces the outcome of a request that waited: of a claim's acquire or of
 // its upgrade.
-func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_Code) *outcome {
-	o := &outcome{requestKey: requestKey{s.id, seq}, status: status, revision: m.state.revision, holdID: c.id, waited: true}
+func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_Code) outcome {
+	o := outcome{seq: seq, status: status, revision: m.state.revision, holdID: c.id, waited: true}
 	if status == wire.Status_GRANTED {
 		o.token, o.count = c.token, c.count()
 	}
-	m.outcomes.put(o)
-	s.window++
+	m.outcomes.put(m.editWindow(s), o)
 	return o
 }
 
 // acknowledge forgets what the client says that it has. The mark speaks for requests
-// that were answered at once; those that waited are acknowledged one by one.
+// that were answered at once, of which there are none below the old one; those that
+// waited are acknowledged one by one.
 func (m *Machine) acknowledge(s *session, below uint64, acked []uint64) {
 	if below > s.ackedBelow {
-		m.forgetBelow(s, below)
+		if len(s.remembered()) > 0 {
+			m.outcomes.deleteSettled(m.editWindow(s), s.ackedBelow, below)
+		}
 		s.ackedBelow = below
 	}
 	for _, seq := range acked {
-		key := requestKey{s.id, seq}
-		o, ok := m.outcomes.get(key)
+		o, ok := s.outcome(seq)
 		if !ok || !o.waited || !o.final() {
 			continue
 		}
 		if seq < s.ackedBelow {
-			m.outcomes.delete(key)
-			s.window--
+			m.outcomes.delete(m.editWindow(s), seq)
 			continue
 		}
 		// Forgetting it above the mark would let a duplicate be executed again. From
 		// now on the mark takes it along.
-		plain := *o
-		plain.waited = false
-		m.outcomes.put(&plain)
+		o.waited = false
+		m.outcomes.put(m.editWindow(s), o)
 	}
-}
-
-// forgetBelow drops the outcomes between the old mark and the new one that did not
-// wait. Below the old one there are none.
-func (m *Machine) forgetBelow(s *session, below uint64) {
-	m.scratch = m.scratch[:0]
-	m.outcomes.each(requestKey{s.id, s.ackedBelow}, func(o *outcome) bool {
-		if o.session != s.id || o.seq >= below {
-			return false
-		}
-		if !o.waited {
-			m.scratch = append(m.scratch, o.seq)
-		}
-		return true
-	})
-	for _, seq := range m.scratch {
-		m.outcomes.delete(requestKey{s.id, seq})
-	}
-	s.window -= uint64(len(m.scratch))
 }
 
 // acknowledgeOnly is a command that carries nothing but acknowledgements.
