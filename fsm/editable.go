@@ -71,8 +71,7 @@ func (t *editable[K, V, P]) fork() editable[K, V, P] {
 
 func (t *editable[K, V, P]) commit() {
 	t.table.commit()
-	clear(t.edits)
-	t.edits = t.edits[:0]
+	t.edits = emptied(t.edits)
 }
 
 func (t *editable[K, V, P]) rollback() {

@@ -206,8 +206,7 @@ func (m *Machine) discard(saved scalars, events int) {
 	m.state.discarded++
 	clear(m.events[events:])
 	m.events = m.events[:events]
-	clear(m.unsettled)
-	m.unsettled = m.unsettled[:0]
+	m.unsettled = emptied(m.unsettled)
 }
 
 func (m *Machine) commit() {

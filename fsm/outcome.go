@@ -55,6 +55,9 @@ func (w *window) find(seq uint64) (place int, found bool) {
 	if n := len(w.outcomes); n == 0 || w.outcomes[n-1].seq < seq {
 		return n, false
 	}
+	if first := w.outcomes[0].seq; first >= seq {
+		return 0, first == seq
+	}
 	return slices.BinarySearchFunc(w.outcomes, seq, func(o outcome, seq uint64) int { return cmp.Compare(o.seq, seq) })
 }
 
@@ -144,10 +147,7 @@ func (t *outcomes) begin() {
 	}
 }
 
-func (t *outcomes) commit() {
-	clear(t.journal)
-	t.journal = t.journal[:0]
-}
+func (t *outcomes) commit() { t.journal = emptied(t.journal) }
 
 func (t *outcomes) rollback() {
 	for i := len(t.journal) - 1; i >= 0; i-- {

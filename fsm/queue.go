@@ -102,8 +102,7 @@ func (m *Machine) settle() {
 	for i := 0; i < len(m.unsettled); i++ {
 		m.settleLock(m.unsettled[i])
 	}
-	clear(m.unsettled)
-	m.unsettled = m.unsettled[:0]
+	m.unsettled = emptied(m.unsettled)
 }
 
 // settleLock grants to everybody who may have the lock now. A lock that nobody

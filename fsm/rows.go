@@ -16,8 +16,15 @@ type nonce struct {
 // ownerKey names what an owner has to do with a lock: one claim at most.
 type ownerKey struct{ session, owner, lock uint64 }
 
-func (k ownerKey) compare(other ownerKey) int {
-	return cmp.Or(cmp.Compare(k.session, other.session), cmp.Compare(k.owner, other.owner), cmp.Compare(k.lock, other.lock))
+// compare looks at the stake's lock last, and seldom: that is somewhere else in memory.
+func (k ownerKey) compare(s *stake) int {
+	switch {
+	case k.session != s.session:
+		return cmp.Compare(k.session, s.session)
+	case k.owner != s.owner:
+		return cmp.Compare(k.owner, s.owner)
+	}
+	return cmp.Compare(k.lock, s.lock())
 }
 
 // stake is a claim as the table of owners has it: in the version in which it was made,
@@ -42,14 +49,20 @@ func (s *stake) key() ownerKey { return ownerKey{s.session, s.owner, s.lock()} }
 type place struct{ lock, claim uint64 }
 
 func (p place) compare(other place) int {
-	return cmp.Or(cmp.Compare(p.lock, other.lock), cmp.Compare(p.claim, other.claim))
+	if p.lock != other.lock {
+		return cmp.Compare(p.lock, other.lock)
+	}
+	return cmp.Compare(p.claim, other.claim)
 }
 
 // holderKey names a hold on a lock, or its lock-delay.
 type holderKey struct{ lock, token uint64 }
 
 func (k holderKey) compare(other holderKey) int {
-	return cmp.Or(cmp.Compare(k.lock, other.lock), cmp.Compare(k.token, other.token))
+	if k.lock != other.lock {
+		return cmp.Compare(k.lock, other.lock)
+	}
+	return cmp.Compare(k.token, other.token)
 }
 
 // holder is a hold on a lock, or its lock-delay.
@@ -81,7 +94,7 @@ func newClaims() table[uint64, *claim] {
 }
 
 func newOwners() table[ownerKey, *stake] {
-	return newTable((*stake).key, func(key ownerKey, s *stake) int { return key.compare(s.key()) })
+	return newTable((*stake).key, ownerKey.compare)
 }
 
 func newQueue() table[place, place] {

@@ -105,8 +105,7 @@ func (m *Machine) share() {
 	for _, c := range m.fresh {
 		c.fresh = false
 	}
-	clear(m.fresh)
-	m.fresh = m.fresh[:0]
+	m.fresh = emptied(m.fresh)
 }
 
 // editClaim returns the version of a claim that the running command may change. Owners

@@ -58,9 +58,15 @@ func (t *table[K, V]) fork() table[K, V] {
 	return table[K, V]{tree: t.tree.fork(), key: t.key}
 }
 
-func (t *table[K, V]) commit() {
-	clear(t.journal) // let go of the old values
-	t.journal = t.journal[:0]
+func (t *table[K, V]) commit() { t.journal = emptied(t.journal) }
+
+// emptied lets go of what a journal holds.
+func emptied[T any](journal []T) []T {
+	if len(journal) == 0 {
+		return journal
+	}
+	clear(journal)
+	return journal[:0]
 }
 
 func (t *table[K, V]) rollback() {

@@ -1,11 +1,11 @@
 package fsm
 
 // find returns the place of a key in a page: that of its row, or of the first row, and
-// of the page, behind it.
+// of the page, behind it. It looks first where a row came in last: keys that ascend are
+// there, or just behind.
 func (t *tree[K, R]) find(p *page[R], key K) (place int, found bool) {
 	low, high := 0, int(p.count)
-	for low < high {
-		middle := (low + high) / 2
+	for middle := min(int(p.last), high-1); low < high; middle = (low + high) / 2 {
 		switch order := t.order(key, p.rows[middle]); {
 		case order == 0:
 			return middle, true
