@@ -22,7 +22,6 @@ type versioned[V any] interface {
 // the fork makes a copy.
 type editable[K, V any, P versioned[V]] struct {
 	table[K, P]
-	now   version
 	edits []edited[V]
 }
 
@@ -36,19 +35,22 @@ func newEditable[K, V any, P versioned[V]](key func(P) K, order func(K, P) int) 
 	return editable[K, V, P]{table: newTable(key, order)}
 }
 
+// now is the version of rows that are made in this era.
+func (t *editable[K, V, P]) now() version { return versionOf(t.era) }
+
 func (t *editable[K, V, P]) put(row P) {
-	*row.own() = t.now
+	*row.own() = t.now()
 	t.table.put(row)
 }
 
 func (t *editable[K, V, P]) load(row P) {
-	*row.own() = t.now
+	*row.own() = t.now()
 	t.table.load(row)
 }
 
 // edit returns what the running command may change of a row that is in the table.
 func (t *editable[K, V, P]) edit(row P) P {
-	if *row.own() != t.now {
+	if *row.own() != t.now() {
 		copied := *row
 		t.put(&copied)
 		return &copied
@@ -63,10 +65,7 @@ func (t *editable[K, V, P]) edit(row P) P {
 }
 
 func (t *editable[K, V, P]) fork() editable[K, V, P] {
-	forked := editable[K, V, P]{table: t.table.fork()}
-	t.now = versionOf(t.era)
-	forked.now = t.now
-	return forked
+	return editable[K, V, P]{table: t.table.fork()}
 }
 
 func (t *editable[K, V, P]) commit() {

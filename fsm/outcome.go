@@ -164,8 +164,8 @@ func (t *outcomes) setFault(fn func()) { t.fault = fn }
 
 // editWindow returns the window of a session that is being edited, for changing.
 func (m *Machine) editWindow(s *session) *window {
-	if s.window == nil || s.window.version != m.sessions.now {
-		own := &window{version: m.sessions.now}
+	if s.window == nil || s.window.version != m.sessions.now() {
+		own := &window{version: m.sessions.now()}
 		if s.window != nil {
 			own.outcomes, own.final = slices.Clone(s.window.outcomes), s.window.final
 		}

@@ -133,7 +133,7 @@ func (m *Machine) editSession(id uint64) (*session, bool) {
 // live returns the present version of a lock that exists. Claims have it in the one in
 // which they met it: of this era, that is still the only one.
 func (m *Machine) live(l *lock) *lock {
-	if l.version != m.locks.now {
+	if l.version != m.locks.now() {
 		l, _ = m.locks.get(l.name)
 	}
 	return l
