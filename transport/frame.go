@@ -36,18 +36,36 @@ var (
 // AppendFrame appends m as a frame to b. With an error, which is ErrFrameTooLarge if m
 // takes more than max bytes, b is returned as it was.
 func AppendFrame(b []byte, m proto.Message, max int) ([]byte, error) {
-	size := proto.Size(m)
+	grown, size, done := appendFrequent(b, m)
 	if size > max {
 		return b, tooLarge(size, max)
 	}
+	if done {
+		return grown, nil
+	}
 	return appendSized(b, m, size)
+}
+
+// appendFrequent appends m as a frame if it is of those that encode themselves. It returns
+// the size of the message in any case, and otherwise b as it was.
+func appendFrequent(b []byte, m proto.Message) (grown []byte, size int, done bool) {
+	if f, ok := m.(interface {
+		AppendFrequent(b []byte) ([]byte, bool)
+	}); ok {
+		if grown, done = f.AppendFrequent(append(b, make([]byte, HeaderSize)...)); done {
+			size = len(grown) - len(b) - HeaderSize
+			binary.BigEndian.PutUint32(grown[len(b):], uint32(size))
+			return grown, size, true
+		}
+	}
+	return b, proto.Size(m), false
 }
 
 func tooLarge(size, max int) error {
 	return fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrameTooLarge, size, max)
 }
 
-// appendSized is for callers that have just called proto.Size.
+// appendSized is for callers that have just called appendFrequent.
 func appendSized(b []byte, m proto.Message, size int) ([]byte, error) {
 	grown := binary.BigEndian.AppendUint32(b, uint32(size))
 	grown, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(grown, m)

@@ -138,7 +138,8 @@ func (o *Outbox) put(m proto.Message, flush bool, most int) error {
 	if o.closing {
 		return ErrOutboxClosed
 	}
-	size, waiting := proto.Size(m), len(o.queue)+o.writing
+	queue, size, done := appendFrequent(o.queue, m)
+	waiting := len(o.queue) + o.writing
 	if size > o.cfg.MaxFrame {
 		return tooLarge(size, o.cfg.MaxFrame)
 	}
@@ -146,9 +147,11 @@ func (o *Outbox) put(m proto.Message, flush bool, most int) error {
 		o.startWriting() // what was only queued, or room would never come
 		return errFull
 	}
-	queue, err := appendSized(o.queue, m, size)
-	if err != nil {
-		return err
+	if !done {
+		var err error
+		if queue, err = appendSized(o.queue, m, size); err != nil {
+			return err
+		}
 	}
 	o.queue = queue
 	if flush {

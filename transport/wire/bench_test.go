@@ -53,8 +53,13 @@ func BenchmarkEncode(b *testing.B) {
 			var buffer []byte
 			var err error
 			b.ReportAllocs()
+			own, _ := f.message.(interface {
+				AppendFrequent(b []byte) ([]byte, bool)
+			})
 			for b.Loop() {
-				if buffer, err = (proto.MarshalOptions{}).MarshalAppend(buffer[:0], f.message); err != nil {
+				if own != nil {
+					buffer, _ = own.AppendFrequent(buffer[:0])
+				} else if buffer, err = (proto.MarshalOptions{}).MarshalAppend(buffer[:0], f.message); err != nil {
 					b.Fatal(err)
 				}
 			}

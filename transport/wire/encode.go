@@ -1,0 +1,108 @@
+package wire
+
+import (
+	"encoding/binary"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The encoders of this file write what the decoders beside it read, as the protobuf library
+// writes it, in one pass: no size is asked for first. A message with anything else in it is
+// left to the library.
+
+// encodedMost bounds the text and the bytes of one message that these encoders take, so
+// that nothing large is written before anybody has looked at its size.
+const encodedMost = 4 << 10
+
+// appendNumber appends a field that is a number; 0 is not written.
+func appendNumber(b []byte, tag, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendVarint(b, tag), v)
+}
+
+func appendFlag(b []byte, tag uint64, v bool) []byte {
+	return appendNumber(b, tag, protowire.EncodeBool(v))
+}
+
+// appendText appends a field that is text or bytes; an empty one is not written.
+func appendText[T string | []byte](b []byte, tag uint64, v T) []byte {
+	if len(v) == 0 {
+		return b
+	}
+	b = protowire.AppendVarint(protowire.AppendVarint(b, tag), uint64(len(v)))
+	return append(b, v...)
+}
+
+// open begins a field that is a message, with one byte for its length. What is appended to
+// b until shut is the message.
+func open(b []byte, tag uint64) []byte { return append(protowire.AppendVarint(b, tag), 0) }
+
+// shut ends the message that begins at a place of b. It makes room for a longer length.
+func shut(b []byte, begin int) []byte {
+	size := len(b) - begin
+	var length [binary.MaxVarintLen64]byte
+	n := binary.PutUvarint(length[:], uint64(size))
+	if n > 1 {
+		b = append(b, length[1:n]...)
+		copy(b[begin+n-1:], b[begin:begin+size])
+	}
+	copy(b[begin-1:], length[:n])
+	return b
+}
+
+func (m *Acquire) append(b []byte) ([]byte, bool) {
+	if m == nil || len(m.unknownFields) > 0 || len(m.Locks) != 1 || len(m.Value) > encodedMost {
+		return b, false
+	}
+	b = open(b, 1<<3|length)
+	begin := len(b)
+	b, ok := m.Locks[0].append(b)
+	if !ok {
+		return b, false
+	}
+	b = shut(b, begin)
+	b = appendNumber(b, 2<<3|varint, m.Owner)
+	b = appendNumber(b, 3<<3|varint, uint64(m.WaitMs))
+	b = appendFlag(b, 4<<3|varint, m.WaitForever)
+	b = appendText(b, 5<<3|length, m.Value)
+	b = appendNumber(b, 6<<3|varint, uint64(m.Order))
+	b = appendFlag(b, 7<<3|varint, m.Reentrant)
+	b = appendNumber(b, 8<<3|varint, uint64(m.MaxHoldMs))
+	b = appendNumber(b, 9<<3|varint, uint64(m.LockDelayMs))
+	b = appendFlag(b, 10<<3|varint, m.Notify)
+	return appendFlag(b, 11<<3|varint, m.AllowDeadlock), true
+}
+
+func (m *LockRequest) append(b []byte) ([]byte, bool) {
+	if m == nil || len(m.unknownFields) > 0 || len(m.Name) > encodedMost || !utf8.ValidString(m.Name) {
+		return b, false
+	}
+	b = appendText(b, 1<<3|length, m.Name)
+	b = appendNumber(b, 2<<3|varint, uint64(m.Mode))
+	b = appendNumber(b, 3<<3|varint, m.Permits)
+	return appendNumber(b, 4<<3|varint, m.Limit), true
+}
+
+func (m *Release) append(b []byte) ([]byte, bool) {
+	if m == nil || len(m.unknownFields) > 0 {
+		return b, false
+	}
+	b = appendNumber(b, 1<<3|varint, m.HoldId)
+	return appendNumber(b, 2<<3|varint, m.Token), true
+}
+
+// appendPacked appends a field of packed numbers; an empty one is not written.
+func appendPacked(b []byte, tag uint64, numbers []uint64) []byte {
+	if len(numbers) == 0 {
+		return b
+	}
+	b = open(b, tag)
+	begin := len(b)
+	for _, v := range numbers {
+		b = protowire.AppendVarint(b, v)
+	}
+	return shut(b, begin)
+}
