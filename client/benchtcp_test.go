@@ -19,7 +19,7 @@ type prompt struct {
 	serving  sync.WaitGroup
 }
 
-func newPrompt(b *testing.B) *prompt {
+func newPrompt(b testing.TB) *prompt {
 	l, err := transport.TCP{}.Listen(b.Context(), "127.0.0.1:0")
 	ok(b, err)
 	p := &prompt{listener: l}
@@ -90,19 +90,19 @@ func BenchmarkPairs(b *testing.B) {
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
-			pairs(b, callers)
+			pairs(b, callers, b.N)
 		})
 	}
 }
 
-// pairs has each session lock and unlock its share of b.N times.
-func pairs(b *testing.B, sessions []*Session) {
+// pairs has each session lock and unlock its share of n times.
+func pairs(b testing.TB, sessions []*Session, n int) {
 	ctx := context.Background()
 	var working sync.WaitGroup
 	for i, s := range sessions {
 		working.Go(func() {
 			name := fmt.Sprint("orders/", i)
-			for range b.N / len(sessions) {
+			for range n / len(sessions) {
 				hold, err := s.Lock(ctx, name)
 				if err == nil {
 					err = hold.Unlock(ctx)

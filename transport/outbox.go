@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -252,6 +253,7 @@ func (o *Outbox) take(spare []byte) (batch []byte, ok bool) {
 	for !o.due && !o.closing {
 		o.wake.Wait()
 	}
+	o.gather()
 	if len(o.queue) == 0 {
 		o.giveRoom()
 		return nil, false
@@ -264,6 +266,15 @@ func (o *Outbox) take(spare []byte) (batch []byte, ok bool) {
 	}
 	_ = o.conn.SetWriteDeadline(deadline)
 	return batch, true
+}
+
+// gather lets those run who are about to send as well: often many share a connection, and
+// answers come for many of them at once. Otherwise the writer, which the first of them
+// wakes, would run before the second, and each frame would be a write of its own.
+func (o *Outbox) gather() {
+	o.mu.Unlock()
+	runtime.Gosched()
+	o.mu.Lock()
 }
 
 // wrote books a write and says whether to go on.
