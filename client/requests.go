@@ -222,13 +222,24 @@ func (c *Client) pump() {
 	}
 	sent = c.pumpLane(cn, &c.anywhere, cn.window-cn.reserve) || sent
 	if sent {
-		cn.out.Flush()
+		c.flush(cn)
 		if k := c.oldest(); k != nil {
 			c.armAt(k.sentAt + patience)
 		} else if c.quiet(cn) {
 			c.armAt(cn.pingAt())
 		}
 	}
+}
+
+// flush has written what was sent. A request that is the only one under way is written
+// here: nobody waits for the mutex meanwhile. Where there are more, the writer lets others
+// add theirs to the same write.
+func (c *Client) flush(cn *conn) {
+	if c.flight.n == 1 {
+		cn.out.FlushHere()
+		return
+	}
+	cn.out.Flush()
 }
 
 func (c *Client) pumpLane(cn *conn, l *callList, window int) (sent bool) {

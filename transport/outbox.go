@@ -52,13 +52,14 @@ func (c OutboxConfig) withDefaults() OutboxConfig {
 }
 
 // Outbox is the sending half of a connection: a bounded queue of frames and the one
-// goroutine that writes them. Whatever is queued when it gets to writing goes out in one
-// write, so the more there is to say, the fewer system calls it takes.
+// goroutine that writes them, but for FlushHere. Whatever is queued when it gets to writing
+// goes out in one write, so the more there is to say, the fewer system calls it takes.
 //
 // Messages are encoded when they are sent and may be changed afterwards. All methods are
 // safe for concurrent use. NewOutbox starts the goroutine, Close stops it.
 type Outbox struct {
 	conn net.Conn
+	now  *writeNow // nil if conn cannot be written without waiting
 	cfg  OutboxConfig
 	done chan struct{} // closed when the writer has ended
 
@@ -76,7 +77,7 @@ type Outbox struct {
 // NewOutbox returns the Outbox of conn; nobody else may write to conn until Close has
 // returned.
 func NewOutbox(conn net.Conn, cfg OutboxConfig) *Outbox {
-	o := &Outbox{conn: conn, cfg: cfg.withDefaults(), done: make(chan struct{})}
+	o := &Outbox{conn: conn, now: newWriteNow(conn), cfg: cfg.withDefaults(), done: make(chan struct{})}
 	o.wake.L = &o.mu
 	go o.run()
 	return o
@@ -95,6 +96,20 @@ func (o *Outbox) Queue(m proto.Message) error { return o.put(m, false, o.cfg.Max
 func (o *Outbox) Flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.startWriting()
+}
+
+// FlushHere is Flush, but the caller writes what the connection takes without waiting, if
+// nobody else is writing. That spares it waking the writer. It is for who has nothing more
+// to say soon: others who send meanwhile wait for the system call.
+func (o *Outbox) FlushHere() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.now != nil && o.writing == 0 && !o.due && !o.closing && len(o.queue) > 0 {
+		rest := o.queue[o.now.write(o.queue):]
+		o.queue = append(reusable(o.queue), rest...)
+		o.giveRoom()
+	}
 	o.startWriting()
 }
 
@@ -233,20 +248,49 @@ func (o *Outbox) run() {
 		if !ok {
 			return
 		}
-		_, err := o.conn.Write(batch)
-		if !o.wrote(err) {
+		if !o.wrote(o.write(batch)) {
 			Cut(o.conn)
 			return
 		}
-		spare = batch[:0]
-		if cap(batch) > retained {
-			spare = nil
-		}
+		spare = reusable(batch)
 	}
 }
 
-// take waits until something is due and swaps the queue for spare. It sets the deadline
-// under mu, so that it cannot undo the shorter one of Close.
+// reusable empties a buffer, and lets go of one that is larger than most are.
+func reusable(b []byte) []byte {
+	if cap(b) > retained {
+		return nil
+	}
+	return b[:0]
+}
+
+// write writes at once what the connection takes, and the rest by a deadline: to set one is
+// dear, and nearly always everything is taken.
+func (o *Outbox) write(batch []byte) error {
+	if o.now != nil {
+		batch = batch[o.now.write(batch):]
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	o.setDeadline()
+	_, err := o.conn.Write(batch)
+	return err
+}
+
+// setDeadline sets the deadline of a write under mu, so that it cannot undo the shorter one
+// of Close.
+func (o *Outbox) setDeadline() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	deadline := o.flushBy
+	if !o.closing {
+		deadline = time.Now().Add(o.cfg.WriteTimeout)
+	}
+	_ = o.conn.SetWriteDeadline(deadline)
+}
+
+// take waits until something is due and swaps the queue for spare.
 func (o *Outbox) take(spare []byte) (batch []byte, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -260,11 +304,6 @@ func (o *Outbox) take(spare []byte) (batch []byte, ok bool) {
 	}
 	batch, o.queue = o.queue, spare
 	o.writing, o.due = len(batch), false
-	deadline := time.Now().Add(o.cfg.WriteTimeout)
-	if o.closing {
-		deadline = o.flushBy
-	}
-	_ = o.conn.SetWriteDeadline(deadline)
 	return batch, true
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -141,6 +142,14 @@ func (l *link) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return errors.ErrUnsupported
+}
+
+// SyscallConn is the connection's descriptor; there is none to write to where it speaks TLS.
+func (l *link) SyscallConn() (syscall.RawConn, error) {
+	if c, ok := l.Conn.(syscall.Conn); ok {
+		return c.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // NetConn is the connection below TLS.
