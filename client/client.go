@@ -22,7 +22,7 @@ type Client struct {
 	need   chan struct{} // one token: there is something to connect for
 	dones  sync.Pool     // of channels for calls
 
-	mu     sync.Mutex // guards what follows, and all state of sessions, holds and calls
+	mu     moment // guards what follows, and all state of sessions, holds and calls
 	closed bool
 	notes  []note // to be logged once mu is free
 
@@ -90,6 +90,7 @@ func New(cfg Config) (*Client, error) {
 	if c.clock == nil {
 		c.clock = systemClock()
 	}
+	c.mu.clock = c.clock
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

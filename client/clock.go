@@ -1,6 +1,9 @@
 package client
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // Clock measures the time that decides whether a session lives. Now must run
 // through suspend and never go back; only differences of it are used.
@@ -29,3 +32,25 @@ func (c *runtimeClock) Now() time.Duration { return time.Since(c.start) }
 
 // AfterFunc is time.AfterFunc.
 func (c *runtimeClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+
+// moment is a mutex under which the clock is looked at once at most, since a look may be a
+// system call: what is decided under it is decided for the moment of that look.
+type moment struct {
+	sync.Mutex
+	clock Clock
+	at    time.Duration // 0 before the look
+}
+
+// now is the time of the first look since the mutex was taken.
+func (m *moment) now() time.Duration {
+	if m.at == 0 {
+		m.at = m.clock.Now()
+	}
+	return m.at
+}
+
+// Unlock forgets the time and frees the mutex.
+func (m *moment) Unlock() {
+	m.at = 0
+	m.Mutex.Unlock()
+}

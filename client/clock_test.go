@@ -1,8 +1,13 @@
 package client
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 func TestSystemClock(t *testing.T) {
@@ -36,4 +41,42 @@ func TestNames(t *testing.T) {
 			t.Errorf("%+v was accepted", cfg)
 		}
 	}
+}
+
+// countedClock counts the looks at it.
+type countedClock struct {
+	Clock
+	looks atomic.Int64
+}
+
+func (c *countedClock) Now() time.Duration {
+	c.looks.Add(1)
+	return c.Clock.Now()
+}
+
+// A lock and its release look at the clock when each is asked for and when each is
+// answered, and a look at a hold is always one at the clock.
+func TestLooksAtTheClock(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t, 1)
+		cfg, ctx := f.config(), context.Background()
+		clock := &countedClock{Clock: f.clock}
+		cfg.Clock = clock
+		c, err := New(cfg)
+		ok(t, err)
+		defer c.Close()
+		s := f.session(c)
+		synctest.Wait()
+		clock.looks.Store(0)
+		const pairs = 100
+		for range pairs {
+			ok(t, mustLock(t, s, "x").Unlock(ctx))
+		}
+		if n := clock.looks.Load(); n > 4*pairs+2 { // two for the alarm
+			t.Errorf("%d looks for %d locks and releases", n, pairs)
+		}
+		hold := mustLock(t, s, "x")
+		f.clock.suspended.Add(int64(time.Hour))
+		wantErr(t, hold.Context().Err(), context.Canceled)
+	})
 }

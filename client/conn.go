@@ -203,7 +203,7 @@ func (c *Client) adopt(cn *conn) bool {
 		return false
 	}
 	c.conn = cn
-	cn.heard = c.clock.Now()
+	cn.heard = c.mu.now()
 	cn.spoke = cn.heard
 	c.begin(cn)
 	c.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads)
@@ -250,7 +250,7 @@ func (c *Client) handle(cn *conn, frame *wire.ServerFrame) error {
 		// We left it: its answers would be taken for answers of the next one.
 		return cn.err
 	}
-	cn.heard = c.clock.Now()
+	cn.heard = c.mu.now()
 	switch f := frame.GetFrame().(type) {
 	case *wire.ServerFrame_Response:
 		return c.onResponse(cn, f.Response)

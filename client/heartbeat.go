@@ -226,7 +226,7 @@ func proves(status wire.Status_Code) bool {
 }
 
 // alive is aliveAt now: the check at each use.
-func (s *Session) alive() bool { return s.aliveAt(s.client.clock.Now()) }
+func (s *Session) alive() bool { return s.aliveAt(s.client.mu.now()) }
 
 // aliveAt ends the session if its deadline has passed, and the holds whose own has.
 func (s *Session) aliveAt(now time.Duration) bool {

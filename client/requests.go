@@ -260,7 +260,7 @@ func (c *Client) transmit(cn *conn, k *call) bool {
 	if k.request.Seq != 0 || k.kind == kindAcknowledge {
 		k.session.stamp(k)
 	}
-	k.sentAt = c.clock.Now()
+	k.sentAt = c.mu.now()
 	if !k.uncertain() {
 		k.firstAt = k.sentAt
 	}
