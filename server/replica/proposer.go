@@ -72,8 +72,10 @@ type proposer struct {
 	refusal func() *wire.Result
 	// flights are the entries in log order, for the completer.
 	flights chan *batch
-	// packed is the entry that is being encoded; only run uses it.
-	packed wire.Entry
+	// packed is the entry that is being encoded, and written its encoding; only run uses
+	// them.
+	packed  wire.Entry
+	written []byte
 
 	mu       sync.Mutex
 	cond     *sync.Cond
@@ -134,9 +136,10 @@ func (p *proposer) encode(b *batch) ([]byte, error) {
 		commands = append(commands, it.cmd)
 	}
 	p.packed = wire.Entry{Level: p.entryLevel(b), WallUnixMs: time.Now().UnixMilli(), Commands: commands, HashPoint: b.marks}
-	data, err := proto.Marshal(&p.packed)
+	var err error
+	p.written, err = wire.AppendEntry(p.written[:0], &p.packed)
 	clear(commands) // they are others' once they are answered
-	return data, err
+	return slices.Clone(p.written), err
 }
 
 // weed answers and drops the commands that cannot be written down, which are those with

@@ -7,9 +7,9 @@
 // command.proto, then frame.proto.
 //
 // Nearly all traffic consists of a few messages. [EntryDecoder], [ClientFrameDecoder] and
-// [ServerFrameDecoder] read those into memory that they use again, AppendFrequent of
-// [ClientFrame] and [ServerFrame] writes them in one pass, and everything else is left to
-// the protobuf library.
+// [ServerFrameDecoder] read those into memory that they use again. [AppendEntry] and
+// AppendFrequent of [ClientFrame] and [ServerFrame] write them in one pass. Everything else
+// is left to the protobuf library.
 //
 // Regenerate with "make generate"; a test fails if the generated code is not current.
 package wire

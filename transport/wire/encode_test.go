@@ -36,6 +36,13 @@ func alikeEncoded(t *testing.T, b []byte) (taken bool) {
 		}
 		taken = taken || ok
 	}
+	var entry wire.Entry
+	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &entry) == nil {
+		got, err := wire.AppendEntry([]byte("before"), &entry)
+		if want := append([]byte("before"), marshal(t, &entry)...); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%v\nbecame %x, the library says\n%x", &entry, got, want)
+		}
+	}
 	return taken
 }
 
@@ -85,6 +92,14 @@ func TestEncodersLeaveTheRest(t *testing.T) {
 		if _, ok := encoded(m); ok {
 			t.Errorf("%T is not left to the library: %.200v", m, m)
 		}
+	}
+}
+
+func TestEntryThatCannotBeEncoded(t *testing.T) {
+	good := &wire.Command{Seq: 1, Op: &wire.Command_Release{Release: &wire.Release{HoldId: 1}}}
+	bad := &wire.Command{Seq: 2, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "\xff"}}}}}
+	if _, err := wire.AppendEntry(nil, &wire.Entry{Commands: []*wire.Command{good, bad}}); err == nil {
+		t.Error("a name that is no text was encoded")
 	}
 }
 

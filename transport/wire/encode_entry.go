@@ -1,0 +1,48 @@
+package wire
+
+import "google.golang.org/protobuf/proto"
+
+// AppendEntry appends m's encoding to b. It returns the library's error if a command cannot
+// be encoded, as with a text that is not UTF-8.
+func AppendEntry(b []byte, m *Entry) ([]byte, error) {
+	b = appendNumber(b, 1<<3|varint, uint64(m.Level))
+	b = appendNumber(b, 2<<3|varint, uint64(m.WallUnixMs))
+	for _, cmd := range m.Commands {
+		b = open(b, 3<<3|length)
+		begin := len(b)
+		grown, ok := cmd.append(b)
+		if !ok {
+			var err error
+			if grown, err = (proto.MarshalOptions{}).MarshalAppend(b, cmd); err != nil {
+				return nil, err
+			}
+		}
+		b = shut(grown, begin)
+	}
+	return appendFlag(b, 4<<3|varint, m.HashPoint), nil
+}
+
+func (m *Command) append(b []byte) ([]byte, bool) {
+	if m == nil || len(m.unknownFields) > 0 {
+		return b, false
+	}
+	b = appendNumber(b, 1<<3|varint, m.SessionId)
+	b = appendNumber(b, 2<<3|varint, m.Seq)
+	b = appendNumber(b, 3<<3|varint, m.AckedBelow)
+	b = appendPacked(b, 4<<3|length, m.Acked)
+	begin, ok := 0, false
+	switch op := m.Op.(type) {
+	case *Command_Acquire:
+		b = open(b, 48<<3|length)
+		begin = len(b)
+		b, ok = op.Acquire.append(b)
+	case *Command_Release:
+		b = open(b, 49<<3|length)
+		begin = len(b)
+		b, ok = op.Release.append(b)
+	}
+	if !ok {
+		return b, false
+	}
+	return shut(b, begin), true
+}
