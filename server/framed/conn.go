@@ -120,6 +120,7 @@ func (c *conn) readRequests() error {
 // none. Only the reader calls it.
 func (c *conn) Decode(b []byte) error {
 	c.arrived = newExchange()
+	c.arrived.size = len(b)
 	return c.arrived.Decode(b)
 }
 
