@@ -23,7 +23,7 @@ const (
 	// maxSpare is for how many of a kind memory is kept.
 	maxSpare = 1 << 12
 	// linger is how long heartbeats of an idle cluster gather for one empty entry.
-	linger = 50 * time.Millisecond
+	linger = 100 * time.Millisecond
 	// enqueueTimeout bounds how long raft's main loop may take to accept an entry.
 	enqueueTimeout = 5 * time.Second
 	// few is what counts as few commands beside an entry in flight: the proposer then
