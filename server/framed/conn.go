@@ -101,10 +101,8 @@ func (c *conn) readRequests() error {
 		if req == nil {
 			return fmt.Errorf("%w: expected a request, got %T", transport.ErrMalformed, x.Frame.GetFrame())
 		}
-		select {
-		case c.slots <- struct{}{}: // while it is full, the client feels the back-pressure
-		case <-c.link.ending:
-			return errEnded
+		if err := c.takeSlot(); err != nil {
+			return err
 		}
 		c.srv.metrics.count(req)
 		if x.Frequent {
@@ -113,6 +111,22 @@ func (c *conn) readRequests() error {
 		}
 		exchanges.Put(x) // the request has memory of its own
 		c.dispatch(req)
+	}
+}
+
+// takeSlot makes the request one of those under way. While there are as many as there may be,
+// the client feels the back-pressure.
+func (c *conn) takeSlot() error {
+	select {
+	case c.slots <- struct{}{}: // far cheaper than a choice of two
+		return nil
+	default:
+	}
+	select {
+	case c.slots <- struct{}{}:
+		return nil
+	case <-c.link.ending:
+		return errEnded
 	}
 }
 
