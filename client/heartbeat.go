@@ -68,7 +68,7 @@ func (c *Client) ring() {
 	}
 	c.alarmAt = 0
 	now := c.clock.Now()
-	for len(c.agenda) > 0 && c.agenda[0].wakeAt <= now {
+	for len(c.agenda) > 0 && c.agenda[0].due(now) {
 		s := c.agenda[0]
 		s.tick(now)
 		if s.place >= 0 {
@@ -125,6 +125,15 @@ func (s *Session) interval() time.Duration {
 	return third - rand.N(third/8+1)
 }
 
+// lead is how much before its time a heartbeat may go, to leave in one write with others:
+// it takes both sides far longer to wake up for a heartbeat than to deal with it.
+func (s *Session) lead() time.Duration { return s.ttl / 48 }
+
+// due says whether something is to be done for the session now.
+func (s *Session) due(now time.Duration) bool {
+	return s.wakeAt <= now || s.wakeAt == s.beatAt && s.beatAt-s.lead() <= now
+}
+
 // margin is how much earlier than the cluster the session gives up.
 func margin(ttl time.Duration) time.Duration { return max(ttl/100, 20*time.Millisecond) }
 
@@ -155,7 +164,7 @@ func (s *Session) tick(now time.Duration) {
 	if s.state == Active && now >= s.overdue() {
 		s.enter(Jeopardy)
 	}
-	if now >= s.beatAt {
+	if now >= s.beatAt-s.lead() {
 		s.beatAt = now + s.interval()
 		s.beat()
 	}

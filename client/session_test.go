@@ -39,6 +39,29 @@ func TestHeartbeatsComeEveryThirdOfTheTTL(t *testing.T) {
 	})
 }
 
+// TestHeartbeatsOfManySessionsLeaveTogether: a client of many sessions does not wake up for
+// each, and none is late for that.
+func TestHeartbeatsOfManySessionsLeaveTogether(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		const sessions = 100
+		for range sessions {
+			f.session(c)
+		}
+		time.Sleep(time.Minute)
+		last, moments, all := map[uint64]time.Duration{}, map[time.Duration]bool{}, f.all(heartbeats)
+		for _, beat := range all {
+			if before, ok := last[beat.req.SessionId]; ok && beat.at-before > ttl/3+10*time.Millisecond {
+				t.Errorf("session %d: a gap of %v", beat.req.SessionId, beat.at-before)
+			}
+			last[beat.req.SessionId] = beat.at
+			moments[beat.at] = true
+		}
+		if len(last) != sessions || len(moments) > len(all)/5 {
+			t.Errorf("%d heartbeats of %d sessions came at %d moments", len(all), len(last), len(moments))
+		}
+	})
+}
+
 func TestAnyRequestCountsAsHeartbeat(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
