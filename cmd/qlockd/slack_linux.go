@@ -14,7 +14,7 @@ import (
 // Go's own monitor, a thread that looks every 20 us whether something is stuck for as long
 // as there is work. They took a fifth of a node's processor time when one client was all
 // there was to do; see decision 0023.
-const slack = 500 * time.Microsecond
+const slack = time.Millisecond
 
 // relaxTimers has the process begin anew with that slack, unless it has as much. A thread
 // gets the slack of the one that made it, and the monitor is made before main begins, so
