@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/test/ports"
 )
 
 // benchJSON is what is pinned of qlock bench.
@@ -76,7 +78,7 @@ func TestBinaryBenchRefusesToDisturb(t *testing.T) {
 	want(t, qlock(t, ep, "bench", "pairs", "--duration", "10ms"), 64, "the cluster serves others")
 	want(t, release(), 0, "")
 	want(t, qlock(t, ep, "bench", "pairs", "--beside-others", "--warm-up", "0s", "--duration", "10ms", "--ttl", "1ms"), 64, "ttl")
-	want(t, qlock(t, freePorts(t, 1)[0], "bench", "pairs", "--timeout", "200ms"), 69, "no serving leader")
+	want(t, qlock(t, ports.For(t, 1)[0], "bench", "pairs", "--timeout", "200ms"), 69, "no serving leader")
 }
 
 // A signal ends the measurement, not the tidying up.
@@ -121,7 +123,7 @@ func TestBinaryBenchInterruptedEarly(t *testing.T) {
 
 // Without HTTP ports there is nobody to ask, and no number is made up.
 func TestBinaryBenchWithoutMetrics(t *testing.T) {
-	addrs := freePorts(t, 2)
+	addrs := ports.For(t, 2)
 	n := startNode(t, addrs[0], "--id", "n1", "--data-dir", t.TempDir(), "--peer-addr", addrs[1])
 	t.Cleanup(n.stop)
 	serving(t, n.addr)
@@ -145,7 +147,7 @@ func TestBinaryBenchOnATerminal(t *testing.T) {
 
 // What clients see of a change of leaders is told: who led before and after.
 func TestBinaryBenchSeesAFailover(t *testing.T) {
-	addrs := freePorts(t, 9)
+	addrs := ports.For(t, 9)
 	members := "n1=" + addrs[3] + ",n2=" + addrs[4] + ",n3=" + addrs[5]
 	for i := range 3 {
 		n := startNode(t, addrs[i], "--id", "n"+strconv.Itoa(i+1), "--data-dir", t.TempDir(), "--peer-addr", addrs[3+i], "--http-addr", addrs[6+i], "--cluster", members)

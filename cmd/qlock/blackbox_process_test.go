@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quorumlock/quorumlock/test/ports"
 )
 
 func ignore(sig syscall.Signal) { signal.Ignore(sig) }
@@ -258,7 +260,7 @@ func TestBinaryReleaseWithoutACluster(t *testing.T) {
 
 func TestBinaryStatusWithDeadNodes(t *testing.T) {
 	t.Parallel()
-	addrs := freePorts(t, 6)
+	addrs := ports.For(t, 6)
 	peers := fmt.Sprintf("n1=%s,n2=%s,n3=%s", addrs[3], addrs[4], addrs[5])
 	nodes := make([]*node, 3)
 	for i := range nodes {

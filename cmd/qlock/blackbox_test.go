@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/test/ports"
 )
 
 // lockJSON is what is pinned of qlock show and of the entries of qlock locks.
@@ -150,7 +152,7 @@ func TestBinaryTokensIncrease(t *testing.T) {
 func TestBinaryExitCodes(t *testing.T) {
 	ep := endpoint(t)
 	release := holding(t, ep, "codes/held")
-	dead := freePorts(t, 1)[0]
+	dead := ports.For(t, 1)[0]
 	for _, c := range []struct {
 		line string
 		want int
@@ -324,7 +326,7 @@ func TestBinaryTLS(t *testing.T) {
 	files := decode[struct {
 		Nodes, Clients []struct{ Flags []string }
 	}](t, got.out)
-	addrs := freePorts(t, 3)
+	addrs := ports.For(t, 3)
 	flags := slices.Concat([]string{"--id", "n1", "--data-dir", filepath.Join(dir, "data"), "--peer-addr", addrs[1], "--http-addr", addrs[2]}, files.Nodes[0].Flags)
 	n := startNode(t, addrs[0], flags...)
 	t.Cleanup(n.stop)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quorumlock/quorumlock/test/ports"
 )
 
 // The tests in this package know nothing but the binaries: they build qlock and
@@ -144,25 +145,10 @@ func (n *node) stop() {
 	_ = n.cmd.Wait()
 }
 
-// freePorts returns addresses on loopback that nobody listens on.
-func freePorts(t *testing.T, n int) []string {
-	t.Helper()
-	addrs := make([]string, n)
-	for i := range addrs {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		addrs[i] = l.Addr().String()
-	}
-	return addrs
-}
-
 // single starts a cluster of one node, with TTLs that tests can wait for.
 func single(t *testing.T, dir string) *node {
 	t.Helper()
-	addrs := freePorts(t, 3)
+	addrs := ports.For(t, 3)
 	n := startNode(t, addrs[0], "--id", "n1", "--data-dir", dir, "--peer-addr", addrs[1], "--http-addr", addrs[2], "--min-ttl", "1s")
 	serving(t, n.addr)
 	return n

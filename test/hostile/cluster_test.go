@@ -6,17 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	free "github.com/quorumlock/quorumlock/test/ports"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/pki"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -64,7 +63,7 @@ func startCluster(t testing.TB, count int, secure bool, flags ...string) *cluste
 	var members []pki.Node
 	for i := range count {
 		id := fmt.Sprintf("n%d", i+1)
-		n := &node{t: t, id: id, addr: freeAddrs(t), scheme: "http"}
+		n := &node{t: t, id: id, addr: addresses(t), scheme: "http"}
 		c.nodes = append(c.nodes, n)
 		peers = append(peers, id+"="+n.addr[peerPort])
 		members = append(members, pki.Node{ID: id})
@@ -107,23 +106,14 @@ func (c *cluster) flags(n *node, peers string) []string {
 	return all
 }
 
-// freeAddrs finds an address on loopback for each port, below the range from which
-// systems take the ports of outgoing connections.
-func freeAddrs(t testing.TB) map[port]string {
+// addresses are on loopback, one for each port of a node.
+func addresses(t testing.TB) map[port]string {
 	t.Helper()
 	addrs := map[port]string{}
-	for range 1_000 {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(15_000+rand.IntN(17_000))))
-		if err != nil {
-			continue
-		}
-		defer l.Close() // all at once, so that none comes twice
-		if addrs[ports[len(addrs)]] = l.Addr().String(); len(addrs) == len(ports) {
-			return addrs
-		}
+	for i, addr := range free.For(t, len(ports)) {
+		addrs[ports[i]] = addr
 	}
-	t.Fatal("no free ports on loopback")
-	return nil
+	return addrs
 }
 
 func (c *cluster) awaitLeader() {

@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock/test/netns"
+	"github.com/quorumlock/quorumlock/test/ports"
 )
 
 // site is where nodes and clients are: all on loopback, or each on a host of its own.
 type site struct {
-	ports *ports     // of loopback
-	net   *netns.Net // nil on loopback
+	ports *ports.Block // of loopback
+	net   *netns.Net   // nil on loopback
 
 	mu    sync.Mutex
 	taken map[string]int // ports on each host
@@ -31,10 +32,10 @@ func newSite(t testing.TB, apart bool) *site {
 	s := &site{taken: map[string]int{}}
 	var err error
 	if !apart {
-		if s.ports, err = reservePorts(); err != nil {
+		if s.ports, err = ports.Reserve(); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(s.ports.release)
+		t.Cleanup(s.ports.Release)
 		return s
 	}
 	if err := unable(); err != nil {
@@ -58,7 +59,7 @@ func (s *site) join(host string) error {
 // take returns an address on a host that nobody listens on.
 func (s *site) take(host string) (string, error) {
 	if s.net == nil {
-		return s.ports.take()
+		return s.ports.Take()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
