@@ -52,7 +52,7 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 	if err := volumes[old].Thaw(); err != nil {
 		t.Fatal(err)
 	}
-	ended(t, c, old, "the disk hangs: append to the log has not returned for")
+	ended(t, c, old, "the disk hangs: ", " has not returned for ") // an append to the log, or the list of the members
 	c.Restart(old)
 	c.AwaitAll()
 	s.complete()
