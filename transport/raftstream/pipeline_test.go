@@ -2,12 +2,10 @@ package raftstream_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
@@ -41,8 +39,8 @@ func TestRefusedEntryBlocksTheWayToAFollower(t *testing.T) {
 	}
 	sent := make(chan error, 1)
 	go func() {
-		for commit := range uint64(10) {
-			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: commit}, &raft.AppendEntriesResponse{}); err != nil {
+		for range 10 {
+			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, &raft.AppendEntriesResponse{}); err != nil {
 				sent <- err
 				return
 			}
@@ -76,116 +74,13 @@ func TestPipelineOfUnreadAnswersIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := uint64(0); err == nil; n++ {
+	for n := 0; err == nil; n++ {
 		if n > 1000 {
 			t.Fatal("a thousand answers are kept")
 		}
-		_, err = p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: n}, &raft.AppendEntriesResponse{})
+		_, err = p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, &raft.AppendEntriesResponse{})
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestFollowerIsNotToldTheSameAgainAndAgain: but everything that is new, at once, and now and
-// then something.
-func TestFollowerIsNotToldTheSameAgainAndAgain(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		disk := newOwnDisk()
-		from := toAFollower(t, disk, true)
-		p, err := from.AppendEntriesPipeline("b", "b")
-		if err != nil {
-			t.Fatal(err)
-		}
-		send := func(req raft.AppendEntriesRequest, arrives bool) {
-			t.Helper()
-			if _, err := p.AppendEntries(&req, &raft.AppendEntriesResponse{}); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			select {
-			case <-p.Consumer():
-				if !arrives {
-					t.Errorf("%v was sent", req)
-				}
-			default:
-				if arrives {
-					t.Errorf("%v was not sent", req)
-				}
-			}
-			synctest.Wait()
-		}
-		news := raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 8, PrevLogTerm: 1, LeaderCommitIndex: 7}
-		send(news, true)
-		send(news, false)
-		for _, changes := range []func(){
-			func() { news.LeaderCommitIndex = 8 },
-			func() { news.PrevLogEntry = 9 },
-			func() { news.PrevLogTerm = 2 },
-			func() { news.Term = 3 },
-		} {
-			changes()
-			send(news, true)
-			send(news, false)
-		}
-		entry := news
-		entry.Entries = []*raft.Log{{Index: 10, Term: 3}}
-		disk.move(10, false)
-		send(entry, true)
-		send(entry, true) // raft never does that; an entry is never held back
-		news.PrevLogEntry, news.PrevLogTerm = 10, 3
-		send(news, false)
-		time.Sleep(time.Second)
-		send(news, true)
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TestFollowerIsToldTheSameWhileAnswersAreDue: raft's hand-over of leadership sends and sends
-// until it has them, and would not wait for anything else.
-func TestFollowerIsToldTheSameWhileAnswersAreDue(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		m := newMemory()
-		disk := newOwnDisk()
-		from := raftstream.NewTransport(start(t, knows("a", "b"), on(m)), raftstream.TransportConfig{Written: disk.written})
-		to := raftstream.NewTransport(start(t, knows("b", "a"), on(m)), raftstream.TransportConfig{})
-		defer func() { _, _ = from.Close(), to.Close() }()
-		p, err := from.AppendEntriesPipeline("b", "b")
-		if err != nil {
-			t.Fatal(err)
-		}
-		send := func(req *raft.AppendEntriesRequest, arrives bool) {
-			t.Helper()
-			if _, err := p.AppendEntries(req, &raft.AppendEntriesResponse{}); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			select {
-			case rpc := <-to.Consumer():
-				rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil)
-			default:
-				if arrives {
-					t.Errorf("%v was not sent", req)
-				}
-				return
-			}
-			if !arrives {
-				t.Errorf("%v was sent", req)
-			}
-			synctest.Wait()
-		}
-		same := &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 7, PrevLogTerm: 1}
-		send(appendUpTo(7), true)
-		send(same, true)
-		send(same, true)
-		disk.move(7, false)
-		<-p.Consumer()
-		synctest.Wait()
-		send(same, false)
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -118,8 +118,8 @@ func TestPipelinedWordWaitsForTheLeadersDisk(t *testing.T) {
 		}
 		send(appendUpTo(7))
 		send(appendUpTo(8))
-		for commit := range uint64(1000) {
-			send(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 8, LeaderCommitIndex: commit})
+		for range 1000 {
+			send(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 8})
 		}
 		for _, index := range []uint64{7, 8} {
 			disk.move(index-1, false)
@@ -134,7 +134,7 @@ func TestPipelinedWordWaitsForTheLeadersDisk(t *testing.T) {
 				t.Errorf("an answer to %v", a.Request())
 			}
 		}
-		send(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 8, LeaderCommitIndex: 8})
+		send(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 8})
 		if a := <-p.Consumer(); len(a.Request().Entries) != 0 {
 			t.Errorf("an answer to %v", a.Request())
 		}
