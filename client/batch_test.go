@@ -23,7 +23,7 @@ func (t tap) Write(b []byte) (int, error) {
 	return t.TCPConn.Write(b)
 }
 
-func (t tap) SyscallConn() (syscall.RawConn, error) {
+func (t tap) Descriptor() (syscall.RawConn, error) {
 	raw, err := t.TCPConn.SyscallConn()
 	return tapped{raw, t.writes}, err
 }

@@ -30,7 +30,7 @@ func (t *tap) Write(b []byte) (int, error) {
 	return t.TCPConn.Write(b)
 }
 
-func (t *tap) SyscallConn() (syscall.RawConn, error) {
+func (t *tap) Descriptor() (syscall.RawConn, error) {
 	raw, err := t.TCPConn.SyscallConn()
 	return tapped{raw, t}, err
 }
@@ -215,5 +215,35 @@ func BenchmarkLoneFrame(b *testing.B) {
 			_, _ = o.Close(nil), ours.Close()
 			reading.Wait()
 		})
+	}
+}
+
+// own is what somebody gives the SDK who wants to see what is written.
+type own struct {
+	*net.TCPConn
+	seen chan []byte
+}
+
+func (o own) Write(b []byte) (int, error) {
+	o.seen <- bytes.Clone(b)
+	return o.TCPConn.Write(b)
+}
+
+func TestConnectionsOfOthersAreNotWrittenPast(t *testing.T) {
+	plain, _ := connected(t)
+	conn := own{plain.TCPConn, make(chan []byte, 1)}
+	out := transport.NewOutbox(conn, transport.OutboxConfig{})
+	frame := &wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{Id: 1}}}
+	if err := out.Queue(frame); err != nil {
+		t.Fatal(err)
+	}
+	out.FlushHere()
+	select {
+	case <-conn.seen:
+	case <-time.After(10 * time.Second):
+		t.Error("a frame was written past the connection that it was given to")
+	}
+	if err := out.Close(nil); err != nil {
+		t.Error(err)
 	}
 }

@@ -16,13 +16,22 @@ type writeNow struct {
 	n     int
 }
 
-// newWriteNow returns nil if conn has no descriptor of its own, or speaks TLS on it.
+// newWriteNow returns nil if conn has no descriptor that may be written past it. That a type
+// has SyscallConn does not say so: whoever embeds a TCP connection has it, too, whatever
+// becomes of what is written, which may be counted, or encrypted.
 func newWriteNow(conn net.Conn) *writeNow {
-	c, ok := conn.(syscall.Conn)
-	if !ok {
+	var raw syscall.RawConn
+	var err error
+	switch c := conn.(type) {
+	case *net.TCPConn:
+		raw, err = c.SyscallConn()
+	case interface {
+		Descriptor() (syscall.RawConn, error)
+	}:
+		raw, err = c.Descriptor()
+	default:
 		return nil
 	}
-	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil
 	}

@@ -144,9 +144,10 @@ func (l *link) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// SyscallConn is the connection's descriptor; there is none to write to where it speaks TLS.
-func (l *link) SyscallConn() (syscall.RawConn, error) {
-	if c, ok := l.Conn.(syscall.Conn); ok {
+// Descriptor is what an outbox may write to past the link, which adds nothing to what is
+// written; there is none where the connection speaks TLS.
+func (l *link) Descriptor() (syscall.RawConn, error) {
+	if c, ok := l.Conn.(*net.TCPConn); ok {
 		return c.SyscallConn()
 	}
 	return nil, errors.ErrUnsupported
