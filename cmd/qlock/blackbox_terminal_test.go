@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,11 +33,15 @@ func newTerminal(t *testing.T, endpoints string) *terminal {
 	}
 	binary(t, "qlock")
 	master, slave := openPTY(t)
-	cmd := exec.Command(shell, "--norc", "--noprofile", "-i")
+	ctx, hangUp := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, shell, "--norc", "--noprofile", "-i")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGHUP) } // which it passes on to its jobs
+	cmd.WaitDelay = bound
 	cmd.Env = cleanEnv("QLOCK_ENDPOINTS="+endpoints, "PS1=$ ", "PATH="+scratch+":"+os.Getenv("PATH"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {
+		hangUp()
 		t.Fatal(err)
 	}
 	slave.Close()
@@ -46,7 +52,7 @@ func newTerminal(t *testing.T, endpoints string) *terminal {
 		term.read()
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+		hangUp()
 		_ = cmd.Wait()
 		master.Close()
 		<-read
@@ -61,10 +67,7 @@ func openPTY(t *testing.T) (master, slave *os.File) {
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	n, err := unlockPTY(master)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +76,43 @@ func openPTY(t *testing.T) (master, slave *os.File) {
 		t.Fatal(err)
 	}
 	return master, slave
+}
+
+// unlockPTY returns the number of master's other end. It leaves master pollable, which Fd
+// would not: closing it has to end a Read.
+func unlockPTY(master *os.File) (n int, err error) {
+	raw, err := master.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
+			n, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+		}
+	})
+	return n, errors.Join(controlErr, err)
+}
+
+// gate is a file that a command reads from until the test opens the gate. A command that
+// is to be stopped must not start others meanwhile: a shell that uses vfork cannot be
+// stopped while its child, stopped before its exec, has its memory.
+func gate(t *testing.T) (path string, open func()) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "gate")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fifo, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { fifo.Close() })
+	return path, func() {
+		t.Helper()
+		if _, err := fifo.WriteString("open\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // read keeps what appears on the screen, until the terminal is closed.
@@ -150,15 +190,13 @@ func TestBinaryCommandReadsTheTerminal(t *testing.T) {
 // long as the lock is held.
 func TestBinaryCtrlZStopsTheJob(t *testing.T) {
 	ep := endpoint(t)
-	dir := t.TempDir()
+	path, open := gate(t)
 	term := newTerminal(t, ep)
-	term.enter("qlock run tty/z -- sh -c 'echo rea\"\"dy; while [ ! -e " + dir + "/go ]; do sleep 0.01; done; echo do\"\"ne'; echo code=$?\n")
+	term.enter("qlock run tty/z -- sh -c 'echo rea\"\"dy; read x <" + path + "; echo do\"\"ne'; echo code=$?\n")
 	term.sees("ready")
 	term.enter(ctrlZ)
 	term.sees("Stopped")
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	open()
 	term.enter("jobs\n")
 	term.sees("Stopped")
 	if _, held := show(t, ep, "tty/z"); !held {
@@ -174,20 +212,19 @@ func TestBinaryCtrlZStopsTheJob(t *testing.T) {
 // continued, before any of its processes runs.
 func TestBinaryStoppedJobLosesTheLock(t *testing.T) {
 	ep := endpoint(t)
-	dir := t.TempDir()
+	path, open := gate(t)
+	ran := filepath.Join(t.TempDir(), "ran")
 	term := newTerminal(t, ep)
-	term.enter("qlock run tty/lost --ttl 1s -- sh -c 'echo rea\"\"dy; while [ ! -e " + dir + "/go ]; do sleep 0.01; done; touch " + dir + "/ran'; echo code=$?\n")
+	term.enter("qlock run tty/lost --ttl 1s -- sh -c 'echo rea\"\"dy; read x <" + path + "; touch " + ran + "'; echo code=$?\n")
 	term.sees("ready")
 	term.enter(ctrlZ)
 	term.sees("Stopped")
 	want(t, qlock(t, ep, "run", "tty/lost", "--", "true"), 0, "")
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	open()
 	term.enter("fg; echo code=$?\n")
 	term.sees("lost tty/lost")
 	term.sees("code=76")
-	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+	if _, err := os.Stat(ran); err == nil {
 		t.Error("the command went on after it had lost the lock")
 	}
 }
