@@ -16,7 +16,7 @@ import (
 func (r *Replica) complete() {
 	for b := range r.proposer.flights {
 		if err := b.future.Error(); err != nil {
-			r.proposer.landed(false)
+			r.proposer.landed(b, appliedEntry{})
 			r.metrics.failed(b, err)
 			b.answer(fate(err))
 		} else {
@@ -42,7 +42,7 @@ func fate(err error) *wire.Result {
 
 func (r *Replica) completeApplied(b *batch) {
 	applied, err := outcome(b)
-	r.proposer.landed(applied.handover())
+	r.proposer.landed(b, applied)
 	if err != nil {
 		r.log.Error("an entry was not applied", "error", err, "commands", len(b.items))
 		r.metrics.failed(b, err)
@@ -83,19 +83,6 @@ func outcome(b *batch) (appliedEntry, error) {
 		return appliedEntry{}, response
 	}
 	return appliedEntry{}, fmt.Errorf("%w: none", errMismatch)
-}
-
-// handover says whether the entry granted a waiter.
-func (a appliedEntry) handover() bool {
-	if a.Applied == nil {
-		return false
-	}
-	for _, e := range a.Events {
-		if e.Type == wire.Event_GRANTED && e.Waited {
-			return true
-		}
-	}
-	return false
 }
 
 // fateUnapplied is the answer to an entry that was committed but not applied here. What

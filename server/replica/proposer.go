@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -26,9 +25,6 @@ const (
 	linger = 100 * time.Millisecond
 	// enqueueTimeout bounds how long raft's main loop may take to accept an entry.
 	enqueueTimeout = 5 * time.Second
-	// few is what counts as few commands beside an entry in flight: the proposer then
-	// yields once, so that those who were just answered can add theirs.
-	few = 32
 )
 
 // item is a queued command.
@@ -93,14 +89,19 @@ type proposer struct {
 	timer    *time.Timer
 	inflight int
 	// spare is a batch that is done; its memory is for the next one.
-	spare *batch
-	// handovers is a moving average, 0..1, of entries that granted a waiter.
-	handovers float64
+	spare     *batch
+	gathering gathering
 }
 
 func newProposer(apply func([]byte, time.Duration) raft.ApplyFuture, refusal func() *wire.Result) *proposer {
 	p := &proposer{apply: apply, refusal: refusal, flights: make(chan *batch, 2)}
 	p.cond = sync.NewCond(&p.mu)
+	p.gathering.wake = func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.gathering.stop()
+		p.cond.Signal()
+	}
 	return p
 }
 
@@ -162,31 +163,30 @@ func (p *proposer) next() *batch {
 		if p.stopped {
 			return nil
 		}
-		if p.ready() && p.inflight < p.depth() {
-			if p.inflight > 0 && len(p.urgent)+len(p.normal) < few {
-				p.mu.Unlock()
-				runtime.Gosched()
-				p.mu.Lock()
-			}
+		if p.inflight < p.depth() {
 			if b := p.take(); b != nil {
 				p.inflight++
 				return b
 			}
-			continue
+			if len(p.normal) > 0 {
+				p.gathering.wait()
+			}
 		}
 		p.cond.Wait()
 	}
 }
 
+// ready tells whether there is something to propose now.
 func (p *proposer) ready() bool {
-	return len(p.urgent) > 0 || len(p.normal) > 0 || len(p.proves) > 0 || p.due || p.marks
+	return len(p.urgent) > 0 || len(p.proves) > 0 || p.due || p.marks ||
+		len(p.normal) > 0 && (p.gathering.enough(len(p.normal)) || p.bytes >= maxEntryBytes)
 }
 
-// depth is how many entries may be in flight. Measured: a second one makes the
-// hand-over of a hot lock a third faster and uncontended traffic a tenth slower, so it
-// is allowed where waiters are being granted, or a whole entry waits already.
+// depth is how many entries may be in flight. A second one makes all smaller, and each
+// costs much the same whatever it carries: so it is allowed only where a whole one waits
+// already.
 func (p *proposer) depth() int {
-	if p.handovers > 0.25 || p.bytes >= maxEntryBytes {
+	if p.bytes >= maxEntryBytes {
 		return 2
 	}
 	return 1
@@ -203,6 +203,7 @@ func (p *proposer) take() *batch {
 		b = &batch{}
 	}
 	b.term = p.term
+	p.gathering.stop()
 	p.urgent = b.fill(p.urgent)
 	p.normal = b.fill(p.normal)
 	p.bytes -= b.size
@@ -250,15 +251,12 @@ func (p *proposer) recycle(b *batch) {
 	p.spare = b
 }
 
-// landed makes room for the next entry.
-func (p *proposer) landed(handover bool) {
+// landed makes room for the next entry. What became of this one is nil if it failed.
+func (p *proposer) landed(b *batch, applied appliedEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inflight--
-	p.handovers *= 31.0 / 32
-	if handover {
-		p.handovers += 1.0 / 32
-	}
+	p.gathering.landed(b, applied, len(p.normal))
 	p.cond.Signal()
 }
 
@@ -275,8 +273,11 @@ func (p *proposer) submit(it item) {
 		return
 	}
 	p.normal = append(p.normal, it)
+	p.gathering.came(it.cmd.GetSessionId())
 	p.bytes += it.size
-	p.cond.Signal()
+	if p.inflight < p.depth() && (p.ready() || !p.gathering.waiting()) {
+		p.cond.Signal()
+	}
 	p.mu.Unlock()
 }
 
@@ -384,6 +385,7 @@ func (p *proposer) end(result *wire.Result) {
 	b := &batch{items: append(p.urgent, p.normal...), proves: p.proves, beats: p.beats}
 	p.term, p.serving, p.due, p.marks, p.bytes = 0, false, false, false, 0
 	p.urgent, p.normal, p.proves, p.beats = nil, nil, nil, nil
+	p.gathering.stop()
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil

@@ -1,0 +1,233 @@
+package replica
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	commitTime = time.Millisecond       // of an entry of these tests
+	thinkTime  = 100 * time.Microsecond // from a client's answer to its next request
+)
+
+// packing is a proposer without raft, whose entries are answered as a script says.
+type packing struct {
+	*proposer
+	apply   func([]item) *fsm.Applied
+	mu      sync.Mutex
+	entries []int // the number of commands in each
+}
+
+// pack runs f beside a proposer, in virtual time.
+func pack(t *testing.T, f func(p *packing)) {
+	bubble.Test(t, func(*testing.T) {
+		p := &packing{apply: agree}
+		p.proposer = newProposer(func([]byte, time.Duration) raft.ApplyFuture { return nil }, nil)
+		p.begin(1)
+		p.serve(1, 1)
+		var running sync.WaitGroup
+		running.Go(p.run)
+		running.Go(p.complete)
+		f(p)
+		p.stop()
+		running.Wait()
+	})
+}
+
+// agree grants everything at once.
+func agree(items []item) *fsm.Applied {
+	return &fsm.Applied{Results: slices.Repeat([]*wire.Result{{Status: wire.Status_GRANTED}}, len(items))}
+}
+
+func (p *packing) complete() {
+	for b := range p.flights {
+		time.Sleep(commitTime)
+		applied := p.apply(b.items)
+		p.mu.Lock()
+		p.entries = append(p.entries, len(b.items))
+		p.mu.Unlock()
+		p.landed(b, appliedEntry{applied})
+		for i, it := range b.items {
+			it.answer(applied.Results[i])
+		}
+	}
+}
+
+// ask submits a command of a session.
+func (p *packing) ask(session uint64, done func(*wire.Result)) {
+	p.submit(newItem(&wire.Command{SessionId: session, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{}}}, done))
+}
+
+// again lets a session ask again and again for so long.
+func (p *packing) again(session uint64, end time.Time) {
+	p.ask(session, func(*wire.Result) {
+		if time.Now().Before(end) {
+			time.AfterFunc(thinkTime, func() { p.again(session, end) })
+		}
+	})
+}
+
+// crowd lets sixteen sessions ask again and again for 100 ms, and returns when they have
+// had their last answers.
+func (p *packing) crowd() {
+	end := time.Now().Add(100 * time.Millisecond)
+	for session := range uint64(16) {
+		p.again(session+1, end)
+	}
+	time.Sleep(100*time.Millisecond + 2*commitTime)
+	p.sizes()
+}
+
+// sizes are the entries since the last call.
+func (p *packing) sizes() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer func() { p.entries = nil }()
+	return p.entries
+}
+
+// Clients that began in two groups are soon served by one entry together.
+func TestCrowdsComeTogether(t *testing.T) {
+	pack(t, func(p *packing) {
+		end := time.Now().Add(500 * time.Millisecond)
+		for session := range uint64(16) {
+			p.again(session+1, end)
+			if session == 7 {
+				time.Sleep(commitTime / 2) // an entry is under way now
+			}
+		}
+		time.Sleep(400 * time.Millisecond)
+		p.sizes()
+		time.Sleep(50 * time.Millisecond)
+		for _, n := range p.sizes() {
+			if n != 16 {
+				t.Errorf("an entry serves %d of 16 clients", n)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	})
+}
+
+// hot is a lock that everybody wants. Its clients release it when they get it, and claim it
+// again at once.
+type hot struct {
+	*packing
+	queue []uint64 // the first is the holder; only the completer knows
+}
+
+func (h *hot) apply(items []item) *fsm.Applied {
+	applied := &fsm.Applied{}
+	for _, it := range items {
+		status := wire.Status_QUEUED
+		switch {
+		case it.cmd.GetRelease() == nil:
+			h.queue = append(h.queue, it.cmd.GetSessionId())
+		default:
+			status = wire.Status_OK
+			h.queue = h.queue[1:]
+			next := h.queue[0]
+			applied.Events = append(applied.Events, &wire.Event{Type: wire.Event_GRANTED, SessionId: next, Waited: true})
+			time.AfterFunc(thinkTime, func() { h.release(next) })
+		}
+		applied.Results = append(applied.Results, &wire.Result{Status: status})
+	}
+	return applied
+}
+
+// release is what a holder asks for; then it claims the lock again.
+func (h *hot) release(holder uint64) {
+	cmd := &wire.Command{SessionId: holder, Op: &wire.Command_Release{Release: &wire.Release{}}}
+	h.submit(newItem(cmd, func(*wire.Result) { time.AfterFunc(thinkTime/2, func() { h.ask(holder, nil) }) }))
+}
+
+// A claim that joins the queue of a hot lock travels with the release that is due, though
+// it comes first: both their clients heard of the last entry, one by its answer and one
+// by its grant.
+func TestHandOversAreOneEntry(t *testing.T) {
+	pack(t, func(p *packing) {
+		h := &hot{packing: p}
+		p.apply = h.apply
+		for session := range uint64(16) {
+			p.ask(session+1, nil)
+		}
+		time.Sleep(5 * commitTime)
+		h.release(1)
+		time.Sleep(200 * time.Millisecond)
+		p.sizes()
+		time.Sleep(50 * time.Millisecond)
+		got := p.sizes()
+		if len(got) < 40 || slices.Min(got) != 2 || slices.Max(got) != 2 {
+			t.Errorf("50 ms of hand-overs were entries of %v commands, want 2 each", got)
+		}
+	})
+}
+
+// Requests of those who were not answered a moment ago never wait for each other.
+func TestStrangersDoNotWait(t *testing.T) {
+	pack(t, func(p *packing) {
+		for session := range uint64(100) {
+			p.ask(session+1, nil)
+			synctest.Wait()
+			if n := p.queued(); n != 0 {
+				t.Fatalf("request %d waits", session+1)
+			}
+			time.Sleep(2 * commitTime)
+		}
+	})
+}
+
+// Whoever is expected and does not come delays the others by a moment, and only until it
+// is known that they do not come.
+func TestNobodyWaitsInVainForLong(t *testing.T) {
+	pack(t, func(p *packing) {
+		p.crowd()
+		p.again(99, time.Now().Add(100*time.Millisecond))
+		time.Sleep(110 * time.Millisecond)
+		const undisturbed = int(100 * time.Millisecond / (commitTime + thinkTime))
+		if got := len(p.sizes()); got < undisturbed-3 || got > undisturbed+1 {
+			t.Errorf("a client alone was answered %d times in 100 ms, want about %d", got, undisturbed)
+		}
+	})
+}
+
+// An entry waits for gatherPatience at most.
+func TestGatheringIsBounded(t *testing.T) {
+	pack(t, func(p *packing) {
+		p.crowd()
+		p.ask(99, nil)
+		synctest.Wait()
+		if p.queued() == 0 {
+			t.Fatal("the request does not wait; this test shows nothing")
+		}
+		began := time.Now()
+		for p.queued() > 0 {
+			time.Sleep(thinkTime)
+		}
+		if took := time.Since(began); took > gatherPatience+thinkTime {
+			t.Errorf("a request waited for %v, want %v at most", took, gatherPatience)
+		}
+		time.Sleep(2 * commitTime)
+	})
+}
+
+// What waits when a reign ends is answered then.
+func TestGatheringEndsWithTheReign(t *testing.T) {
+	pack(t, func(p *packing) {
+		p.crowd()
+		answers := 0
+		p.ask(99, func(*wire.Result) { answers++ })
+		p.end(refused(wire.Status_NOT_LEADER, ""))
+		if answers != 1 || p.gathering.waiting() {
+			t.Errorf("%d answers, want 1; still waiting: %v", answers, p.gathering.waiting())
+		}
+	})
+}
