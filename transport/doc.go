@@ -12,7 +12,8 @@
 // [ClientHandshake] and [ServerHandshake] exchange the first frame of each side, with
 // a deadline, and agree on a version: the client offers its highest, the node answers
 // the lower of the two. Afterwards each side reads with one [FrameReader] and writes
-// with one [Outbox]. A node that hangs up says why in a last frame ([Farewell]) and
+// with one [Outbox]; a node's reader is a [Receiver], which hears of all that a read brought
+// and takes one system call for it. A node that hangs up says why in a last frame ([Farewell]) and
 // lingers until the client has had the chance to read it ([Hangup]).
 //
 // # What bounds what

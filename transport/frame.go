@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -77,10 +76,14 @@ func appendSized(b []byte, m proto.Message, size int) ([]byte, error) {
 
 // FrameReader reads frames. It is not safe for concurrent use.
 type FrameReader struct {
-	br    *bufio.Reader
-	max   int
-	read  int    // bytes of the last frame, which lie in br's buffer still
-	large []byte // holds a frame that does not fit br's buffer; empty between frames
+	from io.Reader
+	max  int
+	// buf[begin:end] has arrived and was not read yet. It grows for a frame that does not
+	// fit it.
+	buf        []byte
+	begin, end int
+	need       int   // what the frame at begin takes, if its header has arrived
+	late       error // came with the last bytes
 }
 
 // Decoder is what decodes the message of a frame. It keeps nothing of b's memory.
@@ -88,7 +91,7 @@ type Decoder interface{ Decode(b []byte) error }
 
 // NewFrameReader returns a reader of frames whose messages take at most max bytes.
 func NewFrameReader(r io.Reader, max int) *FrameReader {
-	return &FrameReader{br: bufio.NewReaderSize(r, readBuffer), max: max}
+	return &FrameReader{from: r, max: max, buf: make([]byte, readBuffer)}
 }
 
 // SetMax changes the bound of the frames that follow, in bytes.
@@ -96,7 +99,7 @@ func (r *FrameReader) SetMax(max int) { r.max = max }
 
 // Buffered says how many bytes have arrived and were not read yet. If it is not 0, the
 // next Read may well do without waiting.
-func (r *FrameReader) Buffered() int { return r.br.Buffered() - r.read }
+func (r *FrameReader) Buffered() int { return r.end - r.begin }
 
 // Read reads the next frame into m, which keeps nothing of the reader's memory. It
 // returns io.EOF if the stream ends between two frames, io.ErrUnexpectedEOF if it ends
@@ -128,56 +131,66 @@ func malformed(err error) error {
 
 // next returns the message of the next frame, which is valid until the next call.
 func (r *FrameReader) next() ([]byte, error) {
-	_, err := r.br.Discard(r.read)
-	r.read = 0
-	if err != nil {
-		return nil, err
-	}
-	head, err := r.br.Peek(HeaderSize)
-	if err != nil {
-		if errors.Is(err, io.EOF) && len(head) > 0 {
-			return nil, io.ErrUnexpectedEOF
+	for {
+		if frame, err := r.arrived(); frame != nil || err != nil {
+			return frame, err
 		}
-		return nil, err
+		if err := r.fill(); err != nil {
+			return nil, r.unexpected(err)
+		}
 	}
-	claimed := binary.BigEndian.Uint32(head)
+}
+
+// arrived returns the message of the next frame if all of it has arrived, and else nil.
+// The message is valid until more is read.
+func (r *FrameReader) arrived() ([]byte, error) {
+	rest := r.buf[r.begin:r.end]
+	if len(rest) < HeaderSize {
+		return nil, nil
+	}
+	claimed := binary.BigEndian.Uint32(rest)
 	if uint64(claimed) > uint64(r.max) {
 		return nil, fmt.Errorf("%w: it claims %d bytes, the limit is %d", ErrFrameTooLarge, claimed, r.max)
 	}
-	size := int(claimed)
-	if HeaderSize+size > r.br.Size() {
-		return r.nextLarge(size)
+	r.need = HeaderSize + int(claimed)
+	if len(rest) < r.need {
+		return nil, nil
 	}
-	frame, err := r.br.Peek(HeaderSize + size)
-	if err != nil {
-		return nil, unexpected(err)
-	}
-	r.read = len(frame)
-	return frame[HeaderSize:], nil
+	r.begin += r.need
+	return rest[HeaderSize:r.need], nil
 }
 
-// nextLarge lets its buffer grow with what has arrived, at most doubling it at a time,
-// so that a claim alone costs the claimant as much as it costs us.
-func (r *FrameReader) nextLarge(size int) ([]byte, error) {
-	if _, err := r.br.Discard(HeaderSize); err != nil {
-		return nil, err
+// fill reads once, and waits for it.
+func (r *FrameReader) fill() error {
+	n, err := 0, r.late
+	if err == nil {
+		n, err = r.from.Read(r.room())
 	}
-	buf := r.large[:0]
-	for len(buf) < size {
-		chunk := min(size, max(2*len(buf), readBuffer, cap(buf))) - len(buf)
-		buf = append(buf, make([]byte, chunk)...)
-		if _, err := io.ReadFull(r.br, buf[len(buf)-chunk:]); err != nil {
-			return nil, unexpected(err)
-		}
+	r.end += n
+	if n > 0 {
+		r.late, err = err, nil
 	}
-	if r.large = nil; cap(buf) <= retained {
-		r.large = buf[:0]
-	}
-	return buf, nil
+	return err
 }
 
-func unexpected(err error) error {
-	if errors.Is(err, io.EOF) {
+// room returns room for what comes next. For a frame that is longer than the buffer it
+// grows with what has arrived, at most doubling, so that a claim alone costs the claimant as
+// much as it costs us.
+func (r *FrameReader) room() []byte {
+	rest, buf := r.buf[r.begin:r.end], r.buf
+	switch {
+	case len(rest) == len(buf):
+		buf = make([]byte, min(r.need, 2*len(buf)))
+	case len(buf) > retained && len(rest) < readBuffer:
+		buf = make([]byte, readBuffer)
+	}
+	r.begin, r.end, r.buf = 0, copy(buf, rest), buf
+	return buf[r.end:]
+}
+
+// unexpected is the error for a stream that ended where the reader is.
+func (r *FrameReader) unexpected(err error) error {
+	if r.end > r.begin && errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

@@ -16,23 +16,10 @@ type writeNow struct {
 	n     int
 }
 
-// newWriteNow returns nil if conn has no descriptor that may be written past it. That a type
-// has SyscallConn does not say so: whoever embeds a TCP connection has it, too, whatever
-// becomes of what is written, which may be counted, or encrypted.
+// newWriteNow returns nil if conn has no descriptor.
 func newWriteNow(conn net.Conn) *writeNow {
-	var raw syscall.RawConn
-	var err error
-	switch c := conn.(type) {
-	case *net.TCPConn:
-		raw, err = c.SyscallConn()
-	case interface {
-		Descriptor() (syscall.RawConn, error)
-	}:
-		raw, err = c.Descriptor()
-	default:
-		return nil
-	}
-	if err != nil {
+	raw := descriptor(conn)
+	if raw == nil {
 		return nil
 	}
 	w := &writeNow{raw: raw}

@@ -50,17 +50,18 @@ func guess(seen []byte) string {
 // the first byte that is wrong, without waiting for more.
 func (r *FrameReader) ReadPreface() error {
 	for n := 1; n <= len(Preface); n++ {
-		seen, err := r.br.Peek(n)
-		if err != nil {
-			return prefaceEnd(seen, err)
+		for r.end-r.begin < n {
+			if err := r.fill(); err != nil {
+				return prefaceEnd(r.buf[r.begin:r.end], err)
+			}
 		}
+		seen := r.buf[r.begin:r.end]
 		if seen[n-1] != Preface[n-1] {
-			seen, _ = r.br.Peek(min(r.br.Buffered(), len(Preface)))
-			return &PrefaceError{Seen: bytes.Clone(seen)}
+			return &PrefaceError{Seen: bytes.Clone(seen[:min(len(seen), len(Preface))])}
 		}
 	}
-	_, err := r.br.Discard(len(Preface))
-	return err
+	r.begin += len(Preface)
+	return nil
 }
 
 func prefaceEnd(seen []byte, err error) error {

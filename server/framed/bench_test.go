@@ -86,7 +86,7 @@ func benchmarkRequest(b *testing.B, req *wire.Request) {
 	c.attached[req.SessionId] = struct{}{}
 	b.ReportAllocs()
 	b.ResetTimer()
-	if err := c.readRequests(); err != io.EOF {
+	if err := c.frames.Receive(c); err != io.EOF {
 		b.Fatal(err)
 	}
 	b.StopTimer()

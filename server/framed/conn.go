@@ -65,7 +65,7 @@ func newConn(srv *Server, l *link, frames *transport.FrameReader, agent string) 
 		watches:  map[uint64]*watch{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	l.pace(c.busy)
+	l.busy = c.busy
 	return c
 }
 
@@ -78,7 +78,7 @@ func (c *conn) busy() bool {
 
 // serve reads until the connection ends, and takes it down.
 func (c *conn) serve() {
-	err := c.readRequests()
+	err := c.frames.Receive(c)
 	c.endFor(err)
 	c.cancel()
 	c.forgetSessions()
@@ -89,30 +89,33 @@ func (c *conn) serve() {
 	c.hangup()
 }
 
-func (c *conn) readRequests() error {
-	for {
-		c.link.nextFrame(c.frames.Buffered() > 0)
-		if err := c.frames.ReadBy(c); err != nil {
-			return err
-		}
-		x := c.arrived
-		c.arrived = nil
-		req := x.Frame.GetRequest()
-		if req == nil {
-			return fmt.Errorf("%w: expected a request, got %T", transport.ErrMalformed, x.Frame.GetFrame())
-		}
-		if err := c.takeSlot(); err != nil {
-			return err
-		}
-		c.srv.metrics.count(req)
-		if x.Frequent {
-			x.begin(c)
-			continue
-		}
-		exchanges.Put(x) // the request has memory of its own
-		c.dispatch(req)
+// Received takes the request in that was decoded last.
+func (c *conn) Received() error {
+	c.link.frameEnded()
+	x := c.arrived
+	c.arrived = nil
+	req := x.Frame.GetRequest()
+	if req == nil {
+		return fmt.Errorf("%w: expected a request, got %T", transport.ErrMalformed, x.Frame.GetFrame())
 	}
+	if err := c.takeSlot(); err != nil {
+		return err
+	}
+	c.srv.metrics.count(req)
+	if x.Frequent {
+		x.begin(c)
+		return nil
+	}
+	exchanges.Put(x) // the request has memory of its own
+	c.dispatch(req)
+	return nil
 }
+
+// Rested is called before the reader waits.
+func (c *conn) Rested(begun bool) error { return c.link.rest(begun) }
+
+// Overdue is called when it has waited for long.
+func (c *conn) Overdue() error { return c.link.silence() }
 
 // takeSlot makes the request one of those under way. While there are as many as there may be,
 // the client feels the back-pressure.
@@ -278,6 +281,5 @@ func (c *conn) hangup() {
 		transport.Cut(c.link) // it does not read: nobody to linger for
 		return
 	}
-	c.link.paced = false // what still comes is not read as frames
 	transport.Hangup(c.link, hangupTimeout)
 }

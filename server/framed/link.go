@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"os"
 	"syscall"
 	"time"
 )
@@ -19,8 +18,8 @@ var (
 	errEnded = errors.New("ended")
 )
 
-// link is a connection whose reads know what to expect: silence between frames is fine
-// for as long as somebody here has reason to wait, silence within a frame is not.
+// link is a connection that knows what to expect of its reads: silence between frames is
+// fine for as long as somebody here has reason to wait, silence within a frame is not.
 //
 // Only the connection's reader uses what is not documented otherwise.
 type link struct {
@@ -29,9 +28,7 @@ type link struct {
 	busy        func() bool   // whether silence is fine for longer
 	ending      chan struct{} // closed by cutShort
 
-	paced    bool      // after the handshake, which has a deadline of its own
 	heard    time.Time // when something came last
-	begun    bool      // part of a frame has arrived
 	deadline time.Time // as it is set on Conn
 	within   bool      // deadline is that of the frame that has begun
 }
@@ -46,12 +43,8 @@ func newLink(conn net.Conn, limits Limits) *link {
 	}
 }
 
-// pace ends the handshake: from now on, reads have the deadlines of frames.
-func (l *link) pace(busy func() bool) { l.paced, l.heard, l.busy = true, time.Now(), busy }
-
-// nextFrame is called before each frame, with whether part of it is there already.
-func (l *link) nextFrame(begun bool) {
-	l.begun = begun
+// frameEnded is called after each frame: another one has its full time.
+func (l *link) frameEnded() {
 	if l.within {
 		l.within, l.deadline = false, time.Time{}
 	}
@@ -64,37 +57,21 @@ func (l *link) cutShort() {
 	_ = l.SetReadDeadline(time.Unix(1, 0))
 }
 
-func (l *link) Read(p []byte) (int, error) {
-	if !l.paced {
-		return l.Conn.Read(p)
-	}
-	for {
-		if err := l.arm(); err != nil {
-			return 0, err
-		}
-		n, err := l.Conn.Read(p)
-		if n > 0 {
-			l.begun, l.heard = true, time.Now()
-			return n, err
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, err
-		}
-		if err := l.silence(); err != nil {
-			return 0, err
-		}
-	}
+// rest sets the deadline for what comes next, which begun says is the rest of a frame.
+// Something has just arrived.
+func (l *link) rest(begun bool) error {
+	l.heard = time.Now()
+	return l.arm(begun, l.heard)
 }
 
 // arm sets the deadline, but not anew for each frame: while frames come in quick
 // succession, an idle deadline that is up to half its length old will do, and silence
 // looks again when it has passed.
-func (l *link) arm() error {
-	now := time.Now()
+func (l *link) arm(begun bool, now time.Time) error {
 	switch {
-	case l.begun && !l.within:
+	case begun && !l.within:
 		l.within, l.deadline = true, now.Add(l.frame)
-	case !l.begun && l.deadline.Sub(now) < l.idle/2:
+	case !begun && l.deadline.Sub(now) < l.idle/2:
 		l.deadline = now.Add(l.idle)
 	default:
 		return l.ended()
@@ -107,16 +84,17 @@ func (l *link) arm() error {
 
 // silence decides what a deadline that has passed means; nil is to go on waiting.
 func (l *link) silence() error {
+	now := time.Now()
 	switch {
 	case l.ended() != nil:
 		return errEnded
-	case l.begun:
+	case l.within:
 		return errStalled
-	case !l.busy() && time.Since(l.heard) >= l.idle:
+	case !l.busy() && now.Sub(l.heard) >= l.idle:
 		return errIdle
 	}
 	l.deadline = time.Time{}
-	return nil
+	return l.arm(false, now)
 }
 
 func (l *link) ended() error {
@@ -144,8 +122,8 @@ func (l *link) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Descriptor is what an outbox may write to past the link, which adds nothing to what is
-// written; there is none where the connection speaks TLS.
+// Descriptor is what may be read and written past the link, which adds nothing to either;
+// there is none where the connection speaks TLS.
 func (l *link) Descriptor() (syscall.RawConn, error) {
 	if c, ok := l.Conn.(*net.TCPConn); ok {
 		return c.SyscallConn()
