@@ -19,12 +19,17 @@ type prompt struct {
 }
 
 func (p *prompt) Propose(_ *wire.Command, done func(*wire.Result)) { done(&p.answer) }
-func (p *prompt) Heartbeat(_ uint64, done func(*wire.Result))      { done(&p.answer) }
-func (p *prompt) Remaining(uint64) (time.Duration, bool)           { return 9 * time.Second, true }
-func (p *prompt) Leader() *wire.LeaderHint                         { return nil }
-func (p *prompt) OnLeader(func(*wire.LeaderHint)) (cancel func())  { return func() {} }
-func (p *prompt) Bind(uint64, replica.Sink)                        {}
-func (p *prompt) Unbind(uint64, replica.Sink)                      {}
+func (p *prompt) ProposeAll(all []replica.Proposal) {
+	for _, one := range all {
+		one.Done(&p.answer)
+	}
+}
+func (p *prompt) Heartbeat(_ uint64, done func(*wire.Result))     { done(&p.answer) }
+func (p *prompt) Remaining(uint64) (time.Duration, bool)          { return 9 * time.Second, true }
+func (p *prompt) Leader() *wire.LeaderHint                        { return nil }
+func (p *prompt) OnLeader(func(*wire.LeaderHint)) (cancel func()) { return func() {} }
+func (p *prompt) Bind(uint64, replica.Sink)                       {}
+func (p *prompt) Unbind(uint64, replica.Sink)                     {}
 
 // repeated is a connection on which the same bytes come so many times; what is written to
 // it is gone.

@@ -22,6 +22,7 @@ type Replica interface {
 	read.Source
 	lease.Node
 
+	ProposeAll([]replica.Proposal)
 	Heartbeat(session uint64, done func(*wire.Result))
 	Remaining(session uint64) (time.Duration, bool)
 	Bind(session uint64, sink replica.Sink)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -30,7 +31,8 @@ type conn struct {
 	slots  chan struct{}    // one element per request under way
 	told   *wire.LeaderHint // what the client was told last; guarded by the server's hints
 
-	arrived *exchange // the request that was read last; only the reader uses it
+	arrived  *exchange          // the request that was read last; only the reader uses it
+	enlisted []replica.Proposal // of what was read, what is not proposed yet; only the reader uses it
 
 	pages sync.Mutex // one page at a time is weighed and sent
 
@@ -79,6 +81,7 @@ func (c *conn) busy() bool {
 // serve reads until the connection ends, and takes it down.
 func (c *conn) serve() {
 	err := c.frames.Receive(c)
+	c.propose()
 	c.endFor(err)
 	c.cancel()
 	c.forgetSessions()
@@ -107,12 +110,35 @@ func (c *conn) Received() error {
 		return nil
 	}
 	exchanges.Put(x) // the request has memory of its own
+	c.propose()      // in the order in which they came
 	c.dispatch(req)
 	return nil
 }
 
+// maxEnlisted is how many commands are proposed together at most.
+const maxEnlisted = 256
+
+// enlist proposes a command together with others that came in the same read.
+func (c *conn) enlist(p replica.Proposal) {
+	if c.enlisted = append(c.enlisted, p); len(c.enlisted) == maxEnlisted {
+		c.propose()
+	}
+}
+
+// propose hands over what was enlisted.
+func (c *conn) propose() {
+	if len(c.enlisted) > 0 {
+		c.srv.cfg.Replica.ProposeAll(c.enlisted)
+		clear(c.enlisted)
+		c.enlisted = c.enlisted[:0]
+	}
+}
+
 // Rested is called before the reader waits.
-func (c *conn) Rested(begun bool) error { return c.link.rest(begun) }
+func (c *conn) Rested(begun bool) error {
+	c.propose()
+	return c.link.rest(begun)
+}
 
 // Overdue is called when it has waited for long.
 func (c *conn) Overdue() error { return c.link.silence() }
@@ -125,6 +151,7 @@ func (c *conn) takeSlot() error {
 		return nil
 	default:
 	}
+	c.propose() // only answers make room
 	select {
 	case c.slots <- struct{}{}:
 		return nil

@@ -4,14 +4,14 @@
 // # The way of a request
 //
 // A connection has two goroutines: a reader, and the writer of its outbox. The reader
-// decodes a frame, turns it into a command of the state machine and hands it to the
-// replica with a function to call when it is answered; it does not wait. That function
-// runs on the replica's completing goroutine and only puts the response into the
-// outbox, whose writer sends everything that is there in one system call. Thousands of
-// requests are so under way without a goroutine each. What takes longer than a command,
-// reads and administration, runs in two small sets of workers with bounded queues.
-// Only two kinds of requests have a goroutine each, and are bounded for that: acquires of
-// leases, for which this node waits, and watches.
+// decodes frames, turns them into commands of the state machine and hands those that one
+// read brought to the replica together, each with a function to call when it is answered;
+// it does not wait. That function runs on the replica's completing goroutine and only puts
+// the response into the outbox, whose writer sends everything that is there in one system
+// call. Thousands of requests are so under way without a goroutine each. What takes longer
+// than a command, reads and administration, runs in two small sets of workers with bounded
+// queues. Only two kinds of requests have a goroutine each, and are bounded for that:
+// acquires of leases, for which this node waits, and watches.
 //
 // A watch reads the node's history at the pace at which its client reads: it waits while
 // a modest part of the outbox is full. So it never takes the room of answers and pushes,

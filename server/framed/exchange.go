@@ -3,6 +3,7 @@ package framed
 import (
 	"sync"
 
+	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -62,7 +63,7 @@ func (x *exchange) begin(c *conn) {
 		c.srv.cfg.Replica.Heartbeat(req.SessionId, x.answered)
 		return
 	}
-	c.srv.cfg.Replica.Propose(&x.command, x.answered)
+	c.enlist(replica.Proposal{Command: &x.command, Size: x.size, Done: x.answered})
 }
 
 // end answers the request.

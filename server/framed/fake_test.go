@@ -148,6 +148,12 @@ func (f *fake) Propose(cmd *wire.Command, done func(*wire.Result)) {
 	})
 }
 
+func (f *fake) ProposeAll(all []replica.Proposal) {
+	for _, one := range all {
+		f.Propose(one.Command, one.Done)
+	}
+}
+
 func (f *fake) publish(events []*wire.Event) {
 	for _, e := range events {
 		f.conclude(e)

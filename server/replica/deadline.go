@@ -146,6 +146,11 @@ func (d *deadlines) nudge() {
 func (d *deadlines) touch(session uint64, arrived time.Time) life {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.sign(session, arrived)
+}
+
+// sign is touch with mu held.
+func (d *deadlines) sign(session uint64, arrived time.Time) life {
 	e, state := d.find(session)
 	if state == alive && arrived.After(e.last) {
 		e.last, e.forgiven = arrived, false

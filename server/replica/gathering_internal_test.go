@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -64,7 +65,8 @@ func (p *packing) complete() {
 
 // ask submits a command of a session.
 func (p *packing) ask(session uint64, done func(*wire.Result)) {
-	p.submit(newItem(&wire.Command{SessionId: session, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{}}}, done))
+	cmd := &wire.Command{SessionId: session, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{}}}
+	p.submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil)
 }
 
 // again lets a session ask again and again for so long.
@@ -146,7 +148,8 @@ func (h *hot) apply(items []item) *fsm.Applied {
 // release is what a holder asks for; then it claims the lock again.
 func (h *hot) release(holder uint64) {
 	cmd := &wire.Command{SessionId: holder, Op: &wire.Command_Release{Release: &wire.Release{}}}
-	h.submit(newItem(cmd, func(*wire.Result) { time.AfterFunc(thinkTime/2, func() { h.ask(holder, nil) }) }))
+	done := func(*wire.Result) { time.AfterFunc(thinkTime/2, func() { h.ask(holder, nil) }) }
+	h.submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil)
 }
 
 // A claim that joins the queue of a hot lock travels with the release that is due, though

@@ -19,6 +19,8 @@ const (
 	maxQueued      = 1 << 16
 	maxQueuedBytes = 64 << 20
 	maxBeats       = 1 << 20
+	// itemOverhead is what an entry adds to each command.
+	itemOverhead = 8
 	// maxSpare is for how many of a kind memory is kept.
 	maxSpare = 1 << 12
 	// linger is how long heartbeats of an idle cluster gather for one empty entry.
@@ -37,7 +39,7 @@ type item struct {
 }
 
 func newItem(cmd *wire.Command, done func(*wire.Result)) item {
-	return item{cmd: cmd, size: proto.Size(cmd) + 8, done: done}
+	return item{cmd: cmd, size: proto.Size(cmd) + itemOverhead, done: done}
 }
 
 // beat is a heartbeat that waits for its proof.
@@ -258,27 +260,6 @@ func (p *proposer) landed(b *batch, applied appliedEntry) {
 	p.inflight--
 	p.gathering.landed(b, applied, len(p.normal))
 	p.cond.Signal()
-}
-
-// submit queues a client's command.
-func (p *proposer) submit(it item) {
-	if it.size > maxEntryBytes {
-		it.done(refused(wire.Status_RESOURCE_EXHAUSTED, "the request is larger than a log entry may be (256 KiB)"))
-		return
-	}
-	p.mu.Lock()
-	if no := p.admit(it.size); no != nil {
-		p.mu.Unlock()
-		it.done(no)
-		return
-	}
-	p.normal = append(p.normal, it)
-	p.gathering.came(it.cmd.GetSessionId())
-	p.bytes += it.size
-	if p.inflight < p.depth() && (p.ready() || !p.gathering.waiting()) {
-		p.cond.Signal()
-	}
-	p.mu.Unlock()
 }
 
 // admit says why a command of that size is refused; nil if it is not. Called with mu.

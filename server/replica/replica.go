@@ -435,19 +435,3 @@ func (r *Replica) View(f func(*fsm.Machine)) { r.machine.View(f) }
 
 // Fork is a copy of the state machine for long reads; it costs nothing.
 func (r *Replica) Fork() *fsm.Machine { return r.machine.Fork() }
-
-// Propose queues a command, which must not be changed until done is called, and may be
-// from then on. done is called exactly once, possibly before Propose returns, and must not
-// block. NOT_LEADER and UNAVAILABLE mean that the command was
-// not executed, UNCERTAIN that nobody knows. A command with a session counts as a sign
-// of life of that session; once the session's expiry is decided it answers SESSION_LOST.
-func (r *Replica) Propose(cmd *wire.Command, done func(*wire.Result)) {
-	// An attach has yet to prove that it may speak for the session; its event counts.
-	if session := cmd.GetSessionId(); session != 0 && cmd.GetAttachSession() == nil {
-		if r.deadlines.touch(session, time.Now()) == decided {
-			done(lost())
-			return
-		}
-	}
-	r.proposer.submit(newItem(cmd, done))
-}

@@ -1,0 +1,93 @@
+package replica
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Proposal is a command and who wants to know what became of it.
+type Proposal struct {
+	// Command must not be changed until Done is called, and may be from then on.
+	Command *wire.Command
+	// Size bounds what the command takes when it is encoded, in bytes.
+	Size int
+	// Done is called exactly once, possibly before Propose returns, and must not block.
+	Done func(*wire.Result)
+}
+
+// Propose queues a command, with the promises of ProposeAll.
+func (r *Replica) Propose(cmd *wire.Command, done func(*wire.Result)) {
+	r.ProposeAll([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}})
+}
+
+// ProposeAll queues commands in order, and keeps nothing of the slice. NOT_LEADER and
+// UNAVAILABLE mean that a command was not executed, UNCERTAIN that nobody knows. A command
+// with a session counts as a sign of life of that session; once the session's expiry is
+// decided it answers SESSION_LOST.
+func (r *Replica) ProposeAll(all []Proposal) {
+	now := time.Now()
+	var refusals []refusal
+	for begin := 0; begin < len(all); {
+		end := begin + r.deadlines.touchAll(all[begin:], now)
+		refusals = r.proposer.submit(all[begin:end], refusals[:0])
+		for _, no := range refusals {
+			no.done(no.result)
+		}
+		if end < len(all) {
+			all[end].Done(lost())
+			end++
+		}
+		begin = end
+	}
+}
+
+// touchAll counts signs of life that arrived at the given time, up to that of a session
+// whose expiry is decided, and returns the number of commands before it.
+func (d *deadlines) touchAll(all []Proposal, arrived time.Time) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for n, p := range all {
+		session := p.Command.GetSessionId()
+		// An attach has yet to prove that it may speak for the session; its event counts.
+		if session == 0 || p.Command.GetAttachSession() != nil {
+			continue
+		}
+		if d.sign(session, arrived) == decided {
+			return n
+		}
+	}
+	return len(all)
+}
+
+// refusal is the answer to a command that was not queued.
+type refusal struct {
+	done   func(*wire.Result)
+	result *wire.Result
+}
+
+// submit queues clients' commands and adds to refusals what it does not queue.
+func (p *proposer) submit(all []Proposal, refusals []refusal) []refusal {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range all {
+		size := one.Size + itemOverhead
+		no := p.admit(size)
+		if size > maxEntryBytes {
+			no = refused(wire.Status_RESOURCE_EXHAUSTED, "the request is larger than a log entry may be (256 KiB)")
+		}
+		if no != nil {
+			refusals = append(refusals, refusal{one.Done, no})
+			continue
+		}
+		p.normal = append(p.normal, item{cmd: one.Command, size: size, done: one.Done})
+		p.gathering.came(one.Command.GetSessionId())
+		p.bytes += size
+	}
+	if p.inflight < p.depth() && (p.ready() || !p.gathering.waiting()) {
+		p.cond.Signal()
+	}
+	return refusals
+}
