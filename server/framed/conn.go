@@ -177,12 +177,19 @@ func (c *conn) respondFor(req *wire.Request, res *wire.Result, session uint64) {
 
 // addRemaining tells the time that is left to a session, if the request succeeded.
 func (c *conn) addRemaining(resp *wire.Response, session uint64) {
-	if s := resp.GetResult().GetStatus(); s == wire.Status_GRANTED || s == wire.Status_OK {
+	if succeeded(resp.GetResult()) {
 		if left, known := c.srv.cfg.Replica.Remaining(session); known {
-			resp.RemainingTtlMs = uint64(max(left, 0).Milliseconds())
+			resp.RemainingTtlMs = milliseconds(left)
 		}
 	}
 }
+
+func succeeded(res *wire.Result) bool {
+	s := res.GetStatus()
+	return s == wire.Status_GRANTED || s == wire.Status_OK
+}
+
+func milliseconds(left time.Duration) uint64 { return uint64(max(left, 0).Milliseconds()) }
 
 // respond answers a request with a status alone.
 func (c *conn) respond(req *wire.Request, res *wire.Result) {

@@ -2,6 +2,7 @@ package framed
 
 import (
 	"sync"
+	"time"
 
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -16,6 +17,8 @@ type exchange struct {
 	wire.ClientFrameDecoder
 	conn *conn
 	size int // of the frame
+	// until is when the session ends, as far as was known when the request was proposed.
+	until time.Time
 	// answered is the method end, bound to this exchange once and for all.
 	answered func(*wire.Result)
 
@@ -41,7 +44,7 @@ func newExchange() *exchange {
 
 // begin is what dispatch is for all other requests.
 func (x *exchange) begin(c *conn) {
-	x.conn = c
+	x.conn, x.until = c, time.Time{}
 	req := x.Frame.GetRequest()
 	if x.size > plainBytes { // the request takes no more than its frame, and names one lock
 		if refused := c.excess(req); refused != nil {
@@ -63,7 +66,7 @@ func (x *exchange) begin(c *conn) {
 		c.srv.cfg.Replica.Heartbeat(req.SessionId, x.answered)
 		return
 	}
-	c.enlist(replica.Proposal{Command: &x.command, Size: x.size, Done: x.answered})
+	c.enlist(replica.Proposal{Command: &x.command, Size: x.size, Until: &x.until, Done: x.answered})
 }
 
 // end answers the request.
@@ -73,7 +76,11 @@ func (x *exchange) end(res *wire.Result) {
 		c.unbind(req.SessionId)
 	}
 	x.response = wire.Response{Id: req.Id, Result: res}
-	c.addRemaining(&x.response, req.SessionId)
+	if x.until.IsZero() {
+		c.addRemaining(&x.response, req.SessionId)
+	} else if succeeded(res) {
+		x.response.RemainingTtlMs = milliseconds(time.Until(x.until))
+	}
 	x.body.Response, x.frame.Frame = &x.response, &x.body
 	err := c.answer(&x.frame, &x.response)
 	x.conn, x.response.Result = nil, nil

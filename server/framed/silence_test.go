@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -104,6 +105,34 @@ func TestRequestUnderWayKeepsAConnection(t *testing.T) {
 		p.replica.release()
 		if got := waits.await(id).GetResult().GetStatus(); got != wire.Status_OK {
 			t.Errorf("status %v", got)
+		}
+	})
+}
+
+// knowing tells with a proposal when its session ends.
+type knowing struct{ *fake }
+
+func (k knowing) ProposeAll(all []replica.Proposal) {
+	for _, one := range all {
+		*one.Until = time.Now().Add(5 * time.Second)
+	}
+	k.fake.ProposeAll(all)
+}
+
+func TestAnswerTellsWhatIsLeftOfTheSession(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := serveInMemory(t, func(c *Config) { c.Replica = knowing{c.Replica.(*fake)} })
+		c := connect(t, p)
+		session := c.open(secret)
+		p.replica.hold()
+		id := c.send(acquire(session, 1, "orders/1", true))
+		<-time.After(2 * time.Second)
+		p.replica.release()
+		if left := c.await(id).RemainingTtlMs; left != 3000 {
+			t.Errorf("%d ms of what was known when it was proposed, want 3000", left)
+		}
+		if left := c.expect(wire.Status_OK, beat(session)).RemainingTtlMs; left != 9000 {
+			t.Errorf("%d ms after a heartbeat, want 9000", left)
 		}
 	})
 }

@@ -57,6 +57,7 @@ func (r *Replica) completeApplied(b *batch) {
 	r.deadlines.observe(applied.Events)
 	r.logDiscarded(b, applied.Failures)
 	for i, it := range b.items {
+		r.metrics.answered(it.cmd, applied.Results[i].GetStatus())
 		it.answer(applied.Results[i]) // from now on, the command is not ours
 	}
 	r.hub.publish(applied.Events)

@@ -146,16 +146,17 @@ func (d *deadlines) nudge() {
 func (d *deadlines) touch(session uint64, arrived time.Time) life {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.sign(session, arrived)
+	_, state := d.sign(session, arrived)
+	return state
 }
 
 // sign is touch with mu held.
-func (d *deadlines) sign(session uint64, arrived time.Time) life {
+func (d *deadlines) sign(session uint64, arrived time.Time) (*deadline, life) {
 	e, state := d.find(session)
 	if state == alive && arrived.After(e.last) {
 		e.last, e.forgiven = arrived, false
 	}
-	return state
+	return e, state
 }
 
 // state is what is known of the session under that term.

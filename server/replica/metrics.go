@@ -34,9 +34,10 @@ type metrics struct {
 	leaderHints   *prometheus.CounterVec
 
 	// What is counted with every command, found without its labels' names. Only the
-	// completer uses these two.
-	answers map[answerKind]prometheus.Counter
-	granted map[grantKind]prometheus.Counter
+	// completer uses these.
+	answers  map[answerKind]prometheus.Counter
+	granted  map[grantKind]prometheus.Counter
+	released prometheus.Counter
 }
 
 // answerKind names one of the counters of commands: by the type of the operation and how
@@ -62,6 +63,7 @@ func newMetrics(r *Replica) (*metrics, error) {
 	m.leaderChanges = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_changes_total", Help: "How often this node was elected."})
 	m.grants = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_grants_total", Help: "Holds granted by this node as leader."}, []string{"mode", "waited"})
 	m.holdEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_ends_total", Help: "Holds that ended under this node as leader, by how."}, []string{"how"})
+	m.released = m.holdEnds.WithLabelValues("released")
 	m.notices = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_notices_total", Help: "Holders to be told that somebody waits, or that an operator wants the hold."}, []string{"of"})
 	m.watchEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_watch_ends_total", Help: "Watches that this node ended, by its last word."}, []string{"status"})
 	m.hashing = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_state_hash_seconds", Help: "Hashing the state once, beside all else.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)})
@@ -143,14 +145,11 @@ func (m *metrics) close() {
 	m.registered = nil
 }
 
-// applied books an entry that was applied.
+// applied books an entry that was applied, but for its commands.
 func (m *metrics) applied(b *batch, applied *fsm.Applied) {
 	m.entries.WithLabelValues("applied").Inc()
 	m.batch.Observe(float64(len(b.items)))
 	m.commit.Observe(time.Since(b.began).Seconds())
-	for i, it := range b.items {
-		m.answered(it.cmd, applied.Results[i].GetStatus())
-	}
 	for _, e := range applied.Events {
 		m.happened(e)
 	}
@@ -190,7 +189,7 @@ func (m *metrics) happened(e *wire.Event) {
 	case wire.Event_GRANTED:
 		m.grant(e)
 	case wire.Event_RELEASED:
-		m.holdEnds.WithLabelValues("released").Inc()
+		m.released.Inc()
 	case wire.Event_EXPIRED:
 		how := "session_expired"
 		if e.Status == wire.Status_TIMEOUT {

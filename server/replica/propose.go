@@ -14,6 +14,9 @@ type Proposal struct {
 	Command *wire.Command
 	// Size bounds what the command takes when it is encoded, in bytes.
 	Size int
+	// Until is where to put, if it is not nil and before Done is called, when the session of
+	// the command ends unless there is another sign of life. It stays zero if it is not alive.
+	Until *time.Time
 	// Done is called exactly once, possibly before Propose returns, and must not block.
 	Done func(*wire.Result)
 }
@@ -55,8 +58,12 @@ func (d *deadlines) touchAll(all []Proposal, arrived time.Time) int {
 		if session == 0 || p.Command.GetAttachSession() != nil {
 			continue
 		}
-		if d.sign(session, arrived) == decided {
+		e, state := d.sign(session, arrived)
+		if state == decided {
 			return n
+		}
+		if e != nil && p.Until != nil {
+			*p.Until = e.last.Add(e.ttl)
 		}
 	}
 	return len(all)

@@ -1335,7 +1335,7 @@ type Response struct {
 	Result *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	// With NOT_LEADER.
 	Leader *LeaderHint `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
-	// How long the leader waits for the session's next sign of life, from now on.
+	// How long the leader waits at least for the session's next sign of life, from now on.
 	RemainingTtlMs uint64 `protobuf:"varint,4,opt,name=remaining_ttl_ms,json=remainingTtlMs,proto3" json:"remaining_ttl_ms,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
