@@ -33,8 +33,8 @@ func (c *runtimeClock) Now() time.Duration { return time.Since(c.start) }
 // AfterFunc is time.AfterFunc.
 func (c *runtimeClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
-// moment is a mutex under which the clock is looked at once at most, since a look may be a
-// system call: what is decided under it is decided for the moment of that look.
+// moment is a mutex under which the clock is looked at once at most, since a look may be
+// dear: what is decided under it is decided for the moment of that look.
 type moment struct {
 	sync.Mutex
 	clock Clock
