@@ -71,6 +71,16 @@ func benchVerb(std console, dial dialer) *cli.Command {
 	}
 }
 
+// measures tells whether a command line measures a cluster. Then every microsecond of the
+// program's own counts, since often the nodes share its processors.
+func measures(words []string) bool {
+	if !slices.Contains(words, "bench") {
+		return false
+	}
+	line, err := parse(newApp(console{}, nil), words)
+	return err == nil && len(line.verbs) > 1 && line.verbs[0] == "bench" && !line.help
+}
+
 // workloadVerb is the verb of one workload.
 func workloadVerb(std console, dial dialer, workload bench.Workload, usage, description string, flags []cli.Flag) *cli.Command {
 	return &cli.Command{

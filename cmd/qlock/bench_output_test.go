@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
@@ -77,5 +78,18 @@ func TestLatenciesForPeople(t *testing.T) {
 	}
 	if got := fmt.Sprint(inSeconds(59.994), " ", inSeconds(60), " ", inSeconds(3605)); got != "59.99s 1m 1h" {
 		t.Error(got)
+	}
+}
+
+// Only what measures begins anew with relaxed timers: run's command would inherit them.
+func TestMeasures(t *testing.T) {
+	for words, want := range map[string]bool{
+		"bench pairs": true, "--timeout 3s bench hot --sessions 3": true,
+		"bench": false, "bench pairs --help": false, "bench quickly": false, "run bench -- bench pairs": false,
+		"--cert bench": false, "status": false, "": false,
+	} {
+		if measures(strings.Fields(words)) != want {
+			t.Errorf("qlock %s: %v", words, !want)
+		}
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"os"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/cmd/timerslack"
 )
 
 func main() {
-	relaxTimers()
+	timerslack.Relax()
 	os.Exit(exitCode(os.Stderr, newApp().Run(os.Args)))
 }
 

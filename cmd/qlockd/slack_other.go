@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// relaxTimers is for Linux.
-func relaxTimers() {}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package timerslack
+
+// Relax is for Linux.
+func Relax() {}
