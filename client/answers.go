@@ -260,7 +260,7 @@ func (s *Session) reconcile(result *wire.Result, before time.Duration) {
 // released is left to that answer.
 func (d *held) missing() {
 	d.lose(errMissing)
-	if d.releasing() == nil {
+	if !d.releasing() {
 		d.forget()
 	}
 }

@@ -50,22 +50,3 @@ func BenchmarkLockUnlockParallel(b *testing.B) {
 		}
 	})
 }
-
-// TestAllocations holds the hot path to its budget: 4 for the client, the rest are the
-// fake's.
-func TestAllocations(t *testing.T) {
-	f := newFake(t, 1)
-	s := f.session(f.client())
-	f.set(func() {
-		f.intercept = func(*fakeConn, *wire.Request) bool { f.seen = f.seen[:0]; return false }
-	})
-	ctx := context.Background()
-	allocs := testing.AllocsPerRun(500, func() {
-		hold, err := s.Lock(ctx, "x")
-		ok(t, err)
-		ok(t, hold.Unlock(ctx))
-	})
-	if allocs > 45 {
-		t.Errorf("%.0f allocations for a lock and an unlock, the node's included", allocs)
-	}
-}

@@ -49,13 +49,16 @@ func (p *prompt) serve(nc net.Conn) {
 	})
 	var requests wire.ClientFrameDecoder
 	var out []byte
+	response := &wire.Response{RemainingTtlMs: 59_999}
+	answer := &wire.ServerFrame{Frame: &wire.ServerFrame_Response{Response: response}}
+	result := &wire.Result{}
 	holds := uint64(0)
 	for err == nil {
 		if err = in.ReadBy(&requests); err != nil {
 			return
 		}
 		req := requests.Frame.GetRequest()
-		result := &wire.Result{Status: wire.Status_OK, Seq: req.GetSeq(), Revision: req.GetSeq()}
+		*result = wire.Result{Status: wire.Status_OK, Seq: req.GetSeq(), Revision: req.GetSeq()}
 		switch req.GetBody().(type) {
 		case *wire.Request_OpenSession:
 			result.Session = &wire.SessionState{SessionId: req.GetId(), TtlMs: 60_000}
@@ -63,12 +66,25 @@ func (p *prompt) serve(nc net.Conn) {
 			holds++
 			result.Status, result.HoldId, result.Token, result.Count = wire.Status_GRANTED, holds, holds, 1
 		}
-		answer := &wire.ServerFrame{Frame: &wire.ServerFrame_Response{Response: &wire.Response{Id: req.GetId(), Result: result, RemainingTtlMs: 59_999}}}
+		response.Id, response.Result = req.GetId(), result
 		if out, err = transport.AppendFrame(out, answer, transport.DefaultMaxFrame); err == nil && in.Buffered() == 0 {
 			_, err = nc.Write(out)
 			out = out[:0]
 		}
 	}
+}
+
+// sessions are so many that share a connection.
+func (p *prompt) sessions(t testing.TB, n int) (all []*Session) {
+	c, err := New(Config{Endpoints: []string{p.listener.Addr().String()}})
+	ok(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	for range n {
+		s, err := c.NewSession(t.Context(), SessionOptions{TTL: time.Minute})
+		ok(t, err)
+		all = append(all, s)
+	}
+	return all
 }
 
 // BenchmarkPairs is what a lock and its release cost over real TCP, to be compared by the
@@ -79,14 +95,7 @@ func BenchmarkPairs(b *testing.B) {
 			p := newPrompt(b)
 			var callers []*Session
 			for range shape.connections {
-				c, err := New(Config{Endpoints: []string{p.listener.Addr().String()}})
-				ok(b, err)
-				defer c.Close()
-				for range shape.callers {
-					s, err := c.NewSession(b.Context(), SessionOptions{TTL: time.Minute})
-					ok(b, err)
-					callers = append(callers, s)
-				}
+				callers = append(callers, p.sessions(b, shape.callers)...)
 			}
 			b.ReportAllocs()
 			b.ResetTimer()

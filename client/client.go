@@ -20,7 +20,7 @@ type Client struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	need   chan struct{} // one token: there is something to connect for
-	dones  sync.Pool     // of channels for calls
+	spare  spare
 
 	mu     moment // guards what follows, and all state of sessions, holds and calls
 	closed bool

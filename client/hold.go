@@ -26,7 +26,7 @@ type Hold struct {
 	next     *Hold         // the next one of the same held
 	ended    error         // why the context was cancelled
 	lost     chan struct{} // made when it is first asked for
-	release  *call         // from Unlock on
+	release  *releaseCall  // from Unlock on, until it is acknowledged
 	released bool          // acknowledged by the cluster
 }
 
@@ -263,10 +263,31 @@ func (h *Hold) Unlock(ctx context.Context) error {
 		return h.ended
 	case h.release == nil:
 		h.startRelease()
+		k := h.release
+		c.unlock()
+		return c.awaitRelease(ctx, k)
 	}
-	k := h.release
+	k := h.release.shared()
 	c.unlock()
 	return c.awaitOver(ctx, k)
+}
+
+// awaitRelease waits for a release, for the one who began it.
+func (c *Client) awaitRelease(ctx context.Context, k *releaseCall) error {
+	select {
+	case <-k.done:
+	case <-ctx.Done():
+		select {
+		case <-k.done:
+		default:
+			return stopped(ctx, ErrUncertain)
+		}
+	}
+	err := k.err
+	if k.simple() && k.over == nil {
+		c.spare.keepRelease(k)
+	}
+	return err
 }
 
 // during calls fn while the hold is held, and then releases it, also if fn panics. The
@@ -287,26 +308,19 @@ func (h *Hold) during(ctx context.Context, fn func(ctx context.Context, token ui
 	return fn(&holdContext{inner, h}, h.Token())
 }
 
-// releaseCall is a release in one piece of memory.
-type releaseCall struct {
-	call
-	body    wire.Request_Release
-	release wire.Release
-}
-
 // startRelease sends the release, or fails at once if the session is lost.
 func (h *Hold) startRelease() {
 	h.end(ErrReleased)
 	if h.held.count() == 0 {
 		h.held.hush()
 	}
-	k := &releaseCall{}
-	k.kind, k.hold, k.over = kindRelease, h, make(chan struct{})
+	s := h.held.session
+	k := s.client.spare.release()
+	k.kind, k.hold = kindRelease, h
 	k.release.HoldId, k.release.Token = h.held.id, h.held.token.Load()
 	k.body.Release = &k.release
 	k.request.Body = &k.body
-	h.release = &k.call
-	s := h.held.session
+	h.release = k
 	s.enlist(&k.call)
 	if s.state == Lost {
 		s.client.fail(&k.call, s.reason)
@@ -319,7 +333,7 @@ func (h *Hold) releaseAnswered(k *call, result *wire.Result) {
 	d, s := h.held, h.held.session
 	switch result.GetStatus() {
 	case wire.Status_OK:
-		h.released = true
+		h.released, h.release = true, nil
 		d.drop(h)
 		switch {
 		case result.GetCount() == 0:
@@ -362,7 +376,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 // it is certain that it will be sent.
 func (h *Hold) request(ctx context.Context, k *call, begin func()) error {
 	c, s := h.held.session.client, h.held.session
-	k.hold, k.done = h, c.newDone()
+	k.hold, k.done = h, c.spare.done()
 	c.mu.Lock()
 	if err := h.usable(); err != nil {
 		c.unlock()
@@ -404,7 +418,7 @@ func (h *Hold) answered(k *call, result *wire.Result) {
 	if result.GetStatus() != wire.Status_OK {
 		k.err = statusError(result)
 	}
-	if result.GetStatus() == wire.Status_NOT_HELD && d.releasing() == nil {
+	if result.GetStatus() == wire.Status_NOT_HELD && !d.releasing() {
 		if d.gone != nil {
 			k.err = d.gone
 		}
@@ -414,12 +428,12 @@ func (h *Hold) answered(k *call, result *wire.Result) {
 	d.session.client.finish(k)
 }
 
-// releasing is a release of the hold that is under way, or nil.
-func (d *held) releasing() *call {
+// releasing says whether a release of the hold is under way.
+func (d *held) releasing() bool {
 	for h := d.first; h != nil; h = h.next {
 		if h.release != nil {
-			return h.release
+			return true
 		}
 	}
-	return nil
+	return false
 }

@@ -11,17 +11,6 @@ import (
 // was cancelled, before it is told that this is unknown.
 const cancelGrace = 100 * time.Millisecond
 
-// acquireCall is an acquire in one piece of memory.
-type acquireCall struct {
-	call
-	body    wire.Request_Acquire
-	acquire wire.Acquire
-	lock    wire.LockRequest
-	locks   [1]*wire.LockRequest
-	ctx     context.Context // the caller's, for the values of the hold's
-	notice  func(Notice)    // of WithRevocation
-}
-
 // Lock waits for the lock as long as ctx allows. If ctx ends first the error matches
 // ctx's, and ErrUncertain as well if it is not known whether the lock was granted in
 // the end; the session then gives it back as soon as it knows. Other errors:
@@ -119,8 +108,8 @@ func (s *Session) acquire(ctx context.Context, name string, waitMs uint32, forev
 }
 
 func newAcquire(ctx context.Context, c *Client, waitMs uint32, forever bool) *acquireCall {
-	k := &acquireCall{ctx: ctx}
-	k.kind, k.done = kindAcquire, c.newDone()
+	k := c.spare.acquire()
+	k.kind, k.ctx = kindAcquire, ctx
 	k.acquire.WaitMs, k.acquire.WaitForever = waitMs, forever
 	k.body.Acquire = &k.acquire
 	k.request.Body = &k.body
@@ -168,8 +157,13 @@ func (s *Session) usable() error {
 
 // take returns the outcome of a finished call whose token has been received.
 func (c *Client) take(k *call) (*Hold, error) {
-	c.dones.Put(k.done)
-	return k.hold, k.err
+	hold, err := k.hold, k.err
+	if k.acquired != nil && k.simple() {
+		c.spare.keepAcquire(k.acquired)
+	} else {
+		c.spare.dones.Put(k.done)
+	}
+	return hold, err
 }
 
 // stopWaiting ends the wait of a caller whose ctx has ended.
@@ -187,7 +181,7 @@ func (c *Client) stopWaiting(ctx context.Context, k *call) (*Hold, error) {
 		k.hold.startRelease()
 		c.unlock()
 		<-k.done
-		c.dones.Put(k.done)
+		c.spare.dones.Put(k.done)
 		return nil, stopped(ctx, nil)
 	case k.queued:
 		k.session.cancel(k)
@@ -299,8 +293,9 @@ func (s *Session) granted(k *call, result *wire.Result, since time.Duration) {
 	if d == nil && a.acquire.MaxHoldMs != 0 && h.boundGrant(k, result, since) {
 		return
 	}
+	abandoned := k.abandoned
 	c.finish(k)
-	if k.abandoned {
+	if abandoned {
 		h.startRelease()
 	}
 }

@@ -172,7 +172,7 @@ func (s *Session) holdLost(lost *wire.HoldLost) {
 		return
 	}
 	d.lose(err)
-	if d.releasing() == nil {
+	if !d.releasing() {
 		d.forget()
 	}
 }

@@ -44,7 +44,7 @@ func (c *Client) Status(ctx context.Context, req *wire.StatusRequest) (*wire.Sta
 // AddMember adds a node, which becomes a voter once it has caught up. If the connection
 // breaks meanwhile the error matches ErrUncertain: look at Status.
 func (c *Client) AddMember(ctx context.Context, req *wire.AddMemberRequest) (*wire.AddMemberResponse, error) {
-	k := &call{kind: kindAdmin, done: c.newDone()}
+	k := &call{kind: kindAdmin, done: c.spare.done()}
 	k.request.Body = &wire.Request_AddMember{AddMember: req}
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (c *Client) AddMember(ctx context.Context, req *wire.AddMemberRequest) (*wi
 
 // RemoveMember removes a node. Errors are AddMember's.
 func (c *Client) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) {
-	k := &call{kind: kindAdmin, done: c.newDone()}
+	k := &call{kind: kindAdmin, done: c.spare.done()}
 	k.request.Body = &wire.Request_RemoveMember{RemoveMember: req}
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (c *Client) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest
 // TransferLeadership hands leadership to the node named, or to one that raft chooses.
 // Errors are AddMember's. The answer names the new leader if the old one knew it.
 func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
-	k := &call{kind: kindAdmin, done: c.newDone()}
+	k := &call{kind: kindAdmin, done: c.spare.done()}
 	k.request.Body = &wire.Request_TransferLeadership{TransferLeadership: req}
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeade
 }
 
 func (c *Client) newRead(stale bool) *call {
-	return &call{kind: kindRead, stale: stale, done: c.newDone()}
+	return &call{kind: kindRead, stale: stale, done: c.spare.done()}
 }
 
 // readOnce makes one call that belongs to no session.
@@ -112,7 +112,7 @@ func (c *Client) await(ctx context.Context, k *call) error {
 	done := k.done
 	select {
 	case <-done:
-		c.dones.Put(done)
+		c.spare.dones.Put(done)
 		return k.err
 	case <-ctx.Done():
 	}
@@ -120,7 +120,7 @@ func (c *Client) await(ctx context.Context, k *call) error {
 	defer c.unlock()
 	if k.finished {
 		<-done
-		c.dones.Put(done)
+		c.spare.dones.Put(done)
 		return k.err
 	}
 	k.abandoned, k.done = true, nil

@@ -68,21 +68,12 @@ type call struct {
 	revision uint64         // of the last answer
 	err      error
 	done     chan struct{} // one token once finished; nil if nobody waits
-	over     chan struct{} // closed once finished, where many may wait
+	over     chan struct{} // closed once finished, where many wait
 	after    func()        // called once finished, under the mutex; nil mostly
 }
 
 // uncertain says that the call may have been executed though no answer tells.
 func (k *call) uncertain() bool { return k.sends > k.answers }
-
-// newDone gives a channel that carries one token from finish to the call's caller.
-// Channels are reused; a client has its own, so that one in a synctest bubble works.
-func (c *Client) newDone() chan struct{} {
-	if done, ok := c.dones.Get().(chan struct{}); ok {
-		return done
-	}
-	return make(chan struct{}, 1)
-}
 
 // The two memberships of a call: where it stands on its way, and in the books of its
 // session, among those to be numbered or the unanswered ones.
@@ -286,8 +277,9 @@ func (c *Client) fail(k *call, err error) {
 	c.finish(k)
 }
 
-// finish hands a call to whoever waits for it. One that is in flight stays there,
-// since the node counts it, until it is answered or the connection ends.
+// finish hands a call to whoever waits for it, who may use its memory for another one at
+// once. One that is in flight stays there, since the node counts it, until it is answered
+// or the connection ends.
 func (c *Client) finish(k *call) {
 	if k.finished {
 		return
@@ -299,14 +291,14 @@ func (c *Client) finish(k *call) {
 	if k.session != nil {
 		k.session.forget(k)
 	}
-	if k.done != nil {
-		k.done <- struct{}{}
+	if k.after != nil {
+		k.after()
 	}
 	if k.over != nil {
 		close(k.over)
 	}
-	if k.after != nil {
-		k.after()
+	if k.done != nil {
+		k.done <- struct{}{}
 	}
 }
 

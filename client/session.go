@@ -82,7 +82,7 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 		return nil, fmt.Errorf("quorumlock: make a secret: %w", err)
 	}
 	hash := sha256.Sum256(s.secret)
-	k := &call{kind: kindOpen, opening: s, done: c.newDone()}
+	k := &call{kind: kindOpen, opening: s, done: c.spare.done()}
 	k.request.Body = &wire.Request_OpenSession{OpenSession: &wire.OpenSession{
 		SecretHash: hash[:], TtlMs: uint32(opts.TTL / time.Millisecond), Client: clientInfo(opts),
 	}}
