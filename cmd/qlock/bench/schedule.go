@@ -42,14 +42,13 @@ func gaps(p *Plan) func() time.Duration {
 	}
 }
 
-// take is the time at which the caller's next operation is due, which may be over or
-// yet to come; ok is false if there is none left.
-func (s *schedule) take() (due time.Time, ok bool) {
+// take is the time at which the next operation of a caller is due that is free since then,
+// which may be over or yet to come; ok is false if there is none left.
+func (s *schedule) take(free time.Time) (due time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gap == nil {
-		now := time.Now()
-		return now, now.Before(s.until)
+		return free, free.Before(s.until)
 	}
 	if due = s.due; !due.Before(s.until) {
 		return due, false
@@ -72,7 +71,7 @@ func (s *schedule) left(each func(due time.Time)) {
 	if s.gap == nil {
 		return
 	}
-	for due, ok := s.take(); ok; due, ok = s.take() {
+	for due, ok := s.take(time.Time{}); ok; due, ok = s.take(time.Time{}) {
 		each(due)
 	}
 }

@@ -15,7 +15,7 @@ func taken(p Plan) []time.Duration {
 	begin := time.Unix(1_700_000_000, 0)
 	s := newSchedule(&p, begin, begin.Add(p.WarmUp+p.Duration))
 	var all []time.Duration
-	for due, ok := s.take(); ok; due, ok = s.take() {
+	for due, ok := s.take(time.Time{}); ok; due, ok = s.take(time.Time{}) {
 		all = append(all, due.Sub(begin))
 	}
 	return all
@@ -67,7 +67,7 @@ func TestScheduleIsCut(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	s := newSchedule(&p, begin, begin.Add(time.Hour))
 	for range 3 {
-		s.take()
+		s.take(time.Time{})
 	}
 	s.cut(begin.Add(time.Second))
 	s.cut(begin.Add(time.Minute)) // never longer again

@@ -21,18 +21,20 @@ type worker struct {
 	choose func() (l *lock, as series) // what comes next
 	locks  []lock                      // to choose from
 	gap    gap                         // between this session's answers
+	free   time.Time                   // when it could ask again
 }
 
 // work does what is due until nothing is, or ctx ends.
 func (w *worker) work(ctx context.Context) {
 	defer w.alarm.close()
-	for ctx.Err() == nil {
-		due, ok := w.schedule.take()
-		if !ok || !w.alarm.sleep(ctx, due) {
+	for w.free = time.Now(); ctx.Err() == nil; {
+		due, ok := w.schedule.take(w.free)
+		if !ok || due.After(w.free) && !w.alarm.sleep(ctx, due) {
 			break
 		}
 		if err := w.operate(ctx, due); err != nil && ctx.Err() == nil {
 			w.recover(ctx)
+			w.free = time.Now()
 		}
 	}
 	if now := time.Now(); w.recorder.within(now) {
@@ -57,10 +59,14 @@ func (w *worker) readOrWrite() (*lock, series) {
 // operate locks and unlocks, and counts what came of it.
 func (w *worker) operate(ctx context.Context, due time.Time) error {
 	l, as := w.choose()
-	o := operation{due: due, begun: time.Now(), as: as}
+	o := operation{due: due, begun: w.free, as: as}
+	if due.After(w.free) {
+		o.begun = time.Now()
+	}
 	err := w.pair(ctx, &o, l)
 	switch {
 	case err == nil:
+		w.free = o.done
 		w.recorder.succeeded(w.id, &o)
 		if w.recorder.within(o.done) {
 			w.gap.answered(o.done)
@@ -80,11 +86,12 @@ func (w *worker) pair(ctx context.Context, o *operation, l *lock) error {
 		return err
 	}
 	o.granted = time.Now()
+	o.released = o.granted
 	w.lookOn(l, hold, o)
 	if w.plan.Hold > 0 {
 		w.stay(ctx, hold, o.granted.Add(w.plan.Hold))
+		o.released = time.Now()
 	}
-	o.released = time.Now()
 	l.leave(hold, o.released)
 	if err = hold.Unlock(ctx); err == nil {
 		o.done = time.Now()
