@@ -78,21 +78,12 @@ func (d *held) watchBound() {
 	if d.gone != nil || at == never {
 		return
 	}
-	if len(s.bounded) == 0 {
-		s.boundAt = never
+	if s.bounded == nil {
+		s.bounded = make(map[*held]struct{})
 	}
 	s.bounded[d] = struct{}{}
 	s.boundAt = min(s.boundAt, at)
 	s.wakeBy(at)
-}
-
-// boundsAt is when the next of the session's holds is over by itself. It may be too
-// early, never too late.
-func (s *Session) boundsAt() time.Duration {
-	if len(s.bounded) == 0 {
-		return never
-	}
-	return s.boundAt
 }
 
 // expireHolds loses those whose time is over. The cluster will expire them soon after;

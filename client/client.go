@@ -28,12 +28,14 @@ type Client struct {
 
 	conn     *conn // nil while there is none
 	nextCall uint64
-	byID     map[uint64]*call // those in flight
-	flight   callList         // sent and unanswered, oldest first
-	urgent   callList         // to be sent: what keeps sessions alive and gives back
-	ready    callList         // to be sent to the leader
-	anywhere callList         // to be sent to any node
-	stalled  callList         // to be sent again at retryAt
+	byID     numbered         // those in flight
+	frame    wire.ClientFrame // of what is sent just now
+	body     wire.ClientFrame_Request
+	flight   callList // sent and unanswered, oldest first
+	urgent   callList // to be sent: what keeps sessions alive and gives back
+	ready    callList // to be sent to the leader
+	anywhere callList // to be sent to any node
+	stalled  callList // to be sent again at retryAt
 
 	watchers map[*Watcher]struct{}
 	watching map[uint64]*Watcher // those under way, by request
@@ -80,7 +82,7 @@ func New(cfg Config) (*Client, error) {
 		clock:    cfg.Clock,
 		log:      cfg.Logger,
 		need:     make(chan struct{}, 1),
-		byID:     make(map[uint64]*call),
+		byID:     newNumbered(),
 		watchers: make(map[*Watcher]struct{}),
 		watching: make(map[uint64]*Watcher),
 		sessions: make(map[uint64]*Session),
@@ -91,6 +93,7 @@ func New(cfg Config) (*Client, error) {
 		c.clock = systemClock()
 	}
 	c.mu.clock = c.clock
+	c.frame.Frame = &c.body
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

@@ -282,7 +282,7 @@ func (c *Client) drop(cn *conn, err error) {
 		s.conn, s.attaching, s.heartbeat, s.acknowledging = nil, nil, nil, nil
 	}
 	for k := c.flight.pop(); k != nil; k = c.flight.pop() {
-		delete(c.byID, k.request.Id)
+		c.byID.remove(k)
 		c.cutOff(cn, k)
 	}
 	for _, l := range []*callList{&c.urgent, &c.ready, &c.stalled} {

@@ -48,8 +48,9 @@
 //
 // One goroutine finds the leader, reads its frames and finds the next leader when the
 // connection ends (conn.go, endpoints.go). Requests stand in lists guarded by the
-// client's one mutex and go out as one frame each (requests.go), and the frequent ones are
-// used again (spare.go); what they mean is in session.go, lock.go, hold.go and upgrade.go. One timer serves the deadlines and
+// client's one mutex and go out as one frame each (requests.go); answers find them by number
+// (numbered.go), and the memory of the frequent ones is used again (spare.go). What they mean
+// is in session.go, lock.go, hold.go and upgrade.go. One timer serves the deadlines and
 // heartbeats of all sessions and the look-out for a leader that hangs (heartbeat.go).
 //
 // A bound of its own ends a hold here before it does on the cluster (bounds.go): the

@@ -145,7 +145,7 @@ func (s *Session) deadline() time.Duration { return s.proofAt + s.ttl - margin(s
 func (s *Session) overdue() time.Duration { return s.proofAt + s.ttl/2 }
 
 func (s *Session) nextEvent() time.Duration {
-	at := min(s.deadline(), s.beatAt, s.boundsAt())
+	at := min(s.deadline(), s.beatAt, s.boundAt)
 	if s.state == Active {
 		at = min(at, s.overdue())
 	}
@@ -243,7 +243,7 @@ func (s *Session) aliveAt(now time.Duration) bool {
 		s.client.note(slog.LevelWarn, "session expired", "session", s.id, "late", now-s.deadline())
 		s.lose(ErrExpired)
 	}
-	if now >= s.boundsAt() {
+	if now >= s.boundAt {
 		s.expireHolds(now)
 	}
 	return s.state != Lost

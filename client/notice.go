@@ -42,7 +42,11 @@ func (h *Hold) Revoked() <-chan Notice {
 
 // hush ends the notices of a hold that has ended, and its bound.
 func (d *held) hush() {
-	delete(d.session.bounded, d)
+	if s := d.session; s.bounded != nil {
+		if delete(s.bounded, d); len(s.bounded) == 0 {
+			s.boundAt = never
+		}
+	}
 	if r := d.rare; r != nil && !r.hushed {
 		r.hushed = true
 		if r.latest != nil {
@@ -167,6 +171,9 @@ func (s *Session) holdLost(lost *wire.HoldLost) {
 	d := s.holds[lost.GetHoldId()]
 	if d == nil {
 		if s.unanswered.n+len(s.waits) > 0 && len(s.early) < maxEarly {
+			if s.early == nil {
+				s.early = make(map[uint64]error)
+			}
 			s.early[lost.GetHoldId()] = err // its grant may still come
 		}
 		return

@@ -47,8 +47,6 @@ type call struct {
 	opening  *Session     // kindOpen: what it will be
 
 	request wire.Request
-	frame   wire.ClientFrame
-	body    wire.ClientFrame_Request
 
 	list  *callList // the list of lane links that it is in
 	links [2]link
@@ -176,8 +174,6 @@ func (c *Client) submit(k *call) {
 func (c *Client) prepare(k *call) {
 	c.nextCall++
 	k.request.Id = c.nextCall
-	k.body.Request = &k.request
-	k.frame.Frame = &k.body
 }
 
 // ofConnection says that a call is about its connection: the next one makes its own.
@@ -255,7 +251,8 @@ func (c *Client) transmit(cn *conn, k *call) bool {
 	if !k.uncertain() {
 		k.firstAt = k.sentAt
 	}
-	switch err := cn.out.Queue(&k.frame); {
+	c.body.Request = &k.request
+	switch err := cn.out.Queue(&c.frame); {
 	case errors.Is(err, transport.ErrFrameTooLarge):
 		c.fail(k, &StatusError{wire.Status_INVALID_ARGUMENT, "the request is larger than the node accepts: " + err.Error()})
 		return true
@@ -267,7 +264,7 @@ func (c *Client) transmit(cn *conn, k *call) bool {
 	k.sends++
 	cn.spoke = k.sentAt
 	c.flight.push(k)
-	c.byID[k.request.Id] = k
+	c.byID.add(k)
 	return true
 }
 
@@ -337,7 +334,7 @@ func (c *Client) retryStalled(now time.Duration) {
 
 // onResponse books an answer, which is valid until the next frame. It returns an error if the node breaks the protocol.
 func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
-	k := c.byID[resp.GetId()]
+	k := c.byID.find(resp.GetId())
 	if k == nil {
 		return errors.New("answer to a request that was not made")
 	}
@@ -346,7 +343,7 @@ func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
 		return errors.New("answer without a status")
 	}
 	c.flight.remove(k)
-	delete(c.byID, k.request.Id)
+	c.byID.remove(k)
 	switch status {
 	case wire.Status_NOT_LEADER:
 		k.answers++

@@ -21,40 +21,41 @@ const secretSize = 32
 // heartbeats are acknowledged, which the client sends by itself.
 type Session struct {
 	client *Client
-	secret []byte
-	lost   chan struct{}
-	states chan State
 
 	// Guarded by the client's mutex. id and ttl are set before anybody else sees them.
-	id     uint64
-	ttl    time.Duration
-	state  State
-	reason error // why it was lost
-
+	// What every request looks at stands together.
+	id      uint64
+	ttl     time.Duration
+	state   State
 	proofAt time.Duration // sending time of the last acknowledged request
 	beatAt  time.Duration // when the next heartbeat is due
-	wakeAt  time.Duration // its key in the agenda
-	place   int           // its place there; -1 outside
+	boundAt time.Duration // the earliest bound of a hold's own, or before it
 
-	conn      *conn // to which it is attached; nil if to none
-	attaching *call
-	heartbeat *call
-	closing   *call
+	conn       *conn // to which it is attached; nil if to none
+	nextSeq    uint64
+	unsent     callList // requests that have no sequence number yet
+	unanswered callList // by seq; its first is the low-water mark
+	closing    *call
+	attaching  *call
+	heartbeat  *call
 
 	acknowledging *call
 
-	nextSeq    uint64
-	unsent     callList           // requests that have no sequence number yet
-	unanswered callList           // by seq; its first is the low-water mark
-	parked     callList           // requests that wait for the session to be attached
-	waits      map[uint64]*call   // acquires that were QUEUED, by seq
-	holds      map[uint64]*held   // by id
-	bounded    map[*held]struct{} // those with a bound of their own
-	boundAt    time.Duration      // the earliest bound, or before it
-	early      map[uint64]error   // holds that were lost before we knew them
-	resumed    resumption         // by the last attach
-	owners     uint64             // owner keys given to lock objects
-	acks       []uint64           // outcomes to be acknowledged one by one
+	acks    []uint64           // outcomes to be acknowledged one by one
+	holds   map[uint64]*held   // by id
+	early   map[uint64]error   // holds that were lost before we knew them; nil before there are any
+	bounded map[*held]struct{} // holds with a bound of their own; nil before there are any
+	waits   map[uint64]*call   // acquires that were QUEUED, by seq
+	resumed resumption         // by the last attach
+	parked  callList           // requests that wait for the session to be attached
+	owners  uint64             // owner keys given to lock objects
+	wakeAt  time.Duration      // its key in the agenda
+	place   int                // its place there; -1 outside
+	reason  error              // why it was lost
+
+	secret []byte
+	lost   chan struct{}
+	states chan State
 }
 
 // resumption is what the answer to an attach said, for grants that arrive after it.
@@ -75,8 +76,7 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 	s := &Session{
 		client: c, secret: make([]byte, secretSize), lost: make(chan struct{}), states: make(chan State, 1),
 		place: -1, nextSeq: 1, unsent: callList{slot: books}, unanswered: callList{slot: books},
-		waits: make(map[uint64]*call), holds: make(map[uint64]*held),
-		bounded: make(map[*held]struct{}), early: make(map[uint64]error),
+		waits: make(map[uint64]*call), holds: make(map[uint64]*held), boundAt: never,
 	}
 	if _, err := rand.Read(s.secret); err != nil {
 		return nil, fmt.Errorf("quorumlock: make a secret: %w", err)
