@@ -233,8 +233,8 @@ func (s *Session) reconcile(result *wire.Result, before time.Duration) {
 		s.resumed.holds[h.GetHoldId()] = true
 		s.adoptHold(h, before)
 	}
-	for id, d := range s.holds {
-		if !s.resumed.holds[id] && d.revision <= result.GetRevision() {
+	for d := range s.holds.all {
+		if !s.resumed.holds[d.id] && d.revision <= result.GetRevision() {
 			d.missing()
 		}
 	}
@@ -268,7 +268,7 @@ func (d *held) missing() {
 // adoptHold looks at a hold that an attach's answer names. One that nobody here knows of
 // is given back: nothing may stay held silently.
 func (s *Session) adoptHold(held *wire.HeldLock, before time.Duration) {
-	if d := s.holds[held.GetHoldId()]; d != nil {
+	if d := s.holds.find(held.GetHoldId()); d != nil {
 		d.noticed(held.GetWanted(), held.GetRevocation(), false, func(grace uint32) time.Duration { return untilOf(before, grace) })
 		return
 	}

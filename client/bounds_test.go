@@ -57,7 +57,7 @@ func TestHoldExpiresBeforeTheLeaderSays(t *testing.T) {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if len(s.holds) != 1 || len(s.bounded) != 0 || free.ended != nil {
+		if s.holds.count() != 1 || len(s.bounded) != 0 || free.ended != nil {
 			t.Fatal("the books are wrong")
 		}
 	})
@@ -351,7 +351,7 @@ func TestCallerLeavesWhileItsGrantIsConfirmed(t *testing.T) {
 			f.set(func() { late() })
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if f.held("x") != 0 || len(s.holds)+len(s.bounded) != 0 {
+			if f.held("x") != 0 || s.holds.count()+len(s.bounded) != 0 {
 				t.Fatal("held silently")
 			}
 			cancel()

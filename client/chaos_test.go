@@ -142,8 +142,8 @@ func checkQuiet(t *testing.T, f *fake, c *Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.sessions {
-		if s.state == Lost || len(s.holds)+len(s.waits)+s.unanswered.n+s.parked.n != 0 {
-			t.Errorf("session %d: %v, %d holds, %d waits, %d unanswered", s.id, s.state, len(s.holds), len(s.waits), s.unanswered.n)
+		if s.state == Lost || s.holds.count()+len(s.waits)+s.unanswered.n+s.parked.n != 0 {
+			t.Errorf("session %d: %v, %d holds, %d waits, %d unanswered", s.id, s.state, s.holds.count(), len(s.waits), s.unanswered.n)
 		}
 	}
 }

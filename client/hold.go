@@ -90,7 +90,7 @@ func newHold(s *Session, name string, id, token, revision uint64) *Hold {
 	h.of.token.Store(token)
 	h.of.mode = Exclusive
 	h.of.first = &h.Hold
-	s.holds[id] = &h.of
+	s.holds.add(&h.of)
 	return &h.Hold
 }
 
@@ -238,9 +238,7 @@ func (d *held) drop(h *Hold) {
 
 // forget takes a hold that the cluster does not know any more out of the books.
 func (d *held) forget() {
-	if d.session.holds[d.id] == d {
-		delete(d.session.holds, d.id)
-	}
+	d.session.holds.remove(d)
 	d.hush()
 }
 

@@ -280,7 +280,7 @@ func (s *Session) outcome(k *call, result *wire.Result, since time.Duration) {
 // granted gives an acquire's caller the hold, or gives that back.
 func (s *Session) granted(k *call, result *wire.Result, since time.Duration) {
 	c, a := s.client, k.acquired
-	d := s.holds[result.GetHoldId()]
+	d := s.holds.find(result.GetHoldId())
 	if k.err = s.lostAlready(k, result); k.err == nil && d != nil {
 		k.err = d.gone
 	}

@@ -94,7 +94,7 @@ func graceOf(r *wire.Revocation) time.Duration {
 // of it is taken to be left, until the leader says how much there is: a push that takes
 // that long is not expected on a connection that lives.
 func (s *Session) noticePushed(n *wire.HoldNotice) {
-	d := s.holds[n.GetHoldId()]
+	d := s.holds.find(n.GetHoldId())
 	if d == nil {
 		return
 	}
@@ -168,7 +168,7 @@ func (s *Session) holdLost(lost *wire.HoldLost) {
 	if lost.GetReason() != wire.HoldLost_EXPIRED {
 		err = forced(lost.GetMessage())
 	}
-	d := s.holds[lost.GetHoldId()]
+	d := s.holds.find(lost.GetHoldId())
 	if d == nil {
 		if s.unanswered.n+len(s.waits) > 0 && len(s.early) < maxEarly {
 			if s.early == nil {

@@ -129,7 +129,7 @@ func TestGrantThatIsLostAlready(t *testing.T) {
 			})
 			_, err := s.Lock(context.Background(), "x")
 			wantErr(t, err, ErrForced)
-			if len(s.holds)+len(s.early) != 0 {
+			if s.holds.count()+len(s.early) != 0 {
 				t.Fatal("it stays in the books")
 			}
 			mustLock(t, s, "x")

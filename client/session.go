@@ -41,8 +41,8 @@ type Session struct {
 
 	acknowledging *call
 
-	acks    []uint64           // outcomes to be acknowledged one by one
-	holds   map[uint64]*held   // by id
+	acks    []uint64 // outcomes to be acknowledged one by one
+	holds   holdings
 	early   map[uint64]error   // holds that were lost before we knew them; nil before there are any
 	bounded map[*held]struct{} // holds with a bound of their own; nil before there are any
 	waits   map[uint64]*call   // acquires that were QUEUED, by seq
@@ -76,7 +76,7 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 	s := &Session{
 		client: c, secret: make([]byte, secretSize), lost: make(chan struct{}), states: make(chan State, 1),
 		place: -1, nextSeq: 1, unsent: callList{slot: books}, unanswered: callList{slot: books},
-		waits: make(map[uint64]*call), holds: make(map[uint64]*held), boundAt: never,
+		waits: make(map[uint64]*call), boundAt: never,
 	}
 	if _, err := rand.Read(s.secret); err != nil {
 		return nil, fmt.Errorf("quorumlock: make a secret: %w", err)
@@ -217,10 +217,10 @@ func (s *Session) lose(reason error) {
 	if s.state == Lost {
 		return
 	}
-	for _, d := range s.holds {
+	for d := range s.holds.all {
 		d.lose(reason)
 	}
-	clear(s.holds)
+	s.holds = holdings{}
 	s.reason = reason
 	s.enter(Lost)
 	close(s.states)

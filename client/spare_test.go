@@ -34,7 +34,7 @@ func TestCallsUsedAgain(t *testing.T) {
 		synctest.Wait()
 		s.client.mu.Lock()
 		defer s.client.mu.Unlock()
-		if left := len(s.holds) + s.client.byID.n + len(s.waits) + s.unanswered.n; left != 0 {
+		if left := s.holds.count() + s.client.byID.n + len(s.waits) + s.unanswered.n; left != 0 {
 			t.Errorf("%d left in the books", left)
 		}
 	})
