@@ -272,9 +272,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 
 // awaitRelease waits for a release, for the one who began it.
 func (c *Client) awaitRelease(ctx context.Context, k *releaseCall) error {
-	select {
-	case <-k.done:
-	case <-ctx.Done():
+	if !k.await(ctx) {
 		select {
 		case <-k.done:
 		default:

@@ -139,12 +139,10 @@ func (s *Session) run(ctx context.Context, k *acquireCall) (*Hold, error) {
 
 // awaitWait waits for the outcome of a call that may have to wait.
 func (c *Client) awaitWait(ctx context.Context, k *call) (*Hold, error) {
-	select {
-	case <-k.done:
-		return c.take(k)
-	case <-ctx.Done():
+	if !k.await(ctx) {
 		return c.stopWaiting(ctx, k)
 	}
+	return c.take(k)
 }
 
 // usable says why nothing can be asked of the session, if so.

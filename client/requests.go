@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -72,6 +73,23 @@ type call struct {
 
 // uncertain says that the call may have been executed though no answer tells.
 func (k *call) uncertain() bool { return k.sends > k.answers }
+
+// await takes the token that says that the call is finished. It returns false if ctx ends
+// before. To wait for two things at once takes several times as long as for one, and a
+// context that never ends need not be waited for.
+func (k *call) await(ctx context.Context) bool {
+	end := ctx.Done()
+	if end == nil {
+		<-k.done
+		return true
+	}
+	select {
+	case <-k.done:
+		return true
+	case <-end:
+		return false
+	}
+}
 
 // The two memberships of a call: where it stands on its way, and in the books of its
 // session, among those to be numbered or the unanswered ones.
