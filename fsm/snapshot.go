@@ -110,16 +110,24 @@ func (m *Machine) writeClaims(out *recordWriter) {
 	record := &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Claim{Claim: &body}}
 	m.claims.each(0, func(c *claim) bool {
 		body.Id, body.SessionId, body.Owner, body.Seq = c.id, c.session, c.owner, c.seq
-		body.Locks = body.Locks[:0]
-		for _, w := range c.wants() {
-			body.Locks = append(body.Locks, &wire.LockRequest{Name: w.lock.name, Mode: w.mode, Permits: uint64(w.permits)})
-		}
+		body.Locks = requestsOf(body.Locks, c.wants())
 		body.WaitMs, body.WaitForever, body.Generation = c.waitMs, c.waitForever, c.generation()
 		body.QueuedUnixMs, body.GrantedUnixMs = c.queued(), c.granted()
 		body.Token, body.GrantedRevision = c.token, c.grantedRevision()
 		extraRecord(&body, c.options())
 		return out.write(record)
 	})
+}
+
+// requestsOf are what a claim is for, in the memory of those of another claim.
+func requestsOf(known []*wire.LockRequest, wants []want) []*wire.LockRequest {
+	for len(known) < len(wants) {
+		known = append(known, &wire.LockRequest{})
+	}
+	for i, w := range wants {
+		known[i].Name, known[i].Mode, known[i].Permits = w.lock.name, w.mode, uint64(w.permits)
+	}
+	return known[:len(wants)]
 }
 
 func extraRecord(body *wire.ClaimRecord, e extra) {
@@ -184,17 +192,22 @@ func (o *recordWriter) write(record *wire.SnapshotRecord) bool {
 	if o.buffer == nil {
 		o.buffer = make([]byte, room, 4<<10)
 	}
-	if o.buffer, o.err = marshal.MarshalAppend(o.buffer[:room], record); o.err != nil {
-		return false
+	framed, ok := record.AppendFrequent(o.buffer[:room])
+	if !ok {
+		if framed, o.err = marshal.MarshalAppend(o.buffer[:room], record); o.err != nil {
+			return false
+		}
 	}
+	o.buffer = framed
 	length := len(o.buffer) - room
 	if length > maxRecordBytes {
 		o.err = fmt.Errorf("a record of %d bytes", length)
 		return false
 	}
-	prefix := binary.AppendUvarint(nil, uint64(length))
-	framed := o.buffer[room-len(prefix):]
-	copy(framed, prefix)
+	var prefix [room]byte
+	n := binary.PutUvarint(prefix[:], uint64(length))
+	framed = o.buffer[room-n:]
+	copy(framed, prefix[:n])
 	o.sum.Write(framed)
 	o.records++
 	_, o.err = o.w.Write(framed)

@@ -8,8 +8,9 @@
 //
 // Nearly all traffic consists of a few messages. [EntryDecoder], [ClientFrameDecoder] and
 // [ServerFrameDecoder] read those into memory that they use again. [AppendEntry] and
-// AppendFrequent of [ClientFrame] and [ServerFrame] write them in one pass. Everything else
-// is left to the protobuf library.
+// AppendFrequent of [ClientFrame] and [ServerFrame] write them in one pass, as that of
+// [SnapshotRecord] writes what a snapshot has many of. Everything else is left to the
+// protobuf library.
 //
 // Regenerate with "make generate"; a test fails if the generated code is not current.
 package wire

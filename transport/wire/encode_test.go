@@ -26,7 +26,7 @@ func encoded(m proto.Message) ([]byte, bool) {
 
 // alikeEncoded reports whether the encoder took the message that the library reads in b.
 func alikeEncoded(t *testing.T, b []byte) (taken bool) {
-	for _, m := range []proto.Message{&wire.ClientFrame{}, &wire.ServerFrame{}} {
+	for _, m := range []proto.Message{&wire.ClientFrame{}, &wire.ServerFrame{}, &wire.SnapshotRecord{}} {
 		if proto.Unmarshal(b, m) != nil {
 			continue
 		}
@@ -64,6 +64,8 @@ func TestEncodersAgreeWithTheLibrary(t *testing.T) {
 		for _, m := range []proto.Message{
 			&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{Acked: make([]uint64, size), Body: &wire.Request_Acquire{Acquire: acquire}}}},
 			&wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: &wire.Push{Body: &wire.Push_Outcome{Outcome: &wire.Result{Message: name}}}}},
+			&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Lock{Lock: &wire.LockRecord{Name: name}}},
+			&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Claim{Claim: &wire.ClaimRecord{Locks: acquire.Locks, Value: acquire.Value}}},
 		} {
 			if !alikeEncoded(t, marshal(t, m)) {
 				t.Fatalf("%T of %d bytes is left to the library", m, proto.Size(m))
@@ -77,13 +79,20 @@ func TestEncodersLeaveTheRest(t *testing.T) {
 	acquire := func(locks ...*wire.LockRequest) proto.Message {
 		return &wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{Body: &wire.Request_Acquire{Acquire: &wire.Acquire{Locks: locks}}}}}
 	}
+	claimed := func(locks ...*wire.LockRequest) proto.Message {
+		return &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Claim{Claim: &wire.ClaimRecord{Locks: locks}}}
+	}
 	for _, m := range []proto.Message{
 		acquire(&wire.LockRequest{Name: "\xff"}), acquire(nil), acquire(), acquire(&wire.LockRequest{}, &wire.LockRequest{}),
 		acquire(&wire.LockRequest{Name: strings.Repeat("n", 1<<20)}),
 		&wire.ClientFrame{Frame: &wire.ClientFrame_Request{}}, &wire.ClientFrame{},
 		&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{Body: &wire.Request_Release{}}}},
 		&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{Body: &wire.Request_Heartbeat{}}}},
-		(*wire.ClientFrame)(nil), (*wire.ServerFrame)(nil),
+		(*wire.ClientFrame)(nil), (*wire.ServerFrame)(nil), (*wire.SnapshotRecord)(nil), &wire.SnapshotRecord{},
+		claimed(), claimed(nil), claimed(&wire.LockRequest{Name: "\xff"}), claimed(&wire.LockRequest{}, &wire.LockRequest{}),
+		&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Claim{}}, &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Lock{}},
+		&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Lock{Lock: &wire.LockRecord{Name: "\xff"}}},
+		&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Outcome{Outcome: &wire.OutcomeRecord{}}},
 		&wire.ServerFrame{}, &wire.ServerFrame{Frame: &wire.ServerFrame_Response{}}, &wire.ServerFrame{Frame: &wire.ServerFrame_Push{}},
 		&wire.ServerFrame{Frame: &wire.ServerFrame_Response{Response: &wire.Response{Result: &wire.Result{}, Leader: &wire.LeaderHint{}}}},
 		&wire.ServerFrame{Frame: &wire.ServerFrame_Response{Response: &wire.Response{Result: &wire.Result{Message: "\xff"}}}},

@@ -1,0 +1,71 @@
+package wire
+
+import "unicode/utf8"
+
+// AppendFrequent appends r's encoding to b if it is the record of a lock or of a claim: a
+// snapshot has as many as there are. Otherwise, or if there is more in it than most have, it
+// returns false and what is in b is of no use.
+func (r *SnapshotRecord) AppendFrequent(b []byte) ([]byte, bool) {
+	if r == nil || len(r.unknownFields) > 0 {
+		return b, false
+	}
+	begin, ok := 0, false
+	switch record := r.Record.(type) {
+	case *SnapshotRecord_Lock:
+		b = open(b, 4<<3|length)
+		begin = len(b)
+		b, ok = record.Lock.append(b)
+	case *SnapshotRecord_Claim:
+		b = open(b, 5<<3|length)
+		begin = len(b)
+		b, ok = record.Claim.append(b)
+	}
+	if !ok {
+		return b, false
+	}
+	return shut(b, begin), true
+}
+
+func (m *LockRecord) append(b []byte) ([]byte, bool) {
+	if m == nil || len(m.unknownFields) > 0 || len(m.Name) > encodedMost || !utf8.ValidString(m.Name) {
+		return b, false
+	}
+	b = appendText(b, 1<<3|length, m.Name)
+	b = appendNumber(b, 2<<3|varint, m.Id)
+	b = appendNumber(b, 4<<3|varint, uint64(m.Order))
+	return appendNumber(b, 5<<3|varint, m.Limit), true
+}
+
+func (m *ClaimRecord) append(b []byte) ([]byte, bool) {
+	if m == nil || len(m.unknownFields) > 0 || len(m.Locks) != 1 || len(m.Value) > encodedMost || m.Revocation != nil || m.Upgrade != nil {
+		return b, false
+	}
+	b = appendNumber(b, 1<<3|varint, m.Id)
+	b = appendNumber(b, 2<<3|varint, m.SessionId)
+	b = appendNumber(b, 3<<3|varint, m.Owner)
+	b = appendNumber(b, 4<<3|varint, m.Seq)
+	b = open(b, 5<<3|length)
+	begin := len(b)
+	b, ok := m.Locks[0].append(b)
+	if !ok {
+		return b, false
+	}
+	b = shut(b, begin)
+	b = appendText(b, 6<<3|length, m.Value)
+	b = appendNumber(b, 7<<3|varint, uint64(m.WaitMs))
+	b = appendFlag(b, 8<<3|varint, m.WaitForever)
+	b = appendNumber(b, 9<<3|varint, m.Generation)
+	b = appendNumber(b, 10<<3|varint, uint64(m.QueuedUnixMs))
+	b = appendNumber(b, 11<<3|varint, m.Token)
+	b = appendNumber(b, 12<<3|varint, m.GrantedRevision)
+	b = appendNumber(b, 13<<3|varint, uint64(m.GrantedUnixMs))
+	b = appendFlag(b, 15<<3|varint, m.AllowDeadlock)
+	b = appendFlag(b, 16<<3|varint, m.Notify)
+	b = appendFlag(b, 17<<3|varint, m.Wanted)
+	b = appendNumber(b, 18<<3|varint, uint64(m.Again))
+	b = appendNumber(b, 19<<3|varint, uint64(m.MaxHoldMs))
+	b = appendNumber(b, 20<<3|varint, m.HoldGeneration)
+	b = appendNumber(b, 21<<3|varint, uint64(m.LockDelayMs))
+	b = appendNumber(b, 24<<3|varint, m.DelayGeneration)
+	return appendNumber(b, 25<<3|varint, uint64(m.DelayedUnixMs)), true
+}
