@@ -11,8 +11,6 @@ import (
 	"hash"
 	"io"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -190,10 +188,13 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 type recordReader struct {
 	r       *bufio.Reader
 	sum     hash.Hash
+	length  []byte
 	buffer  []byte
+	decoder wire.SnapshotDecoder
 	records uint64
 }
 
+// next returns the next record, of which no message of a lock or a claim may be kept.
 func (i *recordReader) next() (*wire.SnapshotRecord, error) {
 	length, err := binary.ReadUvarint(i.r)
 	if err != nil {
@@ -210,19 +211,17 @@ func (i *recordReader) next() (*wire.SnapshotRecord, error) {
 		return nil, broken("a record", err)
 	}
 	i.records++
-	record := &wire.SnapshotRecord{}
-	if err := unmarshal.Unmarshal(i.buffer, record); err != nil {
+	record, err := i.decoder.Decode(i.buffer)
+	if err != nil {
 		return nil, fmt.Errorf("%w: record %d: %v", ErrMalformed, i.records, err)
 	}
 	if record.GetTrailer() == nil {
-		i.sum.Write(binary.AppendUvarint(nil, length))
+		i.length = binary.AppendUvarint(i.length[:0], length)
+		i.sum.Write(i.length)
 		i.sum.Write(i.buffer)
 	}
 	return record, nil
 }
-
-// unmarshal drops what this level does not know, so that it cannot be stored.
-var unmarshal = proto.UnmarshalOptions{DiscardUnknown: true}
 
 // broken tells an end in the middle from a reader that failed.
 func broken(what string, err error) error {

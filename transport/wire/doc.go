@@ -6,10 +6,10 @@
 // machine answers is the one that the client reads. Read status.proto first, then
 // command.proto, then frame.proto.
 //
-// Nearly all traffic consists of a few messages. [EntryDecoder], [ClientFrameDecoder] and
-// [ServerFrameDecoder] read those into memory that they use again. [AppendEntry] and
-// AppendFrequent of [ClientFrame] and [ServerFrame] write them in one pass, as that of
-// [SnapshotRecord] writes what a snapshot has many of. Everything else is left to the
+// Nearly all traffic consists of a few messages, and so does a large snapshot.
+// [EntryDecoder], [ClientFrameDecoder], [ServerFrameDecoder] and [SnapshotDecoder] read
+// those into memory that they use again. [AppendEntry] and AppendFrequent of [ClientFrame],
+// [ServerFrame] and [SnapshotRecord] write them in one pass. Everything else is left to the
 // protobuf library.
 //
 // Regenerate with "make generate"; a test fails if the generated code is not current.
