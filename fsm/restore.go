@@ -21,10 +21,7 @@ import (
 // anything else that is no snapshot, or the reader's own.
 func Restore(r io.Reader, level uint32) (*Machine, error) {
 	restoring := &restoring{
-		m: New(level),
-
-		locks: map[string]*lock{},
-
+		m:  New(level),
 		in: &recordReader{r: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()},
 	}
 	if err := restoring.run(); err != nil {
@@ -45,7 +42,8 @@ func Restore(r io.Reader, level uint32) (*Machine, error) {
 type restoring struct {
 	m  *Machine
 	in *recordReader
-	// locks are those of m, for claims to find.
+	// locks are those of m, for claims to find: made with the first of these, when all
+	// locks are there.
 	locks map[string]*lock
 	// upgrade is set when the rest is read for its checksum only.
 	upgrade error

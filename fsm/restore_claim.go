@@ -12,8 +12,17 @@ func (r *restoring) lock(body *wire.LockRecord) error {
 	}
 	l := &lock{lockKey: lockKey{body.Id, body.Name}, limit: uint32(body.Limit), unfair: body.Order == wire.Order_UNFAIR}
 	r.m.locks.load(l)
-	r.locks[l.name] = l
 	return r.ascend(4, recordKey{name: body.Name})
+}
+
+// locksByName are all locks in a map that has never to grow.
+func (r *restoring) locksByName() map[string]*lock {
+	all := make(map[string]*lock, r.m.locks.len())
+	r.m.locks.each("", func(l *lock) bool {
+		all[l.name] = l
+		return true
+	})
+	return all
 }
 
 // claim rebuilds, with the claim, the queues, the holders, the owners and the counts.
@@ -35,6 +44,9 @@ func (r *restoring) claim(body *wire.ClaimRecord) error {
 	}
 	if err := c.grantFrom(body); err != nil {
 		return err
+	}
+	if r.locks == nil {
+		r.locks = r.locksByName()
 	}
 	if err := r.enlist(c); err != nil {
 		return err
