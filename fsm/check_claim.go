@@ -10,7 +10,7 @@ import (
 
 func (m *checking) checkClaims() error {
 	var holds, waits uint64
-	tokens := make(map[uint64]uint64, m.claims.len())
+	tokens := make([]uint64, 0, m.claims.len())
 	err := each(&m.claims, func(c *claim) error {
 		if c.held() {
 			holds++
@@ -19,10 +19,7 @@ func (m *checking) checkClaims() error {
 			waits++
 		}
 		if c.token != 0 {
-			if twin, ok := tokens[c.token]; ok {
-				return fmt.Errorf("claims %d and %d have token %d", twin, c.id, c.token)
-			}
-			tokens[c.token] = c.id
+			tokens = append(tokens, c.token)
 		}
 		if err := m.checkClaim(c); err != nil {
 			return fmt.Errorf("claim %d: %w", c.id, err)
@@ -32,7 +29,21 @@ func (m *checking) checkClaims() error {
 	if err == nil && (holds != m.state.holds || waits != m.state.waits) {
 		err = fmt.Errorf("counts %d holds and %d waits, there are %d and %d", m.state.holds, m.state.waits, holds, waits)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return oneEach(tokens)
+}
+
+// oneEach refuses a token that two claims have. Tokens come nearly in order.
+func oneEach(tokens []uint64) error {
+	slices.Sort(tokens)
+	for i := 1; i < len(tokens); i++ {
+		if tokens[i] == tokens[i-1] {
+			return fmt.Errorf("two claims have token %d", tokens[i])
+		}
+	}
+	return nil
 }
 
 func (m *checking) checkClaim(c *claim) error {
