@@ -1,0 +1,105 @@
+package framed
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// whole is a replica that answers nobody before so many commands have come, and then all of
+// them in a row, as those of one entry are answered.
+type whole struct {
+	prompt
+	entry int
+
+	mu     sync.Mutex // guards what follows
+	queued []func(*wire.Result)
+}
+
+func (w *whole) Propose(_ *wire.Command, done func(*wire.Result)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.queued = append(w.queued, done); len(w.queued) < w.entry {
+		return
+	}
+	for _, done := range w.queued {
+		done(&w.answer)
+	}
+	w.queued = nil
+}
+
+// counted is a connection that counts what is written to it.
+type counted struct {
+	repeated
+	writes atomic.Int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return len(p), nil
+}
+
+// TestAnswersOfAnEntryShareWrites: a thousand releases in one entry cost one write for each
+// connection, unless its writer wakes up on another processor before the last of them is
+// answered. Then it is a few.
+func TestAnswersOfAnEntryShareWrites(t *testing.T) {
+	const releases, rounds = 1_000, 20
+	all := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(all)
+	for _, processors := range []int{1, all} {
+		runtime.GOMAXPROCS(processors)
+		for _, connections := range []int{1, 10} {
+			best, sum := releases, 0
+			for range rounds {
+				most := mostWrites(t, connections, releases/connections)
+				best, sum = min(best, most), sum+most
+			}
+			t.Logf("%d processors, %d releases of %d connections in one entry: %d writes to one of them at best, %.1f on average",
+				processors, releases, connections, best, float64(sum)/rounds)
+			if processors == 1 && best != 1 || sum > rounds*releases/connections/4 {
+				t.Errorf("%d processors, %d connections: %d writes to one of them in the best of %d rounds, %d in all", processors, connections, best, rounds, sum)
+			}
+		}
+	}
+}
+
+// mostWrites is how many writes the connection with the most of them had, when each has sent
+// so many releases and all are answered in one entry.
+func mostWrites(t *testing.T, connections, each int) (most int) {
+	release := &wire.Request{Id: 70_002, SessionId: 1, Seq: 35_002, AckedBelow: 35_002,
+		Body: &wire.Request_Release{Release: &wire.Release{HoldId: 5_000_017, Token: 391_484_405_014_593_763}}}
+	frame, err := transport.AppendFrame(nil, &wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: release}}, transport.DefaultMaxFrame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := &whole{prompt: prompt{answer: wire.Result{Status: wire.Status_OK}}, entry: connections * each}
+	srv, err := Serve(Config{Listener: newPipes(), Replica: answers, NodeID: self})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close(context.Background())
+	var wires []*counted
+	var conns []*conn
+	for range connections {
+		wire := &counted{repeated: repeated{bytes: frame, left: each}}
+		l := newLink(wire, srv.cfg.Limits)
+		c := newConn(srv, l, transport.NewFrameReader(l, transport.DefaultMaxFrame), "test")
+		c.attached[1] = struct{}{}
+		wires, conns = append(wires, wire), append(conns, c)
+	}
+	for _, c := range conns {
+		_ = c.readRequests() // to the end of what was sent
+	}
+	for i, c := range conns {
+		if err := c.out.Close(nil); err != nil { // writes what is left
+			t.Fatal(err)
+		}
+		most = max(most, int(wires[i].writes.Load()))
+	}
+	return most
+}
