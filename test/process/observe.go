@@ -121,6 +121,20 @@ func (c *Cluster) AwaitCaughtUp() {
 	})
 }
 
+// AwaitLeaderIndex waits for the commit index of a node that leads.
+func (c *Cluster) AwaitLeaderIndex() (committed float64) {
+	c.t.Helper()
+	leader := c.Leader()
+	c.Await("the commit index of "+leader, Patience, func(ctx context.Context) error {
+		metrics, err := c.Metrics(ctx, leader)
+		if committed = metrics["quorumlock_commit_index"]; err == nil && committed == 0 {
+			err = errors.New("none")
+		}
+		return err
+	})
+	return committed
+}
+
 // AwaitStatus waits until the cluster's status, read linearizably, is as wanted.
 func (c *Cluster) AwaitStatus(what string, wanted func(*wire.StatusResponse) error) (status *wire.StatusResponse) {
 	c.t.Helper()
