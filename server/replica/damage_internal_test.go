@@ -207,7 +207,7 @@ func flipBits(t *testing.T, cfg Config, path string, want memory, density int) {
 	sound := keep(t, cfg.DataDir)
 	content := bytes.Clone(sound[path])
 	found, harmless := 0, 0
-	flipped := bits(path, len(content), density)
+	flipped := flips(path, len(content), density)
 	if enough := 700 * density; len(flipped) > enough {
 		rand.New(rand.NewPCG(5, 6)).Shuffle(len(flipped), func(i, j int) { flipped[i], flipped[j] = flipped[j], flipped[i] })
 		flipped = flipped[:enough]
@@ -235,10 +235,10 @@ func flipBits(t *testing.T, cfg Config, path string, want memory, density int) {
 	}
 }
 
-// bits are those to flip. In bolt's file: all in the headers of its first pages, many in the
+// flips are the bits to flip. In bolt's file: all in the headers of its first pages, many in the
 // beginning of each page, where its header and the places of its elements are, and some
 // anywhere. Elsewhere: some in each of the first sectors, and some anywhere.
-func bits(path string, size, density int) (all []int) {
+func flips(path string, size, density int) (all []int) {
 	const page = 4096
 	random := rand.New(rand.NewPCG(3, 4))
 	if filepath.Base(path) == logFile {

@@ -28,8 +28,8 @@ import (
 
 const (
 	// hashRest is how many times as long as hashing took the next point is put off: a
-	// large state costs a twentieth of a core at most.
-	hashRest = 20
+	// large state costs a sixtieth of a core at most.
+	hashRest = 60
 	// hashSoon is how soon the next point comes while granting is suspended.
 	hashSoon = time.Second
 	// deciding is how long voters may differ before granting is suspended: the others may

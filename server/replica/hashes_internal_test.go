@@ -47,7 +47,7 @@ func TestHashPointsAreDue(t *testing.T) {
 		h.took = time.Second // a large state
 		due(false, 1, false)
 		due(false, 1, true)
-		time.Sleep(10 * time.Second)
+		time.Sleep((hashRest - 10) * h.took) // ten seconds have passed
 		due(true, 1, false)
 		h.point(1, fsm.New(1))
 		due(false, 1, false)

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"sort"
 	"sync"
 
@@ -11,9 +12,9 @@ const (
 	// The bounds of what a node keeps of the events that it has applied.
 	historyEvents = 1 << 16
 	historyBytes  = 16 << 20
-	// pageEvents are in one page of the history, which is made when it is needed.
-	pageEvents = 1 << 10
-	// eventBytes is what an event takes, but for its texts.
+	// pageEvents are in one page of the history. To find one, those before it are skipped.
+	pageEvents = 1 << 6
+	// eventBytes is what an event in an answer takes, but for its texts.
 	eventBytes = 320
 	// maxWatches bounds those of one node.
 	maxWatches = 10_000
@@ -24,7 +25,7 @@ const (
 	revisionBytes = 1 << 20
 	// scanAtOnce bounds how long a watch that looks for its events keeps others waiting,
 	// first of all the machine.
-	scanAtOnce = 4096
+	scanAtOnce = 2048
 )
 
 // history is the last events that this node has applied, in order. Watches read it at
@@ -41,11 +42,14 @@ type history struct {
 	revision uint64
 	// oldest is the first revision after which nothing is missing here.
 	oldest uint64
-	// ring are pages of places; an event's place is its position modulo their number.
-	ring        [historyEvents / pageEvents]*[pageEvents]shortEvent
+	// ring are the pages, of packed events one behind the other; the oldest and the newest
+	// may have less than all of theirs. The newest is the beginning of page.
+	ring        [historyEvents/pageEvents + 1][]byte
+	page        []byte
 	first, next uint64
-	bytes       int
-	closed      bool
+	// forgotten is how much of the oldest page is no longer told, bytes what all have.
+	forgotten, bytes int
+	closed           bool
 
 	interest
 }
@@ -80,7 +84,8 @@ func (h *history) reset(revision uint64, lineage string) {
 func (h *history) begin(revision uint64, lineage string) {
 	h.lineage, h.revision, h.oldest = lineage, revision, revision
 	clear(h.ring[:])
-	h.first, h.bytes = h.next, 0
+	h.next += pageEvents - h.next%pageEvents // a page of its own
+	h.first, h.forgotten, h.bytes, h.page = h.next, 0, 0, h.page[:0]
 	h.all(func(w *watch) {
 		w.cut = true
 		w.poke()
@@ -96,35 +101,56 @@ func (h *history) close() {
 }
 
 func (h *history) put(e *wire.Event) {
-	k := shorten(e)
-	h.bytes += k.size()
-	for h.next-h.first >= h.limit || h.bytes > h.limitBytes && h.next > h.first {
+	if h.next-h.first >= h.limit {
 		h.drop()
 	}
-	*h.at(h.next) = k
+	before := len(h.page)
+	h.page = pack(h.page, e)
+	h.bytes += len(h.page) - before
+	*h.pageOf(h.next) = h.page
+	h.next++
+	for h.bytes > h.limitBytes && h.first < h.next-1 {
+		h.drop()
+	}
+	if h.next%pageEvents == 0 {
+		*h.pageOf(h.next - 1) = bytes.Clone(h.page)
+		h.page = h.page[:0]
+	}
 	h.concerned(e, func(w *watch) {
 		if !w.behind {
-			w.behind, w.next = true, h.next
+			w.behind, w.next = true, h.next-1
 			w.poke()
 		}
 	})
-	h.next++
 }
 
+// drop forgets the oldest event, and its page with the last one there.
 func (h *history) drop() {
-	place := h.at(h.first)
-	h.oldest = place.revision
-	h.bytes -= place.size()
-	*place = shortEvent{}
-	h.first++
+	page := h.pageOf(h.first)
+	event, rest := cut((*page)[h.forgotten:])
+	h.oldest, h.forgotten = packed(event).revision(), len(*page)-len(rest)
+	if h.first++; h.first%pageEvents == 0 {
+		h.bytes -= len(*page)
+		*page, h.forgotten = nil, 0
+	}
 }
 
-func (h *history) at(position uint64) *shortEvent {
-	page := &h.ring[position/pageEvents%uint64(len(h.ring))]
-	if *page == nil {
-		*page = new([pageEvents]shortEvent)
+func (h *history) pageOf(position uint64) *[]byte {
+	return &h.ring[position/pageEvents%uint64(len(h.ring))]
+}
+
+// from is an event and those behind it in its page.
+func (h *history) from(position uint64) []byte {
+	rest := *h.pageOf(position)
+	for range position % pageEvents {
+		_, rest = cut(rest)
 	}
-	return &(*page)[position%pageEvents]
+	return rest
+}
+
+func (h *history) revisionAt(position uint64) uint64 {
+	event, _ := cut(h.from(position))
+	return packed(event).revision()
 }
 
 // size is about what an event takes in memory.
@@ -154,7 +180,7 @@ func (h *history) watch(req *wire.WatchRequest) (*watch, *wire.WatchResponse) {
 	}
 	w := &watch{name: req.GetName(), prefix: req.GetPrefix(), session: req.GetSessionId(), after: after, next: h.next, wake: make(chan struct{}, 1)}
 	if after != 0 {
-		w.next = h.first + uint64(sort.Search(int(h.next-h.first), func(i int) bool { return h.at(h.first+uint64(i)).revision > after }))
+		w.next = h.first + uint64(sort.Search(int(h.next-h.first), func(i int) bool { return h.revisionAt(h.first+uint64(i)) > after }))
 		w.behind = w.next < h.next
 	}
 	h.enter(w)
@@ -186,7 +212,7 @@ func (h *history) read(w *watch) (resp *wire.WatchResponse, drained bool) {
 	if w.behind {
 		// If the answer was cut within a revision, all of that has to be told again to
 		// whoever resumes here.
-		resp.Revision = h.at(w.next).revision - 1
+		resp.Revision = h.revisionAt(w.next) - 1
 	}
 	resp.Revision = max(resp.Revision, w.after)
 	return resp, !w.behind
@@ -195,15 +221,20 @@ func (h *history) read(w *watch) (resp *wire.WatchResponse, drained bool) {
 // collect takes the watch's next events, as many as go into one answer.
 func (h *history) collect(w *watch) (events []*wire.Event) {
 	taken := 0
+	var event, rest []byte
 	for scanned := 0; w.behind; scanned++ {
-		k := h.at(w.next)
+		if len(rest) == 0 {
+			rest = h.from(w.next)
+		}
+		event, rest = cut(rest)
+		u := packed(event).unpack()
 		if scanned >= scanAtOnce || len(events) >= watchEvents || taken >= watchBytes {
-			if whole := len(events) == 0 || events[len(events)-1].Revision != k.revision; whole || taken >= revisionBytes {
+			if whole := len(events) == 0 || events[len(events)-1].Revision != u.numbers[revisionNumber]; whole || taken >= revisionBytes {
 				return events
 			}
 		}
-		if k.revision > w.after && w.concerns(k) {
-			e := k.event()
+		if u.numbers[revisionNumber] > w.after && w.concerns(&u) {
+			e := u.event()
 			events = append(events, e)
 			taken += size(e)
 		}

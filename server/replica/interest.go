@@ -1,8 +1,7 @@
 package replica
 
 import (
-	"slices"
-	"strings"
+	"bytes"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -30,15 +29,14 @@ func (w *watch) poke() {
 	}
 }
 
-func (w *watch) concerns(k *shortEvent) bool {
+func (w *watch) concerns(u *unpacked) bool {
 	switch {
 	case w.name != "":
-		return k.lock == w.name || slices.Contains(k.locks(), w.name)
+		return u.names(func(name []byte) bool { return string(name) == w.name })
 	case w.prefix != "":
-		return strings.HasPrefix(k.lock, w.prefix) ||
-			slices.ContainsFunc(k.locks(), func(name string) bool { return strings.HasPrefix(name, w.prefix) })
+		return u.names(func(name []byte) bool { return bytes.HasPrefix(name, []byte(w.prefix)) })
 	case w.session != 0:
-		return k.session == w.session
+		return u.numbers[sessionNumber] == w.session
 	}
 	return true
 }
