@@ -192,6 +192,9 @@ func (m *checking) recount(s *session) error {
 }
 
 func (m *checking) checkLocks() error {
+	if *nobody != (crowd{}) {
+		return errors.New("what all locks share was changed")
+	}
 	return each(&m.locks.table, func(l *lock) error {
 		if twin := m.lock[l.id]; twin != l {
 			return fmt.Errorf("locks %q and %q have id %d", twin.name, l.name, l.id)
@@ -226,7 +229,7 @@ func (m *checking) checkLock(l *lock) error {
 
 // recountHolders compares what a lock has counted with those who hold it.
 func (m *checking) recountHolders(l *lock) error {
-	there := lock{lockKey: l.lockKey, limit: l.limit}
+	there := lock{lockKey: l.lockKey, crowd: &crowd{limit: l.limit}}
 	var err error
 	m.eachSeat(l, func(c *claim) bool {
 		if c == nil || c.token == 0 || c.wantOf(l.id).lock == nil {
@@ -242,8 +245,8 @@ func (m *checking) recountHolders(l *lock) error {
 			err = fmt.Errorf("claim %d holds it against others", c.id)
 		}
 		there.occupy(w)
-		if c.held() {
-			there.holds++
+		if c.phase() == delayed {
+			there.delays++
 		}
 		if c.listens() && !l.listening {
 			err = fmt.Errorf("claim %d is not known to listen", c.id)
@@ -253,8 +256,8 @@ func (m *checking) recountHolders(l *lock) error {
 		}
 		return err == nil
 	})
-	if err == nil && (there.exclusive != l.exclusive || there.used != l.used || there.holds != l.holds) {
-		err = fmt.Errorf("counts exclusive %v, used %d, holds %d: there are %v, %d, %d", l.exclusive, l.used, l.holds, there.exclusive, there.used, there.holds)
+	if err == nil && (there.exclusive != l.exclusive || there.used != l.used || there.delays != l.delays) {
+		err = fmt.Errorf("counts exclusive %v, used %d, delays %d: there are %v, %d, %d", l.exclusive, l.used, l.delays, there.exclusive, there.used, there.delays)
 	}
 	if c, ok := m.claim[l.upgrader]; l.upgrader != 0 && (!ok || !c.upgrading() || c.wantOf(l.id).lock == nil) {
 		return fmt.Errorf("claim %d does not wait to upgrade", l.upgrader)

@@ -77,6 +77,9 @@ func (m *Machine) beginDelay(c *claim) {
 	c, _ = m.editClaim(c.id)
 	own := c.vary()
 	own.delayGeneration, own.delayed = 1, m.wall
+	for _, w := range c.wants() {
+		m.editLock(w.lock).vary().delays++
+	}
 	e := m.emitClaim(wire.Event_DELAYED, c)
 	e.LockDelayMs, e.Generation = own.lockDelayMs, own.delayGeneration
 }

@@ -57,6 +57,9 @@ func (m *Machine) eachSeated(l *lock, fn func(*claim) bool) {
 	})
 }
 
+// holds counts the live ones.
+func (m *Machine) holds(l *lock) int { return m.seats(l) - int(l.delays) }
+
 // seats counts who is seated.
 func (m *Machine) seats(l *lock) int {
 	if l.sole != 0 {

@@ -162,7 +162,7 @@ func (m *Machine) lockInfo(l *lock) *wire.LockInfo {
 		Order:       l.order(),
 		Limit:       uint64(l.limit),
 		Delays:      m.delayInfos(l),
-		HolderCount: uint64(l.holds),
+		HolderCount: uint64(m.holds(l)),
 	}
 	if l.upgrader != 0 {
 		info.QueueLength++
@@ -181,7 +181,7 @@ func (m *Machine) holdersOf(l *lock, most int) []*wire.HolderInfo {
 // holdersWithin tells who holds a lock, by token, at least one if there is one. The
 // client info is shared with the state.
 func (m *Machine) holdersWithin(l *lock, most, room int) []*wire.HolderInfo {
-	most = min(most, int(l.holds))
+	most = min(most, m.holds(l))
 	infos := make([]*wire.HolderInfo, 0, most)
 	m.eachSeated(l, func(c *claim) bool {
 		if len(infos) == most || room < 0 {
@@ -221,7 +221,7 @@ func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
 
 // delayInfos tells the lock-delays that keep a lock closed, by token.
 func (m *Machine) delayInfos(l *lock) []*wire.DelayInfo {
-	most := min(m.seats(l)-int(l.holds), maxHolders)
+	most := min(int(l.delays), maxHolders)
 	var infos []*wire.DelayInfo
 	m.eachSeated(l, func(c *claim) bool {
 		if len(infos) == most {

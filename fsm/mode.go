@@ -45,12 +45,16 @@ func (l *lock) free(w want) bool { return !l.awaited() && l.fits(w) }
 
 func (l *lock) occupy(w want) {
 	l.exclusive = l.exclusive || w.mode == wire.Mode_EXCLUSIVE
-	l.used += uint32(w.weight())
+	if weight := w.weight(); weight > 0 {
+		l.vary().used += uint32(weight)
+	}
 }
 
 func (l *lock) vacate(w want) {
 	l.exclusive = l.exclusive && w.mode != wire.Mode_EXCLUSIVE
-	l.used -= uint32(w.weight())
+	if weight := w.weight(); weight > 0 {
+		l.vary().used -= uint32(weight)
+	}
 }
 
 // order is the lock's as requests name it.

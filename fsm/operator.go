@@ -105,7 +105,7 @@ func (m *Machine) resize(op *wire.Resize) *wire.Result {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("wait %d is for %d permits: it would never end", c.id, c.wantOf(l.id).permits))
 	}
 	l = m.locks.edit(l)
-	l.limit = uint32(op.Limit)
+	l.vary().limit = uint32(op.Limit)
 	m.emit(&wire.Event{Type: wire.Event_RESIZED, Lock: l.name, Limit: op.Limit})
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESIZE, Operator: op.Operator, Reason: op.Reason, Lock: l.name, Limit: op.Limit})
 	m.unsettled = append(m.unsettled, l)

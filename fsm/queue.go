@@ -9,8 +9,11 @@ func (m *Machine) beginLock(request *wire.LockRequest, unfair bool) *lock {
 	m.state.lastLock++
 	l := &lock{
 		lockKey: lockKey{m.state.lastLock, request.Name},
-		limit:   uint32(request.Limit),
+		crowd:   nobody,
 		unfair:  unfair,
+	}
+	if request.Limit > 0 {
+		l.vary().limit = uint32(request.Limit)
 	}
 	m.locks.put(l)
 	return l
@@ -70,7 +73,7 @@ func (m *Machine) enqueue(s *session, c *claim) {
 	for _, w := range c.wants() {
 		l := m.editLock(w.lock)
 		m.queue.put(place{w.lock.id, c.id})
-		l.waiters++
+		l.vary().waiters++
 	}
 	s.waits++
 	m.state.waits++
@@ -81,7 +84,7 @@ func (m *Machine) dequeue(s *session, c *claim) {
 	for _, w := range c.wants() {
 		l := m.editLock(w.lock)
 		m.queue.delete(place{w.lock.id, c.id})
-		l.waiters--
+		l.vary().waiters--
 	}
 	s.waits--
 	m.state.waits--
@@ -112,8 +115,12 @@ func (m *Machine) settleLock(l *lock) {
 	if l != nil && m.state.suspended == 0 {
 		l = m.handOver(l)
 	}
-	if l != nil && !l.occupied() && !l.awaited() {
+	switch {
+	case l == nil:
+	case !l.occupied() && !l.awaited():
 		m.locks.delete(l.name)
+	case l.deserted():
+		m.locks.edit(l).crowd = nobody
 	}
 }
 
@@ -188,7 +195,6 @@ func (m *Machine) grant(s *session, c *claim, waited bool) {
 		l := m.editLock(w.lock)
 		m.seat(l, c)
 		l.occupy(w)
-		l.holds++
 	}
 	e := m.emitClaim(wire.Event_GRANTED, c)
 	e.Waited = waited
@@ -220,10 +226,6 @@ func (m *Machine) part(s *session, c *claim) {
 		m.dequeue(s, c)
 		return
 	}
-	for _, w := range c.wants() {
-		l := m.editLock(w.lock)
-		l.holds--
-	}
 	s.holds--
 	m.state.holds--
 }
@@ -235,6 +237,9 @@ func (m *Machine) remove(c *claim) {
 			l := m.editLock(w.lock)
 			m.unseat(l, c)
 			l.vacate(w)
+			if c.phase() == delayed {
+				l.vary().delays--
+			}
 		}
 	}
 	m.claims.delete(c.id)

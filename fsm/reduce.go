@@ -46,6 +46,8 @@ type reducedLock struct {
 	// queue are its waits, those before head are over.
 	queue []*reducedWait
 	head  int
+	// holds are those that are left.
+	holds int
 	// rising is the one who waits to become exclusive.
 	rising *reducedWait
 }
@@ -98,7 +100,7 @@ func (r *reduction) addWait(m *Machine, c *claim) {
 		l := r.locks[want.lock.id]
 		if l == nil {
 			live := m.live(want.lock)
-			l = &reducedLock{lock: lock{lockKey: live.lockKey, limit: live.limit, unfair: live.unfair}}
+			l = &reducedLock{lock: lock{lockKey: live.lockKey, crowd: &crowd{limit: live.limit}, unfair: live.unfair}}
 			r.locks[l.id] = l
 			r.eachLock = append(r.eachLock, l)
 		}

@@ -10,7 +10,10 @@ func (r *restoring) lock(body *wire.LockRecord) error {
 	if body.Limit > maxLimit {
 		return fmt.Errorf("lock %q has limit %d", body.Name, body.Limit)
 	}
-	l := &lock{lockKey: lockKey{body.Id, body.Name}, limit: uint32(body.Limit), unfair: body.Order == wire.Order_UNFAIR}
+	l := &lock{lockKey: lockKey{body.Id, body.Name}, crowd: nobody, unfair: body.Order == wire.Order_UNFAIR}
+	if body.Limit > 0 {
+		l.vary().limit = uint32(body.Limit)
+	}
 	r.m.locks.load(l)
 	return r.ascend(4, recordKey{name: body.Name})
 }
@@ -137,17 +140,17 @@ func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
 	}
 	if c.phase() == waiting {
 		r.m.queue.load(place{l.id, c.id})
-		l.waiters++
+		l.vary().waiters++
 		return nil
 	}
 	r.m.seat(l, c)
 	l.occupy(*w)
-	if c.held() {
-		l.holds++
-		l.listening = l.listening || c.listens()
+	l.listening = l.listening || c.listens()
+	if c.phase() == delayed {
+		l.vary().delays++
 	}
 	if c.upgrading() {
-		l.upgrader = c.id
+		l.vary().upgrader = c.id
 	}
 	return nil
 }

@@ -17,23 +17,23 @@ func roomy(t tester) *Machine {
 	return m
 }
 
-// crowd acquires as many owners of a few sessions.
-type crowd struct {
+// throng acquires as many owners of a few sessions.
+type throng struct {
 	t        tester
 	m        *Machine
 	sessions []uint64
 	seq      uint64
 }
 
-func newCrowd(t tester, m *Machine) *crowd {
-	c := &crowd{t: t, m: m}
+func newThrong(t tester, m *Machine) *throng {
+	c := &throng{t: t, m: m}
 	for i := range 10 {
 		c.sessions = append(c.sessions, openSession(t, m, fmt.Sprint("crowd", i)))
 	}
 	return c
 }
 
-func (c *crowd) acquire(owner int, locks ...*wire.LockRequest) *wire.Result {
+func (c *throng) acquire(owner int, locks ...*wire.LockRequest) *wire.Result {
 	c.seq++
 	return applyOne(c.t, c.m, &wire.Command{
 		SessionId: c.sessions[owner%10], Seq: c.seq, AckedBelow: c.seq,
@@ -42,7 +42,7 @@ func (c *crowd) acquire(owner int, locks ...*wire.LockRequest) *wire.Result {
 }
 
 // queue lets owners, from one on, wait for the lock that the first of them holds.
-func (c *crowd) queue(name string, from, n int) {
+func (c *throng) queue(name string, from, n int) {
 	for i := range n + 1 {
 		c.acquire(from+i, &wire.LockRequest{Name: name})
 	}
@@ -51,19 +51,19 @@ func (c *crowd) queue(name string, from, n int) {
 // situations are what an owner may have when it begins to wait for "hot".
 var situations = []struct {
 	name string
-	set  func(c *crowd)
+	set  func(c *throng)
 }{
-	{"nothing", func(*crowd) {}},
-	{"uncontended", func(c *crowd) { c.acquire(0, &wire.LockRequest{Name: "own"}) }},
-	{"one waiter", func(c *crowd) {
+	{"nothing", func(*throng) {}},
+	{"uncontended", func(c *throng) { c.acquire(0, &wire.LockRequest{Name: "own"}) }},
+	{"one waiter", func(c *throng) {
 		c.acquire(0, &wire.LockRequest{Name: "own"})
 		c.acquire(1, &wire.LockRequest{Name: "own"})
 	}},
-	{"one waiter for permits", func(c *crowd) {
+	{"one waiter for permits", func(c *throng) {
 		c.acquire(0, &wire.LockRequest{Name: "own", Limit: 3, Permits: 2})
 		c.acquire(1, &wire.LockRequest{Name: "own", Limit: 3, Permits: 2})
 	}},
-	{"one reader", func(c *crowd) {
+	{"one reader", func(c *throng) {
 		c.acquire(0, &wire.LockRequest{Name: "own"})
 		c.acquire(1, &wire.LockRequest{Name: "own", Mode: wire.Mode_SHARED})
 	}},
@@ -76,7 +76,7 @@ func TestLongQueuesAreNotSearched(t *testing.T) {
 		var steps []int
 		for _, waiters := range []int{10, 10_000} {
 			m := roomy(t)
-			c := newCrowd(t, m)
+			c := newThrong(t, m)
 			c.queue("hot", 10, waiters)
 			situation.set(c)
 			r := c.acquire(0, &wire.LockRequest{Name: "hot"})
@@ -87,7 +87,7 @@ func TestLongQueuesAreNotSearched(t *testing.T) {
 		}
 	}
 	m := roomy(t)
-	c := newCrowd(t, m)
+	c := newThrong(t, m)
 	c.acquire(0, &wire.LockRequest{Name: "one"})
 	c.queue("hot", 10, 10_000)
 	r := c.acquire(10, &wire.LockRequest{Name: "one"})
@@ -109,8 +109,8 @@ func spent(t tester, m *Machine, r *wire.Result) int {
 
 // ring lets each owner hold one lock and wait for the next one's. The last wait would
 // close the cycle.
-func ring(t tester, n int) (*crowd, *wire.Result) {
-	c := newCrowd(t, roomy(t))
+func ring(t tester, n int) (*throng, *wire.Result) {
+	c := newThrong(t, roomy(t))
 	for i := range n {
 		c.acquire(i, &wire.LockRequest{Name: fmt.Sprint(i)})
 	}
@@ -164,7 +164,7 @@ func TestSearchIsBounded(t *testing.T) {
 // TestReductionIsBounded, too: behind many, for permits.
 func TestReductionIsBounded(t *testing.T) {
 	m := roomy(t)
-	c := newCrowd(t, m)
+	c := newThrong(t, m)
 	semaphore := func() *wire.LockRequest { return &wire.LockRequest{Name: "s", Limit: 3, Permits: 2} }
 	c.acquire(0, &wire.LockRequest{Name: "own"})
 	c.acquire(1, semaphore())
@@ -222,7 +222,7 @@ func BenchmarkEnqueueBehind(b *testing.B) {
 		for _, waiters := range []int{10, 10_000} {
 			b.Run(fmt.Sprintf("%s/behind=%d", situation.name, waiters), func(b *testing.B) {
 				m := roomy(b)
-				c := newCrowd(b, m)
+				c := newThrong(b, m)
 				c.queue("hot", 10, waiters)
 				situation.set(c)
 				entries := make([][2][]byte, b.N)

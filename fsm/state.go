@@ -53,24 +53,14 @@ type lockKey struct {
 }
 
 // lock exists while a claim holds it, waits for it or keeps it closed. There are many:
-// it fills a block of the allocator, of 64 bytes.
+// it fills a block of the allocator, of 48 bytes. What follows its key is counted, not
+// stored, but for limit and unfair.
 type lock struct {
 	lockKey
 	// sole is the claim of its only holder, 0 where several have rows: see seat.
 	sole uint64
-	// upgrader is the hold that waits to become exclusive, before all the queue.
-	upgrader uint64
-	// What follows is counted, not stored, but for limit and unfair. A lock-delay occupies
-	// what its hold did.
-
-	// used are permits of a semaphore, or shared holders.
-	used uint32
-	// holds are the live ones.
-	holds uint32
-	// waiters counts the places in the queue.
-	waiters uint32
-	// limit is that of a semaphore; 0 is a lock with modes.
-	limit     uint32
+	*crowd
+	// exclusive is also a lock-delay: that occupies what its hold did.
 	exclusive bool
 	// listening says that a holder may have to be told of the next who waits.
 	listening bool
@@ -78,6 +68,34 @@ type lock struct {
 	unfair bool
 	version
 }
+
+// crowd is what a lock has that is more than held exclusively. Versions of a lock share
+// it: see vary.
+type crowd struct {
+	// upgrader is the hold that waits to become exclusive, before all the queue.
+	upgrader uint64
+	// used are permits of a semaphore, or shared holders.
+	used uint32
+	// delays are the lock-delays among those who are seated.
+	delays uint32
+	// waiters counts the places in the queue.
+	waiters uint32
+	// limit is that of a semaphore; 0 is a lock with modes.
+	limit uint32
+}
+
+// nobody is the crowd of most locks. It is never changed.
+var nobody = &crowd{}
+
+// vary is the crowd for changing. Each change begins with a copy.
+func (l *lock) vary() *crowd {
+	own := *l.crowd
+	l.crowd = &own
+	return l.crowd
+}
+
+// deserted says that a lock keeps a crowd that has gone.
+func (l *lock) deserted() bool { return l.crowd != nobody && *l.crowd == *nobody }
 
 // occupied says whether anybody holds the lock or keeps it closed.
 func (l *lock) occupied() bool { return l.exclusive || l.used > 0 }

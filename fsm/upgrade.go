@@ -49,7 +49,7 @@ func oneMode(c *claim) *wire.Result {
 func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *wire.Upgrade) *wire.Result {
 	u := &upgrade{seq: seq, waitMs: op.WaitMs, waitForever: op.WaitForever, allowDeadlock: op.AllowDeadlock, queued: m.wall}
 	c.vary().upgrade = u
-	l.upgrader = c.id
+	l.vary().upgrader = c.id
 	s.waits++
 	m.state.waits++
 	if !op.AllowDeadlock {
@@ -67,7 +67,7 @@ func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *w
 
 func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {
 	c.vary().upgrade = nil
-	l.upgrader = 0
+	l.vary().upgrader = 0
 	s.waits--
 	m.state.waits--
 }
