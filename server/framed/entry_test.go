@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -21,10 +22,13 @@ type whole struct {
 	queued []func(*wire.Result)
 }
 
-func (w *whole) Propose(_ *wire.Command, done func(*wire.Result)) {
+func (w *whole) ProposeAll(all []replica.Proposal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.queued = append(w.queued, done); len(w.queued) < w.entry {
+	for _, one := range all {
+		w.queued = append(w.queued, one.Done)
+	}
+	if len(w.queued) < w.entry {
 		return
 	}
 	for _, done := range w.queued {
@@ -93,7 +97,8 @@ func mostWrites(t *testing.T, connections, each int) (most int) {
 		wires, conns = append(wires, wire), append(conns, c)
 	}
 	for _, c := range conns {
-		_ = c.readRequests() // to the end of what was sent
+		_ = c.frames.Receive(c) // to the end of what was sent
+		c.propose()
 	}
 	for i, c := range conns {
 		if err := c.out.Close(nil); err != nil { // writes what is left

@@ -28,8 +28,8 @@ type packing struct {
 	entries []int // the number of commands in each
 }
 
-// pack runs f beside a proposer, in virtual time.
-func pack(t *testing.T, f func(p *packing)) {
+// inVirtualTime runs f beside a proposer, in virtual time.
+func inVirtualTime(t *testing.T, f func(p *packing)) {
 	bubble.Test(t, func(*testing.T) {
 		p := &packing{apply: agree}
 		p.proposer = newProposer(func([]byte, time.Duration) raft.ApplyFuture { return nil }, nil)
@@ -99,7 +99,7 @@ func (p *packing) sizes() []int {
 
 // Clients that began in two groups are soon served by one entry together.
 func TestCrowdsComeTogether(t *testing.T) {
-	pack(t, func(p *packing) {
+	inVirtualTime(t, func(p *packing) {
 		end := time.Now().Add(500 * time.Millisecond)
 		for session := range uint64(16) {
 			p.again(session+1, end)
@@ -156,7 +156,7 @@ func (h *hot) release(holder uint64) {
 // it comes first: both their clients heard of the last entry, one by its answer and one
 // by its grant.
 func TestHandOversAreOneEntry(t *testing.T) {
-	pack(t, func(p *packing) {
+	inVirtualTime(t, func(p *packing) {
 		h := &hot{packing: p}
 		p.apply = h.apply
 		for session := range uint64(16) {
@@ -176,7 +176,7 @@ func TestHandOversAreOneEntry(t *testing.T) {
 
 // Requests of those who were not answered a moment ago never wait for each other.
 func TestStrangersDoNotWait(t *testing.T) {
-	pack(t, func(p *packing) {
+	inVirtualTime(t, func(p *packing) {
 		for session := range uint64(100) {
 			p.ask(session+1, nil)
 			synctest.Wait()
@@ -191,7 +191,7 @@ func TestStrangersDoNotWait(t *testing.T) {
 // Whoever is expected and does not come delays the others by a moment, and only until it
 // is known that they do not come.
 func TestNobodyWaitsInVainForLong(t *testing.T) {
-	pack(t, func(p *packing) {
+	inVirtualTime(t, func(p *packing) {
 		p.crowd()
 		p.again(99, time.Now().Add(100*time.Millisecond))
 		time.Sleep(110 * time.Millisecond)
@@ -204,7 +204,7 @@ func TestNobodyWaitsInVainForLong(t *testing.T) {
 
 // An entry waits for gatherPatience at most.
 func TestGatheringIsBounded(t *testing.T) {
-	pack(t, func(p *packing) {
+	inVirtualTime(t, func(p *packing) {
 		p.crowd()
 		p.ask(99, nil)
 		synctest.Wait()
@@ -224,7 +224,7 @@ func TestGatheringIsBounded(t *testing.T) {
 
 // What waits when a reign ends is answered then.
 func TestGatheringEndsWithTheReign(t *testing.T) {
-	pack(t, func(p *packing) {
+	inVirtualTime(t, func(p *packing) {
 		p.crowd()
 		answers := 0
 		p.ask(99, func(*wire.Result) { answers++ })
