@@ -12,7 +12,7 @@ const (
 	// lookEvery is how often the pace of the allocations is looked at.
 	lookEvery = time.Second
 	// quietLooks in a row have to find a slower pace before there is less room for garbage.
-	quietLooks = 3
+	quietLooks = 4
 	// collectEvery is how far apart collections are at least that are earlier than Go's
 	// default would have them.
 	collectEvery = 10 * time.Second
