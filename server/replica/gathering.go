@@ -10,7 +10,7 @@ import (
 const (
 	// gatherPatience is how soon a client has to ask again to count as one that does, and
 	// how long an entry waits for it.
-	gatherPatience = 2 * time.Millisecond
+	gatherPatience = 4 * time.Millisecond
 	// gatherMemory is over how many entries the share of those who ask again is averaged.
 	gatherMemory = 8
 	// gatherSlots is how many clients are told apart; two in one slot count together.
