@@ -78,8 +78,9 @@ lint: ## gofmt, go vet and staticcheck
 	$(NICE) $(STATICCHECK) ./...
 
 .PHONY: race
-race: ## tests with the race detector; the state machine and two hundred clusters without
+race: ## tests with the race detector; the state machine, two hundred clusters and allocations without
 	$(GO) test -vet=off -timeout 5m ./fsm ./test/virtual
+	$(GO) test -vet=off -timeout 5m -run '^TestAllocations$$' ./client
 	$(RACE) -timeout 5m -run '$(SHARED)' ./fsm
 	$(RACE) -timeout 5m $(TIMELESS)
 	$(RACE) -timeout 5m -p 3 $(TIMED)
