@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"runtime"
 	"testing"
 	"weak"
@@ -13,10 +14,7 @@ type cachedFuture struct{ log raft.Log }
 
 // TestCacheKeepsNoFutures: what became of an entry is garbage once it was answered.
 func TestCacheKeepsNoFutures(t *testing.T) {
-	c, err := newCache(raft.NewInmemStore())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newCache(raft.NewInmemStore())
 	futures := [2]*cachedFuture{{log: raft.Log{Index: 1, Data: []byte("one")}}, {log: raft.Log{Index: 2, Data: []byte("two")}}}
 	first, second := weak.Make(futures[0]), weak.Make(futures[1])
 	if err := c.StoreLog(&futures[0].log); err != nil {
@@ -36,4 +34,79 @@ func TestCacheKeepsNoFutures(t *testing.T) {
 			t.Errorf("entry %d: %q, %v", index, got.Data, err)
 		}
 	}
+}
+
+// missed is a log that counts what is read from it.
+type missed struct {
+	*raft.InmemStore
+	reads int
+}
+
+func (m *missed) GetLog(index uint64, to *raft.Log) error {
+	m.reads++
+	return m.InmemStore.GetLog(index, to)
+}
+
+// store adds entries first to last with so many bytes each, which name their index.
+func store(t *testing.T, c *cache, first, last uint64, size int) {
+	t.Helper()
+	for index := first; index <= last; index++ {
+		data := bytes.Repeat([]byte{byte(index)}, size)
+		if err := c.StoreLog(&raft.Log{Index: index, Data: data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// expectCached reads first to last, which all have to be right, and wants those from cached
+// on without a read of the store.
+func expectCached(t *testing.T, c *cache, first, last, cached uint64) {
+	t.Helper()
+	under := c.LogStore.(*missed)
+	for index := first; index <= last; index++ {
+		under.reads = 0
+		var got raft.Log
+		if err := c.GetLog(index, &got); err != nil || got.Index != index || got.Data[0] != byte(index) {
+			t.Errorf("entry %d: %v, index %d, data %d", index, err, got.Index, got.Data[0])
+		}
+		if hit := under.reads == 0; hit != (index >= cached) {
+			t.Errorf("entry %d of %d to %d is cached: %v", index, first, last, hit)
+		}
+	}
+}
+
+// TestCacheIsBounded: by the number of entries and by their bytes, but for the last one.
+func TestCacheIsBounded(t *testing.T) {
+	newCounted := func() *cache { return newCache(&missed{InmemStore: raft.NewInmemStore()}) }
+	t.Run("by number", func(t *testing.T) {
+		c := newCounted()
+		store(t, c, 1, 3*cachedLogs+5, 10)
+		expectCached(t, c, 1, 3*cachedLogs+5, 2*cachedLogs+6)
+	})
+	t.Run("by bytes", func(t *testing.T) {
+		c := newCounted()
+		store(t, c, 1, 40, cachedBytes/8)
+		expectCached(t, c, 1, 40, 33)
+		store(t, c, 41, 41, cachedBytes+1)
+		expectCached(t, c, 1, 41, 41)
+		store(t, c, 42, 50, 1)
+		expectCached(t, c, 1, 50, 42)
+	})
+	t.Run("replaced", func(t *testing.T) {
+		c := newCounted()
+		store(t, c, 1, 20, 10)
+		if err := c.DeleteRange(15, 20); err != nil {
+			t.Fatal(err)
+		}
+		expectCached(t, c, 1, 14, 15)
+		store(t, c, 15, 16, 10)
+		expectCached(t, c, 1, 16, 15)
+	})
+	t.Run("behind a gap", func(t *testing.T) {
+		c := newCounted()
+		store(t, c, 1, 20, 10)
+		store(t, c, 30, 40, 10)
+		expectCached(t, c, 1, 20, 30)
+		expectCached(t, c, 30, 40, 30)
+	})
 }

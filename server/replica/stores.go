@@ -64,10 +64,7 @@ func openStores(cfg Config, failed func(error)) (*stores, error) {
 // assemble puts the guard before the stores. closer is told whether everything was written.
 func assemble(cfg Config, from Stores, closer func(sound bool) error, failed func(error)) (*stores, error) {
 	g := newGuard(from.Log, from.Stable, cfg.DiskTimeout, failed)
-	cache, err := newCache(g)
-	if err != nil {
-		return nil, errors.Join(err, closer(false))
-	}
+	cache := newCache(g)
 	s := &stores{guard: g, log: cache, stable: notebook{g}, snapshots: from.Snapshots}
 	if err := s.whole(); err != nil {
 		return nil, errors.Join(err, closer(false))
