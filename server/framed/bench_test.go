@@ -16,6 +16,7 @@ import (
 type prompt struct {
 	Replica // nil: only what is below may be used
 	answer  wire.Result
+	settled func()
 }
 
 func (p *prompt) Propose(_ *wire.Command, done func(*wire.Result)) { done(&p.answer) }
@@ -23,8 +24,16 @@ func (p *prompt) ProposeAll(all []replica.Proposal) {
 	for _, one := range all {
 		one.Done(&p.answer)
 	}
+	p.settled()
 }
-func (p *prompt) Heartbeat(_ uint64, done func(*wire.Result))     { done(&p.answer) }
+func (p *prompt) Heartbeat(_ uint64, done func(*wire.Result)) {
+	done(&p.answer)
+	p.settled()
+}
+func (p *prompt) OnAnswered(f func()) (cancel func()) {
+	p.settled = f
+	return func() {}
+}
 func (p *prompt) Remaining(uint64) (time.Duration, bool)          { return 9 * time.Second, true }
 func (p *prompt) Leader() *wire.LeaderHint                        { return nil }
 func (p *prompt) OnLeader(func(*wire.LeaderHint)) (cancel func()) { return func() {} }
@@ -114,6 +123,7 @@ func BenchmarkPush(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		c.Push(push)
+		srv.flusher.flush()
 	}
 	if err := c.out.Close(nil); err != nil {
 		b.Fatal(err)

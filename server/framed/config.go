@@ -30,6 +30,7 @@ type Replica interface {
 
 	Leader() *wire.LeaderHint
 	OnLeader(func(*wire.LeaderHint)) (cancel func())
+	OnAnswered(func()) (cancel func())
 
 	Watch(context.Context, *wire.WatchRequest, func(*wire.WatchResponse) error) error
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)

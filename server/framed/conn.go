@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
@@ -39,6 +42,8 @@ type conn struct {
 	ctx     context.Context // ends when the connection does
 	cancel  context.CancelFunc
 	running sync.WaitGroup // of requests that have a goroutine; only the reader starts them
+
+	unflushed atomic.Bool // what is queued goes out with the next flush of the server's flusher
 
 	mu       sync.Mutex // guards what follows
 	attached map[uint64]struct{}
@@ -211,15 +216,24 @@ func (c *conn) replyPage(resp *wire.Response) {
 
 // reply sends the one response to a request. It does not wait.
 func (c *conn) reply(resp *wire.Response) {
-	c.conclude(c.answer(responseFrame(resp), resp))
+	c.conclude(c.answer(responseFrame(resp), resp, atOnce))
 }
 
+// put is a way into an outbox.
+type put func(*transport.Outbox, proto.Message) error
+
+var (
+	atOnce put = (*transport.Outbox).Send
+	// untilFlush leaves it to the server's flusher.
+	untilFlush put = (*transport.Outbox).Queue
+)
+
 // answer queues a frame with its response, or why that is impossible.
-func (c *conn) answer(frame *wire.ServerFrame, resp *wire.Response) error {
+func (c *conn) answer(frame *wire.ServerFrame, resp *wire.Response, put put) error {
 	if resp.GetResult().GetStatus() == wire.Status_NOT_LEADER {
 		resp.Leader = c.srv.cfg.Replica.Leader()
 	}
-	err := c.out.Send(frame)
+	err := put(c.out, frame)
 	if errors.Is(err, transport.ErrFrameTooLarge) {
 		err = c.out.Send(responseFrame(&wire.Response{Id: resp.GetId(), Result: failure(wire.Status_RESOURCE_EXHAUSTED,
 			"the answer does not fit into one frame: raise --max-frame-bytes")}))

@@ -7,8 +7,10 @@
 // decodes frames, turns them into commands of the state machine and hands those that one
 // read brought to the replica together, each with a function to call when it is answered;
 // it does not wait. That function runs on the replica's completing goroutine and only puts
-// the response into the outbox, whose writer sends everything that is there in one system
-// call. Thousands of requests are so under way without a goroutine each. What takes longer
+// the response into the outbox. When all that an entry has to say is there, the flusher
+// sends it, in one system call for each connection, and leaves to the outbox's writer only
+// what a connection does not take at once. Thousands of requests are so under way without
+// a goroutine each. What takes longer
 // than a command, reads and administration, runs in two small sets of workers with bounded
 // queues. Only two kinds of requests have a goroutine each, and are bounded for that:
 // acquires of leases, for which this node waits, and watches.

@@ -82,7 +82,13 @@ func (x *exchange) end(res *wire.Result) {
 		x.response.RemainingTtlMs = milliseconds(time.Until(x.until))
 	}
 	x.body.Response, x.frame.Frame = &x.response, &x.body
-	err := c.answer(&x.frame, &x.response)
+	var err error
+	if executed(res) {
+		err = c.answer(&x.frame, &x.response, untilFlush)
+		c.srv.flusher.add(c)
+	} else {
+		err = c.answer(&x.frame, &x.response, atOnce)
+	}
 	x.conn, x.response.Result = nil, nil
 	exchanges.Put(x)
 	c.conclude(err)

@@ -24,18 +24,19 @@ const (
 type fake struct {
 	turn sync.Mutex // one command is completed at a time
 
-	mu       sync.Mutex // guards what follows
-	machine  *fsm.Machine
-	sinks    map[uint64]replica.Sink
-	leader   *wire.LeaderHint
-	watchers map[int]func(*wire.LeaderHint)
-	holding  bool
-	held     []func()
-	admin    func(context.Context) error
-	opened   []*wire.OpenSession
-	awaits   map[*await]struct{}
-	restored *wire.RestoreRequest
-	history  *history
+	mu         sync.Mutex // guards what follows
+	machine    *fsm.Machine
+	sinks      map[uint64]replica.Sink
+	leader     *wire.LeaderHint
+	watchers   map[int]func(*wire.LeaderHint)
+	holding    bool
+	held       []func()
+	admin      func(context.Context) error
+	opened     []*wire.OpenSession
+	awaits     map[*await]struct{}
+	restored   *wire.RestoreRequest
+	history    *history
+	onAnswered func()
 }
 
 func newFake(t *testing.T) *fake {
@@ -145,6 +146,7 @@ func (f *fake) Propose(cmd *wire.Command, done func(*wire.Result)) {
 		done(applied.Results[0])
 		f.publish(applied.Events)
 		f.history.add(applied.Events...)
+		f.answered()
 	})
 }
 
@@ -257,7 +259,25 @@ func (f *fake) Prove(done func(*wire.Result)) {
 			return
 		}
 		done(&wire.Result{Status: wire.Status_OK})
+		f.answered()
 	})
+}
+
+// answered tells that an entry's answers are given.
+func (f *fake) answered() {
+	f.mu.Lock()
+	tell := f.onAnswered
+	f.mu.Unlock()
+	if tell != nil {
+		tell()
+	}
+}
+
+func (f *fake) OnAnswered(tell func()) (cancel func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onAnswered = tell
+	return func() {}
 }
 
 func (f *fake) Heartbeat(session uint64, done func(*wire.Result)) {

@@ -41,13 +41,15 @@ type Server struct {
 	readers    *workers
 	admins     *workers
 
-	places     chan struct{} // one element per connection
-	refusals   chan struct{} // one element per connection that is being refused
-	leaseWaits chan struct{} // one element per acquire of a lease under way
-	wg         sync.WaitGroup
-	ctx        context.Context // ends handshakes
-	cancel     context.CancelFunc
-	stopHint   func() // ends the subscription to leadership
+	places       chan struct{} // one element per connection
+	refusals     chan struct{} // one element per connection that is being refused
+	leaseWaits   chan struct{} // one element per acquire of a lease under way
+	wg           sync.WaitGroup
+	ctx          context.Context // ends handshakes
+	cancel       context.CancelFunc
+	stopHint     func() // ends the subscription to leadership
+	flusher      *flusher
+	stopFlushing func() // ends the subscription to entries
 
 	hints sync.Mutex // orders what a connection is told of leadership
 
@@ -85,6 +87,8 @@ func Serve(cfg Config) (*Server, error) {
 	}
 	s.readers, s.admins = startWorkers(readWorkers, readQueue), startWorkers(adminWorkers, adminQueue)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.flusher = startFlusher()
+	s.stopFlushing = cfg.Replica.OnAnswered(s.flusher.flush)
 	s.stopHint = cfg.Replica.OnLeader(s.leaderMoved)
 	s.wg.Go(s.accept)
 	return s, nil
@@ -116,6 +120,8 @@ func (s *Server) Close(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.cutAll)
 	s.wg.Wait()
 	stop()
+	s.stopFlushing()
+	s.flusher.close()
 	s.readers.stop()
 	s.admins.stop()
 	return nil

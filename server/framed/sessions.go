@@ -78,7 +78,13 @@ func (c *conn) Push(push *wire.Push) {
 func (c *conn) push(push *wire.Push) {
 	e := envelopes.Get().(*envelope)
 	e.body.Push, e.frame.Frame = push, &e.body
-	err := c.out.Send(&e.frame) // encodes it at once
+	var err error                 // both encode it at once
+	if push.GetOutcome() != nil { // an entry has brought it
+		err = untilFlush(c.out, &e.frame)
+		c.srv.flusher.add(c)
+	} else {
+		err = atOnce(c.out, &e.frame)
+	}
 	e.body.Push = nil
 	envelopes.Put(e)
 	c.noteSendError(err)

@@ -23,7 +23,23 @@ func (r *Replica) complete() {
 			r.completeApplied(b)
 		}
 		r.proposer.recycle(b)
+		r.told()
 	}
+}
+
+// told says that everybody was answered.
+func (r *Replica) told() {
+	if f := r.onAnswered.Load(); f != nil {
+		(*f)()
+	}
+}
+
+// OnAnswered has f called after each entry, once everybody was told what became of it, by
+// their Done and by pushes of grants: what clients are to hear of it can go out together. It is
+// called on one goroutine, for which the next entry waits. There is one such f, the latest.
+func (r *Replica) OnAnswered(f func()) (cancel func()) {
+	r.onAnswered.Store(&f)
+	return func() { r.onAnswered.CompareAndSwap(&f, nil) }
 }
 
 // fate is the answer to everything in an entry that raft did not complete. Only what

@@ -53,6 +53,9 @@ type Replica struct {
 	// until raft runs. A node that only takes its time must not pass for an empty one.
 	began bool
 
+	// onAnswered is called after each entry, see OnAnswered.
+	onAnswered atomic.Pointer[func()]
+
 	// halted is why the node has failed, once it has.
 	halted atomic.Pointer[error]
 
