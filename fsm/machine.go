@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -52,6 +53,8 @@ type Machine struct {
 	// results and happened allocate what an entry leaves for others.
 	results  slab[wire.Result]
 	happened slab[wire.Event]
+	// spare is what Recycle was given.
+	spare Applied
 	// unsettled are the locks that the running command has left to settle.
 	unsettled []*lock
 	// searched counts what was looked at for deadlocks: see maxSearch.
@@ -138,8 +141,12 @@ func (m *Machine) Apply(data []byte) (*Applied, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.wall, m.events, m.failed, m.searched = entry.WallUnixMs, nil, nil, 0
-	results := make([]*wire.Result, len(entry.Commands))
+	m.wall, m.failed, m.searched = entry.WallUnixMs, nil, 0
+	m.results.begin()
+	m.happened.begin()
+	m.events = m.spare.Events[:0]
+	results := slices.Grow(m.spare.Results[:0], len(entry.Commands))[:len(entry.Commands)]
+	m.spare = Applied{}
 	for i, cmd := range entry.Commands {
 		m.left = len(entry.Commands) - i
 		results[i] = m.step(i, cmd)
@@ -147,6 +154,21 @@ func (m *Machine) Apply(data []byte) (*Applied, error) {
 	applied := &Applied{Results: results, Events: m.events, Failures: m.failed, HashPoint: entry.HashPoint}
 	m.events, m.failed = nil, nil
 	return applied, nil
+}
+
+// maxSpareResults bounds what Recycle keeps.
+const maxSpareResults = together * spareSlabs
+
+// Recycle has the next entry use the memory of what the last one returned, which nobody may
+// use any more.
+func (m *Machine) Recycle(last *Applied) {
+	m.results.recycle()
+	m.happened.recycle()
+	clear(last.Results)
+	clear(last.Events)
+	if cap(last.Results) <= maxSpareResults && cap(last.Events) <= maxSpareResults {
+		m.spare = Applied{Results: last.Results, Events: last.Events}
+	}
 }
 
 // decode refuses, before anything is applied, what this program cannot read. What this
@@ -322,7 +344,7 @@ func answer(status wire.Status_Code, message string) *wire.Result {
 // emit appends an event of the running command.
 func (m *Machine) emit(e *wire.Event) {
 	e.Revision = m.state.revision
-	if m.events == nil {
+	if cap(m.events) == 0 {
 		m.events = make([]*wire.Event, 0, m.left+1) // a release that hands over has two
 	}
 	m.events = append(m.events, e)

@@ -58,6 +58,13 @@ func (r *Replicated) apply(entry *raft.Log) (applied *Applied, halting bool, err
 	return applied, false, err
 }
 
+// Recycle is [Machine.Recycle], for who applies.
+func (r *Replicated) Recycle(last *Applied) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.machine.Recycle(last)
+}
+
 // Snapshot forks the state in constant time. It fails once the state is frozen: a
 // snapshot would claim entries that were not applied.
 func (r *Replicated) Snapshot() (raft.FSMSnapshot, error) {

@@ -3,6 +3,7 @@ package replica
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -90,6 +91,8 @@ type proposer struct {
 	marks    bool // the next entry is a hash point
 	timer    *time.Timer
 	inflight int
+	// underway counts the entries that were taken and are not wholly answered yet.
+	underway atomic.Int32
 	// spare is a batch that is done; its memory is for the next one.
 	spare     *batch
 	gathering gathering
@@ -168,6 +171,7 @@ func (p *proposer) next() *batch {
 		if p.inflight < p.depth() {
 			if b := p.take(); b != nil {
 				p.inflight++
+				p.underway.Add(1)
 				return b
 			}
 			if len(p.normal) > 0 {
@@ -251,7 +255,11 @@ func (p *proposer) recycle(b *batch) {
 	defer p.mu.Unlock()
 	*b = batch{items: reusable(b.items), proves: reusable(b.proves), beats: reusable(b.beats)}
 	p.spare = b
+	p.underway.Add(-1)
 }
+
+// awaited says whether anybody may wait for an entry that is being applied.
+func (p *proposer) awaited() bool { return p.underway.Load() > 0 }
 
 // landed makes room for the next entry. What became of this one is nil if it failed.
 func (p *proposer) landed(b *batch, applied appliedEntry) {

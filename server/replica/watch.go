@@ -103,6 +103,8 @@ type recorder struct {
 	*fsm.Replicated
 	history *history
 	hashes  *hashes
+	// awaited says whether somebody on this node may wait for the entry that is applied.
+	awaited func() bool
 }
 
 func (c recorder) Apply(entry *raft.Log) any {
@@ -114,6 +116,10 @@ func (c recorder) Apply(entry *raft.Log) any {
 	}
 	if ok && applied.HashPoint {
 		c.hashes.point(entry.Index, c.Fork())
+	}
+	if ok && !c.awaited() {
+		c.Recycle(applied)
+		return nil
 	}
 	return response
 }
