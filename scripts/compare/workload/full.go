@@ -10,7 +10,7 @@ const (
 	fullPerSession = 1_000
 	fullTTL        = time.Minute
 	fullClients    = 128 // lock and unlock beside them
-	fullWindows    = 4   // make one: what goes over all locks does so now and then
+	fullWindows    = 20  // make one: what goes over all locks does so about once a minute
 )
 
 // full takes locks that stay held to the end of the stage, and then has clients lock and
