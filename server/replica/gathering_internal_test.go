@@ -188,6 +188,51 @@ func TestStrangersDoNotWait(t *testing.T) {
 	})
 }
 
+// pairs lets two sessions ask together and then another one alone, who must not wait,
+// twenty times. The sessions are numbered in order.
+func (p *packing) pairs(t *testing.T, session func(i int) uint64, pause time.Duration) {
+	t.Helper()
+	for i := range 20 {
+		p.ask(session(3*i), nil)
+		p.ask(session(3*i+1), nil)
+		time.Sleep(pause)
+		p.ask(session(3*i+2), nil)
+		synctest.Wait()
+		if p.queued() != 0 {
+			t.Errorf("round %d: a request waits for somebody", i)
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+// That others ask soon is no reason to expect those who were answered.
+func TestPairsOfStrangersAreNotExpected(t *testing.T) {
+	inVirtualTime(t, func(p *packing) {
+		p.pairs(t, func(i int) uint64 { return uint64(i + 1) }, 3*commitTime)
+	})
+}
+
+// Who asks again, but late, is not waited for.
+func TestWhoThinksForLongIsNotExpected(t *testing.T) {
+	inVirtualTime(t, func(p *packing) {
+		p.pairs(t, func(i int) uint64 { return uint64(i%3%2 + 1) }, 2*gatherPatience)
+	})
+}
+
+// What was learned of a crowd is forgotten with it.
+func TestAnotherCrowdIsLearnedAnew(t *testing.T) {
+	inVirtualTime(t, func(p *packing) {
+		p.crowd()
+		for i := range uint64(40) {
+			p.ask(100+2*i, nil)
+			p.ask(101+2*i, nil)
+			time.Sleep(3*commitTime + gatherPatience)
+		}
+		p.pairs(t, func(i int) uint64 { return uint64(i + 1000) }, 3*commitTime)
+	})
+}
+
 // Whoever is expected and does not come delays the others by a moment, and only until it
 // is known that they do not come.
 func TestNobodyWaitsInVainForLong(t *testing.T) {
@@ -228,6 +273,7 @@ func TestGatheringEndsWithTheReign(t *testing.T) {
 		p.crowd()
 		answers := 0
 		p.ask(99, func(*wire.Result) { answers++ })
+		synctest.Wait() // until the proposer waits for more
 		p.end(refused(wire.Status_NOT_LEADER, ""))
 		if answers != 1 || p.gathering.waiting() {
 			t.Errorf("%d answers, want 1; still waiting: %v", answers, p.gathering.waiting())
