@@ -5,7 +5,7 @@ const (
 	// as many commands: they are dropped at about the same time.
 	together = 32
 	// spareSlabs is how many whole pieces are kept for later entries.
-	spareSlabs = 16
+	spareSlabs = 8
 )
 
 // slab gives out values that are allocated together.

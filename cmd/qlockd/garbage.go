@@ -15,7 +15,7 @@ const (
 	quietLooks = 4
 	// collectEvery is how far apart collections are at least that are earlier than Go's
 	// default would have them.
-	collectEvery = 10 * time.Second
+	collectEvery = 30 * time.Second
 )
 
 // spareMemory keeps the heap close to what lives as long as little is allocated, until

@@ -15,7 +15,7 @@ func TestGarbagePercent(t *testing.T) {
 		allocated, live uint64
 		want            int
 	}{
-		{0, 0, 10}, {mib, 101 * mib, 10}, {mib, 99 * mib, 25}, {mib, 39 * mib, 50}, {mib, 19 * mib, 100}, {300 * mib, 30 * mib, 100},
+		{0, 0, 10}, {mib, 301 * mib, 10}, {mib, 299 * mib, 25}, {mib, 119 * mib, 50}, {mib, 59 * mib, 100}, {300 * mib, 30 * mib, 100},
 	} {
 		if got := garbagePercent(c.allocated, c.live); got != c.want {
 			t.Errorf("%d bytes a second beside %d: %d %%, want %d", c.allocated, c.live, got, c.want)

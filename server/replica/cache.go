@@ -10,7 +10,7 @@ import (
 // Bounds of the cache. A follower that is further behind is sent what the disk has.
 const (
 	cachedLogs  = 128
-	cachedBytes = 512 << 10
+	cachedBytes = 256 << 10
 )
 
 // cache keeps the last entries in memory, for followers that are a moment behind: as many as
