@@ -10,7 +10,10 @@ const (
 	fullPerSession = 1_000
 	fullTTL        = time.Minute
 	fullClients    = 128 // lock and unlock beside them
-	fullWindows    = 20  // make one: what goes over all locks does so about once a minute
+	// What goes over many locks does so about once a minute. So many windows make one beside
+	// them, and as many as fullRest pass before: what taking the locks leaves behind, a
+	// snapshot first of all, is no part of the cost of others.
+	fullWindows, fullRest = 10, 20
 )
 
 // full takes locks that stay held to the end of the stage, and then has clients lock and
@@ -29,7 +32,12 @@ func (b *Bed) full(ctx context.Context, locks int) error {
 		return err
 	}
 	longer := *b
-	longer.Window *= fullWindows
+	if locks > few {
+		longer.Window *= fullWindows
+		if err := sleep(ctx, fullRest*b.Window); err != nil {
+			return err
+		}
+	}
 	if err := longer.pairs(ctx, fullClients, fullClients); err != nil {
 		return err
 	}
