@@ -23,7 +23,7 @@ func validReason(reason, operator string) *wire.Result {
 
 // validAudit refuses a record that no operator's act can have left.
 func validAudit(record *wire.AuditRecord) *wire.Result {
-	if len(record.GetLock()) > MaxNameBytes || len(record.GetClientName()) > maxReasonBytes {
+	if len(record.GetLock()) > wire.MaxNameBytes || len(record.GetClientName()) > maxReasonBytes {
 		return invalid("audit record %d has texts that are too long", record.Id)
 	}
 	return validReason(record.GetReason(), record.GetOperator())

@@ -207,7 +207,7 @@ func (m *checking) checkLocks() error {
 }
 
 func (m *checking) checkLock(l *lock) error {
-	if err := ValidName(l.name); err != nil {
+	if err := wire.ValidName(l.name); err != nil {
 		return err
 	}
 	switch {

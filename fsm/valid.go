@@ -42,7 +42,7 @@ func (m *Machine) validAcquire(op *wire.Acquire) *wire.Result {
 
 // validRequest looks at one lock of an acquire.
 func validRequest(request *wire.LockRequest) *wire.Result {
-	if err := ValidName(request.GetName()); err != nil {
+	if err := wire.ValidName(request.GetName()); err != nil {
 		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
 	if request.Limit > 0 {

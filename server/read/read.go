@@ -79,7 +79,7 @@ func (r *Reader) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse,
 // GetLock answers one lock from what this node has applied; NOT_FOUND if nobody holds
 // it or waits for it and no lock-delay keeps it closed.
 func (r *Reader) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire.Result) {
-	if err := fsm.ValidName(req.GetName()); err != nil {
+	if err := wire.ValidName(req.GetName()); err != nil {
 		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
 	machine := r.source.Fork()
@@ -108,7 +108,7 @@ func (r *Reader) ListSessions(req *wire.ListSessionsRequest) (*wire.ListSessions
 // VerifyToken answers whether the token holds the lock, from what this node has
 // applied.
 func (r *Reader) VerifyToken(req *wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, *wire.Result) {
-	if err := fsm.ValidName(req.GetName()); err != nil {
+	if err := wire.ValidName(req.GetName()); err != nil {
 		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
 	resp := r.source.Fork().VerifyToken(req)

@@ -55,7 +55,7 @@ func validWatch(req *wire.WatchRequest) error {
 		return fmt.Errorf("%w: a watch takes one of name, prefix and session_id", ErrInvalid)
 	}
 	if req.GetName() != "" {
-		if err := fsm.ValidName(req.Name); err != nil {
+		if err := wire.ValidName(req.Name); err != nil {
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 	}

@@ -12,5 +12,8 @@
 // [ServerFrame] and [SnapshotRecord] write them in one pass. Everything else is left to the
 // protobuf library.
 //
+// [ValidName], [ValidText] and [ValidClientInfo] are the rules for names and other texts, the
+// same for the SDK, which refuses what breaks them before it sends, and for the servers.
+//
 // Regenerate with "make generate"; a test fails if the generated code is not current.
 package wire

@@ -1,4 +1,4 @@
-package fsm
+package wire
 
 import (
 	"strings"
@@ -39,6 +39,51 @@ func TestValidName(t *testing.T) {
 	} {
 		if err := ValidName(name); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v, wanted %q", name, err, why)
+		}
+	}
+}
+
+func TestValidText(t *testing.T) {
+	for _, text := range []string{"", "why not", "ünïcödé 名前 🔒", "right\u202eto left", "zero\u200bwidth"} {
+		if err := ValidText("the reason", text); err != nil {
+			t.Errorf("%q is refused: %v", text, err)
+		}
+	}
+	for text, why := range map[string]string{
+		"\xff":        "the reason is not valid UTF-8",
+		"a\nb":        "the reason has the control character U+000A at byte 1",
+		"\x1b[2J":     "U+001B at byte 0",
+		"caf\u00e9\t": "U+0009 at byte 5",
+		"a\u0085":     "U+0085",
+	} {
+		if err := ValidText("the reason", text); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q: %v, wanted %q", text, err, why)
+		}
+	}
+}
+
+func TestValidClientInfo(t *testing.T) {
+	good := func() *ClientInfo {
+		return &ClientInfo{Name: "n", HostName: "h", BootId: "b", Address: "a", Labels: []*Label{{Key: "k", Value: "v"}}}
+	}
+	if err := ValidClientInfo(good()); err != nil {
+		t.Fatal(err)
+	}
+	if err := ValidClientInfo(nil); err != nil {
+		t.Fatal(err)
+	}
+	for what, spoil := range map[string]func(*ClientInfo){
+		"client's name":    func(i *ClientInfo) { i.Name = "\xff" },
+		"host name":        func(i *ClientInfo) { i.HostName = "\n" },
+		"boot id":          func(i *ClientInfo) { i.BootId = "\x00" },
+		"address":          func(i *ClientInfo) { i.Address = "\x7f" },
+		"key of a label":   func(i *ClientInfo) { i.Labels[0].Key = "\r" },
+		"value of a label": func(i *ClientInfo) { i.Labels[0].Value = "\xc3" },
+	} {
+		info := good()
+		spoil(info)
+		if err := ValidClientInfo(info); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -1,0 +1,85 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxNameBytes is the length of the longest lock name, in bytes of UTF-8.
+const MaxNameBytes = 512
+
+// ValidName returns an error if a lock name is not allowed. A name is 1 to MaxNameBytes
+// bytes of UTF-8, segments parted by '/', none of them empty, "." or "..", and
+// without control characters. The state machine, the servers and the SDK use this one rule.
+func ValidName(name string) error {
+	if name == "" {
+		return errors.New("the lock name is empty")
+	}
+	if len(name) > MaxNameBytes {
+		return fmt.Errorf("the lock name has %d bytes: at most %d are allowed", len(name), MaxNameBytes)
+	}
+	if err := ValidText("the lock name", name); err != nil {
+		return err
+	}
+	start := 0
+	for i := range len(name) {
+		if name[i] == '/' {
+			if err := validSegment(name[start:i]); err != nil {
+				return err
+			}
+			start = i + 1
+		}
+	}
+	return validSegment(name[start:])
+}
+
+func validSegment(segment string) error {
+	switch segment {
+	case "":
+		return errors.New("the lock name has an empty segment: no leading, trailing or double '/'")
+	case ".", "..":
+		return fmt.Errorf("the lock name has the segment %q", segment)
+	}
+	return nil
+}
+
+// ValidText returns an error if a text is not UTF-8 or has a control character. It is the
+// rule for every text that people read: names, labels, reasons, agents. what says in the
+// error which text that is.
+func ValidText(what, text string) error {
+	if !utf8.ValidString(text) {
+		return fmt.Errorf("%s is not valid UTF-8", what)
+	}
+	for i, r := range text {
+		if unicode.IsControl(r) {
+			return fmt.Errorf("%s has the control character %U at byte %d", what, r, i)
+		}
+	}
+	return nil
+}
+
+// ValidClientInfo returns an error if one of the texts of a session's client information
+// breaks the rule of ValidText. Nil is valid.
+func ValidClientInfo(info *ClientInfo) error {
+	for _, text := range [...]struct{ what, text string }{
+		{"the client's name", info.GetName()},
+		{"the client's host name", info.GetHostName()},
+		{"the client's boot id", info.GetBootId()},
+		{"the client's address", info.GetAddress()},
+	} {
+		if err := ValidText(text.what, text.text); err != nil {
+			return err
+		}
+	}
+	for _, label := range info.GetLabels() {
+		if err := ValidText("the key of a label", label.GetKey()); err != nil {
+			return err
+		}
+		if err := ValidText("the value of a label", label.GetValue()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
