@@ -14,6 +14,7 @@
 //
 // [ValidName], [ValidText] and [ValidClientInfo] are the rules for names and other texts, the
 // same for the SDK, which refuses what breaks them before it sends, and for the servers.
+// [Printable] is how texts are shown to people.
 //
 // Regenerate with "make generate"; a test fails if the generated code is not current.
 package wire
