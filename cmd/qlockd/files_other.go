@@ -6,3 +6,6 @@ import "github.com/hashicorp/go-hclog"
 
 // raiseFileLimit does nothing: this system has no such limit.
 func raiseFileLimit(hclog.Logger, int) {}
+
+// hideNewFiles does nothing: this system has no umask.
+func hideNewFiles() {}

@@ -10,6 +10,10 @@ import (
 // spareFiles are for the log, the snapshots and the other nodes.
 const spareFiles = 256
 
+// hideNewFiles has files that the process makes be for its own user only, whatever the umask
+// was that it inherited.
+func hideNewFiles() { unix.Umask(0o077) }
+
 // raiseFileLimit makes use of all the file descriptors that the process may have, and
 // says if these are fewer than the connections that it was told to take.
 func raiseFileLimit(log hclog.Logger, connections int) {

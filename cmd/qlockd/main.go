@@ -11,6 +11,7 @@ import (
 
 func main() {
 	timerslack.Relax()
+	hideNewFiles()
 	os.Exit(exitCode(os.Stderr, newApp().Run(os.Args)))
 }
 

@@ -32,6 +32,12 @@ var (
 	// ErrDamaged is returned, or Halt gets it, when part of the data directory is missing
 	// or not what was written. The message holds the commands that replace the node.
 	ErrDamaged = segment.ErrDamaged
+	// ErrIdentityFile is returned when the identity file is not what the node wrote, and all
+	// else in the data directory is sound. The message holds the command that mends it.
+	ErrIdentityFile = errors.New("the identity file is damaged")
+	// ErrNotPrivate is returned when other users have access to the data directory and this
+	// one may not change that. The message says what to do.
+	ErrNotPrivate = errors.New("other users have access to the data directory")
 	// ErrLogMoved is returned when Config.LogStore is bolt and the log is in segments. The
 	// message says what to do.
 	ErrLogMoved = errors.New("the log was moved to segments, and does not come back")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -53,6 +54,10 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, con
 	sink, err := s.SnapshotStore.Create(version, index, term, configuration, configurationIndex, trans)
 	if err != nil {
 		return nil, s.unwritten(err)
+	}
+	// Raft makes its files for everybody to read, and the state is not in them yet.
+	if err := restrictAll(filepath.Join(s.dir, sink.ID()+unfinished), hclog.NewNullLogger()); err != nil {
+		return nil, errors.Join(s.unwritten(err), sink.Cancel())
 	}
 	guarded := &guardedSink{sink, s}
 	if _, err := guarded.Write(line); err != nil {

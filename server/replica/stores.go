@@ -3,10 +3,10 @@ package replica
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/replica/segment"
@@ -36,12 +36,16 @@ func openStores(cfg Config, failed func(error)) (*stores, error) {
 	if cfg.Stores.Log != nil {
 		return assemble(cfg, cfg.Stores, func(bool) error { return nil }, failed)
 	}
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("open the data directory: %w", err)
+	if err := makePrivate(cfg.DataDir, cfg.Logger); err != nil {
+		return nil, err
 	}
 	files, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, retainedSnapshots, cfg.Logger.Named("snapshots"))
 	if err != nil {
 		return nil, fmt.Errorf("open the snapshots in %s: %w", cfg.DataDir, err)
+	}
+	// Raft makes its directory for everybody to read.
+	if err := restrict(filepath.Join(cfg.DataDir, snapshotDir), hclog.NewNullLogger()); err != nil {
+		return nil, err
 	}
 	snaps := &snapshots{files, filepath.Join(cfg.DataDir, snapshotDir), failed}
 	newest, err := snaps.newest()
