@@ -22,6 +22,8 @@ var (
 	// incarnationKey makes the incarnation a part of the log's own file: whoever loses the
 	// log loses it too, and is a stranger to the cluster.
 	incarnationKey = []byte("quorumlock.incarnation")
+	// nodeKey is the id of the node that the log belongs to.
+	nodeKey = []byte("quorumlock.node")
 	// membersKey remembers the members across restarts: until a leader is elected the
 	// log is not applied, but whom to trust must be known before.
 	membersKey = []byte("quorumlock.members")
@@ -32,50 +34,50 @@ const (
 	identityFormat = 1
 )
 
-// nodeFile is the identity file, for people and for the check of the id.
+// nodeFile is the identity file, for people.
 type nodeFile struct {
 	Format      int    `json:"format"`
 	ID          string `json:"id"`
 	Incarnation string `json:"incarnation"`
 }
 
-// openIdentity reads the node's identity or mints it.
+// openIdentity reads the node's identity or mints it. What counts is in the stable store, which
+// has checksums and belongs to the log; the identity file is checked against that.
 func openIdentity(cfg Config, stable raft.StableStore) (incarnation string, err error) {
 	if cfg.Stores.Log != nil && cfg.Stores.Incarnation != "" {
 		return cfg.Stores.Incarnation, nil
 	}
-	stored, err := get(stable, incarnationKey)
+	id, err := remembered(stable, nodeKey, cfg.ID)
 	if err != nil {
 		return "", err
 	}
-	if cfg.Stores.Log != nil {
-		return remembered(string(stored), stable)
+	if id != cfg.ID {
+		return "", fmt.Errorf("%w: %s is that of %q, this node is %q: start it with its own --data-dir", ErrOtherNode, cfg.DataDir, id, cfg.ID)
 	}
-	path := filepath.Join(cfg.DataDir, identityFile)
+	if incarnation, err = remembered(stable, incarnationKey, mint()); err != nil || cfg.Stores.Log != nil {
+		return incarnation, err
+	}
+	path, want := filepath.Join(cfg.DataDir, identityFile), nodeFile{identityFormat, cfg.ID, incarnation}
 	file, err := readIdentity(path)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
+	case file == nil:
+		return incarnation, writeIdentity(path, want)
+	case *file != want:
+		return "", damagedIdentity(path, fmt.Errorf("it says node %q with incarnation %q, the log is that of node %q with incarnation %q",
+			file.ID, file.Incarnation, want.ID, want.Incarnation))
 	}
-	if file != nil && file.ID != cfg.ID {
-		return "", fmt.Errorf("%w: %s is that of %q, this node is %q: start it with its own --data-dir", ErrOtherNode, cfg.DataDir, file.ID, cfg.ID)
-	}
-	if incarnation, err = remembered(string(stored), stable); err != nil {
-		return "", err
-	}
-	want := nodeFile{identityFormat, cfg.ID, incarnation}
-	if file != nil && *file == want {
-		return incarnation, nil
-	}
-	return incarnation, writeIdentity(path, want)
+	return incarnation, nil
 }
 
-// remembered is the incarnation of the log, a new one if it is new.
-func remembered(stored string, stable raft.StableStore) (string, error) {
-	if stored != "" {
-		return stored, nil
+// remembered returns what is stored under a key. In a new store that is value, from now on.
+func remembered(stable raft.StableStore, key []byte, value string) (string, error) {
+	stored, err := get(stable, key)
+	if err != nil || len(stored) > 0 {
+		return string(stored), err
 	}
-	incarnation := mint()
-	return incarnation, stable.Set(incarnationKey, []byte(incarnation))
+	return value, stable.Set(key, []byte(value))
 }
 
 // mint makes an id that nobody else has.
@@ -95,12 +97,20 @@ func readIdentity(path string) (*nodeFile, error) {
 	}
 	var file nodeFile
 	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+		return nil, damagedIdentity(path, err)
 	}
 	if file.Format > identityFormat {
-		return nil, fmt.Errorf("%s has format %d, this program reads up to %d: upgrade it", path, file.Format, identityFormat)
+		return nil, damagedIdentity(path, fmt.Errorf("it has format %d, and this program knows formats up to %d: "+
+			"if a newer program wrote it, start that one", file.Format, identityFormat))
 	}
 	return &file, nil
+}
+
+// damagedIdentity says how to mend the identity file. All else in the data directory has been
+// checked before it is read.
+func damagedIdentity(path string, why error) error {
+	return fmt.Errorf("%w: %s: %w\nNothing was changed, and nothing else is damaged: the log has this node's identity, too. "+
+		"Remove the file, which the node then writes anew: run\n  rm %s\nand start this node again", ErrIdentityFile, path, why, path)
 }
 
 // writeIdentity replaces the file whole or not at all.

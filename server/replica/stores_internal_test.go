@@ -2,8 +2,12 @@ package replica
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -115,4 +119,71 @@ func (f *failing) StoreLogs(entries []*raft.Log) error {
 		return f.err
 	}
 	return f.InmemStore.StoreLogs(entries)
+}
+
+// advisedCommand is what a message tells people to run.
+var advisedCommand = regexp.MustCompile(`(?m)^  (rm .*)$`)
+
+// The log has the identity too, so nothing that happens to the file costs more than the
+// command that the node prints. Each damage is mended by running that, literally.
+func TestDamagedIdentityFileIsMendedByTheAdvice(t *testing.T) {
+	cfg := Config{ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1")}.withDefaults()
+	s := reopen(t, cfg)
+	defer s.close()
+	first, err := openIdentity(cfg, s.stable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(cfg.DataDir, identityFile)
+	sound, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(what string, damaged []byte) (refused bool) {
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := openIdentity(cfg, s.stable)
+		if err != nil {
+			if advice := advisedCommand.FindStringSubmatch(err.Error()); !errors.Is(err, ErrIdentityFile) || errors.Is(err, ErrDamaged) || len(advice) == 0 {
+				t.Fatalf("%s: %v", what, err)
+			} else if out, err := exec.Command("sh", "-c", advice[1]).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", what, err, out)
+			}
+		}
+		if again, err := openIdentity(cfg, s.stable); err != nil || again != first {
+			t.Fatalf("%s: did as it said: incarnation %s, %v", what, again, err)
+		}
+		return err != nil
+	}
+	refused := 0
+	for size := range len(sound) - 2 { // without the end of the line it is sound
+		if !try(fmt.Sprintf("cut off after %d bytes", size), sound[:size]) {
+			t.Errorf("cut off after %d bytes, and taken for sound", size)
+		}
+	}
+	for bit := 0; bit < 8*len(sound); bit += 3 {
+		damaged := slices.Clone(sound)
+		damaged[bit/8] ^= 1 << (bit % 8)
+		if try(fmt.Sprintf("bit %d", bit), damaged) {
+			refused++
+		}
+	}
+	if refused < 2*len(sound) {
+		t.Errorf("%d of %d flipped bits were noticed", refused, 8*len(sound)/3)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := openIdentity(cfg, s.stable); err != nil || again != first {
+		t.Errorf("without the file: incarnation %s, %v", again, err)
+	}
+	// The log says whose directory it is, whatever is done to the file.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	cfg.ID = "n2"
+	if _, err := openIdentity(cfg, s.stable); !errors.Is(err, ErrOtherNode) {
+		t.Errorf("another node took the directory: %v", err)
+	}
 }

@@ -16,6 +16,9 @@ import (
 // command finds what a node tells people to run.
 var command = regexp.MustCompile(`(?m)^ *((?:mv|qlock cluster) .*)$`)
 
+// removal finds the command that mends an identity file.
+var removal = regexp.MustCompile(`(?m)^ *(rm .*)$`)
+
 // A node does not start on damaged files, and whoever does as it says has a sound one again.
 func TestDamagedFiles(t *testing.T) {
 	c := process.StartWith(t, programs, process.Options{Nodes: 3, Flags: []string{"--log-segment-bytes", "65536"}})
@@ -49,7 +52,6 @@ func TestDamagedFiles(t *testing.T) {
 		{"a bit in the newest transaction", func(t *testing.T) { flip(t, filepath.Join(dir, "raft.db"), 70, 4096) }},
 		{"the votes cut off", func(t *testing.T) { cut(t, filepath.Join(dir, "raft.db"), 3*4096) }},
 		{"the votes gone", func(t *testing.T) { remove(t, filepath.Join(dir, "raft.db")) }},
-		{"the identity damaged", func(t *testing.T) { flip(t, filepath.Join(dir, "node.json"), 0, 1<<20) }},
 	} {
 		t.Run(damage.name, func(t *testing.T) {
 			run(t, "rm", "-rf", dir)
@@ -61,6 +63,45 @@ func TestDamagedFiles(t *testing.T) {
 	}
 	replace(t, c, victim)
 	c.AwaitAll()
+	s.complete()
+}
+
+// The identity file is the one that a node can do without: whoever does as the node says has it
+// back with all its memory.
+func TestDamagedIdentityFile(t *testing.T) {
+	c := process.StartWith(t, programs, process.Options{Nodes: 3})
+	s := fillSafe(t, c)
+	s.await(20)
+	victim := c.Others(c.Leader())[0]
+	file := filepath.Join(c.DataDir(victim), "node.json")
+	for name, damage := range map[string]func(t *testing.T){
+		"a bit":           func(t *testing.T) { flip(t, file, 0, 1<<20) },
+		"another node's":  func(t *testing.T) { run(t, "sed", "-i", "s/"+victim+"/n9/", file) },
+		"cut off":         func(t *testing.T) { cut(t, file, 20) },
+		"empty":           func(t *testing.T) { cut(t, file, 0) },
+		"of later format": func(t *testing.T) { run(t, "sed", "-i", `s/"format": 1/"format": 9/`, file) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.Kill9(victim)
+			damage(t)
+			c.Restart(victim)
+			ended(t, c, victim, "the identity file is damaged: ", file)
+			log := c.Log(victim)
+			advice := removal.FindAllStringSubmatch(log[strings.LastIndex(log, "\nqlockd: "):], -1)
+			if len(advice) != 1 || command.MatchString(log[strings.LastIndex(log, "\nqlockd: "):]) {
+				t.Fatalf("%s advises %q", victim, advice)
+			}
+			run(t, "sh", "-c", advice[0][1])
+			c.Restart(victim)
+			c.AwaitAll()
+		})
+	}
+	t.Run("gone", func(t *testing.T) {
+		c.Kill9(victim)
+		remove(t, file)
+		c.Restart(victim)
+		c.AwaitAll()
+	})
 	s.complete()
 }
 
