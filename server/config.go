@@ -67,6 +67,9 @@ type Config struct {
 
 	// Listen are the addresses to bind. Port 0 takes a free one.
 	Listen Addresses
+	// HealthAddr is where /healthz and /readyz are answered in plaintext, and nothing else.
+	// Empty switches it off.
+	HealthAddr string
 	// Advertise are the addresses under which others reach the node. Required with
 	// wildcard binds; elsewhere they default to what was bound, and Advertise.Peer to
 	// the node's own entry in Cluster.
@@ -83,7 +86,8 @@ type Config struct {
 	PeerTLS transport.TLSFiles
 	// HTTPClientAuth is what the HTTP port asks of a caller's certificate.
 	HTTPClientAuth ClientAuth
-	// Insecure allows plaintext on addresses other than loopback.
+	// Insecure allows plaintext on addresses other than loopback, and callers without a
+	// certificate where there is TLS.
 	Insecure bool
 
 	// HeartbeatTimeout is how long a follower hears nothing from the leader before it
@@ -122,6 +126,12 @@ type Config struct {
 	// what callers of the HTTP port can.
 	Limits     framed.Limits
 	HTTPLimits web.Limits
+
+	// MemoryLimit is what the node may take of memory, in bytes. MaxBufferBytes of it are for
+	// what clients make it hold for a while: connections, what is being read from them,
+	// answers that they have not taken, watches. Default: an eighth.
+	MemoryLimit    int64
+	MaxBufferBytes int64
 
 	// DiskTimeout is how long one write to the log, with its syncs, may take before the
 	// node gives its disk up and halts. A leader with a hung disk is replaced within that
@@ -164,6 +174,8 @@ func (c Config) withDefaults() Config {
 	fill(&c.LogSegmentBytes, 16<<20)
 	fill(&c.ShutdownTimeout, 10*time.Second)
 	fill(&c.Level, fsm.Level)
+	fill(&c.MemoryLimit, 4<<30)
+	fill(&c.MaxBufferBytes, c.MemoryLimit/8)
 	c.Limits = c.Limits.WithDefaults()
 	c.Settings = settingsWithDefaults(c.Settings)
 	if c.Network == nil {

@@ -9,6 +9,7 @@
 //	            written, and so that port 0 can be advertised as what it became
 //	replica     the raft node with its state machine (package replica)
 //	framed      the port of the SDK and the CLI (package framed)
+//	health      /healthz and /readyz on a listener of their own (package health)
 //	web         HTTP/JSON, gRPC, health and metrics (package web)
 //
 // The parts know nothing of each other but downwards: framed and web call replica,

@@ -9,10 +9,10 @@ import (
 
 // listeners are the node's ports. Each is closed by the part that it was given to;
 // close is for those that never were.
-type listeners struct{ peer, client, http net.Listener }
+type listeners struct{ peer, client, http, health net.Listener }
 
 func (l *listeners) close() {
-	for _, port := range []net.Listener{l.peer, l.client, l.http} {
+	for _, port := range []net.Listener{l.peer, l.client, l.http, l.health} {
 		if port != nil {
 			_ = port.Close() // closing one that its part has closed already does no harm
 		}
@@ -31,6 +31,7 @@ func (n *Node) listen(ctx context.Context) (*listeners, error) {
 		{"peer", n.cfg.Listen.Peer, n.cfg.advertisedPeer(), &l.peer, &n.bound.Peer, &n.tell.Peer},
 		{"client", n.cfg.Listen.Client, n.cfg.Advertise.Client, &l.client, &n.bound.Client, &n.tell.Client},
 		{"http", n.cfg.Listen.HTTP, n.cfg.Advertise.HTTP, &l.http, &n.bound.HTTP, &n.tell.HTTP},
+		{"health", n.cfg.HealthAddr, "", &l.health, &n.healthAt, new(string)},
 	} {
 		if p.addr == "" {
 			continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/framed"
+	"github.com/quorumlock/quorumlock/server/health"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/web"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -31,6 +33,10 @@ type Node struct {
 	framed  *framed.Server
 	web     *web.Server
 	webDone chan struct{} // closed when web serves no more; nil without it
+
+	health   *health.Server // nil if it is off
+	healthAt string         // where it listens
+	stopping atomic.Bool
 
 	closing sync.Once
 	closed  chan struct{}
@@ -78,6 +84,10 @@ func (n *Node) start(ctx context.Context, ports *listeners) error {
 	}
 	if err := n.startFramed(ports.client); err != nil {
 		return err
+	}
+	if ports.health != nil {
+		probe := &health.Probe{NodeID: n.cfg.ID, Replica: n.replica, Closing: n.stopping.Load}
+		n.health = health.Serve(ports.health, probe, n.halt)
 	}
 	if ports.http == nil {
 		return nil
@@ -227,6 +237,9 @@ func (n *Node) Addrs() Addresses { return n.tell }
 // Bound are the addresses that the ports are bound to.
 func (n *Node) Bound() Addresses { return n.bound }
 
+// HealthAddr is the address that the health listener is bound to, empty if it is off.
+func (n *Node) HealthAddr() string { return n.healthAt }
+
 // Replica is the node's replica.
 func (n *Node) Replica() *replica.Replica { return n.replica }
 
@@ -250,6 +263,7 @@ func (n *Node) Close(ctx context.Context) error {
 // stop takes down what start brought up, and part of it where that failed.
 func (n *Node) stop(ctx context.Context) error {
 	var errs []error
+	n.stopping.Store(true)
 	if n.framed != nil {
 		n.handOver(ctx)
 	}
@@ -259,6 +273,9 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	if n.framed != nil {
 		errs = append(errs, n.framed.Close(ctx))
+	}
+	if n.health != nil {
+		n.health.Close()
 	}
 	if n.replica != nil {
 		errs = append(errs, n.replica.Close(ctx))

@@ -92,6 +92,25 @@ func TestAddressesOfAllPorts(t *testing.T) {
 	}
 }
 
+func TestHealthListener(t *testing.T) {
+	cfg := quick(t)
+	cfg.HealthAddr, cfg.Listen.HTTP = "127.0.0.1:0", ""
+	node := open(t, cfg)
+	serving(t, node)
+	resp, err := http.Get("http://" + node.HealthAddr() + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
+		t.Errorf("/readyz: %d %s", resp.StatusCode, text)
+	}
+	shut(t, node)
+	if _, err := net.Dial("tcp", node.HealthAddr()); err == nil {
+		t.Error("it listens after the node has stopped")
+	}
+}
+
 func TestHTTPCanBeOff(t *testing.T) {
 	cfg := quick(t)
 	cfg.Listen.HTTP = ""

@@ -25,7 +25,7 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	faults := slices.Concat(c.checkIdentity(), c.checkAddresses(), c.checkCluster(), c.checkTLS(),
-		c.checkTimeouts(), c.checkSettings(), c.checkLimits())
+		c.checkTimeouts(), c.checkSettings(), c.checkLimits(), c.checkMemory())
 	if len(faults) == 0 {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (c Config) Warnings() []string {
 		out = append(out, fmt.Sprintf("sessions with the smallest TTL (--min-ttl %v) may be lost in one fail-over: a new leader takes up to %v", ttl, 2*failover))
 	}
 	if c.Insecure {
-		out = append(out, "--insecure: traffic beyond loopback may go in plaintext; whoever reaches the peer port owns the cluster")
+		out = append(out, "--insecure: traffic beyond loopback may go in plaintext, and callers need no certificate unless --tls-ca asks for it; whoever reaches the peer port owns the cluster")
 	}
 	return out
 }
@@ -77,6 +77,7 @@ type port struct {
 	listen, advertise string
 	tls               transport.TLSFiles
 	optional          bool
+	harmless          bool // says nothing secret and takes nothing: plaintext will do anywhere
 }
 
 func (c Config) ports() []port {
@@ -84,6 +85,7 @@ func (c Config) ports() []port {
 		{name: "peer", listen: c.Listen.Peer, advertise: c.Advertise.Peer, tls: c.PeerTLS},
 		{name: "client", listen: c.Listen.Client, advertise: c.Advertise.Client, tls: c.TLS},
 		{name: "http", listen: c.Listen.HTTP, advertise: c.Advertise.HTTP, tls: c.TLS, optional: true},
+		{name: "health", listen: c.HealthAddr, optional: true, harmless: true},
 	}
 }
 
@@ -109,6 +111,9 @@ func (p port) check(insecure bool) error {
 	host, _, err := splitAddr(p.listen)
 	if err != nil {
 		return fmt.Errorf("--%s-addr %q: %w", p.name, p.listen, err)
+	}
+	if p.harmless {
+		return nil
 	}
 	if p.advertise == "" && isWildcard(host) {
 		return fmt.Errorf("--%s-addr %s binds every interface: say with --advertise-%s-addr under which address others reach it", p.name, p.listen, p.name)
@@ -177,6 +182,10 @@ func (c Config) checkTLS() (faults []error) {
 			faults = append(faults, fmt.Errorf("--%s-ca without --%s-cert would leave the port in plaintext: give certificate and key too", t.prefix, t.prefix))
 		}
 	}
+	if c.TLS.Cert != "" && c.TLS.CA == "" && !c.Insecure {
+		faults = append(faults, errors.New("--tls-ca is missing: without it, callers need no certificate, and whoever reaches the ports can do everything, backups and operators' acts included; "+
+			"give --tls-ca, or --insecure if the network is safe"))
+	}
 	if c.PeerTLS.Cert != "" && c.PeerTLS.CA == "" {
 		faults = append(faults, errors.New("--peer-tls-ca is missing: nodes always check each other's certificates"))
 	}
@@ -187,7 +196,11 @@ func (c Config) checkTLS() (faults []error) {
 			faults = append(faults, fmt.Errorf("--http-client-auth %s needs --tls-ca to check certificates against", c.HTTPClientAuth))
 		}
 	default:
-		faults = append(faults, fmt.Errorf("--http-client-auth %q: use require, optional or none", c.HTTPClientAuth))
+		return append(faults, fmt.Errorf("--http-client-auth %q: use require, optional or none", c.HTTPClientAuth))
+	}
+	if c.TLS.CA != "" && c.clientAuth() != AuthRequire && !c.Insecure {
+		faults = append(faults, fmt.Errorf("--http-client-auth %s lets callers without a certificate do everything, backups and operators' acts included: "+
+			"leave it out, or give --insecure if the network is safe", c.HTTPClientAuth))
 	}
 	return faults
 }

@@ -34,6 +34,14 @@ func TestValidConfigs(t *testing.T) {
 			c.Listen = Addresses{Peer: "10.0.0.1:7401", Client: "10.0.0.1:7400", HTTP: "10.0.0.1:7402"}
 			c.TLS, c.PeerTLS = certified, certified
 		},
+		"tls without authority, insecure": func(c *Config) {
+			c.TLS, c.Insecure = transport.TLSFiles{Cert: "c", Key: "k"}, true
+		},
+		"callers without certificates, insecure": func(c *Config) {
+			c.TLS, c.HTTPClientAuth, c.Insecure = certified, AuthOptional, true
+		},
+		"health for everybody": func(c *Config) { c.HealthAddr = "0.0.0.0:7403" },
+		"little memory":        func(c *Config) { c.MemoryLimit, c.MaxBufferBytes = leastMemory, 0 },
 		"three voters": func(c *Config) {
 			c.Cluster = []Peer{{"n1", "127.0.0.1:7401"}, {"n2", "b:7401"}, {"n3", "c:7401"}}
 		},
@@ -67,12 +75,53 @@ func TestInvalidLogStores(t *testing.T) {
 	}
 }
 
+// fault is a configuration that is refused, and with what words.
+type fault struct {
+	name   string
+	change func(*Config)
+	says   string
+}
+
+func (c fault) check(t *testing.T) {
+	t.Run(c.name, func(t *testing.T) {
+		cfg := valid()
+		c.change(&cfg)
+		err := cfg.Validate()
+		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("got %v, want ErrConfig with %q", err, c.says)
+		}
+	})
+}
+
+// Whoever lets callers without a certificate in, or into plaintext, says so by name.
+func TestOpenPortsNeedInsecure(t *testing.T) {
+	for _, c := range []fault{
+		{"tls without authority", func(c *Config) { c.TLS = transport.TLSFiles{Cert: "c", Key: "k"} }, "--tls-ca is missing"},
+		{"callers without certificates", func(c *Config) {
+			c.TLS, c.HTTPClientAuth = transport.TLSFiles{Cert: "c", Key: "k", CA: "ca"}, AuthNone
+		}, "--http-client-auth none lets"},
+		{"callers with certificates if they like", func(c *Config) {
+			c.TLS, c.HTTPClientAuth = transport.TLSFiles{Cert: "c", Key: "k", CA: "ca"}, AuthOptional
+		}, "--insecure"},
+	} {
+		c.check(t)
+	}
+}
+
+func TestInvalidMemoryAndHealth(t *testing.T) {
+	for _, c := range []fault{
+		{"little memory", func(c *Config) { c.MemoryLimit = 1 << 20 }, "--memory-limit 1048576: at least"},
+		{"few buffers", func(c *Config) { c.MaxBufferBytes = 1 << 20 }, "--max-buffer-bytes 1048576: at least"},
+		{"nothing but buffers", func(c *Config) { c.MemoryLimit, c.MaxBufferBytes = 1<<30, 900<<20 }, "leaves no room for the state"},
+		{"odd health address", func(c *Config) { c.HealthAddr = "nowhere" }, "--health-addr"},
+		{"health on a port that is taken", func(c *Config) { c.HealthAddr = c.Listen.Client }, "give each port its own"},
+	} {
+		c.check(t)
+	}
+}
+
 func TestInvalidConfigsSayWhatToDo(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		change func(*Config)
-		says   string
-	}{
+	for _, c := range []fault{
 		{"no time for the disk", func(c *Config) { c.DiskTimeout = time.Millisecond }, "--disk-timeout"},
 		{"no id", func(c *Config) { c.ID = "" }, "--id is missing"},
 		{"odd id", func(c *Config) { c.ID = "n 1" }, `--id "n 1"`},
@@ -125,14 +174,7 @@ func TestInvalidConfigsSayWhatToDo(t *testing.T) {
 		{"small outbox", func(c *Config) { c.Limits.MaxOutboxBytes = c.Limits.MaxFrameBytes }, "--max-outbox-bytes"},
 		{"negative time-out", func(c *Config) { c.Limits.IdleTimeout = -1 }, "--idle-timeout"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			cfg := valid()
-			c.change(&cfg)
-			err := cfg.Validate()
-			if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v, want ErrConfig with %q", err, c.says)
-			}
-		})
+		c.check(t)
 	}
 }
 

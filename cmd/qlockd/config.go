@@ -40,6 +40,9 @@ func configure(c *cli.Context) (server.Config, error) {
 		Advertise: server.Addresses{
 			Peer: c.String("advertise-peer-addr"), Client: c.String("advertise-client-addr"), HTTP: c.String("advertise-http-addr"),
 		},
+		HealthAddr:         c.String("health-addr"),
+		MemoryLimit:        int64(c.Int("memory-limit")),
+		MaxBufferBytes:     int64(min(c.Uint64("max-buffer-bytes"), math.MaxInt64)),
 		Cluster:            peers,
 		TLS:                transport.TLSFiles{Cert: c.String("tls-cert"), Key: c.String("tls-key"), CA: c.String("tls-ca")},
 		PeerTLS:            transport.TLSFiles{Cert: c.String("peer-tls-cert"), Key: c.String("peer-tls-key"), CA: c.String("peer-tls-ca")},

@@ -77,10 +77,11 @@ func portFlags(d server.Config) []setting {
 		{"client-addr", d.Listen.Client, "`HOST:PORT` to listen on for the SDK and qlock; port 0 takes a free one"},
 		{"peer-addr", d.Listen.Peer, "`HOST:PORT` to listen on for the other nodes"},
 		{"http-addr", d.Listen.HTTP, "`HOST:PORT` to listen on for JSON, gRPC, health and metrics; empty switches it off"},
+		{"health-addr", "", "`HOST:PORT` to listen on for /healthz and /readyz alone, in plaintext; empty switches it off"},
 		{"advertise-client-addr", "", "`HOST:PORT` under which clients reach this node; required where --client-addr binds every interface"},
 		{"advertise-peer-addr", "", "`HOST:PORT` under which the other nodes reach this one; required where --peer-addr binds every interface"},
 		{"advertise-http-addr", "", "`HOST:PORT` under which HTTP callers and nodes reach this one; required where --http-addr binds every interface"},
-		{"insecure", false, "allow plaintext beyond loopback: everybody who reaches the ports can do everything"},
+		{"insecure", false, "allow plaintext beyond loopback, and callers without a certificate: everybody who reaches the ports can do everything"},
 	}
 }
 
@@ -132,6 +133,8 @@ func clusterFlags(d server.Config) []setting {
 func limitFlags(d server.Config) []setting {
 	l := d.Limits
 	return []setting{
+		{"memory-limit", int(d.MemoryLimit), "bytes of memory that the node may take; sets GOMEMLIMIT to nine tenths of it unless the environment does"},
+		{"max-buffer-bytes", uint64(0), "bytes of that for what clients make the node hold for a while: connections, requests being read, answers not taken, watches; 0 is an eighth"},
 		{"disk-timeout", d.DiskTimeout, "how long one write to the disk, with its syncs, may take before the node ends, so that another one can lead"},
 		{"max-connections", l.MaxConnections, "connections on the client port at once"},
 		{"max-in-flight", l.MaxInFlight, "requests unanswered at once on one connection; beyond that the node stops reading from it"},

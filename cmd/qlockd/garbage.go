@@ -18,6 +18,15 @@ const (
 	collectEvery = 30 * time.Second
 )
 
+// limitMemory has the collector work harder before the process takes more than nine tenths
+// of the node's memory: the rest is for what Go does not count. Who has set GOMEMLIMIT is
+// obeyed.
+func limitMemory(bytes int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(bytes / 10 * 9)
+	}
+}
+
 // spareMemory keeps the heap close to what lives as long as little is allocated, until
 // the function that it returns is called. By default Go lets garbage take as much as what
 // lives, and gives back what a load has left only little by little; a node that holds

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -216,6 +217,38 @@ func lastWord(t *testing.T, frames *transport.FrameReader) *wire.Goodbye {
 			return bye
 		}
 	}
+}
+
+// The node's memory limit is the collector's, unless the environment says otherwise; and health
+// is answered on a listener of its own.
+func TestMemoryLimitAndHealth(t *testing.T) {
+	for _, c := range []struct{ env, want string }{{"", "go_gc_gomemlimit_bytes 9e+08"}, {"GOMEMLIMIT=800000000", "go_gc_gomemlimit_bytes 8e+08"}} {
+		d := start(t, []string{c.env}, freePorts("--dev", "--memory-limit", "1000000000", "--health-addr", "127.0.0.1:0")...)
+		if text := fetch(t, "http://"+d.addr("http")+"/metrics"); !strings.Contains(text, c.want) {
+			t.Errorf("with %q the metrics do not say %q", c.env, c.want)
+		}
+		if text := fetch(t, "http://"+d.addr("health")+"/healthz"); !strings.Contains(text, "ok") {
+			t.Errorf("/healthz: %s", text)
+		}
+		if code := d.signal(syscall.SIGTERM); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+}
+
+func fetch(t *testing.T, url string) string {
+	t.Helper()
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestServingLineIsText(t *testing.T) {

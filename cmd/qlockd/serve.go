@@ -43,6 +43,7 @@ func serve(c *cli.Context) error {
 	defer removeDev()
 	raiseFileLimit(log, cfg.Limits.MaxConnections+cfg.HTTPLimits.MaxConnections)
 
+	limitMemory(cfg.MemoryLimit)
 	defer spareMemory()()
 
 	signals := make(chan os.Signal, 2)
@@ -74,7 +75,7 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 		return err
 	}
 	at := node.Addrs()
-	log.Info("serving", "id", cfg.ID, "client", at.Client, "peer", at.Peer, "http", at.HTTP,
+	log.Info("serving", "id", cfg.ID, "client", at.Client, "peer", at.Peer, "http", at.HTTP, "health", node.HealthAddr(),
 		"data_dir", cfg.DataDir, "tls", cfg.TLS.Cert != "", "peer_tls", cfg.PeerTLS.Cert != "", "version", cfg.Version)
 
 	select {

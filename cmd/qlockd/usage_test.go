@@ -15,7 +15,7 @@ func TestHelpNamesEveryFlagAndItsVariable(t *testing.T) {
 	}
 	for _, flag := range strings.Fields("id data-dir peer-addr client-addr http-addr advertise-peer-addr advertise-client-addr " +
 		"advertise-http-addr cluster dev insecure tls-cert tls-key tls-ca peer-tls-cert peer-tls-key peer-tls-ca http-client-auth " +
-		"heartbeat-timeout election-timeout leader-lease-timeout commit-timeout hash-interval no-failover-hint max-sessions max-locks max-waiters max-claims " +
+		"health-addr memory-limit max-buffer-bytes heartbeat-timeout election-timeout leader-lease-timeout commit-timeout hash-interval no-failover-hint max-sessions max-locks max-waiters max-claims " +
 		"disk-timeout log-store log-segment-bytes no-overlap " +
 		"max-connections max-in-flight max-frame-bytes min-ttl max-ttl default-ttl token-floor log-level log-format config") {
 		if !strings.Contains(stdout, "--"+flag+" ") || !strings.Contains(stdout, "[$"+envName(flag)+"]") {
@@ -58,6 +58,7 @@ func TestUsageErrorsSayWhatToDo(t *testing.T) {
 		{"wildcard", nil, []string{"--dev", "--insecure", "--client-addr", "0.0.0.0:7400"}, "--advertise-client-addr"},
 		{"plaintext", nil, []string{"--dev", "--peer-addr", "192.0.2.1:7401"}, "--peer-tls-cert"},
 		{"half a certificate", nil, []string{"--dev", "--tls-cert", "c"}, "--tls-key"},
+		{"little memory", nil, []string{"--dev", "--memory-limit", "1000000"}, "--memory-limit 1000000: at least"},
 		{"odd client auth", nil, []string{"--dev", "--http-client-auth", "maybe"}, "require, optional or none"},
 		{"odd level", nil, []string{"--dev", "--log-level", "loud"}, "trace, debug, info, warn or error"},
 		{"odd format", nil, []string{"--dev", "--log-format", "xml"}, "text or json"},

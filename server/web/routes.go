@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/grpcreflect"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/quorumlock/quorumlock/server/health"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
@@ -101,10 +102,10 @@ func (s *Server) newRoutes() map[string]route {
 		routes[path] = r
 	}
 
-	_, health := grpchealth.NewHandler(s, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes))
-	routes[healthPrefix] = route{name: healthPrefix, method: http.MethodPost, handler: health, open: true}
-	routes["/healthz"] = route{name: "/healthz", method: http.MethodGet, handler: http.HandlerFunc(s.healthz), open: true, streams: true}
-	routes["/readyz"] = route{name: "/readyz", method: http.MethodGet, handler: http.HandlerFunc(s.readyz), open: true, streams: true}
+	_, checks := grpchealth.NewHandler(s, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes))
+	routes[healthPrefix] = route{name: healthPrefix, method: http.MethodPost, handler: checks, open: true}
+	routes[health.AlivePath] = route{name: health.AlivePath, method: http.MethodGet, handler: http.HandlerFunc(s.health.ServeAlive), open: true, streams: true}
+	routes[health.ReadyPath] = route{name: health.ReadyPath, method: http.MethodGet, handler: http.HandlerFunc(s.health.ServeReady), open: true, streams: true}
 	metrics := promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	routes["/metrics"] = route{name: "/metrics", method: http.MethodGet, handler: metrics, streams: true}
 

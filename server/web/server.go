@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorumlock/quorumlock/server/health"
 	"github.com/quorumlock/quorumlock/server/read"
 	"github.com/quorumlock/quorumlock/transport"
 )
@@ -28,6 +29,7 @@ type Server struct {
 	replica Replica
 	reader  *read.Reader
 	visits  *visits
+	health  *health.Probe
 	metrics *metrics
 	watcher *watcher
 	errors  *connect.ErrorWriter
@@ -62,6 +64,7 @@ func New(cfg Config) (*Server, error) {
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.visits = newVisits(cfg.Limits.RetryGrace, s.cancelAbandoned)
 	s.watcher = newWatcher(s.log, cfg.Limits, s.metrics, cfg.TLS.IsZero())
+	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
 	s.routes = s.newRoutes()
 	if err := s.secure(); err != nil {
 		return nil, err

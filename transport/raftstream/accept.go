@@ -4,11 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
+	limiter "github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -52,51 +53,23 @@ func (l *Layer) listen() {
 // begin starts a handshake. If there are too many, the oldest is cut: a peer needs
 // milliseconds, and who has needed longest is the least likely to be one.
 func (l *Layer) begin(conn net.Conn) {
-	h := &handshake{layer: l, raw: conn, conn: conn}
-	l.mu.Lock()
-	var oldest *handshake
-	if len(l.pending) >= l.cfg.MaxHandshakes {
-		oldest = l.pending[0]
-		oldest.cut = true
-		l.pending = slices.Delete(l.pending, 0, 1)
-	}
-	l.pending = append(l.pending, h)
-	l.mu.Unlock()
-	if oldest != nil {
-		_ = oldest.raw.Close()
-	}
+	h := &handshake{layer: l, raw: conn, conn: conn, place: l.handshakes.Begin(conn)}
 	l.running.Go(func() { l.handle(h) })
-}
-
-// end takes h off the handshakes.
-func (l *Layer) end(h *handshake) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if i := slices.Index(l.pending, h); i >= 0 {
-		l.pending = slices.Delete(l.pending, i, i+1)
-	}
-}
-
-// wasCut says whether h had to make room.
-func (l *Layer) wasCut(h *handshake) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return h.cut
 }
 
 // handle is the life of a connection, from its first byte to its last.
 func (l *Layer) handle(h *handshake) {
 	peer, err := h.run()
 	if err != nil {
-		if l.wasCut(h) {
+		if h.place.WasCut() {
 			err = errFull
 		}
 		l.refused(h.raw.RemoteAddr(), h.hello.GetId(), err)
 		l.part(h.conn, err)
-		l.end(h) // not before: who is being refused counts as well
+		h.place.End() // not before: who is being refused counts as well
 		return
 	}
-	l.end(h)
+	h.place.End()
 	defer func() { _ = peer.Close() }()
 	l.refusals.accept()
 	if !h.stranger {
@@ -148,13 +121,13 @@ type handshake struct {
 	// stranger: the caller has another incarnation than is on record; it may only probe.
 	stranger bool
 	reader   *transport.FrameReader
-	cut      bool // to make room; guarded by layer.mu
+	place    *limiter.Handshake // among the connections that are not established yet
 }
 
 func (h *handshake) run() (*peerConn, error) {
 	l := h.layer
 	if l.serverTLS != nil {
-		h.conn = tls.Server(h.raw, l.serverTLS)
+		h.conn = h.place.Server(l.serverTLS)
 	}
 	var peer *peerConn
 	err := transport.Within(l.ctx, h.conn, l.cfg.HandshakeTimeout, func(ctx context.Context) (err error) {
@@ -178,8 +151,8 @@ func (h *handshake) run() (*peerConn, error) {
 
 func (h *handshake) readHello(ctx context.Context) error {
 	if t, ok := h.conn.(*tls.Conn); ok {
-		if err := secure(ctx, t); err != nil {
-			return err
+		if err := h.place.Secure(ctx, t); err != nil {
+			return fmt.Errorf("%w: %w", errTLS, err)
 		}
 	}
 	h.reader = transport.NewFrameReader(h.conn, maxHello)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/quorumlock/quorumlock/transport"
+	limiter "github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -56,8 +57,8 @@ type Config struct {
 	// HandshakeTimeout bounds a handshake from the first byte to raft's accepting it.
 	// Default: 3 s.
 	HandshakeTimeout time.Duration
-	// MaxHandshakes bounds the connections that are not established yet; beyond it, the
-	// oldest of them is cut. Default: 64.
+	// MaxHandshakes bounds the connections that are not established yet, and half of it those
+	// of one address; beyond it, the oldest of them is cut. Default: 64.
 	MaxHandshakes int
 	// MaxConns bounds the established connections that came in. Default: 512.
 	MaxConns int
@@ -112,9 +113,10 @@ type Layer struct {
 	refusals refusals
 	mute     atomic.Bool
 
+	handshakes *limiter.Limiter // connections that are not established yet
+
 	mu      sync.Mutex // guards what follows
 	closed  bool
-	pending []*handshake       // oldest first
 	conns   map[*peerConn]bool // established, both directions
 	inbound int                // of conns, those that came in
 }
@@ -130,6 +132,7 @@ func New(cfg Config) (*Layer, error) {
 		accepted: make(chan net.Conn),
 		conns:    make(map[*peerConn]bool),
 	}
+	l.handshakes = limiter.New(limiter.Config{Max: l.cfg.MaxHandshakes})
 	l.log = l.cfg.Logger
 	if err := l.openTLS(); err != nil {
 		return nil, err

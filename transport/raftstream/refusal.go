@@ -152,7 +152,7 @@ type Stats struct {
 // Stats returns the numbers of this moment.
 func (l *Layer) Stats() Stats {
 	l.mu.Lock()
-	s := Stats{Handshaking: len(l.pending), Inbound: l.inbound, Outbound: len(l.conns) - l.inbound}
+	s := Stats{Handshaking: l.handshakes.Len(), Inbound: l.inbound, Outbound: len(l.conns) - l.inbound}
 	l.mu.Unlock()
 	l.refusals.mu.Lock()
 	defer l.refusals.mu.Unlock()
