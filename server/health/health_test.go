@@ -22,14 +22,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type node struct {
 	leader  string
 	serving bool
-	status  wire.StatusResponse
+	status  *wire.StatusResponse
 	err     error
 }
 
 func (n *node) Leader() *wire.LeaderHint { return &wire.LeaderHint{Id: n.leader} }
 func (n *node) Serving() bool            { return n.serving }
 func (n *node) Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error) {
-	return &n.status, n.err
+	return n.status, n.err
 }
 
 func TestReady(t *testing.T) {
@@ -43,8 +43,8 @@ func TestReady(t *testing.T) {
 		{"stopping", node{leader: "n1", serving: true}, true, "stopping"},
 		{"no leader", node{}, false, "no leader is known"},
 		{"elected", node{leader: "n1"}, false, "not ready to serve"},
-		{"follower", node{leader: "n2", status: wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 1_500}}, false, ""},
-		{"follower that lags", node{leader: "n2", status: wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 500}}, false, "1500 log entries"},
+		{"follower", node{leader: "n2", status: &wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 1_500}}, false, ""},
+		{"follower that lags", node{leader: "n2", status: &wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 500}}, false, "1500 log entries"},
 		{"follower that cannot tell", node{leader: "n2", err: errors.New("disk")}, false, "disk"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
