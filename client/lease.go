@@ -13,13 +13,11 @@ import (
 const (
 	// leaseTTL is a lease's TTL where none is given.
 	leaseTTL = 15 * time.Second
-	// leastSecret is the least length of a lease's secret, in bytes.
-	leastSecret = 16
 )
 
 // LeaseOptions shape a lease.
 type LeaseOptions struct {
-	// Secret is the only proof of whose the lease is, at least 16 random bytes. nil makes
+	// Secret is the only proof of whose the lease is, 16 to 64 random bytes. nil makes
 	// one of 32. Whoever asks again with the secret of a lease that lives gets that lease,
 	// extended.
 	Secret []byte
@@ -136,8 +134,8 @@ func leaseMillis(ttl time.Duration) (uint32, error) {
 }
 
 func checkSecret(secret []byte) error {
-	if len(secret) < leastSecret {
-		return invalid("secret of %d bytes: give at least %d random ones", len(secret), leastSecret)
+	if err := wire.CheckSecret(secret); err != nil {
+		return invalid("%v", err)
 	}
 	return nil
 }

@@ -87,9 +87,10 @@ func (v *service) serve(cn *fakeConn, req *wire.Request) *wire.Response {
 
 func respond(r *wire.Result) *wire.Response { return &wire.Response{Result: r} }
 
-func (v *service) open(cn *fakeConn, o *wire.OpenSession) *wire.Result {
+func (v *service) open(cn *fakeConn, o *wire.OpenRequest) *wire.Result {
+	hash := sha256.Sum256(o.GetSecret())
 	for _, s := range v.sessions {
-		if bytes.Equal(s.hash, o.GetSecretHash()) {
+		if bytes.Equal(s.hash, hash[:]) {
 			s.conn = cn
 			return v.state(s)
 		}
@@ -99,7 +100,7 @@ func (v *service) open(cn *fakeConn, o *wire.OpenSession) *wire.Result {
 	}
 	v.lastID++
 	s := &fakeSession{
-		id: v.lastID, hash: o.GetSecretHash(), ttl: o.GetTtlMs(), conn: cn,
+		id: v.lastID, hash: hash[:], ttl: o.GetTtlMs(), conn: cn,
 		outcomes: make(map[uint64]*wire.Result), waited: make(map[uint64]bool), executed: make(map[uint64]int),
 	}
 	if s.ttl == 0 {

@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -81,10 +80,9 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 	if _, err := rand.Read(s.secret); err != nil {
 		return nil, fmt.Errorf("quorumlock: make a secret: %w", err)
 	}
-	hash := sha256.Sum256(s.secret)
 	k := &call{kind: kindOpen, opening: s, done: c.spare.done()}
-	k.request.Body = &wire.Request_OpenSession{OpenSession: &wire.OpenSession{
-		SecretHash: hash[:], TtlMs: uint32(opts.TTL / time.Millisecond), Client: clientInfo(opts),
+	k.request.Body = &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{
+		Secret: s.secret, TtlMs: uint32(opts.TTL / time.Millisecond), Client: clientInfo(opts),
 	}}
 	if err := c.call(ctx, k); err != nil {
 		return nil, err
@@ -120,7 +118,7 @@ func (c *Client) opened(cn *conn, k *call, result *wire.Result) {
 }
 
 // ID names the session on the cluster. It gives no rights: those are in the secret,
-// which never leaves the client but for attaching.
+// which leaves the client only to open and to attach.
 func (s *Session) ID() uint64 { return s.id }
 
 // TTL is the time that the session outlives its last heartbeat, as the cluster set it.

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"crypto/sha256"
+	"crypto/subtle"
 	"fmt"
 	"slices"
 
@@ -91,7 +92,7 @@ func (m *Machine) attachSession(cmd *wire.Command, op *wire.AttachSession) *wire
 	if !ok {
 		return sessionLost()
 	}
-	if known.secretHash != string(op.GetSecretHash()) {
+	if subtle.ConstantTimeCompare([]byte(known.secretHash), op.GetSecretHash()) != 1 {
 		return answer(wire.Status_PERMISSION_DENIED, "the secret is not the session's")
 	}
 	if refusal := noRequest(known); refusal != nil {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"net"
@@ -135,20 +134,25 @@ func dial(t *testing.T, node *Node) *speaker {
 
 func (s *speaker) expect(status wire.Status_Code, req *wire.Request) *wire.Response {
 	s.t.Helper()
+	resp := s.answer(req)
+	if got := resp.GetResult().GetStatus(); got != status {
+		s.t.Fatalf("status %v, want %v: %v", got, status, resp)
+	}
+	return resp
+}
+
+// answer asks and returns the answer.
+func (s *speaker) answer(req *wire.Request) *wire.Response {
+	s.t.Helper()
 	s.nextID++
 	req.Id = s.nextID
 	if err := s.w.Write(&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: req}}); err != nil {
 		s.t.Fatal("send:", err)
 	}
 	for {
-		resp := s.read().GetResponse()
-		if resp == nil {
-			continue
+		if resp := s.read().GetResponse(); resp != nil {
+			return resp
 		}
-		if got := resp.GetResult().GetStatus(); got != status {
-			s.t.Fatalf("status %v, want %v: %v", got, status, resp)
-		}
-		return resp
 	}
 }
 
@@ -191,12 +195,15 @@ func (s *speaker) goodbye() *wire.Goodbye {
 
 func (s *speaker) open(secret string) uint64 {
 	s.t.Helper()
-	hash := sha256.Sum256([]byte(secret))
-	resp := s.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:]}}})
+	resp := s.expect(wire.Status_OK, opening([]byte(secret)))
 	if resp.RemainingTtlMs == 0 || resp.RemainingTtlMs > uint64(resp.GetResult().GetSession().GetTtlMs()) {
 		s.t.Errorf("remaining TTL in %v", resp)
 	}
 	return resp.GetResult().GetSession().GetSessionId()
+}
+
+func opening(secret []byte) *wire.Request {
+	return &wire.Request{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{Secret: secret}}}
 }
 
 func attach(session uint64, secret string) *wire.Request {

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 const (
@@ -49,7 +51,7 @@ func parseLease(text string) (lease, error) {
 	var idErr, secretErr error
 	l.hold, idErr = strconv.ParseUint(id, 10, 64)
 	l.secret, secretErr = base64.RawURLEncoding.DecodeString(secret)
-	if errors.Join(idErr, secretErr) != nil || l.hold == 0 || len(l.secret) < 16 {
+	if errors.Join(idErr, secretErr) != nil || l.hold == 0 || wire.CheckSecret(l.secret) != nil {
 		return lease{}, usagef("that is no lease as qlock acquire wrote it")
 	}
 	return l, nil

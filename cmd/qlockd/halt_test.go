@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -22,9 +21,8 @@ func TestNodeThatCannotWriteHalts(t *testing.T) {
 	out := transport.NewFrameWriter(conn, transport.DefaultMaxFrame)
 	opened := 0 // none until the node leads
 	for id := uint64(1); opened < 1_000; id++ {
-		hash := sha256.Sum256(fmt.Append(nil, id))
-		open := &wire.Request{Id: id, Body: &wire.Request_OpenSession{OpenSession: &wire.OpenSession{
-			SecretHash: hash[:], Client: &wire.ClientInfo{Name: strings.Repeat("n", 3_000)},
+		open := &wire.Request{Id: id, Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{
+			Secret: fmt.Appendf(nil, "secret of session %d", id), Client: &wire.ClientInfo{Name: strings.Repeat("n", 3_000)},
 		}}}
 		if out.Write(&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: open}}) != nil {
 			break

@@ -140,7 +140,7 @@ func TestRequestsThatSwellNeverReachTheReplica(t *testing.T) {
 	large := acquire(session, 1, "l", true)
 	large.GetAcquire().Value = make([]byte, 128<<10)
 	c.expect(wire.Status_RESOURCE_EXHAUSTED, large)
-	open := &wire.OpenSession{SecretHash: make([]byte, 32), Client: &wire.ClientInfo{Name: strings.Repeat("x", 128<<10)}}
+	open := &wire.OpenRequest{Secret: secret, Client: &wire.ClientInfo{Name: strings.Repeat("x", 128<<10)}}
 	c.expect(wire.Status_RESOURCE_EXHAUSTED, &wire.Request{Body: &wire.Request_OpenSession{OpenSession: open}})
 	if n := p.replica.heldBack(); n != 0 {
 		t.Errorf("%d commands were proposed", n)

@@ -1,7 +1,6 @@
 package framed
 
 import (
-	"crypto/sha256"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -10,24 +9,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// minSecretBytes keeps out mistakes; guesses are kept out by randomness.
-const minSecretBytes = 16
-
-// secretHash is what the cluster keeps of a lease's secret.
-func secretHash(secret []byte) ([]byte, *wire.Result) {
-	if len(secret) < minSecretBytes {
-		return nil, failure(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("the lease's secret has %d bytes: choose at least %d random ones", len(secret), minSecretBytes))
-	}
-	hash := sha256.Sum256(secret)
-	return hash[:], nil
-}
-
 // acquireLease answers once the outcome is final. Unlike a session's acquires it takes a
 // goroutine for that, so their number is bounded.
 func (c *conn) acquireLease(req *wire.Request, body *wire.AcquireLeaseRequest) {
-	hash, refused := secretHash(body.GetSecret())
-	if refused != nil {
-		c.respond(req, refused)
+	hash, ok := c.hash(req, body.GetSecret())
+	if !ok {
 		return
 	}
 	select {
@@ -61,9 +47,8 @@ func (c *conn) endLease(req *wire.Request) {
 	} else {
 		secret = req.GetReleaseLease().GetSecret()
 	}
-	hash, refused := secretHash(secret)
-	if refused != nil {
-		c.respond(req, refused)
+	hash, ok := c.hash(req, secret)
+	if !ok {
 		return
 	}
 	cmd := &wire.Command{}

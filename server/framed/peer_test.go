@@ -3,7 +3,6 @@ package framed
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"net"
@@ -234,8 +233,7 @@ var secret = []byte("0123456789abcdef")
 // open opens a session of its own secret and returns its id.
 func (p *peer) open(secret []byte) uint64 {
 	p.t.Helper()
-	hash := sha256.Sum256(secret)
-	resp := p.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:]}}})
+	resp := p.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{Secret: secret}}})
 	return resp.GetResult().GetSession().GetSessionId()
 }
 

@@ -2,7 +2,6 @@ package framed
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -83,22 +82,43 @@ func (c *conn) excess(req *wire.Request) *wire.Result {
 }
 
 // open opens a session and takes it to this connection.
-func (c *conn) open(req *wire.Request, op *wire.OpenSession) {
-	if op.GetClient() == nil {
-		op.Client = &wire.ClientInfo{}
+func (c *conn) open(req *wire.Request, body *wire.OpenRequest) {
+	hash, ok := c.hash(req, body.GetSecret())
+	if !ok {
+		return
 	}
-	op.Client.Address = c.remote
-	c.claim(req, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: op}})
+	client := body.GetClient()
+	if client == nil {
+		client = &wire.ClientInfo{}
+	}
+	client.Address = c.remote
+	c.claim(req, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{
+		SecretHash: hash, TtlMs: body.GetTtlMs(), Client: client,
+	}}})
+}
+
+// hash returns what the cluster keeps of the secret in a request. It answers the request
+// itself, and returns false, if that cannot be a secret.
+func (c *conn) hash(req *wire.Request, secret []byte) ([]byte, bool) {
+	hash, err := wire.HashSecret(secret)
+	if err != nil {
+		c.respond(req, failure(wire.Status_INVALID_ARGUMENT, err.Error()))
+		return nil, false
+	}
+	return hash[:], true
 }
 
 // attach takes a session over to this connection.
 func (c *conn) attach(req *wire.Request, body *wire.AttachRequest) {
-	hash := sha256.Sum256(body.GetSecret())
+	hash, ok := c.hash(req, body.GetSecret())
+	if !ok {
+		return
+	}
 	c.claim(req, &wire.Command{
 		SessionId:  req.GetSessionId(),
 		AckedBelow: req.GetAckedBelow(),
 		Acked:      req.GetAcked(),
-		Op:         &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: hash[:], Address: c.remote}},
+		Op:         &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: hash, Address: c.remote}},
 	})
 }
 

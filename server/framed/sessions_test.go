@@ -1,7 +1,6 @@
 package framed
 
 import (
-	"crypto/sha256"
 	"testing"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -64,9 +63,8 @@ func TestCancelCloseAndHeartbeat(t *testing.T) {
 func TestServerRecordsTheAddressItSaw(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)
-	hash := sha256.Sum256(secret)
-	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenSession{
-		SecretHash: hash[:], Client: &wire.ClientInfo{Name: "worker", Address: "forged:1"},
+	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{
+		Secret: secret, Client: &wire.ClientInfo{Name: "worker", Address: "forged:1"},
 	}}})
 	got := c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_ListSessions{ListSessions: &wire.ListSessionsRequest{}}})
 	client := got.GetListSessions().GetSessions()[0].GetClient()
@@ -142,7 +140,7 @@ func TestNotLeaderCarriesTheHint(t *testing.T) {
 	}
 	for _, req := range []*wire.Request{
 		beat(session), acquire(session, 1, "l", true), attach(session, secret),
-		{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenSession{}}},
+		{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{Secret: secret}}},
 		{Body: &wire.Request_GetLock{GetLock: &wire.GetLockRequest{Name: "l"}}},
 		{Body: &wire.Request_RemoveMember{RemoveMember: &wire.RemoveMemberRequest{}}},
 	} {

@@ -1,7 +1,6 @@
 package framed
 
 import (
-	"crypto/sha256"
 	"io"
 	"sync"
 	"testing"
@@ -99,8 +98,7 @@ func TestRequestUnderWayKeepsAConnection(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.IdleTimeout = time.Second })
 		p.replica.hold()
 		waits, idle := connect(t, p), connect(t, p)
-		hash := sha256.Sum256(secret)
-		id := waits.send(&wire.Request{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:]}}})
+		id := waits.send(&wire.Request{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{Secret: secret}}})
 		idle.goodbye(wire.Goodbye_IDLE)
 		p.replica.release()
 		if got := waits.await(id).GetResult().GetStatus(); got != wire.Status_OK {

@@ -86,11 +86,11 @@ func (s leaseService) Release(ctx context.Context, req *connect.Request[wire.Rel
 
 // admitLease checks the secret, which is all that names a lease.
 func (s *Server) admitLease(secret []byte) (hash [sha256.Size]byte, err error) {
-	if err := checkSecret(secret); err != nil {
+	if hash, err = secretHash(secret); err != nil {
 		return hash, err
 	}
 	if !s.replica.Serving() {
 		return hash, errElsewhere
 	}
-	return sha256.Sum256(secret), nil
+	return hash, nil
 }

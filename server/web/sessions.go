@@ -13,23 +13,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Secrets are random; these bounds keep out mistakes, not guesses.
-const (
-	minSecretBytes = 16
-	maxSecretBytes = 1 << 10
-)
-
 // sessionService implements wireconnect.SessionServiceHandler.
 type sessionService struct{ *Server }
 
 // Open opens a session. The secret's hash is its nonce, so an Open that is sent again
 // answers the same session.
 func (s sessionService) Open(ctx context.Context, req *connect.Request[wire.OpenRequest]) (*connect.Response[wire.OpenResponse], error) {
-	secret := req.Msg.GetSecret()
-	if err := checkSecret(secret); err != nil {
+	hash, err := secretHash(req.Msg.GetSecret())
+	if err != nil {
 		return nil, err
 	}
-	hash := sha256.Sum256(secret)
 	client := &wire.ClientInfo{}
 	if given := req.Msg.GetClient(); given != nil {
 		client = proto.CloneOf(given)
@@ -86,16 +79,13 @@ func (s sessionService) List(ctx context.Context, req *connect.Request[wire.List
 	return connect.NewResponse(resp), nil
 }
 
-func checkSecret(secret []byte) error {
-	switch n := len(secret); {
-	case n == 0:
-		return failure(wire.Status_INVALID_ARGUMENT, "secret is missing: give at least 16 random bytes, in base64 where this is JSON")
-	case n < minSecretBytes:
-		return failure(wire.Status_INVALID_ARGUMENT, "secret is too short: give at least 16 random bytes, in base64 where this is JSON")
-	case n > maxSecretBytes:
-		return failure(wire.Status_INVALID_ARGUMENT, "secret is too long: 1024 bytes at most")
+// secretHash returns what the cluster keeps of a secret.
+func secretHash(secret []byte) ([sha256.Size]byte, error) {
+	hash, err := wire.HashSecret(secret)
+	if err != nil {
+		return hash, failure(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
-	return nil
+	return hash, nil
 }
 
 // admit finds the session and compares the secret. Only the leader knows the latest
@@ -105,7 +95,8 @@ func (s *Server) admit(ctx context.Context, given *wire.Credentials) (fsm.Sessio
 	if given.GetSessionId() == 0 {
 		return fsm.Session{}, failure(wire.Status_INVALID_ARGUMENT, "session is missing: give session.sessionId and session.secret as they were opened")
 	}
-	if err := checkSecret(given.GetSecret()); err != nil {
+	hash, err := secretHash(given.GetSecret())
+	if err != nil {
 		return fsm.Session{}, err
 	}
 	if !s.replica.Serving() {
@@ -120,7 +111,6 @@ func (s *Server) admit(ctx context.Context, given *wire.Credentials) (fsm.Sessio
 			return fsm.Session{}, failure(wire.Status_SESSION_LOST, "")
 		}
 	}
-	hash := sha256.Sum256(given.GetSecret())
 	if subtle.ConstantTimeCompare(hash[:], session.SecretHash) != 1 {
 		return fsm.Session{}, failure(wire.Status_PERMISSION_DENIED, "")
 	}

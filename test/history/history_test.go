@@ -85,7 +85,7 @@ func (s *scene) answer(id uint64, r *wire.Result) {
 }
 
 func open(id uint64) *wire.Request {
-	return &wire.Request{Id: id, Body: &wire.Request_OpenSession{OpenSession: &wire.OpenSession{TtlMs: 10_000}}}
+	return &wire.Request{Id: id, Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{TtlMs: 10_000}}}
 }
 
 func opened(session uint64) *wire.Result {

@@ -61,7 +61,7 @@ func (c *caller) response() *wire.Response {
 // session opens a session that is attached here.
 func (c *caller) session() uint64 {
 	c.t.Helper()
-	open := &wire.OpenSession{SecretHash: noise(32), TtlMs: 60_000}
+	open := &wire.OpenRequest{Secret: noise(32), TtlMs: 60_000}
 	if err := c.w.Write(&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{Id: 1, Body: &wire.Request_OpenSession{OpenSession: open}}}}); err != nil {
 		c.t.Fatal(err)
 	}

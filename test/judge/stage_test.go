@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -94,9 +93,9 @@ func (s *stage) ask(req *wire.Request, cmd *wire.Command) *wire.Result {
 
 func (s *stage) open(ttl time.Duration) uint64 {
 	s.t.Helper()
-	hash := sha256.Sum256([]byte(fmt.Sprint(len(s.entries))))
-	op := &wire.OpenSession{SecretHash: hash[:], TtlMs: uint32(ttl.Milliseconds())}
-	r := s.ask(&wire.Request{Body: &wire.Request_OpenSession{OpenSession: op}}, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: op}})
+	req := &wire.OpenRequest{Secret: []byte(fmt.Sprintf("secret of entry %d", len(s.entries))), TtlMs: uint32(ttl.Milliseconds())}
+	op := &wire.OpenSession{SecretHash: hashOf(req.Secret), TtlMs: req.TtlMs}
+	r := s.ask(&wire.Request{Body: &wire.Request_OpenSession{OpenSession: req}}, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: op}})
 	return r.GetSession().GetSessionId()
 }
 

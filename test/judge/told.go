@@ -125,7 +125,7 @@ func ownRevision(op *history.Op) bool {
 func isOf(cmd *wire.Command, op *history.Op) bool {
 	switch body := cmd.Op.(type) {
 	case *wire.Command_OpenSession:
-		return op.Request.GetOpenSession() != nil && slices.Equal(body.OpenSession.SecretHash, op.Request.GetOpenSession().SecretHash)
+		return op.Request.GetOpenSession() != nil && slices.Equal(body.OpenSession.SecretHash, hashOf(op.Request.GetOpenSession().GetSecret()))
 	case *wire.Command_AttachSession:
 		return op.Kind == "attach" && cmd.SessionId == op.Session
 	case *wire.Command_CloseSession:

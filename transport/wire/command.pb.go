@@ -1021,7 +1021,7 @@ func (x *ResumeGrants) GetRevision() uint64 {
 // session answers that session again.
 type OpenSession struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// SHA-256 of the client's secret, 32 bytes.
+	// SHA-256 of the client's secret, 32 bytes. Ports take the secret itself and hash it.
 	SecretHash []byte `protobuf:"bytes,1,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
 	// 0 takes the cluster's default.
 	TtlMs         uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`

@@ -713,7 +713,7 @@ func (x *Request) GetBody() isRequest_Body {
 	return nil
 }
 
-func (x *Request) GetOpenSession() *OpenSession {
+func (x *Request) GetOpenSession() *OpenRequest {
 	if x != nil {
 		if x, ok := x.Body.(*Request_OpenSession); ok {
 			return x.OpenSession
@@ -1006,7 +1006,8 @@ type isRequest_Body interface {
 }
 
 type Request_OpenSession struct {
-	OpenSession *OpenSession `protobuf:"bytes,16,opt,name=open_session,json=openSession,proto3,oneof"`
+	// Also attaches the session to this connection.
+	OpenSession *OpenRequest `protobuf:"bytes,16,opt,name=open_session,json=openSession,proto3,oneof"`
 }
 
 type Request_Attach struct {
@@ -1245,11 +1246,12 @@ func (x *EndWatch) GetRequestId() uint64 {
 	return 0
 }
 
-// AttachRequest takes a session over to this connection. It carries the secret;
-// the log gets only its hash. An open attaches by itself.
+// AttachRequest takes a session over to this connection. The node hashes the secret before
+// it proposes anything: the log holds only the hash.
 type AttachRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Secret        []byte                 `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in OpenRequest.
+	Secret        []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2049,7 +2051,7 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\vacked_below\x18\x04 \x01(\x04R\n" +
 	"ackedBelow\x12\x14\n" +
 	"\x05acked\x18\x05 \x03(\x04R\x05acked\x12?\n" +
-	"\fopen_session\x18\x10 \x01(\v2\x1a.quorumlock.v1.OpenSessionH\x00R\vopenSession\x126\n" +
+	"\fopen_session\x18\x10 \x01(\v2\x1a.quorumlock.v1.OpenRequestH\x00R\vopenSession\x126\n" +
 	"\x06attach\x18\x11 \x01(\v2\x1c.quorumlock.v1.AttachRequestH\x00R\x06attach\x12B\n" +
 	"\rclose_session\x18\x12 \x01(\v2\x1b.quorumlock.v1.CloseSessionH\x00R\fcloseSession\x128\n" +
 	"\theartbeat\x18\x13 \x01(\v2\x18.quorumlock.v1.HeartbeatH\x00R\theartbeat\x12>\n" +
@@ -2200,7 +2202,7 @@ var file_transport_wire_frame_proto_goTypes = []any{
 	(*WatchPush)(nil),                 // 16: quorumlock.v1.WatchPush
 	(*SessionLost)(nil),               // 17: quorumlock.v1.SessionLost
 	(*Goodbye)(nil),                   // 18: quorumlock.v1.Goodbye
-	(*OpenSession)(nil),               // 19: quorumlock.v1.OpenSession
+	(*OpenRequest)(nil),               // 19: quorumlock.v1.OpenRequest
 	(*CloseSession)(nil),              // 20: quorumlock.v1.CloseSession
 	(*Acknowledge)(nil),               // 21: quorumlock.v1.Acknowledge
 	(*Acquire)(nil),                   // 22: quorumlock.v1.Acquire
@@ -2249,7 +2251,7 @@ var file_transport_wire_frame_proto_depIdxs = []int32{
 	13, // 4: quorumlock.v1.ServerFrame.push:type_name -> quorumlock.v1.Push
 	18, // 5: quorumlock.v1.ServerFrame.goodbye:type_name -> quorumlock.v1.Goodbye
 	7,  // 6: quorumlock.v1.HelloReply.leader:type_name -> quorumlock.v1.LeaderHint
-	19, // 7: quorumlock.v1.Request.open_session:type_name -> quorumlock.v1.OpenSession
+	19, // 7: quorumlock.v1.Request.open_session:type_name -> quorumlock.v1.OpenRequest
 	10, // 8: quorumlock.v1.Request.attach:type_name -> quorumlock.v1.AttachRequest
 	20, // 9: quorumlock.v1.Request.close_session:type_name -> quorumlock.v1.CloseSession
 	11, // 10: quorumlock.v1.Request.heartbeat:type_name -> quorumlock.v1.Heartbeat

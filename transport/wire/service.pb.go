@@ -25,7 +25,7 @@ const (
 type Credentials struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// At least 16 bytes, chosen by the client at open.
+	// As it was given to open.
 	Secret        []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -75,9 +75,11 @@ func (x *Credentials) GetSecret() []byte {
 	return nil
 }
 
+// OpenRequest opens a session. Every port hashes the secret before it proposes anything:
+// the log, the state and backups hold only the hash, which no port accepts.
 type OpenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At least 16 random bytes; the only proof of the session's ownership, and what
+	// 16 to 64 random bytes; the only proof of the session's ownership, and what
 	// makes a repeated open answer the same session.
 	Secret []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
 	// 0 takes the cluster's default.
@@ -1043,7 +1045,7 @@ func (x *ExtendResponse) GetRevision() uint64 {
 
 type AcquireLeaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At least 16 random bytes chosen by the client: nonce and secret at once.
+	// 16 to 64 random bytes chosen by the client: nonce and secret at once.
 	Secret []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
 	// 0 takes the cluster's default.
 	TtlMs         uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
