@@ -59,7 +59,7 @@ type Client struct {
 	avoid    avoided
 	learned  []string // addresses of nodes from hints
 	turn     int      // rotates through the endpoints
-	attempts int      // connections in a row without a definite answer
+	attempts int      // connections in a row that brought no definite answer or soon ended
 	lastErr  error    // of the last attempt, for those who stop waiting
 }
 
@@ -92,6 +92,7 @@ func New(cfg Config) (*Client, error) {
 	if c.clock == nil {
 		c.clock = systemClock()
 	}
+	c.cfg.Agent = wire.CleanText(cfg.Agent, maxOwnText)
 	c.mu.clock = c.clock
 	c.frame.Frame = &c.body
 	if c.log == nil {
@@ -146,8 +147,30 @@ func (c *Client) unlock() {
 
 // note has a line logged soon. c.mu is held.
 func (c *Client) note(level slog.Level, text string, args ...any) {
-	c.notes = append(c.notes, note{level, text, args})
+	c.notes = append(c.notes, note{level, text, shown(args)})
 }
+
+// shown escapes the texts among the values of a log line, whatever the handler makes of them.
+func shown(args []any) []any {
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case string:
+			args[i] = wire.Printable(arg)
+		case error:
+			args[i] = shownError{arg}
+		}
+	}
+	return args
+}
+
+// shownError is an error whose text is one line without control characters.
+type shownError struct{ error }
+
+// Error is the escaped text.
+func (e shownError) Error() string { return wire.PrintableLine(e.error.Error()) }
+
+// Unwrap is the error itself.
+func (e shownError) Unwrap() error { return e.error }
 
 // kick tells the connecting goroutine that there is something to connect for.
 func (c *Client) kick() {

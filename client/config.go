@@ -24,7 +24,8 @@ type Config struct {
 	Clock Clock
 	// Logger gets connection and session changes; nil logs nothing.
 	Logger *slog.Logger
-	// Agent names the program in the nodes' logs.
+	// Agent names the program in the nodes' logs. Control characters, and what is not UTF-8
+	// or beyond 128 bytes, are replaced or cut off.
 	Agent string
 	// RequestTimeout bounds reads, administration and NewSession where the caller's
 	// ctx has no deadline of its own. 0 sets no bound.
@@ -52,7 +53,8 @@ type SessionOptions struct {
 	// TTL is how long the session outlives its last heartbeat, in whole
 	// milliseconds; 0 takes the cluster's default. Out of the cluster's range is an error.
 	TTL time.Duration
-	// Name and Labels are for people who look at who holds what.
+	// Name and Labels are for people who look at who holds what: UTF-8 without control
+	// characters. Other text is refused with ErrInvalidArgument.
 	Name   string
 	Labels map[string]string
 }

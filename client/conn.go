@@ -23,6 +23,9 @@ const (
 	connectFree  = 3
 	connectFirst = 10 * time.Millisecond
 	connectMost  = time.Second
+	// steady is how long a connection has to last to count as a success. One that answers
+	// and ends sooner is a failure: what ended it may happen again at once.
+	steady = time.Second
 	// Back-off of requests that were answered "not now".
 	retryFirst = 5 * time.Millisecond
 	retryMost  = 500 * time.Millisecond
@@ -35,6 +38,7 @@ type conn struct {
 	cluster string // its cluster's
 	leader  *wire.LeaderHint
 	nc      net.Conn
+	since   time.Time // when it was made
 	in      *transport.FrameReader
 	frames  wire.ServerFrameDecoder // of what is read
 	out     *transport.Outbox
@@ -43,11 +47,12 @@ type conn struct {
 	reserve int // of them, kept for what is urgent
 
 	// Guarded by the client's mutex.
-	leads bool          // the node leads, as far as we know
-	term  uint64        // under which it does
-	heard time.Duration // when the last frame arrived
-	spoke time.Duration // when the last one left
-	err   error         // why we ended it, if it was us
+	leads  bool          // the node leads, as far as we know
+	term   uint64        // under which it does
+	heard  time.Duration // when the last frame arrived
+	spoke  time.Duration // when the last one left
+	useful bool          // it brought a definite answer
+	err    error         // why we ended it, if it was us
 }
 
 // fail ends the connection: its reader returns and the next one is made.
@@ -147,7 +152,7 @@ func (c *Client) dial(ctx context.Context, addr string) (*conn, error) {
 		return nil, err
 	}
 	cn := &conn{
-		addr: addr, node: reply.GetNodeId(), cluster: reply.GetClusterId(), leader: reply.GetLeader(), nc: nc, in: in,
+		addr: addr, node: reply.GetNodeId(), cluster: reply.GetClusterId(), leader: reply.GetLeader(), nc: nc, in: in, since: time.Now(),
 		window: int(min(reply.GetMaxInFlight(), 1<<20)),
 	}
 	if cn.window == 0 {
@@ -273,6 +278,9 @@ func (c *Client) drop(cn *conn, err error) {
 	}
 	if c.conn == cn {
 		c.conn = nil
+	}
+	if cn.useful && time.Since(cn.since) >= steady {
+		c.attempts = 0
 	}
 	if c.endLook != nil {
 		c.endLook() // the next connection has one of its own

@@ -46,7 +46,7 @@
 //
 // # How it works
 //
-// One goroutine finds the leader, reads its frames and finds the next leader when the
+// Texts are checked before a request is queued (texts.go). One goroutine finds the leader, reads its frames and finds the next leader when the
 // connection ends (conn.go, endpoints.go). Requests stand in lists guarded by the
 // client's one mutex and go out as one frame each (requests.go); answers find them by number
 // (numbered.go), and the memory of the frequent ones is used again (spare.go). What they mean

@@ -99,7 +99,7 @@ type Leader struct {
 func (c *Client) Leader(ctx context.Context, name string) (Leader, error) {
 	leader, _, err := c.readLeader(ctx, name)
 	if err == nil && leader.Token == 0 {
-		err = &StatusError{wire.Status_NOT_FOUND, "nobody leads " + name}
+		err = &StatusError{wire.Status_NOT_FOUND, "nobody leads " + wire.Printable(name)}
 	}
 	return leader, err
 }

@@ -26,7 +26,7 @@ func (e *StatusError) Error() string {
 	if e.Message == "" {
 		return "quorumlock: " + text
 	}
-	return "quorumlock: " + text + ": " + e.Message
+	return "quorumlock: " + text + ": " + wire.PrintableLine(e.Message)
 }
 
 // Is reports whether target is the sentinel of the same status.
@@ -125,7 +125,7 @@ func forced(message string) error {
 	if message == "" {
 		return ErrForced
 	}
-	return fmt.Errorf("%w: %s", ErrForced, message)
+	return fmt.Errorf("%w: %s", ErrForced, wire.Printable(message))
 }
 
 // reason is why a session was lost.
@@ -155,11 +155,11 @@ func (e *DeadlockError) Error() string {
 	var b strings.Builder
 	b.WriteString("quorumlock: deadlock")
 	if len(e.Cycle) == 0 && e.Message != "" {
-		b.WriteString(": " + e.Message)
+		b.WriteString(": " + wire.PrintableLine(e.Message))
 	}
 	for i, step := range e.Cycle {
 		b.WriteString([2]string{": ", ", "}[min(i, 1)])
-		fmt.Fprintf(&b, "%s waits for %s", stepName(step), step.GetLock())
+		fmt.Fprintf(&b, "%s waits for %s", stepName(step), wire.Printable(step.GetLock()))
 		fmt.Fprintf(&b, " of %s", stepName(e.Cycle[(i+1)%len(e.Cycle)]))
 	}
 	return b.String()
@@ -169,7 +169,7 @@ func (e *DeadlockError) Error() string {
 func stepName(step *wire.DeadlockStep) string {
 	text := fmt.Sprintf("session %d", step.GetSessionId())
 	if step.GetClientName() != "" {
-		text += fmt.Sprintf(" (%s)", step.GetClientName())
+		text += fmt.Sprintf(" (%s)", wire.Printable(step.GetClientName()))
 	}
 	if step.GetOwner() != 0 {
 		text += fmt.Sprintf(" owner %d", step.GetOwner())
@@ -195,7 +195,7 @@ type CompactedError struct {
 func (e *CompactedError) Error() string {
 	text := fmt.Sprintf("quorumlock: events compacted: a watch may begin after revision %d", e.Oldest)
 	if e.Message != "" {
-		text += ": " + e.Message
+		text += ": " + wire.PrintableLine(e.Message)
 	}
 	return text
 }

@@ -18,8 +18,8 @@ func clientInfo(opts SessionOptions) *wire.ClientInfo {
 	self := process()
 	info := &wire.ClientInfo{
 		Name:               opts.Name,
-		HostName:           self.host,
-		BootId:             self.boot,
+		HostName:           wire.CleanText(self.host, maxOwnText),
+		BootId:             wire.CleanText(self.boot, maxOwnText),
 		Pid:                int32(os.Getpid()),
 		ProcessStartUnixMs: self.started,
 	}

@@ -119,6 +119,9 @@ func newAcquire(ctx context.Context, c *Client, waitMs uint32, forever bool) *ac
 
 // run sends an acquire and waits for its outcome.
 func (s *Session) run(ctx context.Context, k *acquireCall) (*Hold, error) {
+	if err := checkLocks(k.acquire.Locks); err != nil {
+		return nil, err
+	}
 	if ctx.Err() != nil {
 		return nil, stopped(ctx, nil)
 	}

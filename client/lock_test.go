@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -306,7 +307,7 @@ func TestOutcomesOfWaitsAreAcknowledged(t *testing.T) {
 		holds := make([]*Hold, 200)
 		results := make([]<-chan lockResult, len(holds))
 		for i := range holds {
-			name := "y" + string(rune('A'+i))
+			name := fmt.Sprintf("y%d", i)
 			holds[i] = mustLock(t, a, name)
 			results[i] = lockSoon(ctx, b, name)
 		}

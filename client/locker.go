@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Locker is a lock as a [sync.Locker], for code that knows only Lock and Unlock and
@@ -48,7 +50,7 @@ type LockerError struct {
 
 // Error says what happened to which lock.
 func (e *LockerError) Error() string {
-	return fmt.Sprintf("quorumlock: locker %s: %v", e.Name, e.Err)
+	return fmt.Sprintf("quorumlock: locker %s: %v", wire.Printable(e.Name), e.Err)
 }
 
 // Unwrap is the reason.

@@ -128,7 +128,7 @@ func (o *Once) checkKeep(ctx context.Context) error {
 	case errors.Is(err, ErrNotAcquired):
 		return nil
 	case errors.Is(err, ErrInvalidArgument):
-		return fmt.Errorf("keep %v of %s: %w", o.keep, o.name, err)
+		return fmt.Errorf("keep %v of %s: %w", o.keep, wire.Printable(o.name), err)
 	case err != nil:
 		return err
 	}
@@ -150,7 +150,7 @@ func (o *Once) record(hold *Hold) error {
 	case errors.Is(err, ErrNotAcquired):
 		return nil // of one who did it before us, and is late
 	case err != nil:
-		return fmt.Errorf("quorumlock: %s was done, and that is not recorded: %w", o.name, err)
+		return fmt.Errorf("quorumlock: %s was done, and that is not recorded: %w", wire.Printable(o.name), err)
 	}
 	return nil
 }

@@ -94,6 +94,9 @@ func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFu
 
 // call sends a request and waits for its answer.
 func (c *Client) call(ctx context.Context, k *call) error {
+	if err := checkTexts(&k.request); err != nil {
+		return err
+	}
 	if ctx.Err() != nil {
 		return stopped(ctx, nil)
 	}

@@ -274,6 +274,9 @@ func (c *Client) transmit(cn *conn, k *call) bool {
 	case errors.Is(err, transport.ErrFrameTooLarge):
 		c.fail(k, &StatusError{wire.Status_INVALID_ARGUMENT, "the request is larger than the node accepts: " + err.Error()})
 		return true
+	case errors.Is(err, transport.ErrUnencodable):
+		c.fail(k, &StatusError{wire.Status_INVALID_ARGUMENT, "the request cannot be encoded: " + err.Error()})
+		return true
 	case err != nil:
 		c.place(k)
 		cn.fail(err)
@@ -376,7 +379,7 @@ func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
 		k.answers++
 		c.notAttached(cn, k)
 	default:
-		c.attempts, c.looks = 0, 0
+		cn.useful, c.looks = true, 0
 		if proves(status) {
 			c.retries = 0
 		}

@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Semaphore gives out a number of permits, not one lock: at most so many workers, or so
@@ -69,9 +71,9 @@ func (l *Semaphore) AcquireTimeout(ctx context.Context, n uint64, wait time.Dura
 func (l *Semaphore) permits(n uint64) ([]LockSpec, error) {
 	switch {
 	case l.limit == 0:
-		return nil, invalid("semaphore %s has a limit of 0: give it 1 or more", l.name)
+		return nil, invalid("semaphore %s has a limit of 0: give it 1 or more", wire.Printable(l.name))
 	case n == 0 || n > l.limit:
-		return nil, invalid("%d permits of semaphore %s: ask for 1 to %d", n, l.name, l.limit)
+		return nil, invalid("%d permits of semaphore %s: ask for 1 to %d", n, wire.Printable(l.name), l.limit)
 	}
 	return []LockSpec{{Name: l.name, Permits: n, Limit: l.limit}}, nil
 }

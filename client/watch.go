@@ -76,6 +76,10 @@ func (c *Client) Watch(ctx context.Context, what WatchOptions) *Watcher {
 	}
 	c.watchers[w] = struct{}{}
 	w.begin()
+	if err := checkTexts(&w.call.request); err != nil {
+		w.fail(err)
+		return w
+	}
 	c.submit(w.call)
 	return w
 }

@@ -30,6 +30,9 @@ var (
 	ErrFrameTooLarge = errors.New("frame too large")
 	// ErrMalformed is returned when a frame's bytes are not the message expected.
 	ErrMalformed = errors.New("malformed frame")
+	// ErrUnencodable is returned when a message cannot be encoded: a text in it is not
+	// UTF-8. It says nothing about the connection, which may go on.
+	ErrUnencodable = errors.New("message cannot be encoded")
 )
 
 // AppendFrame appends m as a frame to b. With an error, which is ErrFrameTooLarge if m
@@ -69,7 +72,7 @@ func appendSized(b []byte, m proto.Message, size int) ([]byte, error) {
 	grown := binary.BigEndian.AppendUint32(b, uint32(size))
 	grown, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(grown, m)
 	if err != nil {
-		return b, fmt.Errorf("encode frame: %w", err)
+		return b, fmt.Errorf("%w: %w", ErrUnencodable, err)
 	}
 	return grown, nil
 }

@@ -21,7 +21,7 @@ type GoodbyeError struct {
 }
 
 func (e *GoodbyeError) Error() string {
-	return fmt.Sprintf("%v: %s: %s", ErrGoodbye, e.Code, e.Message)
+	return fmt.Sprintf("%v: %s: %s", ErrGoodbye, e.Code, wire.PrintableLine(e.Message))
 }
 
 // Is makes errors.Is(err, ErrGoodbye) hold, and errors.Is(err, ErrVersion) for a refused

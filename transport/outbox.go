@@ -85,7 +85,8 @@ func NewOutbox(conn net.Conn, cfg OutboxConfig) *Outbox {
 
 // Send queues m and has it written. It never waits. It returns ErrSlowConsumer if the
 // queue is full (then m is not queued, and a connection that must not miss anything has
-// to be closed), ErrFrameTooLarge, ErrOutboxClosed, or what ended the writer.
+// to be closed), ErrOutboxClosed, or what ended the writer. ErrFrameTooLarge and
+// ErrUnencodable concern m alone: the Outbox goes on without it.
 func (o *Outbox) Send(m proto.Message) error { return o.put(m, true, o.cfg.MaxBytes) }
 
 // Queue is Send, but m may stay until the next Flush or Send: whoever sends several

@@ -1,0 +1,93 @@
+package client
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// maxOwnText bounds the texts that the client says of its machine and program, in bytes.
+const maxOwnText = 128
+
+// checkTexts returns ErrInvalidArgument if a text of a request breaks the rules of
+// [wire.ValidName] or [wire.ValidText]. It runs before a request is queued: the caller is
+// told at once, and no connection is ever asked to carry what cannot be encoded. It finds
+// the texts by the schema, so that a new field is checked as well.
+func checkTexts(request *wire.Request) error {
+	if a := request.GetAcquire(); a != nil {
+		return checkLocks(a.Locks)
+	}
+	return checkMessage(request.ProtoReflect())
+}
+
+// checkLocks is checkTexts of an acquire, which is frequent.
+func checkLocks(locks []*wire.LockRequest) error {
+	for _, l := range locks {
+		if err := wire.ValidName(l.Name); err != nil {
+			return refusedText(err, l.Name)
+		}
+	}
+	return nil
+}
+
+// checkMessage checks the texts of a message and of those in it.
+func checkMessage(m protoreflect.Message) (err error) {
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case field.IsList():
+			for i := 0; i < value.List().Len() && err == nil; i++ {
+				err = checkValue(field, value.List().Get(i))
+			}
+		case !field.IsMap():
+			err = checkValue(field, value)
+		}
+		return err == nil
+	})
+	return err
+}
+
+func checkValue(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
+	switch field.Kind() {
+	case protoreflect.MessageKind:
+		return checkMessage(value.Message())
+	case protoreflect.StringKind:
+		if err := checkText(field, value.String()); err != nil {
+			return refusedText(err, value.String())
+		}
+	}
+	return nil
+}
+
+func checkText(field protoreflect.FieldDescriptor, text string) error {
+	name := string(field.FullName().Parent().Name()) + "." + string(field.Name())
+	switch name {
+	case "LockRequest.name", "GetLockRequest.name", "VerifyTokenRequest.name", "WatchRequest.name", "SkipDelay.name", "Resize.name":
+		return wire.ValidName(text)
+	}
+	what := whatTexts[name]
+	if what == "" {
+		what = "the " + strings.ReplaceAll(string(field.Name()), "_", " ")
+	}
+	return wire.ValidText(what, text)
+}
+
+// whatTexts say what a text is where the field's name alone does not.
+var whatTexts = map[string]string{
+	"ClientInfo.name":              "the session's name",
+	"Label.key":                    "the key of a label",
+	"Label.value":                  "the value of a label",
+	"AddMemberRequest.id":          "the node's id",
+	"RemoveMemberRequest.id":       "the node's id",
+	"TransferLeadershipRequest.id": "the node's id",
+}
+
+// refusedText adds the beginning of the text to the reason why it is refused.
+func refusedText(reason error, text string) error {
+	const shown = 64
+	if len(text) > shown {
+		return invalid("%v: it begins with %q", reason, text[:shown])
+	}
+	return invalid("%v: %q", reason, text)
+}

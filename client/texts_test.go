@@ -1,0 +1,299 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// poison is what no request may carry.
+const poison = "a\xffb"
+
+// poisoned are calls of the SDK that take text from their caller, by method. The walk over
+// the exported methods says if one is missing.
+func poisoned(ctx context.Context, c *Client, s *Session) map[string]func(text string) error {
+	calls := poisonedOfSession(ctx, s)
+	maps.Copy(calls, poisonedOfClient(ctx, c))
+	return calls
+}
+
+func specs(text string) []LockSpec { return []LockSpec{{Name: "fine"}, {Name: text}} }
+
+func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text string) error {
+	return map[string]func(text string) error{
+		"Client.ListLocks": func(text string) error { _, err := c.ListLocks(ctx, &wire.ListLocksRequest{Prefix: text}); return err },
+		"Client.GetLock":   func(text string) error { _, err := c.GetLock(ctx, &wire.GetLockRequest{Name: text}); return err },
+		"Client.ListSessions": func(text string) error {
+			_, err := c.ListSessions(ctx, &wire.ListSessionsRequest{PageToken: text})
+			return err
+		},
+		"Client.AddMember": func(text string) error { _, err := c.AddMember(ctx, &wire.AddMemberRequest{Id: text}); return err },
+		"Client.RemoveMember": func(text string) error {
+			_, err := c.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: text})
+			return err
+		},
+		"Client.TransferLeadership": func(text string) error {
+			_, err := c.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: text})
+			return err
+		},
+		"Client.VerifyToken": func(text string) error { _, err := c.VerifyToken(ctx, text, 1); return err },
+		"Client.ListAudit": func(text string) error {
+			_, err := c.ListAudit(ctx, &wire.ListAuditRequest{PageToken: text})
+			return err
+		},
+		"Client.ForceRelease": func(text string) error { _, err := c.ForceRelease(ctx, &wire.ForceRelease{Reason: text}); return err },
+		"Client.Revoke":       func(text string) error { _, err := c.Revoke(ctx, &wire.Revoke{Operator: text}); return err },
+		"Client.SkipDelay":    func(text string) error { _, err := c.SkipDelay(ctx, &wire.SkipDelay{Name: text}); return err },
+		"Client.Resize":       func(text string) error { _, err := c.Resize(ctx, &wire.Resize{Name: text}); return err },
+		"Client.Restore": func(text string) error {
+			_, err := c.Restore(ctx, &wire.RestoreRequest{Audit: []*wire.AuditRecord{{Reason: text}}})
+			return err
+		},
+		"Client.Leader": func(text string) error { _, err := c.Leader(ctx, text); return err },
+		"Client.Watch": func(text string) error {
+			w := c.Watch(ctx, WatchOptions{Prefix: text})
+			defer w.Close()
+			_, err := w.Next(ctx)
+			return err
+		},
+		"Client.Observe": func(text string) error {
+			for range c.Observe(ctx, text) {
+			}
+			return invalid("closed")
+		},
+		"Client.NewSession": func(text string) error {
+			_, err := c.NewSession(ctx, SessionOptions{Labels: map[string]string{"k": text}})
+			return err
+		},
+		"Client.AcquireLease": func(text string) error { _, err := c.AcquireLease(ctx, specs(text), LeaseOptions{}); return err },
+	}
+}
+
+func poisonedOfSession(ctx context.Context, s *Session) map[string]func(text string) error {
+	locker := func(text string) (err error) {
+		defer func() { err, _ = recover().(error) }()
+		s.Locker(ctx, text, nil).Lock()
+		return nil
+	}
+	return map[string]func(text string) error{
+		"Session.Lock":        func(text string) error { _, err := s.Lock(ctx, text); return err },
+		"Session.TryLock":     func(text string) error { _, err := s.TryLock(ctx, text); return err },
+		"Session.LockTimeout": func(text string) error { _, err := s.LockTimeout(ctx, text, time.Minute); return err },
+		"Session.Do":          func(text string) error { return s.Do(ctx, text, func(context.Context, uint64) error { return nil }) },
+		"Session.LockAll":     func(text string) error { _, err := s.LockAll(ctx, specs(text)); return err },
+		"Session.TryLockAll":  func(text string) error { _, err := s.TryLockAll(ctx, specs(text)); return err },
+		"Session.LockAllTimeout": func(text string) error {
+			_, err := s.LockAllTimeout(ctx, specs(text), time.Minute)
+			return err
+		},
+		"Session.Locker":    locker,
+		"Session.Election":  func(text string) error { _, err := s.Election(text).Campaign(ctx, nil); return err },
+		"Session.Once":      func(text string) error { _, err := s.Once(text, time.Minute).Do(ctx, done); return err },
+		"Session.RWLock":    func(text string) error { _, err := s.RWLock(text).RLock(ctx); return err },
+		"Session.MultiLock": func(text string) error { _, err := s.MultiLock(specs(text)).Lock(ctx); return err },
+		"Session.Semaphore": func(text string) error { _, err := s.Semaphore(text, 3).Acquire(ctx, 1); return err },
+	}
+}
+
+// Text that cannot be sent is refused by the call that brought it, before anything is sent,
+// and nobody else of the client notices.
+func TestPoisonedTextFailsAlone(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		f.readable()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		other, s := f.session(c), f.session(c)
+		hold := mustLock(t, other, "other")
+		calls := poisoned(ctx, c, s)
+		for _, name := range slices.Sorted(maps.Keys(calls)) {
+			began := time.Now()
+			if err := calls[name](poison); !errors.Is(err, ErrInvalidArgument) {
+				t.Errorf("%s: %v", name, err)
+			} else if name != "Client.Observe" && !strings.Contains(err.Error(), `"a\xffb"`) {
+				t.Errorf("%s does not say what is wrong: %v", name, err)
+			}
+			if took := time.Since(began); took > 0 {
+				t.Errorf("%s took %v", name, took)
+			}
+		}
+		ok(t, mustLock(t, s, "fine").Unlock(ctx))
+		ok(t, hold.Unlock(ctx))
+		if n := f.node("n1").dials; n != 1 {
+			t.Errorf("%d connections", n)
+		}
+	})
+}
+
+// A method that takes text has to be among those that the test before tries.
+func TestEveryTextOfTheAPIIsTried(t *testing.T) {
+	known := poisoned(context.Background(), nil, nil)
+	for _, of := range []any{(*Client)(nil), (*Session)(nil)} {
+		receiver := reflect.TypeOf(of)
+		for i := range receiver.NumMethod() {
+			m := receiver.Method(i)
+			name := receiver.Elem().Name() + "." + m.Name
+			takes := false
+			for in := 1; in < m.Type.NumIn(); in++ {
+				takes = takes || carriesText(m.Type.In(in), nil)
+			}
+			if takes && known[name] == nil {
+				t.Errorf("%s takes text, and no test gives it text that cannot be sent", name)
+			}
+		}
+	}
+}
+
+// carriesText reports whether a value of the type can carry text.
+func carriesText(typ reflect.Type, seen []reflect.Type) bool {
+	if slices.Contains(seen, typ) {
+		return false
+	}
+	seen = append(seen, typ)
+	switch typ.Kind() {
+	case reflect.String:
+		return true
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return carriesText(typ.Elem(), seen)
+	case reflect.Struct:
+		for i := range typ.NumField() {
+			if f := typ.Field(i); f.IsExported() && carriesText(f.Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Every text field of every request of the schema is checked, those of messages within
+// messages as well, so that a field added later is.
+func TestEveryTextOfARequestIsChecked(t *testing.T) {
+	bodies := (&wire.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
+	tried := 0
+	for i := range bodies.Len() {
+		for _, path := range textPaths(bodies.Get(i).Message(), nil) {
+			for text, why := range map[string]string{poison: "UTF-8", "a\nb": "control character"} {
+				request := &wire.Request{}
+				m := request.ProtoReflect().Mutable(bodies.Get(i)).Message()
+				setText(m, path, text)
+				err := checkTexts(request)
+				if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), why) {
+					t.Errorf("%s %v: %v", bodies.Get(i).Name(), path, err)
+				}
+				tried++
+			}
+		}
+	}
+	if tried < 60 {
+		t.Errorf("only %d fields were tried", tried)
+	}
+}
+
+// textPaths are the ways from a message to its text fields.
+func textPaths(m protoreflect.MessageDescriptor, above []protoreflect.FieldDescriptor) (paths [][]protoreflect.FieldDescriptor) {
+	for i := range m.Fields().Len() {
+		field := m.Fields().Get(i)
+		path := append(slices.Clone(above), field)
+		switch field.Kind() {
+		case protoreflect.StringKind:
+			paths = append(paths, path)
+		case protoreflect.MessageKind:
+			paths = append(paths, textPaths(field.Message(), path)...)
+		}
+	}
+	return paths
+}
+
+func setText(m protoreflect.Message, path []protoreflect.FieldDescriptor, text string) {
+	field := path[0]
+	switch {
+	case len(path) > 1 && field.IsList():
+		setText(m.Mutable(field).List().AppendMutable().Message(), path[1:], text)
+	case len(path) > 1:
+		setText(m.Mutable(field).Message(), path[1:], text)
+	case field.IsList():
+		m.Mutable(field).List().Append(protoreflect.ValueOfString(text))
+	default:
+		m.Set(field, protoreflect.ValueOfString(text))
+	}
+}
+
+// A request that passes every check and still cannot be encoded, or is longer than the node
+// takes, fails alone as well.
+func TestRequestThatCannotBeSentFailsAlone(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		s := f.session(c)
+		hold := mustLock(t, s, "other")
+		k := c.newRead(false)
+		k.request.Body = &wire.Request_GetLock{GetLock: &wire.GetLockRequest{Name: poison}}
+		c.mu.Lock()
+		c.submit(k)
+		c.unlock()
+		wantErr(t, c.await(ctx, k), ErrInvalidArgument)
+		_, err := s.Lock(ctx, "large", WithValue(make([]byte, 2<<20)))
+		wantErr(t, err, ErrInvalidArgument)
+		ok(t, mustLock(t, s, "x").Unlock(ctx))
+		ok(t, hold.Unlock(ctx))
+		if n := f.node("n1").dials; n != 1 {
+			t.Errorf("%d connections", n)
+		}
+	})
+}
+
+// A connection that answers and then ends is one more failure: what made it end may be our
+// own doing, and would do so again.
+func TestConnectionThatSoonEndsCountsAsAFailure(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		mustLock(t, s, "x")
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				if req.GetAttach() != nil {
+					return false
+				}
+				_ = cn.nc.Close()
+				cn.node.down = cn.node.dials > 300 // or time would never pass
+				return true
+			}
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_, err := s.Lock(ctx, "y")
+		wantErr(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		if n := f.node("n1").dials; n > 300 {
+			t.Errorf("%d connections in a minute", n)
+		}
+	})
+}
+
+// What nobody chose is cleaned, not refused.
+func TestTextsOfTheMachineAreCleaned(t *testing.T) {
+	defer func(old func() identity) { process = old }(process)
+	process = func() identity { return identity{host: "host\n" + poison + strings.Repeat("x", 1000), boot: "\x00"} }
+	info := clientInfo(SessionOptions{})
+	ok(t, wire.ValidClientInfo(info))
+	if size := proto.Size(info); size > 400 {
+		t.Errorf("%d bytes", size)
+	}
+	virtual(t, 1, func(t *testing.T, f *fake, _ *Client) {
+		cfg := f.config()
+		cfg.Agent = "agent\n" + poison
+		c, err := New(cfg)
+		ok(t, err)
+		defer c.Close()
+		f.session(c)
+	})
+}
