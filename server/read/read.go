@@ -35,7 +35,8 @@ type Reader struct {
 	now    func() time.Time
 }
 
-// The pages that a request may ask for; they are those of read.proto.
+// The pages that a request may ask for; they are those of read.proto. What is out of range is
+// refused, never clamped.
 const (
 	defaultPage  = 100
 	maxPage      = 1_000
@@ -66,9 +67,14 @@ func (r *Reader) Prove(ctx context.Context) *wire.Result {
 
 // ListLocks answers one page of locks from what this node has applied.
 func (r *Reader) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse, *wire.Result) {
+	last, refused := begin(locksListing, req.GetPrefix(), req.GetPageToken(), req.GetPageSize())
+	if refused != nil {
+		return nil, refused
+	}
 	machine := r.source.Fork()
-	return fit(r.limit, page(req.GetPageSize(), defaultPage, maxPage), func(size uint32) *wire.ListLocksResponse {
-		resp := machine.ListLocks(&wire.ListLocksRequest{Prefix: req.GetPrefix(), PageToken: req.GetPageToken(), PageSize: size})
+	return fit(r.limit, orDefault(req.GetPageSize(), defaultPage), func(size uint32) *wire.ListLocksResponse {
+		resp := machine.ListLocks(&wire.ListLocksRequest{Prefix: req.GetPrefix(), PageToken: last, PageSize: size})
+		resp.NextPageToken = pageToken(locksListing, req.GetPrefix(), resp.GetNextPageToken())
 		for _, lock := range resp.GetLocks() {
 			r.fillLock(lock)
 		}
@@ -82,11 +88,14 @@ func (r *Reader) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire
 	if err := wire.ValidName(req.GetName()); err != nil {
 		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
+	if refused := outOfRange("queue_limit", req.GetQueueLimit(), maxQueue); refused != nil {
+		return nil, refused
+	}
 	machine := r.source.Fork()
 	if _, found := machine.GetLock(&wire.GetLockRequest{Name: req.GetName(), QueueLimit: 1}); !found {
 		return nil, failure(wire.Status_NOT_FOUND, "nobody holds or waits for "+req.GetName()+", and no lock-delay keeps it closed")
 	}
-	return fit(r.limit, page(req.GetQueueLimit(), defaultQueue, maxQueue), func(size uint32) *wire.GetLockResponse {
+	return fit(r.limit, orDefault(req.GetQueueLimit(), defaultQueue), func(size uint32) *wire.GetLockResponse {
 		resp, _ := machine.GetLock(&wire.GetLockRequest{Name: req.GetName(), QueueLimit: size})
 		r.fillLock(resp)
 		return resp
@@ -95,9 +104,14 @@ func (r *Reader) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire
 
 // ListSessions answers one page of sessions from what this node has applied.
 func (r *Reader) ListSessions(req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, *wire.Result) {
+	last, refused := begin(sessionsListing, "", req.GetPageToken(), req.GetPageSize())
+	if refused != nil {
+		return nil, refused
+	}
 	machine := r.source.Fork()
-	return fit(r.limit, page(req.GetPageSize(), defaultPage, maxPage), func(size uint32) *wire.ListSessionsResponse {
-		resp := machine.ListSessions(&wire.ListSessionsRequest{PageToken: req.GetPageToken(), PageSize: size})
+	return fit(r.limit, orDefault(req.GetPageSize(), defaultPage), func(size uint32) *wire.ListSessionsResponse {
+		resp := machine.ListSessions(&wire.ListSessionsRequest{PageToken: last, PageSize: size})
+		resp.NextPageToken = pageToken(sessionsListing, "", resp.GetNextPageToken())
 		for _, s := range resp.GetSessions() {
 			s.HeartbeatAgeMs = milliseconds(r.source.HeartbeatAge(s.GetSessionId()))
 		}
@@ -130,17 +144,16 @@ func (r *Reader) ListDeadlocks(req *wire.ListDeadlocksRequest) (*wire.ListDeadlo
 
 // ListAudit answers one page of what operators did, from what this node has applied.
 func (r *Reader) ListAudit(req *wire.ListAuditRequest) (*wire.ListAuditResponse, *wire.Result) {
-	machine := r.source.Fork()
-	return fit(r.limit, page(req.GetPageSize(), defaultPage, maxPage), func(size uint32) *wire.ListAuditResponse {
-		return machine.ListAudit(&wire.ListAuditRequest{PageToken: req.GetPageToken(), PageSize: size})
-	})
-}
-
-func page(asked, standard, most uint32) uint32 {
-	if asked == 0 {
-		return standard
+	last, refused := begin(auditListing, "", req.GetPageToken(), req.GetPageSize())
+	if refused != nil {
+		return nil, refused
 	}
-	return min(asked, most)
+	machine := r.source.Fork()
+	return fit(r.limit, orDefault(req.GetPageSize(), defaultPage), func(size uint32) *wire.ListAuditResponse {
+		resp := machine.ListAudit(&wire.ListAuditRequest{PageToken: last, PageSize: size})
+		resp.NextPageToken = pageToken(auditListing, "", resp.GetNextPageToken())
+		return resp
+	})
 }
 
 // fit halves the page until the answer has at most limit bytes. The next page begins

@@ -139,7 +139,7 @@ func TestPagesFitAndLeaveNothingOut(t *testing.T) {
 	r := New(s, limit)
 	var names []string
 	for token := ""; ; {
-		page, refused := r.ListLocks(&wire.ListLocksRequest{PageSize: 5_000, PageToken: token})
+		page, refused := r.ListLocks(&wire.ListLocksRequest{PageSize: maxPage, PageToken: token})
 		if refused != nil {
 			t.Fatal(refused)
 		}
