@@ -15,7 +15,9 @@ type rarity struct {
 	until    time.Duration // when the hold is over by itself, if it is bounded
 	by       uint64        // revision of the request that bounded it
 	maxHold  uint32        // in milliseconds; 0 has none
-	graced   bool          // the bound is the end of a revocation's grace
+	graced   bool          // a revocation's grace runs, beside the bound
+	graceEnd time.Duration // when the hold is forced away, if it is graced
+	expires  bool          // the leader said that the bound passes before the grace
 	extends  []pendingExtend
 	upgrades int     // under way
 	limbo    []*call // refused with NOT_HELD while an upgrade may have changed the token
@@ -59,6 +61,9 @@ func (d *held) deadline() time.Duration {
 	if d.rare.bounded {
 		at = d.rare.until
 	}
+	if d.rare.graced {
+		at = min(at, d.rare.graceEnd)
+	}
 	for _, e := range d.rare.extends {
 		at = min(at, e.until)
 	}
@@ -69,6 +74,13 @@ func (d *held) deadline() time.Duration {
 func (d *held) bound(until time.Duration, by uint64) {
 	r := d.rarely()
 	r.bounded, r.until, r.by = true, until, by
+	d.watchBound()
+}
+
+// grace sets when a revocation forces the hold away. It never prolongs the hold.
+func (d *held) grace(end time.Duration) {
+	r := d.rarely()
+	r.graced, r.graceEnd, r.expires = true, end, false
 	d.watchBound()
 }
 
@@ -95,7 +107,7 @@ func (s *Session) expireHolds(now time.Duration) {
 		switch {
 		case now < at:
 			s.boundAt = min(s.boundAt, at)
-		case d.rare.graced:
+		case d.rare.graced && d.rare.graceEnd <= at && !d.rare.expires:
 			d.lose(forced(d.rare.notice.Reason))
 		default:
 			d.lose(ErrHoldExpired)
@@ -206,7 +218,7 @@ func (h *Hold) extendAnswered(k *call, result *wire.Result) {
 		}
 	case wire.Status_OK:
 		r, ms := d.rarely(), k.request.GetExtend().GetMaxHoldMs()
-		if ms != 0 && !r.graced && result.GetRevision() >= r.by {
+		if ms != 0 && result.GetRevision() >= r.by {
 			r.maxHold = ms
 			d.bound(untilOf(k.firstAt, ms), result.GetRevision())
 		}

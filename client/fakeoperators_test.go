@@ -24,7 +24,7 @@ func (v *service) revoke(r *wire.Revoke) *wire.Result {
 	}
 	k.revocation = &wire.Revocation{Reason: r.GetReason(), GraceMs: r.GetGraceMs(), RevokedUnixMs: time.Now().UnixMilli()}
 	if r.GetGraceMs() > 0 {
-		v.bound(k, r.GetGraceMs())
+		v.grace(k)
 	}
 	k.push(&wire.Push{Body: &wire.Push_HoldNotice{HoldNotice: &wire.HoldNotice{HoldId: k.id, Token: k.token, Revocation: k.revocation}}})
 	return &wire.Result{Status: wire.Status_OK, Revision: v.revision}
@@ -35,8 +35,7 @@ func (v *service) verify(r *wire.VerifyTokenRequest) *wire.Response {
 	for _, k := range v.claims() {
 		if k.held && k.token == r.GetToken() && k.locks[0].GetName() == r.GetName() {
 			answer.Held, answer.Holder = true, &wire.HolderInfo{HoldId: k.id, Token: k.token}
-			if k.endsAt != 0 {
-				left := uint64((k.endsAt - time.Since(v.f.start)) / time.Millisecond)
+			if left, bounded := v.left(k); bounded {
 				answer.Holder.RemainingHoldMs = &left
 			}
 		}

@@ -31,8 +31,8 @@ type claim struct {
 	value      []byte
 	upgradeSeq uint64 // while it waits to be exclusive
 	maxHold    uint32
-	endsAt     time.Duration // by the leader's count, while it is bounded; 0 is not
-	bounds     int           // generation of that
+	bound      timer // of its max_hold
+	grace      timer // of its revocation
 	notify     bool
 	wanted     bool
 	revocation *wire.Revocation
@@ -211,33 +211,50 @@ func (v *service) later(ms uint32, step func()) {
 
 // bound begins a hold's own time anew.
 func (v *service) bound(k *claim, ms uint32) {
-	k.bounds++
-	k.endsAt = 0
+	v.restart(&k.bound, k, ms, wire.HoldLost_EXPIRED)
+}
+
+// grace begins that of a revocation.
+func (v *service) grace(k *claim) {
+	v.restart(&k.grace, k, k.revocation.GetGraceMs(), wire.HoldLost_FORCED)
+}
+
+// timer is one of a hold's own deadlines.
+type timer struct {
+	begun  int
+	endsAt time.Duration // 0 without one
+}
+
+func (v *service) restart(t *timer, k *claim, ms uint32, reason wire.HoldLost_Reason) {
+	t.begun++
+	t.endsAt = 0
 	if ms == 0 {
 		return
 	}
-	k.endsAt = time.Since(v.f.start) + time.Duration(ms)*time.Millisecond
-	generation := k.bounds
+	t.endsAt = time.Since(v.f.start) + time.Duration(ms)*time.Millisecond
+	begun := t.begun
 	v.later(ms, func() {
-		if k.held && k.bounds == generation {
-			reason := wire.HoldLost_EXPIRED
-			if k.revocation.GetGraceMs() > 0 {
-				reason = wire.HoldLost_FORCED
-			}
+		if k.held && t.begun == begun {
 			v.endHold(k, reason, k.revocation.GetReason())
 		}
 	})
 }
 
+// left is the time to the earlier of a hold's own deadlines.
+func (v *service) left(k *claim) (ms uint64, bounded bool) {
+	end := k.bound.endsAt
+	if g := k.grace.endsAt; g != 0 && (end == 0 || g < end) {
+		end = g
+	}
+	return uint64((end - time.Since(v.f.start)) / time.Millisecond), end != 0
+}
+
 // restartBounds is what a new leader does.
 func (v *service) restartBounds() {
 	for _, k := range v.claims() {
-		if k.held && k.endsAt != 0 {
-			ms := k.maxHold
-			if k.revocation.GetGraceMs() > 0 {
-				ms = k.revocation.GetGraceMs()
-			}
-			v.bound(k, ms)
+		if k.held {
+			v.bound(k, k.maxHold)
+			v.grace(k)
 		}
 	}
 }
@@ -267,10 +284,11 @@ func (k *claim) push(p *wire.Push) {
 
 // remove takes a claim off its locks. An upgrade of it ends.
 func (v *service) remove(k *claim) {
-	v.endUpgrade(k, wire.Status_CANCELLED)
+	v.endUpgrade(k, wire.Status_NOT_HELD)
 	k.held = false
 	delete(v.holds, k.id)
-	k.bounds++
+	k.bound.begun++
+	k.grace.begun++
 	is := func(other *claim) bool { return other == k }
 	for _, r := range k.locks {
 		if l := v.locks[r.GetName()]; l != nil {

@@ -77,8 +77,7 @@ func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, un
 	if anew {
 		r.revocations++
 		if n.Grace > 0 {
-			r.graced = true
-			d.bound(until(revocation.GetGraceMs()), r.by)
+			d.grace(until(revocation.GetGraceMs()))
 			d.askGrace()
 		}
 	}
@@ -104,8 +103,8 @@ func (s *Session) noticePushed(n *wire.HoldNotice) {
 	})
 }
 
-// askGrace asks the leader what is left of the grace, and counts that from the moment of
-// asking.
+// askGrace asks the leader what is left of the hold, and counts that from the moment of
+// asking. It is what is left of the grace unless the hold's bound passes before.
 func (d *held) askGrace() {
 	s, r := d.session, d.rare
 	nth, grace := r.revocations, r.notice.Grace
@@ -119,7 +118,8 @@ func (d *held) askGrace() {
 		}
 		if r.revocations == nth {
 			left := time.Duration(holder.GetRemainingHoldMs()) * time.Millisecond
-			d.bound(k.sentAt+left-margin(grace), r.by)
+			d.grace(k.sentAt + left - margin(grace))
+			r.expires = r.bounded && k.sentAt+left >= r.until
 		}
 	}
 	s.client.submit(k)

@@ -246,6 +246,29 @@ func TestGrace(t *testing.T) {
 	}
 }
 
+// A grace longer than what is left of the max_hold does not prolong the hold, and Extend
+// is refused while it runs.
+func TestGraceDoesNotProlongAHold(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		const bound = 10 * time.Second
+		began := time.Now()
+		hold := mustBound(t, s, "x", bound)
+		time.Sleep(2 * time.Second)
+		f.revoke(hold, "deploy", time.Minute)
+		time.Sleep(time.Second)
+		f.revoke(hold, "deploy soon", time.Minute)
+		if left := hold.Remaining(); left > bound-3*time.Second {
+			t.Errorf("%v remain of %v", left, bound)
+		}
+		<-hold.Context().Done()
+		wantErr(t, context.Cause(hold.Context()), ErrHoldExpired)
+		if took := time.Since(began); took < bound-time.Second || took >= bound {
+			t.Fatalf("ended after %v of %v", took, bound)
+		}
+	})
+}
+
 // Nobody answers when the notice has come: what was certain before counts, or half.
 func TestGraceWithoutAnAnswer(t *testing.T) {
 	for grace, want := range map[time.Duration]time.Duration{2 * time.Second: time.Second, 30 * time.Second: 0} {

@@ -18,7 +18,8 @@ type upgradeCall struct {
 // readers as long as ctx allows. Then Token is another one, greater than all before. Of
 // an exclusive hold it changes nothing. If another reader waits for the same it returns
 // ErrUpgradeConflict: both would wait for ever, so that this one has to release its hold.
-// Whatever the error, the hold stays shared; if ctx ends first and the upgrade was
+// If the hold ends meanwhile it returns ErrNotHeld, or the reason that the hold's context
+// has. Whatever the error, a hold that lasts stays shared; if ctx ends first and the upgrade was
 // granted all the same, the session downgrades it as soon as it knows.
 //
 // Of the options only [AllowDeadlock] means something here. A hold of several locks, or

@@ -226,7 +226,7 @@ func TestUpgradeOfALostHold(t *testing.T) {
 		waiting := upgradeSoon(ctx, hold)
 		_, err := c.ForceRelease(ctx, &wire.ForceRelease{HoldId: hold.ID(), Token: hold.Token(), Reason: "r"})
 		ok(t, err)
-		wantErr(t, <-waiting, ErrCancelled)
+		wantErr(t, <-waiting, ErrNotHeld)
 		wantErr(t, hold.Upgrade(ctx), ErrForced)
 
 		hold = mustShare(t, s, "x")

@@ -115,8 +115,8 @@ func (m *checking) checkExtra(c *claim, e extra) error {
 		return fmt.Errorf("a value of %d bytes", len(e.value))
 	case validMaxHold(e.maxHoldMs) != nil || e.lockDelayMs > maxLockDelayMs:
 		return fmt.Errorf("max_hold %d ms, lock-delay %d ms", e.maxHoldMs, e.lockDelayMs)
-	case (e.holdGeneration != 0) != (c.token != 0 && (e.maxHoldMs > 0 || e.revocation.GetGraceMs() > 0)):
-		return fmt.Errorf("generation %d of its deadline", e.holdGeneration)
+	case (e.holdGeneration != 0) != (c.token != 0 && e.maxHoldMs > 0) || (e.graceGeneration != 0) != (e.revocation.GetGraceMs() > 0):
+		return fmt.Errorf("generations %d and %d of its deadlines", e.holdGeneration, e.graceGeneration)
 	case e.upgrade != nil && !c.held():
 		return errors.New("only a hold is upgraded")
 	case e.delayGeneration != 0 && (c.token == 0 || e.lockDelayMs == 0):

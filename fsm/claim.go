@@ -1,6 +1,10 @@
 package fsm
 
-import "github.com/quorumlock/quorumlock/transport/wire"
+import (
+	"slices"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
 
 // claim is a wait, from its grant on a hold, and perhaps at last a lock-delay, under
 // one id: the revision of its acquire, which is also its place in every queue. There are
@@ -45,10 +49,11 @@ type extra struct {
 	// again counts the acquires beyond the first that the hold counts.
 	again uint32
 	// maxHoldMs bounds the hold, 0 does not; holdGeneration is that of the bound's
-	// deadline and of a revocation's, and never falls.
-	maxHoldMs      uint32
-	holdGeneration uint64
-	lockDelayMs    uint32
+	// deadline, graceGeneration that of a revocation's. Neither falls.
+	maxHoldMs       uint32
+	holdGeneration  uint64
+	graceGeneration uint64
+	lockDelayMs     uint32
 	// notify asks to be told when somebody waits; wanted says that it was.
 	notify, wanted bool
 	allowDeadlock  bool
@@ -115,6 +120,15 @@ func (c *claim) wantOf(lock uint64) want {
 		}
 	}
 	return want{}
+}
+
+// drop takes one of several locks out of what it wants.
+func (c *claim) drop(lock uint64) {
+	own := c.vary()
+	own.wants = slices.DeleteFunc(slices.Clone(own.wants), func(w want) bool { return w.lock.id == lock })
+	if len(own.wants) == 1 {
+		c.one[0], own.wants = own.wants[0], nil
+	}
 }
 
 // generation is that of the wait's deadline: the acquire's, or the last upgrade's.

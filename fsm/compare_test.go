@@ -196,8 +196,13 @@ func compareDeadlines(t tester, m *Machine, d *model.Model) {
 			wantDelays = append(wantDelays, Delay{HoldID: c.ID, Generation: 1, Ms: c.Delay})
 		case c.Token == 0:
 			wantWaits = append(wantWaits, Wait{ID: c.ID, SessionID: c.Session, Generation: c.WaitGeneration, WaitMs: c.WaitMs, WaitForever: c.WaitForever})
-		case c.Deadline() > 0:
-			wantHolds = append(wantHolds, HoldDeadline{HoldID: c.ID, SessionID: c.Session, Generation: c.HoldGeneration, Ms: c.Deadline()})
+		default:
+			if c.MaxHold > 0 {
+				wantHolds = append(wantHolds, HoldDeadline{HoldID: c.ID, SessionID: c.Session, Generation: c.HoldGeneration, Ms: c.MaxHold})
+			}
+			if c.Graced() {
+				wantHolds = append(wantHolds, HoldDeadline{HoldID: c.ID, SessionID: c.Session, Generation: c.GraceGeneration, Ms: c.Revoked.GraceMs, Grace: true})
+			}
 		}
 		if up := c.Upgrade; up != nil {
 			wantWaits = append(wantWaits, Wait{ID: c.ID, SessionID: c.Session, Generation: up.Generation, WaitMs: up.WaitMs, WaitForever: up.WaitForever})

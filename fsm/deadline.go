@@ -4,20 +4,21 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// deadlineMs is how long a hold may last from the beginning of its own deadline: the
-// grace of a revocation, or else its max_hold. 0 has no deadline.
-func (e extra) deadlineMs() uint32 {
-	if grace := e.revocation.GetGraceMs(); grace > 0 {
-		return grace
-	}
-	return e.maxHoldMs
-}
+// A hold has up to two deadlines, each with its own generation: that of its max_hold and
+// that of a revocation's grace. Whichever passes first ends the hold.
 
-// beginDeadline begins a hold's own deadline anew and puts it into the event.
-func (m *Machine) beginDeadline(c *claim, e *wire.Event) {
+// beginMaxHold starts the deadline of a hold's max_hold again and puts it into the event.
+func (m *Machine) beginMaxHold(c *claim, e *wire.Event) {
 	own := c.vary()
 	own.holdGeneration++
-	e.MaxHoldMs, e.Generation = own.deadlineMs(), own.holdGeneration
+	e.MaxHoldMs, e.Generation = own.maxHoldMs, own.holdGeneration
+}
+
+// beginGrace starts the deadline of a revocation's grace again and puts it into the event.
+func (m *Machine) beginGrace(c *claim, e *wire.Event) {
+	own := c.vary()
+	own.graceGeneration++
+	e.MaxHoldMs, e.Generation = own.revocation.GraceMs, own.graceGeneration
 }
 
 // extend starts a hold's max_hold anew, or another one.
@@ -40,26 +41,26 @@ func (m *Machine) extend(s *session, op *wire.Extend) *wire.Result {
 	if op.MaxHoldMs > 0 {
 		c.vary().maxHoldMs = op.MaxHoldMs
 	}
-	m.beginDeadline(c, m.emitClaim(wire.Event_EXTENDED, c))
+	m.beginMaxHold(c, m.emitClaim(wire.Event_EXTENDED, c))
 	return answer(wire.Status_OK, "")
 }
 
-// expireHold ends one hold by its own deadline, unless that is not the current one.
+// expireHold ends one hold by one of its deadlines, unless that is not the current one.
 func (m *Machine) expireHold(op *wire.ExpireHold) *wire.Result {
 	c, ok := m.claims.get(op.GetHoldId())
 	if !ok || !c.held() {
 		return answer(wire.Status_NOT_FOUND, "no such hold")
 	}
 	own := c.options()
-	if own.deadlineMs() == 0 {
-		return answer(wire.Status_FAILED_PRECONDITION, "the hold has no deadline")
+	generation, how := own.holdGeneration, ending{what: wire.Event_EXPIRED, status: wire.Status_TIMEOUT}
+	if op.Grace {
+		generation, how = own.graceGeneration, ending{what: wire.Event_FORCED, reason: own.revocation.GetReason()}
 	}
-	if refusal := m.outdated(op.Term, op.Generation, own.holdGeneration); refusal != nil {
+	if generation == 0 {
+		return answer(wire.Status_FAILED_PRECONDITION, "the hold has no such deadline")
+	}
+	if refusal := m.outdated(op.Term, op.Generation, generation); refusal != nil {
 		return refusal
-	}
-	how := ending{what: wire.Event_EXPIRED, status: wire.Status_TIMEOUT}
-	if own.revocation.GetGraceMs() > 0 {
-		how = ending{what: wire.Event_FORCED, reason: own.revocation.Reason}
 	}
 	m.takeHold(c, how)
 	return answer(wire.Status_OK, "")
@@ -103,23 +104,47 @@ func (m *Machine) open(c *claim) {
 	m.emitClaim(wire.Event_DELAY_ENDED, c)
 }
 
+// openOne ends what a lock-delay closes of one lock. The delay goes on for the others,
+// until its deadline.
+func (m *Machine) openOne(c *claim, l *lock) {
+	if len(c.wants()) == 1 {
+		m.open(c)
+		return
+	}
+	e := m.emitClaim(wire.Event_DELAY_ENDED, c)
+	opened := c.wantOf(l.id)
+	e.Lock, e.Locks, e.Mode, e.Permits, e.Partial = l.name, nil, opened.mode, uint64(opened.permits), true
+	l = m.editLock(l)
+	m.unseat(l, c)
+	l.vacate(opened)
+	l.vary().delays--
+	m.unsettled = append(m.unsettled, l)
+	c, _ = m.editClaim(c.id)
+	c.drop(l.id)
+}
+
 // HoldDeadline is what the deadlines need of a hold that may last only so long.
 type HoldDeadline struct {
 	HoldID, SessionID uint64
 	// Generation is that of the deadline; an expiry must name it.
 	Generation uint64
-	// Ms is the grace of a revocation, or the max_hold.
-	Ms uint32
+	// Ms is the max_hold or, with Grace, the grace of a revocation.
+	Ms    uint32
+	Grace bool
 }
 
-// EachHoldDeadline calls fn, by hold id, for every hold that has a deadline of its
-// own, until it returns false.
+// EachHoldDeadline calls fn, by hold id, for every deadline of a hold's own, until it
+// returns false: for the max_hold, then for the grace of a revocation.
 func (m *Machine) EachHoldDeadline(fn func(HoldDeadline) bool) {
 	m.claims.each(0, func(c *claim) bool {
-		if c.extra() == nil || c.extra().deadlineMs() == 0 || !c.held() {
+		e := c.extra()
+		if e == nil || !c.held() {
 			return true
 		}
-		return fn(HoldDeadline{c.id, c.session, c.extra().holdGeneration, c.extra().deadlineMs()})
+		if e.holdGeneration > 0 && !fn(HoldDeadline{c.id, c.session, e.holdGeneration, e.maxHoldMs, false}) {
+			return false
+		}
+		return e.graceGeneration == 0 || fn(HoldDeadline{c.id, c.session, e.graceGeneration, e.revocation.GetGraceMs(), true})
 	})
 }
 

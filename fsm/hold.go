@@ -55,8 +55,19 @@ type ending struct {
 	// status of EXPIRED, reason of FORCED.
 	status wire.Status_Code
 	reason string
-	// upgrade is what a wait to become exclusive comes to; 0 means CANCELLED.
+	// upgrade is what a wait to become exclusive comes to; 0 means NOT_HELD.
 	upgrade wire.Status_Code
+}
+
+// why says what ended a hold to whom it is not there any more.
+func (e ending) why() string {
+	switch e.what {
+	case wire.Event_RELEASED:
+		return "the hold was released"
+	case wire.Event_FORCED:
+		return "the hold was forced away: " + e.reason
+	}
+	return "the hold's max_hold passed"
 }
 
 // endHold ends a hold. Not by its holder, it may be followed by its lock-delay;
@@ -64,7 +75,7 @@ type ending struct {
 func (m *Machine) endHold(s *session, c *claim, how ending) {
 	if c.upgrading() {
 		c, _ = m.editClaim(c.id)
-		m.endUpgrade(s, c, max(how.upgrade, wire.Status_CANCELLED))
+		m.abortUpgrade(s, c, how)
 	}
 	m.part(s, c)
 	e := m.emitClaim(how.what, c)

@@ -23,9 +23,8 @@ func (m *Machine) forceRelease(op *wire.ForceRelease) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// revoke asks for a hold back. A grace takes the place of the hold's own deadline,
-// also of a longer or shorter one; once given it runs, whatever is said later, unless
-// another one takes its place.
+// revoke asks for a hold back. A grace once given runs, whatever is said later, unless
+// another one takes its place. It never prolongs the hold: its max_hold runs beside it.
 func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
 	if refusal := validReason(op.GetReason(), op.GetOperator()); refusal != nil {
 		return refusal
@@ -46,13 +45,14 @@ func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
 	e := m.emitClaim(wire.Event_REVOKED, c)
 	e.Reason = op.Reason
 	if op.GraceMs > 0 {
-		m.beginDeadline(c, e)
+		m.beginGrace(c, e)
 	}
 	m.recordAbout(c, &wire.AuditRecord{Action: wire.AuditRecord_REVOKE, Operator: op.Operator, Reason: op.Reason})
 	return answer(wire.Status_OK, "")
 }
 
-// skipDelay ends lock-delays of a lock before their time.
+// skipDelay ends lock-delays of a lock before their time. Other locks that they close
+// stay closed.
 func (m *Machine) skipDelay(op *wire.SkipDelay) *wire.Result {
 	if refusal := validReason(op.GetReason(), op.GetOperator()); refusal != nil {
 		return refusal
@@ -66,8 +66,9 @@ func (m *Machine) skipDelay(op *wire.SkipDelay) *wire.Result {
 		act.HoldId, act.Token, act.SessionId = c.id, c.token, c.session
 	}
 	m.record(act)
+	l, _ := m.locks.get(op.Name)
 	for _, c := range delays {
-		m.open(c)
+		m.openOne(c, l)
 	}
 	return answer(wire.Status_OK, "")
 }

@@ -179,7 +179,7 @@ func (m *Machine) grantWaiting(c *claim) {
 		m.unsettle(c)
 	}
 	m.grant(s, c, true)
-	m.conclude(s, c, c.seq, wire.Status_GRANTED)
+	m.conclude(s, c, c.seq, wire.Status_GRANTED, "")
 	if s.leased {
 		m.prolong(s) // its time starts at the grant
 	}
@@ -199,7 +199,7 @@ func (m *Machine) grant(s *session, c *claim, waited bool) {
 	e := m.emitClaim(wire.Event_GRANTED, c)
 	e.Waited = waited
 	if c.extra() != nil && c.extra().maxHoldMs > 0 {
-		m.beginDeadline(c, e)
+		m.beginMaxHold(c, e)
 	}
 	m.listen(c)
 }

@@ -80,7 +80,7 @@ func (c *claim) grantFrom(body *wire.ClaimRecord) error {
 // wasSpecial says that a claim is not as most are.
 func wasSpecial(body *wire.ClaimRecord) bool {
 	return len(body.Locks) > 1 || len(body.Value) > 0 || body.Notify || body.Wanted || body.AllowDeadlock ||
-		body.Again|body.MaxHoldMs|body.LockDelayMs != 0 || body.HoldGeneration|body.DelayGeneration != 0 ||
+		body.Again|body.MaxHoldMs|body.LockDelayMs != 0 || body.HoldGeneration|body.GraceGeneration|body.DelayGeneration != 0 ||
 		body.DelayedUnixMs != 0 || body.Generation != 1 || body.Revocation != nil || body.Upgrade != nil
 }
 
@@ -90,6 +90,7 @@ func extraFrom(body *wire.ClaimRecord) extra {
 		again:           body.Again,
 		maxHoldMs:       body.MaxHoldMs,
 		holdGeneration:  body.HoldGeneration,
+		graceGeneration: body.GraceGeneration,
 		lockDelayMs:     body.LockDelayMs,
 		notify:          body.Notify,
 		wanted:          body.Wanted,

@@ -65,6 +65,10 @@ func (s *script) leaderCommand(a args) *wire.Command {
 		return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{
 			HoldId: hold, Term: term, Generation: s.number(a, "generation", c.options().holdGeneration),
 		}}}
+	case "expire-grace":
+		return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{
+			HoldId: hold, Term: term, Generation: s.number(a, "generation", c.options().graceGeneration), Grace: true,
+		}}}
 	case "end-delay":
 		return &wire.Command{Op: &wire.Command_EndDelay{EndDelay: &wire.EndDelay{
 			HoldId: hold, Term: term, Generation: s.number(a, "generation", c.options().delayGeneration),

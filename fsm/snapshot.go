@@ -135,7 +135,7 @@ func extraRecord(body *wire.ClaimRecord, e extra) {
 	body.AllowDeadlock, body.Notify, body.Wanted = e.allowDeadlock, e.notify, e.wanted
 	body.Again, body.LockDelayMs = e.again, e.lockDelayMs
 	body.MaxHoldMs, body.HoldGeneration = e.maxHoldMs, e.holdGeneration
-	body.Revocation = e.revocation
+	body.Revocation, body.GraceGeneration = e.revocation, e.graceGeneration
 	body.DelayGeneration, body.DelayedUnixMs = e.delayGeneration, e.delayed
 	body.Upgrade = nil
 	if u := e.upgrade; u != nil {

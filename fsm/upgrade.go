@@ -8,7 +8,7 @@ import (
 func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result {
 	c := m.holdOf(s, op.GetHoldId(), op.GetToken())
 	if c == nil {
-		return notHeld()
+		return answer(wire.Status_NOT_HELD, "the hold has ended, or has another token")
 	}
 	if refusal := oneMode(c); refusal != nil {
 		return refusal
@@ -74,13 +74,23 @@ func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {
 
 // endUpgrade ends a hold's wait to become exclusive. It goes on as it was; those who
 // stood behind it get their turn.
-func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code) outcome {
+func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code, why string) outcome {
 	seq := c.extra().upgrade.seq
 	l := m.editLock(c.one[0].lock)
 	m.forgetUpgrade(s, c, l)
 	m.unsettle(c)
-	m.emitUpgrade(wire.Event_CANCELLED, c, seq).Status = status
-	return m.conclude(s, c, seq, status)
+	e := m.emitUpgrade(wire.Event_CANCELLED, c, seq)
+	e.Status, e.Reason = status, why
+	return m.conclude(s, c, seq, status, why)
+}
+
+// abortUpgrade ends the wait of a hold that ends.
+func (m *Machine) abortUpgrade(s *session, c *claim, how ending) {
+	if how.upgrade != wire.Status_UNSPECIFIED {
+		m.endUpgrade(s, c, how.upgrade, "")
+		return
+	}
+	m.endUpgrade(s, c, wire.Status_NOT_HELD, how.why())
 }
 
 // finishUpgrade grants an upgrade for which its hold has waited.
@@ -91,7 +101,7 @@ func (m *Machine) finishUpgrade(l *lock) {
 	seq := c.extra().upgrade.seq
 	m.forgetUpgrade(s, c, l)
 	m.becomeExclusive(c, l, seq, true)
-	m.conclude(s, c, seq, wire.Status_GRANTED)
+	m.conclude(s, c, seq, wire.Status_GRANTED, "")
 }
 
 // becomeExclusive gives the only holder of a lock a new token for it alone. The hold's

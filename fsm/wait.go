@@ -89,11 +89,11 @@ func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
 func (m *Machine) endWait(s *session, c *claim, status wire.Status_Code) *wire.Result {
 	if c.upgrading() {
 		c, _ = m.editClaim(c.id)
-		return m.present(m.endUpgrade(s, c, status))
+		return m.present(m.endUpgrade(s, c, status, ""))
 	}
 	m.part(s, c)
 	m.remove(c)
-	o := m.conclude(s, c, c.seq, status)
+	o := m.conclude(s, c, c.seq, status, "")
 	m.emitCancelled(c, status)
 	m.closeLease(s)
 	return m.present(o)

@@ -178,7 +178,11 @@ func (w *walker) endDelay() *wire.Command {
 
 func (w *walker) expireHold() *wire.Command {
 	c := w.some(bounded)
-	return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: c.ID, Term: w.about(w.d.Term), Generation: w.about(c.HoldGeneration)}}}
+	op := &wire.ExpireHold{HoldId: c.ID, Term: w.about(w.d.Term), Generation: w.about(c.HoldGeneration)}
+	if c.Graced() && w.roll(2) == 0 {
+		op.Grace, op.Generation = true, w.about(c.GraceGeneration)
+	}
+	return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: op}}
 }
 
 // who is an operator, sometimes one with too long a name.

@@ -120,8 +120,8 @@ func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
 
 // conclude replaces the outcome of a request that waited: of a claim's acquire or of
 // its upgrade.
-func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_Code) outcome {
-	o := outcome{seq: seq, status: status, revision: m.state.revision, holdID: c.id, waited: true}
+func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_Code, message string) outcome {
+	o := outcome{seq: seq, status: status, refusal: refusalOf(message, nil), revision: m.state.revision, holdID: c.id, waited: true}
 	if status == wire.Status_GRANTED {
 		o.token, o.count = c.token, c.count()
 	}

@@ -26,7 +26,8 @@ type kind int
 const (
 	ofSession kind = iota
 	ofWait         // of an acquire or an upgrade that allowed only so long
-	ofHold         // a hold's own: its max_hold, or the grace of a revocation
+	ofHold         // a hold's max_hold
+	ofGrace        // the grace of a hold's revocation
 	ofDelay        // a lock-delay
 	kinds
 )
@@ -93,7 +94,11 @@ func (d *deadlines) start(term uint64, m *fsm.Machine) {
 		return true
 	})
 	m.EachHoldDeadline(func(h fsm.HoldDeadline) bool {
-		d.add(&deadline{ending: ending{ofHold, h.HoldID, h.Generation}, ttl: millis(h.Ms), last: now})
+		of := ofHold
+		if h.Grace {
+			of = ofGrace
+		}
+		d.add(&deadline{ending: ending{of, h.HoldID, h.Generation}, ttl: millis(h.Ms), last: now})
 		return true
 	})
 	m.EachDelay(func(l fsm.Delay) bool {
@@ -248,15 +253,20 @@ func (d *deadlines) observeOne(e *wire.Event, now time.Time) {
 		if e.MaxHoldMs > 0 && !e.Upgrade { // an upgrade leaves the hold's own deadline alone
 			begin(ofHold, e.HoldId, e.MaxHoldMs)
 		}
-	case wire.Event_EXTENDED, wire.Event_REVOKED:
+	case wire.Event_EXTENDED:
+		begin(ofHold, e.HoldId, e.MaxHoldMs)
+	case wire.Event_REVOKED:
 		if e.MaxHoldMs > 0 {
-			begin(ofHold, e.HoldId, e.MaxHoldMs)
+			begin(ofGrace, e.HoldId, e.MaxHoldMs)
 		}
 	case wire.Event_RELEASED, wire.Event_EXPIRED, wire.Event_FORCED:
 		d.remove(ofHold, e.HoldId)
+		d.remove(ofGrace, e.HoldId)
 	case wire.Event_DELAYED:
 		begin(ofDelay, e.HoldId, e.LockDelayMs)
 	case wire.Event_DELAY_ENDED:
-		d.remove(ofDelay, e.HoldId)
+		if !e.Partial {
+			d.remove(ofDelay, e.HoldId)
+		}
 	}
 }

@@ -172,8 +172,8 @@ func (e ending) command(term uint64) *wire.Command {
 	switch e.of {
 	case ofWait:
 		return &wire.Command{Op: &wire.Command_TimeoutWait{TimeoutWait: &wire.TimeoutWait{WaitId: e.id, Term: term, Generation: e.generation}}}
-	case ofHold:
-		return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: e.id, Term: term, Generation: e.generation}}}
+	case ofHold, ofGrace:
+		return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: e.id, Term: term, Generation: e.generation, Grace: e.of == ofGrace}}}
 	case ofDelay:
 		return &wire.Command{Op: &wire.Command_EndDelay{EndDelay: &wire.EndDelay{HoldId: e.id, Term: term, Generation: e.generation}}}
 	}

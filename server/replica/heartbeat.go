@@ -71,10 +71,15 @@ func (r *Replica) Remaining(session uint64) (time.Duration, bool) {
 	return r.deadlines.remaining(ofSession, session)
 }
 
-// HoldRemaining is how long until a hold ends by its own deadline: its max_hold, or the
-// grace of a revocation. False without one; leader only.
+// HoldRemaining is how long until a hold ends by the earlier of its own deadlines: its
+// max_hold's, and that of a revocation's grace. False without one; leader only.
 func (r *Replica) HoldRemaining(hold uint64) (time.Duration, bool) {
-	return r.deadlines.remaining(ofHold, hold)
+	left, bounded := r.deadlines.remaining(ofHold, hold)
+	grace, revoked := r.deadlines.remaining(ofGrace, hold)
+	if revoked && (!bounded || grace < left) {
+		left = grace
+	}
+	return left, bounded || revoked
 }
 
 // DelayRemaining is how long until the lock-delay of a hold that ended is over; leader

@@ -1,6 +1,8 @@
 package replica_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,7 +184,7 @@ func TestRevocationIsToldAndForcedAfterItsGrace(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
 		s, to := c.bound("holder", 5*time.Minute)
-		hold := c.expect(leader.do(acquire(s, 1, "a", &wire.Acquire{MaxHoldMs: 1000})), wire.Status_GRANTED)
+		hold := c.expect(leader.do(acquire(s, 1, "a", &wire.Acquire{MaxHoldMs: 60_000})), wire.Status_GRANTED)
 		c.expect(leader.do(revokeCommand(hold, "please", 0)), wire.Status_OK)
 		const grace = 3 * time.Second
 		begin := time.Now()
@@ -211,6 +213,74 @@ func TestRevocationIsToldAndForcedAfterItsGrace(t *testing.T) {
 		next := c.leader()
 		c.endsIn(time.Now(), grace-10*time.Millisecond, "forced", func() bool { return next.holder("a") == 0 })
 		leader.start()
+	})
+}
+
+// The earlier of grace and max_hold ends a hold, also after a second revocation and under a
+// new leader, where both start again.
+func TestGraceDoesNotProlongAHold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		s, to := c.bound("holder", 5*time.Minute)
+		const bound = 3 * time.Second
+		begin := time.Now()
+		hold := c.expect(leader.do(acquire(s, 1, "a", &wire.Acquire{MaxHoldMs: uint32(bound.Milliseconds())})), wire.Status_GRANTED)
+		time.Sleep(time.Second)
+		for _, grace := range []time.Duration{time.Minute, 2 * time.Minute} {
+			c.expect(leader.do(revokeCommand(hold, "maintenance", grace)), wire.Status_OK)
+		}
+		if left, ok := leader.HoldRemaining(hold.HoldId); !ok || left > bound-time.Second {
+			t.Errorf("%v remain of the hold, %v", left, ok)
+		}
+		c.endsIn(begin, bound, "it expires", func() bool { return leader.holder("a") == 0 })
+		if got := to.told(); len(got) != 3 || got[2].GetHoldLost().GetReason() != wire.HoldLost_EXPIRED {
+			t.Errorf("the holder was told %v", got)
+		}
+
+		hold = c.expect(leader.do(acquire(s, 2, "a", &wire.Acquire{MaxHoldMs: uint32(bound.Milliseconds())})), wire.Status_GRANTED)
+		c.expect(leader.do(revokeCommand(hold, "maintenance", time.Minute)), wire.Status_OK)
+		time.Sleep(time.Second)
+		leader.crash()
+		next := c.leader()
+		c.endsIn(time.Now(), bound-10*time.Millisecond, "it expires", func() bool { return next.holder("a") == 0 })
+		leader.start()
+	})
+}
+
+// An upgrade whose hold ends while it waits is told what ended the hold.
+func TestUpgradeWhoseHoldEnds(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 1).startAll()
+		leader := c.settleIn()
+		s, to := c.bound("upgrader", 5*time.Minute)
+		reader := c.openSession("reader", 5*time.Minute)
+		c.expect(leader.do(acquire(reader, 1, "a", shared(&wire.Acquire{}))), wire.Status_GRANTED)
+		ends := map[string]func(uint64, *wire.Result){
+			"max_hold passed": func(uint64, *wire.Result) { time.Sleep(3 * time.Second) },
+			"released":        func(seq uint64, hold *wire.Result) { c.expect(leader.do(releaseCommand(s, seq, hold)), wire.Status_OK) },
+			"away: stuck": func(_ uint64, hold *wire.Result) {
+				c.expect(leader.do(&wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: hold.HoldId, Token: hold.Token, Reason: "stuck"}}}), wire.Status_OK)
+			},
+		}
+		seq := uint64(1)
+		for why, end := range ends {
+			hold := c.expect(leader.do(acquire(s, seq, "a", shared(&wire.Acquire{MaxHoldMs: 2000}))), wire.Status_GRANTED)
+			c.expect(leader.do(upgradeCommand(s, seq+1, hold, time.Minute)), wire.Status_QUEUED)
+			end(seq+2, hold)
+			got := slices.DeleteFunc(to.told(), func(p *wire.Push) bool { return p.GetOutcome().GetSeq() != seq+1 })
+			if len(got) != 1 {
+				t.Fatalf("%s: pushed %v", why, to.told())
+			}
+			if o := got[0].GetOutcome(); o.GetStatus() != wire.Status_NOT_HELD || !strings.Contains(o.GetMessage(), why) || o.GetSeq() != seq+1 {
+				t.Errorf("%s: pushed %v", why, got)
+			}
+			again := leader.do(upgradeCommand(s, seq+1, hold, time.Minute))
+			if r := c.expect(again, wire.Status_NOT_HELD); !strings.Contains(r.Message, why) {
+				t.Errorf("%s: a retry is answered %v", why, r)
+			}
+			seq += 3
+		}
 	})
 }
 

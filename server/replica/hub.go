@@ -155,6 +155,9 @@ func (h *hub) outcome(e *wire.Event, status wire.Status_Code) {
 	if status == wire.Status_GRANTED {
 		result.HoldId, result.Token, result.Count = e.HoldId, e.Token, h.count(e)
 	}
+	if status == wire.Status_NOT_HELD {
+		result.Message = e.Reason
+	}
 	h.mu.Lock()
 	key := request{e.SessionId, e.Seq}
 	waiting, sink := h.awaits[key], h.sinks[e.SessionId]

@@ -41,6 +41,7 @@ const (
 	waitForeverFlag
 	leasedFlag
 	upgradeFlag
+	partialFlag
 )
 
 // pack appends an event to b, behind its length.
@@ -66,7 +67,7 @@ func appendNumbers(b []byte, e *wire.Event) []byte {
 		sinceNumber:      e.Revision - e.HoldId,
 		tokenNumber:      e.Token,
 		modeNumber:       uint64(e.Mode),
-		flagsNumber:      flag(e.Waited, waitedFlag) | flag(e.WaitForever, waitForeverFlag) | flag(e.Leased, leasedFlag) | flag(e.Upgrade, upgradeFlag),
+		flagsNumber:      flag(e.Waited, waitedFlag) | flag(e.WaitForever, waitForeverFlag) | flag(e.Leased, leasedFlag) | flag(e.Upgrade, upgradeFlag) | flag(e.Partial, partialFlag),
 		waitNumber:       uint64(e.WaitMs),
 		generationNumber: e.Generation,
 		statusNumber:     uint64(e.Status),
@@ -176,6 +177,7 @@ func (u *unpacked) event() *wire.Event {
 		WaitForever: flags&waitForeverFlag != 0,
 		Leased:      flags&leasedFlag != 0,
 		Upgrade:     flags&upgradeFlag != 0,
+		Partial:     flags&partialFlag != 0,
 		WaitMs:      uint32(n[waitNumber]),
 		Generation:  n[generationNumber],
 		Status:      wire.Status_Code(n[statusNumber]),

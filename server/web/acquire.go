@@ -122,6 +122,9 @@ func (s *Server) acquired(key visitKey, session uint64, res *wire.Result, known 
 		if known && !key.isLease() {
 			s.recheck(key, resp)
 		}
+		if resp.Status == wire.Status_NOT_HELD {
+			return nil, failure(resp.Status, resp.Message)
+		}
 		if left, ok := s.replica.Remaining(session); ok && resp.Status == wire.Status_GRANTED {
 			resp.RemainingTtlMs = uint64(max(left, 0).Milliseconds())
 		}
@@ -140,6 +143,9 @@ func (s *Server) acquired(key visitKey, session uint64, res *wire.Result, known 
 func (s *Server) recheck(key visitKey, resp *wire.AcquireResponse) {
 	held := s.held(key.session, resp.GetHoldId())
 	switch {
+	case held == nil && key.from != 0:
+		resp.Status, resp.Message = wire.Status_NOT_HELD, "this upgrade was granted before and its hold has ended since; acquire again"
+		return
 	case held == nil:
 		resp.HoldId, resp.Token, resp.Count = 0, 0, 0
 		resp.Message = "this request was granted before and its hold has ended since; acquire again with a fresh seq"

@@ -136,11 +136,17 @@ func TestTimers(t *testing.T) {
 			s.pass(900 * time.Millisecond)
 			s.endDelay(grant)
 		}},
-		"a grace cut short": {"the bound of hold", func(s *stage, a, _ uint64) {
-			grant := s.lock(a, "x")
-			s.apply(&wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: grant.HoldId, Token: grant.Token, GraceMs: 700}}})
+		"a grace cut short": {"the grace of hold", func(s *stage, a, _ uint64) {
+			grant := s.revoke(a, 700)
 			s.pass(600 * time.Millisecond)
+			s.expireGrace(grant)
+		}},
+		"a bounded hold whose grace goes on": {"", func(s *stage, a, _ uint64) {
+			grant := s.revoke(a, 5_000)
+			s.pass(2 * time.Second)
 			s.expireHold(grant, 1)
+			s.pass(time.Second)
+			s.endDelay(grant)
 		}},
 		"a lease cut short": {"the lease of session", func(s *stage, _, _ uint64) { s.lease(4 * time.Second) }},
 		"a lease":           {"", func(s *stage, _, _ uint64) { s.lease(5 * time.Second) }},
@@ -156,6 +162,19 @@ func TestTimers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// revoke has a hold x, bounded, and revokes that with a grace.
+func (s *stage) revoke(a uint64, grace uint32) *wire.Result {
+	s.t.Helper()
+	grant := s.acquire(a, bounded())
+	s.apply(&wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: grant.HoldId, Token: grant.Token, GraceMs: grace, Reason: "deploy"}}})
+	return grant
+}
+
+func (s *stage) expireGrace(grant *wire.Result) {
+	s.t.Helper()
+	s.apply(&wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: grant.HoldId, Term: s.term, Generation: 1, Grace: true}}})
 }
 
 // waitFor has b wait half a second at most for what a holds, and ends that after a while.

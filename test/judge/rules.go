@@ -176,10 +176,16 @@ func (u *rules) take(c *stake) {
 
 func (u *rules) leave(c *stake, e *wire.Event) {
 	for _, l := range c.locks {
+		if e.Partial && l.Name != e.Lock {
+			continue
+		}
 		if !u.taken[l.Name][c.id] {
 			u.fault(e, "it does not have %q", l.Name)
 		}
 		delete(u.taken[l.Name], c.id)
+	}
+	if e.Partial {
+		c.locks = slices.DeleteFunc(c.locks, func(l *wire.LockRequest) bool { return l.Name == e.Lock })
 	}
 }
 

@@ -64,7 +64,7 @@ func (r *replay) lastStamp() time.Duration {
 func keyOf(kind string, id uint64) string { return fmt.Sprint(kind, " ", id) }
 
 const (
-	aWait, aHold, aDelay, aLease = "the wait of", "the bound of hold", "the lock-delay of", "the lease of session"
+	aWait, aHold, aGrace, aDelay, aLease = "the wait of", "the bound of hold", "the grace of hold", "the lock-delay of", "the lease of session"
 )
 
 // ends names the deadline that a command ended by time; empty if it ended none.
@@ -76,6 +76,9 @@ func ends(s step) string {
 		}
 	case *wire.Command_ExpireHold:
 		if s.said.Status == wire.Status_OK {
+			if op.ExpireHold.Grace {
+				return keyOf(aGrace, op.ExpireHold.HoldId)
+			}
 			return keyOf(aHold, op.ExpireHold.HoldId)
 		}
 	case *wire.Command_EndDelay:
@@ -111,18 +114,22 @@ func follow(running map[string]timer, e *wire.Event, at time.Duration) {
 		if e.MaxHoldMs > 0 {
 			begin(aHold, e.HoldId, e.MaxHoldMs)
 		}
-	case wire.Event_EXTENDED, wire.Event_REVOKED:
+	case wire.Event_EXTENDED:
+		begin(aHold, e.HoldId, e.MaxHoldMs)
+	case wire.Event_REVOKED:
 		if e.MaxHoldMs > 0 {
-			begin(aHold, e.HoldId, e.MaxHoldMs)
+			begin(aGrace, e.HoldId, e.MaxHoldMs)
 		}
 	case wire.Event_CANCELLED:
 		stop(aWait)
 	case wire.Event_RELEASED, wire.Event_EXPIRED, wire.Event_FORCED:
-		stop(aWait, aHold)
+		stop(aWait, aHold, aGrace)
 	case wire.Event_DELAYED:
 		begin(aDelay, e.HoldId, e.LockDelayMs)
 	case wire.Event_DELAY_ENDED:
-		stop(aDelay)
+		if !e.Partial {
+			stop(aDelay)
+		}
 	case wire.Event_SESSION_OPENED, wire.Event_SESSION_EXTENDED:
 		if e.Leased {
 			begin(aLease, e.SessionId, e.TtlMs)

@@ -28,28 +28,27 @@ func (d *Model) expireHold(op *wire.ExpireHold) *wire.Result {
 	switch {
 	case c == nil || !c.Holds():
 		return says(wire.Status_NOT_FOUND)
-	case op.Term != d.Term, op.Generation != c.HoldGeneration, c.Deadline() == 0:
+	case op.Grace && !c.Graced(), !op.Grace && c.MaxHold == 0, op.Term != d.Term:
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
-	if c.Graced() {
+	switch {
+	case op.Grace && op.Generation == c.GraceGeneration:
 		d.takeAway(c, wire.Event_FORCED, c.Revoked.Reason)
-	} else {
+	case !op.Grace && op.Generation == c.HoldGeneration:
 		d.takeAway(c, wire.Event_EXPIRED, "")
+	default:
+		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	return says(wire.Status_OK)
 }
 
-// Deadline is how long a hold may last, in milliseconds; 0 as long as it likes.
-func (c *Claim) Deadline() uint32 {
-	if c.Graced() {
-		return c.Revoked.GraceMs
-	}
-	return c.MaxHold
-}
-
 // takeAway ends a hold against the will of its holder.
 func (d *Model) takeAway(c *Claim, what wire.Event_Type, reason string) {
-	d.endUpgrade(c, wire.Status_CANCELLED)
+	why := "the hold's max_hold passed"
+	if what == wire.Event_FORCED {
+		why = "the hold was forced away: " + reason
+	}
+	d.outliveUpgrade(c, why)
 	e := d.tellHold(what, c)
 	e.Reason = reason
 	if what == wire.Event_EXPIRED {

@@ -79,8 +79,9 @@ type Claim struct {
 	Value                   []byte
 	WaitMs                  uint32
 	WaitForever             bool
-	// WaitGeneration is that of its wait's deadline, HoldGeneration that of the hold's own.
-	WaitGeneration, HoldGeneration uint64
+	// WaitGeneration is that of its wait's deadline, HoldGeneration that of its max_hold's,
+	// GraceGeneration that of a revocation's.
+	WaitGeneration, HoldGeneration, GraceGeneration uint64
 	// Granted is the revision of its last grant.
 	Token, Granted uint64
 	Count          uint32

@@ -58,14 +58,14 @@ func (d *Model) revoke(op *wire.Revoke) *wire.Result {
 	}
 	grace := op.GraceMs
 	if grace == 0 {
-		grace = c.Revoked.GetGraceMs() // leaves the deadline alone, also an earlier grace
+		grace = c.Revoked.GetGraceMs() // leaves an earlier grace alone
 	}
 	c.Revoked = &wire.Revocation{Reason: op.Reason, GraceMs: grace, RevokedUnixMs: d.wall}
 	e := d.tellHold(wire.Event_REVOKED, c)
 	e.Reason = op.Reason
 	if op.GraceMs > 0 {
-		c.HoldGeneration++
-		e.MaxHoldMs, e.Generation = op.GraceMs, c.HoldGeneration
+		c.GraceGeneration++
+		e.MaxHoldMs, e.Generation = op.GraceMs, c.GraceGeneration
 	}
 	d.record(wire.AuditRecord_REVOKE, op.Operator, op.Reason, d.about(c))
 	return says(wire.Status_OK)
@@ -86,10 +86,24 @@ func (d *Model) skipDelay(op *wire.SkipDelay) *wire.Result {
 	d.record(wire.AuditRecord_SKIP_DELAY, op.Operator, op.Reason, about)
 	slices.SortFunc(found, byToken)
 	for _, c := range found {
-		d.reopen(c)
+		d.reopenOne(c, op.Name)
 	}
 	d.settle()
 	return says(wire.Status_OK)
+}
+
+// reopenOne opens one of the locks that a delay closes.
+func (d *Model) reopenOne(c *Claim, name string) {
+	if len(c.Locks) == 1 {
+		d.reopen(c)
+		return
+	}
+	part := c.part(name)
+	e := d.tellHold(wire.Event_DELAY_ENDED, c)
+	e.Lock, e.Locks, e.Mode, e.Permits, e.Partial = name, nil, part.Mode, part.Permits, true
+	c.Locks = slices.DeleteFunc(slices.Clone(c.Locks), func(l *wire.LockRequest) bool { return l.Name == name })
+	without(d.byLock, name, c)
+	d.left = append(d.left, name)
 }
 
 func (d *Model) resize(op *wire.Resize) *wire.Result {

@@ -10,7 +10,7 @@ func (d *Model) release(s *Session, op *wire.Release) *wire.Result {
 			done.Count = c.Count
 			return done
 		}
-		d.endUpgrade(c, wire.Status_CANCELLED)
+		d.outliveUpgrade(c, "the hold was released")
 		d.drop(c)
 		d.tellHold(wire.Event_RELEASED, c)
 		d.settle()

@@ -53,6 +53,13 @@ func (d *Model) endUpgrade(c *Claim, why wire.Status_Code) *wire.Result {
 	return d.rewrite(c.Session, up.Seq, &wire.Result{Status: why, HoldId: c.ID})
 }
 
+// outliveUpgrade ends the wait of a reader whose hold ends.
+func (d *Model) outliveUpgrade(c *Claim, why string) {
+	if d.endUpgrade(c, wire.Status_NOT_HELD) != nil {
+		d.News[len(d.News)-1].Reason = why
+	}
+}
+
 func (d *Model) down(s *Session, op *wire.Downgrade) *wire.Result {
 	c := d.held(s, op.HoldId, op.Token)
 	switch {

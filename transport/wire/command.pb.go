@@ -1674,13 +1674,15 @@ func (x *Extend) GetMaxHoldMs() uint32 {
 	return 0
 }
 
-// ExpireHold ends one hold by its own deadline. Ignored unless term and generation
+// ExpireHold ends one hold by one of its deadlines. Ignored unless term and generation
 // are those of the state.
 type ExpireHold struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
-	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
-	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	HoldId     uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Term       uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	Generation uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The deadline is the end of a revocation's grace, not the max_hold's.
+	Grace         bool `protobuf:"varint,4,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1734,6 +1736,13 @@ func (x *ExpireHold) GetGeneration() uint64 {
 		return x.Generation
 	}
 	return 0
+}
+
+func (x *ExpireHold) GetGrace() bool {
+	if x != nil {
+		return x.Grace
+	}
+	return false
 }
 
 // EndDelay opens what a lock-delay closed. Ignored unless term and generation are
@@ -1869,7 +1878,7 @@ func (x *ForceRelease) GetOperator() string {
 }
 
 // Revoke asks the holder for its hold and, if a grace is given, forces it away when
-// that has passed.
+// that has passed. A max_hold that passes first still ends the hold.
 type Revoke struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
@@ -1946,7 +1955,7 @@ func (x *Revoke) GetOperator() string {
 	return ""
 }
 
-// SkipDelay opens what lock-delays close of a lock.
+// SkipDelay opens one lock that lock-delays close. What else these close stays closed.
 type SkipDelay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2813,7 +2822,7 @@ type HeldLock struct {
 	Locks     []*LockRequest `protobuf:"bytes,6,rep,name=locks,proto3" json:"locks,omitempty"`
 	Count     uint32         `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
 	MaxHoldMs uint32         `protobuf:"varint,8,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
-	// Of the hold's own deadline; 0 has none.
+	// Of the max_hold's deadline; 0 has none.
 	Generation uint64      `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
 	Revocation *Revocation `protobuf:"bytes,10,opt,name=revocation,proto3" json:"revocation,omitempty"`
 	// Somebody waits, and the hold had asked to be told.
@@ -3056,14 +3065,15 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\x06Extend\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x1e\n" +
-	"\vmax_hold_ms\x18\x03 \x01(\rR\tmaxHoldMs\"Y\n" +
+	"\vmax_hold_ms\x18\x03 \x01(\rR\tmaxHoldMs\"o\n" +
 	"\n" +
 	"ExpireHold\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"W\n" +
+	"generation\x12\x14\n" +
+	"\x05grace\x18\x04 \x01(\bR\x05grace\"W\n" +
 	"\bEndDelay\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1e\n" +

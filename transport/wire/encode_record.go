@@ -67,5 +67,6 @@ func (m *ClaimRecord) append(b []byte) ([]byte, bool) {
 	b = appendNumber(b, 20<<3|varint, m.HoldGeneration)
 	b = appendNumber(b, 21<<3|varint, uint64(m.LockDelayMs))
 	b = appendNumber(b, 24<<3|varint, m.DelayGeneration)
-	return appendNumber(b, 25<<3|varint, uint64(m.DelayedUnixMs)), true
+	b = appendNumber(b, 25<<3|varint, uint64(m.DelayedUnixMs))
+	return appendNumber(b, 26<<3|varint, m.GraceGeneration), true
 }

@@ -541,8 +541,8 @@ type HolderInfo struct {
 	Count uint32 `protobuf:"varint,13,opt,name=count,proto3" json:"count,omitempty"`
 	// The bound on this hold; 0 has none.
 	MaxHoldMs uint32 `protobuf:"varint,14,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
-	// Until the hold's own deadline; absent without one and on a node that does not
-	// lead.
+	// Until the earlier of the hold's deadlines, its max_hold's and that of a revocation's
+	// grace; absent without one and on a node that does not lead.
 	RemainingHoldMs *uint64 `protobuf:"varint,15,opt,name=remaining_hold_ms,json=remainingHoldMs,proto3,oneof" json:"remaining_hold_ms,omitempty"`
 	LockDelayMs     uint32  `protobuf:"varint,16,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	// Set once an operator asked for it back.
@@ -1627,11 +1627,13 @@ type Event struct {
 	Token  uint64 `protobuf:"varint,8,opt,name=token,proto3" json:"token,omitempty"`
 	// GRANTED: whether it had waited. A grant without waiting is its request's answer.
 	Waited bool `protobuf:"varint,9,opt,name=waited,proto3" json:"waited,omitempty"`
-	// CANCELLED: CANCELLED, TIMEOUT or SESSION_LOST.
+	// CANCELLED: CANCELLED, TIMEOUT, SESSION_LOST or, of an upgrade, NOT_HELD: its hold
+	// ended.
 	Status Status_Code `protobuf:"varint,10,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	// Of the deadline that begins with this event: the session's at SESSION_OPENED,
-	// SESSION_ATTACHED and SESSION_EXTENDED, the wait's at QUEUED, the hold's at GRANTED,
-	// EXTENDED and REVOKED where max_hold_ms is set, the delay's at DELAYED.
+	// SESSION_ATTACHED and SESSION_EXTENDED, the wait's at QUEUED, the max_hold's at GRANTED
+	// and EXTENDED and the grace's at REVOKED where max_hold_ms is set, the delay's at
+	// DELAYED.
 	Generation  uint64 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
 	TtlMs       uint32 `protobuf:"varint,12,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	WaitMs      uint32 `protobuf:"varint,13,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
@@ -1640,11 +1642,11 @@ type Event struct {
 	Locks   []string `protobuf:"bytes,15,rep,name=locks,proto3" json:"locks,omitempty"`
 	Mode    Mode     `protobuf:"varint,16,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
 	Permits uint64   `protobuf:"varint,17,opt,name=permits,proto3" json:"permits,omitempty"`
-	// The time that the hold's own deadline leaves it from here on.
+	// GRANTED, EXTENDED: the hold's max_hold. REVOKED: the grace. Counted from here on.
 	MaxHoldMs uint32 `protobuf:"varint,18,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
 	// DELAYED.
 	LockDelayMs uint32 `protobuf:"varint,19,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
-	// REVOKED, FORCED: the operator's.
+	// REVOKED, FORCED: the operator's. CANCELLED with NOT_HELD: what ended the hold.
 	Reason string `protobuf:"bytes,20,opt,name=reason,proto3" json:"reason,omitempty"`
 	// RESIZED.
 	Limit uint64 `protobuf:"varint,21,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -1652,7 +1654,10 @@ type Event struct {
 	Leased bool `protobuf:"varint,22,opt,name=leased,proto3" json:"leased,omitempty"`
 	// QUEUED: a holder that waits to become exclusive; hold_id is its hold.
 	// GRANTED: it did.
-	Upgrade       bool `protobuf:"varint,23,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
+	Upgrade bool `protobuf:"varint,23,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
+	// DELAY_ENDED: of lock only, which an operator opened. The delay goes on for the other
+	// locks of the hold.
+	Partial       bool `protobuf:"varint,24,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1848,6 +1853,13 @@ func (x *Event) GetUpgrade() bool {
 	return false
 }
 
+func (x *Event) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
 var File_transport_wire_model_proto protoreflect.FileDescriptor
 
 const file_transport_wire_model_proto_rawDesc = "" +
@@ -2005,7 +2017,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"max_window\x18\b \x01(\x04R\tmaxWindow\x12&\n" +
 	"\x0fmax_value_bytes\x18\t \x01(\rR\rmaxValueBytes\x121\n" +
 	"\x15max_client_info_bytes\x18\n" +
-	" \x01(\rR\x12maxClientInfoBytes\"\xdb\a\n" +
+	" \x01(\rR\x12maxClientInfoBytes\"\xf5\a\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
@@ -2033,7 +2045,8 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x06reason\x18\x14 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05limit\x18\x15 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06leased\x18\x16 \x01(\bR\x06leased\x12\x18\n" +
-	"\aupgrade\x18\x17 \x01(\bR\aupgrade\"\xc0\x02\n" +
+	"\aupgrade\x18\x17 \x01(\bR\aupgrade\x12\x18\n" +
+	"\apartial\x18\x18 \x01(\bR\apartial\"\xc0\x02\n" +
 	"\x04Type\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSESSION_OPENED\x10\x01\x12\x14\n" +

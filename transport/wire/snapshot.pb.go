@@ -567,13 +567,15 @@ type ClaimRecord struct {
 	// Acquires beyond the first that it counts.
 	Again     uint32 `protobuf:"varint,18,opt,name=again,proto3" json:"again,omitempty"`
 	MaxHoldMs uint32 `protobuf:"varint,19,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
-	// Of the hold's own deadline; 0 has none. Never falls.
+	// Of the max_hold's deadline; 0 has none. Never falls.
 	HoldGeneration  uint64         `protobuf:"varint,20,opt,name=hold_generation,json=holdGeneration,proto3" json:"hold_generation,omitempty"`
 	LockDelayMs     uint32         `protobuf:"varint,21,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	Revocation      *Revocation    `protobuf:"bytes,22,opt,name=revocation,proto3" json:"revocation,omitempty"`
 	Upgrade         *UpgradeRecord `protobuf:"bytes,23,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
 	DelayGeneration uint64         `protobuf:"varint,24,opt,name=delay_generation,json=delayGeneration,proto3" json:"delay_generation,omitempty"`
 	DelayedUnixMs   int64          `protobuf:"varint,25,opt,name=delayed_unix_ms,json=delayedUnixMs,proto3" json:"delayed_unix_ms,omitempty"`
+	// Of the deadline of a revocation's grace; 0 has none. Never falls.
+	GraceGeneration uint64 `protobuf:"varint,26,opt,name=grace_generation,json=graceGeneration,proto3" json:"grace_generation,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -772,6 +774,13 @@ func (x *ClaimRecord) GetDelayGeneration() uint64 {
 func (x *ClaimRecord) GetDelayedUnixMs() int64 {
 	if x != nil {
 		return x.DelayedUnixMs
+	}
+	return 0
+}
+
+func (x *ClaimRecord) GetGraceGeneration() uint64 {
+	if x != nil {
+		return x.GraceGeneration
 	}
 	return 0
 }
@@ -1078,7 +1087,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12*\n" +
 	"\x05order\x18\x04 \x01(\x0e2\x14.quorumlock.v1.OrderR\x05order\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x04R\x05limitJ\x04\b\x03\x10\x04\"\xbd\x06\n" +
+	"\x05limit\x18\x05 \x01(\x04R\x05limitJ\x04\b\x03\x10\x04\"\xe8\x06\n" +
 	"\vClaimRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1109,7 +1118,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"revocation\x126\n" +
 	"\aupgrade\x18\x17 \x01(\v2\x1c.quorumlock.v1.UpgradeRecordR\aupgrade\x12)\n" +
 	"\x10delay_generation\x18\x18 \x01(\x04R\x0fdelayGeneration\x12&\n" +
-	"\x0fdelayed_unix_ms\x18\x19 \x01(\x03R\rdelayedUnixMsJ\x04\b\x0e\x10\x0f\"\xb0\x01\n" +
+	"\x0fdelayed_unix_ms\x18\x19 \x01(\x03R\rdelayedUnixMs\x12)\n" +
+	"\x10grace_generation\x18\x1a \x01(\x04R\x0fgraceGenerationJ\x04\b\x0e\x10\x0f\"\xb0\x01\n" +
 	"\rUpgradeRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x17\n" +
 	"\await_ms\x18\x02 \x01(\rR\x06waitMs\x12!\n" +
