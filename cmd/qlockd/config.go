@@ -72,6 +72,7 @@ func configure(c *cli.Context) (server.Config, error) {
 func setLimits(cfg *server.Config, c *cli.Context) {
 	l := &cfg.Limits
 	l.MaxConnections = c.Int("max-connections")
+	l.MaxHandshakes = c.Int("max-handshakes")
 	l.MaxInFlight = c.Int("max-in-flight")
 	l.MaxFrameBytes = c.Int("max-frame-bytes")
 	l.MaxOutboxBytes = c.Int("max-outbox-bytes")
@@ -80,6 +81,7 @@ func setLimits(cfg *server.Config, c *cli.Context) {
 	l.IdleTimeout = c.Duration("idle-timeout")
 	l.AdminTimeout = c.Duration("admin-timeout")
 	cfg.HTTPLimits.MaxConnections = c.Int("http-max-connections")
+	cfg.HTTPLimits.MaxHandshakes = l.MaxHandshakes
 	cfg.HTTPLimits.MaxRequests = c.Int("http-max-requests")
 }
 

@@ -137,6 +137,7 @@ func limitFlags(d server.Config) []setting {
 		{"max-buffer-bytes", uint64(0), "bytes of that for what clients make the node hold for a while: connections, requests being read, answers not taken, watches; 0 is an eighth"},
 		{"disk-timeout", d.DiskTimeout, "how long one write to the disk, with its syncs, may take before the node ends, so that another one can lead"},
 		{"max-connections", l.MaxConnections, "connections on the client port at once"},
+		{"max-handshakes", l.MaxHandshakes, "connections on each of the client and HTTP ports that are not established yet, half of them from one address; beyond that the oldest is cut"},
 		{"max-in-flight", l.MaxInFlight, "requests unanswered at once on one connection; beyond that the node stops reading from it"},
 		{"max-frame-bytes", l.MaxFrameBytes, "size of one frame on the client port"},
 		{"max-outbox-bytes", l.MaxOutboxBytes, "bytes that wait for one client that does not read, before it is cut off"},

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/read"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -64,8 +65,11 @@ type Config struct {
 // Limits bound one node's dealings with clients. They are not replicated: they
 // decide what is taken in, never how a command is applied.
 type Limits struct {
-	// MaxConnections at once, those still in their handshake included.
+	// MaxConnections at once, of those that are established.
 	MaxConnections int
+	// MaxHandshakes bounds the connections that have not said hello yet, and half of it those
+	// of one address; beyond it the oldest is cut.
+	MaxHandshakes int
 	// MaxInFlight requests unanswered at once on one connection; the node stops
 	// reading from it beyond that.
 	MaxInFlight int
@@ -94,6 +98,7 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		MaxConnections:          10_000,
+		MaxHandshakes:           handshake.DefaultMax,
 		MaxInFlight:             1_024,
 		MaxFrameBytes:           transport.DefaultMaxFrame,
 		MaxOutboxBytes:          8 << 20,
@@ -110,6 +115,7 @@ func DefaultLimits() Limits {
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
 	fill(&l.MaxConnections, d.MaxConnections)
+	fill(&l.MaxHandshakes, d.MaxHandshakes)
 	fill(&l.MaxInFlight, d.MaxInFlight)
 	fill(&l.MaxFrameBytes, d.MaxFrameBytes)
 	fill(&l.MaxOutboxBytes, max(d.MaxOutboxBytes, 4*l.MaxFrameBytes))

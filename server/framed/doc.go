@@ -31,7 +31,8 @@
 // # What a bad client can do
 //
 // Little. Connections, frames, requests in flight and bytes waiting to be read are
-// bounded; handshakes and single frames have deadlines; who sends garbage or does not
-// read is told why with a Goodbye where it can still hear it, and is closed. Each
-// connection that ends badly is logged once, and in a storm only a sample is.
+// bounded, and connections that have not said hello are counted apart (package handshake).
+// Handshakes and single frames have deadlines. Whoever sends garbage or does not read is
+// told why with a Goodbye where it can still hear it, and is closed. Each connection that
+// ends badly is logged once, and in a storm only a sample is.
 package framed

@@ -25,8 +25,9 @@ var (
 type link struct {
 	net.Conn
 	idle, frame time.Duration
-	busy        func() bool   // whether silence is fine for longer
-	ending      chan struct{} // closed by cutShort
+	busy        func() bool                            // whether silence is fine for longer
+	ending      chan struct{}                          // closed by cutShort
+	secure      func(context.Context, *tls.Conn) error // makes the TLS handshake, if there is any
 
 	heard    time.Time // when something came last
 	deadline time.Time // as it is set on Conn
@@ -109,7 +110,7 @@ func (l *link) ended() error {
 // HandshakeContext ends the TLS handshake, if there is any.
 func (l *link) HandshakeContext(ctx context.Context) error {
 	if t, ok := l.Conn.(*tls.Conn); ok {
-		return t.HandshakeContext(ctx)
+		return l.secure(ctx, t)
 	}
 	return nil
 }

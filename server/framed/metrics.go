@@ -38,9 +38,17 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 	}
 	connections := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "quorumlock_client_connections",
-		Help: "Open connections on the client port, those in their handshake included.",
+		Help: "Established connections on the client port.",
 	}, func() float64 { return float64(s.Connections()) })
-	for _, c := range []prometheus.Collector{m.requests, m.ended, m.refused, connections} {
+	handshakes := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "quorumlock_client_handshakes",
+		Help: "Connections on the client port that have not said hello yet.",
+	}, func() float64 { return float64(s.handshakes.Len()) })
+	cuts := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "quorumlock_client_handshakes_cut_total",
+		Help: "Connections on the client port that were cut in their handshake to make room for others.",
+	}, func() float64 { return float64(s.handshakes.Cuts()) })
+	for _, c := range []prometheus.Collector{m.requests, m.ended, m.refused, connections, handshakes, cuts} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -2,7 +2,6 @@ package framed
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/read"
 	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -23,14 +23,13 @@ const (
 	// adminWorkers carry out operators' requests: they wait, so a few more.
 	adminWorkers = 8
 	adminQueue   = 256
-	// maxRefusals are told at once that there are too many connections; further ones
-	// are only closed.
-	maxRefusals = 16
 	// responseRoom is what a response takes beside the page that it carries.
 	responseRoom = 1 << 10
 
 	goElsewhere = "the node shuts down: go on with another one"
 )
+
+var errCut = errors.New("cut in its handshake: too many others came after it (--max-handshakes)")
 
 // Server is the framed port of one node.
 type Server struct {
@@ -41,8 +40,8 @@ type Server struct {
 	readers    *workers
 	admins     *workers
 
-	places       chan struct{} // one element per connection
-	refusals     chan struct{} // one element per connection that is being refused
+	handshakes   *handshake.Limiter
+	places       chan struct{} // one element per established connection
 	leaseWaits   chan struct{} // one element per acquire of a lease under way
 	wg           sync.WaitGroup
 	ctx          context.Context // ends handshakes
@@ -76,7 +75,7 @@ func Serve(cfg Config) (*Server, error) {
 		complaints: newComplaints(cfg.Logger, time.Now),
 		reader:     read.New(cfg.Replica, cfg.Limits.MaxFrameBytes-responseRoom),
 		places:     make(chan struct{}, cfg.Limits.MaxConnections),
-		refusals:   make(chan struct{}, maxRefusals),
+		handshakes: handshake.New(handshake.Config{Max: cfg.Limits.MaxHandshakes}),
 		leaseWaits: make(chan struct{}, cfg.Limits.MaxLeaseWaits),
 		conns:      map[*conn]struct{}{},
 		raw:        map[net.Conn]struct{}{},
@@ -97,7 +96,7 @@ func Serve(cfg Config) (*Server, error) {
 // Addr is where the port listens.
 func (s *Server) Addr() net.Addr { return s.cfg.Listener.Addr() }
 
-// Connections is how many there are, those still in their handshake included.
+// Connections returns the number of established connections.
 func (s *Server) Connections() int { return len(s.places) }
 
 // Close takes no more connections, answers what is under way, tells every client that
@@ -158,33 +157,18 @@ func (s *Server) accept() {
 	}
 }
 
-// admit gives the connection a place and a goroutine, or refuses it.
+// admit begins a connection's handshake. Those that are not established yet take no places.
 func (s *Server) admit(raw net.Conn) {
-	var pool chan struct{}
-	var next func(net.Conn)
-	select {
-	case s.places <- struct{}{}:
-		pool, next = s.places, s.serve
-	default:
-		select {
-		case s.refusals <- struct{}{}:
-			pool, next = s.refusals, s.refuse
-		default:
-			transport.Cut(raw)
-			s.metrics.refused.Inc()
-			s.complaints.warn("connection refused", "remote", raw.RemoteAddr().String(), "reason", "too many connections, and too many being refused")
-			return
-		}
-	}
+	place := s.handshakes.Begin(raw)
 	if !s.track(raw) {
-		<-pool
+		place.End()
 		transport.Cut(raw)
 		return
 	}
 	s.wg.Go(func() {
-		defer func() { <-pool }()
 		defer s.untrack(raw)
-		next(raw)
+		defer place.End()
+		s.serve(raw, place)
 	})
 }
 
@@ -204,39 +188,27 @@ func (s *Server) untrack(raw net.Conn) {
 	delete(s.raw, raw)
 }
 
-// refuse says why there is no place, to those who can listen.
-func (s *Server) refuse(raw net.Conn) {
-	reason := fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)
-	s.metrics.refused.Inc()
-	s.complaints.warn("connection refused", "remote", raw.RemoteAddr().String(), "reason", reason)
-	ctx, cancel := context.WithTimeout(s.ctx, hangupTimeout)
-	defer cancel()
-	l := s.link(raw)
-	_, _, err := transport.ServerHandshake(ctx, l, func(*wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
-		return nil, &wire.Goodbye{Code: wire.Goodbye_TOO_MANY_CONNECTIONS, Message: reason}
-	})
-	if _, told := errors.AsType[*transport.GoodbyeError](err); told {
-		transport.Hangup(l, hangupTimeout)
-		return
+func (s *Server) link(raw net.Conn, place *handshake.Handshake) *link {
+	if s.cfg.TLS == nil {
+		return newLink(raw, s.cfg.Limits)
 	}
-	transport.Cut(l)
-}
-
-func (s *Server) link(raw net.Conn) *link {
-	if s.cfg.TLS != nil {
-		raw = tls.Server(raw, s.cfg.TLS)
-	}
-	return newLink(raw, s.cfg.Limits)
+	l := newLink(place.Server(s.cfg.TLS), s.cfg.Limits)
+	l.secure = place.Secure
+	return l
 }
 
 // serve is the life of one connection.
-func (s *Server) serve(raw net.Conn) {
-	l := s.link(raw)
-	c, err := s.handshake(l)
+func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
+	l := s.link(raw, place)
+	c, err := s.handshake(l, place)
 	if err != nil {
+		if place.WasCut() {
+			err = errCut
+		}
 		s.handshakeFailed(l, err)
 		return
 	}
+	defer func() { <-s.places }()
 	if !s.register(c) {
 		c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
 	}
@@ -244,11 +216,20 @@ func (s *Server) serve(raw net.Conn) {
 	s.unregister(c)
 }
 
-func (s *Server) handshake(l *link) (*conn, error) {
+// handshake establishes a connection, which has one of the places then.
+func (s *Server) handshake(l *link, half *handshake.Handshake) (*conn, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Limits.HandshakeTimeout)
 	defer cancel()
-	hint := s.cfg.Replica.Leader()
+	hint, placed := s.cfg.Replica.Leader(), false
 	hello, frames, err := transport.ServerHandshake(ctx, l, func(*wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
+		select {
+		case s.places <- struct{}{}:
+			placed = true
+			half.End() // before the client hears that it is established
+		default:
+			return nil, &wire.Goodbye{Code: wire.Goodbye_TOO_MANY_CONNECTIONS,
+				Message: fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)}
+		}
 		return &wire.HelloReply{
 			ClusterId:     s.cfg.ClusterID(),
 			NodeId:        s.cfg.NodeID,
@@ -258,6 +239,9 @@ func (s *Server) handshake(l *link) (*conn, error) {
 		}, nil
 	})
 	if err != nil {
+		if placed {
+			<-s.places
+		}
 		return nil, err
 	}
 	c := newConn(s, l, frames, hello.GetAgent())

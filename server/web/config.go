@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -97,8 +98,12 @@ type Config struct {
 
 // Limits bound one node's dealings with HTTP callers.
 type Limits struct {
-	// MaxConnections at once; one more is told so and closed.
+	// MaxConnections at once, of those that have brought a request; one more is told so and
+	// closed, unless it asks for health.
 	MaxConnections int
+	// MaxHandshakes bounds the connections that have not brought a request yet, and half of it
+	// those of one address; beyond it the oldest is cut.
+	MaxHandshakes int
 	// MaxRequests under way at once, waiting acquires included.
 	MaxRequests int
 	// MaxBodyBytes of one request, before and after decompression.
@@ -128,6 +133,7 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		MaxConnections:          4_096,
+		MaxHandshakes:           handshake.DefaultMax,
 		MaxRequests:             16_384,
 		MaxBodyBytes:            64 << 10,
 		MaxHeaderBytes:          16 << 10,
@@ -145,6 +151,7 @@ func DefaultLimits() Limits {
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
 	fill(&l.MaxConnections, d.MaxConnections)
+	fill(&l.MaxHandshakes, d.MaxHandshakes)
 	fill(&l.MaxRequests, d.MaxRequests)
 	fill(&l.MaxBodyBytes, d.MaxBodyBytes)
 	fill(&l.MaxHeaderBytes, d.MaxHeaderBytes)
@@ -211,6 +218,7 @@ func (l Limits) validate() error {
 		is   int64
 	}{
 		{"MaxConnections", int64(l.MaxConnections)},
+		{"MaxHandshakes", int64(l.MaxHandshakes)},
 		{"MaxRequests", int64(l.MaxRequests)},
 		{"MaxBodyBytes", int64(l.MaxBodyBytes)},
 		{"MaxHeaderBytes", int64(l.MaxHeaderBytes)},

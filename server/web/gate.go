@@ -20,12 +20,22 @@ import (
 func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	s.handlers.Add(1)
 	defer s.handlers.Done()
-	s.watcher.request(r)
 	c := &call{}
 	route, known := s.routes[routeOf(r.URL.Path)]
+	seat := s.watcher.request(r, route.open)
 	a := newAnswer(w, max(s.cfg.Limits.WriteTimeout, route.patience), c)
 	defer s.metrics.count(route.name, a, time.Now())
 	defer s.caught(a, r)
+	if seat != placed {
+		a.Header().Set("Connection", "close")
+	}
+	if seat == unseated {
+		s.watcher.turnAway(r)
+		s.say(a, r, http.StatusServiceUnavailable, connect.CodeResourceExhausted, problem{
+			Message: "max_connections: too many connections to this node",
+		})
+		return
+	}
 	if r.ContentLength != 0 {
 		// Also of a body that nobody reads: net/http would wait for it in the end.
 		_ = a.control.SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))

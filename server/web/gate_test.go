@@ -170,7 +170,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if _, err := first.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	second := p.raw("")
+	second := p.raw("POST /quorumlock.v1.LockService/List HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
 	answer, _ := io.ReadAll(second)
 	if !strings.Contains(string(answer), "503") || !strings.Contains(string(answer), "max_connections") {
 		t.Errorf("the second got %q", answer)
@@ -178,11 +178,52 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if !strings.Contains(p.log.String(), "there are too many") {
 		t.Errorf("log: %s", p.log)
 	}
+	health := p.raw("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+	if answer, _ := io.ReadAll(health); !strings.Contains(string(answer), "200 OK") || !strings.Contains(string(answer), "Connection: close") {
+		t.Errorf("health got %q", answer)
+	}
 	_ = first.Close()
 	eventually(t, "there is room again", func() bool {
-		got, err := p.do(t.Context(), "GET", "/healthz", "", "")
+		got, err := p.do(t.Context(), http.MethodPost, "/quorumlock.v1.LockService/List", "application/json", "{}")
 		return err == nil && got.status == http.StatusOK
 	})
+}
+
+// Connections without a request take no places, and the oldest of them go: health and
+// everything else are answered beside any number of them.
+func TestHalfMadeConnectionsTakeNoPlaces(t *testing.T) {
+	dir := authority(t)
+	for _, secure := range []bool{false, true} {
+		var change []func(*Config)
+		if secure {
+			change = append(change, secured(dir, "n1", AuthRequire))
+		}
+		p := start(t, newCluster(t), "n1", append(change, limits(func(l *Limits) { l.MaxConnections, l.MaxHandshakes = 2, 40 }))...)
+		var crowd []net.Conn
+		for range 100 {
+			conn := mustDial(t, p.addr)
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+			crowd = append(crowd, conn)
+		}
+		begun := time.Now()
+		if secure {
+			if status, text := fetch(t, caller(t, dir, ""), p, "/readyz"); status != http.StatusOK {
+				t.Errorf("/readyz: %d %s", status, text)
+			}
+		} else if got := p.get("/readyz"); got.status != http.StatusOK {
+			t.Errorf("/readyz: %d %s", got.status, got.body)
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("an honest caller waited %v", took)
+		}
+		if _, err := crowd[0].Read(make([]byte, 1)); err == nil {
+			t.Error("the oldest of the crowd was answered")
+		}
+		if n := p.server.watcher.handshakes.Len(); n > 20 {
+			t.Errorf("%d connections of one address are half-made, its share is 20", n)
+		}
+	}
 }
 
 func TestComplaintsDoNotFillTheLog(t *testing.T) {

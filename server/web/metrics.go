@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/transport/handshake"
 )
 
 // metrics are the port's own. Their labels are procedures and statuses, both of them
@@ -36,11 +38,11 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		}, []string{"result"}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "quorumlock_http_connections_refused_total",
-			Help: "Connections closed at once because there were too many.",
+			Help: "Connections closed after their first request because there were too many.",
 		}),
 		open: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quorumlock_http_connections",
-			Help: "Open connections on the HTTP port.",
+			Help: "Connections on the HTTP port that have brought a request.",
 		}),
 	}
 	registry.MustRegister(m.requests, m.seconds, m.forwarded, m.refused, m.open, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -48,6 +50,17 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		Help: "Requests being answered on the HTTP port, waiting acquires included.",
 	}, func() float64 { return float64(m.underWay.Load()) }))
 	return m
+}
+
+// observe shows the connections that are not established yet.
+func (m *metrics) observe(registry *prometheus.Registry, half *handshake.Limiter) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "quorumlock_http_handshakes",
+		Help: "Connections on the HTTP port that have not brought a request yet.",
+	}, func() float64 { return float64(half.Len()) }), prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "quorumlock_http_handshakes_cut_total",
+		Help: "Connections on the HTTP port that were cut before their first request to make room for others.",
+	}, func() float64 { return float64(half.Cuts()) }))
 }
 
 // enter takes a place among the requests under way.

@@ -65,6 +65,7 @@ func New(cfg Config) (*Server, error) {
 	s.visits = newVisits(cfg.Limits.RetryGrace, s.cancelAbandoned)
 	s.watcher = newWatcher(s.log, cfg.Limits, s.metrics, cfg.TLS.IsZero())
 	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
+	s.metrics.observe(cfg.Registry, s.watcher.handshakes)
 	s.routes = s.newRoutes()
 	if err := s.secure(); err != nil {
 		return nil, err
@@ -112,7 +113,7 @@ func (s *Server) newHTTP() *http.Server {
 	protocols.SetUnencryptedHTTP2(s.tls == nil)
 	return &http.Server{
 		Handler:           http.HandlerFunc(s.gate),
-		TLSConfig:         s.tls,
+		TLSConfig:         s.tls.Clone(), // net/http changes it
 		Protocols:         &protocols,
 		ReadHeaderTimeout: limits.HeaderTimeout,
 		IdleTimeout:       limits.IdleTimeout,
@@ -137,13 +138,7 @@ func (s *Server) Serve(l net.Listener) error {
 		return l.Close()
 	}
 	defer s.serving.Done()
-	l = s.watcher.listen(l)
-	var err error
-	if s.tls != nil {
-		err = s.http.ServeTLS(l, "", "")
-	} else {
-		err = s.http.Serve(l)
-	}
+	err := s.http.Serve(s.watcher.listen(s.life, l, s.tls))
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("http port: %w", err)
 	}

@@ -12,73 +12,213 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/handshake"
 )
 
 // watcher bounds the port's connections and says in the log why one was closed that
-// brought no request: net/http itself would say nothing.
+// brought no request: net/http itself would say nothing. A connection is established, and
+// has a place, from its first request on; those before that are bounded apart.
 type watcher struct {
 	complaints *complaints
 	limits     Limits
 	metrics    *metrics
 	plain      bool
+	handshakes *handshake.Limiter
 
-	mu   sync.Mutex
-	open int // guarded by mu
+	mu     sync.Mutex
+	placed int // established connections; guarded by mu
+	aside  int // connections beyond the places that ask for health; guarded by mu
+	open   int // all connections; guarded by mu
 	// idle is closed while no connection is open; guarded by mu.
 	idle chan struct{}
 }
 
+// maxAside is how many connections may ask for health when there is no place left.
+const maxAside = 16
+
 func newWatcher(log hclog.Logger, limits Limits, m *metrics, plain bool) *watcher {
-	w := &watcher{complaints: newComplaints(log), limits: limits, metrics: m, plain: plain, idle: make(chan struct{})}
+	w := &watcher{
+		complaints: newComplaints(log), limits: limits, metrics: m, plain: plain,
+		handshakes: handshake.New(handshake.Config{Max: limits.MaxHandshakes}), idle: make(chan struct{}),
+	}
 	close(w.idle)
 	return w
 }
 
-// listen bounds the connections of l.
-func (w *watcher) listen(l net.Listener) net.Listener { return &doorway{l, w} }
+// listen returns l with TLS, if config is not nil, whose handshake is done when a connection
+// is accepted. life ends the handshakes.
+func (w *watcher) listen(life context.Context, l net.Listener, config *tls.Config) net.Listener {
+	d := &doorway{Listener: l, watcher: w, config: config, life: life, ready: make(chan net.Conn), closed: make(chan struct{})}
+	d.running.Go(d.accept)
+	return d
+}
 
-// doorway is the listener with a count.
+// doorway is the listener of connections that have finished TLS.
 type doorway struct {
 	net.Listener
 	watcher *watcher
+	config  *tls.Config
+	life    context.Context
+	ready   chan net.Conn
+	running sync.WaitGroup
+
+	closing sync.Once
+	closed  chan struct{}
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection.
 func (d *doorway) Accept() (net.Conn, error) {
-	for {
-		conn, err := d.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if d.watcher.enter() {
-			return &watched{Conn: conn, watcher: d.watcher}, nil
-		}
-		d.watcher.turnAway(conn)
+	select {
+	case conn := <-d.ready:
+		return conn, nil
+	case <-d.closed:
+		return nil, net.ErrClosed
 	}
 }
 
-func (w *watcher) enter() bool {
+// Close accepts no more connections and waits for those in their handshake.
+func (d *doorway) Close() error {
+	err := d.Listener.Close()
+	d.closing.Do(func() { close(d.closed) })
+	d.running.Wait()
+	return err
+}
+
+func (d *doorway) accept() {
+	const first, longest = 5 * time.Millisecond, time.Second
+	wait := first
+	for {
+		raw, err := d.Listener.Accept()
+		switch {
+		case err == nil:
+			wait = first
+			d.begin(raw)
+		case errors.Is(err, net.ErrClosed) || d.life.Err() != nil:
+			return
+		default: // out of descriptors, most likely: others will close theirs
+			d.watcher.complaints.warn("cannot accept connections", "error", err)
+			select {
+			case <-time.After(wait):
+			case <-d.closed:
+				return
+			}
+			wait = min(2*wait, longest)
+		}
+	}
+}
+
+// begin takes a connection in and hands it on, with TLS by a goroutine.
+func (d *doorway) begin(raw net.Conn) {
+	d.watcher.enter()
+	c := &watched{Conn: raw, watcher: d.watcher}
+	c.mu.Lock() // the next newcomer may cut it at once
+	c.place = d.watcher.handshakes.Begin(c)
+	c.mu.Unlock()
+	if d.config == nil {
+		d.hand(c)
+		return
+	}
+	secured := c.place.Server(d.config)
+	d.running.Go(func() {
+		if err := d.secure(c, secured); err != nil {
+			d.watcher.insecure(c, err)
+			_ = c.Close()
+			return
+		}
+		d.hand(secured)
+	})
+}
+
+func (d *doorway) hand(conn net.Conn) {
+	select {
+	case d.ready <- conn:
+	case <-d.closed:
+		transport.Cut(conn)
+	}
+}
+
+// secure completes a TLS handshake within its time.
+func (d *doorway) secure(c *watched, conn *tls.Conn) error {
+	ctx, cancel := context.WithCancel(d.life)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+	if err := c.SetDeadline(time.Now().Add(d.watcher.limits.HeaderTimeout)); err != nil {
+		return err
+	}
+	if err := c.place.Secure(ctx, conn); err != nil {
+		return err
+	}
+	return c.SetDeadline(time.Time{})
+}
+
+// insecure says why there is no TLS, also to a caller who speaks HTTP without it.
+func (w *watcher) insecure(c *watched, err error) {
+	var header tls.RecordHeaderError
+	if errors.As(err, &header) && header.Conn != nil && looksLikeHTTP(header.RecordHeader[:]) {
+		_, _ = c.Conn.Write([]byte("HTTP/1.0 400 Bad Request\r\n\r\nThis port speaks HTTPS.\n"))
+	}
+	w.complaints.warn("TLS handshake error", "peer", c.RemoteAddr().String(), "error", err)
+}
+
+func looksLikeHTTP(head []byte) bool {
+	for _, begins := range []string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO"} {
+		if string(head) == begins {
+			return true
+		}
+	}
+	return false
+}
+
+// enter counts a connection in, leave out.
+func (w *watcher) enter() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.open >= w.limits.MaxConnections {
-		return false
-	}
 	if w.open == 0 {
 		w.idle = make(chan struct{})
 	}
 	w.open++
-	w.metrics.open.Inc()
-	return true
 }
 
-func (w *watcher) leave() {
+func (w *watcher) leave(had seat) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.open--
-	w.metrics.open.Dec()
-	if w.open == 0 {
+	switch had {
+	case placed:
+		w.placed--
+		w.metrics.open.Dec()
+	case aside:
+		w.aside--
+	}
+	if w.open--; w.open == 0 {
 		close(w.idle)
 	}
+}
+
+// seat is what a connection has among the established ones.
+type seat int
+
+const (
+	unseated seat = iota
+	placed
+	aside // for one answer about health, beyond the places
+)
+
+// sit gives a connection a place, or one aside if it asks for health.
+func (w *watcher) sit(health bool) seat {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.placed < w.limits.MaxConnections:
+		w.placed++
+		w.metrics.open.Inc()
+		return placed
+	case health && w.aside < maxAside:
+		w.aside++
+		return aside
+	}
+	return unseated
 }
 
 // wait returns when every connection is closed.
@@ -89,19 +229,6 @@ func (w *watcher) wait() {
 	<-idle
 }
 
-const tooMany = `{"code":"resource_exhausted","message":"max_connections: too many connections to this node"}` + "\n"
-
-// turnAway says why, where the caller can read it, and never waits for him.
-func (w *watcher) turnAway(conn net.Conn) {
-	w.metrics.refused.Inc()
-	w.complaints.warn("closed a connection: there are too many", "peer", conn.RemoteAddr().String(), "max_connections", w.limits.MaxConnections)
-	if w.plain {
-		_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		_, _ = conn.Write([]byte("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" + tooMany))
-	}
-	_ = conn.Close()
-}
-
 // watched is one connection. Between requests it notes what arrives and what net/http
 // itself answers: if it is closed then, that was no request.
 type watched struct {
@@ -109,7 +236,9 @@ type watched struct {
 	watcher *watcher
 	closed  sync.Once
 
-	mu sync.Mutex // guards what follows
+	mu    sync.Mutex // guards what follows
+	place *handshake.Handshake
+	seat  seat
 	// serving: a request reached the gate, and its connection is not idle again.
 	serving bool
 	// reached counts requests; http2 says that they come as frames.
@@ -124,6 +253,8 @@ type watched struct {
 	stuck bool
 	// watches are those that are being answered.
 	watches int
+	// left: it was closed.
+	left bool
 }
 
 const headBytes = 16
@@ -176,14 +307,25 @@ func (c *watched) noRequest(plain bool) bool {
 // Close closes the connection and lets the next one in.
 func (c *watched) Close() error {
 	err := c.Conn.Close()
-	c.closed.Do(c.watcher.leave)
+	c.closed.Do(func() {
+		c.mu.Lock()
+		place, had := c.place, c.seat
+		c.seat, c.left = unseated, true
+		c.mu.Unlock()
+		place.End()
+		c.watcher.leave(had)
+	})
 	return err
 }
 
 // watchedOf finds the connection beneath TLS.
 func watchedOf(conn net.Conn) *watched {
-	if secured, ok := conn.(*tls.Conn); ok {
-		conn = secured.NetConn()
+	for {
+		beneath, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = beneath.NetConn()
 	}
 	c, _ := conn.(*watched)
 	return c
@@ -195,17 +337,33 @@ func (w *watcher) context(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, watchedOf(conn))
 }
 
-// request is told of each request at the gate.
-func (w *watcher) request(r *http.Request) {
+// request is told of each request at the gate, with the first of which a connection is
+// established. It returns the place that the connection has; health says that the request
+// asks for that.
+func (w *watcher) request(r *http.Request, health bool) seat {
 	c, _ := r.Context().Value(connKey{}).(*watched)
 	if c == nil {
-		return
+		return placed
 	}
+	c.place.End()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.serving, c.head, c.refusal = true, nil, ""
 	c.http2 = r.ProtoMajor >= 2
 	c.reached++
+	if c.seat == unseated && !c.left {
+		c.seat = w.sit(health)
+	}
+	if c.seat == aside && !health {
+		return unseated
+	}
+	return c.seat
+}
+
+// turnAway says that there was no place.
+func (w *watcher) turnAway(r *http.Request) {
+	w.metrics.refused.Inc()
+	w.complaints.warn("closed a connection: there are too many", "peer", r.RemoteAddr, "max_connections", w.limits.MaxConnections)
 }
 
 // state is net/http's ConnState. HTTP/2 calls a connection idle too, but what comes

@@ -198,8 +198,10 @@ func testPlaces(t *testing.T, c *cluster, places, more int) {
 				conns = append(conns, c.raw(t, p))
 			}
 			for _, conn := range conns {
-				if p == clientPort { // who says hello may hear why
+				if p == clientPort { // it is established with its hello, on the HTTP port with a request
 					_, _ = conn.Write(first(encoded(&wire.ClientFrame{Frame: &wire.ClientFrame_Hello{Hello: &wire.Hello{Version: 1}}})))
+				} else {
+					_, _ = conn.Write([]byte("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))
 				}
 			}
 			if open := awaitClosed(conns, time.Now().Add(handshakeTime)); open > places {

@@ -69,7 +69,6 @@ func (l *Layer) handle(h *handshake) {
 		h.place.End() // not before: who is being refused counts as well
 		return
 	}
-	h.place.End()
 	defer func() { _ = peer.Close() }()
 	l.refusals.accept()
 	if !h.stranger {
@@ -140,6 +139,9 @@ func (h *handshake) run() (*peerConn, error) {
 		if peer, err = l.establish(h.conn, h.hello.GetId(), true); err == nil {
 			// Once more: a Disconnect in between has missed this connection.
 			err = h.checkIncarnation()
+		}
+		if err == nil {
+			h.place.End() // before the peer hears that it is established
 		}
 		return h.answer(err)
 	})
