@@ -11,9 +11,6 @@ const maxHoldersTold = 8
 
 // acquire grants at once, queues, or refuses.
 func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result {
-	if refusal := m.validAcquire(op); refusal != nil {
-		return refusal
-	}
 	var blocked *lock
 	fresh := uint64(0)
 	m.asked = m.asked[:0]

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -13,20 +14,18 @@ const (
 	maxReasonBytes = 256
 )
 
-// validReason refuses an operator's texts that are too long.
+// validReason refuses an operator's texts that are too long or that nobody could read.
 func validReason(reason, operator string) *wire.Result {
-	if len(reason) > maxReasonBytes || len(operator) > maxReasonBytes {
-		return invalid("reason and operator have at most %d bytes each", maxReasonBytes)
-	}
-	return nil
+	return cmp.Or(validText("the reason", reason, maxReasonBytes), validText("the operator", operator, maxReasonBytes))
 }
 
 // validAudit refuses a record that no operator's act can have left.
 func validAudit(record *wire.AuditRecord) *wire.Result {
-	if len(record.GetLock()) > wire.MaxNameBytes || len(record.GetClientName()) > maxReasonBytes {
-		return invalid("audit record %d has texts that are too long", record.Id)
-	}
-	return validReason(record.GetReason(), record.GetOperator())
+	return cmp.Or(
+		validText("the lock of an audit record", record.GetLock(), wire.MaxNameBytes),
+		validText("the client's name in an audit record", record.GetClientName(), maxReasonBytes),
+		validReason(record.GetReason(), record.GetOperator()),
+	)
 }
 
 // record keeps what an operator did.

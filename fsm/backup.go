@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"cmp"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -14,13 +16,10 @@ func (m *Machine) Lineage() string { return m.state.lineage }
 // restoreBackup begins a new history in an empty cluster from what outlives a backup.
 // Revisions go on, so that those of one history never come again in the other.
 func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
-	settings, refusal := validBackup(op)
-	if refusal != nil {
-		return refusal
-	}
 	if m.sessions.len() > 0 || m.locks.len() > 0 {
 		return answer(wire.Status_FAILED_PRECONDITION, "a backup is restored only where no session is open and no lock exists")
 	}
+	settings, _ := completeSettings(op.GetSettings()) // validBackup has looked at them
 	m.state.settings = settings
 	m.state.token = max(m.state.token, op.TokenFloor)
 	m.state.lineage = op.Lineage
@@ -29,29 +28,28 @@ func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-func validBackup(op *wire.RestoreBackup) (*wire.Settings, *wire.Result) {
-	if op.GetLineage() == "" || len(op.Lineage) > maxLineageBytes {
-		return nil, invalid("lineage must have 1 to %d bytes", maxLineageBytes)
+func validBackup(op *wire.RestoreBackup) *wire.Result {
+	if op.GetLineage() == "" {
+		return invalid("lineage is empty")
 	}
-	if op.TokenFloor > maxTokenFloor {
-		return nil, invalid("token_floor is above %d", uint64(maxTokenFloor))
+	if op.GetTokenFloor() > maxTokenFloor {
+		return invalid("token_floor is above %d", uint64(maxTokenFloor))
 	}
-	settings, err := completeSettings(op.Settings)
-	if err != nil {
-		return nil, answer(wire.Status_INVALID_ARGUMENT, err.Error())
+	if _, err := completeSettings(op.GetSettings()); err != nil {
+		return invalid("%v", err)
 	}
-	if len(op.Audit) > maxAudit {
-		return nil, invalid("%d audit records, at most %d are kept", len(op.Audit), maxAudit)
+	if len(op.GetAudit()) > maxAudit {
+		return invalid("%d audit records, at most %d are kept", len(op.Audit), maxAudit)
 	}
-	for i, act := range op.Audit {
+	for i, act := range op.GetAudit() {
 		if refusal := validAudit(act); refusal != nil {
-			return nil, refusal
+			return refusal
 		}
 		if act.GetId() != op.Audit[0].GetId()+uint64(i) || act.GetId() == 0 || act.Id > 1<<62 {
-			return nil, invalid("audit record %d is out of order", act.GetId())
+			return invalid("audit record %d is out of order", act.GetId())
 		}
 	}
-	return settings, validReason(op.Reason, op.Operator)
+	return cmp.Or(validText("lineage", op.GetLineage(), maxLineageBytes), validReason(op.GetReason(), op.GetOperator()))
 }
 
 // replaceAudit takes the audit records of another history over.

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -23,22 +24,7 @@ func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {
 	if m.state.clusterID != "" {
 		return answer(wire.Status_FAILED_PRECONDITION, "the cluster is bootstrapped already, as "+m.state.clusterID)
 	}
-	if op.GetClusterId() == "" || len(op.ClusterId) > maxMemberText {
-		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("cluster_id must have 1 to %d bytes", maxMemberText))
-	}
-	if len(op.Lineage) > maxLineageBytes {
-		return invalid("lineage has at most %d bytes", maxLineageBytes)
-	}
-	if op.TokenFloor > maxTokenFloor {
-		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("token_floor is above %d", uint64(maxTokenFloor)))
-	}
-	settings, err := completeSettings(op.Settings)
-	if err != nil {
-		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
-	}
-	if refusal := validMembers(op.Members); refusal != nil {
-		return refusal
-	}
+	settings, _ := completeSettings(op.GetSettings()) // validBootstrap has looked at them
 	m.state.clusterID = op.ClusterId
 	m.state.lineage = op.Lineage
 	m.state.token = op.TokenFloor
@@ -48,6 +34,23 @@ func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {
 		m.members.put(member)
 	}
 	return answer(wire.Status_OK, "")
+}
+
+func validBootstrap(op *wire.Bootstrap) *wire.Result {
+	if op.GetClusterId() == "" {
+		return invalid("cluster_id is empty")
+	}
+	if op.GetTokenFloor() > maxTokenFloor {
+		return invalid("token_floor is above %d", uint64(maxTokenFloor))
+	}
+	if _, err := completeSettings(op.GetSettings()); err != nil {
+		return invalid("%v", err)
+	}
+	return cmp.Or(
+		validText("cluster_id", op.GetClusterId(), maxMemberText),
+		validText("lineage", op.GetLineage(), maxLineageBytes),
+		validMembers(op.GetMembers()),
+	)
 }
 
 func validMembers(members []*wire.Member) *wire.Result {
@@ -71,9 +74,12 @@ func validMember(member *wire.Member) error {
 	if member.GetId() == "" {
 		return fmt.Errorf("the member has no id")
 	}
-	for _, text := range []string{member.Id, member.Incarnation, member.PeerAddr, member.ClientAddr, member.HttpAddr} {
+	for _, text := range [...]string{member.Id, member.Incarnation, member.PeerAddr, member.ClientAddr, member.HttpAddr} {
 		if len(text) > maxMemberText {
 			return fmt.Errorf("id, incarnation and addresses of a member have at most %d bytes each", maxMemberText)
+		}
+		if err := wire.ValidText("a text of the member", text); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -82,22 +88,23 @@ func validMember(member *wire.Member) error {
 // beginTerm makes deadlines of earlier terms void. The same leader may begin its
 // term again.
 func (m *Machine) beginTerm(op *wire.BeginTerm) *wire.Result {
-	switch {
-	case op.GetTerm() == 0 || len(op.LeaderId) > maxMemberText:
-		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("term must be at least 1, leader_id at most %d bytes", maxMemberText))
-	case op.Term < m.state.term, op.Term == m.state.term && op.LeaderId != m.state.leaderID:
+	if op.Term < m.state.term || op.Term == m.state.term && op.LeaderId != m.state.leaderID {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("term %d of %q has begun", m.state.term, m.state.leaderID))
 	}
 	m.state.term, m.state.leaderID = op.Term, op.LeaderId
 	return answer(wire.Status_OK, "")
 }
 
+func validBeginTerm(op *wire.BeginTerm) *wire.Result {
+	if op.GetTerm() == 0 {
+		return invalid("term must be at least 1")
+	}
+	return validText("leader_id", op.GetLeaderId(), maxMemberText)
+}
+
 // putMember adds a node or updates it. What the command leaves empty stays as it is
 // known: an operator who repeats an add knows neither incarnation nor level.
 func (m *Machine) putMember(member *wire.Member) *wire.Result {
-	if err := validMember(member); err != nil {
-		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
-	}
 	if member.Level != 0 && member.Level < m.state.level {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("node %q understands level %d, the cluster is at %d: upgrade it", member.Id, member.Level, m.state.level))
 	}

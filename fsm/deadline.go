@@ -23,10 +23,7 @@ func (m *Machine) beginGrace(c *claim, e *wire.Event) {
 
 // extend starts a hold's max_hold anew, or another one.
 func (m *Machine) extend(s *session, op *wire.Extend) *wire.Result {
-	if refusal := validMaxHold(op.GetMaxHoldMs()); refusal != nil {
-		return refusal
-	}
-	c := m.holdOf(s, op.HoldId, op.Token)
+	c := m.holdOf(s, op.GetHoldId(), op.GetToken())
 	if c == nil {
 		return notHeld()
 	}

@@ -115,9 +115,6 @@ func (m *Machine) released(s *session, id, token uint64) bool {
 
 // setValue replaces what everybody may read of a hold.
 func (m *Machine) setValue(s *session, op *wire.SetValue) *wire.Result {
-	if refusal := m.validValue(op.GetValue()); refusal != nil {
-		return refusal
-	}
 	if m.holdOf(s, op.GetHoldId(), op.GetToken()) == nil {
 		return notHeld()
 	}

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"cmp"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -22,9 +24,7 @@ func (m *Machine) openLease(op *wire.OpenLease) *wire.Result {
 	if refusal != nil {
 		return refusal
 	}
-	if op.Acquire != nil {
-		op.Acquire.Owner = 0 // its session has one claim
-	}
+	op.Acquire.Owner = 0 // its session has one claim
 	result := m.acquire(s, leaseSeq, op.Acquire)
 	if result.Status != wire.Status_GRANTED && result.Status != wire.Status_QUEUED {
 		// Then it did nothing, so that the session was never there.
@@ -52,6 +52,15 @@ func (m *Machine) repeatLease(id uint64) *wire.Result {
 func leased(s *session, r *wire.Result) *wire.Result {
 	r.SessionId = s.id
 	return r
+}
+
+func validLease(settings *wire.Settings, op *wire.OpenLease) *wire.Result {
+	return cmp.Or(
+		validSession(settings, op.GetSecretHash(), op.GetTtlMs(), op.GetClient()),
+		validAcquire(op.GetAcquire()),
+		validClientSize(settings, op.GetClient()),
+		validValue(settings, op.GetAcquire().GetValue()),
+	)
 }
 
 // noRequest refuses what only the client of an ordinary session can ask for.
@@ -87,11 +96,6 @@ func (m *Machine) leaseOf(hash []byte, hold uint64) (*session, *claim) {
 
 // extendLease begins a leased hold's time anew, or another one.
 func (m *Machine) extendLease(op *wire.ExtendLease) *wire.Result {
-	if ttl := op.GetTtlMs(); ttl != 0 {
-		if refusal := m.validTTL(ttl); refusal != nil {
-			return refusal
-		}
-	}
 	s, c := m.leaseOf(op.GetSecretHash(), op.GetHoldId())
 	if s == nil || !c.held() || op.HoldId == 0 {
 		return notHeld()

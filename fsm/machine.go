@@ -250,6 +250,9 @@ func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 	if refusal := m.admit(cmd); refusal != nil {
 		return refusal
 	}
+	if refusal := Validate(cmd, m.state.settings); refusal != nil {
+		return refusal
+	}
 	switch op := cmd.Op.(type) {
 	case *wire.Command_OpenSession:
 		return m.openSession(op.OpenSession)
@@ -309,7 +312,7 @@ func (m *Machine) govern(cmd *wire.Command) *wire.Result {
 	case *wire.Command_RestoreBackup:
 		return m.restoreBackup(op.RestoreBackup)
 	}
-	return answer(wire.Status_INVALID_ARGUMENT, "the command has no operation that this level knows")
+	return unknownOperation()
 }
 
 // admit refuses commands that the cluster as a whole does not take yet.

@@ -8,13 +8,7 @@ import (
 
 // forceRelease ends a hold for an operator, by compare-and-set.
 func (m *Machine) forceRelease(op *wire.ForceRelease) *wire.Result {
-	if op.GetReason() == "" {
-		return invalid("a forced release needs a reason")
-	}
-	if refusal := validReason(op.Reason, op.Operator); refusal != nil {
-		return refusal
-	}
-	c := m.holdBy(op.HoldId, op.Token)
+	c := m.holdBy(op.GetHoldId(), op.GetToken())
 	if c == nil {
 		return notHeld()
 	}
@@ -26,12 +20,6 @@ func (m *Machine) forceRelease(op *wire.ForceRelease) *wire.Result {
 // revoke asks for a hold back. A grace once given runs, whatever is said later, unless
 // another one takes its place. It never prolongs the hold: its max_hold runs beside it.
 func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
-	if refusal := validReason(op.GetReason(), op.GetOperator()); refusal != nil {
-		return refusal
-	}
-	if op.GetGraceMs() > maxMaxHoldMs {
-		return invalid("grace_ms is %d: at most %d is allowed", op.GraceMs, uint32(maxMaxHoldMs))
-	}
 	c := m.holdBy(op.GetHoldId(), op.GetToken())
 	if c == nil {
 		return notHeld()
@@ -54,9 +42,6 @@ func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
 // skipDelay ends lock-delays of a lock before their time. Other locks that they close
 // stay closed.
 func (m *Machine) skipDelay(op *wire.SkipDelay) *wire.Result {
-	if refusal := validReason(op.GetReason(), op.GetOperator()); refusal != nil {
-		return refusal
-	}
 	delays := m.delaysOf(op.GetName(), op.GetHoldId())
 	if len(delays) == 0 {
 		return answer(wire.Status_NOT_FOUND, "no such lock-delay")
@@ -92,13 +77,7 @@ func (m *Machine) delaysOf(name string, hold uint64) (delays []*claim) {
 // resize gives a live semaphore another limit. What is held stays held: below it,
 // nobody is granted until enough has been released.
 func (m *Machine) resize(op *wire.Resize) *wire.Result {
-	if refusal := validReason(op.GetReason(), op.GetOperator()); refusal != nil {
-		return refusal
-	}
-	if op.GetLimit() == 0 || op.Limit > maxLimit {
-		return invalid("the limit is %d: 1 to %d is allowed", op.GetLimit(), uint32(maxLimit))
-	}
-	l, ok := m.locks.get(op.Name)
+	l, ok := m.locks.get(op.GetName())
 	if !ok || l.limit == 0 {
 		return answer(wire.Status_NOT_FOUND, "no such semaphore is in use")
 	}

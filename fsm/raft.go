@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Replicated is a [Machine] under raft. raft applies to it from one goroutine;
@@ -14,6 +17,8 @@ import (
 type Replicated struct {
 	level uint32
 	halt  func(error)
+	// limits are the machine's settings, for who must not wait for an entry.
+	limits atomic.Pointer[wire.Settings]
 
 	mu      sync.RWMutex // guards what follows
 	machine *Machine
@@ -55,8 +60,20 @@ func (r *Replicated) apply(entry *raft.Log) (applied *Applied, halting bool, err
 		return nil, true, r.frozen
 	}
 	r.machine.state.index = entry.Index
+	r.show()
 	return applied, false, err
 }
+
+// show makes known what is asked for without the lock.
+func (r *Replicated) show() {
+	if s := r.machine.state.settings; s != r.limits.Load() {
+		r.limits.Store(s)
+	}
+}
+
+// Limits returns the replicated settings as they are applied here, nil before bootstrap.
+// They are shared: read-only.
+func (r *Replicated) Limits() *wire.Settings { return r.limits.Load() }
 
 // Recycle is [Machine.Recycle], for who applies.
 func (r *Replicated) Recycle(last *Applied) {
@@ -100,6 +117,7 @@ func (r *Replicated) replace(machine *Machine, err error) (halting bool, _ error
 	}
 	if err == nil {
 		r.machine = machine
+		r.show()
 	}
 	return false, err
 }

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -39,8 +40,8 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 	if ttl == 0 {
 		ttl = m.state.settings.DefaultTtlMs
 	}
-	if refusal := m.validSession(op, ttl); refusal != nil {
-		return nil, refusal
+	if open := m.sessions.len(); uint64(open) >= m.state.settings.MaxSessions {
+		return nil, answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_sessions: %d sessions are open", open))
 	}
 	m.state.lastSession++
 	s := &session{
@@ -58,29 +59,36 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 	return s, nil
 }
 
-func (m *Machine) validSession(op *wire.OpenSession, ttl uint32) *wire.Result {
-	if len(op.GetSecretHash()) != sha256.Size {
-		return invalid("secret_hash must have %d bytes", sha256.Size)
-	}
-	if refusal := m.validTTL(ttl); refusal != nil {
+// validSession looks at what opens a session: its secret, its TTL, of which 0 is the
+// default, and what its client says of itself.
+func validSession(settings *wire.Settings, hash []byte, ttl uint32, client *wire.ClientInfo) *wire.Result {
+	if refusal := cmp.Or(validSecretHash(hash), validTTL(settings, ttl), validAddress(client.GetAddress())); refusal != nil {
 		return refusal
 	}
-	limits := m.state.settings
-	if size := proto.Size(op.Client); size > int(limits.MaxClientInfoBytes) {
-		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_client_info_bytes: the client info has %d bytes, at most %d are allowed", size, limits.MaxClientInfoBytes))
-	}
-	if refusal := validAddress(op.Client.GetAddress()); refusal != nil {
-		return refusal
-	}
-	if uint64(m.sessions.len()) >= limits.MaxSessions {
-		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_sessions: %d sessions are open", m.sessions.len()))
+	if err := wire.ValidClientInfo(client); err != nil {
+		return invalid("%v", err)
 	}
 	return nil
 }
 
-func (m *Machine) validTTL(ttl uint32) *wire.Result {
-	if limits := m.state.settings; ttl < limits.MinTtlMs || ttl > limits.MaxTtlMs {
-		return invalid("ttl_ms is %d: %d to %d is allowed", ttl, limits.MinTtlMs, limits.MaxTtlMs)
+func validClientSize(settings *wire.Settings, client *wire.ClientInfo) *wire.Result {
+	if size, limit := proto.Size(client), settings.GetMaxClientInfoBytes(); size > int(limit) {
+		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_client_info_bytes: the client info has %d bytes, at most %d are allowed", size, limit))
+	}
+	return nil
+}
+
+func validSecretHash(hash []byte) *wire.Result {
+	if len(hash) != sha256.Size {
+		return invalid("secret_hash must have %d bytes", sha256.Size)
+	}
+	return nil
+}
+
+// validTTL refuses a TTL out of range. 0 asks for none.
+func validTTL(settings *wire.Settings, ttl uint32) *wire.Result {
+	if ttl != 0 && (ttl < settings.GetMinTtlMs() || ttl > settings.GetMaxTtlMs()) {
+		return invalid("ttl_ms is %d: %d to %d is allowed", ttl, settings.GetMinTtlMs(), settings.GetMaxTtlMs())
 	}
 	return nil
 }
@@ -109,9 +117,6 @@ func (m *Machine) attach(s *session, address string) *wire.Result {
 	if refusal := noRequest(s); refusal != nil {
 		return refusal
 	}
-	if refusal := validAddress(address); refusal != nil {
-		return refusal
-	}
 	s.generation++
 	if address != "" && address != s.client.GetAddress() {
 		client := &wire.ClientInfo{}
@@ -126,10 +131,7 @@ func (m *Machine) attach(s *session, address string) *wire.Result {
 }
 
 func validAddress(address string) *wire.Result {
-	if len(address) > maxAddressBytes {
-		return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("the address has more than %d bytes", maxAddressBytes))
-	}
-	return nil
+	return validText("the address", address, maxAddressBytes)
 }
 
 // maxDetailBytes bounds what the answer to an attach says of holds beyond the first

@@ -21,7 +21,7 @@ func invalid(format string, args ...any) *wire.Result {
 	return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf(format, args...))
 }
 
-func (m *Machine) validAcquire(op *wire.Acquire) *wire.Result {
+func validAcquire(op *wire.Acquire) *wire.Result {
 	if n := len(op.GetLocks()); n == 0 || n > maxLocks {
 		return invalid("an acquire takes 1 to %d locks, not %d", maxLocks, n)
 	}
@@ -34,16 +34,13 @@ func (m *Machine) validAcquire(op *wire.Acquire) *wire.Result {
 			return invalid("the lock %q is named twice", request.Name)
 		}
 	}
-	if refusal := validOptions(op); refusal != nil {
-		return refusal
-	}
-	return m.validValue(op.Value)
+	return validOptions(op)
 }
 
 // validRequest looks at one lock of an acquire.
 func validRequest(request *wire.LockRequest) *wire.Result {
-	if err := wire.ValidName(request.GetName()); err != nil {
-		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
+	if refusal := validName(request.GetName()); refusal != nil {
+		return refusal
 	}
 	if request.Limit > 0 {
 		return validPermits(request)
@@ -101,8 +98,8 @@ func validMaxHold(ms uint32) *wire.Result {
 	return nil
 }
 
-func (m *Machine) validValue(value []byte) *wire.Result {
-	if limit := m.state.settings.MaxValueBytes; len(value) > int(limit) {
+func validValue(settings *wire.Settings, value []byte) *wire.Result {
+	if limit := settings.GetMaxValueBytes(); len(value) > int(limit) {
 		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_value_bytes: the value has %d bytes, at most %d are allowed", len(value), limit))
 	}
 	return nil

@@ -156,7 +156,7 @@ func (w *walker) lease() *wire.Command {
 	case 3:
 		op.SecretHash = hash[1:]
 	case 4:
-		op.Client = &wire.ClientInfo{Name: string(make([]byte, 70))}
+		op.Client = &wire.ClientInfo{Name: strings.Repeat("x", 70)}
 	default:
 		op.SecretHash, op.Client = w.hash(w.secrets), w.client()
 		w.secrets++

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -139,7 +140,7 @@ func (w *walker) open() *wire.Command {
 	case 1:
 		op.TtlMs = 1
 	case 2:
-		op.Client = &wire.ClientInfo{Name: string(make([]byte, 70))}
+		op.Client = &wire.ClientInfo{Name: strings.Repeat("x", 70)}
 	case 3, 4:
 		op.SecretHash = w.hash(w.roll(w.secrets + 1))
 	default:

@@ -17,9 +17,6 @@ func (m *Machine) request(cmd *wire.Command) *wire.Result {
 		return refusal
 	}
 	m.acknowledge(s, cmd.AckedBelow, cmd.Acked)
-	if cmd.Seq == 0 {
-		return answer(wire.Status_INVALID_ARGUMENT, "the request needs a sequence number from 1 on")
-	}
 	if known := m.recall(s, cmd.Seq); known != nil {
 		return known
 	}

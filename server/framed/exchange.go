@@ -46,12 +46,6 @@ func newExchange() *exchange {
 func (x *exchange) begin(c *conn) {
 	x.conn, x.until = c, time.Time{}
 	req := x.Frame.GetRequest()
-	if x.size > plainBytes { // the request takes no more than its frame, and names one lock
-		if refused := c.excess(req); refused != nil {
-			x.end(refused)
-			return
-		}
-	}
 	if !c.attachedHere(req.SessionId) {
 		x.end(c.notAttached())
 		return

@@ -129,7 +129,21 @@ func (f *fake) moveLeader(hint *wire.LeaderHint) {
 	}
 }
 
+// fault is what a node has against a command before it queues it.
+func (f *fake) fault(cmd *wire.Command) (fault *wire.Result) {
+	f.View(func(m *fsm.Machine) {
+		if fault = fsm.Validate(cmd, m.Settings()); fault == nil {
+			fault = fsm.ValidateSize(cmd, proto.Size(cmd), m.Settings())
+		}
+	})
+	return fault
+}
+
 func (f *fake) Propose(cmd *wire.Command, done func(*wire.Result)) {
+	if fault := f.fault(cmd); fault != nil && f.leads() {
+		done(fault)
+		return
+	}
 	f.soon(func() {
 		f.turn.Lock()
 		defer f.turn.Unlock()

@@ -82,6 +82,9 @@ func TestHoldsOfOthersAreNotTouched(t *testing.T) {
 	c.expect(wire.Status_OK, extend(first, 5, hold, 120_000))
 }
 
+// maxNames is how many locks one acquire may name.
+const maxNames = 64
+
 func TestAcquireOfManyLocks(t *testing.T) {
 	_, c, first, second := two(t)
 	many := func(n int) *wire.Acquire {

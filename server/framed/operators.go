@@ -26,6 +26,10 @@ func (c *conn) operate(req *wire.Request) {
 
 // administer lets one of few workers carry out an operator's request, in bounded time.
 func (c *conn) administer(req *wire.Request) {
+	if refused := c.excess(req); refused != nil {
+		c.respond(req, refused)
+		return
+	}
 	queued := c.srv.admins.submit(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, c.srv.cfg.Limits.AdminTimeout)
 		defer cancel()

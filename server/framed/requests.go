@@ -13,10 +13,6 @@ import (
 // dispatch starts one request. It does not wait for the answer: respond is called
 // later, exactly once, from whatever goroutine has it.
 func (c *conn) dispatch(req *wire.Request) {
-	if refused := c.excess(req); refused != nil {
-		c.respond(req, refused)
-		return
-	}
 	switch body := req.GetBody().(type) {
 	case *wire.Request_OpenSession:
 		c.open(req, body.OpenSession)
@@ -46,39 +42,23 @@ func (c *conn) dispatch(req *wire.Request) {
 }
 
 const (
-	// maxNames is how many locks any version lets one acquire name.
-	maxNames = 64
-	// plainBytes is room for that many names and whatever else is always small.
-	plainBytes = 64 << 10
+	// plainBytes is more than any read or act of administration needs, but for a restore:
 	// restoreBytes is room for all the records that the audit keeps.
+	plainBytes   = 64 << 10
 	restoreBytes = 1 << 20
-	// maxAcks is how many acknowledgements are ever made room for; each takes ackBytes
-	// at most.
-	maxAcks, ackBytes = 1 << 20, 10
 )
 
-// excess refuses what the state machine is certain to refuse, and what would cost every
-// node a large entry in its log, or this one much memory while it waits for that: small
-// messages in a large number take many times the bytes that they came in.
+// excess refuses what is larger than it can have a reason to be and would wait in this
+// node's memory for a worker. Commands have their size checked before they are queued.
 func (c *conn) excess(req *wire.Request) *wire.Result {
-	acquire := req.GetAcquire()
-	if l := req.GetAcquireLease(); l != nil {
-		acquire = l.GetAcquire()
+	most := plainBytes
+	if req.GetRestore() != nil {
+		most = restoreBytes
 	}
-	if n := len(acquire.GetLocks()); n > maxNames {
-		return failure(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("an acquire takes %d locks at most, not %d", maxNames, n))
+	if size := proto.Size(req); size > most {
+		return failure(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("the request has %d bytes, no such request needs more than %d", size, most))
 	}
-	size := proto.Size(req)
-	if size <= plainBytes || req.GetRestore() != nil && size <= restoreBytes {
-		return nil
-	}
-	settings := c.srv.cfg.Replica.Fork().Settings()
-	acks := min(settings.GetMaxWindow(), maxAcks) + min(settings.GetMaxClaimsPerSession(), maxAcks)
-	most := plainBytes + int(settings.GetMaxValueBytes()) + int(settings.GetMaxClientInfoBytes()) + int(acks)*ackBytes
-	if size <= most {
-		return nil
-	}
-	return failure(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("the request has %d bytes, no request needs more than %d", size, most))
+	return nil
 }
 
 // open opens a session and takes it to this connection.
@@ -195,6 +175,10 @@ func command(req *wire.Request) *wire.Command {
 // read proves leadership first, unless a stale answer will do, and lets a worker
 // gather the answer.
 func (c *conn) read(req *wire.Request) {
+	if refused := c.excess(req); refused != nil {
+		c.respond(req, refused)
+		return
+	}
 	if stale(req) {
 		c.gather(req)
 		return

@@ -2,7 +2,6 @@ package replica_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -98,11 +97,14 @@ func TestMembersAreKeptBesideASlowSnapshot(t *testing.T) {
 		slow := slowSnapshots{n.disk.snapshots, make(chan struct{}), make(chan struct{})}
 		defer close(slow.done)
 		n.cfg.Stores.Snapshots = slow
+		n.cfg.Settings = &wire.Settings{MaxValueBytes: 64 << 10}
 		c.startAll()
 		c.settleIn()
-		big := strings.Repeat("x", 200<<10) // refused, and in the log
-		for range 350 {
-			c.expect(n.do(openCommand(big, time.Minute)), wire.Status_RESOURCE_EXHAUSTED)
+		session := c.openSession("a", time.Minute)
+		hold := c.expect(n.do(acquireCommand(session, 1, "a", 0)), wire.Status_GRANTED)
+		for seq := uint64(2); seq < 1_200; seq++ {
+			set := &wire.SetValue{HoldId: hold.HoldId, Token: hold.Token, Value: make([]byte, 64<<10)}
+			c.expect(n.do(&wire.Command{SessionId: session, Seq: seq, AckedBelow: seq, Op: &wire.Command_SetValue{SetValue: set}}), wire.Status_OK)
 		}
 		<-slow.begun
 		page := func() string {

@@ -66,7 +66,7 @@ func (p *packing) complete() {
 // ask submits a command of a session.
 func (p *packing) ask(session uint64, done func(*wire.Result)) {
 	cmd := &wire.Command{SessionId: session, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{}}}
-	p.submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil)
+	p.submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil, nil)
 }
 
 // again lets a session ask again and again for so long.
@@ -149,7 +149,7 @@ func (h *hot) apply(items []item) *fsm.Applied {
 func (h *hot) release(holder uint64) {
 	cmd := &wire.Command{SessionId: holder, Op: &wire.Command_Release{Release: &wire.Release{}}}
 	done := func(*wire.Result) { time.AfterFunc(thinkTime/2, func() { h.ask(holder, nil) }) }
-	h.submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil)
+	h.submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil, nil)
 }
 
 // A claim that joins the queue of a hot lock travels with the release that is due, though

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -35,7 +36,7 @@ func (r *Replica) ProposeAll(all []Proposal) {
 	var refusals []refusal
 	for begin := 0; begin < len(all); {
 		end := begin + r.deadlines.touchAll(all[begin:], now)
-		refusals = r.proposer.submit(all[begin:end], refusals[:0])
+		refusals = r.proposer.submit(all[begin:end], r.invalid(all[begin:end]), refusals[:0])
 		for _, no := range refusals {
 			no.done(no.result)
 		}
@@ -45,6 +46,28 @@ func (r *Replica) ProposeAll(all []Proposal) {
 		}
 		begin = end
 	}
+}
+
+// invalid returns what is wrong with each of the commands, whatever the state is: what
+// applying would refuse is not logged. Nil says that nothing is.
+func (r *Replica) invalid(all []Proposal) (faults []*wire.Result) {
+	limits := r.machine.Limits()
+	if limits == nil {
+		return nil // before its bootstrap a cluster accepts nothing anyway
+	}
+	for i, p := range all {
+		fault := fsm.Validate(p.Command, limits)
+		if fault == nil {
+			fault = fsm.ValidateSize(p.Command, p.Size, limits)
+		}
+		if fault != nil && faults == nil {
+			faults = make([]*wire.Result, len(all))
+		}
+		if fault != nil {
+			faults[i] = fault
+		}
+	}
+	return faults
 }
 
 // touchAll counts signs of life that arrived at the given time, up to that of a session
@@ -75,13 +98,17 @@ type refusal struct {
 	result *wire.Result
 }
 
-// submit queues clients' commands and adds to refusals what it does not queue.
-func (p *proposer) submit(all []Proposal, refusals []refusal) []refusal {
+// submit queues clients' commands and adds to refusals what it does not queue: those with
+// a fault, among others. Nil faults are none.
+func (p *proposer) submit(all []Proposal, faults []*wire.Result, refusals []refusal) []refusal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, one := range all {
+	for i, one := range all {
 		size := one.Size + itemOverhead
 		no := p.admit(size)
+		if no == nil && faults != nil {
+			no = faults[i]
+		}
 		if size > maxEntryBytes {
 			no = refused(wire.Status_RESOURCE_EXHAUSTED, "the request is larger than a log entry may be (256 KiB)")
 		}

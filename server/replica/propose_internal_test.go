@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -12,7 +13,7 @@ import (
 func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d, _ := openDeadlines(t, wire.Status_UNAVAILABLE)
-		r := &Replica{deadlines: d}
+		r := &Replica{deadlines: d, machine: fsm.NewReplicated(1, nil)}
 		r.proposer = newProposer(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
 		d.observe(opened(1, time.Second))
 		d.observe(opened(2, 2*time.Second))

@@ -2,8 +2,6 @@ package model
 
 import (
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -22,9 +20,9 @@ func plain(l *wire.LockRequest) *wire.LockRequest {
 	return l
 }
 
-func (d *Model) validAcquire(op *wire.Acquire) bool {
+func validAcquire(op *wire.Acquire) bool {
 	names := map[string]bool{}
-	for _, l := range op.Locks {
+	for _, l := range op.GetLocks() {
 		semaphore := l.Limit > 0 && (l.Mode == 0 || l.Mode == wire.Mode_PERMITS) && l.Permits <= l.Limit && l.Limit <= 1<<31
 		lock := l.Limit == 0 && l.Permits == 0 && l.Mode >= 0 && l.Mode <= wire.Mode_SHARED
 		if names[l.Name] || !validName(l.Name) || !semaphore && !lock || l.Limit > 0 && op.Reentrant {
@@ -32,10 +30,10 @@ func (d *Model) validAcquire(op *wire.Acquire) bool {
 		}
 		names[l.Name] = true
 	}
-	one := len(op.Locks) == 1
-	unfair := op.Order == wire.Order_UNFAIR
+	one := len(op.GetLocks()) == 1
+	unfair := op.GetOrder() == wire.Order_UNFAIR
 	switch {
-	case len(op.Locks) == 0 || len(op.Locks) > 64, op.Reentrant && !one, op.Order < 0 || op.Order > wire.Order_UNFAIR:
+	case len(op.GetLocks()) == 0 || len(op.Locks) > 64, op.Reentrant && !one, op.Order < 0 || op.Order > wire.Order_UNFAIR:
 		return false
 	case unfair && (!one || op.Locks[0].Limit > 0 || op.Locks[0].Mode == wire.Mode_SHARED):
 		return false
@@ -50,18 +48,12 @@ func validName(name string) bool {
 			return false
 		}
 	}
-	return len(name) <= 512 && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+	return readable(name, 512)
 }
 
 func validMaxHold(ms uint32) bool { return ms == 0 || ms >= 100 && ms <= 1<<31 }
 
 func (d *Model) acquire(s *Session, seq uint64, op *wire.Acquire) *wire.Result {
-	if !d.validAcquire(op) {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
-	if len(op.Value) > int(d.Limits.MaxValueBytes) {
-		return says(wire.Status_RESOURCE_EXHAUSTED)
-	}
 	order := max(op.Order, wire.Order_FIFO)
 	free := true
 	for _, l := range op.Locks {

@@ -8,8 +8,6 @@ func (c *Claim) Graced() bool { return c.Revoked.GetGraceMs() > 0 }
 func (d *Model) extend(s *Session, op *wire.Extend) *wire.Result {
 	c := d.held(s, op.HoldId, op.Token)
 	switch {
-	case !validMaxHold(op.MaxHoldMs):
-		return says(wire.Status_INVALID_ARGUMENT)
 	case c == nil:
 		return says(wire.Status_NOT_HELD)
 	case c.Graced(), op.MaxHoldMs == 0 && c.MaxHold == 0:

@@ -34,20 +34,8 @@ const highestFloor = 1<<63 - 1 - 1<<40
 
 func (d *Model) bootstrap(op *wire.Bootstrap) *wire.Result {
 	limits := limitsFrom(op.GetSettings())
-	switch {
-	case d.Cluster != "":
+	if d.Cluster != "" {
 		return says(wire.Status_FAILED_PRECONDITION)
-	case op.GetClusterId() == "", len(op.ClusterId) > 512, len(op.Lineage) > 64, op.TokenFloor > highestFloor, limits == nil:
-		return says(wire.Status_INVALID_ARGUMENT)
-	case len(op.Members) > 64:
-		return says(wire.Status_RESOURCE_EXHAUSTED)
-	}
-	known := map[string]bool{}
-	for _, m := range op.Members {
-		if !validMember(m) || known[m.Id] {
-			return says(wire.Status_INVALID_ARGUMENT)
-		}
-		known[m.Id] = true
 	}
 	d.Cluster, d.Lineage, d.Token, d.Level, d.Limits = op.ClusterId, op.Lineage, op.TokenFloor, 1, limits
 	for _, m := range op.Members {
@@ -57,8 +45,12 @@ func (d *Model) bootstrap(op *wire.Bootstrap) *wire.Result {
 }
 
 func validMember(m *wire.Member) bool {
-	longest := max(len(m.GetId()), len(m.GetIncarnation()), len(m.GetPeerAddr()), len(m.GetClientAddr()), len(m.GetHttpAddr()))
-	return m.GetId() != "" && longest <= 512
+	for _, text := range []string{m.GetId(), m.GetIncarnation(), m.GetPeerAddr(), m.GetClientAddr(), m.GetHttpAddr()} {
+		if !readable(text, 512) {
+			return false
+		}
+	}
+	return m.GetId() != ""
 }
 
 // member puts a copy into the list, in place of another one of that id.
@@ -75,10 +67,7 @@ func (d *Model) memberAt(id string) int {
 }
 
 func (d *Model) putMember(m *wire.Member) *wire.Result {
-	switch {
-	case !validMember(m):
-		return says(wire.Status_INVALID_ARGUMENT)
-	case m.Level != 0 && m.Level < d.Level:
+	if m.Level != 0 && m.Level < d.Level {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	at := d.memberAt(m.Id)
@@ -136,9 +125,6 @@ func (d *Model) endSuspension(revision uint64) *wire.Result {
 }
 
 func (d *Model) beginTerm(op *wire.BeginTerm) *wire.Result {
-	if op.GetTerm() == 0 || len(op.LeaderId) > 512 {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
 	if op.Term < d.Term || op.Term == d.Term && op.LeaderId != d.leader {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
@@ -148,11 +134,7 @@ func (d *Model) beginTerm(op *wire.BeginTerm) *wire.Result {
 
 func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	limits := limitsFrom(op.GetSettings())
-	switch {
-	case !wellPut(op.GetReason(), op.GetOperator()), op.Lineage == "", len(op.Lineage) > 64, limits == nil,
-		op.TokenFloor > highestFloor, !consecutive(op.Audit):
-		return says(wire.Status_INVALID_ARGUMENT)
-	case len(d.Live) > 0 || len(d.Claims) > 0:
+	if len(d.Live) > 0 || len(d.Claims) > 0 {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.Token = max(d.Token, op.TokenFloor)
@@ -169,7 +151,7 @@ func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 func consecutive(records []*wire.AuditRecord) bool {
 	for i, r := range records {
 		if r.Id == 0 || r.Id > 1<<62 || r.Id != records[0].Id+uint64(i) ||
-			len(r.Lock) > 512 || len(r.ClientName) > 256 || !wellPut(r.Reason, r.Operator) {
+			!readable(r.Lock, 512) || !readable(r.ClientName, 256) || !wellPut(r.Reason, r.Operator) {
 			return false
 		}
 	}

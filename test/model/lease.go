@@ -1,8 +1,6 @@
 package model
 
 import (
-	"crypto/sha256"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -13,23 +11,17 @@ func (d *Model) openLease(op *wire.OpenLease) *wire.Result {
 	if s := d.byHash(op.GetSecretHash()); s != nil {
 		return d.repeatLease(s)
 	}
-	switch {
-	case d.Suspended != 0:
+	if d.Suspended != 0 {
 		return says(wire.Status_UNAVAILABLE)
-	case len(op.GetSecretHash()) != sha256.Size:
-		return says(wire.Status_INVALID_ARGUMENT)
 	}
-	if refusal := d.mayOpen(op.TtlMs, op.Client); refusal != nil {
-		return refusal
+	if len(d.Live) >= int(d.Limits.MaxSessions) {
+		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	s := d.begin(op.SecretHash, op.TtlMs, op.Client)
 	s.Leased = true
 	before := d.News
 	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Generation: 1, TtlMs: s.TTL, Leased: true})
-	asked := &wire.Acquire{}
-	if op.Acquire != nil {
-		asked = proto.CloneOf(op.Acquire)
-	}
+	asked := proto.CloneOf(op.Acquire)
 	asked.Owner = 0
 	answer := d.acquire(s, 1, asked)
 	if answer.Status != wire.Status_GRANTED && answer.Status != wire.Status_QUEUED {
@@ -79,9 +71,6 @@ func (d *Model) endLease(c *Claim) {
 }
 
 func (d *Model) extendLease(op *wire.ExtendLease) *wire.Result {
-	if op.TtlMs != 0 && (op.TtlMs < d.Limits.MinTtlMs || op.TtlMs > d.Limits.MaxTtlMs) {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
 	s := d.byHash(op.SecretHash)
 	if s == nil || !s.Leased {
 		return says(wire.Status_NOT_HELD)

@@ -139,6 +139,9 @@ func (d *Model) Apply(cmd *wire.Command, wall int64, granted ...uint64) *wire.Re
 
 // admit refuses what comes before the bootstrap.
 func (d *Model) admit(cmd *wire.Command) *wire.Result {
+	if status := d.fault(cmd); status != 0 && (d.Cluster != "" || cmd.GetBootstrap() != nil || cmd.GetBeginTerm() != nil) {
+		return says(status)
+	}
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Bootstrap:
 		return d.bootstrap(op.Bootstrap)
@@ -153,8 +156,6 @@ func (d *Model) admit(cmd *wire.Command) *wire.Result {
 
 func (d *Model) run(cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
-	case nil:
-		return says(wire.Status_INVALID_ARGUMENT)
 	case *wire.Command_PutMember:
 		return d.putMember(op.PutMember.GetMember())
 	case *wire.Command_DropMember:

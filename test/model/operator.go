@@ -9,7 +9,7 @@ import (
 
 // wellPut says whether an operator's words can be kept.
 func wellPut(reason, operator string) bool {
-	return len(reason) <= 256 && len(operator) <= 256
+	return readable(reason, 256) && readable(operator, 256)
 }
 
 // record keeps what an operator did.
@@ -36,9 +36,6 @@ func (d *Model) about(c *Claim) *wire.AuditRecord {
 }
 
 func (d *Model) force(op *wire.ForceRelease) *wire.Result {
-	if !wellPut(op.Reason, op.Operator) || op.Reason == "" {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
 	c := d.Claim(op.HoldId)
 	if c == nil || !c.Holds() || c.Token != op.Token {
 		return says(wire.Status_NOT_HELD)
@@ -49,9 +46,6 @@ func (d *Model) force(op *wire.ForceRelease) *wire.Result {
 }
 
 func (d *Model) revoke(op *wire.Revoke) *wire.Result {
-	if !wellPut(op.Reason, op.Operator) {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
 	c := d.Claim(op.HoldId)
 	if c == nil || !c.Holds() || c.Token != op.Token {
 		return says(wire.Status_NOT_HELD)
@@ -72,9 +66,6 @@ func (d *Model) revoke(op *wire.Revoke) *wire.Result {
 }
 
 func (d *Model) skipDelay(op *wire.SkipDelay) *wire.Result {
-	if !wellPut(op.Reason, op.Operator) {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
 	found := d.those(op.Name, func(c *Claim) bool { return c.Over && (op.HoldId == 0 || c.ID == op.HoldId) })
 	if len(found) == 0 {
 		return says(wire.Status_NOT_FOUND)
@@ -107,9 +98,6 @@ func (d *Model) reopenOne(c *Claim, name string) {
 }
 
 func (d *Model) resize(op *wire.Resize) *wire.Result {
-	if !wellPut(op.Reason, op.Operator) || op.Limit == 0 || op.Limit > 1<<31 {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
 	l := d.Locks[op.Name]
 	if l == nil || l.Limit == 0 {
 		return says(wire.Status_NOT_FOUND)

@@ -25,9 +25,6 @@ func (d *Model) release(s *Session, op *wire.Release) *wire.Result {
 }
 
 func (d *Model) setValue(s *Session, op *wire.SetValue) *wire.Result {
-	if len(op.Value) > int(d.Limits.MaxValueBytes) {
-		return says(wire.Status_RESOURCE_EXHAUSTED)
-	}
 	c := d.held(s, op.HoldId, op.Token)
 	if c == nil {
 		return says(wire.Status_NOT_HELD)

@@ -36,9 +36,6 @@ func (s *Session) recall(seq uint64) *Answer {
 }
 
 func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
-	if cmd.Seq == 0 {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
 	if a := s.recall(cmd.Seq); a != nil {
 		return d.repeat(a)
 	}

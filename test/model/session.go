@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -23,31 +22,18 @@ func (d *Model) byHash(hash []byte) *Session {
 }
 
 func (d *Model) open(op *wire.OpenSession) *wire.Result {
-	if len(op.GetSecretHash()) != sha256.Size {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
 	if s := d.byHash(op.SecretHash); s != nil {
 		if s.Leased {
 			return says(wire.Status_INVALID_ARGUMENT)
 		}
 		return d.attach(s, op.Client.GetAddress())
 	}
-	if refusal := d.mayOpen(op.TtlMs, op.Client); refusal != nil {
-		return refusal
+	if len(d.Live) >= int(d.Limits.MaxSessions) {
+		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	s := d.begin(op.SecretHash, op.TtlMs, op.Client)
 	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Generation: 1, TtlMs: s.TTL})
 	return &wire.Result{Status: wire.Status_OK, Session: d.resume(s)}
-}
-
-func (d *Model) mayOpen(ttl uint32, client *wire.ClientInfo) *wire.Result {
-	switch {
-	case ttl != 0 && (ttl < d.Limits.MinTtlMs || ttl > d.Limits.MaxTtlMs):
-		return says(wire.Status_INVALID_ARGUMENT)
-	case proto.Size(client) > int(d.Limits.MaxClientInfoBytes), len(d.Live) >= int(d.Limits.MaxSessions):
-		return says(wire.Status_RESOURCE_EXHAUSTED)
-	}
-	return nil
 }
 
 func (d *Model) begin(hash []byte, ttl uint32, client *wire.ClientInfo) *Session {

@@ -1,0 +1,163 @@
+package fsm
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Validate returns the refusal of a command that no state would accept under these
+// settings, or nil. It looks at the command and the settings alone, so that a leader
+// refuses on every port, before anything is logged, what applying would refuse: names,
+// texts, sizes, options and ranges. Apply calls it again, because settings may have changed
+// in between. What it refuses is not remembered, and acknowledgements beside it do not count.
+func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
+	if most := settings.GetMaxWindow() + settings.GetMaxClaimsPerSession(); uint64(len(cmd.Acked)) > most {
+		return invalid("%d acknowledgements in one request, at most %d are allowed", len(cmd.Acked), most)
+	}
+	switch op := cmd.Op.(type) {
+	case *wire.Command_Acquire, *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue,
+		*wire.Command_Upgrade, *wire.Command_Downgrade, *wire.Command_Extend:
+		if cmd.Seq == 0 {
+			return invalid("the request needs a sequence number from 1 on")
+		}
+		return validateRequest(cmd, settings)
+	case *wire.Command_OpenSession:
+		client := op.OpenSession.GetClient()
+		return cmp.Or(validSession(settings, op.OpenSession.GetSecretHash(), op.OpenSession.GetTtlMs(), client), validClientSize(settings, client))
+	case *wire.Command_AttachSession:
+		return cmp.Or(validSecretHash(op.AttachSession.GetSecretHash()), validAddress(op.AttachSession.GetAddress()))
+	case *wire.Command_OpenLease:
+		return validLease(settings, op.OpenLease)
+	case *wire.Command_ExtendLease:
+		return cmp.Or(validSecretHash(op.ExtendLease.GetSecretHash()), validTTL(settings, op.ExtendLease.GetTtlMs()))
+	case *wire.Command_ReleaseLease:
+		return validSecretHash(op.ReleaseLease.GetSecretHash())
+	case *wire.Command_CloseSession, *wire.Command_Acknowledge:
+		return nil
+	}
+	return validateGoverning(cmd)
+}
+
+const (
+	// plainCommandBytes is room for 64 names and whatever else is always small.
+	plainCommandBytes = 64 << 10
+	// restoreCommandBytes is room for all the records that the audit keeps.
+	restoreCommandBytes = 1 << 20
+	// ackBytes is what an acknowledgement takes in a command at most.
+	ackBytes = 10
+)
+
+// ValidateSize returns the refusal of a command of so many bytes, where none of its kind
+// needs as many: what a program does not know is logged with what it knows, and dropped only
+// then.
+func ValidateSize(cmd *wire.Command, size int, settings *wire.Settings) *wire.Result {
+	if size <= plainCommandBytes {
+		return nil
+	}
+	most := uint64(plainCommandBytes)
+	switch cmd.Op.(type) {
+	case *wire.Command_RestoreBackup:
+		most = restoreCommandBytes
+	case *wire.Command_Bootstrap:
+		most += maxMembers * 5 * maxMemberText
+	default:
+		acks := settings.GetMaxWindow() + settings.GetMaxClaimsPerSession()
+		most += uint64(settings.GetMaxValueBytes()) + uint64(settings.GetMaxClientInfoBytes()) + acks*ackBytes
+	}
+	if uint64(size) <= most {
+		return nil
+	}
+	return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("the request has %d bytes, no request needs more than %d", size, most))
+}
+
+// validateRequest looks at what a session asks for.
+func validateRequest(cmd *wire.Command, settings *wire.Settings) *wire.Result {
+	switch op := cmd.Op.(type) {
+	case *wire.Command_Acquire:
+		return cmp.Or(validAcquire(op.Acquire), validValue(settings, op.Acquire.GetValue()))
+	case *wire.Command_SetValue:
+		return validValue(settings, op.SetValue.GetValue())
+	case *wire.Command_Extend:
+		return validMaxHold(op.Extend.GetMaxHoldMs())
+	case *wire.Command_Release, *wire.Command_Cancel, *wire.Command_Upgrade, *wire.Command_Downgrade:
+		return nil // ids and times alone
+	}
+	return unknownOperation()
+}
+
+// validateGoverning looks at commands that come from no session: the cluster's own and
+// those of operators.
+func validateGoverning(cmd *wire.Command) *wire.Result {
+	switch op := cmd.Op.(type) {
+	case *wire.Command_Bootstrap:
+		return validBootstrap(op.Bootstrap)
+	case *wire.Command_BeginTerm:
+		return validBeginTerm(op.BeginTerm)
+	case *wire.Command_PutMember:
+		if err := validMember(op.PutMember.GetMember()); err != nil {
+			return invalid("%v", err)
+		}
+		return nil
+	case *wire.Command_DropMember:
+		return validText("the id", op.DropMember.GetId(), maxMemberText)
+	case *wire.Command_RaiseLevel, *wire.Command_SuspendGrants, *wire.Command_ResumeGrants,
+		*wire.Command_ExpireSession, *wire.Command_TimeoutWait, *wire.Command_ExpireHold, *wire.Command_EndDelay:
+		return nil // numbers alone, and every number may be meant
+	case *wire.Command_ForceRelease:
+		return validForce(op.ForceRelease)
+	case *wire.Command_Revoke:
+		return validRevoke(op.Revoke)
+	case *wire.Command_SkipDelay:
+		return cmp.Or(validName(op.SkipDelay.GetName()), validReason(op.SkipDelay.GetReason(), op.SkipDelay.GetOperator()))
+	case *wire.Command_Resize:
+		return validResize(op.Resize)
+	case *wire.Command_RestoreBackup:
+		return validBackup(op.RestoreBackup)
+	}
+	return unknownOperation()
+}
+
+func unknownOperation() *wire.Result {
+	return invalid("the command has no operation that this level knows")
+}
+
+func validName(name string) *wire.Result {
+	if err := wire.ValidName(name); err != nil {
+		return invalid("%v", err)
+	}
+	return nil
+}
+
+// validText looks at a text of so many bytes at most that people read.
+func validText(what, text string, most int) *wire.Result {
+	if len(text) > most {
+		return invalid("%s has %d bytes: at most %d are allowed", what, len(text), most)
+	}
+	if err := wire.ValidText(what, text); err != nil {
+		return invalid("%v", err)
+	}
+	return nil
+}
+
+func validForce(op *wire.ForceRelease) *wire.Result {
+	if op.GetReason() == "" {
+		return invalid("a forced release needs a reason")
+	}
+	return validReason(op.GetReason(), op.GetOperator())
+}
+
+func validRevoke(op *wire.Revoke) *wire.Result {
+	if op.GetGraceMs() > maxMaxHoldMs {
+		return invalid("grace_ms is %d: at most %d is allowed", op.GraceMs, uint32(maxMaxHoldMs))
+	}
+	return validReason(op.GetReason(), op.GetOperator())
+}
+
+func validResize(op *wire.Resize) *wire.Result {
+	if op.GetLimit() == 0 || op.Limit > maxLimit {
+		return invalid("the limit is %d: 1 to %d is allowed", op.GetLimit(), uint32(maxLimit))
+	}
+	return cmp.Or(validName(op.GetName()), validReason(op.GetReason(), op.GetOperator()))
+}

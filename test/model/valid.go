@@ -1,0 +1,133 @@
+package model
+
+import (
+	"crypto/sha256"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// fault is what is wrong with a command whatever the state is; 0 if nothing is.
+func (d *Model) fault(cmd *wire.Command) wire.Status_Code {
+	if len(cmd.Acked) > int(d.Limits.GetMaxWindow()+d.Limits.GetMaxClaimsPerSession()) {
+		return wire.Status_INVALID_ARGUMENT
+	}
+	if status := d.tooLong(cmd); status != 0 {
+		return status
+	}
+	if !d.wellFormed(cmd) {
+		return wire.Status_INVALID_ARGUMENT
+	}
+	return 0
+}
+
+// tooLong is the fault of what exceeds a limit of the cluster.
+func (d *Model) tooLong(cmd *wire.Command) wire.Status_Code {
+	value, client := cmd.GetAcquire().GetValue(), cmd.GetOpenSession().GetClient()
+	switch op := cmd.Op.(type) {
+	case *wire.Command_SetValue:
+		value = op.SetValue.GetValue()
+	case *wire.Command_OpenLease:
+		value, client = op.OpenLease.GetAcquire().GetValue(), op.OpenLease.GetClient()
+	case *wire.Command_Bootstrap:
+		if len(op.Bootstrap.GetMembers()) > 64 {
+			return wire.Status_RESOURCE_EXHAUSTED
+		}
+	}
+	if len(value) > int(d.Limits.GetMaxValueBytes()) || proto.Size(client) > int(d.Limits.GetMaxClientInfoBytes()) {
+		if d.wellFormed(cmd) { // else that is said
+			return wire.Status_RESOURCE_EXHAUSTED
+		}
+	}
+	return 0
+}
+
+func (d *Model) wellFormed(cmd *wire.Command) bool {
+	switch op := cmd.Op.(type) {
+	case nil:
+		return false
+	case *wire.Command_Acquire:
+		return cmd.Seq > 0 && validAcquire(op.Acquire)
+	case *wire.Command_Extend:
+		return cmd.Seq > 0 && validMaxHold(op.Extend.GetMaxHoldMs())
+	case *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue, *wire.Command_Upgrade, *wire.Command_Downgrade:
+		return cmd.Seq > 0
+	case *wire.Command_OpenSession:
+		return d.validOpen(op.OpenSession.GetSecretHash(), op.OpenSession.GetTtlMs(), op.OpenSession.GetClient())
+	case *wire.Command_AttachSession:
+		return validHash(op.AttachSession.GetSecretHash()) && readable(op.AttachSession.GetAddress(), 256)
+	case *wire.Command_OpenLease:
+		return d.validOpen(op.OpenLease.GetSecretHash(), op.OpenLease.GetTtlMs(), op.OpenLease.GetClient()) && validAcquire(op.OpenLease.GetAcquire())
+	case *wire.Command_ExtendLease:
+		return validHash(op.ExtendLease.GetSecretHash()) && d.validTTL(op.ExtendLease.GetTtlMs())
+	case *wire.Command_ReleaseLease:
+		return validHash(op.ReleaseLease.GetSecretHash())
+	}
+	return governed(cmd)
+}
+
+// governed is wellFormed for commands that come from no session.
+func governed(cmd *wire.Command) bool {
+	switch op := cmd.Op.(type) {
+	case *wire.Command_Bootstrap:
+		return validBootstrap(op.Bootstrap)
+	case *wire.Command_BeginTerm:
+		return op.BeginTerm.GetTerm() > 0 && readable(op.BeginTerm.GetLeaderId(), 512)
+	case *wire.Command_PutMember:
+		return validMember(op.PutMember.GetMember())
+	case *wire.Command_DropMember:
+		return readable(op.DropMember.GetId(), 512)
+	case *wire.Command_ForceRelease:
+		return op.ForceRelease.GetReason() != "" && wellPut(op.ForceRelease.GetReason(), op.ForceRelease.GetOperator())
+	case *wire.Command_Revoke:
+		return op.Revoke.GetGraceMs() <= 1<<31 && wellPut(op.Revoke.GetReason(), op.Revoke.GetOperator())
+	case *wire.Command_SkipDelay:
+		return validName(op.SkipDelay.GetName()) && wellPut(op.SkipDelay.GetReason(), op.SkipDelay.GetOperator())
+	case *wire.Command_Resize:
+		limit := op.Resize.GetLimit()
+		return limit > 0 && limit <= 1<<31 && validName(op.Resize.GetName()) && wellPut(op.Resize.GetReason(), op.Resize.GetOperator())
+	case *wire.Command_RestoreBackup:
+		r := op.RestoreBackup
+		return r.GetLineage() != "" && readable(r.GetLineage(), 64) && r.GetTokenFloor() <= highestFloor &&
+			limitsFrom(r.GetSettings()) != nil && consecutive(r.GetAudit()) && wellPut(r.GetReason(), r.GetOperator())
+	}
+	return true
+}
+
+// readable says whether a text of so many bytes at most can be shown to people.
+func readable(text string, most int) bool {
+	return len(text) <= most && utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+func validHash(hash []byte) bool { return len(hash) == sha256.Size }
+
+func (d *Model) validTTL(ttl uint32) bool {
+	return ttl == 0 || ttl >= d.Limits.GetMinTtlMs() && ttl <= d.Limits.GetMaxTtlMs()
+}
+
+func (d *Model) validOpen(hash []byte, ttl uint32, client *wire.ClientInfo) bool {
+	const any = 1 << 20
+	for _, l := range client.GetLabels() {
+		if !readable(l.GetKey(), any) || !readable(l.GetValue(), any) {
+			return false
+		}
+	}
+	return validHash(hash) && d.validTTL(ttl) && readable(client.GetAddress(), 256) &&
+		readable(client.GetName()+client.GetHostName()+client.GetBootId(), any)
+}
+
+func validBootstrap(op *wire.Bootstrap) bool {
+	known := map[string]bool{}
+	for _, m := range op.GetMembers() {
+		if !validMember(m) || known[m.Id] {
+			return false
+		}
+		known[m.Id] = true
+	}
+	return op.GetClusterId() != "" && readable(op.ClusterId, 512) && readable(op.Lineage, 64) &&
+		op.TokenFloor <= highestFloor && limitsFrom(op.Settings) != nil
+}
