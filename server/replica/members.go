@@ -215,7 +215,7 @@ func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLead
 	if a := r.ask(ctx, r.peer(server)); a.state == nil {
 		return fmt.Errorf("%w: no answer from node %q: %w", ErrUnavailable, req.Id, a.err)
 	}
-	return r.transfer(server)
+	return r.transfer(ctx, server)
 }
 
 // transferToBest picks the voter that answers and has the longest log. Raft would pick
@@ -241,7 +241,7 @@ func (r *Replica) transferToBest(ctx context.Context) error {
 	if best.state == nil {
 		return fmt.Errorf("%w: no other voter answers", ErrUnavailable)
 	}
-	return r.transfer(servers[best.peer.ID])
+	return r.transfer(ctx, servers[best.peer.ID])
 }
 
 // peer is how a server of raft's configuration is reached now.
@@ -249,13 +249,36 @@ func (r *Replica) peer(s raft.Server) Peer {
 	return Peer{string(s.ID), string(r.resolve(s.ID, s.Address))}
 }
 
-func (r *Replica) transfer(to raft.Server) error {
+// drainTimeout bounds how long a transfer waits for the entries in flight.
+const drainTimeout = 2 * time.Second
+
+// transfer hands leadership over with no entry in flight: raft refuses entries meanwhile, and
+// what is in flight when leadership ends is UNCERTAIN. So every command before the transfer has
+// its result, and those after it wait here: the end of the reign answers them NOT_LEADER, and
+// if there is no transfer they are proposed.
+func (r *Replica) transfer(ctx context.Context, to raft.Server) error {
+	if re := r.current(); re != nil {
+		drained := r.proposer.pause(re.term)
+		defer r.proposer.resume(re.term)
+		r.drain(ctx, drained)
+	}
 	node := r.node.Load()
 	if err := node.LeadershipTransferToServer(to.ID, to.Address).Error(); err != nil {
 		return fmt.Errorf("%w: leadership was not handed over: %w", ErrUnavailable, err)
 	}
 	r.settled(node)
 	return nil
+}
+
+func (r *Replica) drain(ctx context.Context, drained <-chan struct{}) {
+	timeout := time.NewTimer(drainTimeout)
+	defer timeout.Stop()
+	select {
+	case <-drained:
+	case <-timeout.C:
+	case <-ctx.Done():
+	case <-r.ctx.Done():
+	}
 }
 
 // settled waits until the reign is over here too: raft's answer may be ahead of it.

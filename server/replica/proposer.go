@@ -76,11 +76,15 @@ type proposer struct {
 	packed  wire.Entry
 	written []byte
 
-	mu       sync.Mutex
-	cond     *sync.Cond
-	stopped  bool
-	term     uint64 // of the reign, 0 if there is none
-	serving  bool
+	mu      sync.Mutex
+	cond    *sync.Cond
+	stopped bool
+	term    uint64 // of the reign, 0 if there is none
+	serving bool
+	// pauses counts those who hand leadership over: nothing is proposed meanwhile. drained is
+	// closed when the last entry in flight has come back; nil unless somebody waits for that.
+	pauses   int
+	drained  chan struct{}
 	level    uint32 // the replicated feature level
 	urgent   []item // expiry, time-outs, barriers, members
 	normal   []item
@@ -168,7 +172,7 @@ func (p *proposer) next() *batch {
 		if p.stopped {
 			return nil
 		}
-		if p.inflight < p.depth() {
+		if p.pauses == 0 && p.inflight < p.depth() {
 			if b := p.take(); b != nil {
 				p.inflight++
 				p.underway.Add(1)
@@ -266,6 +270,10 @@ func (p *proposer) landed(b *batch, applied appliedEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inflight--
+	if p.inflight == 0 && p.drained != nil {
+		close(p.drained)
+		p.drained = nil
+	}
 	p.gathering.landed(b, applied, len(p.normal))
 	p.cond.Signal()
 }
@@ -372,7 +380,7 @@ func (p *proposer) serve(term uint64, level uint32) {
 func (p *proposer) end(result *wire.Result) {
 	p.mu.Lock()
 	b := &batch{items: append(p.urgent, p.normal...), proves: p.proves, beats: p.beats}
-	p.term, p.serving, p.due, p.marks, p.bytes = 0, false, false, false, 0
+	p.term, p.serving, p.due, p.marks, p.bytes, p.pauses = 0, false, false, false, 0, 0
 	p.urgent, p.normal, p.proves, p.beats = nil, nil, nil, nil
 	p.gathering.stop()
 	if p.timer != nil {
@@ -381,6 +389,36 @@ func (p *proposer) end(result *wire.Result) {
 	}
 	p.mu.Unlock()
 	b.answer(result)
+}
+
+// pause keeps what is queued from being proposed, until resume or the end of the reign. The
+// channel is closed once no entry is in flight.
+func (p *proposer) pause(term uint64) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.term == term {
+		p.pauses++
+	}
+	drained := p.drained
+	if drained == nil {
+		drained = make(chan struct{})
+	}
+	if p.inflight == 0 {
+		close(drained)
+		return drained
+	}
+	p.drained = drained
+	return drained
+}
+
+// resume ends one pause of that reign.
+func (p *proposer) resume(term uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.term == term && p.pauses > 0 {
+		p.pauses--
+		p.cond.Signal()
+	}
 }
 
 // stop ends run once the queue has been ended.

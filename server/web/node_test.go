@@ -63,7 +63,7 @@ func newParty(t *testing.T, at, name string) *party {
 	secret := sha256.Sum256([]byte(name))
 	p := &party{t: t, http: &http.Client{Transport: transport}}
 	sessions := wireconnect.NewSessionServiceClient(p.http, "http://"+at, connect.WithGRPC())
-	opened, err := sessions.Open(t.Context(), connect.NewRequest(&wire.OpenRequest{Secret: secret[:], Client: &wire.ClientInfo{Name: name}}))
+	opened, err := sessions.Open(t.Context(), connect.NewRequest(&wire.OpenRequest{Secret: secret[:], TtlMs: 600_000, Client: &wire.ClientInfo{Name: name}}))
 	if err != nil {
 		t.Fatal(err)
 	}

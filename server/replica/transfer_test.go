@@ -1,0 +1,101 @@
+package replica_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Commands go on while leadership is handed over: each has its result, or was surely not
+// executed because this node does not lead any more. Nobody is left in doubt, and nobody is
+// refused by a node that still claims to lead.
+func TestTransferLeavesNobodyInDoubt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		for round := range 5 {
+			leader := c.settleIn()
+			for _, other := range c.followers() { // so that entries are in flight
+				c.net.Delay(leader.id, other.id, 3*time.Millisecond)
+				c.net.Delay(other.id, leader.id, 3*time.Millisecond)
+			}
+			counts := &answers{of: map[wire.Status_Code]int{}}
+			stop := make(chan struct{})
+			var clients sync.WaitGroup
+			for i := range 8 {
+				clients.Go(func() {
+					for n := 0; ; n++ {
+						counts.add(leader.do(openCommand(fmt.Sprint(round, i, n), time.Minute)))
+						counts.add(leader.wait("a proof", leader.Prove))
+						select {
+						case <-stop:
+							return
+						case <-time.After(time.Millisecond):
+						}
+					}
+				})
+			}
+			time.Sleep(100 * time.Millisecond)
+			if err := leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{}); err != nil {
+				t.Error(err)
+			}
+			close(stop)
+			clients.Wait()
+			counts.only(t, wire.Status_OK, wire.Status_NOT_LEADER)
+		}
+	})
+}
+
+// answers are counted by status.
+type answers struct {
+	mu sync.Mutex
+	of map[wire.Status_Code]int
+}
+
+func (a *answers) add(r *wire.Result) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of[r.GetStatus()]++
+}
+
+// only wants some of each of these statuses, and no others.
+func (a *answers) only(t *testing.T, want ...wire.Status_Code) {
+	t.Helper()
+	for _, status := range want {
+		if a.of[status] == 0 {
+			t.Errorf("nobody was answered %v: %v", status, a.of)
+		}
+		delete(a.of, status)
+	}
+	if len(a.of) > 0 {
+		t.Errorf("others were answered %v", a.of)
+	}
+}
+
+// What was kept back during a transfer that fails is executed after it.
+func TestFailedTransferRefusesNobody(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		target := c.followers()[0]
+		const way = 10 * time.Millisecond // as in TestExpirySurvivesAFailedTransfer
+		c.net.Delay(leader.id, target.id, way)
+		c.net.Delay(target.id, leader.id, way)
+		time.AfterFunc(6*way+way/2, func() { c.net.Isolate(target.id, leader.id) })
+		counts := &answers{of: map[wire.Status_Code]int{}}
+		var clients sync.WaitGroup
+		clients.Go(func() {
+			for n := range 100 {
+				counts.add(leader.do(openCommand(fmt.Sprint(n), time.Minute)))
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+		if err := leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: target.id}); err == nil {
+			t.Error("the transfer did not fail")
+		}
+		clients.Wait()
+		counts.only(t, wire.Status_OK)
+	})
+}
