@@ -87,7 +87,8 @@ func (c *Client) Watch(ctx context.Context, what WatchOptions) *Watcher {
 // Next waits for the next batch. It is for one goroutine at a time. Its error is final
 // unless it is that of ctx: ErrCompacted if what comes next is not in memory any more (then
 // read the state, and watch from its revision), ErrClosed after Close, ErrClientClosed,
-// ErrInvalidArgument, ErrResourceExhausted for too many watches of one client, or the end
+// ErrInvalidArgument (also for a position of the future),
+// ErrResourceExhausted for too many watches of one client, or the end
 // of the ctx that Watch was given.
 func (w *Watcher) Next(ctx context.Context) (Batch, error) {
 	for {

@@ -240,6 +240,9 @@ func (f *fake) View(look func(*fsm.Machine)) {
 }
 
 func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+	if present := f.history.last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
+		return replica.FutureRevision(req.GetAfterRevision(), present)
+	}
 	return f.history.watch(ctx, req, send)
 }
 

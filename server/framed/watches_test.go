@@ -81,6 +81,17 @@ func TestWatchesThatCannotBegin(t *testing.T) {
 	c.expect(wire.Status_OK, watchAll(0))
 }
 
+func TestWatchFromTheFuture(t *testing.T) {
+	p := serve(t, nil)
+	p.replica.history.floor = 50
+	c := connect(t, p)
+	refused := c.expect(wire.Status_INVALID_ARGUMENT, &wire.Request{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{AfterRevision: 51, Lineage: lineage}}})
+	if !strings.Contains(refused.GetResult().GetMessage(), "the present revision is 50") {
+		t.Errorf("refused: %v", refused)
+	}
+	c.expect(wire.Status_COMPACTED, &wire.Request{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{AfterRevision: 51, Lineage: "another"}}})
+}
+
 func TestWatchEndsWithTheReign(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)

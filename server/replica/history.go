@@ -187,6 +187,14 @@ func (h *history) watch(req *wire.WatchRequest) (*watch, *wire.WatchResponse) {
 	return w, nil
 }
 
+// future reports whether the request is about this history and names a revision beyond the
+// present one.
+func (h *history) future(req *wire.WatchRequest) (present uint64, future bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.revision, !h.closed && req.GetLineage() == h.lineage && req.GetAfterRevision() > h.revision
+}
+
 // end forgets a watch.
 func (h *history) end(w *watch) {
 	h.mu.Lock()

@@ -24,13 +24,18 @@ const progress = 5 * time.Second
 // fast as send returns: they are shared, read-only. The last answer is COMPACTED if
 // the events asked for are not, or no longer, in memory, and UNAVAILABLE if the node
 // stops; Watch then returns nil. It returns ctx's error when that ends, and send's if
-// it fails, without a last word; ErrInvalid and ErrTooMany before the first answer.
+// it fails, without a last word; ErrInvalid and ErrTooMany before the first answer, and
+// ErrNotLeader or ErrUnavailable if this node has not applied the revision yet and cannot
+// prove that there is none.
 //
 // Whoever resumes after an answer's revision misses nothing, and gets nothing twice: the
 // events of one revision come in one answer. Only if they have more than a mebibyte they
 // come in several, which all but the last resume before that revision.
 func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
 	if err := validWatch(req); err != nil {
+		return err
+	}
+	if err := r.reached(ctx, req); err != nil {
 		return err
 	}
 	w, last := r.history.watch(req)
@@ -42,6 +47,37 @@ func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*
 	}
 	defer r.history.end(w)
 	return r.follow(ctx, w, send)
+}
+
+// reached returns ErrInvalid if the revision to watch after does not exist yet. This node may
+// merely be behind: so it is said on a proof of leadership only.
+func (r *Replica) reached(ctx context.Context, req *wire.WatchRequest) error {
+	if _, future := r.history.future(req); !future {
+		return nil
+	}
+	proved := make(chan *wire.Result, 1)
+	r.Prove(func(res *wire.Result) { proved <- res })
+	select {
+	case res := <-proved:
+		if res.GetStatus() == wire.Status_UNCERTAIN { // leadership was lost meanwhile
+			return ErrNotLeader
+		}
+		if err := asError(res); err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if present, future := r.history.future(req); future {
+		return FutureRevision(req.GetAfterRevision(), present)
+	}
+	return nil
+}
+
+// FutureRevision is the error of a watch from a revision that does not exist yet. It is
+// ErrInvalid.
+func FutureRevision(after, present uint64) error {
+	return fmt.Errorf("%w: after_revision %d lies in the future, the present revision is %d: watch after that one, or after 0 from now on", ErrInvalid, after, present)
 }
 
 func validWatch(req *wire.WatchRequest) error {

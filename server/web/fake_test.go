@@ -269,6 +269,13 @@ func (f *fake) HoldRemaining(uint64) (time.Duration, bool)  { return 3 * time.Se
 func (f *fake) DelayRemaining(uint64) (time.Duration, bool) { return 2 * time.Second, f.leads() }
 
 func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+	// Of the future, or only later than what this node has applied.
+	if present := f.cluster.history.last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
+		if !f.leads() {
+			return replica.ErrNotLeader
+		}
+		return replica.FutureRevision(req.GetAfterRevision(), present)
+	}
 	return f.cluster.history.watch(ctx, req, send)
 }
 

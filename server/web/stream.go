@@ -43,7 +43,7 @@ func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*w
 		}
 	}()
 	w := &watch{server: s, send: send}
-	err = w.end(ctx, s.replica.Watch(running, req, w.say))
+	err = w.end(ctx, s.watchOnce(running, req, w))
 	if c != nil && w.said != nil {
 		c.outcome = w.said.GetStatus().String()
 	}
@@ -90,7 +90,7 @@ func (w *watch) end(ctx context.Context, err error) error {
 		return w.lastWord("this node is stopping: watch on at another one")
 	case errors.Is(err, errAstray):
 		return w.lastWord(err.Error() + ": watch on at another one")
-	case w.said == nil:
+	case w.said == nil && connect.CodeOf(err) == connect.CodeUnknown: // not worded yet
 		return w.server.refusalOf(err)
 	}
 	return err

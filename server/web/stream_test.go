@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -103,6 +104,24 @@ func TestWatchInLines(t *testing.T) {
 	if got := p.post("LockService/Watch", `{"names":[]}`); got.status != http.StatusBadRequest {
 		t.Errorf("status %d: %s", got.status, got.body)
 	}
+}
+
+// Only the leader knows that a revision does not exist yet; a follower may be behind.
+func TestWatchFromTheFuture(t *testing.T) {
+	c := newCluster(t)
+	leader, follower := start(t, c, "n1"), start(t, c, "n2")
+	leader.open("ann")
+	present := leader.server.revision()
+	for _, p := range []*port{leader, follower} {
+		body := fmt.Sprintf(`{"afterRevision":%d,"lineage":%q}`, present+100, lineage)
+		message := p.post("LockService/Watch", body).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
+		if !strings.Contains(message, fmt.Sprint("the present revision is ", c.history.last())) && !strings.Contains(message, fmt.Sprint("the present revision is ", present)) {
+			t.Errorf("message %q", message)
+		}
+	}
+	c.lead("")
+	body := fmt.Sprintf(`{"afterRevision":%d,"lineage":%q}`, present+100, lineage)
+	follower.post("LockService/Watch", body).refused(http.StatusServiceUnavailable, wire.Status_UNAVAILABLE)
 }
 
 func TestWatchInEveryProtocol(t *testing.T) {
