@@ -264,10 +264,25 @@ func (r *Replica) transfer(ctx context.Context, to raft.Server) error {
 	}
 	node := r.node.Load()
 	if err := node.LeadershipTransferToServer(to.ID, to.Address).Error(); err != nil {
+		r.acceptsAgain(node)
 		return fmt.Errorf("%w: leadership was not handed over: %w", ErrUnavailable, err)
 	}
 	r.settled(node)
 	return nil
+}
+
+// acceptsAgain returns once raft takes entries after a transfer that failed: it says that it failed
+// shortly before it does.
+func (r *Replica) acceptsAgain(node *raft.Raft) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for errors.Is(node.Barrier(enqueueTimeout).Error(), raft.ErrLeadershipTransferInProgress) {
+		select {
+		case <-tick.C:
+		case <-r.ctx.Done():
+			return
+		}
+	}
 }
 
 func (r *Replica) drain(ctx context.Context, drained <-chan struct{}) {
