@@ -46,7 +46,7 @@ func (m *checking) run() error {
 	for _, check := range []func() error{
 		m.checkScalars, m.checkMembers, m.checkSessions, m.checkLocks,
 		m.checkClaims, m.checkOwners, m.checkQueue, m.checkHolders, m.checkOutcomes,
-		m.checkAudit,
+		m.checkAudit, m.checkRemoved,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("broken invariant: %w", err)
@@ -63,7 +63,7 @@ func (m *checking) checkScalars() error {
 	}
 	if s.clusterID == "" {
 		if s.level != 0 || s.token != 0 || s.suspended != 0 || s.settings != nil || s.lastSession|s.lastLock != 0 ||
-			m.members.len()+m.sessions.len()+m.locks.len() != 0 {
+			m.members.len()+m.removed.len()+m.sessions.len()+m.locks.len() != 0 {
 			return errors.New("state before bootstrap")
 		}
 		return nil
@@ -98,7 +98,22 @@ func (m *checking) checkMembers() error {
 		if member.Level != 0 && member.Level < m.state.level {
 			return fmt.Errorf("member %q is of level %d, the cluster of %d", member.Id, member.Level, m.state.level)
 		}
+		if m.wasRemoved(member.Incarnation) {
+			return fmt.Errorf("member %q has incarnation %q, which was removed", member.Id, member.Incarnation)
+		}
 		return validMember(member)
+	})
+}
+
+func (m *checking) checkRemoved() error {
+	if m.removed.len() > maxRemoved {
+		return fmt.Errorf("%d removed members, at most %d are remembered", m.removed.len(), maxRemoved)
+	}
+	return each(&m.removed, func(removed *wire.RemovedMember) error {
+		if removed.Revision == 0 || removed.Revision > m.state.revision || removed.Incarnation == "" {
+			return fmt.Errorf("member %q of incarnation %q was removed at revision %d of %d", removed.Id, removed.Incarnation, removed.Revision, m.state.revision)
+		}
+		return validMember(&wire.Member{Id: removed.Id, Incarnation: removed.Incarnation})
 	})
 }
 

@@ -78,6 +78,11 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			m.members.put(&wire.Member{Id: "n2"})
 			damage(&m.members, "n2", func(n *wire.Member) { n.Id = "m" })
 		},
+		"member that was removed": func(m *Machine) {
+			m.removed.put(&wire.RemovedMember{Id: "n1", Incarnation: "i1", Revision: 1})
+			m.members.put(&wire.Member{Id: "n1", Incarnation: "i1"})
+		},
+		"removed in the future":        func(m *Machine) { m.removed.put(&wire.RemovedMember{Id: "n2", Incarnation: "i", Revision: 999}) },
 		"member of a lower level":      func(m *Machine) { m.level, m.state.level = 2, 2 },
 		"session id from the future":   func(m *Machine) { m.state.lastSession = 2 },
 		"session without a nonce":      func(m *Machine) { m.nonces.delete(string(secretHash("ann"))) },

@@ -14,6 +14,8 @@ const (
 	maxToken      = 1<<63 - 1
 	maxTokenFloor = maxToken - 1<<40
 	maxMembers    = 64
+	// maxRemoved bounds the removed members that are remembered; the oldest go first.
+	maxRemoved = 256
 	// maxMemberText bounds each text of a member, in bytes.
 	maxMemberText = 512
 	// firstLevel is that of a new cluster, whatever its nodes could do.
@@ -108,6 +110,9 @@ func (m *Machine) putMember(member *wire.Member) *wire.Result {
 	if member.Level != 0 && member.Level < m.state.level {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("node %q understands level %d, the cluster is at %d: upgrade it", member.Id, member.Level, m.state.level))
 	}
+	if m.wasRemoved(member.Incarnation) {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("incarnation %s of node %q was removed, and does not come back: give the node an empty data directory", member.Incarnation, member.Id))
+	}
 	known, ok := m.members.get(member.Id)
 	if !ok {
 		if m.members.len() >= maxMembers {
@@ -126,11 +131,29 @@ func (m *Machine) putMember(member *wire.Member) *wire.Result {
 }
 
 func (m *Machine) dropMember(op *wire.DropMember) *wire.Result {
-	if _, ok := m.members.get(op.GetId()); !ok {
+	known, ok := m.members.get(op.GetId())
+	if !ok {
 		return answer(wire.Status_NOT_FOUND, "no such member")
 	}
 	m.members.delete(op.Id)
+	if known.Incarnation != "" {
+		m.removed.put(&wire.RemovedMember{Id: known.Id, Incarnation: known.Incarnation, Revision: m.state.revision})
+	}
+	if m.removed.len() > maxRemoved {
+		oldest, _ := m.removed.seek(0)
+		m.removed.delete(oldest.Revision)
+	}
 	return answer(wire.Status_OK, "")
+}
+
+// wasRemoved reports whether a member of that incarnation was removed, under whatever id: the
+// incarnation is that of a data directory, whose memory ends with the removal.
+func (m *Machine) wasRemoved(incarnation string) (found bool) {
+	m.removed.each(0, func(removed *wire.RemovedMember) bool {
+		found = removed.Incarnation == incarnation
+		return !found
+	})
+	return found
 }
 
 // raiseLevel is refused while a member is not known to understand the new level. A

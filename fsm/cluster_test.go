@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -98,6 +99,25 @@ func TestMembers(t *testing.T) {
 	drop("n2")
 	if got := put(&wire.Member{Id: "n2", Incarnation: "other"}); got != wire.Status_OK {
 		t.Errorf("a removed node that comes back: %v", got)
+	}
+	// What was removed stays so, under its own name, another one and none that is new.
+	for _, gone := range []*wire.Member{{Id: "n2", Incarnation: "i2"}, {Id: "n5", Incarnation: "i2"}} {
+		if got := put(gone); got != wire.Status_FAILED_PRECONDITION || !m.WasRemoved("i2") {
+			t.Errorf("%v was removed, and is a member again: %v", gone, got)
+		}
+	}
+	if m.WasRemoved("other") || m.WasRemoved("") {
+		t.Errorf("removed: %v", m.Removed())
+	}
+	for i := range maxRemoved {
+		put(&wire.Member{Id: "passing", Incarnation: fmt.Sprint("p", i)})
+		drop("passing")
+	}
+	if all := m.Removed(); len(all) != maxRemoved || m.WasRemoved("i2") || all[0].Incarnation != "p0" {
+		t.Errorf("%d are remembered, %v to %v", len(all), all[0], all[len(all)-1])
+	}
+	if again, err := Restore(bytes.NewReader(snapshotOf(t, m)), Level); err != nil || !again.WasRemoved("p7") {
+		t.Errorf("the snapshot has forgotten who was removed: %v", err)
 	}
 	for i := range maxMembers {
 		put(&wire.Member{Id: strings.Repeat("m", i+1)})

@@ -83,6 +83,9 @@ func compareState(t tester, m *Machine, d *model.Model) {
 	if got := m.Members(); !equal(got, d.Members) || m.ClusterID() != d.Cluster || m.FeatureLevel() != d.Level || !same(m.Settings(), d.Limits) {
 		t.Fatalf("cluster %q, level %d, %v, %v\nthe model %q, level %d, %v, %v", m.ClusterID(), m.FeatureLevel(), m.Settings(), got, d.Cluster, d.Level, d.Limits, d.Members)
 	}
+	if got := m.Removed(); !equal(got, d.Removed) {
+		t.Fatalf("removed   %v\nthe model %v", got, d.Removed)
+	}
 	for _, a := range d.Answers {
 		r, ok := m.Outcome(a.Session, a.Seq)
 		if shown := d.Shown(a); ok != shown || ok && (r.Status != a.Said.Status || r.Token != a.Said.Token || r.Revision != a.Said.Revision) {

@@ -32,6 +32,7 @@
 //	holders   lock, token             claim id: who holds it, or keeps it closed, where
 //	                                  that are several; the only one stands in the lock
 //	members   id                      nodes of the cluster
+//	removed   revision                nodes that were members, the last ones
 //	audit     id                      what operators did, the last 256
 //
 // What the requests of its window came to stands with each session (outcome.go).

@@ -41,6 +41,7 @@ type Machine struct {
 	outcomes outcomes
 	members  table[string, *wire.Member]
 	audit    table[uint64, *wire.AuditRecord]
+	removed  table[uint64, *wire.RemovedMember]
 
 	// decoder's memory is that of the entry being applied, and then of the next.
 	decoder wire.EntryDecoder
@@ -104,14 +105,16 @@ func New(level uint32) *Machine {
 		holders:  newHolders(),
 		members:  newMembers(),
 		audit:    newAudit(),
+		removed:  newRemoved(),
 	}
 }
 
 // tables lists every table, for what must happen to all of them.
-func (m *Machine) tables() [10]journalled {
-	return [10]journalled{
+func (m *Machine) tables() [11]journalled {
+	return [11]journalled{
 		&m.sessions, &m.nonces, &m.locks, &m.claims, &m.owners,
 		&m.queue, &m.holders, &m.outcomes, &m.members, &m.audit,
+		&m.removed,
 	}
 }
 
@@ -130,6 +133,7 @@ func (m *Machine) Fork() *Machine {
 		holders:  m.holders.fork(),
 		members:  m.members.fork(),
 		audit:    m.audit.fork(),
+		removed:  m.removed.fork(),
 	}
 }
 
@@ -242,6 +246,7 @@ func (m *Machine) commit() {
 	m.outcomes.commit()
 	m.members.commit()
 	m.audit.commit()
+	m.removed.commit()
 	m.share()
 }
 

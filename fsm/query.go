@@ -60,6 +60,20 @@ func (m *Machine) Member(id string) (*wire.Member, bool) {
 	return proto.CloneOf(member), true
 }
 
+// Removed returns copies of the members that were removed, as many as are remembered, the
+// oldest first.
+func (m *Machine) Removed() []*wire.RemovedMember {
+	var all []*wire.RemovedMember
+	m.removed.each(0, func(removed *wire.RemovedMember) bool {
+		all = append(all, proto.CloneOf(removed))
+		return true
+	})
+	return all
+}
+
+// WasRemoved reports whether a member of that incarnation was removed.
+func (m *Machine) WasRemoved(incarnation string) bool { return m.wasRemoved(incarnation) }
+
 // Totals counts what lives.
 type Totals struct {
 	Sessions, Locks, Holds, Waiters uint64

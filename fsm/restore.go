@@ -102,6 +102,9 @@ func (r *restoring) add(record *wire.SnapshotRecord) error {
 	case *wire.SnapshotRecord_Audit:
 		r.m.audit.load(body.Audit)
 		return r.ascend(7, recordKey{a: body.Audit.Id})
+	case *wire.SnapshotRecord_RemovedMember:
+		r.m.removed.load(body.RemovedMember)
+		return r.ascend(8, recordKey{a: body.RemovedMember.Revision})
 	}
 	return errors.New("of a kind that cannot stand here")
 }

@@ -115,3 +115,8 @@ func newAudit() table[uint64, *wire.AuditRecord] {
 	return newTable((*wire.AuditRecord).GetId,
 		func(id uint64, record *wire.AuditRecord) int { return cmp.Compare(id, record.Id) })
 }
+
+func newRemoved() table[uint64, *wire.RemovedMember] {
+	return newTable((*wire.RemovedMember).GetRevision,
+		func(revision uint64, removed *wire.RemovedMember) int { return cmp.Compare(revision, removed.Revision) })
+}

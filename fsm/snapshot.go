@@ -38,6 +38,7 @@ func (m *Machine) WriteSnapshot(w io.Writer) error {
 	m.writeClaims(out)
 	m.writeOutcomes(out)
 	m.writeAudit(out)
+	m.writeRemoved(out)
 	out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Trailer{Trailer: &wire.SnapshotTrailer{
 		Records: out.records,
 		Sha256:  out.sum.Sum(nil),
@@ -171,6 +172,12 @@ func (m *Machine) writeOutcomes(out *recordWriter) {
 func (m *Machine) writeAudit(out *recordWriter) {
 	m.audit.each(0, func(record *wire.AuditRecord) bool {
 		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Audit{Audit: record}})
+	})
+}
+
+func (m *Machine) writeRemoved(out *recordWriter) {
+	m.removed.each(0, func(removed *wire.RemovedMember) bool {
+		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_RemovedMember{RemovedMember: removed}})
 	})
 }
 

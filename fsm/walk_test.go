@@ -103,6 +103,8 @@ func (w *walker) command() *wire.Command {
 		return w.own(&wire.Command{Op: &wire.Command_Acknowledge{Acknowledge: &wire.Acknowledge{}}})
 	case pick < 27:
 		return w.own(&wire.Command{Seq: uint64(w.roll(3))}) // no operation at all
+	case pick < 28 && w.one(3):
+		return w.membership()
 	case pick < 28:
 		return w.suspension()
 	case pick < 40:
@@ -160,6 +162,19 @@ func (w *walker) suspension() *wire.Command {
 		return &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}
 	}
 	return &wire.Command{Op: &wire.Command_ResumeGrants{ResumeGrants: &wire.ResumeGrants{Revision: w.about(w.d.Suspended)}}}
+}
+
+// membership records one of a few nodes, under one of a few incarnations, or removes it.
+func (w *walker) membership() *wire.Command {
+	id := fmt.Sprint("n", 2+w.roll(2))
+	if w.one(3) {
+		return &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: id}}}
+	}
+	m := &wire.Member{Id: id, PeerAddr: "a", Level: 1}
+	if !w.one(4) {
+		m.Incarnation = fmt.Sprint("i", w.roll(6))
+	}
+	return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: m}}}
 }
 
 func (w *walker) beginTerm() *wire.Command {

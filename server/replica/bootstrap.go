@@ -82,11 +82,12 @@ const (
 	known                      // under this incarnation
 	unknownYet                 // not, or not with any incarnation
 	replaced                   // under another incarnation
+	removed                    // it was a member
 )
 
 // judge believes the node that has applied most; among equals, the one that knows this
 // node, since somebody must have recorded it.
-func judge(answers []answer, incarnation string) (standing, *wire.NodeState) {
+func judge(answers []answer) (standing, *wire.NodeState) {
 	var best *wire.NodeState
 	var as standing
 	for _, a := range answers {
@@ -94,12 +95,13 @@ func judge(answers []answer, incarnation string) (standing, *wire.NodeState) {
 			continue
 		}
 		s := unknownYet
-		switch a.state.CallerIncarnation {
-		case "":
-		case incarnation:
+		switch a.state.Caller {
+		case wire.Standing_MEMBER:
 			s = known
-		default:
+		case wire.Standing_REPLACED:
 			s = replaced
+		case wire.Standing_REMOVED:
+			s = removed
 		}
 		if best == nil || better(a.state, s, best, as) {
 			best, as = a.state, s
@@ -112,7 +114,7 @@ func better(a *wire.NodeState, as standing, b *wire.NodeState, bs standing) bool
 	if a.AppliedIndex != b.AppliedIndex {
 		return a.AppliedIndex > b.AppliedIndex
 	}
-	rank := map[standing]int{known: 3, replaced: 2, unknownYet: 1}
+	rank := map[standing]int{removed: 4, known: 3, replaced: 2, unknownYet: 1}
 	return rank[as] > rank[bs]
 }
 
@@ -153,7 +155,7 @@ func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) 
 	if err := otherCluster(answers, r.book.ClusterID()); err != nil {
 		return false, err
 	}
-	switch as, peer := judge(answers, r.book.incarnation); as {
+	switch as, peer := judge(answers); as {
 	case replaced:
 		if round == 0 && len(unreachable(answers)) > 0 {
 			// Whoever has just learned of the removal closes what it had with this node's
@@ -163,12 +165,42 @@ func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) 
 		return false, r.errReplaced(peer.ClusterId)
 	case known:
 		r.log.Info("joining the cluster", "cluster", peer.ClusterId, "known-to", peer.GetMember().GetId())
+		if err := r.meet(answers); err != nil {
+			return false, err
+		}
 		return true, r.startRaft(nil)
+	case removed:
+		r.nagRemoved(peer.ClusterId)
+		return false, nil
 	case unknownYet:
 		r.applyForMembership(ctx, answers, peer)
 		return false, nil
 	}
 	return r.beginCluster(answers, round)
+}
+
+// meet notes the members that know this node. They are whom it believes, and asks about others,
+// until it has applied the cluster's log so far.
+func (r *Replica) meet(answers []answer) error {
+	now := &wire.Membership{Members: []*wire.Member{r.self()}}
+	revision := uint64(0)
+	for _, a := range answers {
+		if a.state != nil && !a.state.Empty && a.state.Caller == wire.Standing_MEMBER && a.state.Member.GetIncarnation() != "" {
+			now.ClusterId, revision = a.state.ClusterId, max(revision, a.state.Revision)
+			now.Members = append(now.Members, a.state.Member)
+		}
+	}
+	// One less, so that the record of the cluster itself takes its place however quiet that is.
+	if _, err := r.book.keep(max(revision, 1)-1, now); err != nil {
+		return fmt.Errorf("join the cluster: %w", err)
+	}
+	return nil
+}
+
+// nagRemoved says that this node is no member any more. It waits: nobody talks to it.
+func (r *Replica) nagRemoved(cluster string) {
+	r.nag("this node was removed from its cluster and takes no part any more; to have it back, move its data away, start it again, and add it",
+		"cluster", cluster, "data", r.cfg.DataDir, "run", r.addCommand())
 }
 
 // settleAgain gives news among the others the time to get around.

@@ -89,7 +89,7 @@ func validMember(req *wire.AddMemberRequest) error {
 
 // candidate asks a node that is to be added who it is.
 func (r *Replica) candidate(ctx context.Context, req *wire.AddMemberRequest) (*wire.Member, error) {
-	recorded := r.book.recorded(req.Id)
+	recorded, _ := r.book.recorded(req.Id)
 	if req.Id == r.cfg.ID {
 		return r.self(), nil
 	}

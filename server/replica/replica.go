@@ -152,20 +152,18 @@ func (r *Replica) openDisk() (err error) {
 		r.metrics.close()
 		return errors.Join(r.wayOut(err), r.stores.close())
 	}
-	r.book.live, r.book.configured = r.liveIncarnation, r.configured
+	r.book.live, r.book.vouchers = r.live, newVouchers(r.askVouch)
 	return nil
 }
 
-// liveIncarnation looks a node up in the machine, if that has caught up with a record
-// of the revision.
-func (r *Replica) liveIncarnation(id string, revision uint64) (incarnation string, fresh bool) {
+// live looks into the machine, if that has caught up with a record of the revision.
+func (r *Replica) live(revision uint64, look func(*fsm.Machine)) (fresh bool) {
 	r.machine.View(func(m *fsm.Machine) {
 		if fresh = m.ClusterID() != "" && m.Revision() >= revision; fresh {
-			known, _ := m.Member(id)
-			incarnation = known.GetIncarnation()
+			look(m)
 		}
 	})
-	return incarnation, fresh
+	return fresh
 }
 
 func (r *Replica) openNetwork() error {
@@ -233,6 +231,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	trans := raftstream.NewTransport(r.layer, raftstream.TransportConfig{
 		Resolve: r.resolve,
 		Awaited: r.awaited,
+		Follows: r.follows,
 		Written: r.stores.isWritten,
 		Timeout: max(2*time.Second, 2*r.cfg.ElectionTimeout),
 		Logger:  r.log.Named("net"),
@@ -267,7 +266,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 // nobody's memory can be lost unnoticed from here on.
 func (r *Replica) begin(conf *raft.Config, trans raft.Transport, seen []*wire.Member) error {
 	r.log.Info("beginning a new cluster", "nodes", len(r.cfg.Cluster), "seen", len(seen))
-	if _, err := r.book.keep("", 0, r.initialMembers(seen)); err != nil {
+	if _, err := r.book.keep(0, &wire.Membership{Members: r.initialMembers(seen)}); err != nil {
 		return fmt.Errorf("begin the cluster: %w", err)
 	}
 	if err := raft.BootstrapCluster(conf, r.stores.log, r.stores.guard, r.stores.snapshots, trans, r.initialVoters()); err != nil {
@@ -307,6 +306,17 @@ func (r *Replica) awaited(id raft.ServerID) bool {
 		return false
 	}
 	return slices.ContainsFunc(node.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
+}
+
+// follows reports whether raft follows that node in its present term. With a new term raft
+// forgets the leader.
+func (r *Replica) follows(id raft.ServerID) bool {
+	node := r.node.Load()
+	if node == nil || node.State() != raft.Follower {
+		return false
+	}
+	_, leader := node.LeaderWithID()
+	return leader == id
 }
 
 // leadsOthers tells whether raft leads and needs another voter to commit anything.

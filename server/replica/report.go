@@ -53,26 +53,25 @@ func (r *Replica) keep() {
 // keepBook writes the members down when the machine has newer ones.
 func (r *Replica) keepBook() {
 	oldCluster, oldRevision, old := r.book.page()
-	var cluster string
+	var now *wire.Membership
 	var revision uint64
-	var members []*wire.Member
 	r.machine.View(func(m *fsm.Machine) {
-		if cluster, revision = m.ClusterID(), m.Revision(); cluster != "" && revision > oldRevision {
-			members = m.Members()
+		if revision = m.Revision(); m.ClusterID() != "" && revision > oldRevision {
+			now = &wire.Membership{ClusterId: m.ClusterID(), Members: m.Members(), Removed: m.Removed()}
 		}
 	})
-	if members == nil || cluster == oldCluster && sameMembers(old, members) {
+	if now == nil || now.ClusterId == oldCluster && sameMembers(old, now.Members) && r.book.sameRemoved(now.Removed) {
 		return
 	}
-	gone, err := r.book.keep(cluster, revision, members)
+	gone, err := r.book.keep(revision, now)
 	if err != nil {
 		r.halt(fmt.Errorf("keep the members: %w", err))
 		return
 	}
 	for _, id := range gone {
 		r.log.Info("a node's incarnation is void", "node", id)
-		r.layer.Disconnect(id)
 	}
+	r.layer.Recheck()
 }
 
 func sameMembers(a map[string]*wire.Member, b []*wire.Member) bool {
@@ -139,8 +138,13 @@ func (r *Replica) reportOnce() {
 func (r *Replica) seek() {
 	answers := r.probe(r.ctx, r.book.peers(r.cfg.Cluster))
 	// The word of a node that has not followed a leader since it started may be old.
-	if as, peer := judge(answers, r.book.incarnation); as == replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
+	as, peer := judge(answers)
+	if as == replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
 		r.halt(r.errReplaced(peer.ClusterId))
+		return
+	}
+	if as == removed {
+		r.nagRemoved(peer.ClusterId)
 		return
 	}
 	if leader, ok := leaderAmong(answers); ok {
@@ -176,6 +180,9 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 		return r.serveHashes(from, req.GetHashes().GetHashes())
 	case req.GetLeaderLoss() != nil:
 		return r.testify(req.GetLeaderLoss())
+	case req.GetVouch() != nil:
+		who := req.GetVouch()
+		return &wire.PeerResponse{Status: wire.Status_OK, Standing: r.book.standing(who.GetId(), who.GetIncarnation())}
 	}
 	return nil
 }
@@ -186,20 +193,34 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 	// node that was just removed is refused as replaced when it comes to be added again.
 	applied := r.machine.AppliedIndex()
 	state := &wire.NodeState{
-		Member:            r.self(),
-		ClusterId:         r.book.ClusterID(),
-		Empty:             !r.began,
-		CallerIncarnation: r.book.recorded(from.GetId()),
-		Version:           r.cfg.Version,
-		AppliedIndex:      applied,
+		Member:       r.self(),
+		ClusterId:    r.book.ClusterID(),
+		Empty:        !r.began,
+		Caller:       r.book.standing(from.GetId(), from.GetIncarnation()),
+		Version:      r.cfg.Version,
+		AppliedIndex: applied,
 	}
+	if known, _ := r.book.recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
+		state.Caller = wire.Standing_REPLACED // not only removed: another one has its place
+	}
+	r.machine.View(func(m *fsm.Machine) { state.Revision = m.Revision() })
 	if node := r.node.Load(); node != nil {
 		state.Term, state.LastIndex = node.CurrentTerm(), node.LastIndex()
 		state.Empty = state.Term == 0 && state.LastIndex == 0
 		_, leader := node.LeaderWithID()
 		state.LeaderId = string(leader)
 	}
-	return state
+	switch r.book.Standing(from.GetId(), from.GetIncarnation()) {
+	case wire.Standing_MEMBER, wire.Standing_EXPECTED:
+		return state
+	}
+	if r.book.blank() {
+		return state // it has nothing to tell but who it is, for whoever may add it
+	}
+	return &wire.NodeState{
+		Member: &wire.Member{Id: r.cfg.ID}, ClusterId: state.ClusterId, Empty: state.Empty, Caller: state.Caller,
+		Term: state.Term, AppliedIndex: state.AppliedIndex, LeaderId: state.LeaderId,
+	}
 }
 
 // serveReport records a node of the cluster as it says it is.
@@ -211,6 +232,10 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	if re == nil {
 		return ErrNotLeader
 	}
+	// A stranger gets its answer without a place in the queue of changes.
+	if _, member := r.book.recorded(m.Id); !member && !r.configured(m.Id) {
+		return notAdded(m)
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
 	defer cancel()
 	changed, err := r.oneByOne(ctx)
@@ -221,7 +246,7 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	var known *wire.Member
 	r.machine.View(func(machine *fsm.Machine) { known, _ = machine.Member(m.Id) })
 	if known == nil && !r.configured(m.Id) {
-		return fmt.Errorf("%w: %q: add it with: qlock cluster add %s %s", ErrNotFound, m.Id, m.Id, m.PeerAddr)
+		return notAdded(m)
 	}
 	if proto.Equal(known, m) {
 		return nil
@@ -232,6 +257,10 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	r.log.Info("a node reported itself", "node", m.Id, "incarnation", m.Incarnation, "peer", m.PeerAddr, "level", m.Level)
 	re.steward.poke()
 	return nil
+}
+
+func notAdded(m *wire.Member) error {
+	return fmt.Errorf("%w: %q: add it with: qlock cluster add %s %s", ErrNotFound, m.Id, m.Id, m.PeerAddr)
 }
 
 func putMember(m *wire.Member) *wire.Command {

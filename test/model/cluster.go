@@ -70,6 +70,9 @@ func (d *Model) putMember(m *wire.Member) *wire.Result {
 	if m.Level != 0 && m.Level < d.Level {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
+	if slices.ContainsFunc(d.Removed, func(r *wire.RemovedMember) bool { return r.Incarnation == m.Incarnation }) {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
 	at := d.memberAt(m.Id)
 	if at < 0 {
 		if len(d.Members) >= 64 {
@@ -92,6 +95,10 @@ func (d *Model) dropMember(id string) *wire.Result {
 	if at < 0 {
 		return says(wire.Status_NOT_FOUND)
 	}
+	if gone := d.Members[at]; gone.Incarnation != "" {
+		d.Removed = append(d.Removed, &wire.RemovedMember{Id: gone.Id, Incarnation: gone.Incarnation, Revision: d.Revision})
+	}
+	d.Removed = d.Removed[max(0, len(d.Removed)-256):]
 	d.Members = slices.Delete(d.Members, at, at+1)
 	return says(wire.Status_OK)
 }

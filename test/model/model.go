@@ -15,7 +15,8 @@ type Model struct {
 	Level   uint32
 	// Suspended is the revision since which nothing is granted; 0 if it is.
 	Suspended uint64
-	Members   []*wire.Member // by id
+	Members   []*wire.Member        // by id
+	Removed   []*wire.RemovedMember // the last ones, the oldest first
 	Limits    *wire.Settings
 	// Opened is how many sessions there were. Live are those that are open, by id.
 	Opened uint64

@@ -59,6 +59,8 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		return d.loadAnswer(body.Outcome)
 	case *wire.SnapshotRecord_Audit:
 		d.Audit = append(d.Audit, body.Audit)
+	case *wire.SnapshotRecord_RemovedMember:
+		d.Removed = append(d.Removed, body.RemovedMember)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func (l *Layer) handle(h *handshake) {
 	}
 	defer func() { _ = peer.Close() }()
 	l.refusals.accept()
-	if !h.stranger {
+	if h.stranger == nil {
 		l.cfg.Identity.Observe(h.hello)
 	}
 	if h.hello.GetPurpose() == wire.PeerHello_CONTROL {
@@ -117,8 +117,8 @@ type handshake struct {
 	raw   net.Conn // as accepted
 	conn  net.Conn // TLS over raw, if there is TLS
 	hello *wire.PeerHello
-	// stranger: the caller has another incarnation than is on record; it may only probe.
-	stranger bool
+	// stranger says why the caller is no member; it may only probe and report itself.
+	stranger *refusal
 	reader   *transport.FrameReader
 	place    *limiter.Handshake // among the connections that are not established yet
 }
@@ -133,12 +133,12 @@ func (h *handshake) run() (*peerConn, error) {
 		if err := h.readHello(ctx); err != nil {
 			return h.answer(err)
 		}
-		if err := h.check(); err != nil {
+		if err := h.check(ctx); err != nil {
 			return h.answer(err)
 		}
-		if peer, err = l.establish(h.conn, h.hello.GetId(), true); err == nil {
-			// Once more: a Disconnect in between has missed this connection.
-			err = h.checkIncarnation()
+		if peer, err = l.establish(h.conn, h.hello.GetId(), h.admittedAs(), true); err == nil {
+			// Once more: a Recheck in between has missed this connection.
+			err = l.stillAdmits(peer)
 		}
 		if err == nil {
 			h.place.End() // before the peer hears that it is established
@@ -176,6 +176,9 @@ func (h *handshake) readHello(ctx context.Context) error {
 func (h *handshake) answer(err error) error {
 	l := h.layer
 	id, incarnation := l.cfg.Identity.Self()
+	if err != nil || h.stranger != nil {
+		incarnation = "" // without TLS it is all that a member shows
+	}
 	reply := &wire.PeerHelloReply{
 		Version:     min(h.hello.GetVersion(), Version),
 		Status:      wire.Status_OK,

@@ -82,7 +82,7 @@ func TestHellosThatNeverReachRaft(t *testing.T) {
 		"for another incarnation":    {func(h *wire.PeerHello) { h.TargetIncarnation = "n1-0" }, raftstream.ReasonTarget, "replaced"},
 		"with another incarnation":   {func(h *wire.PeerHello) { h.Incarnation = "n2-2" }, raftstream.ReasonIncarnation, "remove it"},
 		"without an incarnation":     {func(h *wire.PeerHello) { h.Incarnation = "" }, raftstream.ReasonIncarnation, "remove it"},
-		"under this node's own name": {func(h *wire.PeerHello) { h.Id = "n1" }, raftstream.ReasonIncarnation, "n1"},
+		"under this node's own name": {func(h *wire.PeerHello) { h.Id = "n1" }, raftstream.ReasonTarget, "itself"},
 		"without a name":             {func(h *wire.PeerHello) { h.Id = "" }, raftstream.ReasonProtocol, "who"},
 		"of version 0":               {func(h *wire.PeerHello) { h.Version = 0 }, raftstream.ReasonVersion, "from 1"},
 		"without a purpose":          {func(h *wire.PeerHello) { h.Purpose = 0 }, raftstream.ReasonProtocol, "purpose"},

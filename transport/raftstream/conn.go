@@ -16,17 +16,20 @@ const partingTime = 500 * time.Millisecond
 // those that it accepted open when it stops.
 type peerConn struct {
 	net.Conn
-	layer   *Layer
-	peer    string // the other node
-	inbound bool
-	once    sync.Once
-	err     error
-	done    chan struct{} // closed by Close
+	layer *Layer
+	peer  string // the other node
+	// incarnation is the one under which the other node was admitted; empty if this end or
+	// the other one takes it for a stranger.
+	incarnation string
+	inbound     bool
+	once        sync.Once
+	err         error
+	done        chan struct{} // closed by Close
 }
 
 // establish registers conn. It fails with net.ErrClosed after Close, and with errFull if
 // too many connections came in.
-func (l *Layer) establish(conn net.Conn, peer string, inbound bool) (*peerConn, error) {
+func (l *Layer) establish(conn net.Conn, peer, incarnation string, inbound bool) (*peerConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -38,7 +41,7 @@ func (l *Layer) establish(conn net.Conn, peer string, inbound bool) (*peerConn, 
 		}
 		l.inbound++
 	}
-	c := &peerConn{Conn: conn, layer: l, peer: peer, inbound: inbound, done: make(chan struct{})}
+	c := &peerConn{Conn: conn, layer: l, peer: peer, incarnation: incarnation, inbound: inbound, done: make(chan struct{})}
 	l.conns[c] = true
 	return c, nil
 }

@@ -35,13 +35,19 @@ func (l *Layer) serveControl(peer *peerConn, h *handshake) {
 }
 
 func (l *Layer) respond(h *handshake, req *wire.PeerRequest) *wire.PeerResponse {
-	if h.stranger && req.GetProbe() == nil {
-		return &wire.PeerResponse{Status: wire.Status_FAILED_PRECONDITION, Message: otherIncarnation(h.hello.GetId()).text}
+	if h.stranger != nil && !h.stranger.mayAsk(req) {
+		return &wire.PeerResponse{Status: wire.Status_FAILED_PRECONDITION, Message: h.stranger.text}
 	}
 	if resp := l.cfg.Handler(l.ctx, h.hello, req); resp != nil {
 		return resp
 	}
 	return &wire.PeerResponse{Status: wire.Status_UNSUPPORTED, Message: "this node does not know this request"}
+}
+
+// mayAsk reports whether a caller who was refused as a member may ask this nevertheless: who it is
+// to the cluster, and one that never was a member, to become one.
+func (r *refusal) mayAsk(req *wire.PeerRequest) bool {
+	return req.GetProbe() != nil || req.GetReport() != nil && r.reason == ReasonUnknown
 }
 
 // Call asks a node, on a connection of its own. It returns the node's answer and the answer

@@ -25,8 +25,8 @@ func answering(c *raftstream.Config) {
 		if req.Body == nil {
 			return nil
 		}
-		known, _ := c.Identity.Incarnation(from.GetId())
-		return &wire.PeerResponse{Status: wire.Status_OK, Message: from.GetId(), State: &wire.NodeState{CallerIncarnation: known}}
+		caller := c.Identity.Standing(from.GetId(), from.GetIncarnation())
+		return &wire.PeerResponse{Status: wire.Status_OK, Message: from.GetId(), State: &wire.NodeState{Caller: caller}}
 	}
 }
 
@@ -80,7 +80,7 @@ func TestWipedNodeMayOnlyProbe(t *testing.T) {
 		a, wiped := start(t, who, answering, on(m)), start(t, knows("n2"), on(m))
 		got := watchAccept(a)
 		resp, _, err := wiped.Call(t.Context(), "n1", "n1", probe)
-		if err != nil || resp.GetState().GetCallerIncarnation() != "n2-0" {
+		if err != nil || resp.GetState().GetCaller() != wire.Standing_REPLACED {
 			t.Errorf("its probe: %v, %v", resp, err)
 		}
 		resp, _, err = wiped.Call(t.Context(), "n1", "n1", report)

@@ -40,8 +40,8 @@ func (l *Layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Con
 	if err != nil {
 		return nil, err
 	}
-	if self, _ := l.cfg.Identity.Self(); id == self {
-		return l.dialSelf(self)
+	if self, incarnation := l.cfg.Identity.Self(); id == self {
+		return l.dialSelf(self, incarnation)
 	}
 	ctx, cancel := l.ctx, context.CancelFunc(func() {})
 	if timeout > 0 {
@@ -62,13 +62,13 @@ func (l *Layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Con
 
 // dialSelf connects raft with itself. Its advertised address need not be one that this
 // machine can reach.
-func (l *Layer) dialSelf(self string) (net.Conn, error) {
+func (l *Layer) dialSelf(self, incarnation string) (net.Conn, error) {
 	near, far := net.Pipe()
-	out, err := l.establish(near, self, false)
+	out, err := l.establish(near, self, incarnation, false)
 	if err != nil {
 		return nil, err
 	}
-	in, err := l.establish(far, self, true)
+	in, err := l.establish(far, self, incarnation, true)
 	if err == nil && !l.spawn(func() {
 		l.giveToRaft(in)
 		_ = in.Close()
@@ -108,11 +108,11 @@ func (l *Layer) open(ctx context.Context, addr, id string, purpose wire.PeerHell
 	})
 	var peer *peerConn
 	if err == nil {
-		peer, err = l.establish(conn, id, false)
+		peer, err = l.establish(conn, id, reply.GetIncarnation(), false)
 	}
 	if err == nil {
 		// Once more: a Disconnect in between has missed this connection.
-		if err = l.checkIncarnation(reply); err != nil {
+		if err = l.checkIncarnation(purpose, reply); err != nil {
 			l.forget(peer)
 		}
 	}
@@ -191,12 +191,17 @@ func (l *Layer) checkReply(hello *wire.PeerHello, reply *wire.PeerHelloReply) er
 	case reply.GetId() != hello.GetTargetId():
 		message = fmt.Sprintf("it is node %q", reply.GetId())
 	default:
-		return l.checkIncarnation(reply)
+		return l.checkIncarnation(hello.GetPurpose(), reply)
 	}
 	return &RefusedError{Reply: reply, Message: message}
 }
 
-func (l *Layer) checkIncarnation(reply *wire.PeerHelloReply) error {
+// checkIncarnation compares the node that answers with the record. One that takes this node for
+// a stranger does not say its incarnation, and is good for probes only.
+func (l *Layer) checkIncarnation(purpose wire.PeerHello_Purpose, reply *wire.PeerHelloReply) error {
+	if reply.GetIncarnation() == "" && purpose == wire.PeerHello_CONTROL {
+		return nil
+	}
 	recorded, ok := l.cfg.Identity.Incarnation(reply.GetId())
 	if !ok || recorded == "" || recorded == reply.GetIncarnation() {
 		return nil

@@ -14,10 +14,11 @@
 //   - it names the same cluster, if both sides know theirs already (before bootstrap, they
 //     do not);
 //   - it means this node: target id, and target incarnation if it knows one;
-//   - its own incarnation is the one recorded in replicated state, if any is. A node that
-//     lost its disk must not take part under its old name, for it would vote without its
-//     memory. Alone its probes are answered, so that it can learn what it is (see
-//     [wire.NodeState]);
+//   - it is a member under its id and incarnation, as far as this node knows, or a member
+//     that this node knows vouches for it (see [Identity]). A node that lost its disk must not
+//     take part under its old name, for it would vote without its memory, nor one that was
+//     removed or never added. Alone its probes are answered, so that it can learn what it
+//     is (see [wire.NodeState]), and its report, if it may be added;
 //   - with TLS, its certificate names this cluster and the node that the hello names.
 //
 // The dialling side checks the answer by the same rules, and the certificate against the
@@ -31,6 +32,8 @@
 //
 // # Raft's side
 //
-// [NewTransport] puts raft's own NetworkTransport on a Layer. Raft dials addresses, but a
+// [NewTransport] puts raft's own NetworkTransport on a Layer, but for the side that accepts: a
+// node makes calls in its own name only, and TimeoutNow is taken from the leader that one
+// follows, so each call is compared with the hello of its connection (serve.go). Raft dials addresses, but a
 // hello has to say which node is meant, so the Transport gives the Layer both in one.
 package raftstream

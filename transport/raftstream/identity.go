@@ -1,15 +1,17 @@
 package raftstream
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"net"
 
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // check decides about a caller, by the rules of the package's documentation.
-func (h *handshake) check() error {
+func (h *handshake) check(ctx context.Context) error {
 	hello, l := h.hello, h.layer
 	if hello.GetVersion() == 0 {
 		return refuse(ReasonVersion, "offer a version of the peer protocol from 1 to %d", Version)
@@ -29,7 +31,7 @@ func (h *handshake) check() error {
 	if err := h.checkTarget(); err != nil {
 		return err
 	}
-	return h.checkIncarnation()
+	return h.checkStanding(ctx)
 }
 
 func (h *handshake) checkCertificate() error {
@@ -58,6 +60,9 @@ func checkName(chain []*x509.Certificate, cluster, id string) error {
 
 func (h *handshake) checkTarget() error {
 	id, incarnation := h.layer.cfg.Identity.Self()
+	if h.hello.GetId() == id {
+		return refuse(ReasonTarget, "this is node %q itself", id) // it reaches itself without the network
+	}
 	if want := h.hello.GetTargetId(); want != id {
 		return refuse(ReasonTarget, "this is node %q, not %q", id, want)
 	}
@@ -68,20 +73,66 @@ func (h *handshake) checkTarget() error {
 	return nil
 }
 
-// checkIncarnation compares the caller with the record. One that does not match never gets
-// to raft. It may open a control connection, but only for probes: they change nothing and
-// are how it learns that its memory is gone.
-func (h *handshake) checkIncarnation() error {
-	hello := h.hello
-	recorded, ok := h.layer.cfg.Identity.Incarnation(hello.GetId())
-	if !ok || recorded == "" || recorded == hello.GetIncarnation() {
+// checkStanding lets members in. Any other caller never gets to raft. It may open a control
+// connection, but only for what it needs to join, or to learn that it is no member any more.
+// Members are asked about a caller that this node does not know: it may have been added while
+// this node was away.
+func (h *handshake) checkStanding(ctx context.Context) error {
+	hello, identity := h.hello, h.layer.cfg.Identity
+	standing := identity.Standing(hello.GetId(), hello.GetIncarnation())
+	if !admits(standing) && standing != wire.Standing_REMOVED && hello.GetPurpose() == wire.PeerHello_RAFT {
+		standing = identity.Vouch(ctx, hello, host(h.raw.RemoteAddr()))
+	}
+	if admits(standing) {
 		return nil
 	}
 	if hello.GetPurpose() == wire.PeerHello_CONTROL {
-		h.stranger = true
+		h.stranger = noMember(hello.GetId(), standing)
 		return nil
 	}
-	return otherIncarnation(hello.GetId())
+	return noMember(hello.GetId(), standing)
+}
+
+// admittedAs is the incarnation under which the caller is a member, empty for a stranger.
+func (h *handshake) admittedAs() string {
+	if h.stranger != nil {
+		return ""
+	}
+	return h.hello.GetIncarnation()
+}
+
+// stillAdmits returns an error if the other node was a member, and is none any more.
+func (l *Layer) stillAdmits(c *peerConn) error {
+	if self, _ := l.cfg.Identity.Self(); c.peer == self || c.incarnation == "" {
+		return nil
+	}
+	if standing := l.cfg.Identity.Standing(c.peer, c.incarnation); !admits(standing) {
+		return noMember(c.peer, standing)
+	}
+	return nil
+}
+
+// admits reports whether a node of that standing takes part in the cluster.
+func admits(s wire.Standing) bool { return s == wire.Standing_MEMBER || s == wire.Standing_EXPECTED }
+
+// host is the address of a connection's other end without its port.
+func host(addr net.Addr) string {
+	name, _, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	return name
+}
+
+func noMember(id string, standing wire.Standing) *refusal {
+	switch standing {
+	case wire.Standing_REMOVED:
+		return refuse(ReasonRemoved, "node %q was removed from the cluster, and takes no part any more: "+
+			"to have it back, give it an empty data directory and add it again", id)
+	case wire.Standing_REPLACED:
+		return otherIncarnation(id)
+	}
+	return refuse(ReasonUnknown, "no member knows node %q with this incarnation: add it to the cluster first", id)
 }
 
 func otherIncarnation(id string) *refusal {

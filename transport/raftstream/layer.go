@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,7 @@ import (
 const Version = 1
 
 // Identity is what a node knows of itself and of the others. All methods are called from
-// many goroutines and must not block.
+// many goroutines, and all but Vouch must not block.
 type Identity interface {
 	// ClusterID is empty as long as the node does not know its cluster.
 	ClusterID() string
@@ -28,6 +29,11 @@ type Identity interface {
 	Self() (id, incarnation string)
 	// Incarnation is the one recorded for a node in replicated state, if any is.
 	Incarnation(id string) (string, bool)
+	// Standing is what this node knows of another one, members' answers to Vouch included.
+	Standing(id, incarnation string) wire.Standing
+	// Vouch asks the members that this node knows about a caller that it does not know. It
+	// may block until ctx ends. host is where the call comes from.
+	Vouch(ctx context.Context, caller *wire.PeerHello, host string) wire.Standing
 	// Observe is told of each caller that was accepted.
 	Observe(*wire.PeerHello)
 }
@@ -107,7 +113,7 @@ type Layer struct {
 
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
-	accepted chan net.Conn
+	accepted chan *lent
 	running  sync.WaitGroup // goroutines of the Layer
 	lent     sync.WaitGroup // connections that raft has accepted and not closed yet
 	refusals refusals
@@ -129,7 +135,7 @@ func New(cfg Config) (*Layer, error) {
 	}
 	l := &Layer{
 		cfg:      cfg.withDefaults(),
-		accepted: make(chan net.Conn),
+		accepted: make(chan *lent),
 		conns:    make(map[*peerConn]bool),
 	}
 	l.handshakes = limiter.New(limiter.Config{Max: l.cfg.MaxHandshakes})
@@ -190,6 +196,14 @@ func (l *Layer) cluster() string {
 // Accept returns the next connection that a checked peer opened for raft. After Close it
 // returns net.ErrClosed.
 func (l *Layer) Accept() (net.Conn, error) {
+	conn, err := l.accept()
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (l *Layer) accept() (*lent, error) {
 	select {
 	case conn := <-l.accepted:
 		return conn, nil
@@ -240,8 +254,22 @@ func (l *Layer) Close() error {
 // wait, as Close does.
 func (l *Layer) Mute() { l.mute.Store(true) }
 
-// Disconnect closes every connection from and to a node, so that the next ones are checked
-// against what is recorded now. For when a node is removed or replaced.
+// Recheck closes every connection with a node that is no member any more, so that nothing more
+// that it sends reaches raft. For when members have changed.
+func (l *Layer) Recheck() {
+	self, _ := l.cfg.Identity.Self()
+	l.mu.Lock()
+	conns := make([]*peerConn, 0, len(l.conns))
+	for c := range l.conns {
+		conns = append(conns, c)
+	}
+	l.mu.Unlock()
+	closeAll(slices.DeleteFunc(conns, func(c *peerConn) bool {
+		return c.peer == self || c.incarnation == "" || admits(l.cfg.Identity.Standing(c.peer, c.incarnation))
+	}))
+}
+
+// Disconnect closes every connection from and to a node.
 func (l *Layer) Disconnect(id string) {
 	l.mu.Lock()
 	var conns []*peerConn

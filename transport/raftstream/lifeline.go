@@ -91,12 +91,12 @@ func closedByPeer(err error) bool {
 // is there, and no process listens. That may be a firewall's word, too.
 func NobodyListens(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
-// Linked says whether any connection that a node has opened to this one is open still.
+// Linked says whether any connection that a member has opened to this node is open still.
 func (l *Layer) Linked(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.conns {
-		if c.inbound && c.peer == id {
+		if c.inbound && c.peer == id && c.incarnation != "" {
 			return true
 		}
 	}

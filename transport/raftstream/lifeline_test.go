@@ -209,7 +209,7 @@ func TestVoteIsAskedOfARestartedNode(t *testing.T) {
 					}
 				}
 			}()
-			request := &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte("n1"), Addr: []byte("n1")}, Term: term}
+			request := &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte("n1"), Addr: []byte("n1@n1")}, Term: term}
 			var answer raft.RequestVoteResponse
 			if err := asking.RequestVote("n2", "n2", request, &answer); err != nil || !answer.Granted || answer.Term != term {
 				t.Errorf("asked %d times: got %+v, %v", term+1, answer, err)

@@ -103,7 +103,12 @@ type identity struct {
 	mu       sync.Mutex
 	cluster  string
 	recorded map[string]string
-	observed []*wire.PeerHello
+	removed  map[string]bool // incarnations
+	// strict: a node that is not on record is a stranger, unless vouch says otherwise.
+	strict bool
+	// vouch is what members say, once they are asked.
+	vouch, said wire.Standing
+	observed    []*wire.PeerHello
 }
 
 // knows is node id of cluster c1, whose incarnation is its id with -1, and which has these
@@ -129,6 +134,38 @@ func (k *identity) Incarnation(id string) (string, bool) {
 	defer k.mu.Unlock()
 	s, ok := k.recorded[id]
 	return s, ok
+}
+
+func (k *identity) Standing(id, incarnation string) wire.Standing {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known, ok := k.recorded[id]
+	switch {
+	case k.removed[incarnation]:
+		return wire.Standing_REMOVED
+	case ok && known == incarnation:
+		return wire.Standing_MEMBER
+	case ok:
+		return wire.Standing_REPLACED
+	case k.strict:
+		return k.said
+	}
+	return wire.Standing_EXPECTED
+}
+
+func (k *identity) Vouch(_ context.Context, caller *wire.PeerHello, _ string) wire.Standing {
+	k.mu.Lock()
+	k.said = k.vouch
+	k.mu.Unlock()
+	return k.Standing(caller.Id, caller.Incarnation)
+}
+
+// remove takes a node off the record for good.
+func (k *identity) remove(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.removed = map[string]bool{k.recorded[id]: true}
+	delete(k.recorded, id)
 }
 
 func (k *identity) record(id, incarnation string) {

@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	someEntries = &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 7}
-	heartbeat   = &raft.AppendEntriesRequest{Term: 1}
+	someEntries = &raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1, PrevLogEntry: 7}
+	heartbeat   = &raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1}
 )
 
 // TestEntriesWaitForANodeThatIsAway ends such a wait in each way that there is.

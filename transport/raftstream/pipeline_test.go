@@ -25,6 +25,9 @@ func refusing(t *testing.T, trans *raftstream.Transport) {
 	}()
 }
 
+// ofA is what node a says of itself.
+var ofA = raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("a"), Addr: []byte("a@a")}
+
 // TestRefusedEntryBlocksTheWayToAFollower is raft as it meets a refusal: it reads no
 // further answer, but may send a few times more before it closes the pipeline.
 func TestRefusedEntryBlocksTheWayToAFollower(t *testing.T) {
@@ -40,7 +43,7 @@ func TestRefusedEntryBlocksTheWayToAFollower(t *testing.T) {
 	sent := make(chan error, 1)
 	go func() {
 		for range 10 {
-			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, &raft.AppendEntriesResponse{}); err != nil {
+			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1}, &raft.AppendEntriesResponse{}); err != nil {
 				sent <- err
 				return
 			}
@@ -78,7 +81,7 @@ func TestPipelineOfUnreadAnswersIsGivenUp(t *testing.T) {
 		if n > 1000 {
 			t.Fatal("a thousand answers are kept")
 		}
-		_, err = p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, &raft.AppendEntriesResponse{})
+		_, err = p.AppendEntries(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1}, &raft.AppendEntriesResponse{})
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)

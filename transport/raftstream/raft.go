@@ -17,6 +17,9 @@ type TransportConfig struct {
 	// can: this node leads, and that one is a member. It must not block. Default: they may
 	// not.
 	Awaited func(id raft.ServerID) bool
+	// Follows reports whether raft follows that node as its leader, in its present term. Only
+	// from that one a call for an election is taken. It must not block. Default: it does not.
+	Follows func(id raft.ServerID) bool
 	// Written tells whether every entry up to index is on this node's own disk. Raft is not told
 	// before that another node has that entry. If it is not, again closes when it is time to ask
 	// once more, or is nil if it never will be. It must not block. Default: all are.
@@ -39,7 +42,9 @@ type Transport struct {
 	resolve func(raft.ServerID, raft.ServerAddress) raft.ServerAddress
 	awaited func(raft.ServerID) bool
 	written func(uint64) (bool, <-chan struct{})
-	pooled  int // idle connections that raft keeps to a node, at most
+	follows func(raft.ServerID) bool
+	calls   chan raft.RPC // from other nodes, for raft
+	pooled  int           // idle connections that raft keeps to a node, at most
 }
 
 var (
@@ -61,6 +66,9 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 	if cfg.Awaited == nil {
 		cfg.Awaited = func(raft.ServerID) bool { return false }
 	}
+	if cfg.Follows == nil {
+		cfg.Follows = func(raft.ServerID) bool { return false }
+	}
 	if cfg.Written == nil {
 		cfg.Written = func(uint64) (bool, <-chan struct{}) { return true, nil }
 	}
@@ -69,9 +77,9 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 	}
 	setDefault(&cfg.Timeout, 2*time.Second)
 	setDefault(&cfg.MaxPool, 3)
-	return &Transport{
+	t := &Transport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-			Stream:          l,
+			Stream:          dialOnly{l},
 			MaxPool:         cfg.MaxPool,
 			MaxRPCsInFlight: 2,
 			Timeout:         cfg.Timeout,
@@ -81,8 +89,12 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 		resolve: cfg.Resolve,
 		awaited: cfg.Awaited,
 		written: cfg.Written,
+		follows: cfg.Follows,
+		calls:   make(chan raft.RPC),
 		pooled:  cfg.MaxPool,
 	}
+	l.spawn(t.acceptAll)
+	return t
 }
 
 // SetHeartbeatHandler does nothing, on purpose. Raft offers a handler that answers

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,7 +77,12 @@ func newNode(t *testing.T, l *raftstream.Layer, id string, resolve func(raft.Ser
 	t.Helper()
 	n := &node{id: id, layer: l, list: &list{}, stores: raft.NewInmemStore(), snaps: raft.NewInmemSnapshotStore(), log: &journal{}}
 	logger := hclog.New(&hclog.LoggerOptions{Output: n.log, Level: hclog.Warn})
-	n.trans = raftstream.NewTransport(l, raftstream.TransportConfig{Resolve: resolve, Logger: logger.Named("net")})
+	var running atomic.Pointer[raft.Raft]
+	follows := func(id raft.ServerID) bool {
+		_, leader := running.Load().LeaderWithID()
+		return leader == id
+	}
+	n.trans = raftstream.NewTransport(l, raftstream.TransportConfig{Resolve: resolve, Follows: follows, Logger: logger.Named("net")})
 	cfg := raft.DefaultConfig()
 	cfg.LocalID = raft.ServerID(id)
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 500*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
@@ -87,6 +93,7 @@ func newNode(t *testing.T, l *raftstream.Layer, id string, resolve func(raft.Ser
 	if n.raft, err = raft.NewRaft(cfg, n.list, n.stores, n.stores, n.snaps, n.trans); err != nil {
 		t.Fatal(err)
 	}
+	running.Store(n.raft)
 	return n
 }
 
@@ -248,7 +255,7 @@ func TestHeartbeatsGoThroughTheMainLoop(t *testing.T) {
 			rpc.Respond(&raft.AppendEntriesResponse{Term: 7, Success: true}, nil)
 		}()
 		heartbeat := &raft.AppendEntriesRequest{
-			RPCHeader: raft.RPCHeader{ID: []byte("n2"), Addr: []byte("n2")}, Term: 7,
+			RPCHeader: raft.RPCHeader{ID: []byte("n2"), Addr: []byte("n2@n2")}, Term: 7,
 		}
 		var resp raft.AppendEntriesResponse
 		if err := leader.AppendEntries("n1", "n1", heartbeat, &resp); err != nil || !resp.Success {

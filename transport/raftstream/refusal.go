@@ -27,6 +27,9 @@ const (
 	ReasonCluster     Reason = "cluster"     // of another cluster
 	ReasonTarget      Reason = "target"      // it wants another node or incarnation
 	ReasonIncarnation Reason = "incarnation" // not the incarnation on record
+	ReasonUnknown     Reason = "unknown"     // no member knows it
+	ReasonRemoved     Reason = "removed"     // it was a member
+	ReasonClaim       Reason = "claim"       // a call to raft in another node's name, or that is not its to make
 	ReasonCertificate Reason = "certificate" // the certificate names somebody else
 	ReasonOverload    Reason = "overload"    // too many connections
 	ReasonNotReady    Reason = "not_ready"   // raft did not accept in time

@@ -61,7 +61,7 @@ func toAFollower(t *testing.T, disk *ownDisk, agrees bool) *raftstream.Transport
 }
 
 func appendUpTo(index uint64) *raft.AppendEntriesRequest {
-	return &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: index - 1, Entries: []*raft.Log{{Index: index, Term: 1}}}
+	return &raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1, PrevLogEntry: index - 1, Entries: []*raft.Log{{Index: index, Term: 1}}}
 }
 
 func newOwnDisk() *ownDisk { return &ownDisk{moved: make(chan struct{})} }
@@ -119,7 +119,7 @@ func TestPipelinedWordWaitsForTheLeadersDisk(t *testing.T) {
 		send(appendUpTo(7))
 		send(appendUpTo(8))
 		for range 1000 {
-			send(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 8})
+			send(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1, PrevLogEntry: 8})
 		}
 		for _, index := range []uint64{7, 8} {
 			disk.move(index-1, false)
@@ -134,7 +134,7 @@ func TestPipelinedWordWaitsForTheLeadersDisk(t *testing.T) {
 				t.Errorf("an answer to %v", a.Request())
 			}
 		}
-		send(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 8})
+		send(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1, PrevLogEntry: 8})
 		if a := <-p.Consumer(); len(a.Request().Entries) != 0 {
 			t.Errorf("an answer to %v", a.Request())
 		}

@@ -798,7 +798,7 @@ func (x *BeginTerm) GetLeaderId() string {
 }
 
 // PutMember records a node, or its new addresses or level. An id that is known
-// with another incarnation is refused.
+// with another incarnation is refused, and so is an incarnation that was removed.
 type PutMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Member        *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
@@ -843,7 +843,7 @@ func (x *PutMember) GetMember() *Member {
 	return nil
 }
 
-// DropMember forgets a node and its incarnation.
+// DropMember removes a node. Its incarnation is remembered, so that it is never recorded again.
 type DropMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`

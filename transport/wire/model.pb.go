@@ -303,7 +303,7 @@ func (x Event_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Type.Descriptor instead.
 func (Event_Type) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{12, 0}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{13, 0}
 }
 
 // Revocation is an operator's wish to have a hold back.
@@ -1492,6 +1492,68 @@ func (x *Member) GetLevel() uint32 {
 	return 0
 }
 
+// RemovedMember is a node that was removed: its incarnation never is a member again.
+type RemovedMember struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Of the removal.
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemovedMember) Reset() {
+	*x = RemovedMember{}
+	mi := &file_transport_wire_model_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemovedMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemovedMember) ProtoMessage() {}
+
+func (x *RemovedMember) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_model_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemovedMember.ProtoReflect.Descriptor instead.
+func (*RemovedMember) Descriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RemovedMember) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RemovedMember) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *RemovedMember) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // Settings are the limits that applying a command consults. They are replicated,
 // so that every node decides alike.
 type Settings struct {
@@ -1514,7 +1576,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_transport_wire_model_proto_msgTypes[11]
+	mi := &file_transport_wire_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1588,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[11]
+	mi := &file_transport_wire_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1601,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Settings) GetMinTtlMs() uint32 {
@@ -1664,7 +1726,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_transport_wire_model_proto_msgTypes[12]
+	mi := &file_transport_wire_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1738,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[12]
+	mi := &file_transport_wire_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1751,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{12}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Event) GetType() Event_Type {
@@ -2002,7 +2064,11 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\vclient_addr\x18\x04 \x01(\tR\n" +
 	"clientAddr\x12\x1b\n" +
 	"\thttp_addr\x18\x05 \x01(\tR\bhttpAddr\x12\x14\n" +
-	"\x05level\x18\x06 \x01(\rR\x05level\"\x8c\x03\n" +
+	"\x05level\x18\x06 \x01(\rR\x05level\"]\n" +
+	"\rRemovedMember\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x8c\x03\n" +
 	"\bSettings\x12\x1c\n" +
 	"\n" +
 	"min_ttl_ms\x18\x01 \x01(\rR\bminTtlMs\x12\x1c\n" +
@@ -2098,7 +2164,7 @@ func file_transport_wire_model_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_model_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_transport_wire_model_proto_goTypes = []any{
 	(Mode)(0),               // 0: quorumlock.v1.Mode
 	(Order)(0),              // 1: quorumlock.v1.Order
@@ -2115,9 +2181,10 @@ var file_transport_wire_model_proto_goTypes = []any{
 	(*AuditRecord)(nil),     // 12: quorumlock.v1.AuditRecord
 	(*DeadlockStep)(nil),    // 13: quorumlock.v1.DeadlockStep
 	(*Member)(nil),          // 14: quorumlock.v1.Member
-	(*Settings)(nil),        // 15: quorumlock.v1.Settings
-	(*Event)(nil),           // 16: quorumlock.v1.Event
-	(Status_Code)(0),        // 17: quorumlock.v1.Status.Code
+	(*RemovedMember)(nil),   // 15: quorumlock.v1.RemovedMember
+	(*Settings)(nil),        // 16: quorumlock.v1.Settings
+	(*Event)(nil),           // 17: quorumlock.v1.Event
+	(Status_Code)(0),        // 18: quorumlock.v1.Status.Code
 }
 var file_transport_wire_model_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientInfo.labels:type_name -> quorumlock.v1.Label
@@ -2134,7 +2201,7 @@ var file_transport_wire_model_proto_depIdxs = []int32{
 	6,  // 11: quorumlock.v1.SessionInfo.client:type_name -> quorumlock.v1.ClientInfo
 	2,  // 12: quorumlock.v1.AuditRecord.action:type_name -> quorumlock.v1.AuditRecord.Action
 	3,  // 13: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
-	17, // 14: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
+	18, // 14: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 15: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
 	16, // [16:16] is the sub-list for method output_type
 	16, // [16:16] is the sub-list for method input_type
@@ -2159,7 +2226,7 @@ func file_transport_wire_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_model_proto_rawDesc), len(file_transport_wire_model_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -21,6 +21,67 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Standing is what one node knows of another one's id and incarnation.
+type Standing int32
+
+const (
+	// It has never heard of it.
+	Standing_UNKNOWN Standing = 0
+	// A member whose incarnation is not recorded yet.
+	Standing_EXPECTED Standing = 1
+	// A member under this incarnation.
+	Standing_MEMBER Standing = 2
+	// A member under another incarnation: the data directory was replaced.
+	Standing_REPLACED Standing = 3
+	// This incarnation was removed.
+	Standing_REMOVED Standing = 4
+)
+
+// Enum value maps for Standing.
+var (
+	Standing_name = map[int32]string{
+		0: "UNKNOWN",
+		1: "EXPECTED",
+		2: "MEMBER",
+		3: "REPLACED",
+		4: "REMOVED",
+	}
+	Standing_value = map[string]int32{
+		"UNKNOWN":  0,
+		"EXPECTED": 1,
+		"MEMBER":   2,
+		"REPLACED": 3,
+		"REMOVED":  4,
+	}
+)
+
+func (x Standing) Enum() *Standing {
+	p := new(Standing)
+	*p = x
+	return p
+}
+
+func (x Standing) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Standing) Descriptor() protoreflect.EnumDescriptor {
+	return file_transport_wire_peer_proto_enumTypes[0].Descriptor()
+}
+
+func (Standing) Type() protoreflect.EnumType {
+	return &file_transport_wire_peer_proto_enumTypes[0]
+}
+
+func (x Standing) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Standing.Descriptor instead.
+func (Standing) EnumDescriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{0}
+}
+
 type PeerHello_Purpose int32
 
 const (
@@ -56,11 +117,11 @@ func (x PeerHello_Purpose) String() string {
 }
 
 func (PeerHello_Purpose) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_peer_proto_enumTypes[0].Descriptor()
+	return file_transport_wire_peer_proto_enumTypes[1].Descriptor()
 }
 
 func (PeerHello_Purpose) Type() protoreflect.EnumType {
-	return &file_transport_wire_peer_proto_enumTypes[0]
+	return &file_transport_wire_peer_proto_enumTypes[1]
 }
 
 func (x PeerHello_Purpose) Number() protoreflect.EnumNumber {
@@ -175,9 +236,10 @@ type PeerHelloReply struct {
 	// OK or FAILED_PRECONDITION.
 	Status Status_Code `protobuf:"varint,2,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	// Why not, for people.
-	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	ClusterId     string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Id            string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
+	Message   string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	ClusterId string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Id        string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
+	// Empty if the caller is no member of the answering node's cluster.
 	Incarnation   string `protobuf:"bytes,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -263,6 +325,7 @@ type PeerRequest struct {
 	//	*PeerRequest_Report
 	//	*PeerRequest_LeaderLoss
 	//	*PeerRequest_Hashes
+	//	*PeerRequest_Vouch
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -341,6 +404,15 @@ func (x *PeerRequest) GetHashes() *HashesRequest {
 	return nil
 }
 
+func (x *PeerRequest) GetVouch() *VouchRequest {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_Vouch); ok {
+			return x.Vouch
+		}
+	}
+	return nil
+}
+
 type isPeerRequest_Body interface {
 	isPeerRequest_Body()
 }
@@ -364,6 +436,10 @@ type PeerRequest_Hashes struct {
 	Hashes *HashesRequest `protobuf:"bytes,4,opt,name=hashes,proto3,oneof"`
 }
 
+type PeerRequest_Vouch struct {
+	Vouch *VouchRequest `protobuf:"bytes,5,opt,name=vouch,proto3,oneof"`
+}
+
 func (*PeerRequest_Probe) isPeerRequest_Body() {}
 
 func (*PeerRequest_Report) isPeerRequest_Body() {}
@@ -372,13 +448,17 @@ func (*PeerRequest_LeaderLoss) isPeerRequest_Body() {}
 
 func (*PeerRequest_Hashes) isPeerRequest_Body() {}
 
+func (*PeerRequest_Vouch) isPeerRequest_Body() {}
+
 type PeerResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Status        Status_Code            `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	State         *NodeState             `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
-	LeaderLoss    *LeaderLossReply       `protobuf:"bytes,4,opt,name=leader_loss,json=leaderLoss,proto3" json:"leader_loss,omitempty"`
-	Hashes        *StateHashes           `protobuf:"bytes,5,opt,name=hashes,proto3" json:"hashes,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Status     Status_Code            `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	Message    string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	State      *NodeState             `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	LeaderLoss *LeaderLossReply       `protobuf:"bytes,4,opt,name=leader_loss,json=leaderLoss,proto3" json:"leader_loss,omitempty"`
+	Hashes     *StateHashes           `protobuf:"bytes,5,opt,name=hashes,proto3" json:"hashes,omitempty"`
+	// What the answering node knows of the node that was asked about.
+	Standing      Standing `protobuf:"varint,6,opt,name=standing,proto3,enum=quorumlock.v1.Standing" json:"standing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -448,6 +528,13 @@ func (x *PeerResponse) GetHashes() *StateHashes {
 	return nil
 }
 
+func (x *PeerResponse) GetStanding() Standing {
+	if x != nil {
+		return x.Standing
+	}
+	return Standing_UNKNOWN
+}
+
 type ProbeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -484,6 +571,120 @@ func (*ProbeRequest) Descriptor() ([]byte, []int) {
 	return file_transport_wire_peer_proto_rawDescGZIP(), []int{4}
 }
 
+// VouchRequest asks a member whether it knows a node that the caller does not know.
+type VouchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VouchRequest) Reset() {
+	*x = VouchRequest{}
+	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VouchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VouchRequest) ProtoMessage() {}
+
+func (x *VouchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
+func (*VouchRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *VouchRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *VouchRequest) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+// Membership is what a node keeps of the members in its stable store.
+type Membership struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Members       []*Member              `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	Removed       []*RemovedMember       `protobuf:"bytes,3,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Membership) Reset() {
+	*x = Membership{}
+	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Membership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Membership) ProtoMessage() {}
+
+func (x *Membership) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Membership.ProtoReflect.Descriptor instead.
+func (*Membership) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Membership) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *Membership) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Membership) GetRemoved() []*RemovedMember {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 type ReportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Member        *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
@@ -493,7 +694,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	mi := &file_transport_wire_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +706,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	mi := &file_transport_wire_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +719,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{5}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReportRequest) GetMember() *Member {
@@ -538,7 +739,7 @@ type HashesRequest struct {
 
 func (x *HashesRequest) Reset() {
 	*x = HashesRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	mi := &file_transport_wire_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +751,7 @@ func (x *HashesRequest) String() string {
 func (*HashesRequest) ProtoMessage() {}
 
 func (x *HashesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	mi := &file_transport_wire_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +764,7 @@ func (x *HashesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashesRequest.ProtoReflect.Descriptor instead.
 func (*HashesRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{6}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HashesRequest) GetHashes() *StateHashes {
@@ -586,7 +787,7 @@ type StateHashes struct {
 
 func (x *StateHashes) Reset() {
 	*x = StateHashes{}
-	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +799,7 @@ func (x *StateHashes) String() string {
 func (*StateHashes) ProtoMessage() {}
 
 func (x *StateHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +812,7 @@ func (x *StateHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashes.ProtoReflect.Descriptor instead.
 func (*StateHashes) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{7}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StateHashes) GetFormat() uint32 {
@@ -640,7 +841,7 @@ type StateHash struct {
 
 func (x *StateHash) Reset() {
 	*x = StateHash{}
-	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	mi := &file_transport_wire_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +853,7 @@ func (x *StateHash) String() string {
 func (*StateHash) ProtoMessage() {}
 
 func (x *StateHash) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	mi := &file_transport_wire_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +866,7 @@ func (x *StateHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHash.ProtoReflect.Descriptor instead.
 func (*StateHash) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{8}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StateHash) GetIndex() uint64 {
@@ -693,7 +894,7 @@ type LeaderLossRequest struct {
 
 func (x *LeaderLossRequest) Reset() {
 	*x = LeaderLossRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_transport_wire_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +906,7 @@ func (x *LeaderLossRequest) String() string {
 func (*LeaderLossRequest) ProtoMessage() {}
 
 func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_transport_wire_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +919,7 @@ func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossRequest.ProtoReflect.Descriptor instead.
 func (*LeaderLossRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeaderLossRequest) GetLeaderId() string {
@@ -752,7 +953,7 @@ type LeaderLossReply struct {
 
 func (x *LeaderLossReply) Reset() {
 	*x = LeaderLossReply{}
-	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	mi := &file_transport_wire_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +965,7 @@ func (x *LeaderLossReply) String() string {
 func (*LeaderLossReply) ProtoMessage() {}
 
 func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	mi := &file_transport_wire_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +978,7 @@ func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossReply.ProtoReflect.Descriptor instead.
 func (*LeaderLossReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{10}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LeaderLossReply) GetGone() bool {
@@ -808,28 +1009,34 @@ func (x *LeaderLossReply) GetLastLogIndex() uint64 {
 	return 0
 }
 
-// NodeState is what a node says of itself.
+// NodeState is what a node says of itself. To a caller that is no member, a node with state says
+// only what that needs to join: its own id, and what is marked with a star.
 type NodeState struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Member    *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
-	ClusterId string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// It has neither raft state nor a snapshot.
-	Empty        bool   `protobuf:"varint,3,opt,name=empty,proto3" json:"empty,omitempty"`
-	Term         uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
-	LastIndex    uint64 `protobuf:"varint,5,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Member *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	// * Of the cluster.
+	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// * It has neither raft state nor a snapshot.
+	Empty bool `protobuf:"varint,3,opt,name=empty,proto3" json:"empty,omitempty"`
+	// *
+	Term      uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	LastIndex uint64 `protobuf:"varint,5,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	// *
 	AppliedIndex uint64 `protobuf:"varint,6,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	LeaderId     string `protobuf:"bytes,7,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
-	// The incarnation under which the answering node knows the caller; empty if it
-	// does not.
-	CallerIncarnation string `protobuf:"bytes,8,opt,name=caller_incarnation,json=callerIncarnation,proto3" json:"caller_incarnation,omitempty"`
-	Version           string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// *
+	LeaderId string `protobuf:"bytes,7,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
+	// * What the answering node knows of the caller.
+	Caller  Standing `protobuf:"varint,8,opt,name=caller,proto3,enum=quorumlock.v1.Standing" json:"caller,omitempty"`
+	Version string   `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	// The revision that the members are of.
+	Revision      uint64 `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[11]
+	mi := &file_transport_wire_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +1048,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[11]
+	mi := &file_transport_wire_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +1061,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -906,11 +1113,11 @@ func (x *NodeState) GetLeaderId() string {
 	return ""
 }
 
-func (x *NodeState) GetCallerIncarnation() string {
+func (x *NodeState) GetCaller() Standing {
 	if x != nil {
-		return x.CallerIncarnation
+		return x.Caller
 	}
-	return ""
+	return Standing_UNKNOWN
 }
 
 func (x *NodeState) GetVersion() string {
@@ -918,6 +1125,13 @@ func (x *NodeState) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *NodeState) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 var File_transport_wire_peer_proto protoreflect.FileDescriptor
@@ -945,22 +1159,33 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\tR\vincarnation\"\xff\x01\n" +
+	"\vincarnation\x18\x06 \x01(\tR\vincarnation\"\xb4\x02\n" +
 	"\vPeerRequest\x123\n" +
 	"\x05probe\x18\x01 \x01(\v2\x1b.quorumlock.v1.ProbeRequestH\x00R\x05probe\x126\n" +
 	"\x06report\x18\x02 \x01(\v2\x1c.quorumlock.v1.ReportRequestH\x00R\x06report\x12C\n" +
 	"\vleader_loss\x18\x03 \x01(\v2 .quorumlock.v1.LeaderLossRequestH\x00R\n" +
 	"leaderLoss\x126\n" +
-	"\x06hashes\x18\x04 \x01(\v2\x1c.quorumlock.v1.HashesRequestH\x00R\x06hashesB\x06\n" +
-	"\x04body\"\x81\x02\n" +
+	"\x06hashes\x18\x04 \x01(\v2\x1c.quorumlock.v1.HashesRequestH\x00R\x06hashes\x123\n" +
+	"\x05vouch\x18\x05 \x01(\v2\x1b.quorumlock.v1.VouchRequestH\x00R\x05vouchB\x06\n" +
+	"\x04body\"\xb6\x02\n" +
 	"\fPeerResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
 	"\x05state\x18\x03 \x01(\v2\x18.quorumlock.v1.NodeStateR\x05state\x12?\n" +
 	"\vleader_loss\x18\x04 \x01(\v2\x1e.quorumlock.v1.LeaderLossReplyR\n" +
 	"leaderLoss\x122\n" +
-	"\x06hashes\x18\x05 \x01(\v2\x1a.quorumlock.v1.StateHashesR\x06hashes\"\x0e\n" +
-	"\fProbeRequest\">\n" +
+	"\x06hashes\x18\x05 \x01(\v2\x1a.quorumlock.v1.StateHashesR\x06hashes\x123\n" +
+	"\bstanding\x18\x06 \x01(\x0e2\x17.quorumlock.v1.StandingR\bstanding\"\x0e\n" +
+	"\fProbeRequest\"@\n" +
+	"\fVouchRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x94\x01\n" +
+	"\n" +
+	"Membership\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12/\n" +
+	"\amembers\x18\x02 \x03(\v2\x15.quorumlock.v1.MemberR\amembers\x126\n" +
+	"\aremoved\x18\x03 \x03(\v2\x1c.quorumlock.v1.RemovedMemberR\aremoved\">\n" +
 	"\rReportRequest\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\"C\n" +
 	"\rHashesRequest\x122\n" +
@@ -978,7 +1203,7 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\x04gone\x18\x01 \x01(\bR\x04gone\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xad\x02\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xcb\x02\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -988,9 +1213,18 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\n" +
 	"last_index\x18\x05 \x01(\x04R\tlastIndex\x12#\n" +
 	"\rapplied_index\x18\x06 \x01(\x04R\fappliedIndex\x12\x1b\n" +
-	"\tleader_id\x18\a \x01(\tR\bleaderId\x12-\n" +
-	"\x12caller_incarnation\x18\b \x01(\tR\x11callerIncarnation\x12\x18\n" +
-	"\aversion\x18\t \x01(\tR\aversionB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\tleader_id\x18\a \x01(\tR\bleaderId\x12/\n" +
+	"\x06caller\x18\b \x01(\x0e2\x17.quorumlock.v1.StandingR\x06caller\x12\x18\n" +
+	"\aversion\x18\t \x01(\tR\aversion\x12\x1a\n" +
+	"\brevision\x18\n" +
+	" \x01(\x04R\brevision*L\n" +
+	"\bStanding\x12\v\n" +
+	"\aUNKNOWN\x10\x00\x12\f\n" +
+	"\bEXPECTED\x10\x01\x12\n" +
+	"\n" +
+	"\x06MEMBER\x10\x02\x12\f\n" +
+	"\bREPLACED\x10\x03\x12\v\n" +
+	"\aREMOVED\x10\x04B6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_transport_wire_peer_proto_rawDescOnce sync.Once
@@ -1004,45 +1238,54 @@ func file_transport_wire_peer_proto_rawDescGZIP() []byte {
 	return file_transport_wire_peer_proto_rawDescData
 }
 
-var file_transport_wire_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_transport_wire_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_transport_wire_peer_proto_goTypes = []any{
-	(PeerHello_Purpose)(0),    // 0: quorumlock.v1.PeerHello.Purpose
-	(*PeerHello)(nil),         // 1: quorumlock.v1.PeerHello
-	(*PeerHelloReply)(nil),    // 2: quorumlock.v1.PeerHelloReply
-	(*PeerRequest)(nil),       // 3: quorumlock.v1.PeerRequest
-	(*PeerResponse)(nil),      // 4: quorumlock.v1.PeerResponse
-	(*ProbeRequest)(nil),      // 5: quorumlock.v1.ProbeRequest
-	(*ReportRequest)(nil),     // 6: quorumlock.v1.ReportRequest
-	(*HashesRequest)(nil),     // 7: quorumlock.v1.HashesRequest
-	(*StateHashes)(nil),       // 8: quorumlock.v1.StateHashes
-	(*StateHash)(nil),         // 9: quorumlock.v1.StateHash
-	(*LeaderLossRequest)(nil), // 10: quorumlock.v1.LeaderLossRequest
-	(*LeaderLossReply)(nil),   // 11: quorumlock.v1.LeaderLossReply
-	(*NodeState)(nil),         // 12: quorumlock.v1.NodeState
-	(Status_Code)(0),          // 13: quorumlock.v1.Status.Code
-	(*Member)(nil),            // 14: quorumlock.v1.Member
+	(Standing)(0),             // 0: quorumlock.v1.Standing
+	(PeerHello_Purpose)(0),    // 1: quorumlock.v1.PeerHello.Purpose
+	(*PeerHello)(nil),         // 2: quorumlock.v1.PeerHello
+	(*PeerHelloReply)(nil),    // 3: quorumlock.v1.PeerHelloReply
+	(*PeerRequest)(nil),       // 4: quorumlock.v1.PeerRequest
+	(*PeerResponse)(nil),      // 5: quorumlock.v1.PeerResponse
+	(*ProbeRequest)(nil),      // 6: quorumlock.v1.ProbeRequest
+	(*VouchRequest)(nil),      // 7: quorumlock.v1.VouchRequest
+	(*Membership)(nil),        // 8: quorumlock.v1.Membership
+	(*ReportRequest)(nil),     // 9: quorumlock.v1.ReportRequest
+	(*HashesRequest)(nil),     // 10: quorumlock.v1.HashesRequest
+	(*StateHashes)(nil),       // 11: quorumlock.v1.StateHashes
+	(*StateHash)(nil),         // 12: quorumlock.v1.StateHash
+	(*LeaderLossRequest)(nil), // 13: quorumlock.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 14: quorumlock.v1.LeaderLossReply
+	(*NodeState)(nil),         // 15: quorumlock.v1.NodeState
+	(Status_Code)(0),          // 16: quorumlock.v1.Status.Code
+	(*Member)(nil),            // 17: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 18: quorumlock.v1.RemovedMember
 }
 var file_transport_wire_peer_proto_depIdxs = []int32{
-	0,  // 0: quorumlock.v1.PeerHello.purpose:type_name -> quorumlock.v1.PeerHello.Purpose
-	13, // 1: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
-	5,  // 2: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
-	6,  // 3: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
-	10, // 4: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
-	7,  // 5: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
-	13, // 6: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	12, // 7: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
-	11, // 8: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
-	8,  // 9: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
-	14, // 10: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	8,  // 11: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
-	9,  // 12: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
-	14, // 13: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	1,  // 0: quorumlock.v1.PeerHello.purpose:type_name -> quorumlock.v1.PeerHello.Purpose
+	16, // 1: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	6,  // 2: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
+	9,  // 3: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
+	13, // 4: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
+	10, // 5: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
+	7,  // 6: quorumlock.v1.PeerRequest.vouch:type_name -> quorumlock.v1.VouchRequest
+	16, // 7: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	15, // 8: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
+	14, // 9: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
+	11, // 10: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
+	0,  // 11: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
+	17, // 12: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
+	18, // 13: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
+	17, // 14: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	11, // 15: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
+	12, // 16: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
+	17, // 17: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 18: quorumlock.v1.NodeState.caller:type_name -> quorumlock.v1.Standing
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_peer_proto_init() }
@@ -1057,14 +1300,15 @@ func file_transport_wire_peer_proto_init() {
 		(*PeerRequest_Report)(nil),
 		(*PeerRequest_LeaderLoss)(nil),
 		(*PeerRequest_Hashes)(nil),
+		(*PeerRequest_Vouch)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_peer_proto_rawDesc), len(file_transport_wire_peer_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   12,
+			NumEnums:      2,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -23,7 +23,7 @@ const (
 
 // SnapshotRecord is one length-delimited record of a snapshot. Order: header,
 // members by id, sessions by id, locks by name, claims by id, outcomes by session
-// and seq, audit records by id, trailer.
+// and seq, audit records by id, removed members by revision, trailer.
 type SnapshotRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Record:
@@ -35,6 +35,7 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_Claim
 	//	*SnapshotRecord_Outcome
 	//	*SnapshotRecord_Audit
+	//	*SnapshotRecord_RemovedMember
 	//	*SnapshotRecord_Trailer
 	Record        isSnapshotRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
@@ -141,6 +142,15 @@ func (x *SnapshotRecord) GetAudit() *AuditRecord {
 	return nil
 }
 
+func (x *SnapshotRecord) GetRemovedMember() *RemovedMember {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_RemovedMember); ok {
+			return x.RemovedMember
+		}
+	}
+	return nil
+}
+
 func (x *SnapshotRecord) GetTrailer() *SnapshotTrailer {
 	if x != nil {
 		if x, ok := x.Record.(*SnapshotRecord_Trailer); ok {
@@ -182,6 +192,10 @@ type SnapshotRecord_Audit struct {
 	Audit *AuditRecord `protobuf:"bytes,7,opt,name=audit,proto3,oneof"`
 }
 
+type SnapshotRecord_RemovedMember struct {
+	RemovedMember *RemovedMember `protobuf:"bytes,8,opt,name=removed_member,json=removedMember,proto3,oneof"`
+}
+
 type SnapshotRecord_Trailer struct {
 	Trailer *SnapshotTrailer `protobuf:"bytes,15,opt,name=trailer,proto3,oneof"`
 }
@@ -199,6 +213,8 @@ func (*SnapshotRecord_Claim) isSnapshotRecord_Record() {}
 func (*SnapshotRecord_Outcome) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Audit) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_RemovedMember) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Trailer) isSnapshotRecord_Record() {}
 
@@ -1039,7 +1055,7 @@ var File_transport_wire_snapshot_proto protoreflect.FileDescriptor
 
 const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtransport/wire/snapshot.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\xcd\x03\n" +
+	"\x1dtransport/wire/snapshot.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\x94\x04\n" +
 	"\x0eSnapshotRecord\x127\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.quorumlock.v1.SnapshotHeaderH\x00R\x06header\x12/\n" +
 	"\x06member\x18\x02 \x01(\v2\x15.quorumlock.v1.MemberH\x00R\x06member\x128\n" +
@@ -1047,7 +1063,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x04lock\x18\x04 \x01(\v2\x19.quorumlock.v1.LockRecordH\x00R\x04lock\x122\n" +
 	"\x05claim\x18\x05 \x01(\v2\x1a.quorumlock.v1.ClaimRecordH\x00R\x05claim\x128\n" +
 	"\aoutcome\x18\x06 \x01(\v2\x1c.quorumlock.v1.OutcomeRecordH\x00R\aoutcome\x122\n" +
-	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12:\n" +
+	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12E\n" +
+	"\x0eremoved_member\x18\b \x01(\v2\x1c.quorumlock.v1.RemovedMemberH\x00R\rremovedMember\x12:\n" +
 	"\atrailer\x18\x0f \x01(\v2\x1e.quorumlock.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
 	"\x06record\"\xed\x03\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
@@ -1167,13 +1184,14 @@ var file_transport_wire_snapshot_proto_goTypes = []any{
 	(*SnapshotTrailer)(nil), // 7: quorumlock.v1.SnapshotTrailer
 	(*Member)(nil),          // 8: quorumlock.v1.Member
 	(*AuditRecord)(nil),     // 9: quorumlock.v1.AuditRecord
-	(*Settings)(nil),        // 10: quorumlock.v1.Settings
-	(*ClientInfo)(nil),      // 11: quorumlock.v1.ClientInfo
-	(Order)(0),              // 12: quorumlock.v1.Order
-	(*LockRequest)(nil),     // 13: quorumlock.v1.LockRequest
-	(*Revocation)(nil),      // 14: quorumlock.v1.Revocation
-	(Status_Code)(0),        // 15: quorumlock.v1.Status.Code
-	(*DeadlockStep)(nil),    // 16: quorumlock.v1.DeadlockStep
+	(*RemovedMember)(nil),   // 10: quorumlock.v1.RemovedMember
+	(*Settings)(nil),        // 11: quorumlock.v1.Settings
+	(*ClientInfo)(nil),      // 12: quorumlock.v1.ClientInfo
+	(Order)(0),              // 13: quorumlock.v1.Order
+	(*LockRequest)(nil),     // 14: quorumlock.v1.LockRequest
+	(*Revocation)(nil),      // 15: quorumlock.v1.Revocation
+	(Status_Code)(0),        // 16: quorumlock.v1.Status.Code
+	(*DeadlockStep)(nil),    // 17: quorumlock.v1.DeadlockStep
 }
 var file_transport_wire_snapshot_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.v1.SnapshotRecord.header:type_name -> quorumlock.v1.SnapshotHeader
@@ -1183,20 +1201,21 @@ var file_transport_wire_snapshot_proto_depIdxs = []int32{
 	4,  // 4: quorumlock.v1.SnapshotRecord.claim:type_name -> quorumlock.v1.ClaimRecord
 	6,  // 5: quorumlock.v1.SnapshotRecord.outcome:type_name -> quorumlock.v1.OutcomeRecord
 	9,  // 6: quorumlock.v1.SnapshotRecord.audit:type_name -> quorumlock.v1.AuditRecord
-	7,  // 7: quorumlock.v1.SnapshotRecord.trailer:type_name -> quorumlock.v1.SnapshotTrailer
-	10, // 8: quorumlock.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
-	11, // 9: quorumlock.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
-	12, // 10: quorumlock.v1.LockRecord.order:type_name -> quorumlock.v1.Order
-	13, // 11: quorumlock.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
-	14, // 12: quorumlock.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
-	5,  // 13: quorumlock.v1.ClaimRecord.upgrade:type_name -> quorumlock.v1.UpgradeRecord
-	15, // 14: quorumlock.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
-	16, // 15: quorumlock.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	10, // 7: quorumlock.v1.SnapshotRecord.removed_member:type_name -> quorumlock.v1.RemovedMember
+	7,  // 8: quorumlock.v1.SnapshotRecord.trailer:type_name -> quorumlock.v1.SnapshotTrailer
+	11, // 9: quorumlock.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
+	12, // 10: quorumlock.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
+	13, // 11: quorumlock.v1.LockRecord.order:type_name -> quorumlock.v1.Order
+	14, // 12: quorumlock.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
+	15, // 13: quorumlock.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
+	5,  // 14: quorumlock.v1.ClaimRecord.upgrade:type_name -> quorumlock.v1.UpgradeRecord
+	16, // 15: quorumlock.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
+	17, // 16: quorumlock.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_snapshot_proto_init() }
@@ -1215,6 +1234,7 @@ func file_transport_wire_snapshot_proto_init() {
 		(*SnapshotRecord_Claim)(nil),
 		(*SnapshotRecord_Outcome)(nil),
 		(*SnapshotRecord_Audit)(nil),
+		(*SnapshotRecord_RemovedMember)(nil),
 		(*SnapshotRecord_Trailer)(nil),
 	}
 	type x struct{}

@@ -1,0 +1,133 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// answeringAfter asks nobody: each member says what stands here, after its time.
+func answeringAfter(asked *atomic.Int32, said map[string]wire.Standing, after map[string]time.Duration) *vouchers {
+	return newVouchers(func(ctx context.Context, member Peer, _ string, _ callerKey) wire.Standing {
+		asked.Add(1)
+		select {
+		case <-time.After(after[member.ID]):
+			return said[member.ID]
+		case <-ctx.Done():
+			return wire.Standing_UNKNOWN
+		}
+	})
+}
+
+var someMembers = map[Peer]string{{"n1", "h1:1"}: "i1", {"n2", "h2:1"}: "i2", {"n3", "h3:1"}: "i3"}
+
+func TestMembersVouch(t *testing.T) {
+	const never = time.Hour
+	for name, c := range map[string]struct {
+		said  map[string]wire.Standing
+		after map[string]time.Duration
+		want  wire.Standing
+		took  time.Duration
+	}{
+		"nobody knows it":                     {nil, nil, wire.Standing_UNKNOWN, 0},
+		"one knows it":                        {map[string]wire.Standing{"n2": wire.Standing_MEMBER}, nil, wire.Standing_MEMBER, 0},
+		"one knows it, the others are silent": {map[string]wire.Standing{"n2": wire.Standing_MEMBER}, map[string]time.Duration{"n1": never, "n3": never}, wire.Standing_MEMBER, dissentTimeout},
+		"one knows it, one of its removal":    {map[string]wire.Standing{"n2": wire.Standing_MEMBER, "n3": wire.Standing_REMOVED}, map[string]time.Duration{"n1": never, "n3": dissentTimeout / 2}, wire.Standing_REMOVED, dissentTimeout / 2},
+		"all are silent":                      {nil, map[string]time.Duration{"n1": never, "n2": never, "n3": never}, wire.Standing_UNKNOWN, vouchTimeout},
+		"known as replaced or expected":       {map[string]wire.Standing{"n1": wire.Standing_REPLACED, "n2": wire.Standing_EXPECTED}, nil, wire.Standing_UNKNOWN, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				var asked atomic.Int32
+				v, begun, who := answeringAfter(&asked, c.said, c.after), time.Now(), callerKey{"n9", "i9"}
+				var calls sync.WaitGroup
+				for range 20 {
+					calls.Go(func() {
+						if got := v.about(t.Context(), who, "h", someMembers); got != c.want {
+							t.Errorf("got %v, want %v", got, c.want)
+						}
+					})
+				}
+				calls.Wait()
+				if took := time.Since(begun); took != c.took || asked.Load() != 3 || v.known(who) != c.want {
+					t.Errorf("after %v, %d questions, now %v", took, asked.Load(), v.known(who))
+				}
+				time.Sleep(vouchedFor + time.Second)
+				if v.known(who) != wire.Standing_UNKNOWN {
+					t.Error("it is believed for ever")
+				}
+			})
+		})
+	}
+}
+
+// Strangers cannot keep the members busy, nor fill the memory, nor keep a host out that has asked
+// for little.
+func TestStrangersAreAskedAboutSeldom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		v := answeringAfter(&asked, map[string]wire.Standing{"n1": wire.Standing_MEMBER}, nil)
+		for second := range 30 {
+			for i := range 100 {
+				v.about(t.Context(), callerKey{"n9", fmt.Sprint(second, i)}, "attacker", someMembers)
+			}
+			if got := v.about(t.Context(), callerKey{"n4", fmt.Sprint(second)}, "leader", someMembers); got != wire.Standing_MEMBER {
+				t.Fatalf("second %d: the leader is %v", second, got)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := int(asked.Load()); n != 30*3*(maxHostQuestions+1) {
+			t.Errorf("%d questions in 30 s", n)
+		}
+		if n := len(v.verdicts); n > maxVerdicts {
+			t.Errorf("%d callers are remembered", n)
+		}
+	})
+}
+
+// The node in question is not asked, nor is one whose incarnation is not known.
+func TestNobodyVouchesForHimself(t *testing.T) {
+	cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
+	s := reopen(t, cfg)
+	defer s.close()
+	b, err := openBook(cfg, "i1", s.stable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Replica{machine: fsm.NewReplicated(fsm.Level, func(error) {})}
+	b.live = r.live
+	if _, err := b.keep(7, &wire.Membership{Members: []*wire.Member{
+		{Id: "n1", Incarnation: "i1", PeerAddr: "h1:1"}, {Id: "n2", Incarnation: "i2", PeerAddr: "h2:1"},
+		{Id: "n3", Incarnation: "i3", PeerAddr: "h3:1"}, {Id: "n4", PeerAddr: "h4:1"},
+	}, Removed: []*wire.RemovedMember{{Id: "n2", Incarnation: "i0"}}}); err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	b.vouchers = newVouchers(func(_ context.Context, member Peer, incarnation string, _ callerKey) wire.Standing {
+		asked = append(asked, member.ID+incarnation)
+		return wire.Standing_MEMBER
+	})
+	caller := &wire.PeerHello{Id: "n2", Incarnation: "i9"}
+	if got := b.Vouch(t.Context(), caller, "h"); got != wire.Standing_MEMBER || len(asked) != 1 || asked[0] != "n3i3" {
+		t.Errorf("%v, by %v", got, asked)
+	}
+	for _, c := range []struct {
+		id, incarnation string
+		want            wire.Standing
+	}{
+		{"n2", "i2", wire.Standing_MEMBER}, {"n2", "i9", wire.Standing_MEMBER}, {"n3", "i9", wire.Standing_REPLACED},
+		{"n4", "i4", wire.Standing_EXPECTED}, {"n2", "i0", wire.Standing_REMOVED}, {"n5", "i0", wire.Standing_REMOVED},
+		{"n5", "i5", wire.Standing_UNKNOWN}, {"n5", "", wire.Standing_UNKNOWN}, {"n2", "", wire.Standing_UNKNOWN},
+	} {
+		if got := b.Standing(c.id, c.incarnation); got != c.want {
+			t.Errorf("%s with %q is %v, want %v", c.id, c.incarnation, got, c.want)
+		}
+	}
+}
