@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -121,7 +122,17 @@ func refused(k claim, err error) error {
 	if errors.Is(err, client.ErrNotAcquired) {
 		return failf(exitNotAcquired, "%s not acquired: somebody holds it or waits for it, see qlock why; --wait waits", k.what())
 	}
+	if tooLongValue(err) {
+		return failf(exitUsage, "%s not acquired: --value is too long: %w", k.what(), err)
+	}
 	return fmt.Errorf("%s not acquired: %w", k.what(), err)
+}
+
+// tooLongValue reports whether the cluster refused the value for its length. How much it
+// takes is its own setting. That will not be otherwise later, as with other limits.
+func tooLongValue(err error) bool {
+	var refusal *client.StatusError
+	return errors.As(err, &refusal) && refusal.Status == wire.Status_RESOURCE_EXHAUSTED && strings.HasPrefix(refusal.Message, "max_value_bytes:")
 }
 
 // open opens a session, within a bound the first time and as long as it takes when

@@ -139,6 +139,9 @@ func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
 		Writes: c.Int("writes"), Hold: c.Duration("hold"), Duration: c.Duration("duration"), WarmUp: c.Duration("warm-up"), Rate: c.Float64("rate"),
 		Random: c.String("arrivals") == "random", Seed: c.Uint64("seed"), Prefix: c.String("prefix"), TTL: c.Duration("ttl"),
 		Patience: timeout(c, openTimeout)}
+	if err := checkText("the prefix", p.Prefix); err != nil {
+		return p, err
+	}
 	if workload == bench.Readers || workload == bench.Held {
 		p.Locks = c.Int("locks")
 	}

@@ -132,6 +132,9 @@ func (k *claim) request(c *cli.Context, names []string) error {
 		return usagef("--unfair is for one exclusive lock")
 	}
 	for i, name := range names {
+		if err := checkName(name); err != nil {
+			return err
+		}
 		if slices.Contains(names[:i], name) {
 			return usagef("%s is named twice", printable(name))
 		}

@@ -58,7 +58,7 @@ func addVerb(dial dialer) *cli.Command {
 			}
 			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
 				answer, err := svc.AddMember(ctx, &wire.AddMemberRequest{Id: args[0], PeerAddr: args[1]})
-				return done(c, one{answer}, err, "added %s at %s", args[0], args[1])
+				return done(c, one{answer}, err, "added %s at %s", printable(args[0]), printable(args[1]))
 			})
 		},
 	}
@@ -76,7 +76,7 @@ func removeVerb(dial dialer) *cli.Command {
 			}
 			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
 				answer, err := svc.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: args[0]})
-				return done(c, one{answer}, err, "removed %s", args[0])
+				return done(c, one{answer}, err, "removed %s", printable(args[0]))
 			})
 		},
 	}
@@ -94,7 +94,7 @@ func transferVerb(dial dialer) *cli.Command {
 			}
 			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
 				answer, err := svc.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: args[0]})
-				return done(c, one{answer}, err, "leader is now %s", answer.GetLeaderId())
+				return done(c, one{answer}, err, "leader is now %s", printable(answer.GetLeaderId()))
 			})
 		},
 	}

@@ -55,7 +55,9 @@ func completeVerb(dial dialer) *cli.Command {
 		Action: func(c *cli.Context) error {
 			_, words, _ := splitDashes(c)
 			for _, candidate := range candidates(c, dial, words) {
-				fmt.Fprintln(c.App.Writer, candidate)
+				if printable(candidate) == candidate { // others would have to be typed otherwise than they are shown
+					fmt.Fprintln(c.App.Writer, candidate)
+				}
 			}
 			return nil
 		},

@@ -24,6 +24,9 @@ func skipDelayVerb(dial dialer) *cli.Command {
 			if len(args) != 1 {
 				return usagef("skip-delay takes one lock's name, as in qlock skip-delay orders/42 --reason \"that host is off\"")
 			}
+			if err := checkName(args[0]); err != nil {
+				return err
+			}
 			reason, operator, err := reasonOf(c)
 			if err != nil {
 				return err

@@ -12,7 +12,7 @@
 // One file per verb. main.go and app.go put the verbs together; argv.go lets flags
 // stand anywhere before "--"; service.go says what the verbs ask of the SDK; exit.go
 // is the one table from errors to exit codes; output.go, table.go and words.go are
-// what people and programs read.
+// what people and programs read, and texts.go which texts no cluster takes.
 //
 // claim.go reads what to hold, run.go what to run and onlost.go how to end it. job.go
 // is the life of one run: wait for the lock (acquire.go), start the command (child.go,

@@ -22,7 +22,8 @@ func electVerb(std console, dial dialer) *cli.Command {
 		ArgsUsage: "NAME [-- COMMAND [ARGUMENT…]]",
 		Description: "An election is an exclusive lock with a value that says who leads. With a command it\n" +
 			"is qlock run: the command runs while this process leads and is ended before anybody\n" +
-			"else can. Let a supervisor start it again to stand for election again.\n\n" +
+			"else can. Let a supervisor start it again to stand for election again.\n" +
+			"With -o json, --leader and --observe print what qlock show prints.\n\n" +
 			"   qlock elect db/primary --value 10.0.0.7:5432 -- ./serve\n" +
 			"   qlock elect db/primary --leader\n" +
 			"   qlock elect db/primary --observe\n\n" +
@@ -65,16 +66,19 @@ func lookAtElection(c *cli.Context, dial dialer) error {
 		return usagef("--leader and --observe contradict each other")
 	case len(names) != 1 || len(argv) > 0:
 		return usagef("elect --leader and --observe take an election's name and no command, as in qlock elect db/primary --leader")
+	case checkName(names[0]) != nil:
+		return checkName(names[0])
 	case c.Bool("leader"):
 		return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
-			l, err := leaderOf(ctx, svc, names[0])
-			if err == nil && l.Token == "" {
-				err = failf(exitNoSuch, "nobody leads %s", printable(names[0]))
-			}
+			lock, err := electionOf(ctx, svc, names[0])
 			if err != nil {
 				return err
 			}
-			return show(c, fields{l}, func(w io.Writer) { fmt.Fprintln(w, l) })
+			l := leaderOf(names[0], lock)
+			if l.token == 0 {
+				return failf(exitNoSuch, "nobody leads %s", printable(names[0]))
+			}
+			return show(c, one{lock}, func(w io.Writer) { fmt.Fprintln(w, l) })
 		})
 	}
 	return withService(c, dial, func(svc service) error { return observe(c, svc, names[0]) })
@@ -82,37 +86,40 @@ func lookAtElection(c *cli.Context, dial dialer) error {
 
 // leadership is who leads; the zero value but for the name is nobody.
 type leadership struct {
-	Name    string `json:"name"`
-	Value   string `json:"value"`
-	Token   string `json:"token"`
-	Session string `json:"sessionId"`
-	Owner   string `json:"owner"`
+	name  string
+	value string
+	token uint64
+	owner string
 }
 
 // String is the leader for people.
 func (l leadership) String() string {
-	if l.Token == "" {
-		return "nobody leads " + printable(l.Name)
+	if l.token == 0 {
+		return "nobody leads " + printable(l.name)
 	}
-	if l.Value == "" {
-		return fmt.Sprintf("%s leads %s, token %s", l.Owner, printable(l.Name), l.Token)
+	if l.value == "" {
+		return fmt.Sprintf("%s leads %s, token %d", l.owner, printable(l.name), l.token)
 	}
-	return fmt.Sprintf("%s leads %s, token %s, %s", printable(l.Value), printable(l.Name), l.Token, l.Owner)
+	return fmt.Sprintf("%s leads %s, token %d, %s", printable(l.value), printable(l.name), l.token, l.owner)
 }
 
-// leaderOf reads who leads.
-func leaderOf(ctx context.Context, svc service, name string) (leadership, error) {
-	lock, err := svc.GetLock(ctx, &wire.GetLockRequest{Name: name, QueueLimit: 1})
-	l := leadership{Name: name}
-	if errors.Is(err, client.ErrNotFound) || err == nil && len(lock.GetHolders()) == 0 {
-		return l, nil
+// electionOf reads an election's lock. Where it does not exist, nobody leads.
+func electionOf(ctx context.Context, svc service, name string) (*wire.GetLockResponse, error) {
+	lock, err := svc.GetLock(ctx, &wire.GetLockRequest{Name: name})
+	if errors.Is(err, client.ErrNotFound) {
+		return &wire.GetLockResponse{Name: name}, nil
 	}
-	if err == nil {
+	return lock, err
+}
+
+// leaderOf is who leads by the election's lock.
+func leaderOf(name string, lock *wire.GetLockResponse) leadership {
+	l := leadership{name: name}
+	if len(lock.GetHolders()) > 0 {
 		h := lock.GetHolders()[0]
-		l.Value, l.Token, l.Session = string(h.GetValue()), fmt.Sprint(h.GetToken()), fmt.Sprint(h.GetSessionId())
-		l.Owner = owner(h.GetClient(), h.GetSessionId())
+		l.value, l.token, l.owner = string(h.GetValue()), h.GetToken(), owner(h.GetClient(), h.GetSessionId())
 	}
-	return l, err
+	return l
 }
 
 // observe prints the leader whenever it is another one, or says something else.
@@ -121,12 +128,16 @@ func observe(c *cli.Context, svc service, name string) error {
 	look := func() error {
 		ctx, cancel := context.WithTimeout(c.Context, timeout(c, openTimeout))
 		defer cancel()
-		l, err := leaderOf(ctx, svc, name)
-		if err != nil || l == last {
+		lock, err := electionOf(ctx, svc, name)
+		if err != nil {
 			return blame(c, err)
 		}
+		l := leaderOf(name, lock)
+		if l == last {
+			return nil
+		}
 		last = l
-		return showLine(c, fields{l}, l.String())
+		return showLine(c, one{lock}, l.String())
 	}
 	if err := look(); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Exit codes, for scripts. Under run the command's own code, or 128 plus the signal
@@ -107,7 +108,7 @@ func exitCode(err error) int {
 
 // explain is one line about err: what happened, and what to do next.
 func explain(err error) string {
-	text := oneLine(err.Error())
+	text := wire.PrintableLine(oneLine(err.Error()))
 	if f := (*failure)(nil); errors.As(err, &f) {
 		return text
 	}

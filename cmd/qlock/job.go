@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // job is the life of one run.
@@ -108,5 +109,5 @@ func lostUnseen(err error) bool {
 
 // say writes one line of our own, in one piece.
 func (j *job) say(format string, args ...any) {
-	fmt.Fprintf(j.std.err, "qlock: %s\n", fmt.Sprintf(format, args...))
+	fmt.Fprintf(j.std.err, "qlock: %s\n", wire.PrintableLine(fmt.Sprintf(format, args...)))
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
@@ -104,7 +103,7 @@ func ttlOf(c *cli.Context) (time.Duration, error) {
 // script is the name of the program that called this one, which holds the lease.
 func script() string {
 	name, err := os.ReadFile("/proc/" + strconv.Itoa(os.Getppid()) + "/comm")
-	if text := strings.TrimSpace(string(name)); err == nil && utf8.ValidString(text) && text != "" {
+	if text := strings.TrimSpace(string(name)); err == nil && text != "" {
 		return text
 	}
 	return "acquire"

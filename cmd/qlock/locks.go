@@ -23,6 +23,9 @@ func locksVerb(dial dialer) *cli.Command {
 				return usagef("locks takes at most one prefix, as in qlock locks orders/")
 			}
 			prefix := strings.Join(args, "")
+			if err := checkText("the prefix", prefix); err != nil {
+				return err
+			}
 			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
 				locks, err := allLocks(ctx, svc, &wire.ListLocksRequest{Prefix: prefix})
 				if err != nil {

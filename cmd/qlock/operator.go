@@ -48,7 +48,10 @@ func reasonOf(c *cli.Context) (reason, operator string, err error) {
 	case len(operator) > maxReason:
 		return "", "", usagef("--operator is %d bytes long; %d are the most", len(operator), maxReason)
 	}
-	return reason, operator, nil
+	if err := checkText("the reason", reason); err != nil {
+		return "", "", err
+	}
+	return reason, operator, checkText("the operator", operator)
 }
 
 // whoAmI is the user at this host, as far as anybody knows.
@@ -60,7 +63,7 @@ func whoAmI() string {
 	if host, err := os.Hostname(); err == nil {
 		name += "@" + host
 	}
-	return name[:min(len(name), maxReason)]
+	return wire.CleanText(name, maxChosen)
 }
 
 // target is the hold that an operator means.
@@ -126,7 +129,7 @@ func checkTarget(c *cli.Context, example string) error {
 	if c.Uint64("token") == 0 {
 		return usagef("%s needs --token, the hold's as qlock show prints it, so that it cannot hit a later hold", c.Command.Name)
 	}
-	return nil
+	return checkName(arguments(c)[0])
 }
 
 // notHeld says what an answer of the cluster means that came too late.

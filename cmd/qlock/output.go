@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // formats are the values of --output.
@@ -22,12 +25,24 @@ func show(c *cli.Context, message json.Marshaler, people func(io.Writer)) error 
 			return failf(exitInternal, "encode the answer: %w", err)
 		}
 	} else {
-		people(&out)
+		var lines bytes.Buffer
+		people(&lines)
+		out.WriteString(shownLines(lines.String()))
 	}
 	if _, err := c.App.Writer.Write(out.Bytes()); err != nil {
 		return failf(exitInternal, "write the answer: %w", err)
 	}
 	return nil
+}
+
+// shownLines escapes what may have slipped through in lines for people: each text has been
+// escaped on its own before, which alone keeps a text from beginning a line.
+func shownLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = wire.PrintableLine(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // showLine writes one line of many: JSON without line breaks, or text for people.
@@ -42,7 +57,7 @@ func showLine(c *cli.Context, message json.Marshaler, people string) error {
 			return failf(exitInternal, "encode the answer: %w", err)
 		}
 	} else {
-		out.WriteString(people)
+		out.WriteString(wire.PrintableLine(people))
 	}
 	out.WriteByte('\n')
 	if _, err := c.App.Writer.Write(out.Bytes()); err != nil {

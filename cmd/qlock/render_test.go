@@ -150,37 +150,40 @@ func answering(t *testing.T) *fakeService {
 	}
 }
 
+// shown are command lines, by what they show.
+var shown = map[string]string{
+	"locks":            "locks orders/",
+	"locks-none":       "locks none/",
+	"show":             "show orders/42",
+	"show-alone":       "show alone",
+	"sessions":         "sessions",
+	"status":           "status",
+	"members":          "cluster members",
+	"show-pool":        "show pool",
+	"show-shared":      "show shared",
+	"show-closed":      "show closed",
+	"why":              "why orders/42",
+	"why-one":          "why orders/42 --session 11",
+	"why-pool":         "why pool",
+	"why-shared":       "why shared",
+	"why-closed":       "why closed",
+	"deadlocks":        "deadlocks",
+	"audit":            "audit",
+	"leader":           "elect orders/42 --leader",
+	"verify":           "verify orders/42 4611686018427387921",
+	"force":            "force-release orders/42 --token 4611686018427387921 --reason fire --operator me",
+	"force-dry":        "force-release orders/42 --token 4611686018427387921 --dry-run",
+	"force-dry-shared": "force-release shared --token 31 --dry-run",
+	"revoke":           "revoke orders/42 --token 4611686018427387921 --reason fire --grace 30s",
+	"skip-delay":       "skip-delay closed --reason gone",
+	"resize":           "resize pool 12 --reason more",
+	"cluster-add":      "cluster add n4 10.0.0.4:7401",
+	"cluster-remove":   "cluster remove n4",
+	"cluster-transfer": "cluster transfer",
+}
+
 func TestWhatIsShown(t *testing.T) {
-	for name, line := range map[string]string{
-		"locks":            "locks orders/",
-		"locks-none":       "locks none/",
-		"show":             "show orders/42",
-		"show-alone":       "show alone",
-		"sessions":         "sessions",
-		"status":           "status",
-		"members":          "cluster members",
-		"show-pool":        "show pool",
-		"show-shared":      "show shared",
-		"show-closed":      "show closed",
-		"why":              "why orders/42",
-		"why-one":          "why orders/42 --session 11",
-		"why-pool":         "why pool",
-		"why-shared":       "why shared",
-		"why-closed":       "why closed",
-		"deadlocks":        "deadlocks",
-		"audit":            "audit",
-		"leader":           "elect orders/42 --leader",
-		"verify":           "verify orders/42 4611686018427387921",
-		"force":            "force-release orders/42 --token 4611686018427387921 --reason fire --operator me",
-		"force-dry":        "force-release orders/42 --token 4611686018427387921 --dry-run",
-		"force-dry-shared": "force-release shared --token 31 --dry-run",
-		"revoke":           "revoke orders/42 --token 4611686018427387921 --reason fire --grace 30s",
-		"skip-delay":       "skip-delay closed --reason gone",
-		"resize":           "resize pool 12 --reason more",
-		"cluster-add":      "cluster add n4 10.0.0.4:7401",
-		"cluster-remove":   "cluster remove n4",
-		"cluster-transfer": "cluster transfer",
-	} {
+	for name, line := range shown {
 		for _, format := range formats {
 			f := answering(t)
 			got := execTest(t, f.dialer, append(strings.Fields(line), "-o", format)...)

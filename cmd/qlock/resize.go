@@ -31,6 +31,9 @@ func resizeVerb(dial dialer) *cli.Command {
 			if err != nil || limit == 0 {
 				return usagef("limit %q is no positive number", args[1])
 			}
+			if err := checkName(args[0]); err != nil {
+				return err
+			}
 			reason, operator, err := reasonOf(c)
 			if err != nil {
 				return err

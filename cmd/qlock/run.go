@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // openTimeout is how long run looks for a leader before it has joined a queue:
@@ -166,10 +167,14 @@ func (o *runOptions) settleGrace(ttl time.Duration) time.Duration {
 // sessionOptionsOf reads who holds the lock.
 func sessionOptionsOf(c *cli.Context, name string) (client.SessionOptions, error) {
 	labels, err := parseLabels(c.StringSlice("label"))
+	if err != nil {
+		return client.SessionOptions{}, err
+	}
+	name = wire.CleanText(name, maxChosen)
 	if given := c.String("session-name"); given != "" {
 		name = given
 	}
-	return client.SessionOptions{TTL: c.Duration("ttl"), Name: name, Labels: labels}, err
+	return client.SessionOptions{TTL: c.Duration("ttl"), Name: name, Labels: labels}, checkText("the session's name", name)
 }
 
 // parseLabels reads KEY=VALUE pairs.
@@ -179,6 +184,9 @@ func parseLabels(pairs []string) (map[string]string, error) {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" {
 			return nil, usagef("--label %q is not KEY=VALUE", pair)
+		}
+		if err := checkText("--label", pair); err != nil {
+			return nil, err
 		}
 		if _, twice := labels[key]; twice {
 			return nil, usagef("--label %s is given twice", printable(key))

@@ -24,6 +24,9 @@ func showVerb(dial dialer) *cli.Command {
 			if len(args) != 1 {
 				return usagef("show takes one lock's name, as in qlock show orders/42")
 			}
+			if err := checkName(args[0]); err != nil {
+				return err
+			}
 			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
 				lock, err := svc.GetLock(ctx, &wire.GetLockRequest{Name: args[0]})
 				if errors.Is(err, client.ErrNotFound) {

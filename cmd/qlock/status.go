@@ -25,25 +25,34 @@ func statusVerb(dial dialer) *cli.Command {
 	}
 }
 
-// status asks the leader, and without one whichever node answers: what that one
-// knows is still worth showing, but it is no success.
+// status asks the leader and, at the same time, whichever node answers: without a leader
+// what that one knows is still worth showing, but it is no success. Both share the time-out.
 func status(c *cli.Context, svc service) error {
-	answer, err := statusWithin(c.Context, svc, timeout(c, defaultTimeout), false)
+	ctx, cancel := context.WithTimeout(c.Context, timeout(c, defaultTimeout))
+	defer cancel()
+	stale := make(chan *wire.StatusResponse, 1)
+	go func() {
+		answer, err := svc.Status(ctx, &wire.StatusRequest{Stale: true})
+		if err != nil {
+			answer = nil
+		}
+		stale <- answer
+	}()
+	answer, err := svc.Status(ctx, &wire.StatusRequest{})
 	if err == nil {
 		return showStatus(c, answer)
 	}
 	if exitCode(err) != exitNoLeader {
 		return err
 	}
-	answer, staleErr := statusWithin(c.Context, svc, timeout(c, defaultTimeout), true)
-	if staleErr != nil {
+	if answer = <-stale; answer == nil {
 		return blame(c, err)
 	}
 	if showErr := showStatus(c, answer); showErr != nil {
 		return showErr
 	}
 	return failf(exitNoLeader, "no serving leader within %v; node %s shows what it last knew: bring up a majority of the voters",
-		timeout(c, defaultTimeout), answer.GetNodeId())
+		timeout(c, defaultTimeout), printable(answer.GetNodeId()))
 }
 
 func statusWithin(ctx context.Context, svc service, bound time.Duration, stale bool) (*wire.StatusResponse, error) {

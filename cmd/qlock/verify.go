@@ -30,6 +30,9 @@ func verifyVerb(dial dialer) *cli.Command {
 			if len(args) != 2 {
 				return usagef("verify takes a lock's name and a token, as in qlock verify orders/42 \"$QLOCK_TOKEN\"")
 			}
+			if err := checkName(args[0]); err != nil {
+				return err
+			}
 			token, err := strconv.ParseUint(args[1], 10, 63)
 			if err != nil || token == 0 {
 				return usagef("%q is no token: a positive decimal number is", args[1])

@@ -56,16 +56,23 @@ func watchOptions(c *cli.Context) (client.WatchOptions, error) {
 	if chosen > 1 {
 		return what, usagef("watch takes one of a lock's name, --prefix and --session, or nothing for everything")
 	}
+	err := checkText("the prefix", what.Prefix)
 	if len(args) > 0 {
 		what.Name = args[0]
+		err = checkName(what.Name)
 	}
-	var err error
+	if err != nil {
+		return what, err
+	}
 	if after := c.String("after"); after != "" {
 		lineage, revision, ok := strings.Cut(after, ":")
 		if !ok {
 			lineage, revision = "", after
 		}
 		what.After.Lineage = lineage
+		if err := checkText("the lineage", lineage); err != nil {
+			return what, err
+		}
 		if what.After.Revision, err = strconv.ParseUint(revision, 10, 64); err != nil {
 			return what, usagef("--after %q is neither REVISION nor LINEAGE:REVISION", after)
 		}
@@ -81,7 +88,7 @@ func watch(c *cli.Context, svc service, what client.WatchOptions, std console) e
 	begun := false
 	return follow(c, svc, what, func(b client.Batch) error {
 		if !begun && what.After.Revision == 0 {
-			complain(std.err, fmt.Errorf("watching from %s:%d on", b.Position.Lineage, b.Position.Revision))
+			complain(std.err, fmt.Errorf("watching from %s:%d on", printable(b.Position.Lineage), b.Position.Revision))
 		}
 		begun = true
 		for _, e := range b.Events {

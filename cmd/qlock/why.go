@@ -33,6 +33,9 @@ func whyVerb(dial dialer) *cli.Command {
 			if len(args) != 1 {
 				return usagef("why takes one lock's name, as in qlock why orders/42")
 			}
+			if err := checkName(args[0]); err != nil {
+				return err
+			}
 			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
 				r, err := reasonsFor(ctx, svc, args[0])
 				if err != nil {

@@ -90,20 +90,8 @@ func labels(info *wire.ClientInfo) string {
 	return strings.Join(pairs, " ")
 }
 
-// printable shows text that somebody else chose: control characters, which could
-// drive the reader's terminal, come out escaped.
-func printable(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRune(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
-}
+// printable shows text that somebody else chose: see [wire.Printable].
+func printable(text string) string { return wire.Printable(text) }
 
 // count is a number and its noun.
 func count(n uint64, noun string) string {

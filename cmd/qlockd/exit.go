@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/quorumlock/quorumlock/server"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // What the process ends with. The numbers are those of sysexits.h.
@@ -39,5 +40,9 @@ func exitCode(w io.Writer, err error) int {
 // words leaves out what only marks an error, and indents what has several lines.
 func words(err error) string {
 	text := strings.TrimPrefix(err.Error(), errUsage.Error()+"\n")
-	return strings.ReplaceAll(text, "\n", "\n  ")
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = wire.PrintableLine(line)
+	}
+	return strings.Join(lines, "\n  ")
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Whoever can connect can make the port complain, but not fill the disk with it.
@@ -58,6 +60,6 @@ func (c *complaints) take(now time.Time) (unsaid int, ok bool) {
 
 // Write takes the lines of net/http's own log.
 func (c *complaints) Write(line []byte) (int, error) {
-	c.warn(strings.TrimSpace(string(line)))
+	c.warn(wire.PrintableLine(strings.TrimSpace(string(line))))
 	return len(line), nil
 }

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/urfave/cli/v2"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// hostile would begin a line, drive the terminal, reverse what follows and hide itself.
+const hostile = "né\nFORGED \x1b[2J\u202egnp\u200b\u2028FORGED\u0085FORGED\r\tFORGED 👩\u200d💻"
+
+// hostileShown is how it is shown.
+const hostileShown = `né\nFORGED \x1b[2J\u202egnp\u200b\u2028FORGED\u0085FORGED\r\tFORGED 👩\u200d💻`
+
+// hostileService answers like the service in it, with every text replaced.
+type hostileService struct{ *fakeService }
+
+func replaceTexts[M proto.Message](answer M, err error) (M, error) {
+	if err == nil {
+		answer = proto.Clone(answer).(M)
+		replace(answer.ProtoReflect())
+	}
+	return answer, err
+}
+
+// replace replaces all texts in a message, and values.
+func replace(m protoreflect.Message) {
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case field.IsList() && field.Kind() == protoreflect.StringKind:
+			for i := range value.List().Len() {
+				value.List().Set(i, protoreflect.ValueOfString(hostile))
+			}
+		case field.IsList() && field.Kind() == protoreflect.MessageKind:
+			for i := range value.List().Len() {
+				replace(value.List().Get(i).Message())
+			}
+		case field.IsList():
+		case field.Kind() == protoreflect.StringKind:
+			m.Set(field, protoreflect.ValueOfString(hostile))
+		case field.Kind() == protoreflect.BytesKind:
+			m.Set(field, protoreflect.ValueOfBytes([]byte(hostile)))
+		case field.Kind() == protoreflect.MessageKind:
+			replace(value.Message())
+		}
+		return true
+	})
+}
+
+func (h hostileService) ListLocks(ctx context.Context, req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
+	return paged(replaceTexts(h.fakeService.ListLocks(ctx, req)))
+}
+
+// paged ends a listing, whose page token was replaced too.
+func paged[M proto.Message](answer M, err error) (M, error) {
+	if err == nil {
+		m := answer.ProtoReflect()
+		m.Clear(m.Descriptor().Fields().ByName("next_page_token"))
+	}
+	return answer, err
+}
+
+func (h hostileService) GetLock(ctx context.Context, req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
+	return replaceTexts(h.fakeService.GetLock(ctx, req))
+}
+
+func (h hostileService) ListSessions(ctx context.Context, req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, error) {
+	return paged(replaceTexts(h.fakeService.ListSessions(ctx, req)))
+}
+
+func (h hostileService) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
+	return replaceTexts(h.fakeService.Status(ctx, req))
+}
+
+func (h hostileService) ListDeadlocks(ctx context.Context, req *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error) {
+	return replaceTexts(h.fakeService.ListDeadlocks(ctx, req))
+}
+
+func (h hostileService) ListAudit(ctx context.Context, req *wire.ListAuditRequest) (*wire.ListAuditResponse, error) {
+	return paged(replaceTexts(h.fakeService.ListAudit(ctx, req)))
+}
+
+func (h hostileService) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
+	return replaceTexts(h.fakeService.TransferLeadership(ctx, req))
+}
+
+func (h hostileService) dialer(*cli.Context) (service, error) { return h, nil }
+
+// checkEscaped fails if text for people has a character that Printable escapes, but for
+// line breaks, or if a line begins within a text.
+func checkEscaped(t *testing.T, what, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		for _, r := range line {
+			if unicode.In(r, unicode.C, unicode.Z) && r != ' ' {
+				t.Errorf("%s has a raw %U: %q", what, r, line)
+			}
+		}
+		if strings.HasPrefix(strings.TrimSpace(line), "FORGED") {
+			t.Errorf("%s has a line that a text began: %q", what, line)
+		}
+	}
+}
+
+// TestHostileTextsAreEscaped shows locks, sessions, nodes and records whose every text is
+// hostile, by all verbs that show them: to people escaped, to programs exactly.
+func TestHostileTextsAreEscaped(t *testing.T) {
+	exact, err := json.Marshal(hostile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(shown)) {
+		words := strings.Fields(shown[name])
+		got := execTest(t, hostileService{answering(t)}.dialer, words...)
+		checkEscaped(t, name, got.out)
+		checkEscaped(t, name, got.err)
+		got = execTest(t, hostileService{answering(t)}.dialer, append(words, "-o", "json")...)
+		if got.code == 0 && !json.Valid([]byte(got.out)) {
+			t.Errorf("%s: no JSON: %q", name, got.out)
+		}
+		var decoded any
+		if err := json.Unmarshal([]byte(got.out), &decoded); err == nil && strings.Contains(got.out, "FORGED") {
+			if again, _ := json.Marshal(decoded); !strings.Contains(string(again), string(exact)) {
+				t.Errorf("%s: JSON does not have the exact text: %s", name, got.out)
+			}
+		}
+	}
+	text := execTest(t, hostileService{answering(t)}.dialer, "show", "orders/42").out
+	if n := strings.Count(text, hostileShown); n < 5 {
+		t.Errorf("show has %d of the texts: %s", n, text)
+	}
+}
+
+// TestHostileEventsAreEscaped is about watch, whose lines are events.
+func TestHostileEventsAreEscaped(t *testing.T) {
+	all := events()
+	for _, e := range all {
+		replace(e.ProtoReflect())
+	}
+	position := client.Position{Lineage: hostile, Revision: 300}
+	for _, format := range formats {
+		s := &scripted{batches: []client.Batch{{Position: position}, {Events: all, Position: position}}, last: &client.CompactedError{Message: hostile}}
+		got := execTest(t, watching(t, s).dialer, "watch", "-o", format)
+		checkEscaped(t, "watch's stderr", got.err)
+		lines := strings.Split(strings.TrimSuffix(got.out, "\n"), "\n")
+		if len(lines) != len(all) {
+			t.Errorf("%d lines for %d events: %q", len(lines), len(all), got.out)
+		}
+		if format == "json" {
+			for _, line := range lines {
+				if !json.Valid([]byte(line)) {
+					t.Errorf("no JSON: %q", line)
+				}
+			}
+			continue
+		}
+		checkEscaped(t, "watch", got.out)
+		if !strings.Contains(got.out, hostileShown) {
+			t.Errorf("watch does not show the text: %q", got.out)
+		}
+	}
+}
+
+// TestHostileErrorsAreEscaped is about what the program says itself.
+func TestHostileErrorsAreEscaped(t *testing.T) {
+	step := &wire.DeadlockStep{Lock: hostile, ClientName: hostile}
+	for _, err := range []error{
+		&client.StatusError{Status: wire.Status_INTERNAL, Message: hostile},
+		&client.DeadlockError{Cycle: []*wire.DeadlockStep{step, step}},
+		usagef("no verb %s", hostile),
+	} {
+		s := scratch(t, "")
+		complain(s, err)
+		checkEscaped(t, "an error", content(t, s))
+	}
+	got := execTest(t, dial, "--"+hostile)
+	checkEscaped(t, "a wrong flag", got.err)
+	got = execTest(t, dial, hostile)
+	checkEscaped(t, "a wrong verb", got.err)
+	std := console{err: scratch(t, "")}
+	(&job{std: std}).say("an operator wants %s back", hostile)
+	checkEscaped(t, "run", content(t, std.err))
+}

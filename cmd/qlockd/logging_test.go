@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/urfave/cli/v2"
+)
+
+// TestLogRecordIsOneLine: whatever a caller sends, it neither begins a line of the log nor
+// drives the terminal of who reads it.
+func TestLogRecordIsOneLine(t *testing.T) {
+	const hostile = "né\n2026-11-22T23:59:59.000Z [ERROR] forged\x1b[2J\u202egnp\u200b\u2028\u0085\r"
+	for _, format := range []string{"text", "json"} {
+		set := flag.NewFlagSet("", flag.ContinueOnError)
+		set.String("log-level", "trace", "")
+		set.String("log-format", format, "")
+		var out bytes.Buffer
+		log, err := newLogger(cli.NewContext(nil, set, nil), &out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Info(hostile)
+		log.Named(hostile).Warn("event", "lock", hostile, "err", errors.New(hostile), hostile, 1)
+		log.With("client", hostile).Error("event", "list", []string{hostile, hostile})
+		lines := strings.SplitAfter(out.String(), "\n")
+		if len(lines) != 4 || lines[3] != "" {
+			t.Fatalf("%s: 3 records are %d lines: %q", format, len(lines)-1, out.String())
+		}
+		for _, line := range lines[:3] {
+			if format == "json" {
+				if !json.Valid([]byte(line)) {
+					t.Errorf("no JSON: %q", line)
+				}
+				continue
+			}
+			for _, r := range strings.TrimSuffix(line, "\n") {
+				if unicode.In(r, unicode.C, unicode.Z) && r != ' ' {
+					t.Errorf("a raw %U: %q", r, line)
+				}
+			}
+			if !strings.Contains(line, "né") {
+				t.Errorf("letters are not readable: %q", line)
+			}
+		}
+	}
+}
