@@ -36,6 +36,7 @@
 //
 // If qlock itself is killed, the kernel kills the command with it (PR_SET_PDEATHSIG),
 // and a second small process, the guard (guard.go), whatever else is in the command's
-// process group. If qlock is stopped with SIGSTOP, nothing can watch the deadline: only
+// process group. SIGTSTP stops the command and qlock, and nobody else; SIGCONT continues both,
+// and the command goes on if the lock is held still. If qlock is stopped with SIGSTOP, nothing can watch the deadline: only
 // the fencing token in QLOCK_TOKEN protects then, which is why resources should check it.
 package main

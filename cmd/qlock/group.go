@@ -52,6 +52,7 @@ type stat struct {
 	dead   bool
 	parent int
 	group  int
+	halted bool // by a signal
 }
 
 // parseStat reads "pid (comm) state ppid pgrp …", where comm may contain anything.
@@ -62,5 +63,15 @@ func parseStat(text []byte) (stat, bool) {
 	}
 	parent, parentErr := strconv.Atoi(string(fields[1]))
 	group, groupErr := strconv.Atoi(string(fields[2]))
-	return stat{bytes.ContainsAny(fields[0], "ZXx"), parent, group}, parentErr == nil && groupErr == nil
+	return stat{bytes.ContainsAny(fields[0], "ZXx"), parent, group, bytes.ContainsAny(fields[0], "Tt")}, parentErr == nil && groupErr == nil
+}
+
+// stopped reports whether a process is stopped by a signal; true where nobody knows.
+func stopped(pid int) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return true
+	}
+	stat, ok := parseStat(text)
+	return !ok || stat.halted
 }

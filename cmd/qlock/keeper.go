@@ -271,27 +271,28 @@ func (k *keeper) send(sig syscall.Signal) {
 	}
 }
 
-// suspend answers SIGTSTP to this program: first the command stops, then its keeper.
+// suspend answers SIGTSTP to this program: first the command stops, then its keeper, and
+// nobody else.
 func (k *keeper) suspend() {
 	k.send(syscall.SIGSTOP)
-	k.stopSelf()
+	k.stop(suspendProcess)
 }
 
 // childStopped answers a command that was stopped at the terminal, by Ctrl-Z or
 // because it read in the background: the shell gets the terminal back and sees its
-// job stopped, as if the command had been its own.
+// job stopped, as if the command had been its own. A stop that is over by now was ours.
 func (k *keeper) childStopped() {
-	if k.tty == nil || k.ended {
+	if k.tty == nil || k.ended || !stopped(k.child.pid) {
 		return
 	}
 	k.tty.take()
-	k.stopSelf()
+	k.stop(suspendJob)
 }
 
-// stopSelf stops this program, and with it the heartbeats. Until it is continued
+// stop stops this program, and with it the heartbeats. Until it is continued
 // nobody watches the deadline, but the command stands still; it goes on only if the
 // lock is held still.
-func (k *keeper) stopSelf() {
+func (k *keeper) stop(suspend func()) {
 	suspend()
 	k.sig.guard()
 	k.check()

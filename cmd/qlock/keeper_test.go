@@ -165,10 +165,11 @@ func TestCommandOutputIsUntouched(t *testing.T) {
 
 func TestParseStat(t *testing.T) {
 	for text, want := range map[string]stat{
-		"12 (sh) S 1 12 12 0":       {false, 1, 12},
-		"13 (a) b) (c) R 5 77 12 0": {false, 5, 77},
-		"14 (sh) Z 1 12 12 0":       {true, 1, 12},
-		"15 (sh) X 1 12 12 0":       {true, 1, 12},
+		"12 (sh) S 1 12 12 0":       {false, 1, 12, false},
+		"13 (a) b) (c) R 5 77 12 0": {false, 5, 77, false},
+		"14 (sh) Z 1 12 12 0":       {true, 1, 12, false},
+		"15 (sh) X 1 12 12 0":       {true, 1, 12, false},
+		"16 (T) T 1 12 12 0":        {false, 1, 12, true},
 	} {
 		if got, ok := parseStat([]byte(text)); !ok || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", text, got, ok, want)

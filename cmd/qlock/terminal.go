@@ -51,18 +51,26 @@ func (t *terminal) take() {
 	}
 }
 
-// suspend stops this program's own process group, as the shell expects of a job whose
-// command was stopped, and returns when it is continued. Where nobody could continue
-// it, it returns at once. SIGSTOP does what SIGTSTP would: once a Go program has caught
-// that one, it cannot have its usual effect any more.
-func suspend() {
-	if orphaned() {
-		return
+// suspendJob stops this program's whole process group, as the shell expects of a job whose
+// command was stopped at the terminal, and returns when it is continued. Where no shell could
+// continue it, it returns at once.
+func suspendJob() {
+	if !orphaned() {
+		stopUntilContinued(0)
 	}
+}
+
+// suspendProcess stops this process alone, and returns when it is continued. A script that
+// started it may be in the same process group, and goes on.
+func suspendProcess() { stopUntilContinued(os.Getpid()) }
+
+// stopUntilContinued sends SIGSTOP, which does what SIGTSTP would: once a Go program has
+// caught that one, it cannot have its usual effect any more.
+func stopUntilContinued(pid int) {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
-	_ = syscall.Kill(0, syscall.SIGSTOP)
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
 	select {
 	case <-continued:
 	case <-time.After(100 * time.Millisecond): // the stop may come a moment after the call
