@@ -23,8 +23,9 @@ BASE        ?=
 TIMED       := ./test/process ./server ./server/web ./cmd/qlockd ./cmd/qlock ./test/migrate \
                ./test/examples/... ./test/hostile ./test/disk
 # FAULTS hurt processes, which are built without the race detector: that sees only the load. So
-# their long versions, with storms of ten thousand sessions, run without it.
-FAULTS      := ./test/process ./test/disk
+# their long versions, with storms of ten thousand sessions and attacks that are timed, run
+# without it.
+FAULTS      := ./test/process ./test/disk ./test/hostile
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm)")
 # DURATION is how long "make soak" goes on, SEED that of its first episode.
 DURATION    ?= 10m
@@ -111,7 +112,7 @@ generate: ## regenerate the schema's code and the demo's data
 	$(GO) generate ./scripts/demo
 
 .PHONY: check
-check: lint ## the long versions of everything: about three quarters of an hour
+check: lint ## the long versions of everything: about an hour
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 30m -v -run '^TestModel$$' ./fsm
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 30m -skip '^TestModel$$' ./fsm ./test/virtual
 	$(RACE) -timeout 5m ./fsm

@@ -63,7 +63,7 @@ func startCluster(t testing.TB, count int, secure bool, flags ...string) *cluste
 	var members []pki.Node
 	for i := range count {
 		id := fmt.Sprintf("n%d", i+1)
-		n := &node{t: t, id: id, addr: addresses(t), scheme: "http"}
+		n := &node{t: t, id: id, addr: addresses(t), healthAddr: free.For(t, 1)[0], scheme: "http"}
 		c.nodes = append(c.nodes, n)
 		peers = append(peers, id+"="+n.addr[peerPort])
 		members = append(members, pki.Node{ID: id})
@@ -77,6 +77,7 @@ func startCluster(t testing.TB, count int, secure bool, flags ...string) *cluste
 	}
 	for _, n := range c.nodes {
 		n.caller = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: c.clientTLS()}}
+		n.regular = &http.Client{Transport: &http.Transport{TLSClientConfig: c.clientTLS(), MaxIdleConnsPerHost: 4}}
 		n.start(slices.Concat(c.flags(n, strings.Join(peers, ",")), flags)...)
 	}
 	c.awaitLeader()
@@ -87,6 +88,7 @@ func (c *cluster) flags(n *node, peers string) []string {
 	all := []string{
 		"--id", n.id, "--data-dir", filepath.Join(c.t.TempDir(), n.id), "--cluster", peers,
 		"--client-addr", n.addr[clientPort], "--peer-addr", n.addr[peerPort], "--http-addr", n.addr[httpPort],
+		"--health-addr", n.healthAddr,
 		"--handshake-timeout", handshakeTime.String(), "--frame-timeout", frameTime.String(), "--idle-timeout", idleTime.String(),
 		// Patient with each other, so that a busy machine is not taken for a dead leader.
 		"--heartbeat-timeout", "2s", "--election-timeout", "2s", "--leader-lease-timeout", "2s",
@@ -141,16 +143,20 @@ func (c *cluster) awaitLeader() {
 // client makes an SDK client, which is closed with the test at the latest.
 func (c *cluster) client() *client.Client {
 	c.t.Helper()
-	var endpoints []string
-	for _, n := range c.nodes {
-		endpoints = append(endpoints, n.addr[clientPort])
-	}
-	cl, err := client.New(client.Config{Endpoints: endpoints, TLS: c.clientTLS(), Agent: "hostile-test", RequestTimeout: patience})
+	cl, err := client.New(client.Config{Endpoints: c.clientAddrs(), TLS: c.clientTLS(), Agent: "hostile-test", RequestTimeout: patience})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { _ = cl.Close() })
 	return cl
+}
+
+// clientAddrs are those of all nodes.
+func (c *cluster) clientAddrs() (addrs []string) {
+	for _, n := range c.nodes {
+		addrs = append(addrs, n.addr[clientPort])
+	}
+	return addrs
 }
 
 // clientTLS is what an honest client uses; nil is plaintext.

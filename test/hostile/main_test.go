@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -12,8 +13,9 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// qlockd is the program under test, built once, without the race detector.
-var qlockd string
+// qlockd is the program under test, attackerProgram that of package attacker. Both are
+// built once, without the race detector.
+var qlockd, attackerProgram string
 
 // atOnce is how many tests run at once: nearly all of them wait.
 const atOnce = "100"
@@ -38,5 +40,10 @@ func TestMain(m *testing.M) {
 		leave(1)
 	}
 	qlockd = filepath.Join(dir, "qlockd")
+	attackerProgram = filepath.Join(dir, "attacker")
+	if out, err := exec.Command("go", "build", "-o", attackerProgram, "./attacker/program").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the attacker: %v\n%s", err, out)
+		leave(1)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(leave))
 }

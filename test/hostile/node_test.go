@@ -25,46 +25,68 @@ type node struct {
 	t    testing.TB
 	id   string
 	addr map[port]string
-	log  *journal
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	// caller reads the HTTP port as somebody does who may.
-	caller *http.Client
-	scheme string
+	// healthAddr is the listener for probes alone, in plaintext.
+	healthAddr string
+	log        *journal
+	cmd        *exec.Cmd
+	done       chan struct{} // closed when it has ended
+	args       []string
+	// caller reads the HTTP port as somebody does who may, on a new connection each time;
+	// regular keeps its connections.
+	caller, regular *http.Client
+	scheme          string
 }
 
 // start runs qlockd. It is killed with the test, and its log shown if that fails.
 func (n *node) start(args ...string) {
 	n.t.Helper()
-	n.log, n.done = &journal{}, make(chan struct{})
-	n.cmd = exec.Command(qlockd, args...)
-	n.cmd.Dir = n.t.TempDir()
-	n.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
-	n.cmd.Stderr = n.log
-	if err := n.cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	go func() {
-		_ = n.cmd.Wait() // it is killed in the end
-		close(n.done)
-	}()
+	n.log, n.args = &journal{}, args
+	n.run()
 	n.t.Cleanup(func() {
 		select {
 		case <-n.done:
 			n.t.Errorf("%s ended by itself", n.id)
 		default:
-			_ = n.cmd.Process.Kill()
-			<-n.done
+			n.kill()
 		}
+		n.regular.CloseIdleConnections()
 		if n.t.Failed() {
 			n.t.Logf("log of %s:\n%s", n.id, n.log.tail(200))
 		}
 	})
 }
 
+// kill ends the process at once.
+func (n *node) kill() {
+	_ = n.cmd.Process.Kill()
+	<-n.done
+}
+
+// run starts the process, also again on the same directory.
+func (n *node) run() {
+	n.t.Helper()
+	n.done = make(chan struct{})
+	n.cmd = exec.Command(qlockd, n.args...)
+	n.cmd.Dir = n.t.TempDir()
+	n.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	n.cmd.Stderr = n.log
+	if err := n.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	cmd, done := n.cmd, n.done
+	go func() {
+		_ = cmd.Wait() // it is killed in the end
+		close(done)
+	}()
+}
+
 // get asks the HTTP port.
 func (n *node) get(ctx context.Context, path string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.scheme+"://"+n.addr[httpPort]+path, nil)
+	return n.fetch(ctx, n.scheme+"://"+n.addr[httpPort]+path)
+}
+
+func (n *node) fetch(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
@@ -78,6 +100,11 @@ func (n *node) get(ctx context.Context, path string) (string, error) {
 		return "", fmt.Errorf("%s: %s", resp.Status, body)
 	}
 	return string(body), err
+}
+
+// health asks the listener for probes whether the node lives or is ready.
+func (n *node) health(ctx context.Context, path string) (string, error) {
+	return n.fetch(ctx, "http://"+n.healthAddr+path)
 }
 
 // metrics reads the node's metrics, keyed as they stand there, with their labels.
@@ -105,25 +132,43 @@ type size struct {
 
 func (n *node) size() size {
 	n.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
-	if err != nil {
-		n.t.Skip("memory is read from /proc: ", err)
-	}
 	m := n.metrics()
 	s := size{goroutines: int(m["go_goroutines"]), files: int(m["process_open_fds"])}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			s.rss = kib(rest)
-		}
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			s.peak = kib(rest)
-		}
-	}
+	s.rss, s.peak = n.memory()
 	if s.rss == 0 || s.goroutines == 0 || s.files == 0 {
 		n.t.Fatalf("%s: size %+v", n.id, s)
 	}
 	return s
 }
+
+// memory is what the process takes now and has ever taken, since the last resetPeak.
+func (n *node) memory() (rss, peak int) {
+	n.t.Helper()
+	status, err := os.ReadFile(n.proc("status"))
+	if err != nil {
+		n.t.Skip("memory is read from /proc: ", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			rss = kib(rest)
+		}
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			peak = kib(rest)
+		}
+	}
+	return rss, peak
+}
+
+// resetPeak has the kernel forget the largest size of the process.
+func (n *node) resetPeak() {
+	n.t.Helper()
+	const resetPeak = "5" // see proc_pid_clear_refs(5)
+	if err := os.WriteFile(n.proc("clear_refs"), []byte(resetPeak), 0); err != nil {
+		n.t.Skip("the peak of memory is taken back through /proc: ", err)
+	}
+}
+
+func (n *node) proc(file string) string { return fmt.Sprintf("/proc/%d/%s", n.cmd.Process.Pid, file) }
 
 func kib(text string) int {
 	value, _ := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "kB")))

@@ -1,0 +1,200 @@
+package attacker
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// flood keeps connections going that send one kind of request as fast as the pace allows,
+// each with a session of its own.
+func (a *attack) flood(ctx context.Context, next func(f *framed, session uint64) func() []byte) {
+	a.each(ctx, a.plan.Connections, func(ctx context.Context, _ int) error {
+		f, err := a.caller(ctx, window)
+		if err != nil {
+			return err
+		}
+		defer f.close()
+		s := &sessions{f: f}
+		id, err := s.open()
+		if err != nil {
+			return err
+		}
+		a.ready.Store(true)
+		return f.stream(ctx, s.mixed(next(f, id)))
+	})
+}
+
+// same sends one request again and again.
+func same(make func() *wire.Request) func(*framed, uint64) func() []byte {
+	return func(f *framed, _ uint64) func() []byte {
+		return func() []byte { return f.frame(make()) }
+	}
+}
+
+// floodTry tries without end for one lock; whoever gets it gives it back only with its
+// session, so nearly every try fails.
+func (a *attack) floodTry(ctx context.Context) error {
+	a.flood(ctx, func(f *framed, id uint64) func() []byte {
+		seq := uint64(0)
+		return func() []byte {
+			seq++
+			req := acquire(id, seq, seq, false, &wire.LockRequest{Name: "attack/try"})
+			req.AckedBelow = acknowledged(seq)
+			return f.frame(req)
+		}
+	})
+	return nil
+}
+
+// pageSize is the largest that there is.
+const pageSize = 1_000
+
+func listLocks() *wire.Request {
+	return &wire.Request{Body: &wire.Request_ListLocks{ListLocks: &wire.ListLocksRequest{PageSize: pageSize}}}
+}
+
+// floodList reads the largest pages of locks without end, on the client and the HTTP port.
+func (a *attack) floodList(ctx context.Context) error {
+	var all sync.WaitGroup
+	all.Go(func() { a.floodHTTP(ctx, "LockService/List", []byte(`{"pageSize":1000}`)) })
+	a.flood(ctx, same(listLocks))
+	all.Wait()
+	return nil
+}
+
+// floodStatus asks for the cluster's status without end: for each, the leader asks all nodes.
+func (a *attack) floodStatus(ctx context.Context) error {
+	var all sync.WaitGroup
+	all.Go(func() { a.floodHTTP(ctx, "ClusterService/Status", []byte(`{}`)) })
+	a.flood(ctx, same(func() *wire.Request {
+		return &wire.Request{Body: &wire.Request_Status{Status: &wire.StatusRequest{}}}
+	}))
+	all.Wait()
+	return nil
+}
+
+// floodDeadlocks asks without end which owners wait for each other.
+func (a *attack) floodDeadlocks(ctx context.Context) error {
+	a.flood(ctx, same(func() *wire.Request {
+		return &wire.Request{Body: &wire.Request_ListDeadlocks{ListDeadlocks: &wire.ListDeadlocksRequest{}}}
+	}))
+	return nil
+}
+
+// longest is how long a bad name is, in bytes.
+const longest = 60_000
+
+// badNames tries to acquire what is no name: one that is far too long, and one that is
+// not UTF-8, on the client and the HTTP port.
+func (a *attack) badNames(ctx context.Context) error {
+	long := string(bytes.Repeat([]byte{'x'}, longest))
+	var all sync.WaitGroup
+	all.Go(func() {
+		a.floodHTTP(ctx, "LockService/Acquire", []byte(`{"session":{"sessionId":"1","secret":"AAAAAAAAAAAAAAAAAAAAAA=="},"seq":1,"name":"`+long+`"}`))
+	})
+	a.flood(ctx, func(f *framed, id uint64) func() []byte {
+		seq := uint64(0)
+		return func() []byte {
+			seq++
+			if seq%2 == 0 {
+				return f.frame(acquire(id, seq, seq, false, &wire.LockRequest{Name: long}))
+			}
+			return f.crooked(id, seq)
+		}
+	})
+	all.Wait()
+	return nil
+}
+
+// crooked is an acquire of a name that is not UTF-8. The encoder would refuse it.
+func (f *framed) crooked(session, seq uint64) []byte {
+	const lockName, locks, acquireBody, requestBody = 1, 1, 32, 2
+	field := func(to []byte, number protowire.Number, value []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(to, number, protowire.BytesType), value)
+	}
+	f.last++
+	head, err := proto.Marshal(&wire.Request{Id: f.last, SessionId: session, Seq: seq})
+	if err != nil {
+		f.a.failed(err)
+	}
+	lock := field(nil, lockName, []byte("attack/\xff\xfe/bad"))
+	return field(nil, requestBody, field(head, acquireBody, field(nil, locks, lock)))
+}
+
+// httpCallers is how many connections a flood keeps to the HTTP port, beside those to the
+// client port.
+const httpCallers = 4
+
+// floodHTTP posts the same body again and again.
+func (a *attack) floodHTTP(ctx context.Context, procedure string, body []byte) {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			conn, err := a.dial(ctx, "http", addr, 0)
+			if err != nil {
+				return nil, err
+			}
+			return &tracked{TCPConn: conn, a: a}, nil
+		},
+		TLSClientConfig:     a.tls,
+		MaxIdleConnsPerHost: httpCallers,
+	}
+	defer transport.CloseIdleConnections()
+	url := "http://" + a.leader().HTTP + "/quorumlock.v1." + procedure
+	if a.tls != nil {
+		url = "https" + url[len("http"):]
+	}
+	a.each(ctx, httpCallers, func(ctx context.Context, _ int) error {
+		for ctx.Err() == nil {
+			a.pace.wait(ctx)
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+			if err != nil {
+				return err
+			}
+			req.Header.Set("Content-Type", "application/json")
+			a.sent.Add(1)
+			a.bytesSent.Add(int64(len(body)))
+			resp, err := transport.RoundTrip(req)
+			if err != nil {
+				return err
+			}
+			n, err := io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			a.bytesRead.Add(n)
+			if err != nil {
+				return err
+			}
+			a.countHTTP(resp.StatusCode)
+		}
+		return nil
+	})
+}
+
+func (a *attack) countHTTP(status int) {
+	a.answered.Add(1)
+	if status == http.StatusOK {
+		a.granted.Add(1)
+	} else {
+		a.refused.Add(1)
+	}
+}
+
+// tracked is counted as open until it is closed.
+type tracked struct {
+	*net.TCPConn
+	a *attack
+}
+
+// Close closes the connection and counts it as gone.
+func (t *tracked) Close() error {
+	t.a.drop(t.TCPConn)
+	return nil
+}

@@ -1,0 +1,399 @@
+package hostile
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/test/hostile/attacker"
+)
+
+// full runs the long version:
+//
+//	QUORUMLOCK_CHECK=1 go test -count 1 -timeout 30m -v -run '^TestAttacks$' ./test/hostile
+var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
+
+// scenario is one attack of package attacker on a cluster.
+type scenario struct {
+	plan attacker.Plan
+	// secure: the cluster has TLS.
+	secure bool
+	// length is that of the long version, short that of the short one; without it the
+	// attack is not part of that.
+	length, short time.Duration
+	// restart: each node is killed and started again afterwards.
+	restart bool
+	// proof says why the attack did not take effect, if so, in as many seconds.
+	proof func(r attacker.Report, seconds float64) error
+}
+
+// perSecond requires so many answers per second.
+func perSecond(least float64) func(attacker.Report, float64) error {
+	return func(r attacker.Report, seconds float64) error {
+		if rate := float64(r.Answered) / seconds; rate < least {
+			return fmt.Errorf("%.0f requests per second were answered, %.0f are needed", rate, least)
+		}
+		return nil
+	}
+}
+
+// opened requires so many connections per second, one after the other or at once.
+func opened(least float64) func(attacker.Report, float64) error {
+	return func(r attacker.Report, seconds float64) error {
+		if rate := float64(r.Opened) / seconds; rate < least {
+			return fmt.Errorf("%.0f connections per second were opened, %.0f are needed", rate, least)
+		}
+		return nil
+	}
+}
+
+// openAtOnce requires so many connections at once.
+func openAtOnce(least int64) func(attacker.Report, float64) error {
+	return func(r attacker.Report, _ float64) error {
+		if r.Open < least {
+			return fmt.Errorf("%d connections were open at once, %d are needed", r.Open, least)
+		}
+		return nil
+	}
+}
+
+// unreadBytes requires that a node had so many bytes in its connections that nobody read,
+// or that it closed connections for that.
+func unreadBytes(least int64) func(attacker.Report, float64) error {
+	return func(r attacker.Report, _ float64) error {
+		if r.Unread+r.Closed<<10 < least {
+			return fmt.Errorf("%d bytes were unread and %d connections closed, %d bytes are needed", r.Unread, r.Closed, least)
+		}
+		return nil
+	}
+}
+
+// sentBytes requires so many bytes to have been sent per second.
+func sentBytes(least float64) func(attacker.Report, float64) error {
+	return func(r attacker.Report, seconds float64) error {
+		if rate := float64(r.BytesSent) / seconds; rate < least {
+			return fmt.Errorf("%.0f bytes per second were sent, %.0f are needed", rate, least)
+		}
+		return nil
+	}
+}
+
+var scenarios = []scenario{
+	{plan: attacker.Plan{Attack: "names", Connections: 28, Rate: 4_000}, length: time.Minute, restart: true, proof: perSecond(500)},
+	{plan: attacker.Plan{Attack: "unread-lists", Connections: 200, Rate: 10_000}, length: 25 * time.Second, proof: unreadBytes(100 << 10)},
+	{plan: attacker.Plan{Attack: "unread-lists-http", Connections: 4, Rate: 1_000}, length: 35 * time.Second, proof: openAtOnce(4)},
+	{plan: attacker.Plan{Attack: "unread-watches", Connections: 100, Rate: 5_000}, length: 25 * time.Second, proof: unreadBytes(100 << 10)},
+	{plan: attacker.Plan{Attack: "unread-watches-http", Connections: 40, Rate: 5_000}, length: 25 * time.Second, proof: openAtOnce(40)},
+	{plan: attacker.Plan{Attack: "slow-readers", Connections: 100, Rate: 10_000}, length: 25 * time.Second, proof: unreadBytes(100 << 10)},
+	{plan: attacker.Plan{Attack: "unfinished-frames", Connections: 1_000, Rate: 400}, length: 25 * time.Second, proof: sentBytes(20 << 20)},
+	{plan: attacker.Plan{Attack: "unfinished-bodies", Connections: 800, Rate: 1_000}, length: 25 * time.Second, proof: sentBytes(2 << 20)},
+	{plan: attacker.Plan{Attack: "flood-try", Connections: 16, Rate: 20_000}, length: 20 * time.Second, short: 2 * time.Second, proof: perSecond(2_000)},
+	{plan: attacker.Plan{Attack: "flood-list", Connections: 16, Rate: 2_000}, length: 20 * time.Second, short: 2 * time.Second, proof: perSecond(50)},
+	{plan: attacker.Plan{Attack: "flood-status", Connections: 16, Rate: 10_000}, length: 20 * time.Second, short: 2 * time.Second, proof: perSecond(200)},
+	{plan: attacker.Plan{Attack: "flood-deadlocks", Connections: 16, Rate: 5_000}, length: 20 * time.Second, proof: perSecond(200)},
+	{plan: attacker.Plan{Attack: "deadlock-search", Connections: 1, Rate: 4_000, Size: 10_000}, length: 20 * time.Second, proof: perSecond(20)},
+	{plan: attacker.Plan{Attack: "bad-names", Connections: 16, Rate: 2_000}, length: 20 * time.Second, short: 2 * time.Second, proof: perSecond(50)},
+	{plan: attacker.Plan{Attack: "handshakes", Connections: 5_000, Rate: 1_500}, secure: true, length: 30 * time.Second, short: 2 * time.Second, proof: opened(500)},
+}
+
+const (
+	// memoryBudget is what each node is given and must stay within, in MiB.
+	memoryBudget = 700
+	// baseline is how long honest callers are measured before an attack and after it,
+	// recovery what everything has to be as before.
+	baseline, recovery = 5 * time.Second, 10 * time.Second
+	// The same in the short version, where recovery is the most that is waited for.
+	shortBaseline = time.Second
+)
+
+// TestUnboundedNodeIsNoticed attacks a node that may take as much memory as it likes, and
+// has the judge find that it does: positive control of TestAttacks.
+func TestUnboundedNodeIsNoticed(t *testing.T) {
+	t.Parallel()
+	const unbounded, budget = 64 << 30, 150 // bytes, MiB
+	limit := fmt.Sprint(unbounded)
+	c := startCluster(t, 1, false, "--memory-limit", limit)
+	n := c.leader
+	n.resetPeak()
+	p := startAttack(t, c, attacker.Plan{Attack: "unfinished-frames", Connections: 200, Rate: 400})
+	f, b := good()
+	f.nodes, b.memory = []nodeFigures{{id: n.id}}, budget<<10
+	await(t, "the judge to notice", patience, func(context.Context) error {
+		_, f.nodes[0].rss[during] = n.memory()
+		if findings := f.judge(b); len(findings) != 1 || !strings.Contains(findings[0], "its budget is") {
+			return fmt.Errorf("%q at %+v", findings, p.achieved())
+		}
+		return nil
+	})
+}
+
+// bound is what the attacks are judged by. The short version runs beside other tests and
+// with the race detector: of time it says nothing but that everybody is answered, and it
+// does not wait until freed memory has gone back to the machine.
+func bound() bounds {
+	if !full {
+		return bounds{memory: memoryBudget << 10, growth: memoryBudget << 10, p99: callTimeout, operator: callTimeout, health: callTimeout, fewest: 1}
+	}
+	return bounds{memory: memoryBudget << 10, growth: memoryBound, p99: 250 * time.Millisecond, operator: operatorTimeout, health: healthTimeout, fewest: 15}
+}
+
+// TestAttacks overloads clusters in every way that one caller has, beside honest callers
+// of every kind, and prints a row of figures for each.
+func TestAttacks(t *testing.T) {
+	if !full {
+		t.Parallel()
+	}
+	rows := []string{tableHead}
+	for _, secure := range []bool{false, true} {
+		t.Run(map[bool]string{false: "plaintext", true: "tls"}[secure], func(t *testing.T) {
+			site := startSite(t, secure)
+			for _, s := range scenarios {
+				if s.secure != secure || !full && s.short == 0 {
+					continue
+				}
+				t.Run(s.plan.Attack, func(t *testing.T) { rows = append(rows, site.attack(t, s)) })
+			}
+		})
+	}
+	t.Log("\n" + strings.Join(rows, "\n"))
+}
+
+// site is a cluster with something to list, and the honest callers of one attack.
+type site struct {
+	*cluster
+	populated int // how often
+	standing  []*client.Session
+	honest    *callers
+}
+
+func startSite(t *testing.T, secure bool) *site {
+	t.Helper()
+	flags := []string{"--hash-interval", "1s", "--memory-limit", fmt.Sprint(memoryBudget << 20)}
+	if full {
+		d := []string{"--handshake-timeout", "5s", "--frame-timeout", "15s", "--idle-timeout", "5m"}
+		flags = append(flags, append(d, "--heartbeat-timeout", "500ms", "--election-timeout", "500ms", "--leader-lease-timeout", "500ms")...)
+	}
+	return &site{cluster: startCluster(t, 3, secure, flags...)}
+}
+
+// populate takes locks with large values, so that pages of them are large, unless that
+// stands already.
+func (s *site) populate(t *testing.T) {
+	t.Helper()
+	if len(s.standing) > 0 && !slices.ContainsFunc(s.standing, func(s *client.Session) bool { return s.Err() != nil }) {
+		return
+	}
+	s.populated++ // locks of lost sessions may still be held
+	s.standing = nil
+	const sessions, locks, valueBytes = 4, 500, 1_000
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	cl := s.client()
+	value := make([]byte, valueBytes)
+	for i := range sessions {
+		session, err := cl.NewSession(ctx, sessionOptions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.standing = append(s.standing, session)
+		failed := make(chan error, locks)
+		for k := range locks {
+			go func() {
+				_, err := session.TryLock(ctx, fmt.Sprintf("standing/%d/%d/%d", s.populated, i, k), client.WithValue(value))
+				failed <- err
+			}()
+		}
+		for range locks {
+			if err := <-failed; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// attack runs one scenario, judges it and returns its row of the table.
+func (s *site) attack(t *testing.T, what scenario) string {
+	length, base := what.length, baseline
+	if !full {
+		length, base = what.short, shortBaseline
+	}
+	s.awaitLeader() // an attack that failed may have moved it
+	s.populate(t)
+	defer func(t testing.TB) { s.t = t }(s.t)
+	s.t = t
+	s.honest = startCallers(t, s.cluster)
+	defer s.honest.stop()
+	f := &figures{attack: what.plan.Attack, latencies: map[string][phases]latency{}, failures: map[string][phases]int{}}
+	s.honest.reset()
+	<-time.After(base)
+	s.look(f, before)
+
+	s.honest.enter(during)
+	p := startAttack(t, s.cluster, what.plan)
+	<-time.After(length)
+	s.honest.enter(settling)
+	report := p.stop()
+	seconds := time.Since(p.begun).Seconds()
+	s.peaks(f)
+	f.unproved = what.proof(report, seconds)
+	f.achieved = describe(report, seconds)
+
+	s.settle(f)
+	s.honest.enter(after)
+	<-time.After(base)
+	s.look(f, after)
+	s.compare(f)
+	f.lost = int(s.honest.lost.Load())
+	s.honest.summarize(f)
+	if what.restart && full {
+		s.restart(t, f)
+	}
+	for _, finding := range f.judge(bound()) {
+		t.Error(finding)
+	}
+	if t.Failed() {
+		t.Logf("the attack: %+v\nhonest callers: %s", report, strings.Join(s.honest.failed(), "\n"))
+	}
+	t.Log(f.line())
+	return f.line()
+}
+
+// describe sums up what an attack did.
+func describe(r attacker.Report, seconds float64) string {
+	text := fmt.Sprintf("%.0f/s answered (%d granted, %d queued, %d refused)", float64(r.Answered)/seconds, r.Granted, r.Queued, r.Refused)
+	text += fmt.Sprintf(", %d of %d connections open at once %v, %d closed", r.Open, r.Opened, r.Ports, r.Closed)
+	text += fmt.Sprintf(", %d MiB sent, %d MiB read, %d KiB unread, %.1f s of CPU", r.BytesSent>>20, r.BytesRead>>20, r.Unread>>10, r.CPU)
+	return text
+}
+
+// look notes what every node is like, and has the peaks begin anew.
+func (s *site) look(f *figures, p phase) {
+	for i, n := range s.inOrder() {
+		if p == before {
+			f.nodes = append(f.nodes, nodeFigures{id: n.id})
+			n.resetPeak()
+		}
+		is, m := n.size(), n.metrics()
+		f.nodes[i].rss[p], f.nodes[i].files[p], f.nodes[i].goroutines[p] = is.rss, is.files, is.goroutines
+		f.nodes[i].term[p] = int(m["quorumlock_term"])
+		if m["quorumlock_is_leader"] == 1 {
+			f.leader[p] = n.id
+		}
+	}
+}
+
+// inOrder are the nodes, the leader first.
+func (s *site) inOrder() []*node {
+	all := []*node{s.leader}
+	for _, n := range s.nodes {
+		if n != s.leader {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+func (s *site) peaks(f *figures) {
+	for i, n := range s.inOrder() {
+		_, f.nodes[i].rss[during] = n.memory()
+	}
+}
+
+// settle gives the nodes their time to be as before: all of it in the long version.
+func (s *site) settle(f *figures) {
+	ctx, cancel := context.WithTimeout(context.Background(), recovery)
+	defer cancel()
+	if full {
+		<-ctx.Done()
+		return
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil && !s.settled(f) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *site) settled(f *figures) bool {
+	for i, n := range s.inOrder() {
+		is, was := n.size(), f.nodes[i]
+		if is.files > was.files[before]+fileBound || is.goroutines > was.goroutines[before]+goroutineBound {
+			return false
+		}
+	}
+	return true
+}
+
+// agreementTime is how long the nodes may take to compare the state that they are in now.
+const agreementTime = 10 * time.Second
+
+// compare waits until every node has found its state to be that of a majority, as of now.
+func (s *site) compare(f *figures) {
+	committed := s.leader.metrics()["quorumlock_commit_index"]
+	for i, n := range s.inOrder() {
+		f.nodes[i].disagreement = s.disagreement(n, committed)
+	}
+}
+
+// disagreement is what keeps a node from being sure of its state, after so many entries.
+func (s *site) disagreement(n *node, committed float64) string {
+	ctx, cancel := context.WithTimeout(context.Background(), agreementTime)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var status struct{ AgreedIndex, DifferingIndex json.Number }
+		err := s.honest.post(ctx, n, "ClusterService/Status", map[string]any{"stale": true}, &status)
+		agreed, _ := status.AgreedIndex.Float64()
+		differing, _ := status.DifferingIndex.Float64()
+		if err == nil && agreed >= committed && agreed >= differing {
+			return ""
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Sprintf("its state is compared up to entry %v, differs at %v, %v were committed: %v", agreed, differing, committed, err)
+		}
+	}
+}
+
+// summarize adds what the callers saw.
+func (h *callers) summarize(f *figures) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, op := range ops {
+		var all [phases]latency
+		for p := range phases {
+			all[p] = latencyOf(h.samples[op][p])
+		}
+		f.latencies[op], f.failures[op] = all, *h.failures[op]
+	}
+}
+
+// restart kills each node and starts it again: what the budgets admitted has to fit them
+// while it is read back.
+func (s *site) restart(t *testing.T, f *figures) {
+	t.Helper()
+	for i, n := range s.inOrder() {
+		n.kill()
+		n.run()
+		await(t, n.id+" to be ready again", 3*patience, func(ctx context.Context) error {
+			_, err := n.health(ctx, "/readyz")
+			return err
+		})
+		_, f.nodes[i].restartPeak = n.memory()
+	}
+	s.awaitLeader()
+	if lost := s.honest.lost.Load(); lost > int64(f.lost) {
+		t.Errorf("%d honest sessions or holds were lost by restarts", lost-int64(f.lost))
+	}
+}
