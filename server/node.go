@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/framed"
 	"github.com/quorumlock/quorumlock/server/health"
 	"github.com/quorumlock/quorumlock/server/replica"
@@ -34,6 +35,7 @@ type Node struct {
 	web     *web.Server
 	webDone chan struct{} // closed when web serves no more; nil without it
 
+	queues   *fairqueue.Queues
 	health   *health.Server // nil if it is off
 	healthAt string         // where it listens
 	stopping atomic.Bool
@@ -82,6 +84,7 @@ func (n *Node) start(ctx context.Context, ports *listeners) error {
 	if err := n.startReplica(ctx, ports.peer); err != nil {
 		return err
 	}
+	n.queues = fairqueue.NewQueues()
 	if err := n.startFramed(ports.client); err != nil {
 		return err
 	}
@@ -160,6 +163,7 @@ func (n *Node) startFramed(l net.Listener) error {
 		NodeID:    n.cfg.ID,
 		ClusterID: n.clusterID,
 		TLS:       tlsConfig,
+		Queues:    n.queues,
 		Limits:    n.cfg.Limits,
 		Logger:    n.log.Named("framed"),
 		Registry:  n.cfg.Registry,
@@ -181,6 +185,7 @@ func (n *Node) startWeb(l net.Listener) error {
 		Network:    n.cfg.Network,
 		Logger:     n.log.Named("web"),
 		Registry:   n.cfg.Registry,
+		Queues:     n.queues,
 		Limits:     n.cfg.HTTPLimits,
 	}
 	server, err := web.New(cfg)
@@ -273,6 +278,9 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	if n.framed != nil {
 		errs = append(errs, n.framed.Close(ctx))
+	}
+	if n.queues != nil {
+		n.queues.Close()
 	}
 	if n.health != nil {
 		n.health.Close()

@@ -27,9 +27,10 @@ var layers = []struct {
 	{"server/replica/...", []string{"fsm", "transport", "transport/wire", "transport/raftstream", "server/replica/..."}},
 	{"server/read", []string{"fsm", "transport/wire"}},
 	{"server/lease", []string{"fsm", "transport/wire"}},
+	{"server/fairqueue", nil},
 	{"server/health", []string{"transport/handshake", "transport/wire"}},
-	{"server/framed/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "server/replica", "server/read", "server/lease", "server/framed/..."}},
-	{"server/web/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "transport/wire/wireconnect", "server/health", "server/replica", "server/read", "server/lease", "server/web/..."}},
+	{"server/framed/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "server/replica", "server/read", "server/lease", "server/fairqueue", "server/framed/..."}},
+	{"server/web/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "transport/wire/wireconnect", "server/health", "server/replica", "server/read", "server/lease", "server/fairqueue", "server/web/..."}},
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 
 	{"client", []string{"transport", "transport/wire"}},

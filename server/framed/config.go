@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/lease"
 	"github.com/quorumlock/quorumlock/server/read"
 	"github.com/quorumlock/quorumlock/server/replica"
@@ -53,6 +54,8 @@ type Config struct {
 	ClusterID func() string
 	// TLS is spoken from the first byte on; nil is plaintext.
 	TLS *tls.Config
+	// Queues are the node's, for reads and operators; nil makes some.
+	Queues *fairqueue.Queues
 	// Limits bound what clients can make the node hold; zero fields take
 	// DefaultLimits.
 	Limits Limits

@@ -11,8 +11,8 @@
 // sends it, in one system call for each connection, and leaves to the outbox's writer only
 // what a connection does not take at once. Thousands of requests are so under way without
 // a goroutine each. What takes longer
-// than a command, reads and administration, runs in two small sets of workers with bounded
-// queues. Only two kinds of requests have a goroutine each, and are bounded for that:
+// than a command, reads and administration, runs in few workers, which serve connections
+// in turn (package fairqueue). Only two kinds of requests have a goroutine each, and are bounded for that:
 // acquires of leases, for which this node waits, and watches.
 //
 // A watch reads the node's history at the pace at which its client reads: it waits while

@@ -176,7 +176,7 @@ func TestAdministrationIsBounded(t *testing.T) {
 	free := make(chan struct{})
 	p.replica.administerWith(func(context.Context) error { <-free; return nil })
 	var ids []uint64
-	for range adminWorkers + adminQueue + 16 {
+	for range 64 {
 		ids = append(ids, c.send(&wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{}}}))
 	}
 	session := c.open(secret) // behind all of them, and not kept waiting
@@ -184,7 +184,7 @@ func TestAdministrationIsBounded(t *testing.T) {
 	close(free)
 	refused := 0
 	for _, id := range ids {
-		if c.await(id).GetResult().GetStatus() == wire.Status_UNAVAILABLE {
+		if c.await(id).GetResult().GetStatus() == wire.Status_RESOURCE_EXHAUSTED {
 			refused++
 		}
 	}

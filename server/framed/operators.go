@@ -30,14 +30,15 @@ func (c *conn) administer(req *wire.Request) {
 		c.respond(req, refused)
 		return
 	}
-	queued := c.srv.admins.submit(func(ctx context.Context) {
+	queue := c.srv.queues.Acts
+	if req.GetStatus() != nil {
+		queue = c.srv.queues.Status
+	}
+	c.submit(queue, req, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, c.srv.cfg.Limits.AdminTimeout)
 		defer cancel()
 		c.replyPage(c.carryOut(ctx, req))
 	})
-	if !queued {
-		c.respond(req, overloaded())
-	}
 }
 
 func (c *conn) carryOut(ctx context.Context, req *wire.Request) *wire.Response {

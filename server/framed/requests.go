@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -198,10 +199,7 @@ func stale(req *wire.Request) bool {
 }
 
 func (c *conn) gather(req *wire.Request) {
-	queued := c.srv.readers.submit(func(context.Context) { c.replyPage(c.page(req)) })
-	if !queued {
-		c.respond(req, overloaded())
-	}
+	c.submit(c.srv.queues.Reads, req, func(context.Context) { c.replyPage(c.page(req)) })
 }
 
 // page reads the state as it is applied here.
@@ -243,8 +241,14 @@ func settle(resp *wire.Response) *wire.Response {
 // refusal puts an operational error on the wire.
 func refusal(err error) *wire.Result { return failure(replica.Code(err), err.Error()) }
 
-func overloaded() *wire.Result {
-	return failure(wire.Status_UNAVAILABLE, "too many reads or administrative requests at once: try again")
+// submit has a request answered when it is this connection's turn.
+func (c *conn) submit(queue *fairqueue.Queue, req *wire.Request, run func(context.Context)) {
+	refuse := func() {
+		c.respond(req, failure(wire.Status_RESOURCE_EXHAUSTED, "too many reads or operators' requests of this connection are waiting: wait for their answers"))
+	}
+	if queue.Submit(c, run, refuse) != nil {
+		refuse()
+	}
 }
 
 func failure(status wire.Status_Code, message string) *wire.Result {

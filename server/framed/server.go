@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/read"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
@@ -17,12 +18,6 @@ import (
 )
 
 const (
-	// readWorkers gather pages of locks and sessions: work for a core, so few.
-	readWorkers = 4
-	readQueue   = 4_096
-	// adminWorkers carry out operators' requests: they wait, so a few more.
-	adminWorkers = 8
-	adminQueue   = 256
 	// responseRoom is what a response takes beside the page that it carries.
 	responseRoom = 1 << 10
 
@@ -37,8 +32,7 @@ type Server struct {
 	complaints *complaints
 	metrics    *metrics
 	reader     *read.Reader
-	readers    *workers
-	admins     *workers
+	queues     *fairqueue.Queues
 
 	handshakes   *handshake.Limiter
 	places       chan struct{} // one element per established connection
@@ -84,7 +78,9 @@ func Serve(cfg Config) (*Server, error) {
 	if s.metrics, err = newMetrics(s, cfg.Registry); err != nil {
 		return nil, fmt.Errorf("framed: metrics: %w", err)
 	}
-	s.readers, s.admins = startWorkers(readWorkers, readQueue), startWorkers(adminWorkers, adminQueue)
+	if s.queues = cfg.Queues; s.queues == nil {
+		s.queues = fairqueue.NewQueues()
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.flusher = startFlusher()
 	s.stopFlushing = cfg.Replica.OnAnswered(s.flusher.flush)
@@ -121,8 +117,9 @@ func (s *Server) Close(ctx context.Context) error {
 	stop()
 	s.stopFlushing()
 	s.flusher.close()
-	s.readers.stop()
-	s.admins.stop()
+	if s.cfg.Queues == nil {
+		s.queues.Close()
+	}
 	return nil
 }
 

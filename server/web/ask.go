@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -29,17 +30,35 @@ func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
 	return s.ask(ctx, func(done func(*wire.Result)) { s.replica.Propose(cmd, done) })
 }
 
-// settle returns when a read may look at the applied state.
+// settle returns when a read may look at the applied state, and it is its caller's turn to.
 func (s *Server) settle(ctx context.Context, stale bool) error {
-	if stale {
+	if !stale {
+		if !s.replica.Serving() {
+			return errElsewhere
+		}
+		if res := s.reader.Prove(ctx); res != nil {
+			return s.refusal(res, true)
+		}
+	}
+	return s.turn(ctx, s.queues.Reads)
+}
+
+// turn waits until it is the turn of the caller's connection, which lasts until its answer
+// is encoded.
+func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue) error {
+	c := callOf(ctx)
+	if c == nil {
 		return nil
 	}
-	if !s.replica.Serving() {
-		return errElsewhere
+	conn, _ := ctx.Value(connKey{}).(*watched)
+	leave, err := queue.Enter(ctx, conn)
+	switch {
+	case errors.Is(err, fairqueue.ErrFull):
+		return failure(wire.Status_RESOURCE_EXHAUSTED, "too many reads of this connection are waiting: wait for their answers")
+	case err != nil:
+		return gaveUp(err)
 	}
-	if res := s.reader.Prove(ctx); res != nil {
-		return s.refusal(res, true)
-	}
+	c.leaveTurn = leave
 	return nil
 }
 

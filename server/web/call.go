@@ -23,6 +23,16 @@ type call struct {
 	outcome string
 	// answer is the way back.
 	answer *answer
+	// leaveTurn ends the caller's turn in a queue; nil if it has none.
+	leaveTurn func()
+}
+
+// endTurn lets the next caller gather its answer: this one is encoded, or there is none.
+func (c *call) endTurn() {
+	if c.leaveTurn != nil {
+		c.leaveTurn()
+		c.leaveTurn = nil
+	}
 }
 
 // hurry shortens the time that the caller has to read each piece: the node is stopping.
@@ -154,6 +164,7 @@ func (a *answer) WriteHeader(status int) {
 	if a.status == 0 {
 		a.status = status
 	}
+	a.call.endTurn()
 	a.extend()
 	a.ResponseWriter.WriteHeader(status)
 }
@@ -165,6 +176,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
+	a.call.endTurn()
 	a.extend()
 	return a.ResponseWriter.Write(p)
 }

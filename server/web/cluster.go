@@ -16,6 +16,9 @@ func (s clusterService) Status(ctx context.Context, req *connect.Request[wire.St
 	if !req.Msg.GetStale() && !s.replica.Serving() {
 		return nil, errElsewhere
 	}
+	if err := s.turn(ctx, s.queues.Status); err != nil {
+		return nil, err
+	}
 	resp, err := s.replica.Status(ctx, req.Msg)
 	if err != nil {
 		return nil, s.refusalOf(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -92,6 +93,8 @@ type Config struct {
 	Logger hclog.Logger
 	// Registry is shown at /metrics and gets the port's own metrics; nil makes one.
 	Registry *prometheus.Registry
+	// Queues are the node's, for reads and status; nil makes some.
+	Queues *fairqueue.Queues
 	// Limits bound what callers can make the node hold.
 	Limits Limits
 }

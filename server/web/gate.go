@@ -26,6 +26,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	a := newAnswer(w, max(s.cfg.Limits.WriteTimeout, route.patience), c)
 	defer s.metrics.count(route.name, a, time.Now())
 	defer s.caught(a, r)
+	defer c.endTurn()
 	if seat != placed {
 		a.Header().Set("Connection", "close")
 	}
@@ -88,6 +89,7 @@ func (s *Server) unary(a *answer, r *http.Request, route route) {
 	}
 	rewind(r, body)
 	route.handler.ServeHTTP(a, r)
+	a.call.endTurn()
 	if a.call.elsewhere {
 		s.leader.carry(a, r, body, route)
 	}

@@ -14,13 +14,14 @@ import (
 	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/health"
 	"github.com/quorumlock/quorumlock/server/read"
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// maxAnswerBytes bounds the answer to a read.
-const maxAnswerBytes = 4 << 20
+// maxAnswerBytes bounds the answer to a read, before it is encoded. Longer ones come in pages.
+const maxAnswerBytes = 1 << 20
 
 // Server is the HTTP port of one node.
 type Server struct {
@@ -30,6 +31,7 @@ type Server struct {
 	reader  *read.Reader
 	visits  *visits
 	health  *health.Probe
+	queues  *fairqueue.Queues
 	metrics *metrics
 	watcher *watcher
 	errors  *connect.ErrorWriter
@@ -71,6 +73,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.http = s.newHTTP()
+	if s.queues = cfg.Queues; s.queues == nil {
+		s.queues = fairqueue.NewQueues()
+	}
 	return s, nil
 }
 
@@ -173,6 +178,9 @@ func (s *Server) Close(ctx context.Context) error {
 	s.visits.close()
 	s.leader.close()
 	s.watcher.wait()
+	if s.cfg.Queues == nil {
+		s.queues.Close()
+	}
 	return err
 }
 

@@ -1,0 +1,195 @@
+package fairqueue
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+)
+
+// ErrFull is returned when a caller's line, or the whole queue, is full.
+var ErrFull = errors.New("too many requests of this kind are waiting")
+
+// Config bounds a Queue. All fields are needed.
+type Config struct {
+	// Workers run at the same time; half of them at most for one caller.
+	Workers int
+	// PerCaller jobs of one caller wait at most, and Total of all.
+	PerCaller, Total int
+}
+
+// Queue runs jobs of many callers by few workers, each caller in turn. All methods are safe
+// for concurrent use.
+type Queue struct {
+	cfg    Config
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	wake    sync.Cond
+	lines   map[any]*line
+	turns   list.List // of *line: those with jobs that wait, in turn
+	waiting int
+	closed  bool
+}
+
+// line is the jobs of one caller.
+type line struct {
+	caller  any
+	jobs    []job
+	running int
+	turn    *list.Element // in turns, nil without jobs
+}
+
+type job struct {
+	run     func(context.Context)
+	refused func()
+}
+
+// New starts a Queue, which works until Close.
+func New(cfg Config) *Queue {
+	q := &Queue{cfg: cfg, lines: map[any]*line{}}
+	q.wake.L = &q.mu
+	q.ctx, q.cancel = context.WithCancel(context.Background())
+	for range cfg.Workers {
+		q.wg.Go(q.work)
+	}
+	return q
+}
+
+// Submit has a worker call run when it is the caller's turn. It returns ErrFull if the line
+// is full. A job that was taken in may still have to give way to callers with shorter lines;
+// refused is called then, instead of run. The context that run gets ends with Close.
+func (q *Queue) Submit(caller any, run func(context.Context), refused func()) error {
+	q.mu.Lock()
+	l := q.lines[caller]
+	if l == nil {
+		l = &line{caller: caller}
+	}
+	if q.closed || len(l.jobs) >= q.cfg.PerCaller {
+		q.mu.Unlock()
+		return ErrFull
+	}
+	var victim *job
+	if q.waiting >= q.cfg.Total {
+		if victim = q.evict(len(l.jobs) + 1); victim == nil {
+			q.mu.Unlock()
+			return ErrFull
+		}
+	}
+	q.lines[caller] = l
+	l.jobs = append(l.jobs, job{run, refused})
+	q.waiting++
+	if l.turn == nil {
+		l.turn = q.turns.PushBack(l)
+	}
+	q.wake.Signal()
+	q.mu.Unlock()
+	if victim != nil {
+		victim.refused()
+	}
+	return nil
+}
+
+// evict takes the last job of the longest line that is longer than so many.
+func (q *Queue) evict(than int) *job {
+	var longest *line
+	for e := q.turns.Front(); e != nil; e = e.Next() {
+		if l := e.Value.(*line); len(l.jobs) > than {
+			longest, than = l, len(l.jobs)
+		}
+	}
+	if longest == nil {
+		return nil
+	}
+	last := longest.jobs[len(longest.jobs)-1]
+	longest.jobs = longest.jobs[:len(longest.jobs)-1]
+	q.waiting--
+	return &last
+}
+
+// Enter waits until it is the caller's turn, which lasts until leave is called. It returns
+// ErrFull, or ctx's error.
+func (q *Queue) Enter(ctx context.Context, caller any) (leave func(), err error) {
+	begun, done, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	run := func(context.Context) {
+		close(begun)
+		<-done
+	}
+	if err := q.Submit(caller, run, func() { close(refused) }); err != nil {
+		return nil, err
+	}
+	leave = sync.OnceFunc(func() { close(done) })
+	select {
+	case <-begun:
+		return leave, nil
+	case <-refused:
+		return nil, ErrFull
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
+
+func (q *Queue) work() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		l := q.next()
+		if l == nil {
+			if q.closed && q.waiting == 0 {
+				return
+			}
+			q.wake.Wait()
+			continue
+		}
+		next := q.take(l)
+		q.mu.Unlock()
+		next.run(q.ctx)
+		q.mu.Lock()
+		q.finished(l)
+	}
+}
+
+// next returns the line whose turn it is; nil if nobody waits who may have another worker.
+func (q *Queue) next() *line {
+	for e := q.turns.Front(); e != nil; e = e.Next() {
+		if l := e.Value.(*line); l.running < max(1, q.cfg.Workers/2) {
+			return l
+		}
+	}
+	return nil
+}
+
+func (q *Queue) take(l *line) job {
+	next := l.jobs[0]
+	l.jobs[0] = job{}
+	l.jobs = l.jobs[1:]
+	q.waiting--
+	l.running++
+	if len(l.jobs) > 0 {
+		q.turns.MoveToBack(l.turn)
+	} else {
+		q.turns.Remove(l.turn)
+		l.turn, l.jobs = nil, nil
+	}
+	return next
+}
+
+func (q *Queue) finished(l *line) {
+	if l.running--; l.running == 0 && l.turn == nil {
+		delete(q.lines, l.caller)
+	}
+	q.wake.Broadcast() // the line may have another worker, and the last job may be done
+}
+
+// Close takes no more jobs, runs those that wait, with a context that has ended, and waits.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	q.closed = true
+	q.wake.Broadcast()
+	q.mu.Unlock()
+	q.cancel()
+	q.wg.Wait()
+}

@@ -1,0 +1,29 @@
+package fairqueue
+
+import "runtime"
+
+// Queues are those of one node.
+type Queues struct {
+	// Reads gather and encode pages: work for half the processors.
+	Reads *Queue
+	// Status asks the other nodes how they are.
+	Status *Queue
+	// Acts are what operators do to the cluster. They wait for the other nodes.
+	Acts *Queue
+}
+
+// NewQueues starts a node's queues, which work until Close.
+func NewQueues() *Queues {
+	return &Queues{
+		Reads:  New(Config{Workers: min(max(1, runtime.GOMAXPROCS(0)/2), 4), PerCaller: 64, Total: 4_096}),
+		Status: New(Config{Workers: 4, PerCaller: 16, Total: 256}),
+		Acts:   New(Config{Workers: 8, PerCaller: 16, Total: 256}),
+	}
+}
+
+// Close ends all of them and waits.
+func (q *Queues) Close() {
+	q.Reads.Close()
+	q.Status.Close()
+	q.Acts.Close()
+}

@@ -1,0 +1,51 @@
+package framed
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/server/fairqueue"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// A flood of reads is refused what its own line does not hold; it keeps neither operators
+// waiting nor another connection's read.
+func TestFloodOfReadsCostsItsOwnConnection(t *testing.T) {
+	queues := fairqueue.NewQueues()
+	defer queues.Close()
+	p := serve(t, func(c *Config) { c.Queues = queues })
+	flood, honest := connect(t, p), connect(t, p)
+	free := make(chan struct{})
+	release := sync.OnceFunc(func() { close(free) })
+	defer release()
+	for i := range 8 { // as many as there can be workers
+		if err := queues.Reads.Submit(i, func(context.Context) { <-free }, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func() *wire.Request {
+		return &wire.Request{Body: &wire.Request_ListLocks{ListLocks: &wire.ListLocksRequest{Stale: true}}}
+	}
+	var ids []uint64
+	for range 100 {
+		ids = append(ids, flood.send(list()))
+	}
+	flood.open(secret) // behind all of them
+	id := honest.send(list())
+	honest.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_Status{Status: &wire.StatusRequest{}}})
+	honest.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Id: "n2", PeerAddr: "h:1"}}})
+	release()
+	if resp := honest.await(id); resp.GetResult().GetStatus() != wire.Status_OK {
+		t.Errorf("an honest read beside a flood: %v", resp)
+	}
+	refused := 0
+	for _, id := range ids {
+		if flood.await(id).GetResult().GetStatus() == wire.Status_RESOURCE_EXHAUSTED {
+			refused++
+		}
+	}
+	if refused != 36 {
+		t.Errorf("%d of 100 reads of the flood were refused, its line holds 64", refused)
+	}
+}
