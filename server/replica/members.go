@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/raftstream"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -51,15 +52,16 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 		return err
 	}
 	defer done()
+	// Before the changes under way: a node that does not answer is said to at once.
+	m, err := r.candidate(ctx, req)
+	if err != nil {
+		return err
+	}
 	changed, err := r.oneByOne(ctx)
 	if err != nil {
 		return err
 	}
 	defer changed()
-	m, err := r.candidate(ctx, req)
-	if err != nil {
-		return err
-	}
 	// Its incarnation first: the node runs raft only once it is known by it.
 	if err := r.do(ctx, re, putMember(m), 0); err != nil {
 		return err
@@ -98,15 +100,25 @@ func (r *Replica) candidate(ctx context.Context, req *wire.AddMemberRequest) (*w
 	case a.cluster != "":
 		return nil, fmt.Errorf("%w: the node at %s belongs to cluster %q", ErrPrecondition, req.PeerAddr, a.cluster)
 	case a.state == nil && recorded != "":
-		return nil, fmt.Errorf("%w: node %q is known already, and the one at %s does not answer as that: if its data directory was replaced, remove it first: %w", ErrPrecondition, req.Id, req.PeerAddr, a.err)
+		return nil, fmt.Errorf("%w: node %q is known already, and the one at %s does not answer as that: if its data directory was replaced, remove it first: %v", ErrPrecondition, req.Id, req.PeerAddr, a.err)
 	case a.state == nil:
-		return nil, fmt.Errorf("%w: no answer from node %q at %s: start it first: %w", ErrUnavailable, req.Id, req.PeerAddr, a.err)
+		return nil, noAnswer(a, "start it first, and see that the leader reaches its peer port")
 	case !a.state.Empty && recorded == "":
 		return nil, fmt.Errorf("%w: node %q at %s is not empty: wipe its data directory first", ErrPrecondition, req.Id, req.PeerAddr)
 	}
 	m := a.state.Member
 	m.PeerAddr = req.PeerAddr
 	return m, nil
+}
+
+// noAnswer says that a node was not reached within probeTimeout. It is no reason to try again, nor
+// one to doubt that this node leads, so a time-out of the call must not stand for one of the cluster.
+func noAnswer(a answer, remedy string) error {
+	what := "does not answer"
+	if errors.Is(a.err, raftstream.ErrRefused) {
+		what = "does not take the call"
+	}
+	return fmt.Errorf("%w: node %q at %s %s: nothing was changed: %s: %v", ErrPrecondition, a.peer.ID, a.peer.Addr, what, remedy, a.err)
 }
 
 // RemoveMember takes a node out of the cluster and forgets its incarnation. Asked to
@@ -212,8 +224,13 @@ func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLead
 	case server.Suffrage != raft.Voter:
 		return fmt.Errorf("%w: %q has no vote yet", ErrPrecondition, req.Id)
 	}
-	if a := r.ask(ctx, r.peer(server)); a.state == nil {
-		return fmt.Errorf("%w: no answer from node %q: %w", ErrUnavailable, req.Id, a.err)
+	a, last := r.ask(ctx, r.peer(server)), r.node.Load().LastIndex()
+	switch {
+	case a.state == nil:
+		return noAnswer(a, "name another node, or none")
+	case a.state.LastIndex+caughtUp < last:
+		return fmt.Errorf("%w: node %q lags: its log ends at entry %d of %d: nothing was changed: wait until it has caught up, or name another node",
+			ErrPrecondition, req.Id, a.state.LastIndex, last)
 	}
 	return r.transfer(ctx, server)
 }
@@ -239,7 +256,7 @@ func (r *Replica) transferToBest(ctx context.Context) error {
 		}
 	}
 	if best.state == nil {
-		return fmt.Errorf("%w: no other voter answers", ErrUnavailable)
+		return fmt.Errorf("%w: no other voter answers: nothing was changed", ErrPrecondition)
 	}
 	return r.transfer(ctx, servers[best.peer.ID])
 }

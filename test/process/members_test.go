@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,44 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
+
+// A node that does not answer is no member, and no reason to doubt the leader.
+func TestAddingANodeThatDoesNotAnswer(t *testing.T) {
+	c := process.Start(t, programs, 3)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	for name, addr := range map[string]string{"silent": silent.Addr().String(), "closed": closed.Addr().String()} {
+		begun := time.Now()
+		_, err := programs.Qlock(t.Context(), "--endpoints", strings.Join(c.Endpoints(), ","), "cluster", "add", "n4", addr)
+		took := time.Since(begun)
+		if err == nil || took >= 2*time.Second+busy {
+			t.Errorf("%s: after %v: %v", name, took, err)
+			continue
+		}
+		for _, want := range []string{"exit code 70", "n4", addr, "does not answer", "nothing was changed"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q is not in %q", name, want, err)
+			}
+		}
+		if strings.Contains(err.Error(), "leader:") || strings.Contains(err.Error(), "no leader") {
+			t.Errorf("%s: it doubts the leader: %v", name, err)
+		}
+	}
+	if n := len(c.AwaitAll().GetNodes()); n != 3 {
+		t.Errorf("%d members", n)
+	}
+}
+
+// busy is what a machine that does a dozen other things may add to a time.
+const busy = 3 * time.Second
 
 func TestMembersChangeUnderLoad(t *testing.T) {
 	c := process.Start(t, programs, 3)

@@ -1,0 +1,69 @@
+package replica_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// wellSaid expects an operator's request to be refused within 2 s because a node does not answer,
+// and nothing else to have happened.
+func (c *cluster) wellSaid(request func(leader *node) error, words ...string) {
+	c.t.Helper()
+	leader := c.leader()
+	term, members := c.statusOf(leader).Term, len(c.statusOf(leader).Nodes)
+	begun := time.Now()
+	err := request(leader)
+	if took := time.Since(begun); took >= 2*time.Second {
+		c.t.Errorf("it took %v", took)
+	}
+	if replica.Code(err) != wire.Status_FAILED_PRECONDITION || !mentions(err, append(words, "nothing was changed")...) || mentions(err, "no leader") {
+		c.t.Errorf("it said: %v", err)
+	}
+	if s := c.statusOf(leader); s.Term != term || len(s.Nodes) != members || s.LeaderId != leader.id || !leader.Serving() {
+		c.t.Errorf("term %d, %d members, %s leads; before term %d, %d members, %s", s.Term, len(s.Nodes), s.LeaderId, term, members, leader.id)
+	}
+}
+
+// A change that needs a node that does not answer says so, changes nothing, and takes less than 2 s,
+// however the node is silent. A member that is gone is removed without being asked.
+func TestNodesThatDoNotAnswer(t *testing.T) {
+	for name, silence := range map[string]func(c *cluster, n *node){
+		"nobody listens": func(_ *cluster, n *node) { n.crash() },
+		"cut off":        func(c *cluster, n *node) { c.net.Isolate(n.id, c.except(n)...) },
+		"hears and cannot answer": func(c *cluster, n *node) {
+			for _, other := range c.except(n) {
+				c.net.Cut(n.id, other)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
+				c := newCluster(t, 3).startAll()
+				c.settleIn()
+				fresh := c.machine("n4")
+				fresh.cfg.Cluster = append(c.peers, replica.Peer{ID: "n4", Addr: "n4:7401"})
+				fresh.start()
+				silence(c, fresh)
+				c.wellSaid(func(n *node) error {
+					return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401"})
+				}, "n4", "n4:7401", "does not answer")
+				gone := c.followers()[0]
+				if gone == fresh {
+					gone = c.followers()[1]
+				}
+				silence(c, gone)
+				c.wellSaid(func(n *node) error {
+					return n.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: gone.id})
+				}, gone.id, "does not answer")
+				leader, begun := c.leader(), time.Now()
+				err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: gone.id})
+				if took := time.Since(begun); err != nil || took >= 2*time.Second || len(c.statusOf(leader).Nodes) != 2 {
+					t.Errorf("removed after %v: %v", took, err)
+				}
+			})
+		})
+	}
+}
