@@ -143,6 +143,12 @@ func (s *Session) answered(cn *conn, k *call, result *wire.Result) {
 		s.attached(cn, k, result, before)
 		return
 	}
+	if k.kind == kindAcquire || k.kind == kindUpgrade {
+		if err := k.mismatch(result); err != nil {
+			s.misanswered(k, err)
+			return
+		}
+	}
 	s.dispatch(k, result)
 }
 
@@ -300,6 +306,10 @@ func (s *Session) pushed(result *wire.Result, since time.Duration) {
 	switch {
 	case result.GetStatus() == wire.Status_QUEUED:
 	case k != nil:
+		if err := k.mismatch(result); err != nil {
+			s.misanswered(k, err)
+			return
+		}
 		s.outcome(k, result, since)
 	case seq == 0 || seq >= s.nextSeq || s.open(seq):
 	default:

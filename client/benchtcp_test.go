@@ -65,6 +65,7 @@ func (p *prompt) serve(nc net.Conn) {
 		case *wire.Request_Acquire:
 			holds++
 			result.Status, result.HoldId, result.Token, result.Count = wire.Status_GRANTED, holds, holds, 1
+			result.Digest, result.Name = req.Digest(), req.GetAcquire().GetLocks()[0].GetName()
 		}
 		response.Id, response.Result = req.GetId(), result
 		if out, err = transport.AppendFrame(out, answer, transport.DefaultMaxFrame); err == nil && in.Buffered() == 0 {

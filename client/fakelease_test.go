@@ -38,8 +38,10 @@ func (v *service) acquireLease(cn *fakeConn, req *wire.Request) *wire.Response {
 			outcomes: make(map[uint64]*wire.Result), waited: make(map[uint64]bool), executed: make(map[uint64]int),
 		}
 		v.sessions[s.id] = s
+		s.ask(1, req.Digest(), v.firstName(req))
 		result := v.acquire(s, 1, r.GetAcquire())
 		result.Seq, result.Revision = 1, v.revision
+		s.echo(result)
 		s.outcomes[1] = result
 		if result.GetStatus() != wire.Status_QUEUED {
 			v.leaseSettled(s, result)

@@ -343,7 +343,7 @@ func (v *service) settleLock(name string, l *fakeLock) bool {
 // settle gives a request that waits its outcome.
 func (v *service) settle(s *fakeSession, seq uint64, result *wire.Result) {
 	result.Seq, result.Revision = seq, v.revision
-	s.outcomes[seq] = result
+	s.outcomes[seq] = s.echo(result)
 	if s.lease != nil {
 		v.leaseSettled(s, result)
 	}

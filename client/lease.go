@@ -65,7 +65,7 @@ func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts LeaseO
 	k.request.Body = &wire.Request_AcquireLease{AcquireLease: request}
 	k.after = func() { l.granted(k) }
 	if err := c.call(ctx, k); err != nil {
-		if maybe(err) {
+		if maybe(err) { // it may be held under our secret
 			l.abandon(opts)
 		}
 		return nil, err

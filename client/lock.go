@@ -232,6 +232,9 @@ func (s *Session) cancelAnswered(k *call, result *wire.Result) {
 	case wire.Status_INTERNAL, wire.Status_INVALID_ARGUMENT, wire.Status_UNSUPPORTED:
 		// The wait goes on; if it is granted, that is when it is given back.
 		wait.cancelled = false
+		if wait.books != nil { // it was misanswered, and nobody waits for it
+			c.finish(wait)
+		}
 	default:
 		s.outcome(wait, result, 0)
 	}

@@ -213,6 +213,7 @@ func TestRefusalsOfTheFamily(t *testing.T) {
 		var refusal *wire.Result
 		f.set(func() {
 			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				refusal.Digest, refusal.Name = req.Digest(), f.service.firstName(req)
 				cn.answer(req, respond(refusal))
 				return true
 			}

@@ -429,9 +429,7 @@ func (c *Client) answered(cn *conn, k *call, resp *wire.Response) {
 	case k.kind == kindOpen:
 		c.opened(cn, k, resp.GetResult())
 	default:
-		if code := resp.GetResult().GetStatus(); code != wire.Status_OK && (code != wire.Status_GRANTED || k.kind != kindLease) {
-			k.err = statusError(resp.GetResult())
-		}
+		k.err = k.failure(resp.GetResult())
 		c.finish(k)
 	}
 }

@@ -32,7 +32,8 @@ type fakeSession struct {
 	outcomes map[uint64]*wire.Result
 	waited   map[uint64]bool
 	executed map[uint64]int // how often each request had an effect
-	lease    *fakeLease     // of an implicit session
+	asked    map[uint64]echo
+	lease    *fakeLease // of an implicit session
 }
 
 func newService(f *fake) *service {
@@ -157,12 +158,14 @@ func (v *service) command(s *fakeSession, req *wire.Request) *wire.Result {
 	if known := s.outcomes[seq]; known != nil {
 		return proto.CloneOf(known)
 	}
+	s.ask(seq, req.Digest(), v.firstName(req))
 	if seq < s.mark {
 		return status(wire.Status_STALE)
 	}
 	s.executed[seq]++
 	result := v.execute(s, req)
 	result.Seq, result.Revision = seq, v.revision
+	s.echo(result)
 	s.outcomes[seq] = result
 	return proto.CloneOf(result)
 }
@@ -190,6 +193,44 @@ func (v *service) execute(s *fakeSession, req *wire.Request) *wire.Result {
 		return v.cancel(s, body.Cancel.GetAcquireSeq())
 	}
 	return status(wire.Status_INVALID_ARGUMENT)
+}
+
+// firstName is the first lock of what a request for one asks.
+func (v *service) firstName(req *wire.Request) string {
+	op := req.GetAcquire()
+	switch {
+	case req.GetUpgrade() != nil:
+		if k := v.holds[req.GetUpgrade().GetHoldId()]; k != nil {
+			return k.locks[0].GetName()
+		}
+		return ""
+	case req.GetAcquireLease() != nil:
+		op = req.GetAcquireLease().GetAcquire()
+	case op == nil:
+		return ""
+	}
+	return op.GetLocks()[0].GetName()
+}
+
+// echo has an answer name what it answers.
+func (s *fakeSession) echo(result *wire.Result) *wire.Result {
+	asked := s.asked[result.GetSeq()]
+	result.Digest, result.Name = asked.digest, asked.name
+	return result
+}
+
+// ask notes what a request asks for.
+func (s *fakeSession) ask(seq, digest uint64, name string) {
+	if s.asked == nil {
+		s.asked = make(map[uint64]echo)
+	}
+	s.asked[seq] = echo{digest, name}
+}
+
+// echo is what an answer to a request says of that.
+type echo struct {
+	digest uint64
+	name   string
 }
 
 // end closes a session.

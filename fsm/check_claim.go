@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -152,7 +154,32 @@ func (m *checking) checkWait(c *claim) error {
 	case c.late():
 		return errors.New("granted without a token")
 	}
-	return m.checkAsked(c, c.seq)
+	return m.checkAsked(c, c.seq, m.acquiresOf(c))
+}
+
+// acquiresOf are the requests that a waiting claim may come from. The limit of a semaphore
+// may be another one by now, so that nothing is known of those.
+func (m *checking) acquiresOf(c *claim) []*wire.Command {
+	e := c.options()
+	op := &wire.Acquire{
+		Owner: c.owner, Value: e.value, Order: m.lock[c.wants()[0].lock.id].order(),
+		MaxHoldMs: e.maxHoldMs, LockDelayMs: e.lockDelayMs, Notify: e.notify, AllowDeadlock: e.allowDeadlock,
+	}
+	for _, w := range c.wants() {
+		if w.mode == wire.Mode_PERMITS {
+			return nil
+		}
+		op.Locks = append(op.Locks, &wire.LockRequest{Name: w.lock.name, Mode: w.mode})
+	}
+	again := proto.CloneOf(op)
+	again.Reentrant = true // which is not kept
+	if s, _ := m.sessions.get(c.session); s != nil && s.leased {
+		return []*wire.Command{
+			{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{Acquire: op}}},
+			{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{Acquire: again}}},
+		}
+	}
+	return []*wire.Command{{Op: &wire.Command_Acquire{Acquire: op}}, {Op: &wire.Command_Acquire{Acquire: again}}}
 }
 
 func (m *checking) checkUpgrade(c *claim, u *upgrade) error {
@@ -167,11 +194,14 @@ func (m *checking) checkUpgrade(c *claim, u *upgrade) error {
 	case m.state.suspended == 0 && l.used == 1:
 		return errors.New("it is the only holder and waits to upgrade: a lost wake-up")
 	}
-	return m.checkAsked(c, u.seq)
+	return m.checkAsked(c, u.seq, []*wire.Command{{Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{
+		HoldId: c.id, Token: c.token, AllowDeadlock: u.allowDeadlock,
+	}}}})
 }
 
-// checkAsked wants the request of a wait to be remembered as waiting.
-func (m *checking) checkAsked(c *claim, seq uint64) error {
+// checkAsked wants the request of a wait to be remembered as waiting, with the digest of one
+// of those that it may have been.
+func (m *checking) checkAsked(c *claim, seq uint64, asked []*wire.Command) error {
 	s, ok := m.sessions.get(c.session)
 	if !ok {
 		return fmt.Errorf("session %d does not live", c.session)
@@ -179,6 +209,9 @@ func (m *checking) checkAsked(c *claim, seq uint64) error {
 	o, ok := s.outcome(seq)
 	if !ok || o.final() || o.holdID != c.id {
 		return fmt.Errorf("its request %d does not wait", seq)
+	}
+	if len(asked) > 0 && !slices.ContainsFunc(asked, func(cmd *wire.Command) bool { return cmd.Digest() == o.digest }) {
+		return fmt.Errorf("request %d is remembered with the digest %016x of another one", seq, o.digest)
 	}
 	return nil
 }

@@ -9,12 +9,18 @@ import (
 // leaseSeq is the only request of a leased session.
 const leaseSeq = 1
 
+// leaseRequest is what request is for an acquire that opens its session itself.
+func (m *Machine) leaseRequest(cmd *wire.Command, op *wire.OpenLease) *wire.Result {
+	digest := cmd.Digest()
+	return m.echo(cmd, digest, m.openLease(op, digest))
+}
+
 // openLease opens a session for one claim. The secret is the nonce, too: repeated, it
 // answers what the first request has come to and, while that waits, begins the
 // session's time anew.
-func (m *Machine) openLease(op *wire.OpenLease) *wire.Result {
+func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	if known, ok := m.nonces.get(string(op.GetSecretHash())); ok {
-		return m.repeatLease(known.session)
+		return m.repeatLease(known.session, digest)
 	}
 	if m.state.suspended != 0 {
 		return suspended()
@@ -32,16 +38,19 @@ func (m *Machine) openLease(op *wire.OpenLease) *wire.Result {
 		m.events, m.state.lastSession = m.events[:events], last
 		return result
 	}
-	m.remember(s, leaseSeq, result)
+	m.remember(s, leaseSeq, digest, result)
 	return leased(s, result)
 }
 
-func (m *Machine) repeatLease(id uint64) *wire.Result {
+func (m *Machine) repeatLease(id, digest uint64) *wire.Result {
 	s, _ := m.editSession(id)
 	if !s.leased {
-		return invalid("the secret is that of an ordinary session: a lease needs its own")
+		return invalid("the secret was used for a session: a lease needs its own")
 	}
 	o, _ := s.outcome(leaseSeq)
+	if o.digest != digest {
+		return m.reused(s, o, "the secret")
+	}
 	if !o.final() {
 		m.prolong(s)
 	}

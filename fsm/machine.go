@@ -268,7 +268,7 @@ func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 	case *wire.Command_Acknowledge:
 		return m.acknowledgeOnly(cmd)
 	case *wire.Command_OpenLease:
-		return m.openLease(op.OpenLease)
+		return m.leaseRequest(cmd, op.OpenLease)
 	case *wire.Command_ExtendLease:
 		return m.extendLease(op.ExtendLease)
 	case *wire.Command_ReleaseLease:

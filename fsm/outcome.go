@@ -10,6 +10,8 @@ import (
 // outcome is what a request came to.
 type outcome struct {
 	seq, revision, holdID, token uint64
+	// digest is that of what was asked.
+	digest uint64
 	// refusal is nil unless there is something to say.
 	refusal *refusal
 	status  wire.Status_Code

@@ -186,6 +186,6 @@ func (m *Machine) Outcome(session, seq uint64) (*wire.Result, bool) {
 		return nil, false
 	}
 	r := m.present(o)
-	r.Seq = seq
+	r.Seq, r.Digest, r.Name = seq, o.digest, m.nameOf(session, o.holdID)
 	return r, true
 }

@@ -178,15 +178,15 @@ func (m *Machine) grantWaiting(c *claim) {
 	if len(c.wants()) > 1 {
 		m.unsettle(c)
 	}
-	m.grant(s, c, true)
-	m.conclude(s, c, c.seq, wire.Status_GRANTED, "")
+	granted := m.grant(s, c, true)
+	granted.Digest = m.conclude(s, c, c.seq, wire.Status_GRANTED, "").digest
 	if s.leased {
 		m.prolong(s) // its time starts at the grant
 	}
 }
 
-// grant makes a claim a hold.
-func (m *Machine) grant(s *session, c *claim, waited bool) {
+// grant makes a claim a hold, and returns the event that says so.
+func (m *Machine) grant(s *session, c *claim, waited bool) *wire.Event {
 	m.mint(c)
 	m.state.holds++
 	s.holds++
@@ -202,6 +202,7 @@ func (m *Machine) grant(s *session, c *claim, waited bool) {
 		m.beginMaxHold(c, e)
 	}
 	m.listen(c)
+	return e
 }
 
 // mint gives a claim the next token. This is the only place where tokens are minted.
@@ -290,6 +291,8 @@ func names(wants []want) []string {
 	return all
 }
 
-func (m *Machine) emitCancelled(c *claim, why wire.Status_Code) {
-	m.emitClaim(wire.Event_CANCELLED, c).Status = why
+func (m *Machine) emitCancelled(c *claim, why wire.Status_Code) *wire.Event {
+	e := m.emitClaim(wire.Event_CANCELLED, c)
+	e.Status = why
+	return e
 }

@@ -173,6 +173,7 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 	}
 	o := outcome{
 		seq:      body.Seq,
+		digest:   body.Digest,
 		status:   body.Status,
 		refusal:  refusalOf(body.Message, body.Cycle),
 		revision: body.Revision,

@@ -26,6 +26,10 @@ func sessionLost() *wire.Result {
 func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
 	if known, ok := m.nonces.get(string(op.GetSecretHash())); ok {
 		s, _ := m.editSession(known.session)
+		if s.leased {
+			o, _ := s.outcome(leaseSeq)
+			return m.reused(s, o, "the secret")
+		}
 		return m.attach(s, op.Client.GetAddress())
 	}
 	s, refusal := m.newSession(op, false)
@@ -143,7 +147,7 @@ func (m *Machine) sessionAnswer(s *session) *wire.Result {
 	state := &wire.SessionState{SessionId: s.id, TtlMs: s.ttl}
 	for _, o := range s.remembered() {
 		if o.waited {
-			state.Outcomes = append(state.Outcomes, m.resumed(o))
+			state.Outcomes = append(state.Outcomes, m.resumed(s, o))
 		}
 	}
 	state.Holds = m.HoldsOf(s.id)
@@ -173,9 +177,9 @@ func (m *Machine) heldLock(c *claim) *wire.HeldLock {
 
 // resumed is an outcome within a session's state: without the holders, which would
 // not be bounded.
-func (m *Machine) resumed(o outcome) *wire.Result {
+func (m *Machine) resumed(s *session, o outcome) *wire.Result {
 	r := resultOf(o)
-	r.Seq = o.seq
+	r.Seq, r.Digest, r.Name = o.seq, o.digest, m.nameOf(s.id, o.holdID)
 	if c, ok := m.claims.get(o.holdID); ok && !o.final() {
 		r.Position = m.position(c)
 	}

@@ -161,6 +161,7 @@ func (m *Machine) writeOutcomes(out *recordWriter) {
 				body.Message, body.Cycle = o.refusal.message, o.refusal.cycle
 			}
 			body.Revision, body.HoldId, body.Token, body.Waited, body.Count = o.revision, o.holdID, o.token, o.waited, o.count
+			body.Digest = o.digest
 			if !out.write(record) {
 				return false
 			}

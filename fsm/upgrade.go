@@ -24,7 +24,7 @@ func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result
 		return answer(wire.Status_UPGRADE_CONFLICT, "another holder waits to upgrade: both would wait for ever, so release and acquire it exclusively")
 	case l.used == 1:
 		c, _ = m.editClaim(c.id)
-		m.becomeExclusive(c, l, seq, false)
+		m.becomeExclusive(c, l, seq)
 		return m.granted(c)
 	case op.WaitMs == 0 && !op.WaitForever:
 		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(l, maxHoldersTold)}
@@ -80,8 +80,9 @@ func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code, why 
 	m.forgetUpgrade(s, c, l)
 	m.unsettle(c)
 	e := m.emitUpgrade(wire.Event_CANCELLED, c, seq)
-	e.Status, e.Reason = status, why
-	return m.conclude(s, c, seq, status, why)
+	o := m.conclude(s, c, seq, status, why)
+	e.Status, e.Reason, e.Digest = status, why, o.digest
+	return o
 }
 
 // abortUpgrade ends the wait of a hold that ends.
@@ -100,13 +101,13 @@ func (m *Machine) finishUpgrade(l *lock) {
 	l = m.editLock(l)
 	seq := c.extra().upgrade.seq
 	m.forgetUpgrade(s, c, l)
-	m.becomeExclusive(c, l, seq, true)
-	m.conclude(s, c, seq, wire.Status_GRANTED, "")
+	e := m.becomeExclusive(c, l, seq)
+	e.Waited, e.Digest = true, m.conclude(s, c, seq, wire.Status_GRANTED, "").digest
 }
 
-// becomeExclusive gives the only holder of a lock a new token for it alone. The hold's
-// own deadline goes on.
-func (m *Machine) becomeExclusive(c *claim, l *lock, seq uint64, waited bool) {
+// becomeExclusive gives the only holder of a lock a new token for it alone, and returns the
+// event that says so. The hold's own deadline goes on.
+func (m *Machine) becomeExclusive(c *claim, l *lock, seq uint64) *wire.Event {
 	w := &c.one[0]
 	m.unseat(l, c)
 	l.vacate(*w)
@@ -114,7 +115,7 @@ func (m *Machine) becomeExclusive(c *claim, l *lock, seq uint64, waited bool) {
 	m.mint(c)
 	m.seat(l, c)
 	l.occupy(*w)
-	m.emitUpgrade(wire.Event_GRANTED, c, seq).Waited = waited
+	return m.emitUpgrade(wire.Event_GRANTED, c, seq)
 }
 
 // downgrade makes an exclusive hold shared, under the same token.

@@ -54,9 +54,6 @@ func (m *Machine) cancel(s *session, op *wire.Cancel) *wire.Result {
 		c, _ := m.claims.get(o.holdID)
 		return m.endWait(s, c, wire.Status_CANCELLED)
 	}
-	if c := m.holdOfRequest(s.id, op.GetAcquireSeq()); c != nil {
-		return m.granted(c)
-	}
 	return answer(wire.Status_NOT_FOUND, "no such request is remembered")
 }
 
@@ -94,7 +91,7 @@ func (m *Machine) endWait(s *session, c *claim, status wire.Status_Code) *wire.R
 	m.part(s, c)
 	m.remove(c)
 	o := m.conclude(s, c, c.seq, status, "")
-	m.emitCancelled(c, status)
+	m.emitCancelled(c, status).Digest = o.digest
 	m.closeLease(s)
 	return m.present(o)
 }

@@ -29,6 +29,8 @@ type walker struct {
 	// next request of each session, and secrets given out.
 	seqs    map[uint64]uint64
 	secrets int
+	// what was asked first under each number.
+	asked map[[2]uint64]*wire.Command
 	// limits of the names that are mostly semaphores; 1 is a plain lock, 0 an unfair one.
 	kinds []uint64
 	// owners are how many owner keys a session uses, names how many locks there are and
@@ -66,7 +68,7 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
 		Members: []*wire.Member{{Id: "n1", Level: 1}},
 	}}}
-	w := &walker{roll: roll, d: model.New(), seqs: map[uint64]uint64{}}
+	w := &walker{roll: roll, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}}
 	w.readers = roll(4)
 	w.owners, w.names = 1+roll(4), 1+roll(len(walkNames))
 	w.crowd = min(2+roll(4), int(limits.MaxSessions))
@@ -292,7 +294,15 @@ func (w *walker) request() *wire.Command {
 		w.seqs[cmd.SessionId]--
 		cmd.Seq = w.oldSeq(cmd.SessionId)
 	}
+	key := [2]uint64{cmd.SessionId, cmd.Seq}
+	if first := w.asked[key]; first != nil && !w.one(4) {
+		cmd.Op = proto.CloneOf(first).Op // a retry
+		return cmd
+	}
 	w.ask(cmd)
+	if w.asked[key] == nil {
+		w.asked[key] = proto.CloneOf(cmd)
+	}
 	return cmd
 }
 

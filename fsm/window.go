@@ -17,15 +17,50 @@ func (m *Machine) request(cmd *wire.Command) *wire.Result {
 		return refusal
 	}
 	m.acknowledge(s, cmd.AckedBelow, cmd.Acked)
-	if known := m.recall(s, cmd.Seq); known != nil {
+	digest := cmd.Digest()
+	return m.echo(cmd, digest, m.once(s, cmd, digest))
+}
+
+// once runs a request unless it was run before.
+func (m *Machine) once(s *session, cmd *wire.Command, digest uint64) *wire.Result {
+	if known := m.recall(s, cmd, digest); known != nil {
 		return known
 	}
 	if refusal := m.noGrants(cmd); refusal != nil {
 		return refusal
 	}
 	result := m.perform(s, cmd)
-	m.remember(s, cmd.Seq, result)
+	m.remember(s, cmd.Seq, digest, result)
 	return result
+}
+
+// echo has the answer to an acquire or an upgrade name what it answers, so that nobody can
+// take it for the answer to another request.
+func (m *Machine) echo(cmd *wire.Command, digest uint64, r *wire.Result) *wire.Result {
+	switch op := cmd.Op.(type) {
+	case *wire.Command_Acquire:
+		r.Digest, r.Name = digest, firstName(op.Acquire)
+	case *wire.Command_OpenLease:
+		r.Digest, r.Name = digest, firstName(op.OpenLease.GetAcquire())
+	case *wire.Command_Upgrade:
+		r.Digest, r.Name = digest, m.nameOf(cmd.SessionId, op.Upgrade.GetHoldId())
+	}
+	return r
+}
+
+func firstName(op *wire.Acquire) string {
+	if len(op.GetLocks()) == 0 {
+		return ""
+	}
+	return op.Locks[0].GetName()
+}
+
+// nameOf returns the first lock of a session's claim, or nothing if it is over.
+func (m *Machine) nameOf(session, id uint64) string {
+	if c, ok := m.claims.get(id); ok && c.session == session {
+		return c.wants()[0].lock.name
+	}
+	return ""
 }
 
 func (m *Machine) perform(s *session, cmd *wire.Command) *wire.Result {
@@ -48,16 +83,18 @@ func (m *Machine) perform(s *session, cmd *wire.Command) *wire.Result {
 	panic(fmt.Sprintf("%T is no request", cmd.Op))
 }
 
-// recall answers a request without executing it: a retry gets its latest outcome, a
-// late duplicate is stale, and a full window refuses what is new. Nil lets it run.
-func (m *Machine) recall(s *session, seq uint64) *wire.Result {
+// recall answers a request without executing it: a retry gets its latest outcome, another
+// request under the number of an earlier one is refused, a late duplicate is stale, and a
+// full window refuses what is new. Nil lets it run.
+func (m *Machine) recall(s *session, cmd *wire.Command, digest uint64) *wire.Result {
+	seq := cmd.Seq
 	if o, ok := s.outcome(seq); ok {
+		if o.digest != digest {
+			return m.reused(s, o, fmt.Sprintf("sequence number %d", seq))
+		}
 		return m.present(o)
 	}
 	if seq < s.ackedBelow {
-		if c := m.holdOfRequest(s.id, seq); c != nil {
-			return m.granted(c)
-		}
 		return answer(wire.Status_STALE, fmt.Sprintf("every request below %d was acknowledged", s.ackedBelow))
 	}
 	if w := s.window; w != nil && w.final >= m.state.settings.MaxWindow {
@@ -66,16 +103,14 @@ func (m *Machine) recall(s *session, seq uint64) *wire.Result {
 	return nil
 }
 
-// holdOfRequest finds the hold of a request whose outcome is forgotten, or nil. Only
-// duplicates of acknowledged requests come here, so it may look at all the session's
-// claims.
-func (m *Machine) holdOfRequest(session, seq uint64) *claim {
-	for _, id := range m.claimsOf(session) {
-		if c, ok := m.claims.get(id); ok && c.seq == seq && c.held() {
-			return c
-		}
+// reused refuses a request whose key, a sequence number or a secret, was that of another
+// one: what that came to is no answer to this.
+func (m *Machine) reused(s *session, o outcome, key string) *wire.Result {
+	about := ""
+	if name := m.nameOf(s.id, o.holdID); name != "" {
+		about = fmt.Sprintf(" (about lock %q)", name)
 	}
-	return nil
+	return invalid("%s was used for another request%s: only a retry of the same request may use it again", key, about)
 }
 
 // resultOf is the outcome as it is stored.
@@ -98,9 +133,10 @@ func (m *Machine) present(o outcome) *wire.Result {
 }
 
 // remember keeps the result of a request for its retries.
-func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
+func (m *Machine) remember(s *session, seq, digest uint64, r *wire.Result) {
 	o := outcome{
 		seq:      seq,
+		digest:   digest,
 		status:   r.Status,
 		refusal:  refusalOf(r.Message, r.Cycle),
 		revision: r.Revision,
@@ -118,7 +154,11 @@ func (m *Machine) remember(s *session, seq uint64, r *wire.Result) {
 // conclude replaces the outcome of a request that waited: of a claim's acquire or of
 // its upgrade.
 func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_Code, message string) outcome {
-	o := outcome{seq: seq, status: status, refusal: refusalOf(message, nil), revision: m.state.revision, holdID: c.id, waited: true}
+	asked, _ := s.outcome(seq)
+	o := outcome{
+		seq: seq, digest: asked.digest, status: status, refusal: refusalOf(message, nil),
+		revision: m.state.revision, holdID: c.id, waited: true,
+	}
 	if status == wire.Status_GRANTED {
 		o.token, o.count = c.token, c.count()
 	}

@@ -206,7 +206,7 @@ func TestKeptEventsSayAll(t *testing.T) {
 	fields := all.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
-		if field.IsList() {
+		if field.IsList() || field.Name() == "digest" { // which is for the push to the waiter alone
 			continue
 		}
 		value := map[protoreflect.Kind]protoreflect.Value{

@@ -152,6 +152,7 @@ func (h *hub) outcome(e *wire.Event, status wire.Status_Code) {
 	}{}
 	result := &told.result
 	result.Status, result.Seq, result.Revision = status, e.Seq, e.Revision
+	result.Digest, result.Name = e.Digest, e.Lock
 	if status == wire.Status_GRANTED {
 		result.HoldId, result.Token, result.Count = e.HoldId, e.Token, h.count(e)
 	}

@@ -17,8 +17,7 @@ func (s lockService) Acquire(ctx context.Context, req *connect.Request[wire.Acqu
 	if err != nil {
 		return nil, err
 	}
-	key := visitKey{session: m.GetSession().GetSessionId(), seq: m.GetSeq()}
-	return s.patiently(ctx, m.GetSession(), key, &wire.Command{
+	return s.patiently(ctx, m.GetSession(), 0, &wire.Command{
 		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
 		Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
 			Locks: locks, Owner: m.GetOwner(), WaitMs: m.GetWaitMs(), WaitForever: m.GetWaitForever(), Value: m.GetValue(),
@@ -42,8 +41,7 @@ func wanted(m *wire.AcquireRequest) ([]*wire.LockRequest, error) {
 // Upgrade makes a shared hold exclusive, and waits like an acquire.
 func (s lockService) Upgrade(ctx context.Context, req *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error) {
 	m := req.Msg
-	key := visitKey{session: m.GetSession().GetSessionId(), seq: m.GetSeq(), from: m.GetToken()}
-	return s.patiently(ctx, m.GetSession(), key, &wire.Command{
+	return s.patiently(ctx, m.GetSession(), m.GetToken(), &wire.Command{
 		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
 		Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{
 			HoldId: m.GetHoldId(), Token: m.GetToken(), WaitMs: m.GetWaitMs(), WaitForever: m.GetWaitForever(), AllowDeadlock: m.GetAllowDeadlock(),
@@ -51,8 +49,9 @@ func (s lockService) Upgrade(ctx context.Context, req *connect.Request[wire.Upgr
 	})
 }
 
-// patiently answers a request of a session that may wait.
-func (s *Server) patiently(ctx context.Context, given *wire.Credentials, key visitKey, cmd *wire.Command) (*connect.Response[wire.AcquireResponse], error) {
+// patiently answers a request of a session that may wait. from is the hold's token before,
+// of an upgrade.
+func (s *Server) patiently(ctx context.Context, given *wire.Credentials, from uint64, cmd *wire.Command) (*connect.Response[wire.AcquireResponse], error) {
 	session, err := s.admit(ctx, given)
 	if err != nil {
 		return nil, err
@@ -61,6 +60,7 @@ func (s *Server) patiently(ctx context.Context, given *wire.Credentials, key vis
 		return nil, err
 	}
 	cmd.SessionId, cmd.Acked = session.ID, s.answered(session.ID, cmd.GetAckedBelow())
+	key := visitKey{session: session.ID, seq: cmd.GetSeq(), from: from, digest: cmd.Digest()}
 	res, known, err := s.visit(ctx, key, func() (*wire.Result, error) { return s.outcome(ctx, cmd) })
 	if err != nil {
 		return nil, err
@@ -115,6 +115,7 @@ func (s *Server) acquired(key visitKey, session uint64, res *wire.Result, known 
 	s.reader.FillHolders(res.GetHolders())
 	resp := &wire.AcquireResponse{
 		Status: res.GetStatus(), Revision: res.GetRevision(), Message: res.GetMessage(), Holders: res.GetHolders(), Cycle: res.GetCycle(),
+		Digest: res.GetDigest(), Name: res.GetName(),
 	}
 	switch res.GetStatus() {
 	case wire.Status_GRANTED:

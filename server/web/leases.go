@@ -27,7 +27,7 @@ func (s leaseService) Acquire(ctx context.Context, req *connect.Request[wire.Acq
 	}
 	client.Address = callerAddress(req)
 	open := &wire.OpenLease{SecretHash: hash[:], TtlMs: req.Msg.GetTtlMs(), Client: client, Acquire: req.Msg.GetAcquire()}
-	key := visitKey{lease: hash}
+	key := visitKey{lease: hash, digest: (&wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}).Digest()}
 	res, known, err := s.visit(ctx, key, func() (*wire.Result, error) { return s.leased(ctx, open) })
 	if err != nil {
 		return nil, err

@@ -27,18 +27,24 @@ func checkSeq(seq, ackedBelow uint64) error {
 	return nil
 }
 
-// granted tells whether the request's latest outcome is a grant.
-func (s *Server) granted(key visitKey) (granted bool) {
+// latest is the latest outcome under a visit's number or secret, nil if there is none. It
+// may be another request's.
+func (s *Server) latest(key visitKey) (res *wire.Result) {
 	s.replica.View(func(m *fsm.Machine) {
 		session, seq := key.session, key.seq
 		if key.isLease() {
 			leased, _ := m.SessionBySecret(key.lease[:])
 			session, seq = leased.ID, lease.Seq
 		}
-		res, known := m.Outcome(session, seq)
-		granted = known && res.GetStatus() == wire.Status_GRANTED
+		res, _ = m.Outcome(session, seq)
 	})
-	return granted
+	return res
+}
+
+// granted tells whether the request's latest outcome is a grant.
+func (s *Server) granted(key visitKey) bool {
+	res := s.latest(key)
+	return res.GetStatus() == wire.Status_GRANTED && res.GetDigest() == key.digest
 }
 
 // held is the hold as its session sees it, nil if it has ended in what is applied here.
@@ -87,6 +93,9 @@ const cancelTimeout = 5 * time.Second
 
 // cancelAbandoned ends what nobody waits for. Nobody was told of it.
 func (s *Server) cancelAbandoned(key visitKey) {
+	if res := s.latest(key); res != nil && res.GetDigest() != key.digest {
+		return // the number or the secret is another request's: this one was refused
+	}
 	ctx, stop := context.WithTimeout(context.Background(), cancelTimeout)
 	defer stop()
 	log := s.log.With("session", key.session, "seq", key.seq)

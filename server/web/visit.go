@@ -37,6 +37,9 @@ type visitKey struct {
 	from uint64
 	// lease is the hash of the lease's secret.
 	lease [sha256.Size]byte
+	// digest is that of the request, since a caller may use the number or the secret of one
+	// request for another: that is refused, and must not change what becomes of the first.
+	digest uint64
 }
 
 func (k visitKey) isLease() bool { return k.session == 0 }

@@ -57,7 +57,7 @@ func resultOf(message any) *wire.Result {
 	case *wire.AcquireResponse:
 		return &wire.Result{
 			Status: m.Status, Message: m.Message, Revision: m.Revision, HoldId: m.HoldId, Token: m.Token,
-			Holders: m.Holders, Count: m.Count, Cycle: m.Cycle, SessionId: m.SessionId,
+			Holders: m.Holders, Count: m.Count, Cycle: m.Cycle, SessionId: m.SessionId, Digest: m.Digest, Name: m.Name,
 		}
 	case *wire.ExtendLeaseResponse:
 		return &wire.Result{Status: m.Status, Revision: m.Revision}

@@ -205,10 +205,13 @@ func (r *replay) remember(s step) {
 			if e.Waited {
 				r.came[key] = append(r.came[key], &wire.Result{
 					Status: wire.Status_GRANTED, Revision: s.revision, HoldId: e.HoldId, Token: e.Token, Count: max(1, r.counted(e.HoldId)),
+					Digest: e.Digest, Name: e.Lock,
 				})
 			}
 		case wire.Event_CANCELLED:
-			r.came[key] = append(r.came[key], &wire.Result{Status: e.Status, Revision: s.revision, HoldId: e.HoldId})
+			r.came[key] = append(r.came[key], &wire.Result{
+				Status: e.Status, Revision: s.revision, HoldId: e.HoldId, Digest: e.Digest, Name: e.Lock,
+			})
 		}
 	}
 }

@@ -80,11 +80,18 @@ func sameCall(got, want *wire.Result) bool {
 	return got.Status == want.Status && got.Revision == want.Revision && got.Count == want.Count
 }
 
+// sameEcho compares which request an outcome is of. One about what is over may leave the
+// lock out.
+func sameEcho(got, want *wire.Result) bool {
+	return got.Digest == want.Digest && (got.Name == want.Name || got.Name == "" || want.Name == "")
+}
+
 // sameOutcome compares what a request came to, wherever it is told. A wait that came to
 // nothing is told with its id or without.
 func sameOutcome(got, want *wire.Result) bool {
 	nothing := got.Status == wire.Status_TIMEOUT || got.Status == wire.Status_CANCELLED || got.Status == wire.Status_SESSION_LOST
-	return got.Status == want.Status && got.Revision == want.Revision && (nothing || got.HoldId == want.HoldId) && got.Token == want.Token && got.Count == want.Count
+	return got.Status == want.Status && got.Revision == want.Revision && (nothing || got.HoldId == want.HoldId) && got.Token == want.Token && got.Count == want.Count &&
+		sameEcho(got, want)
 }
 
 // toldOther is for requests without a number: the log has them at the revision that they

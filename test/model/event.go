@@ -32,6 +32,17 @@ func (d *Model) tellCancelled(c *Claim, why wire.Status_Code) {
 	d.tellHold(wire.Event_CANCELLED, c).Status = why
 }
 
+// tellDigest adds to the event that ended a wait which request had begun it. Of a request
+// that came from outside this log nothing is known.
+func (d *Model) tellDigest(a *Answer) {
+	for _, e := range d.News {
+		ended := e.Type == wire.Event_GRANTED && e.Waited || e.Type == wire.Event_CANCELLED
+		if ended && e.SessionId == a.Session && e.Seq == a.Seq {
+			e.Digest = a.Digest
+		}
+	}
+}
+
 // tellWait tells that a claim, or its upgrade, waits.
 func (d *Model) tellWait(c *Claim) {
 	e := d.tellHold(wire.Event_QUEUED, c)

@@ -7,9 +7,9 @@ import (
 )
 
 // openLease is a session and its only acquire in one.
-func (d *Model) openLease(op *wire.OpenLease) *wire.Result {
+func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	if s := d.byHash(op.GetSecretHash()); s != nil {
-		return d.repeatLease(s)
+		return d.repeatLease(s, digest)
 	}
 	if d.Suspended != 0 {
 		return says(wire.Status_UNAVAILABLE)
@@ -30,16 +30,19 @@ func (d *Model) openLease(op *wire.OpenLease) *wire.Result {
 		d.Opened--
 		return answer
 	}
-	d.note(s, 1, answer)
+	d.note(s, 1, digest, answer)
 	answer.SessionId = s.ID
 	return answer
 }
 
-func (d *Model) repeatLease(s *Session) *wire.Result {
+func (d *Model) repeatLease(s *Session, digest uint64) *wire.Result {
 	if !s.Leased {
 		return says(wire.Status_INVALID_ARGUMENT)
 	}
 	a := s.recall(1)
+	if a.Digest != digest {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
 	if a.Said.Status == wire.Status_QUEUED {
 		d.prolong(s)
 	}
@@ -100,6 +103,7 @@ func (d *Model) releaseLease(op *wire.ReleaseLease) *wire.Result {
 		d.tellHold(wire.Event_RELEASED, c)
 	} else {
 		d.tellCancelled(c, wire.Status_CANCELLED)
+		d.tellDigest(s.recall(1))
 	}
 	d.endLease(c)
 	d.settle()

@@ -110,6 +110,8 @@ type Answer struct {
 	Session, Seq uint64
 	Said         *wire.Result
 	Waited       bool // it was answered QUEUED
+	// Digest is that of the request.
+	Digest uint64
 
 	acked bool
 }
@@ -170,7 +172,7 @@ func (d *Model) run(cmd *wire.Command) *wire.Result {
 	case *wire.Command_OpenSession:
 		return d.open(op.OpenSession)
 	case *wire.Command_OpenLease:
-		return d.openLease(op.OpenLease)
+		return d.echo(cmd, d.openLease(op.OpenLease, digest(cmd)))
 	case *wire.Command_ExtendLease:
 		return d.extendLease(op.ExtendLease)
 	case *wire.Command_ReleaseLease:
@@ -218,5 +220,5 @@ func (d *Model) ofSession(cmd *wire.Command) *wire.Result {
 		d.end(s, wire.Event_SESSION_CLOSED)
 		return says(wire.Status_OK)
 	}
-	return d.request(s, cmd)
+	return d.echo(cmd, d.request(s, cmd))
 }

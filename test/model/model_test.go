@@ -66,7 +66,7 @@ func TestCompareTells(t *testing.T) {
 	cmd := &wire.Command{SessionId: s, Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}}}}
 	want := x.apply(cmd)
 	truth := func() (*wire.Result, []*wire.Event) {
-		return &wire.Result{Status: wire.Status_GRANTED, Message: "for people", Seq: 1, Revision: 4, HoldId: 4, Token: 101, Count: 1},
+		return &wire.Result{Status: wire.Status_GRANTED, Message: "for people", Seq: 1, Revision: 4, HoldId: 4, Token: 101, Count: 1, Digest: cmd.Digest(), Name: "a"},
 			[]*wire.Event{{Type: wire.Event_GRANTED, Revision: 4, Lock: "a", SessionId: s, Seq: 1, HoldId: 4, Token: 101, Mode: wire.Mode_EXCLUSIVE}}
 	}
 	got, events := truth()
@@ -76,6 +76,8 @@ func TestCompareTells(t *testing.T) {
 	for i, lie := range []func(*wire.Result, []*wire.Event) []*wire.Event{
 		func(r *wire.Result, e []*wire.Event) []*wire.Event { r.Token++; return e },
 		func(r *wire.Result, e []*wire.Event) []*wire.Event { r.Revision--; return e },
+		func(r *wire.Result, e []*wire.Event) []*wire.Event { r.Digest++; return e },
+		func(r *wire.Result, e []*wire.Event) []*wire.Event { r.Name = "b"; return e },
 		func(r *wire.Result, e []*wire.Event) []*wire.Event { r.Status = wire.Status_QUEUED; return e },
 		func(r *wire.Result, e []*wire.Event) []*wire.Event { e[0].Waited = true; return e },
 		func(r *wire.Result, e []*wire.Event) []*wire.Event { return nil },

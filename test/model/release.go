@@ -46,11 +46,6 @@ func (d *Model) cancel(s *Session, op *wire.Cancel) *wire.Result {
 	if a := s.recall(op.AcquireSeq); a != nil {
 		return d.repeat(a)
 	}
-	for _, c := range d.Of(s.ID) {
-		if c.Seq == op.AcquireSeq {
-			return c.grant()
-		}
-	}
 	return says(wire.Status_NOT_FOUND)
 }
 

@@ -37,14 +37,12 @@ func (s *Session) recall(seq uint64) *Answer {
 
 func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 	if a := s.recall(cmd.Seq); a != nil {
+		if a.Digest != digest(cmd) {
+			return says(wire.Status_INVALID_ARGUMENT)
+		}
 		return d.repeat(a)
 	}
 	if cmd.Seq < s.mark {
-		for _, c := range d.Of(s.ID) {
-			if c.Seq == cmd.Seq && c.Token != 0 {
-				return c.grant()
-			}
-		}
 		return says(wire.Status_STALE)
 	}
 	final := 0
@@ -60,16 +58,16 @@ func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 		return says(wire.Status_UNAVAILABLE) // and forgotten: it may be asked again
 	}
 	answer := d.execute(s, cmd)
-	d.note(s, cmd.Seq, answer)
+	d.note(s, cmd.Seq, digest(cmd), answer)
 	return answer
 }
 
 // note keeps an answer for those who ask again.
-func (d *Model) note(s *Session, seq uint64, answer *wire.Result) {
+func (d *Model) note(s *Session, seq, digest uint64, answer *wire.Result) {
 	if answer.Revision == 0 {
 		answer.Revision = d.Revision
 	}
-	a := &Answer{Session: s.ID, Seq: seq, Said: proto.CloneOf(answer), Waited: answer.Status == wire.Status_QUEUED}
+	a := &Answer{Session: s.ID, Seq: seq, Digest: digest, Said: proto.CloneOf(answer), Waited: answer.Status == wire.Status_QUEUED}
 	d.Answers = append(d.Answers, a)
 	s.shown = append(s.shown, a)
 }
@@ -91,6 +89,7 @@ func (d *Model) rewrite(session, seq uint64, said *wire.Result) *wire.Result {
 	for _, a := range d.Session(session).shown {
 		if a.Seq == seq && a.Said.Status == wire.Status_QUEUED {
 			a.Said = said
+			d.tellDigest(a)
 			return proto.CloneOf(said)
 		}
 	}

@@ -73,6 +73,7 @@ func (d *Model) resume(s *Session) *wire.SessionState {
 		if a.Waited && !a.acked {
 			r := d.repeat(a)
 			r.Seq, r.Holders = a.Seq, nil
+			r.Digest, r.Name = a.Digest, d.nameOf(s.ID, r.HoldId)
 			state.Outcomes = append(state.Outcomes, r)
 		}
 	}

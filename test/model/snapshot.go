@@ -97,7 +97,7 @@ func (d *Model) loadAnswer(body *wire.OutcomeRecord) error {
 	if s == nil {
 		return fmt.Errorf("an outcome is of session %d, which there is not", body.SessionId)
 	}
-	a := &Answer{Session: s.ID, Seq: body.Seq, Waited: body.Waited, Said: &wire.Result{
+	a := &Answer{Session: s.ID, Seq: body.Seq, Digest: body.Digest, Waited: body.Waited, Said: &wire.Result{
 		Status: body.Status, Revision: body.Revision, HoldId: body.HoldId, Token: body.Token, Count: body.Count, Cycle: body.Cycle,
 	}}
 	d.Answers, s.shown = append(d.Answers, a), append(s.shown, a)

@@ -2618,7 +2618,12 @@ type Result struct {
 	// DEADLOCK: the cycle; its first step is the request that was refused.
 	Cycle []*DeadlockStep `protobuf:"bytes,11,rep,name=cycle,proto3" json:"cycle,omitempty"`
 	// Of a lease: the session that it opened.
-	SessionId     uint64 `protobuf:"varint,12,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	SessionId uint64 `protobuf:"varint,12,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Of every answer to an acquire, an upgrade or a lease's acquire: the digest of the
+	// request whose outcome this is (PROTOCOL.md, Digests), and its first lock. An answer
+	// about a hold or a wait that has ended may come without the name.
+	Digest        uint64 `protobuf:"fixed64,13,opt,name=digest,proto3" json:"digest,omitempty"`
+	Name          string `protobuf:"bytes,14,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2735,6 +2740,20 @@ func (x *Result) GetSessionId() uint64 {
 		return x.SessionId
 	}
 	return 0
+}
+
+func (x *Result) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+func (x *Result) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 // SessionState is what a client needs to begin or resume a session.
@@ -3139,7 +3158,7 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\bSetValue\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05value\x18\x03 \x01(\fR\x05value\"\xa3\x03\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\"\xcf\x03\n" +
 	"\x06Result\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x10\n" +
@@ -3154,7 +3173,9 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	" \x01(\rR\x05count\x121\n" +
 	"\x05cycle\x18\v \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\f \x01(\x04R\tsessionId\"\xa6\x01\n" +
+	"session_id\x18\f \x01(\x04R\tsessionId\x12\x16\n" +
+	"\x06digest\x18\r \x01(\x06R\x06digest\x12\x12\n" +
+	"\x04name\x18\x0e \x01(\tR\x04name\"\xa6\x01\n" +
 	"\fSessionState\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x15\n" +

@@ -16,6 +16,7 @@ import (
 const (
 	varint = uint64(protowire.VarintType)
 	length = uint64(protowire.BytesType)
+	fixed  = uint64(protowire.Fixed64Type)
 )
 
 // fields goes through a message whose fields are in ascending order, each at most once.
@@ -24,7 +25,7 @@ type fields struct {
 	many uint64 // the number of the one field that may be repeated
 
 	tag   uint64 // of the present field: its number and its type
-	value uint64 // of a varint
+	value uint64 // of a number
 	bytes []byte // of everything else
 	odd   bool   // the message has another form
 }
@@ -42,6 +43,8 @@ func (f *fields) next() bool {
 	switch tag & 7 {
 	case varint:
 		f.value, n = protowire.ConsumeVarint(f.rest)
+	case fixed:
+		f.value, n = protowire.ConsumeFixed64(f.rest)
 	case length:
 		f.bytes, n = protowire.ConsumeBytes(f.rest)
 	default:

@@ -1,6 +1,11 @@
 package wire
 
-import "google.golang.org/protobuf/proto"
+import (
+	"unicode/utf8"
+	"unsafe"
+
+	"google.golang.org/protobuf/proto"
+)
 
 // ClientFrameDecoder decodes one frame of a client, and then another. Its zero value is
 // ready. It is not safe for concurrent use.
@@ -84,6 +89,7 @@ type serverRoom struct {
 	push     Push
 	outcome  Push_Outcome
 	result   Result
+	name     []byte       // of the result: every answer has one, and few are kept
 	whole    *ServerFrame // frame, or one that the library has decoded
 }
 
@@ -110,7 +116,7 @@ func (d *ServerFrameDecoder) Keep() {
 }
 
 func (r *serverRoom) decode(b []byte) bool {
-	*r = serverRoom{}
+	*r = serverRoom{name: r.name[:0]}
 	r.whole = &r.frame
 	f := fields{rest: b}
 	if !f.next() || len(f.rest) > 0 {
@@ -135,7 +141,7 @@ func (r *serverRoom) decodeResponse(b []byte) bool {
 			m.Id = f.value
 		case 2<<3 | length:
 			m.Result = &r.result
-			f.odd = f.odd || !r.result.decode(f.bytes)
+			f.odd = f.odd || !r.decodeResult(f.bytes)
 		case 4<<3 | varint:
 			m.RemainingTtlMs = f.value
 		default:
@@ -153,7 +159,7 @@ func (r *serverRoom) decodePush(b []byte) bool {
 			m.SessionId = f.value
 		case 2<<3 | length:
 			r.outcome.Outcome, m.Body = &r.result, &r.outcome
-			f.odd = f.odd || !r.result.decode(f.bytes)
+			f.odd = f.odd || !r.decodeResult(f.bytes)
 		default:
 			return false
 		}
@@ -161,9 +167,9 @@ func (r *serverRoom) decodePush(b []byte) bool {
 	return !f.odd
 }
 
-// decode takes results that name nobody and are of one request.
-func (m *Result) decode(b []byte) bool {
-	f := fields{rest: b}
+// decodeResult takes results that name nobody and are of one request.
+func (r *serverRoom) decodeResult(b []byte) bool {
+	f, m := fields{rest: b}, &r.result
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | varint:
@@ -184,6 +190,12 @@ func (m *Result) decode(b []byte) bool {
 			m.Count = uint32(f.value)
 		case 12<<3 | varint:
 			m.SessionId = f.value
+		case 13<<3 | fixed:
+			m.Digest = f.value
+		case 14<<3 | length:
+			f.odd = f.odd || !utf8.Valid(f.bytes)
+			r.name = append(r.name, f.bytes...)
+			m.Name = unsafe.String(unsafe.SliceData(r.name), len(r.name)) // as long as the room is
 		default:
 			return false
 		}

@@ -23,6 +23,14 @@ func appendNumber(b []byte, tag, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendVarint(b, tag), v)
 }
 
+// appendFixed appends a field that is a number of eight bytes; 0 is not written.
+func appendFixed(b []byte, tag, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendFixed64(protowire.AppendVarint(b, tag), v)
+}
+
 func appendFlag(b []byte, tag uint64, v bool) []byte {
 	return appendNumber(b, tag, protowire.EncodeBool(v))
 }

@@ -93,7 +93,7 @@ func (m *Push) append(b []byte) ([]byte, bool) {
 // name others or carry a session are not frequent.
 func (m *Result) append(b []byte) ([]byte, bool) {
 	if len(m.Holders)+len(m.Cycle)+len(m.unknownFields) > 0 || m.Session != nil ||
-		len(m.Message) > encodedMost || !utf8.ValidString(m.Message) {
+		len(m.Message) > encodedMost || !utf8.ValidString(m.Message) || len(m.Name) > encodedMost || !utf8.ValidString(m.Name) {
 		return b, false
 	}
 	b = open(b, 2<<3|length)
@@ -107,5 +107,7 @@ func (m *Result) append(b []byte) ([]byte, bool) {
 	b = appendNumber(b, 7<<3|varint, m.Position)
 	b = appendNumber(b, 10<<3|varint, uint64(m.Count))
 	b = appendNumber(b, 12<<3|varint, m.SessionId)
+	b = appendFixed(b, 13<<3|fixed, m.Digest)
+	b = appendText(b, 14<<3|length, m.Name)
 	return shut(b, begin), true
 }

@@ -76,7 +76,7 @@ func scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfBytes([]byte("bytes"))
 	case protoreflect.Uint32Kind:
 		return protoreflect.ValueOfUint32(300)
-	case protoreflect.Uint64Kind:
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		return protoreflect.ValueOfUint64(1 << 40)
 	case protoreflect.Int64Kind:
 		return protoreflect.ValueOfInt64(1 << 40)

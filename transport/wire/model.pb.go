@@ -1719,7 +1719,10 @@ type Event struct {
 	Upgrade bool `protobuf:"varint,23,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
 	// DELAY_ENDED: of lock only, which an operator opened. The delay goes on for the other
 	// locks of the hold.
-	Partial       bool `protobuf:"varint,24,opt,name=partial,proto3" json:"partial,omitempty"`
+	Partial bool `protobuf:"varint,24,opt,name=partial,proto3" json:"partial,omitempty"`
+	// Where a wait ended, GRANTED or CANCELLED but for the end of its session: the digest of
+	// the request that had begun it. Watches do not tell it.
+	Digest        uint64 `protobuf:"fixed64,25,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1922,6 +1925,13 @@ func (x *Event) GetPartial() bool {
 	return false
 }
 
+func (x *Event) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
 var File_transport_wire_model_proto protoreflect.FileDescriptor
 
 const file_transport_wire_model_proto_rawDesc = "" +
@@ -2083,7 +2093,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"max_window\x18\b \x01(\x04R\tmaxWindow\x12&\n" +
 	"\x0fmax_value_bytes\x18\t \x01(\rR\rmaxValueBytes\x121\n" +
 	"\x15max_client_info_bytes\x18\n" +
-	" \x01(\rR\x12maxClientInfoBytes\"\xf5\a\n" +
+	" \x01(\rR\x12maxClientInfoBytes\"\x8d\b\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
@@ -2112,7 +2122,8 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x05limit\x18\x15 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06leased\x18\x16 \x01(\bR\x06leased\x12\x18\n" +
 	"\aupgrade\x18\x17 \x01(\bR\aupgrade\x12\x18\n" +
-	"\apartial\x18\x18 \x01(\bR\apartial\"\xc0\x02\n" +
+	"\apartial\x18\x18 \x01(\bR\apartial\x12\x16\n" +
+	"\x06digest\x18\x19 \x01(\x06R\x06digest\"\xc0\x02\n" +
 	"\x04Type\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSESSION_OPENED\x10\x01\x12\x14\n" +

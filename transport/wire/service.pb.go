@@ -571,7 +571,10 @@ type AcquireResponse struct {
 	// DEADLOCK.
 	Cycle []*DeadlockStep `protobuf:"bytes,9,rep,name=cycle,proto3" json:"cycle,omitempty"`
 	// Of a lease.
-	SessionId     uint64 `protobuf:"varint,10,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	SessionId uint64 `protobuf:"varint,10,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// What this answers: the digest of the request, and its first lock.
+	Digest        uint64 `protobuf:"fixed64,11,opt,name=digest,proto3" json:"digest,omitempty"`
+	Name          string `protobuf:"bytes,12,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -674,6 +677,20 @@ func (x *AcquireResponse) GetSessionId() uint64 {
 		return x.SessionId
 	}
 	return 0
+}
+
+func (x *AcquireResponse) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+func (x *AcquireResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 type UpgradeRequest struct {
@@ -2188,7 +2205,7 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\vmax_hold_ms\x18\x0f \x01(\rR\tmaxHoldMs\x12\"\n" +
 	"\rlock_delay_ms\x18\x10 \x01(\rR\vlockDelayMs\x12\x16\n" +
 	"\x06notify\x18\x11 \x01(\bR\x06notify\x12%\n" +
-	"\x0eallow_deadlock\x18\x12 \x01(\bR\rallowDeadlock\"\xf1\x02\n" +
+	"\x0eallow_deadlock\x18\x12 \x01(\bR\rallowDeadlock\"\x9d\x03\n" +
 	"\x0fAcquireResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -2201,7 +2218,9 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\x05cycle\x18\t \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\n" +
-	" \x01(\x04R\tsessionId\"\x8b\x02\n" +
+	" \x01(\x04R\tsessionId\x12\x16\n" +
+	"\x06digest\x18\v \x01(\x06R\x06digest\x12\x12\n" +
+	"\x04name\x18\f \x01(\tR\x04name\"\x8b\x02\n" +
 	"\x0eUpgradeRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +

@@ -889,9 +889,11 @@ type OutcomeRecord struct {
 	HoldId    uint64                 `protobuf:"varint,6,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token     uint64                 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`
 	// It waited: only an explicit acknowledgement forgets it.
-	Waited        bool            `protobuf:"varint,8,opt,name=waited,proto3" json:"waited,omitempty"`
-	Count         uint32          `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
-	Cycle         []*DeadlockStep `protobuf:"bytes,10,rep,name=cycle,proto3" json:"cycle,omitempty"`
+	Waited bool            `protobuf:"varint,8,opt,name=waited,proto3" json:"waited,omitempty"`
+	Count  uint32          `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
+	Cycle  []*DeadlockStep `protobuf:"bytes,10,rep,name=cycle,proto3" json:"cycle,omitempty"`
+	// Of what was asked.
+	Digest        uint64 `protobuf:"fixed64,11,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -994,6 +996,13 @@ func (x *OutcomeRecord) GetCycle() []*DeadlockStep {
 		return x.Cycle
 	}
 	return nil
+}
+
+func (x *OutcomeRecord) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
 }
 
 // SnapshotTrailer ends the snapshot.
@@ -1142,7 +1151,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\await_ms\x18\x02 \x01(\rR\x06waitMs\x12!\n" +
 	"\fwait_forever\x18\x03 \x01(\bR\vwaitForever\x12$\n" +
 	"\x0equeued_unix_ms\x18\x05 \x01(\x03R\fqueuedUnixMs\x12%\n" +
-	"\x0eallow_deadlock\x18\x06 \x01(\bR\rallowDeadlockJ\x04\b\x04\x10\x05\"\xba\x02\n" +
+	"\x0eallow_deadlock\x18\x06 \x01(\bR\rallowDeadlockJ\x04\b\x04\x10\x05\"\xd2\x02\n" +
 	"\rOutcomeRecord\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -1155,7 +1164,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x06waited\x18\b \x01(\bR\x06waited\x12\x14\n" +
 	"\x05count\x18\t \x01(\rR\x05count\x121\n" +
 	"\x05cycle\x18\n" +
-	" \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\"C\n" +
+	" \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\x12\x16\n" +
+	"\x06digest\x18\v \x01(\x06R\x06digest\"C\n" +
 	"\x0fSnapshotTrailer\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256B6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
