@@ -17,10 +17,11 @@
 // claim.go reads what to hold, run.go what to run and onlost.go how to end it. job.go
 // is the life of one run: wait for the lock (acquire.go), start the command (child.go,
 // group.go, terminal.go), keep watch over it (keeper.go, signals.go) and release
-// (release.go). The files lease_*.go are the verbs of leases, snapshot_*.go those of
-// snapshots; operator.go finds the one hold that an operator means. bench.go is the verb
-// that measures, bench_nodes.go asks the nodes what that cost them, bench_progress.go and
-// bench_output.go tell people; the load itself is the package bench.
+// (release.go). The files lease_*.go are the verbs of leases, lease_file.go what is in a
+// --lease-file, and snapshot_*.go the verbs of snapshots; operator.go finds the one hold that
+// an operator means. bench.go is the verb that measures, bench_nodes.go asks the nodes what
+// that cost them, bench_progress.go and bench_output.go tell people; the load itself is the
+// package bench.
 //
 // # What run promises
 //

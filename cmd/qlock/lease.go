@@ -4,10 +4,8 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -44,15 +42,28 @@ func (l lease) String() string {
 	return strconv.FormatUint(l.hold, 10) + "." + base64.RawURLEncoding.EncodeToString(l.secret)
 }
 
-// parseLease reads what String wrote. Its error does not repeat the secret.
+// parseLease reads what String wrote of a lease that was granted.
 func parseLease(text string) (lease, error) {
+	l, err := parseWord(text)
+	if err == nil && l.hold == 0 {
+		err = errNoLease
+	}
+	return l, err
+}
+
+var errNoLease = usagef("that is no lease as qlock acquire wrote it")
+
+// parseWord is parseLease, and takes hold 0, which is whatever the secret has. What a lease
+// file has below its first line is left out. Its error does not repeat the secret.
+func parseWord(text string) (lease, error) {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	id, secret, _ := strings.Cut(strings.TrimSpace(text), ".")
 	var l lease
 	var idErr, secretErr error
 	l.hold, idErr = strconv.ParseUint(id, 10, 64)
 	l.secret, secretErr = base64.RawURLEncoding.DecodeString(secret)
-	if errors.Join(idErr, secretErr) != nil || l.hold == 0 || wire.CheckSecret(l.secret) != nil {
-		return lease{}, usagef("that is no lease as qlock acquire wrote it")
+	if errors.Join(idErr, secretErr) != nil || wire.CheckSecret(l.secret) != nil {
+		return lease{}, errNoLease
 	}
 	return l, nil
 }
@@ -82,7 +93,8 @@ func leaseOf(c *cli.Context) (lease, error) {
 	if err != nil {
 		return lease{}, err
 	}
-	return parseLease(text)
+	r, err := parseRecord(text)
+	return r.lease, err
 }
 
 func readLease(c *cli.Context, file string) (string, error) {
@@ -103,20 +115,4 @@ func readLease(c *cli.Context, file string) (string, error) {
 		return "", failf(exitInternal, "read the lease: %w", err)
 	}
 	return string(text), nil
-}
-
-// writeLease writes a lease to a file that only its owner can read, all or nothing.
-func writeLease(file string, l lease) error {
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(f, l)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }

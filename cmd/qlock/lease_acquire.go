@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -35,7 +36,8 @@ func acquireVerb(dial dialer) *cli.Command {
 			"   qlock release\n\n" +
 			"QLOCK_LEASE is the hold and the secret that it is extended and released with,\n" +
 			"QLOCK_TOKEN the fencing token, QLOCK_NAME the lock. Where the lock is not acquired\n" +
-			"eval fails with the exit code. --lease-file keeps the secret in a file instead.\n" +
+			"eval fails with the exit code. --lease-file keeps the secret in a file instead, which must not hold a\n" +
+			"lease that lives.\n" +
 			"Where a command can be run under the lock, qlock run is safer: it ends the command\n" +
 			"before the lock is lost.\n\n" +
 			"Exit codes: 0 held, 75 not acquired, 69 no serving leader, 64 usage.",
@@ -112,12 +114,25 @@ func script() string {
 // acquireLease acquires and hands the lease over. What cannot be handed over is
 // released again.
 func acquireLease(c *cli.Context, svc service, req leaseRequest) error {
+	file, err := reserveLeaseFile(c.Context, c.String("lease-file"), svc, req)
+	if err != nil {
+		return blame(c, err)
+	}
+	if file != nil {
+		defer file.file.Close()
+	}
 	got, err := waitForLease(c, svc, req)
 	if err != nil {
+		if file != nil && !errors.Is(err, client.ErrUncertain) {
+			file.forget() // else it may be held after all, and the file has the secret
+		}
 		return err
 	}
-	if err = handOver(c, req, got); err != nil {
+	if err = handOver(c, file, req, got); err != nil {
 		giveUp(svc, req)
+		if file != nil {
+			file.forget()
+		}
 	}
 	return err
 }
@@ -191,10 +206,11 @@ type leaseJSON struct {
 }
 
 // handOver prints the lease, or writes it to a file.
-func handOver(c *cli.Context, req leaseRequest, got leased) error {
-	file, names := c.String("lease-file"), req.claim.names()
-	if file != "" {
-		if err := writeLease(file, got.lease); err != nil {
+func handOver(c *cli.Context, file *leaseFile, req leaseRequest, got leased) error {
+	names := req.claim.names()
+	if file != nil {
+		record := leaseRecord{lease: got.lease, lock: names[0], ttl: got.ttl, until: time.Now().Add(got.ttl)}
+		if err := file.write(record); err != nil {
 			return failf(exitInternal, "write the lease: %w", err)
 		}
 	}
@@ -205,12 +221,12 @@ func handOver(c *cli.Context, req leaseRequest, got leased) error {
 	}
 	answer := leaseJSON{Locks: names, HoldID: fmt.Sprint(got.hold), Token: fmt.Sprint(got.token),
 		Session: fmt.Sprint(got.session), TTLMs: got.ttl.Milliseconds()}
-	if file == "" {
+	if file == nil {
 		answer.Lease = got.lease.String()
 	}
 	return show(c, fields{answer}, func(w io.Writer) {
 		fmt.Fprintf(w, "holding %s for %s, token %d\n", req.claim.what(), span(got.ttl), got.token)
-		if file == "" {
+		if file == nil {
 			fmt.Fprintf(w, "%s=%s\n", leaseVariable, got.lease)
 		}
 	})

@@ -31,6 +31,7 @@ func extendVerb(dial dialer) *cli.Command {
 				if err := svc.ExtendLease(ctx, l.secret, l.hold, ttl); err != nil {
 					return leaseError(err)
 				}
+				recordEnd(c.String("lease-file"), ttl)
 				return show(c, fields{heldJSON{fmt.Sprint(l.hold), true}}, func(w io.Writer) { fmt.Fprintln(w, "extended") })
 			})
 		},
