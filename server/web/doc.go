@@ -13,7 +13,7 @@
 //	operators.go
 //	cluster.go
 //	visit.go     who waits for an acquire, and what happens when nobody does any more
-//	stream.go    answers of more than one message: watches and backups
+//	stream.go    answers of more than one message: watches (with catchup.go) and backups
 //
 // Handlers never know whether they run on the leader until they need to: they ask
 // the replica, and where the answer must come from elsewhere they say so with

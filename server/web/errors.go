@@ -98,6 +98,8 @@ func (s *Server) refusal(r *wire.Result, repeatable bool) error {
 		return errElsewhere
 	case status == wire.Status_UNCERTAIN && repeatable:
 		return errInDoubt
+	case status == wire.Status_OK, status == wire.Status_GRANTED, status == wire.Status_QUEUED:
+		return failure(wire.Status_INVALID_ARGUMENT, "this seq is that of another kind of request of the session: give each new request a fresh one")
 	}
 	return failure(status, r.GetMessage())
 }

@@ -9,6 +9,18 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
+// A number that belongs to an acquire says nothing about a release.
+func TestSeqOfAnotherKindOfRequest(t *testing.T) {
+	c := newCluster(t)
+	p := start(t, c, "n1")
+	ann := p.open("ann")
+	held := ann.send("LockService/Acquire", `"seq":1,"name":"a"`).ok()
+	hold := `"holdId":"` + held["holdId"].(string) + `","token":"` + held["token"].(string) + `"`
+	ann.send("LockService/Release", `"seq":1,`+hold).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
+	ann.send("LockService/Release", `"seq":2,`+hold).ok()
+	ann.send("LockService/Acquire", `"seq":2,"name":"a"`).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
+}
+
 func TestLifeOfALock(t *testing.T) {
 	c := newCluster(t)
 	p := start(t, c, "n1")

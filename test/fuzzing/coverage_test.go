@@ -1,0 +1,65 @@
+package fuzzing
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// seedCount conversations are the corpus that fuzzing begins with.
+const seedCount = 160
+
+// seeds are random: what they say is decided by the generator.
+func seeds() (all [][]byte) {
+	random := rand.NewChaCha8([32]byte{13})
+	for range seedCount {
+		data := make([]byte, 4_096)
+		_, _ = random.Read(data)
+		all = append(all, data)
+	}
+	return all
+}
+
+// Requests of every kind are among the seeds, and are answered well at least once: else
+// fuzzing would begin before the door.
+func TestSeedsReachEveryRequest(t *testing.T) {
+	kinds := func() (all []string) {
+		for i := range requestKinds().Len() {
+			all = append(all, string(requestKinds().Get(i).Name()))
+		}
+		return all
+	}
+	methods := func() (all []string) {
+		for _, m := range procedures() {
+			all = append(all, string(m.FullName()))
+		}
+		return all
+	}
+	for name, port := range map[string]struct {
+		kinds []string
+		talk  func(*testing.T, []byte, *tally)
+	}{"framed": {kinds(), talkFramed}, "http": {methods(), talkHTTP}} {
+		t.Run(name, func(t *testing.T) {
+			tally := newTally()
+			missing := func() []string {
+				return slices.DeleteFunc(slices.Clone(port.kinds), tally.succeeded)
+			}
+			for i, data := range seeds() {
+				if port.talk(t, data, tally); t.Failed() {
+					t.Fatalf("seed %d", i)
+				}
+				if len(missing()) == 0 {
+					t.Logf("%d seeds reach every request", i+1)
+					return
+				}
+			}
+			for _, kind := range missing() {
+				t.Errorf("%s never succeeds: %v", kind, tally.of[kind])
+			}
+		})
+	}
+}

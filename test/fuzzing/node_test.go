@@ -1,0 +1,285 @@
+package fuzzing
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server"
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/test/generate"
+	"github.com/quorumlock/quorumlock/test/simnet"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// patience bounds every wait; it is of virtual time.
+const patience = time.Minute
+
+// mostRequests are in one conversation.
+const mostRequests = 40
+
+// target is a node under attack and what has to stay as it is.
+type target struct {
+	t    *testing.T
+	net  *simnet.Net
+	node *server.Node
+	log  *raft.InmemStore
+	// honest is a session with one hold; there is none in an empty cluster.
+	honest, hold, token uint64
+	// guest is a session that the fuzzer knows from the beginning, if there is an honest one.
+	guest   *wire.Credentials
+	lineage string
+	// known is what the conversation has said so far.
+	known *generate.Memory
+	tally *tally
+}
+
+// inBubble runs one conversation with a fresh node.
+func inBubble(t *testing.T, tally *tally, empty bool, talk func(*target)) {
+	bubble.Test(t, func(t *testing.T) {
+		g := open(t, tally)
+		defer g.close()
+		if !empty {
+			g.settle()
+		}
+		talk(g)
+		g.check("the conversation")
+		g.replay()
+	})
+}
+
+func open(t *testing.T, tally *tally) *target {
+	t.Helper()
+	g := &target{t: t, net: simnet.New(1), log: raft.NewInmemStore(), tally: tally}
+	node, err := server.Open(t.Context(), server.Config{
+		ID:         "n1",
+		Listen:     server.Addresses{Peer: "n1:7401", Client: "n1:7400", HTTP: "n1:7402"},
+		Insecure:   true,
+		Network:    g.net.Host("n1"),
+		Stores:     replica.Stores{Log: g.log, Stable: g.log, Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "one"},
+		TokenFloor: 1 << 60, // so that nobody guesses a token
+		Settings:   &wire.Settings{DefaultTtlMs: 600_000},
+		Logger:     hclog.NewNullLogger(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.node = node
+	g.until("the node serves", node.Replica().Serving)
+	node.Replica().View(func(m *fsm.Machine) { g.lineage = m.Lineage() })
+	g.known = generate.NewMemory(func(v protoreflect.Value) bool {
+		n, ok := v.Interface().(uint64)
+		return ok && g.token != 0 && (n == g.token || n == g.honest)
+	})
+	return g
+}
+
+func (g *target) until(what string, ok func() bool) {
+	g.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			g.t.Fatalf("never: %s", what)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+func (g *target) close() {
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	if err := g.node.Close(ctx); err != nil {
+		g.t.Errorf("close: %v", err)
+	}
+}
+
+// do has a command applied.
+func (g *target) do(cmd *wire.Command) *wire.Result {
+	g.t.Helper()
+	answered := make(chan *wire.Result, 1)
+	g.node.Replica().Propose(cmd, func(r *wire.Result) { answered <- r })
+	return <-answered
+}
+
+// settle opens the honest session and gives it its hold, and records a member that is gone.
+func (g *target) settle() {
+	g.t.Helper()
+	hash := sha256.Sum256([]byte("what only the honest one knows"))
+	opened := g.do(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:], TtlMs: 600_000, Client: &wire.ClientInfo{Name: "honest"}}}})
+	g.honest = opened.GetSession().GetSessionId()
+	held := g.do(&wire.Command{SessionId: g.honest, Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+		Locks: []*wire.LockRequest{{Name: "honest/lock", Mode: wire.Mode_EXCLUSIVE}},
+	}}})
+	if held.GetStatus() != wire.Status_GRANTED {
+		g.t.Fatal(opened, held)
+	}
+	g.hold, g.token = held.GetHoldId(), held.GetToken()
+	g.guest = &wire.Credentials{Secret: []byte("a secret of some length")}
+	hash = sha256.Sum256(g.guest.GetSecret())
+	opened = g.do(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:], TtlMs: 600_000}}})
+	g.guest.SessionId = opened.GetSession().GetSessionId()
+	g.provide()
+	g.do(&wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: &wire.Member{
+		Id: "n2", Incarnation: "two", PeerAddr: "n2:7401", ClientAddr: "n2:7400", Level: fsm.Level,
+	}}}})
+}
+
+// provide gives the guest something of everything, for requests to go deep.
+func (g *target) provide() {
+	g.t.Helper()
+	g.known.Learn(g.guest.ProtoReflect())
+	own := func(seq uint64, acquire *wire.Acquire) *wire.Result {
+		cmd := &wire.Command{SessionId: g.guest.GetSessionId(), Seq: seq, Op: &wire.Command_Acquire{Acquire: acquire}}
+		res := g.do(cmd)
+		g.known.Learn(g.guest.ProtoReflect(), cmd.ProtoReflect(), res.ProtoReflect())
+		return res
+	}
+	own(101, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "held", Mode: wire.Mode_EXCLUSIVE}}, MaxHoldMs: 300_000})
+	own(102, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "read", Mode: wire.Mode_SHARED}}})
+	own(103, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "pool", Limit: 3, Permits: 1}}})
+	own(104, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "honest/lock", Mode: wire.Mode_EXCLUSIVE}}, WaitForever: true})
+	gone := own(105, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "delayed", Mode: wire.Mode_EXCLUSIVE}}, LockDelayMs: 60_000})
+	g.do(&wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: gone.GetHoldId(), Token: gone.GetToken(), Reason: "because"}}})
+	lease := &wire.Credentials{Secret: []byte("a lease's secret, 16+")}
+	hash := sha256.Sum256(lease.GetSecret())
+	leased := g.do(&wire.Command{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: hash[:], TtlMs: 600_000, Acquire: &wire.Acquire{
+		Locks: []*wire.LockRequest{{Name: "leased", Mode: wire.Mode_EXCLUSIVE}},
+	}}}})
+	g.known.Learn(lease.ProtoReflect(), leased.ProtoReflect())
+}
+
+// check looks at what must hold after every request.
+func (g *target) check(after string) {
+	g.t.Helper()
+	select {
+	case err := <-g.node.Halted():
+		g.t.Fatalf("after %s the node halted: %v", after, err)
+	default:
+	}
+	m := g.node.Replica().Fork()
+	if err := m.Check(); err != nil {
+		g.t.Fatalf("after %s: %v", after, err)
+	}
+	if n := m.Discarded(); n != 0 {
+		g.t.Fatalf("after %s: %d commands were discarded, because their handlers panicked", after, n)
+	}
+	if g.hold == 0 || m.Lineage() != g.lineage {
+		return // another history: a restore that names the cluster may do that
+	}
+	answer := m.VerifyToken(&wire.VerifyTokenRequest{Name: "honest/lock", Token: g.token})
+	if !answer.GetHeld() || answer.GetHolder().GetHoldId() != g.hold || answer.GetHolder().GetSessionId() != g.honest {
+		g.t.Fatalf("after %s the honest hold (%d, token %d) is gone: %v; the last entries: %v", after, g.hold, g.token, answer, g.latest(3))
+	}
+}
+
+// replay applies the log to a machine of its own, which must pass through the live state.
+func (g *target) replay() {
+	g.t.Helper()
+	again := fsm.NewReplicated(fsm.Level, func(err error) { g.t.Error(err) })
+	live := g.node.Replica().Fork()
+	want := hashOf(g.t, live)
+	last, err := g.log.LastIndex()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for i := uint64(1); i <= last; i++ {
+		var entry raft.Log
+		if err := g.log.GetLog(i, &entry); err != nil {
+			g.t.Fatal(err)
+		}
+		if entry.Type != raft.LogCommand {
+			continue
+		}
+		if err, failed := again.Apply(&entry).(error); failed {
+			g.t.Fatalf("entry %d: %v", i, err)
+		}
+		if m := again.Fork(); m.Revision() == live.Revision() && hashOf(g.t, m) == want {
+			return
+		}
+	}
+	g.t.Fatalf("a replay of the log is in another state at revision %d", live.Revision())
+}
+
+// latest are the commands of the last entries, for a failure's message.
+func (g *target) latest(n uint64) (entries []*wire.Entry) {
+	last, _ := g.log.LastIndex()
+	for i := last - min(n, last-1); i <= last; i++ {
+		var entry raft.Log
+		decoded := &wire.Entry{}
+		if g.log.GetLog(i, &entry) == nil && entry.Type == raft.LogCommand && proto.Unmarshal(entry.Data, decoded) == nil {
+			entries = append(entries, decoded)
+		}
+	}
+	return entries
+}
+
+func hashOf(t *testing.T, m *fsm.Machine) [sha256.Size]byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := m.WriteSnapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	return sha256.Sum256(b.Bytes())
+}
+
+// tally counts what each kind of request was answered.
+type tally struct {
+	mu sync.Mutex
+	of map[string]map[wire.Status_Code]int
+}
+
+func newTally() *tally { return &tally{of: map[string]map[wire.Status_Code]int{}} }
+
+func (c *tally) add(kind string, status wire.Status_Code) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[kind] == nil {
+		c.of[kind] = map[wire.Status_Code]int{}
+	}
+	c.of[kind][status]++
+}
+
+// succeeded reports whether a request of the kind was answered well.
+func (c *tally) succeeded(kind string) bool {
+	n := c.of[kind]
+	return n[wire.Status_OK]+n[wire.Status_GRANTED]+n[wire.Status_QUEUED] > 0
+}
+
+// waits reports whether a request asks to wait for longer than the caller does.
+func waits(message protoreflect.Message) (long bool) {
+	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case field.Name() == "wait_forever":
+			long = long || value.Bool()
+		case field.Name() == "wait_ms":
+			long = long || value.Uint() > 0
+		case field.Message() != nil && !field.IsList() && !field.IsMap():
+			long = long || waits(value.Message())
+		}
+		return true
+	})
+	return long
+}
+
+// answered notes a status, and fails with one that must not be. It reports success.
+func (g *target) answered(kind string, status wire.Status_Code, message string) bool {
+	g.t.Helper()
+	if wire.Status_UNSPECIFIED.Descriptor().Values().ByNumber(status.Number()) == nil || status == wire.Status_UNSPECIFIED || status == wire.Status_INTERNAL {
+		g.t.Fatalf("%s was answered %v: %s", kind, status, message)
+	}
+	g.tally.add(kind, status)
+	return status == wire.Status_OK || status == wire.Status_GRANTED || status == wire.Status_QUEUED
+}
