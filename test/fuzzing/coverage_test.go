@@ -10,8 +10,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// seedCount conversations are the corpus that fuzzing begins with.
-const seedCount = 160
+// seedCount conversations are looked through for every kind of request; the corpus of them is what
+// fuzzing begins with.
+const seedCount, corpus = 160, 48
 
 // seeds are random: what they say is decided by the generator.
 func seeds() (all [][]byte) {

@@ -32,7 +32,7 @@ func procedures() (all []protoreflect.MethodDescriptor) {
 
 // FuzzHTTP: any conversation on the HTTP port, in JSON and in protobuf.
 func FuzzHTTP(f *testing.F) {
-	for _, data := range seeds() {
+	for _, data := range seeds()[:corpus] {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { talkHTTP(t, data, nil) })
