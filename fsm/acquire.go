@@ -31,7 +31,7 @@ func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result
 	if blocked != nil && op.WaitMs == 0 && !op.WaitForever {
 		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(blocked, maxHoldersTold)}
 	}
-	if refusal := m.noRoom(s, fresh, blocked != nil); refusal != nil {
+	if refusal := m.noRoom(s, op, fresh, blocked != nil); refusal != nil {
 		return refusal
 	}
 	lastLock := m.state.lastLock
@@ -75,10 +75,10 @@ func (m *Machine) granted(c *claim) *wire.Result {
 }
 
 // noRoom refuses a claim that would exceed a limit. A try that fails anyway does not
-// come here. A claim counts once, however many locks it is for.
-func (m *Machine) noRoom(s *session, fresh uint64, waits bool) *wire.Result {
+// come here.
+func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool) *wire.Result {
 	limits := m.state.settings
-	if refusal := m.fullSession(s); refusal != nil {
+	if refusal := m.fullSession(s, len(op.Locks)); refusal != nil {
 		return refusal
 	}
 	if fresh > 0 && uint64(m.locks.len())+fresh > limits.MaxLocks {
@@ -89,12 +89,17 @@ func (m *Machine) noRoom(s *session, fresh uint64, waits bool) *wire.Result {
 			return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_waiters_per_lock: %d wait for %q", l.waiters, l.name))
 		}
 	}
-	return nil
+	return m.short(s, acquireUnits(op)+outcomeUnits)
 }
 
-func (m *Machine) fullSession(s *session) *wire.Result {
-	if s.holds+s.waits < m.state.settings.MaxClaimsPerSession {
+// claims counts a session's holds and waits, each once for every lock that it names.
+func (s *session) claims() uint64 { return s.holds + s.waits + s.further }
+
+// fullSession refuses so many names more than a session may have.
+func (m *Machine) fullSession(s *session, names int) *wire.Result {
+	most := m.state.settings.MaxClaimsPerSession
+	if s.claims()+uint64(names) <= most {
 		return nil
 	}
-	return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_claims_per_session: the session has %d holds and %d waits", s.holds, s.waits))
+	return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_claims_per_session: the holds and waits of the session name %d locks, and this %d more, of %d", s.claims(), names, most))
 }

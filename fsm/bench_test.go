@@ -28,6 +28,7 @@ func spacious(b testing.TB) *Machine {
 	m := New(Level)
 	applyOne(b, m, bootCommand(&wire.Bootstrap{ClusterId: "bench", Settings: &wire.Settings{
 		MaxSessions: 1 << 20, MaxLocks: 1 << 21, MaxWaitersPerLock: 1 << 20, MaxClaimsPerSession: 1 << 21, MaxWindow: 1 << 21,
+		MaxStateBytes: 1 << 40, MaxSessionBytes: 1 << 40,
 	}}))
 	return m
 }

@@ -141,12 +141,25 @@ func (m *checking) checkSessions() error {
 	if m.nonces.len() != m.sessions.len() {
 		return fmt.Errorf("%d secret hashes for %d sessions", m.nonces.len(), m.sessions.len())
 	}
-	return each(&m.sessions.table, func(s *session) error {
+	units := uint64(0)
+	err := each(&m.sessions.table, func(s *session) error {
+		units += s.units()
 		if err := m.checkSession(s); err != nil {
 			return fmt.Errorf("session %d: %w", s.id, err)
 		}
 		return nil
 	})
+	m.claims.each(0, func(c *claim) bool {
+		units += c.revocationUnits()
+		if c.phase() == delayed {
+			units += c.units()
+		}
+		return true
+	})
+	if err == nil && units != m.state.bytes {
+		return fmt.Errorf("counts %d units, there are %d", m.state.bytes, units)
+	}
+	return err
 }
 
 func (m *checking) checkSession(s *session) error {
@@ -165,18 +178,18 @@ func (m *checking) checkSession(s *session) error {
 		return errors.New("generation 0")
 	case proto.Size(s.client) > int(limits.MaxClientInfoBytes)+maxAddressBytes+8:
 		return fmt.Errorf("client info of %d bytes", proto.Size(s.client))
-	case s.holds+s.waits > limits.MaxClaimsPerSession:
-		return fmt.Errorf("%d claims, at most %d", s.holds+s.waits, limits.MaxClaimsPerSession)
-	case uint64(len(s.remembered())) > limits.MaxWindow+limits.MaxClaimsPerSession:
-		return fmt.Errorf("a window of %d outcomes", len(s.remembered()))
+	case s.claims() > limits.MaxClaimsPerSession:
+		return fmt.Errorf("%d claims, at most %d", s.claims(), limits.MaxClaimsPerSession)
 	}
 	return m.recount(s)
 }
 
 // recount compares what is kept counted with what is there.
 func (m *checking) recount(s *session) error {
-	var final, waiting, holds, waits uint64
+	var final, waiting, holds, waits, further uint64
+	units := s.unitsAlone()
 	for _, o := range s.remembered() {
+		units += o.units()
 		if o.final() {
 			final++
 		} else {
@@ -188,6 +201,8 @@ func (m *checking) recount(s *session) error {
 		if at.session != s.id || !ok || at.lock() != c.wants()[0].lock.id {
 			return at.session == s.id
 		}
+		further += uint64(len(c.wants())) - 1
+		units += c.units()
 		if c.held() {
 			holds++
 		}
@@ -196,6 +211,9 @@ func (m *checking) recount(s *session) error {
 		}
 		return true
 	})
+	if units != s.units() || further != s.further {
+		return fmt.Errorf("counts %d units and %d further names: there are %d and %d", s.units(), s.further, units, further)
+	}
 	if _, asked := s.outcome(leaseSeq); s.leased && (holds+waits != 1 || !asked) {
 		return fmt.Errorf("a lease with %d holds and %d waits, its request is there: %v", holds, waits, asked)
 	}

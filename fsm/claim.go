@@ -166,6 +166,19 @@ func (c *claim) vary() *extra {
 	return &own.extra
 }
 
+// trim lets go of an extra part that has nothing left in it.
+func (c *claim) trim() {
+	e := c.extra()
+	if e == nil || e.special() || e.wanted || e.revocation != nil || e.holdGeneration|e.delayGeneration != 0 {
+		return
+	}
+	if c.late() {
+		c.more = &more{queued: c.more.queued, grantedRevision: c.more.grantedRevision}
+	} else {
+		c.more = nil
+	}
+}
+
 // late says that it was granted later than it asked.
 func (c *claim) late() bool { return c.more != nil && c.more.grantedRevision != 0 }
 

@@ -34,10 +34,15 @@ func (m *Machine) extend(s *session, op *wire.Extend) *wire.Result {
 	case own.maxHoldMs == 0 && op.MaxHoldMs == 0:
 		return answer(wire.Status_FAILED_PRECONDITION, "the hold has no max_hold: give one")
 	}
+	if refusal := m.short(s, extraUnits+outcomeUnits); refusal != nil {
+		return refusal
+	}
 	c, _ = m.editClaim(c.id)
+	before := c.units()
 	if op.MaxHoldMs > 0 {
 		c.vary().maxHoldMs = op.MaxHoldMs
 	}
+	m.recharge(s, c, before)
 	m.beginMaxHold(c, m.emitClaim(wire.Event_EXTENDED, c))
 	return answer(wire.Status_OK, "")
 }
@@ -117,7 +122,9 @@ func (m *Machine) openOne(c *claim, l *lock) {
 	l.vary().delays--
 	m.unsettled = append(m.unsettled, l)
 	c, _ = m.editClaim(c.id)
+	before := c.units()
 	c.drop(l.id)
+	m.state.bytes -= before - c.units()
 }
 
 // HoldDeadline is what the deadlines need of a hold that may last only so long.

@@ -21,8 +21,14 @@ func (m *Machine) again(c *claim) *wire.Result {
 	if c.count() > maxAgain {
 		return answer(wire.Status_RESOURCE_EXHAUSTED, "the hold counts too many acquires")
 	}
+	s, _ := m.editSession(c.session)
+	if refusal := m.short(s, extraUnits+2*outcomeUnits); refusal != nil {
+		return refusal
+	}
 	c, _ = m.editClaim(c.id)
+	before := c.units()
 	c.vary().again++
+	m.recharge(s, c, before)
 	return m.granted(c)
 }
 
@@ -42,7 +48,10 @@ func (m *Machine) release(s *session, op *wire.Release) *wire.Result {
 	done.Status, done.HoldId, done.Token, done.Count = wire.Status_OK, c.id, c.token, c.count()-1
 	if done.Count > 0 {
 		c, _ = m.editClaim(c.id)
+		before := c.units()
 		c.vary().again--
+		c.trim()
+		m.recharge(s, c, before)
 	} else {
 		m.endHold(s, c, ending{what: wire.Event_RELEASED})
 	}
@@ -118,8 +127,38 @@ func (m *Machine) setValue(s *session, op *wire.SetValue) *wire.Result {
 	if m.holdOf(s, op.GetHoldId(), op.GetToken()) == nil {
 		return notHeld()
 	}
-	c, _ := m.editClaim(op.HoldId)
+	c, _ := m.claims.get(op.HoldId)
+	if refusal := m.noRoomForValue(s, c, op.Value); refusal != nil {
+		return refusal
+	}
+	c, _ = m.editClaim(op.HoldId)
+	before := c.units()
 	c.vary().value = op.Value
+	c.trim()
+	m.recharge(s, c, before)
+	if wants := c.wants(); len(wants) == 1 {
+		m.owners.put(c.stakeIn(wants[0])) // the version with the old value is kept by nobody now
+	}
 	m.emitClaim(wire.Event_VALUE_SET, c)
 	return answer(wire.Status_OK, "")
+}
+
+// noRoomForValue refuses a value for which there is no room. A smaller one than before is
+// refused only where not even its outcome has room.
+func (m *Machine) noRoomForValue(s *session, c *claim, value []byte) *wire.Result {
+	grows := textUnits(len(value)) + outcomeUnits
+	if e := c.extra(); e == nil || !e.special() {
+		grows += extraUnits
+	}
+	was := len(c.options().value)
+	switch had := textUnits(was); {
+	case grows <= had:
+		return nil
+	case m.windowFull(s):
+		return m.fullWindow(s)
+	case len(value) < was:
+		return m.shortBeside(s, grows-had, 0)
+	default:
+		return m.short(s, grows-had)
+	}
 }

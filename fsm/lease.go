@@ -38,7 +38,7 @@ func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 		m.events, m.state.lastSession = m.events[:events], last
 		return result
 	}
-	m.remember(s, leaseSeq, digest, result)
+	m.keep(s, m.outcomeOf(leaseSeq, digest, result))
 	return leased(s, result)
 }
 

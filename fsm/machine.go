@@ -58,6 +58,8 @@ type Machine struct {
 	spare Applied
 	// unsettled are the locks that the running command has left to settle.
 	unsettled []*lock
+	// outOfBudget says that the running command was refused for want of room.
+	outOfBudget bool
 	// searched counts what was looked at for deadlocks: see maxSearch.
 	searched int
 	// fresh are the claims that the running command has made: see made.
@@ -203,6 +205,7 @@ func (m *Machine) decode(data []byte) (*wire.Entry, error) {
 // step applies one command or, if its handler panics, nothing of it.
 func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {
 	m.state.revision++
+	m.outOfBudget = false
 	saved, events := m.state, len(m.events)
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -24,6 +24,12 @@ func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
 	if c == nil {
 		return notHeld()
 	}
+	if c.revocationUnits() == 0 {
+		if refusal := m.shortOfState(revocationUnits, 0); refusal != nil {
+			return refusal
+		}
+		m.state.bytes += revocationUnits
+	}
 	c, _ = m.editClaim(c.id)
 	grace := op.GraceMs
 	if grace == 0 {

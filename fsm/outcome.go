@@ -47,8 +47,8 @@ func (o outcome) finals() uint64 {
 // or two, and what comes is behind what is there: a search costs next to nothing.
 type window struct {
 	outcomes []outcome
-	// final counts those that are.
-	final uint64
+	// final counts those that are, bytes their units and those of all others.
+	final, bytes uint64
 	version
 }
 
@@ -71,8 +71,10 @@ func (w *window) set(o outcome) (old outcome, existed bool) {
 	} else {
 		old, w.outcomes[i] = w.outcomes[i], o
 		w.final -= old.finals()
+		w.bytes -= old.units()
 	}
 	w.final += o.finals()
+	w.bytes += o.units()
 	return old, existed
 }
 
@@ -81,6 +83,7 @@ func (w *window) remove(seq uint64) (old outcome) {
 	i, _ := w.find(seq)
 	old = w.outcomes[i]
 	w.final -= old.finals()
+	w.bytes -= old.units()
 	w.outcomes = slices.Delete(w.outcomes, i, i+1)
 	w.shrink()
 	return old
@@ -97,6 +100,7 @@ func (w *window) removeSettled(from, to uint64, fn func(outcome)) {
 			w.outcomes[kept] = o
 			kept++
 		} else {
+			w.bytes -= o.units()
 			fn(o)
 		}
 	}
@@ -107,7 +111,7 @@ func (w *window) removeSettled(from, to uint64, fn func(outcome)) {
 
 // shrink gives memory back that a busier time has left.
 func (w *window) shrink() {
-	if cap(w.outcomes) > 16 && len(w.outcomes) < cap(w.outcomes)/4 {
+	if cap(w.outcomes) > 16 && len(w.outcomes) < cap(w.outcomes)/2 {
 		w.outcomes = slices.Clone(w.outcomes)
 	}
 }
@@ -169,7 +173,7 @@ func (m *Machine) editWindow(s *session) *window {
 	if s.window == nil || s.window.version != m.sessions.now() {
 		own := &window{version: m.sessions.now()}
 		if s.window != nil {
-			own.outcomes, own.final = slices.Clone(s.window.outcomes), s.window.final
+			own.outcomes, own.final, own.bytes = slices.Clone(s.window.outcomes), s.window.final, s.window.bytes
 		}
 		s.window = own
 	}

@@ -102,18 +102,39 @@ type pair struct {
 // follow applies a command to both and compares nothing.
 func (p *pair) follow(cmd *wire.Command) {
 	applied := applyAt(failing{}, p.m, wallAfter(p.m.Revision()), cmd)
+	p.d.Heard = applied.Results[0]
 	p.d.Apply(cmd, wallAfter(p.d.Revision), grantedIDs(applied.Events)...)
 }
 
 // step applies a command to both and compares what it answered and did.
 func (p *pair) step(cmd *wire.Command) *wire.Result {
 	applied := applyAt(failing{}, p.m, wallAfter(p.m.Revision()), cmd)
+	p.d.Heard = applied.Results[0]
 	want := p.d.Apply(cmd, wallAfter(p.d.Revision), grantedIDs(applied.Events)...)
 	compareAnswer(failing{}, cmd, applied, want, p.d)
 	if err := p.m.Check(); err != nil {
 		failing{}.Fatalf("after %v: %v", cmd, err)
 	}
+	if err := withinBudgets(p.m); err != nil {
+		failing{}.Fatalf("after %v: %v", cmd, err)
+	}
 	return want
+}
+
+// withinBudgets holds after every command, as long as nobody makes a budget smaller than
+// what is there.
+func withinBudgets(m *Machine) (err error) {
+	limits := m.Settings()
+	if m.Units() > limits.MaxStateBytes {
+		return fmt.Errorf("the state takes %d units of %d", m.Units(), limits.MaxStateBytes)
+	}
+	m.sessions.each(0, func(s *session) bool {
+		if s.units() > limits.MaxSessionBytes {
+			err = fmt.Errorf("session %d takes %d units of %d", s.id, s.units(), limits.MaxSessionBytes)
+		}
+		return err == nil
+	})
+	return err
 }
 
 // read compares all that can be read.
@@ -141,6 +162,11 @@ func explore(seed uint64, n int, seen map[string]int) (log []*wire.Command, err 
 			p.read(cmd)
 		}
 		seen[strings.TrimPrefix(fmt.Sprintf("%T ", cmd.Op), "*wire.Command_")+answer.Status.String()]++
+		for _, budget := range []string{"max_session_bytes", "max_state_bytes", "max_window"} {
+			if strings.HasPrefix(p.d.Heard.Message, budget) {
+				seen[budget]++
+			}
+		}
 		notice(p, seen)
 	}
 	seen["draws"] += p.d.Draws
@@ -261,6 +287,7 @@ func mustHaveSeen(t *testing.T, seen map[string]int, commands int) {
 	for what, n := range map[string]int{
 		"event GRANTED waited": 100, "event GRANTED several waited": 10, "event GRANTED permits waited": 20,
 		"event GRANTED upgrade waited": 2, "event CANCELLED upgrade": 5, "lease event GRANTED waited": 4,
+		"max_session_bytes": 2, "max_state_bytes": 2, "max_window": 2,
 		"event DELAY_ENDED permits": 4, "grants together": 10, "draws": 10, "states deadlocked": 10,
 	} {
 		mustHave(t, seen, what, n*commands/10_000)

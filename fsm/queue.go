@@ -46,6 +46,8 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 		m.owners.put(c.stakeIn(wants[i]))
 	}
 	m.claims.put(c)
+	m.charge(s, c.units())
+	s.further += uint64(len(wants)) - 1
 	return c
 }
 
@@ -223,6 +225,8 @@ func (m *Machine) part(s *session, c *claim) {
 	for _, w := range c.wants() {
 		m.owners.delete(ownerKey{c.session, c.owner, w.lock.id})
 	}
+	s.bytes -= c.units()
+	s.further -= uint64(len(c.wants())) - 1
 	if !c.held() {
 		m.dequeue(s, c)
 		return
@@ -244,6 +248,7 @@ func (m *Machine) remove(c *claim) {
 		}
 	}
 	m.claims.delete(c.id)
+	m.state.bytes -= c.units() + c.revocationUnits()
 	m.unsettle(c)
 }
 

@@ -152,7 +152,7 @@ func (r *restoring) member(member *wire.Member) error {
 }
 
 func (r *restoring) session(body *wire.SessionRecord) error {
-	r.m.sessions.load(&session{
+	s := &session{
 		id:         body.Id,
 		secretHash: string(body.SecretHash),
 		ttl:        body.TtlMs,
@@ -161,7 +161,9 @@ func (r *restoring) session(body *wire.SessionRecord) error {
 		opened:     body.OpenedUnixMs,
 		ackedBelow: body.AckedBelow,
 		leased:     body.Leased,
-	})
+	}
+	r.m.sessions.load(s)
+	r.m.charge(s, s.unitsAlone())
 	r.m.nonces.load(nonce{string(body.SecretHash), body.Id})
 	return r.ascend(3, recordKey{a: body.Id})
 }
@@ -182,6 +184,7 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 		count:    body.Count,
 		waited:   body.Waited,
 	}
+	r.m.state.bytes += o.units()
 	r.m.editWindow(s).set(o)
 	return r.ascend(6, recordKey{a: body.SessionId, b: body.Seq})
 }

@@ -60,7 +60,16 @@ func (r *restoring) claim(body *wire.ClaimRecord) error {
 			return err
 		}
 	}
+	r.count(c)
 	return r.ascend(5, recordKey{a: c.id})
+}
+
+// count adds the units of a claim to those of its session, or of the state alone.
+func (r *restoring) count(c *claim) {
+	r.m.state.bytes += c.units() + c.revocationUnits()
+	if s, ok := r.m.sessions.get(c.session); ok && c.phase() != delayed {
+		s.bytes += c.units()
+	}
 }
 
 // grantFrom restores the grant, if there was one.
@@ -118,6 +127,7 @@ func (r *restoring) enlist(c *claim) error {
 	if !ok {
 		return fmt.Errorf("claim %d is of no session", c.id)
 	}
+	s.further += uint64(len(c.wants())) - 1
 	if c.held() {
 		s.holds++
 		r.m.state.holds++

@@ -57,7 +57,12 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 		client:     op.Client,
 		opened:     m.wall,
 	}
+	if refusal := m.short(s, s.unitsAlone()); refusal != nil {
+		m.state.lastSession--
+		return nil, refusal
+	}
 	m.sessions.put(s)
+	m.charge(s, s.unitsAlone())
 	m.nonces.put(nonce{s.secretHash, s.id})
 	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl, Leased: s.leased})
 	return s, nil
@@ -245,6 +250,7 @@ func (m *Machine) dropSession(s *session, ended wire.Event_Type) {
 }
 
 func (m *Machine) forgetSession(s *session) {
+	m.state.bytes -= s.units()
 	m.nonces.delete(s.secretHash)
 	m.sessions.delete(s.id)
 }

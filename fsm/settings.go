@@ -24,8 +24,13 @@ func DefaultSettings() *wire.Settings {
 		MaxWindow:           1_024,
 		MaxValueBytes:       1_024,
 		MaxClientInfoBytes:  4_096,
+		MaxStateBytes:       DefaultStateBytes,
+		MaxSessionBytes:     8 << 20,
 	}
 }
+
+// DefaultStateBytes is the budget of the state in a cluster that was given none.
+const DefaultStateBytes = 1 << 30
 
 // Bounds of settings that bound memory themselves.
 const (
@@ -37,6 +42,9 @@ const (
 // completeSettings fills in defaults for what is 0 and refuses what cannot be.
 func completeSettings(given *wire.Settings) (*wire.Settings, error) {
 	s := DefaultSettings()
+	if most := given.GetMaxStateBytes(); most != 0 {
+		s.MaxSessionBytes = min(s.MaxSessionBytes, most)
+	}
 	if given != nil {
 		proto.Merge(s, given) // keeps s where given is 0
 	}
@@ -49,6 +57,10 @@ func completeSettings(given *wire.Settings) (*wire.Settings, error) {
 		return nil, fmt.Errorf("max_value_bytes is %d: at most %d is allowed", s.MaxValueBytes, maxValueBytes)
 	case s.MaxClientInfoBytes > maxClientInfoBytes:
 		return nil, fmt.Errorf("max_client_info_bytes is %d: at most %d is allowed", s.MaxClientInfoBytes, maxClientInfoBytes)
+	case s.MaxSessionBytes < MinSessionBytes || s.MaxSessionBytes > s.MaxStateBytes:
+		return nil, fmt.Errorf("max_session_bytes is %d: from %d to max_state_bytes, %d, is allowed", s.MaxSessionBytes, MinSessionBytes, s.MaxStateBytes)
+	case s.MaxStateBytes < MinStateBytes || s.MaxStateBytes > maxStateUnits:
+		return nil, fmt.Errorf("max_state_bytes is %d: from %d to %d is allowed", s.MaxStateBytes, MinStateBytes, uint64(maxStateUnits))
 	}
 	return s, nil
 }

@@ -26,6 +26,8 @@ type scalars struct {
 	// What follows is counted, not stored. holds are the claims that hold; waits are
 	// those that wait and the holds that wait to become exclusive.
 	holds, waits uint64
+	// bytes are the units of all sessions and lock-delays.
+	bytes uint64
 }
 
 // session is one client's right to hold and to wait.
@@ -39,8 +41,9 @@ type session struct {
 	client     *wire.ClientInfo
 	opened     int64
 	ackedBelow uint64
-	// What follows is counted, not stored.
-	holds, waits uint64
+	// What follows is counted, not stored. further are the names of its claims beyond the
+	// first of each, bytes its units without those of its window.
+	holds, waits, further, bytes uint64
 	// window are the outcomes that are remembered; nil if there were none yet.
 	window *window
 	version

@@ -23,13 +23,19 @@ func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result
 	case l.upgrader != 0:
 		return answer(wire.Status_UPGRADE_CONFLICT, "another holder waits to upgrade: both would wait for ever, so release and acquire it exclusively")
 	case l.used == 1:
+		if refusal := m.short(s, 2*outcomeUnits); refusal != nil {
+			return refusal
+		}
 		c, _ = m.editClaim(c.id)
-		m.becomeExclusive(c, l, seq)
+		m.becomeExclusive(s, c, l, seq)
 		return m.granted(c)
 	case op.WaitMs == 0 && !op.WaitForever:
 		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(l, maxHoldersTold)}
 	}
-	if refusal := m.fullSession(s); refusal != nil {
+	if refusal := m.fullSession(s, 1); refusal != nil {
+		return refusal
+	}
+	if refusal := m.short(s, extraUnits+upgradeUnits+outcomeUnits); refusal != nil {
 		return refusal
 	}
 	c, _ = m.editClaim(c.id)
@@ -48,7 +54,9 @@ func oneMode(c *claim) *wire.Result {
 // token, as long as it waits, and nobody else is granted the lock.
 func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *wire.Upgrade) *wire.Result {
 	u := &upgrade{seq: seq, waitMs: op.WaitMs, waitForever: op.WaitForever, allowDeadlock: op.AllowDeadlock, queued: m.wall}
+	before := c.units()
 	c.vary().upgrade = u
+	m.recharge(s, c, before)
 	l.vary().upgrader = c.id
 	s.waits++
 	m.state.waits++
@@ -66,7 +74,10 @@ func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *w
 }
 
 func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {
+	before := c.units()
 	c.vary().upgrade = nil
+	c.trim()
+	m.recharge(s, c, before)
 	l.vary().upgrader = 0
 	s.waits--
 	m.state.waits--
@@ -101,17 +112,19 @@ func (m *Machine) finishUpgrade(l *lock) {
 	l = m.editLock(l)
 	seq := c.extra().upgrade.seq
 	m.forgetUpgrade(s, c, l)
-	e := m.becomeExclusive(c, l, seq)
+	e := m.becomeExclusive(s, c, l, seq)
 	e.Waited, e.Digest = true, m.conclude(s, c, seq, wire.Status_GRANTED, "").digest
 }
 
 // becomeExclusive gives the only holder of a lock a new token for it alone, and returns the
 // event that says so. The hold's own deadline goes on.
-func (m *Machine) becomeExclusive(c *claim, l *lock, seq uint64) *wire.Event {
+func (m *Machine) becomeExclusive(s *session, c *claim, l *lock, seq uint64) *wire.Event {
 	w := &c.one[0]
 	m.unseat(l, c)
 	l.vacate(*w)
+	before := c.units()
 	w.mode = wire.Mode_EXCLUSIVE
+	m.recharge(s, c, before)
 	m.mint(c)
 	m.seat(l, c)
 	l.occupy(*w)
@@ -133,7 +146,9 @@ func (m *Machine) downgrade(s *session, op *wire.Downgrade) *wire.Result {
 	c, _ = m.editClaim(c.id)
 	l := m.editLock(c.one[0].lock)
 	l.vacate(c.one[0])
+	before := c.units()
 	c.one[0].mode = wire.Mode_SHARED
+	m.recharge(s, c, before)
 	l.occupy(c.one[0])
 	m.unsettle(c)
 	m.emitClaim(wire.Event_DOWNGRADED, c)

@@ -38,6 +38,8 @@ type walker struct {
 	owners, names, crowd int
 	// readers is how many of four acquires share.
 	readers int
+	// labelled clients have labels that nearly fill the budgets.
+	labelled bool
 }
 
 const (
@@ -63,12 +65,15 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 	case 4:
 		limits.MaxSessions = 4
 		limits.MaxWindow = 10
+	case 5:
+		limits.MaxClientInfoBytes, limits.MaxSessionBytes, limits.MaxStateBytes = 4<<10, 256<<10, 2<<20
 	}
 	boot := &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
 		Members: []*wire.Member{{Id: "n1", Level: 1}},
 	}}}
 	w := &walker{roll: roll, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}}
+	w.labelled = limits.MaxStateBytes < 1<<30
 	w.readers = roll(4)
 	w.owners, w.names = 1+roll(4), 1+roll(len(walkNames))
 	w.crowd = min(2+roll(4), int(limits.MaxSessions))
@@ -155,7 +160,13 @@ func (w *walker) open() *wire.Command {
 }
 
 func (w *walker) client() *wire.ClientInfo {
-	return &wire.ClientInfo{Name: fmt.Sprint("walker ", w.secrets)}
+	client := &wire.ClientInfo{Name: fmt.Sprint("walker ", w.secrets)}
+	if w.labelled && !w.one(3) {
+		for range 1_930 + w.roll(60) {
+			client.Labels = append(client.Labels, &wire.Label{})
+		}
+	}
+	return client
 }
 
 // suspension begins one, mostly, or ends the present one.
@@ -400,7 +411,9 @@ func (w *walker) name() string { return walkNames[w.lock()] }
 
 func (w *walker) lock() int { return min(w.roll(w.names), w.roll(w.names)) }
 
-func (w *walker) value() []byte { return []byte("12345"[:min(w.roll(6), w.roll(6))]) }
+func (w *walker) value() []byte {
+	return []byte("12345"[:min(w.roll(6), w.roll(6))])
+}
 
 // entry wraps commands as the log has them.
 func entry(t testing.TB, commands ...*wire.Command) []byte {

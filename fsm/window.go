@@ -26,12 +26,66 @@ func (m *Machine) once(s *session, cmd *wire.Command, digest uint64) *wire.Resul
 	if known := m.recall(s, cmd, digest); known != nil {
 		return known
 	}
+	if refusal := m.fullWindow(s); refusal != nil && !givesUp(cmd) {
+		return refusal
+	}
+	m.outOfBudget = false
 	if refusal := m.noGrants(cmd); refusal != nil {
 		return refusal
 	}
+	before := budgets{s.units(), m.Units()}
 	result := m.perform(s, cmd)
-	m.remember(s, cmd.Seq, digest, result)
+	if m.outOfBudget {
+		return result
+	}
+	return m.rememberWithin(s, cmd, result, digest, before)
+}
+
+// budgets are what a session and the state take of them.
+type budgets struct{ session, state uint64 }
+
+// rememberWithin remembers the result of a request if the budgets allow it. A result that
+// leaves the session no larger than before is always remembered: a request that gave
+// something up, which paid for that. What is refused for want of room changed nothing.
+// Those that only ever give up are answered all the same; the others can be asked for again.
+func (m *Machine) rememberWithin(s *session, cmd *wire.Command, result *wire.Result, digest uint64, before budgets) *wire.Result {
+	o := m.outcomeOf(cmd.Seq, digest, result)
+	if s.units()+o.units() > before.session || m.Units()+o.units() > before.state {
+		refusal := m.fullWindow(s)
+		if refusal == nil {
+			refusal = m.shortBeside(s, o.units(), 0)
+		}
+		if refusal != nil && givesUp(cmd) {
+			return result
+		}
+		if refusal != nil {
+			return refusal
+		}
+	}
+	m.keep(s, o)
 	return result
+}
+
+// givesUp says that a request is never refused for want of room: it can only make the state
+// smaller.
+func givesUp(cmd *wire.Command) bool {
+	switch cmd.Op.(type) {
+	case *wire.Command_Release, *wire.Command_Cancel, *wire.Command_Downgrade, *wire.Command_SetValue:
+		return true
+	}
+	return false
+}
+
+func (m *Machine) windowFull(s *session) bool {
+	return s.window != nil && s.window.final >= m.state.settings.MaxWindow
+}
+
+// fullWindow refuses a request whose outcome has no place in the window.
+func (m *Machine) fullWindow(s *session) *wire.Result {
+	if !m.windowFull(s) {
+		return nil
+	}
+	return m.exhausted("max_window: %d outcomes are not acknowledged", s.window.final)
 }
 
 // echo has the answer to an acquire or an upgrade name what it answers, so that nobody can
@@ -84,8 +138,8 @@ func (m *Machine) perform(s *session, cmd *wire.Command) *wire.Result {
 }
 
 // recall answers a request without executing it: a retry gets its latest outcome, another
-// request under the number of an earlier one is refused, a late duplicate is stale, and a
-// full window refuses what is new. Nil lets it run.
+// request under the number of an earlier one is refused, and a late duplicate is stale. Nil
+// lets it run.
 func (m *Machine) recall(s *session, cmd *wire.Command, digest uint64) *wire.Result {
 	seq := cmd.Seq
 	if o, ok := s.outcome(seq); ok {
@@ -96,9 +150,6 @@ func (m *Machine) recall(s *session, cmd *wire.Command, digest uint64) *wire.Res
 	}
 	if seq < s.ackedBelow {
 		return answer(wire.Status_STALE, fmt.Sprintf("every request below %d was acknowledged", s.ackedBelow))
-	}
-	if w := s.window; w != nil && w.final >= m.state.settings.MaxWindow {
-		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_window: %d outcomes are not acknowledged", w.final))
 	}
 	return nil
 }
@@ -132,8 +183,8 @@ func (m *Machine) present(o outcome) *wire.Result {
 	return r
 }
 
-// remember keeps the result of a request for its retries.
-func (m *Machine) remember(s *session, seq, digest uint64, r *wire.Result) {
+// outcomeOf is what the result of a request is remembered as.
+func (m *Machine) outcomeOf(seq, digest uint64, r *wire.Result) outcome {
 	o := outcome{
 		seq:      seq,
 		digest:   digest,
@@ -148,7 +199,15 @@ func (m *Machine) remember(s *session, seq, digest uint64, r *wire.Result) {
 	if o.revision == 0 {
 		o.revision = m.state.revision
 	}
-	m.outcomes.put(m.editWindow(s), o)
+	return o
+}
+
+// keep remembers an outcome, in the place of an older one of that request.
+func (m *Machine) keep(s *session, o outcome) {
+	w := m.editWindow(s)
+	m.state.bytes -= w.bytes
+	m.outcomes.put(w, o)
+	m.state.bytes += w.bytes
 }
 
 // conclude replaces the outcome of a request that waited: of a claim's acquire or of
@@ -162,7 +221,7 @@ func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_
 	if status == wire.Status_GRANTED {
 		o.token, o.count = c.token, c.count()
 	}
-	m.outcomes.put(m.editWindow(s), o)
+	m.keep(s, o)
 	return o
 }
 
@@ -170,6 +229,8 @@ func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_
 // that were answered at once, of which there are none below the old one; those that
 // waited are acknowledged one by one.
 func (m *Machine) acknowledge(s *session, below uint64, acked []uint64) {
+	m.state.bytes -= s.units()
+	defer func() { m.state.bytes += s.units() }()
 	if below > s.ackedBelow {
 		if len(s.remembered()) > 0 {
 			m.outcomes.deleteSettled(m.editWindow(s), s.ackedBelow, below)

@@ -177,7 +177,7 @@ func (c Config) withDefaults() Config {
 	fill(&c.MemoryLimit, 4<<30)
 	fill(&c.MaxBufferBytes, c.MemoryLimit/8)
 	c.Limits = c.Limits.WithDefaults()
-	c.Settings = settingsWithDefaults(c.Settings)
+	c.Settings = settingsWithDefaults(c.Settings, c.MemoryLimit)
 	if c.Network == nil {
 		c.Network = transport.TCP{}
 	}
@@ -187,8 +187,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func settingsWithDefaults(given *wire.Settings) *wire.Settings {
+// settingsWithDefaults fills in what was not given. The state's budget is a quarter of the
+// node's memory: while a snapshot is written there may be two versions of it, and the
+// garbage collector needs room.
+func settingsWithDefaults(given *wire.Settings, memory int64) *wire.Settings {
 	d := fsm.DefaultSettings()
+	d.MaxStateBytes = uint64(memory / 4)
+	d.MaxSessionBytes = min(d.MaxSessionBytes, d.MaxStateBytes)
 	if given == nil {
 		return d
 	}
@@ -203,6 +208,8 @@ func settingsWithDefaults(given *wire.Settings) *wire.Settings {
 		MaxWindow:           given.MaxWindow,
 		MaxValueBytes:       given.MaxValueBytes,
 		MaxClientInfoBytes:  given.MaxClientInfoBytes,
+		MaxStateBytes:       given.MaxStateBytes,
+		MaxSessionBytes:     given.MaxSessionBytes,
 	}
 	fill(&s.MinTtlMs, d.MinTtlMs)
 	fill(&s.MaxTtlMs, d.MaxTtlMs)
@@ -214,6 +221,8 @@ func settingsWithDefaults(given *wire.Settings) *wire.Settings {
 	fill(&s.MaxWindow, d.MaxWindow)
 	fill(&s.MaxValueBytes, d.MaxValueBytes)
 	fill(&s.MaxClientInfoBytes, d.MaxClientInfoBytes)
+	fill(&s.MaxStateBytes, d.MaxStateBytes)
+	fill(&s.MaxSessionBytes, min(d.MaxSessionBytes, s.MaxStateBytes))
 	return s
 }
 

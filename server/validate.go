@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
 )
@@ -238,6 +239,8 @@ func (c Config) checkSettings() []error {
 	s := c.Settings
 	f.require(s.MinTtlMs <= s.MaxTtlMs, "--min-ttl %v exceeds --max-ttl %v", millis(s.MinTtlMs), millis(s.MaxTtlMs))
 	f.require(s.DefaultTtlMs >= s.MinTtlMs && s.DefaultTtlMs <= s.MaxTtlMs, "--default-ttl %v must lie between --min-ttl %v and --max-ttl %v", millis(s.DefaultTtlMs), millis(s.MinTtlMs), millis(s.MaxTtlMs))
+	f.require(s.MaxStateBytes >= fsm.MinStateBytes, "--max-state-bytes %d: at least %d", s.MaxStateBytes, fsm.MinStateBytes)
+	f.require(s.MaxSessionBytes >= fsm.MinSessionBytes && s.MaxSessionBytes <= s.MaxStateBytes, "--max-session-bytes %d: from %d to --max-state-bytes %d", s.MaxSessionBytes, fsm.MinSessionBytes, s.MaxStateBytes)
 	f.require(c.TokenFloor <= math.MaxInt64/2, "--token-floor %d: tokens have 63 bits, leave room for those to come", c.TokenFloor)
 	return f
 }

@@ -113,6 +113,8 @@ func clusterSettings(c *cli.Context) (*wire.Settings, error) {
 		MaxWaitersPerLock:   c.Uint64("max-waiters"),
 		MaxClaimsPerSession: c.Uint64("max-claims"),
 		MaxWindow:           c.Uint64("max-window"),
+		MaxStateBytes:       c.Uint64("max-state-bytes"),
+		MaxSessionBytes:     c.Uint64("max-session-bytes"),
 	}
 	for _, field := range []struct {
 		flag string

@@ -174,6 +174,7 @@ func (r *replay) command(at time.Duration, wall int64, cmd *wire.Command, got *w
 			}
 		}
 	}
+	r.model.Heard = got
 	want := r.model.Apply(cmd, wall, granted...)
 	if err := r.model.Compare(cmd, want, got, events); err != nil {
 		return err

@@ -72,6 +72,10 @@ func (d *Model) acquire(s *Session, seq uint64, op *wire.Acquire) *wire.Result {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	c := d.claimFor(s, seq, op, order)
+	if !d.affords(s, outcomeWeight, roomToShrink) {
+		d.drop(c)
+		return d.exhausted()
+	}
 	if free {
 		d.serve(c, false)
 		return c.grant()
@@ -110,13 +114,15 @@ func (d *Model) second(c *Claim, l *wire.LockRequest, reentrant bool) *wire.Resu
 	if have := c.part(l.Name); !reentrant || have.Mode != wire.Mode_EXCLUSIVE && have.Mode != l.Mode {
 		return says(wire.Status_ALREADY_HELD)
 	}
+	if !d.affords(d.Session(c.Session), extraWeight+2*outcomeWeight, roomToShrink) {
+		return d.exhausted()
+	}
 	c.Count++
 	return c.grant()
 }
 
 // room says whether one more claim keeps within the limits.
 func (d *Model) room(s *Session, op *wire.Acquire, free bool) bool {
-	holds, waits := d.Load(s.ID)
 	locks := uint64(len(d.Locks))
 	for _, l := range op.Locks {
 		if d.Locks[l.Name] == nil {
@@ -126,7 +132,7 @@ func (d *Model) room(s *Session, op *wire.Acquire, free bool) bool {
 			return false
 		}
 	}
-	return holds+waits < d.Limits.MaxClaimsPerSession && (locks == uint64(len(d.Locks)) || locks <= d.Limits.MaxLocks)
+	return d.Names(s.ID)+uint64(len(op.Locks)) <= d.Limits.MaxClaimsPerSession && (locks == uint64(len(d.Locks)) || locks <= d.Limits.MaxLocks)
 }
 
 // claimFor puts a new claim behind all others.
@@ -134,7 +140,7 @@ func (d *Model) claimFor(s *Session, seq uint64, op *wire.Acquire, order wire.Or
 	c := &Claim{
 		ID: d.Revision, Session: s.ID, Owner: op.Owner, Seq: seq, Locks: plainAll(op.Locks), Value: op.Value,
 		WaitMs: op.WaitMs, WaitForever: op.WaitForever, WaitGeneration: 1,
-		notify: op.Notify, MaxHold: op.MaxHoldMs, Delay: op.LockDelayMs, queuedAt: d.wall,
+		notify: op.Notify, tolerant: op.AllowDeadlock, MaxHold: op.MaxHoldMs, Delay: op.LockDelayMs, queuedAt: d.wall,
 	}
 	d.add(c)
 	for _, l := range c.Locks {

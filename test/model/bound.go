@@ -12,6 +12,8 @@ func (d *Model) extend(s *Session, op *wire.Extend) *wire.Result {
 		return says(wire.Status_NOT_HELD)
 	case c.Graced(), op.MaxHoldMs == 0 && c.MaxHold == 0:
 		return says(wire.Status_FAILED_PRECONDITION)
+	case !d.affords(s, extraWeight+outcomeWeight, roomToShrink):
+		return d.exhausted()
 	case op.MaxHoldMs > 0:
 		c.MaxHold = op.MaxHoldMs
 	}

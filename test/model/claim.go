@@ -99,7 +99,7 @@ func (d *Model) Of(session uint64) []*Claim {
 	return found
 }
 
-// Load is what counts against the session's limit.
+// Load are the holds and the waits of a session.
 func (d *Model) Load(session uint64) (holds, waits uint64) {
 	for _, c := range d.Of(session) {
 		if c.Token != 0 {
@@ -110,6 +110,18 @@ func (d *Model) Load(session uint64) (holds, waits uint64) {
 		}
 	}
 	return holds, waits
+}
+
+// Names is what counts against the session's limit: each hold and each wait as often as it
+// names a lock.
+func (d *Model) Names(session uint64) (names uint64) {
+	for _, c := range d.Of(session) {
+		names += uint64(len(c.Locks))
+		if c.Upgrade != nil {
+			names++
+		}
+	}
+	return names
 }
 
 // those are the claims on a lock that fit, in the order in which they asked.

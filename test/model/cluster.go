@@ -15,14 +15,22 @@ func DefaultLimits() *wire.Settings {
 		MinTtlMs: 5_000, MaxTtlMs: 600_000, DefaultTtlMs: 15_000,
 		MaxSessions: 100_000, MaxLocks: 1_000_000, MaxWaitersPerLock: 100_000,
 		MaxClaimsPerSession: 1_024, MaxWindow: 1_024, MaxValueBytes: 1_024, MaxClientInfoBytes: 4_096,
+		MaxStateBytes: 1 << 30, MaxSessionBytes: 8 << 20,
 	}
 }
 
 // limitsFrom fills in what is not given; nil if they cannot be kept.
 func limitsFrom(given *wire.Settings) *wire.Settings {
 	limits := DefaultLimits()
+	if most := given.GetMaxStateBytes(); most > 0 && most < limits.MaxSessionBytes {
+		limits.MaxSessionBytes = most
+	}
 	proto.Merge(limits, given)
 	ascend := limits.MinTtlMs <= limits.DefaultTtlMs && limits.DefaultTtlMs <= limits.MaxTtlMs
+	session, state := limits.MaxSessionBytes, limits.MaxStateBytes
+	if session < 256<<10 || state < 2<<20 || session > state || state > 1<<50 {
+		return nil
+	}
 	if !ascend || limits.MaxTtlMs > 1<<31 || limits.MaxValueBytes > 1<<16 || limits.MaxClientInfoBytes > 1<<16 {
 		return nil
 	}

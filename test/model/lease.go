@@ -19,6 +19,11 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	}
 	s := d.begin(op.SecretHash, op.TtlMs, op.Client)
 	s.Leased = true
+	if !d.affords(s, 0, roomToShrink) {
+		d.leave(s)
+		d.Opened--
+		return says(wire.Status_RESOURCE_EXHAUSTED)
+	}
 	before := d.News
 	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Generation: 1, TtlMs: s.TTL, Leased: true})
 	asked := proto.CloneOf(op.Acquire)

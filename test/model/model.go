@@ -37,6 +37,13 @@ type Model struct {
 	audited uint64
 	// hint names the claims in the order in which the service granted them.
 	hint []uint64
+	// Heard is what the service said to the command that is applied next. The model takes
+	// its word for how long a refusal is in words.
+	Heard *wire.Result
+	// refusing says that the command is refused for want of room.
+	refusing bool
+	// full says that the window of the session that asks is.
+	full bool
 	// trap is what still waits once a refused request stands in the queues, refused is
 	// that request.
 	trap    *Model
@@ -92,7 +99,7 @@ type Claim struct {
 	Upgrade        *Upgrade // nil unless it waits to become exclusive
 	Over           bool
 
-	notify, wanted                 bool
+	notify, wanted, tolerant       bool
 	queuedAt, grantedAt, delayedAt int64
 }
 
@@ -114,6 +121,8 @@ type Answer struct {
 	Digest uint64
 
 	acked bool
+	// words are the weight of what it says besides its status.
+	words int
 }
 
 // New is a cluster before its bootstrap.
@@ -130,7 +139,7 @@ func says(status wire.Status_Code) *wire.Result { return &wire.Result{Status: st
 // service says it granted from queues in this command, in order.
 func (d *Model) Apply(cmd *wire.Command, wall int64, granted ...uint64) *wire.Result {
 	d.Revision++
-	d.News, d.hint, d.wall = nil, granted, wall
+	d.News, d.hint, d.wall, d.refusing = nil, granted, wall, false
 	answer := d.admit(cmd)
 	d.clean()
 	answer.Seq = cmd.Seq

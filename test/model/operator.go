@@ -50,6 +50,9 @@ func (d *Model) revoke(op *wire.Revoke) *wire.Result {
 	if c == nil || !c.Holds() || c.Token != op.Token {
 		return says(wire.Status_NOT_HELD)
 	}
+	if c.Revoked == nil && d.Weight()+revocationWeight > int(d.Limits.MaxStateBytes) {
+		return says(wire.Status_RESOURCE_EXHAUSTED)
+	}
 	grace := op.GraceMs
 	if grace == 0 {
 		grace = c.Revoked.GetGraceMs() // leaves an earlier grace alone

@@ -29,6 +29,9 @@ func (d *Model) setValue(s *Session, op *wire.SetValue) *wire.Result {
 	if c == nil {
 		return says(wire.Status_NOT_HELD)
 	}
+	if !d.affordsValue(s, c, op.Value) {
+		return d.exhausted()
+	}
 	c.Value = op.Value
 	d.tellHold(wire.Event_VALUE_SET, c)
 	return says(wire.Status_OK)

@@ -51,13 +51,29 @@ func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 			final++
 		}
 	}
-	if final >= int(d.Limits.MaxWindow) {
+	full := final >= int(d.Limits.MaxWindow)
+	if full && !givesUp(cmd) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	if d.Suspended != 0 && (cmd.GetAcquire() != nil || cmd.GetUpgrade() != nil) {
 		return says(wire.Status_UNAVAILABLE) // and forgotten: it may be asked again
 	}
+	session, state := d.WeightOf(s), d.Weight()
+	d.full = full
 	answer := d.execute(s, cmd)
+	if d.refusing {
+		return answer
+	}
+	words := d.words(answer)
+	if grown := outcomeWeight + words; d.WeightOf(s)+grown > session || d.Weight()+grown > state {
+		switch fits := !full && d.affords(s, grown, 0); {
+		case fits:
+		case givesUp(cmd):
+			return answer
+		default:
+			return d.exhausted()
+		}
+	}
 	d.note(s, cmd.Seq, digest(cmd), answer)
 	return answer
 }
@@ -67,7 +83,7 @@ func (d *Model) note(s *Session, seq, digest uint64, answer *wire.Result) {
 	if answer.Revision == 0 {
 		answer.Revision = d.Revision
 	}
-	a := &Answer{Session: s.ID, Seq: seq, Digest: digest, Said: proto.CloneOf(answer), Waited: answer.Status == wire.Status_QUEUED}
+	a := &Answer{Session: s.ID, Seq: seq, Digest: digest, Said: proto.CloneOf(answer), Waited: answer.Status == wire.Status_QUEUED, words: d.words(answer)}
 	d.Answers = append(d.Answers, a)
 	s.shown = append(s.shown, a)
 }
@@ -90,6 +106,9 @@ func (d *Model) rewrite(session, seq uint64, said *wire.Result) *wire.Result {
 		if a.Seq == seq && a.Said.Status == wire.Status_QUEUED {
 			a.Said = said
 			d.tellDigest(a)
+			if said.Status == wire.Status_NOT_HELD {
+				a.words = endedWeight
+			}
 			return proto.CloneOf(said)
 		}
 	}

@@ -32,6 +32,11 @@ func (d *Model) open(op *wire.OpenSession) *wire.Result {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	s := d.begin(op.SecretHash, op.TtlMs, op.Client)
+	if !d.affords(s, 0, roomToShrink) {
+		d.leave(s)
+		d.Opened--
+		return says(wire.Status_RESOURCE_EXHAUSTED)
+	}
 	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Generation: 1, TtlMs: s.TTL})
 	return &wire.Result{Status: wire.Status_OK, Session: d.resume(s)}
 }

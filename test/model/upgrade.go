@@ -23,8 +23,15 @@ func (d *Model) up(s *Session, seq uint64, op *wire.Upgrade) *wire.Result {
 	if !alone && op.WaitMs == 0 && !op.WaitForever {
 		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: d.told(c.Locks, d.taken)}
 	}
-	if holds, waits := d.Load(s.ID); !alone && holds+waits >= d.Limits.MaxClaimsPerSession {
+	if !alone && d.Names(s.ID) >= d.Limits.MaxClaimsPerSession {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
+	}
+	cost := extraWeight + upgradeWeight + outcomeWeight
+	if alone {
+		cost = 2 * outcomeWeight
+	}
+	if !d.affords(s, cost, roomToShrink) {
+		return d.exhausted()
 	}
 	c.Upgrade = &Upgrade{Seq: seq, Generation: c.WaitGeneration + 1, WaitMs: op.WaitMs, WaitForever: op.WaitForever, queuedAt: d.wall}
 	if alone {

@@ -1564,14 +1564,18 @@ type Settings struct {
 	MaxSessions       uint64                 `protobuf:"varint,4,opt,name=max_sessions,json=maxSessions,proto3" json:"max_sessions,omitempty"`
 	MaxLocks          uint64                 `protobuf:"varint,5,opt,name=max_locks,json=maxLocks,proto3" json:"max_locks,omitempty"`
 	MaxWaitersPerLock uint64                 `protobuf:"varint,6,opt,name=max_waiters_per_lock,json=maxWaitersPerLock,proto3" json:"max_waiters_per_lock,omitempty"`
-	// Holds and waits of one session together.
+	// Holds and waits of one session together, each counted once for every lock it names.
 	MaxClaimsPerSession uint64 `protobuf:"varint,7,opt,name=max_claims_per_session,json=maxClaimsPerSession,proto3" json:"max_claims_per_session,omitempty"`
 	// Outcomes remembered per session above its acknowledged mark.
 	MaxWindow          uint64 `protobuf:"varint,8,opt,name=max_window,json=maxWindow,proto3" json:"max_window,omitempty"`
 	MaxValueBytes      uint32 `protobuf:"varint,9,opt,name=max_value_bytes,json=maxValueBytes,proto3" json:"max_value_bytes,omitempty"`
 	MaxClientInfoBytes uint32 `protobuf:"varint,10,opt,name=max_client_info_bytes,json=maxClientInfoBytes,proto3" json:"max_client_info_bytes,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// What the whole state may take, and what one session may, in the units that SEMANTICS.md
+	// defines. A unit is no less than a byte of a node's memory.
+	MaxStateBytes   uint64 `protobuf:"varint,11,opt,name=max_state_bytes,json=maxStateBytes,proto3" json:"max_state_bytes,omitempty"`
+	MaxSessionBytes uint64 `protobuf:"varint,12,opt,name=max_session_bytes,json=maxSessionBytes,proto3" json:"max_session_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
@@ -1670,6 +1674,20 @@ func (x *Settings) GetMaxValueBytes() uint32 {
 func (x *Settings) GetMaxClientInfoBytes() uint32 {
 	if x != nil {
 		return x.MaxClientInfoBytes
+	}
+	return 0
+}
+
+func (x *Settings) GetMaxStateBytes() uint64 {
+	if x != nil {
+		return x.MaxStateBytes
+	}
+	return 0
+}
+
+func (x *Settings) GetMaxSessionBytes() uint64 {
+	if x != nil {
+		return x.MaxSessionBytes
 	}
 	return 0
 }
@@ -2078,7 +2096,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\rRemovedMember\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\x8c\x03\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\xe0\x03\n" +
 	"\bSettings\x12\x1c\n" +
 	"\n" +
 	"min_ttl_ms\x18\x01 \x01(\rR\bminTtlMs\x12\x1c\n" +
@@ -2093,7 +2111,9 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"max_window\x18\b \x01(\x04R\tmaxWindow\x12&\n" +
 	"\x0fmax_value_bytes\x18\t \x01(\rR\rmaxValueBytes\x121\n" +
 	"\x15max_client_info_bytes\x18\n" +
-	" \x01(\rR\x12maxClientInfoBytes\"\x8d\b\n" +
+	" \x01(\rR\x12maxClientInfoBytes\x12&\n" +
+	"\x0fmax_state_bytes\x18\v \x01(\x04R\rmaxStateBytes\x12*\n" +
+	"\x11max_session_bytes\x18\f \x01(\x04R\x0fmaxSessionBytes\"\x8d\b\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
