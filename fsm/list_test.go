@@ -227,6 +227,11 @@ func TestHoldsOf(t *testing.T) {
 	if got := m.HoldsOf(a.ids["ann"]); !slices.EqualFunc(got, want, func(a, b *wire.HeldLock) bool { return proto.Equal(a, b) }) {
 		t.Errorf("got %v", got)
 	}
+	for most, want := range map[int]int{100: 4, 2: 2} {
+		if got := m.LocksOf(a.ids["ann"], most); got != want {
+			t.Errorf("%d locks of the holds and the wait, counting to %d, want %d", got, most, want)
+		}
+	}
 	if got := m.HoldsOf(99); len(got) != 0 {
 		t.Errorf("nobody holds %v", got)
 	}

@@ -145,6 +145,17 @@ func (m *Machine) HoldsOf(session uint64) []*wire.HeldLock {
 	return holds
 }
 
+// LocksOf returns how many locks a session holds or waits for, counting to most.
+func (m *Machine) LocksOf(session uint64, most int) (n int) {
+	m.owners.each(ownerKey{session: session}, func(at *stake) bool {
+		if at.session == session {
+			n++
+		}
+		return at.session == session && n < most
+	})
+	return n
+}
+
 // EachSession calls fn for every session by id until it returns false.
 func (m *Machine) EachSession(fn func(Session) bool) {
 	m.sessions.each(0, func(s *session) bool { return fn(viewSession(s)) })

@@ -165,7 +165,9 @@ func (h *deadlineHeap) Pop() any {
 
 // proposeEnding puts a decided end into the log.
 func (r *Replica) proposeEnding(term uint64, e ending, answered func(*wire.Result)) bool {
-	return r.proposer.urge(term, newItem(e.command(term), answered))
+	it := newItem(e.command(term), answered)
+	it.work = workOf(it.cmd, r.locksOf)
+	return r.proposer.urge(term, it)
 }
 
 func (e ending) command(term uint64) *wire.Command {

@@ -20,6 +20,8 @@ type Proposal struct {
 	Until *time.Time
 	// Done is called exactly once, possibly before Propose returns, and must not block.
 	Done func(*wire.Result)
+
+	work int // see workOf; ProposeAll sets it
 }
 
 // Propose queues a command, with the promises of ProposeAll.
@@ -33,6 +35,9 @@ func (r *Replica) Propose(cmd *wire.Command, done func(*wire.Result)) {
 // decided it answers SESSION_LOST.
 func (r *Replica) ProposeAll(all []Proposal) {
 	now := time.Now()
+	for i := range all {
+		all[i].work = workOf(all[i].Command, r.locksOf)
+	}
 	var refusals []refusal
 	for begin := 0; begin < len(all); {
 		end := begin + r.deadlines.touchAll(all[begin:], now)
@@ -116,9 +121,10 @@ func (p *proposer) submit(all []Proposal, faults []*wire.Result, refusals []refu
 			refusals = append(refusals, refusal{one.Done, no})
 			continue
 		}
-		p.normal = append(p.normal, item{cmd: one.Command, size: size, done: one.Done})
+		p.normal = append(p.normal, item{cmd: one.Command, size: size, work: one.work, done: one.Done})
 		p.gathering.came(one.Command.GetSessionId())
 		p.bytes += size
+		p.work += one.work
 	}
 	if p.inflight < p.depth() && (p.ready() || !p.gathering.waiting()) {
 		p.cond.Signal()

@@ -34,13 +34,16 @@ const (
 type item struct {
 	cmd  *wire.Command
 	size int
+	// work is what applying it costs: see workOf.
+	work int
 	// level marks the entry if it is above the replicated level.
 	level uint32
 	done  func(*wire.Result)
 }
 
+// newItem makes an item of a command that costs little to apply.
 func newItem(cmd *wire.Command, done func(*wire.Result)) item {
-	return item{cmd: cmd, size: proto.Size(cmd) + itemOverhead, done: done}
+	return item{cmd: cmd, size: proto.Size(cmd) + itemOverhead, work: 1, done: done}
 }
 
 // beat is a heartbeat that waits for its proof.
@@ -57,6 +60,7 @@ type batch struct {
 	proves []func(*wire.Result)
 	beats  []beat
 	size   int
+	work   int
 	marks  bool
 	began  time.Time
 	future raft.ApplyFuture
@@ -88,7 +92,8 @@ type proposer struct {
 	level    uint32 // the replicated feature level
 	urgent   []item // expiry, time-outs, barriers, members
 	normal   []item
-	bytes    int
+	bytes    int // of both
+	work     int // of both
 	proves   []func(*wire.Result)
 	beats    []beat
 	due      bool // the beats have lingered long enough
@@ -189,7 +194,7 @@ func (p *proposer) next() *batch {
 // ready tells whether there is something to propose now.
 func (p *proposer) ready() bool {
 	return len(p.urgent) > 0 || len(p.proves) > 0 || p.due || p.marks ||
-		len(p.normal) > 0 && (p.gathering.enough(len(p.normal)) || p.bytes >= maxEntryBytes)
+		len(p.normal) > 0 && (p.gathering.enough(len(p.normal)) || p.bytes >= maxEntryBytes || p.work >= maxEntryWork)
 }
 
 // depth is how many entries may be in flight. A second one makes all smaller, and each
@@ -214,9 +219,10 @@ func (p *proposer) take() *batch {
 	}
 	b.term = p.term
 	p.gathering.stop()
-	p.urgent = b.fill(p.urgent)
-	p.normal = b.fill(p.normal)
+	p.urgent = b.fill(p.urgent, maxEntryWork/2) // the other half is for clients
+	p.normal = b.fillFairly(p.normal, p.bytes <= maxEntryBytes && p.work <= maxEntryWork)
 	p.bytes -= b.size
+	p.work -= b.work
 	b.proves, p.proves = p.proves, b.proves
 	b.beats, p.beats = p.beats, b.beats
 	b.marks, p.marks = p.marks, false
@@ -226,22 +232,6 @@ func (p *proposer) take() *batch {
 		p.timer = nil
 	}
 	return b
-}
-
-// fill moves items from the queue into the batch while there is room and returns the
-// rest of the queue.
-func (b *batch) fill(queue []item) []item {
-	n := 0
-	for n < len(queue) && (len(b.items) == 0 || b.size+queue[n].size <= maxEntryBytes) {
-		b.size += queue[n].size
-		b.items = append(b.items, queue[n])
-		n++
-	}
-	if n == len(queue) {
-		return reusable(queue)
-	}
-	clear(queue[:n])
-	return queue[n:]
 }
 
 // reusable is the memory of what is done with, unless it is that of a rare crowd.
@@ -299,6 +289,7 @@ func (p *proposer) urge(term uint64, it item) bool {
 	}
 	p.urgent = append(p.urgent, it)
 	p.bytes += it.size
+	p.work += it.work
 	p.cond.Signal()
 	return true
 }
@@ -380,7 +371,7 @@ func (p *proposer) serve(term uint64, level uint32) {
 func (p *proposer) end(result *wire.Result) {
 	p.mu.Lock()
 	b := &batch{items: append(p.urgent, p.normal...), proves: p.proves, beats: p.beats}
-	p.term, p.serving, p.due, p.marks, p.bytes, p.pauses = 0, false, false, false, 0, 0
+	p.term, p.serving, p.due, p.marks, p.bytes, p.work, p.pauses = 0, false, false, false, 0, 0, 0
 	p.urgent, p.normal, p.proves, p.beats = nil, nil, nil, nil
 	p.gathering.stop()
 	if p.timer != nil {
