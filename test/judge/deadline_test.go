@@ -87,71 +87,74 @@ func bounded() *wire.Acquire {
 	return &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x"}}, MaxHoldMs: 2_000, LockDelayMs: 1_000}
 }
 
+// timerPlays end in time, too early or too late; fault is what is found.
+var timerPlays = map[string]struct {
+	fault string
+	play  func(s *stage, a, b uint64)
+}{
+	"a wait":           {"", func(s *stage, a, b uint64) { s.waitFor(a, b, 500*time.Millisecond) }},
+	"a wait cut short": {"the wait of", func(s *stage, a, b uint64) { s.waitFor(a, b, 490*time.Millisecond) }},
+	"a wait too long":  {"only", func(s *stage, a, b uint64) { s.waitFor(a, b, 2*time.Second) }},
+	"a wait without end": {"is not over", func(s *stage, a, b uint64) {
+		s.lock(a, "x")
+		s.acquire(b, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x"}}, WaitMs: 500})
+		s.pass(3 * time.Second)
+		s.lock(a, "y")
+	}},
+	"a wait that a new leader begins anew": {"the wait of", func(s *stage, a, b uint64) {
+		s.lock(a, "x")
+		s.acquire(b, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x"}}, WaitMs: 500})
+		s.pass(400 * time.Millisecond)
+		s.lead()
+		s.pass(200 * time.Millisecond)
+		s.timeOut("x")
+	}},
+	"a bounded hold and its delay": {"", func(s *stage, a, _ uint64) {
+		grant := s.acquire(a, bounded())
+		s.pass(2 * time.Second)
+		s.expireHold(grant, 1)
+		s.pass(time.Second)
+		s.endDelay(grant)
+	}},
+	"a bounded hold cut short": {"the bound of hold", func(s *stage, a, _ uint64) {
+		grant := s.acquire(a, bounded())
+		s.pass(1900 * time.Millisecond)
+		s.expireHold(grant, 1)
+	}},
+	"a bounded hold in spite of an extension": {"the bound of hold", func(s *stage, a, _ uint64) {
+		grant := s.acquire(a, bounded())
+		s.pass(time.Second)
+		s.extend(a, grant)
+		s.pass(time.Second)
+		s.expireHold(grant, 2)
+	}},
+	"a delay cut short": {"the lock-delay of", func(s *stage, a, _ uint64) {
+		grant := s.acquire(a, bounded())
+		s.pass(2 * time.Second)
+		s.expireHold(grant, 1)
+		s.pass(900 * time.Millisecond)
+		s.endDelay(grant)
+	}},
+	"a grace cut short": {"the grace of hold", func(s *stage, a, _ uint64) {
+		grant := s.revoke(a, 700)
+		s.pass(600 * time.Millisecond)
+		s.expireGrace(grant)
+	}},
+	"a bounded hold whose grace goes on": {"", func(s *stage, a, _ uint64) {
+		grant := s.revoke(a, 5_000)
+		s.pass(2 * time.Second)
+		s.expireHold(grant, 1)
+		s.pass(time.Second)
+		s.endDelay(grant)
+	}},
+	"a lease cut short": {"the lease of session", func(s *stage, _, _ uint64) { s.lease(4 * time.Second) }},
+	"a lease":           {"", func(s *stage, _, _ uint64) { s.lease(5 * time.Second) }},
+	"a lease too long":  {"the lease of session", func(s *stage, _, _ uint64) { s.lease(7 * time.Second) }},
+}
+
 // TestTimers: what is decided by time is decided neither early nor late.
 func TestTimers(t *testing.T) {
-	for what, c := range map[string]struct {
-		fault string
-		play  func(s *stage, a, b uint64)
-	}{
-		"a wait":           {"", func(s *stage, a, b uint64) { s.waitFor(a, b, 500*time.Millisecond) }},
-		"a wait cut short": {"the wait of", func(s *stage, a, b uint64) { s.waitFor(a, b, 490*time.Millisecond) }},
-		"a wait too long":  {"only", func(s *stage, a, b uint64) { s.waitFor(a, b, 2*time.Second) }},
-		"a wait without end": {"is not over", func(s *stage, a, b uint64) {
-			s.lock(a, "x")
-			s.acquire(b, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x"}}, WaitMs: 500})
-			s.pass(3 * time.Second)
-			s.lock(a, "y")
-		}},
-		"a wait that a new leader begins anew": {"the wait of", func(s *stage, a, b uint64) {
-			s.lock(a, "x")
-			s.acquire(b, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x"}}, WaitMs: 500})
-			s.pass(400 * time.Millisecond)
-			s.lead()
-			s.pass(200 * time.Millisecond)
-			s.timeOut("x")
-		}},
-		"a bounded hold and its delay": {"", func(s *stage, a, _ uint64) {
-			grant := s.acquire(a, bounded())
-			s.pass(2 * time.Second)
-			s.expireHold(grant, 1)
-			s.pass(time.Second)
-			s.endDelay(grant)
-		}},
-		"a bounded hold cut short": {"the bound of hold", func(s *stage, a, _ uint64) {
-			grant := s.acquire(a, bounded())
-			s.pass(1900 * time.Millisecond)
-			s.expireHold(grant, 1)
-		}},
-		"a bounded hold in spite of an extension": {"the bound of hold", func(s *stage, a, _ uint64) {
-			grant := s.acquire(a, bounded())
-			s.pass(time.Second)
-			s.extend(a, grant)
-			s.pass(time.Second)
-			s.expireHold(grant, 2)
-		}},
-		"a delay cut short": {"the lock-delay of", func(s *stage, a, _ uint64) {
-			grant := s.acquire(a, bounded())
-			s.pass(2 * time.Second)
-			s.expireHold(grant, 1)
-			s.pass(900 * time.Millisecond)
-			s.endDelay(grant)
-		}},
-		"a grace cut short": {"the grace of hold", func(s *stage, a, _ uint64) {
-			grant := s.revoke(a, 700)
-			s.pass(600 * time.Millisecond)
-			s.expireGrace(grant)
-		}},
-		"a bounded hold whose grace goes on": {"", func(s *stage, a, _ uint64) {
-			grant := s.revoke(a, 5_000)
-			s.pass(2 * time.Second)
-			s.expireHold(grant, 1)
-			s.pass(time.Second)
-			s.endDelay(grant)
-		}},
-		"a lease cut short": {"the lease of session", func(s *stage, _, _ uint64) { s.lease(4 * time.Second) }},
-		"a lease":           {"", func(s *stage, _, _ uint64) { s.lease(5 * time.Second) }},
-		"a lease too long":  {"the lease of session", func(s *stage, _, _ uint64) { s.lease(7 * time.Second) }},
-	} {
+	for what, c := range timerPlays {
 		t.Run(what, func(t *testing.T) {
 			s := newStage(t)
 			c.play(s, s.open(ttl), s.open(ttl))
