@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -300,7 +301,7 @@ func greet(conn net.Conn, hello *wire.PeerHello) (*wire.PeerHelloReply, error) {
 func wantClosed(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
-	if _, err := io.Copy(io.Discard, conn); errors.Is(err, context.DeadlineExceeded) {
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the connection was not closed")
 	}
 	_ = conn.Close()
