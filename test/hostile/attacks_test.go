@@ -261,7 +261,7 @@ func (s *site) attack(t *testing.T, what scenario) string {
 	<-time.After(base)
 	s.look(f, after)
 	s.compare(f)
-	f.lost = int(s.honest.lost.Load())
+	f.lost, f.refused, f.filled = int(s.honest.lost.Load()), int(s.honest.refused.Load()), what.plan.Attack == "names"
 	s.honest.summarize(f)
 	if what.restart && full {
 		s.restart(t, f)

@@ -73,6 +73,9 @@ type callers struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	lost   atomic.Int64 // sessions
+	// refused counts calls that the full budget of the whole state refused. It says so at
+	// once, and nothing is lost by it.
+	refused atomic.Int64
 
 	sessions []*client.Session
 
@@ -194,6 +197,10 @@ func (h *callers) fail(op string, err error) { h.failAt(op, h.now(), err) }
 const maxErrs = 20
 
 func (h *callers) failAt(op string, at phase, err error) {
+	if at == during && strings.Contains(err.Error(), "max_state_bytes") {
+		h.refused.Add(1)
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failures[op][at]++

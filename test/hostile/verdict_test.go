@@ -60,6 +60,8 @@ type figures struct {
 	latencies  map[string][phases]latency
 	failures   map[string][phases]int
 	lost       int
+	refused    int  // calls, for the budget of the whole state
+	filled     bool // whether the attack is to fill that budget
 	leader     [phases]string
 	complaints []string
 }
@@ -78,6 +80,9 @@ func (f *figures) judge(b bounds) (findings []string) {
 	}
 	if f.lost > 0 {
 		add("%d honest sessions or holds were lost", f.lost)
+	}
+	if f.refused > 0 && !f.filled {
+		add("%d calls were refused for --max-state-bytes, which this attack must not fill", f.refused)
 	}
 	for _, op := range ops {
 		for p := range phases {
@@ -131,7 +136,7 @@ func (f *figures) judgeOp(op string, p phase, b bounds, add func(string, ...any)
 }
 
 // tableHead names the columns of line.
-const tableHead = "| attack | achieved | peak MiB of the leader and the others | lock p50/p99/max ms before, during, after | during: handover | connect | http | operator | health | lost | failed |"
+const tableHead = "| attack | achieved | peak MiB of the leader and the others | lock p50/p99/max ms before, during, after | during: handover | connect | http | operator | health | lost | failed | refused |"
 
 // line is one row of the table of all attacks.
 func (f *figures) line() string {
@@ -153,7 +158,7 @@ func (f *figures) line() string {
 		}
 		failed += f.failures[op][during]
 	}
-	return "| " + strings.Join(append(cells, fmt.Sprint(f.lost), fmt.Sprint(failed)), " | ") + " |"
+	return "| " + strings.Join(append(cells, fmt.Sprint(f.lost), fmt.Sprint(failed), fmt.Sprint(f.refused)), " | ") + " |"
 }
 
 // good are figures with which nothing is wrong.
@@ -197,6 +202,7 @@ func TestVerdict(t *testing.T) {
 		"an election":                  func(f *figures) { f.nodes[1].term[after] = 3 },
 		"n1 led before, n2":            func(f *figures) { f.leader[after] = "n2" },
 		"1 honest sessions":            func(f *figures) { f.lost = 1 },
+		"7 calls were refused":         func(f *figures) { f.refused = 7 },
 		"n3: its state differs":        func(f *figures) { f.nodes[2].disagreement = "its state differs" },
 		"lock during: p99":             slow(opLock, during, latency{100, 1, 251 * time.Millisecond, time.Second}),
 		"http after: p99":              slow(opHTTP, after, latency{100, 1, 251 * time.Millisecond, time.Second}),

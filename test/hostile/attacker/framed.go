@@ -39,7 +39,7 @@ type framed struct {
 }
 
 // small is the largest answer that is decoded: larger ones are pages, and only counted.
-const small = 4 << 10
+const small = 32 << 10
 
 // framed dials the leader's client port and says hello. Nothing is read after that,
 // unless listen is called.
