@@ -132,7 +132,10 @@ func (s *Server) acquired(key visitKey, session uint64, res *wire.Result, known 
 	case wire.Status_NOT_ACQUIRED, wire.Status_TIMEOUT, wire.Status_CANCELLED, wire.Status_ALREADY_HELD, wire.Status_ALREADY_QUEUED,
 		wire.Status_UPGRADE_CONFLICT, wire.Status_DEADLOCK, wire.Status_MISMATCH:
 	default:
-		return nil, s.refusal(res, true)
+		if key.isLease() {
+			return nil, s.refusal(res, true)
+		}
+		return nil, s.refusalOfSeq(res)
 	}
 	if key.isLease() {
 		resp.SessionId = session

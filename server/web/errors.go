@@ -98,10 +98,18 @@ func (s *Server) refusal(r *wire.Result, repeatable bool) error {
 		return errElsewhere
 	case status == wire.Status_UNCERTAIN && repeatable:
 		return errInDoubt
-	case status == wire.Status_OK, status == wire.Status_GRANTED, status == wire.Status_QUEUED:
-		return failure(wire.Status_INVALID_ARGUMENT, "this seq is that of another kind of request of the session: give each new request a fresh one")
 	}
 	return failure(status, r.GetMessage())
+}
+
+// refusalOfSeq does the same for a numbered request of a session. What another kind of request was
+// answered under the number says nothing about this one.
+func (s *Server) refusalOfSeq(r *wire.Result) error {
+	switch r.GetStatus() {
+	case wire.Status_OK, wire.Status_GRANTED, wire.Status_QUEUED:
+		return failure(wire.Status_INVALID_ARGUMENT, "this seq is that of another kind of request of the session: give each new request a fresh one")
+	}
+	return s.refusal(r, true)
 }
 
 // refusalOf does the same for the replica's errors.

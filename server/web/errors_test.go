@@ -102,6 +102,8 @@ func TestEveryStatusHasItsAnswer(t *testing.T) {
 					got.refused(http.StatusServiceUnavailable, wire.Status_UNAVAILABLE)
 				case status == wire.Status_UNCERTAIN && once["/quorumlock.v1."+procedure]:
 					got.refused(http.StatusGatewayTimeout, status)
+				case !isError && strings.HasPrefix(procedure, "LockService/"): // the seq is another request's
+					got.refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
 				case !isError: // OK for an acquire, GRANTED for a release
 					got.refused(http.StatusInternalServerError, status)
 				default:

@@ -75,7 +75,7 @@ func (s *Server) change(ctx context.Context, given *wire.Credentials, cmd *wire.
 	cmd.SessionId, cmd.Acked = session.ID, s.answered(session.ID, cmd.GetAckedBelow())
 	res := s.propose(ctx, cmd)
 	if status := res.GetStatus(); status != wire.Status_OK && status != wire.Status_NOT_HELD {
-		return nil, s.refusal(res, true)
+		return nil, s.refusalOfSeq(res)
 	}
 	return res, nil
 }
