@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/budget"
 	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/framed"
 	"github.com/quorumlock/quorumlock/server/health"
@@ -36,6 +37,7 @@ type Node struct {
 	webDone chan struct{} // closed when web serves no more; nil without it
 
 	queues   *fairqueue.Queues
+	buffers  *budget.Budget
 	health   *health.Server // nil if it is off
 	healthAt string         // where it listens
 	stopping atomic.Bool
@@ -84,7 +86,10 @@ func (n *Node) start(ctx context.Context, ports *listeners) error {
 	if err := n.startReplica(ctx, ports.peer); err != nil {
 		return err
 	}
-	n.queues = fairqueue.NewQueues()
+	n.queues, n.buffers = fairqueue.NewQueues(), budget.New(n.cfg.MaxBufferBytes)
+	if err := n.buffers.Register(n.cfg.Registry); err != nil {
+		return err
+	}
 	if err := n.startFramed(ports.client); err != nil {
 		return err
 	}
@@ -164,6 +169,7 @@ func (n *Node) startFramed(l net.Listener) error {
 		ClusterID: n.clusterID,
 		TLS:       tlsConfig,
 		Queues:    n.queues,
+		Buffers:   n.buffers,
 		Limits:    n.cfg.Limits,
 		Logger:    n.log.Named("framed"),
 		Registry:  n.cfg.Registry,
@@ -186,6 +192,7 @@ func (n *Node) startWeb(l net.Listener) error {
 		Logger:     n.log.Named("web"),
 		Registry:   n.cfg.Registry,
 		Queues:     n.queues,
+		Buffers:    n.buffers,
 		Limits:     n.cfg.HTTPLimits,
 	}
 	server, err := web.New(cfg)

@@ -87,7 +87,19 @@ type FrameReader struct {
 	begin, end int
 	need       int   // what the frame at begin takes, if its header has arrived
 	late       error // came with the last bytes
+	meter      Meter // counts what buf takes beyond readBuffer; nil counts nothing
 }
+
+// Meter counts the memory that a connection's buffers take, beyond what every connection's do.
+type Meter interface {
+	// Reserve is asked before a buffer grows, by so many bytes; an error forbids it.
+	Reserve(bytes int) error
+	// Release is told when it has shrunk.
+	Release(bytes int)
+}
+
+// SetMeter has what the frames that follow take counted.
+func (r *FrameReader) SetMeter(m Meter) { r.meter = m }
 
 // Decoder is what decodes the message of a frame. It keeps nothing of b's memory.
 type Decoder interface{ Decode(b []byte) error }
@@ -167,7 +179,10 @@ func (r *FrameReader) arrived() ([]byte, error) {
 func (r *FrameReader) fill() error {
 	n, err := 0, r.late
 	if err == nil {
-		n, err = r.from.Read(r.room())
+		var room []byte
+		if room, err = r.room(); err == nil {
+			n, err = r.from.Read(room)
+		}
 	}
 	r.end += n
 	if n > 0 {
@@ -179,16 +194,25 @@ func (r *FrameReader) fill() error {
 // room returns room for what comes next. For a frame that is longer than the buffer it
 // grows with what has arrived, at most doubling, so that a claim alone costs the claimant as
 // much as it costs us.
-func (r *FrameReader) room() []byte {
+func (r *FrameReader) room() ([]byte, error) {
 	rest, buf := r.buf[r.begin:r.end], r.buf
 	switch {
 	case len(rest) == len(buf):
-		buf = make([]byte, min(r.need, 2*len(buf)))
+		size := min(r.need, 2*len(buf))
+		if r.meter != nil {
+			if err := r.meter.Reserve(size - len(buf)); err != nil {
+				return nil, err
+			}
+		}
+		buf = make([]byte, size)
 	case len(buf) > retained && len(rest) < readBuffer:
 		buf = make([]byte, readBuffer)
+		if r.meter != nil {
+			r.meter.Release(len(r.buf) - len(buf))
+		}
 	}
 	r.begin, r.end, r.buf = 0, copy(buf, rest), buf
-	return buf[r.end:]
+	return buf[r.end:], nil
 }
 
 // unexpected is the error for a stream that ended where the reader is.

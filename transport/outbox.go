@@ -32,7 +32,17 @@ type OutboxConfig struct {
 	WriteTimeout time.Duration
 	// FlushTimeout bounds Close. Default: 1 s.
 	FlushTimeout time.Duration
+	// Meter counts what the buffers take beyond OutboxUncounted; nil counts nothing. It is
+	// called under the Outbox's lock.
+	Meter Meter
 }
+
+const (
+	// OutboxUncounted is how much of an Outbox's buffers no Meter is told of, in bytes.
+	OutboxUncounted = 16 << 10
+	// meterStep is by how much at least the counted part grows or shrinks.
+	meterStep = 16 << 10
+)
 
 func (c OutboxConfig) withDefaults() OutboxConfig {
 	if c.MaxFrame == 0 {
@@ -67,6 +77,8 @@ type Outbox struct {
 	wake    sync.Cond // for the writer: due or closing
 	queue   []byte    // encoded frames in order
 	writing int       // bytes in the write under way
+	other   int       // capacity of the buffer that is not queue
+	counted int       // capacity that the Meter knows of, and OutboxUncounted
 	due     bool      // the queue shall go out
 	room    chan struct{}
 	closing bool
@@ -77,7 +89,7 @@ type Outbox struct {
 // NewOutbox returns the Outbox of conn; nobody else may write to conn until Close has
 // returned.
 func NewOutbox(conn net.Conn, cfg OutboxConfig) *Outbox {
-	o := &Outbox{conn: conn, now: newWriteNow(conn), cfg: cfg.withDefaults(), done: make(chan struct{})}
+	o := &Outbox{conn: conn, now: newWriteNow(conn), cfg: cfg.withDefaults(), done: make(chan struct{}), counted: OutboxUncounted}
 	o.wake.L = &o.mu
 	go o.run()
 	return o
@@ -109,6 +121,7 @@ func (o *Outbox) FlushHere() {
 	if o.now != nil && o.writing == 0 && !o.due && !o.closing && len(o.queue) > 0 {
 		rest := o.queue[o.now.write(o.queue):]
 		o.queue = append(reusable(o.queue), rest...)
+		o.uncount()
 		o.giveRoom()
 	}
 	o.startWriting()
@@ -170,11 +183,38 @@ func (o *Outbox) put(m proto.Message, flush bool, most int) error {
 			return err
 		}
 	}
+	if cap(queue)+o.other > o.counted {
+		if err := o.count(cap(queue) + o.other); err != nil {
+			o.startWriting()
+			return err
+		}
+	}
 	o.queue = queue
 	if flush {
 		o.startWriting()
 	}
 	return nil
+}
+
+// count has the Meter know of what the buffers take.
+func (o *Outbox) count(held int) error {
+	if o.cfg.Meter == nil {
+		return nil
+	}
+	more := max(held-o.counted, meterStep)
+	if err := o.cfg.Meter.Reserve(more); err != nil {
+		return fmt.Errorf("%w: %w", ErrSlowConsumer, err)
+	}
+	o.counted += more
+	return nil
+}
+
+// uncount gives back what the buffers no longer take.
+func (o *Outbox) uncount() {
+	if less := o.counted - max(cap(o.queue)+o.other, OutboxUncounted); o.cfg.Meter != nil && less >= meterStep {
+		o.cfg.Meter.Release(less)
+		o.counted -= less
+	}
 }
 
 // roomAgain returns a channel that is closed after the write under way or the next one.
@@ -249,11 +289,12 @@ func (o *Outbox) run() {
 		if !ok {
 			return
 		}
-		if !o.wrote(o.write(batch)) {
+		err := o.write(batch)
+		spare = reusable(batch)
+		if !o.wrote(err, cap(spare)) {
 			Cut(o.conn)
 			return
 		}
-		spare = reusable(batch)
 	}
 }
 
@@ -303,7 +344,7 @@ func (o *Outbox) take(spare []byte) (batch []byte, ok bool) {
 		o.giveRoom()
 		return nil, false
 	}
-	batch, o.queue = o.queue, spare
+	batch, o.queue, o.other = o.queue, spare, cap(o.queue)
 	o.writing, o.due = len(batch), false
 	return batch, true
 }
@@ -317,11 +358,12 @@ func (o *Outbox) gather() {
 	o.mu.Lock()
 }
 
-// wrote books a write and says whether to go on.
-func (o *Outbox) wrote(err error) bool {
+// wrote books a write and says whether to go on, with a spare buffer of that capacity.
+func (o *Outbox) wrote(err error, spare int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.writing = 0
+	o.writing, o.other = 0, spare
+	o.uncount()
 	o.giveRoom()
 	if err == nil {
 		return true

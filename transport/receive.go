@@ -114,7 +114,11 @@ func (in *inflow) receive(to Receiver) error {
 func (in *inflow) drain(fd uintptr) bool {
 	for more := true; more; {
 		var n int
-		n, more, in.err = in.hint.read(int(fd), in.room())
+		var room []byte
+		if room, in.err = in.room(); in.err != nil {
+			return true
+		}
+		n, more, in.err = in.hint.read(int(fd), room)
 		switch {
 		case in.err == syscall.EAGAIN:
 			return false

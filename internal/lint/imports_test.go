@@ -27,10 +27,11 @@ var layers = []struct {
 	{"server/replica/...", []string{"fsm", "transport", "transport/wire", "transport/raftstream", "server/replica/..."}},
 	{"server/read", []string{"fsm", "transport/wire"}},
 	{"server/lease", []string{"fsm", "transport/wire"}},
+	{"server/budget", nil},
 	{"server/fairqueue", nil},
 	{"server/health", []string{"transport/handshake", "transport/wire"}},
-	{"server/framed/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "server/replica", "server/read", "server/lease", "server/fairqueue", "server/framed/..."}},
-	{"server/web/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "transport/wire/wireconnect", "server/health", "server/replica", "server/read", "server/lease", "server/fairqueue", "server/web/..."}},
+	{"server/framed/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "server/framed/..."}},
+	{"server/web/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "transport/wire/wireconnect", "server/health", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "server/web/..."}},
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 
 	{"client", []string{"transport", "transport/wire"}},

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/server/budget"
 	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/lease"
 	"github.com/quorumlock/quorumlock/server/read"
@@ -56,6 +57,8 @@ type Config struct {
 	TLS *tls.Config
 	// Queues are the node's, for reads and operators; nil makes some.
 	Queues *fairqueue.Queues
+	// Buffers is the node's budget for what clients make it hold for a while; nil is no bound.
+	Buffers *budget.Budget
 	// Limits bound what clients can make the node hold; zero fields take
 	// DefaultLimits.
 	Limits Limits

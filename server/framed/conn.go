@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/server/budget"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -31,8 +32,11 @@ type conn struct {
 	out    *transport.Outbox
 	remote string
 	agent  string
-	slots  chan struct{}    // one element per request under way
-	told   *wire.LeaderHint // what the client was told last; guarded by the server's hints
+	slots  chan struct{}   // one element per request under way
+	memory *budget.Account // what the connection holds; nil without a budget
+	// noMemory says that the node has no memory left for another connection.
+	noMemory error
+	told     *wire.LeaderHint // what the client was told last; guarded by the server's hints
 
 	arrived  *exchange          // the request that was read last; only the reader uses it
 	enlisted []replica.Proposal // of what was read, what is not proposed yet; only the reader uses it
@@ -56,15 +60,9 @@ type conn struct {
 func newConn(srv *Server, l *link, frames *transport.FrameReader, agent string) *conn {
 	limits := srv.cfg.Limits
 	c := &conn{
-		srv:    srv,
-		link:   l,
-		frames: frames,
-		out: transport.NewOutbox(l, transport.OutboxConfig{
-			MaxFrame:     limits.MaxFrameBytes,
-			MaxBytes:     limits.MaxOutboxBytes,
-			WriteTimeout: limits.FrameTimeout,
-			FlushTimeout: hangupTimeout,
-		}),
+		srv:      srv,
+		link:     l,
+		frames:   frames,
 		remote:   l.RemoteAddr().String(),
 		agent:    agent,
 		slots:    make(chan struct{}, limits.MaxInFlight),
@@ -73,7 +71,29 @@ func newConn(srv *Server, l *link, frames *transport.FrameReader, agent string) 
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	l.busy = c.busy
+	c.memory, c.noMemory = srv.cfg.Buffers.Open(connBytes, c.heldMost)
+	frames.SetMeter(c.memory)
+	c.out = transport.NewOutbox(l, transport.OutboxConfig{
+		MaxFrame:     limits.MaxFrameBytes,
+		MaxBytes:     limits.MaxOutboxBytes,
+		WriteTimeout: limits.FrameTimeout,
+		FlushTimeout: hangupTimeout,
+		Meter:        c.memory,
+	})
 	return c
+}
+
+const (
+	// connBytes is what a connection takes that has little to say: two goroutines, the first
+	// part of its buffers, TLS.
+	connBytes = 32 << 10
+	// watchBytes is what a watch takes: a goroutine, and what it is about to send.
+	watchBytes = 32 << 10
+)
+
+// heldMost is called when the node's buffers are used up and this connection holds most.
+func (c *conn) heldMost() {
+	c.end(wire.Goodbye_SLOW_CONSUMER, "the node's buffers are used up (--max-buffer-bytes), and this connection held most of them")
 }
 
 // busy says whether silence from this client is nothing to worry about.
@@ -281,7 +301,7 @@ func (c *conn) end(code wire.Goodbye_Code, reason string) {
 func (c *conn) endFor(err error) {
 	switch {
 	case errors.Is(err, errEnded):
-	case errors.Is(err, transport.ErrFrameTooLarge):
+	case errors.Is(err, transport.ErrFrameTooLarge), errors.Is(err, budget.ErrExhausted):
 		c.end(wire.Goodbye_FRAME_TOO_LARGE, err.Error())
 	case errors.Is(err, transport.ErrMalformed), errors.Is(err, errStalled):
 		c.end(wire.Goodbye_PROTOCOL_ERROR, err.Error())

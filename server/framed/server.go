@@ -206,8 +206,12 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 		return
 	}
 	defer func() { <-s.places }()
+	defer c.memory.Close()
 	if !s.register(c) {
 		c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
+	}
+	if c.noMemory != nil {
+		c.end(wire.Goodbye_TOO_MANY_CONNECTIONS, c.noMemory.Error())
 	}
 	c.serve()
 	s.unregister(c)

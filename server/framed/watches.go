@@ -68,6 +68,9 @@ func (c *conn) enterWatch(req *wire.Request) (*watch, *wire.Result) {
 	case len(c.watches) >= most:
 		return nil, failure(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_watches_per_connection: this connection has %d watches already", most))
 	}
+	if err := c.memory.Reserve(watchBytes); err != nil {
+		return nil, failure(wire.Status_RESOURCE_EXHAUSTED, err.Error())
+	}
 	w := &watch{conn: c, req: req, done: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancelCause(c.ctx)
 	c.watches[req.GetId()] = w
@@ -76,6 +79,7 @@ func (c *conn) enterWatch(req *wire.Request) (*watch, *wire.Result) {
 
 func (c *conn) leaveWatch(w *watch) {
 	w.cancel(nil)
+	c.memory.Release(watchBytes)
 	c.mu.Lock()
 	delete(c.watches, w.req.GetId())
 	c.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/budget"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -142,6 +143,7 @@ type answer struct {
 	timeout atomic.Int64
 	call    *call
 	status  int
+	memory  *budget.Account // of the connection
 }
 
 func newAnswer(w http.ResponseWriter, timeout time.Duration, c *call) *answer {
@@ -177,6 +179,10 @@ func (a *answer) Write(p []byte) (int, error) {
 		a.status = http.StatusOK
 	}
 	a.call.endTurn()
+	if err := a.memory.Reserve(bodyFactor * len(p)); err != nil {
+		panic(http.ErrAbortHandler) // nobody takes the answers that came before it
+	}
+	defer a.memory.Release(bodyFactor * len(p))
 	a.extend()
 	return a.ResponseWriter.Write(p)
 }

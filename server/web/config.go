@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/budget"
 	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
@@ -95,6 +96,8 @@ type Config struct {
 	Registry *prometheus.Registry
 	// Queues are the node's, for reads and status; nil makes some.
 	Queues *fairqueue.Queues
+	// Buffers is the node's budget for what callers make it hold for a while; nil is no bound.
+	Buffers *budget.Budget
 	// Limits bound what callers can make the node hold.
 	Limits Limits
 }

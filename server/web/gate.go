@@ -24,6 +24,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	route, known := s.routes[routeOf(r.URL.Path)]
 	seat := s.watcher.request(r, route.open)
 	a := newAnswer(w, max(s.cfg.Limits.WriteTimeout, route.patience), c)
+	a.memory = memoryOf(r.Context())
 	defer s.metrics.count(route.name, a, time.Now())
 	defer s.caught(a, r)
 	defer c.endTurn()
@@ -83,7 +84,14 @@ func (s *Server) unary(a *answer, r *http.Request, route route) {
 		return
 	}
 	defer s.metrics.leave()
-	body, ok := s.body(a, r, max(s.cfg.Limits.MaxBodyBytes, route.maxBody))
+	most := max(s.cfg.Limits.MaxBodyBytes, route.maxBody)
+	takes := requestBytes + bodyFactor*bodyBytes(r, most)
+	if err := a.memory.Reserve(takes); err != nil {
+		s.say(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: err.Error()})
+		return
+	}
+	defer a.memory.Release(takes)
+	body, ok := s.body(a, r, most)
 	if !ok {
 		return
 	}
@@ -93,6 +101,14 @@ func (s *Server) unary(a *answer, r *http.Request, route route) {
 	if a.call.elsewhere {
 		s.leader.carry(a, r, body, route)
 	}
+}
+
+// bodyBytes returns how much a body may take: what it says, or all that it may.
+func bodyBytes(r *http.Request, most int) int {
+	if r.ContentLength >= 0 && r.ContentLength < int64(most) {
+		return int(r.ContentLength)
+	}
+	return most
 }
 
 // rewind makes the request readable from its beginning.

@@ -65,7 +65,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.visits = newVisits(cfg.Limits.RetryGrace, s.cancelAbandoned)
-	s.watcher = newWatcher(s.log, cfg.Limits, s.metrics, cfg.TLS.IsZero())
+	s.watcher = newWatcher(s.log, cfg.Limits, s.metrics, cfg.TLS.IsZero(), cfg.Buffers)
 	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
 	s.metrics.observe(cfg.Registry, s.watcher.handshakes)
 	s.routes = s.newRoutes()

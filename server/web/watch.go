@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorumlock/quorumlock/server/budget"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 )
@@ -26,6 +27,7 @@ type watcher struct {
 	metrics    *metrics
 	plain      bool
 	handshakes *handshake.Limiter
+	buffers    *budget.Budget // nil: no bound
 
 	mu     sync.Mutex
 	placed int // established connections; guarded by mu
@@ -38,8 +40,9 @@ type watcher struct {
 // maxAside is how many connections may ask for health when there is no place left.
 const maxAside = 16
 
-func newWatcher(log hclog.Logger, limits Limits, m *metrics, plain bool) *watcher {
+func newWatcher(log hclog.Logger, limits Limits, m *metrics, plain bool, buffers *budget.Budget) *watcher {
 	w := &watcher{
+		buffers:    buffers,
 		complaints: newComplaints(log), limits: limits, metrics: m, plain: plain,
 		handshakes: handshake.New(handshake.Config{Max: limits.MaxHandshakes}), idle: make(chan struct{}),
 	}
@@ -255,6 +258,10 @@ type watched struct {
 	watches int
 	// left: it was closed.
 	left bool
+	// memory is what the connection holds; nil before its first request. starved: there was
+	// none left for it.
+	memory  *budget.Account
+	starved bool
 }
 
 const headBytes = 16
@@ -309,9 +316,10 @@ func (c *watched) Close() error {
 	err := c.Conn.Close()
 	c.closed.Do(func() {
 		c.mu.Lock()
-		place, had := c.place, c.seat
+		place, had, memory := c.place, c.seat, c.memory
 		c.seat, c.left = unseated, true
 		c.mu.Unlock()
+		memory.Close()
 		place.End()
 		c.watcher.leave(had)
 	})
@@ -352,12 +360,44 @@ func (w *watcher) request(r *http.Request, health bool) seat {
 	c.http2 = r.ProtoMajor >= 2
 	c.reached++
 	if c.seat == unseated && !c.left {
-		c.seat = w.sit(health)
+		if c.seat = w.sit(health); c.seat == placed {
+			var err error
+			c.memory, err = w.buffers.Open(connBytes, func() { go w.cut(c) })
+			c.starved = err != nil
+		}
 	}
-	if c.seat == aside && !health {
+	if (c.seat == aside || c.starved) && !health {
 		return unseated
 	}
 	return c.seat
+}
+
+const (
+	// connBytes is what a connection takes beside its requests: goroutines, buffers, TLS.
+	connBytes = 32 << 10
+	// requestBytes is what a request takes while it is under way, beside its body and answer.
+	requestBytes = 16 << 10
+	// bodyFactor is how many times a body is in memory while it is read and decoded, and
+	// an answer while it waits to be taken.
+	bodyFactor = 2
+)
+
+// cut ends a connection that held most when the node's buffers were used up. Its requests
+// end with it.
+func (w *watcher) cut(c *watched) {
+	w.complaints.warn("closed the connection that held most of the node's buffers (--max-buffer-bytes)", "peer", c.RemoteAddr().String())
+	_ = c.Close()
+}
+
+// memoryOf returns the account of a request's connection.
+func memoryOf(ctx context.Context) *budget.Account {
+	c, _ := ctx.Value(connKey{}).(*watched)
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.memory
 }
 
 // turnAway says that there was no place.
