@@ -265,17 +265,17 @@ func TestReadsAndAdministration(t *testing.T) {
 		ok(t, err)
 		_, err = c.ListSessions(ctx, &wire.ListSessionsRequest{})
 		ok(t, err)
-		_, err = c.AddMember(ctx, &wire.AddMemberRequest{Id: "n4"})
+		_, err = c.AddMember(ctx, &wire.AddMemberRequest{Id: "n4", Reason: "test"})
 		ok(t, err)
-		_, err = c.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: "n4"})
+		_, err = c.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: "n4", Reason: "test"})
 		ok(t, err)
-		_, err = c.TransferLeadership(ctx, &wire.TransferLeadershipRequest{})
+		_, err = c.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Reason: "test"})
 		ok(t, err)
 
 		f.set(func() {
 			f.intercept = func(cn *fakeConn, _ *wire.Request) bool { f.intercept = nil; _ = cn.nc.Close(); return true }
 		})
-		_, err = c.AddMember(ctx, &wire.AddMemberRequest{Id: "n5"})
+		_, err = c.AddMember(ctx, &wire.AddMemberRequest{Id: "n5", Reason: "test"})
 		wantErr(t, err, ErrUncertain)
 
 		f.set(func() { f.leader = &wire.LeaderHint{}; f.node("n1").down = true })
@@ -347,7 +347,7 @@ func TestTransferIsSeenToSucceed(t *testing.T) {
 					return true
 				}
 			})
-			got, err := c.TransferLeadership(context.Background(), &wire.TransferLeadershipRequest{Id: id})
+			got, err := c.TransferLeadership(context.Background(), &wire.TransferLeadershipRequest{Id: id, Reason: "test"})
 			if want != nil {
 				wantErr(t, err, want)
 				return

@@ -271,9 +271,9 @@ func TestOperators(t *testing.T) {
 				return true
 			}
 		})
-		skipped, err := c.SkipDelay(ctx, &wire.SkipDelay{Name: "x"})
+		skipped, err := c.SkipDelay(ctx, &wire.SkipDelay{Name: "x", Reason: "test"})
 		ok(t, err)
-		resized, err := c.Resize(ctx, &wire.Resize{Name: "x", Limit: 2})
+		resized, err := c.Resize(ctx, &wire.Resize{Name: "x", Limit: 2, Reason: "test"})
 		ok(t, err)
 		restored, err := c.Restore(ctx, &wire.RestoreRequest{})
 		ok(t, err)

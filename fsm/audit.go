@@ -2,41 +2,149 @@ package fsm
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 const (
-	// maxAudit bounds the audit records; the oldest go first.
-	maxAudit = 256
-	// maxReasonBytes bounds each text of an operator, and the client's name beside it.
-	maxReasonBytes = 256
+	// maxAudit bounds the audit records of the cluster's own operators, maxImported those
+	// that restores brought. The oldest go first, of each kind for itself: what a backup
+	// says never displaces what happened here.
+	maxAudit    = 256
+	maxImported = 256
+	// maxRestoredAudit bounds the records that one restore may bring, maxRestoredBytes
+	// their size together.
+	maxRestoredAudit = maxAudit + maxImported
+	maxRestoredBytes = 128 << 10
+	// maxClientNameBytes bounds the client's name in a record.
+	maxClientNameBytes = 256
+	// maxWallMs is the end of the year 9999.
+	maxWallMs = 253_402_300_799_999
 )
 
-// validReason refuses an operator's texts that are too long or that nobody could read.
+// validReason refuses an operator's act that gives no reason, or texts that cannot be kept.
 func validReason(reason, operator string) *wire.Result {
-	return cmp.Or(validText("the reason", reason, maxReasonBytes), validText("the operator", operator, maxReasonBytes))
+	if err := wire.ValidReason(reason, operator); err != nil {
+		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
+	}
+	return nil
 }
 
 // validAudit refuses a record that no operator's act can have left.
 func validAudit(record *wire.AuditRecord) *wire.Result {
-	return cmp.Or(
-		validText("the lock of an audit record", record.GetLock(), wire.MaxNameBytes),
-		validText("the client's name in an audit record", record.GetClientName(), maxReasonBytes),
-		validReason(record.GetReason(), record.GetOperator()),
-	)
+	if err := wire.ValidActTexts(record.GetReason(), record.GetOperator()); err != nil {
+		return invalid("audit record %d: %v", record.GetId(), err)
+	}
+	_, known := wire.AuditRecord_Action_name[int32(record.GetAction())]
+	switch {
+	case !known || record.GetAction() == wire.AuditRecord_UNSPECIFIED:
+		return invalid("audit record %d has the action %d, which is not known", record.GetId(), record.GetAction())
+	case len(record.ClientName) > maxClientNameBytes || !utf8.ValidString(record.ClientName):
+		return invalid("audit record %d has a client's name that cannot be kept", record.Id)
+	case record.Token > maxToken || record.Limit > maxLimit:
+		return invalid("audit record %d has token %d, limit %d", record.Id, record.Token, record.Limit)
+	case record.Lock != "" && wire.ValidName(record.Lock) != nil:
+		return invalid("audit record %d: %v", record.Id, wire.ValidName(record.Lock))
+	}
+	for _, text := range []string{record.Member, record.Address, record.GetImported().GetClusterId()} {
+		if len(text) > maxMemberText || wire.ValidText("a text", text) != nil {
+			return invalid("audit record %d has a text that cannot be kept", record.Id)
+		}
+	}
+	return validBackupName(record.Backup)
+}
+
+// validBackupName refuses what a restore says of its backup, if that cannot be kept.
+func validBackupName(b *wire.Backup) *wire.Result {
+	switch {
+	case len(b.GetClusterId()) > maxMemberText || wire.ValidText("cluster_id", b.GetClusterId()) != nil:
+		return invalid("the backup's cluster_id must be a text of at most %d bytes", maxMemberText)
+	case len(b.GetLineage()) > maxLineageBytes || wire.ValidText("lineage", b.GetLineage()) != nil:
+		return invalid("the backup's lineage must be a text of at most %d bytes", maxLineageBytes)
+	case len(b.GetSha256()) != 0 && len(b.GetSha256()) != sha256.Size:
+		return invalid("the backup's sha256 must have %d bytes", sha256.Size)
+	case b.GetToken() > maxToken:
+		return invalid("the backup's token %d has more than 63 bits", b.GetToken())
+	}
+	return nil
+}
+
+func validRecordAct(op *wire.RecordAct) *wire.Result {
+	switch op.GetAction() {
+	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP, wire.AuditRecord_SAVE_SNAPSHOT:
+	default:
+		return invalid("action %d is recorded by the command that does it", op.GetAction())
+	}
+	return cmp.Or(validReason(op.Reason, op.Operator), validAudit(actOf(op)))
+}
+
+func actOf(op *wire.RecordAct) *wire.AuditRecord {
+	return &wire.AuditRecord{Action: op.Action, Operator: op.Operator, Reason: op.Reason, Member: op.Member, Address: op.Address}
+}
+
+// recordAct keeps what an operator is about to do to the cluster itself.
+func (m *Machine) recordAct(op *wire.RecordAct) *wire.Result {
+	m.record(actOf(op))
+	return answer(wire.Status_OK, "")
 }
 
 // record keeps what an operator did.
 func (m *Machine) record(act *wire.AuditRecord) {
 	m.state.lastAudit++
 	act.Id, act.Revision, act.WallUnixMs = m.state.lastAudit, m.state.revision, m.wall
-	m.audit.put(act)
-	if m.audit.len() > maxAudit {
-		oldest, _ := m.audit.seek(0)
-		m.audit.delete(oldest.Id)
+	keep(&m.audit, act, maxAudit)
+	switch act.Action {
+	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP:
+	default:
+		m.state.firstAct = cmp.Or(m.state.firstAct, m.state.revision)
 	}
+}
+
+// keep adds a record and drops the oldest if there are too many.
+func keep(records *table[uint64, *wire.AuditRecord], act *wire.AuditRecord, most int) {
+	records.put(act)
+	if records.len() > most {
+		oldest, _ := records.seek(0)
+		records.delete(oldest.Id)
+	}
+}
+
+// importAudit takes the newest records of a backup over. They get ids of this cluster,
+// right before that of the restore's own record, and say where they come from.
+func (m *Machine) importAudit(op *wire.RestoreBackup) {
+	acts := op.Audit[max(0, len(op.Audit)-maxImported):]
+	restore := m.state.lastAudit + uint64(len(acts)) + 1
+	for _, act := range acts {
+		act = proto.CloneOf(act)
+		origin := act.Imported
+		if origin == nil {
+			origin = &wire.AuditImport{ClusterId: op.Backup.GetClusterId(), Id: act.Id}
+		}
+		m.state.lastAudit++
+		act.Id = m.state.lastAudit
+		act.Imported = &wire.AuditImport{ClusterId: origin.ClusterId, Id: origin.Id, RestoreId: restore}
+		keep(&m.imported, act, maxImported)
+	}
+}
+
+// RestorableAudit returns of a backup's audit records the newest that one restore may
+// bring, by id.
+func RestorableAudit(records []*wire.AuditRecord) []*wire.AuditRecord {
+	records = slices.SortedFunc(slices.Values(records), func(a, b *wire.AuditRecord) int { return cmp.Compare(a.GetId(), b.GetId()) })
+	records = records[max(0, len(records)-maxRestoredAudit):]
+	size := 0
+	for i := len(records) - 1; i >= 0; i-- {
+		if size += proto.Size(records[i]) + 8; size > maxRestoredBytes {
+			return records[i+1:]
+		}
+	}
+	return records
 }
 
 // recordAbout is record for what was done to a claim.
@@ -50,8 +158,5 @@ func (m *Machine) recordAbout(c *claim, act *wire.AuditRecord) {
 
 // shortened cuts a text of a client to what a record has room for.
 func shortened(text string) string {
-	if len(text) <= maxReasonBytes {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxReasonBytes], "")
+	return strings.ToValidUTF8(text[:min(len(text), maxClientNameBytes)], "")
 }

@@ -1,8 +1,12 @@
 package fsm
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -37,26 +41,39 @@ func TestAuditIsBounded(t *testing.T) {
 
 func TestOperatorsTextsAreBounded(t *testing.T) {
 	m := bootstrapped(t)
-	long := strings.Repeat("x", maxReasonBytes+1)
-	for _, cmd := range []*wire.Command{
-		{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{Reason: long}}},
-		{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{Reason: "r", Operator: long}}},
-		{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{}}},
-		{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{Reason: long}}},
-		{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{GraceMs: 1<<31 + 1}}},
-		{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Operator: long}}},
-		{Op: &wire.Command_Resize{Resize: &wire.Resize{Limit: 1, Reason: long}}},
-		{Op: &wire.Command_Resize{Resize: &wire.Resize{Limit: maxLimit + 1}}},
-		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Reason: long}}},
-		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: long}}},
-		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", TokenFloor: maxTokenFloor + 1}}},
-		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Settings: &wire.Settings{MinTtlMs: 1 << 30}}}},
-		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Audit: make([]*wire.AuditRecord, maxAudit+1)}}},
-		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Audit: []*wire.AuditRecord{{Id: 3}, {Id: 5}}}}},
-		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Audit: []*wire.AuditRecord{{Id: 3, ClientName: long}}}}},
+	long := strings.Repeat("x", wire.MaxReasonBytes+1)
+	name := strings.Repeat("x", wire.MaxOperatorBytes+1)
+	with := func(cmds ...*wire.RestoreBackup) (all []*wire.Command) {
+		for _, op := range cmds {
+			op.Reason = cmp.Or(op.Reason, "r")
+			op.Lineage = cmp.Or(op.Lineage, "l")
+			all = append(all, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}})
+		}
+		return all
+	}
+	act := func(id uint64) *wire.AuditRecord { return &wire.AuditRecord{Id: id, Action: wire.AuditRecord_RESIZE} }
+	commands := with(
+		&wire.RestoreBackup{Reason: long}, &wire.RestoreBackup{Reason: " "}, &wire.RestoreBackup{Operator: name}, &wire.RestoreBackup{Lineage: long},
+		&wire.RestoreBackup{TokenFloor: maxTokenFloor + 1}, &wire.RestoreBackup{ClockUnixS: maxClock + 1},
+		&wire.RestoreBackup{Settings: &wire.Settings{MinTtlMs: 1 << 30}},
+		&wire.RestoreBackup{Backup: &wire.Backup{Sha256: []byte{1}}}, &wire.RestoreBackup{Backup: &wire.Backup{ClusterId: long}},
+		&wire.RestoreBackup{Audit: make([]*wire.AuditRecord, maxRestoredAudit+1)},
+		&wire.RestoreBackup{Audit: []*wire.AuditRecord{act(5), act(5)}}, &wire.RestoreBackup{Audit: []*wire.AuditRecord{act(0)}},
+		&wire.RestoreBackup{Audit: []*wire.AuditRecord{{Id: 3, Action: wire.AuditRecord_RESIZE, ClientName: name}}},
+		&wire.RestoreBackup{Audit: []*wire.AuditRecord{{Id: 3, Action: 99}}},
+		&wire.RestoreBackup{Audit: []*wire.AuditRecord{{Id: 3, Action: wire.AuditRecord_RESIZE, Reason: "a\nb"}}},
+		&wire.RestoreBackup{Audit: []*wire.AuditRecord{{Id: 3, Action: wire.AuditRecord_RESIZE, Lock: "/"}}},
+		&wire.RestoreBackup{Audit: []*wire.AuditRecord{{Id: 3, Action: wire.AuditRecord_RESIZE, WallUnixMs: 1 << 62}}},
+	)
+	for _, cmd := range append(commands, []*wire.Command{
+		{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{GraceMs: 1<<31 + 1, Reason: "r"}}},
+		{Op: &wire.Command_Resize{Resize: &wire.Resize{Limit: maxLimit + 1, Reason: "r"}}},
+		{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_RESTORE, Reason: "r"}}},
+		{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Reason: "r", Member: long}}},
 		{Op: &wire.Command_ForceRelease{}}, {Op: &wire.Command_Revoke{}}, {Op: &wire.Command_Resize{}}, {Op: &wire.Command_RestoreBackup{}},
-	} {
-		if r := applyOne(t, m, cmd).Results[0]; r.Status != wire.Status_INVALID_ARGUMENT && r.Status != wire.Status_NOT_HELD {
+		{Op: &wire.Command_SkipDelay{}}, {Op: &wire.Command_RecordAct{}},
+	}...) {
+		if r := applyOne(t, m, cmd).Results[0]; r.Status != wire.Status_INVALID_ARGUMENT {
 			t.Errorf("%v: %v", cmd, r)
 		}
 		if m.audit.len() != 0 {
@@ -65,29 +82,96 @@ func TestOperatorsTextsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRestoredBackup: the token counter is raised, audit records go on with their own
-// numbers, settings and lineage are the given ones.
+// TestEveryActNeedsAReason: blank ones, long ones and such with control characters are none.
+func TestEveryActNeedsAReason(t *testing.T) {
+	m := bootstrapped(t)
+	for _, texts := range [][2]string{
+		{"", "op"}, {" \t", "op"}, {"two\nlines", "op"}, {"bell\a", "op"}, {strings.Repeat("x", wire.MaxReasonBytes+1), "op"},
+		{"r", "o\x1bp"}, {"r", strings.Repeat("x", wire.MaxOperatorBytes+1)},
+	} {
+		reason, operator := texts[0], texts[1]
+		for _, cmd := range []*wire.Command{
+			{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{Reason: reason, Operator: operator}}},
+			{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{Reason: reason, Operator: operator}}},
+			{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a", Reason: reason, Operator: operator}}},
+			{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: "a", Limit: 1, Reason: reason, Operator: operator}}},
+			{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Reason: reason, Operator: operator}}},
+			{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Reason: reason, Operator: operator}}},
+		} {
+			if r := applyOne(t, m, cmd).Results[0]; r.Status != wire.Status_INVALID_ARGUMENT || r.Message == "" {
+				t.Errorf("%v: %v", cmd, r)
+			}
+		}
+	}
+}
+
+// TestRestoredBackup: the token counter is raised, settings and lineage are the given ones;
+// audit records of the backup are marked and displace none of the cluster's own.
 func TestRestoredBackup(t *testing.T) {
 	m := bootstrapped(t)
-	records := make([]*wire.AuditRecord, maxAudit)
+	for range maxAudit {
+		applyOne(t, m, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{
+			Action: wire.AuditRecord_ADD_MEMBER, Member: "n4", Reason: "mine", Operator: "op"}}})
+	}
+	records := make([]*wire.AuditRecord, maxRestoredAudit)
 	for i := range records {
 		records[i] = &wire.AuditRecord{Id: uint64(i) + 40, Action: wire.AuditRecord_RESIZE, Operator: "before", Revision: 1 << 50}
 	}
+	records[maxRestoredAudit-1].Imported = &wire.AuditImport{ClusterId: "older", Id: 3, RestoreId: 9}
 	before := m.Revision()
 	r := applyOne(t, m, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{
-		TokenFloor: 1 << 40, Lineage: "second", Settings: &wire.Settings{MaxLocks: 7}, Audit: records, Operator: "op", Reason: "disaster",
+		TokenFloor: 1 << 40, Lineage: "second", Settings: &wire.Settings{MaxLocks: 77}, Audit: records, Operator: "op", Reason: "disaster",
+		Backup: &wire.Backup{ClusterId: "lost", Revision: 8, Token: 9, Sha256: make([]byte, 32)},
 	}}}).Results[0]
-	if r.Status != wire.Status_OK || m.Token() != 1<<40 || m.Lineage() != "second" || m.Settings().MaxLocks != 7 || m.Settings().MaxSessions == 0 || m.Revision() != before+1 {
+	if r.Status != wire.Status_OK || r.Token != 1<<40 || m.Token() != 1<<40 || m.Lineage() != "second" || m.Settings().MaxLocks != 77 || m.Settings().MaxSessions == 0 || m.Revision() != before+1 {
 		t.Fatalf("%v, token %d, lineage %q, %v", r, m.Token(), m.Lineage(), m.Settings())
 	}
-	last, _ := m.audit.get(m.state.lastAudit)
-	if oldest, _ := m.audit.seek(0); oldest.GetId() != 41 || last.GetId() != 296 || last.Action != wire.AuditRecord_RESTORE || last.Reason != "disaster" {
-		t.Errorf("audit from %v to %v", oldest, last)
+	all := m.ListAudit(&wire.ListAuditRequest{PageSize: 1_000}).Records
+	if len(all) != maxAudit+maxImported || all[0].Action != wire.AuditRecord_RESTORE || all[0].Reason != "disaster" || all[0].Backup.GetClusterId() != "lost" || all[0].Backup.GetToken() != 9 {
+		t.Fatalf("%d records, the newest %v", len(all), all[0])
 	}
-	if m = restored(t, snapshotOf(t, m)); m.Lineage() != "second" {
+	if got := all[1].Imported; got.GetClusterId() != "older" || got.GetId() != 3 || got.GetRestoreId() != all[0].Id {
+		t.Errorf("imported twice: %v", all[1])
+	}
+	if got := all[2].Imported; got.GetClusterId() != "lost" || got.GetId() != 40+maxRestoredAudit-2 || got.GetRestoreId() != all[0].Id {
+		t.Errorf("imported: %v", all[2])
+	}
+	own := slices.DeleteFunc(slices.Clone(all), func(r *wire.AuditRecord) bool { return r.Imported != nil })
+	if len(own) != maxAudit || own[1].Reason != "mine" || own[maxAudit-1].Id != 2 {
+		t.Errorf("%d own records, down to %v", len(own), own[len(own)-1])
+	}
+	ids := map[uint64]bool{}
+	for _, r := range all {
+		if ids[r.Id] {
+			t.Errorf("two records have id %d", r.Id)
+		}
+		ids[r.Id] = true
+	}
+	if err := m.Check(); err != nil {
+		t.Error(err)
+	}
+	if m = restored(t, snapshotOf(t, m)); m.Lineage() != "second" || m.used() != true {
 		t.Errorf("lineage %q after a snapshot", m.Lineage())
 	}
 	if acquireNow(t, m, openSession(t, m, "s"), 1, "a").Token != 1<<40+1 {
 		t.Error("a token of the backup came again")
+	}
+}
+
+// TestRestorableAudit: the newest records that fit, by id.
+func TestRestorableAudit(t *testing.T) {
+	var records []*wire.AuditRecord
+	for i := range 700 {
+		records = append(records, &wire.AuditRecord{Id: 700 - uint64(i), Reason: strings.Repeat("r", 10)})
+	}
+	if got := RestorableAudit(records); len(got) != maxRestoredAudit || got[0].Id != 700-maxRestoredAudit+1 || got[len(got)-1].Id != 700 {
+		t.Errorf("%d records, from %v", len(got), got[0])
+	}
+	for _, r := range records {
+		r.Reason = strings.Repeat("r", 1024)
+	}
+	got := RestorableAudit(records)
+	if size := proto.Size(&wire.RestoreBackup{Audit: got}); size > maxRestoredBytes || size < maxRestoredBytes-2000 || got[len(got)-1].Id != 700 {
+		t.Errorf("%d records of %d bytes", len(got), size)
 	}
 }

@@ -2,65 +2,154 @@ package fsm
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxLineageBytes bounds the name of a history of revisions.
-const maxLineageBytes = 64
+const (
+	// maxLineageBytes bounds the name of a history of revisions.
+	maxLineageBytes = 64
+	// MaxAhead is, in tokens, how far a floor that somebody gives, or a backup's token, may be ahead of
+	// the token counter and the clock: a year. Beyond, few such floors would use up all
+	// tokens there are.
+	MaxAhead = 366 * 24 * 3600 << 32
+	// epoch is where tokens count seconds from, 2024-01-01; maxClock the last second that
+	// they can count.
+	epoch    = 1704067200
+	maxClock = epoch + maxTokenFloor>>32
+)
+
+// ClockToken returns a clock as tokens count it: the seconds since 2024, times 2^32.
+func ClockToken(unixSeconds uint64) uint64 {
+	return (max(epoch, min(unixSeconds, maxClock)) - epoch) << 32
+}
 
 // Lineage returns the name of the history that revisions belong to; a restored backup
 // begins another one.
 func (m *Machine) Lineage() string { return m.state.lineage }
 
-// restoreBackup begins a new history in an empty cluster from what outlives a backup.
-// Revisions go on, so that those of one history never come again in the other.
+// restoreBackup begins a new history from what outlives a backup. Revisions go on, so that
+// those of one history never come again in the other.
 func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
-	if m.sessions.len() > 0 || m.locks.len() > 0 {
-		return answer(wire.Status_FAILED_PRECONDITION, "a backup is restored only where no session is open and no lock exists")
+	if refusal := m.CheckRestore(op); refusal != nil {
+		return refusal
 	}
-	settings, _ := completeSettings(op.GetSettings()) // validBackup has looked at them
-	m.state.settings = settings
-	m.state.token = max(m.state.token, op.TokenFloor)
+	m.endAll()
+	m.state.settings, _ = completeSettings(op.Settings)
+	m.state.token = m.restoredToken(op)
 	m.state.lineage = op.Lineage
-	m.replaceAudit(op.Audit)
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESTORE, Operator: op.Operator, Reason: op.Reason})
-	return answer(wire.Status_OK, "")
+	m.importAudit(op)
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESTORE, Operator: op.Operator, Reason: op.Reason, Backup: op.Backup})
+	return &wire.Result{Status: wire.Status_OK, Token: m.state.token}
+}
+
+// CheckRestore refuses a restore that cannot be applied to the present state; nil lets it
+// be. It changes nothing.
+func (m *Machine) CheckRestore(op *wire.RestoreBackup) *wire.Result {
+	if refusal := validBackup(op); refusal != nil {
+		return refusal
+	}
+	if refusal := m.validFloors(op); refusal != nil {
+		return refusal
+	}
+	id := m.state.clusterID
+	switch {
+	case op.ClusterId != "" && op.ClusterId != id:
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("this is cluster %q, not %q", id, op.ClusterId))
+	case op.ClusterId == "" && m.used():
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("cluster %q is not empty: it was used before, and now has %d sessions and %d locks. "+
+			"A restore ends all of them. To restore it all the same, name it: cluster_id %q, or qlock snapshot restore --cluster-id %s", id, m.sessions.len(), m.locks.len(), id, id))
+	}
+	return nil
+}
+
+// used reports whether anything was ever done in the cluster but to change its members.
+func (m *Machine) used() bool {
+	return m.state.lastSession > 0 || m.state.firstAct > 0 || m.locks.len() > 0
 }
 
 func validBackup(op *wire.RestoreBackup) *wire.Result {
-	if op.GetLineage() == "" {
-		return invalid("lineage is empty")
+	if op.GetLineage() == "" || len(op.Lineage) > maxLineageBytes {
+		return invalid("lineage must have 1 to %d bytes", maxLineageBytes)
 	}
-	if op.GetTokenFloor() > maxTokenFloor {
-		return invalid("token_floor is above %d", uint64(maxTokenFloor))
+	if _, err := completeSettings(op.Settings); err != nil {
+		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
-	if _, err := completeSettings(op.GetSettings()); err != nil {
-		return invalid("%v", err)
+	if refusal := validReason(op.Reason, op.Operator); refusal != nil {
+		return refusal
 	}
-	if len(op.GetAudit()) > maxAudit {
-		return invalid("%d audit records, at most %d are kept", len(op.Audit), maxAudit)
+	return cmp.Or(validText("cluster_id", op.ClusterId, maxMemberText), validText("lineage", op.Lineage, maxLineageBytes),
+		validBackupName(op.Backup), validImport(op.Audit))
+}
+
+// validImport refuses audit records that cannot be those of a backup.
+func validImport(records []*wire.AuditRecord) *wire.Result {
+	if len(records) > maxRestoredAudit {
+		return invalid("%d audit records, at most %d can be restored", len(records), maxRestoredAudit)
 	}
-	for i, act := range op.GetAudit() {
+	last := uint64(0)
+	for _, act := range records {
 		if refusal := validAudit(act); refusal != nil {
 			return refusal
 		}
-		if act.GetId() != op.Audit[0].GetId()+uint64(i) || act.GetId() == 0 || act.Id > 1<<62 {
-			return invalid("audit record %d is out of order", act.GetId())
+		switch {
+		case act.Id <= last:
+			return invalid("audit record %d is out of order", act.Id)
+		case act.WallUnixMs < 0 || act.WallUnixMs > maxWallMs:
+			return invalid("audit record %d has the time %d", act.Id, act.WallUnixMs)
 		}
+		last = act.Id
 	}
-	return cmp.Or(validText("lineage", op.GetLineage(), maxLineageBytes), validReason(op.GetReason(), op.GetOperator()))
+	return nil
 }
 
-// replaceAudit takes the audit records of another history over.
-func (m *Machine) replaceAudit(records []*wire.AuditRecord) {
-	for m.audit.len() > 0 {
-		oldest, _ := m.audit.seek(0)
-		m.audit.delete(oldest.Id)
+// validFloors bounds how far a restore may raise the token counter.
+func (m *Machine) validFloors(op *wire.RestoreBackup) *wire.Result {
+	if op.ClockUnixS > maxClock {
+		return invalid("clock_unix_s is %d: at most %d is allowed", op.ClockUnixS, uint64(maxClock))
 	}
-	m.state.lastAudit = 0
-	for _, act := range records {
-		m.audit.put(act)
-		m.state.lastAudit = act.Id
+	ahead := max(m.state.token, ClockToken(op.ClockUnixS)) + MaxAhead
+	switch {
+	case op.TokenFloor > ahead:
+		return invalid("token_floor is %d: at most %d is allowed, a year above the token counter and the clock", op.TokenFloor, ahead)
+	case op.Backup.GetToken() > ahead:
+		return invalid("the backup's token is %d: at most %d can be restored here, a year above the token counter and the clock; check the clocks, or bootstrap the cluster with a higher --token-floor", op.Backup.GetToken(), ahead)
+	case m.restoredToken(op) > maxTokenFloor:
+		return invalid("the backup's token %d leaves no room above it", op.Backup.GetToken())
+	}
+	return nil
+}
+
+// restoredToken is above every token that a cluster with the backup's can have granted
+// meanwhile, and this one. The clock sees to that, as it does at bootstrap. But a counter
+// that is ahead of the clock stays ahead of it: so each second of the clock also puts the
+// floor 2^20 further away from the backup's token. Otherwise clusters that one backup is
+// restored into, one after the other, would grant the same tokens; none grants a million
+// in a second.
+func (m *Machine) restoredToken(op *wire.RestoreBackup) uint64 {
+	return max(m.state.token, ClockToken(op.ClockUnixS), op.TokenFloor, op.Backup.GetToken()+1<<32+op.ClockUnixS<<20)
+}
+
+// endAll expires all sessions, without a lock-delay after their holds, and ends those that
+// run.
+func (m *Machine) endAll() {
+	var sessions []uint64
+	m.sessions.each(0, func(s *session) bool {
+		sessions = append(sessions, s.id)
+		return true
+	})
+	for _, id := range sessions {
+		s, _ := m.editSession(id)
+		m.endSession(s, wire.Event_SESSION_EXPIRED, ending{what: wire.Event_EXPIRED, status: wire.Status_SESSION_LOST, noDelay: true})
+	}
+	var delays []*claim
+	m.claims.each(0, func(c *claim) bool {
+		delays = append(delays, c)
+		return true
+	})
+	for c := range slices.Values(delays) {
+		m.open(c)
 	}
 }

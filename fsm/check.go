@@ -58,7 +58,7 @@ func (m *checking) run() error {
 func (m *checking) checkScalars() error {
 	s := m.state
 	// One acquire may begin several locks.
-	if s.discarded > s.revision || s.suspended > s.revision || s.lastSession > s.revision || s.lastLock/maxLocks > s.revision || s.lastLock > 1<<62 {
+	if s.discarded > s.revision || s.suspended > s.revision || s.firstAct > s.revision || s.lastSession > s.revision || s.lastLock/maxLocks > s.revision || s.lastLock > 1<<62 {
 		return fmt.Errorf("more things than the %d commands", s.revision)
 	}
 	if s.clusterID == "" {
@@ -310,15 +310,26 @@ func (m *checking) eachSeat(l *lock, fn func(*claim) bool) {
 }
 
 func (m *checking) checkAudit() error {
-	if m.audit.len() > maxAudit {
-		return fmt.Errorf("%d audit records, at most %d", m.audit.len(), maxAudit)
+	if m.audit.len() > maxAudit || m.imported.len() > maxImported {
+		return fmt.Errorf("%d audit records and %d imported ones, at most %d and %d", m.audit.len(), m.imported.len(), maxAudit, maxImported)
 	}
-	next := m.state.lastAudit - uint64(m.audit.len()) + 1
-	return each(&m.audit, func(record *wire.AuditRecord) error {
-		if record.Id != next || validAudit(record) != nil {
-			return fmt.Errorf("audit record %d stands where %d is next", record.Id, next)
+	if all := m.audit.len() + m.imported.len(); m.audit.len() < maxAudit && m.imported.len() < maxImported && uint64(all) != m.state.lastAudit {
+		return fmt.Errorf("%d audit records of %d, and none had to go", all, m.state.lastAudit)
+	}
+	err := each(&m.audit, func(record *wire.AuditRecord) error {
+		if record.Id == 0 || record.Id > m.state.lastAudit || record.Imported != nil || validAudit(record) != nil {
+			return fmt.Errorf("audit record %d of %d", record.Id, m.state.lastAudit)
 		}
-		next++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return each(&m.imported, func(record *wire.AuditRecord) error {
+		restore := record.Imported.GetRestoreId()
+		if _, twice := m.audit.get(record.Id); twice || record.Id == 0 || restore <= record.Id || restore > m.state.lastAudit || validAudit(record) != nil {
+			return fmt.Errorf("imported audit record %d of restore %d of %d", record.Id, restore, m.state.lastAudit)
+		}
 		return nil
 	})
 }

@@ -42,8 +42,8 @@ func validBootstrap(op *wire.Bootstrap) *wire.Result {
 	if op.GetClusterId() == "" {
 		return invalid("cluster_id is empty")
 	}
-	if op.GetTokenFloor() > maxTokenFloor {
-		return invalid("token_floor is above %d", uint64(maxTokenFloor))
+	if most := min(ClockToken(op.GetClockUnixS()), maxTokenFloor-MaxAhead) + MaxAhead; op.GetTokenFloor() > most {
+		return invalid("token_floor is %d: at most %d is allowed, a year above the clock", op.GetTokenFloor(), most)
 	}
 	if _, err := completeSettings(op.GetSettings()); err != nil {
 		return invalid("%v", err)

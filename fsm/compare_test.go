@@ -95,7 +95,8 @@ func compareState(t tester, m *Machine, d *model.Model) {
 			t.Fatalf("request %d of session %d: %v\nthe model %+v", a.Seq, a.Session, r, a.Said)
 		}
 	}
-	audit := slices.Clone(d.Audit)
+	audit := slices.Concat(d.Imported, d.Audit)
+	slices.SortFunc(audit, func(a, b *wire.AuditRecord) int { return cmp.Compare(a.Id, b.Id) })
 	slices.Reverse(audit)
 	if got := m.ListAudit(&wire.ListAuditRequest{PageSize: 1_000}).Records; !equal(got, audit) {
 		t.Fatalf("audit     %v\nthe model %v", got, audit)

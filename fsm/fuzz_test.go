@@ -67,14 +67,15 @@ func ofTheFamily(m *Machine) []*wire.Command {
 		add(c.session, id+1_000, &wire.Command{Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{HoldId: id, Token: c.token, WaitForever: true}}})
 		add(c.session, id+2_000, &wire.Command{Op: &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: id, Token: c.token}}})
 		add(c.session, id+3_000, &wire.Command{Op: &wire.Command_Extend{Extend: &wire.Extend{HoldId: id, Token: c.token, MaxHoldMs: 100}}})
-		add(0, 0, &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: id, Token: c.token, GraceMs: 5}}})
+		add(0, 0, &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: id, Token: c.token, GraceMs: 5, Reason: "r"}}})
 		add(0, 0, &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: id, Term: m.Term(), Generation: 1}}})
 		add(0, 0, &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: id, Token: c.token, Reason: "r"}}})
 		return true
 	})
-	add(0, 0, &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: "s", Limit: 2}}})
+	add(0, 0, &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: "s", Limit: 2, Reason: "r"}}})
 	add(0, 0, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: secretHash("lease")}}})
-	add(0, 0, &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a"}}})
+	add(0, 0, &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a", Reason: "r"}}})
+	add(0, 0, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Reason: "r", Member: "n4"}}})
 	return commands
 }
 
@@ -108,10 +109,10 @@ func strange(m *Machine) []*wire.Command {
 		{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: hold.HoldID, Term: m.Term(), Generation: hold.Generation}}},
 		{Op: &wire.Command_EndDelay{EndDelay: &wire.EndDelay{HoldId: hold.HoldID, Term: m.Term(), Generation: 1}}},
 		{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: hold.HoldID, Token: most, Reason: "r"}}},
-		{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: hold.HoldID, GraceMs: 1<<32 - 1}}},
-		{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a", HoldId: most}}},
-		{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: "b", Limit: most}}},
-		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{TokenFloor: most, Lineage: "l", Audit: []*wire.AuditRecord{{Id: most}, nil}}}},
+		{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: hold.HoldID, GraceMs: 1<<32 - 1, Reason: "r"}}},
+		{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a", HoldId: most, Reason: "r"}}},
+		{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: "b", Limit: most, Reason: "r"}}},
+		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{TokenFloor: most, Lineage: "l", Reason: "r", Audit: []*wire.AuditRecord{{Id: most}, nil}}}},
 		{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: secretHash("x"), Acquire: &wire.Acquire{
 			Locks: []*wire.LockRequest{nil}, Owner: most,
 		}}}},

@@ -64,6 +64,8 @@ type ending struct {
 	// status of EXPIRED, reason of FORCED.
 	status wire.Status_Code
 	reason string
+	// noDelay leaves its lock-delay out.
+	noDelay bool
 	// upgrade is what a wait to become exclusive comes to; 0 means NOT_HELD.
 	upgrade wire.Status_Code
 }
@@ -74,7 +76,7 @@ func (e ending) why() string {
 	case wire.Event_RELEASED:
 		return "the hold was released"
 	case wire.Event_FORCED:
-		return "the hold was forced away: " + e.reason
+		return "the hold was forced away: " + shortened(e.reason)
 	}
 	return "the hold's max_hold passed"
 }
@@ -89,7 +91,7 @@ func (m *Machine) endHold(s *session, c *claim, how ending) {
 	m.part(s, c)
 	e := m.emitClaim(how.what, c)
 	e.Status, e.Reason = how.status, how.reason
-	if how.what != wire.Event_RELEASED && c.options().lockDelayMs > 0 {
+	if how.what != wire.Event_RELEASED && !how.noDelay && c.options().lockDelayMs > 0 {
 		m.beginDelay(c)
 	} else {
 		m.remove(c)

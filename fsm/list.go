@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,7 +125,8 @@ func (m *Machine) ListSessions(req *wire.ListSessionsRequest) *wire.ListSessions
 	return reply
 }
 
-// ListAudit tells what operators did, newest first. The page token is the last id
+// ListAudit tells what operators did, newest first, here and in the clusters of restored
+// backups. The page token is the last id
 // told; one that is no number begins.
 func (m *Machine) ListAudit(req *wire.ListAuditRequest) *wire.ListAuditResponse {
 	reply := &wire.ListAuditResponse{Revision: m.state.revision}
@@ -133,13 +135,15 @@ func (m *Machine) ListAudit(req *wire.ListAuditRequest) *wire.ListAuditResponse 
 		last = m.state.lastAudit + 1
 	}
 	var older []*wire.AuditRecord
-	m.audit.each(0, func(record *wire.AuditRecord) bool {
-		if record.Id < last {
-			older = append(older, record)
-		}
-		return record.Id < last
-	})
-	slices.Reverse(older)
+	for _, records := range []*table[uint64, *wire.AuditRecord]{&m.imported, &m.audit} {
+		records.each(0, func(record *wire.AuditRecord) bool {
+			if record.Id < last {
+				older = append(older, record)
+			}
+			return record.Id < last
+		})
+	}
+	slices.SortFunc(older, func(a, b *wire.AuditRecord) int { return cmp.Compare(b.Id, a.Id) })
 	reply.Records = older[:min(len(older), pageSize(req.GetPageSize(), defaultPage, maxPage))]
 	if told := len(reply.Records); told < len(older) {
 		reply.NextPageToken = strconv.FormatUint(older[told-1].Id, 10)

@@ -42,6 +42,7 @@ type Machine struct {
 	members  table[string, *wire.Member]
 	audit    table[uint64, *wire.AuditRecord]
 	removed  table[uint64, *wire.RemovedMember]
+	imported table[uint64, *wire.AuditRecord]
 
 	// decoder's memory is that of the entry being applied, and then of the next.
 	decoder wire.EntryDecoder
@@ -108,15 +109,16 @@ func New(level uint32) *Machine {
 		members:  newMembers(),
 		audit:    newAudit(),
 		removed:  newRemoved(),
+		imported: newAudit(),
 	}
 }
 
 // tables lists every table, for what must happen to all of them.
-func (m *Machine) tables() [11]journalled {
-	return [11]journalled{
+func (m *Machine) tables() [12]journalled {
+	return [12]journalled{
 		&m.sessions, &m.nonces, &m.locks, &m.claims, &m.owners,
 		&m.queue, &m.holders, &m.outcomes, &m.members, &m.audit,
-		&m.removed,
+		&m.removed, &m.imported,
 	}
 }
 
@@ -136,6 +138,7 @@ func (m *Machine) Fork() *Machine {
 		members:  m.members.fork(),
 		audit:    m.audit.fork(),
 		removed:  m.removed.fork(),
+		imported: m.imported.fork(),
 	}
 }
 
@@ -250,6 +253,7 @@ func (m *Machine) commit() {
 	m.members.commit()
 	m.audit.commit()
 	m.removed.commit()
+	m.imported.commit()
 	m.share()
 }
 
@@ -319,6 +323,8 @@ func (m *Machine) govern(cmd *wire.Command) *wire.Result {
 		return m.resize(op.Resize)
 	case *wire.Command_RestoreBackup:
 		return m.restoreBackup(op.RestoreBackup)
+	case *wire.Command_RecordAct:
+		return m.recordAct(op.RecordAct)
 	}
 	return unknownOperation()
 }

@@ -100,11 +100,15 @@ func (r *restoring) add(record *wire.SnapshotRecord) error {
 	case *wire.SnapshotRecord_Outcome:
 		return r.outcome(body.Outcome)
 	case *wire.SnapshotRecord_Audit:
+		if body.Audit.Imported != nil {
+			r.m.imported.load(body.Audit)
+			return r.ascend(8, recordKey{a: body.Audit.Id})
+		}
 		r.m.audit.load(body.Audit)
 		return r.ascend(7, recordKey{a: body.Audit.Id})
 	case *wire.SnapshotRecord_RemovedMember:
 		r.m.removed.load(body.RemovedMember)
-		return r.ascend(8, recordKey{a: body.RemovedMember.Revision})
+		return r.ascend(9, recordKey{a: body.RemovedMember.Revision})
 	}
 	return errors.New("of a kind that cannot stand here")
 }
@@ -142,6 +146,7 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 		settings:    h.Settings,
 		discarded:   h.Discarded,
 		suspended:   h.GrantsSuspended,
+		firstAct:    h.FirstAct,
 	}
 	return nil
 }

@@ -92,7 +92,10 @@ func (s *script) operatorCommand(a args) *wire.Command {
 	case "resize":
 		return &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: a.arg(0), Limit: s.number(a, "limit", 0), Reason: reason, Operator: "op"}}}
 	case "restore":
-		return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{TokenFloor: s.number(a, "floor", 0), Lineage: a.arg(0), Reason: reason, Operator: "op"}}}
+		return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{TokenFloor: s.number(a, "floor", 0), Lineage: a.arg(0), Reason: reason, Operator: "op",
+			ClusterId: a.pairs["cluster"], ClockUnixS: s.number(a, "clock", 0), Backup: &wire.Backup{ClusterId: "lost", Token: s.number(a, "token", 0)}}}}
+	case "record":
+		return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_Action(wire.AuditRecord_Action_value[a.arg(0)]), Member: a.pairs["member"], Reason: reason, Operator: "op"}}}
 	}
 	s.t.Fatalf("operator: %s?", a.verb)
 	return nil

@@ -71,6 +71,7 @@ func (m *Machine) header() *wire.SnapshotHeader {
 		LastAuditId:   s.lastAudit,
 
 		GrantsSuspended: s.suspended,
+		FirstAct:        s.firstAct,
 	}
 }
 
@@ -171,9 +172,11 @@ func (m *Machine) writeOutcomes(out *recordWriter) {
 }
 
 func (m *Machine) writeAudit(out *recordWriter) {
-	m.audit.each(0, func(record *wire.AuditRecord) bool {
-		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Audit{Audit: record}})
-	})
+	for _, records := range []*table[uint64, *wire.AuditRecord]{&m.audit, &m.imported} {
+		records.each(0, func(record *wire.AuditRecord) bool {
+			return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Audit{Audit: record}})
+		})
+	}
 }
 
 func (m *Machine) writeRemoved(out *recordWriter) {

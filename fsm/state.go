@@ -19,8 +19,11 @@ type scalars struct {
 	lastSession uint64
 	lastLock    uint64
 	lastAudit   uint64
-	settings    *wire.Settings
-	discarded   uint64
+	// firstAct is the revision at which an operator first did something other than change
+	// members or leader; 0 if nobody did.
+	firstAct  uint64
+	settings  *wire.Settings
+	discarded uint64
 	// suspended is the revision at which granting was suspended; 0 if it goes on.
 	suspended uint64
 	// What follows is counted, not stored. holds are the claims that hold; waits are

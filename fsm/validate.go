@@ -115,6 +115,8 @@ func validateGoverning(cmd *wire.Command) *wire.Result {
 		return validResize(op.Resize)
 	case *wire.Command_RestoreBackup:
 		return validBackup(op.RestoreBackup)
+	case *wire.Command_RecordAct:
+		return validRecordAct(op.RecordAct)
 	}
 	return unknownOperation()
 }
@@ -142,9 +144,6 @@ func validText(what, text string, most int) *wire.Result {
 }
 
 func validForce(op *wire.ForceRelease) *wire.Result {
-	if op.GetReason() == "" {
-		return invalid("a forced release needs a reason")
-	}
 	return validReason(op.GetReason(), op.GetOperator())
 }
 

@@ -57,6 +57,8 @@ func soundCommand(t *testing.T, kind protoreflect.FieldDescriptor) *wire.Command
 		cmd.Op = &wire.Command_Resize{Resize: &wire.Resize{Name: "a", Limit: 1, Reason: "r"}}
 	case "restore_backup":
 		cmd.Op = &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Reason: "r"}}
+	case "record_act":
+		cmd.Op = &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Reason: "r"}}
 	default:
 		m := cmd.ProtoReflect()
 		m.Set(kind, m.NewField(kind))

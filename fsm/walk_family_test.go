@@ -196,7 +196,9 @@ func (w *walker) reason() string {
 	case 0:
 		return ""
 	case 1:
-		return strings.Repeat("r", 257)
+		return strings.Repeat("r", 1025)
+	case 2:
+		return []string{" \t ", "two\nlines", "\u0085"}[w.roll(3)]
 	}
 	return "because"
 }
@@ -215,9 +217,47 @@ func (w *walker) operator() *wire.Command {
 	return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who(), GraceMs: uint32(w.roll(3) * 400)}}}
 }
 
+// aYear is how far a floor may be ahead, in tokens.
+const aYear = 366 * 86_400 << 32
+
+// recordAct is what an operator does to the cluster itself.
+func (w *walker) recordAct() *wire.Command {
+	op := &wire.RecordAct{Action: wire.AuditRecord_Action(w.roll(12)), Reason: w.reason(), Operator: w.who(), Member: "n4"}
+	if w.one(9) {
+		op.Address = strings.Repeat("a", 513)
+	}
+	return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: op}}
+}
+
+// fillAudit adds the records of a backup, sometimes as many as can be, or odd ones.
+func (w *walker) fillAudit(op *wire.RestoreBackup) {
+	n := []int{0, 2, 2, 200, 512, 513}[min(w.roll(6), w.roll(6))]
+	for i := range n {
+		op.Audit = append(op.Audit, &wire.AuditRecord{Id: uint64(5 + i), Action: wire.AuditRecord_RESIZE, Lock: "old", Reason: "old"})
+	}
+	if n == 0 {
+		return
+	}
+	switch r := op.Audit[w.roll(n)]; w.roll(12) {
+	case 0:
+		r.Imported = &wire.AuditImport{ClusterId: "older", Id: 3, RestoreId: 9}
+	case 1:
+		r.Id = uint64(w.roll(9))
+	case 2:
+		r.Lock = "//"
+	case 3:
+		r.WallUnixMs = -1
+	case 4:
+		r.Action = 77
+	}
+}
+
 // restoreBackup begins a new history.
 func (w *walker) restoreBackup() *wire.Command {
 	op := &wire.RestoreBackup{TokenFloor: w.d.Token + uint64(w.roll(3)) - 1, Lineage: "again", Reason: w.reason(), Operator: "op"}
+	op.ClusterId = []string{"walk", "walk", "walk", "walk", "", "other"}[w.roll(6)]
+	op.ClockUnixS = []uint64{0, 1704067199 + uint64(w.roll(4)), 1 << 40}[min(w.roll(3), w.roll(3))]
+	op.Backup = &wire.Backup{ClusterId: "lost", Revision: 7, Token: uint64(w.roll(2_000)), Sha256: make([]byte, 32*w.roll(2))}
 	op.Settings = &wire.Settings{MaxSessions: uint64(2 + w.roll(6)), MaxValueBytes: 3}
 	switch w.roll(8) {
 	case 0:
@@ -226,9 +266,11 @@ func (w *walker) restoreBackup() *wire.Command {
 		op.Lineage = strings.Repeat("l", 65)
 	case 2:
 		op.Settings.MinTtlMs = 1 << 30
+	case 3:
+		op.TokenFloor = max(ClockToken(op.ClockUnixS), w.d.Token) + aYear + uint64(w.roll(2))
+	case 4:
+		op.Backup.Token = max(ClockToken(op.ClockUnixS), w.d.Token) + aYear + uint64(w.roll(2))
 	}
-	for i := range w.roll(3) {
-		op.Audit = append(op.Audit, &wire.AuditRecord{Id: uint64(5 + i), Action: wire.AuditRecord_RESIZE, Lock: "old", Reason: "old"})
-	}
+	w.fillAudit(op)
 	return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}
 }

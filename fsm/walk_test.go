@@ -91,6 +91,9 @@ func (w *walker) command() *wire.Command {
 		return w.outset()
 	}
 	if w.d.Suspended != 0 && w.one(10) {
+		if w.one(2) {
+			return w.recordAct()
+		}
 		return w.suspension()
 	}
 	switch pick := w.roll(200); {

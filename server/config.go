@@ -5,6 +5,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/framed"
@@ -197,20 +198,7 @@ func settingsWithDefaults(given *wire.Settings, memory int64) *wire.Settings {
 	if given == nil {
 		return d
 	}
-	s := &wire.Settings{
-		MinTtlMs:            given.MinTtlMs,
-		MaxTtlMs:            given.MaxTtlMs,
-		DefaultTtlMs:        given.DefaultTtlMs,
-		MaxSessions:         given.MaxSessions,
-		MaxLocks:            given.MaxLocks,
-		MaxWaitersPerLock:   given.MaxWaitersPerLock,
-		MaxClaimsPerSession: given.MaxClaimsPerSession,
-		MaxWindow:           given.MaxWindow,
-		MaxValueBytes:       given.MaxValueBytes,
-		MaxClientInfoBytes:  given.MaxClientInfoBytes,
-		MaxStateBytes:       given.MaxStateBytes,
-		MaxSessionBytes:     given.MaxSessionBytes,
-	}
+	s := proto.CloneOf(given)
 	fill(&s.MinTtlMs, d.MinTtlMs)
 	fill(&s.MaxTtlMs, d.MaxTtlMs)
 	fill(&s.DefaultTtlMs, min(max(d.DefaultTtlMs, s.MinTtlMs), s.MaxTtlMs))

@@ -27,7 +27,7 @@ import (
 // backup is the snapshot that any client may take.
 func backup(t *testing.T, url string) []byte {
 	t.Helper()
-	stream, err := wireconnect.NewOperatorServiceClient(http.DefaultClient, url).SaveSnapshot(bounded(t), connect.NewRequest(&wire.SaveSnapshotRequest{}))
+	stream, err := wireconnect.NewOperatorServiceClient(http.DefaultClient, url).SaveSnapshot(bounded(t), connect.NewRequest(&wire.SaveSnapshotRequest{Reason: "test"}))
 	if err != nil {
 		t.Fatal(err)
 	}

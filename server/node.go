@@ -20,7 +20,6 @@ import (
 	"github.com/quorumlock/quorumlock/server/health"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/web"
-	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Node is one running node. All methods are safe for concurrent use.
@@ -314,7 +313,7 @@ func (n *Node) handOver(ctx context.Context) {
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/handOverShare)
 		defer cancel()
 	}
-	if err := n.replica.TransferLeadership(ctx, &wire.TransferLeadershipRequest{}); err != nil {
+	if err := n.replica.StepDown(ctx); err != nil {
 		n.log.Warn("leadership was not handed over: the others will elect", "error", err)
 		return
 	}

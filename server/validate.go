@@ -3,11 +3,11 @@ package server
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
@@ -239,10 +239,22 @@ func (c Config) checkSettings() []error {
 	s := c.Settings
 	f.require(s.MinTtlMs <= s.MaxTtlMs, "--min-ttl %v exceeds --max-ttl %v", millis(s.MinTtlMs), millis(s.MaxTtlMs))
 	f.require(s.DefaultTtlMs >= s.MinTtlMs && s.DefaultTtlMs <= s.MaxTtlMs, "--default-ttl %v must lie between --min-ttl %v and --max-ttl %v", millis(s.DefaultTtlMs), millis(s.MinTtlMs), millis(s.MaxTtlMs))
-	f.require(s.MaxStateBytes >= fsm.MinStateBytes, "--max-state-bytes %d: at least %d", s.MaxStateBytes, fsm.MinStateBytes)
-	f.require(s.MaxSessionBytes >= fsm.MinSessionBytes && s.MaxSessionBytes <= s.MaxStateBytes, "--max-session-bytes %d: from %d to --max-state-bytes %d", s.MaxSessionBytes, fsm.MinSessionBytes, s.MaxStateBytes)
-	f.require(c.TokenFloor <= math.MaxInt64/2, "--token-floor %d: tokens have 63 bits, leave room for those to come", c.TokenFloor)
+	f.require(s.MaxSessionBytes <= s.MaxStateBytes, "--max-session-bytes %d exceeds --max-state-bytes %d", s.MaxSessionBytes, s.MaxStateBytes)
+	for _, fault := range fsm.CheckSettings(s) {
+		f.add("--%s %d: %d to %d", settingFlag(fault.Name), fault.Value, fault.Min, fault.Max)
+	}
+	if most := replica.MaxTokenFloor(time.Now()); c.TokenFloor > most {
+		f.add("--token-floor %d: at most %d, which is a year above the clock", c.TokenFloor, most)
+	}
 	return f
+}
+
+// settingFlag is the flag of a setting: its name in the schema without unit and scope.
+func settingFlag(name string) string {
+	for _, tail := range []string{"_ms", "_per_lock", "_per_session"} {
+		name = strings.TrimSuffix(name, tail)
+	}
+	return strings.ReplaceAll(name, "_", "-")
 }
 
 // frameOverhead is what a frame holds beside a value and a client's description.

@@ -86,6 +86,9 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		"cluster add n4":                         "peer address",
 		"cluster remove":                         "one node's id",
 		"cluster transfer a b":                   "at most one",
+		"cluster add n4 h:1":                     "needs --reason",
+		"cluster remove n4":                      "needs --reason",
+		"cluster transfer":                       "needs --reason",
 		"completion tcsh":                        "bash, zsh and fish",
 		"locks -o yaml":                          "neither table nor json",
 		"locks --timeout 0s":                     "must be positive",
@@ -158,6 +161,9 @@ func TestMistakesAboutWhatToHold(t *testing.T) {
 		"snapshot":                                 "which verb?",
 		"snapshot save":                            "one file's name",
 		"snapshot restore a b":                     "one file's name",
+		"snapshot save a":                          "needs --reason",
+		"snapshot restore a":                       "needs --reason",
+		"snapshot restore a --reason two\nlines":   "control character",
 	})
 }
 

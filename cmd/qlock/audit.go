@@ -16,7 +16,7 @@ import (
 func auditVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "audit",
-		Usage: "list what operators did, newest first: the cluster remembers the last 256 acts",
+		Usage: "list what operators did, newest first: the last 256 acts, and as many of restored backups",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("audit takes no arguments")
@@ -54,10 +54,10 @@ func writeAudit(w io.Writer, records []*wire.AuditRecord) {
 		fmt.Fprintln(w, "no operator did anything yet")
 		return
 	}
-	t := newTable("ID", "WHEN", "OPERATOR", "ACT", "LOCK", "ABOUT", "REASON")
+	t := newTable("ID", "WHEN", "OPERATOR", "ACT", "LOCK", "ABOUT", "FROM", "REASON")
 	for _, r := range records {
 		t.row(fmt.Sprint(r.GetId()), when(r.GetWallUnixMs()), dash(printable(r.GetOperator())),
-			act(r.GetAction()), dash(printable(r.GetLock())), about(r), dash(printable(r.GetReason())))
+			act(r.GetAction()), dash(printable(r.GetLock())), about(r), from(r), dash(printable(r.GetReason())))
 	}
 	t.write(w)
 }
@@ -75,8 +75,29 @@ func about(r *wire.AuditRecord) string {
 	switch {
 	case r.GetAction() == wire.AuditRecord_RESIZE:
 		return "limit " + fmt.Sprint(r.GetLimit())
+	case r.GetMember() != "":
+		return printable(strings.TrimSpace(r.GetMember() + " " + r.GetAddress()))
+	case r.GetBackup() != nil:
+		b := r.GetBackup()
+		return fmt.Sprintf("backup of %s at revision %d, token %d%s", dash(printable(b.GetClusterId())), b.GetRevision(), b.GetToken(), sum(b))
 	case r.GetToken() != 0:
 		return fmt.Sprintf("%s token %d", owner(&wire.ClientInfo{Name: r.GetClientName()}, r.GetSessionId()), r.GetToken())
 	}
 	return "-"
+}
+
+// sum is the checksum of a backup's file, where it is known.
+func sum(b *wire.Backup) string {
+	if len(b.GetSha256()) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", sha256 %x", b.GetSha256())
+}
+
+// from is the cluster whose act it was, if a restore brought the record.
+func from(r *wire.AuditRecord) string {
+	if r.GetImported() == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s #%d", dash(printable(r.GetImported().GetClusterId())), r.GetImported().GetId())
 }

@@ -159,7 +159,7 @@ func TestBinaryBenchSeesAFailover(t *testing.T) {
 	eventually(t, "it measures", func() bool {
 		return strings.Count(qlock(t, eps, "sessions", "-o", "json").out, `"name": "qlock bench"`) == 4
 	})
-	want(t, qlock(t, eps, "cluster", "transfer"), 0, "")
+	want(t, qlock(t, eps, "cluster", "transfer", "--reason", "test"), 0, "")
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

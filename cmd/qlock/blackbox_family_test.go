@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -296,17 +297,19 @@ func TestBinarySnapshots(t *testing.T) {
 	n := own(t)
 	file := filepath.Join(t.TempDir(), "a.snap")
 	release := holding(t, n.addr, "kept")
-	saved := shows(t, n.addr, "snapshot save "+file, "saved "+file, "1 session, 1 lock, 1 hold")
+	saved := shows(t, n.addr, "snapshot save "+file+" --reason nightly", "saved "+file, "1 session, 1 lock, 1 hold")
 	shows(t, "", "snapshot verify "+file, "is whole", saved[strings.Index(saved, "cluster "):])
 	shows(t, "", "snapshot inspect --locks "+file, "kept", "n1 ")
-	want(t, qlock(t, n.addr, "snapshot", "restore", file), 70, "an empty cluster only")
+	want(t, qlock(t, n.addr, "snapshot", "restore", file, "--reason", "lost"), 70, "qlock snapshot restore --cluster-id ")
 	last := token(t, n.addr, "kept")
 	want(t, release(), 0, "")
+
+	id := regexp.MustCompile(`cluster ([^,]+),`).FindStringSubmatch(saved)[1]
 
 	// Twice from one backup: no token comes again.
 	before := number(t, last) + 1<<32
 	for range 2 {
-		out := shows(t, n.addr, "snapshot restore "+file+" --operator me", "restored: every token is above ")
+		out := shows(t, n.addr, "snapshot restore "+file+" --operator me --reason lost --cluster-id "+id, "restored: every token is above ")
 		floor := number(t, strings.Fields(out)[5])
 		got := qlock(t, n.addr, "run", "kept", "--", "/bin/sh", "-c", "echo $QLOCK_TOKEN")
 		is := number(t, strings.TrimSpace(got.out))
@@ -315,7 +318,7 @@ func TestBinarySnapshots(t *testing.T) {
 		}
 		before = is
 	}
-	shows(t, n.addr, "audit", "restore", "me")
+	shows(t, n.addr, "audit", "restore", "me", "save-snapshot", "backup of "+id)
 }
 
 func number(t *testing.T, text string) uint64 {

@@ -170,7 +170,7 @@ func TestBinaryExitCodes(t *testing.T) {
 		{"frob", 64, "no verb"},
 		{"locks --frob", 64, "unknown flag"},
 		{"show codes/nothing", 66, "no lock codes/nothing"},
-		{"cluster remove n9", 66, "n9"},
+		{"cluster remove n9 --reason gone", 66, "n9"},
 		{"locks --endpoints " + dead + " --timeout 200ms", 69, "no serving leader at " + dead},
 		{"status --endpoints " + dead + " --timeout 200ms", 69, "no serving leader at " + dead},
 		{"run codes/a --endpoints " + dead + " --timeout 200ms -- true", 69, "no serving leader at " + dead},
@@ -333,7 +333,7 @@ func TestBinaryTLS(t *testing.T) {
 	with := files.Clients[0].Flags
 	want(t, qlock(t, n.addr, append([]string{"status", "--timeout", "20s"}, with...)...), 0, "")
 	want(t, qlock(t, n.addr, append(with, "run", "a", "--", "true")...), 0, "")
-	want(t, qlock(t, n.addr, append([]string{"snapshot", "save", filepath.Join(dir, "a.snap")}, with...)...), 0, "")
+	want(t, qlock(t, n.addr, append([]string{"snapshot", "save", filepath.Join(dir, "a.snap"), "--reason", "nightly"}, with...)...), 0, "")
 	got = qlock(t, n.addr, append(strings.Fields("bench pairs --sessions 2 --duration 50ms --warm-up 0s --beside-others"), with...)...)
 	want(t, got, 0, "")
 	if strings.Contains(got.out, "not known") {

@@ -51,13 +51,18 @@ func addVerb(dial dialer) *cli.Command {
 		Name:      "add",
 		Usage:     "add a node that runs and is empty; it votes once it has caught up",
 		ArgsUsage: "ID PEER-ADDRESS",
+		Flags:     reasonFlags(),
 		Action: func(c *cli.Context) error {
 			args := arguments(c)
 			if len(args) != 2 {
-				return usagef("cluster add takes a node's id and its peer address, as in qlock cluster add n4 host4:7401")
+				return usagef("cluster add takes a node's id and its peer address, as in qlock cluster add n4 host4:7401 --reason \"replaces n2\"")
+			}
+			reason, operator, err := reasonOf(c)
+			if err != nil {
+				return err
 			}
 			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.AddMember(ctx, &wire.AddMemberRequest{Id: args[0], PeerAddr: args[1]})
+				answer, err := svc.AddMember(ctx, &wire.AddMemberRequest{Id: args[0], PeerAddr: args[1], Operator: operator, Reason: reason})
 				return done(c, one{answer}, err, "added %s at %s", printable(args[0]), printable(args[1]))
 			})
 		},
@@ -69,13 +74,18 @@ func removeVerb(dial dialer) *cli.Command {
 		Name:      "remove",
 		Usage:     "remove a member and forget it",
 		ArgsUsage: "ID",
+		Flags:     reasonFlags(),
 		Action: func(c *cli.Context) error {
 			args := arguments(c)
 			if len(args) != 1 {
-				return usagef("cluster remove takes one node's id, as in qlock cluster remove n2")
+				return usagef("cluster remove takes one node's id, as in qlock cluster remove n2 --reason \"its disk died\"")
+			}
+			reason, operator, err := reasonOf(c)
+			if err != nil {
+				return err
 			}
 			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: args[0]})
+				answer, err := svc.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: args[0], Operator: operator, Reason: reason})
 				return done(c, one{answer}, err, "removed %s", printable(args[0]))
 			})
 		},
@@ -87,13 +97,18 @@ func transferVerb(dial dialer) *cli.Command {
 		Name:      "transfer",
 		Usage:     "hand leadership over, to the node named or to the best one",
 		ArgsUsage: "[ID]",
+		Flags:     reasonFlags(),
 		Action: func(c *cli.Context) error {
 			args := append(arguments(c), "")
 			if len(args) > 2 {
-				return usagef("cluster transfer takes at most one node's id, as in qlock cluster transfer n2")
+				return usagef("cluster transfer takes at most one node's id, as in qlock cluster transfer n2 --reason \"kernel update of n1\"")
+			}
+			reason, operator, err := reasonOf(c)
+			if err != nil {
+				return err
 			}
 			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: args[0]})
+				answer, err := svc.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: args[0], Operator: operator, Reason: reason})
 				return done(c, one{answer}, err, "leader is now %s", printable(answer.GetLeaderId()))
 			})
 		},

@@ -124,7 +124,10 @@ func (f *fakeService) Restore(ctx context.Context, req *wire.RestoreRequest) (*w
 	return answer(ctx, f, f.restore, req)
 }
 
-func (f *fakeService) SaveSnapshot(ctx context.Context, addr string, to io.Writer) error {
+func (f *fakeService) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) error {
+	if err := wire.ValidReason(req.GetReason(), req.GetOperator()); err != nil {
+		f.t.Error(err)
+	}
 	_, err := answer(ctx, f, func(addr string) (any, error) { return nil, f.save(addr, to) }, addr)
 	return err
 }

@@ -15,13 +15,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxReason is how long a reason may be, in bytes, and who gives it.
-const maxReason = 256
-
 // reasonFlags say who sets something right and why: the audit log keeps both.
 func reasonFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "reason", Usage: "`TEXT` for the audit log, and for the holder"},
+		&cli.StringFlag{Name: "reason", DefaultText: "must be given", Usage: "`TEXT` for the audit log, and for the holder of what is taken"},
 		&cli.StringFlag{Name: "operator", DefaultText: "user@host", Usage: "`WHO` does it, for the audit log"},
 	}
 }
@@ -40,13 +37,11 @@ func reasonOf(c *cli.Context) (reason, operator string, err error) {
 	if operator == "" {
 		operator = whoAmI()
 	}
-	switch {
-	case strings.TrimSpace(reason) == "":
+	if strings.TrimSpace(reason) == "" {
 		return "", "", usagef("%s needs --reason, as in --reason \"host is on fire\": the audit log keeps it", c.Command.Name)
-	case len(reason) > maxReason:
-		return "", "", usagef("--reason is %d bytes long; %d are the most", len(reason), maxReason)
-	case len(operator) > maxReason:
-		return "", "", usagef("--operator is %d bytes long; %d are the most", len(operator), maxReason)
+	}
+	if err := wire.ValidReason(reason, operator); err != nil {
+		return "", "", usagef("%w", err)
 	}
 	if err := checkText("the reason", reason); err != nil {
 		return "", "", err
@@ -63,7 +58,7 @@ func whoAmI() string {
 	if host, err := os.Hostname(); err == nil {
 		name += "@" + host
 	}
-	return wire.CleanText(name, maxChosen)
+	return wire.CleanText(name, wire.MaxOperatorBytes)
 }
 
 // target is the hold that an operator means.

@@ -177,9 +177,9 @@ var shown = map[string]string{
 	"revoke":           "revoke orders/42 --token 4611686018427387921 --reason fire --grace 30s",
 	"skip-delay":       "skip-delay closed --reason gone",
 	"resize":           "resize pool 12 --reason more",
-	"cluster-add":      "cluster add n4 10.0.0.4:7401",
-	"cluster-remove":   "cluster remove n4",
-	"cluster-transfer": "cluster transfer",
+	"cluster-add":      "cluster add n4 10.0.0.4:7401 --reason more",
+	"cluster-remove":   "cluster remove n4 --reason gone",
+	"cluster-transfer": "cluster transfer --reason update",
 }
 
 func TestWhatIsShown(t *testing.T) {
@@ -239,7 +239,7 @@ func TestErrorsOfTheClusterBecomeExitCodes(t *testing.T) {
 		{&client.StatusError{Status: wire.Status_INVALID_ARGUMENT, Message: "id"}, 64},
 	} {
 		f := &fakeService{t: t, remove: func(*wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) { return nil, c.err }}
-		got := execTest(t, f.dialer, "cluster", "remove", "n9")
+		got := execTest(t, f.dialer, "cluster", "remove", "n9", "--reason", "gone")
 		if got.code != c.want || got.out != "" || strings.Count(got.err, "\n") != 1 {
 			t.Errorf("%v: got %+v, want code %d", c.err, got, c.want)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -37,17 +38,19 @@ func snapshotFile(c *cli.Context) (string, error) {
 	return args[0], nil
 }
 
-// readSnapshot reads a whole snapshot, checksum and all.
-func readSnapshot(path string) (*fsm.Machine, error) {
+// readSnapshot reads a whole snapshot, checksum and all. sum is the SHA-256 of the file.
+func readSnapshot(path string) (m *fsm.Machine, sum []byte, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, failf(exitNoSuch, "no snapshot: %w", err)
+		return nil, nil, failf(exitNoSuch, "no snapshot: %w", err)
 	}
 	if err != nil {
-		return nil, failf(exitInternal, "open the snapshot: %w", err)
+		return nil, nil, failf(exitInternal, "open the snapshot: %w", err)
 	}
 	defer f.Close()
-	return parseSnapshot(path, f)
+	whole := sha256.New()
+	m, err = parseSnapshot(path, io.TeeReader(f, whole))
+	return m, whole.Sum(nil), err
 }
 
 // parseSnapshot says what is wrong with a file that is no whole snapshot.
@@ -76,7 +79,7 @@ func inspectVerb() *cli.Command {
 			if err != nil {
 				return err
 			}
-			m, err := readSnapshot(path)
+			m, _, err := readSnapshot(path)
 			if err != nil {
 				return err
 			}
@@ -109,7 +112,7 @@ func verifySnapshotVerb() *cli.Command {
 			if err != nil {
 				return err
 			}
-			m, err := readSnapshot(path)
+			m, _, err := readSnapshot(path)
 			if err != nil {
 				return err
 			}
@@ -124,52 +127,53 @@ func verifySnapshotVerb() *cli.Command {
 func restoreVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "restore",
-		Usage:     "bring a snapshot into an empty cluster: its settings, audit log and token counter",
+		Usage:     "bring a snapshot into a cluster: its settings, audit log and token counter",
 		ArgsUsage: "FILE",
-		Description: "Sessions and locks of the snapshot are over: their holders are elsewhere. No token\n" +
+		Description: "The cluster must be new: nobody ever opened a session in it or restored into it.\n" +
+			"Any other has to be named by its id, which qlock status shows, with --cluster-id.\n" +
+			"Then all its sessions are lost, and all its locks end.\n\n" +
+			"Sessions and locks of the snapshot are over: their holders are elsewhere. No token\n" +
 			"that the lost cluster can have given out is given out again, also if the same\n" +
 			"snapshot is restored twice. Give --token-floor where a resource has seen a higher one.\n\n" +
-			"Exit codes: 0 restored, 70 the cluster is not empty or the file is damaged,\n" +
-			"66 no such file, 69 no serving leader or outcome unknown: then restore it again,\n" +
-			"64 usage.",
+			"Exit codes: 0 restored, 70 the cluster is in use or the file is damaged,\n" +
+			"66 no such file, 69 no serving leader or outcome unknown, 64 usage.",
 		Flags: append(reasonFlags(),
+			&cli.StringFlag{Name: "cluster-id", DefaultText: "only a new cluster", Usage: "restore into the cluster of this `ID` though it is in use"},
 			&cli.Uint64Flag{Name: "token-floor", DefaultText: "by the snapshot and the time",
 				Usage: "the highest `TOKEN` that any resource has seen"}),
-		Action: func(c *cli.Context) error {
-			path, err := snapshotFile(c)
-			if err != nil {
-				return err
-			}
-			m, err := readSnapshot(path)
-			if err != nil {
-				return err
-			}
-			if !c.IsSet("reason") {
-				if err := c.Set("reason", "restore of "+path[max(0, len(path)-maxReason/2):]); err != nil {
-					return err
-				}
-			}
-			reason, operator, err := reasonOf(c)
-			if err != nil {
-				return err
-			}
-			return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.Restore(ctx, &wire.RestoreRequest{Token: m.Token(), TokenFloor: c.Uint64("token-floor"),
-					Settings: m.Settings(), Audit: auditOf(m), Operator: operator, Reason: reason})
-				if errors.Is(err, client.ErrFailedPrecondition) {
-					return failf(exitInternal, "not restored: %s; a snapshot goes into an empty cluster only: "+
-						"start a new one, or end its sessions and locks first (qlock sessions, qlock locks)", said(err))
-				}
-				if errors.Is(err, client.ErrUncertain) {
-					return failf(exitNoLeader, "it is not known whether the snapshot was restored (%w): restore it again, "+
-						"which does no harm to a cluster that nobody uses yet", err)
-				}
-				totals := m.Totals()
-				return done(c, one{answer}, err, "restored: every token is above %d from now on; %s and %s of the snapshot are over",
-					answer.GetTokenFloor(), count(totals.Sessions, "session"), count(totals.Locks, "lock"))
-			})
-		},
+		Action: func(c *cli.Context) error { return restoreSnapshot(c, dial) },
 	}
+}
+
+func restoreSnapshot(c *cli.Context, dial dialer) error {
+	path, err := snapshotFile(c)
+	if err != nil {
+		return err
+	}
+	reason, operator, err := reasonOf(c)
+	if err != nil {
+		return err
+	}
+	m, sum, err := readSnapshot(path)
+	if err != nil {
+		return err
+	}
+	return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
+		answer, err := svc.Restore(ctx, &wire.RestoreRequest{
+			Backup:     &wire.Backup{ClusterId: m.ClusterID(), Lineage: m.Lineage(), Revision: m.Revision(), Token: m.Token(), Sha256: sum},
+			TokenFloor: c.Uint64("token-floor"), Settings: m.Settings(), Audit: fsm.RestorableAudit(auditOf(m)),
+			Operator: operator, Reason: reason, ClusterId: c.String("cluster-id"),
+		})
+		if errors.Is(err, client.ErrFailedPrecondition) {
+			return failf(exitInternal, "not restored: %s", said(err))
+		}
+		if errors.Is(err, client.ErrUncertain) {
+			return failf(exitNoLeader, "it is not known whether the snapshot was restored (%w): qlock audit says it", err)
+		}
+		totals := m.Totals()
+		return done(c, one{answer}, err, "restored: every token is above %d from now on; %s and %s of the snapshot are over",
+			answer.GetTokenFloor(), count(totals.Sessions, "session"), count(totals.Locks, "lock"))
+	})
 }
 
 // said is what the cluster said about a status, without the status.

@@ -16,11 +16,11 @@ import (
 
 // SaveSnapshot reads a snapshot from a node's HTTP port: the framed port carries only
 // messages of a bounded size.
-func (c cluster) SaveSnapshot(ctx context.Context, addr string, to io.Writer) error {
+func (c cluster) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) error {
 	web, base := c.web(addr)
 	defer web.CloseIdleConnections()
 	operator := wireconnect.NewOperatorServiceClient(web, base)
-	pieces, err := operator.SaveSnapshot(ctx, connect.NewRequest(&wire.SaveSnapshotRequest{}))
+	pieces, err := operator.SaveSnapshot(ctx, connect.NewRequest(req))
 	if err != nil {
 		return webError(addr, err)
 	}

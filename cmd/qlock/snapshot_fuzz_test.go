@@ -134,7 +134,8 @@ func restoreFile(t *testing.T, file []byte) (read bool) {
 	writeSavedLocks(io.Discard, locks)
 	cluster := begun(t)
 	applied(t, cluster, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{
-		TokenFloor: m.Token(), Settings: m.Settings(), Audit: auditOf(m), Lineage: "second", Operator: "ann", Reason: "because",
+		Backup: &wire.Backup{ClusterId: m.ClusterID(), Revision: m.Revision(), Token: m.Token()}, ClusterId: cluster.ClusterID(),
+		Settings: m.Settings(), Audit: fsm.RestorableAudit(auditOf(m)), Lineage: "second", Operator: "ann", Reason: "because",
 	}}})
 	if err := cluster.Check(); err != nil {
 		t.Fatal(err)

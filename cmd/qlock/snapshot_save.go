@@ -30,16 +30,20 @@ func saveVerb(dial dialer) *cli.Command {
 			"contains no secret, but all names, values and owners: only you can read it.\n\n" +
 			"Exit codes: 0 saved, 69 no serving leader, 70 it could not be written or is damaged,\n" +
 			"64 usage.",
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "http", DefaultText: "what the leader advertises", Usage: "`HOST:PORT` of a node's HTTP port"},
-		},
+		Flags: append(reasonFlags(),
+			&cli.StringFlag{Name: "http", DefaultText: "what the leader advertises", Usage: "`HOST:PORT` of a node's HTTP port"}),
 		Action: func(c *cli.Context) error {
 			path, err := snapshotFile(c)
 			if err != nil {
 				return err
 			}
+			reason, operator, err := reasonOf(c)
+			if err != nil {
+				return err
+			}
+			req := &wire.SaveSnapshotRequest{Operator: operator, Reason: reason}
 			return withService(c, dial, func(svc service) error {
-				m, err := saveSnapshot(c, svc, path)
+				m, err := saveSnapshot(c, svc, req, path)
 				if err != nil {
 					return blame(c, err)
 				}
@@ -52,7 +56,7 @@ func saveVerb(dial dialer) *cli.Command {
 }
 
 // saveSnapshot writes to a file beside the one named, and gives it that name last.
-func saveSnapshot(c *cli.Context, svc service, path string) (*fsm.Machine, error) {
+func saveSnapshot(c *cli.Context, svc service, req *wire.SaveSnapshotRequest, path string) (*fsm.Machine, error) {
 	addr, err := httpAddr(c, svc)
 	if err != nil {
 		return nil, err
@@ -65,7 +69,7 @@ func saveSnapshot(c *cli.Context, svc service, path string) (*fsm.Machine, error
 	defer f.Close()
 	ctx, cancel := context.WithTimeout(c.Context, timeout(c, saveTimeout))
 	defer cancel()
-	if err := svc.SaveSnapshot(ctx, addr, f); err != nil {
+	if err := svc.SaveSnapshot(ctx, addr, req, f); err != nil {
 		return nil, err
 	}
 	m, err := checkSaved(path, f)

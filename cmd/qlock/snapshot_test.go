@@ -74,7 +74,7 @@ func saving(t *testing.T, data []byte, err error) *fakeService {
 func TestSnapshotSave(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.snap")
 	want := savedState(t)
-	for _, words := range [][]string{{"snapshot", "save", path}, {"snapshot", "save", path, "--http", "elsewhere:1"}} {
+	for _, words := range [][]string{{"snapshot", "save", path, "--reason", "r"}, {"snapshot", "save", path, "--reason", "r", "--http", "elsewhere:1"}} {
 		got := execTest(t, saving(t, want, nil).dialer, words...)
 		if got.code != 0 || !strings.Contains(got.out, "cluster c-1, revision 6, last token 1002; 1 session, 2 locks, 2 holds, 0 waiters") {
 			t.Errorf("got %+v", got)
@@ -106,7 +106,7 @@ func TestSnapshotSaveAllOrNothing(t *testing.T) {
 		if err := os.WriteFile(path, []byte("older"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got := execTest(t, saving(t, c.data, c.err).dialer, "snapshot", "save", path)
+		got := execTest(t, saving(t, c.data, c.err).dialer, "snapshot", "save", path, "--reason", "r")
 		if got.code != c.code || got.out != "" {
 			t.Errorf("%s: %+v, want %d", name, got, c.code)
 		}
@@ -123,7 +123,7 @@ func TestSnapshotSaveNeedsAnHTTPPort(t *testing.T) {
 	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
 		return &wire.StatusResponse{LeaderId: "n1", Nodes: []*wire.NodeStatus{{Id: "n1", Leader: true}}}, nil
 	}}
-	got := execTest(t, f.dialer, "snapshot", "save", filepath.Join(t.TempDir(), "a"))
+	got := execTest(t, f.dialer, "snapshot", "save", filepath.Join(t.TempDir(), "a"), "--reason", "r")
 	if got.code != exitInternal || !strings.Contains(got.err, "leader n1 has no HTTP port") {
 		t.Errorf("%+v", got)
 	}
@@ -151,7 +151,11 @@ func TestSnapshotInspect(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, verb := range []string{"verify", "inspect", "restore"} {
-			got := execTest(t, (&fakeService{t: t}).dialer, "snapshot", verb, "bad")
+			words := []string{"snapshot", verb, "bad"}
+			if verb == "restore" {
+				words = append(words, "--reason", "r")
+			}
+			got := execTest(t, (&fakeService{t: t}).dialer, words...)
 			if got.code != exitInternal || got.out != "" || !strings.Contains(got.err, "bad is damaged or no snapshot") {
 				t.Errorf("%s of %d bytes: %+v", verb, len(bad), got)
 			}
@@ -181,11 +185,11 @@ func TestSnapshotRestore(t *testing.T) {
 		asked = req
 		return &wire.RestoreResponse{TokenFloor: 1 << 50, Revision: 3}, nil
 	}}
-	got := execTest(t, f.dialer, "snapshot", "restore", path, "--token-floor", "77", "--operator", "me")
+	got := execTest(t, f.dialer, "snapshot", "restore", path, "--token-floor", "77", "--operator", "me", "--reason", "disaster", "--cluster-id", "c-2")
 	if got.code != 0 || got.out != "restored: every token is above 1125899906842624 from now on; 1 session and 2 locks of the snapshot are over\n" {
 		t.Errorf("%+v", got)
 	}
-	if asked.GetToken() != 1002 || asked.GetTokenFloor() != 77 || asked.GetOperator() != "me" || !strings.HasPrefix(asked.GetReason(), "restore of ") ||
+	if asked.GetBackup().GetToken() != 1002 || asked.GetBackup().GetClusterId() != "c-1" || len(asked.GetBackup().GetSha256()) != 32 || asked.GetClusterId() != "c-2" || asked.GetTokenFloor() != 77 || asked.GetOperator() != "me" || asked.GetReason() != "disaster" ||
 		asked.GetSettings().GetDefaultTtlMs() != 15_000 || len(asked.GetAudit()) != 1 || asked.GetAudit()[0].GetLock() != "pool" {
 		t.Errorf("asked for %v", asked)
 	}
@@ -193,8 +197,8 @@ func TestSnapshotRestore(t *testing.T) {
 	f.restore = func(*wire.RestoreRequest) (*wire.RestoreResponse, error) {
 		return nil, &client.StatusError{Status: wire.Status_FAILED_PRECONDITION, Message: "2 sessions are open"}
 	}
-	got = execTest(t, f.dialer, "snapshot", "restore", path)
-	if got.code != exitInternal || !strings.Contains(got.err, "2 sessions are open") || !strings.Contains(got.err, "an empty cluster only") {
+	got = execTest(t, f.dialer, "snapshot", "restore", path, "--reason", "disaster")
+	if got.code != exitInternal || !strings.Contains(got.err, "2 sessions are open") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -208,9 +212,9 @@ func TestUnknownOutcomeOfARestoreIsNoMissingLeader(t *testing.T) {
 	f := &fakeService{t: t, restore: func(*wire.RestoreRequest) (*wire.RestoreResponse, error) {
 		return nil, &client.StatusError{Status: wire.Status_UNCERTAIN, Message: "connection to 10.0.0.1:7400: EOF"}
 	}}
-	got := execTest(t, f.dialer, "snapshot", "restore", path)
+	got := execTest(t, f.dialer, "snapshot", "restore", path, "--reason", "disaster")
 	if got.code != exitNoLeader || strings.Contains(got.err, "no serving leader") || !strings.Contains(got.err, "not known whether the snapshot was restored") ||
-		!strings.Contains(got.err, "10.0.0.1:7400: EOF") || !strings.Contains(got.err, "restore it again") {
+		!strings.Contains(got.err, "10.0.0.1:7400: EOF") || !strings.Contains(got.err, "qlock audit") {
 		t.Errorf("%+v", got)
 	}
 }

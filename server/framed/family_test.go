@@ -166,12 +166,12 @@ func TestOperators(t *testing.T) {
 func TestRestoreIsAdministration(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)
-	req := &wire.RestoreRequest{Token: 7, Reason: "lost"}
+	req := &wire.RestoreRequest{Backup: &wire.Backup{Token: 7}, Reason: "lost"}
 	for i := range uint64(256) {
 		req.Audit = append(req.Audit, &wire.AuditRecord{Id: i + 1, Reason: string(make([]byte, 256)), Lock: string(make([]byte, 512))})
 	}
 	resp := c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_Restore{Restore: req}})
-	if resp.GetRestore().GetTokenFloor() != 1<<40 || p.replica.restored.GetToken() != 7 {
+	if resp.GetRestore().GetTokenFloor() != 1<<40 || p.replica.restored.GetBackup().GetToken() != 7 {
 		t.Errorf("restored: %v", resp)
 	}
 }

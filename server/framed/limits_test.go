@@ -121,10 +121,10 @@ func TestAdministration(t *testing.T) {
 	if got := c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_Status{Status: &wire.StatusRequest{}}}); got.GetStatus().GetNodeId() != self {
 		t.Errorf("status %v", got)
 	}
-	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{}}})
+	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Reason: "test"}}})
 
 	p.replica.administerWith(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-	c.expect(wire.Status_UNAVAILABLE, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{}}})
+	c.expect(wire.Status_UNAVAILABLE, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Reason: "test"}}})
 }
 
 func TestTransferNamesTheNextLeader(t *testing.T) {
@@ -136,7 +136,7 @@ func TestTransferNamesTheNextLeader(t *testing.T) {
 		go p.replica.moveLeader(next)
 		return nil
 	})
-	resp := c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_TransferLeadership{TransferLeadership: &wire.TransferLeadershipRequest{}}})
+	resp := c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_TransferLeadership{TransferLeadership: &wire.TransferLeadershipRequest{Reason: "test"}}})
 	if resp.GetLeader().GetId() != other {
 		t.Errorf("answer %v", resp)
 	}
@@ -177,7 +177,7 @@ func TestAdministrationIsBounded(t *testing.T) {
 	p.replica.administerWith(func(context.Context) error { <-free; return nil })
 	var ids []uint64
 	for range 64 {
-		ids = append(ids, c.send(&wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{}}}))
+		ids = append(ids, c.send(&wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Reason: "test"}}}))
 	}
 	session := c.open(secret) // behind all of them, and not kept waiting
 	c.expect(wire.Status_OK, beat(session))

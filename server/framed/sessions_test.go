@@ -142,7 +142,7 @@ func TestNotLeaderCarriesTheHint(t *testing.T) {
 		beat(session), acquire(session, 1, "l", true), attach(session, secret),
 		{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{Secret: secret}}},
 		{Body: &wire.Request_GetLock{GetLock: &wire.GetLockRequest{Name: "l"}}},
-		{Body: &wire.Request_RemoveMember{RemoveMember: &wire.RemoveMemberRequest{}}},
+		{Body: &wire.Request_RemoveMember{RemoveMember: &wire.RemoveMemberRequest{Reason: "test"}}},
 	} {
 		if resp := c.expect(wire.Status_NOT_LEADER, req); resp.GetLeader().GetClientAddr() != "there:7400" {
 			t.Errorf("%v: no hint in %v", req, resp)

@@ -34,7 +34,7 @@ func TestFloodOfReadsCostsItsOwnConnection(t *testing.T) {
 	flood.open(secret) // behind all of them
 	id := honest.send(list())
 	honest.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_Status{Status: &wire.StatusRequest{}}})
-	honest.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Id: "n2", PeerAddr: "h:1"}}})
+	honest.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Id: "n2", PeerAddr: "h:1", Reason: "test"}}})
 	release()
 	if resp := honest.await(id); resp.GetResult().GetStatus() != wire.Status_OK {
 		t.Errorf("an honest read beside a flood: %v", resp)

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
@@ -25,11 +28,14 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return p.Buffer.Write(b)
 }
 
+// why is a request for a backup.
+var why = &wire.SaveSnapshotRequest{Operator: "ops", Reason: "nightly"}
+
 // backup saves the cluster's state and reads it again.
 func (c *cluster) backup() (*fsm.Machine, *wire.RestoreRequest) {
 	c.t.Helper()
 	var file pieces
-	if err := c.leader().SaveSnapshot(c.t.Context(), &file); err != nil {
+	if err := c.leader().SaveSnapshot(c.t.Context(), why, &file); err != nil {
 		c.t.Fatal(err)
 	}
 	if file.largest > 64<<10 {
@@ -40,7 +46,7 @@ func (c *cluster) backup() (*fsm.Machine, *wire.RestoreRequest) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return m, &wire.RestoreRequest{Token: m.Token(), Settings: m.Settings(), Audit: m.ListAudit(&wire.ListAuditRequest{PageSize: 1000}).GetRecords(), Operator: "ops", Reason: "the old cluster is lost"}
+	return m, &wire.RestoreRequest{Backup: &wire.Backup{ClusterId: m.ClusterID(), Revision: m.Revision(), Token: m.Token()}, Settings: m.Settings(), Audit: m.ListAudit(&wire.ListAuditRequest{PageSize: 1000}).GetRecords(), Operator: "ops", Reason: "the old cluster is lost"}
 }
 
 // restoreInto begins a cluster and restores into it.
@@ -73,7 +79,7 @@ func (c *cluster) grants(n uint64) (lowest, highest uint64) {
 // One backup restored into one cluster after another, while the others go on: no token
 // comes twice, also where an operator had put the counter far ahead of the clock.
 func TestRestoredTwiceTokensNeverComeAgain(t *testing.T) {
-	for _, floor := range []uint64{0, 1 << 60} {
+	for _, floor := range []uint64{0, 1 << 56} {
 		inVirtualTime(t, func(t *testing.T) {
 			first := newCluster(t, 3)
 			for _, n := range first.nodes {
@@ -89,7 +95,7 @@ func TestRestoredTwiceTokensNeverComeAgain(t *testing.T) {
 			_, highest := first.grants(20)
 			for round := range 3 {
 				c, resp := restoreInto(t, backup)
-				if resp.TokenFloor <= highest || resp.TokenFloor < backup.Token+1<<32 || resp.Revision == 0 {
+				if resp.TokenFloor <= highest || resp.TokenFloor < backup.Backup.Token+1<<32 || resp.Revision == 0 {
 					t.Errorf("round %d: restored with %v, granted was %d", round, resp, highest)
 				}
 				low, high := c.grants(20)
@@ -132,16 +138,29 @@ func TestRestoreBeginsANewHistory(t *testing.T) {
 		c.eventually("all watch", func() bool {
 			return watchers[0].last() != nil && watchers[1].last() != nil && watchers[2].last() != nil
 		})
-		backup.Token = 1<<63 - 1
-		if err := restore(leader); !errors.Is(err, replica.ErrInvalid) {
-			t.Errorf("without room above the token: %v", err)
+		if err := restore(leader); !errors.Is(err, replica.ErrPrecondition) || !strings.Contains(err.Error(), "--cluster-id "+old.ClusterId) {
+			t.Errorf("into a cluster that was used: %v", err)
 		}
-		backup.Token, backup.TokenFloor = 1, 1<<61
+		backup.ClusterId = old.ClusterId
+		for what, odd := range map[string]func(*wire.RestoreRequest){
+			"a token without room above it": func(r *wire.RestoreRequest) { r.Backup.Token = 1<<63 - 1 },
+			"a floor far ahead":             func(r *wire.RestoreRequest) { r.TokenFloor = 1 << 61 },
+			"tiny settings":                 func(r *wire.RestoreRequest) { r.Settings.MaxSessions = 1 },
+			"no reason":                     func(r *wire.RestoreRequest) { r.Reason = " " },
+			"a forged record":               func(r *wire.RestoreRequest) { r.Audit = []*wire.AuditRecord{{Id: 1, Action: 77}} },
+		} {
+			req := proto.CloneOf(backup)
+			odd(req)
+			if _, err := leader.Restore(t.Context(), req); !errors.Is(err, replica.ErrInvalid) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		backup.Backup.Token, backup.TokenFloor = 1, 1<<56
 		if err := restore(leader); err != nil {
 			t.Fatal(err)
 		}
 		now := c.statusOf(leader)
-		if now.Lineage == "" || now.Lineage == old.Lineage || now.Token != 1<<61 || now.Revision <= old.Revision {
+		if now.Lineage == "" || now.Lineage == old.Lineage || now.Token != 1<<56 || now.Revision <= old.Revision {
 			t.Errorf("restored: %v", now)
 		}
 		for _, w := range watchers {
@@ -155,6 +174,51 @@ func TestRestoreBeginsANewHistory(t *testing.T) {
 		c.eventually("it goes on", func() bool { return len(w.events()) == 1 && w.events()[0].SessionId == s })
 		w.end(t)
 	})
+}
+
+// A live cluster that is named is restored: sessions are lost and told so, locks are open,
+// and the audit log says who did it, with the backup's records marked as such.
+func TestRestoreOverALiveCluster(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		_, backup := c.backup()
+		s, to := c.bound("holder", 5*time.Minute)
+		hold := c.expect(leader.do(acquire(s, 1, "a", &wire.Acquire{LockDelayMs: 60_000})), wire.Status_GRANTED)
+		if _, err := leader.Restore(t.Context(), backup); !errors.Is(err, replica.ErrPrecondition) {
+			t.Fatalf("without the cluster's name: %v", err)
+		}
+		backup.ClusterId = c.statusOf(leader).ClusterId
+		if _, err := leader.Restore(t.Context(), backup); err != nil {
+			t.Fatal(err)
+		}
+		if leader.lives(s) || leader.holder("a") != 0 {
+			t.Error("the session lives on, or its hold")
+		}
+		if got := to.told(); len(got) != 1 || got[0].GetLost().GetReason() != wire.SessionLost_EXPIRED {
+			t.Errorf("the holder was told %v", got)
+		}
+		next := c.openSession("next", 5*time.Minute)
+		if r := c.expect(leader.do(acquire(next, 1, "a", &wire.Acquire{})), wire.Status_GRANTED); r.Token <= hold.Token+1<<32 {
+			t.Errorf("token %d after %d", r.Token, hold.Token)
+		}
+		records := leader.audit()
+		if r := records[0]; r.Action != wire.AuditRecord_RESTORE || r.Reason != backup.Reason || !proto.Equal(r.Backup, backup.Backup) || r.Imported != nil {
+			t.Errorf("the newest record: %v", r)
+		}
+		if r := records[1]; r.Action != wire.AuditRecord_SAVE_SNAPSHOT || r.Imported.GetClusterId() != backup.Backup.ClusterId || r.Imported.GetRestoreId() != records[0].Id {
+			t.Errorf("the record that the backup brought: %v", r)
+		}
+		if r := records[2]; r.Action != wire.AuditRecord_SAVE_SNAPSHOT || r.Imported != nil || r.Reason != why.Reason {
+			t.Errorf("the cluster's own record: %v", r)
+		}
+	})
+}
+
+// audit is the node's audit log, newest first.
+func (n *node) audit() (records []*wire.AuditRecord) {
+	n.View(func(m *fsm.Machine) { records = m.ListAudit(&wire.ListAuditRequest{PageSize: 1000}).GetRecords() })
+	return records
 }
 
 // A backup taken while everything goes on is whole, and nothing that was granted before
@@ -196,11 +260,11 @@ func TestBackupUnderLoad(t *testing.T) {
 			}
 		}
 		end()
-		if err := c.followers()[0].SaveSnapshot(t.Context(), &bytes.Buffer{}); !errors.Is(err, replica.ErrNotLeader) {
+		if err := c.followers()[0].SaveSnapshot(t.Context(), why, &bytes.Buffer{}); !errors.Is(err, replica.ErrNotLeader) {
 			t.Errorf("at a follower: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		err := leader.SaveSnapshot(ctx, writerFunc(func(p []byte) (int, error) {
+		err := leader.SaveSnapshot(ctx, why, writerFunc(func(p []byte) (int, error) {
 			cancel()
 			return len(p), nil
 		}))

@@ -140,7 +140,7 @@ func otherCluster(answers []answer, mine string) error {
 func (r *Replica) errReplaced(cluster string) error {
 	id := r.cfg.ID
 	return fmt.Errorf("%w: cluster %q knows node %q with another incarnation than this directory's (%s). "+
-		"Its memory is gone, so it must not vote. Replace it: run\n  qlock cluster remove %s\nstart this node again, and run\n  qlock cluster add %s %s",
+		"Its memory is gone, so it must not vote. Replace it: run\n  qlock cluster remove %s --reason replaced\nstart this node again, and run\n  qlock cluster add %s %s --reason replaced",
 		ErrReplaced, cluster, id, r.book.incarnation, id, id, r.cfg.Advertise.Peer)
 }
 
@@ -282,7 +282,7 @@ func (r *Replica) applyForMembership(ctx context.Context, answers []answer, peer
 }
 
 func (r *Replica) addCommand() string {
-	return fmt.Sprintf("qlock cluster add %s %s", r.cfg.ID, r.cfg.Advertise.Peer)
+	return fmt.Sprintf("qlock cluster add %s %s --reason joins", r.cfg.ID, r.cfg.Advertise.Peer)
 }
 
 // leaderAmong is the leader of the highest term that the answers name and that answered

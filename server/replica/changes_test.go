@@ -23,11 +23,11 @@ func TestRemovedNodeIsNotPromoted(t *testing.T) {
 		for pause := range 25 {
 			c.net.Delay(leader.id, "n4", 30*time.Millisecond)
 			c.net.Delay("n4", leader.id, 30*time.Millisecond)
-			if err := leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401"}); err != nil {
+			if err := leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Reason: "test"}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Duration(pause) * 20 * time.Millisecond)
-			if err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4"}); err != nil {
+			if err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Reason: "test"}); err != nil {
 				t.Fatal(err)
 			}
 			c.net.Heal()
@@ -49,14 +49,14 @@ func TestRemovalThatWouldStopTheClusterIsRefused(t *testing.T) {
 		leader := c.settleIn()
 		dead, alive := c.followers()[0], c.followers()[1]
 		dead.crash()
-		err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: alive.id})
+		err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: alive.id, Reason: "test"})
 		if !errors.Is(err, replica.ErrPrecondition) {
 			t.Errorf("removing the second of two that live: %v", err)
 		}
 		s := c.openSession("a", time.Minute)
 		c.expect(c.must(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
 		c.leader().mustAdmin(func(n *node) error {
-			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: dead.id})
+			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: dead.id, Reason: "test"})
 		})
 		c.expect(c.must(acquireCommand(s, 2, "m", 0)), wire.Status_GRANTED)
 	})

@@ -50,7 +50,7 @@ func TestLeadershipRegainedInOneNotice(t *testing.T) {
 		wake := sync.OnceFunc(func() { close(logger.wake) })
 		defer wake()
 		logger.tired.Store(true)
-		_ = c.leader().TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: old.id})
+		_ = c.leader().TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: old.id, Reason: "test"})
 		<-logger.asleep
 		c.net.Isolate(old.id, c.except(old)...)
 		between := c.leader()
@@ -59,7 +59,7 @@ func TestLeadershipRegainedInOneNotice(t *testing.T) {
 		c.net.Heal()
 		c.eventually("leadership goes back", func() bool {
 			if between.Serving() {
-				_ = between.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: old.id})
+				_ = between.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: old.id, Reason: "test"})
 			}
 			return between.Leader().GetId() == old.id
 		})

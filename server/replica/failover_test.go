@@ -201,7 +201,7 @@ func TestRegainedLeadershipRebuildsDeadlines(t *testing.T) {
 		}
 		for c.leader() != leader {
 			next := c.leader()
-			if err := next.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: leader.id}); err != nil {
+			if err := next.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: leader.id, Reason: "test"}); err != nil {
 				t.Logf("transfer: %v", err)
 			}
 		}

@@ -44,13 +44,13 @@ func (c *cluster) agreed(n *node) {
 func (c *cluster) replace(n *node) {
 	c.t.Helper()
 	c.leader().mustAdmin(func(l *node) error {
-		return l.RemoveMember(c.t.Context(), &wire.RemoveMemberRequest{Id: n.id})
+		return l.RemoveMember(c.t.Context(), &wire.RemoveMemberRequest{Id: n.id, Reason: "test"})
 	})
 	n.crash()
 	n.wipe()
 	n.start()
 	c.leader().mustAdmin(func(l *node) error {
-		return l.AddMember(c.t.Context(), &wire.AddMemberRequest{Id: n.id, PeerAddr: n.id + ":7401"})
+		return l.AddMember(c.t.Context(), &wire.AddMemberRequest{Id: n.id, PeerAddr: n.id + ":7401", Reason: "test"})
 	})
 	c.eventuallyAsking(n.id+" votes again", func() bool { s := c.nodeStatus(n.id); return s.GetVoter() && s.GetReachable() })
 }
@@ -87,7 +87,7 @@ func TestDivergedNodeStopsItself(t *testing.T) {
 			}
 			if leads {
 				c.leader().mustAdmin(func(l *node) error {
-					return l.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: wrong.id})
+					return l.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: wrong.id, Reason: "test"})
 				})
 			}
 			err := wrong.stopsDiverged()
@@ -141,7 +141,7 @@ func (c *cluster) soundLeads(wrong *node) {
 	c.t.Helper()
 	c.eventually("a sound node leads", func() bool {
 		if c.leader() == wrong {
-			_ = wrong.TransferLeadership(c.t.Context(), &wire.TransferLeadershipRequest{})
+			_ = wrong.TransferLeadership(c.t.Context(), &wire.TransferLeadershipRequest{Reason: "test"})
 		}
 		return c.leader() != wrong
 	})
@@ -163,7 +163,9 @@ func TestNothingIsGrantedInDoubt(t *testing.T) {
 		gone := c.openSession("gone", 5*time.Second)
 		c.eventually("a session expires", func() bool { return !c.leader().lives(gone) })
 		// Not under the other leader either, and not after a restart of both.
-		c.leader().mustAdmin(func(l *node) error { return l.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{}) })
+		c.leader().mustAdmin(func(l *node) error {
+			return l.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Reason: "test"})
+		})
 		c.expect(c.leader().do(acquireCommand(waiter, 2, "gate", 0)), wire.Status_UNAVAILABLE)
 		for _, n := range c.nodes {
 			if n != down {
@@ -205,7 +207,7 @@ func TestReplacingTheWrongNodeEndsTheDoubt(t *testing.T) {
 		c, down, wrong, holder, waiter, _ := doubt(t)
 		c.soundLeads(wrong)
 		c.leader().mustAdmin(func(l *node) error {
-			return l.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: down.id})
+			return l.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: down.id, Reason: "test"})
 		})
 		c.replace(wrong)
 		c.eventuallyAsking("granting goes on", func() bool { return !c.statusOf(c.leader()).GrantsSuspended })
@@ -245,7 +247,9 @@ func TestHealthyNodesAgree(t *testing.T) {
 		}
 		for i := range 3 {
 			traffic(fmt.Sprint("leaders ", i))
-			c.leader().mustAdmin(func(l *node) error { return l.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{}) })
+			c.leader().mustAdmin(func(l *node) error {
+				return l.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Reason: "test"})
+			})
 			traffic(fmt.Sprint("crash ", i))
 			lost := c.leader()
 			lost.crash()

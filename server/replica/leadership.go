@@ -147,10 +147,11 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 	}
 	return &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId:  cluster,
-		TokenFloor: max(clockFloor(time.Now()), r.cfg.TokenFloor),
+		TokenFloor: max(fsm.ClockToken(unixSeconds(time.Now())), r.cfg.TokenFloor),
 		Settings:   r.cfg.Settings,
 		Members:    members,
 		Lineage:    mint(),
+		ClockUnixS: unixSeconds(time.Now()),
 	}}}
 }
 

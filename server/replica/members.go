@@ -44,7 +44,8 @@ func (r *Replica) oneByOne(ctx context.Context) (done func(), err error) {
 // AddMember takes a running, empty node into the cluster, first as a non-voter; it
 // gets its vote by itself once it has caught up. Repeating it is harmless. Leader only.
 func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) error {
-	if err := validMember(req); err != nil {
+	act := &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Operator: req.GetOperator(), Reason: req.GetReason(), Member: req.GetId(), Address: req.GetPeerAddr()}
+	if err := errors.Join(validMember(req), validAct(act)); err != nil {
 		return err
 	}
 	re, done, err := r.administer()
@@ -62,6 +63,9 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 		return err
 	}
 	defer changed()
+	if err := r.record(ctx, re, act); err != nil {
+		return err
+	}
 	// Its incarnation first: the node runs raft only once it is known by it.
 	if err := r.do(ctx, re, putMember(m), 0); err != nil {
 		return err
@@ -128,6 +132,10 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 	if req.GetId() == "" {
 		return fmt.Errorf("%w: the member has no id", ErrInvalid)
 	}
+	act := &wire.RecordAct{Action: wire.AuditRecord_REMOVE_MEMBER, Operator: req.GetOperator(), Reason: req.GetReason(), Member: req.Id}
+	if err := validAct(act); err != nil {
+		return err
+	}
 	re, done, err := r.administer()
 	if err != nil {
 		return err
@@ -148,12 +156,15 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 		return fmt.Errorf("%w: %q is the last voter", ErrPrecondition, req.Id)
 	}
 	if req.Id == r.cfg.ID {
-		return r.stepAside(ctx)
+		return r.stepAside(ctx, re, act)
 	}
 	if configured && server.Suffrage == raft.Voter {
 		if err := r.majorityWithout(ctx, req.Id); err != nil {
 			return err
 		}
+	}
+	if err := r.record(ctx, re, act); err != nil {
+		return err
 	}
 	return r.remove(ctx, re, req.Id, configured)
 }
@@ -195,50 +206,95 @@ func (r *Replica) remove(ctx context.Context, re *reign, id string, configured b
 	return nil
 }
 
-// stepAside lets another node remove this one.
-func (r *Replica) stepAside(ctx context.Context) error {
-	if err := r.transferToBest(ctx); err != nil {
+// stepAside lets another node remove this one. The audit log has the transfer here, the
+// removal there.
+func (r *Replica) stepAside(ctx context.Context, re *reign, removal *wire.RecordAct) error {
+	to, err := r.bestVoter(ctx)
+	if err != nil {
+		return err
+	}
+	act := &wire.RecordAct{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Operator: removal.Operator, Reason: removal.Reason, Member: string(to.ID)}
+	if err := r.record(ctx, re, act); err != nil {
+		return err
+	}
+	if err := r.transfer(ctx, to); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w any more: leadership was handed over so that the next leader removes this node", ErrNotLeader)
 }
 
-// TransferLeadership hands leadership to the voter named, or to the one that raft
-// picks, and returns when this node has ceased to lead. Leader only.
+// TransferLeadership hands leadership to the voter named, or to the best one, for an
+// operator, and returns when this node has ceased to lead. Leader only.
 func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) error {
+	act := &wire.RecordAct{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Operator: req.GetOperator(), Reason: req.GetReason(), Member: req.GetId()}
+	if err := validAct(act); err != nil {
+		return err
+	}
+	re, done, err := r.administer()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if req.GetId() == r.cfg.ID {
+		return nil
+	}
+	to, err := r.nextLeader(ctx, req.GetId())
+	if err != nil {
+		return err
+	}
+	if err := r.record(ctx, re, act); err != nil {
+		return err
+	}
+	return r.transfer(ctx, to)
+}
+
+// StepDown hands leadership to the best voter, because this node stops: no operator's act.
+// Leader only.
+func (r *Replica) StepDown(ctx context.Context) error {
 	_, done, err := r.administer()
 	if err != nil {
 		return err
 	}
 	defer done()
-	if req.GetId() == "" {
-		return r.transferToBest(ctx)
+	return r.passOn(ctx)
+}
+
+// passOn hands leadership to the best voter.
+func (r *Replica) passOn(ctx context.Context) error {
+	to, err := r.bestVoter(ctx)
+	if err != nil {
+		return err
 	}
-	if req.Id == r.cfg.ID {
-		return nil
+	return r.transfer(ctx, to)
+}
+
+// nextLeader is the voter named, if it answers, or the best one.
+func (r *Replica) nextLeader(ctx context.Context, id string) (raft.Server, error) {
+	if id == "" {
+		return r.bestVoter(ctx)
 	}
-	server, ok := r.servers()[req.Id]
+	server, ok := r.servers()[id]
 	switch {
 	case !ok:
-		return fmt.Errorf("%w: %q", ErrNotFound, req.Id)
+		return server, fmt.Errorf("%w: %q", ErrNotFound, id)
 	case server.Suffrage != raft.Voter:
-		return fmt.Errorf("%w: %q has no vote yet", ErrPrecondition, req.Id)
+		return server, fmt.Errorf("%w: %q has no vote yet", ErrPrecondition, id)
 	}
 	a, last := r.ask(ctx, r.peer(server)), r.node.Load().LastIndex()
 	switch {
 	case a.state == nil:
-		return noAnswer(a, "name another node, or none")
+		return server, noAnswer(a, "name another node, or none")
 	case a.state.LastIndex+caughtUp < last:
-		return fmt.Errorf("%w: node %q lags: its log ends at entry %d of %d: nothing was changed: wait until it has caught up, or name another node",
-			ErrPrecondition, req.Id, a.state.LastIndex, last)
+		return server, fmt.Errorf("%w: node %q lags: its log ends at entry %d of %d: nothing was changed: wait until it has caught up, or name another node",
+			ErrPrecondition, id, a.state.LastIndex, last)
 	}
-	return r.transfer(ctx, server)
+	return server, nil
 }
 
-// transferToBest picks the voter that answers and has the longest log. Raft would pick
+// bestVoter is the other voter that answers and has the longest log. Raft would pick
 // by what it sent; if that one is gone, it refuses every entry until its call has timed
 // out.
-func (r *Replica) transferToBest(ctx context.Context) error {
+func (r *Replica) bestVoter(ctx context.Context) (raft.Server, error) {
 	servers := r.servers()
 	var voters []Peer
 	for id, s := range servers {
@@ -247,7 +303,7 @@ func (r *Replica) transferToBest(ctx context.Context) error {
 		}
 	}
 	if len(voters) == 0 {
-		return fmt.Errorf("%w: there is no other voter", ErrPrecondition)
+		return raft.Server{}, fmt.Errorf("%w: there is no other voter", ErrPrecondition)
 	}
 	var best answer
 	for _, a := range r.probe(ctx, voters) {
@@ -256,9 +312,9 @@ func (r *Replica) transferToBest(ctx context.Context) error {
 		}
 	}
 	if best.state == nil {
-		return fmt.Errorf("%w: no other voter answers: nothing was changed", ErrPrecondition)
+		return raft.Server{}, fmt.Errorf("%w: no other voter answers: nothing was changed", ErrPrecondition)
 	}
-	return r.transfer(ctx, servers[best.peer.ID])
+	return servers[best.peer.ID], nil
 }
 
 // peer is how a server of raft's configuration is reached now.

@@ -74,11 +74,11 @@ func TestWipedVoterIsRefusedAndReplaced(t *testing.T) {
 			}
 			v := victims[0]
 			c.leader().mustAdmin(func(n *node) error {
-				return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: v.id})
+				return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: v.id, Reason: "test"})
 			})
 			v.start()
 			c.leader().mustAdmin(func(n *node) error {
-				return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: v.id, PeerAddr: v.id + ":7401"})
+				return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: v.id, PeerAddr: v.id + ":7401", Reason: "test"})
 			})
 			c.eventually("it votes again", func() bool { n := c.nodeStatus(v.id); return n.GetVoter() && n.GetReachable() })
 			c.eventually("it has the state", func() bool { return v.holder("l") == s })
@@ -140,11 +140,11 @@ func TestReplacedNodeWithItsOldDiskStops(t *testing.T) {
 		oldDisk := v.disk
 		v.wipe()
 		c.leader().mustAdmin(func(n *node) error {
-			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: v.id})
+			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: v.id, Reason: "test"})
 		})
 		v.start()
 		c.leader().mustAdmin(func(n *node) error {
-			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: v.id, PeerAddr: v.id + ":7401"})
+			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: v.id, PeerAddr: v.id + ":7401", Reason: "test"})
 		})
 		c.eventually("it votes again", func() bool { return c.nodeStatus(v.id).GetVoter() })
 		time.Sleep(time.Second) // everybody has noted it
@@ -170,7 +170,7 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 		c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
 
 		fresh := c.machine("n4")
-		if err := leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401"}); !errors.Is(err, replica.ErrPrecondition) {
+		if err := leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Reason: "test"}); !errors.Is(err, replica.ErrPrecondition) {
 			t.Errorf("a node that does not run was added: %v", err)
 		}
 		fresh.cfg.Cluster = append(c.peers, replica.Peer{ID: "n4", Addr: "n4:7401"})
@@ -180,7 +180,7 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 			t.Fatal("a node joined that nobody added")
 		}
 		add := func(n *node) error {
-			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401"})
+			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Reason: "test"})
 		}
 		leader.mustAdmin(add)
 		leader.mustAdmin(add) // harmless
@@ -196,7 +196,7 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 			return n.GetPeerAddr() == "n4:7999" && n.GetReachable()
 		})
 		c.leader().mustAdmin(func(n *node) error {
-			return n.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: "n4"})
+			return n.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: "n4", Reason: "test"})
 		})
 		c.eventually("n4 leads", func() bool { return c.leader() == fresh })
 		if fresh.LeaderHTTP() != "n4:7402" || c.nodes["n1"].Leader().GetClientAddr() != "n4:7400" {
@@ -204,18 +204,18 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 		}
 
 		// The leader removed: it hands over, and the next one does it.
-		err := fresh.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4"})
+		err := fresh.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Reason: "test"})
 		if !errors.Is(err, replica.ErrNotLeader) {
 			t.Errorf("removing the leader: %v", err)
 		}
 		c.eventually("another leads", func() bool { return c.leader() != fresh })
 		c.leader().mustAdmin(func(n *node) error {
-			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4"})
+			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Reason: "test"})
 		})
 		if n := c.nodeStatus("n4"); n != nil {
 			t.Errorf("still there: %v", n)
 		}
-		if err := c.leader().RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4"}); !errors.Is(err, replica.ErrNotFound) {
+		if err := c.leader().RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Reason: "test"}); !errors.Is(err, replica.ErrNotFound) {
 			t.Errorf("removed twice: %v", err)
 		}
 		term := c.statusOf(c.leader()).Term
@@ -232,9 +232,9 @@ func TestAdministrationNeedsTheLeader(t *testing.T) {
 		c.settleIn()
 		f := c.followers()[0]
 		for what, err := range map[string]error{
-			"add":      f.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "n9:1"}),
-			"remove":   f.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n1"}),
-			"transfer": f.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{}),
+			"add":      f.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "n9:1", Reason: "test"}),
+			"remove":   f.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n1", Reason: "test"}),
+			"transfer": f.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Reason: "test"}),
 		} {
 			if !errors.Is(err, replica.ErrNotLeader) {
 				t.Errorf("%s on a follower: %v", what, err)
@@ -252,7 +252,7 @@ func TestAdministrationNeedsTheLeader(t *testing.T) {
 				t.Errorf("node %v", n)
 			}
 		}
-		if err := c.leader().AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "nonsense"}); !errors.Is(err, replica.ErrInvalid) {
+		if err := c.leader().AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "nonsense", Reason: "test"}); !errors.Is(err, replica.ErrInvalid) {
 			t.Errorf("a bad address: %v", err)
 		}
 	})

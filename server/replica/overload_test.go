@@ -63,7 +63,7 @@ func TestExpirySurvivesAFailedTransfer(t *testing.T) {
 		c.net.Delay(target.id, leader.id, way)
 		time.AfterFunc(6*way+way/2, func() { c.net.Isolate(target.id, leader.id) })
 		begin := time.Now()
-		err := leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: target.id})
+		err := leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: target.id, Reason: "test"})
 		t.Logf("after %v: %v", time.Since(begin), err)
 		if err == nil || time.Since(begin) < 300*time.Millisecond {
 			t.Fatal("the transfer did not last until the session was due")

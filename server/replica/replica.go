@@ -390,7 +390,7 @@ func (r *Replica) handOver(ctx context.Context) {
 	if node == nil || node.State() != raft.Leader || r.halted.Load() != nil || ctx.Err() != nil || r.voters() < 2 {
 		return
 	}
-	if err := r.transferToBest(ctx); err != nil {
+	if err := r.passOn(ctx); err != nil {
 		r.log.Warn("leadership was not handed over", "error", err)
 	}
 }
@@ -430,7 +430,7 @@ func (r *Replica) wayOut(err error) error {
 	}
 	if len(r.cfg.Cluster) < 2 && r.cfg.Stores.Log == nil {
 		return fmt.Errorf("%w\nNothing was changed. If this node is all there is of its cluster, only a backup has what is lost here: "+
-			"start a new one on an empty --data-dir, and run\n  qlock snapshot restore FILE\n"+
+			"start a new one on an empty --data-dir, and run\n  qlock snapshot restore FILE --reason lost\n"+
 			"If there are others, replace it: %s", err, r.replacement("damaged"))
 	}
 	return fmt.Errorf("%w\nNothing was changed. The other nodes have all that was acknowledged; this one must not vote without it. Replace it: %s", err, r.replacement("damaged"))
@@ -440,7 +440,7 @@ func (r *Replica) wayOut(err error) error {
 // became of it, and bring the node back without it.
 func (r *Replica) replacement(became string) string {
 	id, dir := r.cfg.ID, r.cfg.DataDir
-	return fmt.Sprintf("run\n  mv %s %s.%s\n  qlock cluster remove %s\nstart this node again, and run\n  qlock cluster add %s %s", dir, dir, became, id, id, r.cfg.Advertise.Peer)
+	return fmt.Sprintf("run\n  mv %s %s.%s\n  qlock cluster remove %s --reason replaced\nstart this node again, and run\n  qlock cluster add %s %s --reason replaced", dir, dir, became, id, id, r.cfg.Advertise.Peer)
 }
 
 // View runs f on the state machine under a read lock: keep it short, change nothing.

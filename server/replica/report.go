@@ -260,7 +260,7 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 }
 
 func notAdded(m *wire.Member) error {
-	return fmt.Errorf("%w: %q: add it with: qlock cluster add %s %s", ErrNotFound, m.Id, m.Id, m.PeerAddr)
+	return fmt.Errorf("%w: %q: add it with: qlock cluster add %s %s --reason joins", ErrNotFound, m.Id, m.Id, m.PeerAddr)
 }
 
 func putMember(m *wire.Member) *wire.Command {

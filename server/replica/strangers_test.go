@@ -18,7 +18,7 @@ func (c *cluster) replaceAllBut(keep, away *node) {
 		n.cfg.Cluster = append(c.peers, replica.Peer{ID: fresh, Addr: fresh + ":7401"})
 		n.start()
 		c.leader().mustAdmin(func(n *node) error {
-			return n.AddMember(c.t.Context(), &wire.AddMemberRequest{Id: fresh, PeerAddr: fresh + ":7401"})
+			return n.AddMember(c.t.Context(), &wire.AddMemberRequest{Id: fresh, PeerAddr: fresh + ":7401", Reason: "test"})
 		})
 		c.eventually(fresh+" votes", func() bool { return c.nodeStatus(fresh).GetVoter() })
 	}
@@ -28,7 +28,7 @@ func (c *cluster) replaceAllBut(keep, away *node) {
 			continue
 		}
 		c.leader().mustAdmin(func(n *node) error {
-			return n.RemoveMember(c.t.Context(), &wire.RemoveMemberRequest{Id: id})
+			return n.RemoveMember(c.t.Context(), &wire.RemoveMemberRequest{Id: id, Reason: "test"})
 		})
 		n.crash()
 	}
@@ -39,7 +39,7 @@ func (c *cluster) replaceAllBut(keep, away *node) {
 func (c *cluster) hand(id string) {
 	c.t.Helper()
 	c.leader().mustAdmin(func(n *node) error {
-		return n.TransferLeadership(c.t.Context(), &wire.TransferLeadershipRequest{Id: id})
+		return n.TransferLeadership(c.t.Context(), &wire.TransferLeadershipRequest{Id: id, Reason: "test"})
 	})
 	c.eventually(id+" leads", func() bool { return c.leader().id == id })
 }
@@ -93,10 +93,10 @@ func TestRemovedIncarnationDoesNotComeBack(t *testing.T) {
 		c.settleIn()
 		gone := c.followers()[0]
 		c.leader().mustAdmin(func(n *node) error {
-			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: gone.id})
+			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: gone.id, Reason: "test"})
 		})
 		add := func(n *node) error {
-			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: gone.id, PeerAddr: gone.id + ":7401"})
+			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: gone.id, PeerAddr: gone.id + ":7401", Reason: "test"})
 		}
 		term := c.statusOf(c.leader()).Term
 		time.Sleep(10 * time.Second)

@@ -45,7 +45,7 @@ func TestClusterOverTLS(t *testing.T) {
 		secure(stray, orders)
 		stray.start()
 		time.Sleep(5 * time.Second)
-		if err := leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401"}); err == nil || len(c.statusOf(leader).Nodes) != 3 {
+		if err := leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Reason: "test"}); err == nil || len(c.statusOf(leader).Nodes) != 3 {
 			t.Errorf("another authority's node was added: %v", err)
 		}
 		stray.stop()

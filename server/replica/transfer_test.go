@@ -38,7 +38,7 @@ func TestTransferLeavesNobodyInDoubt(t *testing.T) {
 				})
 			}
 			time.Sleep(100 * time.Millisecond)
-			if err := leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{}); err != nil {
+			if err := leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Reason: "test"}); err != nil {
 				t.Error(err)
 			}
 			close(stop)
@@ -92,7 +92,7 @@ func TestFailedTransferRefusesNobody(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 			}
 		})
-		if err := leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: target.id}); err == nil {
+		if err := leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: target.id, Reason: "test"}); err == nil {
 			t.Error("the transfer did not fail")
 		}
 		clients.Wait()

@@ -48,7 +48,7 @@ func TestNodesThatDoNotAnswer(t *testing.T) {
 				fresh.start()
 				silence(c, fresh)
 				c.wellSaid(func(n *node) error {
-					return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401"})
+					return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Reason: "test"})
 				}, "n4", "n4:7401", "does not answer")
 				gone := c.followers()[0]
 				if gone == fresh {
@@ -56,10 +56,10 @@ func TestNodesThatDoNotAnswer(t *testing.T) {
 				}
 				silence(c, gone)
 				c.wellSaid(func(n *node) error {
-					return n.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: gone.id})
+					return n.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: gone.id, Reason: "test"})
 				}, gone.id, "does not answer")
 				leader, begun := c.leader(), time.Now()
-				err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: gone.id})
+				err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: gone.id, Reason: "test"})
 				if took := time.Since(begun); err != nil || took >= 2*time.Second || len(c.statusOf(leader).Nodes) != 2 {
 					t.Errorf("removed after %v: %v", took, err)
 				}

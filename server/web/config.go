@@ -66,7 +66,7 @@ type Replica interface {
 	// Watch sends events, at the pace of send, until a last word or ctx ends.
 	Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error
 	// SaveSnapshot writes the whole state; leader only.
-	SaveSnapshot(context.Context, io.Writer) error
+	SaveSnapshot(context.Context, *wire.SaveSnapshotRequest, io.Writer) error
 	// Restore begins a new history; leader only.
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
 	// Status describes the cluster as this node sees it.

@@ -279,15 +279,18 @@ func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wir
 	return f.cluster.history.watch(ctx, req, send)
 }
 
-func (f *fake) SaveSnapshot(_ context.Context, w io.Writer) error {
+func (f *fake) SaveSnapshot(_ context.Context, req *wire.SaveSnapshotRequest, w io.Writer) error {
 	if !f.leads() {
 		return replica.ErrNotLeader
+	}
+	if err := wire.ValidReason(req.GetReason(), req.GetOperator()); err != nil {
+		return fmt.Errorf("%w: %w", replica.ErrInvalid, err)
 	}
 	return f.Fork().WriteSnapshot(w)
 }
 
 func (f *fake) Restore(_ context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
-	return &wire.RestoreResponse{TokenFloor: req.GetToken() + 1<<32, Revision: 9}, f.change("restore " + req.GetReason())
+	return &wire.RestoreResponse{TokenFloor: req.GetBackup().GetToken() + 1<<32, Revision: 9}, f.change("restore " + req.GetReason())
 }
 
 func (f *fake) Status(_ context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {

@@ -54,8 +54,8 @@ func (s operatorService) ListAudit(ctx context.Context, req *connect.Request[wir
 }
 
 // SaveSnapshot sends the whole state, in pieces.
-func (s operatorService) SaveSnapshot(ctx context.Context, _ *connect.Request[wire.SaveSnapshotRequest], stream *connect.ServerStream[wire.SaveSnapshotResponse]) error {
-	return s.snapshot(ctx, func(piece []byte) error { return stream.Send(&wire.SaveSnapshotResponse{Chunk: piece}) })
+func (s operatorService) SaveSnapshot(ctx context.Context, req *connect.Request[wire.SaveSnapshotRequest], stream *connect.ServerStream[wire.SaveSnapshotResponse]) error {
+	return s.snapshot(ctx, req.Msg, func(piece []byte) error { return stream.Send(&wire.SaveSnapshotResponse{Chunk: piece}) })
 }
 
 // Restore begins a new history from what outlives a backup.

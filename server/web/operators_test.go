@@ -52,7 +52,7 @@ func TestRestoreTakesALargeAudit(t *testing.T) {
 	start(t, c, "n1")
 	p := start(t, c, "n2")
 	record := `{"id":"1","action":"RESIZE","reason":"` + strings.Repeat("r", 256) + `","lock":"` + strings.Repeat("l", 512) + `"}`
-	body := `{"token":"7","reason":"lost","audit":[` + strings.TrimSuffix(strings.Repeat(record+",", 256), ",") + `]}`
+	body := `{"backup":{"token":"7"},"reason":"lost","audit":[` + strings.TrimSuffix(strings.Repeat(record+",", 256), ",") + `]}`
 	if got := p.post("OperatorService/Restore", body).ok(); got["tokenFloor"] != fmt.Sprint(7+1<<32) {
 		t.Errorf("restored: %v", got)
 	}
@@ -71,7 +71,7 @@ func TestSnapshotIsSaved(t *testing.T) {
 		if err := c.node("n1").Fork().WriteSnapshot(&want); err != nil {
 			t.Fatal(err)
 		}
-		plain := p.post("OperatorService/SaveSnapshot", `{}`)
+		plain := p.post("OperatorService/SaveSnapshot", `{"reason":"nightly"}`)
 		if plain.status != http.StatusOK || plain.header.Get("Content-Type") != "application/octet-stream" || plain.body != want.String() {
 			t.Errorf("status %d, %v, %d bytes, want %d", plain.status, plain.header, len(plain.body), want.Len())
 		}
@@ -79,7 +79,7 @@ func TestSnapshotIsSaved(t *testing.T) {
 			t.Error(err)
 		}
 		for name, options := range protocols(t) {
-			stream, err := wireconnect.NewOperatorServiceClient(h2c(t), "http://"+p.addr, options...).SaveSnapshot(t.Context(), connect.NewRequest(&wire.SaveSnapshotRequest{}))
+			stream, err := wireconnect.NewOperatorServiceClient(h2c(t), "http://"+p.addr, options...).SaveSnapshot(t.Context(), connect.NewRequest(&wire.SaveSnapshotRequest{Reason: "test"}))
 			if err != nil {
 				t.Fatal(name, err)
 			}
@@ -93,9 +93,10 @@ func TestSnapshotIsSaved(t *testing.T) {
 			_ = stream.Close()
 		}
 	}
+	start(t, c, "n4").post("OperatorService/SaveSnapshot", `{}`).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
 	c.lead("")
 	p := start(t, c, "n3")
-	p.post("OperatorService/SaveSnapshot", `{}`).refused(http.StatusServiceUnavailable, wire.Status_UNAVAILABLE)
+	p.post("OperatorService/SaveSnapshot", `{"reason":"nightly"}`).refused(http.StatusServiceUnavailable, wire.Status_UNAVAILABLE)
 	if got := p.post("OperatorService/SaveSnapshot", `{"no":1}`); got.status != http.StatusBadRequest {
 		t.Errorf("status %d: %s", got.status, got.body)
 	}

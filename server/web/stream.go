@@ -132,12 +132,12 @@ func (s *Server) enterWatch(ctx context.Context) (leave func(), err error) {
 }
 
 // snapshot sends the state in pieces.
-func (s *Server) snapshot(ctx context.Context, send func([]byte) error) error {
+func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, send func([]byte) error) error {
 	if !s.replica.Serving() {
 		return errElsewhere
 	}
 	sent := &pieces{send: send}
-	err := s.replica.SaveSnapshot(ctx, sent)
+	err := s.replica.SaveSnapshot(ctx, req, sent)
 	switch {
 	case err == nil:
 		return nil
@@ -217,10 +217,11 @@ func (s *Server) lines(w http.ResponseWriter, r *http.Request) error {
 
 // bytes answers with the snapshot itself. If it breaks off, so does the connection.
 func (s *Server) bytes(w http.ResponseWriter, r *http.Request) error {
-	if err := decode(r, &wire.SaveSnapshotRequest{}); err != nil {
+	req := &wire.SaveSnapshotRequest{}
+	if err := decode(r, req); err != nil {
 		return err
 	}
-	return s.snapshot(r.Context(), func(piece []byte) error {
+	return s.snapshot(r.Context(), req, func(piece []byte) error {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		_, err := w.Write(piece)
 		return err

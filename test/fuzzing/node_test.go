@@ -67,7 +67,7 @@ func open(t *testing.T, tally *tally) *target {
 		Insecure:   true,
 		Network:    g.net.Host("n1"),
 		Stores:     replica.Stores{Log: g.log, Stable: g.log, Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "one"},
-		TokenFloor: 1 << 60, // so that nobody guesses a token
+		TokenFloor: 1 << 56, // so that nobody guesses a token
 		Settings:   &wire.Settings{DefaultTtlMs: 600_000},
 		Logger:     hclog.NewNullLogger(),
 	})

@@ -43,7 +43,7 @@ func talkRestore(t *testing.T, data []byte, tally *tally) {
 func backup(g *target) *wire.RestoreRequest {
 	m := g.node.Replica().Fork()
 	return &wire.RestoreRequest{
-		Token: m.Token(), Settings: m.Settings(), Operator: "ann", Reason: "because",
+		Backup: &wire.Backup{ClusterId: m.ClusterID(), Token: m.Token()}, ClusterId: m.ClusterID(), Settings: m.Settings(), Operator: "ann", Reason: "because",
 		Audit: []*wire.AuditRecord{{Id: 1, Action: wire.AuditRecord_RESIZE, Lock: "pool", Reason: "because", WallUnixMs: 1}},
 	}
 }

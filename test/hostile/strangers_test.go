@@ -175,7 +175,7 @@ func TestRemovedNodeIsNotHeard(t *testing.T) {
 	gone, insider := c.nodes[at], c.member(c.nodes[at])
 	cl := c.client()
 	await(t, "the removal", patience, func(ctx context.Context) error {
-		_, err := cl.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: gone.id})
+		_, err := cl.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: gone.id, Reason: "test"})
 		return err
 	})
 	await(t, "the node to be told", patience, func(context.Context) error {

@@ -46,7 +46,7 @@ func (d *Model) expireHold(op *wire.ExpireHold) *wire.Result {
 func (d *Model) takeAway(c *Claim, what wire.Event_Type, reason string) {
 	why := "the hold's max_hold passed"
 	if what == wire.Event_FORCED {
-		why = "the hold was forced away: " + reason
+		why = "the hold was forced away: " + inBrief(reason)
 	}
 	d.outliveUpgrade(c, why)
 	e := d.tellHold(what, c)

@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"slices"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -19,6 +20,22 @@ func DefaultLimits() *wire.Settings {
 	}
 }
 
+// Smallest are the least that the limits may be, as documented. Tests of small limits lower
+// them.
+var Smallest = &wire.Settings{
+	MinTtlMs: 100, MaxTtlMs: 100, DefaultTtlMs: 100,
+	MaxSessions: 16, MaxLocks: 64, MaxWaitersPerLock: 16,
+	MaxClaimsPerSession: 64, MaxWindow: 64, MaxValueBytes: 64, MaxClientInfoBytes: 256,
+	MaxStateBytes: 2 << 20, MaxSessionBytes: 256 << 10,
+}
+
+var largest = &wire.Settings{
+	MinTtlMs: 1 << 31, MaxTtlMs: 1 << 31, DefaultTtlMs: 1 << 31,
+	MaxSessions: 1 << 24, MaxLocks: 1 << 28, MaxWaitersPerLock: 1 << 24,
+	MaxClaimsPerSession: 1 << 21, MaxWindow: 1 << 21, MaxValueBytes: 1 << 16, MaxClientInfoBytes: 1 << 16,
+	MaxStateBytes: 1 << 50, MaxSessionBytes: 1 << 50,
+}
+
 // limitsFrom fills in what is not given; nil if they cannot be kept.
 func limitsFrom(given *wire.Settings) *wire.Settings {
 	limits := DefaultLimits()
@@ -26,19 +43,33 @@ func limitsFrom(given *wire.Settings) *wire.Settings {
 		limits.MaxSessionBytes = most
 	}
 	proto.Merge(limits, given)
-	ascend := limits.MinTtlMs <= limits.DefaultTtlMs && limits.DefaultTtlMs <= limits.MaxTtlMs
-	session, state := limits.MaxSessionBytes, limits.MaxStateBytes
-	if session < 256<<10 || state < 2<<20 || session > state || state > 1<<50 {
+	if limits.MinTtlMs > limits.DefaultTtlMs || limits.DefaultTtlMs > limits.MaxTtlMs || limits.MaxSessionBytes > limits.MaxStateBytes {
 		return nil
 	}
-	if !ascend || limits.MaxTtlMs > 1<<31 || limits.MaxValueBytes > 1<<16 || limits.MaxClientInfoBytes > 1<<16 {
-		return nil
+	fields, get := limits.ProtoReflect().Descriptor().Fields(), limits.ProtoReflect().Get
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if n := get(f).Uint(); n < Smallest.ProtoReflect().Get(f).Uint() || n > largest.ProtoReflect().Get(f).Uint() {
+			return nil
+		}
 	}
 	return limits
 }
 
-// highestFloor leaves a trillion grants.
-const highestFloor = 1<<63 - 1 - 1<<40
+// highestFloor leaves a trillion grants. aYear is how far a floor may be ahead.
+const (
+	highestFloor = 1<<63 - 1 - 1<<40
+	aYear        = 31_622_400 << 32
+	beginning    = 1_704_067_200 // 2024 began
+)
+
+// clock is the least token of that second.
+func clock(seconds uint64) uint64 {
+	if seconds < beginning {
+		return 0
+	}
+	return min(seconds-beginning, highestFloor>>32) << 32
+}
 
 func (d *Model) bootstrap(op *wire.Bootstrap) *wire.Result {
 	limits := limitsFrom(op.GetSettings())
@@ -148,27 +179,76 @@ func (d *Model) beginTerm(op *wire.BeginTerm) *wire.Result {
 }
 
 func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
-	limits := limitsFrom(op.GetSettings())
-	if len(d.Live) > 0 || len(d.Claims) > 0 {
+	limits, ahead := limitsFrom(op.GetSettings()), max(d.Token, clock(op.GetClockUnixS()))+aYear
+	floor := max(d.Token, clock(op.GetClockUnixS()), op.GetTokenFloor(), op.GetBackup().GetToken()+1<<32+op.GetClockUnixS()<<20)
+	switch {
+	case op.ClockUnixS > beginning+highestFloor>>32, op.TokenFloor > ahead, op.Backup.GetToken() > ahead, floor > highestFloor:
+		return says(wire.Status_INVALID_ARGUMENT)
+	case op.ClusterId != "" && op.ClusterId != d.Cluster,
+		op.ClusterId == "" && (d.Opened > 0 || d.acted > 0 || len(d.Claims) > 0):
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
-	d.Token = max(d.Token, op.TokenFloor)
-	d.Limits, d.Lineage = limits, op.Lineage
-	d.Audit, d.audited = slices.Clone(op.Audit), 0
-	if n := len(op.Audit); n > 0 {
-		d.audited = op.Audit[n-1].Id
+	d.endAll()
+	d.Token, d.Limits, d.Lineage = floor, limits, op.Lineage
+	kept := op.Audit[max(0, len(op.Audit)-256):]
+	by := d.audited + uint64(len(kept)) + 1
+	for _, r := range kept {
+		r = proto.CloneOf(r)
+		if r.Imported == nil {
+			r.Imported = &wire.AuditImport{ClusterId: op.Backup.GetClusterId(), Id: r.Id}
+		}
+		d.audited++
+		r.Id, r.Imported.RestoreId = d.audited, by
+		d.Imported = append(d.Imported, r)
 	}
-	d.record(wire.AuditRecord_RESTORE, op.Operator, op.Reason, &wire.AuditRecord{})
+	d.Imported = d.Imported[max(0, len(d.Imported)-256):]
+	d.record(wire.AuditRecord_RESTORE, op.Operator, op.Reason, &wire.AuditRecord{Backup: op.Backup})
+	return &wire.Result{Status: wire.Status_OK, Token: d.Token}
+}
+
+// endAll ends all sessions and holds, and opens what is kept closed.
+func (d *Model) endAll() {
+	for _, s := range slices.Clone(d.Live) {
+		for _, c := range d.Of(s.ID) {
+			c.Delay = 0
+		}
+		d.finish(s, wire.Event_SESSION_EXPIRED)
+	}
+	for _, c := range slices.Clone(d.Claims) {
+		d.reopen(c)
+	}
+}
+
+// canBeRestored says whether records can be those that a backup has.
+func canBeRestored(records []*wire.AuditRecord) bool {
+	last := uint64(0)
+	for _, r := range records {
+		if r.Id <= last || !validRecord(r) || r.WallUnixMs < 0 || r.WallUnixMs >= 253_402_300_800_000 {
+			return false
+		}
+		last = r.Id
+	}
+	return len(records) <= 512
+}
+
+func validRecord(r *wire.AuditRecord) bool {
+	named := r.Lock == "" || wire.ValidName(r.Lock) == nil
+	return r.Action > 0 && r.Action <= wire.AuditRecord_SAVE_SNAPSHOT && named && readable(r.Reason, 1024) && readable(r.Operator, 256) &&
+		len(r.ClientName) <= 256 && utf8.ValidString(r.ClientName) && r.Token < 1<<63 && r.Limit <= 1<<31 &&
+		readable(r.Member, 512) && readable(r.Address, 512) && readable(r.Imported.GetClusterId(), 512) && validBackup(r.Backup)
+}
+
+func validBackup(b *wire.Backup) bool {
+	sum := len(b.GetSha256())
+	return readable(b.GetClusterId(), 512) && readable(b.GetLineage(), 64) && (sum == 0 || sum == 32) && b.GetToken() < 1<<63
+}
+
+// recordAct keeps what is about to be done to the cluster.
+func (d *Model) recordAct(op *wire.RecordAct) *wire.Result {
+	d.record(op.Action, op.Operator, op.Reason, aboutMember(op))
 	return says(wire.Status_OK)
 }
 
-// consecutive says whether records can be all that an audit has kept.
-func consecutive(records []*wire.AuditRecord) bool {
-	for i, r := range records {
-		if r.Id == 0 || r.Id > 1<<62 || r.Id != records[0].Id+uint64(i) ||
-			!readable(r.Lock, 512) || !readable(r.ClientName, 256) || !wellPut(r.Reason, r.Operator) {
-			return false
-		}
-	}
-	return len(records) <= 256
+func aboutMember(op *wire.RecordAct) *wire.AuditRecord {
+	return &wire.AuditRecord{Action: op.GetAction(), Member: op.GetMember(), Address: op.GetAddress()}
 }

@@ -26,7 +26,8 @@ type Model struct {
 	Locks  map[string]*Lock
 	// Answers are all that requests came to, also those that are no longer shown.
 	Answers []*Answer
-	Audit   []*wire.AuditRecord
+	// Audit are the records of the cluster's own acts, Imported those of backups.
+	Audit, Imported []*wire.AuditRecord
 	// News are the events of the last command.
 	News []*wire.Event
 	// Draws counts grants of unfair locks that several waited for.
@@ -35,6 +36,7 @@ type Model struct {
 	wall    int64 // of the last command
 	leader  string
 	audited uint64
+	acted   uint64 // when somebody first did more than change members
 	// hint names the claims in the order in which the service granted them.
 	hint []uint64
 	// Heard is what the service said to the command that is applied next. The model takes
@@ -204,6 +206,8 @@ func (d *Model) run(cmd *wire.Command) *wire.Result {
 		return d.resize(op.Resize)
 	case *wire.Command_RestoreBackup:
 		return d.restoreBackup(op.RestoreBackup)
+	case *wire.Command_RecordAct:
+		return d.recordAct(op.RecordAct)
 	}
 	return d.ofSession(cmd)
 }

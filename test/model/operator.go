@@ -9,7 +9,7 @@ import (
 
 // wellPut says whether an operator's words can be kept.
 func wellPut(reason, operator string) bool {
-	return readable(reason, 256) && readable(operator, 256)
+	return strings.TrimSpace(reason) != "" && readable(reason, 1024) && readable(operator, 256)
 }
 
 // record keeps what an operator did.
@@ -18,6 +18,9 @@ func (d *Model) record(action wire.AuditRecord_Action, operator, reason string, 
 	about.Id, about.Action, about.Operator, about.Reason = d.audited, action, operator, reason
 	about.Revision, about.WallUnixMs = d.Revision, d.wall
 	d.Audit = append(d.Audit, about)
+	if membership := action == wire.AuditRecord_ADD_MEMBER || action == wire.AuditRecord_REMOVE_MEMBER || action == wire.AuditRecord_TRANSFER_LEADERSHIP; !membership && d.acted == 0 {
+		d.acted = d.Revision
+	}
 	if len(d.Audit) > 256 {
 		d.Audit = d.Audit[1:]
 	}

@@ -127,6 +127,11 @@ func (d *Model) expire(op *wire.ExpireSession) *wire.Result {
 // end ends all that a session has, in the order in which it asked, and only then
 // lets others have it.
 func (d *Model) end(s *Session, what wire.Event_Type) {
+	d.finish(s, what)
+	d.settle()
+}
+
+func (d *Model) finish(s *Session, what wire.Event_Type) {
 	for _, c := range d.Of(s.ID) {
 		switch {
 		case c.Token == 0:
@@ -144,5 +149,4 @@ func (d *Model) end(s *Session, what wire.Event_Type) {
 	}
 	d.leave(s)
 	d.tell(&wire.Event{Type: what, SessionId: s.ID, Generation: s.Generation, Leased: s.Leased})
-	d.settle()
 }

@@ -42,6 +42,7 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		d.Revision, d.Token, d.Term, d.leader = h.Revision, h.Token, h.Term, h.LeaderId
 		d.Suspended = h.GrantsSuspended
 		d.Opened, d.audited = h.LastSessionId, h.LastAuditId
+		d.acted = h.FirstAct
 	case *wire.SnapshotRecord_Member:
 		d.member(body.Member)
 	case *wire.SnapshotRecord_Session:
@@ -58,7 +59,11 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 	case *wire.SnapshotRecord_Outcome:
 		return d.loadAnswer(body.Outcome)
 	case *wire.SnapshotRecord_Audit:
-		d.Audit = append(d.Audit, body.Audit)
+		if body.Audit.Imported != nil {
+			d.Imported = append(d.Imported, body.Audit)
+		} else {
+			d.Audit = append(d.Audit, body.Audit)
+		}
 	case *wire.SnapshotRecord_RemovedMember:
 		d.Removed = append(d.Removed, body.RemovedMember)
 	}

@@ -82,7 +82,7 @@ func governed(cmd *wire.Command) bool {
 	case *wire.Command_DropMember:
 		return readable(op.DropMember.GetId(), 512)
 	case *wire.Command_ForceRelease:
-		return op.ForceRelease.GetReason() != "" && wellPut(op.ForceRelease.GetReason(), op.ForceRelease.GetOperator())
+		return wellPut(op.ForceRelease.GetReason(), op.ForceRelease.GetOperator())
 	case *wire.Command_Revoke:
 		return op.Revoke.GetGraceMs() <= 1<<31 && wellPut(op.Revoke.GetReason(), op.Revoke.GetOperator())
 	case *wire.Command_SkipDelay:
@@ -92,8 +92,11 @@ func governed(cmd *wire.Command) bool {
 		return limit > 0 && limit <= 1<<31 && validName(op.Resize.GetName()) && wellPut(op.Resize.GetReason(), op.Resize.GetOperator())
 	case *wire.Command_RestoreBackup:
 		r := op.RestoreBackup
-		return r.GetLineage() != "" && readable(r.GetLineage(), 64) && r.GetTokenFloor() <= highestFloor &&
-			limitsFrom(r.GetSettings()) != nil && consecutive(r.GetAudit()) && wellPut(r.GetReason(), r.GetOperator())
+		return r.GetLineage() != "" && readable(r.GetLineage(), 64) && readable(r.GetClusterId(), 512) && validBackup(r.GetBackup()) &&
+			limitsFrom(r.GetSettings()) != nil && canBeRestored(r.GetAudit()) && wellPut(r.GetReason(), r.GetOperator())
+	case *wire.Command_RecordAct:
+		r := op.RecordAct
+		return r.GetAction() >= wire.AuditRecord_ADD_MEMBER && validRecord(aboutMember(r)) && wellPut(r.GetReason(), r.GetOperator())
 	}
 	return true
 }
@@ -129,5 +132,5 @@ func validBootstrap(op *wire.Bootstrap) bool {
 		known[m.Id] = true
 	}
 	return op.GetClusterId() != "" && readable(op.ClusterId, 512) && readable(op.Lineage, 64) &&
-		op.TokenFloor <= highestFloor && limitsFrom(op.Settings) != nil
+		op.TokenFloor <= highestFloor && op.TokenFloor <= clock(op.ClockUnixS)+aYear && limitsFrom(op.Settings) != nil
 }

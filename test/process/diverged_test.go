@@ -76,7 +76,7 @@ func (d divergence) test(t *testing.T) {
 	d.change(t, c, victim, wrong)
 	if d.leads {
 		c.AwaitAll()
-		qlock(t, c, "cluster", "transfer", victim)
+		qlock(t, c, "cluster", "transfer", victim, "--reason", "test")
 		if now := c.Leader(); now != victim {
 			t.Fatalf("%s leads, and not %s, which has diverged", now, victim)
 		}

@@ -54,7 +54,7 @@ func TestMembersChangeUnderLoad(t *testing.T) {
 	l := startLoad(t, c)
 	begun := l.Log.Now()
 
-	qlock(t, c, "cluster", "add", "n4", c.Add("n4"))
+	qlock(t, c, "cluster", "add", "n4", c.Add("n4"), "--reason", "test")
 	if n := len(c.AwaitAll().GetNodes()); n != 4 {
 		t.Fatalf("%d members", n)
 	}
@@ -62,7 +62,7 @@ func TestMembersChangeUnderLoad(t *testing.T) {
 	l.outage(begun, "adding a fourth node", 4*time.Second)
 
 	transferred := l.Log.Now()
-	if out := qlock(t, c, "cluster", "transfer", "n4"); !strings.Contains(out, "n4") {
+	if out := qlock(t, c, "cluster", "transfer", "n4", "--reason", "test"); !strings.Contains(out, "n4") {
 		t.Errorf("the transfer said %q", out)
 	}
 	l.AwaitGrants(l.Log.Now(), afterFault)
@@ -73,7 +73,7 @@ func TestMembersChangeUnderLoad(t *testing.T) {
 
 	// Asked to remove the leader, the cluster hands leadership over first.
 	removed := l.Log.Now()
-	qlock(t, c, "cluster", "remove", "n4")
+	qlock(t, c, "cluster", "remove", "n4", "--reason", "test")
 	c.AwaitStatus("three members", func(s *wire.StatusResponse) error {
 		if len(s.GetNodes()) != 3 || s.GetLeaderId() == "" || s.GetLeaderId() == "n4" {
 			return fmt.Errorf("%d members, %q leads", len(s.GetNodes()), s.GetLeaderId())

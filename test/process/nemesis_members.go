@@ -43,7 +43,7 @@ func addAndRemove(s *strike) uint64 {
 	s.enter(id, s.Add(id))
 	if s.random.IntN(2) == 0 {
 		s.Await("transfer to "+id, Patience, func(ctx context.Context) error {
-			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: id})
+			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: id, Reason: "test"})
 			return err
 		})
 	}
@@ -57,7 +57,7 @@ func addAndRemove(s *strike) uint64 {
 func (s *strike) enter(id, peer string) {
 	s.t.Helper()
 	s.Await("adding "+id, Patience, func(ctx context.Context) error {
-		_, err := s.client.AddMember(ctx, &wire.AddMemberRequest{Id: id, PeerAddr: peer})
+		_, err := s.client.AddMember(ctx, &wire.AddMemberRequest{Id: id, PeerAddr: peer, Reason: "test"})
 		return err
 	})
 	s.AwaitStatus(id+" votes", func(st *wire.StatusResponse) error {
@@ -80,7 +80,7 @@ func (s *strike) leave(id string) {
 		}
 		for _, n := range st.GetNodes() {
 			if n.GetId() == id {
-				_, err := s.client.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: id})
+				_, err := s.client.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: id, Reason: "test"})
 				if err == nil {
 					err = fmt.Errorf("%s is to be gone", id)
 				}

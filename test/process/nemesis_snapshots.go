@@ -64,7 +64,7 @@ func (s *strike) forgetful() string {
 	s.t.Helper()
 	if s.Leader() == Chronicler {
 		s.Await("a leader that forgets", Patience, func(ctx context.Context) error {
-			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: s.one(s.Others(Chronicler))})
+			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: s.one(s.Others(Chronicler)), Reason: "test"})
 			return err
 		})
 		return s.AwaitLeader(Chronicler)

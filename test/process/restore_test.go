@@ -39,6 +39,7 @@ func TestKilledDuringRestore(t *testing.T) {
 type restores struct {
 	t       *testing.T
 	c       *process.Cluster
+	id      string // of the cluster
 	random  *rand.Rand
 	backups []backup
 	highest uint64          // token that anybody was ever granted
@@ -60,11 +61,12 @@ func newRestores(t *testing.T) *restores {
 		r.grants(c)
 		r.resize(c, fmt.Sprint("act ", i))
 		path := filepath.Join(t.TempDir(), "backup.snap")
-		qlock(t, c, "snapshot", "save", path)
+		qlock(t, c, "snapshot", "save", path, "--reason", "nightly")
 		r.backups = append(r.backups, readBackup(t, path))
 		r.grants(c)
 	}
 	lost.Kill9(lost.IDs()...)
+	r.id = r.backups[0].request.Backup.ClusterId
 	r.known[r.alike().lineage] = true
 	r.again(r.backups[1], "the cluster is lost")
 	return r
@@ -120,7 +122,7 @@ func (r *restores) round(round int) {
 		victims = []string{asked}
 	}
 	ended := make(chan answer, 1)
-	go func() { ended <- r.ask(asked, asked == leader, b, reason) }()
+	go func() { ended <- r.ask(asked, asked == leader, b, r.id, reason) }()
 	r.c.Pass(r.moment())
 	r.c.Kill9(victims...)
 	a := <-ended
@@ -172,14 +174,15 @@ func (r *restores) judge(what string, a answer, b backup, reason string, before,
 		r.t.Errorf("%s: it was %+v and is %+v", what, before, after)
 	}
 	if restored {
-		r.wants(what, b, reason, after)
+		r.wants(what, b, reason, before, after)
 	}
 }
 
-// wants is an error unless a state is that of a backup which has just been restored.
-func (r *restores) wants(what string, b backup, reason string, after standing) {
+// wants is an error unless a state is that of a backup which has just been restored, with
+// the audit that there was before.
+func (r *restores) wants(what string, b backup, reason string, before, after standing) {
 	r.t.Helper()
-	if after.settings != b.settings || after.audit != b.audit+restoreRecord(reason) || after.token < r.highest ||
+	if after.settings != b.settings || after.audit != before.audit+b.audit+restoreRecord(reason) || after.token < r.highest ||
 		after.token < b.floor || r.known[after.lineage] {
 		r.t.Errorf("%s: restored it is %+v; the backup was %+v, and token %d was granted", what, after, b, r.highest)
 	}
@@ -189,12 +192,13 @@ func (r *restores) wants(what string, b backup, reason string, after standing) {
 // again restores without a kill, as somebody does who got no answer.
 func (r *restores) again(b backup, reason string) {
 	r.t.Helper()
+	before := r.alike()
 	b = b.since(time.Now())
-	a := r.ask(r.c.Leader(), true, b, reason)
+	a := r.ask(r.c.Leader(), true, b, r.id, reason)
 	if a.outcome != done || !strings.HasPrefix(a.text, "restored: every token is above ") {
 		r.t.Errorf("%s: it said: %v", reason, a)
 	}
-	r.wants(reason, b, reason, r.alike())
+	r.wants(reason, b, reason, before, r.alike())
 	r.inUse()
 }
 
@@ -217,8 +221,8 @@ func (r *restores) refusedWhileInUse() {
 	r.t.Helper()
 	s := open(r.t, r.c.Client(), loadTTL)
 	before := r.alike()
-	a := r.ask(r.c.Leader(), true, r.backups[0], "in use")
-	if a.outcome != notDone || !strings.Contains(a.text, "not restored: ") || !strings.Contains(a.text, "empty cluster only") {
+	a := r.ask(r.c.Leader(), true, r.backups[0], "", "in use")
+	if a.outcome != notDone || !strings.Contains(a.text, "not restored: ") || !strings.Contains(a.text, "--cluster-id "+r.id) {
 		r.t.Errorf("with a session it said: %v", a)
 	}
 	if after := r.alike(); after != before {

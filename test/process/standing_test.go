@@ -55,7 +55,7 @@ func readBackup(t *testing.T, path string) backup {
 	newestFirst := m.ListAudit(&wire.ListAuditRequest{PageSize: 1000}).GetRecords()
 	return backup{
 		standing{m.Lineage(), settingsText(m.Settings()), auditText(newestFirst), m.Token()}, path,
-		&wire.RestoreRequest{Token: m.Token(), Settings: m.Settings(), Audit: newestFirst}, 0,
+		&wire.RestoreRequest{Backup: &wire.Backup{ClusterId: m.ClusterID(), Revision: m.Revision(), Token: m.Token()}, Settings: m.Settings(), Audit: newestFirst}, 0,
 	}
 }
 
@@ -72,7 +72,7 @@ func auditText(newestFirst []*wire.AuditRecord) (text string) {
 	return text
 }
 
-// restoreRecord is what a restore adds to that.
+// restoreRecord is what a restore adds to the audit, behind what it imports.
 func restoreRecord(reason string) string {
 	return auditText([]*wire.AuditRecord{{Action: wire.AuditRecord_RESTORE, Reason: reason}})
 }
@@ -134,18 +134,19 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%s (%s)", a.outcome, strings.TrimSpace(a.text)) }
 
-// ask restores a backup, with qlock or over one node's HTTP port.
-func (r *restores) ask(id string, byHand bool, b backup, reason string) answer {
+// ask restores a backup, with qlock or over one node's HTTP port, into the cluster of that
+// id.
+func (r *restores) ask(id string, byHand bool, b backup, cluster, reason string) answer {
 	ctx, cancel := context.WithTimeout(r.t.Context(), process.Patience)
 	defer cancel()
 	if byHand {
-		return restoreByHand(ctx, r.c.Endpoints(), b, reason)
+		return restoreByHand(ctx, r.c.Endpoints(), b, cluster, reason)
 	}
-	return restoreAt(ctx, r.c.HTTP(id), b, reason)
+	return restoreAt(ctx, r.c.HTTP(id), b, cluster, reason)
 }
 
-func restoreByHand(ctx context.Context, endpoints []string, b backup, reason string) answer {
-	out, err := programs.Qlock(ctx, "--endpoints", strings.Join(endpoints, ","), "snapshot", "restore", b.path, "--reason", reason)
+func restoreByHand(ctx context.Context, endpoints []string, b backup, cluster, reason string) answer {
+	out, err := programs.Qlock(ctx, "--endpoints", strings.Join(endpoints, ","), "snapshot", "restore", b.path, "--cluster-id", cluster, "--reason", reason)
 	switch {
 	case err == nil:
 		return answer{done, out}
@@ -155,8 +156,8 @@ func restoreByHand(ctx context.Context, endpoints []string, b backup, reason str
 	return answer{notDone, err.Error()}
 }
 
-func restoreAt(ctx context.Context, base string, b backup, reason string) answer {
-	req := &wire.RestoreRequest{Token: b.request.Token, Settings: b.request.Settings, Audit: b.request.Audit, Reason: reason, Operator: "test"}
+func restoreAt(ctx context.Context, base string, b backup, cluster, reason string) answer {
+	req := &wire.RestoreRequest{Backup: b.request.Backup, Settings: b.request.Settings, Audit: b.request.Audit, Reason: reason, Operator: "test", ClusterId: cluster}
 	resp, err := wireconnect.NewOperatorServiceClient(plain, base).Restore(ctx, connect.NewRequest(req))
 	if err == nil {
 		return answer{done, protojson.Format(resp.Msg)}

@@ -301,7 +301,7 @@ func (c *cluster) lead(n *node) {
 	if !within(time.Minute, func() bool {
 		l := c.leader()
 		if l != n {
-			_ = l.replica().TransferLeadership(c.t.Context(), &wire.TransferLeadershipRequest{Id: n.id})
+			_ = l.replica().TransferLeadership(c.t.Context(), &wire.TransferLeadershipRequest{Id: n.id, Reason: "test"})
 		}
 		return c.serving() == n
 	}) {

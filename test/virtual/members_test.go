@@ -56,7 +56,7 @@ func (c *cluster) join(operator *client.Client) *node {
 	c.mu.Unlock()
 	n.start()
 	c.change("add "+n.id, func(ctx context.Context) error {
-		_, err := operator.AddMember(ctx, &wire.AddMemberRequest{Id: p.ID, PeerAddr: p.Addr})
+		_, err := operator.AddMember(ctx, &wire.AddMemberRequest{Id: p.ID, PeerAddr: p.Addr, Reason: "test"})
 		return err
 	})
 	c.member(operator, n, func(s *wire.NodeStatus) bool { return s.GetVoter() })
@@ -67,7 +67,7 @@ func (c *cluster) join(operator *client.Client) *node {
 func (c *cluster) leave(operator *client.Client, n *node) {
 	c.t.Helper()
 	c.change("remove "+n.id, func(ctx context.Context) error {
-		_, err := operator.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: n.id})
+		_, err := operator.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: n.id, Reason: "test"})
 		return err
 	})
 	c.member(operator, n, func(s *wire.NodeStatus) bool { return s == nil })

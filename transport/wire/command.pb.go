@@ -141,6 +141,7 @@ type Command struct {
 	//	*Command_SkipDelay
 	//	*Command_Resize
 	//	*Command_RestoreBackup
+	//	*Command_RecordAct
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -481,6 +482,15 @@ func (x *Command) GetRestoreBackup() *RestoreBackup {
 	return nil
 }
 
+func (x *Command) GetRecordAct() *RecordAct {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RecordAct); ok {
+			return x.RecordAct
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -605,6 +615,10 @@ type Command_RestoreBackup struct {
 	RestoreBackup *RestoreBackup `protobuf:"bytes,68,opt,name=restore_backup,json=restoreBackup,proto3,oneof"`
 }
 
+type Command_RecordAct struct {
+	RecordAct *RecordAct `protobuf:"bytes,69,opt,name=record_act,json=recordAct,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Op() {}
 
 func (*Command_BeginTerm) isCommand_Op() {}
@@ -665,6 +679,8 @@ func (*Command_Resize) isCommand_Op() {}
 
 func (*Command_RestoreBackup) isCommand_Op() {}
 
+func (*Command_RecordAct) isCommand_Op() {}
+
 // Bootstrap begins a cluster's life. It is applied once; a second one is refused.
 type Bootstrap struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -674,7 +690,9 @@ type Bootstrap struct {
 	Settings   *Settings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
 	Members    []*Member `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
 	// Names this history of revisions; random.
-	Lineage       string `protobuf:"bytes,5,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Lineage string `protobuf:"bytes,5,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The leader's clock. It bounds token_floor.
+	ClockUnixS    uint64 `protobuf:"varint,6,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -742,6 +760,13 @@ func (x *Bootstrap) GetLineage() string {
 		return x.Lineage
 	}
 	return ""
+}
+
+func (x *Bootstrap) GetClockUnixS() uint64 {
+	if x != nil {
+		return x.ClockUnixS
+	}
+	return 0
 }
 
 // BeginTerm is a new leader's barrier: deadlines belong to its term.
@@ -1812,8 +1837,10 @@ type ForceRelease struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token  uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// Both at most 256 bytes; the reason must be given.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Must be given, here and in every act of an operator; at most 1 KiB of UTF-8 without
+	// control characters.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Who does it; at most 256 bytes.
 	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2096,17 +2123,23 @@ func (x *Resize) GetOperator() string {
 }
 
 // RestoreBackup begins a new history from what outlives a backup: its settings, its
-// token counter and its audit records. It is refused unless no session is open and no
-// lock exists.
+// token counter and its audit records. Sessions expire, holds end and lock-delays are
+// over. A cluster that was ever used is restored only if cluster_id names it.
 type RestoreBackup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// No token at or below this is ever minted.
-	TokenFloor    uint64         `protobuf:"varint,1,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
-	Settings      *Settings      `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
-	Audit         []*AuditRecord `protobuf:"bytes,3,rep,name=audit,proto3" json:"audit,omitempty"`
-	Lineage       string         `protobuf:"bytes,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	Operator      string         `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
-	Reason        string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The operator's own floor: no token at or below it is ever minted. At most a year above
+	// the larger of the token counter and the clock, as is the backup's token.
+	TokenFloor uint64    `protobuf:"varint,1,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
+	Settings   *Settings `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
+	// At most 512, by id.
+	Audit    []*AuditRecord `protobuf:"bytes,3,rep,name=audit,proto3" json:"audit,omitempty"`
+	Lineage  string         `protobuf:"bytes,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Operator string         `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Backup   *Backup        `protobuf:"bytes,7,opt,name=backup,proto3" json:"backup,omitempty"`
+	// The leader's clock.
+	ClockUnixS    uint64 `protobuf:"varint,8,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
+	ClusterId     string `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2183,6 +2216,109 @@ func (x *RestoreBackup) GetReason() string {
 	return ""
 }
 
+func (x *RestoreBackup) GetBackup() *Backup {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
+func (x *RestoreBackup) GetClockUnixS() uint64 {
+	if x != nil {
+		return x.ClockUnixS
+	}
+	return 0
+}
+
+func (x *RestoreBackup) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+// RecordAct keeps in the audit log what an operator is about to do to the cluster itself.
+// The act follows once it is applied.
+type RecordAct struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ADD_MEMBER, REMOVE_MEMBER, TRANSFER_LEADERSHIP or SAVE_SNAPSHOT.
+	Action   AuditRecord_Action `protobuf:"varint,1,opt,name=action,proto3,enum=quorumlock.v1.AuditRecord_Action" json:"action,omitempty"`
+	Operator string             `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string             `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The node that it is about; of a transfer the next leader, empty if that is left to
+	// the cluster.
+	Member string `protobuf:"bytes,4,opt,name=member,proto3" json:"member,omitempty"`
+	// ADD_MEMBER: its peer address.
+	Address       string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordAct) Reset() {
+	*x = RecordAct{}
+	mi := &file_transport_wire_command_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordAct) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordAct) ProtoMessage() {}
+
+func (x *RecordAct) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_command_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordAct.ProtoReflect.Descriptor instead.
+func (*RecordAct) Descriptor() ([]byte, []int) {
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *RecordAct) GetAction() AuditRecord_Action {
+	if x != nil {
+		return x.Action
+	}
+	return AuditRecord_UNSPECIFIED
+}
+
+func (x *RecordAct) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *RecordAct) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RecordAct) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *RecordAct) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
 // OpenLease opens an implicit session and acquires with it, in one. The hash is nonce
 // and secret at once: repeated, it answers the first one's latest outcome and, while
 // that waits, starts the session's time anew.
@@ -2199,7 +2335,7 @@ type OpenLease struct {
 
 func (x *OpenLease) Reset() {
 	*x = OpenLease{}
-	mi := &file_transport_wire_command_proto_msgTypes[26]
+	mi := &file_transport_wire_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2347,7 @@ func (x *OpenLease) String() string {
 func (*OpenLease) ProtoMessage() {}
 
 func (x *OpenLease) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[26]
+	mi := &file_transport_wire_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2360,7 @@ func (x *OpenLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLease.ProtoReflect.Descriptor instead.
 func (*OpenLease) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{26}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OpenLease) GetSecretHash() []byte {
@@ -2268,7 +2404,7 @@ type ExtendLease struct {
 
 func (x *ExtendLease) Reset() {
 	*x = ExtendLease{}
-	mi := &file_transport_wire_command_proto_msgTypes[27]
+	mi := &file_transport_wire_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2416,7 @@ func (x *ExtendLease) String() string {
 func (*ExtendLease) ProtoMessage() {}
 
 func (x *ExtendLease) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[27]
+	mi := &file_transport_wire_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2429,7 @@ func (x *ExtendLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLease.ProtoReflect.Descriptor instead.
 func (*ExtendLease) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{27}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExtendLease) GetSecretHash() []byte {
@@ -2329,7 +2465,7 @@ type ReleaseLease struct {
 
 func (x *ReleaseLease) Reset() {
 	*x = ReleaseLease{}
-	mi := &file_transport_wire_command_proto_msgTypes[28]
+	mi := &file_transport_wire_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2477,7 @@ func (x *ReleaseLease) String() string {
 func (*ReleaseLease) ProtoMessage() {}
 
 func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[28]
+	mi := &file_transport_wire_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2490,7 @@ func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
 func (*ReleaseLease) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{28}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReleaseLease) GetSecretHash() []byte {
@@ -2382,7 +2518,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_transport_wire_command_proto_msgTypes[29]
+	mi := &file_transport_wire_command_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2530,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[29]
+	mi := &file_transport_wire_command_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2543,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{29}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Release) GetHoldId() uint64 {
@@ -2435,7 +2571,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_transport_wire_command_proto_msgTypes[30]
+	mi := &file_transport_wire_command_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2583,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[30]
+	mi := &file_transport_wire_command_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2596,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{30}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Cancel) GetAcquireSeq() uint64 {
@@ -2483,7 +2619,7 @@ type TimeoutWait struct {
 
 func (x *TimeoutWait) Reset() {
 	*x = TimeoutWait{}
-	mi := &file_transport_wire_command_proto_msgTypes[31]
+	mi := &file_transport_wire_command_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2631,7 @@ func (x *TimeoutWait) String() string {
 func (*TimeoutWait) ProtoMessage() {}
 
 func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[31]
+	mi := &file_transport_wire_command_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2644,7 @@ func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutWait.ProtoReflect.Descriptor instead.
 func (*TimeoutWait) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{31}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TimeoutWait) GetWaitId() uint64 {
@@ -2544,7 +2680,7 @@ type SetValue struct {
 
 func (x *SetValue) Reset() {
 	*x = SetValue{}
-	mi := &file_transport_wire_command_proto_msgTypes[32]
+	mi := &file_transport_wire_command_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2692,7 @@ func (x *SetValue) String() string {
 func (*SetValue) ProtoMessage() {}
 
 func (x *SetValue) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[32]
+	mi := &file_transport_wire_command_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +2705,7 @@ func (x *SetValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValue.ProtoReflect.Descriptor instead.
 func (*SetValue) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{32}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetValue) GetHoldId() uint64 {
@@ -2630,7 +2766,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_transport_wire_command_proto_msgTypes[33]
+	mi := &file_transport_wire_command_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +2778,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[33]
+	mi := &file_transport_wire_command_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +2791,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{33}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Result) GetStatus() Status_Code {
@@ -2772,7 +2908,7 @@ type SessionState struct {
 
 func (x *SessionState) Reset() {
 	*x = SessionState{}
-	mi := &file_transport_wire_command_proto_msgTypes[34]
+	mi := &file_transport_wire_command_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2784,7 +2920,7 @@ func (x *SessionState) String() string {
 func (*SessionState) ProtoMessage() {}
 
 func (x *SessionState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[34]
+	mi := &file_transport_wire_command_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2797,7 +2933,7 @@ func (x *SessionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionState.ProtoReflect.Descriptor instead.
 func (*SessionState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{34}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SessionState) GetSessionId() uint64 {
@@ -2852,7 +2988,7 @@ type HeldLock struct {
 
 func (x *HeldLock) Reset() {
 	*x = HeldLock{}
-	mi := &file_transport_wire_command_proto_msgTypes[35]
+	mi := &file_transport_wire_command_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +3000,7 @@ func (x *HeldLock) String() string {
 func (*HeldLock) ProtoMessage() {}
 
 func (x *HeldLock) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_command_proto_msgTypes[35]
+	mi := &file_transport_wire_command_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +3013,7 @@ func (x *HeldLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
 func (*HeldLock) Descriptor() ([]byte, []int) {
-	return file_transport_wire_command_proto_rawDescGZIP(), []int{35}
+	return file_transport_wire_command_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HeldLock) GetName() string {
@@ -2968,7 +3104,7 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"wallUnixMs\x122\n" +
 	"\bcommands\x18\x03 \x03(\v2\x16.quorumlock.v1.CommandR\bcommands\x12\x1d\n" +
 	"\n" +
-	"hash_point\x18\x04 \x01(\bR\thashPoint\"\x90\x0f\n" +
+	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xcb\x0f\n" +
 	"\aCommand\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -3012,8 +3148,10 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\n" +
 	"skip_delay\x18B \x01(\v2\x18.quorumlock.v1.SkipDelayH\x00R\tskipDelay\x12/\n" +
 	"\x06resize\x18C \x01(\v2\x15.quorumlock.v1.ResizeH\x00R\x06resize\x12E\n" +
-	"\x0erestore_backup\x18D \x01(\v2\x1c.quorumlock.v1.RestoreBackupH\x00R\rrestoreBackupB\x04\n" +
-	"\x02op\"\xcb\x01\n" +
+	"\x0erestore_backup\x18D \x01(\v2\x1c.quorumlock.v1.RestoreBackupH\x00R\rrestoreBackup\x129\n" +
+	"\n" +
+	"record_act\x18E \x01(\v2\x18.quorumlock.v1.RecordActH\x00R\trecordActB\x04\n" +
+	"\x02op\"\xed\x01\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1f\n" +
@@ -3021,7 +3159,9 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"tokenFloor\x123\n" +
 	"\bsettings\x18\x03 \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x12/\n" +
 	"\amembers\x18\x04 \x03(\v2\x15.quorumlock.v1.MemberR\amembers\x12\x18\n" +
-	"\alineage\x18\x05 \x01(\tR\alineage\"<\n" +
+	"\alineage\x18\x05 \x01(\tR\alineage\x12 \n" +
+	"\fclock_unix_s\x18\x06 \x01(\x04R\n" +
+	"clockUnixS\"<\n" +
 	"\tBeginTerm\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\tR\bleaderId\":\n" +
@@ -3119,7 +3259,7 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator\"\xe5\x01\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\"\xd5\x02\n" +
 	"\rRestoreBackup\x12\x1f\n" +
 	"\vtoken_floor\x18\x01 \x01(\x04R\n" +
 	"tokenFloor\x123\n" +
@@ -3127,7 +3267,18 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\x05audit\x18\x03 \x03(\v2\x1a.quorumlock.v1.AuditRecordR\x05audit\x12\x18\n" +
 	"\alineage\x18\x04 \x01(\tR\alineage\x12\x1a\n" +
 	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"\xa8\x01\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12-\n" +
+	"\x06backup\x18\a \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x12 \n" +
+	"\fclock_unix_s\x18\b \x01(\x04R\n" +
+	"clockUnixS\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\t \x01(\tR\tclusterId\"\xac\x01\n" +
+	"\tRecordAct\x129\n" +
+	"\x06action\x18\x01 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
+	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06member\x18\x04 \x01(\tR\x06member\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\"\xa8\x01\n" +
 	"\tOpenLease\x12\x1f\n" +
 	"\vsecret_hash\x18\x01 \x01(\fR\n" +
 	"secretHash\x12\x15\n" +
@@ -3212,54 +3363,57 @@ func file_transport_wire_command_proto_rawDescGZIP() []byte {
 	return file_transport_wire_command_proto_rawDescData
 }
 
-var file_transport_wire_command_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_transport_wire_command_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_transport_wire_command_proto_goTypes = []any{
-	(*Entry)(nil),         // 0: quorumlock.v1.Entry
-	(*Command)(nil),       // 1: quorumlock.v1.Command
-	(*Bootstrap)(nil),     // 2: quorumlock.v1.Bootstrap
-	(*BeginTerm)(nil),     // 3: quorumlock.v1.BeginTerm
-	(*PutMember)(nil),     // 4: quorumlock.v1.PutMember
-	(*DropMember)(nil),    // 5: quorumlock.v1.DropMember
-	(*RaiseLevel)(nil),    // 6: quorumlock.v1.RaiseLevel
-	(*SuspendGrants)(nil), // 7: quorumlock.v1.SuspendGrants
-	(*ResumeGrants)(nil),  // 8: quorumlock.v1.ResumeGrants
-	(*OpenSession)(nil),   // 9: quorumlock.v1.OpenSession
-	(*AttachSession)(nil), // 10: quorumlock.v1.AttachSession
-	(*CloseSession)(nil),  // 11: quorumlock.v1.CloseSession
-	(*ExpireSession)(nil), // 12: quorumlock.v1.ExpireSession
-	(*Acknowledge)(nil),   // 13: quorumlock.v1.Acknowledge
-	(*LockRequest)(nil),   // 14: quorumlock.v1.LockRequest
-	(*Acquire)(nil),       // 15: quorumlock.v1.Acquire
-	(*Upgrade)(nil),       // 16: quorumlock.v1.Upgrade
-	(*Downgrade)(nil),     // 17: quorumlock.v1.Downgrade
-	(*Extend)(nil),        // 18: quorumlock.v1.Extend
-	(*ExpireHold)(nil),    // 19: quorumlock.v1.ExpireHold
-	(*EndDelay)(nil),      // 20: quorumlock.v1.EndDelay
-	(*ForceRelease)(nil),  // 21: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),        // 22: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),     // 23: quorumlock.v1.SkipDelay
-	(*Resize)(nil),        // 24: quorumlock.v1.Resize
-	(*RestoreBackup)(nil), // 25: quorumlock.v1.RestoreBackup
-	(*OpenLease)(nil),     // 26: quorumlock.v1.OpenLease
-	(*ExtendLease)(nil),   // 27: quorumlock.v1.ExtendLease
-	(*ReleaseLease)(nil),  // 28: quorumlock.v1.ReleaseLease
-	(*Release)(nil),       // 29: quorumlock.v1.Release
-	(*Cancel)(nil),        // 30: quorumlock.v1.Cancel
-	(*TimeoutWait)(nil),   // 31: quorumlock.v1.TimeoutWait
-	(*SetValue)(nil),      // 32: quorumlock.v1.SetValue
-	(*Result)(nil),        // 33: quorumlock.v1.Result
-	(*SessionState)(nil),  // 34: quorumlock.v1.SessionState
-	(*HeldLock)(nil),      // 35: quorumlock.v1.HeldLock
-	(*Settings)(nil),      // 36: quorumlock.v1.Settings
-	(*Member)(nil),        // 37: quorumlock.v1.Member
-	(*ClientInfo)(nil),    // 38: quorumlock.v1.ClientInfo
-	(Mode)(0),             // 39: quorumlock.v1.Mode
-	(Order)(0),            // 40: quorumlock.v1.Order
-	(*AuditRecord)(nil),   // 41: quorumlock.v1.AuditRecord
-	(Status_Code)(0),      // 42: quorumlock.v1.Status.Code
-	(*HolderInfo)(nil),    // 43: quorumlock.v1.HolderInfo
-	(*DeadlockStep)(nil),  // 44: quorumlock.v1.DeadlockStep
-	(*Revocation)(nil),    // 45: quorumlock.v1.Revocation
+	(*Entry)(nil),           // 0: quorumlock.v1.Entry
+	(*Command)(nil),         // 1: quorumlock.v1.Command
+	(*Bootstrap)(nil),       // 2: quorumlock.v1.Bootstrap
+	(*BeginTerm)(nil),       // 3: quorumlock.v1.BeginTerm
+	(*PutMember)(nil),       // 4: quorumlock.v1.PutMember
+	(*DropMember)(nil),      // 5: quorumlock.v1.DropMember
+	(*RaiseLevel)(nil),      // 6: quorumlock.v1.RaiseLevel
+	(*SuspendGrants)(nil),   // 7: quorumlock.v1.SuspendGrants
+	(*ResumeGrants)(nil),    // 8: quorumlock.v1.ResumeGrants
+	(*OpenSession)(nil),     // 9: quorumlock.v1.OpenSession
+	(*AttachSession)(nil),   // 10: quorumlock.v1.AttachSession
+	(*CloseSession)(nil),    // 11: quorumlock.v1.CloseSession
+	(*ExpireSession)(nil),   // 12: quorumlock.v1.ExpireSession
+	(*Acknowledge)(nil),     // 13: quorumlock.v1.Acknowledge
+	(*LockRequest)(nil),     // 14: quorumlock.v1.LockRequest
+	(*Acquire)(nil),         // 15: quorumlock.v1.Acquire
+	(*Upgrade)(nil),         // 16: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),       // 17: quorumlock.v1.Downgrade
+	(*Extend)(nil),          // 18: quorumlock.v1.Extend
+	(*ExpireHold)(nil),      // 19: quorumlock.v1.ExpireHold
+	(*EndDelay)(nil),        // 20: quorumlock.v1.EndDelay
+	(*ForceRelease)(nil),    // 21: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),          // 22: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),       // 23: quorumlock.v1.SkipDelay
+	(*Resize)(nil),          // 24: quorumlock.v1.Resize
+	(*RestoreBackup)(nil),   // 25: quorumlock.v1.RestoreBackup
+	(*RecordAct)(nil),       // 26: quorumlock.v1.RecordAct
+	(*OpenLease)(nil),       // 27: quorumlock.v1.OpenLease
+	(*ExtendLease)(nil),     // 28: quorumlock.v1.ExtendLease
+	(*ReleaseLease)(nil),    // 29: quorumlock.v1.ReleaseLease
+	(*Release)(nil),         // 30: quorumlock.v1.Release
+	(*Cancel)(nil),          // 31: quorumlock.v1.Cancel
+	(*TimeoutWait)(nil),     // 32: quorumlock.v1.TimeoutWait
+	(*SetValue)(nil),        // 33: quorumlock.v1.SetValue
+	(*Result)(nil),          // 34: quorumlock.v1.Result
+	(*SessionState)(nil),    // 35: quorumlock.v1.SessionState
+	(*HeldLock)(nil),        // 36: quorumlock.v1.HeldLock
+	(*Settings)(nil),        // 37: quorumlock.v1.Settings
+	(*Member)(nil),          // 38: quorumlock.v1.Member
+	(*ClientInfo)(nil),      // 39: quorumlock.v1.ClientInfo
+	(Mode)(0),               // 40: quorumlock.v1.Mode
+	(Order)(0),              // 41: quorumlock.v1.Order
+	(*AuditRecord)(nil),     // 42: quorumlock.v1.AuditRecord
+	(*Backup)(nil),          // 43: quorumlock.v1.Backup
+	(AuditRecord_Action)(0), // 44: quorumlock.v1.AuditRecord.Action
+	(Status_Code)(0),        // 45: quorumlock.v1.Status.Code
+	(*HolderInfo)(nil),      // 46: quorumlock.v1.HolderInfo
+	(*DeadlockStep)(nil),    // 47: quorumlock.v1.DeadlockStep
+	(*Revocation)(nil),      // 48: quorumlock.v1.Revocation
 }
 var file_transport_wire_command_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.v1.Entry.commands:type_name -> quorumlock.v1.Command
@@ -3275,14 +3429,14 @@ var file_transport_wire_command_proto_depIdxs = []int32{
 	11, // 10: quorumlock.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
 	12, // 11: quorumlock.v1.Command.expire_session:type_name -> quorumlock.v1.ExpireSession
 	13, // 12: quorumlock.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	26, // 13: quorumlock.v1.Command.open_lease:type_name -> quorumlock.v1.OpenLease
-	27, // 14: quorumlock.v1.Command.extend_lease:type_name -> quorumlock.v1.ExtendLease
-	28, // 15: quorumlock.v1.Command.release_lease:type_name -> quorumlock.v1.ReleaseLease
+	27, // 13: quorumlock.v1.Command.open_lease:type_name -> quorumlock.v1.OpenLease
+	28, // 14: quorumlock.v1.Command.extend_lease:type_name -> quorumlock.v1.ExtendLease
+	29, // 15: quorumlock.v1.Command.release_lease:type_name -> quorumlock.v1.ReleaseLease
 	15, // 16: quorumlock.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
-	29, // 17: quorumlock.v1.Command.release:type_name -> quorumlock.v1.Release
-	30, // 18: quorumlock.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
-	31, // 19: quorumlock.v1.Command.timeout_wait:type_name -> quorumlock.v1.TimeoutWait
-	32, // 20: quorumlock.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
+	30, // 17: quorumlock.v1.Command.release:type_name -> quorumlock.v1.Release
+	31, // 18: quorumlock.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
+	32, // 19: quorumlock.v1.Command.timeout_wait:type_name -> quorumlock.v1.TimeoutWait
+	33, // 20: quorumlock.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
 	16, // 21: quorumlock.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
 	17, // 22: quorumlock.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
 	18, // 23: quorumlock.v1.Command.extend:type_name -> quorumlock.v1.Extend
@@ -3293,30 +3447,33 @@ var file_transport_wire_command_proto_depIdxs = []int32{
 	23, // 28: quorumlock.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
 	24, // 29: quorumlock.v1.Command.resize:type_name -> quorumlock.v1.Resize
 	25, // 30: quorumlock.v1.Command.restore_backup:type_name -> quorumlock.v1.RestoreBackup
-	36, // 31: quorumlock.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
-	37, // 32: quorumlock.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
-	37, // 33: quorumlock.v1.PutMember.member:type_name -> quorumlock.v1.Member
-	38, // 34: quorumlock.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
-	39, // 35: quorumlock.v1.LockRequest.mode:type_name -> quorumlock.v1.Mode
-	14, // 36: quorumlock.v1.Acquire.locks:type_name -> quorumlock.v1.LockRequest
-	40, // 37: quorumlock.v1.Acquire.order:type_name -> quorumlock.v1.Order
-	36, // 38: quorumlock.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
-	41, // 39: quorumlock.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
-	38, // 40: quorumlock.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
-	15, // 41: quorumlock.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
-	42, // 42: quorumlock.v1.Result.status:type_name -> quorumlock.v1.Status.Code
-	43, // 43: quorumlock.v1.Result.holders:type_name -> quorumlock.v1.HolderInfo
-	34, // 44: quorumlock.v1.Result.session:type_name -> quorumlock.v1.SessionState
-	44, // 45: quorumlock.v1.Result.cycle:type_name -> quorumlock.v1.DeadlockStep
-	33, // 46: quorumlock.v1.SessionState.outcomes:type_name -> quorumlock.v1.Result
-	35, // 47: quorumlock.v1.SessionState.holds:type_name -> quorumlock.v1.HeldLock
-	14, // 48: quorumlock.v1.HeldLock.locks:type_name -> quorumlock.v1.LockRequest
-	45, // 49: quorumlock.v1.HeldLock.revocation:type_name -> quorumlock.v1.Revocation
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	26, // 31: quorumlock.v1.Command.record_act:type_name -> quorumlock.v1.RecordAct
+	37, // 32: quorumlock.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
+	38, // 33: quorumlock.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
+	38, // 34: quorumlock.v1.PutMember.member:type_name -> quorumlock.v1.Member
+	39, // 35: quorumlock.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
+	40, // 36: quorumlock.v1.LockRequest.mode:type_name -> quorumlock.v1.Mode
+	14, // 37: quorumlock.v1.Acquire.locks:type_name -> quorumlock.v1.LockRequest
+	41, // 38: quorumlock.v1.Acquire.order:type_name -> quorumlock.v1.Order
+	37, // 39: quorumlock.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
+	42, // 40: quorumlock.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
+	43, // 41: quorumlock.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
+	44, // 42: quorumlock.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
+	39, // 43: quorumlock.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
+	15, // 44: quorumlock.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
+	45, // 45: quorumlock.v1.Result.status:type_name -> quorumlock.v1.Status.Code
+	46, // 46: quorumlock.v1.Result.holders:type_name -> quorumlock.v1.HolderInfo
+	35, // 47: quorumlock.v1.Result.session:type_name -> quorumlock.v1.SessionState
+	47, // 48: quorumlock.v1.Result.cycle:type_name -> quorumlock.v1.DeadlockStep
+	34, // 49: quorumlock.v1.SessionState.outcomes:type_name -> quorumlock.v1.Result
+	36, // 50: quorumlock.v1.SessionState.holds:type_name -> quorumlock.v1.HeldLock
+	14, // 51: quorumlock.v1.HeldLock.locks:type_name -> quorumlock.v1.LockRequest
+	48, // 52: quorumlock.v1.HeldLock.revocation:type_name -> quorumlock.v1.Revocation
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_command_proto_init() }
@@ -3357,6 +3514,7 @@ func file_transport_wire_command_proto_init() {
 		(*Command_SkipDelay)(nil),
 		(*Command_Resize)(nil),
 		(*Command_RestoreBackup)(nil),
+		(*Command_RecordAct)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3364,7 +3522,7 @@ func file_transport_wire_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_command_proto_rawDesc), len(file_transport_wire_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -135,12 +135,16 @@ func (Order) EnumDescriptor() ([]byte, []int) {
 type AuditRecord_Action int32
 
 const (
-	AuditRecord_UNSPECIFIED   AuditRecord_Action = 0
-	AuditRecord_FORCE_RELEASE AuditRecord_Action = 1
-	AuditRecord_REVOKE        AuditRecord_Action = 2
-	AuditRecord_SKIP_DELAY    AuditRecord_Action = 3
-	AuditRecord_RESIZE        AuditRecord_Action = 4
-	AuditRecord_RESTORE       AuditRecord_Action = 5
+	AuditRecord_UNSPECIFIED         AuditRecord_Action = 0
+	AuditRecord_FORCE_RELEASE       AuditRecord_Action = 1
+	AuditRecord_REVOKE              AuditRecord_Action = 2
+	AuditRecord_SKIP_DELAY          AuditRecord_Action = 3
+	AuditRecord_RESIZE              AuditRecord_Action = 4
+	AuditRecord_RESTORE             AuditRecord_Action = 5
+	AuditRecord_ADD_MEMBER          AuditRecord_Action = 6
+	AuditRecord_REMOVE_MEMBER       AuditRecord_Action = 7
+	AuditRecord_TRANSFER_LEADERSHIP AuditRecord_Action = 8
+	AuditRecord_SAVE_SNAPSHOT       AuditRecord_Action = 9
 )
 
 // Enum value maps for AuditRecord_Action.
@@ -152,14 +156,22 @@ var (
 		3: "SKIP_DELAY",
 		4: "RESIZE",
 		5: "RESTORE",
+		6: "ADD_MEMBER",
+		7: "REMOVE_MEMBER",
+		8: "TRANSFER_LEADERSHIP",
+		9: "SAVE_SNAPSHOT",
 	}
 	AuditRecord_Action_value = map[string]int32{
-		"UNSPECIFIED":   0,
-		"FORCE_RELEASE": 1,
-		"REVOKE":        2,
-		"SKIP_DELAY":    3,
-		"RESIZE":        4,
-		"RESTORE":       5,
+		"UNSPECIFIED":         0,
+		"FORCE_RELEASE":       1,
+		"REVOKE":              2,
+		"SKIP_DELAY":          3,
+		"RESIZE":              4,
+		"RESTORE":             5,
+		"ADD_MEMBER":          6,
+		"REMOVE_MEMBER":       7,
+		"TRANSFER_LEADERSHIP": 8,
+		"SAVE_SNAPSHOT":       9,
 	}
 )
 
@@ -303,7 +315,7 @@ func (x Event_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Type.Descriptor instead.
 func (Event_Type) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{13, 0}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{15, 0}
 }
 
 // Revocation is an operator's wish to have a hold back.
@@ -1188,7 +1200,7 @@ func (x *SessionInfo) GetLeased() bool {
 // AuditRecord is one act of an operator.
 type AuditRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From 1 on, without gaps.
+	// From 1 on, in the order of the cluster's log, also of imported records.
 	Id     uint64             `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Action AuditRecord_Action `protobuf:"varint,2,opt,name=action,proto3,enum=quorumlock.v1.AuditRecord_Action" json:"action,omitempty"`
 	// Who, as the request said it, and why.
@@ -1204,7 +1216,16 @@ type AuditRecord struct {
 	// The name that the session had given itself.
 	ClientName string `protobuf:"bytes,11,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
 	// RESIZE: the new limit.
-	Limit         uint64 `protobuf:"varint,12,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit uint64 `protobuf:"varint,12,opt,name=limit,proto3" json:"limit,omitempty"`
+	// ADD_MEMBER, REMOVE_MEMBER: the node. TRANSFER_LEADERSHIP: the next leader, empty if
+	// that was left to the cluster.
+	Member string `protobuf:"bytes,13,opt,name=member,proto3" json:"member,omitempty"`
+	// ADD_MEMBER: its peer address.
+	Address string `protobuf:"bytes,14,opt,name=address,proto3" json:"address,omitempty"`
+	// RESTORE.
+	Backup *Backup `protobuf:"bytes,15,opt,name=backup,proto3" json:"backup,omitempty"`
+	// Set if a restore brought the record from a backup. What it says is the backup's word.
+	Imported      *AuditImport `protobuf:"bytes,16,opt,name=imported,proto3" json:"imported,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1323,6 +1344,177 @@ func (x *AuditRecord) GetLimit() uint64 {
 	return 0
 }
 
+func (x *AuditRecord) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetBackup() *Backup {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetImported() *AuditImport {
+	if x != nil {
+		return x.Imported
+	}
+	return nil
+}
+
+// Backup names a backup, as far as whoever restores it knows.
+type Backup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the cluster that it was taken from.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Lineage   string `protobuf:"bytes,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The last ones in it.
+	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Token    uint64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
+	// Of the file; empty or 32 bytes.
+	Sha256        []byte `protobuf:"bytes,5,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backup) Reset() {
+	*x = Backup{}
+	mi := &file_transport_wire_model_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backup) ProtoMessage() {}
+
+func (x *Backup) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_model_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backup.ProtoReflect.Descriptor instead.
+func (*Backup) Descriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Backup) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *Backup) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
+}
+
+func (x *Backup) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Backup) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Backup) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+// AuditImport says where an audit record comes from that is not of this cluster's log.
+type AuditImport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster whose act it was, and the record's id there.
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Id        uint64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	// This cluster's record of the restore that brought it.
+	RestoreId     uint64 `protobuf:"varint,3,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditImport) Reset() {
+	*x = AuditImport{}
+	mi := &file_transport_wire_model_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditImport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditImport) ProtoMessage() {}
+
+func (x *AuditImport) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_model_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditImport.ProtoReflect.Descriptor instead.
+func (*AuditImport) Descriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AuditImport) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *AuditImport) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *AuditImport) GetRestoreId() uint64 {
+	if x != nil {
+		return x.RestoreId
+	}
+	return 0
+}
+
 // DeadlockStep is one owner of a cycle: it waits for a lock that the next one, and
 // the last for one that the first, holds or waits for ahead of it.
 type DeadlockStep struct {
@@ -1341,7 +1533,7 @@ type DeadlockStep struct {
 
 func (x *DeadlockStep) Reset() {
 	*x = DeadlockStep{}
-	mi := &file_transport_wire_model_proto_msgTypes[9]
+	mi := &file_transport_wire_model_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1545,7 @@ func (x *DeadlockStep) String() string {
 func (*DeadlockStep) ProtoMessage() {}
 
 func (x *DeadlockStep) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[9]
+	mi := &file_transport_wire_model_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1558,7 @@ func (x *DeadlockStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadlockStep.ProtoReflect.Descriptor instead.
 func (*DeadlockStep) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeadlockStep) GetSessionId() uint64 {
@@ -1422,7 +1614,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_transport_wire_model_proto_msgTypes[10]
+	mi := &file_transport_wire_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1626,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[10]
+	mi := &file_transport_wire_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1639,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{10}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Member) GetId() string {
@@ -1505,7 +1697,7 @@ type RemovedMember struct {
 
 func (x *RemovedMember) Reset() {
 	*x = RemovedMember{}
-	mi := &file_transport_wire_model_proto_msgTypes[11]
+	mi := &file_transport_wire_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1709,7 @@ func (x *RemovedMember) String() string {
 func (*RemovedMember) ProtoMessage() {}
 
 func (x *RemovedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[11]
+	mi := &file_transport_wire_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1722,7 @@ func (x *RemovedMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedMember.ProtoReflect.Descriptor instead.
 func (*RemovedMember) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RemovedMember) GetId() string {
@@ -1580,7 +1772,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_transport_wire_model_proto_msgTypes[12]
+	mi := &file_transport_wire_model_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1784,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[12]
+	mi := &file_transport_wire_model_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1797,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{12}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Settings) GetMinTtlMs() uint32 {
@@ -1747,7 +1939,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_transport_wire_model_proto_msgTypes[13]
+	mi := &file_transport_wire_model_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +1951,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[13]
+	mi := &file_transport_wire_model_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +1964,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{13}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Event) GetType() Event_Type {
@@ -2049,7 +2241,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x05waits\x18\x06 \x01(\x04R\x05waits\x12-\n" +
 	"\x10heartbeat_age_ms\x18\a \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x16\n" +
 	"\x06leased\x18\b \x01(\bR\x06leasedB\x13\n" +
-	"\x11_heartbeat_age_ms\"\xc6\x03\n" +
+	"\x11_heartbeat_age_ms\"\xaf\x05\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\x06action\x18\x02 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
@@ -2066,7 +2258,11 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	" \x01(\x04R\tsessionId\x12\x1f\n" +
 	"\vclient_name\x18\v \x01(\tR\n" +
 	"clientName\x12\x14\n" +
-	"\x05limit\x18\f \x01(\x04R\x05limit\"a\n" +
+	"\x05limit\x18\f \x01(\x04R\x05limit\x12\x16\n" +
+	"\x06member\x18\r \x01(\tR\x06member\x12\x18\n" +
+	"\aaddress\x18\x0e \x01(\tR\aaddress\x12-\n" +
+	"\x06backup\x18\x0f \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x126\n" +
+	"\bimported\x18\x10 \x01(\v2\x1a.quorumlock.v1.AuditImportR\bimported\"\xb0\x01\n" +
 	"\x06Action\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rFORCE_RELEASE\x10\x01\x12\n" +
@@ -2076,7 +2272,25 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"SKIP_DELAY\x10\x03\x12\n" +
 	"\n" +
 	"\x06RESIZE\x10\x04\x12\v\n" +
-	"\aRESTORE\x10\x05\"\x91\x01\n" +
+	"\aRESTORE\x10\x05\x12\x0e\n" +
+	"\n" +
+	"ADD_MEMBER\x10\x06\x12\x11\n" +
+	"\rREMOVE_MEMBER\x10\a\x12\x17\n" +
+	"\x13TRANSFER_LEADERSHIP\x10\b\x12\x11\n" +
+	"\rSAVE_SNAPSHOT\x10\t\"\x8b\x01\n" +
+	"\x06Backup\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x18\n" +
+	"\alineage\x18\x02 \x01(\tR\alineage\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x16\n" +
+	"\x06sha256\x18\x05 \x01(\fR\x06sha256\"[\n" +
+	"\vAuditImport\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x1d\n" +
+	"\n" +
+	"restore_id\x18\x03 \x01(\x04R\trestoreId\"\x91\x01\n" +
 	"\fDeadlockStep\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x14\n" +
@@ -2195,7 +2409,7 @@ func file_transport_wire_model_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_model_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_transport_wire_model_proto_goTypes = []any{
 	(Mode)(0),               // 0: quorumlock.v1.Mode
 	(Order)(0),              // 1: quorumlock.v1.Order
@@ -2210,12 +2424,14 @@ var file_transport_wire_model_proto_goTypes = []any{
 	(*LockInfo)(nil),        // 10: quorumlock.v1.LockInfo
 	(*SessionInfo)(nil),     // 11: quorumlock.v1.SessionInfo
 	(*AuditRecord)(nil),     // 12: quorumlock.v1.AuditRecord
-	(*DeadlockStep)(nil),    // 13: quorumlock.v1.DeadlockStep
-	(*Member)(nil),          // 14: quorumlock.v1.Member
-	(*RemovedMember)(nil),   // 15: quorumlock.v1.RemovedMember
-	(*Settings)(nil),        // 16: quorumlock.v1.Settings
-	(*Event)(nil),           // 17: quorumlock.v1.Event
-	(Status_Code)(0),        // 18: quorumlock.v1.Status.Code
+	(*Backup)(nil),          // 13: quorumlock.v1.Backup
+	(*AuditImport)(nil),     // 14: quorumlock.v1.AuditImport
+	(*DeadlockStep)(nil),    // 15: quorumlock.v1.DeadlockStep
+	(*Member)(nil),          // 16: quorumlock.v1.Member
+	(*RemovedMember)(nil),   // 17: quorumlock.v1.RemovedMember
+	(*Settings)(nil),        // 18: quorumlock.v1.Settings
+	(*Event)(nil),           // 19: quorumlock.v1.Event
+	(Status_Code)(0),        // 20: quorumlock.v1.Status.Code
 }
 var file_transport_wire_model_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientInfo.labels:type_name -> quorumlock.v1.Label
@@ -2231,14 +2447,16 @@ var file_transport_wire_model_proto_depIdxs = []int32{
 	8,  // 10: quorumlock.v1.LockInfo.delays:type_name -> quorumlock.v1.DelayInfo
 	6,  // 11: quorumlock.v1.SessionInfo.client:type_name -> quorumlock.v1.ClientInfo
 	2,  // 12: quorumlock.v1.AuditRecord.action:type_name -> quorumlock.v1.AuditRecord.Action
-	3,  // 13: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
-	18, // 14: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
-	0,  // 15: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	13, // 13: quorumlock.v1.AuditRecord.backup:type_name -> quorumlock.v1.Backup
+	14, // 14: quorumlock.v1.AuditRecord.imported:type_name -> quorumlock.v1.AuditImport
+	3,  // 15: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
+	20, // 16: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
+	0,  // 17: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_model_proto_init() }
@@ -2257,7 +2475,7 @@ func file_transport_wire_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_model_proto_rawDesc), len(file_transport_wire_model_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

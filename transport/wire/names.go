@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -58,6 +59,35 @@ func ValidText(what, text string) error {
 		}
 	}
 	return nil
+}
+
+// MaxReasonBytes and MaxOperatorBytes bound what an operator says of an act, in bytes.
+const (
+	MaxReasonBytes   = 1024
+	MaxOperatorBytes = 256
+)
+
+// ValidReason returns an error unless an operator's act has a reason, and reason and
+// operator are texts that can be kept. The operator may be empty.
+func ValidReason(reason, operator string) error {
+	if strings.TrimSpace(reason) == "" {
+		return errors.New("the reason is missing: say why, for the audit log")
+	}
+	return ValidActTexts(reason, operator)
+}
+
+// ValidActTexts is ValidReason for a reason that may be missing.
+func ValidActTexts(reason, operator string) error {
+	if len(reason) > MaxReasonBytes {
+		return fmt.Errorf("the reason has %d bytes: at most %d are allowed", len(reason), MaxReasonBytes)
+	}
+	if len(operator) > MaxOperatorBytes {
+		return fmt.Errorf("the operator has %d bytes: at most %d are allowed", len(operator), MaxOperatorBytes)
+	}
+	if err := ValidText("the reason", reason); err != nil {
+		return err
+	}
+	return ValidText("the operator", operator)
 }
 
 // ValidClientInfo returns an error if one of the texts of a session's client information

@@ -1366,7 +1366,10 @@ func (x *OperatorResponse) GetMessage() string {
 }
 
 type SaveSnapshotRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For the audit log, as in every act of an operator; the reason must be given.
+	Operator      string `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1399,6 +1402,20 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
 	return file_transport_wire_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SaveSnapshotRequest) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *SaveSnapshotRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 type SaveSnapshotResponse struct {
@@ -1447,14 +1464,18 @@ func (x *SaveSnapshotResponse) GetChunk() []byte {
 
 // RestoreRequest carries what outlives a backup.
 type RestoreRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The backup's last token, and an operator's own floor.
-	Token         uint64         `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
-	TokenFloor    uint64         `protobuf:"varint,2,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
-	Settings      *Settings      `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
-	Audit         []*AuditRecord `protobuf:"bytes,4,rep,name=audit,proto3" json:"audit,omitempty"`
-	Operator      string         `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
-	Reason        string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Backup *Backup                `protobuf:"bytes,1,opt,name=backup,proto3" json:"backup,omitempty"`
+	// An operator's own floor of the tokens; at most a year ahead.
+	TokenFloor uint64    `protobuf:"varint,2,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
+	Settings   *Settings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	// By id. More than the cluster keeps are left out, the oldest first.
+	Audit    []*AuditRecord `protobuf:"bytes,4,rep,name=audit,proto3" json:"audit,omitempty"`
+	Operator string         `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The id of the cluster to restore into, as its status shows it. Needed where it was
+	// ever used: its sessions and locks end.
+	ClusterId     string `protobuf:"bytes,7,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1489,11 +1510,11 @@ func (*RestoreRequest) Descriptor() ([]byte, []int) {
 	return file_transport_wire_service_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *RestoreRequest) GetToken() uint64 {
+func (x *RestoreRequest) GetBackup() *Backup {
 	if x != nil {
-		return x.Token
+		return x.Backup
 	}
-	return 0
+	return nil
 }
 
 func (x *RestoreRequest) GetTokenFloor() uint64 {
@@ -1527,6 +1548,13 @@ func (x *RestoreRequest) GetOperator() string {
 func (x *RestoreRequest) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *RestoreRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
 	}
 	return ""
 }
@@ -1859,9 +1887,12 @@ func (x *SetValueResponse) GetRevision() uint64 {
 }
 
 type AddMemberRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	PeerAddr      string                 `protobuf:"bytes,2,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	PeerAddr string                 `protobuf:"bytes,2,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
+	// For the audit log.
+	Operator      string `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1910,6 +1941,20 @@ func (x *AddMemberRequest) GetPeerAddr() string {
 	return ""
 }
 
+func (x *AddMemberRequest) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *AddMemberRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type AddMemberResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1947,8 +1992,11 @@ func (*AddMemberResponse) Descriptor() ([]byte, []int) {
 }
 
 type RemoveMemberRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// For the audit log.
+	Operator      string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1986,6 +2034,20 @@ func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
 func (x *RemoveMemberRequest) GetId() string {
 	if x != nil {
 		return x.Id
+	}
+	return ""
+}
+
+func (x *RemoveMemberRequest) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *RemoveMemberRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -2029,7 +2091,10 @@ func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
 type TransferLeadershipRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty lets raft choose.
-	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// For the audit log.
+	Operator      string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2067,6 +2132,20 @@ func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
 func (x *TransferLeadershipRequest) GetId() string {
 	if x != nil {
 		return x.Id
+	}
+	return ""
+}
+
+func (x *TransferLeadershipRequest) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *TransferLeadershipRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -2271,18 +2350,22 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\x10OperatorResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\x15\n" +
-	"\x13SaveSnapshotRequest\",\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"I\n" +
+	"\x13SaveSnapshotRequest\x12\x1a\n" +
+	"\boperator\x18\x01 \x01(\tR\boperator\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\",\n" +
 	"\x14SaveSnapshotResponse\x12\x14\n" +
-	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"\xe2\x01\n" +
-	"\x0eRestoreRequest\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\x04R\x05token\x12\x1f\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"\x9a\x02\n" +
+	"\x0eRestoreRequest\x12-\n" +
+	"\x06backup\x18\x01 \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x12\x1f\n" +
 	"\vtoken_floor\x18\x02 \x01(\x04R\n" +
 	"tokenFloor\x123\n" +
 	"\bsettings\x18\x03 \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x120\n" +
 	"\x05audit\x18\x04 \x03(\v2\x1a.quorumlock.v1.AuditRecordR\x05audit\x12\x1a\n" +
 	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"N\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\a \x01(\tR\tclusterId\"N\n" +
 	"\x0fRestoreResponse\x12\x1f\n" +
 	"\vtoken_floor\x18\x01 \x01(\x04R\n" +
 	"tokenFloor\x12\x1a\n" +
@@ -2308,16 +2391,22 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\x05value\x18\x06 \x01(\fR\x05value\"b\n" +
 	"\x10SetValueResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"?\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"s\n" +
 	"\x10AddMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
-	"\tpeer_addr\x18\x02 \x01(\tR\bpeerAddr\"\x13\n" +
-	"\x11AddMemberResponse\"%\n" +
+	"\tpeer_addr\x18\x02 \x01(\tR\bpeerAddr\x12\x1a\n" +
+	"\boperator\x18\x03 \x01(\tR\boperator\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x13\n" +
+	"\x11AddMemberResponse\"Y\n" +
 	"\x13RemoveMemberRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x16\n" +
-	"\x14RemoveMemberResponse\"+\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x16\n" +
+	"\x14RemoveMemberResponse\"_\n" +
 	"\x19TransferLeadershipRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"9\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"A\n" +
 	"\vErrorDetail\x122\n" +
@@ -2414,28 +2503,29 @@ var file_transport_wire_service_proto_goTypes = []any{
 	(*HolderInfo)(nil),                 // 40: quorumlock.v1.HolderInfo
 	(*DeadlockStep)(nil),               // 41: quorumlock.v1.DeadlockStep
 	(*Acquire)(nil),                    // 42: quorumlock.v1.Acquire
-	(*Settings)(nil),                   // 43: quorumlock.v1.Settings
-	(*AuditRecord)(nil),                // 44: quorumlock.v1.AuditRecord
-	(*ListSessionsRequest)(nil),        // 45: quorumlock.v1.ListSessionsRequest
-	(*GetLockRequest)(nil),             // 46: quorumlock.v1.GetLockRequest
-	(*ListLocksRequest)(nil),           // 47: quorumlock.v1.ListLocksRequest
-	(*VerifyTokenRequest)(nil),         // 48: quorumlock.v1.VerifyTokenRequest
-	(*WatchRequest)(nil),               // 49: quorumlock.v1.WatchRequest
-	(*ListDeadlocksRequest)(nil),       // 50: quorumlock.v1.ListDeadlocksRequest
-	(*ForceRelease)(nil),               // 51: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                     // 52: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                  // 53: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                     // 54: quorumlock.v1.Resize
-	(*ListAuditRequest)(nil),           // 55: quorumlock.v1.ListAuditRequest
-	(*StatusRequest)(nil),              // 56: quorumlock.v1.StatusRequest
-	(*ListSessionsResponse)(nil),       // 57: quorumlock.v1.ListSessionsResponse
-	(*GetLockResponse)(nil),            // 58: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 59: quorumlock.v1.ListLocksResponse
-	(*VerifyTokenResponse)(nil),        // 60: quorumlock.v1.VerifyTokenResponse
-	(*WatchResponse)(nil),              // 61: quorumlock.v1.WatchResponse
-	(*ListDeadlocksResponse)(nil),      // 62: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),          // 63: quorumlock.v1.ListAuditResponse
-	(*StatusResponse)(nil),             // 64: quorumlock.v1.StatusResponse
+	(*Backup)(nil),                     // 43: quorumlock.v1.Backup
+	(*Settings)(nil),                   // 44: quorumlock.v1.Settings
+	(*AuditRecord)(nil),                // 45: quorumlock.v1.AuditRecord
+	(*ListSessionsRequest)(nil),        // 46: quorumlock.v1.ListSessionsRequest
+	(*GetLockRequest)(nil),             // 47: quorumlock.v1.GetLockRequest
+	(*ListLocksRequest)(nil),           // 48: quorumlock.v1.ListLocksRequest
+	(*VerifyTokenRequest)(nil),         // 49: quorumlock.v1.VerifyTokenRequest
+	(*WatchRequest)(nil),               // 50: quorumlock.v1.WatchRequest
+	(*ListDeadlocksRequest)(nil),       // 51: quorumlock.v1.ListDeadlocksRequest
+	(*ForceRelease)(nil),               // 52: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                     // 53: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                  // 54: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                     // 55: quorumlock.v1.Resize
+	(*ListAuditRequest)(nil),           // 56: quorumlock.v1.ListAuditRequest
+	(*StatusRequest)(nil),              // 57: quorumlock.v1.StatusRequest
+	(*ListSessionsResponse)(nil),       // 58: quorumlock.v1.ListSessionsResponse
+	(*GetLockResponse)(nil),            // 59: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 60: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 61: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 62: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 63: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),          // 64: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 65: quorumlock.v1.StatusResponse
 }
 var file_transport_wire_service_proto_depIdxs = []int32{
 	34, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
@@ -2458,76 +2548,77 @@ var file_transport_wire_service_proto_depIdxs = []int32{
 	42, // 17: quorumlock.v1.AcquireLeaseRequest.acquire:type_name -> quorumlock.v1.Acquire
 	39, // 18: quorumlock.v1.ExtendLeaseResponse.status:type_name -> quorumlock.v1.Status.Code
 	39, // 19: quorumlock.v1.OperatorResponse.status:type_name -> quorumlock.v1.Status.Code
-	43, // 20: quorumlock.v1.RestoreRequest.settings:type_name -> quorumlock.v1.Settings
-	44, // 21: quorumlock.v1.RestoreRequest.audit:type_name -> quorumlock.v1.AuditRecord
-	0,  // 22: quorumlock.v1.ReleaseRequest.session:type_name -> quorumlock.v1.Credentials
-	39, // 23: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
-	0,  // 24: quorumlock.v1.SetValueRequest.session:type_name -> quorumlock.v1.Credentials
-	39, // 25: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
-	39, // 26: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
-	1,  // 27: quorumlock.v1.SessionService.Open:input_type -> quorumlock.v1.OpenRequest
-	3,  // 28: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
-	5,  // 29: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
-	45, // 30: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
-	7,  // 31: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
-	23, // 32: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
-	25, // 33: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
-	46, // 34: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
-	47, // 35: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
-	9,  // 36: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
-	10, // 37: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
-	12, // 38: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
-	48, // 39: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
-	49, // 40: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
-	50, // 41: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
-	14, // 42: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
-	15, // 43: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
-	17, // 44: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
-	51, // 45: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
-	52, // 46: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
-	53, // 47: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
-	54, // 48: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
-	55, // 49: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
-	19, // 50: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
-	21, // 51: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
-	56, // 52: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
-	27, // 53: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
-	29, // 54: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
-	31, // 55: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
-	2,  // 56: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 57: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 58: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	57, // 59: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	8,  // 60: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	24, // 61: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	26, // 62: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	58, // 63: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	59, // 64: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	8,  // 65: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
-	11, // 66: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
-	13, // 67: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
-	60, // 68: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
-	61, // 69: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
-	62, // 70: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
-	8,  // 71: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	16, // 72: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
-	24, // 73: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	18, // 74: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
-	18, // 75: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
-	18, // 76: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
-	18, // 77: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
-	63, // 78: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
-	20, // 79: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
-	22, // 80: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
-	64, // 81: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	28, // 82: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	30, // 83: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	32, // 84: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	56, // [56:85] is the sub-list for method output_type
-	27, // [27:56] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	43, // 20: quorumlock.v1.RestoreRequest.backup:type_name -> quorumlock.v1.Backup
+	44, // 21: quorumlock.v1.RestoreRequest.settings:type_name -> quorumlock.v1.Settings
+	45, // 22: quorumlock.v1.RestoreRequest.audit:type_name -> quorumlock.v1.AuditRecord
+	0,  // 23: quorumlock.v1.ReleaseRequest.session:type_name -> quorumlock.v1.Credentials
+	39, // 24: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
+	0,  // 25: quorumlock.v1.SetValueRequest.session:type_name -> quorumlock.v1.Credentials
+	39, // 26: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
+	39, // 27: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
+	1,  // 28: quorumlock.v1.SessionService.Open:input_type -> quorumlock.v1.OpenRequest
+	3,  // 29: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
+	5,  // 30: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
+	46, // 31: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
+	7,  // 32: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
+	23, // 33: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
+	25, // 34: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
+	47, // 35: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
+	48, // 36: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
+	9,  // 37: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
+	10, // 38: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
+	12, // 39: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
+	49, // 40: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
+	50, // 41: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
+	51, // 42: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
+	14, // 43: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
+	15, // 44: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
+	17, // 45: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
+	52, // 46: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
+	53, // 47: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
+	54, // 48: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
+	55, // 49: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
+	56, // 50: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
+	19, // 51: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
+	21, // 52: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
+	57, // 53: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
+	27, // 54: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
+	29, // 55: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
+	31, // 56: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
+	2,  // 57: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 58: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 59: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	58, // 60: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	8,  // 61: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	24, // 62: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	26, // 63: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	59, // 64: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	60, // 65: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 66: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 67: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 68: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	61, // 69: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	62, // 70: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	63, // 71: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	8,  // 72: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 73: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	24, // 74: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 75: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 76: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 77: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 78: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	64, // 79: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 80: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	22, // 81: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	65, // 82: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	28, // 83: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	30, // 84: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	32, // 85: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	57, // [57:86] is the sub-list for method output_type
+	28, // [28:57] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_service_proto_init() }

@@ -23,7 +23,8 @@ const (
 
 // SnapshotRecord is one length-delimited record of a snapshot. Order: header,
 // members by id, sessions by id, locks by name, claims by id, outcomes by session
-// and seq, audit records by id, removed members by revision, trailer.
+// and seq, audit records by id, the cluster's own before those imported, removed members by
+// revision, trailer.
 type SnapshotRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Record:
@@ -247,8 +248,11 @@ type SnapshotHeader struct {
 	LastAuditId uint64 `protobuf:"varint,14,opt,name=last_audit_id,json=lastAuditId,proto3" json:"last_audit_id,omitempty"`
 	// The revision at which granting was suspended; 0 if it goes on.
 	GrantsSuspended uint64 `protobuf:"varint,15,opt,name=grants_suspended,json=grantsSuspended,proto3" json:"grants_suspended,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The revision at which an operator first did something other than change members or
+	// leader; 0 if nobody did.
+	FirstAct      uint64 `protobuf:"varint,20,opt,name=first_act,json=firstAct,proto3" json:"first_act,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SnapshotHeader) Reset() {
@@ -382,6 +386,13 @@ func (x *SnapshotHeader) GetLastAuditId() uint64 {
 func (x *SnapshotHeader) GetGrantsSuspended() uint64 {
 	if x != nil {
 		return x.GrantsSuspended
+	}
+	return 0
+}
+
+func (x *SnapshotHeader) GetFirstAct() uint64 {
+	if x != nil {
+		return x.FirstAct
 	}
 	return 0
 }
@@ -1075,7 +1086,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12E\n" +
 	"\x0eremoved_member\x18\b \x01(\v2\x1c.quorumlock.v1.RemovedMemberH\x00R\rremovedMember\x12:\n" +
 	"\atrailer\x18\x0f \x01(\v2\x1e.quorumlock.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\xed\x03\n" +
+	"\x06record\"\x8a\x04\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -1094,7 +1105,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\rapplied_index\x18\f \x01(\x04R\fappliedIndex\x12\x18\n" +
 	"\alineage\x18\r \x01(\tR\alineage\x12\"\n" +
 	"\rlast_audit_id\x18\x0e \x01(\x04R\vlastAuditId\x12)\n" +
-	"\x10grants_suspended\x18\x0f \x01(\x04R\x0fgrantsSuspended\"\x89\x02\n" +
+	"\x10grants_suspended\x18\x0f \x01(\x04R\x0fgrantsSuspended\x12\x1b\n" +
+	"\tfirst_act\x18\x14 \x01(\x04R\bfirstAct\"\x89\x02\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +

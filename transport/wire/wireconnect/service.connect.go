@@ -727,7 +727,7 @@ type OperatorServiceClient interface {
 	ListAudit(context.Context, *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error)
 	// A snapshot of the whole state, in pieces; their order is the file.
 	SaveSnapshot(context.Context, *connect.Request[wire.SaveSnapshotRequest]) (*connect.ServerStreamForClient[wire.SaveSnapshotResponse], error)
-	// Only into a cluster without sessions and locks.
+	// Into a cluster that was never used, or one that the request names.
 	Restore(context.Context, *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error)
 }
 
@@ -842,7 +842,7 @@ type OperatorServiceHandler interface {
 	ListAudit(context.Context, *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error)
 	// A snapshot of the whole state, in pieces; their order is the file.
 	SaveSnapshot(context.Context, *connect.Request[wire.SaveSnapshotRequest], *connect.ServerStream[wire.SaveSnapshotResponse]) error
-	// Only into a cluster without sessions and locks.
+	// Into a cluster that was never used, or one that the request names.
 	Restore(context.Context, *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error)
 }
 

@@ -1,0 +1,88 @@
+package replica_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// What an operator does to the cluster itself is in the audit log, who and why, and before
+// it happens. A node that stops hands over by itself, which is nobody's act.
+func TestActsOnTheClusterAreAudited(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		fresh := c.machine("n4")
+		fresh.cfg.Cluster = append(c.peers, replica.Peer{ID: "n4", Addr: "n4:7401"})
+		fresh.start()
+		leader.mustAdmin(func(n *node) error {
+			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Operator: "ann", Reason: "grow"})
+		})
+		c.eventually("n4 votes", func() bool { return c.nodeStatus("n4").GetVoter() })
+		c.leader().mustAdmin(func(n *node) error {
+			return n.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: "n4", Operator: "bob", Reason: "kernel"})
+		})
+		c.eventually("n4 leads", func() bool { return c.leader() == fresh })
+		var file bytes.Buffer
+		if err := c.leader().SaveSnapshot(t.Context(), &wire.SaveSnapshotRequest{Operator: "cid", Reason: "nightly"}, &file); err != nil {
+			t.Fatal(err)
+		}
+		err := c.leader().RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Operator: "dan", Reason: "shrink"})
+		if !errors.Is(err, replica.ErrNotLeader) {
+			t.Fatalf("the leader removed itself: %v", err)
+		}
+		c.eventually("another leads", func() bool { return c.leader() != fresh })
+		c.leader().mustAdmin(func(n *node) error {
+			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Operator: "dan", Reason: "shrink"})
+		})
+		want := []wire.AuditRecord_Action{
+			wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP, wire.AuditRecord_SAVE_SNAPSHOT,
+			wire.AuditRecord_TRANSFER_LEADERSHIP, wire.AuditRecord_ADD_MEMBER,
+		}
+		got := c.leader().audit()
+		if len(got) != len(want) {
+			t.Fatalf("audit: %v", got)
+		}
+		for i, action := range want {
+			if got[i].Action != action || got[i].Operator == "" || got[i].Reason == "" || action != wire.AuditRecord_SAVE_SNAPSHOT && got[i].Member == "" {
+				t.Errorf("record %d: %v", i, got[i])
+			}
+		}
+		if r := got[4]; r.Operator != "ann" || r.Reason != "grow" || r.Member != "n4" || r.Address != "n4:7401" {
+			t.Errorf("the addition: %v", r)
+		}
+		before := len(got)
+		c.leader().stop()
+		if got := c.leader().audit(); len(got) != before {
+			t.Errorf("a graceful stop was recorded: %v", got[0])
+		}
+	})
+}
+
+// Without a reason nothing happens.
+func TestActsOnTheClusterNeedAReason(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		for _, reason := range []string{"", " ", "two\nlines"} {
+			_, restored := leader.Restore(t.Context(), &wire.RestoreRequest{Reason: reason})
+			for what, err := range map[string]error{
+				"add":      leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "n9:1", Reason: reason}),
+				"remove":   leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n1", Reason: reason}),
+				"transfer": leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Reason: reason}),
+				"backup":   leader.SaveSnapshot(t.Context(), &wire.SaveSnapshotRequest{Reason: reason}, &bytes.Buffer{}),
+				"restore":  restored,
+			} {
+				if !errors.Is(err, replica.ErrInvalid) {
+					t.Errorf("%s because of %q: %v", what, reason, err)
+				}
+			}
+		}
+		if len(leader.audit()) != 0 || !leader.Serving() {
+			t.Errorf("it leads: %v, audit %v", leader.Serving(), leader.audit())
+		}
+	})
+}
