@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,13 +41,13 @@ func reasonOf(c *cli.Context) (reason, operator string, err error) {
 	if strings.TrimSpace(reason) == "" {
 		return "", "", usagef("%s needs --reason, as in --reason \"host is on fire\": the audit log keeps it", c.Command.Name)
 	}
+	if err := cmp.Or(checkText("the reason", reason), checkText("the operator", operator)); err != nil {
+		return "", "", err
+	}
 	if err := wire.ValidReason(reason, operator); err != nil {
 		return "", "", usagef("%w", err)
 	}
-	if err := checkText("the reason", reason); err != nil {
-		return "", "", err
-	}
-	return reason, operator, checkText("the operator", operator)
+	return reason, operator, nil
 }
 
 // whoAmI is the user at this host, as far as anybody knows.
