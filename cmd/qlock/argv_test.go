@@ -163,7 +163,6 @@ func TestMistakesAboutWhatToHold(t *testing.T) {
 		"snapshot restore a b":                     "one file's name",
 		"snapshot save a":                          "needs --reason",
 		"snapshot restore a":                       "needs --reason",
-		"snapshot restore a --reason two\nlines":   "control character",
 	})
 }
 

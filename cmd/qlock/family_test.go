@@ -47,8 +47,10 @@ func family() map[string]*wire.GetLockResponse {
 func auditPage(req *wire.ListAuditRequest) *wire.ListAuditResponse {
 	if req.GetPageToken() == "" {
 		return &wire.ListAuditResponse{NextPageToken: "2", Records: []*wire.AuditRecord{
-			{Id: 3, Action: wire.AuditRecord_RESTORE, Operator: "ops@bastion", Reason: "restore of a.snap", WallUnixMs: 1_700_000_100_000},
-			{Id: 2, Action: wire.AuditRecord_RESIZE, Operator: "ops@bastion", Reason: "more hosts", WallUnixMs: 1_700_000_050_000, Lock: "pool", Limit: 20}}}
+			{Id: 4, Action: wire.AuditRecord_ADD_MEMBER, Operator: "ops@bastion", Reason: "grow", WallUnixMs: 1_700_000_200_000, Member: "n4", Address: "10.0.0.4:7401"},
+			{Id: 3, Action: wire.AuditRecord_RESTORE, Operator: "ops@bastion", Reason: "the old cluster is lost", WallUnixMs: 1_700_000_100_000,
+				Backup: &wire.Backup{ClusterId: "lost", Revision: 99, Token: 7, Sha256: make([]byte, 32)}},
+			{Id: 2, Action: wire.AuditRecord_RESIZE, Imported: &wire.AuditImport{ClusterId: "lost", Id: 12, RestoreId: 3}, Operator: "ops@bastion", Reason: "more hosts", WallUnixMs: 1_700_000_050_000, Lock: "pool", Limit: 20}}}
 	}
 	return &wire.ListAuditResponse{Records: []*wire.AuditRecord{
 		{Id: 1, Action: wire.AuditRecord_FORCE_RELEASE, Operator: "ops@bastion", Reason: "host \x1b[1mon fire", WallUnixMs: 1_700_000_000_000,

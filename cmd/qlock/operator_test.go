@@ -90,7 +90,7 @@ func TestWhatOperatorsAreTold(t *testing.T) {
 	if got.code != exitNotHeld || got.out != "{\n  \"name\": \"orders/42\",\n  \"token\": \"5\",\n  \"held\": false\n}\n" {
 		t.Errorf("%+v", got)
 	}
-	long := strings.Repeat("x", 257)
+	long := strings.Repeat("x", 1025)
 	if got := execTest(t, f.dialer, "resize", "pool", "3", "--reason", long); got.code != exitUsage {
 		t.Errorf("%+v", got)
 	}
