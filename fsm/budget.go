@@ -159,23 +159,76 @@ func (m *Machine) short(s *session, units uint64) *wire.Result {
 
 // shortBeside is short with so many units of the session kept free.
 func (m *Machine) shortBeside(s *session, units, free uint64) *wire.Result {
-	if most := m.state.settings.MaxSessionBytes; s.units()+units+free > most {
-		return m.exhausted("max_session_bytes: the session takes %d of %d units, %d of them kept free, and this would take %d more: acknowledge outcomes or release locks", s.units(), most, free, units)
+	refusal := m.sessionExhausted(s, units, free)
+	if refusal == nil {
+		return m.shortOfState(units, operatorUnits)
 	}
-	return m.shortOfState(units, operatorUnits)
+	m.outOfBudget = true
+	return refusal
 }
 
 // shortOfState refuses what would make the state too large.
 func (m *Machine) shortOfState(units, free uint64) *wire.Result {
-	if used, most := m.Units(), m.state.settings.MaxStateBytes; used+units+free > most {
-		return m.exhausted("max_state_bytes: the state takes %d of %d units, %d of them kept free, and this would take %d more", used, most, free, units)
+	refusal := m.stateExhausted(units, free)
+	m.outOfBudget = m.outOfBudget || refusal != nil
+	return refusal
+}
+
+func (m *Machine) sessionExhausted(s *session, units, free uint64) *wire.Result {
+	if used, most := s.units(), m.state.settings.MaxSessionBytes; used+units+free > most {
+		return exhausted("max_session_bytes: the session takes %d of %d units, %d of them kept free, and this would take %d more: acknowledge outcomes or release locks", used, most, free, units)
 	}
 	return nil
 }
 
-func (m *Machine) exhausted(format string, args ...any) *wire.Result {
-	m.outOfBudget = true
+func (m *Machine) stateExhausted(units, free uint64) *wire.Result {
+	if used, most := m.Units(), m.state.settings.MaxStateBytes; used+units+free > most {
+		return exhausted("max_state_bytes: the state takes %d of %d units, %d of them kept free, and this would take %d more", used, most, free, units)
+	}
+	return nil
+}
+
+func exhausted(format string, args ...any) *wire.Result {
 	return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf(format, args...))
+}
+
+// Exhausted returns how a command is refused because it would exceed the budget of the state
+// or of its session, or nil if neither is exceeded. ahead are the units that commands before
+// it, which are not applied yet, may add to the state. A retry is never refused, because it is
+// answered with what its first attempt came to, nor is a request that acknowledges outcomes,
+// because that makes room.
+func (m *Machine) Exhausted(cmd *wire.Command, ahead uint64) *wire.Result {
+	growth := GrowthUnits(cmd)
+	if growth == 0 || m.state.settings == nil {
+		return nil
+	}
+	s, settled := m.growing(cmd)
+	if settled {
+		return nil
+	}
+	if refusal := m.sessionExhausted(s, growth, shrinkUnits); refusal != nil {
+		return refusal
+	}
+	return m.stateExhausted(ahead+growth, operatorUnits)
+}
+
+// growing returns the session that a command makes larger, an empty one if it opens one. It
+// reports whether the command is settled without any room for it.
+func (m *Machine) growing(cmd *wire.Command) (s *session, settled bool) {
+	switch op := cmd.Op.(type) {
+	case *wire.Command_OpenSession:
+		_, settled = m.nonces.get(string(op.OpenSession.GetSecretHash()))
+		return &session{}, settled
+	case *wire.Command_OpenLease:
+		_, settled = m.nonces.get(string(op.OpenLease.GetSecretHash()))
+		return &session{}, settled
+	}
+	s, ok := m.sessions.get(cmd.SessionId)
+	if !ok || s.leased || cmd.Seq < s.ackedBelow || s.forgets(cmd.AckedBelow, cmd.Acked) {
+		return s, true
+	}
+	_, settled = s.outcome(cmd.Seq)
+	return s, settled
 }
 
 // Units returns what the state takes of its budget, max_state_bytes.

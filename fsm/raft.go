@@ -19,6 +19,8 @@ type Replicated struct {
 	halt  func(error)
 	// limits are the machine's settings, for who must not wait for an entry.
 	limits atomic.Pointer[wire.Settings]
+	// units are what the state takes of its budget.
+	units atomic.Uint64
 
 	mu      sync.RWMutex // guards what follows
 	machine *Machine
@@ -69,11 +71,22 @@ func (r *Replicated) show() {
 	if s := r.machine.state.settings; s != r.limits.Load() {
 		r.limits.Store(s)
 	}
+	r.units.Store(r.machine.Units())
 }
 
 // Limits returns the replicated settings as they are applied here, nil before bootstrap.
 // They are shared: read-only.
 func (r *Replicated) Limits() *wire.Settings { return r.limits.Load() }
+
+// Units is [Machine.Units]. It takes no lock.
+func (r *Replicated) Units() uint64 { return r.units.Load() }
+
+// Near reports whether the state may have no room for so many units more, so that
+// [Machine.Exhausted] has to be asked. It takes no lock.
+func (r *Replicated) Near(units uint64) bool {
+	limits := r.limits.Load()
+	return limits != nil && r.units.Load()+units+operatorUnits > limits.MaxStateBytes
+}
 
 // Recycle is [Machine.Recycle], for who applies.
 func (r *Replicated) Recycle(last *Applied) {

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -85,7 +86,8 @@ func (m *Machine) fullWindow(s *session) *wire.Result {
 	if !m.windowFull(s) {
 		return nil
 	}
-	return m.exhausted("max_window: %d outcomes are not acknowledged", s.window.final)
+	m.outOfBudget = true
+	return exhausted("max_window: %d outcomes are not acknowledged", s.window.final)
 }
 
 // echo has the answer to an acquire or an upgrade name what it answers, so that nobody can
@@ -251,6 +253,19 @@ func (m *Machine) acknowledge(s *session, below uint64, acked []uint64) {
 		o.waited = false
 		m.outcomes.put(m.editWindow(s), o)
 	}
+}
+
+// forgets reports whether these acknowledgements are about outcomes that are remembered.
+func (s *session) forgets(below uint64, acked []uint64) bool {
+	for _, o := range s.remembered() {
+		if !o.waited && o.seq < below {
+			return true
+		}
+	}
+	return slices.ContainsFunc(acked, func(seq uint64) bool {
+		o, ok := s.outcome(seq)
+		return ok && o.waited && o.final()
+	})
 }
 
 // acknowledgeOnly is a command that carries nothing but acknowledgements.

@@ -134,7 +134,7 @@ func (r *Replica) record(ctx context.Context, re *reign, act *wire.RecordAct) er
 // execute proposes one of the reign's own commands and waits for its result, which is
 // OK if there is no error.
 func (r *Replica) execute(ctx context.Context, re *reign, cmd *wire.Command, level uint32) (*wire.Result, error) {
-	if faults := r.invalid([]Proposal{{Command: cmd, Size: proto.Size(cmd)}}); faults != nil {
+	if faults := r.faults([]Proposal{{Command: cmd, Size: proto.Size(cmd)}}); faults != nil {
 		return faults[0], asError(faults[0])
 	}
 	done := make(chan *wire.Result, 1)

@@ -73,7 +73,11 @@ func (r *Replica) completeApplied(b *batch) {
 	r.deadlines.observe(applied.Events)
 	r.logDiscarded(b, applied.Failures)
 	for i, it := range b.items {
-		r.metrics.answered(it.cmd, applied.Results[i].GetStatus())
+		status := applied.Results[i].GetStatus()
+		r.metrics.answered(it.cmd, status)
+		if status == wire.Status_RESOURCE_EXHAUSTED {
+			r.deadlines.setExhausted(it.cmd.GetSessionId(), true)
+		}
 		it.answer(applied.Results[i]) // from now on, the command is not ours
 	}
 	r.hub.publish(applied.Events)

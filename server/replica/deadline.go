@@ -43,6 +43,8 @@ type deadline struct {
 	decided bool
 	// forgiven: it was given longer after a stall, and there was no sign of life since.
 	forgiven bool
+	// exhausted: the session was refused something for want of room.
+	exhausted bool
 
 	at    time.Time // when to look at it next
 	index int       // in the heap, -1 outside

@@ -21,7 +21,12 @@ type Proposal struct {
 	// Done is called exactly once, possibly before Propose returns, and must not block.
 	Done func(*wire.Result)
 
-	work int // see workOf; ProposeAll sets it
+	// What follows is set by ProposeAll.
+	work int // see workOf
+	// growth is what it may add to the state: see fsm.GrowthUnits.
+	growth uint64
+	// exhausted says that the session was refused something for want of room.
+	exhausted bool
 }
 
 // Propose queues a command, with the promises of ProposeAll.
@@ -41,7 +46,7 @@ func (r *Replica) ProposeAll(all []Proposal) {
 	var refusals []refusal
 	for begin := 0; begin < len(all); {
 		end := begin + r.deadlines.touchAll(all[begin:], now)
-		refusals = r.proposer.submit(all[begin:end], r.invalid(all[begin:end]), refusals[:0])
+		refusals = r.proposer.submit(all[begin:end], r.faults(all[begin:end]), refusals[:0])
 		for _, no := range refusals {
 			no.done(no.result)
 		}
@@ -53,26 +58,49 @@ func (r *Replica) ProposeAll(all []Proposal) {
 	}
 }
 
-// invalid returns what is wrong with each of the commands, whatever the state is: what
-// applying would refuse is not logged. Nil says that nothing is.
-func (r *Replica) invalid(all []Proposal) (faults []*wire.Result) {
+// faults returns why each of the commands is refused: because it is invalid whatever the
+// state is, or because a budget is used up. What applying would refuse is not logged. Nil says
+// that none is refused.
+func (r *Replica) faults(all []Proposal) (faults []*wire.Result) {
 	limits := r.machine.Limits()
 	if limits == nil {
 		return nil // before its bootstrap a cluster accepts nothing anyway
 	}
-	for i, p := range all {
+	ahead := r.proposer.growth.Load()
+	for i := range all {
+		p := &all[i]
+		p.growth = fsm.GrowthUnits(p.Command)
 		fault := fsm.Validate(p.Command, limits)
 		if fault == nil {
 			fault = fsm.ValidateSize(p.Command, p.Size, limits)
 		}
-		if fault != nil && faults == nil {
+		if fault == nil {
+			fault = r.exhausted(p, ahead)
+		}
+		if fault == nil {
+			ahead += p.growth
+			continue
+		}
+		if faults == nil {
 			faults = make([]*wire.Result, len(all))
 		}
-		if fault != nil {
-			faults[i] = fault
-		}
+		faults[i] = fault
 	}
 	return faults
+}
+
+// exhausted refuses a command that would exceed a budget. ahead is what the commands before
+// it may add to the state. The state is looked at only if it is nearly full, or if the session
+// was refused something before. Applying checks the budgets again, exactly.
+func (r *Replica) exhausted(p *Proposal, ahead uint64) (refusal *wire.Result) {
+	if p.growth == 0 || !p.exhausted && !r.machine.Near(ahead+p.growth) {
+		return nil
+	}
+	r.machine.View(func(m *fsm.Machine) { refusal = m.Exhausted(p.Command, ahead) })
+	if refusal == nil && p.exhausted {
+		r.deadlines.setExhausted(p.Command.GetSessionId(), false)
+	}
+	return refusal
 }
 
 // touchAll counts signs of life that arrived at the given time, up to that of a session
@@ -80,7 +108,8 @@ func (r *Replica) invalid(all []Proposal) (faults []*wire.Result) {
 func (d *deadlines) touchAll(all []Proposal, arrived time.Time) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for n, p := range all {
+	for n := range all {
+		p := &all[n]
 		session := p.Command.GetSessionId()
 		// An attach has yet to prove that it may speak for the session; its event counts.
 		if session == 0 || p.Command.GetAttachSession() != nil {
@@ -90,11 +119,24 @@ func (d *deadlines) touchAll(all []Proposal, arrived time.Time) int {
 		if state == decided {
 			return n
 		}
-		if e != nil && p.Until != nil {
+		if e == nil {
+			continue
+		}
+		p.exhausted = e.exhausted
+		if p.Until != nil {
 			*p.Until = e.last.Add(e.ttl)
 		}
 	}
 	return len(all)
+}
+
+// setExhausted notes whether a session was refused something for want of room.
+func (d *deadlines) setExhausted(session uint64, exhausted bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e, _ := d.find(session); e != nil {
+		e.exhausted = exhausted
+	}
 }
 
 // refusal is the answer to a command that was not queued.
@@ -121,10 +163,11 @@ func (p *proposer) submit(all []Proposal, faults []*wire.Result, refusals []refu
 			refusals = append(refusals, refusal{one.Done, no})
 			continue
 		}
-		p.normal = append(p.normal, item{cmd: one.Command, size: size, work: one.work, done: one.Done})
+		p.normal = append(p.normal, item{cmd: one.Command, size: size, work: one.work, growth: one.growth, done: one.Done})
 		p.gathering.came(one.Command.GetSessionId())
 		p.bytes += size
 		p.work += one.work
+		p.growth.Add(one.growth)
 	}
 	if p.inflight < p.depth() && (p.ready() || !p.gathering.waiting()) {
 		p.cond.Signal()

@@ -36,6 +36,8 @@ type item struct {
 	size int
 	// work is what applying it costs: see workOf.
 	work int
+	// growth is what it may add to the state.
+	growth uint64
 	// level marks the entry if it is above the replicated level.
 	level uint32
 	done  func(*wire.Result)
@@ -61,6 +63,7 @@ type batch struct {
 	beats  []beat
 	size   int
 	work   int
+	growth uint64
 	marks  bool
 	began  time.Time
 	future raft.ApplyFuture
@@ -79,6 +82,9 @@ type proposer struct {
 	// them.
 	packed  wire.Entry
 	written []byte
+	// growth is what the commands that are queued or in flight may add to the state. It is
+	// changed with mu held.
+	growth atomic.Uint64
 
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -260,6 +266,7 @@ func (p *proposer) landed(b *batch, applied appliedEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inflight--
+	p.growth.Add(-b.growth)
 	if p.inflight == 0 && p.drained != nil {
 		close(p.drained)
 		p.drained = nil
@@ -373,6 +380,9 @@ func (p *proposer) end(result *wire.Result) {
 	b := &batch{items: append(p.urgent, p.normal...), proves: p.proves, beats: p.beats}
 	p.term, p.serving, p.due, p.marks, p.bytes, p.work, p.pauses = 0, false, false, false, 0, 0, 0
 	p.urgent, p.normal, p.proves, p.beats = nil, nil, nil, nil
+	for _, it := range b.items {
+		p.growth.Add(-it.growth)
+	}
 	p.gathering.stop()
 	if p.timer != nil {
 		p.timer.Stop()

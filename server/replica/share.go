@@ -49,6 +49,7 @@ func (b *batch) full(it item, work int) bool {
 func (b *batch) add(it item) {
 	b.size += it.size
 	b.work += it.work
+	b.growth += it.growth
 	b.items = append(b.items, it)
 }
 
