@@ -176,7 +176,7 @@ func TestEndedHoldsLeaveTheHeap(t *testing.T) {
 
 // An end belongs to the term it was decided in, and goes nowhere under another.
 func TestEndsCarryTheirTerm(t *testing.T) {
-	r := &Replica{proposer: newProposer(nil, nil)}
+	r := &Replica{proposer: newProposer(nil, nil), machine: fsm.NewReplicated(1, nil)}
 	r.proposer.begin(7)
 	if r.proposeEnding(6, ending{ofSession, 1, 2}, nil) {
 		t.Error("an end of term 6 was proposed under term 7")
