@@ -268,6 +268,7 @@ func TestHealthyNodesAgree(t *testing.T) {
 		check("a member that was replaced")
 		c.eventuallyAsking("nobody is there", func() bool { return c.statusOf(c.leader()).Sessions == 0 })
 		_, backup := c.backup()
+		backup.ClusterId = c.statusOf(c.leader()).ClusterId
 		c.leader().mustAdmin(func(l *node) error { _, err := l.Restore(t.Context(), backup); return err })
 		traffic("restored")
 		check("a new history")
