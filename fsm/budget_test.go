@@ -162,6 +162,7 @@ func fillDeadlocks(t *testing.T, m *Machine) {
 		acquireNow(t, m, ids[i], 2, lock(i+1))
 	}
 	for seq := range uint64(1_000) {
+		saveSearches(m, ids[ring-1])
 		r := applyOne(t, m, &wire.Command{SessionId: ids[ring-1], Seq: seq + 2, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
 			Locks: []*wire.LockRequest{{Name: lock(ring)}}, WaitForever: true,
 		}}}).Results[0]

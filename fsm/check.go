@@ -178,6 +178,8 @@ func (m *checking) checkSession(s *session) error {
 		return errors.New("generation 0")
 	case proto.Size(s.client) > int(limits.MaxClientInfoBytes)+maxAddressBytes+8:
 		return fmt.Errorf("client info of %d bytes", proto.Size(s.client))
+	case s.searchAllowance > maxSearch:
+		return fmt.Errorf("%d units for deadlock searches, at most %d", s.searchAllowance, maxSearch)
 	case s.claims() > limits.MaxClaimsPerSession:
 		return fmt.Errorf("%d claims, at most %d", s.claims(), limits.MaxClaimsPerSession)
 	}

@@ -9,10 +9,6 @@ import (
 )
 
 const (
-	// maxSearch bounds the nodes of the graph that are looked at for all the requests of
-	// one log entry: a tenth of a second's work, which is no reason to lose a leader. A
-	// request that would need more waits: see ListDeadlocks.
-	maxSearch = 100_000
 	// Bounds of the cycle in an answer: steps, bytes of a client's name in each, steps
 	// told in the message and bytes of a name there.
 	maxSteps      = 32
@@ -33,17 +29,17 @@ const (
 // The search goes both ways at once, from what the claim needs and from who needs its
 // owner, and ends with the first side that has no more: one waiter behind the owner
 // or one holder in its way make it short, however long the queues are elsewhere.
-func (m *Machine) closesCycle(c *claim) []*wire.DeadlockStep {
-	s, _ := m.sessions.get(c.session)
+func (m *Machine) closesCycle(s *session, c *claim) []*wire.DeadlockStep {
 	if s.holds+s.waits <= 1 {
 		return nil // nobody can wait for it
 	}
-	left := maxSearch - m.searched
+	limit := m.searchLimit(s)
+	left := limit
 	path := m.cycleOf(c, &left)
 	if path == nil && c.upgrading() && s.waits > 1 {
 		path = m.cycleBehind(c, &left)
 	}
-	m.searched = maxSearch - left
+	m.chargeSearch(s, limit-left)
 	return m.tellCycle(path, c.id)
 }
 

@@ -213,8 +213,8 @@ func (w *weaver) count(c *strand, r *wire.Result, closes bool) {
 	}
 }
 
-// unchanged holds a refusal to its word: it leaves nothing but the revision and its
-// own outcome.
+// unchanged holds a refusal to its word: it leaves nothing but the revision, its
+// own outcome and what the search took of its session's allowance.
 func unchanged(t *testing.T, before, after *Machine, session, seq uint64) {
 	t.Helper()
 	was, is := withoutOutcome(t, before, session, seq), withoutOutcome(t, after, session, seq)
@@ -232,7 +232,8 @@ func unchanged(t *testing.T, before, after *Machine, session, seq uint64) {
 	}
 }
 
-// withoutOutcome are the records of a state, but for its revision and one outcome.
+// withoutOutcome are the records of a state, but for its revision, one outcome and the
+// allowance of its session.
 func withoutOutcome(t *testing.T, m *Machine, session, seq uint64) []string {
 	var kept []string
 	for _, data := range records(t, snapshotOf(t, m)) {
@@ -243,6 +244,9 @@ func withoutOutcome(t *testing.T, m *Machine, session, seq uint64) []string {
 		}
 		if r.GetHeader() != nil {
 			r.GetHeader().Revision = 0
+		}
+		if s := r.GetSession(); s.GetId() == session {
+			s.SearchAllowance = 0
 		}
 		if o := r.GetOutcome(); o == nil || o.SessionId != session || o.Seq != seq {
 			data, _ := marshal.Marshal(r)

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"math"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -27,7 +29,7 @@ func (m *Machine) ListDeadlocks(*wire.ListDeadlocksRequest) *wire.ListDeadlocksR
 		}
 		return true
 	})
-	unbounded := int(^uint(0) >> 1)
+	unbounded := math.MaxInt
 	g := &graph{m: m, rest: m.reduce(&unbounded, owners...)}
 	groups := &groups{graph: g, index: map[node]int{}, group: map[node]int{}}
 	told := map[node]bool{}
@@ -55,8 +57,8 @@ func (m *Machine) ListDeadlocks(*wire.ListDeadlocksRequest) *wire.ListDeadlocksR
 func (g *graph) around(self node, group map[node]int) []node {
 	home := func(n node) bool { return n == self }
 	s := newSearch(&graph{m: g.m, rest: g.rest, within: func(n node) bool { return group[n] == group[self] }}, home, self)
-	for !s.found && s.step() {
-	}
+	unbounded := math.MaxInt
+	s.run(&unbounded)
 	return s.path()
 }
 

@@ -61,7 +61,7 @@ type Machine struct {
 	unsettled []*lock
 	// outOfBudget says that the running command was refused for want of room.
 	outOfBudget bool
-	// searched counts what was looked at for deadlocks: see maxSearch.
+	// searched counts the units that deadlock searches took: see maxEntrySearch.
 	searched int
 	// fresh are the claims that the running command has made: see made.
 	fresh []*claim

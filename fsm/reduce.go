@@ -19,6 +19,8 @@ type reduction struct {
 	eachLock  []*reducedLock
 	// dirty locks have changed since they were settled.
 	dirty []*reducedLock
+	// left are the units that it may still take.
+	left *int
 	// starved are waits for permits that even those ahead of them would not leave.
 	starved map[place]bool
 }
@@ -63,7 +65,7 @@ func (r *reduction) stuck(claim uint64) bool {
 func (r *reduction) short(claim, lock uint64) bool { return r.starved[place{lock, claim}] }
 
 // reduce lets all go on that can, among those whom the nodes need. It returns nil if
-// that takes more steps than are left.
+// that takes more units than are left.
 func (m *Machine) reduce(left *int, from ...node) *reduction {
 	needed := newSearch(&graph{m: m}, func(node) bool { return false }, from...)
 	if !needed.run(left) || *left < len(needed.reached) {
@@ -71,6 +73,7 @@ func (m *Machine) reduce(left *int, from ...node) *reduction {
 	}
 	*left -= len(needed.reached)
 	r := &reduction{
+		left:    left,
 		waits:   map[uint64]*reducedWait{},
 		owners:  map[ownerKey]*reducedOwner{},
 		locks:   map[uint64]*reducedLock{},
@@ -88,7 +91,9 @@ func (m *Machine) reduce(left *int, from ...node) *reduction {
 		}
 	}
 	r.link(m)
-	r.run()
+	if !r.run() {
+		return nil
+	}
 	return r
 }
 
@@ -96,6 +101,7 @@ func (r *reduction) addWait(m *Machine, c *claim) {
 	w := &reducedWait{c: c}
 	r.waits[c.id] = w
 	r.eachWait = append(r.eachWait, w)
+	*r.left -= len(c.wants())
 	for _, want := range c.wants() {
 		l := r.locks[want.lock.id]
 		if l == nil {
@@ -142,8 +148,8 @@ func (o *reducedOwner) occupy(l *reducedLock, w want) {
 	o.holds = append(o.holds, reducedHold{l, w})
 }
 
-// run goes on until nothing moves.
-func (r *reduction) run() {
+// run goes on until nothing moves. It reports whether the units were enough.
+func (r *reduction) run() bool {
 	for _, o := range r.eachOwner {
 		if o.waits == 0 {
 			r.release(o)
@@ -151,6 +157,9 @@ func (r *reduction) run() {
 	}
 	r.dirty = append(r.dirty, r.eachLock...)
 	for len(r.dirty) > 0 {
+		if *r.left <= 0 {
+			return false
+		}
 		l := r.dirty[len(r.dirty)-1]
 		r.dirty = r.dirty[:len(r.dirty)-1]
 		r.settle(l)
@@ -164,6 +173,7 @@ func (r *reduction) run() {
 			}
 		}
 	}
+	return true
 }
 
 func (r *reduction) release(o *reducedOwner) {
@@ -176,6 +186,7 @@ func (r *reduction) release(o *reducedOwner) {
 }
 
 func (r *reduction) settle(l *reducedLock) {
+	*r.left--
 	if l.rising != nil {
 		if l.holds > 1 {
 			return
@@ -214,6 +225,7 @@ func (r *reduction) rise(l *reducedLock) {
 // be drawn, so that one after the other all get it unless it is held for ever.
 func (r *reduction) ready(w *reducedWait) bool {
 	for _, want := range w.c.wants() {
+		*r.left--
 		l := r.locks[want.lock.id]
 		if l.rising != nil || l.queue[l.head] != w || !l.fits(want) {
 			return false

@@ -166,6 +166,8 @@ func (r *restoring) session(body *wire.SessionRecord) error {
 		opened:     body.OpenedUnixMs,
 		ackedBelow: body.AckedBelow,
 		leased:     body.Leased,
+
+		searchAllowance: uint16(min(body.SearchAllowance, maxSearch+1)), // Check refuses that
 	}
 	r.m.sessions.load(s)
 	r.m.charge(s, s.unitsAlone())

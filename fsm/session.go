@@ -56,6 +56,8 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 		generation: 1,
 		client:     op.Client,
 		opened:     m.wall,
+
+		searchAllowance: firstSearchAllowance,
 	}
 	if refusal := m.short(s, s.unitsAlone()); refusal != nil {
 		m.state.lastSession--

@@ -93,6 +93,7 @@ func (m *Machine) writeSessions(out *recordWriter) {
 		body.OpenedUnixMs = s.opened
 		body.AckedBelow = s.ackedBelow
 		body.Leased = s.leased
+		body.SearchAllowance = uint32(s.searchAllowance)
 		return out.write(record)
 	})
 }

@@ -38,6 +38,8 @@ type session struct {
 	id         uint64
 	secretHash string
 	ttl        uint32
+	// searchAllowance are the units that it may still spend on deadlock searches.
+	searchAllowance uint16
 	// leased sessions belong to one leased hold: there is no client that keeps them.
 	leased     bool
 	generation uint64

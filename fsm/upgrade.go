@@ -61,7 +61,7 @@ func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *w
 	s.waits++
 	m.state.waits++
 	if !op.AllowDeadlock {
-		if cycle := m.closesCycle(c); cycle != nil {
+		if cycle := m.closesCycle(s, c); cycle != nil {
 			m.forgetUpgrade(s, c, l)
 			return deadlock(cycle)
 		}

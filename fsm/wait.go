@@ -9,7 +9,7 @@ import (
 func (m *Machine) wait(s *session, c *claim) *wire.Result {
 	m.enqueue(s, c)
 	if !c.options().allowDeadlock {
-		if cycle := m.closesCycle(c); cycle != nil {
+		if cycle := m.closesCycle(s, c); cycle != nil {
 			m.part(s, c)
 			m.remove(c)
 			return deadlock(cycle)

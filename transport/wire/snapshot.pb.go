@@ -398,17 +398,19 @@ func (x *SnapshotHeader) GetFirstAct() uint64 {
 }
 
 type SessionRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	SecretHash    []byte                 `protobuf:"bytes,2,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
-	TtlMs         uint32                 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	Generation    uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
-	Client        *ClientInfo            `protobuf:"bytes,5,opt,name=client,proto3" json:"client,omitempty"`
-	OpenedUnixMs  int64                  `protobuf:"varint,6,opt,name=opened_unix_ms,json=openedUnixMs,proto3" json:"opened_unix_ms,omitempty"`
-	AckedBelow    uint64                 `protobuf:"varint,7,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
-	Leased        bool                   `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	SecretHash   []byte                 `protobuf:"bytes,2,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
+	TtlMs        uint32                 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Generation   uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	Client       *ClientInfo            `protobuf:"bytes,5,opt,name=client,proto3" json:"client,omitempty"`
+	OpenedUnixMs int64                  `protobuf:"varint,6,opt,name=opened_unix_ms,json=openedUnixMs,proto3" json:"opened_unix_ms,omitempty"`
+	AckedBelow   uint64                 `protobuf:"varint,7,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
+	Leased       bool                   `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
+	// What is left of its allowance for deadlock searches.
+	SearchAllowance uint32 `protobuf:"varint,9,opt,name=search_allowance,json=searchAllowance,proto3" json:"search_allowance,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SessionRecord) Reset() {
@@ -495,6 +497,13 @@ func (x *SessionRecord) GetLeased() bool {
 		return x.Leased
 	}
 	return false
+}
+
+func (x *SessionRecord) GetSearchAllowance() uint32 {
+	if x != nil {
+		return x.SearchAllowance
+	}
+	return 0
 }
 
 type LockRecord struct {
@@ -1106,7 +1115,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\alineage\x18\r \x01(\tR\alineage\x12\"\n" +
 	"\rlast_audit_id\x18\x0e \x01(\x04R\vlastAuditId\x12)\n" +
 	"\x10grants_suspended\x18\x0f \x01(\x04R\x0fgrantsSuspended\x12\x1b\n" +
-	"\tfirst_act\x18\x14 \x01(\x04R\bfirstAct\"\x89\x02\n" +
+	"\tfirst_act\x18\x14 \x01(\x04R\bfirstAct\"\xb4\x02\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +
@@ -1119,7 +1128,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x0eopened_unix_ms\x18\x06 \x01(\x03R\fopenedUnixMs\x12\x1f\n" +
 	"\vacked_below\x18\a \x01(\x04R\n" +
 	"ackedBelow\x12\x16\n" +
-	"\x06leased\x18\b \x01(\bR\x06leased\"x\n" +
+	"\x06leased\x18\b \x01(\bR\x06leased\x12)\n" +
+	"\x10search_allowance\x18\t \x01(\rR\x0fsearchAllowance\"x\n" +
 	"\n" +
 	"LockRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
