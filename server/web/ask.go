@@ -30,8 +30,9 @@ func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
 	return s.ask(ctx, func(done func(*wire.Result)) { s.replica.Propose(cmd, done) })
 }
 
-// settle returns when a read may look at the applied state, and it is its caller's turn to.
-func (s *Server) settle(ctx context.Context, stale bool) error {
+// settle returns when a read may look at the applied state, it is its caller's turn to, and
+// there is memory for an answer of so many bytes.
+func (s *Server) settle(ctx context.Context, stale bool, bytes int) error {
 	if !stale {
 		if !s.replica.Serving() {
 			return errElsewhere
@@ -40,12 +41,13 @@ func (s *Server) settle(ctx context.Context, stale bool) error {
 			return s.refusal(res, true)
 		}
 	}
-	return s.turn(ctx, s.queues.Reads)
+	return s.turn(ctx, s.queues.Reads, bytes)
 }
 
 // turn waits until it is the turn of the caller's connection, which lasts until its answer
-// is encoded.
-func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue) error {
+// is encoded, and takes memory for an answer of so many bytes. What is taken too much is
+// given back once the answer is encoded.
+func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue, bytes int) error {
 	c := callOf(ctx)
 	if c == nil {
 		return nil
@@ -59,6 +61,10 @@ func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue) error {
 		return gaveUp(err)
 	}
 	c.leaveTurn = leave
+	if err := c.answer.hold(bytes); err != nil {
+		c.endTurn()
+		return failure(wire.Status_RESOURCE_EXHAUSTED, err.Error())
+	}
 	return nil
 }
 

@@ -24,6 +24,8 @@ type call struct {
 	outcome string
 	// answer is the way back.
 	answer *answer
+	// exhausted: the node had no memory for the answer, of which nothing was written.
+	exhausted error
 	// leaveTurn ends the caller's turn in a queue; nil if it has none.
 	leaveTurn func()
 }
@@ -144,6 +146,7 @@ type answer struct {
 	call    *call
 	status  int
 	memory  *budget.Account // of the connection
+	held    int             // what of that is the answer's
 }
 
 func newAnswer(w http.ResponseWriter, timeout time.Duration, c *call) *answer {
@@ -158,9 +161,37 @@ func newAnswer(w http.ResponseWriter, timeout time.Duration, c *call) *answer {
 // Unwrap leads http.ResponseController to what is beneath.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
+// hold takes memory for an answer of so many bytes, in addition to what is held already.
+func (a *answer) hold(bytes int) error {
+	more := bodyFactor*bytes - a.held
+	if more <= 0 {
+		return nil
+	}
+	if err := a.memory.Reserve(more); err != nil {
+		return err
+	}
+	a.held += more
+	return nil
+}
+
+// keep gives back what is held beyond an answer of so many bytes.
+func (a *answer) keep(bytes int) {
+	if less := a.held - bodyFactor*bytes; less > 0 {
+		a.memory.Release(less)
+		a.held -= less
+	}
+}
+
+// prefixBytes is what comes before each message of a stream, in a write of its own. The
+// memory that is held is for the message.
+const prefixBytes = 5
+
+// dropped reports whether nothing that the handler writes reaches the caller any more.
+func (a *answer) dropped() bool { return a.call.elsewhere || a.call.exhausted != nil }
+
 // WriteHeader begins the answer.
 func (a *answer) WriteHeader(status int) {
-	if a.call.elsewhere {
+	if a.dropped() {
 		return
 	}
 	if a.status == 0 {
@@ -175,21 +206,31 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.call.elsewhere {
 		return len(p), nil
 	}
+	if a.call.exhausted != nil {
+		return 0, a.call.exhausted
+	}
+	a.call.endTurn()
+	if err := a.hold(len(p)); err != nil {
+		if a.status != 0 {
+			panic(http.ErrAbortHandler) // nobody takes the answers that came before it
+		}
+		a.call.exhausted = err
+		return 0, err
+	}
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	a.call.endTurn()
-	if err := a.memory.Reserve(bodyFactor * len(p)); err != nil {
-		panic(http.ErrAbortHandler) // nobody takes the answers that came before it
-	}
-	defer a.memory.Release(bodyFactor * len(p))
 	a.extend()
+	if len(p) > prefixBytes {
+		a.keep(len(p))
+		defer a.keep(0)
+	}
 	return a.ResponseWriter.Write(p)
 }
 
 // Flush sends what was written.
 func (a *answer) Flush() {
-	if a.call.elsewhere {
+	if a.dropped() {
 		return
 	}
 	a.extend()

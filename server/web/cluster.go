@@ -16,7 +16,7 @@ func (s clusterService) Status(ctx context.Context, req *connect.Request[wire.St
 	if !req.Msg.GetStale() && !s.replica.Serving() {
 		return nil, errElsewhere
 	}
-	if err := s.turn(ctx, s.queues.Status); err != nil {
+	if err := s.turn(ctx, s.queues.Status, smallAnswer); err != nil {
 		return nil, err
 	}
 	resp, err := s.replica.Status(ctx, req.Msg)

@@ -30,6 +30,8 @@ type cluster struct {
 	lastID  int
 	// instead answers a command in place of the machine, unless it returns nil.
 	instead func(*wire.Command) *wire.Result
+	// forked is told of each fork, unless it is nil.
+	forked func(*fsm.Machine)
 	// changes are calls of the membership methods.
 	changes []string
 	history *history
@@ -162,6 +164,13 @@ func (c *cluster) override(f func(*wire.Command) *wire.Result) {
 	c.instead = f
 }
 
+// onFork has f called, one call at a time, for each fork.
+func (c *cluster) onFork(f func(*fsm.Machine)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forked = f
+}
+
 // fake is one node of a cluster; it implements Replica.
 type fake struct {
 	cluster *cluster
@@ -237,6 +246,9 @@ func (f *fake) View(look func(*fsm.Machine)) {
 func (f *fake) Fork() *fsm.Machine {
 	f.cluster.mu.Lock()
 	defer f.cluster.mu.Unlock()
+	if f.cluster.forked != nil {
+		f.cluster.forked(f.cluster.machine)
+	}
 	return f.cluster.machine.Fork()
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // gate is the way into the port, and out of it: nothing gets past without being
@@ -28,6 +30,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	defer s.metrics.count(route.name, a, time.Now())
 	defer s.caught(a, r)
 	defer c.endTurn()
+	defer a.keep(0)
 	if seat != placed {
 		a.Header().Set("Connection", "close")
 	}
@@ -101,6 +104,16 @@ func (s *Server) unary(a *answer, r *http.Request, route route) {
 	if a.call.elsewhere {
 		s.leader.carry(a, r, body, route)
 	}
+	if err := a.call.exhausted; err != nil {
+		s.exhausted(a, r, err)
+	}
+}
+
+// exhausted refuses an answer that the node has no memory for.
+func (s *Server) exhausted(a *answer, r *http.Request, err error) {
+	clear(a.Header())
+	a.call.exhausted, a.call.outcome = nil, wire.Status_RESOURCE_EXHAUSTED.String()
+	_ = s.errors.Write(a, r, failure(wire.Status_RESOURCE_EXHAUSTED, err.Error()))
 }
 
 // bodyBytes returns how much a body may take: what it says, or all that it may.

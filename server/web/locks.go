@@ -82,7 +82,7 @@ func (s *Server) change(ctx context.Context, given *wire.Credentials, cmd *wire.
 
 // Get shows one lock with its holder and its queue in order.
 func (s lockService) Get(ctx context.Context, req *connect.Request[wire.GetLockRequest]) (*connect.Response[wire.GetLockResponse], error) {
-	if err := s.settle(ctx, req.Msg.GetStale()); err != nil {
+	if err := s.settle(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
 	}
 	resp, res := s.reader.GetLock(req.Msg)
@@ -94,7 +94,7 @@ func (s lockService) Get(ctx context.Context, req *connect.Request[wire.GetLockR
 
 // List shows the locks under a prefix, page by page.
 func (s lockService) List(ctx context.Context, req *connect.Request[wire.ListLocksRequest]) (*connect.Response[wire.ListLocksResponse], error) {
-	if err := s.settle(ctx, req.Msg.GetStale()); err != nil {
+	if err := s.settle(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
 	}
 	resp, res := s.reader.ListLocks(req.Msg)
@@ -106,7 +106,7 @@ func (s lockService) List(ctx context.Context, req *connect.Request[wire.ListLoc
 
 // VerifyToken tells whether a token holds a lock.
 func (s lockService) VerifyToken(ctx context.Context, req *connect.Request[wire.VerifyTokenRequest]) (*connect.Response[wire.VerifyTokenResponse], error) {
-	if err := s.settle(ctx, req.Msg.GetStale()); err != nil {
+	if err := s.settle(ctx, req.Msg.GetStale(), smallAnswer); err != nil {
 		return nil, err
 	}
 	resp, res := s.reader.VerifyToken(req.Msg)
@@ -118,7 +118,7 @@ func (s lockService) VerifyToken(ctx context.Context, req *connect.Request[wire.
 
 // ListDeadlocks shows the cycles among those who wait.
 func (s lockService) ListDeadlocks(ctx context.Context, req *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error) {
-	if err := s.settle(ctx, req.Msg.GetStale()); err != nil {
+	if err := s.settle(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
 	}
 	resp, res := s.reader.ListDeadlocks(req.Msg)

@@ -43,7 +43,7 @@ func (s *Server) operate(ctx context.Context, cmd *wire.Command) (*connect.Respo
 
 // ListAudit shows what operators did, newest first.
 func (s operatorService) ListAudit(ctx context.Context, req *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error) {
-	if err := s.settle(ctx, req.Msg.GetStale()); err != nil {
+	if err := s.settle(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
 	}
 	resp, res := s.reader.ListAudit(req.Msg)

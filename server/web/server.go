@@ -23,6 +23,9 @@ import (
 // maxAnswerBytes bounds the answer to a read, before it is encoded. Longer ones come in pages.
 const maxAnswerBytes = 1 << 20
 
+// smallAnswer is more than an answer about one hold or about the cluster takes.
+const smallAnswer = 64 << 10
+
 // Server is the HTTP port of one node.
 type Server struct {
 	cfg     Config

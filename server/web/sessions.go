@@ -69,7 +69,7 @@ func (s sessionService) Close(ctx context.Context, req *connect.Request[wire.Clo
 
 // List shows the live sessions, never a secret.
 func (s sessionService) List(ctx context.Context, req *connect.Request[wire.ListSessionsRequest]) (*connect.Response[wire.ListSessionsResponse], error) {
-	if err := s.settle(ctx, req.Msg.GetStale()); err != nil {
+	if err := s.settle(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
 	}
 	resp, res := s.reader.ListSessions(req.Msg)

@@ -191,8 +191,9 @@ type beginning struct {
 func (b *beginning) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
 func (b *beginning) Write(p []byte) (int, error) {
-	b.done = true
-	return b.ResponseWriter.Write(p)
+	n, err := b.ResponseWriter.Write(p)
+	b.done = b.done || n > 0 || err == nil
+	return n, err
 }
 
 // lines answers a watch with a line of JSON each time.
