@@ -18,5 +18,9 @@ func (c Config) checkMemory() []error {
 	f.require(c.MaxBufferBytes <= c.MemoryLimit/2-fixedMemory/2 || c.MemoryLimit < leastMemory,
 		"--max-buffer-bytes %d leaves no room for the state: of --memory-limit %d, %d are for what a node always takes, and half of the rest for buffers at most",
 		c.MaxBufferBytes, c.MemoryLimit, fixedMemory)
+	room := max(c.MemoryLimit-fixedMemory-c.MaxBufferBytes, 0)
+	f.require(len(f) > 0 || c.Settings.GetMaxStateBytes() <= uint64(room),
+		"--max-state-bytes %d does not fit: of --memory-limit %d, %d are for what a node always takes and %d for --max-buffer-bytes: lower --max-state-bytes or raise --memory-limit",
+		c.Settings.GetMaxStateBytes(), c.MemoryLimit, fixedMemory, c.MaxBufferBytes)
 	return f
 }

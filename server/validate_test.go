@@ -41,7 +41,11 @@ func TestValidConfigs(t *testing.T) {
 			c.TLS, c.HTTPClientAuth, c.Insecure = certified, AuthOptional, true
 		},
 		"health for everybody": func(c *Config) { c.HealthAddr = "0.0.0.0:7403" },
-		"little memory":        func(c *Config) { c.MemoryLimit, c.MaxBufferBytes = leastMemory, 0 },
+		"as much state as fits": func(c *Config) {
+			c.MemoryLimit, c.MaxBufferBytes = 1<<30, 128<<20
+			c.Settings = &wire.Settings{MaxStateBytes: 1<<30 - 128<<20 - fixedMemory}
+		},
+		"little memory": func(c *Config) { c.MemoryLimit, c.MaxBufferBytes, c.Settings = leastMemory, 0, nil },
 		"three voters": func(c *Config) {
 			c.Cluster = []Peer{{"n1", "127.0.0.1:7401"}, {"n2", "b:7401"}, {"n3", "c:7401"}}
 		},
@@ -113,6 +117,10 @@ func TestInvalidMemoryAndHealth(t *testing.T) {
 		{"little memory", func(c *Config) { c.MemoryLimit = 1 << 20 }, "--memory-limit 1048576: at least"},
 		{"few buffers", func(c *Config) { c.MaxBufferBytes = 1 << 20 }, "--max-buffer-bytes 1048576: at least"},
 		{"nothing but buffers", func(c *Config) { c.MemoryLimit, c.MaxBufferBytes = 1<<30, 900<<20 }, "leaves no room for the state"},
+		{"more state than memory", func(c *Config) {
+			c.MemoryLimit, c.MaxBufferBytes, c.Settings = 1<<30, 0, &wire.Settings{MaxStateBytes: 900 << 20}
+		}, "--max-state-bytes 943718400 does not fit"},
+		{"state beyond all memory", func(c *Config) { c.Settings = &wire.Settings{MaxStateBytes: 1<<64 - 1} }, "lower --max-state-bytes or raise --memory-limit"},
 		{"odd health address", func(c *Config) { c.HealthAddr = "nowhere" }, "--health-addr"},
 		{"health on a port that is taken", func(c *Config) { c.HealthAddr = c.Listen.Client }, "give each port its own"},
 	} {

@@ -126,7 +126,7 @@ func clusterFlags(d server.Config) []setting {
 		{"max-window", s.MaxWindow, "requests of one session whose outcomes are remembered"},
 		{"max-value-bytes", s.MaxValueBytes, "size of a hold's value"},
 		{"max-client-info-bytes", s.MaxClientInfoBytes, "size of what a client says of itself"},
-		{"max-state-bytes", uint64(0), "what the whole replicated state may take, in units that are no less than bytes; 0 is a quarter of --memory-limit"},
+		{"max-state-bytes", uint64(0), "what the whole replicated state may take, in units that are no less than bytes; 0 is a quarter of --memory-limit, and with --max-buffer-bytes it must fit into that"},
 		{"max-session-bytes", s.MaxSessionBytes, "what one session may take of that"},
 		{"token-floor", uint64(0), "no fencing token at or below this is ever minted"},
 	}

@@ -81,7 +81,7 @@ func (q quorumlock) Start(ctx context.Context, dir string) (*Cluster, error) {
 // exceeds.
 func (q quorumlock) command(n node, dir, cluster string) *exec.Cmd {
 	args := []string{"--id", n.id, "--data-dir", filepath.Join(dir, n.id), "--cluster", cluster,
-		"--client-addr", n.client, "--peer-addr", n.peer, "--http-addr", n.http, "--max-locks", "4000000", "--max-state-bytes", "8589934592"}
+		"--client-addr", n.client, "--peer-addr", n.peer, "--http-addr", n.http, "--max-locks", "4000000", "--memory-limit", "17179869184", "--max-state-bytes", "8589934592"}
 	if q.tls {
 		own := filepath.Join(dir, "certs", "nodes", n.id)
 		ca := filepath.Join(dir, "certs", "ca.crt")
