@@ -51,7 +51,7 @@ func TestWatchFromTheFutureIsRefused(t *testing.T) {
 			t.Errorf("at a leader without a majority: %v, %v", first, err)
 		}
 		c.net.Heal()
-		leader = c.settleIn()
+		c.settleIn()
 		for _, n := range c.followers() {
 			if first, err := begin(n, 1<<62, lineage); !errors.Is(err, replica.ErrNotLeader) {
 				t.Errorf("at a follower: %v, %v", first, err)

@@ -61,7 +61,9 @@ func (t *Transport) serve(conn *lent) {
 	defer conn.Close()
 	r, w := bufio.NewReaderSize(conn, receiveBuffer), bufio.NewWriter(conn)
 	dec := codec.NewDecoder(r, &codec.MsgpackHandle{})
-	enc := codec.NewEncoder(w, &codec.MsgpackHandle{BasicHandle: codec.BasicHandle{TimeNotBuiltin: true}})
+	format := &codec.MsgpackHandle{}
+	format.TimeNotBuiltin = true
+	enc := codec.NewEncoder(w, format)
 	for {
 		err := t.serveOne(conn, r, dec, enc)
 		err = errors.Join(err, w.Flush())
