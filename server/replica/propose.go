@@ -69,12 +69,12 @@ func (r *Replica) faults(all []Proposal) (faults []*wire.Result) {
 	ahead := r.proposer.growth.Load()
 	for i := range all {
 		p := &all[i]
-		p.growth = fsm.GrowthUnits(p.Command)
 		fault := fsm.Validate(p.Command, limits)
 		if fault == nil {
 			fault = fsm.ValidateSize(p.Command, p.Size, limits)
 		}
-		if fault == nil {
+		if fault == nil { // what is valid can be counted
+			p.growth = fsm.GrowthUnits(p.Command)
 			fault = r.exhausted(p, ahead)
 		}
 		if fault == nil {
