@@ -83,7 +83,7 @@ race: ## tests with the race detector; the state machine, two hundred clusters a
 	$(GO) test -vet=off -timeout 5m ./fsm ./test/virtual
 	$(GO) test -vet=off -timeout 5m -run '^TestAllocations$$' ./client
 	$(RACE) -timeout 5m -run '$(SHARED)' ./fsm
-	$(RACE) -timeout 5m $(TIMELESS)
+	$(RACE) -timeout 10m $(TIMELESS)
 	$(RACE) -timeout 5m -p 3 $(TIMED)
 
 .PHONY: soak
