@@ -26,7 +26,7 @@ func TestAddingANodeThatDoesNotAnswer(t *testing.T) {
 	_ = closed.Close()
 	for name, addr := range map[string]string{"silent": silent.Addr().String(), "closed": closed.Addr().String()} {
 		begun := time.Now()
-		_, err := programs.Qlock(t.Context(), "--endpoints", strings.Join(c.Endpoints(), ","), "cluster", "add", "n4", addr)
+		_, err := programs.Qlock(t.Context(), "--endpoints", strings.Join(c.Endpoints(), ","), "cluster", "add", "n4", addr, "--reason", "test")
 		took := time.Since(begun)
 		if err == nil || took >= 2*time.Second+busy {
 			t.Errorf("%s: after %v: %v", name, took, err)
