@@ -19,27 +19,39 @@ BENCHTIME   ?= 0.2s
 BASE        ?=
 # Tests of TIMED packages run real clusters against the clock: three packages at a time, which
 # mostly wait, so that they disturb each other no more than they mean to. The others have no
-# clock but their own, and share the cores. The longest of the timed begins first.
+# clock but their own, and share the cores. The longest of the timed begins first. TIMELESS
+# leaves out fsm, which is tested apart.
 TIMED       := ./test/process ./server ./server/web ./cmd/qlockd ./cmd/qlock ./test/migrate \
                ./test/examples/... ./test/hostile ./test/disk
 # FAULTS hurt processes, which are built without the race detector: that sees only the load. So
 # their long versions, with storms of ten thousand sessions and attacks that are timed, run
 # without it.
 FAULTS      := ./test/process ./test/disk ./test/hostile
-TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm)")
+TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1))")
+# SERIAL packages and SERIAL_TESTS of SERIAL_IN compute in one goroutine, so that there is no race to
+# detect: "make test" runs them without the detector, which slows them down about tenfold.
+SERIAL      := ./internal/lint ./scripts/bench ./scripts/demo/generate ./server/replica/failover \
+               ./test/model ./test/mutants ./transport/wire
+SERIAL_IN   := ./server/replica ./server/replica/segment
+SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
+# REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends, too.
+REPEATED    := ^(FuzzFramed|FuzzHTTP)$$
 # DURATION is how long "make soak" goes on, SEED that of its first episode.
 DURATION    ?= 10m
 SEED        ?= 1
-# NICE lets lint wait for the tests where both run at once: "make test" has it fill the
-# time in which tests against the clock leave the cores idle.
+# NICE lets lint and what runs without the race detector wait for the timed tests: "make test"
+# has them fill the time in which those leave the cores idle.
 NICE        ?=
 # BUG selects seeded bugs by the names of their files in test/mutants/testdata.
 BUG         ?=
 # RACE runs tests; vet has its own place in "make lint". The state machine and clusters in
-# virtual time run without the race detector first, where they are cheap. With it, a tenth of
-# the clusters follow, and of the machine what SHARED names: the tests that have goroutines.
+# virtual time run without the race detector, where they are cheap. With it, a tenth of the
+# clusters runs, and of the machine what SHARED names: the tests that have goroutines. RACE_ONLY
+# leaves out the checks of unsafe pointers that come with the detector and take an eighth of the
+# time: they concern dependencies, and "make check" has them.
 RACE        := $(GO) test -race -vet=off
-SHARED      := ^(TestModel|TestReplay|TestReadersBesideApply|TestForksAreIndependent)$$
+RACE_ONLY   := $(RACE) -gcflags=all=-d=checkptr=0
+SHARED      := ^(TestModel|TestReadersBesideApply|TestForksAreIndependent)$$
 # COMPARE_FLAGS go to the comparison: --smoke tries it, --systems and --workloads choose.
 COMPARE_FLAGS ?=
 # DEMO_FLAGS go to the demo: --no-fencing lets a stale write in, --keep keeps its files.
@@ -69,7 +81,12 @@ demo-programs:
 
 .PHONY: test
 test: ## format, vet, staticcheck and all tests, with the race detector where anything is shared
-	@$(MAKE) --no-print-directory --jobs=2 NICE='nice -n 19' lint race
+	@$(MAKE) --no-print-directory --jobs=2 NICE='nice -n 19' beside race
+
+# beside is what "make test" runs beside the timed tests.
+.PHONY: beside
+beside: lint
+	@$(MAKE) --no-print-directory norace
 
 .PHONY: lint
 lint: ## gofmt, go vet and staticcheck
@@ -78,13 +95,17 @@ lint: ## gofmt, go vet and staticcheck
 	$(NICE) $(GO) vet ./...
 	$(NICE) $(STATICCHECK) ./...
 
+.PHONY: norace
+norace: ## the state machine, two hundred clusters, allocations and whatever has one goroutine
+	$(NICE) $(GO) test -vet=off -timeout 10m ./fsm ./test/virtual $(SERIAL)
+	$(NICE) $(GO) test -vet=off -timeout 10m -run '$(SERIAL_TESTS)' $(SERIAL_IN)
+	$(NICE) $(GO) test -vet=off -timeout 5m -run '^TestAllocations$$' ./client
+
 .PHONY: race
-race: ## tests with the race detector; the state machine, two hundred clusters and allocations without
-	$(GO) test -vet=off -timeout 5m ./fsm ./test/virtual
-	$(GO) test -vet=off -timeout 5m -run '^TestAllocations$$' ./client
-	$(RACE) -timeout 5m -run '$(SHARED)' ./fsm
-	$(RACE) -timeout 10m $(TIMELESS)
-	$(RACE) -timeout 5m -p 3 $(TIMED)
+race: ## all other tests, with the race detector
+	$(RACE_ONLY) -timeout 5m -p 3 $(TIMED)
+	$(RACE_ONLY) -timeout 5m -run '$(SHARED)' ./fsm
+	$(RACE_ONLY) -timeout 5m -skip '$(SERIAL_TESTS)|$(REPEATED)' $(call TIMELESS,$(SERIAL))
 
 .PHONY: soak
 soak: ## hurt clusters in every way for DURATION, from SEED on
@@ -116,7 +137,7 @@ check: lint ## the long versions of everything: about an hour
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 30m -v -run '^TestModel$$' ./fsm
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 30m -skip '^TestModel$$' ./fsm ./test/virtual
 	$(RACE) -timeout 5m ./fsm
-	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m $(TIMELESS)
+	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m $(call TIMELESS)
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 45m -p 1 $(FAULTS)
 	$(RACE) -timeout 5m -p 1 $(FAULTS)
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))

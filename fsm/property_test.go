@@ -43,7 +43,7 @@ func TestModel(t *testing.T) {
 	case full:
 		sequences = 50_000
 	case raced:
-		sequences = 100
+		sequences = 30
 	}
 	workers := uint64(runtime.GOMAXPROCS(0))
 	runs := make([]run, workers)

@@ -42,11 +42,11 @@ func TestHungDiskWithoutWatchdog(t *testing.T) {
 		}
 		c.startAll()
 		old := c.settleIn()
-		s := c.openSession("a", time.Minute)
+		s := c.openSession("a", 10*time.Second)
 		release := sync.OnceFunc(old.disk.hang())
 		defer release()
 		old.Propose(acquireCommand(s, 1, "l", 0), func(*wire.Result) {})
-		for begin := time.Now(); time.Since(begin) < 2*time.Minute; time.Sleep(100 * time.Millisecond) {
+		for begin := time.Now(); time.Since(begin) < 30*time.Second; time.Sleep(100 * time.Millisecond) {
 			if n := c.serving(); n != nil && n != old {
 				t.Fatalf("%s leads after %v: then the watchdog is not needed", n.id, time.Since(begin))
 			}

@@ -293,21 +293,25 @@ func (c *cluster) sound(what string) {
 func TestHashPointsOnlyWhereSomethingMoved(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		for _, size := range []int{1, 3} {
-			c := newCluster(t, size).startAll()
+			c := newCluster(t, size)
+			for _, n := range c.nodes {
+				n.cfg.HashInterval = 3 * time.Second
+			}
+			c.startAll()
 			leader := c.settleIn()
-			time.Sleep(time.Minute)
+			time.Sleep(15 * time.Second)
 			idle := leader.hashPoints()
-			time.Sleep(2 * time.Minute)
+			time.Sleep(30 * time.Second)
 			if n := leader.hashPoints() - idle; n != 0 {
-				t.Errorf("%d nodes that are idle took %d hash points in two minutes", size, n)
+				t.Errorf("%d nodes that are idle took %d hash points in ten intervals", size, n)
 			}
 			for range 60 {
 				s := c.openSession("a", time.Minute)
 				c.must(&wire.Command{SessionId: s, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}})
-				time.Sleep(time.Second)
+				time.Sleep(300 * time.Millisecond)
 			}
 			if n := leader.hashPoints() - idle; size == 1 && n != 0 || size == 3 && (n < 5 || n > 7) {
-				t.Errorf("%d nodes took %d hash points in a busy minute", size, n)
+				t.Errorf("%d nodes took %d hash points in six busy intervals", size, n)
 			}
 			c.stopAll()
 		}
