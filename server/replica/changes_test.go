@@ -17,9 +17,7 @@ func TestRemovedNodeIsNotPromoted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
-		fresh := c.machine("n4")
-		fresh.cfg.Cluster = append(c.peers, replica.Peer{ID: "n4", Addr: "n4:7401"})
-		fresh.start()
+		fresh := c.newcomer("n4")
 		for pause := range 25 {
 			c.net.Delay(leader.id, "n4", 30*time.Millisecond)
 			c.net.Delay("n4", leader.id, 30*time.Millisecond)
@@ -40,6 +38,14 @@ func TestRemovedNodeIsNotPromoted(t *testing.T) {
 			fresh.start()
 		}
 	})
+}
+
+// newcomer starts an empty node that may be added.
+func (c *cluster) newcomer(id string) *node {
+	c.t.Helper()
+	n := c.machine(id)
+	n.cfg.Cluster = append(c.peers, replica.Peer{ID: id, Addr: id + ":7401"})
+	return n.start()
 }
 
 // With one of three down, removing another would leave two voters of which one answers.

@@ -43,9 +43,7 @@ func TestNodesThatDoNotAnswer(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T) {
 				c := newCluster(t, 3).startAll()
 				c.settleIn()
-				fresh := c.machine("n4")
-				fresh.cfg.Cluster = append(c.peers, replica.Peer{ID: "n4", Addr: "n4:7401"})
-				fresh.start()
+				fresh := c.newcomer("n4")
 				silence(c, fresh)
 				c.wellSaid(func(n *node) error {
 					return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Reason: "test"})
