@@ -53,7 +53,7 @@ type SessionOptions struct {
 	// TTL is how long the session outlives its last heartbeat, in whole
 	// milliseconds; 0 takes the cluster's default. Out of the cluster's range is an error.
 	TTL time.Duration
-	// Name and Labels are for people who look at who holds what: UTF-8 without control
+	// Name and Labels show people which client holds a lock: UTF-8 without control
 	// characters. Other text is refused with ErrInvalidArgument.
 	Name   string
 	Labels map[string]string

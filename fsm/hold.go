@@ -70,7 +70,7 @@ type ending struct {
 	upgrade wire.Status_Code
 }
 
-// why says what ended a hold to whom it is not there any more.
+// why is the reason in the answer to a request about a hold that has ended.
 func (e ending) why() string {
 	switch e.what {
 	case wire.Event_RELEASED:

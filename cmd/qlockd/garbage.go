@@ -19,8 +19,8 @@ const (
 )
 
 // limitMemory has the collector work harder before the process takes more than nine tenths
-// of the node's memory: the rest is for what Go does not count. Who has set GOMEMLIMIT is
-// obeyed.
+// of the node's memory: the rest is for what Go does not count. GOMEMLIMIT in the environment
+// takes precedence.
 func limitMemory(bytes int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(bytes / 10 * 9)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestLogRecordIsOneLine: whatever a caller sends, it neither begins a line of the log nor
-// drives the terminal of who reads it.
+// drives the terminal that shows it.
 func TestLogRecordIsOneLine(t *testing.T) {
 	const hostile = "né\n2026-11-22T23:59:59.000Z [ERROR] forged\x1b[2J\u202egnp\u200b\u2028\u0085\r"
 	for _, format := range []string{"text", "json"} {

@@ -152,7 +152,7 @@ func (q *Queue) work() {
 	}
 }
 
-// next returns the line whose turn it is; nil if nobody waits who may have another worker.
+// next returns the line whose turn it is, or nil if no waiting line may have another worker.
 func (q *Queue) next() *line {
 	for e := q.turns.Front(); e != nil; e = e.Next() {
 		if l := e.Value.(*line); l.running < max(1, q.cfg.Workers/2) {

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// book is what this node knows of who is who: the members as last applied, kept in the
+// book is what this node knows of the members: those of the state last applied, kept in the
 // stable store, and the incarnations of nodes that are not recorded yet.
 type book struct {
 	id, incarnation string

@@ -179,7 +179,7 @@ func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) 
 	return r.beginCluster(answers, round)
 }
 
-// meet notes the members that know this node. They are whom it believes, and asks about others,
+// meet notes the members that know this node. It accepts them, and asks them about other callers,
 // until it has applied the cluster's log so far.
 func (r *Replica) meet(answers []answer) error {
 	now := &wire.Membership{Members: []*wire.Member{r.self()}}

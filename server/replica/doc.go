@@ -6,8 +6,8 @@
 //
 //   - identity.go, bootstrap.go: who a node is, and when an empty one may begin or
 //     join a cluster. A node whose disk was wiped must never vote.
-//   - book.go, vouch.go: who is a member, and what members say about a caller that this node
-//     does not know.
+//   - book.go, vouch.go: the members, and what they say about a caller that this node does
+//     not know.
 //   - proposer.go, completer.go: group commit. One goroutine packs everything that is
 //     queued into one raft entry; another completes entries in log order.
 //   - leadership.go: a reign, from the barrier that begins it to the loss that ends it.

@@ -65,7 +65,7 @@ func TestNodeThatWasAwayHearsOfItsLeaderFromAMember(t *testing.T) {
 	})
 }
 
-// Where nobody is left whom the node knows, it believes nobody, and takes no part.
+// A node that knows no present member refuses all callers and takes no part.
 func TestNodeThatKnowsNobodyAnyMoreBelievesNobody(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()

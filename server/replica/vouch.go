@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A node that was away hears of a leader that was added meanwhile from that leader itself, whom
-// it must not believe. So it asks the members that it knows about callers that it does not know.
+// A node that was away first hears of a leader that was added meanwhile from that leader itself,
+// which it must not believe. So it asks the members that it knows about callers that it does not know.
 // An answer is kept for a while, few questions are asked at a time, and each has a deadline, so
 // that strangers can neither keep the members busy nor fill the memory.
 

@@ -95,7 +95,7 @@ func (g *target) connect() *framedConn {
 
 func (c *framedConn) send(frame proto.Message) {
 	c.t.Helper()
-	_ = c.conn.SetWriteDeadline(time.Now().Add(patience))
+	_ = c.conn.SetWriteDeadline(time.Now().Add(waitLimit))
 	if err := c.writer.Write(frame); err != nil {
 		c.lost(err)
 	}
@@ -173,7 +173,7 @@ func (c *framedConn) exchange(s *generate.Source, field protoreflect.FieldDescri
 }
 
 func (c *framedConn) await(id uint64) *wire.Response {
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(waitLimit)
 	defer timeout.Stop()
 	for {
 		c.mu.Lock()
@@ -193,7 +193,7 @@ func (c *framedConn) await(id uint64) *wire.Response {
 // damaged sends a frame with a byte changed, and then nothing more.
 func (c *framedConn) damaged(s *generate.Source, data []byte) {
 	data[s.Below(len(data))] ^= 1 << s.Below(8)
-	_ = c.conn.SetWriteDeadline(time.Now().Add(patience))
+	_ = c.conn.SetWriteDeadline(time.Now().Add(waitLimit))
 	_, _ = c.conn.Write(data)
 	<-time.After(10 * time.Millisecond)
 	c.lost(errors.New("no more is said here"))

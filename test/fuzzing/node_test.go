@@ -22,8 +22,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// patience bounds every wait; it is of virtual time.
-const patience = time.Minute
+// waitLimit bounds every wait, in virtual time.
+const waitLimit = time.Minute
 
 // mostRequests are in one conversation.
 const mostRequests = 40
@@ -86,7 +86,7 @@ func open(t *testing.T, tally *tally) *target {
 
 func (g *target) until(what string, ok func() bool) {
 	g.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for !ok() {
 		if time.Now().After(deadline) {
 			g.t.Fatalf("never: %s", what)
@@ -96,7 +96,7 @@ func (g *target) until(what string, ok func() bool) {
 }
 
 func (g *target) close() {
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(context.Background(), waitLimit)
 	defer stop()
 	if err := g.node.Close(ctx); err != nil {
 		g.t.Errorf("close: %v", err)

@@ -66,7 +66,7 @@ func (l *Layer) handle(h *handshake) {
 		}
 		l.refused(h.raw.RemoteAddr(), h.hello.GetId(), err)
 		l.part(h.conn, err)
-		h.place.End() // not before: who is being refused counts as well
+		h.place.End() // not before: a caller that is being refused counts as well
 		return
 	}
 	defer func() { _ = peer.Close() }()
