@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"container/heap"
 	"errors"
 	"sync"
 
@@ -18,14 +19,14 @@ type Budget struct {
 
 	mu       sync.Mutex // guards what follows
 	used     int64      // held by all accounts that are not being cut
-	accounts map[*Account]struct{}
+	accounts ranking    // those that are not being cut
 	cuts     uint64
 	refusals uint64
 }
 
 // New returns a budget of so many bytes.
 func New(limit int64) *Budget {
-	return &Budget{limit: limit, accounts: map[*Account]struct{}{}}
+	return &Budget{limit: limit}
 }
 
 // Account is what one connection holds. All methods are safe for concurrent use, and may be
@@ -36,8 +37,38 @@ type Account struct {
 
 	// Guarded by the budget's mu.
 	held int64
-	// doomed: cut was called, so that what it holds will be free soon.
-	doomed bool
+	// at is the account's place in the ranking, notRanked once it is closed or being cut: what it
+	// holds will be free soon then.
+	at int
+}
+
+const notRanked = -1
+
+// ranking is a heap of accounts with the one that holds most first.
+type ranking []*Account
+
+func (r ranking) Len() int           { return len(r) }
+func (r ranking) Less(i, k int) bool { return r[i].held > r[k].held }
+
+// Swap exchanges two accounts.
+func (r ranking) Swap(i, k int) {
+	r[i], r[k] = r[k], r[i]
+	r[i].at, r[k].at = i, k
+}
+
+// Push adds an account.
+func (r *ranking) Push(a any) {
+	a.(*Account).at = len(*r)
+	*r = append(*r, a.(*Account))
+}
+
+// Pop removes the last account.
+func (r *ranking) Pop() any {
+	last := len(*r) - 1
+	a := (*r)[last]
+	a.at = notRanked
+	(*r)[last], *r = nil, (*r)[:last]
+	return a
 }
 
 // Open returns the account of a new connection, which holds so many bytes. cut ends the
@@ -49,7 +80,7 @@ func (b *Budget) Open(bytes int, cut func()) (*Account, error) {
 	}
 	a := &Account{budget: b, cut: cut}
 	b.mu.Lock()
-	b.accounts[a] = struct{}{}
+	heap.Push(&b.accounts, a)
 	b.mu.Unlock()
 	if err := a.Reserve(bytes); err != nil {
 		a.Close()
@@ -75,33 +106,41 @@ func (a *Account) reserve(bytes int64) (victims []*Account, err error) {
 	b := a.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if a.doomed {
+	if a.at == notRanked {
 		return nil, ErrExhausted
 	}
 	for b.used+bytes > b.limit {
-		largest := b.largest()
-		if largest == a || largest == nil || largest.held <= a.held+bytes {
+		largest := b.accounts[0]
+		if largest == a || largest.held <= a.held+bytes {
 			b.refusals++
 			return victims, ErrExhausted
 		}
-		largest.doomed = true
+		heap.Pop(&b.accounts)
 		b.used -= largest.held
 		b.cuts++
 		victims = append(victims, largest)
 	}
-	b.used += bytes
-	a.held += bytes
+	a.hold(bytes)
 	return victims, nil
 }
 
-// largest returns the account that holds most of those that are not being cut.
-func (b *Budget) largest() (most *Account) {
-	for a := range b.accounts {
-		if !a.doomed && (most == nil || a.held > most.held) {
-			most = a
-		}
+// hold has the account hold so many bytes more, or less.
+func (a *Account) hold(bytes int64) {
+	a.held += bytes
+	if a.at != notRanked {
+		a.budget.used += bytes
+		heap.Fix(&a.budget.accounts, a.at)
 	}
-	return most
+}
+
+// Held returns how many bytes the connection holds.
+func (a *Account) Held() int {
+	if a == nil {
+		return 0
+	}
+	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
+	return int(a.held)
 }
 
 // Release gives so many bytes back.
@@ -111,15 +150,7 @@ func (a *Account) Release(bytes int) {
 	}
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
-	a.release(int64(bytes))
-}
-
-func (a *Account) release(bytes int64) {
-	bytes = min(bytes, a.held)
-	a.held -= bytes
-	if !a.doomed {
-		a.budget.used -= bytes
-	}
+	a.hold(-min(int64(bytes), a.held))
 }
 
 // Close gives everything back. Only the first call does anything.
@@ -129,9 +160,10 @@ func (a *Account) Close() {
 	}
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
-	a.release(a.held)
-	a.doomed = true
-	delete(a.budget.accounts, a)
+	a.hold(-a.held)
+	if a.at != notRanked {
+		heap.Remove(&a.budget.accounts, a.at)
+	}
 }
 
 // Used returns how many bytes are held.

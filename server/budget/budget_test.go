@@ -2,6 +2,8 @@ package budget
 
 import (
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -65,4 +67,61 @@ func TestNoBudget(t *testing.T) {
 	}
 	a.Release(1)
 	a.Close()
+}
+
+// Whatever connections do, no more is held than the limit, and whoever is cut held most.
+func TestRandomHolders(t *testing.T) {
+	const limit = 10_000
+	random := rand.New(rand.NewPCG(1, 2))
+	b := New(limit)
+	held := map[*Account]int{}
+	cut := func(a **Account) func() {
+		return func() {
+			for other, bytes := range held {
+				if bytes > held[*a] {
+					t.Errorf("cut with %d bytes, another one has %d", held[*a], held[other])
+				}
+			}
+			delete(held, *a)
+		}
+	}
+	for range 20_000 {
+		var all []*Account
+		for _, a := range b.accounts {
+			all = append(all, a)
+		}
+		slices.SortFunc(all, func(x, y *Account) int { return held[x] - held[y] })
+		bytes := random.IntN(300)
+		switch what := random.IntN(8); {
+		case what == 0 || len(all) == 0:
+			a := new(*Account)
+			if opened, err := b.Open(0, cut(a)); err == nil {
+				*a = opened
+				held[opened] = 0
+			}
+		case what == 1 && len(all) > 20:
+			a := all[random.IntN(len(all))]
+			a.Close()
+			delete(held, a)
+		case what < 4:
+			a := all[random.IntN(len(all))]
+			a.Release(bytes)
+			held[a] = max(0, held[a]-bytes)
+		default:
+			a := all[random.IntN(len(all))]
+			if a.Reserve(bytes) == nil {
+				held[a] += bytes
+			}
+		}
+		sum := 0
+		for _, bytes := range held {
+			sum += bytes
+		}
+		if int64(sum) != b.Used() || sum > limit || len(held) != len(b.accounts) {
+			t.Fatalf("%d bytes are held by %d, the budget has %d by %d", sum, len(held), b.Used(), len(b.accounts))
+		}
+	}
+	if cuts, refusals := b.counts(); cuts == 0 || refusals == 0 {
+		t.Errorf("%d cuts, %d refusals", cuts, refusals)
+	}
 }
