@@ -215,6 +215,15 @@ func (r *FrameReader) room() ([]byte, error) {
 	return buf[r.end:], nil
 }
 
+// Free gives up the buffer with everything in it that was not read. The reader is of no further
+// use.
+func (r *FrameReader) Free() {
+	if r.meter != nil {
+		r.meter.Release(len(r.buf) - readBuffer)
+	}
+	r.begin, r.end, r.buf = 0, 0, nil
+}
+
 // unexpected is the error for a stream that ended where the reader is.
 func (r *FrameReader) unexpected(err error) error {
 	if r.end > r.begin && errors.Is(err, io.EOF) {

@@ -247,3 +247,23 @@ func BenchmarkFrameReadLarge(b *testing.B) { benchmarkRead(b, sized(50_000)) }
 
 // The frame's own costs, without decoding a message.
 func BenchmarkFrameReadEmpty(b *testing.B) { benchmarkRead(b, &wire.ClientFrame{}) }
+
+// counted is a Meter.
+type counted int
+
+func (c *counted) Reserve(bytes int) error { *c += counted(bytes); return nil }
+func (c *counted) Release(bytes int)       { *c -= counted(bytes) }
+
+// A reader that is given up holds nothing of a frame that has begun.
+func TestFreedReader(t *testing.T) {
+	var held counted
+	part := frames(t, sized(200_000))[:150_000]
+	r := transport.NewFrameReader(bytes.NewReader(part), transport.DefaultMaxFrame)
+	r.SetMeter(&held)
+	if err := r.Read(&wire.ClientFrame{}); !errors.Is(err, io.ErrUnexpectedEOF) || held < 100_000 {
+		t.Errorf("read: %v, %d bytes are held", err, held)
+	}
+	if r.Free(); held != 0 {
+		t.Errorf("%d bytes are held afterwards", held)
+	}
+}

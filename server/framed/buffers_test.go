@@ -61,7 +61,7 @@ func TestUnreadAnswersAreCounted(t *testing.T) {
 			break // it was cut
 		}
 	}
-	eventually(t, "the greedy one to be cut", func() bool { return p.log.count("SLOW_CONSUMER") > 0 })
+	eventually(t, "the greedy one to be cut", func() bool { return p.log.count("RESOURCE_EXHAUSTED") > 0 })
 	eventually(t, "its memory to be given back", func() bool { return buffers.Used() < 4*connBytes })
 	honest.expect(wire.Status_OK, beat(session))
 }

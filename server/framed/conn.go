@@ -21,6 +21,8 @@ import (
 const (
 	drainTimeout  = time.Second
 	hangupTimeout = time.Second
+	// farewellBytes may be unread before a goodbye where the node needs the memory.
+	farewellBytes = 64 << 10
 )
 
 // conn is one connection after its handshake. Its reader runs in serve; the outbox has
@@ -93,7 +95,7 @@ const (
 
 // heldMost is called when the node's buffers are used up and this connection holds most.
 func (c *conn) heldMost() {
-	c.end(wire.Goodbye_SLOW_CONSUMER, "the node's buffers are used up (--max-buffer-bytes), and this connection held most of them")
+	c.end(wire.Goodbye_RESOURCE_EXHAUSTED, "the node's buffers are used up (--max-buffer-bytes), and this connection held most of them")
 }
 
 // busy says whether silence from this client is nothing to worry about.
@@ -106,6 +108,7 @@ func (c *conn) busy() bool {
 // serve reads until the connection ends, and takes it down.
 func (c *conn) serve() {
 	err := c.frames.Receive(c)
+	c.frames.Free() // to hang up may take a while
 	c.propose()
 	c.endFor(err)
 	c.cancel()
@@ -275,6 +278,8 @@ func responseFrame(resp *wire.Response) *wire.ServerFrame {
 func (c *conn) noteSendError(err error) {
 	switch {
 	case err == nil, errors.Is(err, transport.ErrOutboxClosed):
+	case errors.Is(err, budget.ErrExhausted):
+		c.end(wire.Goodbye_RESOURCE_EXHAUSTED, err.Error())
 	case errors.Is(err, transport.ErrSlowConsumer):
 		c.end(wire.Goodbye_SLOW_CONSUMER, err.Error())
 	default:
@@ -301,7 +306,9 @@ func (c *conn) end(code wire.Goodbye_Code, reason string) {
 func (c *conn) endFor(err error) {
 	switch {
 	case errors.Is(err, errEnded):
-	case errors.Is(err, transport.ErrFrameTooLarge), errors.Is(err, budget.ErrExhausted):
+	case errors.Is(err, budget.ErrExhausted):
+		c.end(wire.Goodbye_RESOURCE_EXHAUSTED, err.Error())
+	case errors.Is(err, transport.ErrFrameTooLarge):
 		c.end(wire.Goodbye_FRAME_TOO_LARGE, err.Error())
 	case errors.Is(err, transport.ErrMalformed), errors.Is(err, errStalled):
 		c.end(wire.Goodbye_PROTOCOL_ERROR, err.Error())
@@ -340,9 +347,14 @@ func (c *conn) hangup() {
 	c.mu.Lock()
 	bye := c.goodbye
 	c.mu.Unlock()
-	if bye.GetCode() == wire.Goodbye_UNSPECIFIED {
+	switch {
+	case bye.GetCode() == wire.Goodbye_UNSPECIFIED:
 		_ = c.out.Close(nil)
 		transport.Cut(c.link)
+		return
+	case bye.GetCode() == wire.Goodbye_RESOURCE_EXHAUSTED && c.out.Queued() > farewellBytes:
+		transport.Cut(c.link) // others need the memory now, and it would hardly read so far
+		_ = c.out.Close(nil)
 		return
 	}
 	if c.out.Close(transport.Farewell(bye.GetCode(), bye.GetMessage())) != nil {

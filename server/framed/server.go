@@ -211,7 +211,7 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 		c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
 	}
 	if c.noMemory != nil {
-		c.end(wire.Goodbye_TOO_MANY_CONNECTIONS, c.noMemory.Error())
+		c.end(wire.Goodbye_RESOURCE_EXHAUSTED, c.noMemory.Error())
 	}
 	c.serve()
 	s.unregister(c)

@@ -140,6 +140,9 @@ const (
 	Goodbye_SLOW_CONSUMER        Goodbye_Code = 5
 	Goodbye_VERSION              Goodbye_Code = 6
 	Goodbye_TOO_MANY_CONNECTIONS Goodbye_Code = 7
+	// The node has no memory left for what this connection needs, or needed its memory for
+	// others.
+	Goodbye_RESOURCE_EXHAUSTED Goodbye_Code = 8
 )
 
 // Enum value maps for Goodbye_Code.
@@ -153,6 +156,7 @@ var (
 		5: "SLOW_CONSUMER",
 		6: "VERSION",
 		7: "TOO_MANY_CONNECTIONS",
+		8: "RESOURCE_EXHAUSTED",
 	}
 	Goodbye_Code_value = map[string]int32{
 		"UNSPECIFIED":          0,
@@ -163,6 +167,7 @@ var (
 		"SLOW_CONSUMER":        5,
 		"VERSION":              6,
 		"TOO_MANY_CONNECTIONS": 7,
+		"RESOURCE_EXHAUSTED":   8,
 	}
 )
 
@@ -2154,10 +2159,10 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\n" +
 	"SUPERSEDED\x10\x03\x12\n" +
 	"\n" +
-	"\x06FORCED\x10\x04\"\xe9\x01\n" +
+	"\x06FORCED\x10\x04\"\x81\x02\n" +
 	"\aGoodbye\x12/\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1b.quorumlock.v1.Goodbye.CodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\x92\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xaa\x01\n" +
 	"\x04Code\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\f\n" +
 	"\bSHUTDOWN\x10\x01\x12\x12\n" +
@@ -2166,7 +2171,8 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\x04IDLE\x10\x04\x12\x11\n" +
 	"\rSLOW_CONSUMER\x10\x05\x12\v\n" +
 	"\aVERSION\x10\x06\x12\x18\n" +
-	"\x14TOO_MANY_CONNECTIONS\x10\aB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\x14TOO_MANY_CONNECTIONS\x10\a\x12\x16\n" +
+	"\x12RESOURCE_EXHAUSTED\x10\bB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_transport_wire_frame_proto_rawDescOnce sync.Once
