@@ -224,17 +224,20 @@ func (c *conn) respond(req *wire.Request, res *wire.Result) {
 	c.reply(&wire.Response{Id: req.GetId(), Result: res})
 }
 
-// replyPage is reply for what may be large. Half of the outbox is kept free of pages, so
+// replyPage gathers a page and replies with it. Half of the outbox is kept free of pages, so
 // that a client which asks for more of them than it reads is told so instead of losing its
-// sessions.
-func (c *conn) replyPage(resp *wire.Response) {
+// sessions. What could not be sent is not gathered.
+func (c *conn) replyPage(req *wire.Request) {
 	c.pages.Lock()
 	defer c.pages.Unlock()
-	if c.out.Queued() > c.srv.cfg.Limits.MaxOutboxBytes/2 {
-		resp = &wire.Response{Id: resp.GetId(), Result: failure(wire.Status_UNAVAILABLE,
-			"earlier answers are still unread: ask for fewer pages at once")}
+	switch {
+	case c.out.Queued() > c.srv.cfg.Limits.MaxOutboxBytes/2:
+		c.respond(req, failure(wire.Status_UNAVAILABLE, "earlier answers are still unread: ask for fewer pages at once"))
+	case c.link.ended() != nil && !c.saidGoodbye(wire.Goodbye_SHUTDOWN):
+		c.respond(req, failure(wire.Status_UNAVAILABLE, "the connection is being closed"))
+	default:
+		c.reply(c.page(req))
 	}
-	c.reply(resp)
 }
 
 // reply sends the one response to a request. It does not wait.

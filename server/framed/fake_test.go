@@ -37,6 +37,7 @@ type fake struct {
 	restored   *wire.RestoreRequest
 	history    *history
 	onAnswered func()
+	forks      int
 }
 
 func newFake(t *testing.T) *fake {
@@ -312,7 +313,15 @@ func (f *fake) Heartbeat(session uint64, done func(*wire.Result)) {
 func (f *fake) Fork() *fsm.Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.forks++
 	return f.machine.Fork()
+}
+
+// gathered counts the reads that were carried out.
+func (f *fake) gathered() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.forks
 }
 
 func (f *fake) Bind(session uint64, s replica.Sink) {

@@ -37,7 +37,7 @@ func (c *conn) administer(req *wire.Request) {
 	c.submit(queue, req, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, c.srv.cfg.Limits.AdminTimeout)
 		defer cancel()
-		c.replyPage(c.carryOut(ctx, req))
+		c.reply(c.carryOut(ctx, req))
 	})
 }
 

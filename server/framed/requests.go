@@ -199,7 +199,7 @@ func stale(req *wire.Request) bool {
 }
 
 func (c *conn) gather(req *wire.Request) {
-	c.submit(c.srv.queues.Reads, req, func(context.Context) { c.replyPage(c.page(req)) })
+	c.submit(c.srv.queues.Reads, req, func(context.Context) { c.replyPage(req) })
 }
 
 // page reads the state as it is applied here.

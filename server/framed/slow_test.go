@@ -79,6 +79,9 @@ func TestPagesDoNotCostASlowReaderItsConnection(t *testing.T) {
 		if pages == 0 || pages == len(ids) {
 			t.Errorf("%d of %d pages were answered", pages, len(ids))
 		}
+		if n := p.replica.gathered(); n != pages {
+			t.Errorf("%d pages were gathered, %d were sent", n, pages)
+		}
 		c.expect(wire.Status_OK, beat(session))
 	})
 }
