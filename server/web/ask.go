@@ -61,7 +61,7 @@ func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue, bytes int) er
 		return gaveUp(err)
 	}
 	c.leaveTurn = leave
-	if err := c.answer.hold(bytes); err != nil {
+	if err := c.answer.prepare(bytes); err != nil {
 		c.endTurn()
 		return failure(wire.Status_RESOURCE_EXHAUSTED, err.Error())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -190,4 +191,30 @@ func TestUnfinishedBodiesAreCounted(t *testing.T) {
 	}
 	crowd.Wait()
 	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 4*connBytes })
+}
+
+// A crowd that fills the budget, each connection with a little, does not keep others from
+// reading what is small.
+func TestSmallReadsBesideACrowd(t *testing.T) {
+	_, p, buffers := servesPages(t)
+	const body = 64 << 10
+	head := fmt.Sprintf("POST /quorumlock.v1.LockService/List HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", body)
+	takes := connBytes + requestBytes + bodyFactor*body
+	for range smallBudget/takes + 20 {
+		conn, err := net.Dial("tcp", p.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, head); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the crowd to fill the budget", func() bool { return buffers.Used() > smallBudget-int64(takes) })
+	for range 10 {
+		p.post("LockService/List", `{"pageSize":1}`).ok()
+	}
+	if used := buffers.Used(); used > smallBudget {
+		t.Errorf("%d bytes are held, the budget has %d", used, smallBudget)
+	}
 }

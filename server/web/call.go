@@ -174,6 +174,24 @@ func (a *answer) hold(bytes int) error {
 	return nil
 }
 
+const (
+	// modest is what a connection holds at most to be given the benefit of the doubt.
+	modest = 128 << 10
+	// leastAnswer is about what most answers take.
+	leastAnswer = 4 << 10
+)
+
+// prepare takes memory for an answer of which no more is known than that it has so many bytes
+// at most. If there is not that much, a connection that holds little is taken to want little:
+// what its answer takes is known once it is encoded.
+func (a *answer) prepare(most int) error {
+	err := a.hold(most)
+	if err != nil && a.memory.Held() <= modest {
+		err = a.hold(min(most, leastAnswer))
+	}
+	return err
+}
+
 // keep gives back what is held beyond an answer of so many bytes.
 func (a *answer) keep(bytes int) {
 	if less := a.held - bodyFactor*bytes; less > 0 {
