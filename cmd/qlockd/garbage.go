@@ -16,6 +16,14 @@ const (
 	// collectEvery is how far apart collections are at least that are earlier than Go's
 	// default would have them.
 	collectEvery = 30 * time.Second
+
+	// A load has ended when the pace of the allocations was slowFactor times as fast before, and
+	// has been that slow in so many looks in a row.
+	slowFactor, slowLooks = 4, 2
+	// smallFootprint is not worth a collection after a load.
+	smallFootprint = 64 << 20
+	// returnRest is how many times as long as giving memory back took the next time is put off.
+	returnRest = 30
 )
 
 // limitMemory has the collector work harder before the process takes more than nine tenths
@@ -32,7 +40,7 @@ func limitMemory(bytes int64) {
 // lives, and gives back what a load has left only little by little; a node that holds
 // many locks and has little to do need not pay for either. Under load it is as by
 // default: a collection costs time in proportion to what lives, and would come too often.
-// Who has set GOGC is obeyed.
+// When a load has ended, what it took is given back at once. Who has set GOGC is obeyed.
 func spareMemory() (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -67,10 +75,19 @@ type pace struct {
 	percent   int
 	// quiet counts the looks in a row that found a slower pace.
 	quiet int
+	// fastest is how much was allocated between two looks at most since memory was given back.
+	fastest uint64
+	// slow counts the looks in a row that found far less.
+	slow int
+	// rest is until when no memory is given back.
+	rest time.Time
 }
 
 func newPace() *pace {
-	p := &pace{samples: []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}, percent: 100}
+	p := &pace{samples: []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+	}, percent: 100}
 	metrics.Read(p.samples)
 	p.allocated = p.samples[0].Value.Uint64()
 	return p
@@ -80,21 +97,37 @@ func newPace() *pace {
 // when it also gives back what was needed until then.
 func (p *pace) look() {
 	metrics.Read(p.samples)
-	allocated, live := p.samples[0].Value.Uint64(), p.samples[1].Value.Uint64()
-	percent := garbagePercent(allocated-p.allocated, live)
-	p.allocated = allocated
+	total, live := p.samples[0].Value.Uint64(), p.samples[1].Value.Uint64()
+	footprint := p.samples[2].Value.Uint64() - p.samples[3].Value.Uint64()
+	allocated := total - p.allocated
+	p.allocated = total
+	percent := garbagePercent(allocated, live)
 	if percent >= p.percent {
 		p.quiet = 0
 	} else {
 		p.quiet++
 	}
-	if percent > p.percent || p.quiet == quietLooks {
+	less := p.quiet == quietLooks
+	if percent > p.percent || less {
 		debug.SetGCPercent(percent)
-		if p.quiet > 0 {
-			debug.FreeOSMemory()
-		}
 		p.percent, p.quiet = percent, 0
 	}
+	now := time.Now()
+	if ended := p.ended(allocated, footprint, now); ended || less {
+		debug.FreeOSMemory()
+		p.fastest, p.slow, p.rest = allocated, 0, now.Add(returnRest*time.Since(now))
+	}
+}
+
+// ended reports whether a load has ended that left memory worth giving back.
+func (p *pace) ended(allocated, footprint uint64, now time.Time) bool {
+	p.fastest = max(p.fastest, allocated)
+	if allocated > p.fastest/slowFactor {
+		p.slow = 0
+	} else {
+		p.slow++
+	}
+	return p.slow >= slowLooks && footprint > smallFootprint && now.After(p.rest)
 }
 
 // garbagePercent is how much garbage there may be, in hundredths of what lives, if that

@@ -23,6 +23,39 @@ func TestGarbagePercent(t *testing.T) {
 	}
 }
 
+// TestLoadsThatEnd gives memory back after a load, once, and not while it goes on.
+func TestLoadsThatEnd(t *testing.T) {
+	const mib = 1 << 20
+	p, now := &pace{}, time.Now()
+	look := func(want bool, allocated, footprint uint64) {
+		t.Helper()
+		if got := p.ended(allocated*mib, footprint*mib, now); got != want {
+			t.Errorf("ended: %v", got)
+		} else if got {
+			p.fastest, p.slow, p.rest = allocated*mib, 0, now.Add(time.Minute)
+		}
+	}
+	for range 10 {
+		look(false, 5, 200)
+	}
+	look(false, 100, 200)
+	look(false, 26, 200)
+	look(false, 25, 200)
+	look(false, 90, 200)
+	look(false, 5, 200)
+	look(true, 25, 200)
+	for range 10 {
+		look(false, 25, 200)
+	}
+	look(false, 100, 200)
+	for range 5 { // too soon after the last time
+		look(false, 5, 200)
+	}
+	now = now.Add(2 * time.Minute)
+	look(false, 5, 64) // too little
+	look(true, 5, 200)
+}
+
 // TestSpareMemory has a process that allocates nothing, and ends as it began.
 func TestSpareMemory(t *testing.T) {
 	t.Setenv("GOGC", "")
