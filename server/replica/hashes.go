@@ -56,7 +56,9 @@ type hashes struct {
 	// marked is when the last point was applied, moved the revision that it had.
 	marked time.Time
 	moved  uint64
-	took   time.Duration
+	// took is how long hashing the last state took, which had so many units.
+	took  time.Duration
+	units uint64
 	// differs is since when it is undecided which state is right; zero if it is not.
 	differs time.Time
 }
@@ -95,14 +97,18 @@ func poke(c chan struct{}) {
 	}
 }
 
-// due says whether it is time for another hash point.
-func (h *hashes) due(interval time.Duration, revision uint64, suspended bool) bool {
+// due reports whether it is time for another hash point of a state that has so many units now.
+func (h *hashes) due(interval time.Duration, revision, units uint64, suspended bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if suspended {
 		interval = min(interval, hashSoon)
 	}
-	return time.Since(h.marked) >= max(interval, hashRest*h.took) && (suspended || revision != h.moved)
+	takes := h.took // at most: a state that was large once may be small now
+	if units < h.units {
+		takes = time.Duration(float64(takes) * float64(units) / float64(h.units))
+	}
+	return time.Since(h.marked) >= max(interval, hashRest*takes) && (suspended || revision != h.moved)
 }
 
 // verdict is what has come of the comparisons so far: at which revision a majority last
@@ -152,7 +158,7 @@ func (r *Replica) hashState(f *fork) {
 	r.metrics.hashing.Observe(took.Seconds())
 	r.hashes.mu.Lock()
 	r.hashes.add(hashPoint{f.index, f.machine.Revision(), [sha256.Size]byte(sum.Sum(nil))})
-	r.hashes.took = took
+	r.hashes.took, r.hashes.units = took, f.machine.Units()
 	r.hashes.mu.Unlock()
 	r.log.Debug("state hashed", "index", f.index, "took", took)
 	r.compareHashes()

@@ -30,10 +30,10 @@ func TestHashPointsNeverWait(t *testing.T) {
 
 func TestHashPointsAreDue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		h := newHashes("n1")
+		h, units := newHashes("n1"), uint64(1_000)
 		due := func(want bool, revision uint64, suspended bool) {
 			t.Helper()
-			if h.due(10*time.Second, revision, suspended) != want {
+			if h.due(10*time.Second, revision, units, suspended) != want {
 				t.Errorf("due: %v", !want)
 			}
 		}
@@ -44,9 +44,12 @@ func TestHashPointsAreDue(t *testing.T) {
 		due(true, 1, false)
 		due(false, 0, false) // nothing has moved
 		due(true, 0, true)
-		h.took = time.Second // a large state
+		h.took, h.units = time.Second, units // a large state
 		due(false, 1, false)
 		due(false, 1, true)
+		units /= 10 // it has become small
+		due(true, 1, false)
+		units = h.units
 		time.Sleep((hashRest - 10) * h.took) // ten seconds have passed
 		due(true, 1, false)
 		h.point(1, fsm.New(1))

@@ -120,7 +120,7 @@ func (s *steward) raiseLevel(ctx context.Context, members []*wire.Member, server
 
 // markState has the nodes hash their states, if there are others to compare with.
 func (s *steward) markState(nodes int, revision, suspended uint64) {
-	if (nodes > 1 || suspended != 0) && s.r.hashes.due(s.r.cfg.HashInterval, revision, suspended != 0) {
+	if (nodes > 1 || suspended != 0) && s.r.hashes.due(s.r.cfg.HashInterval, revision, s.r.machine.Units(), suspended != 0) {
 		s.r.proposer.mark(s.re.term)
 	}
 }
