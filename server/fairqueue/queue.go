@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // ErrFull is returned when a caller's line, or the whole queue, is full.
@@ -16,6 +17,9 @@ type Config struct {
 	Workers int
 	// PerCaller jobs of one caller wait at most, and Total of all.
 	PerCaller, Total int
+	// Rests has a worker rest as long as it worked while others wait, so that a flood takes the
+	// workers' processors for half of the time at most.
+	Rests bool
 }
 
 // Queue runs jobs of many callers by few workers, each caller in turn. All methods are safe
@@ -146,9 +150,29 @@ func (q *Queue) work() {
 		}
 		next := q.take(l)
 		q.mu.Unlock()
+		begun := time.Now()
 		next.run(q.ctx)
+		took := time.Since(begun)
 		q.mu.Lock()
 		q.finished(l)
+		if q.cfg.Rests && q.waiting > 0 {
+			q.mu.Unlock()
+			q.rest(took)
+			q.mu.Lock()
+		}
+	}
+}
+
+// longestRest is for a worker that had to wait itself.
+const longestRest = 50 * time.Millisecond
+
+// rest returns after as long as the last job took, or when the queue closes.
+func (q *Queue) rest(took time.Duration) {
+	enough := time.NewTimer(min(took, longestRest))
+	defer enough.Stop()
+	select {
+	case <-enough.C:
+	case <-q.ctx.Done():
 	}
 }
 

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -114,4 +117,36 @@ func TestEnter(t *testing.T) {
 		t.Fatal(err)
 	}
 	again()
+}
+
+// A worker rests as long as it worked while others wait, and not for one caller who comes back.
+func TestWorkersRest(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		q := New(Config{Workers: 1, PerCaller: 10, Total: 10, Rests: true})
+		defer q.Close()
+		const work = 10 * time.Millisecond
+		begun, done := time.Now(), make(chan time.Duration)
+		submit := func(n int) {
+			for range n {
+				err := q.Submit("ann", func(context.Context) {
+					at := time.Since(begun)
+					time.Sleep(work)
+					done <- at
+				}, nil)
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		submit(3)
+		for i := range 3 {
+			if at := <-done; at != time.Duration(2*i)*work {
+				t.Errorf("job %d began after %v", i, at)
+			}
+		}
+		submit(1)
+		if at := <-done; at != 5*work {
+			t.Errorf("a job that came alone began after %v", at)
+		}
+	})
 }

@@ -4,7 +4,8 @@ import "runtime"
 
 // Queues are those of one node.
 type Queues struct {
-	// Reads gather and encode pages: work for half the processors.
+	// Reads gather and encode pages: work for half the processors, and under a flood for half of
+	// the time.
 	Reads *Queue
 	// Status asks the other nodes how they are.
 	Status *Queue
@@ -15,7 +16,7 @@ type Queues struct {
 // NewQueues starts a node's queues, which work until Close.
 func NewQueues() *Queues {
 	return &Queues{
-		Reads:  New(Config{Workers: min(max(1, runtime.GOMAXPROCS(0)/2), 4), PerCaller: 64, Total: 4_096}),
+		Reads:  New(Config{Workers: min(max(1, runtime.GOMAXPROCS(0)/2), 4), PerCaller: 64, Total: 4_096, Rests: true}),
 		Status: New(Config{Workers: 4, PerCaller: 16, Total: 256}),
 		Acts:   New(Config{Workers: 8, PerCaller: 16, Total: 256}),
 	}
