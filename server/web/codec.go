@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -25,15 +24,35 @@ func (c jsonCodec) Marshal(message any) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is no protobuf message", message)
 	}
-	data, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(m)
+	// Most answers fit, and large ones need not grow more than once.
+	room := make([]byte, 0, 512+2*proto.Size(m))
+	data, err := protojson.MarshalOptions{EmitUnpopulated: true}.MarshalAppend(room, m)
 	if err != nil {
 		return nil, err
 	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, data); err != nil {
-		return nil, err
+	return compact(data), nil
+}
+
+// compact takes the blanks between the tokens of valid JSON out, in place. Large answers spend
+// twice as long in json.Compact as in being encoded.
+func compact(data []byte) []byte {
+	to, quoted := 0, false
+	for at := 0; at < len(data); at++ {
+		c := data[at]
+		switch {
+		case c == ' ' && !quoted:
+			continue
+		case c == '"':
+			quoted = !quoted
+		case c == '\\': // within a string, where it takes the next byte's meaning
+			data[to] = c
+			to++
+			at++
+		}
+		data[to] = data[at]
+		to++
 	}
-	return compact.Bytes(), nil
+	return data[:to]
 }
 
 // Unmarshal takes field names in lowerCamelCase and as they stand in the schema.
