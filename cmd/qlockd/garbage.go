@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
@@ -79,8 +80,10 @@ type pace struct {
 	fastest uint64
 	// slow counts the looks in a row that found far less.
 	slow int
-	// rest is until when no memory is given back.
-	rest time.Time
+	// rest is until when no memory is given back, but for the time that comes in again looks, if
+	// that is not 0, because much was given back the last time.
+	rest  time.Time
+	again int
 }
 
 func newPace() *pace {
@@ -98,7 +101,7 @@ func newPace() *pace {
 func (p *pace) look() {
 	metrics.Read(p.samples)
 	total, live := p.samples[0].Value.Uint64(), p.samples[1].Value.Uint64()
-	footprint := p.samples[2].Value.Uint64() - p.samples[3].Value.Uint64()
+	footprint := p.footprint()
 	allocated := total - p.allocated
 	p.allocated = total
 	percent := garbagePercent(allocated, live)
@@ -113,14 +116,35 @@ func (p *pace) look() {
 		p.percent, p.quiet = percent, 0
 	}
 	now := time.Now()
-	if ended := p.ended(allocated, footprint, now); ended || less {
+	if less || p.ended(allocated, footprint, now) {
+		runtime.GC() // after which sync.Pool still has what was in it
 		debug.FreeOSMemory()
-		p.fastest, p.slow, p.rest = allocated, 0, now.Add(returnRest*time.Since(now))
+		p.returned(footprint, allocated, now)
 	}
+}
+
+// returned notes that memory was given back, from begun on, of a footprint of so much.
+func (p *pace) returned(footprint, allocated uint64, begun time.Time) {
+	metrics.Read(p.samples)
+	p.fastest, p.slow, p.again = allocated, 0, 0
+	p.rest = begun.Add(returnRest * time.Since(begun))
+	if p.footprint() < footprint/4*3 {
+		p.again = quietLooks // what was in use still may be free by then
+	}
+}
+
+// footprint is what the process has of the machine's memory.
+func (p *pace) footprint() uint64 {
+	return p.samples[2].Value.Uint64() - p.samples[3].Value.Uint64()
 }
 
 // ended reports whether a load has ended that left memory worth giving back.
 func (p *pace) ended(allocated, footprint uint64, now time.Time) bool {
+	if p.again > 0 {
+		if p.again--; p.again == 0 {
+			return footprint > smallFootprint
+		}
+	}
 	p.fastest = max(p.fastest, allocated)
 	if allocated > p.fastest/slowFactor {
 		p.slow = 0

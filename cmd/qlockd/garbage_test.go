@@ -54,6 +54,12 @@ func TestLoadsThatEnd(t *testing.T) {
 	now = now.Add(2 * time.Minute)
 	look(false, 5, 64) // too little
 	look(true, 5, 200)
+	p.again = quietLooks // much was given back
+	for range quietLooks - 1 {
+		look(false, 5, 200)
+	}
+	look(true, 5, 200)
+	look(false, 5, 200)
 }
 
 // TestSpareMemory has a process that allocates nothing, and ends as it began.
