@@ -108,7 +108,7 @@ func logged(t testing.TB, n *node, texts ...string) bool {
 // greet says a proper hello.
 func greet(t testing.TB, c *cluster, conn net.Conn, p port) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	switch p {
 	case clientPort:
@@ -116,7 +116,7 @@ func greet(t testing.TB, c *cluster, conn net.Conn, p port) {
 			t.Fatal(err)
 		}
 	case peerPort:
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		_ = conn.SetDeadline(time.Now().Add(timeout))
 		if err := transport.NewFrameWriter(conn, 1<<20).WriteFirst(c.peerHello(wire.PeerHello_CONTROL)); err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func startAttack(t testing.TB, c *cluster, plan attacker.Plan) *attackerProcess 
 	}
 	t.Cleanup(func() { p.stop() })
 	go p.read(out)
-	await(t, "the attacker's preparations", 3*patience, p.prepared)
+	await(t, "the attacker's preparations", 3*timeout, p.prepared)
 	p.begun = time.Now()
 	return p
 }

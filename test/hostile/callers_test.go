@@ -50,7 +50,8 @@ var callTimeout, operatorTimeout, healthTimeout = 5 * time.Second, 2 * time.Seco
 
 func init() {
 	if !full {
-		callTimeout, operatorTimeout, healthTimeout = patience, patience, patience
+		callTimeout, operatorTimeout, healthTimeout = timeout, timeout, timeout
+		callerSession.TTL = 3 * timeout
 	}
 }
 
@@ -73,8 +74,8 @@ type callers struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	lost   atomic.Int64 // sessions
-	// refused counts calls that the full budget of the whole state refused. It says so at
-	// once, and nothing is lost by it.
+	// refused counts calls that the full budget of the whole state refused, until the sessions
+	// that filled it have ended. It says so at once, and nothing is lost by it.
 	refused atomic.Int64
 
 	sessions []*client.Session
@@ -109,14 +110,7 @@ func startCallers(t testing.TB, c *cluster) *callers {
 	victim := h.session(c.client())
 	h.wg.Go(func() { h.every(rareInterval, func(i int) { h.operate(victim, i) }) })
 	h.wg.Go(func() { h.every(rareInterval/2, h.probe) })
-	await(t, "a success of every kind of caller", patience, func(context.Context) error {
-		for _, op := range ops {
-			if n := h.count(op, before); n == 0 {
-				return fmt.Errorf("%s: none, %q", op, h.failed())
-			}
-		}
-		return nil
-	})
+	await(t, "a success of every kind of caller", timeout, func(context.Context) error { return h.allAnswered(before) })
 	return h
 }
 
@@ -135,7 +129,7 @@ func (h *callers) stop() {
 // session opens a session that must not be lost.
 func (h *callers) session(cl *client.Client) *client.Session {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.ctx, patience)
+	ctx, cancel := context.WithTimeout(h.ctx, timeout)
 	defer cancel()
 	s, err := cl.NewSession(ctx, callerSession)
 	if err != nil {
@@ -186,6 +180,26 @@ func (h *callers) now() phase { return phase(h.phase.Load()) }
 
 func (h *callers) enter(p phase) { h.phase.Store(int32(p)) }
 
+// stay returns after so long. In the short version, which may have to share its cores, it waits
+// until every kind of caller was answered as well.
+func (h *callers) stay(p phase, d time.Duration) {
+	h.t.Helper()
+	<-time.After(d)
+	if full {
+		return
+	}
+	await(h.t, "an answer to every kind of caller", timeout, func(context.Context) error { return h.allAnswered(p) })
+}
+
+func (h *callers) allAnswered(p phase) error {
+	for _, op := range ops {
+		if h.count(op, p) == 0 {
+			return fmt.Errorf("%s: none, %q", op, h.failed())
+		}
+	}
+	return nil
+}
+
 func (h *callers) add(op string, at phase, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -197,7 +211,7 @@ func (h *callers) fail(op string, err error) { h.failAt(op, h.now(), err) }
 const maxErrs = 20
 
 func (h *callers) failAt(op string, at phase, err error) {
-	if at == during && strings.Contains(err.Error(), "max_state_bytes") {
+	if (at == during || at == settling) && strings.Contains(err.Error(), "max_state_bytes") {
 		h.refused.Add(1)
 		return
 	}
@@ -268,29 +282,24 @@ func (h *callers) keep(s *client.Session, i int) {
 // hand passes one lock to and fro between two sessions.
 func (h *callers) hand(holder, waiter *client.Session) {
 	const name = "passed"
-	hold, err := holder.Lock(h.ctx, name)
-	if err != nil {
-		h.fail(opHandover, err)
-		return
-	}
+	var hold *client.Hold
 	h.every(rareInterval/4, func(int) {
+		if hold == nil {
+			hold = h.take(holder, name)
+		}
+		if hold == nil {
+			return
+		}
 		granted := make(chan *client.Hold, 1)
-		h.wg.Go(func() {
-			ctx, cancel := context.WithTimeout(h.ctx, 2*callTimeout)
-			defer cancel()
-			next, err := waiter.Lock(ctx, name)
-			if err != nil && h.ctx.Err() == nil {
-				h.fail(opHandover, err)
-			}
-			granted <- next
-		})
-		h.queued(name)
+		h.wg.Go(func() { granted <- h.take(waiter, name) })
+		if !h.queued(name, granted) {
+			<-granted // it failed, and that was noted
+			return
+		}
 		var next *client.Hold
 		h.measure(opHandover, callTimeout, func(ctx context.Context) error {
-			if hold != nil {
-				if err := hold.Unlock(ctx); err != nil {
-					return err
-				}
+			if err := hold.Unlock(ctx); err != nil {
+				return err
 			}
 			next = <-granted
 			return nil
@@ -300,16 +309,35 @@ func (h *callers) hand(holder, waiter *client.Session) {
 	})
 }
 
-// queued waits until somebody waits for the lock.
-func (h *callers) queued(name string) {
-	var answer struct {
-		QueueLength string `json:"queueLength"`
+// take locks the name, which may have to be waited for, or notes why not.
+func (h *callers) take(s *client.Session, name string) *client.Hold {
+	ctx, cancel := context.WithTimeout(h.ctx, 2*callTimeout)
+	defer cancel()
+	hold, err := s.Lock(ctx, name)
+	if err != nil && h.ctx.Err() == nil {
+		h.fail(opHandover, err)
 	}
-	for h.ctx.Err() == nil {
-		if h.post(h.ctx, h.c.leader, "LockService/Get", map[string]any{"name": name}, &answer) == nil && answer.QueueLength != "0" {
-			return
+	return hold
+}
+
+// queued waits until somebody waits for the lock, and reports false if the request that was to
+// wait has ended.
+func (h *callers) queued(name string, ended chan *client.Hold) bool {
+	ask := func() (bool, error) {
+		ctx, cancel := context.WithTimeout(h.ctx, callTimeout)
+		defer cancel()
+		var answer struct {
+			QueueLength string `json:"queueLength"`
+		}
+		err := h.post(ctx, h.c.leader, "LockService/Get", map[string]any{"name": name}, &answer)
+		return answer.QueueLength != "0", err
+	}
+	for h.ctx.Err() == nil && len(ended) == 0 {
+		if waits, err := ask(); waits && err == nil {
+			return true
 		}
 	}
+	return len(ended) == 0
 }
 
 // connect is a new client that locks once.

@@ -73,7 +73,7 @@ func testCallers(t *testing.T, c *cluster, auth string) {
 
 // status is 0 if there was no answer.
 func (c *cluster) status(config *tls.Config, path string) int {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}, Timeout: timeout}
 	resp, err := client.Get("https://" + c.leader.addr[httpPort] + path)
 	if err != nil {
 		return 0
@@ -107,7 +107,7 @@ func testRotation(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "the new certificates on all ports", patience, func(context.Context) error {
+	await(t, "the new certificates on all ports", timeout, func(context.Context) error {
 		for p, serial := range c.serials(t) {
 			if serial == old[p] {
 				return fmt.Errorf("the %s port still shows the old certificate", p)
@@ -126,7 +126,7 @@ func testRotation(t *testing.T, c *cluster) {
 	if err := os.WriteFile(filepath.Join(own, "server.crt"), []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a word about certificates that cannot be used", patience, func(context.Context) error {
+	await(t, "a word about certificates that cannot be used", timeout, func(context.Context) error {
 		now := c.serials(t)
 		for p, serial := range now {
 			if serial != good[p] {

@@ -121,7 +121,7 @@ func addresses(t testing.TB) map[port]string {
 func (c *cluster) awaitLeader() {
 	c.t.Helper()
 	cl := c.client()
-	await(c.t, "a leader that reaches all", patience, func(ctx context.Context) error {
+	await(c.t, "a leader that reaches all", timeout, func(ctx context.Context) error {
 		status, err := cl.Status(ctx, &wire.StatusRequest{})
 		if err != nil {
 			return err
@@ -143,7 +143,7 @@ func (c *cluster) awaitLeader() {
 // client makes an SDK client, which is closed with the test at the latest.
 func (c *cluster) client() *client.Client {
 	c.t.Helper()
-	cl, err := client.New(client.Config{Endpoints: c.clientAddrs(), TLS: c.clientTLS(), Agent: "hostile-test", RequestTimeout: patience})
+	cl, err := client.New(client.Config{Endpoints: c.clientAddrs(), TLS: c.clientTLS(), Agent: "hostile-test", RequestTimeout: timeout})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func (c *cluster) raw(t testing.TB, p port) net.Conn {
 
 func dial(t testing.TB, addr string, config *tls.Config) net.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	conn, err := transport.Dial(ctx, nil, addr, config)
 	if err != nil {
@@ -242,7 +242,7 @@ const (
 // settles waits until every node is about as large as before.
 func (c *cluster) settles(before map[string]size) {
 	c.t.Helper()
-	await(c.t, "nodes as large as before", patience, func(context.Context) error {
+	await(c.t, "nodes as large as before", timeout, func(context.Context) error {
 		for id, now := range c.sizes() {
 			then := before[id]
 			if now.goroutines > then.goroutines+goroutineBound || now.files > then.files+fileBound || now.rss > then.rss+memoryBound {

@@ -210,7 +210,7 @@ func testPlaces(t *testing.T, c *cluster, places, more int) {
 			if !logged(t, c.leader, texts...) {
 				t.Errorf("the log does not say %q", texts)
 			}
-			await(t, "a place again", patience, func(ctx context.Context) error {
+			await(t, "a place again", timeout, func(ctx context.Context) error {
 				if p == httpPort {
 					_, err := c.leader.get(ctx, "/healthz")
 					return err

@@ -31,13 +31,13 @@ type caller struct {
 func call(t *testing.T, c *cluster) *caller {
 	t.Helper()
 	conn := c.dial(t, clientPort)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	_, r, err := transport.ClientHandshake(ctx, conn, &wire.Hello{Agent: "hostile"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(2 * patience))
+	_ = conn.SetDeadline(time.Now().Add(2 * timeout))
 	return &caller{t: t, conn: conn, r: r, w: transport.NewFrameWriter(conn, transport.DefaultMaxFrame)}
 }
 
@@ -106,13 +106,13 @@ func testNeverReads(t *testing.T, c *cluster) {
 		batch = append(batch, frame(request(&wire.Request{Id: id, SessionId: 7, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}}))...)
 	}
 	begun := time.Now()
-	_ = cl.conn.SetDeadline(begun.Add(patience))
+	_ = cl.conn.SetDeadline(begun.Add(timeout))
 	var err error
 	for err == nil {
 		_, err = cl.conn.Write(batch)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("not cut within %v", patience)
+		t.Errorf("not cut within %v", timeout)
 	}
 	t.Logf("cut after %v", time.Since(begun).Round(time.Millisecond))
 	if !logged(t, c.leader, cl.conn.LocalAddr().String(), "SLOW_CONSUMER") {
@@ -169,7 +169,7 @@ func testSwellingBodies(t *testing.T, c *cluster) {
 }
 
 func (c *cluster) post(kind, packing string, body []byte) (status int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	n := c.leader
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.scheme+"://"+n.addr[httpPort]+"/quorumlock.v1.LockService/List", bytes.NewReader(body))

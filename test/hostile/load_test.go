@@ -40,7 +40,7 @@ func startLoad(t testing.TB, c *cluster) *load {
 	t.Helper()
 	l := &load{t: t, stop: make(chan struct{})}
 	cl := c.client()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for i := range workers {
 		s, err := cl.NewSession(ctx, sessionOptions)
@@ -49,7 +49,7 @@ func startLoad(t testing.TB, c *cluster) *load {
 		}
 		l.wg.Go(func() { l.work(s, i) })
 	}
-	await(t, "the load", patience, func(context.Context) error {
+	await(t, "the load", timeout, func(context.Context) error {
 		if rounds, _, errs := l.seen(); rounds < 100 {
 			return fmt.Errorf("%d rounds, %v", rounds, errs)
 		}
@@ -81,7 +81,7 @@ func (l *load) work(s *client.Session, i int) {
 }
 
 func once(s *client.Session, name string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	hold, err := s.Lock(ctx, name)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// patience is how long anything may take that has to happen, unless a test says otherwise.
-const patience = 20 * time.Second
+// timeout is how long anything may take that has to happen, unless a test says otherwise.
+const timeout = 20 * time.Second
 
 // node is one qlockd process.
 type node struct {
@@ -111,7 +111,7 @@ func (n *node) health(ctx context.Context, path string) (string, error) {
 func (n *node) metrics() map[string]float64 {
 	n.t.Helper()
 	var text string
-	await(n.t, "metrics of "+n.id, patience, func(ctx context.Context) (err error) {
+	await(n.t, "metrics of "+n.id, timeout, func(ctx context.Context) (err error) {
 		text, err = n.get(ctx, "/metrics")
 		return err
 	})

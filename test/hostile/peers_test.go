@@ -68,7 +68,7 @@ func (i *intruder) Addr() net.Addr { return &net.TCPAddr{} }
 func (i *intruder) usurp(c *cluster) (term uint64, err error) {
 	i.hello = c.peerHello(wire.PeerHello_RAFT)
 	i.hello.Id = i.id
-	trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: i, Timeout: patience, MaxPool: 1})
+	trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: i, Timeout: timeout, MaxPool: 1})
 	defer trans.Close()
 	req := &raft.AppendEntriesRequest{
 		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(i.id), Addr: []byte("127.0.0.1:1")},

@@ -44,7 +44,7 @@ func (c *cluster) member(n *node) impostor {
 func (i impostor) hello(t *testing.T, to *node, purpose wire.PeerHello_Purpose) (net.Conn, *wire.PeerHelloReply) {
 	t.Helper()
 	conn := dial(t, to.addr[peerPort], nil)
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(timeout))
 	hello := &wire.PeerHello{Version: 1, Purpose: purpose, Id: i.id, Incarnation: i.incarnation, TargetId: to.id}
 	if err := transport.NewFrameWriter(conn, 1<<20).WriteFirst(hello); err != nil {
 		t.Fatal(err)
@@ -174,11 +174,11 @@ func TestRemovedNodeIsNotHeard(t *testing.T) {
 	at := slices.IndexFunc(c.nodes, func(n *node) bool { return n != c.leader })
 	gone, insider := c.nodes[at], c.member(c.nodes[at])
 	cl := c.client()
-	await(t, "the removal", patience, func(ctx context.Context) error {
+	await(t, "the removal", timeout, func(ctx context.Context) error {
 		_, err := cl.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: gone.id, Reason: "test"})
 		return err
 	})
-	await(t, "the node to be told", patience, func(context.Context) error {
+	await(t, "the node to be told", timeout, func(context.Context) error {
 		if len(gone.log.find("this node was removed from its cluster")) == 0 {
 			return errors.New("not yet")
 		}

@@ -6,7 +6,7 @@
 // without the race detector (program), beside honest clients, and judges what those and
 // the nodes notice.
 //
-//   - Plan says which attack, against whom and how hard; Report counts what was achieved,
+//   - Plan says which attack, on which nodes and how hard; Report counts what was achieved,
 //     so that the test can require that the attack took effect (attacker.go);
 //   - connections: the session protocol (framed.go), HTTP/2 (http2.go), both without any
 //     of the limits of an honest client;

@@ -18,18 +18,10 @@ import (
 // each with a session of its own.
 func (a *attack) flood(ctx context.Context, next func(f *framed, session uint64) func() []byte) {
 	a.each(ctx, a.plan.Connections, func(ctx context.Context, _ int) error {
-		f, err := a.caller(ctx, window)
-		if err != nil {
-			return err
-		}
-		defer f.close()
-		s := &sessions{f: f}
-		id, err := s.open()
-		if err != nil {
-			return err
-		}
-		a.ready.Store(true)
-		return f.stream(ctx, s.mixed(next(f, id)))
+		return a.withSession(ctx, func(s *sessions, id uint64) error {
+			a.ready.Store(true)
+			return s.f.stream(ctx, s.mixed(next(s.f, id)))
+		})
 	})
 }
 

@@ -33,6 +33,21 @@ type sessions struct {
 	due time.Time
 }
 
+// withSession calls use with a session on a connection of its own, which ends with it.
+func (a *attack) withSession(ctx context.Context, use func(s *sessions, id uint64) error) error {
+	f, err := a.caller(ctx, window)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	s := &sessions{f: f}
+	id, err := s.open()
+	if err != nil {
+		return err
+	}
+	return use(s, id)
+}
+
 // open adds a session.
 func (s *sessions) open() (uint64, error) {
 	id, err := s.f.session()
@@ -82,34 +97,26 @@ func longName(format string, args ...any) string {
 // for ever. One half waits for the same 64 names, the other each time for one of those
 // and 63 names that nobody has used before.
 func (a *attack) names(ctx context.Context) error {
-	holder, err := a.caller(ctx, window)
-	if err != nil {
-		return err
-	}
-	defer holder.close()
-	own := &sessions{f: holder}
-	id, err := own.open()
-	if err != nil {
-		return err
-	}
-	resp, err := holder.call(acquire(id, 1, 0, false, contended()...))
-	if err != nil || resp.GetResult().GetStatus() != wire.Status_GRANTED {
-		return fmt.Errorf("the names to wait for: %v, %w", resp, err)
-	}
-	a.ready.Store(true)
-	var all sync.WaitGroup
-	all.Go(func() {
-		idle := own.mixed(func() []byte {
-			rest(ctx, beatInterval/4)
-			return holder.frame(&wire.Request{SessionId: id, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}})
-		})
-		if err := holder.stream(ctx, idle); err != nil {
-			a.failed(err)
+	return a.withSession(ctx, func(own *sessions, id uint64) error {
+		resp, err := own.f.call(acquire(id, 1, 0, false, contended()...))
+		if err != nil || resp.GetResult().GetStatus() != wire.Status_GRANTED {
+			return fmt.Errorf("the names to wait for: %v, %w", resp, err)
 		}
+		a.ready.Store(true)
+		var all sync.WaitGroup
+		all.Go(func() {
+			idle := own.mixed(func() []byte {
+				rest(ctx, beatInterval/4)
+				return own.f.frame(&wire.Request{SessionId: id, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}})
+			})
+			if err := own.f.stream(ctx, idle); err != nil {
+				a.failed(err)
+			}
+		})
+		a.each(ctx, a.plan.Connections, a.waitForNames)
+		all.Wait()
+		return nil
 	})
-	a.each(ctx, a.plan.Connections, a.waitForNames)
-	all.Wait()
-	return nil
 }
 
 func contended() []*wire.LockRequest {
@@ -190,38 +197,30 @@ func fresh(session, seq uint64) []*wire.LockRequest {
 // long chain of owners who wait for each other, before the lock that this owner asks for
 // stands another. It asks, cancels, and asks again.
 func (a *attack) deadlockSearch(ctx context.Context) error {
-	f, err := a.caller(ctx, window)
-	if err != nil {
-		return err
-	}
-	defer f.close()
-	s := &sessions{f: f}
-	id, err := s.open()
-	if err != nil {
-		return err
-	}
-	if _, err := f.call(acquire(id, 1, 1, false, &wire.LockRequest{Name: link("behind", 0)})); err != nil {
-		return err
-	}
-	// Each holds one lock and waits for the last one's; then in the other direction, the
-	// end of the chain first, so that nobody waits for the newest while the chains grow.
-	n := a.plan.Size
-	behind := func(k int) (holds, awaits string) { return link("behind", k+1), link("behind", k) }
-	before := func(k int) (holds, awaits string) { return link("before", n-1-k), link("before", n-k) }
-	if err := errors.Join(a.chain(ctx, s, n, behind), a.chain(ctx, s, n, before)); err != nil {
-		return err
-	}
-	a.ready.Store(true)
-	seq, asked := uint64(0), false
-	return f.stream(ctx, s.mixed(func() []byte {
-		if asked = !asked; asked {
-			seq += 2
-			req := acquire(id, seq, 1, true, &wire.LockRequest{Name: link("before", 0)})
-			req.AckedBelow, req.Acked = seq, []uint64{seq - 2}
-			return f.frame(req)
+	return a.withSession(ctx, func(s *sessions, id uint64) error {
+		if _, err := s.f.call(acquire(id, 1, 1, false, &wire.LockRequest{Name: link("behind", 0)})); err != nil {
+			return err
 		}
-		return f.frame(&wire.Request{SessionId: id, Seq: seq + 1, Body: &wire.Request_Cancel{Cancel: &wire.Cancel{AcquireSeq: seq}}})
-	}))
+		// Each holds one lock and waits for the last one's; then in the other direction, the
+		// end of the chain first, so that nobody waits for the newest while the chains grow.
+		n := a.plan.Size
+		behind := func(k int) (holds, awaits string) { return link("behind", k+1), link("behind", k) }
+		before := func(k int) (holds, awaits string) { return link("before", n-1-k), link("before", n-k) }
+		if err := errors.Join(a.chain(ctx, s, n, behind), a.chain(ctx, s, n, before)); err != nil {
+			return err
+		}
+		a.ready.Store(true)
+		seq, asked := uint64(0), false
+		return s.f.stream(ctx, s.mixed(func() []byte {
+			if asked = !asked; asked {
+				seq += 2
+				req := acquire(id, seq, 1, true, &wire.LockRequest{Name: link("before", 0)})
+				req.AckedBelow, req.Acked = seq, []uint64{seq - 2}
+				return s.f.frame(req)
+			}
+			return s.f.frame(&wire.Request{SessionId: id, Seq: seq + 1, Body: &wire.Request_Cancel{Cancel: &wire.Cancel{AcquireSeq: seq}}})
+		}))
+	})
 }
 
 func link(chain string, k int) string { return fmt.Sprintf("attack/%s/%d", chain, k) }

@@ -54,8 +54,8 @@ func (a *attack) slowReaders(ctx context.Context) error {
 	return nil
 }
 
-// pipeline sends many requests for pages and then lets go on.
-func (a *attack) pipeline(ctx context.Context, then func(*framed) error) error {
+// unread sends so many requests on a connection that need not be read, and then lets go on.
+func (a *attack) unread(ctx context.Context, n int, request func() *wire.Request, then func(*framed) error) error {
 	f, err := a.framed(ctx, smallBuffer)
 	if err != nil {
 		return err
@@ -63,9 +63,8 @@ func (a *attack) pipeline(ctx context.Context, then func(*framed) error) error {
 	defer f.close()
 	stop := context.AfterFunc(ctx, func() { _ = f.tcp.Close() })
 	defer stop()
-	for range pipelined {
-		a.pace.wait(ctx)
-		if err := f.send(listLocks()); err != nil {
+	for range n {
+		if err := f.send(request()); err != nil {
 			return err
 		}
 	}
@@ -73,6 +72,14 @@ func (a *attack) pipeline(ctx context.Context, then func(*framed) error) error {
 		return err
 	}
 	return then(f)
+}
+
+// pipeline sends many requests for pages, at the attack's pace, and then lets go on.
+func (a *attack) pipeline(ctx context.Context, then func(*framed) error) error {
+	return a.unread(ctx, pipelined, func() *wire.Request {
+		a.pace.wait(ctx)
+		return listLocks()
+	}, then)
 }
 
 // awaitCut returns when the node has closed a connection that is not read.
@@ -163,23 +170,8 @@ func (a *attack) streams(ctx context.Context, window uint32, n int, request func
 // more connection makes events that carry large values.
 func (a *attack) unreadWatches(ctx context.Context) error {
 	return a.beside(ctx, a.events, func(ctx context.Context) error {
-		f, err := a.framed(ctx, smallBuffer)
-		if err != nil {
-			return err
-		}
-		defer f.close()
-		stop := context.AfterFunc(ctx, func() { _ = f.tcp.Close() })
-		defer stop()
-		for range watchesPerConn {
-			req := &wire.Request{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{Prefix: "attack/"}}}
-			if err := f.send(req); err != nil {
-				return err
-			}
-		}
-		if err := f.w.Flush(); err != nil {
-			return err
-		}
-		return awaitCut(ctx, f)
+		watch := &wire.Request{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{Prefix: "attack/"}}}
+		return a.unread(ctx, watchesPerConn, func() *wire.Request { return watch }, func(f *framed) error { return awaitCut(ctx, f) })
 	})
 }
 
@@ -207,27 +199,19 @@ func (a *attack) beside(ctx context.Context, one, others func(context.Context) e
 // events sets the value of one hold again and again: each time is an event of that size.
 func (a *attack) events(ctx context.Context) error {
 	const valueBytes = 1_000
-	f, err := a.caller(ctx, window)
-	if err != nil {
-		return err
-	}
-	defer f.close()
-	s := &sessions{f: f}
-	id, err := s.open()
-	if err != nil {
-		return err
-	}
-	resp, err := f.call(acquire(id, 1, 0, false, &wire.LockRequest{Name: "attack/events"}))
-	if err != nil {
-		return err
-	}
-	hold, seq := resp.GetResult(), uint64(1)
-	return f.stream(ctx, s.mixed(func() []byte {
-		seq++
-		req := &wire.Request{SessionId: id, Seq: seq, Body: &wire.Request_SetValue{SetValue: &wire.SetValue{
-			HoldId: hold.GetHoldId(), Token: hold.GetToken(), Value: make([]byte, valueBytes),
-		}}}
-		req.AckedBelow = acknowledged(seq)
-		return f.frame(req)
-	}))
+	return a.withSession(ctx, func(s *sessions, id uint64) error {
+		resp, err := s.f.call(acquire(id, 1, 0, false, &wire.LockRequest{Name: "attack/events"}))
+		if err != nil {
+			return err
+		}
+		hold, seq := resp.GetResult(), uint64(1)
+		return s.f.stream(ctx, s.mixed(func() []byte {
+			seq++
+			req := &wire.Request{SessionId: id, Seq: seq, Body: &wire.Request_SetValue{SetValue: &wire.SetValue{
+				HoldId: hold.GetHoldId(), Token: hold.GetToken(), Value: make([]byte, valueBytes),
+			}}}
+			req.AckedBelow = acknowledged(seq)
+			return s.f.frame(req)
+		}))
+	})
 }
