@@ -28,39 +28,33 @@ func poisoned(ctx context.Context, c *Client, s *Session) map[string]func(text s
 	return calls
 }
 
+// errorOf is the error of a call whose answer does not matter.
+func errorOf[T any](_ T, err error) error { return err }
+
 func specs(text string) []LockSpec { return []LockSpec{{Name: "fine"}, {Name: text}} }
 
 func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text string) error {
 	return map[string]func(text string) error{
-		"Client.ListLocks": func(text string) error { _, err := c.ListLocks(ctx, &wire.ListLocksRequest{Prefix: text}); return err },
-		"Client.GetLock":   func(text string) error { _, err := c.GetLock(ctx, &wire.GetLockRequest{Name: text}); return err },
+		"Client.ListLocks": func(text string) error { return errorOf(c.ListLocks(ctx, &wire.ListLocksRequest{Prefix: text})) },
+		"Client.GetLock":   func(text string) error { return errorOf(c.GetLock(ctx, &wire.GetLockRequest{Name: text})) },
 		"Client.ListSessions": func(text string) error {
-			_, err := c.ListSessions(ctx, &wire.ListSessionsRequest{PageToken: text})
-			return err
+			return errorOf(c.ListSessions(ctx, &wire.ListSessionsRequest{PageToken: text}))
 		},
-		"Client.AddMember": func(text string) error { _, err := c.AddMember(ctx, &wire.AddMemberRequest{Id: text}); return err },
-		"Client.RemoveMember": func(text string) error {
-			_, err := c.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: text})
-			return err
-		},
+		"Client.AddMember":    func(text string) error { return errorOf(c.AddMember(ctx, &wire.AddMemberRequest{Id: text})) },
+		"Client.RemoveMember": func(text string) error { return errorOf(c.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: text})) },
 		"Client.TransferLeadership": func(text string) error {
-			_, err := c.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: text})
-			return err
+			return errorOf(c.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: text}))
 		},
-		"Client.VerifyToken": func(text string) error { _, err := c.VerifyToken(ctx, text, 1); return err },
-		"Client.ListAudit": func(text string) error {
-			_, err := c.ListAudit(ctx, &wire.ListAuditRequest{PageToken: text})
-			return err
-		},
-		"Client.ForceRelease": func(text string) error { _, err := c.ForceRelease(ctx, &wire.ForceRelease{Reason: text}); return err },
-		"Client.Revoke":       func(text string) error { _, err := c.Revoke(ctx, &wire.Revoke{Operator: text}); return err },
-		"Client.SkipDelay":    func(text string) error { _, err := c.SkipDelay(ctx, &wire.SkipDelay{Name: text}); return err },
-		"Client.Resize":       func(text string) error { _, err := c.Resize(ctx, &wire.Resize{Name: text}); return err },
+		"Client.VerifyToken":  func(text string) error { return errorOf(c.VerifyToken(ctx, text, 1)) },
+		"Client.ListAudit":    func(text string) error { return errorOf(c.ListAudit(ctx, &wire.ListAuditRequest{PageToken: text})) },
+		"Client.ForceRelease": func(text string) error { return errorOf(c.ForceRelease(ctx, &wire.ForceRelease{Reason: text})) },
+		"Client.Revoke":       func(text string) error { return errorOf(c.Revoke(ctx, &wire.Revoke{Operator: text})) },
+		"Client.SkipDelay":    func(text string) error { return errorOf(c.SkipDelay(ctx, &wire.SkipDelay{Name: text})) },
+		"Client.Resize":       func(text string) error { return errorOf(c.Resize(ctx, &wire.Resize{Name: text})) },
 		"Client.Restore": func(text string) error {
-			_, err := c.Restore(ctx, &wire.RestoreRequest{Audit: []*wire.AuditRecord{{Reason: text}}})
-			return err
+			return errorOf(c.Restore(ctx, &wire.RestoreRequest{Audit: []*wire.AuditRecord{{Reason: text}}}))
 		},
-		"Client.Leader": func(text string) error { _, err := c.Leader(ctx, text); return err },
+		"Client.Leader": func(text string) error { return errorOf(c.Leader(ctx, text)) },
 		"Client.Watch": func(text string) error {
 			w := c.Watch(ctx, WatchOptions{Prefix: text})
 			defer w.Close()
@@ -73,10 +67,9 @@ func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text strin
 			return invalid("closed")
 		},
 		"Client.NewSession": func(text string) error {
-			_, err := c.NewSession(ctx, SessionOptions{Labels: map[string]string{"k": text}})
-			return err
+			return errorOf(c.NewSession(ctx, SessionOptions{Labels: map[string]string{"k": text}}))
 		},
-		"Client.AcquireLease": func(text string) error { _, err := c.AcquireLease(ctx, specs(text), LeaseOptions{}); return err },
+		"Client.AcquireLease": func(text string) error { return errorOf(c.AcquireLease(ctx, specs(text), LeaseOptions{})) },
 	}
 }
 
@@ -87,22 +80,19 @@ func poisonedOfSession(ctx context.Context, s *Session) map[string]func(text str
 		return nil
 	}
 	return map[string]func(text string) error{
-		"Session.Lock":        func(text string) error { _, err := s.Lock(ctx, text); return err },
-		"Session.TryLock":     func(text string) error { _, err := s.TryLock(ctx, text); return err },
-		"Session.LockTimeout": func(text string) error { _, err := s.LockTimeout(ctx, text, time.Minute); return err },
-		"Session.Do":          func(text string) error { return s.Do(ctx, text, func(context.Context, uint64) error { return nil }) },
-		"Session.LockAll":     func(text string) error { _, err := s.LockAll(ctx, specs(text)); return err },
-		"Session.TryLockAll":  func(text string) error { _, err := s.TryLockAll(ctx, specs(text)); return err },
-		"Session.LockAllTimeout": func(text string) error {
-			_, err := s.LockAllTimeout(ctx, specs(text), time.Minute)
-			return err
-		},
-		"Session.Locker":    locker,
-		"Session.Election":  func(text string) error { _, err := s.Election(text).Campaign(ctx, nil); return err },
-		"Session.Once":      func(text string) error { _, err := s.Once(text, time.Minute).Do(ctx, done); return err },
-		"Session.RWLock":    func(text string) error { _, err := s.RWLock(text).RLock(ctx); return err },
-		"Session.MultiLock": func(text string) error { _, err := s.MultiLock(specs(text)).Lock(ctx); return err },
-		"Session.Semaphore": func(text string) error { _, err := s.Semaphore(text, 3).Acquire(ctx, 1); return err },
+		"Session.Lock":           func(text string) error { return errorOf(s.Lock(ctx, text)) },
+		"Session.TryLock":        func(text string) error { return errorOf(s.TryLock(ctx, text)) },
+		"Session.LockTimeout":    func(text string) error { return errorOf(s.LockTimeout(ctx, text, time.Minute)) },
+		"Session.Do":             func(text string) error { return s.Do(ctx, text, func(context.Context, uint64) error { return nil }) },
+		"Session.LockAll":        func(text string) error { return errorOf(s.LockAll(ctx, specs(text))) },
+		"Session.TryLockAll":     func(text string) error { return errorOf(s.TryLockAll(ctx, specs(text))) },
+		"Session.LockAllTimeout": func(text string) error { return errorOf(s.LockAllTimeout(ctx, specs(text), time.Minute)) },
+		"Session.Locker":         locker,
+		"Session.Election":       func(text string) error { return errorOf(s.Election(text).Campaign(ctx, nil)) },
+		"Session.Once":           func(text string) error { return errorOf(s.Once(text, time.Minute).Do(ctx, done)) },
+		"Session.RWLock":         func(text string) error { return errorOf(s.RWLock(text).RLock(ctx)) },
+		"Session.MultiLock":      func(text string) error { return errorOf(s.MultiLock(specs(text)).Lock(ctx)) },
+		"Session.Semaphore":      func(text string) error { return errorOf(s.Semaphore(text, 3).Acquire(ctx, 1)) },
 	}
 }
 

@@ -26,12 +26,18 @@ const hostileShown = `né\nFORGED \x1b[2J\u202egnp\u200b\u2028FORGED\u0085FORGED
 // hostileService answers like the service in it, with every text replaced.
 type hostileService struct{ *fakeService }
 
+// replaceTexts replaces all texts in an answer, and ends a listing, whose page token is one.
 func replaceTexts[M proto.Message](answer M, err error) (M, error) {
-	if err == nil {
-		answer = proto.Clone(answer).(M)
-		replace(answer.ProtoReflect())
+	if err != nil {
+		return answer, err
 	}
-	return answer, err
+	answer = proto.Clone(answer).(M)
+	m := answer.ProtoReflect()
+	replace(m)
+	if token := m.Descriptor().Fields().ByName("next_page_token"); token != nil {
+		m.Clear(token)
+	}
+	return answer, nil
 }
 
 // replace replaces all texts in a message, and values.
@@ -59,16 +65,7 @@ func replace(m protoreflect.Message) {
 }
 
 func (h hostileService) ListLocks(ctx context.Context, req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
-	return paged(replaceTexts(h.fakeService.ListLocks(ctx, req)))
-}
-
-// paged ends a listing, whose page token was replaced too.
-func paged[M proto.Message](answer M, err error) (M, error) {
-	if err == nil {
-		m := answer.ProtoReflect()
-		m.Clear(m.Descriptor().Fields().ByName("next_page_token"))
-	}
-	return answer, err
+	return replaceTexts(h.fakeService.ListLocks(ctx, req))
 }
 
 func (h hostileService) GetLock(ctx context.Context, req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
@@ -76,7 +73,7 @@ func (h hostileService) GetLock(ctx context.Context, req *wire.GetLockRequest) (
 }
 
 func (h hostileService) ListSessions(ctx context.Context, req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, error) {
-	return paged(replaceTexts(h.fakeService.ListSessions(ctx, req)))
+	return replaceTexts(h.fakeService.ListSessions(ctx, req))
 }
 
 func (h hostileService) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
@@ -88,7 +85,7 @@ func (h hostileService) ListDeadlocks(ctx context.Context, req *wire.ListDeadloc
 }
 
 func (h hostileService) ListAudit(ctx context.Context, req *wire.ListAuditRequest) (*wire.ListAuditResponse, error) {
-	return paged(replaceTexts(h.fakeService.ListAudit(ctx, req)))
+	return replaceTexts(h.fakeService.ListAudit(ctx, req))
 }
 
 func (h hostileService) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
