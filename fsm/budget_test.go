@@ -32,12 +32,12 @@ func TestUnitsBoundMemory(t *testing.T) {
 				}}})
 			}
 		},
-		"held locks":    func(t *testing.T, m *Machine) { acquireEach(t, m, 50_000, scattered) },
-		"one hot lock":  func(t *testing.T, m *Machine) { acquireEach(t, m, 100_000, func(int) string { return "hot" }) },
+		"held locks":    func(t *testing.T, m *Machine) { acquireEach(t, m, 25_000, scattered) },
+		"one hot lock":  func(t *testing.T, m *Machine) { acquireEach(t, m, 30_000, func(int) string { return "hot" }) },
 		"long names":    func(t *testing.T, m *Machine) { acquireEach(t, m, 10_000, longName) },
 		"64-name waits": fillManyNames,
 		"shared holds": func(t *testing.T, m *Machine) {
-			fillWith(t, m, 50_000, func(i int) *wire.Acquire {
+			fillWith(t, m, 25_000, func(i int) *wire.Acquire {
 				return &wire.Acquire{Locks: []*wire.LockRequest{{Name: fmt.Sprint("s", i/10), Mode: wire.Mode_SHARED}}, WaitForever: true}
 			})
 		},
