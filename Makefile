@@ -19,14 +19,12 @@ BENCHTIME   ?= 0.2s
 BASE        ?=
 # Tests of TIMED packages run real clusters against the clock: three packages at a time, which
 # mostly wait, so that they disturb each other no more than they mean to. The others have no
-# clock but their own, and share the cores. The longest of the timed begins first. TIMELESS
-# leaves out fsm, which is tested apart.
-TIMED       := ./test/process ./server ./server/web ./cmd/qlockd ./cmd/qlock ./test/migrate \
-               ./test/examples/... ./test/hostile ./test/disk
-# FAULTS hurt processes, which are built without the race detector: that sees only the load. So
-# their long versions, with storms of ten thousand sessions and attacks that are timed, run
-# without it.
-FAULTS      := ./test/process ./test/disk ./test/hostile
+# clock but their own, and share the cores. TIMELESS leaves out fsm, which is tested apart.
+CLOCKED     := ./server/web ./cmd/qlock ./cmd/qlockd ./server ./test/migrate ./test/examples/...
+# FAULTS hurt processes, which are built without the race detector: that sees only the load, which
+# test/virtual has as well. So they run without it, but for a line of "make check".
+FAULTS      := ./test/process ./test/hostile ./test/disk
+TIMED       := $(CLOCKED) $(FAULTS)
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1))")
 # SERIAL packages and SERIAL_TESTS of SERIAL_IN compute in one goroutine, so that there is no race to
 # detect: "make test" runs them without the detector, which slows them down about tenfold.
@@ -81,7 +79,7 @@ demo-programs:
 
 .PHONY: test
 test: ## format, vet, staticcheck and all tests, with the race detector where anything is shared
-	@$(MAKE) --no-print-directory --jobs=2 NICE='nice -n 19' beside race
+	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' beside race
 
 # beside is what "make test" runs beside the timed tests.
 .PHONY: beside
@@ -101,9 +99,17 @@ norace: ## the state machine, two hundred clusters, allocations and whatever has
 	$(NICE) $(GO) test -vet=off -timeout 10m -run '$(SERIAL_TESTS)' $(SERIAL_IN)
 	$(NICE) $(GO) test -vet=off -timeout 5m -run '^TestAllocations$$' ./client
 
+.PHONY: faults
+faults: ## tests that hurt processes
+	$(GO) test -vet=off -timeout 5m -p 2 $(FAULTS)
+
+# clocked takes about as long with one package at a time as faults with two.
+.PHONY: clocked
+clocked:
+	$(RACE_ONLY) -timeout 5m -p 1 $(CLOCKED)
+
 .PHONY: race
-race: ## all other tests, with the race detector
-	$(RACE_ONLY) -timeout 5m -p 3 $(TIMED)
+race: faults clocked ## all other tests, with the race detector
 	$(RACE_ONLY) -timeout 5m -run '$(SHARED)' ./fsm
 	$(RACE_ONLY) -timeout 5m -skip '$(SERIAL_TESTS)|$(REPEATED)' $(call TIMELESS,$(SERIAL))
 
