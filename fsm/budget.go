@@ -11,7 +11,7 @@ import (
 // node's memory: see TestUnitsBoundMemory. docs/SEMANTICS.md has them, too.
 const (
 	// fixedUnits are for members, audit records and whatever else is bounded by its number.
-	fixedUnits = 1 << 20
+	fixedUnits = 4 << 20
 	// sessionUnits are a session with its secret, its address and an empty window.
 	sessionUnits = 2048
 	labelUnits   = 128
@@ -44,7 +44,7 @@ const (
 // an empty cluster.
 const (
 	MinSessionBytes = 256 << 10
-	MinStateBytes   = 2 << 20
+	MinStateBytes   = 5 << 20
 )
 
 // textUnits are those of a text or a value of n bytes: the allocator rounds up.

@@ -53,6 +53,7 @@ func TestUnitsBoundMemory(t *testing.T) {
 			fillDeadlocks(t, m)
 		},
 		"mostly released": fillAndRelease,
+		"revoked":         fillRevoked,
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := spacious(t)
@@ -71,6 +72,63 @@ func TestUnitsBoundMemory(t *testing.T) {
 			runtime.KeepAlive(m)
 		})
 	}
+}
+
+// fillRevoked has all holds revoked, for reasons of the greatest length. The audit has its
+// records beforehand.
+func fillRevoked(t *testing.T, m *Machine) {
+	first := m.Revision() + 2 // a session is opened
+	acquireEach(t, m, 500, scattered)
+	for hold := first; hold <= m.Revision(); hold++ {
+		c, ok := m.claims.get(hold)
+		if !ok {
+			continue
+		}
+		r := applyOne(t, m, &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{
+			HoldId: c.id, Token: c.token, Reason: longText(wire.MaxReasonBytes), GraceMs: 3_600_000,
+		}}}).Results[0]
+		if r.Status != wire.Status_OK {
+			t.Fatal(r)
+		}
+	}
+}
+
+// longText has memory of its own.
+func longText(n int) string { return strings.Repeat("r", n) }
+
+// TestFixedUnitsBoundMemory fills what is bounded by its number: the members, those removed,
+// and the audit, with the longest texts.
+func TestFixedUnitsBoundMemory(t *testing.T) {
+	if raced {
+		t.Skip("the race detector has memory of its own")
+	}
+	m := spacious(t)
+	before := liveBytes()
+	text := func(n int) string { return longText(n) }
+	for i := range maxAudit + maxImported {
+		records := &m.audit
+		if i >= maxAudit {
+			records = &m.imported
+		}
+		records.put(&wire.AuditRecord{
+			Id: uint64(i) + 1, Action: wire.AuditRecord_RESTORE, Reason: text(wire.MaxReasonBytes), Operator: text(wire.MaxOperatorBytes),
+			ClientName: text(maxClientNameBytes), Lock: text(wire.MaxNameBytes), Member: text(maxMemberText), Address: text(maxMemberText),
+			Imported: &wire.AuditImport{ClusterId: text(maxMemberText)},
+			Backup:   &wire.Backup{ClusterId: text(maxMemberText), Lineage: text(maxLineageBytes), Sha256: make([]byte, 32)},
+		})
+	}
+	for i := range maxMembers {
+		m.members.put(&wire.Member{Id: fmt.Sprint(i, text(maxMemberText)), PeerAddr: text(maxMemberText), ClientAddr: text(maxMemberText), HttpAddr: text(maxMemberText)})
+	}
+	for i := range maxRemoved {
+		m.removed.put(&wire.RemovedMember{Revision: uint64(i) + 1, Id: text(maxMemberText)})
+	}
+	bytes := liveBytes() - before
+	t.Logf("%d bytes in %d units: %.2f", bytes, fixedUnits, float64(bytes)/fixedUnits)
+	if bytes > fixedUnits {
+		t.Errorf("%d bytes of memory are counted as %d units", bytes, fixedUnits)
+	}
+	runtime.KeepAlive(m)
 }
 
 func longName(i int) string { return fmt.Sprintf("%0500d", i) }

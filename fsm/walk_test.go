@@ -66,7 +66,7 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 		limits.MaxSessions = 4
 		limits.MaxWindow = 10
 	case 5:
-		limits.MaxClientInfoBytes, limits.MaxSessionBytes, limits.MaxStateBytes = 4<<10, 256<<10, 2<<20
+		limits.MaxClientInfoBytes, limits.MaxSessionBytes, limits.MaxStateBytes = 4<<10, MinSessionBytes, MinStateBytes
 	}
 	boot := &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,

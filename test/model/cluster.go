@@ -26,7 +26,7 @@ var Smallest = &wire.Settings{
 	MinTtlMs: 100, MaxTtlMs: 100, DefaultTtlMs: 100,
 	MaxSessions: 16, MaxLocks: 64, MaxWaitersPerLock: 16,
 	MaxClaimsPerSession: 64, MaxWindow: 64, MaxValueBytes: 64, MaxClientInfoBytes: 256,
-	MaxStateBytes: 2 << 20, MaxSessionBytes: 256 << 10,
+	MaxStateBytes: 5 << 20, MaxSessionBytes: 256 << 10,
 }
 
 var largest = &wire.Settings{

@@ -8,7 +8,7 @@ import (
 
 // What everything weighs, as documented.
 const (
-	fixedWeight      = 1 << 20
+	fixedWeight      = 4 << 20
 	sessionWeight    = 2048
 	labelWeight      = 128
 	claimWeight      = 320
