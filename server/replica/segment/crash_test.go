@@ -142,6 +142,7 @@ var small = Options{ID: testID, Size: 16 * sectorSize}
 // crashes is a log's life on a disk that loses its power again and again.
 type crashes struct {
 	t       *testing.T
+	seed    uint64
 	random  *rand.Rand
 	disk    *simulated
 	log     *Log
@@ -174,7 +175,7 @@ func (c *crashes) recover(what string, states []model) {
 			continue
 		}
 		if err != nil {
-			c.t.Fatalf("%s: %v", what, err)
+			c.t.Fatalf("seed %d: %s: %v", c.seed, what, err)
 		}
 		c.log, c.disk.calls = l, -1
 		break
@@ -190,7 +191,7 @@ func (c *crashes) recover(what string, states []model) {
 		}
 		faults = append(faults, err)
 	}
-	c.t.Fatalf("%s: %v", what, errors.Join(faults...))
+	c.t.Fatalf("seed %d: %s: %v", c.seed, what, errors.Join(faults...))
 }
 
 // run takes steps, with the power going within one of the next calls.
@@ -199,20 +200,23 @@ func (c *crashes) run(steps int) {
 	for range steps {
 		s := c.model.step(c.random)
 		err := s.do(c.log)
+		if c.disk.overwritten != nil {
+			c.t.Fatalf("seed %d: %s: %v", c.seed, s.name, c.disk.overwritten)
+		}
 		if errors.Is(err, errPower) {
 			c.recover(s.name, s.states)
 			c.disk.calls = c.random.IntN(40)
 			continue
 		}
 		if err != nil {
-			c.t.Fatalf("%s: %v", s.name, err)
+			c.t.Fatalf("seed %d: %s: %v", c.seed, s.name, err)
 		}
 		c.model = s.states[len(s.states)-1]
 		if first, _ := c.log.FirstIndex(); first != c.model.first {
-			c.t.Fatalf("%s: the log begins at %d, want %d", s.name, first, c.model.first)
+			c.t.Fatalf("seed %d: %s: the log begins at %d, want %d", c.seed, s.name, first, c.model.first)
 		}
 		if err := c.model.held(c.log); err != nil {
-			c.t.Fatalf("%s: %v", s.name, err)
+			c.t.Fatalf("seed %d: %s: %v", c.seed, s.name, err)
 		}
 		if c.random.IntN(10) == 0 {
 			c.reached = c.log.End()
@@ -223,7 +227,7 @@ func (c *crashes) run(steps int) {
 func life(t *testing.T, seed uint64) *crashes {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
-	c := &crashes{t: t, random: random, disk: newSimulated(random), model: model{entries: map[uint64]*raft.Log{}}}
+	c := &crashes{t: t, seed: seed, random: random, disk: newSimulated(random), model: model{entries: map[uint64]*raft.Log{}}}
 	var err error
 	if c.log, err = Create(c.disk, small); err != nil {
 		t.Fatal(err)
@@ -244,9 +248,6 @@ func TestPowerLoss(t *testing.T) {
 		c.disk.calls = 1 + c.random.IntN(40)
 		c.run(60)
 		lost, cut = lost+c.lost, cut+c.cut
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
 	}
 	t.Logf("the power went %d times, and tore %d writes", lost, cut)
 	if lost < lives || cut < lives/10 {

@@ -125,6 +125,20 @@ func (f *file) follow() error {
 	return f.Truncate(int64(f.end) * sectorSize)
 }
 
+// followAgain is follow after a start, when nothing stands in the next file. If a sector that
+// was torn when the power failed were written over, and torn in another place, then both its
+// marks would be there, and it would look damaged. So it is made blank first, whatever the
+// kernel has of it: the disk may have something else.
+func (f *file) followAgain() error {
+	if _, err := f.WriteAt(blankBytes[:], followedSector*sectorSize); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return f.follow()
+}
+
 // rewrite writes the last batch as it stands there, since a sync alone may pass over what an
 // earlier one has failed to write.
 func (f *file) rewrite(batch uint32) error {

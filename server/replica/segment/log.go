@@ -154,8 +154,8 @@ func (l *Log) settle(found *found) error {
 		if err := f.rewrite(found.lastBatch); err != nil {
 			return err
 		}
-	} else if len(l.files) > 1 {
-		if err := l.files[len(l.files)-2].follow(); err != nil {
+	} else if len(l.files) > 1 && !found.unfinished { // else the disk knows of this file
+		if err := l.files[len(l.files)-2].followAgain(); err != nil {
 			return err
 		}
 	}

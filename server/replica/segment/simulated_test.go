@@ -1,7 +1,10 @@
 package segment
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -25,6 +28,9 @@ type simulated struct {
 	synced map[string]*simulatedFile
 	// changes were made to the directory since it was synced.
 	changes []func(map[string]*simulatedFile)
+	// overwritten is the first write that gave a sector a second content, or part of one: torn
+	// in another place than the first, it looks like damage.
+	overwritten error
 }
 
 type simulatedFile struct {
@@ -108,6 +114,7 @@ func (f *simulatedFile) write(w simulatedWrite) error {
 	if last && w.data != nil { // as far as it came
 		w.data = w.data[:f.disk.random.IntN(len(w.data)/sectorSize+1)*sectorSize]
 	}
+	f.disk.overwritten = cmp.Or(f.disk.overwritten, w.overwrites(f.content), w.overwrites(f.synced))
 	if err == nil || last {
 		f.content = w.apply(f.content)
 		f.writes = append(f.writes, w)
@@ -124,6 +131,17 @@ func (w simulatedWrite) apply(content []byte) []byte {
 	}
 	copy(content[w.at:], w.data)
 	return content
+}
+
+// overwrites returns an error if the write puts something else where something is.
+func (w simulatedWrite) overwrites(content []byte) error {
+	for at := 0; at+sectorSize <= len(w.data) && int(w.at)+at+sectorSize <= len(content); at += sectorSize {
+		there, comes := content[int(w.at)+at:][:sectorSize], w.data[at:][:sectorSize]
+		if !bytes.Equal(there, blankBytes[:]) && !bytes.Equal(comes, blankBytes[:]) && !bytes.Equal(there, comes) {
+			return fmt.Errorf("the sector at %d gets a second content", int(w.at)+at)
+		}
+	}
+	return nil
 }
 
 func (f *simulatedFile) WriteAt(p []byte, at int64) (int, error) {
@@ -166,10 +184,12 @@ func (d *simulated) restart() *simulated {
 // reboot is what is there once the power is back.
 func (d *simulated) reboot() *simulated {
 	next := newSimulated(d.random)
+	next.overwritten = d.overwritten
 	for _, change := range d.changes[:d.random.IntN(len(d.changes)+1)] {
 		change(d.synced)
 	}
-	for name, f := range d.synced {
+	for _, name := range slices.Sorted(maps.Keys(d.synced)) { // so that a seed repeats itself
+		f := d.synced[name]
 		content := f.survivors(d.random)
 		next.files[name] = &simulatedFile{disk: next, content: content, synced: slices.Clone(content)}
 	}
