@@ -19,7 +19,7 @@ type prompt struct {
 	settled func()
 }
 
-func (p *prompt) Propose(_ *wire.Command, done func(*wire.Result)) { done(&p.answer) }
+func (p *prompt) ProposeFrom(_ any, _ *wire.Command, done func(*wire.Result)) { done(&p.answer) }
 func (p *prompt) ProposeAll(all []replica.Proposal) {
 	for _, one := range all {
 		one.Done(&p.answer)

@@ -140,7 +140,7 @@ func (f *fake) fault(cmd *wire.Command) (fault *wire.Result) {
 	return fault
 }
 
-func (f *fake) Propose(cmd *wire.Command, done func(*wire.Result)) {
+func (f *fake) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
 	if fault := f.fault(cmd); fault != nil && f.leads() {
 		done(fault)
 		return
@@ -167,7 +167,7 @@ func (f *fake) Propose(cmd *wire.Command, done func(*wire.Result)) {
 
 func (f *fake) ProposeAll(all []replica.Proposal) {
 	for _, one := range all {
-		f.Propose(one.Command, one.Done)
+		f.ProposeFrom(nil, one.Command, one.Done)
 	}
 }
 

@@ -21,7 +21,14 @@ func (c *conn) operate(req *wire.Request) {
 	case *wire.Request_Resize:
 		cmd.Op = &wire.Command_Resize{Resize: body.Resize}
 	}
-	c.srv.cfg.Replica.Propose(cmd, func(res *wire.Result) { c.respond(req, res) })
+	c.submit(c.srv.queues.Commands, req, func(context.Context) {
+		answered := make(chan struct{})
+		c.srv.cfg.Replica.ProposeFrom(c, cmd, func(res *wire.Result) {
+			c.respond(req, res)
+			close(answered)
+		})
+		<-answered
+	})
 }
 
 // administer lets one of few workers carry out an operator's request, in bounded time.

@@ -105,7 +105,7 @@ func (c *conn) attach(req *wire.Request, body *wire.AttachRequest) {
 
 // claim proposes a command that ends with a session bound to this connection.
 func (c *conn) claim(req *wire.Request, cmd *wire.Command) {
-	c.srv.cfg.Replica.Propose(cmd, func(res *wire.Result) {
+	c.srv.cfg.Replica.ProposeFrom(c, cmd, func(res *wire.Result) {
 		if session := res.GetSession().GetSessionId(); session != 0 && !c.bind(session) {
 			res = failure(wire.Status_UNCERTAIN, "leadership moved while the session was being attached: attach again")
 		}
@@ -130,7 +130,7 @@ func (c *conn) sessionRequest(req *wire.Request) {
 		c.srv.cfg.Replica.Heartbeat(session, done)
 		return
 	}
-	c.srv.cfg.Replica.Propose(command(req), done)
+	c.srv.cfg.Replica.ProposeFrom(c, command(req), done)
 }
 
 // notAttached prefers to say where the session could be attached.

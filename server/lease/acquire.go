@@ -13,8 +13,9 @@ import (
 
 // Node is what has the commands applied: the replica, or a double in tests.
 type Node interface {
-	// Propose has a command applied and calls done exactly once.
-	Propose(cmd *wire.Command, done func(*wire.Result))
+	// ProposeFrom has a command that came over a connection applied, and calls done exactly
+	// once.
+	ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result))
 	// Await calls done with the final outcome of a request that is QUEUED.
 	Await(session, seq uint64, done func(*wire.Result)) (cancel func())
 	// View runs f on the applied state.
@@ -32,8 +33,8 @@ const (
 // if this node ceased to lead while it waited. The outcome of a wait carries the implicit
 // session as well. If ctx ends before, its error is returned, and the wait ends by its
 // time unless somebody asks again.
-func Acquire(ctx context.Context, node Node, open *wire.OpenLease) (*wire.Result, error) {
-	w := &wait{node: node, cmd: &wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}, final: make(chan *wire.Result, 1)}
+func Acquire(ctx context.Context, node Node, connection any, open *wire.OpenLease) (*wire.Result, error) {
+	w := &wait{node: node, connection: connection, cmd: &wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}, final: make(chan *wire.Result, 1)}
 	defer w.stop()
 	res, err := w.ask(ctx)
 	if err != nil || res.GetStatus() != wire.Status_QUEUED {
@@ -65,9 +66,10 @@ func Acquire(ctx context.Context, node Node, open *wire.OpenLease) (*wire.Result
 
 // wait is one acquire that may take long.
 type wait struct {
-	node  Node
-	cmd   *wire.Command
-	final chan *wire.Result
+	node       Node
+	connection any
+	cmd        *wire.Command
+	final      chan *wire.Result
 
 	mu      sync.Mutex // guards what follows
 	cancel  func()
@@ -77,7 +79,7 @@ type wait struct {
 // ask proposes the acquire, or repeats it.
 func (w *wait) ask(ctx context.Context) (*wire.Result, error) {
 	answered := make(chan *wire.Result, 1)
-	w.node.Propose(w.cmd, func(res *wire.Result) {
+	w.node.ProposeFrom(w.connection, w.cmd, func(res *wire.Result) {
 		if res.GetStatus() == wire.Status_QUEUED {
 			w.listen(res.GetSessionId())
 		}
@@ -119,7 +121,7 @@ func opened(res *wire.Result) bool {
 // late gives back what a repetition acquired that came after the end of the wait: the
 // caller had not asked for another one.
 func (w *wait) late(ctx context.Context, session uint64, res *wire.Result) (*wire.Result, error) {
-	w.node.Propose(&wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{
+	w.node.ProposeFrom(w.connection, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{
 		SecretHash: w.cmd.GetOpenLease().GetSecretHash(), HoldId: res.GetHoldId(),
 	}}}, func(*wire.Result) {})
 	select {

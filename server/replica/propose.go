@@ -15,6 +15,9 @@ type Proposal struct {
 	Command *wire.Command
 	// Size bounds what the command takes when it is encoded, in bytes.
 	Size int
+	// Connection tells commands without a session apart, so that none of their senders takes
+	// the room of the others. It is comparable, and nil if there is nothing to tell apart.
+	Connection any
 	// Until is where to put, if it is not nil and before Done is called, when the session of
 	// the command ends unless there is another sign of life. It stays zero if it is not alive.
 	Until *time.Time
@@ -30,8 +33,11 @@ type Proposal struct {
 }
 
 // Propose queues a command, with the promises of ProposeAll.
-func (r *Replica) Propose(cmd *wire.Command, done func(*wire.Result)) {
-	r.ProposeAll([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}})
+func (r *Replica) Propose(cmd *wire.Command, done func(*wire.Result)) { r.ProposeFrom(nil, cmd, done) }
+
+// ProposeFrom is Propose for a command that came over that connection: see Proposal.
+func (r *Replica) ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result)) {
+	r.ProposeAll([]Proposal{{Command: cmd, Size: proto.Size(cmd), Connection: connection, Done: done}})
 }
 
 // ProposeAll queues commands in order, and keeps nothing of the slice. NOT_LEADER and
@@ -145,29 +151,57 @@ type refusal struct {
 	result *wire.Result
 }
 
+// enqueue adds a client's command to the queue, and an operator's to the urgent one: few of
+// them are under way at once. Called with mu.
+func (p *proposer) enqueue(it item) {
+	if isOperators(it.cmd) {
+		p.urgent = append(p.urgent, it)
+	} else {
+		p.normal = append(p.normal, it)
+		p.backlog += it.cost()
+		p.gathering.came(it.cmd.GetSessionId())
+	}
+	p.bytes += it.size
+	p.work += it.work
+	p.growth.Add(it.growth)
+}
+
+// isOperators reports whether a command is what an operator does to locks.
+func isOperators(cmd *wire.Command) bool {
+	switch cmd.GetOp().(type) {
+	case *wire.Command_ForceRelease, *wire.Command_Revoke, *wire.Command_SkipDelay, *wire.Command_Resize:
+		return true
+	}
+	return false
+}
+
 // submit queues clients' commands and adds to refusals what it does not queue: those with
 // a fault, among others. Nil faults are none.
 func (p *proposer) submit(all []Proposal, faults []*wire.Result, refusals []refusal) []refusal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, one := range all {
-		size := one.Size + itemOverhead
-		no := p.admit(size)
+		it := item{
+			cmd: one.Command, connection: one.Connection, size: one.Size + itemOverhead,
+			work: one.work, growth: one.growth, done: one.Done,
+		}
+		no := p.closed()
 		if no == nil && faults != nil {
 			no = faults[i]
 		}
-		if size > maxEntryBytes {
+		if it.size > maxEntryBytes {
 			no = refused(wire.Status_RESOURCE_EXHAUSTED, "the request is larger than a log entry may be (256 KiB)")
+		}
+		if no == nil && p.backlog+it.cost() > maxBacklog {
+			if refusals = p.makeRoom(refusals); p.backlog+it.cost() > maxBacklog {
+				no = queueFull()
+			}
 		}
 		if no != nil {
 			refusals = append(refusals, refusal{one.Done, no})
 			continue
 		}
-		p.normal = append(p.normal, item{cmd: one.Command, size: size, work: one.work, growth: one.growth, done: one.Done})
-		p.gathering.came(one.Command.GetSessionId())
-		p.bytes += size
-		p.work += one.work
-		p.growth.Add(one.growth)
+		p.enqueue(it)
 	}
 	if p.inflight < p.depth() && (p.ready() || !p.gathering.waiting()) {
 		p.cond.Signal()

@@ -15,11 +15,10 @@ import (
 const (
 	// maxEntryBytes bounds one raft entry: raft's caches and thresholds count entries.
 	maxEntryBytes = 256 << 10
-	// The queue's bounds. Beyond them a command is refused, so that memory stays
-	// bounded and nobody waits for longer than a few hundred commits.
-	maxQueued      = 1 << 16
-	maxQueuedBytes = 64 << 20
-	maxBeats       = 1 << 20
+	// maxQueued and maxBeats bound the proofs and the heartbeats that wait; for clients'
+	// commands see maxBacklog.
+	maxQueued = 1 << 16
+	maxBeats  = 1 << 20
 	// itemOverhead is what an entry adds to each command.
 	itemOverhead = 8
 	// maxSpare is for how many of a kind memory is kept.
@@ -32,8 +31,10 @@ const (
 
 // item is a queued command.
 type item struct {
-	cmd  *wire.Command
-	size int
+	cmd *wire.Command
+	// connection tells those without a session apart: see Proposal.
+	connection any
+	size       int
 	// work is what applying it costs: see workOf.
 	work int
 	// growth is what it may add to the state.
@@ -96,8 +97,10 @@ type proposer struct {
 	pauses   int
 	drained  chan struct{}
 	level    uint32 // the replicated feature level
-	urgent   []item // expiry, time-outs, barriers, members
+	urgent   []item // expiry, time-outs, barriers, members, operators' acts
 	normal   []item
+	backlog  int // what normal counts for: see cost
+	shed     bool
 	bytes    int // of both
 	work     int // of both
 	proves   []func(*wire.Result)
@@ -226,7 +229,12 @@ func (p *proposer) take() *batch {
 	b.term = p.term
 	p.gathering.stop()
 	p.urgent = b.fill(p.urgent, maxEntryWork/2) // the other half is for clients
+	urgent := len(b.items)
 	p.normal = b.fillFairly(p.normal, p.bytes <= maxEntryBytes && p.work <= maxEntryWork)
+	for _, it := range b.items[urgent:] {
+		p.backlog -= it.cost()
+	}
+	p.shed = false
 	p.bytes -= b.size
 	p.work -= b.work
 	b.proves, p.proves = p.proves, b.proves
@@ -275,15 +283,17 @@ func (p *proposer) landed(b *batch, applied appliedEntry) {
 	p.cond.Signal()
 }
 
-// admit says why a command of that size is refused; nil if it is not. Called with mu.
-func (p *proposer) admit(size int) *wire.Result {
+// closed says why nothing is accepted; nil if the proposer serves. Called with mu.
+func (p *proposer) closed() *wire.Result {
 	if !p.serving {
 		return p.refusal()
 	}
-	if len(p.normal) >= maxQueued || p.bytes+size > maxQueuedBytes {
-		return refused(wire.Status_UNAVAILABLE, "the leader's queue is full: try again later")
-	}
 	return nil
+}
+
+// queueFull is the answer to a command that was not executed for want of room in the queue.
+func queueFull() *wire.Result {
+	return refused(wire.Status_UNAVAILABLE, "the leader's queue is full: try again later")
 }
 
 // urge queues a command of the reign itself ahead of all clients'. It reports false if
@@ -304,9 +314,9 @@ func (p *proposer) urge(term uint64, it item) bool {
 // prove asks for an entry at once.
 func (p *proposer) prove(done func(*wire.Result)) {
 	p.mu.Lock()
-	no := p.admit(0)
+	no := p.closed()
 	if no == nil && len(p.proves) >= maxQueued {
-		no = refused(wire.Status_UNAVAILABLE, "the leader's queue is full: try again later")
+		no = queueFull()
 	}
 	if no != nil {
 		p.mu.Unlock()
@@ -332,7 +342,7 @@ func (p *proposer) mark(term uint64) {
 // an empty one is proposed for all that gathered.
 func (p *proposer) beat(b beat) {
 	p.mu.Lock()
-	no := p.admit(0)
+	no := p.closed()
 	if no == nil && len(p.beats) >= maxBeats {
 		no = refused(wire.Status_UNAVAILABLE, "too many heartbeats wait for their proof")
 	}
@@ -378,7 +388,7 @@ func (p *proposer) serve(term uint64, level uint32) {
 func (p *proposer) end(result *wire.Result) {
 	p.mu.Lock()
 	b := &batch{items: append(p.urgent, p.normal...), proves: p.proves, beats: p.beats}
-	p.term, p.serving, p.due, p.marks, p.bytes, p.work, p.pauses = 0, false, false, false, 0, 0, 0
+	p.term, p.serving, p.due, p.marks, p.bytes, p.work, p.backlog, p.pauses = 0, false, false, false, 0, 0, 0, 0
 	p.urgent, p.normal, p.proves, p.beats = nil, nil, nil, nil
 	for _, it := range b.items {
 		p.growth.Add(-it.growth)

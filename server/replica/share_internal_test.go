@@ -102,6 +102,114 @@ func TestFloodsShareEntries(t *testing.T) {
 	}
 }
 
+// TestFullQueueCostsTheFlooders fills the queue with the commands of three senders, a session
+// and two connections whose commands have none: what is beyond their shares is refused, from
+// the last one on, and a command of another is taken.
+func TestFullQueueCostsTheFlooders(t *testing.T) {
+	p := queueing()
+	refused := map[any]int{}
+	submit := func(by any, cmd *wire.Command) {
+		done := func(res *wire.Result) {
+			if res.GetStatus() != wire.Status_UNAVAILABLE {
+				t.Errorf("%v of %v", res, by)
+			}
+			refused[by]++
+		}
+		for _, no := range p.submit([]Proposal{{Command: cmd, Size: 20, Connection: by, work: 1, Done: done}}, nil, nil) {
+			no.done(no.result)
+		}
+	}
+	lease := func() *wire.Command { return &wire.Command{Op: &wire.Command_OpenLease{}} }
+	const most = maxBacklog / minCost
+	for range most / 8 {
+		submit("small", lease())
+	}
+	for seq := range uint64(most) {
+		submit("session", acquireOf(1, seq+1, 1))
+		submit("large", lease())
+	}
+	submit("honest", lease())
+	submit("another", acquireOf(2, 1, 1))
+	if refused["small"]+refused["honest"]+refused["another"] > 0 {
+		t.Errorf("refused %v", refused)
+	}
+	if p.backlog > maxBacklog || p.backlog != len(p.normal)*minCost || p.bytes != len(p.normal)*(20+itemOverhead) || p.work != len(p.normal) {
+		t.Errorf("%d commands, backlog %d, %d bytes, work %d", len(p.normal), p.backlog, p.bytes, p.work)
+	}
+	had := map[any]int{}
+	for i := range p.normal {
+		it := &p.normal[i]
+		had[it.connection]++
+		if it.connection == "session" && it.cmd.GetSeq() != uint64(had["session"]) {
+			t.Fatalf("request %d of the session is the one before %d", had["session"], it.cmd.GetSeq())
+		}
+	}
+	if least := most * 3 / 8; had["session"] < least || had["large"] < least {
+		t.Errorf("the queue has %v, each of the two that have most should have %d at least", had, least)
+	}
+	if had["session"]+refused["session"] != most || had["large"]+refused["large"] != most {
+		t.Errorf("queued %v, refused %v of %d each", had, refused, most)
+	}
+}
+
+// TestFullQueueOfManySenders has as many senders as the queue has places: nobody gives way,
+// and the queue is looked through for that once only.
+func TestFullQueueOfManySenders(t *testing.T) {
+	p := queueing()
+	for id := range uint64(maxBacklog / minCost) {
+		p.queue(acquireOf(id+1, 1, 1), 1)
+	}
+	for range 2 {
+		no := p.submit([]Proposal{{Command: acquireOf(1<<20, 1, 1), Size: 20, work: 1}}, nil, nil)
+		if len(no) != 1 || no[0].result.GetStatus() != wire.Status_UNAVAILABLE || !p.shed {
+			t.Fatalf("refused %v, shed %v", no, p.shed)
+		}
+	}
+	p.take()
+	if no := p.submit([]Proposal{{Command: acquireOf(1<<20, 1, 1), Size: 20, work: 1}}, nil, nil); len(no) > 0 || p.shed {
+		t.Errorf("after an entry: refused %v, shed %v", no, p.shed)
+	}
+}
+
+// TestOperatorsCommandsComeFirst queues one behind a flood, of which an entry holds a part.
+func TestOperatorsCommandsComeFirst(t *testing.T) {
+	p := queueing()
+	for seq := range uint64(2 * maxEntryWork) {
+		p.queue(acquireOf(1, seq+1, 1), 1)
+	}
+	p.queue(&wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{}}}, 1)
+	if b := p.take(); b.items[0].cmd.GetForceRelease() == nil || len(b.items) < 2 {
+		t.Errorf("the entry begins with %v, of %d", b.items[0].cmd, len(b.items))
+	}
+	for b := p.take(); b != nil; b = p.take() {
+		continue
+	}
+	if p.backlog != 0 || p.bytes != 0 || p.work != 0 {
+		t.Errorf("backlog %d, %d bytes, work %d are left", p.backlog, p.bytes, p.work)
+	}
+}
+
+func TestFairShare(t *testing.T) {
+	for _, test := range []struct {
+		costs []int
+		total int
+		want  int
+	}{
+		{[]int{10}, 6, 6},
+		{[]int{10, 1}, 6, 5},
+		{[]int{10, 10, 1}, 7, 3},
+		{[]int{4, 3, 2, 1}, 8, 2},
+	} {
+		costs := map[sender]int{}
+		for i, cost := range test.costs {
+			costs[sender{session: uint64(i) + 1}] = cost
+		}
+		if got := fairShare(costs, test.total); got != test.want {
+			t.Errorf("%v of %d: %d, want %d", test.costs, test.total, got, test.want)
+		}
+	}
+}
+
 func TestWorkOfCommands(t *testing.T) {
 	locksOf := func(session uint64) int { return int(session) }
 	for want, cmd := range map[int]*wire.Command{

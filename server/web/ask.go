@@ -27,7 +27,7 @@ func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
 	if !s.replica.Serving() {
 		return &wire.Result{Status: wire.Status_NOT_LEADER}
 	}
-	return s.ask(ctx, func(done func(*wire.Result)) { s.replica.Propose(cmd, done) })
+	return s.ask(ctx, func(done func(*wire.Result)) { s.replica.ProposeFrom(connectionOf(ctx), cmd, done) })
 }
 
 // settle returns when a read may look at the applied state, it is its caller's turn to, and
@@ -52,13 +52,10 @@ func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue, bytes int) er
 	if c == nil {
 		return nil
 	}
-	conn, _ := ctx.Value(connKey{}).(*watched)
-	leave, err := queue.Enter(ctx, conn)
-	switch {
-	case errors.Is(err, fairqueue.ErrFull):
-		return failure(wire.Status_RESOURCE_EXHAUSTED, "too many reads of this connection are waiting: wait for their answers")
-	case err != nil:
-		return gaveUp(err)
+	c.endTurn() // of an earlier attempt to serve the same request here
+	leave, err := s.enter(ctx, queue)
+	if err != nil {
+		return err
 	}
 	c.leaveTurn = leave
 	if err := c.answer.prepare(bytes); err != nil {
@@ -66,6 +63,18 @@ func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue, bytes int) er
 		return failure(wire.Status_RESOURCE_EXHAUSTED, err.Error())
 	}
 	return nil
+}
+
+// enter waits until it is the turn of the caller's connection, which lasts until leave.
+func (s *Server) enter(ctx context.Context, queue *fairqueue.Queue) (leave func(), err error) {
+	leave, err = queue.Enter(ctx, connectionOf(ctx))
+	switch {
+	case errors.Is(err, fairqueue.ErrFull):
+		return nil, failure(wire.Status_RESOURCE_EXHAUSTED, "too many reads or operators' requests of this connection are waiting: wait for their answers")
+	case err != nil:
+		return nil, gaveUp(err)
+	}
+	return leave, nil
 }
 
 // pollEvery is for conditions that nobody announces, all of them about a leader that

@@ -31,6 +31,9 @@ func (s clusterService) AddMember(ctx context.Context, req *connect.Request[wire
 	if !s.replica.Serving() {
 		return nil, errElsewhere
 	}
+	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+		return nil, err
+	}
 	if err := s.replica.AddMember(ctx, req.Msg); err != nil {
 		return nil, s.refusalOf(err)
 	}
@@ -41,6 +44,9 @@ func (s clusterService) AddMember(ctx context.Context, req *connect.Request[wire
 func (s clusterService) RemoveMember(ctx context.Context, req *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error) {
 	if !s.replica.Serving() {
 		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+		return nil, err
 	}
 	if err := s.replica.RemoveMember(ctx, req.Msg); err != nil {
 		return nil, s.refusalOf(err)
@@ -53,6 +59,9 @@ func (s clusterService) RemoveMember(ctx context.Context, req *connect.Request[w
 func (s clusterService) TransferLeadership(ctx context.Context, req *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error) {
 	if !s.replica.Serving() {
 		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+		return nil, err
 	}
 	if err := s.replica.TransferLeadership(ctx, req.Msg); err != nil {
 		return nil, s.refusalOf(err)

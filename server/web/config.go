@@ -35,9 +35,9 @@ const (
 // Replica is what the port needs of the node. All methods may be called by many
 // goroutines at once, and no callback may block.
 type Replica interface {
-	// Propose has a command applied and calls done exactly once. NOT_LEADER and
-	// UNAVAILABLE mean not executed, UNCERTAIN unknown.
-	Propose(cmd *wire.Command, done func(*wire.Result))
+	// ProposeFrom has a command that came over a connection applied and calls done exactly
+	// once. NOT_LEADER and UNAVAILABLE mean not executed, UNCERTAIN unknown.
+	ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result))
 	// Prove answers OK once an entry proposed after the call is applied here.
 	Prove(done func(*wire.Result))
 	// Heartbeat answers OK on proof of leadership newer than the call.

@@ -184,7 +184,7 @@ func (f *fake) leads() bool {
 	return f.cluster.leader == f.id
 }
 
-func (f *fake) Propose(cmd *wire.Command, done func(*wire.Result)) {
+func (f *fake) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
 	if !f.leads() {
 		done(&wire.Result{Status: wire.Status_NOT_LEADER})
 		return

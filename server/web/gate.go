@@ -80,13 +80,14 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 // unary serves a request that is one message: it is read whole before anything is
 // done, so that it can be sent on to the leader at any later time.
 func (s *Server) unary(a *answer, r *http.Request, route route) {
-	if !s.metrics.enter(s.cfg.Limits.MaxRequests) {
+	leave, ok := s.enterRequest(connectionOf(r.Context()), route)
+	if !ok {
 		s.say(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{
-			Message: "max_requests: too many requests are under way on this node",
+			Message: "max_requests: too many requests are under way on this node, or this connection has as many of them as all others may still have",
 		})
 		return
 	}
-	defer s.metrics.leave()
+	defer leave()
 	most := max(s.cfg.Limits.MaxBodyBytes, route.maxBody)
 	takes := requestBytes + bodyFactor*bodyBytes(r, most)
 	if err := a.memory.Reserve(takes); err != nil {
@@ -107,6 +108,34 @@ func (s *Server) unary(a *answer, r *http.Request, route route) {
 	if err := a.call.exhausted; err != nil {
 		s.exhausted(a, r, err)
 	}
+}
+
+// operatorsShare is the part of the requests that may be under way which is kept for
+// operators.
+const operatorsShare = 16
+
+// enterRequest takes a place among the requests under way. A connection may have as many
+// places as are free, so that those which take many leave places for others. Health has its
+// places among the connections.
+func (s *Server) enterRequest(conn *watched, route route) (leave func(), ok bool) {
+	if route.open {
+		return func() {}, true
+	}
+	most := int64(s.cfg.Limits.MaxRequests)
+	if !route.operators {
+		most -= most / operatorsShare
+	}
+	taken := conn.addRequests(1)
+	if free := most - s.metrics.underWay.Add(1) + 1; free <= 0 || taken > free {
+		s.leaveRequest(conn)
+		return nil, false
+	}
+	return func() { s.leaveRequest(conn) }, true
+}
+
+func (s *Server) leaveRequest(conn *watched) {
+	conn.addRequests(-1)
+	s.metrics.underWay.Add(-1)
 }
 
 // exhausted refuses an answer that the node has no memory for.

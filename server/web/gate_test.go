@@ -119,6 +119,38 @@ func TestTooManyRequests(t *testing.T) {
 	soon(t, waiting).ok()
 }
 
+// TestRequestsAreSharedAmongConnections has one connection take all the requests that it is
+// given: another one has one, too, and an operator another.
+func TestRequestsAreSharedAmongConnections(t *testing.T) {
+	const most = 64
+	c := newCluster(t)
+	p := start(t, c, "n1", limits(func(l *Limits) { l.MaxRequests = most }))
+	conns := []*watched{{}, {}, {}}
+	enter := func(conn int, route route) bool {
+		_, ok := p.server.enterRequest(conns[conn], route)
+		return ok
+	}
+	for range most {
+		enter(0, route{})
+	}
+	if had := conns[0].requests.Load(); had != (most-most/operatorsShare)/2 {
+		t.Errorf("one connection has %d of %d", had, most)
+	}
+	if !enter(1, route{}) || !enter(2, route{operators: true}) || !enter(0, route{open: true}) {
+		t.Error("a flood of one connection's requests refuses those of others")
+	}
+	for i := range 4 * most { // each a connection
+		conns = append(conns, &watched{})
+		enter(3+i, route{})
+	}
+	if enter(3, route{}) || !enter(3, route{operators: true}) {
+		t.Error("all places are taken, but for the operators'")
+	}
+	if n := p.server.metrics.underWay.Load(); n > most {
+		t.Errorf("%d requests are under way, at most %d are allowed", n, most)
+	}
+}
+
 // raw opens a connection and writes to it.
 func (p *port) raw(bytes string) net.Conn {
 	p.t.Helper()

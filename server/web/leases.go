@@ -40,7 +40,7 @@ func (s *Server) leased(ctx context.Context, open *wire.OpenLease) (*wire.Result
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(s.life, stop)()
-	res, err := lease.Acquire(ctx, s.replica, open)
+	res, err := lease.Acquire(ctx, s.replica, connectionOf(ctx), open)
 	if err != nil && s.isClosing() {
 		return nil, failure(wire.Status_UNCERTAIN, "this node is stopping and the request still waits: send it again with the same secret to another node")
 	}

@@ -63,17 +63,6 @@ func (m *metrics) observe(registry *prometheus.Registry, half *handshake.Limiter
 	}, func() float64 { return float64(half.Cuts()) }))
 }
 
-// enter takes a place among the requests under way.
-func (m *metrics) enter(most int) bool {
-	if m.underWay.Add(1) > int64(most) {
-		m.underWay.Add(-1)
-		return false
-	}
-	return true
-}
-
-func (m *metrics) leave() { m.underWay.Add(-1) }
-
 // count is deferred by the gate.
 func (m *metrics) count(path string, a *answer, begun time.Time) {
 	if path == "" {

@@ -33,6 +33,12 @@ func (s operatorService) Resize(ctx context.Context, req *connect.Request[wire.R
 }
 
 func (s *Server) operate(ctx context.Context, cmd *wire.Command) (*connect.Response[wire.OperatorResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Commands, smallAnswer); err != nil {
+		return nil, err
+	}
 	res := s.propose(ctx, cmd)
 	switch res.GetStatus() {
 	case wire.Status_OK, wire.Status_NOT_HELD, wire.Status_NOT_FOUND, wire.Status_FAILED_PRECONDITION:
@@ -62,6 +68,9 @@ func (s operatorService) SaveSnapshot(ctx context.Context, req *connect.Request[
 func (s operatorService) Restore(ctx context.Context, req *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error) {
 	if !s.replica.Serving() {
 		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+		return nil, err
 	}
 	resp, err := s.replica.Restore(ctx, req.Msg)
 	if err != nil {

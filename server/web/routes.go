@@ -23,6 +23,8 @@ type route struct {
 	handler http.Handler
 	// open: health, which nobody needs a certificate for.
 	open bool
+	// operators: it is part of the services that operators use.
+	operators bool
 	// streams: its request may be more than one message.
 	streams bool
 	// answers: its answer may be.
@@ -74,6 +76,12 @@ func routeOf(path string) string {
 	return path
 }
 
+// isOperators reports whether a procedure is one that operators use.
+func isOperators(path string) bool {
+	return strings.HasPrefix(path, "/"+wireconnect.OperatorServiceName+"/") ||
+		strings.HasPrefix(path, "/"+wireconnect.ClusterServiceName+"/")
+}
+
 func (s *Server) newRoutes() map[string]route {
 	routes := map[string]route{}
 	options := []connect.HandlerOption{
@@ -90,7 +98,7 @@ func (s *Server) newRoutes() map[string]route {
 	ours.Handle(wireconnect.NewOperatorServiceHandler(operatorService{s}, large...))
 	ours.Handle(wireconnect.NewClusterServiceHandler(clusterService{s}, small...))
 	for _, path := range procedures {
-		r := route{name: path, method: http.MethodPost, handler: ours}
+		r := route{name: path, method: http.MethodPost, handler: ours, operators: isOperators(path)}
 		switch path {
 		case wireconnect.LockServiceWatchProcedure:
 			r.handler, r.answers, r.patience = s.plainly(ours, s.lines), true, s.cfg.Limits.WatchTimeout

@@ -113,7 +113,7 @@ func left(err error, said *wire.WatchResponse) error {
 
 // enterWatch takes a place among the watches of the caller's connection.
 func (s *Server) enterWatch(ctx context.Context) (leave func(), err error) {
-	conn, _ := ctx.Value(connKey{}).(*watched)
+	conn := connectionOf(ctx)
 	if conn == nil {
 		return func() {}, nil
 	}
@@ -136,8 +136,13 @@ func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, se
 	if !s.replica.Serving() {
 		return errElsewhere
 	}
+	leave, err := s.enter(ctx, s.queues.Snapshots)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	sent := &pieces{send: send}
-	err := s.replica.SaveSnapshot(ctx, req, sent)
+	err = s.replica.SaveSnapshot(ctx, req, sent)
 	switch {
 	case err == nil:
 		return nil

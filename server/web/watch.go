@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -256,6 +257,8 @@ type watched struct {
 	stuck bool
 	// watches are those that are being answered.
 	watches int
+	// requests are those under way, but for streams.
+	requests atomic.Int64
 	// left: it was closed.
 	left bool
 	// memory is what the connection holds; nil before its first request. starved: there was
@@ -345,11 +348,17 @@ func (w *watcher) context(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, watchedOf(conn))
 }
 
+// connectionOf returns the connection of a request; nil in tests without one.
+func connectionOf(ctx context.Context) *watched {
+	c, _ := ctx.Value(connKey{}).(*watched)
+	return c
+}
+
 // request is told of each request at the gate, with the first of which a connection is
 // established. It returns the place that the connection has; health says that the request
 // asks for that.
 func (w *watcher) request(r *http.Request, health bool) seat {
-	c, _ := r.Context().Value(connKey{}).(*watched)
+	c := connectionOf(r.Context())
 	if c == nil {
 		return placed
 	}
@@ -391,13 +400,21 @@ func (w *watcher) cut(c *watched) {
 
 // memoryOf returns the account of a request's connection.
 func memoryOf(ctx context.Context) *budget.Account {
-	c, _ := ctx.Value(connKey{}).(*watched)
+	c := connectionOf(ctx)
 	if c == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.memory
+}
+
+// addRequests changes how many requests are under way on the connection, and returns that.
+func (c *watched) addRequests(n int64) int64 {
+	if c == nil {
+		return 0
+	}
+	return c.requests.Add(n)
 }
 
 // turnAway says that there was no place.
