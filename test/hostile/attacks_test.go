@@ -32,11 +32,11 @@ type scenario struct {
 	proof   proof
 }
 
-// needed is what an attack has to achieve. The short version shares the cores with other
-// tests, which a tenth has to do for.
+// needed is what an attack has to achieve. The short version asks for a part of it, and shares
+// the cores with other tests, to which attackers give way.
 func needed(least float64) float64 {
 	if !full {
-		return least / 10
+		return least / 100
 	}
 	return least
 }
@@ -341,13 +341,7 @@ func (s *site) settled(f *figures) bool {
 
 // agreementTime is how long the nodes may take to compare the state that they are in now. In the
 // short version it may still be large then.
-var agreementTime = 10 * time.Second
-
-func init() {
-	if !full {
-		agreementTime = 3 * timeout
-	}
-}
+var agreementTime = aloneOrShared(10*time.Second, timeout)
 
 // compare waits until every node has found its state to be that of a majority, as of now.
 func (s *site) compare(f *figures) {

@@ -44,16 +44,12 @@ const (
 var ops = []string{opLock, opHandover, opConnect, opHTTP, opOperator, opHealth}
 
 // callTimeout bounds one call of an honest client, operatorTimeout that of an operator's
-// (the CLI's own), healthTimeout a probe (the default of Kubernetes). In the short version
-// all of them have the time that a busy machine takes.
-var callTimeout, operatorTimeout, healthTimeout = 5 * time.Second, 2 * time.Second, time.Second
-
-func init() {
-	if !full {
-		callTimeout, operatorTimeout, healthTimeout = timeout, timeout, timeout
-		callerSession.TTL = 3 * timeout
-	}
-}
+// (the CLI's own), healthTimeout a probe (the default of Kubernetes).
+var (
+	callTimeout     = aloneOrShared(5*time.Second, timeout)
+	operatorTimeout = aloneOrShared(2*time.Second, timeout)
+	healthTimeout   = aloneOrShared(time.Second, timeout)
+)
 
 const (
 	// How often each does what it does.
@@ -63,7 +59,7 @@ const (
 )
 
 // callerSession outlives what a busy machine may do to a heartbeat.
-var callerSession = client.SessionOptions{TTL: 20 * time.Second, Name: "caller"}
+var callerSession = client.SessionOptions{TTL: aloneOrShared(20*time.Second, time.Minute), Name: "caller"}
 
 // callers are honest clients of every kind who use a cluster beside an attack.
 type callers struct {

@@ -14,13 +14,15 @@ const (
 	workers = 4
 	// pace keeps the load from being all that the machine does.
 	pace = 5 * time.Millisecond
-	// pauseBound is the longest that a lock and its release may take together. The
-	// machine that runs the attackers runs the nodes as well, often under the race
-	// detector, so it is much more than the attacks themselves cost.
-	pauseBound = 3 * time.Second
 )
 
-var sessionOptions = client.SessionOptions{TTL: 10 * time.Second, Name: "load"}
+var (
+	// pauseBound is the longest that a lock and its release may take together. The machine that
+	// runs the attackers runs the nodes as well, so it is much more than the attacks themselves cost.
+	pauseBound = aloneOrShared(3*time.Second, timeout)
+
+	sessionOptions = client.SessionOptions{TTL: aloneOrShared(10*time.Second, time.Minute), Name: "load"}
+)
 
 // load is the service that must not be hurt: workers that take and release locks, each
 // its own and all of them one.
