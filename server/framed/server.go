@@ -28,11 +28,13 @@ var errCut = errors.New("cut in its handshake: too many others came after it (--
 
 // Server is the framed port of one node.
 type Server struct {
-	cfg        Config
-	complaints *complaints
-	metrics    *metrics
-	reader     *read.Reader
-	queues     *fairqueue.Queues
+	cfg Config
+	// refusals are of connections that are not established, endings of those that were: a crowd
+	// of strangers hides nothing of clients.
+	refusals, endings *complaints
+	metrics           *metrics
+	reader            *read.Reader
+	queues            *fairqueue.Queues
 
 	handshakes   *handshake.Limiter
 	places       chan struct{} // one element per established connection
@@ -66,7 +68,8 @@ func Serve(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg:        cfg,
-		complaints: newComplaints(cfg.Logger, time.Now),
+		refusals:   newComplaints(cfg.Logger, time.Now),
+		endings:    newComplaints(cfg.Logger, time.Now),
 		reader:     read.New(cfg.Replica, cfg.Limits.MaxFrameBytes-responseRoom),
 		places:     make(chan struct{}, cfg.Limits.MaxConnections),
 		handshakes: handshake.New(handshake.Config{Max: cfg.Limits.MaxHandshakes}),
@@ -143,7 +146,7 @@ func (s *Server) accept() {
 		case s.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return
 		default: // out of descriptors, most likely: others will close theirs
-			s.complaints.warn("cannot accept connections", "error", err)
+			s.refusals.warn("cannot accept connections", "error", err)
 			select {
 			case <-time.After(wait):
 			case <-s.ctx.Done():
@@ -257,7 +260,7 @@ func (s *Server) handshakeFailed(l *link, err error) {
 		return
 	}
 	s.metrics.refused.Inc()
-	s.complaints.warn("connection refused", "remote", l.RemoteAddr().String(), "reason", err)
+	s.refusals.warn("connection refused", "remote", l.RemoteAddr().String(), "reason", err)
 	if _, told := errors.AsType[*transport.GoodbyeError](err); told {
 		transport.Hangup(l, hangupTimeout)
 	} else if errors.Is(err, transport.ErrPreface) {
@@ -317,6 +320,6 @@ func (s *Server) noteEnd(c *conn, code wire.Goodbye_Code, reason string) {
 	case wire.Goodbye_UNSPECIFIED, wire.Goodbye_SHUTDOWN, wire.Goodbye_IDLE:
 		s.cfg.Logger.Debug("connection ended", args...)
 	default:
-		s.complaints.warn("connection ended", args...)
+		s.endings.warn("connection ended", args...)
 	}
 }
