@@ -55,6 +55,8 @@ type Replica struct {
 
 	// onAnswered is called after each entry, see OnAnswered.
 	onAnswered atomic.Pointer[func()]
+	// busyWatches counts the watches that have something to tell, or rest after that.
+	busyWatches atomic.Int64
 
 	// halted is why the node has failed, once it has.
 	halted atomic.Pointer[error]
