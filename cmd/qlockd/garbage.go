@@ -24,7 +24,7 @@ const (
 	// smallFootprint is not worth a collection after a load.
 	smallFootprint = 64 << 20
 	// returnRest is how many times as long as giving memory back took the next time is put off.
-	returnRest = 30
+	returnRest = 10
 )
 
 // limitMemory has the collector work harder before the process takes more than nine tenths

@@ -32,6 +32,8 @@ type cluster struct {
 	instead func(*wire.Command) *wire.Result
 	// forked is told of each fork, unless it is nil.
 	forked func(*fsm.Machine)
+	// came is told of the connection of each command, unless it is nil.
+	came func(*watched)
 	// changes are calls of the membership methods.
 	changes []string
 	history *history
@@ -164,6 +166,13 @@ func (c *cluster) override(f func(*wire.Command) *wire.Result) {
 	c.instead = f
 }
 
+// onCommand has f called with the connection of each command.
+func (c *cluster) onCommand(f func(*watched)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.came = f
+}
+
 // onFork has f called, one call at a time, for each fork.
 func (c *cluster) onFork(f func(*fsm.Machine)) {
 	c.mu.Lock()
@@ -184,7 +193,13 @@ func (f *fake) leads() bool {
 	return f.cluster.leader == f.id
 }
 
-func (f *fake) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
+func (f *fake) ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result)) {
+	f.cluster.mu.Lock()
+	came := f.cluster.came
+	f.cluster.mu.Unlock()
+	if came != nil {
+		came(connection.(*watched))
+	}
 	if !f.leads() {
 		done(&wire.Result{Status: wire.Status_NOT_LEADER})
 		return

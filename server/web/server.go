@@ -124,11 +124,13 @@ func (s *Server) newHTTP() *http.Server {
 		TLSConfig:         s.tls.Clone(), // net/http changes it
 		Protocols:         &protocols,
 		ReadHeaderTimeout: limits.HeaderTimeout,
-		IdleTimeout:       limits.IdleTimeout,
-		MaxHeaderBytes:    limits.MaxHeaderBytes,
-		ErrorLog:          log.New(s.watcher.complaints, "", 0),
-		ConnState:         s.watcher.state,
-		ConnContext:       s.watcher.context,
+		// No IdleTimeout, which watcher.state sees to: where a connection ends amid its requests,
+		// net/http's HTTP/2 starts that timer again, and keeps all that the connection had for
+		// as long.
+		MaxHeaderBytes: limits.MaxHeaderBytes,
+		ErrorLog:       log.New(s.watcher.complaints, "", 0),
+		ConnState:      s.watcher.state,
+		ConnContext:    s.watcher.context,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250,
 			// A caller that is gone without a word must not keep its waits.

@@ -117,6 +117,8 @@ func (d *doorway) accept() {
 func (d *doorway) begin(raw net.Conn) {
 	d.watcher.enter()
 	c := &watched{Conn: raw, watcher: d.watcher}
+	c.idle = time.AfterFunc(d.watcher.limits.IdleTimeout, func() { _ = c.Close() })
+	c.idle.Stop()
 	c.mu.Lock() // the next newcomer may cut it at once
 	c.place = d.watcher.handshakes.Begin(c)
 	c.mu.Unlock()
@@ -261,6 +263,8 @@ type watched struct {
 	requests atomic.Int64
 	// left: it was closed.
 	left bool
+	// idle closes it when it has had no request for long.
+	idle *time.Timer
 	// memory is what the connection holds; nil before its first request. starved: there was
 	// none left for it.
 	memory  *budget.Account
@@ -321,6 +325,7 @@ func (c *watched) Close() error {
 		c.mu.Lock()
 		place, had, memory := c.place, c.seat, c.memory
 		c.seat, c.left = unseated, true
+		c.idle.Stop()
 		c.mu.Unlock()
 		memory.Close()
 		place.End()
@@ -417,6 +422,16 @@ func (c *watched) addRequests(n int64) int64 {
 	return c.requests.Add(n)
 }
 
+// rest begins the time without a request that a connection may have.
+func (c *watched) rest(timeout time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serving = c.serving && c.http2
+	if !c.left {
+		c.idle.Reset(timeout)
+	}
+}
+
 // turnAway says that there was no place.
 func (w *watcher) turnAway(r *http.Request) {
 	w.metrics.refused.Inc()
@@ -430,8 +445,10 @@ func (w *watcher) state(conn net.Conn, state http.ConnState) {
 	switch {
 	case c == nil:
 	case state == http.StateIdle:
+		c.rest(w.limits.IdleTimeout)
+	case state == http.StateActive:
 		c.mu.Lock()
-		c.serving = c.serving && c.http2
+		c.idle.Stop()
 		c.mu.Unlock()
 	case state == http.StateClosed && c.noRequest(w.plain):
 		if secured, ok := conn.(*tls.Conn); ok && !secured.ConnectionState().HandshakeComplete {
