@@ -53,11 +53,11 @@ func (g *guard) write(what string, write func() error) error {
 	if g.broken.Load() {
 		return errBroken
 	}
-	hung := time.AfterFunc(g.patience, func() {
+	hung := startWriteTimer(g.patience, func() {
 		g.fail(fmt.Errorf("%w: %s has not returned for %v", ErrDiskHangs, what, g.patience))
 	})
 	err := write()
-	hung.Stop()
+	hung.stop()
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w%s", ErrStore, what, err, advice(err))
 		g.fail(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,5 +118,30 @@ func TestGracefulStopHandsOver(t *testing.T) {
 	t.Logf("%s led, now %s", old, c.AwaitLeader(old))
 	c.Restart(old)
 	c.AwaitAll()
+	l.finish()
+}
+
+// TestPauseIsNoHungDisk stops all processes, for longer than a write to the disk may take, while
+// they write: none ends for that when it goes on.
+func TestPauseIsNoHungDisk(t *testing.T) {
+	const diskTimeout, paused = time.Second, 2 * time.Second
+	c := process.StartWith(t, programs, process.Options{Nodes: 3, Flags: []string{"--disk-timeout", diskTimeout.String()}})
+	l := startLoad(t, c)
+	for range 5 {
+		l.AwaitGrants(l.Log.Now(), afterFault)
+		for _, id := range c.IDs() {
+			c.Stop(id)
+		}
+		c.Pass(paused)
+		for _, id := range c.IDs() {
+			c.Continue(id)
+		}
+		c.AwaitAll()
+	}
+	for _, id := range c.IDs() {
+		if strings.Contains(c.Log(id), "the disk hangs") {
+			t.Errorf("%s takes a pause for a hung disk", id)
+		}
+	}
 	l.finish()
 }
