@@ -170,6 +170,7 @@ func (r *Replica) serve(re *reign) {
 		level = m.FeatureLevel()
 	})
 	r.hub.begin()
+	r.catchUp.end()
 	re.serving = true
 	r.running.Go(re.steward.run)
 	r.proposer.serve(re.term, level)

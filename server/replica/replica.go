@@ -31,6 +31,7 @@ type Replica struct {
 	deadlines *deadlines
 	hub       *hub
 	history   *history
+	catchUp   *catchUp
 	leaders   *leaders
 	hashes    *hashes
 	vigil     *vigil
@@ -85,7 +86,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, history: newHistory(), leaders: newLeaders(), hashes: newHashes(cfg.ID), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, history: newHistory(), catchUp: newCatchUp(), leaders: newLeaders(), hashes: newHashes(cfg.ID), changing: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.hub = newHub(r.machine.View)
@@ -231,12 +232,13 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 		return fmt.Errorf("raft's settings: %w", err)
 	}
 	trans := raftstream.NewTransport(r.layer, raftstream.TransportConfig{
-		Resolve: r.resolve,
-		Awaited: r.awaited,
-		Follows: r.follows,
-		Written: r.stores.isWritten,
-		Timeout: max(2*time.Second, 2*r.cfg.ElectionTimeout),
-		Logger:  r.log.Named("net"),
+		Resolve:   r.resolve,
+		Awaited:   r.awaited,
+		Follows:   r.follows,
+		Written:   r.stores.isWritten,
+		Committed: r.catchUp.announce,
+		Timeout:   max(2*time.Second, 2*r.cfg.ElectionTimeout),
+		Logger:    r.log.Named("net"),
 	})
 	if seen != nil {
 		if err := r.begin(conf, trans, seen); err != nil {
@@ -254,6 +256,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.trans = trans
 	r.node.Store(node)
 	r.running.Go(r.lead)
+	r.running.Go(r.followUp)
 	r.running.Go(r.keep)
 	r.running.Go(r.report)
 	r.running.Go(r.hashStates)
@@ -287,7 +290,7 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 			err = *cause
 		}
 	}()
-	return raft.NewRaft(conf, recorder{r.machine, r.history, r.hashes, r.proposer.awaited}, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
+	return raft.NewRaft(conf, recorder{r.machine, r.history, r.hashes, r.catchUp, r.proposer.awaited}, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
 }
 
 // resolve prefers the replicated address of a node to the one in raft's configuration,

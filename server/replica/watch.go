@@ -26,13 +26,16 @@ const progress = 5 * time.Second
 // stops; Watch then returns nil. It returns ctx's error when that ends, and send's if
 // it fails, without a last word; ErrInvalid and ErrTooMany before the first answer, and
 // ErrNotLeader or ErrUnavailable if this node has not applied the revision yet and cannot
-// prove that there is none.
+// prove that there is none, and ErrUnavailable if it has not caught up since its start.
 //
 // Whoever resumes after an answer's revision misses nothing, and gets nothing twice: the
 // events of one revision come in one answer. Only if they have more than a mebibyte they
 // come in several, which all but the last resume before that revision.
 func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
 	if err := validWatch(req); err != nil {
+		return err
+	}
+	if err := r.caughtUp(ctx); err != nil {
 		return err
 	}
 	if err := r.reached(ctx, req); err != nil {
@@ -176,12 +179,14 @@ type recorder struct {
 	*fsm.Replicated
 	history *history
 	hashes  *hashes
+	catchUp *catchUp
 	// awaited says whether somebody on this node may wait for the entry that is applied.
 	awaited func() bool
 }
 
 func (c recorder) Apply(entry *raft.Log) any {
 	response := c.Replicated.Apply(entry)
+	c.catchUp.applied.Store(entry.Index)
 	applied, ok := response.(*fsm.Applied)
 	if ok && len(applied.Results) > 0 {
 		revision, lineage := c.position()

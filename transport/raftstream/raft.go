@@ -24,6 +24,9 @@ type TransportConfig struct {
 	// before that another node has that entry. If it is not, again closes when it is time to ask
 	// once more, or is nil if it never will be. It must not block. Default: all are.
 	Written func(index uint64) (ok bool, again <-chan struct{})
+	// Committed is told of each commit index that a leader announces and raft accepts. It must
+	// not block. Default: nobody is.
+	Committed func(index uint64)
 	// Timeout bounds dialling and each exchange, snapshots in proportion to their size. It
 	// is also how long a node that vanished without a word keeps its old connections, so it
 	// should not be many election time-outs. Default: 2 s.
@@ -43,8 +46,10 @@ type Transport struct {
 	awaited func(raft.ServerID) bool
 	written func(uint64) (bool, <-chan struct{})
 	follows func(raft.ServerID) bool
-	calls   chan raft.RPC // from other nodes, for raft
-	pooled  int           // idle connections that raft keeps to a node, at most
+	// committed is told what TransportConfig.Committed is.
+	committed func(uint64)
+	calls     chan raft.RPC // from other nodes, for raft
+	pooled    int           // idle connections that raft keeps to a node, at most
 }
 
 var (
@@ -69,6 +74,9 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 	if cfg.Follows == nil {
 		cfg.Follows = func(raft.ServerID) bool { return false }
 	}
+	if cfg.Committed == nil {
+		cfg.Committed = func(uint64) {}
+	}
 	if cfg.Written == nil {
 		cfg.Written = func(uint64) (bool, <-chan struct{}) { return true, nil }
 	}
@@ -85,13 +93,14 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 			Timeout:         cfg.Timeout,
 			Logger:          cfg.Logger,
 		}),
-		layer:   l,
-		resolve: cfg.Resolve,
-		awaited: cfg.Awaited,
-		written: cfg.Written,
-		follows: cfg.Follows,
-		calls:   make(chan raft.RPC),
-		pooled:  cfg.MaxPool,
+		layer:     l,
+		resolve:   cfg.Resolve,
+		awaited:   cfg.Awaited,
+		written:   cfg.Written,
+		follows:   cfg.Follows,
+		committed: cfg.Committed,
+		calls:     make(chan raft.RPC),
+		pooled:    cfg.MaxPool,
 	}
 	l.spawn(t.acceptAll)
 	return t
