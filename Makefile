@@ -97,7 +97,7 @@ lint: ## gofmt, go vet and staticcheck
 	$(NICE) $(STATICCHECK) ./...
 
 .PHONY: norace
-norace: ## the state machine, a hundred clusters in virtual time, allocations and whatever has one goroutine
+norace: ## the state machine, two hundred clusters, allocations and whatever has one goroutine
 	$(NICE) env $(ROOMY) $(GO) test -vet=off -timeout 10m ./fsm ./test/virtual $(SERIAL)
 	$(NICE) $(GO) test -vet=off -timeout 10m -run '$(SERIAL_TESTS)' $(SERIAL_IN)
 	$(NICE) $(GO) test -vet=off -timeout 5m -run '^TestAllocations$$' ./client

@@ -17,21 +17,17 @@ var onlySeed = flag.Uint64("seed", 0, "run only this seed of the tests that have
 // full asks for the long version of every test.
 var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
 
-// seeds are those to run: half of n, many more where time does not matter, fewer under the
-// race detector.
+// seeds are those to run: n of them, many more where time does not matter, fewer under
+// the race detector.
 func seeds(n uint64) []uint64 {
 	if *onlySeed != 0 {
 		return []uint64{*onlySeed}
 	}
-	switch {
-	case full && raced:
-		n += n / 5
-	case full:
+	if full {
 		n *= 12
-	case raced:
+	}
+	if raced {
 		n = max(n/10, 1)
-	default:
-		n = max(n/2, 1)
 	}
 	all := make([]uint64, n)
 	for i := range all {
