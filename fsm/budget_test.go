@@ -79,6 +79,7 @@ func TestUnitsBoundMemory(t *testing.T) {
 func fillRevoked(t *testing.T, m *Machine) {
 	first := m.Revision() + 2 // a session is opened
 	acquireEach(t, m, 500, scattered)
+	revoked := 0
 	for hold := first; hold <= m.Revision(); hold++ {
 		c, ok := m.claims.get(hold)
 		if !ok {
@@ -90,6 +91,10 @@ func fillRevoked(t *testing.T, m *Machine) {
 		if r.Status != wire.Status_OK {
 			t.Fatal(r)
 		}
+		revoked++
+	}
+	if revoked != 500 {
+		t.Fatalf("%d of 500 holds were revoked", revoked)
 	}
 }
 

@@ -15,8 +15,9 @@
 // Each sector has a checksum, over its place as well (sector.go), and each batch is a sequence
 // of entries (batch.go). An index of where each entry begins is made when the log is opened.
 //
-// No sector gets a second content, ever; one that was torn is made blank first. What would have to be overwritten is left where it
-// is, and the log goes on in another file, whose header says what counts of the older ones:
+// No sector gets a second content, ever; one that was torn is made blank first. What would
+// have to be overwritten is left where it is, and the log goes on in another file, whose
+// header says what counts of the older ones:
 //
 //   - A full file: all of it.
 //   - Entries deleted at the end, because another leader had others: all up to those.
