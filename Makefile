@@ -20,11 +20,13 @@ BASE        ?=
 # Tests of TIMED packages run real clusters against the clock: three packages at a time, which
 # mostly wait, so that they disturb each other no more than they mean to. The others have no
 # clock but their own, and share the cores. TIMELESS leaves out fsm, which is tested apart.
-CLOCKED     := ./server/web ./cmd/qlock ./cmd/qlockd ./server ./test/migrate ./test/examples/...
+CLOCKED     := ./server/web ./cmd/qlock ./cmd/qlockd ./server
 # FAULTS hurt processes, which are built without the race detector: that sees only the load, which
-# test/virtual has as well. So they run without it, but for a line of "make check".
+# test/virtual has as well. So they run without it, but for a line of "make check". So do EXAMPLES,
+# whose database takes longer to compile than all the rest.
 FAULTS      := ./test/process ./test/hostile ./test/disk
-TIMED       := $(CLOCKED) $(FAULTS)
+EXAMPLES    := ./test/migrate ./test/examples/...
+TIMED       := $(CLOCKED) $(FAULTS) $(EXAMPLES)
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1))")
 # SERIAL packages and SERIAL_TESTS of SERIAL_IN compute in one goroutine, so that there is no race to
 # detect: "make test" runs them without the detector, which slows them down about tenfold.
@@ -48,10 +50,13 @@ BUG         ?=
 # leaves out the checks of unsafe pointers that come with the detector and take an eighth of the
 # time: they concern dependencies, and "make check" has them.
 RACE        := $(GO) test -race -vet=off
-RACE_ONLY   := $(RACE) -gcflags=all=-d=checkptr=0
+UNCHECKED   := -gcflags=all=-d=checkptr=0
+RACE_ONLY   := $(RACE) $(UNCHECKED)
 # ROOMY lets garbage take more memory, which saves a tenth of the time. Nodes in processes of their
 # own are tested as they are.
 ROOMY       := GOGC=300
+# What several targets of "make test" would compile at the same time is compiled before them.
+COMPILE     := GOGC=400 $(GO) build
 SHARED      := ^(TestModel|TestReadersBesideApply|TestForksAreIndependent)$$
 # COMPARE_FLAGS go to the comparison: --smoke tries it, --systems and --workloads choose.
 COMPARE_FLAGS ?=
@@ -90,11 +95,19 @@ beside: lint
 	@$(MAKE) --no-print-directory norace
 
 .PHONY: lint
-lint: ## gofmt, go vet and staticcheck
+lint: packages ## gofmt, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	$(NICE) $(GO) vet ./...
 	$(NICE) $(STATICCHECK) ./...
+
+.PHONY: packages
+packages:
+	@$(COMPILE) ./...
+
+.PHONY: race-packages
+race-packages:
+	@$(COMPILE) -race $(UNCHECKED) ./...
 
 .PHONY: norace
 norace: ## the state machine, two hundred clusters, allocations and whatever has one goroutine
@@ -103,12 +116,13 @@ norace: ## the state machine, two hundred clusters, allocations and whatever has
 	$(NICE) $(GO) test -vet=off -timeout 5m -run '^TestAllocations$$' ./client
 
 .PHONY: faults
-faults: ## tests that hurt processes
+faults: packages ## tests that hurt processes, and the examples
 	$(GO) test -vet=off -timeout 5m -p 2 $(FAULTS)
+	$(GO) test -vet=off -timeout 5m -p 1 $(EXAMPLES)
 
 # clocked takes about as long with one package at a time as faults with two.
 .PHONY: clocked
-clocked:
+clocked: race-packages
 	$(RACE_ONLY) -timeout 5m -p 1 $(CLOCKED)
 
 .PHONY: race
