@@ -17,7 +17,7 @@ func (m *metrics) showPeers(l *raftstream.Layer) error {
 	return m.register([]prometheus.Collector{&peerMetrics{
 		layer: l,
 		open: prometheus.NewDesc("quorumlock_peer_connections",
-			"Open connections on the peer port, by state: handshake, inbound, outbound.", []string{"state"}, nil),
+			"Open connections on the peer port, by state: handshake, inbound, outbound (tunnels included), tunnel (inbound).", []string{"state"}, nil),
 		accepted: prometheus.NewDesc("quorumlock_peer_connections_accepted_total",
 			"Connections of other nodes that passed every check.", nil, nil),
 		refused: prometheus.NewDesc("quorumlock_peer_connections_refused_total",
@@ -35,7 +35,7 @@ func (m *peerMetrics) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *peerMetrics) Collect(to chan<- prometheus.Metric) {
 	s := m.layer.Stats()
-	for state, n := range map[string]int{"handshake": s.Handshaking, "inbound": s.Inbound, "outbound": s.Outbound} {
+	for state, n := range map[string]int{"handshake": s.Handshaking, "inbound": s.Inbound, "outbound": s.Outbound, "tunnel": s.Tunnels} {
 		to <- prometheus.MustNewConstMetric(m.open, prometheus.GaugeValue, float64(n), state)
 	}
 	to <- prometheus.MustNewConstMetric(m.accepted, prometheus.CounterValue, float64(s.Accepted))

@@ -74,11 +74,14 @@ func (l *Layer) handle(h *handshake) {
 	if h.stranger == nil {
 		l.cfg.Identity.Observe(h.hello)
 	}
-	if h.hello.GetPurpose() == wire.PeerHello_CONTROL {
+	switch h.hello.GetPurpose() {
+	case wire.PeerHello_CONTROL:
 		l.serveControl(peer, h)
-		return
+	case wire.PeerHello_TUNNEL:
+		l.serveTunnel(peer, h)
+	default:
+		l.giveToRaft(peer)
 	}
-	l.giveToRaft(peer)
 }
 
 // part closes a refused connection. If the caller was given a reason, it may read it, unless
@@ -136,7 +139,7 @@ func (h *handshake) run() (*peerConn, error) {
 		if err := h.check(ctx); err != nil {
 			return h.answer(err)
 		}
-		if peer, err = l.establish(h.conn, h.hello.GetId(), h.admittedAs(), true); err == nil {
+		if peer, err = l.establish(h.conn, h.hello.GetId(), h.admittedAs(), true, h.hello.GetPurpose() == wire.PeerHello_TUNNEL); err == nil {
 			// Once more: a Recheck in between has missed this connection.
 			err = l.stillAdmits(peer)
 		}

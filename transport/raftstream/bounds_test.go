@@ -273,7 +273,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		if _, _, err := a.Call(t.Context(), "n2", "n2", nil); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Call: %v, want net.ErrClosed", err)
 		}
-		if s := fmt.Sprint(a.Stats(), b.Stats()); s != "{0 0 0 0 map[]} {0 0 0 2 map[]}" {
+		if s := fmt.Sprint(a.Stats(), b.Stats()); s != "{0 0 0 0 0 map[]} {0 0 0 0 2 map[]}" {
 			t.Errorf("stats %s", s)
 		}
 		_, _ = half.Close(), near.Close()

@@ -22,28 +22,37 @@ type peerConn struct {
 	// the other one takes it for a stranger.
 	incarnation string
 	inbound     bool
+	tunnel      bool // for the bytes of a client
 	once        sync.Once
 	err         error
 	done        chan struct{} // closed by Close
 }
 
 // establish registers conn. It fails with net.ErrClosed after Close, and with errFull if
-// too many connections came in.
-func (l *Layer) establish(conn net.Conn, peer, incarnation string, inbound bool) (*peerConn, error) {
+// too many connections came in. Tunnels are counted apart: clients take no places of nodes.
+func (l *Layer) establish(conn net.Conn, peer, incarnation string, inbound, tunnel bool) (*peerConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, net.ErrClosed
 	}
-	if inbound {
-		if l.inbound >= l.cfg.MaxConns {
+	c := &peerConn{Conn: conn, layer: l, peer: peer, incarnation: incarnation, inbound: inbound, tunnel: tunnel, done: make(chan struct{})}
+	if n, most := l.places(c); inbound {
+		if *n >= most {
 			return nil, errFull
 		}
-		l.inbound++
+		*n++
 	}
-	c := &peerConn{Conn: conn, layer: l, peer: peer, incarnation: incarnation, inbound: inbound, done: make(chan struct{})}
 	l.conns[c] = true
 	return c, nil
+}
+
+// places counts the connections like c that came in, and their bound. Called with mu.
+func (l *Layer) places(c *peerConn) (n *int, most int) {
+	if c.tunnel {
+		return &l.tunnels, l.cfg.MaxTunnels
+	}
+	return &l.inbound, l.cfg.MaxConns
 }
 
 // Close closes the connection, within partingTime.
@@ -62,7 +71,8 @@ func (l *Layer) forget(c *peerConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.inbound && l.conns[c] {
-		l.inbound--
+		n, _ := l.places(c)
+		*n--
 	}
 	delete(l.conns, c)
 }

@@ -64,11 +64,11 @@ func (l *Layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Con
 // machine can reach.
 func (l *Layer) dialSelf(self, incarnation string) (net.Conn, error) {
 	near, far := net.Pipe()
-	out, err := l.establish(near, self, incarnation, false)
+	out, err := l.establish(near, self, incarnation, false, false)
 	if err != nil {
 		return nil, err
 	}
-	in, err := l.establish(far, self, incarnation, true)
+	in, err := l.establish(far, self, incarnation, true, false)
 	if err == nil && !l.spawn(func() {
 		l.giveToRaft(in)
 		_ = in.Close()
@@ -108,7 +108,7 @@ func (l *Layer) open(ctx context.Context, addr, id string, purpose wire.PeerHell
 	})
 	var peer *peerConn
 	if err == nil {
-		peer, err = l.establish(conn, id, reply.GetIncarnation(), false)
+		peer, err = l.establish(conn, id, reply.GetIncarnation(), false, purpose == wire.PeerHello_TUNNEL)
 	}
 	if err == nil {
 		// Once more: a Disconnect in between has missed this connection.

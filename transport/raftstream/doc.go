@@ -5,7 +5,8 @@
 // certificates on both sides, the preface, and a hello that says which cluster, which node
 // and which incarnation (which data directory) is calling whom. Only then is it handed on,
 // by purpose: connections for raft come out of Layer.Accept, connections for control calls
-// are served by a handler. Handshakes are limited in time and in number; strangers who keep
+// are served by a handler, and tunnels, which carry the bytes of a client that does not reach
+// the leader itself, are handed to whoever serves clients ([Layer.Tunnel], tunnel.go). Handshakes are limited in time and in number; strangers who keep
 // silent are cut, the oldest first, when there are too many.
 //
 // # Who may connect

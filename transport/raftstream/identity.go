@@ -16,7 +16,9 @@ func (h *handshake) check(ctx context.Context) error {
 	if hello.GetVersion() == 0 {
 		return refuse(ReasonVersion, "offer a version of the peer protocol from 1 to %d", Version)
 	}
-	if p := hello.GetPurpose(); p != wire.PeerHello_RAFT && p != wire.PeerHello_CONTROL {
+	switch p := hello.GetPurpose(); p {
+	case wire.PeerHello_RAFT, wire.PeerHello_CONTROL, wire.PeerHello_TUNNEL:
+	default:
 		return refuse(ReasonProtocol, "unknown purpose %v of the connection", p)
 	}
 	if hello.GetId() == "" {

@@ -57,6 +57,8 @@ type Config struct {
 	TLS *transport.TLSFiles
 	// Handler answers control calls. Default: none is understood.
 	Handler Handler
+	// Tunnels decides about tunnels of clients to this node. Default: all are refused.
+	Tunnels TunnelHandler
 	// Logger is told of refusals. Default: none.
 	Logger hclog.Logger
 
@@ -66,8 +68,10 @@ type Config struct {
 	// MaxHandshakes bounds the connections that are not established yet, and half of it those
 	// of one address; beyond it, the oldest of them is cut. Default: 64.
 	MaxHandshakes int
-	// MaxConns bounds the established connections that came in. Default: 512.
+	// MaxConns bounds the established connections that came in, but for tunnels. Default: 512.
 	MaxConns int
+	// MaxTunnels bounds the tunnels that came in. Default: 2,048.
+	MaxTunnels int
 	// IdleTimeout bounds the silence on an incoming control connection. Default: 30 s.
 	IdleTimeout time.Duration
 	// WriteTimeout bounds each write of an answer. Default: 10 s.
@@ -84,12 +88,16 @@ func (c Config) withDefaults() Config {
 	if c.Handler == nil {
 		c.Handler = func(context.Context, *wire.PeerHello, *wire.PeerRequest) *wire.PeerResponse { return nil }
 	}
+	if c.Tunnels == nil {
+		c.Tunnels = noTunnels
+	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
 	setDefault(&c.HandshakeTimeout, 3*time.Second)
 	setDefault(&c.MaxHandshakes, 64)
 	setDefault(&c.MaxConns, 512)
+	setDefault(&c.MaxTunnels, 2048)
 	setDefault(&c.IdleTimeout, 30*time.Second)
 	setDefault(&c.WriteTimeout, 10*time.Second)
 	return c
@@ -124,7 +132,8 @@ type Layer struct {
 	mu      sync.Mutex // guards what follows
 	closed  bool
 	conns   map[*peerConn]bool // established, both directions
-	inbound int                // of conns, those that came in
+	inbound int                // of conns, those that came in and are no tunnels
+	tunnels int                // of conns, the tunnels that came in
 }
 
 // New starts a Layer. It returns an error if the certificate names another node or another

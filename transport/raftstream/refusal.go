@@ -147,7 +147,8 @@ func (l *Layer) refused(remote net.Addr, caller string, err error) {
 type Stats struct {
 	Handshaking int // connections that are not established yet
 	Inbound     int // established connections that came in
-	Outbound    int // established connections that this node opened
+	Outbound    int // established connections that this node opened, tunnels included
+	Tunnels     int // that came in
 	Accepted    uint64
 	Refused     map[Reason]uint64
 }
@@ -155,7 +156,7 @@ type Stats struct {
 // Stats returns the numbers of this moment.
 func (l *Layer) Stats() Stats {
 	l.mu.Lock()
-	s := Stats{Handshaking: l.handshakes.Len(), Inbound: l.inbound, Outbound: len(l.conns) - l.inbound}
+	s := Stats{Handshaking: l.handshakes.Len(), Inbound: l.inbound, Outbound: len(l.conns) - l.inbound - l.tunnels, Tunnels: l.tunnels}
 	l.mu.Unlock()
 	l.refusals.mu.Lock()
 	defer l.refusals.mu.Unlock()

@@ -69,7 +69,7 @@ func (x HoldLost_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HoldLost_Reason.Descriptor instead.
 func (HoldLost_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{11, 0}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{12, 0}
 }
 
 type SessionLost_Reason int32
@@ -126,7 +126,7 @@ func (x SessionLost_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SessionLost_Reason.Descriptor instead.
 func (SessionLost_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{14, 0}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{15, 0}
 }
 
 type Goodbye_Code int32
@@ -195,7 +195,7 @@ func (x Goodbye_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Goodbye_Code.Descriptor instead.
 func (Goodbye_Code) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{15, 0}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{16, 0}
 }
 
 // ClientFrame is what a client sends on the framed port.
@@ -402,7 +402,10 @@ type Hello struct {
 	// The highest protocol version that the client speaks.
 	Version uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// For logs: program and version.
-	Agent         string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The id of a leader that the client has tried to reach and could not: the node shall connect
+	// it through. Empty in all other hellos.
+	TunnelTo      string `protobuf:"bytes,3,opt,name=tunnel_to,json=tunnelTo,proto3" json:"tunnel_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,6 +454,13 @@ func (x *Hello) GetAgent() string {
 	return ""
 }
 
+func (x *Hello) GetTunnelTo() string {
+	if x != nil {
+		return x.TunnelTo
+	}
+	return ""
+}
+
 type HelloReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version that the connection speaks.
@@ -460,7 +470,9 @@ type HelloReply struct {
 	Leader        *LeaderHint `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
 	MaxFrameBytes uint32      `protobuf:"varint,5,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
 	// Requests unanswered at once on this connection.
-	MaxInFlight   uint32 `protobuf:"varint,6,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
+	MaxInFlight uint32 `protobuf:"varint,6,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
+	// Set if the hello asked for a tunnel.
+	Tunnel        *TunnelReply `protobuf:"bytes,7,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -537,6 +549,71 @@ func (x *HelloReply) GetMaxInFlight() uint32 {
 	return 0
 }
 
+func (x *HelloReply) GetTunnel() *TunnelReply {
+	if x != nil {
+		return x.Tunnel
+	}
+	return nil
+}
+
+// TunnelReply tells whether what follows on the connection is between the client and the leader.
+type TunnelReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// OK: the client begins anew, with preface and hello, and the leader answers. Any other: the
+	// connection is an ordinary one to the answering node. FAILED_PRECONDITION: another node
+	// leads, or this one; UNSUPPORTED: tunnels are switched off; RESOURCE_EXHAUSTED: no room for
+	// another one; UNAVAILABLE: this node does not reach the leader.
+	Status Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	// Why not, for people.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelReply) Reset() {
+	*x = TunnelReply{}
+	mi := &file_transport_wire_frame_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelReply) ProtoMessage() {}
+
+func (x *TunnelReply) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_frame_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelReply.ProtoReflect.Descriptor instead.
+func (*TunnelReply) Descriptor() ([]byte, []int) {
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *TunnelReply) GetStatus() Status_Code {
+	if x != nil {
+		return x.Status
+	}
+	return Status_UNSPECIFIED
+}
+
+func (x *TunnelReply) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // LeaderHint names the leader that the node knows; empty if none.
 type LeaderHint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -549,7 +626,7 @@ type LeaderHint struct {
 
 func (x *LeaderHint) Reset() {
 	*x = LeaderHint{}
-	mi := &file_transport_wire_frame_proto_msgTypes[4]
+	mi := &file_transport_wire_frame_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +638,7 @@ func (x *LeaderHint) String() string {
 func (*LeaderHint) ProtoMessage() {}
 
 func (x *LeaderHint) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[4]
+	mi := &file_transport_wire_frame_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +651,7 @@ func (x *LeaderHint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderHint.ProtoReflect.Descriptor instead.
 func (*LeaderHint) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{4}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LeaderHint) GetId() string {
@@ -648,7 +725,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_transport_wire_frame_proto_msgTypes[5]
+	mi := &file_transport_wire_frame_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +737,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[5]
+	mi := &file_transport_wire_frame_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +750,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{5}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Request) GetId() uint64 {
@@ -1216,7 +1293,7 @@ type EndWatch struct {
 
 func (x *EndWatch) Reset() {
 	*x = EndWatch{}
-	mi := &file_transport_wire_frame_proto_msgTypes[6]
+	mi := &file_transport_wire_frame_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1305,7 @@ func (x *EndWatch) String() string {
 func (*EndWatch) ProtoMessage() {}
 
 func (x *EndWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[6]
+	mi := &file_transport_wire_frame_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1318,7 @@ func (x *EndWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndWatch.ProtoReflect.Descriptor instead.
 func (*EndWatch) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{6}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EndWatch) GetRequestId() uint64 {
@@ -1263,7 +1340,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_transport_wire_frame_proto_msgTypes[7]
+	mi := &file_transport_wire_frame_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1352,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[7]
+	mi := &file_transport_wire_frame_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1365,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{7}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AttachRequest) GetSecret() []byte {
@@ -1307,7 +1384,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_transport_wire_frame_proto_msgTypes[8]
+	mi := &file_transport_wire_frame_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1396,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[8]
+	mi := &file_transport_wire_frame_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1409,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{8}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{9}
 }
 
 // Response answers the request of the same id.
@@ -1362,7 +1439,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_transport_wire_frame_proto_msgTypes[9]
+	mi := &file_transport_wire_frame_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1451,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[9]
+	mi := &file_transport_wire_frame_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1464,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Response) GetId() uint64 {
@@ -1583,7 +1660,7 @@ type Push struct {
 
 func (x *Push) Reset() {
 	*x = Push{}
-	mi := &file_transport_wire_frame_proto_msgTypes[10]
+	mi := &file_transport_wire_frame_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1672,7 @@ func (x *Push) String() string {
 func (*Push) ProtoMessage() {}
 
 func (x *Push) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[10]
+	mi := &file_transport_wire_frame_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1685,7 @@ func (x *Push) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Push.ProtoReflect.Descriptor instead.
 func (*Push) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{10}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Push) GetSessionId() uint64 {
@@ -1737,7 +1814,7 @@ type HoldLost struct {
 
 func (x *HoldLost) Reset() {
 	*x = HoldLost{}
-	mi := &file_transport_wire_frame_proto_msgTypes[11]
+	mi := &file_transport_wire_frame_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1826,7 @@ func (x *HoldLost) String() string {
 func (*HoldLost) ProtoMessage() {}
 
 func (x *HoldLost) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[11]
+	mi := &file_transport_wire_frame_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1839,7 @@ func (x *HoldLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldLost.ProtoReflect.Descriptor instead.
 func (*HoldLost) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HoldLost) GetHoldId() uint64 {
@@ -1808,7 +1885,7 @@ type HoldNotice struct {
 
 func (x *HoldNotice) Reset() {
 	*x = HoldNotice{}
-	mi := &file_transport_wire_frame_proto_msgTypes[12]
+	mi := &file_transport_wire_frame_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1897,7 @@ func (x *HoldNotice) String() string {
 func (*HoldNotice) ProtoMessage() {}
 
 func (x *HoldNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[12]
+	mi := &file_transport_wire_frame_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1910,7 @@ func (x *HoldNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldNotice.ProtoReflect.Descriptor instead.
 func (*HoldNotice) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{12}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HoldNotice) GetHoldId() uint64 {
@@ -1875,7 +1952,7 @@ type WatchPush struct {
 
 func (x *WatchPush) Reset() {
 	*x = WatchPush{}
-	mi := &file_transport_wire_frame_proto_msgTypes[13]
+	mi := &file_transport_wire_frame_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +1964,7 @@ func (x *WatchPush) String() string {
 func (*WatchPush) ProtoMessage() {}
 
 func (x *WatchPush) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[13]
+	mi := &file_transport_wire_frame_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +1977,7 @@ func (x *WatchPush) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPush.ProtoReflect.Descriptor instead.
 func (*WatchPush) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{13}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchPush) GetRequestId() uint64 {
@@ -1927,7 +2004,7 @@ type SessionLost struct {
 
 func (x *SessionLost) Reset() {
 	*x = SessionLost{}
-	mi := &file_transport_wire_frame_proto_msgTypes[14]
+	mi := &file_transport_wire_frame_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2016,7 @@ func (x *SessionLost) String() string {
 func (*SessionLost) ProtoMessage() {}
 
 func (x *SessionLost) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[14]
+	mi := &file_transport_wire_frame_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2029,7 @@ func (x *SessionLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionLost.ProtoReflect.Descriptor instead.
 func (*SessionLost) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{14}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SessionLost) GetReason() SessionLost_Reason {
@@ -1973,7 +2050,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_transport_wire_frame_proto_msgTypes[15]
+	mi := &file_transport_wire_frame_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2062,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[15]
+	mi := &file_transport_wire_frame_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2075,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{15}
+	return file_transport_wire_frame_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Goodbye) GetCode() Goodbye_Code {
@@ -2019,7 +2096,7 @@ var File_transport_wire_frame_proto protoreflect.FileDescriptor
 
 const file_transport_wire_frame_proto_rawDesc = "" +
 	"\n" +
-	"\x1atransport/wire/frame.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x19transport/wire/read.proto\x1a\x1ctransport/wire/service.proto\"x\n" +
+	"\x1atransport/wire/frame.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x19transport/wire/read.proto\x1a\x1ctransport/wire/service.proto\x1a\x1btransport/wire/status.proto\"x\n" +
 	"\vClientFrame\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.quorumlock.v1.HelloH\x00R\x05hello\x122\n" +
 	"\arequest\x18\x02 \x01(\v2\x16.quorumlock.v1.RequestH\x00R\arequestB\a\n" +
@@ -2029,10 +2106,11 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\bresponse\x18\x02 \x01(\v2\x17.quorumlock.v1.ResponseH\x00R\bresponse\x12)\n" +
 	"\x04push\x18\x03 \x01(\v2\x13.quorumlock.v1.PushH\x00R\x04push\x122\n" +
 	"\agoodbye\x18\x04 \x01(\v2\x16.quorumlock.v1.GoodbyeH\x00R\agoodbyeB\a\n" +
-	"\x05frame\"7\n" +
+	"\x05frame\"T\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
-	"\x05agent\x18\x02 \x01(\tR\x05agent\"\xdd\x01\n" +
+	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1b\n" +
+	"\ttunnel_to\x18\x03 \x01(\tR\btunnelTo\"\x91\x02\n" +
 	"\n" +
 	"HelloReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1d\n" +
@@ -2041,7 +2119,11 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\anode_id\x18\x03 \x01(\tR\x06nodeId\x121\n" +
 	"\x06leader\x18\x04 \x01(\v2\x19.quorumlock.v1.LeaderHintR\x06leader\x12&\n" +
 	"\x0fmax_frame_bytes\x18\x05 \x01(\rR\rmaxFrameBytes\x12\"\n" +
-	"\rmax_in_flight\x18\x06 \x01(\rR\vmaxInFlight\"Q\n" +
+	"\rmax_in_flight\x18\x06 \x01(\rR\vmaxInFlight\x122\n" +
+	"\x06tunnel\x18\a \x01(\v2\x1a.quorumlock.v1.TunnelReplyR\x06tunnel\"[\n" +
+	"\vTunnelReply\x122\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"Q\n" +
 	"\n" +
 	"LeaderHint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
@@ -2187,7 +2269,7 @@ func file_transport_wire_frame_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_frame_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_transport_wire_frame_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_transport_wire_frame_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_transport_wire_frame_proto_goTypes = []any{
 	(HoldLost_Reason)(0),              // 0: quorumlock.v1.HoldLost.Reason
 	(SessionLost_Reason)(0),           // 1: quorumlock.v1.SessionLost.Reason
@@ -2196,126 +2278,130 @@ var file_transport_wire_frame_proto_goTypes = []any{
 	(*ServerFrame)(nil),               // 4: quorumlock.v1.ServerFrame
 	(*Hello)(nil),                     // 5: quorumlock.v1.Hello
 	(*HelloReply)(nil),                // 6: quorumlock.v1.HelloReply
-	(*LeaderHint)(nil),                // 7: quorumlock.v1.LeaderHint
-	(*Request)(nil),                   // 8: quorumlock.v1.Request
-	(*EndWatch)(nil),                  // 9: quorumlock.v1.EndWatch
-	(*AttachRequest)(nil),             // 10: quorumlock.v1.AttachRequest
-	(*Heartbeat)(nil),                 // 11: quorumlock.v1.Heartbeat
-	(*Response)(nil),                  // 12: quorumlock.v1.Response
-	(*Push)(nil),                      // 13: quorumlock.v1.Push
-	(*HoldLost)(nil),                  // 14: quorumlock.v1.HoldLost
-	(*HoldNotice)(nil),                // 15: quorumlock.v1.HoldNotice
-	(*WatchPush)(nil),                 // 16: quorumlock.v1.WatchPush
-	(*SessionLost)(nil),               // 17: quorumlock.v1.SessionLost
-	(*Goodbye)(nil),                   // 18: quorumlock.v1.Goodbye
-	(*OpenRequest)(nil),               // 19: quorumlock.v1.OpenRequest
-	(*CloseSession)(nil),              // 20: quorumlock.v1.CloseSession
-	(*Acknowledge)(nil),               // 21: quorumlock.v1.Acknowledge
-	(*Acquire)(nil),                   // 22: quorumlock.v1.Acquire
-	(*Release)(nil),                   // 23: quorumlock.v1.Release
-	(*Cancel)(nil),                    // 24: quorumlock.v1.Cancel
-	(*SetValue)(nil),                  // 25: quorumlock.v1.SetValue
-	(*Upgrade)(nil),                   // 26: quorumlock.v1.Upgrade
-	(*Downgrade)(nil),                 // 27: quorumlock.v1.Downgrade
-	(*Extend)(nil),                    // 28: quorumlock.v1.Extend
-	(*AcquireLeaseRequest)(nil),       // 29: quorumlock.v1.AcquireLeaseRequest
-	(*ExtendLeaseRequest)(nil),        // 30: quorumlock.v1.ExtendLeaseRequest
-	(*ReleaseLeaseRequest)(nil),       // 31: quorumlock.v1.ReleaseLeaseRequest
-	(*ListLocksRequest)(nil),          // 32: quorumlock.v1.ListLocksRequest
-	(*GetLockRequest)(nil),            // 33: quorumlock.v1.GetLockRequest
-	(*ListSessionsRequest)(nil),       // 34: quorumlock.v1.ListSessionsRequest
-	(*StatusRequest)(nil),             // 35: quorumlock.v1.StatusRequest
-	(*WatchRequest)(nil),              // 36: quorumlock.v1.WatchRequest
-	(*VerifyTokenRequest)(nil),        // 37: quorumlock.v1.VerifyTokenRequest
-	(*ListDeadlocksRequest)(nil),      // 38: quorumlock.v1.ListDeadlocksRequest
-	(*ListAuditRequest)(nil),          // 39: quorumlock.v1.ListAuditRequest
-	(*AddMemberRequest)(nil),          // 40: quorumlock.v1.AddMemberRequest
-	(*RemoveMemberRequest)(nil),       // 41: quorumlock.v1.RemoveMemberRequest
-	(*TransferLeadershipRequest)(nil), // 42: quorumlock.v1.TransferLeadershipRequest
-	(*ForceRelease)(nil),              // 43: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                    // 44: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                 // 45: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                    // 46: quorumlock.v1.Resize
-	(*RestoreRequest)(nil),            // 47: quorumlock.v1.RestoreRequest
-	(*Result)(nil),                    // 48: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 49: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 50: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 51: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 52: quorumlock.v1.StatusResponse
-	(*WatchResponse)(nil),             // 53: quorumlock.v1.WatchResponse
-	(*VerifyTokenResponse)(nil),       // 54: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksResponse)(nil),     // 55: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),         // 56: quorumlock.v1.ListAuditResponse
-	(*RestoreResponse)(nil),           // 57: quorumlock.v1.RestoreResponse
-	(*Revocation)(nil),                // 58: quorumlock.v1.Revocation
+	(*TunnelReply)(nil),               // 7: quorumlock.v1.TunnelReply
+	(*LeaderHint)(nil),                // 8: quorumlock.v1.LeaderHint
+	(*Request)(nil),                   // 9: quorumlock.v1.Request
+	(*EndWatch)(nil),                  // 10: quorumlock.v1.EndWatch
+	(*AttachRequest)(nil),             // 11: quorumlock.v1.AttachRequest
+	(*Heartbeat)(nil),                 // 12: quorumlock.v1.Heartbeat
+	(*Response)(nil),                  // 13: quorumlock.v1.Response
+	(*Push)(nil),                      // 14: quorumlock.v1.Push
+	(*HoldLost)(nil),                  // 15: quorumlock.v1.HoldLost
+	(*HoldNotice)(nil),                // 16: quorumlock.v1.HoldNotice
+	(*WatchPush)(nil),                 // 17: quorumlock.v1.WatchPush
+	(*SessionLost)(nil),               // 18: quorumlock.v1.SessionLost
+	(*Goodbye)(nil),                   // 19: quorumlock.v1.Goodbye
+	(Status_Code)(0),                  // 20: quorumlock.v1.Status.Code
+	(*OpenRequest)(nil),               // 21: quorumlock.v1.OpenRequest
+	(*CloseSession)(nil),              // 22: quorumlock.v1.CloseSession
+	(*Acknowledge)(nil),               // 23: quorumlock.v1.Acknowledge
+	(*Acquire)(nil),                   // 24: quorumlock.v1.Acquire
+	(*Release)(nil),                   // 25: quorumlock.v1.Release
+	(*Cancel)(nil),                    // 26: quorumlock.v1.Cancel
+	(*SetValue)(nil),                  // 27: quorumlock.v1.SetValue
+	(*Upgrade)(nil),                   // 28: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),                 // 29: quorumlock.v1.Downgrade
+	(*Extend)(nil),                    // 30: quorumlock.v1.Extend
+	(*AcquireLeaseRequest)(nil),       // 31: quorumlock.v1.AcquireLeaseRequest
+	(*ExtendLeaseRequest)(nil),        // 32: quorumlock.v1.ExtendLeaseRequest
+	(*ReleaseLeaseRequest)(nil),       // 33: quorumlock.v1.ReleaseLeaseRequest
+	(*ListLocksRequest)(nil),          // 34: quorumlock.v1.ListLocksRequest
+	(*GetLockRequest)(nil),            // 35: quorumlock.v1.GetLockRequest
+	(*ListSessionsRequest)(nil),       // 36: quorumlock.v1.ListSessionsRequest
+	(*StatusRequest)(nil),             // 37: quorumlock.v1.StatusRequest
+	(*WatchRequest)(nil),              // 38: quorumlock.v1.WatchRequest
+	(*VerifyTokenRequest)(nil),        // 39: quorumlock.v1.VerifyTokenRequest
+	(*ListDeadlocksRequest)(nil),      // 40: quorumlock.v1.ListDeadlocksRequest
+	(*ListAuditRequest)(nil),          // 41: quorumlock.v1.ListAuditRequest
+	(*AddMemberRequest)(nil),          // 42: quorumlock.v1.AddMemberRequest
+	(*RemoveMemberRequest)(nil),       // 43: quorumlock.v1.RemoveMemberRequest
+	(*TransferLeadershipRequest)(nil), // 44: quorumlock.v1.TransferLeadershipRequest
+	(*ForceRelease)(nil),              // 45: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                    // 46: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                 // 47: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                    // 48: quorumlock.v1.Resize
+	(*RestoreRequest)(nil),            // 49: quorumlock.v1.RestoreRequest
+	(*Result)(nil),                    // 50: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 51: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 52: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 53: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 54: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 55: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 56: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 57: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 58: quorumlock.v1.ListAuditResponse
+	(*RestoreResponse)(nil),           // 59: quorumlock.v1.RestoreResponse
+	(*Revocation)(nil),                // 60: quorumlock.v1.Revocation
 }
 var file_transport_wire_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
-	8,  // 1: quorumlock.v1.ClientFrame.request:type_name -> quorumlock.v1.Request
+	9,  // 1: quorumlock.v1.ClientFrame.request:type_name -> quorumlock.v1.Request
 	6,  // 2: quorumlock.v1.ServerFrame.hello:type_name -> quorumlock.v1.HelloReply
-	12, // 3: quorumlock.v1.ServerFrame.response:type_name -> quorumlock.v1.Response
-	13, // 4: quorumlock.v1.ServerFrame.push:type_name -> quorumlock.v1.Push
-	18, // 5: quorumlock.v1.ServerFrame.goodbye:type_name -> quorumlock.v1.Goodbye
-	7,  // 6: quorumlock.v1.HelloReply.leader:type_name -> quorumlock.v1.LeaderHint
-	19, // 7: quorumlock.v1.Request.open_session:type_name -> quorumlock.v1.OpenRequest
-	10, // 8: quorumlock.v1.Request.attach:type_name -> quorumlock.v1.AttachRequest
-	20, // 9: quorumlock.v1.Request.close_session:type_name -> quorumlock.v1.CloseSession
-	11, // 10: quorumlock.v1.Request.heartbeat:type_name -> quorumlock.v1.Heartbeat
-	21, // 11: quorumlock.v1.Request.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	22, // 12: quorumlock.v1.Request.acquire:type_name -> quorumlock.v1.Acquire
-	23, // 13: quorumlock.v1.Request.release:type_name -> quorumlock.v1.Release
-	24, // 14: quorumlock.v1.Request.cancel:type_name -> quorumlock.v1.Cancel
-	25, // 15: quorumlock.v1.Request.set_value:type_name -> quorumlock.v1.SetValue
-	26, // 16: quorumlock.v1.Request.upgrade:type_name -> quorumlock.v1.Upgrade
-	27, // 17: quorumlock.v1.Request.downgrade:type_name -> quorumlock.v1.Downgrade
-	28, // 18: quorumlock.v1.Request.extend:type_name -> quorumlock.v1.Extend
-	29, // 19: quorumlock.v1.Request.acquire_lease:type_name -> quorumlock.v1.AcquireLeaseRequest
-	30, // 20: quorumlock.v1.Request.extend_lease:type_name -> quorumlock.v1.ExtendLeaseRequest
-	31, // 21: quorumlock.v1.Request.release_lease:type_name -> quorumlock.v1.ReleaseLeaseRequest
-	32, // 22: quorumlock.v1.Request.list_locks:type_name -> quorumlock.v1.ListLocksRequest
-	33, // 23: quorumlock.v1.Request.get_lock:type_name -> quorumlock.v1.GetLockRequest
-	34, // 24: quorumlock.v1.Request.list_sessions:type_name -> quorumlock.v1.ListSessionsRequest
-	35, // 25: quorumlock.v1.Request.status:type_name -> quorumlock.v1.StatusRequest
-	36, // 26: quorumlock.v1.Request.watch:type_name -> quorumlock.v1.WatchRequest
-	9,  // 27: quorumlock.v1.Request.end_watch:type_name -> quorumlock.v1.EndWatch
-	37, // 28: quorumlock.v1.Request.verify_token:type_name -> quorumlock.v1.VerifyTokenRequest
-	38, // 29: quorumlock.v1.Request.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksRequest
-	39, // 30: quorumlock.v1.Request.list_audit:type_name -> quorumlock.v1.ListAuditRequest
-	40, // 31: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
-	41, // 32: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
-	42, // 33: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
-	43, // 34: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
-	44, // 35: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
-	45, // 36: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	46, // 37: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
-	47, // 38: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
-	48, // 39: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	7,  // 40: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	49, // 41: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	50, // 42: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	51, // 43: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	52, // 44: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	53, // 45: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
-	54, // 46: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
-	55, // 47: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
-	56, // 48: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
-	57, // 49: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
-	48, // 50: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	17, // 51: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	7,  // 52: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	14, // 53: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
-	15, // 54: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
-	16, // 55: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
-	0,  // 56: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
-	58, // 57: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
-	53, // 58: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
-	1,  // 59: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	2,  // 60: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	61, // [61:61] is the sub-list for method output_type
-	61, // [61:61] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	13, // 3: quorumlock.v1.ServerFrame.response:type_name -> quorumlock.v1.Response
+	14, // 4: quorumlock.v1.ServerFrame.push:type_name -> quorumlock.v1.Push
+	19, // 5: quorumlock.v1.ServerFrame.goodbye:type_name -> quorumlock.v1.Goodbye
+	8,  // 6: quorumlock.v1.HelloReply.leader:type_name -> quorumlock.v1.LeaderHint
+	7,  // 7: quorumlock.v1.HelloReply.tunnel:type_name -> quorumlock.v1.TunnelReply
+	20, // 8: quorumlock.v1.TunnelReply.status:type_name -> quorumlock.v1.Status.Code
+	21, // 9: quorumlock.v1.Request.open_session:type_name -> quorumlock.v1.OpenRequest
+	11, // 10: quorumlock.v1.Request.attach:type_name -> quorumlock.v1.AttachRequest
+	22, // 11: quorumlock.v1.Request.close_session:type_name -> quorumlock.v1.CloseSession
+	12, // 12: quorumlock.v1.Request.heartbeat:type_name -> quorumlock.v1.Heartbeat
+	23, // 13: quorumlock.v1.Request.acknowledge:type_name -> quorumlock.v1.Acknowledge
+	24, // 14: quorumlock.v1.Request.acquire:type_name -> quorumlock.v1.Acquire
+	25, // 15: quorumlock.v1.Request.release:type_name -> quorumlock.v1.Release
+	26, // 16: quorumlock.v1.Request.cancel:type_name -> quorumlock.v1.Cancel
+	27, // 17: quorumlock.v1.Request.set_value:type_name -> quorumlock.v1.SetValue
+	28, // 18: quorumlock.v1.Request.upgrade:type_name -> quorumlock.v1.Upgrade
+	29, // 19: quorumlock.v1.Request.downgrade:type_name -> quorumlock.v1.Downgrade
+	30, // 20: quorumlock.v1.Request.extend:type_name -> quorumlock.v1.Extend
+	31, // 21: quorumlock.v1.Request.acquire_lease:type_name -> quorumlock.v1.AcquireLeaseRequest
+	32, // 22: quorumlock.v1.Request.extend_lease:type_name -> quorumlock.v1.ExtendLeaseRequest
+	33, // 23: quorumlock.v1.Request.release_lease:type_name -> quorumlock.v1.ReleaseLeaseRequest
+	34, // 24: quorumlock.v1.Request.list_locks:type_name -> quorumlock.v1.ListLocksRequest
+	35, // 25: quorumlock.v1.Request.get_lock:type_name -> quorumlock.v1.GetLockRequest
+	36, // 26: quorumlock.v1.Request.list_sessions:type_name -> quorumlock.v1.ListSessionsRequest
+	37, // 27: quorumlock.v1.Request.status:type_name -> quorumlock.v1.StatusRequest
+	38, // 28: quorumlock.v1.Request.watch:type_name -> quorumlock.v1.WatchRequest
+	10, // 29: quorumlock.v1.Request.end_watch:type_name -> quorumlock.v1.EndWatch
+	39, // 30: quorumlock.v1.Request.verify_token:type_name -> quorumlock.v1.VerifyTokenRequest
+	40, // 31: quorumlock.v1.Request.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksRequest
+	41, // 32: quorumlock.v1.Request.list_audit:type_name -> quorumlock.v1.ListAuditRequest
+	42, // 33: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
+	43, // 34: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
+	44, // 35: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
+	45, // 36: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
+	46, // 37: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
+	47, // 38: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	48, // 39: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
+	49, // 40: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
+	50, // 41: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	8,  // 42: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	51, // 43: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	52, // 44: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	53, // 45: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	54, // 46: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	55, // 47: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	56, // 48: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	57, // 49: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	58, // 50: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	59, // 51: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	50, // 52: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	18, // 53: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	8,  // 54: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	15, // 55: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	16, // 56: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	17, // 57: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 58: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	60, // 59: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	55, // 60: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 61: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 62: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	63, // [63:63] is the sub-list for method output_type
+	63, // [63:63] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_frame_proto_init() }
@@ -2327,6 +2413,7 @@ func file_transport_wire_frame_proto_init() {
 	file_transport_wire_model_proto_init()
 	file_transport_wire_read_proto_init()
 	file_transport_wire_service_proto_init()
+	file_transport_wire_status_proto_init()
 	file_transport_wire_frame_proto_msgTypes[0].OneofWrappers = []any{
 		(*ClientFrame_Hello)(nil),
 		(*ClientFrame_Request)(nil),
@@ -2337,7 +2424,7 @@ func file_transport_wire_frame_proto_init() {
 		(*ServerFrame_Push)(nil),
 		(*ServerFrame_Goodbye)(nil),
 	}
-	file_transport_wire_frame_proto_msgTypes[5].OneofWrappers = []any{
+	file_transport_wire_frame_proto_msgTypes[6].OneofWrappers = []any{
 		(*Request_OpenSession)(nil),
 		(*Request_Attach)(nil),
 		(*Request_CloseSession)(nil),
@@ -2371,7 +2458,7 @@ func file_transport_wire_frame_proto_init() {
 		(*Request_Resize)(nil),
 		(*Request_Restore)(nil),
 	}
-	file_transport_wire_frame_proto_msgTypes[9].OneofWrappers = []any{
+	file_transport_wire_frame_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),
 		(*Response_GetLock)(nil),
 		(*Response_ListSessions)(nil),
@@ -2382,7 +2469,7 @@ func file_transport_wire_frame_proto_init() {
 		(*Response_ListAudit)(nil),
 		(*Response_Restore)(nil),
 	}
-	file_transport_wire_frame_proto_msgTypes[10].OneofWrappers = []any{
+	file_transport_wire_frame_proto_msgTypes[11].OneofWrappers = []any{
 		(*Push_Outcome)(nil),
 		(*Push_Lost)(nil),
 		(*Push_Leader)(nil),
@@ -2396,7 +2483,7 @@ func file_transport_wire_frame_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_frame_proto_rawDesc), len(file_transport_wire_frame_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

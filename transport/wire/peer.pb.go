@@ -90,6 +90,8 @@ const (
 	PeerHello_RAFT PeerHello_Purpose = 1
 	// What follows are PeerRequests.
 	PeerHello_CONTROL PeerHello_Purpose = 2
+	// What follows are a TunnelRequest, a TunnelResponse, and the bytes of a client's connection.
+	PeerHello_TUNNEL PeerHello_Purpose = 3
 )
 
 // Enum value maps for PeerHello_Purpose.
@@ -98,11 +100,13 @@ var (
 		0: "UNSPECIFIED",
 		1: "RAFT",
 		2: "CONTROL",
+		3: "TUNNEL",
 	}
 	PeerHello_Purpose_value = map[string]int32{
 		"UNSPECIFIED": 0,
 		"RAFT":        1,
 		"CONTROL":     2,
+		"TUNNEL":      3,
 	}
 )
 
@@ -317,6 +321,109 @@ func (x *PeerHelloReply) GetIncarnation() string {
 	return ""
 }
 
+// TunnelRequest asks the leader to take a connection that a client has opened to the node that
+// calls. The calling node vouches for what it says of the client.
+type TunnelRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The address of the client as the calling node sees it, host:port.
+	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelRequest) Reset() {
+	*x = TunnelRequest{}
+	mi := &file_transport_wire_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelRequest) ProtoMessage() {}
+
+func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
+func (*TunnelRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TunnelRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// TunnelResponse accepts or refuses.
+type TunnelResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// OK; NOT_LEADER; UNSUPPORTED if tunnels are switched off; RESOURCE_EXHAUSTED;
+	// INVALID_ARGUMENT; UNAVAILABLE if the node is starting or stopping.
+	Status Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	// Why not, for people.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelResponse) Reset() {
+	*x = TunnelResponse{}
+	mi := &file_transport_wire_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelResponse) ProtoMessage() {}
+
+func (x *TunnelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelResponse.ProtoReflect.Descriptor instead.
+func (*TunnelResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TunnelResponse) GetStatus() Status_Code {
+	if x != nil {
+		return x.Status
+	}
+	return Status_UNSPECIFIED
+}
+
+func (x *TunnelResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type PeerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Body:
@@ -333,7 +440,7 @@ type PeerRequest struct {
 
 func (x *PeerRequest) Reset() {
 	*x = PeerRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[2]
+	mi := &file_transport_wire_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +452,7 @@ func (x *PeerRequest) String() string {
 func (*PeerRequest) ProtoMessage() {}
 
 func (x *PeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[2]
+	mi := &file_transport_wire_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +465,7 @@ func (x *PeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRequest.ProtoReflect.Descriptor instead.
 func (*PeerRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{2}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PeerRequest) GetBody() isPeerRequest_Body {
@@ -465,7 +572,7 @@ type PeerResponse struct {
 
 func (x *PeerResponse) Reset() {
 	*x = PeerResponse{}
-	mi := &file_transport_wire_peer_proto_msgTypes[3]
+	mi := &file_transport_wire_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -477,7 +584,7 @@ func (x *PeerResponse) String() string {
 func (*PeerResponse) ProtoMessage() {}
 
 func (x *PeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[3]
+	mi := &file_transport_wire_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -490,7 +597,7 @@ func (x *PeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerResponse.ProtoReflect.Descriptor instead.
 func (*PeerResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{3}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PeerResponse) GetStatus() Status_Code {
@@ -543,7 +650,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[4]
+	mi := &file_transport_wire_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -555,7 +662,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[4]
+	mi := &file_transport_wire_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -568,7 +675,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{4}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{6}
 }
 
 // VouchRequest asks a member whether it knows a node that the caller does not know.
@@ -582,7 +689,7 @@ type VouchRequest struct {
 
 func (x *VouchRequest) Reset() {
 	*x = VouchRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	mi := &file_transport_wire_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +701,7 @@ func (x *VouchRequest) String() string {
 func (*VouchRequest) ProtoMessage() {}
 
 func (x *VouchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	mi := &file_transport_wire_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +714,7 @@ func (x *VouchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
 func (*VouchRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{5}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *VouchRequest) GetId() string {
@@ -636,7 +743,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	mi := &file_transport_wire_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +755,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	mi := &file_transport_wire_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +768,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{6}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Membership) GetClusterId() string {
@@ -694,7 +801,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -706,7 +813,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -719,7 +826,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{7}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReportRequest) GetMember() *Member {
@@ -739,7 +846,7 @@ type HashesRequest struct {
 
 func (x *HashesRequest) Reset() {
 	*x = HashesRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	mi := &file_transport_wire_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +858,7 @@ func (x *HashesRequest) String() string {
 func (*HashesRequest) ProtoMessage() {}
 
 func (x *HashesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	mi := &file_transport_wire_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +871,7 @@ func (x *HashesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashesRequest.ProtoReflect.Descriptor instead.
 func (*HashesRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{8}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HashesRequest) GetHashes() *StateHashes {
@@ -787,7 +894,7 @@ type StateHashes struct {
 
 func (x *StateHashes) Reset() {
 	*x = StateHashes{}
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_transport_wire_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +906,7 @@ func (x *StateHashes) String() string {
 func (*StateHashes) ProtoMessage() {}
 
 func (x *StateHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_transport_wire_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +919,7 @@ func (x *StateHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashes.ProtoReflect.Descriptor instead.
 func (*StateHashes) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StateHashes) GetFormat() uint32 {
@@ -841,7 +948,7 @@ type StateHash struct {
 
 func (x *StateHash) Reset() {
 	*x = StateHash{}
-	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	mi := &file_transport_wire_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +960,7 @@ func (x *StateHash) String() string {
 func (*StateHash) ProtoMessage() {}
 
 func (x *StateHash) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	mi := &file_transport_wire_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +973,7 @@ func (x *StateHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHash.ProtoReflect.Descriptor instead.
 func (*StateHash) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{10}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StateHash) GetIndex() uint64 {
@@ -894,7 +1001,7 @@ type LeaderLossRequest struct {
 
 func (x *LeaderLossRequest) Reset() {
 	*x = LeaderLossRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[11]
+	mi := &file_transport_wire_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1013,7 @@ func (x *LeaderLossRequest) String() string {
 func (*LeaderLossRequest) ProtoMessage() {}
 
 func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[11]
+	mi := &file_transport_wire_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1026,7 @@ func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossRequest.ProtoReflect.Descriptor instead.
 func (*LeaderLossRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeaderLossRequest) GetLeaderId() string {
@@ -953,7 +1060,7 @@ type LeaderLossReply struct {
 
 func (x *LeaderLossReply) Reset() {
 	*x = LeaderLossReply{}
-	mi := &file_transport_wire_peer_proto_msgTypes[12]
+	mi := &file_transport_wire_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1072,7 @@ func (x *LeaderLossReply) String() string {
 func (*LeaderLossReply) ProtoMessage() {}
 
 func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[12]
+	mi := &file_transport_wire_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1085,7 @@ func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossReply.ProtoReflect.Descriptor instead.
 func (*LeaderLossReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{12}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LeaderLossReply) GetGone() bool {
@@ -1036,7 +1143,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	mi := &file_transport_wire_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1155,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	mi := &file_transport_wire_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1168,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{13}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -1138,7 +1245,7 @@ var File_transport_wire_peer_proto protoreflect.FileDescriptor
 
 const file_transport_wire_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x19transport/wire/peer.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\xb1\x02\n" +
+	"\x19transport/wire/peer.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\xbd\x02\n" +
 	"\tPeerHello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12:\n" +
 	"\apurpose\x18\x02 \x01(\x0e2 .quorumlock.v1.PeerHello.PurposeR\apurpose\x12\x1d\n" +
@@ -1147,11 +1254,13 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x05 \x01(\tR\vincarnation\x12\x1b\n" +
 	"\ttarget_id\x18\x06 \x01(\tR\btargetId\x12-\n" +
-	"\x12target_incarnation\x18\a \x01(\tR\x11targetIncarnation\"1\n" +
+	"\x12target_incarnation\x18\a \x01(\tR\x11targetIncarnation\"=\n" +
 	"\aPurpose\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04RAFT\x10\x01\x12\v\n" +
-	"\aCONTROL\x10\x02\"\xc9\x01\n" +
+	"\aCONTROL\x10\x02\x12\n" +
+	"\n" +
+	"\x06TUNNEL\x10\x03\"\xc9\x01\n" +
 	"\x0ePeerHelloReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x122\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
@@ -1159,7 +1268,12 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\tR\vincarnation\"\xb4\x02\n" +
+	"\vincarnation\x18\x06 \x01(\tR\vincarnation\"/\n" +
+	"\rTunnelRequest\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddressJ\x04\b\x02\x10\x05\"^\n" +
+	"\x0eTunnelResponse\x122\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xb4\x02\n" +
 	"\vPeerRequest\x123\n" +
 	"\x05probe\x18\x01 \x01(\v2\x1b.quorumlock.v1.ProbeRequestH\x00R\x05probe\x126\n" +
 	"\x06report\x18\x02 \x01(\v2\x1c.quorumlock.v1.ReportRequestH\x00R\x06report\x12C\n" +
@@ -1239,53 +1353,56 @@ func file_transport_wire_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_transport_wire_peer_proto_goTypes = []any{
 	(Standing)(0),             // 0: quorumlock.v1.Standing
 	(PeerHello_Purpose)(0),    // 1: quorumlock.v1.PeerHello.Purpose
 	(*PeerHello)(nil),         // 2: quorumlock.v1.PeerHello
 	(*PeerHelloReply)(nil),    // 3: quorumlock.v1.PeerHelloReply
-	(*PeerRequest)(nil),       // 4: quorumlock.v1.PeerRequest
-	(*PeerResponse)(nil),      // 5: quorumlock.v1.PeerResponse
-	(*ProbeRequest)(nil),      // 6: quorumlock.v1.ProbeRequest
-	(*VouchRequest)(nil),      // 7: quorumlock.v1.VouchRequest
-	(*Membership)(nil),        // 8: quorumlock.v1.Membership
-	(*ReportRequest)(nil),     // 9: quorumlock.v1.ReportRequest
-	(*HashesRequest)(nil),     // 10: quorumlock.v1.HashesRequest
-	(*StateHashes)(nil),       // 11: quorumlock.v1.StateHashes
-	(*StateHash)(nil),         // 12: quorumlock.v1.StateHash
-	(*LeaderLossRequest)(nil), // 13: quorumlock.v1.LeaderLossRequest
-	(*LeaderLossReply)(nil),   // 14: quorumlock.v1.LeaderLossReply
-	(*NodeState)(nil),         // 15: quorumlock.v1.NodeState
-	(Status_Code)(0),          // 16: quorumlock.v1.Status.Code
-	(*Member)(nil),            // 17: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 18: quorumlock.v1.RemovedMember
+	(*TunnelRequest)(nil),     // 4: quorumlock.v1.TunnelRequest
+	(*TunnelResponse)(nil),    // 5: quorumlock.v1.TunnelResponse
+	(*PeerRequest)(nil),       // 6: quorumlock.v1.PeerRequest
+	(*PeerResponse)(nil),      // 7: quorumlock.v1.PeerResponse
+	(*ProbeRequest)(nil),      // 8: quorumlock.v1.ProbeRequest
+	(*VouchRequest)(nil),      // 9: quorumlock.v1.VouchRequest
+	(*Membership)(nil),        // 10: quorumlock.v1.Membership
+	(*ReportRequest)(nil),     // 11: quorumlock.v1.ReportRequest
+	(*HashesRequest)(nil),     // 12: quorumlock.v1.HashesRequest
+	(*StateHashes)(nil),       // 13: quorumlock.v1.StateHashes
+	(*StateHash)(nil),         // 14: quorumlock.v1.StateHash
+	(*LeaderLossRequest)(nil), // 15: quorumlock.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 16: quorumlock.v1.LeaderLossReply
+	(*NodeState)(nil),         // 17: quorumlock.v1.NodeState
+	(Status_Code)(0),          // 18: quorumlock.v1.Status.Code
+	(*Member)(nil),            // 19: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 20: quorumlock.v1.RemovedMember
 }
 var file_transport_wire_peer_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.v1.PeerHello.purpose:type_name -> quorumlock.v1.PeerHello.Purpose
-	16, // 1: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
-	6,  // 2: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
-	9,  // 3: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
-	13, // 4: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
-	10, // 5: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
-	7,  // 6: quorumlock.v1.PeerRequest.vouch:type_name -> quorumlock.v1.VouchRequest
-	16, // 7: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	15, // 8: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
-	14, // 9: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
-	11, // 10: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
-	0,  // 11: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
-	17, // 12: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
-	18, // 13: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
-	17, // 14: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	11, // 15: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
-	12, // 16: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
-	17, // 17: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 18: quorumlock.v1.NodeState.caller:type_name -> quorumlock.v1.Standing
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	18, // 1: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	18, // 2: quorumlock.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
+	8,  // 3: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
+	11, // 4: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
+	15, // 5: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
+	12, // 6: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
+	9,  // 7: quorumlock.v1.PeerRequest.vouch:type_name -> quorumlock.v1.VouchRequest
+	18, // 8: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	17, // 9: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
+	16, // 10: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
+	13, // 11: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
+	0,  // 12: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
+	19, // 13: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
+	20, // 14: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
+	19, // 15: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	13, // 16: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
+	14, // 17: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
+	19, // 18: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 19: quorumlock.v1.NodeState.caller:type_name -> quorumlock.v1.Standing
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_peer_proto_init() }
@@ -1295,7 +1412,7 @@ func file_transport_wire_peer_proto_init() {
 	}
 	file_transport_wire_model_proto_init()
 	file_transport_wire_status_proto_init()
-	file_transport_wire_peer_proto_msgTypes[2].OneofWrappers = []any{
+	file_transport_wire_peer_proto_msgTypes[4].OneofWrappers = []any{
 		(*PeerRequest_Probe)(nil),
 		(*PeerRequest_Report)(nil),
 		(*PeerRequest_LeaderLoss)(nil),
@@ -1308,7 +1425,7 @@ func file_transport_wire_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_peer_proto_rawDesc), len(file_transport_wire_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
