@@ -65,6 +65,29 @@ func TestWorkOfAnEntryIsBounded(t *testing.T) {
 	}
 }
 
+// TestEndingsAndProofsDoNotWait has the next entry wait for clients that stay away: only clients'
+// commands wait with it.
+func TestEndingsAndProofsDoNotWait(t *testing.T) {
+	for name, ask := range map[string]func(*proposer){
+		"an ending": func(p *proposer) {
+			p.urge(1, newItem((ending{of: ofSession, id: 1}).command(1), func(*wire.Result) {}))
+		},
+		"a proof":      func(p *proposer) { p.proves = append(p.proves, func(*wire.Result) {}) },
+		"a heartbeat":  func(p *proposer) { p.due = true },
+		"a hash point": func(p *proposer) { p.marks = true },
+	} {
+		p := queueing()
+		p.gathering.want = 10
+		p.queue(acquireOf(99, 1, 1), 1)
+		if p.ready() {
+			t.Fatal("a client's command does not wait for the others")
+		}
+		if ask(p); !p.ready() {
+			t.Errorf("%s waits", name)
+		}
+	}
+}
+
 // TestFloodsShareEntries queues thousands of commands of some sessions before one of
 // another: that is in the next entry, and those of each session stay in order.
 func TestFloodsShareEntries(t *testing.T) {
