@@ -128,7 +128,7 @@ func (s *Session) acknowledge(seq uint64) {
 func (s *Session) answered(cn *conn, k *call, result *wire.Result) {
 	status := result.GetStatus()
 	if status == wire.Status_SESSION_LOST {
-		s.gone(ErrExpired)
+		s.gone(lostAnswer(result))
 		return
 	}
 	if s.closing == nil && !s.alive() {

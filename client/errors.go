@@ -99,6 +99,9 @@ var (
 	ErrClientClosed error = &reason{"quorumlock: client closed", []error{ErrClosed}}
 	// ErrSuperseded is the reason when another connection attached the session.
 	ErrSuperseded error = &reason{"quorumlock: session taken over by another connection", []error{ErrSessionLost}}
+	// ErrRestored is the reason when a backup was restored, or the cluster was begun anew:
+	// the session is not part of the state that the cluster has now.
+	ErrRestored error = &reason{"quorumlock: session ended because a backup was restored", []error{ErrSessionLost}}
 	// errSessionForced is the reason when an operator ended the session.
 	errSessionForced error = &reason{"quorumlock: session ended by an operator", []error{ErrForced, ErrSessionLost}}
 )
@@ -274,3 +277,26 @@ func (e *stoppedError) Error() string {
 
 // Unwrap gives all of them to errors.Is.
 func (e *stoppedError) Unwrap() []error { return e.causes }
+
+// lostReason is the reason that a push gives.
+func lostReason(r wire.SessionLost_Reason) error {
+	switch r {
+	case wire.SessionLost_CLOSED:
+		return ErrClosed
+	case wire.SessionLost_SUPERSEDED:
+		return ErrSuperseded
+	case wire.SessionLost_FORCED:
+		return errSessionForced
+	case wire.SessionLost_RESTORED:
+		return ErrRestored
+	}
+	return ErrExpired
+}
+
+// lostAnswer is the reason that an answer with SESSION_LOST gives.
+func lostAnswer(result *wire.Result) error {
+	if result.GetRestored() {
+		return ErrRestored
+	}
+	return ErrExpired
+}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -229,6 +230,25 @@ func TestAttachThatIsRefusedLosesTheSession(t *testing.T) {
 		<-b.Lost()
 		wantErr(t, a.Err(), ErrExpired)
 		wantErr(t, b.Err(), ErrPermissionDenied, ErrSessionLost)
+	})
+}
+
+// TestRestoredWhileDisconnected: the client was away while a backup was restored.
+func TestRestoredWhileDisconnected(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		hold := mustLock(t, s, "a")
+		f.set(func() {
+			f.service.end(f.service.sessions[s.ID()])
+			f.service.restored = s.ID()
+		})
+		f.cut("n1")
+		<-hold.Context().Done()
+		wantErr(t, context.Cause(hold.Context()), ErrRestored, ErrSessionLost)
+		wantErr(t, s.Err(), ErrRestored)
+		if errors.Is(s.Err(), ErrExpired) || errors.Is(s.Err(), ErrPermissionDenied) {
+			t.Errorf("%v", s.Err())
+		}
 	})
 }
 

@@ -478,15 +478,3 @@ func (c *Client) onPush(cn *conn, push *wire.Push) error {
 	c.pump()
 	return nil
 }
-
-func lostReason(r wire.SessionLost_Reason) error {
-	switch r {
-	case wire.SessionLost_CLOSED:
-		return ErrClosed
-	case wire.SessionLost_SUPERSEDED:
-		return ErrSuperseded
-	case wire.SessionLost_FORCED:
-		return errSessionForced
-	}
-	return ErrExpired
-}

@@ -21,6 +21,7 @@ type service struct {
 	revision uint64
 	token    uint64
 	history  fakeHistory
+	restored uint64 // the last session of before a restore
 }
 
 type fakeSession struct {
@@ -75,7 +76,7 @@ func (v *service) serve(cn *fakeConn, req *wire.Request) *wire.Response {
 	}
 	s := v.sessions[req.GetSessionId()]
 	if s == nil {
-		return respond(status(wire.Status_SESSION_LOST))
+		return respond(&wire.Result{Status: wire.Status_SESSION_LOST, Restored: req.GetSessionId() <= v.restored})
 	}
 	if a := req.GetAttach(); a != nil {
 		return respond(v.attach(cn, s, a))

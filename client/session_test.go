@@ -218,6 +218,7 @@ func TestLostReasons(t *testing.T) {
 	for reason, want := range map[wire.SessionLost_Reason]error{
 		wire.SessionLost_EXPIRED: ErrExpired, wire.SessionLost_CLOSED: ErrClosed,
 		wire.SessionLost_SUPERSEDED: ErrSuperseded, wire.SessionLost_FORCED: ErrForced,
+		wire.SessionLost_RESTORED: ErrRestored,
 	} {
 		t.Run(reason.String(), func(t *testing.T) {
 			virtual(t, 1, func(t *testing.T, f *fake, c *Client) {

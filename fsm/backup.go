@@ -39,6 +39,7 @@ func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	m.endAll()
 	m.state.settings, _ = completeSettings(op.Settings)
 	m.state.token = m.restoredToken(op)
+	m.raiseSessionFloor()
 	m.state.lineage = op.Lineage
 	m.importAudit(op)
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESTORE, Operator: op.Operator, Reason: op.Reason, Backup: op.Backup})
@@ -67,7 +68,7 @@ func (m *Machine) CheckRestore(op *wire.RestoreBackup) *wire.Result {
 
 // used reports whether anything was ever done in the cluster but to change its members.
 func (m *Machine) used() bool {
-	return m.state.lastSession > 0 || m.state.firstAct > 0 || m.locks.len() > 0
+	return m.state.lastSession > m.state.sessionFloor || m.state.firstAct > 0 || m.locks.len() > 0
 }
 
 func validBackup(op *wire.RestoreBackup) *wire.Result {
@@ -135,6 +136,7 @@ func (m *Machine) restoredToken(op *wire.RestoreBackup) uint64 {
 // endAll expires all sessions, without a lock-delay after their holds, and ends those that
 // run.
 func (m *Machine) endAll() {
+	begun := len(m.events)
 	var sessions []uint64
 	m.sessions.each(0, func(s *session) bool {
 		sessions = append(sessions, s.id)
@@ -151,5 +153,8 @@ func (m *Machine) endAll() {
 	})
 	for c := range slices.Values(delays) {
 		m.open(c)
+	}
+	for _, e := range m.events[begun:] {
+		e.Restored = e.Type == wire.Event_SESSION_EXPIRED || e.Type == wire.Event_EXPIRED || e.Type == wire.Event_CANCELLED
 	}
 }

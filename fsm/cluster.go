@@ -30,6 +30,7 @@ func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {
 	m.state.clusterID = op.ClusterId
 	m.state.lineage = op.Lineage
 	m.state.token = op.TokenFloor
+	m.raiseSessionFloor()
 	m.state.level = firstLevel
 	m.state.settings = settings
 	for _, member := range op.Members {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"sync"
 	"sync/atomic"
 
@@ -148,6 +149,25 @@ func (r *Replicated) Fork() *Machine {
 	r.mu.Lock() // forking marks the tables of both sides
 	defer r.mu.Unlock()
 	return r.machine.Fork()
+}
+
+// Ahead returns a copy of the state with the entries applied that rest yields, and the index of
+// the last entry that it includes. rest is called with that of the state. The state itself stays.
+// Errors: ErrUpgrade, and those of rest.
+func (r *Replicated) Ahead(rest func(after uint64) iter.Seq2[*raft.Log, error]) (m *Machine, index uint64, err error) {
+	m = r.Fork()
+	for entry, err := range rest(m.state.index) {
+		if err != nil {
+			return nil, 0, err
+		}
+		if entry.Type == raft.LogCommand {
+			if _, err = m.Apply(entry.Data); errors.Is(err, ErrUpgrade) {
+				return nil, 0, fmt.Errorf("log entry %d: %w", entry.Index, err)
+			}
+		}
+		m.state.index = entry.Index
+	}
+	return m, m.state.index, nil
 }
 
 // AppliedIndex returns the raft index of the last entry that the state includes.

@@ -147,6 +147,8 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 		discarded:   h.Discarded,
 		suspended:   h.GrantsSuspended,
 		firstAct:    h.FirstAct,
+
+		sessionFloor: h.SessionFloor,
 	}
 	return nil
 }

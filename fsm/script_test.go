@@ -314,5 +314,8 @@ func (s *script) describe(e *wire.Event) string {
 	if e.Status != wire.Status_UNSPECIFIED {
 		text += ", " + e.Status.String()
 	}
+	if e.Restored {
+		text += ", restored"
+	}
 	return text
 }

@@ -16,8 +16,26 @@ import (
 // info beyond that info's own limit.
 const maxAddressBytes = 256
 
-func sessionLost() *wire.Result {
-	return answer(wire.Status_SESSION_LOST, "the session is unknown: it expired, was closed or never was")
+// sessionFloorShift makes a floor of session ids of a token: 2^20 ids for each second that a
+// token counts. Ids stay below 2^51, which every JSON reader keeps exactly.
+const sessionFloorShift = 12
+
+// SessionLost returns the answer to a request of a session that does not exist.
+func (m *Machine) SessionLost(id uint64) *wire.Result {
+	if id > m.state.sessionFloor || id == 0 {
+		return answer(wire.Status_SESSION_LOST, "the session is unknown: it expired, was closed or never was")
+	}
+	lost := answer(wire.Status_SESSION_LOST, "the session is over: a backup was restored since it began, or the cluster was begun anew")
+	lost.Restored = true
+	return lost
+}
+
+// raiseSessionFloor ends the range of session ids that earlier histories of this state can have
+// given out. Like tokens, they never come again: the floor follows the token counter, which was
+// raised above all of theirs. It allows a million sessions a second.
+func (m *Machine) raiseSessionFloor() {
+	m.state.sessionFloor = max(m.state.lastSession, m.state.token>>sessionFloorShift)
+	m.state.lastSession = m.state.sessionFloor
 }
 
 // openSession opens a session or, if the secret's session lives, answers that one
@@ -109,7 +127,7 @@ func validTTL(settings *wire.Settings, ttl uint32) *wire.Result {
 func (m *Machine) attachSession(cmd *wire.Command, op *wire.AttachSession) *wire.Result {
 	known, ok := m.sessions.get(cmd.SessionId)
 	if !ok {
-		return sessionLost()
+		return m.SessionLost(cmd.SessionId)
 	}
 	if subtle.ConstantTimeCompare([]byte(known.secretHash), op.GetSecretHash()) != 1 {
 		return answer(wire.Status_PERMISSION_DENIED, "the secret is not the session's")
@@ -196,7 +214,7 @@ func (m *Machine) resumed(s *session, o outcome) *wire.Result {
 func (m *Machine) closeSession(cmd *wire.Command) *wire.Result {
 	s, ok := m.editSession(cmd.SessionId)
 	if !ok {
-		return sessionLost()
+		return m.SessionLost(cmd.SessionId)
 	}
 	if refusal := noRequest(s); refusal != nil {
 		return refusal
@@ -209,7 +227,7 @@ func (m *Machine) closeSession(cmd *wire.Command) *wire.Result {
 func (m *Machine) expireSession(op *wire.ExpireSession) *wire.Result {
 	s, ok := m.sessions.get(op.GetSessionId())
 	if !ok {
-		return sessionLost()
+		return m.SessionLost(op.GetSessionId())
 	}
 	if refusal := m.outdated(op.Term, op.Generation, s.generation); refusal != nil {
 		return refusal

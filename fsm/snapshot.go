@@ -72,6 +72,7 @@ func (m *Machine) header() *wire.SnapshotHeader {
 
 		GrantsSuspended: s.suspended,
 		FirstAct:        s.firstAct,
+		SessionFloor:    s.sessionFloor,
 	}
 }
 

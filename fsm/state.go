@@ -17,8 +17,10 @@ type scalars struct {
 	term        uint64
 	leaderID    string
 	lastSession uint64
-	lastLock    uint64
-	lastAudit   uint64
+	// sessionFloor is the last id that a session of an earlier history can have.
+	sessionFloor uint64
+	lastLock     uint64
+	lastAudit    uint64
 	// firstAct is the revision at which an operator first did something other than change
 	// members or leader; 0 if nobody did.
 	firstAct  uint64

@@ -12,7 +12,7 @@ import (
 func (m *Machine) request(cmd *wire.Command) *wire.Result {
 	s, ok := m.editSession(cmd.SessionId)
 	if !ok {
-		return sessionLost()
+		return m.SessionLost(cmd.SessionId)
 	}
 	if refusal := noRequest(s); refusal != nil {
 		return refusal
@@ -273,7 +273,7 @@ func (s *session) forgets(below uint64, acked []uint64) bool {
 func (m *Machine) acknowledgeOnly(cmd *wire.Command) *wire.Result {
 	s, ok := m.editSession(cmd.SessionId)
 	if !ok {
-		return sessionLost()
+		return m.SessionLost(cmd.SessionId)
 	}
 	if refusal := noRequest(s); refusal != nil {
 		return refusal

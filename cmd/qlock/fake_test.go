@@ -124,12 +124,15 @@ func (f *fakeService) Restore(ctx context.Context, req *wire.RestoreRequest) (*w
 	return answer(ctx, f, f.restore, req)
 }
 
-func (f *fakeService) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) error {
+func (f *fakeService) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) (about *wire.StaleSnapshot, err error) {
 	if err := wire.ValidReason(req.GetReason(), req.GetOperator()); err != nil {
 		f.t.Error(err)
 	}
-	_, err := answer(ctx, f, func(addr string) (any, error) { return nil, f.save(addr, to) }, addr)
-	return err
+	if req.GetStale() {
+		about = &wire.StaleSnapshot{NodeId: "n1", Revision: 7, Index: 57, CommittedIndex: 50, LastChangeUnixMs: time.Now().Add(-90 * time.Second).UnixMilli()}
+	}
+	_, err = answer(ctx, f, func(addr string) (any, error) { return nil, f.save(addr, to) }, addr)
+	return about, err
 }
 
 func (f *fakeService) Metrics(ctx context.Context, addr string, to io.Writer) error {

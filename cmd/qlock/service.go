@@ -37,8 +37,8 @@ type service interface {
 	SkipDelay(context.Context, *wire.SkipDelay) (*wire.OperatorResponse, error)
 	Resize(context.Context, *wire.Resize) (*wire.OperatorResponse, error)
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
-	// SaveSnapshot writes a snapshot from the HTTP port at addr.
-	SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) error
+	// SaveSnapshot writes a snapshot from the HTTP port at addr, and describes a stale one.
+	SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) (*wire.StaleSnapshot, error)
 	// Metrics writes the metrics of the node whose HTTP port is at addr.
 	Metrics(ctx context.Context, addr string, to io.Writer) error
 	// Connector makes connections of their own, whose sessions have these options.

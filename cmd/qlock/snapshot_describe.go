@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -35,6 +36,39 @@ func describeSnapshot(m *fsm.Machine) snapshotJSON {
 		Revision: fmt.Sprint(m.Revision()), Token: fmt.Sprint(m.Token()),
 		Sessions: fmt.Sprint(t.Sessions), Locks: fmt.Sprint(t.Locks), Holds: fmt.Sprint(t.Holds), Waiters: fmt.Sprint(t.Waiters),
 		Members: fmt.Sprint(len(m.Members())), Audit: fmt.Sprint(len(auditOf(m))), Settings: one{m.Settings()},
+	}
+}
+
+// savedJSON is snapshotJSON, with what the node said of a stale one; null otherwise.
+type savedJSON struct {
+	snapshotJSON
+	Stale *one `json:"stale"`
+}
+
+func describeSaved(m *fsm.Machine, about *wire.StaleSnapshot) savedJSON {
+	described := savedJSON{snapshotJSON: describeSnapshot(m)}
+	if about != nil {
+		described.Stale = &one{about}
+	}
+	return described
+}
+
+// writeStale says how far a stale snapshot can be relied on. It writes nothing of any other.
+func writeStale(w io.Writer, about *wire.StaleSnapshot, now time.Time) {
+	if about == nil {
+		return
+	}
+	fmt.Fprintf(w, "it is stale: node %s saved what it alone had, and the last changes that were acknowledged may be missing\n", dash(printable(about.GetNodeId())))
+	if about.GetLeaderId() != "" {
+		fmt.Fprintf(w, "the node knew a leader, %s: without --stale the snapshot has everything\n", printable(about.GetLeaderId()))
+	}
+	changed := "at a time that the node does not know"
+	if ms := about.GetLastChangeUnixMs(); ms != 0 {
+		changed = now.Sub(time.UnixMilli(ms)).Round(time.Second).String() + " ago by this clock"
+	}
+	fmt.Fprintf(w, "it ends with log entry %d, revision %d, of which the last change was made %s\n", about.GetIndex(), about.GetRevision(), changed)
+	if about.GetIndex() > about.GetCommittedIndex() {
+		fmt.Fprintf(w, "the node knows entries up to %d to be committed: later ones may have been acknowledged, or never have been\n", about.GetCommittedIndex())
 	}
 }
 

@@ -16,21 +16,24 @@ import (
 
 // SaveSnapshot reads a snapshot from a node's HTTP port: the framed port carries only
 // messages of a bounded size.
-func (c cluster) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) error {
+func (c cluster) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) (about *wire.StaleSnapshot, err error) {
 	web, base := c.web(addr)
 	defer web.CloseIdleConnections()
 	operator := wireconnect.NewOperatorServiceClient(web, base)
 	pieces, err := operator.SaveSnapshot(ctx, connect.NewRequest(req))
 	if err != nil {
-		return webError(addr, err)
+		return nil, webError(addr, err)
 	}
 	defer pieces.Close()
 	for pieces.Receive() {
+		if described := pieces.Msg().GetStale(); described != nil {
+			about = described
+		}
 		if _, err := to.Write(pieces.Msg().GetChunk()); err != nil {
-			return failf(exitInternal, "write the snapshot: %w", err)
+			return nil, failf(exitInternal, "write the snapshot: %w", err)
 		}
 	}
-	return webError(addr, pieces.Err())
+	return about, webError(addr, pieces.Err())
 }
 
 // web is a client of the HTTP port at addr, and what its addresses begin with.

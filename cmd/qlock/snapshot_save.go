@@ -28,10 +28,15 @@ func saveVerb(dial dialer) *cli.Command {
 		ArgsUsage: "FILE",
 		Description: "The file appears, or replaces an older one, only when it is whole and verified. It\n" +
 			"contains no secret, but all names, values and owners: only you can read it.\n\n" +
+			"With --stale any node answers, also without a leader, with what is on its own disk.\n" +
+			"That may lack the last changes that were acknowledged, and have some that were not.\n" +
+			"It is the way out where a majority of the nodes has lost its data: save it from the\n" +
+			"node that has most, begin a new cluster on empty directories, and restore it there.\n\n" +
 			"Exit codes: 0 saved, 69 no serving leader, 70 it could not be written or is damaged,\n" +
 			"64 usage.",
 		Flags: append(reasonFlags(),
-			&cli.StringFlag{Name: "http", DefaultText: "what the leader advertises", Usage: "`HOST:PORT` of a node's HTTP port"}),
+			&cli.StringFlag{Name: "http", DefaultText: "what the leader advertises", Usage: "`HOST:PORT` of a node's HTTP port"},
+			&cli.BoolFlag{Name: "stale", DisableDefaultText: true, Usage: "from one node, without a leader: the last acknowledged changes may be missing"}),
 		Action: func(c *cli.Context) error {
 			path, err := snapshotFile(c)
 			if err != nil {
@@ -41,14 +46,15 @@ func saveVerb(dial dialer) *cli.Command {
 			if err != nil {
 				return err
 			}
-			req := &wire.SaveSnapshotRequest{Operator: operator, Reason: reason}
+			req := &wire.SaveSnapshotRequest{Operator: operator, Reason: reason, Stale: c.Bool("stale")}
 			return withService(c, dial, func(svc service) error {
-				m, err := saveSnapshot(c, svc, req, path)
+				m, about, err := saveSnapshot(c, svc, req, path)
 				if err != nil {
 					return blame(c, err)
 				}
-				return show(c, fields{describeSnapshot(m)}, func(w io.Writer) {
+				return show(c, fields{describeSaved(m, about)}, func(w io.Writer) {
 					fmt.Fprintf(w, "saved %s: %s\n", printable(path), inBrief(m))
+					writeStale(w, about, time.Now())
 				})
 			})
 		},
@@ -56,30 +62,31 @@ func saveVerb(dial dialer) *cli.Command {
 }
 
 // saveSnapshot writes to a file beside the one named, and gives it that name last.
-func saveSnapshot(c *cli.Context, svc service, req *wire.SaveSnapshotRequest, path string) (*fsm.Machine, error) {
+func saveSnapshot(c *cli.Context, svc service, req *wire.SaveSnapshotRequest, path string) (*fsm.Machine, *wire.StaleSnapshot, error) {
 	addr, err := httpAddr(c, svc)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return nil, failf(exitInternal, "save the snapshot: %w", err)
+		return nil, nil, failf(exitInternal, "save the snapshot: %w", err)
 	}
 	defer os.Remove(f.Name()) // nothing once it has its name
 	defer f.Close()
 	ctx, cancel := context.WithTimeout(c.Context, timeout(c, saveTimeout))
 	defer cancel()
-	if err := svc.SaveSnapshot(ctx, addr, req, f); err != nil {
-		return nil, err
+	about, err := svc.SaveSnapshot(ctx, addr, req, f)
+	if err != nil {
+		return nil, nil, err
 	}
 	m, err := checkSaved(path, f)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := errors.Join(f.Close(), os.Rename(f.Name(), path), syncDir(filepath.Dir(path))); err != nil {
-		return nil, failf(exitInternal, "save the snapshot: %w", err)
+		return nil, nil, failf(exitInternal, "save the snapshot: %w", err)
 	}
-	return m, nil
+	return m, about, nil
 }
 
 // checkSaved reads back what was written, once it is on the disk.
@@ -102,19 +109,24 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// httpAddr is the leader's HTTP port.
+// httpAddr is the HTTP port to save from: that of the leader, or of a stale snapshot that of the
+// node which answers.
 func httpAddr(c *cli.Context, svc service) (string, error) {
 	if addr := c.String("http"); addr != "" {
 		return addr, nil
 	}
-	s, err := statusWithin(c.Context, svc, timeout(c, openTimeout), false)
+	stale := c.Bool("stale")
+	s, err := statusWithin(c.Context, svc, timeout(c, openTimeout), stale)
 	if err != nil {
 		return "", err
 	}
 	for _, n := range s.GetNodes() {
-		if n.GetLeader() && n.GetHttpAddr() != "" {
+		if source := n.GetLeader() && !stale || n.GetId() == s.GetNodeId() && stale; source && n.GetHttpAddr() != "" {
 			return reachableHost(n), nil
 		}
+	}
+	if stale {
+		return "", failf(exitInternal, "node %s has no HTTP port, which snapshots come from: start it with --http-addr, or give --http", dash(printable(s.GetNodeId())))
 	}
 	return "", failf(exitInternal, "leader %s has no HTTP port, which snapshots come from: start it with --http-addr, or give --http", dash(printable(s.GetLeaderId())))
 }

@@ -88,6 +88,33 @@ func TestSnapshotSave(t *testing.T) {
 	}
 }
 
+// TestSnapshotSaveStale: without a leader the node that answers is asked, and what it says of the
+// snapshot is shown.
+func TestSnapshotSaveStale(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.snap")
+	f := saving(t, savedState(t), nil)
+	f.statusFunc = func(req *wire.StatusRequest) (*wire.StatusResponse, error) {
+		if !req.GetStale() {
+			return nil, client.ErrUnavailable
+		}
+		return &wire.StatusResponse{NodeId: "n2", Nodes: []*wire.NodeStatus{
+			{Id: "n1", HttpAddr: "10.0.0.1:7402"}, {Id: "n2", HttpAddr: "10.0.0.2:7402"}}}, nil
+	}
+	got := execTest(t, f.dialer, "snapshot", "save", "--stale", path, "--reason", "r")
+	for _, text := range []string{"saved ", "it is stale: node n1 ", "the last changes that were acknowledged may be missing", "log entry 57, revision 7, of which the last change was made 1m30s ago",
+		"entries up to 50 to be committed: later ones may have been acknowledged, or never have been"} {
+		if got.code != 0 || !strings.Contains(got.out, text) {
+			t.Errorf("not said: %q in %+v", text, got)
+		}
+	}
+	if got := execTest(t, f.dialer, "snapshot", "save", "--stale", path, "--reason", "r", "-o", "json"); got.code != 0 || !strings.Contains(strings.ReplaceAll(got.out, " ", ""), `"committedIndex":"50"`) {
+		t.Errorf("got %+v", got)
+	}
+	if got := execTest(t, f.dialer, "snapshot", "save", path, "--reason", "r"); got.code != exitNoLeader {
+		t.Errorf("without --stale: %+v", got)
+	}
+}
+
 // Whatever goes wrong, the older snapshot stays as it is, and nothing lies beside it.
 func TestSnapshotSaveAllOrNothing(t *testing.T) {
 	good := savedState(t)

@@ -188,6 +188,10 @@ func TestRestoreOverALiveCluster(t *testing.T) {
 		if _, err := leader.Restore(t.Context(), backup); !errors.Is(err, replica.ErrPrecondition) {
 			t.Fatalf("without the cluster's name: %v", err)
 		}
+		waiting, away := c.openSession("waiting", 5*time.Minute), c.openSession("away", 5*time.Minute)
+		c.expect(leader.do(acquireCommand(waiting, 1, "a", time.Minute)), wire.Status_QUEUED)
+		outcome := make(chan *wire.Result, 1)
+		leader.Await(waiting, 1, func(r *wire.Result) { outcome <- r })
 		backup.ClusterId = c.statusOf(leader).ClusterId
 		if _, err := leader.Restore(t.Context(), backup); err != nil {
 			t.Fatal(err)
@@ -195,8 +199,15 @@ func TestRestoreOverALiveCluster(t *testing.T) {
 		if leader.lives(s) || leader.holder("a") != 0 {
 			t.Error("the session lives on, or its hold")
 		}
-		if got := to.told(); len(got) != 1 || got[0].GetLost().GetReason() != wire.SessionLost_EXPIRED {
+		if got := to.told(); len(got) != 1 || got[0].GetLost().GetReason() != wire.SessionLost_RESTORED {
 			t.Errorf("the holder was told %v", got)
+		}
+		for _, r := range []*wire.Result{
+			<-outcome, leader.beat(s), leader.beat(away), leader.do(acquireCommand(away, 1, "b", 0)), leader.do(attachCommand(away, "away")),
+		} {
+			if c.expect(r, wire.Status_SESSION_LOST); !r.Restored || !strings.Contains(r.Message, "a backup was restored") {
+				t.Errorf("not said why: %v", r)
+			}
 		}
 		next := c.openSession("next", 5*time.Minute)
 		if r := c.expect(leader.do(acquire(next, 1, "a", &wire.Acquire{})), wire.Status_GRANTED); r.Token <= hold.Token+1<<32 {

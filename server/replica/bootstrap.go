@@ -137,13 +137,6 @@ func otherCluster(answers []answer, mine string) error {
 	return nil
 }
 
-func (r *Replica) errReplaced(cluster string) error {
-	id := r.cfg.ID
-	return fmt.Errorf("%w: cluster %q knows node %q with another incarnation than this directory's (%s). "+
-		"Its memory is gone, so it must not vote. Replace it: run\n  qlock cluster remove %s --reason replaced\nstart this node again, and run\n  qlock cluster add %s %s --reason replaced",
-		ErrReplaced, cluster, id, r.book.incarnation, id, id, r.cfg.Advertise.Peer)
-}
-
 // settle asks around until this empty node may run raft. A nil error without done says
 // that it may not yet.
 func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) {
@@ -157,12 +150,14 @@ func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) 
 	}
 	switch as, peer := judge(answers); as {
 	case replaced:
-		if round == 0 && len(unreachable(answers)) > 0 {
+		cluster := outlookOf(answers)
+		if round == 0 && len(unreachable(answers)) > 0 || round < patience && cluster == unclear {
 			// Whoever has just learned of the removal closes what it had with this node's
-			// name; those left to answer may not have learned of it yet.
-			return r.settleAgain(ctx)
+			// name; those left to answer may not have learned of it yet. And without a leader
+			// the next moments may tell whether there can be one.
+			return r.settleAgain(ctx, round, r.errReplaced(peer, cluster))
 		}
-		return false, r.errReplaced(peer.ClusterId)
+		return false, r.errReplaced(peer, cluster)
 	case known:
 		r.log.Info("joining the cluster", "cluster", peer.ClusterId, "known-to", peer.GetMember().GetId())
 		if err := r.meet(answers); err != nil {
@@ -203,11 +198,15 @@ func (r *Replica) nagRemoved(cluster string) {
 		"cluster", cluster, "data", r.cfg.DataDir, "run", r.addCommand())
 }
 
-// settleAgain gives news among the others the time to get around.
-func (r *Replica) settleAgain(ctx context.Context) (done bool, err error) {
+// settleAgain gives news among the others the time to get around. If ctx leaves none for another
+// round, what is known so far is the verdict.
+func (r *Replica) settleAgain(ctx context.Context, round int, verdict error) (done bool, err error) {
+	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < firstRound+probeTimeout {
+		return false, verdict
+	}
 	select {
 	case <-time.After(firstRound):
-		return r.settle(ctx, 1)
+		return r.settle(ctx, round+1)
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}

@@ -20,7 +20,7 @@ func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
 	case inactive:
 		done(r.refusal())
 	case unknown, decided:
-		done(lost())
+		done(r.lost(session))
 	case leased:
 		done(refused(wire.Status_INVALID_ARGUMENT, "the session is a lease's: heartbeats do not prolong it, an extension does"))
 	default:
@@ -28,8 +28,10 @@ func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
 	}
 }
 
-func lost() *wire.Result {
-	return refused(wire.Status_SESSION_LOST, "the session expired, was closed or never was")
+// lost is the answer to a session that is unknown or whose expiry is decided.
+func (r *Replica) lost(session uint64) (answer *wire.Result) {
+	r.machine.View(func(m *fsm.Machine) { answer = m.SessionLost(session) })
+	return answer
 }
 
 // Prove calls done with OK once an entry that was proposed after this call has been
@@ -54,7 +56,7 @@ func (r *Replica) answerBeats(b *batch) {
 		case state == alive && beat.lives:
 			beat.done(well)
 		default:
-			beat.done(lost())
+			beat.done(r.lost(beat.session))
 		}
 	}
 }

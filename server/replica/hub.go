@@ -135,11 +135,19 @@ func (h *hub) publish(events []*wire.Event) {
 		case wire.Event_REVOKED:
 			h.notice(e, &wire.HoldNotice{Revocation: h.revocation(e)})
 		case wire.Event_SESSION_EXPIRED:
-			h.lost(e.SessionId, wire.SessionLost_EXPIRED)
+			h.lost(e.SessionId, endOf(e))
 		case wire.Event_SESSION_CLOSED:
 			h.lost(e.SessionId, wire.SessionLost_CLOSED)
 		}
 	}
+}
+
+// endOf is why a session ended that its client did not close.
+func endOf(e *wire.Event) wire.SessionLost_Reason {
+	if e.Restored {
+		return wire.SessionLost_RESTORED
+	}
+	return wire.SessionLost_EXPIRED
 }
 
 // outcome delivers the final outcome of a request that had waited. A wait that ended
@@ -158,6 +166,12 @@ func (h *hub) outcome(e *wire.Event, status wire.Status_Code) {
 	}
 	if status == wire.Status_NOT_HELD {
 		result.Message = e.Reason
+	}
+	if status == wire.Status_SESSION_LOST {
+		h.view(func(m *fsm.Machine) {
+			ended := m.SessionLost(e.SessionId)
+			result.Message, result.Restored = ended.Message, ended.Restored
+		})
 	}
 	h.mu.Lock()
 	key := request{e.SessionId, e.Seq}

@@ -42,6 +42,7 @@ const (
 	leasedFlag
 	upgradeFlag
 	partialFlag
+	restoredFlag
 )
 
 // pack appends an event to b, behind its length.
@@ -67,7 +68,7 @@ func appendNumbers(b []byte, e *wire.Event) []byte {
 		sinceNumber:      e.Revision - e.HoldId,
 		tokenNumber:      e.Token,
 		modeNumber:       uint64(e.Mode),
-		flagsNumber:      flag(e.Waited, waitedFlag) | flag(e.WaitForever, waitForeverFlag) | flag(e.Leased, leasedFlag) | flag(e.Upgrade, upgradeFlag) | flag(e.Partial, partialFlag),
+		flagsNumber:      flag(e.Waited, waitedFlag) | flag(e.WaitForever, waitForeverFlag) | flag(e.Leased, leasedFlag) | flag(e.Upgrade, upgradeFlag) | flag(e.Partial, partialFlag) | flag(e.Restored, restoredFlag),
 		waitNumber:       uint64(e.WaitMs),
 		generationNumber: e.Generation,
 		statusNumber:     uint64(e.Status),
@@ -178,6 +179,7 @@ func (u *unpacked) event() *wire.Event {
 		Leased:      flags&leasedFlag != 0,
 		Upgrade:     flags&upgradeFlag != 0,
 		Partial:     flags&partialFlag != 0,
+		Restored:    flags&restoredFlag != 0,
 		WaitMs:      uint32(n[waitNumber]),
 		Generation:  n[generationNumber],
 		Status:      wire.Status_Code(n[statusNumber]),

@@ -57,7 +57,7 @@ func (r *Replica) ProposeAll(all []Proposal) {
 			no.done(no.result)
 		}
 		if end < len(all) {
-			all[end].Done(lost())
+			all[end].Done(r.lost(all[end].Command.GetSessionId()))
 			end++
 		}
 		begin = end

@@ -35,6 +35,7 @@ type Replica struct {
 	leaders   *leaders
 	hashes    *hashes
 	vigil     *vigil
+	wiped     *wipedVoters
 
 	// ctx ends when the node begins to stop. Goroutines that wait for raft's futures
 	// do not watch it: raft answers all of them before it is shut down.
@@ -86,7 +87,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, history: newHistory(), catchUp: newCatchUp(), leaders: newLeaders(), hashes: newHashes(cfg.ID), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, history: newHistory(), catchUp: newCatchUp(), leaders: newLeaders(), hashes: newHashes(cfg.ID), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.hub = newHub(r.machine.View)
@@ -438,7 +439,8 @@ func (r *Replica) wayOut(err error) error {
 			"start a new one on an empty --data-dir, and run\n  qlock snapshot restore FILE --reason lost\n"+
 			"If there are others, replace it: %s", err, r.replacement("damaged"))
 	}
-	return fmt.Errorf("%w\nNothing was changed. The other nodes have all that was acknowledged; this one must not vote without it. Replace it: %s", err, r.replacement("damaged"))
+	return fmt.Errorf("%w\nNothing was changed. The other nodes have all that was acknowledged; this one must not vote without it. Replace it: %s\n"+
+		"That needs a leader. If a majority of the nodes has lost its data, there can be none. %s", err, r.replacement("damaged"), r.startOver(nil))
 }
 
 // replacement are the commands that keep this node's directory for whoever looks into what

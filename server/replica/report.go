@@ -116,6 +116,7 @@ func (r *Replica) reportOnce() {
 	leader, _, ok := r.leader()
 	if !ok {
 		r.seek()
+		r.nagLostMajority()
 		return
 	}
 	var known *wire.Member
@@ -140,7 +141,7 @@ func (r *Replica) seek() {
 	// The word of a node that has not followed a leader since it started may be old.
 	as, peer := judge(answers)
 	if as == replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
-		r.halt(r.errReplaced(peer.ClusterId))
+		r.halt(r.errReplaced(peer, led))
 		return
 	}
 	if as == removed {
@@ -203,6 +204,8 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 	if known, _ := r.book.recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
 		state.Caller = wire.Standing_REPLACED // not only removed: another one has its place
 	}
+	r.wiped.saw(from.GetId(), state.Caller)
+	state.MajorityLost = r.lostMajority() != nil
 	r.machine.View(func(m *fsm.Machine) { state.Revision = m.Revision() })
 	if node := r.node.Load(); node != nil {
 		state.Term, state.LastIndex = node.CurrentTerm(), node.LastIndex()
@@ -219,7 +222,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 	}
 	return &wire.NodeState{
 		Member: &wire.Member{Id: r.cfg.ID}, ClusterId: state.ClusterId, Empty: state.Empty, Caller: state.Caller,
-		Term: state.Term, AppliedIndex: state.AppliedIndex, LeaderId: state.LeaderId,
+		Term: state.Term, AppliedIndex: state.AppliedIndex, LeaderId: state.LeaderId, MajorityLost: state.MajorityLost,
 	}
 }
 

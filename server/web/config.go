@@ -67,6 +67,8 @@ type Replica interface {
 	Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error
 	// SaveSnapshot writes the whole state; leader only.
 	SaveSnapshot(context.Context, *wire.SaveSnapshotRequest, io.Writer) error
+	// SaveStaleSnapshot writes what this node alone knows, and describes it before.
+	SaveStaleSnapshot(context.Context, *wire.SaveSnapshotRequest, func(*wire.StaleSnapshot) error, io.Writer) error
 	// Restore begins a new history; leader only.
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
 	// Status describes the cluster as this node sees it.

@@ -69,6 +69,11 @@ var (
 
 // failure words a result that is not what its call was for.
 func failure(status wire.Status_Code, message string) error {
+	return failureOf(&wire.Result{Status: status, Message: message})
+}
+
+func failureOf(r *wire.Result) error {
+	status, message := r.GetStatus(), r.GetMessage()
 	if message == "" {
 		message = sayings[status]
 	}
@@ -80,7 +85,7 @@ func failure(status wire.Status_Code, message string) error {
 		code = connect.CodeInternal
 	}
 	err := connect.NewError(code, errors.New(message))
-	if detail, derr := connect.NewErrorDetail(&wire.ErrorDetail{Status: status}); derr == nil {
+	if detail, derr := connect.NewErrorDetail(&wire.ErrorDetail{Status: status, Restored: r.GetRestored()}); derr == nil {
 		err.AddDetail(detail)
 	}
 	return err
@@ -99,7 +104,7 @@ func (s *Server) refusal(r *wire.Result, repeatable bool) error {
 	case status == wire.Status_UNCERTAIN && repeatable:
 		return errInDoubt
 	}
-	return failure(status, r.GetMessage())
+	return failureOf(r)
 }
 
 // refusalOfSeq does the same for a numbered request of a session. What another kind of request was

@@ -316,6 +316,16 @@ func (f *fake) SaveSnapshot(_ context.Context, req *wire.SaveSnapshotRequest, w 
 	return f.Fork().WriteSnapshot(w)
 }
 
+func (f *fake) SaveStaleSnapshot(_ context.Context, req *wire.SaveSnapshotRequest, described func(*wire.StaleSnapshot) error, w io.Writer) error {
+	if err := wire.ValidReason(req.GetReason(), req.GetOperator()); err != nil {
+		return fmt.Errorf("%w: %w", replica.ErrInvalid, err)
+	}
+	if err := described(&wire.StaleSnapshot{NodeId: f.id, Revision: 7, Index: 9, CommittedIndex: 8}); err != nil {
+		return err
+	}
+	return f.Fork().WriteSnapshot(w)
+}
+
 func (f *fake) Restore(_ context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
 	return &wire.RestoreResponse{TokenFloor: req.GetBackup().GetToken() + 1<<32, Revision: 9}, f.change("restore " + req.GetReason())
 }

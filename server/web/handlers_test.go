@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -74,6 +75,34 @@ func TestLifeOfALock(t *testing.T) {
 	}
 	ann.post("SessionService/Heartbeat", `{`+ann.creds+`}`).refused(http.StatusNotFound, wire.Status_SESSION_LOST)
 	p.post("LockService/Get", `{"name":"orders/1"}`).refused(http.StatusNotFound, wire.Status_NOT_FOUND)
+}
+
+// TestSessionOfBeforeARestore: the caller learns why its session ended, whoever opens one after.
+func TestSessionOfBeforeARestore(t *testing.T) {
+	c := newCluster(t)
+	p := start(t, c, "n1")
+	ann := p.open("ann")
+	ann.send("LockService/Acquire", `"seq":1,"name":"a"`).ok()
+	c.must(&wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{
+		Lineage: "second", Operator: "op", Reason: "disaster", ClusterId: "c1", Settings: fsm.DefaultSettings(),
+		Backup: &wire.Backup{ClusterId: "c1", Sha256: make([]byte, 32)},
+	}}})
+	p.open("bob")
+	for _, got := range []reply{
+		ann.post("SessionService/Heartbeat", `{`+ann.creds+`}`),
+		ann.send("LockService/Acquire", `"seq":2,"name":"b"`),
+		ann.send("LockService/Release", `"seq":3,"holdId":"1","token":"1"`),
+	} {
+		message := got.refused(http.StatusNotFound, wire.Status_SESSION_LOST)
+		detail := got.fields()["details"].([]any)[0].(map[string]any)["debug"].(map[string]any)
+		if !strings.Contains(message, "a backup was restored") || detail["restored"] != true {
+			t.Errorf("%q, %v", message, detail)
+		}
+	}
+	never := strings.Replace(ann.creds, ann.id, "9007199254740991", 1)
+	if message := ann.post("SessionService/Heartbeat", `{`+never+`}`).refused(http.StatusNotFound, wire.Status_SESSION_LOST); strings.Contains(message, "restored") {
+		t.Errorf("a session that never was: %q", message)
+	}
 }
 
 func TestOpenAgainIsTheSameSession(t *testing.T) {

@@ -61,7 +61,9 @@ func (s operatorService) ListAudit(ctx context.Context, req *connect.Request[wir
 
 // SaveSnapshot sends the whole state, in pieces.
 func (s operatorService) SaveSnapshot(ctx context.Context, req *connect.Request[wire.SaveSnapshotRequest], stream *connect.ServerStream[wire.SaveSnapshotResponse]) error {
-	return s.snapshot(ctx, req.Msg, func(piece []byte) error { return stream.Send(&wire.SaveSnapshotResponse{Chunk: piece}) })
+	return s.snapshot(ctx, req.Msg,
+		func(about *wire.StaleSnapshot) error { return stream.Send(&wire.SaveSnapshotResponse{Stale: about}) },
+		func(piece []byte) error { return stream.Send(&wire.SaveSnapshotResponse{Chunk: piece}) })
 }
 
 // Restore begins a new history from what outlives a backup.

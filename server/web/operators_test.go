@@ -62,6 +62,42 @@ func TestRestoreTakesALargeAudit(t *testing.T) {
 	}
 }
 
+// TestStaleSnapshotIsSaved: without a leader any node answers, and describes what it sends.
+func TestStaleSnapshotIsSaved(t *testing.T) {
+	c := newCluster(t)
+	c.lead("")
+	p := start(t, c, "n2")
+	var want bytes.Buffer
+	if err := c.node("n2").Fork().WriteSnapshot(&want); err != nil {
+		t.Fatal(err)
+	}
+	plain := p.post("OperatorService/SaveSnapshot", `{"reason":"lost","stale":true}`)
+	if plain.status != http.StatusOK || plain.body != want.String() {
+		t.Errorf("status %d, %d bytes, want %d", plain.status, len(plain.body), want.Len())
+	}
+	if about := plain.header.Get("Quorumlock-Stale-Snapshot"); !strings.Contains(about, `"nodeId":"n2"`) || !strings.Contains(about, `"committedIndex":"8"`) {
+		t.Errorf("described as %q", about)
+	}
+	for name, options := range protocols(t) {
+		stream, err := wireconnect.NewOperatorServiceClient(h2c(t), "http://"+p.addr, options...).SaveSnapshot(t.Context(), connect.NewRequest(&wire.SaveSnapshotRequest{Reason: "lost", Stale: true}))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if !stream.Receive() || stream.Msg().GetStale().GetNodeId() != "n2" || len(stream.Msg().GetChunk()) > 0 {
+			t.Errorf("%s: first %v, %v", name, stream.Msg(), stream.Err())
+		}
+		var got []byte
+		for stream.Receive() {
+			got = append(got, stream.Msg().GetChunk()...)
+		}
+		if stream.Err() != nil || !bytes.Equal(got, want.Bytes()) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), stream.Err())
+		}
+		_ = stream.Close()
+	}
+	p.post("OperatorService/SaveSnapshot", `{"stale":true}`).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
+}
+
 // A snapshot comes as it is to curl and in pieces to programs, from a follower as well.
 func TestSnapshotIsSaved(t *testing.T) {
 	c := newCluster(t)

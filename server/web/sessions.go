@@ -108,7 +108,7 @@ func (s *Server) admit(ctx context.Context, given *wire.Credentials) (fsm.Sessio
 			return fsm.Session{}, s.refusal(res, true)
 		}
 		if session, found = s.session(given.GetSessionId()); !found {
-			return fsm.Session{}, failure(wire.Status_SESSION_LOST, "")
+			return fsm.Session{}, s.lost(given.GetSessionId())
 		}
 	}
 	if subtle.ConstantTimeCompare(hash[:], session.SecretHash) != 1 {
@@ -135,4 +135,15 @@ func callerAddress(req connect.AnyRequest) string {
 		return seen
 	}
 	return claimed.String() + " via " + seen
+}
+
+// lost is the error for a session that does not exist.
+func (s *Server) lost(session uint64) error {
+	answer := &wire.Result{Status: wire.Status_SESSION_LOST}
+	s.replica.View(func(m *fsm.Machine) {
+		if known := m.SessionLost(session); known.Restored {
+			answer = known
+		}
+	})
+	return failureOf(answer)
 }

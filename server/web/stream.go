@@ -131,9 +131,9 @@ func (s *Server) enterWatch(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// snapshot sends the state in pieces.
-func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, send func([]byte) error) error {
-	if !s.replica.Serving() {
+// snapshot sends the state in pieces. A stale one is this node's own, and is described first.
+func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, describe func(*wire.StaleSnapshot) error, send func([]byte) error) error {
+	if !req.GetStale() && !s.replica.Serving() {
 		return errElsewhere
 	}
 	leave, err := s.enter(ctx, s.queues.Snapshots)
@@ -142,7 +142,11 @@ func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, se
 	}
 	defer leave()
 	sent := &pieces{send: send}
-	err = s.replica.SaveSnapshot(ctx, req, sent)
+	if req.GetStale() {
+		err = s.replica.SaveStaleSnapshot(ctx, req, describe, sent)
+	} else {
+		err = s.replica.SaveSnapshot(ctx, req, sent)
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -221,13 +225,21 @@ func (s *Server) lines(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// headerStale describes a stale backup whose bytes follow.
+const headerStale = "Quorumlock-Stale-Snapshot"
+
 // bytes answers with the snapshot itself. If it breaks off, so does the connection.
 func (s *Server) bytes(w http.ResponseWriter, r *http.Request) error {
 	req := &wire.SaveSnapshotRequest{}
 	if err := decode(r, req); err != nil {
 		return err
 	}
-	return s.snapshot(r.Context(), req, func(piece []byte) error {
+	describe := func(about *wire.StaleSnapshot) error {
+		text, err := jsonCodec{}.Marshal(about)
+		w.Header().Set(headerStale, string(text))
+		return err
+	}
+	return s.snapshot(r.Context(), req, describe, func(piece []byte) error {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		_, err := w.Write(piece)
 		return err

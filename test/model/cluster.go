@@ -77,6 +77,7 @@ func (d *Model) bootstrap(op *wire.Bootstrap) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.Cluster, d.Lineage, d.Token, d.Level, d.Limits = op.ClusterId, op.Lineage, op.TokenFloor, 1, limits
+	d.newHistory()
 	for _, m := range op.Members {
 		d.member(m)
 	}
@@ -185,11 +186,12 @@ func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	case op.ClockUnixS > beginning+highestFloor>>32, op.TokenFloor > ahead, op.Backup.GetToken() > ahead, floor > highestFloor:
 		return says(wire.Status_INVALID_ARGUMENT)
 	case op.ClusterId != "" && op.ClusterId != d.Cluster,
-		op.ClusterId == "" && (d.Opened > 0 || d.acted > 0 || len(d.Claims) > 0):
+		op.ClusterId == "" && (d.Opened > d.before || d.acted > 0 || len(d.Claims) > 0):
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.endAll()
 	d.Token, d.Limits, d.Lineage = floor, limits, op.Lineage
+	d.newHistory()
 	kept := op.Audit[max(0, len(op.Audit)-256):]
 	by := d.audited + uint64(len(kept)) + 1
 	for _, r := range kept {
@@ -217,6 +219,20 @@ func (d *Model) endAll() {
 	for _, c := range slices.Clone(d.Claims) {
 		d.reopen(c)
 	}
+	for _, e := range d.News {
+		e.Restored = e.Type != wire.Event_DELAY_ENDED
+	}
+}
+
+// newHistory begins the numbers of sessions above all that were given out before.
+func (d *Model) newHistory() {
+	d.before = max(d.Opened, d.Token/4096)
+	d.Opened = d.before
+}
+
+// lost is the answer to somebody whose session there is not.
+func (d *Model) lost(id uint64) *wire.Result {
+	return &wire.Result{Status: wire.Status_SESSION_LOST, Restored: 0 < id && id <= d.before}
 }
 
 // canBeRestored says whether records can be those that a backup has.

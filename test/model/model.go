@@ -18,8 +18,10 @@ type Model struct {
 	Members   []*wire.Member        // by id
 	Removed   []*wire.RemovedMember // the last ones, the oldest first
 	Limits    *wire.Settings
-	// Opened is how many sessions there were. Live are those that are open, by id.
+	// Opened is the last session's id. Live are those that are open, by id.
 	Opened uint64
+	// before is the last id that a session of before this history can have.
+	before uint64
 	Live   []*Session
 	// Claims are by id, which is the order in which they were asked for.
 	Claims []*Claim
@@ -215,7 +217,7 @@ func (d *Model) run(cmd *wire.Command) *wire.Result {
 func (d *Model) ofSession(cmd *wire.Command) *wire.Result {
 	s := d.Session(cmd.SessionId)
 	if s == nil {
-		return says(wire.Status_SESSION_LOST)
+		return d.lost(cmd.SessionId)
 	}
 	if op, ok := cmd.Op.(*wire.Command_AttachSession); ok && string(op.AttachSession.GetSecretHash()) != s.Hash {
 		return says(wire.Status_PERMISSION_DENIED)

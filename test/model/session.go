@@ -115,7 +115,7 @@ func (d *Model) liveRequests(c *Claim) []*wire.LockRequest {
 func (d *Model) expire(op *wire.ExpireSession) *wire.Result {
 	s := d.Session(op.GetSessionId())
 	if s == nil {
-		return says(wire.Status_SESSION_LOST)
+		return d.lost(op.GetSessionId())
 	}
 	if op.Term != d.Term || op.Generation != s.Generation {
 		return says(wire.Status_FAILED_PRECONDITION)

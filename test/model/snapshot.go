@@ -42,6 +42,7 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		d.Revision, d.Token, d.Term, d.leader = h.Revision, h.Token, h.Term, h.LeaderId
 		d.Suspended = h.GrantsSuspended
 		d.Opened, d.audited = h.LastSessionId, h.LastAuditId
+		d.before = h.SessionFloor
 		d.acted = h.FirstAct
 	case *wire.SnapshotRecord_Member:
 		d.member(body.Member)

@@ -2,13 +2,16 @@ package process_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -95,13 +98,15 @@ func TestTwoOfThreeWiped(t *testing.T) {
 	last := c.Leader()
 	wiped := c.Others(last)
 	term := c.AwaitAll().GetTerm()
+	s, hold := heldFor(t, c, 10*time.Minute)
 	c.Kill9(c.IDs()...)
 	c.Wipe(wiped...)
 	c.Restart(last) // at once followed by those that would begin anew if it were not there
 	c.Restart(wiped...)
 	for _, id := range wiped {
-		refused(t, c, id)
+		stranded(t, c, id)
 	}
+	c.AwaitLog(last, "no leader can be elected: a majority of the voters has lost its data")
 	c.Never("a leader without a majority's memory", 3*time.Second, func(ctx context.Context) error {
 		metrics, err := c.Metrics(ctx, last)
 		if err != nil {
@@ -120,6 +125,73 @@ func TestTwoOfThreeWiped(t *testing.T) {
 	// Wiped nodes come again, as a supervisor would have it, and are refused again.
 	c.Restart(wiped...)
 	for _, id := range wiped {
-		refused(t, c, id)
+		stranded(t, c, id)
+	}
+	beginAgain(t, c, last, hold.Token())
+	wantRestored(t, c, s, hold)
+}
+
+// heldFor is a session with that TTL that holds a lock.
+func heldFor(t *testing.T, c *process.Cluster, ttl time.Duration) (*client.Session, *client.Hold) {
+	t.Helper()
+	s, err := c.NewClient().NewSession(t.Context(), client.SessionOptions{TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold, err := s.Lock(t.Context(), "held/before")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, hold
+}
+
+// stranded expects that a wiped node ended by itself, and that it names the way out of a cluster
+// that cannot elect a leader, rather than commands that need one.
+func stranded(t *testing.T, c *process.Cluster, id string) {
+	t.Helper()
+	if code := c.Ended(id); code != 70 {
+		t.Errorf("%s: exit code %d, want 70", id, code)
+	}
+	log := c.Log(id)
+	last := log[max(0, strings.LastIndex(log, "\nqlockd: ")):]
+	for _, text := range []string{"No leader can be elected", "snapshot save --stale FILE", "start them on empty data directories", "qlock snapshot restore FILE"} {
+		if !strings.Contains(last, text) {
+			t.Errorf("%s does not say %q: %q", id, text, last)
+		}
+	}
+	if strings.Contains(last, "cluster remove") {
+		t.Errorf("%s advises what needs a leader: %q", id, last)
+	}
+}
+
+// beginAgain follows that way out, and expects that no token comes again.
+func beginAgain(t *testing.T, c *process.Cluster, last string, highest uint64) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "stale.snap")
+	said := qlock(t, c, "snapshot", "save", "--stale", file, "--reason", "lost")
+	if !strings.Contains(said, "it is stale: node ") || !strings.Contains(said, "to be committed: later ones may have been acknowledged") {
+		t.Errorf("saved: %s", said)
+	}
+	c.Kill9(last)
+	c.Wipe(c.IDs()...)
+	c.Restart(c.IDs()...)
+	c.AwaitAll()
+	qlock(t, c, "snapshot", "restore", file, "--reason", "lost")
+	if token := c.AwaitAll().GetToken(); token <= highest+1<<32 {
+		t.Errorf("the restored cluster goes on from token %d after %d", token, highest)
+	}
+}
+
+// wantRestored expects that a client of before learns at once why it lost its lock.
+func wantRestored(t *testing.T, c *process.Cluster, s *client.Session, hold *client.Hold) {
+	t.Helper()
+	c.Await("the client of before is told", process.Patience, func(context.Context) error {
+		if hold.Context().Err() == nil {
+			return errors.New("it believes that it holds the lock")
+		}
+		return nil
+	})
+	if err := s.Err(); !errors.Is(err, client.ErrRestored) || errors.Is(err, client.ErrPermissionDenied) || errors.Is(err, client.ErrExpired) {
+		t.Errorf("the session ended with %v", err)
 	}
 }

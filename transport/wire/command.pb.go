@@ -2758,8 +2758,10 @@ type Result struct {
 	// Of every answer to an acquire, an upgrade or a lease's acquire: the digest of the
 	// request whose outcome this is (PROTOCOL.md, Digests), and its first lock. An answer
 	// about a hold or a wait that has ended may come without the name.
-	Digest        uint64 `protobuf:"fixed64,13,opt,name=digest,proto3" json:"digest,omitempty"`
-	Name          string `protobuf:"bytes,14,opt,name=name,proto3" json:"name,omitempty"`
+	Digest uint64 `protobuf:"fixed64,13,opt,name=digest,proto3" json:"digest,omitempty"`
+	Name   string `protobuf:"bytes,14,opt,name=name,proto3" json:"name,omitempty"`
+	// SESSION_LOST: the session began before a backup was restored, or in an earlier cluster.
+	Restored      bool `protobuf:"varint,15,opt,name=restored,proto3" json:"restored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2890,6 +2892,13 @@ func (x *Result) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *Result) GetRestored() bool {
+	if x != nil {
+		return x.Restored
+	}
+	return false
 }
 
 // SessionState is what a client needs to begin or resume a session.
@@ -3309,7 +3318,7 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\bSetValue\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05value\x18\x03 \x01(\fR\x05value\"\xcf\x03\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\"\xeb\x03\n" +
 	"\x06Result\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x10\n" +
@@ -3326,7 +3335,8 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\f \x01(\x04R\tsessionId\x12\x16\n" +
 	"\x06digest\x18\r \x01(\x06R\x06digest\x12\x12\n" +
-	"\x04name\x18\x0e \x01(\tR\x04name\"\xa6\x01\n" +
+	"\x04name\x18\x0e \x01(\tR\x04name\x12\x1a\n" +
+	"\brestored\x18\x0f \x01(\bR\brestored\"\xa6\x01\n" +
 	"\fSessionState\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x15\n" +

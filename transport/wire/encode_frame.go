@@ -90,9 +90,9 @@ func (m *Push) append(b []byte) ([]byte, bool) {
 }
 
 // append appends the field of a result, whose number is 2 wherever there is one. Those that
-// name others or carry a session are not frequent.
+// name others, carry a session or tell of a restore are not frequent.
 func (m *Result) append(b []byte) ([]byte, bool) {
-	if len(m.Holders)+len(m.Cycle)+len(m.unknownFields) > 0 || m.Session != nil ||
+	if len(m.Holders)+len(m.Cycle)+len(m.unknownFields) > 0 || m.Session != nil || m.Restored ||
 		len(m.Message) > encodedMost || !utf8.ValidString(m.Message) || len(m.Name) > encodedMost || !utf8.ValidString(m.Name) {
 		return b, false
 	}

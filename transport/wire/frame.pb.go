@@ -82,6 +82,8 @@ const (
 	SessionLost_SUPERSEDED SessionLost_Reason = 3
 	// An operator ended it.
 	SessionLost_FORCED SessionLost_Reason = 4
+	// A backup was restored, which ended all sessions.
+	SessionLost_RESTORED SessionLost_Reason = 5
 )
 
 // Enum value maps for SessionLost_Reason.
@@ -92,6 +94,7 @@ var (
 		2: "CLOSED",
 		3: "SUPERSEDED",
 		4: "FORCED",
+		5: "RESTORED",
 	}
 	SessionLost_Reason_value = map[string]int32{
 		"UNSPECIFIED": 0,
@@ -99,6 +102,7 @@ var (
 		"CLOSED":      2,
 		"SUPERSEDED":  3,
 		"FORCED":      4,
+		"RESTORED":    5,
 	}
 )
 
@@ -2230,9 +2234,9 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\tWatchPush\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\x04R\trequestId\x128\n" +
-	"\bresponse\x18\x02 \x01(\v2\x1c.quorumlock.v1.WatchResponseR\bresponse\"\x98\x01\n" +
+	"\bresponse\x18\x02 \x01(\v2\x1c.quorumlock.v1.WatchResponseR\bresponse\"\xa6\x01\n" +
 	"\vSessionLost\x129\n" +
-	"\x06reason\x18\x01 \x01(\x0e2!.quorumlock.v1.SessionLost.ReasonR\x06reason\"N\n" +
+	"\x06reason\x18\x01 \x01(\x0e2!.quorumlock.v1.SessionLost.ReasonR\x06reason\"\\\n" +
 	"\x06Reason\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\v\n" +
 	"\aEXPIRED\x10\x01\x12\n" +
@@ -2241,7 +2245,8 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\n" +
 	"SUPERSEDED\x10\x03\x12\n" +
 	"\n" +
-	"\x06FORCED\x10\x04\"\x81\x02\n" +
+	"\x06FORCED\x10\x04\x12\f\n" +
+	"\bRESTORED\x10\x05\"\x81\x02\n" +
 	"\aGoodbye\x12/\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1b.quorumlock.v1.Goodbye.CodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\xaa\x01\n" +

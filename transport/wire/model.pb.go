@@ -1932,7 +1932,9 @@ type Event struct {
 	Partial bool `protobuf:"varint,24,opt,name=partial,proto3" json:"partial,omitempty"`
 	// Where a wait ended, GRANTED or CANCELLED but for the end of its session: the digest of
 	// the request that had begun it. Watches do not tell it.
-	Digest        uint64 `protobuf:"fixed64,25,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest uint64 `protobuf:"fixed64,25,opt,name=digest,proto3" json:"digest,omitempty"`
+	// EXPIRED, CANCELLED, SESSION_EXPIRED: it ended because a backup was restored.
+	Restored      bool `protobuf:"varint,26,opt,name=restored,proto3" json:"restored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2142,6 +2144,13 @@ func (x *Event) GetDigest() uint64 {
 	return 0
 }
 
+func (x *Event) GetRestored() bool {
+	if x != nil {
+		return x.Restored
+	}
+	return false
+}
+
 var File_transport_wire_model_proto protoreflect.FileDescriptor
 
 const file_transport_wire_model_proto_rawDesc = "" +
@@ -2327,7 +2336,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x15max_client_info_bytes\x18\n" +
 	" \x01(\rR\x12maxClientInfoBytes\x12&\n" +
 	"\x0fmax_state_bytes\x18\v \x01(\x04R\rmaxStateBytes\x12*\n" +
-	"\x11max_session_bytes\x18\f \x01(\x04R\x0fmaxSessionBytes\"\x8d\b\n" +
+	"\x11max_session_bytes\x18\f \x01(\x04R\x0fmaxSessionBytes\"\xa9\b\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
@@ -2357,7 +2366,8 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x06leased\x18\x16 \x01(\bR\x06leased\x12\x18\n" +
 	"\aupgrade\x18\x17 \x01(\bR\aupgrade\x12\x18\n" +
 	"\apartial\x18\x18 \x01(\bR\apartial\x12\x16\n" +
-	"\x06digest\x18\x19 \x01(\x06R\x06digest\"\xc0\x02\n" +
+	"\x06digest\x18\x19 \x01(\x06R\x06digest\x12\x1a\n" +
+	"\brestored\x18\x1a \x01(\bR\brestored\"\xc0\x02\n" +
 	"\x04Type\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSESSION_OPENED\x10\x01\x12\x14\n" +

@@ -1136,7 +1136,10 @@ type NodeState struct {
 	Caller  Standing `protobuf:"varint,8,opt,name=caller,proto3,enum=quorumlock.v1.Standing" json:"caller,omitempty"`
 	Version string   `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	// The revision that the members are of.
-	Revision      uint64 `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
+	// * The answering node knows no leader, and a majority of the voters has shown it that they
+	// lost their data. For messages only.
+	MajorityLost  bool `protobuf:"varint,11,opt,name=majority_lost,json=majorityLost,proto3" json:"majority_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1241,6 +1244,13 @@ func (x *NodeState) GetRevision() uint64 {
 	return 0
 }
 
+func (x *NodeState) GetMajorityLost() bool {
+	if x != nil {
+		return x.MajorityLost
+	}
+	return false
+}
+
 var File_transport_wire_peer_proto protoreflect.FileDescriptor
 
 const file_transport_wire_peer_proto_rawDesc = "" +
@@ -1317,7 +1327,7 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\x04gone\x18\x01 \x01(\bR\x04gone\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xcb\x02\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xf0\x02\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -1331,7 +1341,8 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\x06caller\x18\b \x01(\x0e2\x17.quorumlock.v1.StandingR\x06caller\x12\x18\n" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x1a\n" +
 	"\brevision\x18\n" +
-	" \x01(\x04R\brevision*L\n" +
+	" \x01(\x04R\brevision\x12#\n" +
+	"\rmajority_lost\x18\v \x01(\bR\fmajorityLost*L\n" +
 	"\bStanding\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\f\n" +
 	"\bEXPECTED\x10\x01\x12\n" +

@@ -1368,8 +1368,12 @@ func (x *OperatorResponse) GetMessage() string {
 type SaveSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For the audit log, as in every act of an operator; the reason must be given.
-	Operator      string `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Any node answers, from its own disk and without proof of leadership: the backup may lack
+	// the last changes that were acknowledged. The audit log does not record it; the node's own
+	// log does.
+	Stale         bool `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1418,9 +1422,19 @@ func (x *SaveSnapshotRequest) GetReason() string {
 	return ""
 }
 
+func (x *SaveSnapshotRequest) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
 type SaveSnapshotResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Chunk         []byte                 `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Chunk []byte                 `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// The first response to a stale request has this and no chunk. Answers in JSON carry it as
+	// the header Quorumlock-Stale-Snapshot.
+	Stale         *StaleSnapshot `protobuf:"bytes,2,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1462,6 +1476,106 @@ func (x *SaveSnapshotResponse) GetChunk() []byte {
 	return nil
 }
 
+func (x *SaveSnapshotResponse) GetStale() *StaleSnapshot {
+	if x != nil {
+		return x.Stale
+	}
+	return nil
+}
+
+// StaleSnapshot describes a backup that was taken from one node without proof of leadership.
+type StaleSnapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that answered.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The last revision in the backup.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The last log entry in the backup.
+	Index uint64 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	// The last log entry that the node knows to be committed. Entries after it are in the backup
+	// if the node knows no leader: they may or may not have been acknowledged.
+	CommittedIndex uint64 `protobuf:"varint,4,opt,name=committed_index,json=committedIndex,proto3" json:"committed_index,omitempty"`
+	// When the last entry in the backup was proposed, by the clock of its leader; 0 if it is not
+	// known.
+	LastChangeUnixMs int64 `protobuf:"varint,5,opt,name=last_change_unix_ms,json=lastChangeUnixMs,proto3" json:"last_change_unix_ms,omitempty"`
+	// The leader that the node knew; empty if none.
+	LeaderId      string `protobuf:"bytes,6,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StaleSnapshot) Reset() {
+	*x = StaleSnapshot{}
+	mi := &file_transport_wire_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StaleSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StaleSnapshot) ProtoMessage() {}
+
+func (x *StaleSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StaleSnapshot.ProtoReflect.Descriptor instead.
+func (*StaleSnapshot) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *StaleSnapshot) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *StaleSnapshot) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *StaleSnapshot) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *StaleSnapshot) GetCommittedIndex() uint64 {
+	if x != nil {
+		return x.CommittedIndex
+	}
+	return 0
+}
+
+func (x *StaleSnapshot) GetLastChangeUnixMs() int64 {
+	if x != nil {
+		return x.LastChangeUnixMs
+	}
+	return 0
+}
+
+func (x *StaleSnapshot) GetLeaderId() string {
+	if x != nil {
+		return x.LeaderId
+	}
+	return ""
+}
+
 // RestoreRequest carries what outlives a backup.
 type RestoreRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1482,7 +1596,7 @@ type RestoreRequest struct {
 
 func (x *RestoreRequest) Reset() {
 	*x = RestoreRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[21]
+	mi := &file_transport_wire_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1608,7 @@ func (x *RestoreRequest) String() string {
 func (*RestoreRequest) ProtoMessage() {}
 
 func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[21]
+	mi := &file_transport_wire_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1621,7 @@ func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreRequest.ProtoReflect.Descriptor instead.
 func (*RestoreRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{21}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RestoreRequest) GetBackup() *Backup {
@@ -1570,7 +1684,7 @@ type RestoreResponse struct {
 
 func (x *RestoreResponse) Reset() {
 	*x = RestoreResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[22]
+	mi := &file_transport_wire_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1696,7 @@ func (x *RestoreResponse) String() string {
 func (*RestoreResponse) ProtoMessage() {}
 
 func (x *RestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[22]
+	mi := &file_transport_wire_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1709,7 @@ func (x *RestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreResponse.ProtoReflect.Descriptor instead.
 func (*RestoreResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{22}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RestoreResponse) GetTokenFloor() uint64 {
@@ -1625,7 +1739,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[23]
+	mi := &file_transport_wire_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1751,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[23]
+	mi := &file_transport_wire_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1764,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{23}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReleaseRequest) GetSession() *Credentials {
@@ -1701,7 +1815,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[24]
+	mi := &file_transport_wire_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1827,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[24]
+	mi := &file_transport_wire_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1840,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{24}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReleaseResponse) GetStatus() Status_Code {
@@ -1764,7 +1878,7 @@ type SetValueRequest struct {
 
 func (x *SetValueRequest) Reset() {
 	*x = SetValueRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[25]
+	mi := &file_transport_wire_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1890,7 @@ func (x *SetValueRequest) String() string {
 func (*SetValueRequest) ProtoMessage() {}
 
 func (x *SetValueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[25]
+	mi := &file_transport_wire_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1903,7 @@ func (x *SetValueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValueRequest.ProtoReflect.Descriptor instead.
 func (*SetValueRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{25}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetValueRequest) GetSession() *Credentials {
@@ -1844,7 +1958,7 @@ type SetValueResponse struct {
 
 func (x *SetValueResponse) Reset() {
 	*x = SetValueResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[26]
+	mi := &file_transport_wire_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1970,7 @@ func (x *SetValueResponse) String() string {
 func (*SetValueResponse) ProtoMessage() {}
 
 func (x *SetValueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[26]
+	mi := &file_transport_wire_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1983,7 @@ func (x *SetValueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValueResponse.ProtoReflect.Descriptor instead.
 func (*SetValueResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{26}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetValueResponse) GetStatus() Status_Code {
@@ -1899,7 +2013,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[27]
+	mi := &file_transport_wire_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2025,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[27]
+	mi := &file_transport_wire_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2038,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{27}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -1963,7 +2077,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[28]
+	mi := &file_transport_wire_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2089,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[28]
+	mi := &file_transport_wire_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2102,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{28}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{29}
 }
 
 type RemoveMemberRequest struct {
@@ -2003,7 +2117,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[29]
+	mi := &file_transport_wire_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2129,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[29]
+	mi := &file_transport_wire_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2142,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{29}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -2060,7 +2174,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[30]
+	mi := &file_transport_wire_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2186,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[30]
+	mi := &file_transport_wire_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2199,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{30}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{31}
 }
 
 type TransferLeadershipRequest struct {
@@ -2101,7 +2215,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[31]
+	mi := &file_transport_wire_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2227,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[31]
+	mi := &file_transport_wire_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2240,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{31}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TransferLeadershipRequest) GetId() string {
@@ -2159,7 +2273,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[32]
+	mi := &file_transport_wire_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2285,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[32]
+	mi := &file_transport_wire_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2298,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{32}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() string {
@@ -2196,15 +2310,17 @@ func (x *TransferLeadershipResponse) GetLeaderId() string {
 
 // ErrorDetail goes with every error of these services.
 type ErrorDetail struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Status        Status_Code            `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Status Status_Code            `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	// As in Result.
+	Restored      bool `protobuf:"varint,2,opt,name=restored,proto3" json:"restored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_transport_wire_service_proto_msgTypes[33]
+	mi := &file_transport_wire_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2332,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[33]
+	mi := &file_transport_wire_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2345,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{33}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ErrorDetail) GetStatus() Status_Code {
@@ -2237,6 +2353,13 @@ func (x *ErrorDetail) GetStatus() Status_Code {
 		return x.Status
 	}
 	return Status_UNSPECIFIED
+}
+
+func (x *ErrorDetail) GetRestored() bool {
+	if x != nil {
+		return x.Restored
+	}
+	return false
 }
 
 var File_transport_wire_service_proto protoreflect.FileDescriptor
@@ -2350,12 +2473,21 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\x10OperatorResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"I\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"_\n" +
 	"\x13SaveSnapshotRequest\x12\x1a\n" +
 	"\boperator\x18\x01 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\",\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\"`\n" +
 	"\x14SaveSnapshotResponse\x12\x14\n" +
-	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"\x9a\x02\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\x122\n" +
+	"\x05stale\x18\x02 \x01(\v2\x1c.quorumlock.v1.StaleSnapshotR\x05stale\"\xcf\x01\n" +
+	"\rStaleSnapshot\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\x12'\n" +
+	"\x0fcommitted_index\x18\x04 \x01(\x04R\x0ecommittedIndex\x12-\n" +
+	"\x13last_change_unix_ms\x18\x05 \x01(\x03R\x10lastChangeUnixMs\x12\x1b\n" +
+	"\tleader_id\x18\x06 \x01(\tR\bleaderId\"\x9a\x02\n" +
 	"\x0eRestoreRequest\x12-\n" +
 	"\x06backup\x18\x01 \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x12\x1f\n" +
 	"\vtoken_floor\x18\x02 \x01(\x04R\n" +
@@ -2408,9 +2540,10 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
-	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"A\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"]\n" +
 	"\vErrorDetail\x122\n" +
-	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status2\xb6\x02\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
+	"\brestored\x18\x02 \x01(\bR\brestored2\xb6\x02\n" +
 	"\x0eSessionService\x12?\n" +
 	"\x04Open\x12\x1a.quorumlock.v1.OpenRequest\x1a\x1b.quorumlock.v1.OpenResponse\x12N\n" +
 	"\tHeartbeat\x12\x1f.quorumlock.v1.HeartbeatRequest\x1a .quorumlock.v1.HeartbeatResponse\x12B\n" +
@@ -2458,7 +2591,7 @@ func file_transport_wire_service_proto_rawDescGZIP() []byte {
 	return file_transport_wire_service_proto_rawDescData
 }
 
-var file_transport_wire_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_transport_wire_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_transport_wire_service_proto_goTypes = []any{
 	(*Credentials)(nil),                // 0: quorumlock.v1.Credentials
 	(*OpenRequest)(nil),                // 1: quorumlock.v1.OpenRequest
@@ -2481,144 +2614,146 @@ var file_transport_wire_service_proto_goTypes = []any{
 	(*OperatorResponse)(nil),           // 18: quorumlock.v1.OperatorResponse
 	(*SaveSnapshotRequest)(nil),        // 19: quorumlock.v1.SaveSnapshotRequest
 	(*SaveSnapshotResponse)(nil),       // 20: quorumlock.v1.SaveSnapshotResponse
-	(*RestoreRequest)(nil),             // 21: quorumlock.v1.RestoreRequest
-	(*RestoreResponse)(nil),            // 22: quorumlock.v1.RestoreResponse
-	(*ReleaseRequest)(nil),             // 23: quorumlock.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),            // 24: quorumlock.v1.ReleaseResponse
-	(*SetValueRequest)(nil),            // 25: quorumlock.v1.SetValueRequest
-	(*SetValueResponse)(nil),           // 26: quorumlock.v1.SetValueResponse
-	(*AddMemberRequest)(nil),           // 27: quorumlock.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 28: quorumlock.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 29: quorumlock.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 30: quorumlock.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 31: quorumlock.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 32: quorumlock.v1.TransferLeadershipResponse
-	(*ErrorDetail)(nil),                // 33: quorumlock.v1.ErrorDetail
-	(*ClientInfo)(nil),                 // 34: quorumlock.v1.ClientInfo
-	(*HeldLock)(nil),                   // 35: quorumlock.v1.HeldLock
-	(Mode)(0),                          // 36: quorumlock.v1.Mode
-	(*LockRequest)(nil),                // 37: quorumlock.v1.LockRequest
-	(Order)(0),                         // 38: quorumlock.v1.Order
-	(Status_Code)(0),                   // 39: quorumlock.v1.Status.Code
-	(*HolderInfo)(nil),                 // 40: quorumlock.v1.HolderInfo
-	(*DeadlockStep)(nil),               // 41: quorumlock.v1.DeadlockStep
-	(*Acquire)(nil),                    // 42: quorumlock.v1.Acquire
-	(*Backup)(nil),                     // 43: quorumlock.v1.Backup
-	(*Settings)(nil),                   // 44: quorumlock.v1.Settings
-	(*AuditRecord)(nil),                // 45: quorumlock.v1.AuditRecord
-	(*ListSessionsRequest)(nil),        // 46: quorumlock.v1.ListSessionsRequest
-	(*GetLockRequest)(nil),             // 47: quorumlock.v1.GetLockRequest
-	(*ListLocksRequest)(nil),           // 48: quorumlock.v1.ListLocksRequest
-	(*VerifyTokenRequest)(nil),         // 49: quorumlock.v1.VerifyTokenRequest
-	(*WatchRequest)(nil),               // 50: quorumlock.v1.WatchRequest
-	(*ListDeadlocksRequest)(nil),       // 51: quorumlock.v1.ListDeadlocksRequest
-	(*ForceRelease)(nil),               // 52: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                     // 53: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                  // 54: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                     // 55: quorumlock.v1.Resize
-	(*ListAuditRequest)(nil),           // 56: quorumlock.v1.ListAuditRequest
-	(*StatusRequest)(nil),              // 57: quorumlock.v1.StatusRequest
-	(*ListSessionsResponse)(nil),       // 58: quorumlock.v1.ListSessionsResponse
-	(*GetLockResponse)(nil),            // 59: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 60: quorumlock.v1.ListLocksResponse
-	(*VerifyTokenResponse)(nil),        // 61: quorumlock.v1.VerifyTokenResponse
-	(*WatchResponse)(nil),              // 62: quorumlock.v1.WatchResponse
-	(*ListDeadlocksResponse)(nil),      // 63: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),          // 64: quorumlock.v1.ListAuditResponse
-	(*StatusResponse)(nil),             // 65: quorumlock.v1.StatusResponse
+	(*StaleSnapshot)(nil),              // 21: quorumlock.v1.StaleSnapshot
+	(*RestoreRequest)(nil),             // 22: quorumlock.v1.RestoreRequest
+	(*RestoreResponse)(nil),            // 23: quorumlock.v1.RestoreResponse
+	(*ReleaseRequest)(nil),             // 24: quorumlock.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),            // 25: quorumlock.v1.ReleaseResponse
+	(*SetValueRequest)(nil),            // 26: quorumlock.v1.SetValueRequest
+	(*SetValueResponse)(nil),           // 27: quorumlock.v1.SetValueResponse
+	(*AddMemberRequest)(nil),           // 28: quorumlock.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 29: quorumlock.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 30: quorumlock.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 31: quorumlock.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 32: quorumlock.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 33: quorumlock.v1.TransferLeadershipResponse
+	(*ErrorDetail)(nil),                // 34: quorumlock.v1.ErrorDetail
+	(*ClientInfo)(nil),                 // 35: quorumlock.v1.ClientInfo
+	(*HeldLock)(nil),                   // 36: quorumlock.v1.HeldLock
+	(Mode)(0),                          // 37: quorumlock.v1.Mode
+	(*LockRequest)(nil),                // 38: quorumlock.v1.LockRequest
+	(Order)(0),                         // 39: quorumlock.v1.Order
+	(Status_Code)(0),                   // 40: quorumlock.v1.Status.Code
+	(*HolderInfo)(nil),                 // 41: quorumlock.v1.HolderInfo
+	(*DeadlockStep)(nil),               // 42: quorumlock.v1.DeadlockStep
+	(*Acquire)(nil),                    // 43: quorumlock.v1.Acquire
+	(*Backup)(nil),                     // 44: quorumlock.v1.Backup
+	(*Settings)(nil),                   // 45: quorumlock.v1.Settings
+	(*AuditRecord)(nil),                // 46: quorumlock.v1.AuditRecord
+	(*ListSessionsRequest)(nil),        // 47: quorumlock.v1.ListSessionsRequest
+	(*GetLockRequest)(nil),             // 48: quorumlock.v1.GetLockRequest
+	(*ListLocksRequest)(nil),           // 49: quorumlock.v1.ListLocksRequest
+	(*VerifyTokenRequest)(nil),         // 50: quorumlock.v1.VerifyTokenRequest
+	(*WatchRequest)(nil),               // 51: quorumlock.v1.WatchRequest
+	(*ListDeadlocksRequest)(nil),       // 52: quorumlock.v1.ListDeadlocksRequest
+	(*ForceRelease)(nil),               // 53: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                     // 54: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                  // 55: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                     // 56: quorumlock.v1.Resize
+	(*ListAuditRequest)(nil),           // 57: quorumlock.v1.ListAuditRequest
+	(*StatusRequest)(nil),              // 58: quorumlock.v1.StatusRequest
+	(*ListSessionsResponse)(nil),       // 59: quorumlock.v1.ListSessionsResponse
+	(*GetLockResponse)(nil),            // 60: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 61: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 62: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 63: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 64: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),          // 65: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 66: quorumlock.v1.StatusResponse
 }
 var file_transport_wire_service_proto_depIdxs = []int32{
-	34, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
+	35, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
 	0,  // 1: quorumlock.v1.HeartbeatRequest.session:type_name -> quorumlock.v1.Credentials
-	35, // 2: quorumlock.v1.HeartbeatResponse.holds:type_name -> quorumlock.v1.HeldLock
+	36, // 2: quorumlock.v1.HeartbeatResponse.holds:type_name -> quorumlock.v1.HeldLock
 	0,  // 3: quorumlock.v1.CloseRequest.session:type_name -> quorumlock.v1.Credentials
 	0,  // 4: quorumlock.v1.AcquireRequest.session:type_name -> quorumlock.v1.Credentials
-	36, // 5: quorumlock.v1.AcquireRequest.mode:type_name -> quorumlock.v1.Mode
-	37, // 6: quorumlock.v1.AcquireRequest.locks:type_name -> quorumlock.v1.LockRequest
-	38, // 7: quorumlock.v1.AcquireRequest.order:type_name -> quorumlock.v1.Order
-	39, // 8: quorumlock.v1.AcquireResponse.status:type_name -> quorumlock.v1.Status.Code
-	40, // 9: quorumlock.v1.AcquireResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	41, // 10: quorumlock.v1.AcquireResponse.cycle:type_name -> quorumlock.v1.DeadlockStep
+	37, // 5: quorumlock.v1.AcquireRequest.mode:type_name -> quorumlock.v1.Mode
+	38, // 6: quorumlock.v1.AcquireRequest.locks:type_name -> quorumlock.v1.LockRequest
+	39, // 7: quorumlock.v1.AcquireRequest.order:type_name -> quorumlock.v1.Order
+	40, // 8: quorumlock.v1.AcquireResponse.status:type_name -> quorumlock.v1.Status.Code
+	41, // 9: quorumlock.v1.AcquireResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	42, // 10: quorumlock.v1.AcquireResponse.cycle:type_name -> quorumlock.v1.DeadlockStep
 	0,  // 11: quorumlock.v1.UpgradeRequest.session:type_name -> quorumlock.v1.Credentials
 	0,  // 12: quorumlock.v1.DowngradeRequest.session:type_name -> quorumlock.v1.Credentials
-	39, // 13: quorumlock.v1.DowngradeResponse.status:type_name -> quorumlock.v1.Status.Code
+	40, // 13: quorumlock.v1.DowngradeResponse.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 14: quorumlock.v1.ExtendRequest.session:type_name -> quorumlock.v1.Credentials
-	39, // 15: quorumlock.v1.ExtendResponse.status:type_name -> quorumlock.v1.Status.Code
-	34, // 16: quorumlock.v1.AcquireLeaseRequest.client:type_name -> quorumlock.v1.ClientInfo
-	42, // 17: quorumlock.v1.AcquireLeaseRequest.acquire:type_name -> quorumlock.v1.Acquire
-	39, // 18: quorumlock.v1.ExtendLeaseResponse.status:type_name -> quorumlock.v1.Status.Code
-	39, // 19: quorumlock.v1.OperatorResponse.status:type_name -> quorumlock.v1.Status.Code
-	43, // 20: quorumlock.v1.RestoreRequest.backup:type_name -> quorumlock.v1.Backup
-	44, // 21: quorumlock.v1.RestoreRequest.settings:type_name -> quorumlock.v1.Settings
-	45, // 22: quorumlock.v1.RestoreRequest.audit:type_name -> quorumlock.v1.AuditRecord
-	0,  // 23: quorumlock.v1.ReleaseRequest.session:type_name -> quorumlock.v1.Credentials
-	39, // 24: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
-	0,  // 25: quorumlock.v1.SetValueRequest.session:type_name -> quorumlock.v1.Credentials
-	39, // 26: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
-	39, // 27: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
-	1,  // 28: quorumlock.v1.SessionService.Open:input_type -> quorumlock.v1.OpenRequest
-	3,  // 29: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
-	5,  // 30: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
-	46, // 31: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
-	7,  // 32: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
-	23, // 33: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
-	25, // 34: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
-	47, // 35: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
-	48, // 36: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
-	9,  // 37: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
-	10, // 38: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
-	12, // 39: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
-	49, // 40: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
-	50, // 41: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
-	51, // 42: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
-	14, // 43: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
-	15, // 44: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
-	17, // 45: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
-	52, // 46: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
-	53, // 47: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
-	54, // 48: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
-	55, // 49: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
-	56, // 50: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
-	19, // 51: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
-	21, // 52: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
-	57, // 53: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
-	27, // 54: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
-	29, // 55: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
-	31, // 56: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
-	2,  // 57: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 58: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 59: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	58, // 60: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	8,  // 61: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	24, // 62: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	26, // 63: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	59, // 64: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	60, // 65: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	8,  // 66: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
-	11, // 67: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
-	13, // 68: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
-	61, // 69: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
-	62, // 70: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
-	63, // 71: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
-	8,  // 72: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	16, // 73: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
-	24, // 74: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	18, // 75: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
-	18, // 76: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
-	18, // 77: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
-	18, // 78: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
-	64, // 79: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
-	20, // 80: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
-	22, // 81: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
-	65, // 82: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	28, // 83: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	30, // 84: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	32, // 85: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	57, // [57:86] is the sub-list for method output_type
-	28, // [28:57] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	40, // 15: quorumlock.v1.ExtendResponse.status:type_name -> quorumlock.v1.Status.Code
+	35, // 16: quorumlock.v1.AcquireLeaseRequest.client:type_name -> quorumlock.v1.ClientInfo
+	43, // 17: quorumlock.v1.AcquireLeaseRequest.acquire:type_name -> quorumlock.v1.Acquire
+	40, // 18: quorumlock.v1.ExtendLeaseResponse.status:type_name -> quorumlock.v1.Status.Code
+	40, // 19: quorumlock.v1.OperatorResponse.status:type_name -> quorumlock.v1.Status.Code
+	21, // 20: quorumlock.v1.SaveSnapshotResponse.stale:type_name -> quorumlock.v1.StaleSnapshot
+	44, // 21: quorumlock.v1.RestoreRequest.backup:type_name -> quorumlock.v1.Backup
+	45, // 22: quorumlock.v1.RestoreRequest.settings:type_name -> quorumlock.v1.Settings
+	46, // 23: quorumlock.v1.RestoreRequest.audit:type_name -> quorumlock.v1.AuditRecord
+	0,  // 24: quorumlock.v1.ReleaseRequest.session:type_name -> quorumlock.v1.Credentials
+	40, // 25: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
+	0,  // 26: quorumlock.v1.SetValueRequest.session:type_name -> quorumlock.v1.Credentials
+	40, // 27: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
+	40, // 28: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
+	1,  // 29: quorumlock.v1.SessionService.Open:input_type -> quorumlock.v1.OpenRequest
+	3,  // 30: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
+	5,  // 31: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
+	47, // 32: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
+	7,  // 33: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
+	24, // 34: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
+	26, // 35: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
+	48, // 36: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
+	49, // 37: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
+	9,  // 38: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
+	10, // 39: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
+	12, // 40: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
+	50, // 41: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
+	51, // 42: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
+	52, // 43: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
+	14, // 44: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
+	15, // 45: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
+	17, // 46: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
+	53, // 47: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
+	54, // 48: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
+	55, // 49: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
+	56, // 50: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
+	57, // 51: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
+	19, // 52: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
+	22, // 53: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
+	58, // 54: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
+	28, // 55: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
+	30, // 56: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
+	32, // 57: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
+	2,  // 58: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 59: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 60: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	59, // 61: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	8,  // 62: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	25, // 63: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	27, // 64: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	60, // 65: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	61, // 66: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 67: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 68: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 69: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	62, // 70: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	63, // 71: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	64, // 72: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	8,  // 73: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 74: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	25, // 75: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 76: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 77: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 78: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 79: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	65, // 80: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 81: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	23, // 82: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	66, // 83: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	29, // 84: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	31, // 85: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	33, // 86: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	58, // [58:87] is the sub-list for method output_type
+	29, // [29:58] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_service_proto_init() }
@@ -2636,7 +2771,7 @@ func file_transport_wire_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_service_proto_rawDesc), len(file_transport_wire_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

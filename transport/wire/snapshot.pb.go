@@ -250,7 +250,9 @@ type SnapshotHeader struct {
 	GrantsSuspended uint64 `protobuf:"varint,15,opt,name=grants_suspended,json=grantsSuspended,proto3" json:"grants_suspended,omitempty"`
 	// The revision at which an operator first did something other than change members or
 	// leader; 0 if nobody did.
-	FirstAct      uint64 `protobuf:"varint,20,opt,name=first_act,json=firstAct,proto3" json:"first_act,omitempty"`
+	FirstAct uint64 `protobuf:"varint,20,opt,name=first_act,json=firstAct,proto3" json:"first_act,omitempty"`
+	// Sessions up to this id began before a backup was restored, or in an earlier cluster.
+	SessionFloor  uint64 `protobuf:"varint,21,opt,name=session_floor,json=sessionFloor,proto3" json:"session_floor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,6 +395,13 @@ func (x *SnapshotHeader) GetGrantsSuspended() uint64 {
 func (x *SnapshotHeader) GetFirstAct() uint64 {
 	if x != nil {
 		return x.FirstAct
+	}
+	return 0
+}
+
+func (x *SnapshotHeader) GetSessionFloor() uint64 {
+	if x != nil {
+		return x.SessionFloor
 	}
 	return 0
 }
@@ -1095,7 +1104,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12E\n" +
 	"\x0eremoved_member\x18\b \x01(\v2\x1c.quorumlock.v1.RemovedMemberH\x00R\rremovedMember\x12:\n" +
 	"\atrailer\x18\x0f \x01(\v2\x1e.quorumlock.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\x8a\x04\n" +
+	"\x06record\"\xaf\x04\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -1115,7 +1124,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\alineage\x18\r \x01(\tR\alineage\x12\"\n" +
 	"\rlast_audit_id\x18\x0e \x01(\x04R\vlastAuditId\x12)\n" +
 	"\x10grants_suspended\x18\x0f \x01(\x04R\x0fgrantsSuspended\x12\x1b\n" +
-	"\tfirst_act\x18\x14 \x01(\x04R\bfirstAct\"\xb4\x02\n" +
+	"\tfirst_act\x18\x14 \x01(\x04R\bfirstAct\x12#\n" +
+	"\rsession_floor\x18\x15 \x01(\x04R\fsessionFloor\"\xb4\x02\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +

@@ -1,0 +1,133 @@
+package replica
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// wipedVoters remembers which members came back without their data, as far as they have asked
+// this node who they are. It is for messages only: nothing is decided by it.
+type wipedVoters struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func newWipedVoters() *wipedVoters { return &wipedVoters{ids: map[string]bool{}} }
+
+// saw notes how a member showed itself.
+func (w *wipedVoters) saw(id string, as wire.Standing) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch as {
+	case wire.Standing_REPLACED:
+		w.ids[id] = true
+	case wire.Standing_MEMBER:
+		delete(w.ids, id)
+	}
+}
+
+// among returns those of the voters that came back without their data.
+func (w *wipedVoters) among(servers map[string]raft.Server) (voters int, wiped []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(servers)) {
+		if servers[id].Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if w.ids[id] {
+			wiped = append(wiped, id)
+		}
+	}
+	return voters, wiped
+}
+
+// lostMajority returns the voters that came back without their data, if they are so many that no
+// leader can be elected, and there is none.
+func (r *Replica) lostMajority() []string {
+	node := r.node.Load()
+	if node == nil {
+		return nil
+	}
+	_, leader := node.LeaderWithID()
+	voters, wiped := r.wiped.among(r.servers())
+	if leader != "" || voters-len(wiped) > voters/2 {
+		return nil
+	}
+	return wiped
+}
+
+// nagLostMajority says on a node with state what to do with it.
+func (r *Replica) nagLostMajority() {
+	wiped := r.lostMajority()
+	if wiped == nil {
+		return
+	}
+	r.nag("no leader can be elected: a majority of the voters has lost its data, and removing nodes needs a leader. "+
+		"Save a stale backup from the node that has most, stop all nodes, begin a new cluster on empty data directories, and restore it there",
+		"lost", wiped, "save", r.staleCommand(r.cfg.Advertise.Client), "restore", restoreCommand)
+}
+
+const restoreCommand = "qlock snapshot restore FILE --reason lost"
+
+// staleCommand saves what the node has that clients reach at addr.
+func (r *Replica) staleCommand(addr string) string {
+	if addr == "" {
+		addr = "HOST:PORT"
+	}
+	return fmt.Sprintf("qlock --endpoints %s snapshot save --stale FILE --reason lost", addr)
+}
+
+// outlook is whether the cluster can replace a node.
+type outlook int
+
+const (
+	unclear  outlook = iota // there is no leader now
+	led                     // there is a leader
+	hopeless                // no leader can be elected
+)
+
+// outlookOf is what the answers say of it.
+func outlookOf(answers []answer) outlook {
+	_, found := leaderAmong(answers)
+	switch {
+	case found:
+		return led
+	case slices.ContainsFunc(answers, func(a answer) bool { return a.state.GetMajorityLost() }):
+		return hopeless
+	}
+	return unclear
+}
+
+// errReplaced says what to do with a node that has lost its memory.
+func (r *Replica) errReplaced(peer *wire.NodeState, cluster outlook) error {
+	id := r.cfg.ID
+	lost := fmt.Errorf("%w: cluster %q knows node %q with another incarnation than this directory's (%s). Its memory is gone, so it must not vote",
+		ErrReplaced, peer.GetClusterId(), id, r.book.incarnation)
+	replace := fmt.Sprintf("run\n  qlock cluster remove %s --reason replaced\nstart this node again, and run\n  qlock cluster add %s %s --reason replaced", id, id, r.cfg.Advertise.Peer)
+	switch cluster {
+	case led:
+		return fmt.Errorf("%w. Replace it: %s", lost, replace)
+	case hopeless:
+		return fmt.Errorf("%w. No leader can be elected: a majority of the voters has lost its data, and replacing nodes needs a leader. %s", lost, r.startOver(peer))
+	}
+	return fmt.Errorf("%w. The cluster has no leader at present. Once it has one, replace this node: %s\n"+
+		"If a majority of the voters has lost its data, no leader can be elected. %s", lost, replace, r.startOver(peer))
+}
+
+// startOver is the way out where no leader can be elected. from is a node that has its data.
+func (r *Replica) startOver(from *wire.NodeState) string {
+	whose := "of a node that has its data"
+	if id := from.GetMember().GetId(); id != "" {
+		whose = fmt.Sprintf("of node %s, which has its data", id)
+	}
+	return fmt.Sprintf("Begin a new cluster with what is left: with the client address %s, run\n  %s\n"+
+		"stop all nodes, start them on empty data directories, and run\n  %s",
+		whose, r.staleCommand(from.GetMember().GetClientAddr()), restoreCommand)
+}

@@ -1,0 +1,99 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// maxDated bounds the log entries that are read to find out when the last change was made.
+const maxDated = 64
+
+// SaveStaleSnapshot writes a backup of what this node alone knows, without proof of leadership:
+// for a cluster that has lost its majority. It may lack the last changes that were acknowledged,
+// if this node had not received them. A node that knows a leader writes its applied state. One
+// that knows none also applies the rest of its log to a copy: after a restart it cannot know how
+// much of that is committed, and nothing that was committed must be missing. So the backup may
+// have changes that were never acknowledged. described gets what is known of it before the first
+// byte is written. There is nobody to record the act in the audit log: this node's own log has it.
+func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotRequest, described func(*wire.StaleSnapshot) error, w io.Writer) error {
+	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason()}
+	if err := validAct(act); err != nil {
+		return err
+	}
+	m, about, err := r.stale()
+	if err != nil {
+		return err
+	}
+	r.log.Warn("saving a stale backup: it may lack the last changes that were acknowledged", "operator", req.GetOperator(), "reason", req.GetReason(),
+		"revision", about.Revision, "index", about.Index, "committed", about.CommittedIndex, "leader", about.LeaderId)
+	if err := described(about); err != nil {
+		return err
+	}
+	return m.WriteSnapshot(&chunks{ctx: ctx, w: w})
+}
+
+// stale is the most that this node knows.
+func (r *Replica) stale() (*fsm.Machine, *wire.StaleSnapshot, error) {
+	node := r.node.Load()
+	if node == nil {
+		return nil, nil, errNoState
+	}
+	_, leader := node.LeaderWithID()
+	about := &wire.StaleSnapshot{NodeId: r.cfg.ID, LeaderId: string(leader), CommittedIndex: node.CommitIndex()}
+	rest := func(uint64) iter.Seq2[*raft.Log, error] { return func(func(*raft.Log, error) bool) {} }
+	if leader == "" {
+		rest = r.logAfter
+	}
+	m, index, err := r.machine.Ahead(rest)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: apply the rest of the log: %w", ErrUnavailable, err)
+	}
+	if m.ClusterID() == "" {
+		return nil, nil, errNoState
+	}
+	about.Index, about.Revision, about.LastChangeUnixMs = index, m.Revision(), r.changedAt(index)
+	about.CommittedIndex = min(max(about.CommittedIndex, r.machine.AppliedIndex()), index)
+	return m, about, nil
+}
+
+var errNoState = fmt.Errorf("%w: this node has no state to save: ask another one", ErrPrecondition)
+
+// logAfter yields the entries behind index.
+func (r *Replica) logAfter(index uint64) iter.Seq2[*raft.Log, error] {
+	return func(yield func(*raft.Log, error) bool) {
+		last, err := r.stores.log.LastIndex()
+		for index++; err == nil && index <= last; index++ {
+			e := &raft.Log{}
+			if err = r.stores.log.GetLog(index, e); err == nil && !yield(e, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// changedAt is when the last command up to that entry was proposed; 0 if that is not in the log.
+func (r *Replica) changedAt(index uint64) int64 {
+	for range min(index, maxDated) {
+		e := raft.Log{}
+		if r.stores.log.GetLog(index, &e) != nil {
+			return 0
+		}
+		entry := &wire.Entry{}
+		if e.Type == raft.LogCommand && proto.Unmarshal(e.Data, entry) == nil && entry.WallUnixMs != 0 {
+			return entry.WallUnixMs
+		}
+		index--
+	}
+	return 0
+}
