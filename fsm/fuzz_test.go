@@ -136,6 +136,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(snapshotOf(f, twoLocks(f)))
 	f.Add(snapshotOf(f, family(f)))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Add(bytes.Repeat([]byte{0xff}, 11)) // no length at all
 	log := walk(7e6, 30)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tryRestore(t, data, log)

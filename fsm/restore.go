@@ -210,12 +210,9 @@ type recordReader struct {
 
 // next returns the next record, of which no message of a lock or a claim may be kept.
 func (i *recordReader) next() (*wire.SnapshotRecord, error) {
-	length, err := binary.ReadUvarint(i.r)
+	length, err := i.readLength()
 	if err != nil {
-		return nil, broken("the length of a record", err)
-	}
-	if length > maxRecordBytes {
-		return nil, fmt.Errorf("%w: record %d has %d bytes, at most %d", ErrMalformed, i.records+1, length, maxRecordBytes)
+		return nil, err
 	}
 	if uint64(cap(i.buffer)) < length {
 		i.buffer = make([]byte, length)
@@ -235,6 +232,20 @@ func (i *recordReader) next() (*wire.SnapshotRecord, error) {
 		i.sum.Write(i.buffer)
 	}
 	return record, nil
+}
+
+// readLength reads the length of a record. One that is too long is told from a reader that failed.
+func (i *recordReader) readLength() (uint64, error) {
+	start, err := i.r.Peek(binary.MaxVarintLen64)
+	length, n := binary.Uvarint(start)
+	switch {
+	case n == 0 && err != nil:
+		return 0, broken("the length of a record", err)
+	case n <= 0 || length > maxRecordBytes:
+		return 0, fmt.Errorf("%w: record %d has more than %d bytes", ErrMalformed, i.records+1, maxRecordBytes)
+	}
+	_, err = i.r.Discard(n)
+	return length, err
 }
 
 // broken tells an end in the middle from a reader that failed.
