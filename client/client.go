@@ -57,6 +57,9 @@ type Client struct {
 	cluster  string           // of the last connection
 	next     *wire.LeaderHint // whom to connect to, if set
 	avoid    avoided
+	helper   helper   // the node last heard of that follows the leader
+	detour   detour   // the way to the leader through another node
+	made     *conn    // connected already, to be used next
 	learned  []string // addresses of nodes from hints
 	turn     int      // rotates through the endpoints
 	attempts int      // connections in a row that brought no definite answer or soon ended

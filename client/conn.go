@@ -52,6 +52,8 @@ type conn struct {
 	heard  time.Duration // when the last frame arrived
 	spoke  time.Duration // when the last one left
 	useful bool          // it brought a definite answer
+	direct string        // of a tunnel: the leader's own address
+	retry  time.Duration // of a tunnel: when to try that again
 	err    error         // why we ended it, if it was us
 }
 
@@ -66,6 +68,7 @@ func (cn *conn) fail(err error) {
 // run connects whenever there is something to connect for, until Close.
 func (c *Client) run() {
 	defer c.wg.Done()
+	defer c.discardMade()
 	for c.awaitNeed() {
 		cn, err := c.connect()
 		if err != nil {
@@ -93,7 +96,7 @@ func (c *Client) awaitNeed() bool {
 	c.mu.Lock()
 	c.attempts++
 	wait := backoff(c.attempts-connectFree, connectFirst, connectMost)
-	if c.attempts <= connectFree {
+	if c.attempts <= connectFree || c.made != nil {
 		wait = 0
 	}
 	c.mu.Unlock()
@@ -147,10 +150,15 @@ func (c *Client) connectFailed(err error) {
 func (c *Client) dial(ctx context.Context, addr string) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	nc, reply, in, err := c.hello(ctx, addr)
+	nc, reply, in, err := c.hello(ctx, addr, "")
 	if err != nil {
 		return nil, err
 	}
+	return newConn(addr, nc, reply, in), nil
+}
+
+// newConn makes a connection of one that has been greeted.
+func newConn(addr string, nc net.Conn, reply *wire.HelloReply, in *transport.FrameReader) *conn {
 	cn := &conn{
 		addr: addr, node: reply.GetNodeId(), cluster: reply.GetClusterId(), leader: reply.GetLeader(), nc: nc, in: in, since: time.Now(),
 		window: int(min(reply.GetMaxInFlight(), 1<<20)),
@@ -162,11 +170,12 @@ func (c *Client) dial(ctx context.Context, addr string) (*conn, error) {
 	cn.leads = cn.node != "" && cn.leader.GetId() == cn.node
 	cn.term = cn.leader.GetTerm()
 	cn.out = transport.NewOutbox(nc, transport.OutboxConfig{MaxFrame: int(reply.GetMaxFrameBytes()), MaxBytes: 16 << 20})
-	return cn, nil
+	return cn
 }
 
-// hello opens a connection as far as the node's answer to the first frame.
-func (c *Client) hello(ctx context.Context, addr string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
+// hello opens a connection as far as the node's answer to the first frame, which asks for a
+// tunnel if there is a leader to go to.
+func (c *Client) hello(ctx context.Context, addr, tunnelTo string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
 	var network transport.Network
 	if c.cfg.Dial != nil {
 		network = dialler(c.cfg.Dial)
@@ -175,7 +184,7 @@ func (c *Client) hello(ctx context.Context, addr string) (net.Conn, *wire.HelloR
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	reply, in, err := transport.ClientHandshake(ctx, nc, &wire.Hello{Agent: c.cfg.Agent})
+	reply, in, err := transport.ClientHandshake(ctx, nc, &wire.Hello{Agent: c.cfg.Agent, TunnelTo: tunnelTo})
 	if err != nil {
 		transport.Cut(nc)
 		return nil, nil, nil, err
@@ -211,10 +220,11 @@ func (c *Client) adopt(cn *conn) bool {
 	cn.heard = c.mu.now()
 	cn.spoke = cn.heard
 	c.begin(cn)
-	c.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads)
+	c.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads, "tunnel", cn.direct != "")
 	if cn.leads {
 		c.attachAll()
 	}
+	c.armAround(cn)
 	c.pump()
 	return true
 }

@@ -16,17 +16,20 @@ const (
 	// maxLearned bounds the addresses kept from hints.
 	maxLearned = 16
 	avoidFor   = 500 * time.Millisecond // a leader that could not be reached
-	speakAfter = time.Minute            // without a word of ours to that node
-	pingAfter  = 7 * time.Second        // without a word from a node that owes us one some day
-	patience   = 250 * time.Millisecond // with an unanswered request, before asking others
-	silenceMax = 5 * time.Second        // with an unanswered request, before giving up the connection: or a third of the shortest TTL
+	// forgetAfter is when attempts to reach a leader are no longer part of one failure.
+	forgetAfter = 5 * time.Second
+	speakAfter  = time.Minute            // without a word of ours to that node
+	pingAfter   = 7 * time.Second        // without a word from a node that owes us one some day
+	patience    = 250 * time.Millisecond // with an unanswered request, before asking others
+	silenceMax  = 5 * time.Second        // with an unanswered request, before giving up the connection: or a third of the shortest TTL
 )
 
 // avoided is a leader that could not be reached though nodes name it: it may be dead
-// and not replaced yet.
+// and not replaced yet, or the way to it is cut.
 type avoided struct {
 	addr  string
 	term  uint64
+	since time.Duration // when the first attempt began
 	until time.Duration
 }
 
@@ -76,6 +79,9 @@ func (c *Client) follow(hint *wire.LeaderHint) bool {
 }
 
 func (c *Client) avoids(hint *wire.LeaderHint) bool {
+	if c.detour.to.GetId() == hint.GetId() && hint.GetId() != "" && hint.GetTerm() <= c.detour.to.GetTerm() {
+		return true // it is being reached another way
+	}
 	return hint.GetClientAddr() == c.avoid.addr && hint.GetTerm() <= c.avoid.term && c.clock.Now() < c.avoid.until
 }
 
@@ -124,7 +130,11 @@ func (c *Client) leadsNow(cn *conn, term uint64) {
 // connect finds the leader. If there is none it makes do with any node, which will
 // say when there is one.
 func (c *Client) connect() (*conn, error) {
-	fallback, tried, err := c.chase()
+	if cn := c.takeMade(); cn != nil {
+		return cn, nil
+	}
+	begun := c.clock.Now()
+	fallback, tried, failed, err := c.chase()
 	if fallback != nil && fallback.leads {
 		return fallback, nil
 	}
@@ -152,19 +162,24 @@ func (c *Client) connect() (*conn, error) {
 	if fallback == nil {
 		return nil, err
 	}
+	if hint := fallback.leader; failed != "" && hint.GetClientAddr() == failed {
+		c.unreachable(failed, hint.GetTerm(), begun)
+	}
 	return fallback, nil
 }
 
-// chase tries one endpoint and follows the hints from there.
-func (c *Client) chase() (last *conn, tried map[string]bool, err error) {
+// chase tries one endpoint and follows the hints from there, until one fails or leads nowhere.
+func (c *Client) chase() (last *conn, tried map[string]bool, failed string, err error) {
 	addr, term := c.firstChoice()
 	tried = make(map[string]bool)
 	for hop := 0; hop < maxHops && addr != "" && !tried[addr]; hop++ {
 		tried[addr] = true
 		var cn *conn
+		begun := c.clock.Now()
 		if cn, err = c.dial(c.ctx, addr); err != nil {
 			err = fmt.Errorf("%s: %w", addr, err)
-			c.unreachable(addr, term)
+			c.unreachable(addr, term, begun)
+			failed = addr
 			break
 		}
 		if last != nil {
@@ -179,7 +194,7 @@ func (c *Client) chase() (last *conn, tried map[string]bool, err error) {
 			break
 		}
 	}
-	return last, tried, err
+	return last, tried, failed, err
 }
 
 func (c *Client) avoidsLocked(hint *wire.LeaderHint) bool {
@@ -204,14 +219,22 @@ func (c *Client) firstChoice() (addr string, term uint64) {
 	return all[0], 0
 }
 
-// unreachable remembers that a leader does not answer, for a while.
-func (c *Client) unreachable(addr string, term uint64) {
+// unreachable remembers that a leader does not answer, for a while. Of other nodes, which have
+// no term, it remembers nothing.
+func (c *Client) unreachable(addr string, term uint64, begun time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leader.GetClientAddr() == addr {
 		term = max(term, c.leader.GetTerm())
 	}
-	c.avoid = avoided{addr, term, c.clock.Now() + avoidFor}
+	if term == 0 {
+		return
+	}
+	now := c.clock.Now()
+	if c.avoid.addr == addr && now-c.avoid.until < forgetAfter {
+		begun = min(begun, c.avoid.since)
+	}
+	c.avoid = avoided{addr, term, begun, now + avoidFor}
 }
 
 // heardFrom is what one node says of the leader.
@@ -277,7 +300,7 @@ func (c *Client) survey(leaveOut func(addr string) bool, enough func(heardFrom) 
 
 // ask says one short hello. An empty address in its answer means that nobody answered.
 func (c *Client) ask(ctx context.Context, addr string) heardFrom {
-	nc, reply, _, err := c.hello(ctx, addr)
+	nc, reply, _, err := c.hello(ctx, addr, "")
 	if err != nil {
 		return heardFrom{}
 	}

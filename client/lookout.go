@@ -45,6 +45,7 @@ func (c *Client) look(now time.Duration) {
 		cn.fail(errors.New("the node does not answer"))
 		return
 	}
+	c.goAround(cn, now)
 	idle := cn.leads || !c.wanted()
 	if c.looking || now < c.lookAt || idle && !hung {
 		return
@@ -87,14 +88,14 @@ func (c *Client) lookAround(ctx context.Context, cancel context.CancelFunc, cn *
 // at all if it hangs.
 func (c *Client) lookouts(cn *conn, hung bool, turn int) (addrs []string) {
 	for _, addr := range c.endpoints() {
-		if addr != cn.addr {
+		if addr != cn.addr || cn.direct != "" {
 			addrs = append(addrs, addr)
 		}
 	}
 	if n := len(addrs); n > 0 {
 		addrs = append(addrs[turn%n:], addrs[:turn%n]...)
 	}
-	if !hung {
+	if !hung && cn.direct == "" {
 		addrs = append(addrs, cn.addr)
 	}
 	return addrs
@@ -103,7 +104,7 @@ func (c *Client) lookouts(cn *conn, hung bool, turn int) (addrs []string) {
 // listen says hello to a node and hears what it says of the leader, until that is enough,
 // or ctx or the connection ends.
 func (c *Client) listen(ctx context.Context, addr string, enough func(heardFrom) bool) {
-	nc, reply, in, err := c.hello(ctx, addr)
+	nc, reply, in, err := c.hello(ctx, addr, "")
 	if err != nil {
 		return
 	}
@@ -125,6 +126,7 @@ func (c *Client) heardOf(cn *conn, h heardFrom) bool {
 	if hint.GetId() == "" || hint.GetTerm() < c.leader.GetTerm() {
 		return false
 	}
+	c.heardHelper(cn, h)
 	if hint.GetId() == cn.node {
 		// An old word of others may be of a term that it has lost since.
 		if !cn.leads && (h.node == cn.node || hint.GetTerm() > cn.term) {

@@ -105,6 +105,9 @@ type Config struct {
 	// NoFailoverHint leaves elections to raft's time-outs alone. Otherwise a follower calls
 	// one as soon as a majority of the voters has seen that the leader's process is dead.
 	NoFailoverHint bool
+	// NoTunnels has the node connect no clients through to the leader, nor take those of other
+	// nodes when it leads.
+	NoTunnels bool
 	// NoOverlap has the leader write an entry to its disk before it sends it, instead of
 	// meanwhile.
 	NoOverlap bool

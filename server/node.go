@@ -124,6 +124,8 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		HashInterval:       n.cfg.HashInterval,
 		DiskTimeout:        n.cfg.DiskTimeout,
 		NoFailoverHint:     n.cfg.NoFailoverHint,
+		NoTunnels:          n.cfg.NoTunnels,
+		MaxTunnels:         n.cfg.Limits.MaxConnections,
 		NoOverlap:          n.cfg.NoOverlap,
 		Settings:           n.cfg.Settings,
 		TokenFloor:         n.cfg.TokenFloor,
@@ -161,7 +163,7 @@ func (n *Node) startFramed(l net.Listener) error {
 	if err != nil {
 		return err
 	}
-	n.framed, err = framed.Serve(framed.Config{
+	cfg := framed.Config{
 		Listener:  l,
 		Replica:   n.replica,
 		NodeID:    n.cfg.ID,
@@ -172,7 +174,11 @@ func (n *Node) startFramed(l net.Listener) error {
 		Limits:    n.cfg.Limits,
 		Logger:    n.log.Named("framed"),
 		Registry:  n.cfg.Registry,
-	})
+	}
+	if !n.cfg.NoTunnels {
+		cfg.Tunnels = n.replica
+	}
+	n.framed, err = framed.Serve(cfg)
 	return err
 }
 

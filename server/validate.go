@@ -265,6 +265,7 @@ func (c Config) checkLimits() []error {
 	l := c.Limits
 	payload := uint64(c.Settings.MaxValueBytes) + uint64(c.Settings.MaxClientInfoBytes) + frameOverhead
 	f.require(l.MaxConnections > 0, "--max-connections %d must be positive", l.MaxConnections)
+	f.require(l.MaxTunnels > 0 && l.MaxTunnels <= l.MaxConnections, "--max-tunnels %d must be positive and no more than --max-connections %d", l.MaxTunnels, l.MaxConnections)
 	f.require(l.MaxHandshakes >= 2 && c.HTTPLimits.MaxHandshakes >= 0, "--max-handshakes %d: at least 2", min(l.MaxHandshakes, c.HTTPLimits.MaxHandshakes))
 	f.require(l.MaxInFlight > 0, "--max-in-flight %d must be positive", l.MaxInFlight)
 	f.require(l.MaxFrameBytes >= 64<<10 && l.MaxFrameBytes <= transport.FrameCeiling, "--max-frame-bytes %d: from 65536 to %d", l.MaxFrameBytes, transport.FrameCeiling)

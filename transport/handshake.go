@@ -35,7 +35,7 @@ func Negotiate(offered uint32) uint32 { return min(offered, Version) }
 // It takes until ctx ends, and HandshakeTimeout at most. It returns a *GoodbyeError if the
 // node refuses, ErrVersion if the node's answer makes no sense. It never closes conn.
 func ClientHandshake(ctx context.Context, conn net.Conn, hello *wire.Hello) (*wire.HelloReply, *FrameReader, error) {
-	offer := &wire.Hello{Version: hello.GetVersion(), Agent: hello.GetAgent()}
+	offer := &wire.Hello{Version: hello.GetVersion(), Agent: hello.GetAgent(), TunnelTo: hello.GetTunnelTo()}
 	if offer.Version == 0 {
 		offer.Version = Version
 	}

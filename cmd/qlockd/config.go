@@ -54,6 +54,7 @@ func configure(c *cli.Context) (server.Config, error) {
 		CommitTimeout:      c.Duration("commit-timeout"),
 		HashInterval:       c.Duration("hash-interval"),
 		NoFailoverHint:     c.Bool("no-failover-hint"),
+		NoTunnels:          c.Bool("no-tunnels"),
 		NoOverlap:          c.Bool("no-overlap"),
 		SnapshotThreshold:  c.Uint64("snapshot-threshold"),
 		TrailingLogs:       c.Uint64("trailing-logs"),
@@ -72,6 +73,7 @@ func configure(c *cli.Context) (server.Config, error) {
 func setLimits(cfg *server.Config, c *cli.Context) {
 	l := &cfg.Limits
 	l.MaxConnections = c.Int("max-connections")
+	l.MaxTunnels = c.Int("max-tunnels")
 	l.MaxHandshakes = c.Int("max-handshakes")
 	l.MaxInFlight = c.Int("max-in-flight")
 	l.MaxFrameBytes = c.Int("max-frame-bytes")

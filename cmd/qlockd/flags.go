@@ -108,6 +108,7 @@ func raftFlags(d server.Config) []setting {
 		{"log-segment-bytes", int(d.LogSegmentBytes), "size of the files of --log-store segment; each gets its room on the disk when it is made"},
 		{"no-overlap", false, "as leader, write to the own disk first and to the other nodes then, not at once"},
 		{"no-failover-hint", false, "call no election when a majority has seen the leader's process die: wait for the time-outs"},
+		{"no-tunnels", false, "connect no clients through to the leader that do not reach it, nor take those of other nodes as leader"},
 		{"snapshot-threshold", uint64(0), "log entries between snapshots; 0 leaves it to the node"},
 		{"trailing-logs", uint64(0), "log entries kept behind a snapshot for followers that lag; 0 leaves it to the node"},
 	}
@@ -139,6 +140,7 @@ func limitFlags(d server.Config) []setting {
 		{"max-buffer-bytes", uint64(0), "bytes of that for what clients make the node hold for a while: connections, requests being read, answers not taken, watches; 0 is an eighth"},
 		{"disk-timeout", d.DiskTimeout, "how long one write to the disk, with its syncs, may take before the node ends, so that another one can lead"},
 		{"max-connections", l.MaxConnections, "connections on the client port at once"},
+		{"max-tunnels", l.MaxTunnels, "of these, clients that are connected through to the leader; half of them from one address"},
 		{"max-handshakes", l.MaxHandshakes, "connections on each of the client and HTTP ports that are not established yet, half of them from one address; beyond that the oldest is cut"},
 		{"max-in-flight", l.MaxInFlight, "requests unanswered at once on one connection; beyond that the node stops reading from it"},
 		{"max-frame-bytes", l.MaxFrameBytes, "size of one frame on the client port"},

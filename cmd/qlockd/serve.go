@@ -41,7 +41,7 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	defer removeDev()
-	raiseFileLimit(log, cfg.Limits.MaxConnections+cfg.Limits.MaxHandshakes+cfg.HTTPLimits.MaxConnections+cfg.HTTPLimits.MaxHandshakes)
+	raiseFileLimit(log, cfg.Limits.MaxConnections+cfg.Limits.MaxTunnels+cfg.Limits.MaxHandshakes+cfg.HTTPLimits.MaxConnections+cfg.HTTPLimits.MaxHandshakes)
 
 	limitMemory(cfg.MemoryLimit)
 	defer spareMemory()()

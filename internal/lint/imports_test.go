@@ -29,8 +29,9 @@ var layers = []struct {
 	{"server/lease", []string{"fsm", "transport/wire"}},
 	{"server/budget", nil},
 	{"server/fairqueue", nil},
+	{"server/tunnel", []string{"transport", "transport/handshake", "transport/wire", "server/budget"}},
 	{"server/health", []string{"transport/handshake", "transport/wire"}},
-	{"server/framed/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "server/framed/..."}},
+	{"server/framed/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "server/tunnel", "server/framed/..."}},
 	{"server/web/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "transport/wire/wireconnect", "server/health", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "server/web/..."}},
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 

@@ -55,6 +55,8 @@ type Config struct {
 	ClusterID func() string
 	// TLS is spoken from the first byte on; nil is plaintext.
 	TLS *tls.Config
+	// Tunnels connect clients through to the leader, from this node and to it; nil refuses both.
+	Tunnels Tunnels
 	// Queues are the node's, for reads and operators; nil makes some.
 	Queues *fairqueue.Queues
 	// Buffers is the node's budget for what clients make it hold for a while; nil is no bound.
@@ -76,6 +78,9 @@ type Limits struct {
 	// MaxHandshakes bounds the connections that have not said hello yet, and half of it those
 	// of one address; beyond it the oldest is cut.
 	MaxHandshakes int
+	// MaxTunnels bounds the clients that this node connects through to the leader, and half of
+	// it those of one address. They count among the connections, too.
+	MaxTunnels int
 	// MaxInFlight requests unanswered at once on one connection; the node stops
 	// reading from it beyond that.
 	MaxInFlight int
@@ -105,6 +110,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		MaxConnections:          10_000,
 		MaxHandshakes:           handshake.DefaultMax,
+		MaxTunnels:              1_024,
 		MaxInFlight:             1_024,
 		MaxFrameBytes:           transport.DefaultMaxFrame,
 		MaxOutboxBytes:          8 << 20,
@@ -122,6 +128,7 @@ func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
 	fill(&l.MaxConnections, d.MaxConnections)
 	fill(&l.MaxHandshakes, d.MaxHandshakes)
+	fill(&l.MaxTunnels, min(d.MaxTunnels, l.MaxConnections))
 	fill(&l.MaxInFlight, d.MaxInFlight)
 	fill(&l.MaxFrameBytes, d.MaxFrameBytes)
 	fill(&l.MaxOutboxBytes, max(d.MaxOutboxBytes, 4*l.MaxFrameBytes))

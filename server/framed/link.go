@@ -7,6 +7,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"github.com/quorumlock/quorumlock/server/tunnel"
 )
 
 var (
@@ -28,6 +30,7 @@ type link struct {
 	busy        func() bool                            // whether silence is fine for longer
 	ending      chan struct{}                          // closed by cutShort
 	secure      func(context.Context, *tls.Conn) error // makes the TLS handshake, if there is any
+	tunnel      *tunnel.Tunnel                         // what follows is for the leader, if there is one
 
 	heard    time.Time // when something came last
 	deadline time.Time // as it is set on Conn

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/read"
+	"github.com/quorumlock/quorumlock/server/tunnel"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -44,7 +45,9 @@ type Server struct {
 	cancel       context.CancelFunc
 	stopHint     func() // ends the subscription to leadership
 	flusher      *flusher
-	stopFlushing func() // ends the subscription to entries
+	stopFlushing func()        // ends the subscription to entries
+	relay        *tunnel.Relay // nil without tunnels
+	stopTunnels  func()        // ends the subscription to tunnels
 
 	hints sync.Mutex // orders what a connection is told of leadership
 
@@ -67,19 +70,23 @@ func Serve(cfg Config) (*Server, error) {
 		cfg.ClusterID = func() string { return "" }
 	}
 	s := &Server{
-		cfg:        cfg,
-		refusals:   newComplaints(cfg.Logger, time.Now),
-		endings:    newComplaints(cfg.Logger, time.Now),
-		reader:     read.New(cfg.Replica, cfg.Limits.MaxFrameBytes-responseRoom),
-		places:     make(chan struct{}, cfg.Limits.MaxConnections),
-		handshakes: handshake.New(handshake.Config{Max: cfg.Limits.MaxHandshakes}),
-		leaseWaits: make(chan struct{}, cfg.Limits.MaxLeaseWaits),
-		conns:      map[*conn]struct{}{},
-		raw:        map[net.Conn]struct{}{},
+		cfg:         cfg,
+		refusals:    newComplaints(cfg.Logger, time.Now),
+		endings:     newComplaints(cfg.Logger, time.Now),
+		reader:      read.New(cfg.Replica, cfg.Limits.MaxFrameBytes-responseRoom),
+		places:      make(chan struct{}, cfg.Limits.MaxConnections),
+		handshakes:  handshake.New(handshake.Config{Max: cfg.Limits.MaxHandshakes}),
+		leaseWaits:  make(chan struct{}, cfg.Limits.MaxLeaseWaits),
+		conns:       map[*conn]struct{}{},
+		raw:         map[net.Conn]struct{}{},
+		stopTunnels: func() {},
 	}
 	var err error
 	if s.metrics, err = newMetrics(s, cfg.Registry); err != nil {
 		return nil, fmt.Errorf("framed: metrics: %w", err)
+	}
+	if s.relay, err = newRelay(cfg); err != nil {
+		return nil, err
 	}
 	if s.queues = cfg.Queues; s.queues == nil {
 		s.queues = fairqueue.NewQueues()
@@ -89,6 +96,9 @@ func Serve(cfg Config) (*Server, error) {
 	s.stopFlushing = cfg.Replica.OnAnswered(s.flusher.flush)
 	s.stopHint = cfg.Replica.OnLeader(s.leaderMoved)
 	s.wg.Go(s.accept)
+	if cfg.Tunnels != nil {
+		s.stopTunnels = cfg.Tunnels.OnTunnel(s.admitArrived)
+	}
 	return s, nil
 }
 
@@ -110,7 +120,9 @@ func (s *Server) Close(ctx context.Context) error {
 		_ = s.cfg.Listener.Close()
 		s.cancel()
 		s.stopHint()
+		s.stopTunnels()
 		s.leaderMoved(s.cfg.Replica.Leader()) // where to go, before the goodbye
+		s.relay.Close()
 		for _, c := range s.connections() {
 			c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
 		}
@@ -160,25 +172,25 @@ func (s *Server) accept() {
 // admit begins a connection's handshake. Those that are not established yet take no places.
 func (s *Server) admit(raw net.Conn) {
 	place := s.handshakes.Begin(raw)
-	if !s.track(raw) {
-		place.End()
-		transport.Cut(raw)
-		return
-	}
-	s.wg.Go(func() {
+	if !s.track(raw, func() {
 		defer s.untrack(raw)
 		defer place.End()
 		s.serve(raw, place)
-	})
+	}) {
+		place.End()
+		transport.Cut(raw)
+	}
 }
 
-func (s *Server) track(raw net.Conn) bool {
+// track has Close wait for what serves a connection. It returns false if that has begun.
+func (s *Server) track(raw net.Conn, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
 		return false
 	}
 	s.raw[raw] = struct{}{}
+	s.wg.Go(serve)
 	return true
 }
 
@@ -188,8 +200,10 @@ func (s *Server) untrack(raw net.Conn) {
 	delete(s.raw, raw)
 }
 
+// link is the connection with TLS, unless there is none. What comes through a tunnel has its TLS
+// between the client and the other node, and between the nodes.
 func (s *Server) link(raw net.Conn, place *handshake.Handshake) *link {
-	if s.cfg.TLS == nil {
+	if _, through := raw.(*tunnel.Arrived); through || s.cfg.TLS == nil {
 		return newLink(raw, s.cfg.Limits)
 	}
 	l := newLink(place.Server(s.cfg.TLS), s.cfg.Limits)
@@ -200,7 +214,7 @@ func (s *Server) link(raw net.Conn, place *handshake.Handshake) *link {
 // serve is the life of one connection.
 func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 	l := s.link(raw, place)
-	c, err := s.handshake(l, place)
+	g, err := s.handshake(l, place)
 	if err != nil {
 		if place.WasCut() {
 			err = errCut
@@ -209,6 +223,12 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 		return
 	}
 	defer func() { <-s.places }()
+	if l.tunnel != nil {
+		s.carry(l, g.frames)
+		return
+	}
+	c := newConn(s, l, g.frames, g.hello.GetAgent())
+	c.told = g.hint
 	defer c.memory.Close()
 	if !s.register(c) {
 		c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
@@ -220,12 +240,20 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 	s.unregister(c)
 }
 
-// handshake establishes a connection, which has one of the places then.
-func (s *Server) handshake(l *link, half *handshake.Handshake) (*conn, error) {
+// greeted is what a handshake has brought.
+type greeted struct {
+	hello  *wire.Hello
+	frames *transport.FrameReader
+	hint   *wire.LeaderHint // what the client was told
+}
+
+// handshake establishes a connection, which has one of the places then, and perhaps a tunnel.
+func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Limits.HandshakeTimeout)
 	defer cancel()
-	hint, placed := s.cfg.Replica.Leader(), false
-	hello, frames, err := transport.ServerHandshake(ctx, l, func(*wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
+	var hint *wire.LeaderHint
+	placed := false
+	hello, frames, err := transport.ServerHandshake(ctx, l, func(hello *wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
 		select {
 		case s.places <- struct{}{}:
 			placed = true
@@ -234,23 +262,27 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*conn, error) {
 			return nil, &wire.Goodbye{Code: wire.Goodbye_TOO_MANY_CONNECTIONS,
 				Message: fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)}
 		}
+		answer := s.openTunnel(ctx, l, hello)
+		hint = s.cfg.Replica.Leader() // it may have moved meanwhile
 		return &wire.HelloReply{
 			ClusterId:     s.cfg.ClusterID(),
 			NodeId:        s.cfg.NodeID,
 			Leader:        hint,
 			MaxFrameBytes: uint32(s.cfg.Limits.MaxFrameBytes),
 			MaxInFlight:   uint32(s.cfg.Limits.MaxInFlight),
+			Tunnel:        answer,
 		}, nil
 	})
 	if err != nil {
+		if l.tunnel != nil {
+			l.tunnel.Discard()
+		}
 		if placed {
 			<-s.places
 		}
 		return nil, err
 	}
-	c := newConn(s, l, frames, hello.GetAgent())
-	c.told = hint
-	return c, nil
+	return &greeted{hello, frames, hint}, nil
 }
 
 // handshakeFailed says why, to the log and to who may be able to read it.
@@ -302,6 +334,7 @@ func (s *Server) connections() []*conn {
 }
 
 func (s *Server) leaderMoved(hint *wire.LeaderHint) {
+	s.relay.LeaderMoved(hint)
 	s.hints.Lock()
 	defer s.hints.Unlock()
 	for _, c := range s.connections() {

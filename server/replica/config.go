@@ -86,6 +86,11 @@ type Config struct {
 	// soon as a majority of the voters has seen the leader's process die.
 	NoFailoverHint bool
 
+	// NoTunnels refuses the connections that other nodes open for clients.
+	NoTunnels bool
+	// MaxTunnels bounds them; default 2,048.
+	MaxTunnels int
+
 	// Settings and TokenFloor are used only by the node that begins the cluster.
 	// Nil settings are fsm.DefaultSettings.
 	Settings   *wire.Settings

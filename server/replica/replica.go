@@ -57,6 +57,8 @@ type Replica struct {
 
 	// onAnswered is called after each entry, see OnAnswered.
 	onAnswered atomic.Pointer[func()]
+	// tunnels takes the connections that other nodes open for clients; nil while nobody does.
+	tunnels atomic.Pointer[acceptTunnel]
 	// busyWatches counts the watches that have something to tell, or rest after that.
 	busyWatches atomic.Int64
 
@@ -171,7 +173,7 @@ func (r *Replica) live(revision uint64, look func(*fsm.Machine)) (fresh bool) {
 }
 
 func (r *Replica) openNetwork() error {
-	layer, err := raftstream.New(raftstream.Config{
+	cfg := raftstream.Config{
 		Listener:  r.cfg.PeerListener,
 		Advertise: r.cfg.Advertise.Peer,
 		Network:   r.cfg.Network,
@@ -179,7 +181,11 @@ func (r *Replica) openNetwork() error {
 		TLS:       r.cfg.PeerTLS,
 		Handler:   r.serveControl,
 		Logger:    r.log.Named("peers"),
-	})
+	}
+	if !r.cfg.NoTunnels {
+		cfg.Tunnels, cfg.MaxTunnels = r.tunnelAsked, r.cfg.MaxTunnels
+	}
+	layer, err := raftstream.New(cfg)
 	r.mu.Lock()
 	r.layer = layer
 	r.mu.Unlock()

@@ -76,6 +76,10 @@ func (t *tapped) Read(b []byte) (int, error) {
 			continue
 		}
 		switch f := f.Frame.(type) {
+		case *wire.ServerFrame_Hello:
+			if f.Hello.GetTunnel().GetStatus() == wire.Status_OK {
+				t.skip = len(transport.Preface) // the client begins anew, with the leader
+			}
 		case *wire.ServerFrame_Response:
 			t.response(f.Response)
 		case *wire.ServerFrame_Push:

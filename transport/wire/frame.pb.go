@@ -147,6 +147,9 @@ const (
 	// The node has no memory left for what this connection needs, or needed its memory for
 	// others.
 	Goodbye_RESOURCE_EXHAUSTED Goodbye_Code = 8
+	// The node has carried the connection to the leader and does not any more: another one
+	// leads, or the node has lost sight of it. Look for the leader again.
+	Goodbye_TUNNEL_ENDED Goodbye_Code = 9
 )
 
 // Enum value maps for Goodbye_Code.
@@ -161,6 +164,7 @@ var (
 		6: "VERSION",
 		7: "TOO_MANY_CONNECTIONS",
 		8: "RESOURCE_EXHAUSTED",
+		9: "TUNNEL_ENDED",
 	}
 	Goodbye_Code_value = map[string]int32{
 		"UNSPECIFIED":          0,
@@ -172,6 +176,7 @@ var (
 		"VERSION":              6,
 		"TOO_MANY_CONNECTIONS": 7,
 		"RESOURCE_EXHAUSTED":   8,
+		"TUNNEL_ENDED":         9,
 	}
 )
 
@@ -2246,10 +2251,10 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"SUPERSEDED\x10\x03\x12\n" +
 	"\n" +
 	"\x06FORCED\x10\x04\x12\f\n" +
-	"\bRESTORED\x10\x05\"\x81\x02\n" +
+	"\bRESTORED\x10\x05\"\x93\x02\n" +
 	"\aGoodbye\x12/\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1b.quorumlock.v1.Goodbye.CodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xaa\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xbc\x01\n" +
 	"\x04Code\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\f\n" +
 	"\bSHUTDOWN\x10\x01\x12\x12\n" +
@@ -2259,7 +2264,8 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\rSLOW_CONSUMER\x10\x05\x12\v\n" +
 	"\aVERSION\x10\x06\x12\x18\n" +
 	"\x14TOO_MANY_CONNECTIONS\x10\a\x12\x16\n" +
-	"\x12RESOURCE_EXHAUSTED\x10\bB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\x12RESOURCE_EXHAUSTED\x10\b\x12\x10\n" +
+	"\fTUNNEL_ENDED\x10\tB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_transport_wire_frame_proto_rawDescOnce sync.Once

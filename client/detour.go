@@ -1,0 +1,210 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// detourAfter is how long a leader cannot be reached before a tunnel is asked for: one that
+	// has died is replaced sooner, mostly, and its clients shall not ask all at once.
+	detourAfter = 400 * time.Millisecond
+	// detourTimeout bounds the opening of a tunnel, the leader's hello included.
+	detourTimeout = 2 * time.Second
+	// helperFor is how long what a node said of the leader is good for.
+	helperFor = 3 * time.Second
+	// directEvery is how often a client with a tunnel tries the leader itself, at least half of it.
+	directEvery = 10 * time.Second
+	// Back-off of tunnels that were not opened.
+	detourFirst = 250 * time.Millisecond
+	detourMost  = 4 * time.Second
+)
+
+// helper is a node that has named a leader which is another one.
+type helper struct {
+	addr   string
+	leader *wire.LeaderHint
+	at     time.Duration // when it did
+}
+
+// detour is what is under way to reach a leader otherwise than before.
+type detour struct {
+	to    *wire.LeaderHint // nil while nothing is under way
+	after time.Duration    // not before that is the next
+	tries int              // in a row that came to nothing
+}
+
+// heardHelper remembers a node that may know a way to the leader.
+func (c *Client) heardHelper(cn *conn, h heardFrom) {
+	if h.leads() || h.addr == "" {
+		return
+	}
+	c.helper = helper{h.addr, h.leader, c.clock.Now()}
+	c.armAround(cn)
+}
+
+// around is the leader that cannot be reached itself, and the node to ask for a tunnel; empty if
+// there is no need or nobody. The leader itself has been tried if the connection is not to it.
+func (c *Client) around(cn *conn) (to *wire.LeaderHint, via string) {
+	fresh := c.clock.Now()-c.helper.at < helperFor
+	if cn.leads {
+		if fresh && c.helper.leader.GetId() == cn.node && c.helper.leader.GetTerm() >= cn.term {
+			return c.helper.leader, c.helper.addr
+		}
+		return nil, ""
+	}
+	to = c.leader
+	if to.GetId() == "" || to.GetId() == cn.node || to.GetClientAddr() == "" || !c.wanted() ||
+		to.GetClientAddr() != c.avoid.addr || to.GetTerm() > c.avoid.term {
+		return nil, ""
+	}
+	if c.detour.tries%2 == 1 && fresh && c.helper.leader.GetId() == to.GetId() {
+		return to, c.helper.addr
+	}
+	return to, cn.addr
+}
+
+// aroundAt is when to look for another way to the leader, never if there is no need: soon after
+// it stopped answering or could not be reached. A tunnel is a detour: from time to time the
+// leader itself is tried again.
+func (c *Client) aroundAt(cn *conn) time.Duration {
+	if c.detour.to != nil {
+		return never
+	}
+	at := never
+	if to, _ := c.around(cn); to != nil {
+		switch oldest := c.oldest(); {
+		case !cn.leads:
+			at = max(c.avoid.since+detourAfter, c.detour.after)
+		case oldest != nil:
+			at = max(oldest.sentAt+max(patience, c.silence/4), c.detour.after)
+		}
+	}
+	if cn.direct != "" {
+		at = min(at, cn.retry)
+	}
+	return at
+}
+
+// armAround has the alarm ring when it is time to look for another way.
+func (c *Client) armAround(cn *conn) {
+	if at := c.aroundAt(cn); at != never {
+		c.armAt(at)
+	}
+}
+
+// goAround looks for another way to the leader, if it is time.
+func (c *Client) goAround(cn *conn, now time.Duration) {
+	if now < c.aroundAt(cn) {
+		return
+	}
+	to, via := c.around(cn)
+	find := func() (*conn, error) { return c.reach(cn, to, via) }
+	if cn.direct != "" && now >= cn.retry {
+		cn.retry = now + directEvery/2 + rand.N(directEvery/2)
+		to = &wire.LeaderHint{Id: cn.node, ClientAddr: cn.direct, Term: cn.term}
+		find = func() (*conn, error) { return c.dial(c.ctx, to.GetClientAddr()) }
+	}
+	c.detour.to = to
+	c.wg.Go(func() {
+		made, err := find()
+		c.replace(cn, made, err)
+	})
+}
+
+// reach opens a tunnel. A leader that does not answer on the connection that there is gets
+// another one first: if it answers there it is only slow.
+func (c *Client) reach(cn *conn, to *wire.LeaderHint, via string) (*conn, error) {
+	if cn.leads && to.GetClientAddr() != "" {
+		if direct, err := c.dial(c.ctx, to.GetClientAddr()); err == nil {
+			direct.discard()
+			return nil, errors.New("the leader answers a hello")
+		}
+	}
+	return c.dialThrough(via, to)
+}
+
+// dialThrough connects to a leader through another node.
+func (c *Client) dialThrough(via string, to *wire.LeaderHint) (*conn, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, detourTimeout)
+	defer cancel()
+	nc, reply, in, err := c.hello(ctx, via, to.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", via, err)
+	}
+	answer := reply.GetTunnel()
+	if answer.GetStatus() == wire.Status_OK {
+		reply, in, err = transport.ClientHandshake(ctx, nc, &wire.Hello{Agent: c.cfg.Agent})
+		if err != nil {
+			transport.Cut(nc)
+			return nil, fmt.Errorf("%s: through a tunnel: %w", via, err)
+		}
+	}
+	made := newConn(via, nc, reply, in)
+	if !made.leads {
+		made.discard()
+		return nil, fmt.Errorf("%s: no tunnel to %s: %s: %s", via, to.GetId(), answer.GetStatus(), answer.GetMessage())
+	}
+	if answer.GetStatus() == wire.Status_OK {
+		made.direct = to.GetClientAddr()
+		made.retry = c.clock.Now() + directEvery/2 + rand.N(directEvery/2)
+	}
+	return made, nil
+}
+
+// replace has a connection that was made beside cn take its place, if it is of use still.
+func (c *Client) replace(cn, made *conn, err error) {
+	c.mu.Lock()
+	defer c.unlock()
+	c.detour.to = nil
+	switch {
+	case made == nil:
+		c.detour.tries++
+		c.detour.after = c.clock.Now() + backoff(c.detour.tries, detourFirst, detourMost)
+		c.note(slog.LevelDebug, "no other way to the leader", "err", err)
+	case c.closed || c.conn != cn || cn.err != nil || !made.leads || made.term < c.leader.GetTerm():
+		made.discard()
+	case made.direct == "" && cn.direct != "" && c.unrepeatable(): // it goes on as it is
+		cn.retry = c.clock.Now() + time.Second
+		made.discard()
+	default:
+		c.detour.tries = 0
+		c.made = made
+		cn.fail(fmt.Errorf("leader is reached through %s now", made.addr))
+		return
+	}
+	c.armAround(cn)
+}
+
+// unrepeatable reports whether a request is under way whose outcome would be unknown if the
+// connection ended.
+func (c *Client) unrepeatable() bool {
+	for k := c.flight.head; k != nil; k = k.links[lane].next {
+		if k.kind == kindAdmin || k.kind == kindOperate {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Client) takeMade() *conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	made := c.made
+	c.made = nil
+	return made
+}
+
+// discardMade ends a connection that nobody will use any more.
+func (c *Client) discardMade() {
+	if made := c.takeMade(); made != nil {
+		made.discard()
+	}
+}

@@ -1,0 +1,66 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// ErrLeaderMoved is returned by OpenTunnel when this node does not follow that leader.
+var ErrLeaderMoved = errors.New("the leader has moved")
+
+// acceptTunnel takes the connection of a client that another node has opened for it.
+type acceptTunnel func(conn net.Conn, address string)
+
+// OpenTunnel connects to a leader for the bytes of a client of this node, whose address it is
+// told. It returns ErrLeaderMoved if this node follows another one, or none, and a
+// *raftstream.TunnelError if the leader refuses.
+func (r *Replica) OpenTunnel(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error) {
+	node := r.node.Load()
+	if node == nil {
+		return nil, fmt.Errorf("%w: this node is starting", ErrLeaderMoved)
+	}
+	addr, id := node.LeaderWithID()
+	if string(id) != leader.GetId() {
+		return nil, fmt.Errorf("%w: this node follows %q, not %q", ErrLeaderMoved, id, leader.GetId())
+	}
+	return r.layer.Tunnel(ctx, string(r.resolve(id, addr)), leader.GetId(), &wire.TunnelRequest{Address: address})
+}
+
+// OnTunnel has accept called with the connections of clients that other nodes open to this one,
+// while it leads. accept owns the connection and must not block.
+func (r *Replica) OnTunnel(accept func(conn net.Conn, address string)) (cancel func()) {
+	own := acceptTunnel(accept)
+	r.tunnels.Store(&own)
+	return func() { r.tunnels.CompareAndSwap(&own, nil) }
+}
+
+// tunnelAsked decides about a tunnel that another node wants to open.
+func (r *Replica) tunnelAsked(_ *wire.PeerHello, req *wire.TunnelRequest) (*wire.TunnelResponse, func(net.Conn)) {
+	accept, leader := r.tunnels.Load(), r.Leader()
+	switch err := checkClientAddress(req.GetAddress()); {
+	case accept == nil:
+		return &wire.TunnelResponse{Status: wire.Status_UNAVAILABLE, Message: "this node is starting or stopping"}, nil
+	case leader.GetId() != r.cfg.ID:
+		return &wire.TunnelResponse{Status: wire.Status_NOT_LEADER, Message: fmt.Sprintf("this node follows %q", leader.GetId())}, nil
+	case err != nil:
+		return &wire.TunnelResponse{Status: wire.Status_INVALID_ARGUMENT, Message: err.Error()}, nil
+	}
+	return &wire.TunnelResponse{Status: wire.Status_OK}, func(conn net.Conn) { (*accept)(conn, req.GetAddress()) }
+}
+
+// maxClientAddress bounds the address of a client, in bytes: people are shown it.
+const maxClientAddress = 128
+
+func checkClientAddress(address string) error {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("the client's address %q is not host:port: %w", address, err)
+	}
+	if len(address) > maxClientAddress || wire.CleanText(address, maxClientAddress) != address {
+		return fmt.Errorf("the client's address %q is no text of up to %d bytes", address, maxClientAddress)
+	}
+	return nil
+}

@@ -1,0 +1,374 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func TestTunnelPassesBytesBothWays(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		registry := prometheus.NewPedanticRegistry()
+		r := newRig(t, func(c *Config) { c.Registry = registry })
+		e := r.connect("10.0.0.1")
+		carries(t, e.client, e.leader, "a question")
+		carries(t, e.leader, e.client, "an answer!!")
+		if r.told[0] != "10.0.0.1:4711" {
+			t.Errorf("the leader was told of a client at %q", r.told)
+		}
+		counts(t, registry, map[string]float64{"tunnels": 1, "tunnels_opened_total": 1, "tunnel_bytes_total up": 10, "tunnel_bytes_total down": 11})
+		_, _ = e.client.Close(), e.leader.Close()
+		<-e.done
+		counts(t, registry, map[string]float64{"tunnels": 0, "tunnels_opened_total": 1, "tunnel_bytes_total up": 10, "tunnel_bytes_total down": 11,
+			"tunnels_ended_total UNSPECIFIED": 1})
+		if _, err := r.Open(t.Context(), from("10.0.0.1"), "n3"); err == nil {
+			t.Error("a tunnel to a follower")
+		}
+		counts(t, registry, map[string]float64{"tunnels": 0, "tunnels_opened_total": 1, "tunnel_bytes_total up": 10, "tunnel_bytes_total down": 11,
+			"tunnels_ended_total UNSPECIFIED": 1, "tunnels_refused_total FAILED_PRECONDITION": 1})
+	})
+}
+
+// counts wants the metrics to be these and no others.
+func counts(t *testing.T, registry prometheus.Gatherer, want map[string]float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "quorumlock_")
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("metrics %v, want %v", got, want)
+	}
+}
+
+// A client that has said all may still be answered, for a moment.
+func TestClientThatHasSaidAllIsAnswered(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		e := r.connect("10.0.0.1")
+		if err := e.client.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.leader.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the leader reads on: %v", err)
+		}
+		carries(t, e.leader, e.client, "the last word")
+		time.Sleep(parting + time.Millisecond)
+		e.isOver(t)
+	})
+}
+
+// What the leader said last arrives before the end, also while the client goes on talking.
+func TestLeadersLastWordArrives(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		e := r.connect("10.0.0.1")
+		_, _ = e.leader.Write(frame(t, 100_000))
+		_ = e.leader.Close()
+		synctest.Wait()
+		_, _ = e.client.Write(make([]byte, 100))
+		if _, frames := lastWord(t, e.client); frames != 1 {
+			t.Errorf("%d frames arrived, want the leader's last", frames)
+		}
+		_ = e.client.Close()
+		e.isOver(t)
+	})
+}
+
+func TestWhoGetsNoTunnel(t *testing.T) {
+	moved := errors.New("moved")
+	for name, c := range map[string]struct {
+		prepare func(*rig)
+		to      string
+		status  wire.Status_Code
+		says    string
+	}{
+		"without a leader":      {func(r *rig) { r.leader = &wire.LeaderHint{} }, "n1", wire.Status_UNAVAILABLE, "no leader"},
+		"to the node itself":    {func(r *rig) { r.leader = &wire.LeaderHint{Id: "n2"} }, "n2", wire.Status_FAILED_PRECONDITION, "this node leads"},
+		"to another leader":     {func(*rig) {}, "n3", wire.Status_FAILED_PRECONDITION, `"n1" leads`},
+		"while the node stops":  {func(r *rig) { r.Close() }, "n1", wire.Status_UNAVAILABLE, "shuts down"},
+		"switched off":          {func(r *rig) { r.Relay = nil }, "n1", wire.Status_UNSUPPORTED, "--no-tunnels"},
+		"to one out of reach":   {func(r *rig) { r.leader = &wire.LeaderHint{Id: "n3"} }, "n3", wire.Status_UNAVAILABLE, errNoWay.Error()},
+		"to one that is silent": {func(r *rig) { r.net.Isolate("n1", "n2") }, "n1", wire.Status_UNAVAILABLE, context.DeadlineExceeded.Error()},
+		"to one that moved meanwhile": {func(r *rig) {
+			r.net.Isolate("n1", "n2")
+			r.dialled = func() { go r.elect(&wire.LeaderHint{Id: "n3", Term: 8}) }
+		}, "n1", wire.Status_UNAVAILABLE, moved.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				relay := r.Relay
+				defer func() { r.Relay = relay }()
+				c.prepare(r)
+				begun := time.Now()
+				_, err := r.Open(t.Context(), from("10.0.0.1"), c.to)
+				refused, ok := errors.AsType[*Refusal](err)
+				if !ok || refused.Status != c.status || !strings.Contains(refused.Message, c.says) {
+					t.Errorf("%v, want %v and %q", err, c.status, c.says)
+				}
+				if took := time.Since(begun); took > time.Second || c.says == moved.Error() && took > 0 {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}
+
+func TestTunnelsAreBounded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Max = 4 })
+		full := func(ip, says string) {
+			t.Helper()
+			_, err := r.Open(t.Context(), from(ip), "n1")
+			if refused, ok := errors.AsType[*Refusal](err); !ok || refused.Status != wire.Status_RESOURCE_EXHAUSTED || !strings.Contains(refused.Message, says) {
+				t.Errorf("one more from %s: %v, want %q", ip, err, says)
+			}
+		}
+		first := r.connect("10.0.0.1")
+		r.connect("10.0.0.1")
+		full("10.0.0.1", "from 10.0.0.1")
+		r.connect("10.0.0.2")
+		r.connect("2001:db8::1")
+		full("10.0.0.3", "its 4 tunnels")
+		_ = first.client.Close()
+		<-first.done
+		r.connect("10.0.0.1")
+		if n := r.Len(); n != 4 {
+			t.Errorf("%d tunnels", n)
+		}
+	})
+}
+
+// Few are opened at the same time; the others wait their turn, and not for ever.
+func TestFewTunnelsAreOpenedAtOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.net.Isolate("n1", "n2")
+		results := make(chan error, 3*maxOpening)
+		for range cap(results) {
+			go func() {
+				_, err := r.Open(context.Background(), from("10.0.0.1"), "n1")
+				results <- err
+			}()
+		}
+		synctest.Wait()
+		r.mu.Lock()
+		if n := len(r.told); n != maxOpening {
+			t.Errorf("%d are being opened, want %d", n, maxOpening)
+		}
+		r.mu.Unlock()
+		for range cap(results) {
+			if err := <-results; err == nil {
+				t.Error("a tunnel is open")
+			}
+		}
+	})
+}
+
+// What a tunnel takes is counted as long as it is there, and the largest account pays.
+func TestTunnelsCountAgainstTheBuffers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		buffers := budget.New(2*tunnelBytes + 1)
+		r := newRig(t, func(c *Config) { c.Buffers = buffers })
+		first := r.connect("10.0.0.1")
+		second := r.connect("10.0.0.2")
+		if used := buffers.Used(); used != 2*tunnelBytes {
+			t.Errorf("%d bytes are counted, want %d", used, 2*tunnelBytes)
+		}
+		_, err := r.Open(t.Context(), from("10.0.0.3"), "n1")
+		if refused, ok := errors.AsType[*Refusal](err); !ok || refused.Status != wire.Status_RESOURCE_EXHAUSTED {
+			t.Errorf("a third one: %v", err)
+		}
+		small, err := buffers.Open(100, func() {})
+		if err != nil {
+			t.Fatalf("a connection that takes little: %v", err)
+		}
+		cut, open := first.client, second
+		if _ = cut.SetReadDeadline(time.Now().Add(time.Second)); !errorIs(cut, wire.Goodbye_RESOURCE_EXHAUSTED, t) {
+			cut, open = second.client, first
+			if !errorIs(cut, wire.Goodbye_RESOURCE_EXHAUSTED, t) {
+				t.Error("nobody was cut for it")
+			}
+		}
+		carries(t, open.client, open.leader, "goes on")
+		small.Close()
+		_, _ = first.client.Close(), second.client.Close()
+		<-first.done
+		<-second.done
+		if used := buffers.Used(); used != 0 {
+			t.Errorf("%d bytes are counted after the end", used)
+		}
+	})
+}
+
+// errorIs reports whether the client's connection ends with a goodbye of that code.
+func errorIs(client net.Conn, want wire.Goodbye_Code, t *testing.T) bool {
+	t.Helper()
+	code, _ := lastWord(t, client)
+	return code == want
+}
+
+func TestTunnelEndsWhenTheLeaderMoves(t *testing.T) {
+	for name, next := range map[string]*wire.LeaderHint{
+		"to another node":       {Id: "n3", Term: 8},
+		"to this node":          {Id: "n2", Term: 8},
+		"to nobody":             {},
+		"to a later term of it": {Id: "n1", Term: 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				e := r.connect("10.0.0.1")
+				r.elect(&wire.LeaderHint{Id: "n1", Term: 7, ClientAddr: "elsewhere"})
+				carries(t, e.leader, e.client, string(frame(t, 10)))
+				r.elect(next)
+				if code, _ := lastWord(t, e.client); code != wire.Goodbye_TUNNEL_ENDED {
+					t.Errorf("goodbye %v", code)
+				}
+				if _, err := io.Copy(io.Discard, e.leader); err != nil && !errors.Is(err, net.ErrClosed) {
+					t.Error(err)
+				}
+				_ = e.client.Close()
+				e.isOver(t)
+			})
+		})
+	}
+}
+
+func TestGoodbyeStandsBetweenFrames(t *testing.T) {
+	for name, begun := range map[string]int{"in a header": 2, "behind a header": 4, "in a message": 5000} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				e := r.connect("10.0.0.1")
+				whole := frame(t, 40_000)
+				_, _ = e.leader.Write(whole[:begun])
+				synctest.Wait()
+				r.Close()
+				synctest.Wait()
+				go func() { _, _ = e.leader.Write(append(whole[begun:], frame(t, 10)...)) }()
+				if code, frames := lastWord(t, e.client); code != wire.Goodbye_SHUTDOWN || frames != 2 {
+					t.Errorf("goodbye %v after %d frames, want SHUTDOWN after the one that was begun", code, frames)
+				}
+				_ = e.client.Close()
+				e.isOver(t)
+			})
+		})
+	}
+}
+
+// A frame whose rest does not come keeps nobody waiting.
+func TestTunnelEndsWithinHalfAFrame(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		e := r.connect("10.0.0.1")
+		_, _ = e.leader.Write(frame(t, 100)[:50])
+		synctest.Wait()
+		r.Close()
+		time.Sleep(2*parting + time.Millisecond)
+		e.isOver(t)
+	})
+}
+
+// Nobody's bytes pile up in the node: whoever writes to a slow reader waits.
+func TestSlowReadersHoldTheirWritersUp(t *testing.T) {
+	const much = 8 << 20
+	// most is what two connections of the network hold, and the tunnel between them.
+	const most = 2*256<<10 + bufferBytes
+	for name, reverse := range map[string]bool{"a client that does not read": false, "a leader that does not read": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				e := r.connect("10.0.0.1")
+				writer := e.leader
+				if reverse {
+					writer = e.client
+				}
+				written := make(chan int, 1)
+				go func() {
+					n, _ := writer.Write(make([]byte, much))
+					written <- n
+				}()
+				time.Sleep(writeTimeout - time.Second)
+				select {
+				case <-e.done:
+					t.Error("the tunnel ended early")
+				default:
+				}
+				if !reverse {
+					time.Sleep(2 * time.Second)
+					e.isOver(t)
+				}
+				_, _ = e.client.Close(), e.leader.Close()
+				if n := <-written; n > most || n < bufferBytes {
+					t.Errorf("%d bytes were taken, want %d at most", n, most)
+				}
+			})
+		})
+	}
+}
+
+// Whatever pieces a stream comes in, the boundary is where frames end.
+func TestBoundaryFollowsAnyPieces(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		var stream []byte
+		ends := map[int]bool{0: true}
+		for range 20 {
+			stream = append(stream, frame(t, random.IntN(300))...)
+			ends[len(stream)] = true
+		}
+		var at boundary
+		for passed := 0; passed < len(stream); {
+			n := min(1+random.IntN(200), len(stream)-passed)
+			if next := at.next(); random.IntN(2) == 0 && next > 0 {
+				n = min(n, next)
+			}
+			at.pass(stream[passed : passed+n])
+			if passed += n; (at.next() == 0) != ends[passed] {
+				t.Fatalf("after %d bytes: %d are missing, a frame ends there: %v", passed, at.next(), ends[passed])
+			}
+		}
+	}
+}
+
+func TestArrivedIsTheClients(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	for _, address := range []string{"10.1.2.3:4567", "[2001:db8::1]:80", "shop:40001"} {
+		if got := Arrive(near, address).RemoteAddr(); got.String() != address || got.Network() != "tcp" {
+			t.Errorf("a client at %s has address %v", address, got)
+		}
+	}
+	if _, ip := Arrive(near, "10.1.2.3:4567").RemoteAddr().(*net.TCPAddr); !ip {
+		t.Error("the source of an IP address is not known")
+	}
+	if err := Arrive(near, "a:1").CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("half a pipe was closed: %v", err)
+	}
+}
