@@ -62,7 +62,7 @@ func (m *checking) checkScalars() error {
 		return fmt.Errorf("more things than the %d commands", s.revision)
 	}
 	if s.clusterID == "" {
-		if s.level != 0 || s.token != 0 || s.suspended != 0 || s.settings != nil || s.lastSession|s.lastLock != 0 ||
+		if s.level != 0 || s.suspended != 0 || s.settings != nil || s.lastSession|s.lastLock != 0 ||
 			m.members.len()+m.removed.len()+m.sessions.len()+m.locks.len() != 0 {
 			return errors.New("state before bootstrap")
 		}

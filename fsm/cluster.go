@@ -3,6 +3,7 @@ package fsm
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -16,6 +17,8 @@ const (
 	maxMembers    = 64
 	// maxRemoved bounds the removed members that are remembered; the oldest go first.
 	maxRemoved = 256
+	// maxTermStarts bounds the terms whose beginning is remembered; the oldest go first.
+	maxTermStarts = 256
 	// maxMemberText bounds each text of a member, in bytes.
 	maxMemberText = 512
 	// firstLevel is that of a new cluster, whatever its nodes could do.
@@ -29,7 +32,7 @@ func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {
 	settings, _ := completeSettings(op.GetSettings()) // validBootstrap has looked at them
 	m.state.clusterID = op.ClusterId
 	m.state.lineage = op.Lineage
-	m.state.token = op.TokenFloor
+	m.state.token = max(m.state.token, op.TokenFloor)
 	m.raiseSessionFloor()
 	m.state.level = firstLevel
 	m.state.settings = settings
@@ -88,14 +91,28 @@ func validMember(member *wire.Member) error {
 	return nil
 }
 
-// beginTerm makes deadlines of earlier terms void. The same leader may begin its
-// term again.
+// beginTerm makes deadlines of earlier terms void, and raises the token counter to the leader's
+// clock: if disks have gone back in time, tokens may have been granted that the state does not
+// know of. The same leader may begin its term again.
 func (m *Machine) beginTerm(op *wire.BeginTerm) *wire.Result {
 	if op.Term < m.state.term || op.Term == m.state.term && op.LeaderId != m.state.leaderID {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("term %d of %q has begun", m.state.term, m.state.leaderID))
 	}
+	if op.Term > m.state.term {
+		start := &wire.TermStart{Term: op.Term, Revision: m.state.revision}
+		kept := m.state.starts[max(0, len(m.state.starts)+1-maxTermStarts):]
+		m.state.starts = append(slices.Clone(kept), start)
+	}
 	m.state.term, m.state.leaderID = op.Term, op.LeaderId
+	m.state.token = max(m.state.token, m.termFloor(op))
 	return answer(wire.Status_OK, "")
+}
+
+// termFloor is the leader's clock as a token, but at most a year above what the counter and most
+// of the voters' clocks allow: one wild clock must not use the tokens up.
+func (m *Machine) termFloor(op *wire.BeginTerm) uint64 {
+	known := min(max(m.state.token, ClockToken(op.MedianUnixS)), maxTokenFloor-MaxAhead)
+	return min(ClockToken(op.ClockUnixS), known+MaxAhead)
 }
 
 func validBeginTerm(op *wire.BeginTerm) *wire.Result {

@@ -227,3 +227,72 @@ func TestUnknownOperation(t *testing.T) {
 		t.Errorf("%v, %v", applied, err)
 	}
 }
+
+// TestTermsRaiseTheTokenCounter has leaders with clocks of every kind begin terms.
+func TestTermsRaiseTheTokenCounter(t *testing.T) {
+	const now, year = epoch + 1_000_000, MaxAhead >> 32
+	for name, c := range map[string]struct{ token, clock, median, want uint64 }{
+		"the leader's clock":              {77, now, now, ClockToken(now)},
+		"a clock behind the counter":      {ClockToken(now) + 5, now, now, ClockToken(now) + 5},
+		"no clock":                        {77, 0, 0, 77},
+		"ahead of most, less than a year": {77, now + year - 1, now, ClockToken(now + year - 1)},
+		"ahead of most, by far":           {77, now + 10*year, now, ClockToken(now) + MaxAhead},
+		"ahead of the counter, by far":    {ClockToken(now + year), now + 10*year, now, ClockToken(now+year) + MaxAhead},
+		"most clocks wild":                {77, 1<<64 - 1, 1<<64 - 1, maxTokenFloor >> 32 << 32},
+		"most clocks ahead of the leader": {77, now, now + 10*year, ClockToken(now)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := New(Level)
+			applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "c", ClockUnixS: c.token>>32 + epoch, TokenFloor: c.token}))
+			begin := &wire.BeginTerm{Term: 2, LeaderId: "n1", ClockUnixS: c.clock, MedianUnixS: c.median}
+			if r := applyOne(t, m, &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}).Results[0]; r.Status != wire.Status_OK {
+				t.Fatal(r)
+			}
+			if m.Token() != c.want {
+				t.Errorf("the counter is at %d, not %d", m.Token(), c.want)
+			}
+			if err := m.Check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestTokensOfATermBeforeTheBootstrapDoNotComeAgain(t *testing.T) {
+	m := New(Level)
+	begin := &wire.BeginTerm{Term: 1, LeaderId: "n1", ClockUnixS: epoch + 9, MedianUnixS: epoch + 9}
+	applyOne(t, m, &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}})
+	applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "c", TokenFloor: 7}))
+	if m.Token() != ClockToken(epoch+9) {
+		t.Errorf("the counter is at %d", m.Token())
+	}
+}
+
+// TestTermStarts remembers where the last terms began, through snapshots as well.
+func TestTermStarts(t *testing.T) {
+	m := New(Level)
+	applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "c"}))
+	for term := range uint64(maxTermStarts + 10) {
+		begin := &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: term + 1, LeaderId: "n1"}}}
+		applyOne(t, m, begin)
+		applyOne(t, m, begin) // once more, as a leader does that did not hear of the first
+	}
+	starts := m.TermStarts()
+	if len(starts) != maxTermStarts || starts[0].Term != 11 || starts[0].Revision != 22 || starts[maxTermStarts-1].Term != m.Term() {
+		t.Fatalf("%d starts, from %v to %v", len(starts), starts[0], starts[len(starts)-1])
+	}
+	if again := restored(t, snapshotOf(t, m)).TermStarts(); !equal(again, starts) {
+		t.Errorf("after a snapshot: %v", again)
+	}
+	for name, broken := range map[string][]*wire.TermStart{
+		"terms fall":         {{Term: 2, Revision: 1}, {Term: 1, Revision: 2}},
+		"revisions fall":     {{Term: 1, Revision: 2}, {Term: 2, Revision: 2}},
+		"a term to come":     {{Term: m.Term() + 1, Revision: 2}},
+		"a revision to come": {{Term: 1, Revision: m.Revision() + 1}},
+		"too many":           append([]*wire.TermStart{{Term: 1, Revision: 1}}, starts...),
+	} {
+		if err := validTermStarts(&wire.SnapshotHeader{Term: m.Term(), Revision: m.Revision(), TermStarts: broken}); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}

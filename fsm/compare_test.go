@@ -89,6 +89,9 @@ func compareState(t tester, m *Machine, d *model.Model) {
 	if got := m.Removed(); !equal(got, d.Removed) {
 		t.Fatalf("removed   %v\nthe model %v", got, d.Removed)
 	}
+	if got := m.TermStarts(); !equal(got, d.Terms) {
+		t.Fatalf("terms     %v\nthe model %v", got, d.Terms)
+	}
 	for _, a := range d.Answers {
 		r, ok := m.Outcome(a.Session, a.Seq)
 		if shown := d.Shown(a); ok != shown || ok && (r.Status != a.Said.Status || r.Token != a.Said.Token || r.Revision != a.Said.Revision) {

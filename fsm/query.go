@@ -21,6 +21,9 @@ func (m *Machine) Term() uint64 { return m.state.term }
 // LeaderID returns the id of the leader that began Term.
 func (m *Machine) LeaderID() string { return m.state.leaderID }
 
+// TermStarts returns where the last terms began, the oldest first. They are shared: read-only.
+func (m *Machine) TermStarts() []*wire.TermStart { return m.state.starts }
+
 // Revision returns the number of commands applied.
 func (m *Machine) Revision() uint64 { return m.state.revision }
 

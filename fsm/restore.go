@@ -147,8 +147,24 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 		discarded:   h.Discarded,
 		suspended:   h.GrantsSuspended,
 		firstAct:    h.FirstAct,
+		starts:      h.TermStarts,
 
 		sessionFloor: h.SessionFloor,
+	}
+	return validTermStarts(h)
+}
+
+// validTermStarts returns an error unless terms and their revisions increase up to the present ones.
+func validTermStarts(h *wire.SnapshotHeader) error {
+	term, revision := uint64(0), uint64(0)
+	for _, start := range h.TermStarts {
+		if start.GetTerm() <= term || start.GetRevision() <= revision {
+			return errors.New("the beginnings of its terms are out of order")
+		}
+		term, revision = start.Term, start.Revision
+	}
+	if term > h.Term || revision > h.Revision || len(h.TermStarts) > maxTermStarts {
+		return errors.New("the beginnings of its terms are not those of its term")
 	}
 	return nil
 }

@@ -40,7 +40,9 @@ func (s *script) leaderCommand(a args) *wire.Command {
 	term := s.number(a, "term", s.m.Term())
 	switch a.verb {
 	case "begin":
-		return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: term, LeaderId: a.arg(0)}}}
+		return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{
+			Term: term, LeaderId: a.arg(0), ClockUnixS: s.number(a, "clock", 0), MedianUnixS: s.number(a, "median", 0),
+		}}}
 	case "suspend":
 		return &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}
 	case "resume":

@@ -73,6 +73,7 @@ func (m *Machine) header() *wire.SnapshotHeader {
 		GrantsSuspended: s.suspended,
 		FirstAct:        s.firstAct,
 		SessionFloor:    s.sessionFloor,
+		TermStarts:      s.starts,
 	}
 }
 

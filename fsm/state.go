@@ -11,11 +11,13 @@ type scalars struct {
 	// lineage names the history that revisions belong to.
 	lineage string
 	// level is the replicated feature level; 0 before bootstrap.
-	level       uint32
-	revision    uint64
-	token       uint64
-	term        uint64
-	leaderID    string
+	level    uint32
+	revision uint64
+	token    uint64
+	term     uint64
+	leaderID string
+	// starts are where the last maxTermStarts terms began; they are never changed in place.
+	starts      []*wire.TermStart
 	lastSession uint64
 	// sessionFloor is the last id that a session of an earlier history can have.
 	sessionFloor uint64

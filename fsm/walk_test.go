@@ -195,7 +195,19 @@ func (w *walker) membership() *wire.Command {
 
 func (w *walker) beginTerm() *wire.Command {
 	term := w.d.Term + uint64(w.roll(3))
-	return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: term, LeaderId: fmt.Sprint("n", w.roll(2))}}}
+	begin := &wire.BeginTerm{Term: term, LeaderId: fmt.Sprint("n", w.roll(2))}
+	if w.one(2) {
+		begin.ClockUnixS, begin.MedianUnixS = w.clock(), w.clock()
+	}
+	return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}
+}
+
+// clock is a second around the one that the token counter stands for, seldom any other one.
+func (w *walker) clock() uint64 {
+	if w.one(200) {
+		return uint64(w.roll(1<<30)) << w.roll(34)
+	}
+	return epoch + w.d.Token>>32 + uint64(w.roll(200))
 }
 
 // about returns the number, or sometimes one beside it.

@@ -27,6 +27,7 @@ type book struct {
 	live func(revision uint64, look func(*fsm.Machine)) (fresh bool)
 	// vouchers ask the members about nodes that are in no record.
 	vouchers *vouchers
+	states   *peerStates
 
 	mu       sync.RWMutex
 	cluster  string

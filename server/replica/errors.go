@@ -26,6 +26,13 @@ var (
 	// node, and what Open returns from then on; the message holds the commands that
 	// replace the node.
 	ErrDiverged = errors.New("this node's state is not that of the majority")
+	// ErrRolledBack is what Halt gets when this node's disk lacks what the node has vouched for, and
+	// what Open returns from then on; the message holds the commands that replace the node.
+	ErrRolledBack = errors.New("the data directory went back in time")
+	// ErrForked is what Halt gets when most of the voters went on from an earlier point of the log
+	// than this node, and what Open returns from then on; the message holds the commands that replace
+	// the node.
+	ErrForked = errors.New("the cluster's log has two courses")
 	// ErrDiskHangs is what Halt gets when a write to the disk has not returned within
 	// Config.DiskTimeout.
 	ErrDiskHangs = errors.New("the disk hangs")

@@ -31,12 +31,15 @@ type guard struct {
 	running atomic.Bool // raft's goroutines write, not Open
 	// bytes were logged since the last snapshot.
 	bytes atomic.Int64
+	// deletable returns an error if these entries must not be deleted.
+	deletable func(lowest, highest uint64) error
 }
 
 var errBroken = fmt.Errorf("%w before", ErrStore)
 
 func newGuard(logs raft.LogStore, stable raft.StableStore, patience time.Duration, failed func(error)) *guard {
-	return &guard{logs: logs, stable: stable, patience: patience, failed: failed, turn: make(chan struct{}, 1)}
+	return &guard{logs: logs, stable: stable, patience: patience, failed: failed, turn: make(chan struct{}, 1),
+		deletable: func(uint64, uint64) error { return nil }}
 }
 
 // fail reports the first failure.
@@ -53,6 +56,19 @@ func (g *guard) write(what string, write func() error) error {
 	if g.broken.Load() {
 		return errBroken
 	}
+	return g.watch(what, write)
+}
+
+// beside writes what the log does not wait for.
+func (g *guard) beside(what string, write func() error) error {
+	if g.broken.Load() {
+		return errBroken
+	}
+	return g.watch(what, write)
+}
+
+// watch reports a write that hangs or fails.
+func (g *guard) watch(what string, write func() error) error {
 	hung := startWriteTimer(g.patience, func() {
 		g.fail(fmt.Errorf("%w: %s has not returned for %v", ErrDiskHangs, what, g.patience))
 	})
@@ -110,6 +126,9 @@ func (g *guard) StoreLogs(entries []*raft.Log) error {
 
 // DeleteRange implements raft.LogStore.
 func (g *guard) DeleteRange(lowest, highest uint64) error {
+	if err := g.deletable(lowest, highest); err != nil {
+		return err
+	}
 	return g.write("truncate the log", func() error { return g.logs.DeleteRange(lowest, highest) })
 }
 

@@ -255,20 +255,7 @@ func (r *Replica) diverged(d *dissent) {
 	words := fmt.Sprintf("after log entry %d it hashes to %.8x, and on %s, %d of %d voters, to %.8x. "+
 		"Please report this, and keep the data directory for it. To replace this node, %s",
 		d.index, d.sum, strings.Join(d.majority, " and "), len(d.majority), d.voters, d.theirs, r.replacement("diverged"))
-	if err := r.stores.stable.Set(divergedKey, []byte(words)); err != nil {
-		r.log.Error("that this node has diverged was not written down", "error", err)
-	}
-	r.halt(fmt.Errorf("%w: %s", ErrDiverged, words))
-}
-
-// notDiverged refuses to open the data directory of a node that stopped because of its
-// state.
-func (s *stores) notDiverged() error {
-	words, err := get(s.stable, divergedKey)
-	if err != nil || len(words) == 0 {
-		return err
-	}
-	return fmt.Errorf("%w: %s", ErrDiverged, words)
+	r.stopForGood(divergedKey, ErrDiverged, words)
 }
 
 // serveHashes answers another node's hashes with this one's.

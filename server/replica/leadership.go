@@ -89,7 +89,8 @@ func (r *Replica) proposeBarrier(re *reign) {
 	if re == nil {
 		return
 	}
-	begin := &wire.BeginTerm{Term: re.term, LeaderId: r.cfg.ID}
+	clock := unixSeconds(time.Now())
+	begin := &wire.BeginTerm{Term: re.term, LeaderId: r.cfg.ID, ClockUnixS: clock, MedianUnixS: r.states.medianClock(clock)}
 	r.proposer.urge(re.term, newItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
 		r.barrierDone(re, result)
 	}))

@@ -36,6 +36,7 @@ type Replica struct {
 	hashes    *hashes
 	vigil     *vigil
 	wiped     *wipedVoters
+	states    *peerStates
 
 	// ctx ends when the node begins to stop. Goroutines that wait for raft's futures
 	// do not watch it: raft answers all of them before it is shut down.
@@ -143,7 +144,7 @@ func (r *Replica) openDisk() (err error) {
 	}
 	incarnation, err := openIdentity(r.cfg, r.stores.stable)
 	if err == nil {
-		err = r.stores.notDiverged()
+		r.states, err = openPeerStates(r)
 	}
 	if err == nil {
 		r.book, err = openBook(r.cfg, incarnation, r.stores.stable)
@@ -158,7 +159,8 @@ func (r *Replica) openDisk() (err error) {
 		r.metrics.close()
 		return errors.Join(r.wayOut(err), r.stores.close())
 	}
-	r.book.live, r.book.vouchers = r.live, newVouchers(r.askVouch)
+	r.book.live, r.book.vouchers, r.book.states = r.live, newVouchers(r.askVouch), r.states
+	r.stores.guard.deletable = r.keepsCommitted
 	return nil
 }
 
@@ -203,7 +205,7 @@ func (r *Replica) openNetwork() error {
 // start runs raft if this node has state, and asks around if it has none.
 func (r *Replica) start(ctx context.Context) error {
 	if r.began {
-		return r.startRaft(nil)
+		return r.startAgain(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*probeTimeout)
 	defer cancel()
@@ -213,6 +215,15 @@ func (r *Replica) start(ctx context.Context) error {
 	}
 	r.running.Go(r.settleDown)
 	return nil
+}
+
+// startAgain runs raft on the state of this node, unless another one knows that it went back in time.
+func (r *Replica) startAgain(ctx context.Context) error {
+	r.askAround(ctx)
+	if cause := r.halted.Load(); cause != nil {
+		return *cause
+	}
+	return r.startRaft(nil)
 }
 
 func (r *Replica) raftConfig() *raft.Config {
@@ -239,13 +250,13 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 		return fmt.Errorf("raft's settings: %w", err)
 	}
 	trans := raftstream.NewTransport(r.layer, raftstream.TransportConfig{
-		Resolve:   r.resolve,
-		Awaited:   r.awaited,
-		Follows:   r.follows,
-		Written:   r.stores.isWritten,
-		Committed: r.catchUp.announce,
-		Timeout:   max(2*time.Second, 2*r.cfg.ElectionTimeout),
-		Logger:    r.log.Named("net"),
+		Resolve:  r.resolve,
+		Awaited:  r.awaited,
+		Follows:  r.follows,
+		Written:  r.stores.isWritten,
+		Observer: r.states,
+		Timeout:  max(2*time.Second, 2*r.cfg.ElectionTimeout),
+		Logger:   r.log.Named("net"),
 	})
 	if seen != nil {
 		if err := r.begin(conf, trans, seen); err != nil {
@@ -268,6 +279,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.running.Go(r.report)
 	r.running.Go(r.hashStates)
 	r.running.Go(r.tellHashes)
+	r.running.Go(r.keepMemory)
 	if !r.cfg.NoFailoverHint {
 		r.running.Go(r.vigil.run)
 	}

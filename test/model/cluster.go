@@ -76,7 +76,7 @@ func (d *Model) bootstrap(op *wire.Bootstrap) *wire.Result {
 	if d.Cluster != "" {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
-	d.Cluster, d.Lineage, d.Token, d.Level, d.Limits = op.ClusterId, op.Lineage, op.TokenFloor, 1, limits
+	d.Cluster, d.Lineage, d.Token, d.Level, d.Limits = op.ClusterId, op.Lineage, max(d.Token, op.TokenFloor), 1, limits
 	d.newHistory()
 	for _, m := range op.Members {
 		d.member(m)
@@ -175,7 +175,14 @@ func (d *Model) beginTerm(op *wire.BeginTerm) *wire.Result {
 	if op.Term < d.Term || op.Term == d.Term && op.LeaderId != d.leader {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
+	if op.Term > d.Term {
+		d.Terms = append(d.Terms, &wire.TermStart{Term: op.Term, Revision: d.Revision})
+		d.Terms = d.Terms[max(0, len(d.Terms)-256):]
+	}
 	d.Term, d.leader = op.Term, op.LeaderId
+	// One clock alone brings the counter at most a year beyond where it and most clocks are.
+	most := min(max(d.Token, clock(op.MedianUnixS)), highestFloor-aYear) + aYear
+	d.Token = max(d.Token, min(clock(op.ClockUnixS), most))
 	return says(wire.Status_OK)
 }
 

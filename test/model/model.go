@@ -17,6 +17,7 @@ type Model struct {
 	Suspended uint64
 	Members   []*wire.Member        // by id
 	Removed   []*wire.RemovedMember // the last ones, the oldest first
+	Terms     []*wire.TermStart     // where they began, the last ones, the oldest first
 	Limits    *wire.Settings
 	// Opened is the last session's id. Live are those that are open, by id.
 	Opened uint64

@@ -1,7 +1,10 @@
 package virtual_test
 
 import (
+	"bytes"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +24,7 @@ type disk struct {
 
 	mu      sync.Mutex
 	journal map[uint64]*raft.Log
+	values  map[string]any // []byte or uint64, for copies
 	takes   func() time.Duration // for one write; nil is no time
 	life    int                  // of the process
 	running bool
@@ -60,7 +64,52 @@ func (d *disk) wait() error {
 }
 
 func newDisk() *disk {
-	return &disk{InmemStore: raft.NewInmemStore(), journal: map[uint64]*raft.Log{}}
+	return &disk{InmemStore: raft.NewInmemStore(), journal: map[uint64]*raft.Log{}, values: map[string]any{}}
+}
+
+// Set implements raft.StableStore.
+func (d *disk) Set(key, value []byte) error {
+	d.mu.Lock()
+	d.values[string(key)] = bytes.Clone(value)
+	d.mu.Unlock()
+	return d.InmemStore.Set(key, value)
+}
+
+// SetUint64 implements raft.StableStore.
+func (d *disk) SetUint64(key []byte, value uint64) error {
+	d.mu.Lock()
+	d.values[string(key)] = value
+	d.mu.Unlock()
+	return d.InmemStore.SetUint64(key, value)
+}
+
+// copy is a disk with what this one holds now.
+func (d *disk) copy() *disk {
+	to := newDisk()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, value := range d.values {
+		to.values[key] = value
+		switch value := value.(type) {
+		case []byte:
+			_ = to.InmemStore.Set([]byte(key), value)
+		case uint64:
+			_ = to.InmemStore.SetUint64([]byte(key), value)
+		}
+	}
+	first, _ := d.FirstIndex()
+	last, _ := d.LastIndex()
+	for i := max(first, 1); i <= last; i++ {
+		var entry raft.Log
+		if d.GetLog(i, &entry) == nil {
+			_ = to.InmemStore.StoreLog(&entry)
+		}
+	}
+	maps.Copy(to.journal, d.journal)
+	d.snapshots.mu.Lock()
+	defer d.snapshots.mu.Unlock()
+	to.snapshots.made, to.snapshots.all = d.snapshots.made, slices.Clone(d.snapshots.all)
+	return to
 }
 
 // StoreLog implements raft.LogStore.

@@ -122,6 +122,7 @@ type handshake struct {
 	hello *wire.PeerHello
 	// stranger says why the caller is no member; it may only probe and report itself.
 	stranger *refusal
+	admitted bool // as a member
 	reader   *transport.FrameReader
 	place    *limiter.Handshake // among the connections that are not established yet
 }
@@ -137,6 +138,9 @@ func (h *handshake) run() (*peerConn, error) {
 			return h.answer(err)
 		}
 		if err := h.check(ctx); err != nil {
+			return h.answer(err)
+		}
+		if err := h.meet(); err != nil {
 			return h.answer(err)
 		}
 		if peer, err = l.establish(h.conn, h.hello.GetId(), h.admittedAs(), true, h.hello.GetPurpose() == wire.PeerHello_TUNNEL); err == nil {
@@ -188,6 +192,9 @@ func (h *handshake) answer(err error) error {
 		ClusterId:   l.cluster(),
 		Id:          id,
 		Incarnation: incarnation,
+	}
+	if h.admitted {
+		reply.State = l.cfg.Identity.State(h.hello.GetIncarnation())
 	}
 	if err != nil {
 		var r *refusal

@@ -137,7 +137,8 @@ func TestHellosThatDo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := &wire.PeerHelloReply{Version: 1, Status: wire.Status_OK, ClusterId: "c1", Id: "n1", Incarnation: "n1-1"}
+			want := &wire.PeerHelloReply{Version: 1, Status: wire.Status_OK, ClusterId: "c1", Id: "n1", Incarnation: "n1-1",
+				State: who.State(hello.Incarnation)}
 			if !proto.Equal(reply, want) {
 				t.Errorf("answered %v", reply)
 			}

@@ -104,6 +104,9 @@ func (l *Layer) open(ctx context.Context, addr, id string, purpose wire.PeerHell
 	var reply *wire.PeerHelloReply
 	err = transport.Within(dialling, conn, l.cfg.HandshakeTimeout, func(ctx context.Context) (err error) {
 		reply, err = l.introduce(ctx, conn, r, id, purpose)
+		if err == nil || reply.GetStatus() != wire.Status_OK {
+			err = errors.Join(err, l.meet(id, reply))
+		}
 		return err
 	})
 	var peer *peerConn
@@ -175,7 +178,23 @@ func (l *Layer) hello(target string, purpose wire.PeerHello_Purpose) *wire.PeerH
 		Incarnation:       incarnation,
 		TargetId:          target,
 		TargetIncarnation: known,
+		State:             l.cfg.Identity.State(known),
 	}
+}
+
+// meet compares the states of this node and of a member that has answered, also of one that refused.
+func (l *Layer) meet(id string, reply *wire.PeerHelloReply) error {
+	incarnation, known := l.cfg.Identity.Incarnation(id)
+	if !known {
+		incarnation = reply.GetIncarnation()
+	}
+	if reply.GetState() == nil || reply.GetId() != id || incarnation == "" {
+		return nil
+	}
+	if err := l.cfg.Identity.Meet(id, incarnation, reply.GetState()); err != nil {
+		return &RefusedError{Reply: reply, Message: err.Error()}
+	}
+	return nil
 }
 
 func (l *Layer) checkReply(hello *wire.PeerHello, reply *wire.PeerHelloReply) error {

@@ -85,7 +85,7 @@ func (h *handshake) checkStanding(ctx context.Context) error {
 	if !admits(standing) && standing != wire.Standing_REMOVED && hello.GetPurpose() == wire.PeerHello_RAFT {
 		standing = identity.Vouch(ctx, hello, host(h.raw.RemoteAddr()))
 	}
-	if admits(standing) {
+	if h.admitted = admits(standing); h.admitted {
 		return nil
 	}
 	if hello.GetPurpose() == wire.PeerHello_CONTROL {
@@ -93,6 +93,17 @@ func (h *handshake) checkStanding(ctx context.Context) error {
 		return nil
 	}
 	return noMember(hello.GetId(), standing)
+}
+
+// meet compares the states of this node and of a caller that is a member.
+func (h *handshake) meet() error {
+	if !h.admitted {
+		return nil
+	}
+	if err := h.layer.cfg.Identity.Meet(h.hello.GetId(), h.hello.GetIncarnation(), h.hello.GetState()); err != nil {
+		return refuse(ReasonState, "%v", err)
+	}
+	return nil
 }
 
 // admittedAs is the incarnation under which the caller is a member, empty for a stranger.

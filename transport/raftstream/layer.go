@@ -36,6 +36,12 @@ type Identity interface {
 	Vouch(ctx context.Context, caller *wire.PeerHello, host string) wire.Standing
 	// Observe is told of each caller that was accepted.
 	Observe(*wire.PeerHello)
+	// State is what this node tells a member first; an empty incarnation is one that is not
+	// known.
+	State(incarnation string) *wire.PeerState
+	// Meet is told what a member says of its state, before anything else that it says. With an
+	// error the two nodes have no connection.
+	Meet(id, incarnation string, state *wire.PeerState) error
 }
 
 // Handler answers a control call. from is the caller, checked. It has to return soon after

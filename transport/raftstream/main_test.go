@@ -110,6 +110,14 @@ type identity struct {
 	// vouch is what members say, once they are asked.
 	vouch, said wire.Standing
 	observed    []*wire.PeerHello
+	met         []met
+	foreign     map[string]error // by id: what is said of its state
+}
+
+// met is what a node said of its state.
+type met struct {
+	id, incarnation string
+	state           *wire.PeerState
 }
 
 // knows is node id of cluster c1, whose incarnation is its id with -1, and which has these
@@ -179,6 +187,17 @@ func (k *identity) Observe(h *wire.PeerHello) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.observed = append(k.observed, h)
+}
+
+func (k *identity) State(incarnation string) *wire.PeerState {
+	return &wire.PeerState{Known: &wire.KnownState{Incarnation: incarnation}, ClockUnixS: 7}
+}
+
+func (k *identity) Meet(id, incarnation string, state *wire.PeerState) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.met = append(k.met, met{id, incarnation, state})
+	return k.foreign[id]
 }
 
 func (k *identity) seen() int {

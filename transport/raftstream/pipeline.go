@@ -17,14 +17,18 @@ const mostUnread = 128
 type pipeline struct {
 	raft.AppendPipeline
 	settled func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (bool, <-chan struct{})
+	// observe is told of each answer.
+	observe func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse)
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	once    sync.Once
 	pumping sync.WaitGroup
 }
 
-func newPipeline(under raft.AppendPipeline, settled func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (bool, <-chan struct{})) *pipeline {
-	p := &pipeline{AppendPipeline: under, settled: settled, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
+func newPipeline(under raft.AppendPipeline, settled func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (bool, <-chan struct{}),
+	observe func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse),
+) *pipeline {
+	p := &pipeline{AppendPipeline: under, settled: settled, observe: observe, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
 	p.pumping.Go(p.pump)
 	return p
 }
@@ -58,6 +62,9 @@ func (p *pipeline) pump() {
 		select {
 		case <-again:
 		case answer := <-p.AppendPipeline.Consumer():
+			if answer.Error() == nil {
+				p.observe(answer.Request(), answer.Response())
+			}
 			if len(unread) > 0 && saysNothing(answer) {
 				continue // raft sends such many times a second, also while none may be passed on
 			}

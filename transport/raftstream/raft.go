@@ -24,9 +24,8 @@ type TransportConfig struct {
 	// before that another node has that entry. If it is not, again closes when it is time to ask
 	// once more, or is nil if it never will be. It must not block. Default: all are.
 	Written func(index uint64) (ok bool, again <-chan struct{})
-	// Committed is told of each commit index that a leader announces and raft accepts. It must
-	// not block. Default: nobody is.
-	Committed func(index uint64)
+	// Observer is told what the other nodes say to raft. Default: nobody is.
+	Observer Observer
 	// Timeout bounds dialling and each exchange, snapshots in proportion to their size. It
 	// is also how long a node that vanished without a word keeps its old connections, so it
 	// should not be many election time-outs. Default: 2 s.
@@ -37,19 +36,42 @@ type TransportConfig struct {
 	Logger hclog.Logger
 }
 
+// Observer is told what other nodes' calls and answers prove to be on their disks. None of its
+// methods may block.
+type Observer interface {
+	// Incarnation is the one under which a node was last met, empty if it was not.
+	Incarnation(id string) string
+	// InTerm is told of the term that a node is in.
+	InTerm(incarnation string, term uint64)
+	// Voted is told that a node has voted in a term.
+	Voted(incarnation string, term uint64)
+	// Acknowledged is told that a node has every entry up to index.
+	Acknowledged(incarnation string, index uint64)
+	// Announced is told of each commit index that a leader announces and raft accepts.
+	Announced(incarnation string, index uint64)
+}
+
+// unobserved is an Observer that nobody is behind.
+type unobserved struct{}
+
+func (unobserved) Incarnation(string) string   { return "" }
+func (unobserved) InTerm(string, uint64)       {}
+func (unobserved) Voted(string, uint64)        {}
+func (unobserved) Acknowledged(string, uint64) {}
+func (unobserved) Announced(string, uint64)    {}
+
 // Transport is raft's NetworkTransport on a Layer. It is a raft.Transport, with pre-vote
 // and Close.
 type Transport struct {
 	*raft.NetworkTransport
-	layer   *Layer
-	resolve func(raft.ServerID, raft.ServerAddress) raft.ServerAddress
-	awaited func(raft.ServerID) bool
-	written func(uint64) (bool, <-chan struct{})
-	follows func(raft.ServerID) bool
-	// committed is told what TransportConfig.Committed is.
-	committed func(uint64)
-	calls     chan raft.RPC // from other nodes, for raft
-	pooled    int           // idle connections that raft keeps to a node, at most
+	layer    *Layer
+	resolve  func(raft.ServerID, raft.ServerAddress) raft.ServerAddress
+	awaited  func(raft.ServerID) bool
+	written  func(uint64) (bool, <-chan struct{})
+	follows  func(raft.ServerID) bool
+	observer Observer
+	calls    chan raft.RPC // from other nodes, for raft
+	pooled   int           // idle connections that raft keeps to a node, at most
 }
 
 var (
@@ -74,8 +96,8 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 	if cfg.Follows == nil {
 		cfg.Follows = func(raft.ServerID) bool { return false }
 	}
-	if cfg.Committed == nil {
-		cfg.Committed = func(uint64) {}
+	if cfg.Observer == nil {
+		cfg.Observer = unobserved{}
 	}
 	if cfg.Written == nil {
 		cfg.Written = func(uint64) (bool, <-chan struct{}) { return true, nil }
@@ -93,14 +115,14 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 			Timeout:         cfg.Timeout,
 			Logger:          cfg.Logger,
 		}),
-		layer:     l,
-		resolve:   cfg.Resolve,
-		awaited:   cfg.Awaited,
-		written:   cfg.Written,
-		follows:   cfg.Follows,
-		committed: cfg.Committed,
-		calls:     make(chan raft.RPC),
-		pooled:    cfg.MaxPool,
+		layer:    l,
+		resolve:  cfg.Resolve,
+		awaited:  cfg.Awaited,
+		written:  cfg.Written,
+		follows:  cfg.Follows,
+		observer: cfg.Observer,
+		calls:    make(chan raft.RPC),
+		pooled:   cfg.MaxPool,
 	}
 	l.spawn(t.acceptAll)
 	return t
@@ -149,13 +171,21 @@ func (t *Transport) AppendEntriesPipeline(id raft.ServerID, addr raft.ServerAddr
 	if err != nil {
 		return nil, err
 	}
-	return newPipeline(under, t.settled), nil
+	from := t.observer.Incarnation(string(id))
+	return newPipeline(under, t.settled, func(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
+		t.appended(from, args, resp)
+	}), nil
 }
 
 // AppendEntries implements raft.Transport.
 func (t *Transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	call := func() error {
-		return t.onFresh(func() error { return t.NetworkTransport.AppendEntries(id, t.at(id, addr), args, resp) })
+		from := t.observer.Incarnation(string(id))
+		err := t.onFresh(func() error { return t.NetworkTransport.AppendEntries(id, t.at(id, addr), args, resp) })
+		if err == nil {
+			t.appended(from, args, resp)
+		}
+		return err
 	}
 	if isHeartbeat(args) {
 		return call()
@@ -168,7 +198,15 @@ func (t *Transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, arg
 
 // RequestVote implements raft.Transport.
 func (t *Transport) RequestVote(id raft.ServerID, addr raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	return t.onFresh(func() error { return t.NetworkTransport.RequestVote(id, t.at(id, addr), args, resp) })
+	from := t.observer.Incarnation(string(id))
+	err := t.onFresh(func() error { return t.NetworkTransport.RequestVote(id, t.at(id, addr), args, resp) })
+	if err == nil {
+		t.observer.InTerm(from, resp.Term)
+	}
+	if err == nil && resp.Granted {
+		t.observer.Voted(from, args.Term)
+	}
+	return err
 }
 
 // RequestPreVote implements raft.WithPreVote.
@@ -178,7 +216,12 @@ func (t *Transport) RequestPreVote(id raft.ServerID, addr raft.ServerAddress, ar
 
 // InstallSnapshot implements raft.Transport.
 func (t *Transport) InstallSnapshot(id raft.ServerID, addr raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	return t.patiently(id, addr, func() error { return t.NetworkTransport.InstallSnapshot(id, t.at(id, addr), args, resp, data) })
+	from := t.observer.Incarnation(string(id))
+	err := t.patiently(id, addr, func() error { return t.NetworkTransport.InstallSnapshot(id, t.at(id, addr), args, resp, data) })
+	if err == nil && resp.Success {
+		t.observer.Acknowledged(from, args.LastLogIndex)
+	}
+	return err
 }
 
 // TimeoutNow implements raft.Transport.

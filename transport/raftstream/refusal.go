@@ -29,6 +29,7 @@ const (
 	ReasonIncarnation Reason = "incarnation" // not the incarnation on record
 	ReasonUnknown     Reason = "unknown"     // no member knows it
 	ReasonRemoved     Reason = "removed"     // it was a member
+	ReasonState       Reason = "state"       // its log or this node's went back in time or has another course
 	ReasonClaim       Reason = "claim"       // a call to raft in another node's name, or that is not its to make
 	ReasonCertificate Reason = "certificate" // the certificate names somebody else
 	ReasonOverload    Reason = "overload"    // too many connections

@@ -103,7 +103,7 @@ func (t *Transport) serveOne(conn *lent, r *bufio.Reader, dec *codec.Decoder, en
 	}
 	select {
 	case answer := <-answered:
-		t.noteCommitted(call.Command, answer.Response)
+		t.called(conn.incarnation, call.Command, answer.Response)
 		text := ""
 		if answer.Error != nil {
 			text = answer.Error.Error()
@@ -114,17 +114,6 @@ func (t *Transport) serveOne(conn *lent, r *bufio.Reader, dec *codec.Decoder, en
 		return enc.Encode(answer.Response)
 	case <-t.layer.ctx.Done():
 		return net.ErrClosed
-	}
-}
-
-// noteCommitted passes on the commit index in a leader's call that raft has accepted.
-func (t *Transport) noteCommitted(call, answer any) {
-	args, ok := call.(*raft.AppendEntriesRequest)
-	if !ok || args.LeaderCommitIndex == 0 {
-		return
-	}
-	if resp, ok := answer.(*raft.AppendEntriesResponse); ok && resp.Success {
-		t.committed(args.LeaderCommitIndex)
 	}
 }
 

@@ -315,7 +315,7 @@ func (x Event_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Type.Descriptor instead.
 func (Event_Type) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{15, 0}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{16, 0}
 }
 
 // Revocation is an operator's wish to have a hold back.
@@ -1746,6 +1746,59 @@ func (x *RemovedMember) GetRevision() uint64 {
 	return 0
 }
 
+// TermStart is where a term began: the revision of its BeginTerm.
+type TermStart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TermStart) Reset() {
+	*x = TermStart{}
+	mi := &file_transport_wire_model_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TermStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TermStart) ProtoMessage() {}
+
+func (x *TermStart) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_model_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
+func (*TermStart) Descriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *TermStart) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *TermStart) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // Settings are the limits that applying a command consults. They are replicated,
 // so that every node decides alike.
 type Settings struct {
@@ -1772,7 +1825,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_transport_wire_model_proto_msgTypes[14]
+	mi := &file_transport_wire_model_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1837,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[14]
+	mi := &file_transport_wire_model_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1850,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{14}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Settings) GetMinTtlMs() uint32 {
@@ -1941,7 +1994,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_transport_wire_model_proto_msgTypes[15]
+	mi := &file_transport_wire_model_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2006,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[15]
+	mi := &file_transport_wire_model_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2019,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{15}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Event) GetType() Event_Type {
@@ -2319,7 +2372,10 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\rRemovedMember\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\xe0\x03\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\";\n" +
+	"\tTermStart\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xe0\x03\n" +
 	"\bSettings\x12\x1c\n" +
 	"\n" +
 	"min_ttl_ms\x18\x01 \x01(\rR\bminTtlMs\x12\x1c\n" +
@@ -2419,7 +2475,7 @@ func file_transport_wire_model_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_model_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_transport_wire_model_proto_goTypes = []any{
 	(Mode)(0),               // 0: quorumlock.v1.Mode
 	(Order)(0),              // 1: quorumlock.v1.Order
@@ -2439,9 +2495,10 @@ var file_transport_wire_model_proto_goTypes = []any{
 	(*DeadlockStep)(nil),    // 15: quorumlock.v1.DeadlockStep
 	(*Member)(nil),          // 16: quorumlock.v1.Member
 	(*RemovedMember)(nil),   // 17: quorumlock.v1.RemovedMember
-	(*Settings)(nil),        // 18: quorumlock.v1.Settings
-	(*Event)(nil),           // 19: quorumlock.v1.Event
-	(Status_Code)(0),        // 20: quorumlock.v1.Status.Code
+	(*TermStart)(nil),       // 18: quorumlock.v1.TermStart
+	(*Settings)(nil),        // 19: quorumlock.v1.Settings
+	(*Event)(nil),           // 20: quorumlock.v1.Event
+	(Status_Code)(0),        // 21: quorumlock.v1.Status.Code
 }
 var file_transport_wire_model_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientInfo.labels:type_name -> quorumlock.v1.Label
@@ -2460,7 +2517,7 @@ var file_transport_wire_model_proto_depIdxs = []int32{
 	13, // 13: quorumlock.v1.AuditRecord.backup:type_name -> quorumlock.v1.Backup
 	14, // 14: quorumlock.v1.AuditRecord.imported:type_name -> quorumlock.v1.AuditImport
 	3,  // 15: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
-	20, // 16: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
+	21, // 16: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 17: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
 	18, // [18:18] is the sub-list for method output_type
 	18, // [18:18] is the sub-list for method input_type
@@ -2485,7 +2542,7 @@ func file_transport_wire_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_model_proto_rawDesc), len(file_transport_wire_model_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -150,8 +150,10 @@ type PeerHello struct {
 	// Whom the caller believes it is calling; incarnation empty if not known yet.
 	TargetId          string `protobuf:"bytes,6,opt,name=target_id,json=targetId,proto3" json:"target_id,omitempty"`
 	TargetIncarnation string `protobuf:"bytes,7,opt,name=target_incarnation,json=targetIncarnation,proto3" json:"target_incarnation,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Told to members only.
+	State         *PeerState `protobuf:"bytes,8,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PeerHello) Reset() {
@@ -233,6 +235,13 @@ func (x *PeerHello) GetTargetIncarnation() string {
 	return ""
 }
 
+func (x *PeerHello) GetState() *PeerState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
 // PeerHelloReply accepts or refuses.
 type PeerHelloReply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -244,7 +253,9 @@ type PeerHelloReply struct {
 	ClusterId string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Id        string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
 	// Empty if the caller is no member of the answering node's cluster.
-	Incarnation   string `protobuf:"bytes,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation string `protobuf:"bytes,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Told to members only.
+	State         *PeerState `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -321,6 +332,484 @@ func (x *PeerHelloReply) GetIncarnation() string {
 	return ""
 }
 
+func (x *PeerHelloReply) GetState() *PeerState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+// PeerState is what nodes tell each other before anything else, so that a node whose disk went back
+// in time is found out before it takes part.
+type PeerState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the sender's disk held when it started.
+	Stored *StoredState `protobuf:"bytes,1,opt,name=stored,proto3" json:"stored,omitempty"`
+	// What the sender knows of the receiver; unset if it knows nothing.
+	Known *KnownState `protobuf:"bytes,2,opt,name=known,proto3" json:"known,omitempty"`
+	// How far the sender has applied the log.
+	Position *LogPosition `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
+	// The sender's wall clock, in seconds since 1970.
+	ClockUnixS    uint64 `protobuf:"varint,4,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerState) Reset() {
+	*x = PeerState{}
+	mi := &file_transport_wire_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerState) ProtoMessage() {}
+
+func (x *PeerState) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerState.ProtoReflect.Descriptor instead.
+func (*PeerState) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PeerState) GetStored() *StoredState {
+	if x != nil {
+		return x.Stored
+	}
+	return nil
+}
+
+func (x *PeerState) GetKnown() *KnownState {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
+func (x *PeerState) GetPosition() *LogPosition {
+	if x != nil {
+		return x.Position
+	}
+	return nil
+}
+
+func (x *PeerState) GetClockUnixS() uint64 {
+	if x != nil {
+		return x.ClockUnixS
+	}
+	return 0
+}
+
+// StoredState is what a node's disk holds when the node starts.
+type StoredState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How often a node was started on this data directory, this time included.
+	Boot uint64 `protobuf:"varint,1,opt,name=boot,proto3" json:"boot,omitempty"`
+	// Random, of this start.
+	Nonce uint64 `protobuf:"fixed64,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Term  uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	// The term of its last vote.
+	VoteTerm uint64 `protobuf:"varint,4,opt,name=vote_term,json=voteTerm,proto3" json:"vote_term,omitempty"`
+	// The end of its log, or of its last snapshot if that is later.
+	LastIndex     uint64 `protobuf:"varint,5,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredState) Reset() {
+	*x = StoredState{}
+	mi := &file_transport_wire_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredState) ProtoMessage() {}
+
+func (x *StoredState) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredState.ProtoReflect.Descriptor instead.
+func (*StoredState) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StoredState) GetBoot() uint64 {
+	if x != nil {
+		return x.Boot
+	}
+	return 0
+}
+
+func (x *StoredState) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
+	}
+	return 0
+}
+
+func (x *StoredState) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *StoredState) GetVoteTerm() uint64 {
+	if x != nil {
+		return x.VoteTerm
+	}
+	return 0
+}
+
+func (x *StoredState) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+// KnownState is what a node's disk must hold, as another node remembers it.
+type KnownState struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation string                 `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Since the last start that is known.
+	LastStart *DiskEvidence `protobuf:"bytes,2,opt,name=last_start,json=lastStart,proto3" json:"last_start,omitempty"`
+	// Before that.
+	Before        *DiskEvidence `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KnownState) Reset() {
+	*x = KnownState{}
+	mi := &file_transport_wire_peer_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KnownState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KnownState) ProtoMessage() {}
+
+func (x *KnownState) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KnownState.ProtoReflect.Descriptor instead.
+func (*KnownState) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *KnownState) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *KnownState) GetLastStart() *DiskEvidence {
+	if x != nil {
+		return x.LastStart
+	}
+	return nil
+}
+
+func (x *KnownState) GetBefore() *DiskEvidence {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+// DiskEvidence is what a node has proved to be on its disk. No field ever falls.
+type DiskEvidence struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The start in which it did.
+	Boot  uint64 `protobuf:"varint,1,opt,name=boot,proto3" json:"boot,omitempty"`
+	Nonce uint64 `protobuf:"fixed64,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Term  uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	// The term of its last vote.
+	VoteTerm uint64 `protobuf:"varint,4,opt,name=vote_term,json=voteTerm,proto3" json:"vote_term,omitempty"`
+	// The last entry that is committed and that the node acknowledged or, as the leader, announced.
+	CommittedIndex uint64 `protobuf:"varint,5,opt,name=committed_index,json=committedIndex,proto3" json:"committed_index,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *DiskEvidence) Reset() {
+	*x = DiskEvidence{}
+	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskEvidence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskEvidence) ProtoMessage() {}
+
+func (x *DiskEvidence) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskEvidence.ProtoReflect.Descriptor instead.
+func (*DiskEvidence) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DiskEvidence) GetBoot() uint64 {
+	if x != nil {
+		return x.Boot
+	}
+	return 0
+}
+
+func (x *DiskEvidence) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
+	}
+	return 0
+}
+
+func (x *DiskEvidence) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *DiskEvidence) GetVoteTerm() uint64 {
+	if x != nil {
+		return x.VoteTerm
+	}
+	return 0
+}
+
+func (x *DiskEvidence) GetCommittedIndex() uint64 {
+	if x != nil {
+		return x.CommittedIndex
+	}
+	return 0
+}
+
+// LogPosition is a part of the log that is committed.
+type LogPosition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The last revision.
+	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Where the last terms began, the oldest first.
+	TermStarts    []*TermStart `protobuf:"bytes,2,rep,name=term_starts,json=termStarts,proto3" json:"term_starts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogPosition) Reset() {
+	*x = LogPosition{}
+	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogPosition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogPosition) ProtoMessage() {}
+
+func (x *LogPosition) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
+func (*LogPosition) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *LogPosition) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *LogPosition) GetTermStarts() []*TermStart {
+	if x != nil {
+		return x.TermStarts
+	}
+	return nil
+}
+
+// PeerMemory is what a node keeps of itself and the others to find disks that went back in time.
+type PeerMemory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The last log entry that is known to be committed.
+	CommittedIndex uint64       `protobuf:"varint,1,opt,name=committed_index,json=committedIndex,proto3" json:"committed_index,omitempty"`
+	Position       *LogPosition `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	// By incarnation.
+	Peers         []*KnownState `protobuf:"bytes,3,rep,name=peers,proto3" json:"peers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerMemory) Reset() {
+	*x = PeerMemory{}
+	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerMemory) ProtoMessage() {}
+
+func (x *PeerMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerMemory.ProtoReflect.Descriptor instead.
+func (*PeerMemory) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PeerMemory) GetCommittedIndex() uint64 {
+	if x != nil {
+		return x.CommittedIndex
+	}
+	return 0
+}
+
+func (x *PeerMemory) GetPosition() *LogPosition {
+	if x != nil {
+		return x.Position
+	}
+	return nil
+}
+
+func (x *PeerMemory) GetPeers() []*KnownState {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+// BootRecord is what a node keeps of its starts.
+type BootRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many there were.
+	Boot uint64 `protobuf:"varint,1,opt,name=boot,proto3" json:"boot,omitempty"`
+	// Those of the last starts, the last one at the end.
+	Nonces        []uint64 `protobuf:"fixed64,2,rep,packed,name=nonces,proto3" json:"nonces,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BootRecord) Reset() {
+	*x = BootRecord{}
+	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BootRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BootRecord) ProtoMessage() {}
+
+func (x *BootRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BootRecord.ProtoReflect.Descriptor instead.
+func (*BootRecord) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *BootRecord) GetBoot() uint64 {
+	if x != nil {
+		return x.Boot
+	}
+	return 0
+}
+
+func (x *BootRecord) GetNonces() []uint64 {
+	if x != nil {
+		return x.Nonces
+	}
+	return nil
+}
+
 // TunnelRequest asks the leader to take a connection that a client has opened to the node that
 // calls. The calling node vouches for what it says of the client.
 type TunnelRequest struct {
@@ -333,7 +822,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[2]
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +834,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[2]
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +847,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{2}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TunnelRequest) GetAddress() string {
@@ -382,7 +871,7 @@ type TunnelResponse struct {
 
 func (x *TunnelResponse) Reset() {
 	*x = TunnelResponse{}
-	mi := &file_transport_wire_peer_proto_msgTypes[3]
+	mi := &file_transport_wire_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -394,7 +883,7 @@ func (x *TunnelResponse) String() string {
 func (*TunnelResponse) ProtoMessage() {}
 
 func (x *TunnelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[3]
+	mi := &file_transport_wire_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -407,7 +896,7 @@ func (x *TunnelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelResponse.ProtoReflect.Descriptor instead.
 func (*TunnelResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{3}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TunnelResponse) GetStatus() Status_Code {
@@ -440,7 +929,7 @@ type PeerRequest struct {
 
 func (x *PeerRequest) Reset() {
 	*x = PeerRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[4]
+	mi := &file_transport_wire_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +941,7 @@ func (x *PeerRequest) String() string {
 func (*PeerRequest) ProtoMessage() {}
 
 func (x *PeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[4]
+	mi := &file_transport_wire_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +954,7 @@ func (x *PeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRequest.ProtoReflect.Descriptor instead.
 func (*PeerRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{4}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PeerRequest) GetBody() isPeerRequest_Body {
@@ -572,7 +1061,7 @@ type PeerResponse struct {
 
 func (x *PeerResponse) Reset() {
 	*x = PeerResponse{}
-	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	mi := &file_transport_wire_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +1073,7 @@ func (x *PeerResponse) String() string {
 func (*PeerResponse) ProtoMessage() {}
 
 func (x *PeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	mi := &file_transport_wire_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +1086,7 @@ func (x *PeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerResponse.ProtoReflect.Descriptor instead.
 func (*PeerResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{5}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PeerResponse) GetStatus() Status_Code {
@@ -650,7 +1139,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	mi := &file_transport_wire_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +1151,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	mi := &file_transport_wire_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +1164,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{6}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{13}
 }
 
 // VouchRequest asks a member whether it knows a node that the caller does not know.
@@ -689,7 +1178,7 @@ type VouchRequest struct {
 
 func (x *VouchRequest) Reset() {
 	*x = VouchRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	mi := &file_transport_wire_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +1190,7 @@ func (x *VouchRequest) String() string {
 func (*VouchRequest) ProtoMessage() {}
 
 func (x *VouchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	mi := &file_transport_wire_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +1203,7 @@ func (x *VouchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
 func (*VouchRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{7}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VouchRequest) GetId() string {
@@ -743,7 +1232,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	mi := &file_transport_wire_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +1244,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	mi := &file_transport_wire_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +1257,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{8}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Membership) GetClusterId() string {
@@ -801,7 +1290,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_transport_wire_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +1302,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_transport_wire_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +1315,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReportRequest) GetMember() *Member {
@@ -846,7 +1335,7 @@ type HashesRequest struct {
 
 func (x *HashesRequest) Reset() {
 	*x = HashesRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	mi := &file_transport_wire_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +1347,7 @@ func (x *HashesRequest) String() string {
 func (*HashesRequest) ProtoMessage() {}
 
 func (x *HashesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	mi := &file_transport_wire_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +1360,7 @@ func (x *HashesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashesRequest.ProtoReflect.Descriptor instead.
 func (*HashesRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{10}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HashesRequest) GetHashes() *StateHashes {
@@ -894,7 +1383,7 @@ type StateHashes struct {
 
 func (x *StateHashes) Reset() {
 	*x = StateHashes{}
-	mi := &file_transport_wire_peer_proto_msgTypes[11]
+	mi := &file_transport_wire_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1395,7 @@ func (x *StateHashes) String() string {
 func (*StateHashes) ProtoMessage() {}
 
 func (x *StateHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[11]
+	mi := &file_transport_wire_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1408,7 @@ func (x *StateHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashes.ProtoReflect.Descriptor instead.
 func (*StateHashes) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StateHashes) GetFormat() uint32 {
@@ -948,7 +1437,7 @@ type StateHash struct {
 
 func (x *StateHash) Reset() {
 	*x = StateHash{}
-	mi := &file_transport_wire_peer_proto_msgTypes[12]
+	mi := &file_transport_wire_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1449,7 @@ func (x *StateHash) String() string {
 func (*StateHash) ProtoMessage() {}
 
 func (x *StateHash) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[12]
+	mi := &file_transport_wire_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1462,7 @@ func (x *StateHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHash.ProtoReflect.Descriptor instead.
 func (*StateHash) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{12}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StateHash) GetIndex() uint64 {
@@ -1001,7 +1490,7 @@ type LeaderLossRequest struct {
 
 func (x *LeaderLossRequest) Reset() {
 	*x = LeaderLossRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	mi := &file_transport_wire_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1502,7 @@ func (x *LeaderLossRequest) String() string {
 func (*LeaderLossRequest) ProtoMessage() {}
 
 func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	mi := &file_transport_wire_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1515,7 @@ func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossRequest.ProtoReflect.Descriptor instead.
 func (*LeaderLossRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{13}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LeaderLossRequest) GetLeaderId() string {
@@ -1060,7 +1549,7 @@ type LeaderLossReply struct {
 
 func (x *LeaderLossReply) Reset() {
 	*x = LeaderLossReply{}
-	mi := &file_transport_wire_peer_proto_msgTypes[14]
+	mi := &file_transport_wire_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1561,7 @@ func (x *LeaderLossReply) String() string {
 func (*LeaderLossReply) ProtoMessage() {}
 
 func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[14]
+	mi := &file_transport_wire_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1574,7 @@ func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossReply.ProtoReflect.Descriptor instead.
 func (*LeaderLossReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{14}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LeaderLossReply) GetGone() bool {
@@ -1146,7 +1635,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[15]
+	mi := &file_transport_wire_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1647,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[15]
+	mi := &file_transport_wire_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1660,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{15}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -1255,7 +1744,7 @@ var File_transport_wire_peer_proto protoreflect.FileDescriptor
 
 const file_transport_wire_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x19transport/wire/peer.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\xbd\x02\n" +
+	"\x19transport/wire/peer.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\xed\x02\n" +
 	"\tPeerHello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12:\n" +
 	"\apurpose\x18\x02 \x01(\x0e2 .quorumlock.v1.PeerHello.PurposeR\apurpose\x12\x1d\n" +
@@ -1264,13 +1753,14 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x05 \x01(\tR\vincarnation\x12\x1b\n" +
 	"\ttarget_id\x18\x06 \x01(\tR\btargetId\x12-\n" +
-	"\x12target_incarnation\x18\a \x01(\tR\x11targetIncarnation\"=\n" +
+	"\x12target_incarnation\x18\a \x01(\tR\x11targetIncarnation\x12.\n" +
+	"\x05state\x18\b \x01(\v2\x18.quorumlock.v1.PeerStateR\x05state\"=\n" +
 	"\aPurpose\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04RAFT\x10\x01\x12\v\n" +
 	"\aCONTROL\x10\x02\x12\n" +
 	"\n" +
-	"\x06TUNNEL\x10\x03\"\xc9\x01\n" +
+	"\x06TUNNEL\x10\x03\"\xf9\x01\n" +
 	"\x0ePeerHelloReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x122\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
@@ -1278,7 +1768,46 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\tR\vincarnation\"/\n" +
+	"\vincarnation\x18\x06 \x01(\tR\vincarnation\x12.\n" +
+	"\x05state\x18\a \x01(\v2\x18.quorumlock.v1.PeerStateR\x05state\"\xca\x01\n" +
+	"\tPeerState\x122\n" +
+	"\x06stored\x18\x01 \x01(\v2\x1a.quorumlock.v1.StoredStateR\x06stored\x12/\n" +
+	"\x05known\x18\x02 \x01(\v2\x19.quorumlock.v1.KnownStateR\x05known\x126\n" +
+	"\bposition\x18\x03 \x01(\v2\x1a.quorumlock.v1.LogPositionR\bposition\x12 \n" +
+	"\fclock_unix_s\x18\x04 \x01(\x04R\n" +
+	"clockUnixS\"\x87\x01\n" +
+	"\vStoredState\x12\x12\n" +
+	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\x06R\x05nonce\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x1b\n" +
+	"\tvote_term\x18\x04 \x01(\x04R\bvoteTerm\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\x05 \x01(\x04R\tlastIndex\"\x9f\x01\n" +
+	"\n" +
+	"KnownState\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12:\n" +
+	"\n" +
+	"last_start\x18\x02 \x01(\v2\x1b.quorumlock.v1.DiskEvidenceR\tlastStart\x123\n" +
+	"\x06before\x18\x03 \x01(\v2\x1b.quorumlock.v1.DiskEvidenceR\x06before\"\x92\x01\n" +
+	"\fDiskEvidence\x12\x12\n" +
+	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\x06R\x05nonce\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x1b\n" +
+	"\tvote_term\x18\x04 \x01(\x04R\bvoteTerm\x12'\n" +
+	"\x0fcommitted_index\x18\x05 \x01(\x04R\x0ecommittedIndex\"d\n" +
+	"\vLogPosition\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x129\n" +
+	"\vterm_starts\x18\x02 \x03(\v2\x18.quorumlock.v1.TermStartR\n" +
+	"termStarts\"\x9e\x01\n" +
+	"\n" +
+	"PeerMemory\x12'\n" +
+	"\x0fcommitted_index\x18\x01 \x01(\x04R\x0ecommittedIndex\x126\n" +
+	"\bposition\x18\x02 \x01(\v2\x1a.quorumlock.v1.LogPositionR\bposition\x12/\n" +
+	"\x05peers\x18\x03 \x03(\v2\x19.quorumlock.v1.KnownStateR\x05peers\"8\n" +
+	"\n" +
+	"BootRecord\x12\x12\n" +
+	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x16\n" +
+	"\x06nonces\x18\x02 \x03(\x06R\x06nonces\"/\n" +
 	"\rTunnelRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddressJ\x04\b\x02\x10\x05\"^\n" +
 	"\x0eTunnelResponse\x122\n" +
@@ -1364,56 +1893,74 @@ func file_transport_wire_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_transport_wire_peer_proto_goTypes = []any{
 	(Standing)(0),             // 0: quorumlock.v1.Standing
 	(PeerHello_Purpose)(0),    // 1: quorumlock.v1.PeerHello.Purpose
 	(*PeerHello)(nil),         // 2: quorumlock.v1.PeerHello
 	(*PeerHelloReply)(nil),    // 3: quorumlock.v1.PeerHelloReply
-	(*TunnelRequest)(nil),     // 4: quorumlock.v1.TunnelRequest
-	(*TunnelResponse)(nil),    // 5: quorumlock.v1.TunnelResponse
-	(*PeerRequest)(nil),       // 6: quorumlock.v1.PeerRequest
-	(*PeerResponse)(nil),      // 7: quorumlock.v1.PeerResponse
-	(*ProbeRequest)(nil),      // 8: quorumlock.v1.ProbeRequest
-	(*VouchRequest)(nil),      // 9: quorumlock.v1.VouchRequest
-	(*Membership)(nil),        // 10: quorumlock.v1.Membership
-	(*ReportRequest)(nil),     // 11: quorumlock.v1.ReportRequest
-	(*HashesRequest)(nil),     // 12: quorumlock.v1.HashesRequest
-	(*StateHashes)(nil),       // 13: quorumlock.v1.StateHashes
-	(*StateHash)(nil),         // 14: quorumlock.v1.StateHash
-	(*LeaderLossRequest)(nil), // 15: quorumlock.v1.LeaderLossRequest
-	(*LeaderLossReply)(nil),   // 16: quorumlock.v1.LeaderLossReply
-	(*NodeState)(nil),         // 17: quorumlock.v1.NodeState
-	(Status_Code)(0),          // 18: quorumlock.v1.Status.Code
-	(*Member)(nil),            // 19: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 20: quorumlock.v1.RemovedMember
+	(*PeerState)(nil),         // 4: quorumlock.v1.PeerState
+	(*StoredState)(nil),       // 5: quorumlock.v1.StoredState
+	(*KnownState)(nil),        // 6: quorumlock.v1.KnownState
+	(*DiskEvidence)(nil),      // 7: quorumlock.v1.DiskEvidence
+	(*LogPosition)(nil),       // 8: quorumlock.v1.LogPosition
+	(*PeerMemory)(nil),        // 9: quorumlock.v1.PeerMemory
+	(*BootRecord)(nil),        // 10: quorumlock.v1.BootRecord
+	(*TunnelRequest)(nil),     // 11: quorumlock.v1.TunnelRequest
+	(*TunnelResponse)(nil),    // 12: quorumlock.v1.TunnelResponse
+	(*PeerRequest)(nil),       // 13: quorumlock.v1.PeerRequest
+	(*PeerResponse)(nil),      // 14: quorumlock.v1.PeerResponse
+	(*ProbeRequest)(nil),      // 15: quorumlock.v1.ProbeRequest
+	(*VouchRequest)(nil),      // 16: quorumlock.v1.VouchRequest
+	(*Membership)(nil),        // 17: quorumlock.v1.Membership
+	(*ReportRequest)(nil),     // 18: quorumlock.v1.ReportRequest
+	(*HashesRequest)(nil),     // 19: quorumlock.v1.HashesRequest
+	(*StateHashes)(nil),       // 20: quorumlock.v1.StateHashes
+	(*StateHash)(nil),         // 21: quorumlock.v1.StateHash
+	(*LeaderLossRequest)(nil), // 22: quorumlock.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 23: quorumlock.v1.LeaderLossReply
+	(*NodeState)(nil),         // 24: quorumlock.v1.NodeState
+	(Status_Code)(0),          // 25: quorumlock.v1.Status.Code
+	(*TermStart)(nil),         // 26: quorumlock.v1.TermStart
+	(*Member)(nil),            // 27: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 28: quorumlock.v1.RemovedMember
 }
 var file_transport_wire_peer_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.v1.PeerHello.purpose:type_name -> quorumlock.v1.PeerHello.Purpose
-	18, // 1: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
-	18, // 2: quorumlock.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
-	8,  // 3: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
-	11, // 4: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
-	15, // 5: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
-	12, // 6: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
-	9,  // 7: quorumlock.v1.PeerRequest.vouch:type_name -> quorumlock.v1.VouchRequest
-	18, // 8: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	17, // 9: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
-	16, // 10: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
-	13, // 11: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
-	0,  // 12: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
-	19, // 13: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
-	20, // 14: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
-	19, // 15: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	13, // 16: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
-	14, // 17: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
-	19, // 18: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 19: quorumlock.v1.NodeState.caller:type_name -> quorumlock.v1.Standing
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	4,  // 1: quorumlock.v1.PeerHello.state:type_name -> quorumlock.v1.PeerState
+	25, // 2: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	4,  // 3: quorumlock.v1.PeerHelloReply.state:type_name -> quorumlock.v1.PeerState
+	5,  // 4: quorumlock.v1.PeerState.stored:type_name -> quorumlock.v1.StoredState
+	6,  // 5: quorumlock.v1.PeerState.known:type_name -> quorumlock.v1.KnownState
+	8,  // 6: quorumlock.v1.PeerState.position:type_name -> quorumlock.v1.LogPosition
+	7,  // 7: quorumlock.v1.KnownState.last_start:type_name -> quorumlock.v1.DiskEvidence
+	7,  // 8: quorumlock.v1.KnownState.before:type_name -> quorumlock.v1.DiskEvidence
+	26, // 9: quorumlock.v1.LogPosition.term_starts:type_name -> quorumlock.v1.TermStart
+	8,  // 10: quorumlock.v1.PeerMemory.position:type_name -> quorumlock.v1.LogPosition
+	6,  // 11: quorumlock.v1.PeerMemory.peers:type_name -> quorumlock.v1.KnownState
+	25, // 12: quorumlock.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
+	15, // 13: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
+	18, // 14: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
+	22, // 15: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
+	19, // 16: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
+	16, // 17: quorumlock.v1.PeerRequest.vouch:type_name -> quorumlock.v1.VouchRequest
+	25, // 18: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	24, // 19: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
+	23, // 20: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
+	20, // 21: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
+	0,  // 22: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
+	27, // 23: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
+	28, // 24: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
+	27, // 25: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	20, // 26: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
+	21, // 27: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
+	27, // 28: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 29: quorumlock.v1.NodeState.caller:type_name -> quorumlock.v1.Standing
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_peer_proto_init() }
@@ -1423,7 +1970,7 @@ func file_transport_wire_peer_proto_init() {
 	}
 	file_transport_wire_model_proto_init()
 	file_transport_wire_status_proto_init()
-	file_transport_wire_peer_proto_msgTypes[4].OneofWrappers = []any{
+	file_transport_wire_peer_proto_msgTypes[11].OneofWrappers = []any{
 		(*PeerRequest_Probe)(nil),
 		(*PeerRequest_Report)(nil),
 		(*PeerRequest_LeaderLoss)(nil),
@@ -1436,7 +1983,7 @@ func file_transport_wire_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_peer_proto_rawDesc), len(file_transport_wire_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

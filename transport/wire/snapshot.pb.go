@@ -252,7 +252,9 @@ type SnapshotHeader struct {
 	// leader; 0 if nobody did.
 	FirstAct uint64 `protobuf:"varint,20,opt,name=first_act,json=firstAct,proto3" json:"first_act,omitempty"`
 	// Sessions up to this id began before a backup was restored, or in an earlier cluster.
-	SessionFloor  uint64 `protobuf:"varint,21,opt,name=session_floor,json=sessionFloor,proto3" json:"session_floor,omitempty"`
+	SessionFloor uint64 `protobuf:"varint,21,opt,name=session_floor,json=sessionFloor,proto3" json:"session_floor,omitempty"`
+	// Where the last terms began, the oldest first.
+	TermStarts    []*TermStart `protobuf:"bytes,22,rep,name=term_starts,json=termStarts,proto3" json:"term_starts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -404,6 +406,13 @@ func (x *SnapshotHeader) GetSessionFloor() uint64 {
 		return x.SessionFloor
 	}
 	return 0
+}
+
+func (x *SnapshotHeader) GetTermStarts() []*TermStart {
+	if x != nil {
+		return x.TermStarts
+	}
+	return nil
 }
 
 type SessionRecord struct {
@@ -1104,7 +1113,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12E\n" +
 	"\x0eremoved_member\x18\b \x01(\v2\x1c.quorumlock.v1.RemovedMemberH\x00R\rremovedMember\x12:\n" +
 	"\atrailer\x18\x0f \x01(\v2\x1e.quorumlock.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\xaf\x04\n" +
+	"\x06record\"\xea\x04\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -1125,7 +1134,9 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\rlast_audit_id\x18\x0e \x01(\x04R\vlastAuditId\x12)\n" +
 	"\x10grants_suspended\x18\x0f \x01(\x04R\x0fgrantsSuspended\x12\x1b\n" +
 	"\tfirst_act\x18\x14 \x01(\x04R\bfirstAct\x12#\n" +
-	"\rsession_floor\x18\x15 \x01(\x04R\fsessionFloor\"\xb4\x02\n" +
+	"\rsession_floor\x18\x15 \x01(\x04R\fsessionFloor\x129\n" +
+	"\vterm_starts\x18\x16 \x03(\v2\x18.quorumlock.v1.TermStartR\n" +
+	"termStarts\"\xb4\x02\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +
@@ -1228,12 +1239,13 @@ var file_transport_wire_snapshot_proto_goTypes = []any{
 	(*AuditRecord)(nil),     // 9: quorumlock.v1.AuditRecord
 	(*RemovedMember)(nil),   // 10: quorumlock.v1.RemovedMember
 	(*Settings)(nil),        // 11: quorumlock.v1.Settings
-	(*ClientInfo)(nil),      // 12: quorumlock.v1.ClientInfo
-	(Order)(0),              // 13: quorumlock.v1.Order
-	(*LockRequest)(nil),     // 14: quorumlock.v1.LockRequest
-	(*Revocation)(nil),      // 15: quorumlock.v1.Revocation
-	(Status_Code)(0),        // 16: quorumlock.v1.Status.Code
-	(*DeadlockStep)(nil),    // 17: quorumlock.v1.DeadlockStep
+	(*TermStart)(nil),       // 12: quorumlock.v1.TermStart
+	(*ClientInfo)(nil),      // 13: quorumlock.v1.ClientInfo
+	(Order)(0),              // 14: quorumlock.v1.Order
+	(*LockRequest)(nil),     // 15: quorumlock.v1.LockRequest
+	(*Revocation)(nil),      // 16: quorumlock.v1.Revocation
+	(Status_Code)(0),        // 17: quorumlock.v1.Status.Code
+	(*DeadlockStep)(nil),    // 18: quorumlock.v1.DeadlockStep
 }
 var file_transport_wire_snapshot_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.v1.SnapshotRecord.header:type_name -> quorumlock.v1.SnapshotHeader
@@ -1246,18 +1258,19 @@ var file_transport_wire_snapshot_proto_depIdxs = []int32{
 	10, // 7: quorumlock.v1.SnapshotRecord.removed_member:type_name -> quorumlock.v1.RemovedMember
 	7,  // 8: quorumlock.v1.SnapshotRecord.trailer:type_name -> quorumlock.v1.SnapshotTrailer
 	11, // 9: quorumlock.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
-	12, // 10: quorumlock.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
-	13, // 11: quorumlock.v1.LockRecord.order:type_name -> quorumlock.v1.Order
-	14, // 12: quorumlock.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
-	15, // 13: quorumlock.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
-	5,  // 14: quorumlock.v1.ClaimRecord.upgrade:type_name -> quorumlock.v1.UpgradeRecord
-	16, // 15: quorumlock.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
-	17, // 16: quorumlock.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	12, // 10: quorumlock.v1.SnapshotHeader.term_starts:type_name -> quorumlock.v1.TermStart
+	13, // 11: quorumlock.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
+	14, // 12: quorumlock.v1.LockRecord.order:type_name -> quorumlock.v1.Order
+	15, // 13: quorumlock.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
+	16, // 14: quorumlock.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
+	5,  // 15: quorumlock.v1.ClaimRecord.upgrade:type_name -> quorumlock.v1.UpgradeRecord
+	17, // 16: quorumlock.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
+	18, // 17: quorumlock.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_snapshot_proto_init() }

@@ -1,0 +1,373 @@
+package replica
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/replica/rollback"
+	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Keys of the stable store, for package rollback.
+var (
+	bootKey   = []byte("quorumlock.boot")
+	memoryKey = []byte("quorumlock.peers")
+	// rolledBackKey and forkedKey hold the last words of a node that stopped because its disk went
+	// back in time, or because its log has another course than the majority's.
+	rolledBackKey = []byte("quorumlock.rolled-back")
+	forkedKey     = []byte("quorumlock.forked")
+)
+
+const (
+	// memoryInterval is how often what is known of the others is written down, if it has changed.
+	memoryInterval = 800 * time.Millisecond
+	// startWait is how long a start waits for members that say nothing.
+	startWait = 500 * time.Millisecond
+	// keptStarts and toldStarts are how many beginnings of terms are kept and told.
+	keptStarts, toldStarts = 64, 16
+)
+
+// peerStates compares what this node and the others know of each other.
+type peerStates struct {
+	r      *Replica
+	boot   *rollback.Boot
+	memory *rollback.Memory
+
+	mu sync.Mutex // guards what follows
+	// met are the incarnations of the nodes met last, by id.
+	met map[string]string
+	// forked are the nodes whose log has another course, by id.
+	forked map[string]string
+}
+
+// openPeerStates counts this start. It returns an error if the directory is that of a node that has
+// stopped for good.
+func openPeerStates(r *Replica) (*peerStates, error) {
+	stable := r.stores.stable
+	for _, stopped := range []struct {
+		key  []byte
+		kind error
+	}{{divergedKey, ErrDiverged}, {rolledBackKey, ErrRolledBack}, {forkedKey, ErrForked}} {
+		if words, err := get(stable, stopped.key); err != nil {
+			return nil, err
+		} else if len(words) > 0 {
+			return nil, fmt.Errorf("%w: %s", stopped.kind, words)
+		}
+	}
+	var last wire.BootRecord
+	var kept wire.PeerMemory
+	if err := errors.Join(load(stable, bootKey, &last), load(stable, memoryKey, &kept)); err != nil {
+		return nil, err
+	}
+	stored, err := r.stores.stored()
+	if err != nil {
+		return nil, err
+	}
+	var nonce [8]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	boot := rollback.NewBoot(&last, binary.BigEndian.Uint64(nonce[:]), stored)
+	record, err := proto.Marshal(boot.Record())
+	if err == nil {
+		err = stable.Set(bootKey, record)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("count this start: %w", err)
+	}
+	return &peerStates{r: r, boot: boot, memory: rollback.Load(&kept), met: map[string]string{}, forked: map[string]string{}}, nil
+}
+
+// load reads a message of the stable store; what is not there leaves it empty.
+func load(stable raft.StableStore, key []byte, into proto.Message) error {
+	data, err := get(stable, key)
+	if err == nil {
+		err = proto.Unmarshal(data, into)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", key, err)
+	}
+	return nil
+}
+
+// stored is what raft finds on the disk.
+func (s *stores) stored() (*wire.StoredState, error) {
+	state := &wire.StoredState{}
+	for key, field := range map[string]*uint64{currentTerm: &state.Term, lastVoteTerm: &state.VoteTerm} {
+		value, err := s.stable.GetUint64([]byte(key))
+		if err != nil && err.Error() != "not found" {
+			return nil, fmt.Errorf("read %s: %w", key, err)
+		}
+		*field = value
+	}
+	last, err := s.log.LastIndex()
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := s.snapshotIndex()
+	state.LastIndex = max(last, snapshot)
+	return state, err
+}
+
+// snapshotIndex is the last entry that is in a snapshot.
+func (s *stores) snapshotIndex() (index uint64, err error) {
+	list, err := s.snapshots.List()
+	for _, meta := range list {
+		index = max(index, meta.Index)
+	}
+	return index, err
+}
+
+// State implements raftstream.Identity.
+func (b *book) State(incarnation string) *wire.PeerState { return b.states.state(incarnation) }
+
+// Meet implements raftstream.Identity.
+func (b *book) Meet(id, incarnation string, state *wire.PeerState) error {
+	return b.states.meet(id, incarnation, state)
+}
+
+// state is what this node tells another one.
+func (s *peerStates) state(incarnation string) *wire.PeerState {
+	return &wire.PeerState{
+		Stored:     s.boot.Stored,
+		Known:      s.memory.Known(incarnation),
+		Position:   latest(s.position(), toldStarts),
+		ClockUnixS: unixSeconds(time.Now()),
+	}
+}
+
+// position is how far this node has ever applied the log.
+func (s *peerStates) position() *wire.LogPosition {
+	now := &wire.LogPosition{}
+	s.r.machine.View(func(m *fsm.Machine) { now.Revision, now.TermStarts = m.Revision(), m.TermStarts() })
+	return s.memory.Position(now)
+}
+
+// latest is a position with the last starts of terms only.
+func latest(p *wire.LogPosition, starts int) *wire.LogPosition {
+	return &wire.LogPosition{Revision: p.GetRevision(), TermStarts: p.GetTermStarts()[max(0, len(p.GetTermStarts())-starts):]}
+}
+
+// meet compares this node with another one and remembers that. With an error the two must not speak.
+// Where the log has two courses both are what their nodes remember, and the larger part goes on.
+func (s *peerStates) meet(id, incarnation string, said *wire.PeerState) error {
+	if err := s.compareLogs(id, said.GetPosition()); err != nil {
+		return err
+	}
+	if _, own := s.r.book.Self(); said.GetKnown() != nil && said.GetKnown().GetIncarnation() == own {
+		if lacks := s.boot.Check(said.GetKnown()); lacks != "" {
+			s.r.rolledBack(id, lacks)
+			return fmt.Errorf("%w: %s", ErrRolledBack, lacks)
+		}
+	}
+	s.memory.Met(incarnation, said)
+	s.mu.Lock()
+	s.met[id] = incarnation
+	s.mu.Unlock()
+	return nil
+}
+
+// compareLogs finds out whether another node's log has another course.
+func (s *peerStates) compareLogs(id string, theirs *wire.LogPosition) error {
+	difference := rollback.Forked(s.position(), theirs)
+	s.mu.Lock()
+	before := s.forked[id]
+	if s.forked[id] = difference; difference == "" {
+		delete(s.forked, id)
+	}
+	s.mu.Unlock()
+	if difference == "" {
+		return nil
+	}
+	if before == "" {
+		s.r.log.Error("THE LOG OF ANOTHER NODE HAS ANOTHER COURSE: a disk went back in time, and locks may have been granted twice; "+
+			"their tokens differ", "node", id, "difference", difference)
+	}
+	s.r.forkedFromMost()
+	return fmt.Errorf("%w: node %q: %s", ErrForked, id, difference)
+}
+
+// forkedFromMost stops this node if the logs of most voters have another course than its own.
+func (r *Replica) forkedFromMost() {
+	members := r.votersKnown()
+	s := r.states
+	s.mu.Lock()
+	var others []string
+	for id := range s.forked {
+		if slices.Contains(members, id) {
+			others = append(others, id)
+		}
+	}
+	s.mu.Unlock()
+	if len(others) > len(members)/2 {
+		slices.Sort(others)
+		r.forked(fmt.Sprintf("those of most voters, %v, have another one", others))
+	}
+}
+
+// Alarms are what an operator has to know: the nodes whose logs have another course than this one's.
+func (r *Replica) Alarms() (alarms []string) {
+	r.states.mu.Lock()
+	defer r.states.mu.Unlock()
+	for id, difference := range r.states.forked {
+		alarms = append(alarms, fmt.Sprintf("the log of node %q has another course: %s", id, difference))
+	}
+	slices.Sort(alarms)
+	return alarms
+}
+
+// votersKnown are the ids of the voters, of the members before raft runs.
+func (r *Replica) votersKnown() (ids []string) {
+	if r.node.Load() != nil {
+		for id, server := range r.servers() {
+			if server.Suffrage == raft.Voter {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	_, _, members := r.book.page()
+	for id := range members {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// rolledBack stops this node for good.
+func (r *Replica) rolledBack(knower, lacks string) {
+	r.stopForGood(rolledBackKey, ErrRolledBack, fmt.Sprintf("%s, as node %q knows.\n"+
+		"An old copy of it was put back, or it is in use elsewhere. Votes and entries that this node vouched for are lost here, so it must not take part. "+
+		"Nothing was changed. Replace it: %s", lacks, knower, r.replacement("rolled-back")))
+}
+
+// forked stops this node for good.
+func (r *Replica) forked(why string) {
+	r.stopForGood(forkedKey, ErrForked, fmt.Sprintf("%s.\n"+
+		"A disk went back in time, and the others went on from an earlier point. What this node knows to be committed is not cut. "+
+		"Locks may have been granted here and there; the tokens there are larger. Keep the data directory to see what was granted, and replace this node: %s",
+		why, r.replacement("forked")))
+}
+
+// stopForGood halts the node, which says the same whenever it is started again.
+func (r *Replica) stopForGood(key []byte, kind error, words string) {
+	if r.halted.Load() != nil {
+		return
+	}
+	if err := r.stores.stable.Set(key, []byte(words)); err != nil {
+		r.log.Error("the reason why this node stops was not written down", "error", err)
+	}
+	r.halt(fmt.Errorf("%w: %s", kind, words))
+}
+
+// Incarnation implements raftstream.Observer.
+func (s *peerStates) Incarnation(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.met[id]
+}
+
+// InTerm implements raftstream.Observer.
+func (s *peerStates) InTerm(incarnation string, term uint64) {
+	s.memory.Learn(incarnation, term, 0, 0, 0)
+}
+
+// Voted implements raftstream.Observer.
+func (s *peerStates) Voted(incarnation string, term uint64) {
+	s.memory.Learn(incarnation, 0, term, 0, 0)
+}
+
+// Acknowledged implements raftstream.Observer.
+func (s *peerStates) Acknowledged(incarnation string, index uint64) {
+	if node := s.r.node.Load(); node != nil {
+		s.memory.Learn(incarnation, 0, 0, index, node.CommitIndex())
+	}
+}
+
+// Announced implements raftstream.Observer.
+func (s *peerStates) Announced(incarnation string, index uint64) {
+	s.r.catchUp.announce(index)
+	s.memory.Learn(incarnation, 0, 0, index, index)
+}
+
+// keepMemory writes down what is known of the others, until the node stops.
+func (r *Replica) keepMemory() {
+	tick := time.NewTicker(memoryInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-r.ctx.Done():
+			return
+		}
+		if !r.states.memory.Changed() {
+			continue
+		}
+		if err := r.states.keep(); err != nil && r.ctx.Err() == nil {
+			r.log.Debug("what is known of the others was not written down", "error", err)
+		}
+	}
+}
+
+func (s *peerStates) keep() error {
+	_, _, members := s.r.book.page()
+	var incarnations []string
+	for _, m := range members {
+		incarnations = append(incarnations, m.GetIncarnation())
+	}
+	data, err := proto.Marshal(s.memory.Keep(incarnations, latest(s.position(), keptStarts)))
+	if err != nil {
+		return err
+	}
+	return s.r.stores.guard.beside("keep what is known of the others", func() error { return s.r.stores.guard.stable.Set(memoryKey, data) })
+}
+
+// askAround has the other members say what they know of this node, before it takes part.
+func (r *Replica) askAround(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	r.probe(ctx, r.book.peers(nil))
+}
+
+// keepsCommitted refuses to delete what is committed and in no snapshot.
+func (r *Replica) keepsCommitted(lowest, highest uint64) error {
+	if lowest > max(r.states.memory.Committed(), r.machine.AppliedIndex()) {
+		return nil
+	}
+	snapshot, err := r.stores.snapshotIndex()
+	if err != nil || highest <= snapshot {
+		return err
+	}
+	r.mu.Lock()
+	if !r.closing {
+		r.running.Go(func() {
+			r.askAround(r.ctx) // so that the others hear of it
+			r.forked(fmt.Sprintf("the leader has other entries from %d on, and this node knows its own to be committed", lowest))
+		})
+	}
+	r.mu.Unlock()
+	return fmt.Errorf("%w: entries %d to %d are committed", ErrForked, lowest, highest)
+}
+
+var _ raftstream.Observer = (*peerStates)(nil)
+
+// medianClock is the median of the voters' clocks, as far as they are known; own is this node's.
+func (s *peerStates) medianClock(own uint64) uint64 {
+	var others []string
+	s.mu.Lock()
+	for id, incarnation := range s.met {
+		if server, ok := s.r.servers()[id]; ok && server.Suffrage == raft.Voter {
+			others = append(others, incarnation)
+		}
+	}
+	s.mu.Unlock()
+	return s.memory.Median(own, others)
+}

@@ -1,0 +1,84 @@
+package replica
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/test/simnet"
+)
+
+// lone is the only node of a cluster, in memory.
+func lone(t *testing.T, stores Stores, halt func(error)) Config {
+	t.Helper()
+	host := simnet.New(1).Host("n1")
+	listener, err := host.Listen(t.Context(), "n1:7401")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{
+		ID: "n1", Advertise: Addresses{Peer: "n1:7401"}, Cluster: []Peer{{"n1", "n1:7401"}},
+		Network: host, PeerListener: listener, Stores: stores, Halt: halt,
+	}
+}
+
+func inMemory() Stores {
+	return Stores{Log: raft.NewInmemStore(), Stable: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "i1"}
+}
+
+// TestCommittedEntriesAreNotCut has raft delete entries as it does when a leader has others: those that
+// are committed stay, and the node stops for good.
+func TestCommittedEntriesAreNotCut(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		stores, halted := inMemory(), make(chan error, 1)
+		r, err := Open(t.Context(), lone(t, stores, func(err error) { halted <- err }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitRaft(t, "the node serves", r.Serving)
+		guard, last := r.stores.guard, r.node.Load().LastIndex()
+		uncommitted := &raft.Log{Index: last + 1, Term: 1, Type: raft.LogNoop}
+		if err := errors.Join(stores.Log.StoreLog(uncommitted), guard.DeleteRange(last+1, last+1)); err != nil {
+			t.Errorf("an entry that is not committed was kept: %v", err)
+		}
+		if err := guard.DeleteRange(last, last); !errors.Is(err, ErrForked) {
+			t.Errorf("a committed entry was deleted: %v", err)
+		}
+		if err := <-halted; !errors.Is(err, ErrForked) || !strings.Contains(err.Error(), "cluster remove n1") {
+			t.Errorf("the node stops with %v", err)
+		}
+		if now, _ := stores.Log.LastIndex(); now != last {
+			t.Errorf("the log ends at %d, not %d", now, last)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := Open(t.Context(), lone(t, stores, nil)); !errors.Is(err, ErrForked) {
+			t.Errorf("opened again: %v", err)
+		}
+	})
+}
+
+// TestCompactionDeletesCommittedEntries deletes what a snapshot holds.
+func TestCompactionDeletesCommittedEntries(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r, err := Open(t.Context(), lone(t, inMemory(), func(err error) { t.Error(err) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitRaft(t, "the node serves", r.Serving)
+		if err := r.node.Load().Snapshot().Error(); err != nil {
+			t.Fatal(err)
+		}
+		last := r.node.Load().LastIndex()
+		if err := r.stores.guard.DeleteRange(1, last); err != nil {
+			t.Errorf("entries that are in a snapshot were kept: %v", err)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,324 @@
+package virtual_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/server"
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/test/bubble"
+)
+
+// Disks that go back in time: an old copy of a node's data directory is put back.
+
+// putBack gives a node that is down an older disk.
+func (n *node) putBack(old *disk) {
+	n.disk = old
+	n.cfg.Stores.Log, n.cfg.Stores.Stable, n.cfg.Stores.Snapshots = old, old, &old.snapshots
+}
+
+// ended starts a node and waits for its end, which it returns; nil if it goes on for a while.
+func (n *node) ended() error {
+	if err := n.open(); err != nil {
+		return err
+	}
+	select {
+	case err := <-n.process().Halted():
+		n.crash()
+		return err
+	case <-time.After(20 * time.Second):
+		return nil
+	}
+}
+
+// grants are the tokens of a lock that one worker after the other takes.
+type grants struct {
+	mu     sync.Mutex
+	tokens []uint64
+}
+
+// work takes and releases a lock for so long, or until so many grants, whichever is later.
+func (g *grants) work(c *cluster, name string, d time.Duration, least int) {
+	c.t.Helper()
+	cl := c.client(name)
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	s, err := cl.NewSession(ctx, client.SessionOptions{TTL: 10 * time.Second, Name: name})
+	if err != nil {
+		c.t.Fatalf("%s: open a session: %v", name, err)
+	}
+	begun, done := time.Now(), 0
+	for time.Since(begun) < d || done < least {
+		h, err := s.Lock(ctx, "door")
+		if err != nil {
+			c.t.Fatalf("%s: lock: %v", name, err)
+		}
+		g.mu.Lock()
+		g.tokens = append(g.tokens, h.Token())
+		g.mu.Unlock()
+		done++
+		if err := h.Unlock(ctx); err != nil {
+			c.t.Fatalf("%s: unlock: %v", name, err)
+		}
+		pause(20 * time.Millisecond)
+	}
+	_ = s.Close(ctx)
+}
+
+// check fails if a token was granted twice.
+func (g *grants) check(t *testing.T) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, token := range g.tokens {
+		if slices.Contains(g.tokens[:i], token) {
+			t.Errorf("token %d was granted twice", token)
+		}
+	}
+}
+
+// in2026 has the bubble's clock, which begins in 2000, show a time that tokens count.
+func in2026() { pause(26 * 366 * 24 * time.Hour) }
+
+// TestRolledBackNodeIsStopped puts an old disk back into a node while others remember more of it:
+// because they ran on, or because they had written it down before they were restarted.
+func TestRolledBackNodeIsStopped(t *testing.T) {
+	for _, size := range []int{3, 5} {
+		for _, when := range []string{"others run on", "others restarted before", "all restarted at once"} {
+			t.Run(fmt.Sprintf("%d nodes, %s", size, when), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					in2026()
+					c := newCluster(t, uint64(size), size, nil)
+					var g grants
+					leader := c.settled()
+					n := c.except(leader)[0]
+					old := n.disk.copy()
+					g.work(c, "before", 3*time.Second, 50)
+					n.crash()
+					n.putBack(old)
+					switch when {
+					case "others restarted before":
+						for _, other := range c.except(n) {
+							other.crash()
+							other.start()
+						}
+						c.leader()
+					case "all restarted at once":
+						for _, other := range c.except(n) {
+							other.crash()
+						}
+						var starting sync.WaitGroup
+						for _, other := range c.except(n) {
+							starting.Go(other.start)
+						}
+						defer starting.Wait()
+					}
+					err := n.ended()
+					if !errors.Is(err, replica.ErrRolledBack) || !strings.Contains(err.Error(), "cluster remove "+n.id) {
+						t.Errorf("it ended with %v", err)
+					}
+					if again := n.ended(); !errors.Is(again, replica.ErrRolledBack) {
+						t.Errorf("started again, it ended with %v", again)
+					}
+					g.work(c, "after", time.Second, 10)
+					g.check(t)
+				})
+			})
+		}
+	}
+}
+
+// TestRestartedWithAnOldDiskAgainAndAgain has nobody to tell a node that it went back until it was
+// started more often than the others remember.
+func TestRestartedWithAnOldDiskAgainAndAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		in2026()
+		c := newCluster(t, 1, 3, nil)
+		leader := c.settled()
+		n := c.except(leader)[0]
+		n.crash()
+		old := n.disk.copy()
+		n.start()
+		c.settled()
+		for _, each := range c.nodes {
+			each.crash()
+		}
+		n.putBack(old)
+		for range 3 {
+			if err := n.open(); err != nil {
+				t.Fatal(err)
+			}
+			pause(time.Second)
+			n.crash()
+		}
+		for _, other := range c.except(n) {
+			other.start()
+		}
+		if err := n.ended(); !errors.Is(err, replica.ErrRolledBack) {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+// TestLogOfTwoCourses puts an old disk back while nobody who is up can know. n2 is copied and goes on;
+// n1 stops, n3 and n2 commit; n2 gets its old copy back while n3 is down; n1 and n2 go on. Tokens do
+// not come again, and n3, when it comes back, stops instead of cutting what it committed.
+func TestLogOfTwoCourses(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		in2026()
+		c := newCluster(t, 1, 3, nil)
+		var g grants
+		c.settled()
+		n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
+		c.lead(n3)
+		g.work(c, "before", time.Second, 10)
+		n1.crash()
+		old := n2.disk.copy()
+		g.work(c, "lost", 5*time.Second, 100)
+		n2.crash()
+		n3.crash()
+		n2.putBack(old)
+		n1.start()
+		n2.start()
+		g.work(c, "afterwards", 5*time.Second, 50)
+		g.check(t)
+		err := n3.ended()
+		if !errors.Is(err, replica.ErrForked) {
+			t.Errorf("n3 ended with %v", err)
+		}
+		if again := n3.ended(); !errors.Is(again, replica.ErrForked) {
+			t.Errorf("n3, started again, ended with %v", again)
+		}
+		for _, n := range c.except(n3) {
+			if forks := n.replica().Alarms(); len(forks) != 1 || !strings.Contains(forks[0], "n3") {
+				t.Errorf("%s alarms %q", n.id, forks)
+			}
+		}
+		g.work(c, "at last", time.Second, 10)
+		g.check(t)
+	})
+}
+
+// TestDisksThatGoBackInAnyOrder copies, kills, starts and puts back at random. Tokens never come
+// again, and nobody is stopped without a reason.
+func TestDisksThatGoBackInAnyOrder(t *testing.T) {
+	did := eachSeed(t, 20, func(t *testing.T, seed uint64) counts {
+		in2026()
+		c := newCluster(t, seed, 3+2*int(seed%2), func(_ int, cfg *server.Config) {
+			if seed%3 == 0 {
+				cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 32, 16, time.Second
+			}
+		})
+		return (&backAndForth{c: c, t: t, copies: map[*node]*disk{}, back: map[*node]bool{}, out: map[*node]bool{}, did: counts{}}).run()
+	})
+	if !raced && *onlySeed == 0 {
+		for _, needed := range []string{"put back", "rolled back", "granted after that"} {
+			if did[needed] == 0 {
+				t.Errorf("never %s", needed)
+			}
+		}
+	}
+}
+
+// backAndForth is one random order.
+type backAndForth struct {
+	c      *cluster
+	t      *testing.T
+	copies map[*node]*disk
+	back   map[*node]bool // their disks went back
+	out    map[*node]bool // they were stopped for good
+	did    counts
+	grants
+}
+
+func (b *backAndForth) run() counts {
+	c := b.c
+	c.settled()
+	for range 24 {
+		b.step(c.nodes[c.random.IntN(len(c.nodes))])
+		pause(c.between(100*time.Millisecond, 4*time.Second))
+		b.reap()
+		before := len(b.tokens)
+		b.try(c)
+		b.did["granted"] += len(b.tokens) - before
+		if len(b.back) > 0 {
+			b.did["granted after that"] += len(b.tokens) - before
+		}
+	}
+	b.check(b.t)
+	return b.did
+}
+
+// step does something to a node.
+func (b *backAndForth) step(n *node) {
+	up, pick := n.process() != nil, b.c.random.IntN(3)
+	switch {
+	case b.out[n]:
+	case pick == 0:
+		b.copies[n] = n.disk.copy()
+	case up && pick == 1:
+		n.crash()
+	case up:
+	case pick == 1 && b.copies[n] != nil:
+		n.putBack(b.copies[n].copy())
+		b.back[n] = true
+		b.did["put back"]++
+	default:
+		if err := n.open(); err != nil {
+			b.stopped(n, err)
+		}
+	}
+}
+
+// reap ends the nodes that have stopped.
+func (b *backAndForth) reap() {
+	for _, n := range b.c.nodes {
+		if proc := n.process(); proc != nil {
+			select {
+			case err := <-proc.Halted():
+				n.crash()
+				b.stopped(n, err)
+			default:
+			}
+		}
+	}
+}
+
+func (b *backAndForth) stopped(n *node, err error) {
+	b.out[n] = true
+	switch {
+	case errors.Is(err, replica.ErrRolledBack) && b.back[n]:
+		b.did["rolled back"]++
+	case errors.Is(err, replica.ErrForked) && len(b.back) > 0:
+		b.did["forked"]++
+	default:
+		b.t.Errorf("%s ended with %v", n.id, err)
+	}
+}
+
+// try takes and releases a lock a few times, if it can.
+func (b *backAndForth) try(c *cluster) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	cl := c.client("worker")
+	defer cl.Close()
+	s, err := cl.NewSession(ctx, client.SessionOptions{TTL: 5 * time.Second})
+	for range 5 {
+		var h *client.Hold
+		if err == nil {
+			h, err = s.Lock(ctx, "door")
+		}
+		if err == nil {
+			b.tokens = append(b.tokens, h.Token())
+			err = h.Unlock(ctx)
+		}
+	}
+}

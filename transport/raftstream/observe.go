@@ -1,0 +1,28 @@
+package raftstream
+
+import "github.com/hashicorp/raft"
+
+// appended observes an answer to a leader's call. The follower has written, and synced, before it
+// answers.
+func (t *Transport) appended(from string, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
+	t.observer.InTerm(from, resp.Term)
+	if resp.Success && !isHeartbeat(args) { // a heartbeat asks for no entry
+		t.observer.Acknowledged(from, args.PrevLogEntry+uint64(len(args.Entries)))
+	}
+}
+
+// called observes a call that raft has answered. A candidate writes its term down before it asks for
+// votes, and a leader has voted for itself. The term of a pre-vote is nobody's.
+func (t *Transport) called(from string, call, answer any) {
+	switch args := call.(type) {
+	case *raft.RequestVoteRequest:
+		t.observer.InTerm(from, args.Term)
+	case *raft.AppendEntriesRequest:
+		t.observer.InTerm(from, args.Term)
+		t.observer.Voted(from, args.Term)
+		resp, ok := answer.(*raft.AppendEntriesResponse)
+		if ok && resp.Success && args.LeaderCommitIndex > 0 {
+			t.observer.Announced(from, args.LeaderCommitIndex)
+		}
+	}
+}
