@@ -33,12 +33,18 @@ type guard struct {
 	bytes atomic.Int64
 	// deletable returns an error if these entries must not be deleted.
 	deletable func(lowest, highest uint64) error
+
+	// late counts the steps of the present write, and slowAt is when one last took as long as a
+	// leader waits before it asks for a successor; slow is told then, and after each further step.
+	late   atomic.Int64
+	slowAt atomic.Pointer[time.Time]
+	slow   chan struct{}
 }
 
 var errBroken = fmt.Errorf("%w before", ErrStore)
 
 func newGuard(logs raft.LogStore, stable raft.StableStore, patience time.Duration, failed func(error)) *guard {
-	return &guard{logs: logs, stable: stable, patience: patience, failed: failed, turn: make(chan struct{}, 1),
+	return &guard{logs: logs, stable: stable, patience: patience, failed: failed, turn: make(chan struct{}, 1), slow: make(chan struct{}, 1),
 		deletable: func(uint64, uint64) error { return nil }}
 }
 
@@ -56,20 +62,21 @@ func (g *guard) write(what string, write func() error) error {
 	if g.broken.Load() {
 		return errBroken
 	}
-	return g.watch(what, write)
+	defer g.late.Store(0)
+	return g.watch(what, g.passed, write)
 }
 
-// beside writes what the log does not wait for.
+// beside writes what the log does not wait for. It says nothing of how slow the log is.
 func (g *guard) beside(what string, write func() error) error {
 	if g.broken.Load() {
 		return errBroken
 	}
-	return g.watch(what, write)
+	return g.watch(what, func(int) {}, write)
 }
 
-// watch reports a write that hangs or fails.
-func (g *guard) watch(what string, write func() error) error {
-	hung := startWriteTimer(g.patience, func() {
+// watch reports a write that hangs or fails. passed is told of each step of its time.
+func (g *guard) watch(what string, passed func(int), write func() error) error {
+	hung := startWriteTimer(g.patience, passed, func() {
 		g.fail(fmt.Errorf("%w: %s has not returned for %v", ErrDiskHangs, what, g.patience))
 	})
 	err := write()
@@ -82,6 +89,26 @@ func (g *guard) watch(what string, write func() error) error {
 		err = errBroken
 	}
 	return err
+}
+
+// passed notes that the present write has taken so many steps.
+func (g *guard) passed(steps int) {
+	g.late.Store(int64(steps))
+	if steps < handOverSteps(g.patience) {
+		return
+	}
+	now := time.Now()
+	g.slowAt.Store(&now)
+	select {
+	case g.slow <- struct{}{}:
+	default:
+	}
+}
+
+// isSlow reports whether a write is late, or was within the time given.
+func (g *guard) isSlow(within time.Duration) bool {
+	at := g.slowAt.Load()
+	return g.late.Load() > 0 || at != nil && time.Since(*at) < within
 }
 
 // advice is what to do about a failed write.

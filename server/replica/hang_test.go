@@ -21,7 +21,8 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 		defer release()
 		answers := make(chan *wire.Result, 1)
 		old.Propose(acquireCommand(s, 1, "l", 0), func(r *wire.Result) { answers <- r })
-		c.within(10*time.Second, "another leader", func() bool { n := c.serving(); return n != nil && n != old })
+		c.within(2*time.Second, "another leader", func() bool { n := c.serving(); return n != nil && n != old })
+		c.within(10*time.Second, "halted", func() bool { return old.haltedWith() != nil })
 		if err := old.haltedWith(); !errors.Is(err, replica.ErrDiskHangs) {
 			t.Errorf("halted with %v", err)
 		}
@@ -33,12 +34,12 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 	})
 }
 
-// Without the watchdog nobody would ever replace that leader: this is what it is for.
+// Without watchdog and hand-over nobody would ever replace that leader: this is what they are for.
 func TestHungDiskWithoutWatchdog(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
 		for _, n := range c.nodes {
-			n.cfg.DiskTimeout = time.Hour
+			n.cfg.DiskTimeout, n.cfg.NoFailoverHint = time.Hour, true
 		}
 		c.startAll()
 		old := c.settleIn()
@@ -94,7 +95,11 @@ func TestHungDiskAtAnElection(t *testing.T) {
 // Every write takes nearly all of the time that it may, and others wait for it meanwhile.
 func TestSlowDiskIsNoHungDisk(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		c := newCluster(t, 3).startAll()
+		c := newCluster(t, 3)
+		for _, n := range c.nodes {
+			n.cfg.NoFailoverHint = true // else a healthier node would lead
+		}
+		c.startAll()
 		leader := c.settleIn()
 		s := c.openSession("a", time.Minute)
 		for i, n := range []*node{leader, c.followers()[0]} {

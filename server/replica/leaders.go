@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
@@ -85,6 +86,9 @@ func (r *Replica) leader() (m *wire.Member, term uint64, ok bool) {
 	}
 	term = node.CurrentTerm()
 	_, id := node.LeaderWithID()
+	if next, since := r.successor.of(term); next != "" {
+		id, term = raft.ServerID(next), since
+	}
 	if id == "" || string(id) == r.cfg.ID && r.halted.Load() != nil {
 		return nil, 0, false
 	}

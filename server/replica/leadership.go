@@ -209,6 +209,8 @@ func (r *Replica) refusal() *wire.Result {
 		return refused(wire.Status_UNAVAILABLE, "this node has failed and must stop")
 	case r.ctx.Err() != nil:
 		return refused(wire.Status_UNAVAILABLE, "this node is stopping")
+	case node != nil && node.State() == raft.Leader && r.Leader().GetId() != r.cfg.ID:
+		return refused(wire.Status_NOT_LEADER, "") // handed over, and raft is stuck in a write
 	case node != nil && node.State() == raft.Leader:
 		return refused(wire.Status_UNAVAILABLE, "the new leader has not taken over yet")
 	}

@@ -32,6 +32,7 @@ type metrics struct {
 	hashing       prometheus.Histogram
 	leaderLosses  prometheus.Counter
 	leaderHints   *prometheus.CounterVec
+	slowDisks     prometheus.Counter
 
 	// What is counted with every command, found without its labels' names. Only the
 	// completer uses these.
@@ -69,7 +70,8 @@ func newMetrics(r *Replica) (*metrics, error) {
 	m.hashing = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_state_hash_seconds", Help: "Hashing the state once, beside all else.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)})
 	m.leaderLosses = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_losses_total", Help: "Leaders whose process this node saw dead: every connection closed, a new one refused."})
 	m.leaderHints = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_failover_hints_total", Help: "What this node made of such a loss: agreed is an election called, everything else why not."}, []string{"reason"})
-	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.leaderChanges, m.grants, m.holdEnds, m.notices, m.watchEnds, m.hashing, m.leaderLosses, m.leaderHints}
+	m.slowDisks = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_slow_disk_handovers_total", Help: "Times that this node handed leadership over because a write to its disk took long."})
+	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.leaderChanges, m.grants, m.holdEnds, m.notices, m.watchEnds, m.hashing, m.leaderLosses, m.leaderHints, m.slowDisks}
 	return m, m.register(append(all, gauges(r)...))
 }
 

@@ -37,6 +37,7 @@ type Replica struct {
 	vigil     *vigil
 	wiped     *wipedVoters
 	states    *peerStates
+	successor successor
 
 	// ctx ends when the node begins to stop. Goroutines that wait for raft's futures
 	// do not watch it: raft answers all of them before it is shut down.
@@ -282,6 +283,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.running.Go(r.keepMemory)
 	if !r.cfg.NoFailoverHint {
 		r.running.Go(r.vigil.run)
+		r.running.Go(r.watchDisk)
 	}
 	return nil
 }

@@ -181,6 +181,12 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 		return r.serveHashes(from, req.GetHashes().GetHashes())
 	case req.GetLeaderLoss() != nil:
 		return r.testify(req.GetLeaderLoss())
+	case req.GetStand() != nil:
+		resp, err := r.serveStand(ctx, from.GetId(), req.GetStand())
+		if err != nil {
+			return &wire.PeerResponse{Status: Code(err), Message: err.Error()}
+		}
+		return resp
 	case req.GetVouch() != nil:
 		who := req.GetVouch()
 		return &wire.PeerResponse{Status: wire.Status_OK, Standing: r.book.standing(who.GetId(), who.GetIncarnation())}
@@ -200,6 +206,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		Caller:       r.book.standing(from.GetId(), from.GetIncarnation()),
 		Version:      r.cfg.Version,
 		AppliedIndex: applied,
+		DiskSlow:     r.stores.guard.isSlow(slowFor) || r.successor.recent(),
 	}
 	if known, _ := r.book.recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
 		state.Caller = wire.Standing_REPLACED // not only removed: another one has its place

@@ -14,11 +14,11 @@ func TestWriteTimer(t *testing.T) {
 		begun := time.Now()
 		expired := make(chan time.Duration, 2)
 		note := func() { expired <- time.Since(begun) }
-		startWriteTimer(limit, note)
+		startWriteTimer(limit, func(int) {}, note)
 		if took := <-expired; took < limit-limit/writeSteps || took > limit {
 			t.Errorf("expired after %v", took)
 		}
-		stopped := startWriteTimer(limit, note)
+		stopped := startWriteTimer(limit, func(int) {}, note)
 		time.Sleep(limit / 2)
 		stopped.stop()
 		time.Sleep(2 * limit)
@@ -32,7 +32,7 @@ func TestWriteTimer(t *testing.T) {
 // TestWriteTimerOutlastsAPause: what passes while the process does not run counts as one step.
 func TestWriteTimerOutlastsAPause(t *testing.T) {
 	expired := 0
-	timer := startWriteTimer(time.Hour, func() { expired++ })
+	timer := startWriteTimer(7*time.Second, func(int) {}, func() { expired++ })
 	for range writeSteps - 1 {
 		timer.pass() // however late
 	}

@@ -9,25 +9,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/test/disk"
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
 // A write to a frozen file system sleeps so that no signal ends it: neither can the process
-// end, though it tries. The others must replace it all the same.
+// end, though it tries. The others must replace it all the same, before a session is lost.
 func TestHungDiskOfTheLeader(t *testing.T) {
-	var flags []string
-	bound := 10 * time.Second
-	if !full {
-		flags = []string{"--disk-timeout", "1s"}
-	}
+	const bound, shortest = 4 * time.Second, 5 * time.Second
 	dir := t.TempDir()
 	volumes := map[string]*disk.Volume{}
 	for _, id := range []string{"n1", "n2", "n3"} {
 		volumes[id] = disk.Mount(t, filepath.Join(dir, id))
 	}
-	c := process.StartWith(t, programs, process.Options{Nodes: 3, Dir: dir, Flags: flags})
+	c := process.StartWith(t, programs, process.Options{Nodes: 3, Dir: dir})
 	s := fillSafe(t, c)
+	short, err := c.NewClient().NewSession(t.Context(), client.SessionOptions{TTL: shortest})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := short.Lock(t.Context(), "held/shortest"); err != nil {
+		t.Fatal(err)
+	}
 	old := c.Leader()
 	if err := volumes[old].Freeze(); err != nil {
 		t.Fatal(err)
@@ -45,6 +49,15 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 	t.Logf("%s led with a hung disk, %s leads; locks were granted again after %v", old, c.AwaitLeader(old), took.Round(time.Millisecond))
 	if took > bound {
 		t.Errorf("that is more than %v", bound)
+	}
+	c.Await("the node with the hung disk is given up", process.Patience, func(ctx context.Context) error {
+		if _, err := c.Metrics(ctx, old); err == nil {
+			return errWaiting
+		}
+		return nil
+	})
+	if err := short.Err(); err != nil {
+		t.Errorf("a session of %v was lost: %v", shortest, err)
 	}
 	if err := sleeps(c.Pid(old)); err != nil {
 		t.Errorf("the write came back before the disk did: %v", err)

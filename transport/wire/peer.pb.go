@@ -922,6 +922,7 @@ type PeerRequest struct {
 	//	*PeerRequest_LeaderLoss
 	//	*PeerRequest_Hashes
 	//	*PeerRequest_Vouch
+	//	*PeerRequest_Stand
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1009,6 +1010,15 @@ func (x *PeerRequest) GetVouch() *VouchRequest {
 	return nil
 }
 
+func (x *PeerRequest) GetStand() *StandRequest {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_Stand); ok {
+			return x.Stand
+		}
+	}
+	return nil
+}
+
 type isPeerRequest_Body interface {
 	isPeerRequest_Body()
 }
@@ -1036,6 +1046,12 @@ type PeerRequest_Vouch struct {
 	Vouch *VouchRequest `protobuf:"bytes,5,opt,name=vouch,proto3,oneof"`
 }
 
+type PeerRequest_Stand struct {
+	// From the leader to a follower: lead in my place, since my disk hangs. A node that takes no
+	// part in quick fail-overs answers UNSUPPORTED.
+	Stand *StandRequest `protobuf:"bytes,6,opt,name=stand,proto3,oneof"`
+}
+
 func (*PeerRequest_Probe) isPeerRequest_Body() {}
 
 func (*PeerRequest_Report) isPeerRequest_Body() {}
@@ -1046,6 +1062,8 @@ func (*PeerRequest_Hashes) isPeerRequest_Body() {}
 
 func (*PeerRequest_Vouch) isPeerRequest_Body() {}
 
+func (*PeerRequest_Stand) isPeerRequest_Body() {}
+
 type PeerResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Status     Status_Code            `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
@@ -1054,7 +1072,8 @@ type PeerResponse struct {
 	LeaderLoss *LeaderLossReply       `protobuf:"bytes,4,opt,name=leader_loss,json=leaderLoss,proto3" json:"leader_loss,omitempty"`
 	Hashes     *StateHashes           `protobuf:"bytes,5,opt,name=hashes,proto3" json:"hashes,omitempty"`
 	// What the answering node knows of the node that was asked about.
-	Standing      Standing `protobuf:"varint,6,opt,name=standing,proto3,enum=quorumlock.v1.Standing" json:"standing,omitempty"`
+	Standing      Standing    `protobuf:"varint,6,opt,name=standing,proto3,enum=quorumlock.v1.Standing" json:"standing,omitempty"`
+	Stand         *StandReply `protobuf:"bytes,7,opt,name=stand,proto3" json:"stand,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1131,6 +1150,105 @@ func (x *PeerResponse) GetStanding() Standing {
 	return Standing_UNKNOWN
 }
 
+func (x *PeerResponse) GetStand() *StandReply {
+	if x != nil {
+		return x.Stand
+	}
+	return nil
+}
+
+// StandRequest asks a follower of the calling leader to stand for election.
+type StandRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That the caller leads.
+	Term          uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandRequest) Reset() {
+	*x = StandRequest{}
+	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandRequest) ProtoMessage() {}
+
+func (x *StandRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandRequest.ProtoReflect.Descriptor instead.
+func (*StandRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *StandRequest) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+// StandReply says that the follower was elected.
+type StandReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That it leads.
+	Term          uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandReply) Reset() {
+	*x = StandReply{}
+	mi := &file_transport_wire_peer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandReply) ProtoMessage() {}
+
+func (x *StandReply) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandReply.ProtoReflect.Descriptor instead.
+func (*StandReply) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StandReply) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 type ProbeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1139,7 +1257,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	mi := &file_transport_wire_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1269,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	mi := &file_transport_wire_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1282,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{13}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{15}
 }
 
 // VouchRequest asks a member whether it knows a node that the caller does not know.
@@ -1178,7 +1296,7 @@ type VouchRequest struct {
 
 func (x *VouchRequest) Reset() {
 	*x = VouchRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[14]
+	mi := &file_transport_wire_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1308,7 @@ func (x *VouchRequest) String() string {
 func (*VouchRequest) ProtoMessage() {}
 
 func (x *VouchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[14]
+	mi := &file_transport_wire_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1321,7 @@ func (x *VouchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
 func (*VouchRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{14}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *VouchRequest) GetId() string {
@@ -1232,7 +1350,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_transport_wire_peer_proto_msgTypes[15]
+	mi := &file_transport_wire_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1362,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[15]
+	mi := &file_transport_wire_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1375,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{15}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Membership) GetClusterId() string {
@@ -1290,7 +1408,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[16]
+	mi := &file_transport_wire_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1420,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[16]
+	mi := &file_transport_wire_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1433,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{16}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReportRequest) GetMember() *Member {
@@ -1335,7 +1453,7 @@ type HashesRequest struct {
 
 func (x *HashesRequest) Reset() {
 	*x = HashesRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[17]
+	mi := &file_transport_wire_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1465,7 @@ func (x *HashesRequest) String() string {
 func (*HashesRequest) ProtoMessage() {}
 
 func (x *HashesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[17]
+	mi := &file_transport_wire_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1478,7 @@ func (x *HashesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashesRequest.ProtoReflect.Descriptor instead.
 func (*HashesRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{17}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HashesRequest) GetHashes() *StateHashes {
@@ -1383,7 +1501,7 @@ type StateHashes struct {
 
 func (x *StateHashes) Reset() {
 	*x = StateHashes{}
-	mi := &file_transport_wire_peer_proto_msgTypes[18]
+	mi := &file_transport_wire_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1513,7 @@ func (x *StateHashes) String() string {
 func (*StateHashes) ProtoMessage() {}
 
 func (x *StateHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[18]
+	mi := &file_transport_wire_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1526,7 @@ func (x *StateHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashes.ProtoReflect.Descriptor instead.
 func (*StateHashes) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{18}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StateHashes) GetFormat() uint32 {
@@ -1437,7 +1555,7 @@ type StateHash struct {
 
 func (x *StateHash) Reset() {
 	*x = StateHash{}
-	mi := &file_transport_wire_peer_proto_msgTypes[19]
+	mi := &file_transport_wire_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1567,7 @@ func (x *StateHash) String() string {
 func (*StateHash) ProtoMessage() {}
 
 func (x *StateHash) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[19]
+	mi := &file_transport_wire_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1580,7 @@ func (x *StateHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHash.ProtoReflect.Descriptor instead.
 func (*StateHash) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{19}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StateHash) GetIndex() uint64 {
@@ -1490,7 +1608,7 @@ type LeaderLossRequest struct {
 
 func (x *LeaderLossRequest) Reset() {
 	*x = LeaderLossRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[20]
+	mi := &file_transport_wire_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1620,7 @@ func (x *LeaderLossRequest) String() string {
 func (*LeaderLossRequest) ProtoMessage() {}
 
 func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[20]
+	mi := &file_transport_wire_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1633,7 @@ func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossRequest.ProtoReflect.Descriptor instead.
 func (*LeaderLossRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{20}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LeaderLossRequest) GetLeaderId() string {
@@ -1549,7 +1667,7 @@ type LeaderLossReply struct {
 
 func (x *LeaderLossReply) Reset() {
 	*x = LeaderLossReply{}
-	mi := &file_transport_wire_peer_proto_msgTypes[21]
+	mi := &file_transport_wire_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1679,7 @@ func (x *LeaderLossReply) String() string {
 func (*LeaderLossReply) ProtoMessage() {}
 
 func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[21]
+	mi := &file_transport_wire_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1692,7 @@ func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossReply.ProtoReflect.Descriptor instead.
 func (*LeaderLossReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{21}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LeaderLossReply) GetGone() bool {
@@ -1628,14 +1746,16 @@ type NodeState struct {
 	Revision uint64 `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
 	// * The answering node knows no leader, and a majority of the voters has shown it that they
 	// lost their data. For messages only.
-	MajorityLost  bool `protobuf:"varint,11,opt,name=majority_lost,json=majorityLost,proto3" json:"majority_lost,omitempty"`
+	MajorityLost bool `protobuf:"varint,11,opt,name=majority_lost,json=majorityLost,proto3" json:"majority_lost,omitempty"`
+	// A write to its disk takes long, or took long recently: it should not lead.
+	DiskSlow      bool `protobuf:"varint,12,opt,name=disk_slow,json=diskSlow,proto3" json:"disk_slow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[22]
+	mi := &file_transport_wire_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1767,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[22]
+	mi := &file_transport_wire_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1780,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{22}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -1740,6 +1860,13 @@ func (x *NodeState) GetMajorityLost() bool {
 	return false
 }
 
+func (x *NodeState) GetDiskSlow() bool {
+	if x != nil {
+		return x.DiskSlow
+	}
+	return false
+}
+
 var File_transport_wire_peer_proto protoreflect.FileDescriptor
 
 const file_transport_wire_peer_proto_rawDesc = "" +
@@ -1812,15 +1939,16 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\aaddress\x18\x01 \x01(\tR\aaddressJ\x04\b\x02\x10\x05\"^\n" +
 	"\x0eTunnelResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xb4\x02\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xe9\x02\n" +
 	"\vPeerRequest\x123\n" +
 	"\x05probe\x18\x01 \x01(\v2\x1b.quorumlock.v1.ProbeRequestH\x00R\x05probe\x126\n" +
 	"\x06report\x18\x02 \x01(\v2\x1c.quorumlock.v1.ReportRequestH\x00R\x06report\x12C\n" +
 	"\vleader_loss\x18\x03 \x01(\v2 .quorumlock.v1.LeaderLossRequestH\x00R\n" +
 	"leaderLoss\x126\n" +
 	"\x06hashes\x18\x04 \x01(\v2\x1c.quorumlock.v1.HashesRequestH\x00R\x06hashes\x123\n" +
-	"\x05vouch\x18\x05 \x01(\v2\x1b.quorumlock.v1.VouchRequestH\x00R\x05vouchB\x06\n" +
-	"\x04body\"\xb6\x02\n" +
+	"\x05vouch\x18\x05 \x01(\v2\x1b.quorumlock.v1.VouchRequestH\x00R\x05vouch\x123\n" +
+	"\x05stand\x18\x06 \x01(\v2\x1b.quorumlock.v1.StandRequestH\x00R\x05standB\x06\n" +
+	"\x04body\"\xe7\x02\n" +
 	"\fPeerResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
@@ -1828,7 +1956,13 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\vleader_loss\x18\x04 \x01(\v2\x1e.quorumlock.v1.LeaderLossReplyR\n" +
 	"leaderLoss\x122\n" +
 	"\x06hashes\x18\x05 \x01(\v2\x1a.quorumlock.v1.StateHashesR\x06hashes\x123\n" +
-	"\bstanding\x18\x06 \x01(\x0e2\x17.quorumlock.v1.StandingR\bstanding\"\x0e\n" +
+	"\bstanding\x18\x06 \x01(\x0e2\x17.quorumlock.v1.StandingR\bstanding\x12/\n" +
+	"\x05stand\x18\a \x01(\v2\x19.quorumlock.v1.StandReplyR\x05stand\"\"\n" +
+	"\fStandRequest\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\" \n" +
+	"\n" +
+	"StandReply\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\"\x0e\n" +
 	"\fProbeRequest\"@\n" +
 	"\fVouchRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
@@ -1856,7 +1990,7 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\x04gone\x18\x01 \x01(\bR\x04gone\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xf0\x02\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\x8d\x03\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -1871,7 +2005,8 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x1a\n" +
 	"\brevision\x18\n" +
 	" \x01(\x04R\brevision\x12#\n" +
-	"\rmajority_lost\x18\v \x01(\bR\fmajorityLost*L\n" +
+	"\rmajority_lost\x18\v \x01(\bR\fmajorityLost\x12\x1b\n" +
+	"\tdisk_slow\x18\f \x01(\bR\bdiskSlow*L\n" +
 	"\bStanding\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\f\n" +
 	"\bEXPECTED\x10\x01\x12\n" +
@@ -1893,7 +2028,7 @@ func file_transport_wire_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_transport_wire_peer_proto_goTypes = []any{
 	(Standing)(0),             // 0: quorumlock.v1.Standing
 	(PeerHello_Purpose)(0),    // 1: quorumlock.v1.PeerHello.Purpose
@@ -1910,57 +2045,61 @@ var file_transport_wire_peer_proto_goTypes = []any{
 	(*TunnelResponse)(nil),    // 12: quorumlock.v1.TunnelResponse
 	(*PeerRequest)(nil),       // 13: quorumlock.v1.PeerRequest
 	(*PeerResponse)(nil),      // 14: quorumlock.v1.PeerResponse
-	(*ProbeRequest)(nil),      // 15: quorumlock.v1.ProbeRequest
-	(*VouchRequest)(nil),      // 16: quorumlock.v1.VouchRequest
-	(*Membership)(nil),        // 17: quorumlock.v1.Membership
-	(*ReportRequest)(nil),     // 18: quorumlock.v1.ReportRequest
-	(*HashesRequest)(nil),     // 19: quorumlock.v1.HashesRequest
-	(*StateHashes)(nil),       // 20: quorumlock.v1.StateHashes
-	(*StateHash)(nil),         // 21: quorumlock.v1.StateHash
-	(*LeaderLossRequest)(nil), // 22: quorumlock.v1.LeaderLossRequest
-	(*LeaderLossReply)(nil),   // 23: quorumlock.v1.LeaderLossReply
-	(*NodeState)(nil),         // 24: quorumlock.v1.NodeState
-	(Status_Code)(0),          // 25: quorumlock.v1.Status.Code
-	(*TermStart)(nil),         // 26: quorumlock.v1.TermStart
-	(*Member)(nil),            // 27: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 28: quorumlock.v1.RemovedMember
+	(*StandRequest)(nil),      // 15: quorumlock.v1.StandRequest
+	(*StandReply)(nil),        // 16: quorumlock.v1.StandReply
+	(*ProbeRequest)(nil),      // 17: quorumlock.v1.ProbeRequest
+	(*VouchRequest)(nil),      // 18: quorumlock.v1.VouchRequest
+	(*Membership)(nil),        // 19: quorumlock.v1.Membership
+	(*ReportRequest)(nil),     // 20: quorumlock.v1.ReportRequest
+	(*HashesRequest)(nil),     // 21: quorumlock.v1.HashesRequest
+	(*StateHashes)(nil),       // 22: quorumlock.v1.StateHashes
+	(*StateHash)(nil),         // 23: quorumlock.v1.StateHash
+	(*LeaderLossRequest)(nil), // 24: quorumlock.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 25: quorumlock.v1.LeaderLossReply
+	(*NodeState)(nil),         // 26: quorumlock.v1.NodeState
+	(Status_Code)(0),          // 27: quorumlock.v1.Status.Code
+	(*TermStart)(nil),         // 28: quorumlock.v1.TermStart
+	(*Member)(nil),            // 29: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 30: quorumlock.v1.RemovedMember
 }
 var file_transport_wire_peer_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.v1.PeerHello.purpose:type_name -> quorumlock.v1.PeerHello.Purpose
 	4,  // 1: quorumlock.v1.PeerHello.state:type_name -> quorumlock.v1.PeerState
-	25, // 2: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	27, // 2: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
 	4,  // 3: quorumlock.v1.PeerHelloReply.state:type_name -> quorumlock.v1.PeerState
 	5,  // 4: quorumlock.v1.PeerState.stored:type_name -> quorumlock.v1.StoredState
 	6,  // 5: quorumlock.v1.PeerState.known:type_name -> quorumlock.v1.KnownState
 	8,  // 6: quorumlock.v1.PeerState.position:type_name -> quorumlock.v1.LogPosition
 	7,  // 7: quorumlock.v1.KnownState.last_start:type_name -> quorumlock.v1.DiskEvidence
 	7,  // 8: quorumlock.v1.KnownState.before:type_name -> quorumlock.v1.DiskEvidence
-	26, // 9: quorumlock.v1.LogPosition.term_starts:type_name -> quorumlock.v1.TermStart
+	28, // 9: quorumlock.v1.LogPosition.term_starts:type_name -> quorumlock.v1.TermStart
 	8,  // 10: quorumlock.v1.PeerMemory.position:type_name -> quorumlock.v1.LogPosition
 	6,  // 11: quorumlock.v1.PeerMemory.peers:type_name -> quorumlock.v1.KnownState
-	25, // 12: quorumlock.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
-	15, // 13: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
-	18, // 14: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
-	22, // 15: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
-	19, // 16: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
-	16, // 17: quorumlock.v1.PeerRequest.vouch:type_name -> quorumlock.v1.VouchRequest
-	25, // 18: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	24, // 19: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
-	23, // 20: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
-	20, // 21: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
-	0,  // 22: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
-	27, // 23: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
-	28, // 24: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
-	27, // 25: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	20, // 26: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
-	21, // 27: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
-	27, // 28: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 29: quorumlock.v1.NodeState.caller:type_name -> quorumlock.v1.Standing
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	27, // 12: quorumlock.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
+	17, // 13: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
+	20, // 14: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
+	24, // 15: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
+	21, // 16: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
+	18, // 17: quorumlock.v1.PeerRequest.vouch:type_name -> quorumlock.v1.VouchRequest
+	15, // 18: quorumlock.v1.PeerRequest.stand:type_name -> quorumlock.v1.StandRequest
+	27, // 19: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	26, // 20: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
+	25, // 21: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
+	22, // 22: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
+	0,  // 23: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
+	16, // 24: quorumlock.v1.PeerResponse.stand:type_name -> quorumlock.v1.StandReply
+	29, // 25: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
+	30, // 26: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
+	29, // 27: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	22, // 28: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
+	23, // 29: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
+	29, // 30: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 31: quorumlock.v1.NodeState.caller:type_name -> quorumlock.v1.Standing
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_peer_proto_init() }
@@ -1976,6 +2115,7 @@ func file_transport_wire_peer_proto_init() {
 		(*PeerRequest_LeaderLoss)(nil),
 		(*PeerRequest_Hashes)(nil),
 		(*PeerRequest_Vouch)(nil),
+		(*PeerRequest_Stand)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1983,7 +2123,7 @@ func file_transport_wire_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_peer_proto_rawDesc), len(file_transport_wire_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

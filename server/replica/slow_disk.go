@@ -1,0 +1,186 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// A leader whose disk hangs commits nothing, and goes on with heartbeats: nobody replaces it before
+// the watchdog ends it, which is later than the shortest TTL. Raft's own transfer waits for answers
+// that the hanging write withholds. So the leader itself asks a follower to stand for election, as
+// soon as a write takes longer than about a second and a majority of the voters without it is well:
+// each answers a question asked since, follows this leader in this term, and its own disk is not
+// slow. The successor is the one with the longest log.
+//
+// A disk that is merely slow must not make leadership wander: a node whose disk was slow takes no
+// leadership for slowFor, and one that has handed over because of its disk neither takes it nor
+// hands over again for handOverRest.
+
+const (
+	slowFor      = 10 * time.Second
+	handOverRest = time.Minute
+	// standTimeout bounds the questions to the others, and then the election.
+	standTimeout = 500 * time.Millisecond
+	// standInterval is how often a node that stands looks whether it leads.
+	standInterval = 2 * time.Millisecond
+)
+
+// successor is the node to which this one has handed over because of its disk.
+type successor struct {
+	mu sync.Mutex // guards what follows
+	// at is when it did; zero if never.
+	at time.Time
+	// id leads since term, as far as this node knows; own is the term that this node led.
+	id        string
+	own, term uint64
+}
+
+// recent reports whether this node has handed over not long ago.
+func (s *successor) recent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.at.IsZero() && time.Since(s.at) < handOverRest
+}
+
+func (s *successor) set(id string, own, term uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at, s.id, s.own, s.term = time.Now(), id, own, term
+}
+
+// of returns who leads in place of this node, which led that term, and since which term. Raft may
+// not have noticed: its main loop may be in the write that hangs.
+func (s *successor) of(own uint64) (id string, term uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.IsZero() || s.own != own {
+		return "", own
+	}
+	return s.id, s.term
+}
+
+// watchDisk hands over while the disk hangs. It ends with the node.
+func (r *Replica) watchDisk() {
+	for {
+		select {
+		case <-r.stores.guard.slow:
+			r.handOverSlow()
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// handOverSlow asks the best of the other voters to lead. Nothing is logged before, since the log
+// may be on the disk that hangs.
+func (r *Replica) handOverSlow() {
+	re := r.current()
+	if re == nil || r.stores.guard.late.Load() == 0 || r.successor.recent() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, standTimeout)
+	well := r.wellVoters(ctx, re.term)
+	cancel()
+	for _, a := range well {
+		term, err := r.askToStand(a.peer, re.term)
+		if err != nil {
+			continue
+		}
+		r.successor.set(a.peer.ID, re.term, term)
+		r.abdicate("its disk is slow: another node leads")
+		r.metrics.slowDisks.Inc()
+		r.log.Warn("leadership was handed over because a write to the disk takes long", "to", a.peer.ID, "term", term)
+		return
+	}
+}
+
+// wellVoters are the voters that could lead in place of this node, the best first; none, unless
+// they are a majority.
+func (r *Replica) wellVoters(ctx context.Context, term uint64) []answer {
+	var others []Peer
+	voters := 0
+	for id, s := range r.servers() {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		if voters++; id != r.cfg.ID {
+			others = append(others, r.peer(s))
+		}
+	}
+	well := slices.DeleteFunc(r.probe(ctx, others), func(a answer) bool {
+		return a.state == nil || a.state.Term != term || a.state.LeaderId != r.cfg.ID || a.state.DiskSlow
+	})
+	if len(well) <= voters/2 {
+		return nil
+	}
+	slices.SortFunc(well, func(a, b answer) int {
+		return cmp.Or(cmp.Compare(b.state.LastIndex, a.state.LastIndex), cmp.Compare(a.peer.ID, b.peer.ID))
+	})
+	return well
+}
+
+// askToStand asks a follower to stand for election, and returns the term that it leads then.
+func (r *Replica) askToStand(to Peer, term uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(r.ctx, 2*standTimeout)
+	defer cancel()
+	resp, _, err := r.layer.Call(ctx, to.Addr, to.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Stand{Stand: &wire.StandRequest{Term: term}}})
+	if err == nil {
+		err = asError(refused(resp.GetStatus(), resp.GetMessage()))
+	}
+	if err == nil && resp.GetStand().GetTerm() <= term {
+		err = fmt.Errorf("%w: it says that it leads term %d", ErrInvalid, resp.GetStand().GetTerm())
+	}
+	return resp.GetStand().GetTerm(), err
+}
+
+// serveStand stands for election because the leader asks for it, and answers once this node leads.
+func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequest) (*wire.PeerResponse, error) {
+	node := r.node.Load()
+	if node == nil || r.cfg.NoFailoverHint || r.halted.Load() != nil {
+		return nil, nil
+	}
+	if err := r.mayStand(from, q.GetTerm()); err != nil {
+		return nil, err
+	}
+	r.log.Warn("the leader's disk hangs: standing for election", "leader", from, "term", q.GetTerm())
+	r.vigil.called(q.GetTerm())
+	if err := r.trans.CallElection(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, standTimeout)
+	defer cancel()
+	tick := time.NewTicker(standInterval)
+	defer tick.Stop()
+	for node.State() != raft.Leader {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: the election was not won in time", ErrUnavailable)
+		}
+	}
+	return &wire.PeerResponse{Status: wire.Status_OK, Stand: &wire.StandReply{Term: node.CurrentTerm()}}, nil
+}
+
+// mayStand is nil if this node may stand for election because that one asks.
+func (r *Replica) mayStand(from string, term uint64) error {
+	server, member := r.servers()[r.cfg.ID]
+	switch {
+	case !r.follows(raft.ServerID(from)) || r.node.Load().CurrentTerm() != term:
+		return fmt.Errorf("%w: this node does not follow %q in term %d", ErrPrecondition, from, term)
+	case !member || server.Suffrage != raft.Voter:
+		return fmt.Errorf("%w: this node does not vote", ErrPrecondition)
+	case r.stores.guard.isSlow(slowFor):
+		return fmt.Errorf("%w: this node's disk is slow, too", ErrPrecondition)
+	case r.successor.recent():
+		return fmt.Errorf("%w: this node has handed over because of its own disk", ErrPrecondition)
+	}
+	return nil
+}
