@@ -50,21 +50,18 @@ func (c *Client) heardHelper(cn *conn, h heardFrom) {
 	c.armAround(cn)
 }
 
-// around is the leader that cannot be reached itself, and the node to ask for a tunnel; empty if
-// there is no need or nobody. The leader itself has been tried if the connection is not to it.
+// around is the leader that cannot be reached itself, and the node to ask for a tunnel; nil if there
+// is no need. If the connection is to the leader, others have to be found.
 func (c *Client) around(cn *conn) (to *wire.LeaderHint, via string) {
-	fresh := c.clock.Now()-c.helper.at < helperFor
 	if cn.leads {
-		if fresh && c.helper.leader.GetId() == cn.node && c.helper.leader.GetTerm() >= cn.term {
-			return c.helper.leader, c.helper.addr
-		}
-		return nil, ""
+		return &wire.LeaderHint{Id: cn.node, ClientAddr: c.leader.GetClientAddr(), Term: cn.term}, ""
 	}
 	to = c.leader
 	if to.GetId() == "" || to.GetId() == cn.node || to.GetClientAddr() == "" || !c.wanted() ||
 		to.GetClientAddr() != c.avoid.addr || to.GetTerm() > c.avoid.term {
 		return nil, ""
 	}
+	fresh := c.clock.Now()-c.helper.at < helperFor
 	if c.detour.tries%2 == 1 && fresh && c.helper.leader.GetId() == to.GetId() {
 		return to, c.helper.addr
 	}
@@ -84,7 +81,7 @@ func (c *Client) aroundAt(cn *conn) time.Duration {
 		case !cn.leads:
 			at = max(c.avoid.since+detourAfter, c.detour.after)
 		case oldest != nil:
-			at = max(oldest.sentAt+max(patience, c.silence/4), c.detour.after)
+			at = max(oldest.sentAt+c.hungAfter(), c.detour.after)
 		}
 	}
 	if cn.direct != "" {
@@ -92,6 +89,11 @@ func (c *Client) aroundAt(cn *conn) time.Duration {
 	}
 	return at
 }
+
+// hungAfter is when a leader that does not answer may not be reached any more, and how long it has
+// to answer on another connection. A session of the shortest TTL has time for both, for a tunnel,
+// and for what its user needs to end well if there is none.
+func (c *Client) hungAfter() time.Duration { return max(patience, c.silence/4) }
 
 // armAround has the alarm ring when it is time to look for another way.
 func (c *Client) armAround(cn *conn) {
@@ -106,7 +108,10 @@ func (c *Client) goAround(cn *conn, now time.Duration) {
 		return
 	}
 	to, via := c.around(cn)
-	find := func() (*conn, error) { return c.reach(cn, to, via) }
+	find := func() (*conn, error) { return c.dialThrough(via, to) }
+	if limit := c.hungAfter(); cn.leads {
+		find = func() (*conn, error) { return c.reach(to, limit) }
+	}
 	if cn.direct != "" && now >= cn.retry {
 		cn.retry = now + directEvery/2 + rand.N(directEvery/2)
 		to = &wire.LeaderHint{Id: cn.node, ClientAddr: cn.direct, Term: cn.term}
@@ -119,16 +124,33 @@ func (c *Client) goAround(cn *conn, now time.Duration) {
 	})
 }
 
-// reach opens a tunnel. A leader that does not answer on the connection that there is gets
-// another one first: if it answers there it is only slow.
-func (c *Client) reach(cn *conn, to *wire.LeaderHint, via string) (*conn, error) {
-	if cn.leads && to.GetClientAddr() != "" {
-		if direct, err := c.dial(c.ctx, to.GetClientAddr()); err == nil {
-			direct.discard()
-			return nil, errors.New("the leader answers a hello")
-		}
+// reach opens a tunnel to a leader that does not answer on the connection that there is. On another
+// one it has so long to answer: if it does, it is only slow.
+func (c *Client) reach(to *wire.LeaderHint, limit time.Duration) (*conn, error) {
+	found := make(chan string, 1)
+	c.wg.Go(func() { found <- c.findHelper(to) })
+	direct, err := c.dialWithin(to.GetClientAddr(), limit)
+	via := <-found
+	switch {
+	case err == nil:
+		direct.discard()
+		return nil, errors.New("the leader answers a hello")
+	case via == "":
+		return nil, fmt.Errorf("nobody follows the leader %s: %w", to.GetId(), err)
 	}
 	return c.dialThrough(via, to)
+}
+
+// findHelper asks all nodes who leads, and returns the address of the first that follows that
+// leader; empty if nobody does, or if somebody knows of a later one.
+func (c *Client) findHelper(to *wire.LeaderHint) (via string) {
+	c.survey(func(addr string) bool { return addr == to.GetClientAddr() }, func(h heardFrom) bool {
+		if h.leader.GetId() == to.GetId() && h.leader.GetTerm() >= to.GetTerm() && !h.leads() {
+			via = h.addr
+		}
+		return via != ""
+	})
+	return via
 }
 
 // dialThrough connects to a leader through another node.
@@ -167,7 +189,7 @@ func (c *Client) replace(cn, made *conn, err error) {
 	switch {
 	case made == nil:
 		c.detour.tries++
-		c.detour.after = c.clock.Now() + backoff(c.detour.tries, detourFirst, detourMost)
+		c.detour.after = c.clock.Now() + detourFirst + backoff(c.detour.tries, detourFirst, detourMost)
 		c.note(slog.LevelDebug, "no other way to the leader", "err", err)
 	case c.closed || c.conn != cn || cn.err != nil || !made.leads || made.term < c.leader.GetTerm():
 		made.discard()

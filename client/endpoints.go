@@ -139,31 +139,38 @@ func (c *Client) connect() (*conn, error) {
 		return fallback, nil
 	}
 	// Nobody leads there: ask all others at once.
-	var reachable string
+	answered := ""
 	best := c.survey(func(addr string) bool { return tried[addr] }, func(h heardFrom) bool {
-		reachable = h.addr
+		answered = h.addr
 		return h.leader.GetClientAddr() != "" && !tried[h.leader.GetClientAddr()]
 	})
-	if best != nil && !tried[best.GetClientAddr()] {
-		reachable = best.GetClientAddr()
+	var next []string
+	if addr := best.GetClientAddr(); addr != "" && !tried[addr] {
+		next = append(next, addr)
 	}
-	if reachable != "" && (best != nil || fallback == nil) {
-		if cn, derr := c.dial(c.ctx, reachable); derr == nil {
-			if cn.leads || fallback == nil {
-				cn, fallback = fallback, cn
-			}
-			if cn != nil {
-				cn.discard()
-			}
-		} else {
-			err = derr
+	if fallback == nil && answered != "" {
+		next = append(next, answered) // should the leader not be reached
+	}
+	unreached := map[string]bool{failed: true}
+	for _, addr := range next {
+		cn, derr := c.dial(c.ctx, addr)
+		if derr != nil {
+			err, unreached[addr] = derr, true
+			continue
 		}
+		if cn.leads || fallback == nil {
+			cn, fallback = fallback, cn
+		}
+		if cn != nil {
+			cn.discard()
+		}
+		break
 	}
 	if fallback == nil {
 		return nil, err
 	}
-	if hint := fallback.leader; failed != "" && hint.GetClientAddr() == failed {
-		c.unreachable(failed, hint.GetTerm(), begun)
+	if hint := fallback.leader; hint.GetClientAddr() != "" && unreached[hint.GetClientAddr()] {
+		c.unreachable(hint.GetClientAddr(), hint.GetTerm(), begun)
 	}
 	return fallback, nil
 }
@@ -176,7 +183,7 @@ func (c *Client) chase() (last *conn, tried map[string]bool, failed string, err 
 		tried[addr] = true
 		var cn *conn
 		begun := c.clock.Now()
-		if cn, err = c.dial(c.ctx, addr); err != nil {
+		if cn, err = c.dialWithin(addr, c.chaseTimeout(term)); err != nil {
 			err = fmt.Errorf("%s: %w", addr, err)
 			c.unreachable(addr, term, begun)
 			failed = addr
@@ -195,6 +202,21 @@ func (c *Client) chase() (last *conn, tried map[string]bool, failed string, err 
 		}
 	}
 	return last, tried, failed, err
+}
+
+// chaseTimeout bounds the dialling of a node. One that is not known to lead does not get all the
+// time if there are others to ask: they will all be asked at once.
+func (c *Client) chaseTimeout(term uint64) time.Duration {
+	if term == 0 && len(c.cfg.Endpoints) > 1 {
+		return helloTimeout / 2
+	}
+	return helloTimeout
+}
+
+func (c *Client) dialWithin(addr string, limit time.Duration) (*conn, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, limit)
+	defer cancel()
+	return c.dial(ctx, addr)
 }
 
 func (c *Client) avoidsLocked(hint *wire.LeaderHint) bool {
@@ -257,7 +279,8 @@ func heard(addr, node string, leader *wire.LeaderHint) heardFrom {
 func (h heardFrom) leads() bool { return h.node != "" && h.node == h.leader.GetId() }
 
 // survey says hello to all endpoints at once, but for those left out. It returns the
-// leader of the highest term named, early if enough says so, or nil.
+// leader of the highest term named, early if enough says so, or nil. Once somebody has named one,
+// the others have patience to name a later one.
 func (c *Client) survey(leaveOut func(addr string) bool, enough func(heardFrom) bool) *wire.LeaderHint {
 	ctx, cancel := context.WithTimeout(c.ctx, helloTimeout)
 	defer cancel()
@@ -277,10 +300,13 @@ func (c *Client) survey(leaveOut func(addr string) bool, enough func(heardFrom) 
 		})
 	}
 	var best *wire.LeaderHint
+	var late <-chan time.Time
 	for range asked {
 		var h heardFrom
 		select {
 		case h = <-answers:
+		case <-late:
+			return best
 		case <-ctx.Done():
 			return best
 		}
@@ -290,6 +316,9 @@ func (c *Client) survey(leaveOut func(addr string) bool, enough func(heardFrom) 
 		newer := h.leader.GetTerm() > best.GetTerm() || h.leader.GetTerm() == best.GetTerm() && h.leads()
 		if h.leader.GetId() != "" && (best == nil || newer) {
 			best = h.leader
+		}
+		if best != nil && late == nil {
+			late = time.After(patience)
 		}
 		if enough(h) {
 			return best

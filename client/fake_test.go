@@ -57,6 +57,8 @@ type fakeNode struct {
 	hung     bool             // accepts and never answers
 	believes *wire.LeaderHint // what it says of the leader, if not the truth
 	dials    int
+	asked    int  // for tunnels
+	tunnels  bool // opens them
 	conns    []*fakeConn
 }
 
@@ -66,6 +68,7 @@ type fakeConn struct {
 	nc      net.Conn
 	out     *transport.Outbox
 	pending int
+	tunnel  bool // it comes through another node
 	// When the last frame arrives, each way, where the wire has a lag.
 	inAt, outAt time.Time
 }
@@ -207,13 +210,10 @@ func (cn *fakeConn) serve(hung bool) {
 		cn.drain()
 		return
 	}
-	_, in, err := transport.ServerHandshake(context.Background(), cn.nc, func(*wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
-		cn.f.mu.Lock()
-		defer cn.f.mu.Unlock()
-		return &wire.HelloReply{
-			ClusterId: cn.f.cluster, NodeId: cn.node.id, Leader: cn.node.hint(), MaxInFlight: cn.f.window,
-		}, nil
-	})
+	_, in, err := transport.ServerHandshake(context.Background(), cn.nc, cn.greet)
+	if err == nil && cn.tunnel {
+		_, in, err = transport.ServerHandshake(context.Background(), cn.nc, cn.greet)
+	}
 	if err != nil {
 		return
 	}
@@ -227,6 +227,23 @@ func (cn *fakeConn) serve(hung bool) {
 		}
 		cn.arrive(frame.GetRequest())
 	}
+}
+
+// greet answers a hello, and opens the tunnel that it asks for.
+func (cn *fakeConn) greet(hello *wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
+	cn.f.mu.Lock()
+	defer cn.f.mu.Unlock()
+	reply := &wire.HelloReply{ClusterId: cn.f.cluster, NodeId: cn.node.id, Leader: cn.node.hint(), MaxInFlight: cn.f.window}
+	if hello.GetTunnelTo() == "" {
+		return reply, nil
+	}
+	cn.node.asked++
+	reply.Tunnel = &wire.TunnelReply{Status: wire.Status_UNSUPPORTED}
+	if cn.node.tunnels && hello.GetTunnelTo() == cn.f.leader.GetId() {
+		reply.Tunnel.Status = wire.Status_OK
+		cn.node, cn.tunnel = cn.f.node(cn.f.leader.GetId()), true
+	}
+	return reply, nil
 }
 
 // arrive has a request arrive after the wire's lag, in order.

@@ -1,0 +1,126 @@
+package client
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// asked counts the hellos that asked for a tunnel.
+func (f *fake) asked() (sum int) {
+	f.set(func() {
+		for _, n := range f.nodes {
+			sum += n.asked
+		}
+	})
+	return sum
+}
+
+// block cuts clients off a node: it answers no hello, and nothing on the connections that there
+// are. What comes through other nodes arrives.
+func (f *fake) block(id string) {
+	f.set(func() {
+		f.node(id).hung = true
+		f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return cn.node.id == id && cn.node.hung && !cn.tunnel }
+	})
+}
+
+// tunnelled reports whether the client's connection is a tunnel.
+func (c *Client) tunnelled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn != nil && c.conn.direct != ""
+}
+
+func TestTunnelWhereTheLeaderIsOutOfReach(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		f.set(func() { f.node("n2").tunnels, f.node("n3").tunnels = true, true })
+		s, err := c.NewSession(context.Background(), SessionOptions{TTL: 5 * time.Second})
+		ok(t, err)
+		f.block("n1")
+		time.Sleep(4 * time.Second)
+		if !c.tunnelled() {
+			t.Error("there is no tunnel")
+		}
+		time.Sleep(time.Minute)
+		ok(t, s.Err())
+		if n := f.asked(); n != 1 {
+			t.Errorf("%d tunnels were asked for, want one that stays", n)
+		}
+		f.set(func() { f.node("n1").hung = false })
+		time.Sleep(directEvery + helloTimeout)
+		if c.tunnelled() {
+			t.Error("the leader can be reached again, and the tunnel stays")
+		}
+		time.Sleep(10 * time.Second)
+		ok(t, s.Err())
+	})
+}
+
+// A leader that was never reached is tried before a tunnel is asked for.
+func TestTunnelForANewClient(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		f.set(func() { f.node("n2").tunnels, f.node("n3").tunnels = true, true })
+		f.block("n1")
+		begun := time.Now()
+		_, err := c.NewSession(context.Background(), SessionOptions{})
+		ok(t, err)
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("a session after %v", took)
+		}
+		f.set(func() {
+			if f.node("n1").dials == 0 {
+				t.Error("the leader was not tried")
+			}
+		})
+	})
+}
+
+// Where the leader is reached, or replaced soon, nobody asks for a tunnel.
+func TestNoTunnelWithoutNeed(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		f.set(func() { f.node("n2").tunnels, f.node("n3").tunnels = true, true })
+		s := f.session(c)
+		time.Sleep(time.Minute)
+		f.set(func() { f.node("n1").down = true })
+		f.cut("n1")
+		time.Sleep(detourAfter / 2)
+		f.elect("n2", 2)
+		time.Sleep(time.Minute)
+		ok(t, s.Err())
+		if n := f.asked(); n != 0 {
+			t.Errorf("%d tunnels were asked for", n)
+		}
+	})
+}
+
+// A leader that takes its time is not left for a tunnel.
+func TestNoTunnelToASlowLeader(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		f.set(func() { f.node("n2").tunnels, f.node("n3").tunnels = true, true })
+		s := f.session(c)
+		f.set(func() { f.intercept = func(*fakeConn, *wire.Request) bool { return true } })
+		waiting := lockSoon(context.Background(), s, "x")
+		time.Sleep(silenceMax - time.Second)
+		if n := f.asked(); n != 0 {
+			t.Errorf("%d tunnels were asked for", n)
+		}
+		f.set(func() { f.intercept = nil })
+		f.cut("n1")
+		ok(t, (<-waiting).err)
+	})
+}
+
+// Nodes that open no tunnels are not asked without end.
+func TestRefusedTunnelsAreAskedForSeldom(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		f.session(c)
+		f.block("n1")
+		time.Sleep(30 * time.Second)
+		if n := f.asked(); n == 0 || n > 30 {
+			t.Errorf("%d tunnels were asked for in 30 s", n)
+		}
+	})
+}
