@@ -66,7 +66,7 @@ func newRolling(t *testing.T) *rolling {
 		cfg.ID = fmt.Sprintf("n%d", i+1)
 		cfg.HTTPLimits.LeaderWait = 20 * time.Second // how long an election takes is another test's
 		// Nor does a busy machine depose anybody: what is under way then is uncertain, and callers hear so.
-		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 3*time.Second, 3*time.Second, 3*time.Second
+		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 2500*time.Millisecond, 2500*time.Millisecond, 2500*time.Millisecond
 		cfg.Listen = server.Addresses{Peer: vacant(t), Client: vacant(t), HTTP: vacant(t)}
 		peers = append(peers, server.Peer{ID: cfg.ID, Addr: cfg.Listen.Peer})
 		r.configs = append(r.configs, cfg)
