@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -191,6 +192,9 @@ func TestTunnelledClientIsToldOfTheEnd(t *testing.T) {
 			leader, follower, _ := followed(t, nil)
 			c2 := through(t, follower)
 			c2.open(secret)
+			if err := c2.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
 			go c.happens(leader, follower)
 			c2.goodbye(c.code)
 		})

@@ -66,9 +66,7 @@ func TestForeignStatesHaveNoConnection(t *testing.T) {
 				t.Errorf("the call ended with %v", err)
 			}
 			if side == "called" {
-				if l.Stats().Refused[raftstream.ReasonState] != 1 {
-					t.Errorf("refused %v", l.Stats().Refused)
-				}
+				until(t, "the refusal is counted", func() bool { return l.Stats().Refused[raftstream.ReasonState] == 1 })
 				n2.said1(t) // a caller that is refused for its state learns this node's
 			}
 		})
