@@ -13,13 +13,11 @@ func TestHelpNamesEveryFlagAndItsVariable(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Errorf("code %d, stderr %q", code, stderr)
 	}
-	for _, flag := range strings.Fields("id data-dir peer-addr client-addr http-addr advertise-peer-addr advertise-client-addr " +
-		"advertise-http-addr cluster dev insecure tls-cert tls-key tls-ca peer-tls-cert peer-tls-key peer-tls-ca http-client-auth " +
-		"health-addr memory-limit max-buffer-bytes heartbeat-timeout election-timeout leader-lease-timeout commit-timeout hash-interval no-failover-hint no-tunnels max-sessions max-locks max-waiters max-claims " +
-		"max-state-bytes max-session-bytes disk-timeout log-store log-segment-bytes no-overlap " +
-		"max-connections max-tunnels max-handshakes max-in-flight max-frame-bytes min-ttl max-ttl default-ttl token-floor log-level log-format config") {
-		if !strings.Contains(stdout, "--"+flag+" ") || !strings.Contains(stdout, "[$"+envName(flag)+"]") {
-			t.Errorf("--help does not name --%s and %s", flag, envName(flag))
+	for _, g := range defaults().groups() {
+		for _, s := range g.settings {
+			if !strings.Contains(stdout, "--"+s.name+" ") || !strings.Contains(stdout, "[$"+envName(s.name)+"]") {
+				t.Errorf("--help does not name --%s and %s", s.name, envName(s.name))
+			}
 		}
 	}
 	if !strings.Contains(stdout, "--version") {
