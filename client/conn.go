@@ -222,6 +222,7 @@ func (c *Client) adopt(cn *conn) bool {
 	c.begin(cn)
 	c.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads, "tunnel", cn.direct != "")
 	if cn.leads {
+		c.detour.used = cn.direct != ""
 		c.attachAll()
 	}
 	c.armAround(cn)
@@ -288,6 +289,9 @@ func (c *Client) drop(cn *conn, err error) {
 	}
 	if c.conn == cn {
 		c.conn = nil
+	}
+	if cn.direct != "" && c.next == nil && c.made == nil {
+		c.next = &wire.LeaderHint{ClientAddr: cn.addr} // it knows who leads, and can be reached
 	}
 	if cn.useful && time.Since(cn.since) >= steady {
 		c.attempts = 0

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,12 +19,14 @@ func (f *fake) asked() (sum int) {
 	return sum
 }
 
-// block cuts clients off a node: it answers no hello, and nothing on the connections that there
+// block cuts clients off nodes: they answer no hello, and nothing on the connections that there
 // are. What comes through other nodes arrives.
-func (f *fake) block(id string) {
+func (f *fake) block(ids ...string) {
 	f.set(func() {
-		f.node(id).hung = true
-		f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return cn.node.id == id && cn.node.hung && !cn.tunnel }
+		for _, id := range ids {
+			f.node(id).hung = true
+		}
+		f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return cn.node.hung && !cn.tunnel }
 	})
 }
 
@@ -122,5 +125,88 @@ func TestRefusedTunnelsAreAskedForSeldom(t *testing.T) {
 		if n := f.asked(); n == 0 || n > 30 {
 			t.Errorf("%d tunnels were asked for in 30 s", n)
 		}
+	})
+}
+
+// tunnelling is a client with a session of the shortest TTL, whose tunnel to n1 leads through n3.
+func tunnelling(t *testing.T, f *fake, c *Client) *Session {
+	t.Helper()
+	f.set(func() { f.node("n2").tunnels, f.node("n3").tunnels = true, true })
+	s, err := c.NewSession(context.Background(), SessionOptions{TTL: 5 * time.Second})
+	ok(t, err)
+	f.set(func() { f.node("n2").down = true })
+	f.block("n1")
+	time.Sleep(4 * time.Second)
+	f.set(func() { f.node("n2").down = false })
+	if !c.tunnelled() {
+		t.Fatal("there is no tunnel")
+	}
+	return s
+}
+
+// A tunnel that hangs while the leader itself is tried is replaced as soon as any other.
+func TestHungTunnelIsReplacedWhileTheLeaderIsTried(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		s := tunnelling(t, f, c)
+		c.mu.Lock()
+		hung := c.conn
+		c.mu.Unlock()
+		f.set(func() {
+			var there []*fakeConn
+			for _, n := range f.nodes {
+				there = append(there, n.conns...)
+			}
+			f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return slices.Contains(there, cn) }
+		})
+		for unanswered := false; !unanswered; {
+			time.Sleep(time.Millisecond)
+			c.mu.Lock()
+			if unanswered = c.oldest() != nil; unanswered {
+				hung.retry = c.clock.Now()
+				c.armAround(hung)
+			}
+			c.mu.Unlock()
+		}
+		time.Sleep(2*c.hungAfter() + 10*time.Millisecond)
+		c.mu.Lock()
+		if c.conn == hung || c.conn == nil {
+			t.Error("the tunnel that hangs is kept")
+		}
+		c.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		ok(t, s.Err())
+	})
+}
+
+// The next leader is dialled beside a connection to another node, and asked for through it soon.
+func TestNextLeaderIsOutOfReachToo(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		s := tunnelling(t, f, c)
+		asked := f.asked()
+		f.block("n2")
+		f.elect("n2", 2)
+		f.cut("n3")
+		time.Sleep(detourAfter + 10*time.Millisecond)
+		if n := f.asked(); n != asked+1 || !c.tunnelled() {
+			t.Errorf("%d tunnels were asked for, want one more than %d", n, asked)
+		}
+		time.Sleep(time.Minute)
+		ok(t, s.Err())
+	})
+}
+
+// Whoever had a tunnel to one leader reaches the next one itself if that is possible.
+func TestNextLeaderIsWithinReach(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		s := tunnelling(t, f, c)
+		asked := f.asked()
+		f.elect("n2", 2)
+		f.cut("n3")
+		time.Sleep(detourAfter + 10*time.Millisecond)
+		if n := f.asked(); n != asked || c.tunnelled() {
+			t.Errorf("%d tunnels were asked for, want no more than %d", n, asked)
+		}
+		time.Sleep(time.Minute)
+		ok(t, s.Err())
 	})
 }

@@ -67,10 +67,16 @@ func (c *Client) hear(hint *wire.LeaderHint) {
 // follow leaves the present connection for the leader that hint names, unless that
 // is known not to work. It reports whether it did.
 func (c *Client) follow(hint *wire.LeaderHint) bool {
-	if hint.GetClientAddr() == "" || hint.GetTerm() < c.leader.GetTerm() || c.avoids(hint) {
+	if hint.GetClientAddr() == "" || hint.GetTerm() < c.leader.GetTerm() {
 		return false
 	}
 	c.hear(hint)
+	if c.avoids(hint) {
+		if c.conn != nil {
+			c.armAround(c.conn)
+		}
+		return false
+	}
 	c.next = hint
 	if c.conn != nil {
 		c.conn.fail(fmt.Errorf("leader is %s at %s now", hint.GetId(), hint.GetClientAddr()))
@@ -81,6 +87,9 @@ func (c *Client) follow(hint *wire.LeaderHint) bool {
 func (c *Client) avoids(hint *wire.LeaderHint) bool {
 	if c.detour.to.GetId() == hint.GetId() && hint.GetId() != "" && hint.GetTerm() <= c.detour.to.GetTerm() {
 		return true // it is being reached another way
+	}
+	if c.detour.used && hint.GetId() != "" {
+		return true // it is going to be
 	}
 	return hint.GetClientAddr() == c.avoid.addr && hint.GetTerm() <= c.avoid.term && c.clock.Now() < c.avoid.until
 }
@@ -135,7 +144,7 @@ func (c *Client) connect() (*conn, error) {
 	}
 	begun := c.clock.Now()
 	fallback, tried, failed, err := c.chase()
-	if fallback != nil && fallback.leads {
+	if fallback != nil && (fallback.leads || c.detours()) {
 		return fallback, nil
 	}
 	// Nobody leads there: ask all others at once.
@@ -145,7 +154,7 @@ func (c *Client) connect() (*conn, error) {
 		return h.leader.GetClientAddr() != "" && !tried[h.leader.GetClientAddr()]
 	})
 	var next []string
-	if addr := best.GetClientAddr(); addr != "" && !tried[addr] {
+	if addr := best.GetClientAddr(); addr != "" && !tried[addr] && !c.detours() {
 		next = append(next, addr)
 	}
 	if fallback == nil && answered != "" {

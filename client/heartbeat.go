@@ -98,7 +98,7 @@ func (c *Client) rearm(now time.Duration) {
 		if c.quiet(cn) {
 			at = min(at, cn.pingAt())
 		}
-		at = min(at, c.aroundAt(cn))
+		at = min(at, c.detourAt(cn))
 		if k != nil && !c.looking {
 			at = min(at, max(k.sentAt+patience, c.lookAt))
 		}

@@ -139,5 +139,6 @@ func (c *Client) heardOf(cn *conn, h heardFrom) bool {
 	if cn.leads && hint.GetTerm() <= c.leader.GetTerm() {
 		return false
 	}
+	cn.leads = false
 	return c.follow(hint)
 }

@@ -24,7 +24,7 @@ type disk struct {
 
 	mu      sync.Mutex
 	journal map[uint64]*raft.Log
-	values  map[string]any // []byte or uint64, for copies
+	values  map[string]any       // []byte or uint64, for copies
 	takes   func() time.Duration // for one write; nil is no time
 	life    int                  // of the process
 	running bool
