@@ -105,7 +105,7 @@ func (h *shopper) steady(what string, lasts time.Duration) {
 // TestTunnelLasts has clients try the leader itself for minutes, in vain: nothing that they do
 // beside a tunnel disturbs it.
 func TestTunnelLasts(t *testing.T) {
-	eachSeed(t, 20, func(t *testing.T, seed uint64) counts {
+	eachSeed(t, 8, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
 		leader := c.settled()
 		h := c.shopper("shop")
@@ -114,7 +114,7 @@ func TestTunnelLasts(t *testing.T) {
 		if seed%3 == 0 {
 			c.isolate(h.machine, c.except(leader)[1-seed%2])
 		}
-		h.steady("the cut", 3*time.Minute)
+		h.steady("the cut", 2*time.Minute)
 		felt()
 		h.survived("the cut")
 		return counts{}
@@ -125,7 +125,7 @@ func TestTunnelLasts(t *testing.T) {
 // client reaches, and to one that it does not reach either. A move that is meant does not even
 // bring the session into jeopardy; that of a leader that died costs no session.
 func TestLeaderMovesWhileAClientTunnels(t *testing.T) {
-	eachSeed(t, 36, func(t *testing.T, seed uint64) counts {
+	eachSeed(t, 24, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
 		leader := c.settled()
 		h := c.shopper("shop")
@@ -154,7 +154,7 @@ func TestLeaderMovesWhileAClientTunnels(t *testing.T) {
 
 // TestTunnellingNodeEnds stops or kills the node that tunnels: its client finds another one.
 func TestTunnellingNodeEnds(t *testing.T) {
-	eachSeed(t, 20, func(t *testing.T, seed uint64) counts {
+	eachSeed(t, 12, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
 		leader := c.settled()
 		h := c.shopper("shop")
