@@ -291,6 +291,11 @@ func TestReadsAndAdministration(t *testing.T) {
 		ok(t, err)
 		_, err = c.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Reason: "test"})
 		ok(t, err)
+		acknowledged, err := c.AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Reason: "test"})
+		ok(t, err)
+		if acknowledged == nil {
+			t.Fatal("no answer to an acknowledgement")
+		}
 
 		f.set(func() {
 			f.intercept = func(cn *fakeConn, _ *wire.Request) bool { f.intercept = nil; _ = cn.nc.Close(); return true }

@@ -73,6 +73,16 @@ func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeade
 	return &wire.TransferLeadershipResponse{LeaderId: k.response.GetLeader().GetId()}, nil
 }
 
+// AcknowledgeAlarms ends the alarms of all nodes that Status shows. Errors are AddMember's.
+func (c *Client) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
+	k := &call{kind: kindAdmin, done: c.spare.done()}
+	k.request.Body = &wire.Request_AcknowledgeAlarms{AcknowledgeAlarms: req}
+	if err := c.readOnce(ctx, k); err != nil {
+		return nil, err
+	}
+	return k.response.GetAcknowledgeAlarms(), nil
+}
+
 func (c *Client) newRead(stale bool) *call {
 	return &call{kind: kindRead, stale: stale, done: c.spare.done()}
 }

@@ -45,6 +45,9 @@ func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text strin
 		"Client.TransferLeadership": func(text string) error {
 			return errorOf(c.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: text}))
 		},
+		"Client.AcknowledgeAlarms": func(text string) error {
+			return errorOf(c.AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Reason: text}))
+		},
 		"Client.VerifyToken":  func(text string) error { return errorOf(c.VerifyToken(ctx, text, 1)) },
 		"Client.ListAudit":    func(text string) error { return errorOf(c.ListAudit(ctx, &wire.ListAuditRequest{PageToken: text})) },
 		"Client.ForceRelease": func(text string) error { return errorOf(c.ForceRelease(ctx, &wire.ForceRelease{Reason: text})) },

@@ -77,7 +77,8 @@ func validBackupName(b *wire.Backup) *wire.Result {
 
 func validRecordAct(op *wire.RecordAct) *wire.Result {
 	switch op.GetAction() {
-	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP, wire.AuditRecord_SAVE_SNAPSHOT:
+	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP,
+		wire.AuditRecord_SAVE_SNAPSHOT, wire.AuditRecord_ACKNOWLEDGE_ALARMS:
 	default:
 		return invalid("action %d is recorded by the command that does it", op.GetAction())
 	}
@@ -91,6 +92,9 @@ func actOf(op *wire.RecordAct) *wire.AuditRecord {
 // recordAct keeps what an operator is about to do to the cluster itself.
 func (m *Machine) recordAct(op *wire.RecordAct) *wire.Result {
 	m.record(actOf(op))
+	if op.Action == wire.AuditRecord_ACKNOWLEDGE_ALARMS {
+		m.state.acknowledged = m.state.revision
+	}
 	return answer(wire.Status_OK, "")
 }
 

@@ -58,7 +58,7 @@ func (m *checking) run() error {
 func (m *checking) checkScalars() error {
 	s := m.state
 	// One acquire may begin several locks.
-	if s.discarded > s.revision || s.suspended > s.revision || s.firstAct > s.revision || s.lastSession < s.sessionFloor || s.lastSession-s.sessionFloor > s.revision || s.lastLock/maxLocks > s.revision || s.lastLock > 1<<62 {
+	if s.discarded > s.revision || s.suspended > s.revision || s.acknowledged > s.revision || s.firstAct > s.revision || s.lastSession < s.sessionFloor || s.lastSession-s.sessionFloor > s.revision || s.lastLock/maxLocks > s.revision || s.lastLock > 1<<62 {
 		return fmt.Errorf("more things than the %d commands", s.revision)
 	}
 	if s.clusterID == "" {

@@ -75,17 +75,18 @@ func TestCheckFindsARemovedMember(t *testing.T) {
 // TestCheckFindsWhatIsBroken breaks one thing at a time.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	for name, breakIt := range map[string]func(*Machine){
-		"token of more than 63 bits": func(m *Machine) { m.state.token = 1 << 63 },
-		"revision behind":            func(m *Machine) { m.state.revision = 3 },
-		"level above the program":    func(m *Machine) { m.state.level = 9 },
-		"settings gone":              func(m *Machine) { m.state.settings = nil },
-		"a limit of 0":               func(m *Machine) { m.state.settings.MaxWindow = 0 },
-		"too many sessions":          func(m *Machine) { m.state.settings.MaxSessions = 2 },
-		"too many locks":             func(m *Machine) { m.state.settings.MaxLocks = 1 },
-		"too many waiters":           func(m *Machine) { m.state.settings.MaxWaitersPerLock = 1 },
-		"too many claims":            func(m *Machine) { m.state.settings.MaxClaimsPerSession = 1 },
-		"no cluster":                 func(m *Machine) { m.state.clusterID = "" },
-		"holds miscounted":           func(m *Machine) { m.state.holds++ },
+		"token of more than 63 bits":  func(m *Machine) { m.state.token = 1 << 63 },
+		"alarms acknowledged to come": func(m *Machine) { m.state.acknowledged = m.state.revision + 1 },
+		"revision behind":             func(m *Machine) { m.state.revision = 3 },
+		"level above the program":     func(m *Machine) { m.state.level = 9 },
+		"settings gone":               func(m *Machine) { m.state.settings = nil },
+		"a limit of 0":                func(m *Machine) { m.state.settings.MaxWindow = 0 },
+		"too many sessions":           func(m *Machine) { m.state.settings.MaxSessions = 2 },
+		"too many locks":              func(m *Machine) { m.state.settings.MaxLocks = 1 },
+		"too many waiters":            func(m *Machine) { m.state.settings.MaxWaitersPerLock = 1 },
+		"too many claims":             func(m *Machine) { m.state.settings.MaxClaimsPerSession = 1 },
+		"no cluster":                  func(m *Machine) { m.state.clusterID = "" },
+		"holds miscounted":            func(m *Machine) { m.state.holds++ },
 		"members out of order": func(m *Machine) {
 			m.members.put(&wire.Member{Id: "n2"})
 			damage(&m.members, "n2", func(n *wire.Member) { n.Id = "m" })

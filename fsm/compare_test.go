@@ -74,6 +74,9 @@ func compareState(t tester, m *Machine, d *model.Model) {
 	if m.Revision() != d.Revision || m.Token() != d.Token || m.Term() != d.Term || m.Lineage() != d.Lineage || m.GrantsSuspended() != d.Suspended {
 		t.Fatalf("revision %d, token %d, term %d, lineage %q; the model %d, %d, %d, %q", m.Revision(), m.Token(), m.Term(), m.Lineage(), d.Revision, d.Token, d.Term, d.Lineage)
 	}
+	if got := m.AlarmsAcknowledged(); got != d.Acknowledged {
+		t.Fatalf("alarms are acknowledged at revision %d, in the model at %d", got, d.Acknowledged)
+	}
 	if got, want := m.Units(), uint64(d.Weight()); got != want {
 		t.Fatalf("%d units, the model %d", got, want)
 	}

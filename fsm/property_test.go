@@ -176,6 +176,9 @@ func explore(seed uint64, n int, seen map[string]int) (log []*wire.Command, err 
 // notice counts what the last command brought about beyond its answer.
 func notice(p *pair, seen map[string]int) {
 	grants := 0
+	if p.d.Acknowledged == p.d.Revision {
+		seen["alarms acknowledged"]++
+	}
 	for _, e := range p.d.News {
 		what := "event " + e.Type.String()
 		switch {
@@ -289,6 +292,7 @@ func mustHaveSeen(t *testing.T, seen map[string]int, commands int) {
 		"event GRANTED upgrade waited": 2, "event CANCELLED upgrade": 5, "lease event GRANTED waited": 4,
 		"max_session_bytes": 2, "max_state_bytes": 2, "max_window": 2,
 		"event DELAY_ENDED permits": 4, "grants together": 10, "draws": 10, "states deadlocked": 10,
+		"alarms acknowledged": 1,
 	} {
 		mustHave(t, seen, what, n*commands/10_000)
 	}

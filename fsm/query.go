@@ -21,6 +21,10 @@ func (m *Machine) Term() uint64 { return m.state.term }
 // LeaderID returns the id of the leader that began Term.
 func (m *Machine) LeaderID() string { return m.state.leaderID }
 
+// AlarmsAcknowledged returns the revision at which an operator last acknowledged alarms, 0 if nobody did.
+// Alarms that were raised in earlier states have ended.
+func (m *Machine) AlarmsAcknowledged() uint64 { return m.state.acknowledged }
+
 // TermStarts returns where the last terms began, the oldest first. They are shared: read-only.
 func (m *Machine) TermStarts() []*wire.TermStart { return m.state.starts }
 

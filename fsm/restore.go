@@ -150,6 +150,7 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 		starts:      h.TermStarts,
 
 		sessionFloor: h.SessionFloor,
+		acknowledged: h.AlarmsAcknowledged,
 	}
 	return validTermStarts(h)
 }

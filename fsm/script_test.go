@@ -168,6 +168,9 @@ func (s *script) line(line string) {
 	case "show":
 		s.show(a.arg(0))
 		return
+	case "alarms":
+		s.print("acknowledged at revision %d", s.m.AlarmsAcknowledged())
+		return
 	}
 	cmd := s.command(a)
 	applied := applyOne(s.t, s.m, cmd)

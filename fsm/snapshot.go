@@ -74,6 +74,8 @@ func (m *Machine) header() *wire.SnapshotHeader {
 		FirstAct:        s.firstAct,
 		SessionFloor:    s.sessionFloor,
 		TermStarts:      s.starts,
+
+		AlarmsAcknowledged: s.acknowledged,
 	}
 }
 

@@ -30,6 +30,8 @@ type scalars struct {
 	discarded uint64
 	// suspended is the revision at which granting was suspended; 0 if it goes on.
 	suspended uint64
+	// acknowledged is the revision at which an operator last acknowledged alarms; 0 if nobody did.
+	acknowledged uint64
 	// What follows is counted, not stored. holds are the claims that hold; waits are
 	// those that wait and the holds that wait to become exclusive.
 	holds, waits uint64

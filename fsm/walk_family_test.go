@@ -205,6 +205,9 @@ func (w *walker) reason() string {
 
 // operator is one of the commands of operators.
 func (w *walker) operator() *wire.Command {
+	if w.one(20) {
+		return w.recordAct()
+	}
 	permits := func(c *model.Claim) bool { return c.Locks[0].Mode == wire.Mode_PERMITS }
 	if w.one(3) && (w.any(permits) || w.one(9)) {
 		c := w.some(permits)

@@ -89,6 +89,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		"cluster add n4 h:1":                     "needs --reason",
 		"cluster remove n4":                      "needs --reason",
 		"cluster transfer":                       "needs --reason",
+		"cluster acknowledge":                    "needs --reason",
+		"cluster acknowledge n3":                 "no arguments",
 		"completion tcsh":                        "bash, zsh and fish",
 		"locks -o yaml":                          "neither table nor json",
 		"locks --timeout 0s":                     "must be positive",

@@ -20,7 +20,7 @@ func clusterVerb(dial dialer) *cli.Command {
 		Name:  "cluster",
 		Usage: "show and change the cluster's members",
 		Subcommands: []*cli.Command{
-			membersVerb(dial), addVerb(dial), removeVerb(dial), transferVerb(dial),
+			membersVerb(dial), addVerb(dial), removeVerb(dial), transferVerb(dial), acknowledgeVerb(dial),
 		},
 	}
 }
@@ -110,6 +110,27 @@ func transferVerb(dial dialer) *cli.Command {
 			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
 				answer, err := svc.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: args[0], Operator: operator, Reason: reason})
 				return done(c, one{answer}, err, "leader is now %s", printable(answer.GetLeaderId()))
+			})
+		},
+	}
+}
+
+func acknowledgeVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:  "acknowledge",
+		Usage: "end the alarms that status shows; what nodes find after that is alarming again",
+		Flags: reasonFlags(),
+		Action: func(c *cli.Context) error {
+			if len(arguments(c)) > 0 {
+				return usagef("cluster acknowledge takes no arguments: it ends all alarms, as in qlock cluster acknowledge --reason \"n3 is replaced, orders are checked\"")
+			}
+			reason, operator, err := reasonOf(c)
+			if err != nil {
+				return err
+			}
+			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
+				answer, err := svc.AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Operator: operator, Reason: reason})
+				return done(c, one{answer}, err, "acknowledged at revision %d", answer.GetRevision())
 			})
 		},
 	}

@@ -20,7 +20,7 @@ func TestCandidates(t *testing.T) {
 		"verify ord":             "orders/1 orders/2",
 		"verify orders/1 ":       "",
 		"resize orders/2":        "orders/2",
-		"cluster ":               "members add remove transfer",
+		"cluster ":               "members add remove transfer acknowledge",
 		"cluster r":              "remove",
 		"completion ":            "bash zsh fish",
 		"-o ":                    "table json",

@@ -25,6 +25,7 @@ type fakeService struct {
 	add        func(*wire.AddMemberRequest) (*wire.AddMemberResponse, error)
 	remove     func(*wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error)
 	transfer   func(*wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error)
+	alarms     func(*wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
 	verify     func(name string, token uint64) (bool, error)
 	deadlocks  func(*wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
 	audit      func(*wire.ListAuditRequest) (*wire.ListAuditResponse, error)
@@ -88,6 +89,10 @@ func (f *fakeService) RemoveMember(ctx context.Context, req *wire.RemoveMemberRe
 
 func (f *fakeService) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
 	return answer(ctx, f, f.transfer, req)
+}
+
+func (f *fakeService) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
+	return answer(ctx, f, f.alarms, req)
 }
 
 func (f *fakeService) VerifyToken(ctx context.Context, name string, token uint64) (bool, error) {

@@ -79,6 +79,19 @@ func clusterStatus() *wire.StatusResponse {
 		}}
 }
 
+// acknowledged answers the acknowledgement that is shown.
+func acknowledged(req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
+	if req.GetReason() != "seen" || req.GetOperator() != "me" {
+		return nil, fmt.Errorf("acknowledged by %v", req)
+	}
+	return &wire.AcknowledgeAlarmsResponse{Revision: 305}, nil
+}
+
+// always answers every request alike.
+func always[Req, Resp any](answer Resp) func(Req) (Resp, error) {
+	return func(Req) (Resp, error) { return answer, nil }
+}
+
 // answering is a cluster that has something of everything, in two pages each.
 func answering(t *testing.T) *fakeService {
 	return &fakeService{t: t,
@@ -120,10 +133,8 @@ func answering(t *testing.T) *fakeService {
 		},
 		statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return clusterStatus(), nil },
 		add:        func(*wire.AddMemberRequest) (*wire.AddMemberResponse, error) { return &wire.AddMemberResponse{}, nil },
-		remove: func(*wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) {
-			return &wire.RemoveMemberResponse{}, nil
-		},
-		verify: func(name string, token uint64) (bool, error) { return name == "orders/42" && token == 1<<62+17, nil },
+		remove:     always[*wire.RemoveMemberRequest](&wire.RemoveMemberResponse{}),
+		verify:     func(name string, token uint64) (bool, error) { return name == "orders/42" && token == 1<<62+17, nil },
 		deadlocks: func(*wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error) {
 			return &wire.ListDeadlocksResponse{Deadlocks: []*wire.Deadlock{
 				{Cycle: []*wire.DeadlockStep{
@@ -144,9 +155,8 @@ func answering(t *testing.T) *fakeService {
 		resize: func(*wire.Resize) (*wire.OperatorResponse, error) {
 			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 304}, nil
 		},
-		transfer: func(req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
-			return &wire.TransferLeadershipResponse{LeaderId: "n3"}, nil
-		},
+		alarms:   acknowledged,
+		transfer: always[*wire.TransferLeadershipRequest](&wire.TransferLeadershipResponse{LeaderId: "n3"}),
 	}
 }
 
@@ -180,6 +190,7 @@ var shown = map[string]string{
 	"cluster-add":      "cluster add n4 10.0.0.4:7401 --reason more",
 	"cluster-remove":   "cluster remove n4 --reason gone",
 	"cluster-transfer": "cluster transfer --reason update",
+	"cluster-alarms":   "cluster acknowledge --reason seen --operator me",
 }
 
 func TestWhatIsShown(t *testing.T) {
@@ -284,6 +295,35 @@ func TestStatusInDoubt(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	golden(t, "status-doubt.table", got.out)
+}
+
+// alarmed is a cluster in which two nodes have found that the log of a third has another course.
+func alarmed() *wire.StatusResponse {
+	s := clusterStatus()
+	for i, node := range s.Nodes[:2] {
+		node.Alarms = []*wire.Alarm{{NodeId: "node-three", Revision: 120, Advice: "find out what was done, then run: qlock cluster acknowledge --reason TEXT", RaisedUnixMs: 1_700_000_000_000 + int64(i)*1_000,
+			Message: `the log of node "node-three" has another course: here, term 6 began at revision 90, and there it did not, though revision 110 is applied`}}
+	}
+	return s
+}
+
+// TestStatusWithAlarms: what nodes have found comes first, with what to do.
+func TestStatusWithAlarms(t *testing.T) {
+	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return alarmed(), nil }}
+	for name, line := range map[string]string{"status-alarms": "status", "members-alarms": "cluster members"} {
+		for _, format := range formats {
+			got := execTest(t, f.dialer, append(strings.Fields(line), "-o", format)...)
+			if got.code != exitOK {
+				t.Errorf("%s: got %+v", line, got)
+			}
+			golden(t, name+"."+format, got.out)
+		}
+	}
+	hostile := execTest(t, hostileService{f}.dialer, "status")
+	checkEscaped(t, "status", hostile.out)
+	if !strings.Contains(hostile.out, "ALARM of "+hostileShown) || !strings.Contains(hostile.out, "WHAT TO DO: "+hostileShown) {
+		t.Errorf("the alarm is not shown: %q", hostile.out)
+	}
 }
 
 func TestStatusOfNobody(t *testing.T) {

@@ -32,6 +32,7 @@ type service interface {
 	AddMember(context.Context, *wire.AddMemberRequest) (*wire.AddMemberResponse, error)
 	RemoveMember(context.Context, *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error)
 	TransferLeadership(context.Context, *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error)
+	AcknowledgeAlarms(context.Context, *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
 	ForceRelease(context.Context, *wire.ForceRelease) (*wire.OperatorResponse, error)
 	Revoke(context.Context, *wire.Revoke) (*wire.OperatorResponse, error)
 	SkipDelay(context.Context, *wire.SkipDelay) (*wire.OperatorResponse, error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -90,8 +91,25 @@ func writeAgreement(w io.Writer, s *wire.StatusResponse) {
 	}
 }
 
-// writeNodes is the table of members.
+// writeAlarms shows what nodes have found, and then each thing that there is to do about it.
+func writeAlarms(w io.Writer, nodes []*wire.NodeStatus) {
+	var advice []string
+	for _, n := range nodes {
+		for _, a := range n.GetAlarms() {
+			fmt.Fprintf(w, "ALARM of %s since %s: %s\n", printable(n.GetId()), when(a.GetRaisedUnixMs()), printable(a.GetMessage()))
+			if !slices.Contains(advice, a.GetAdvice()) {
+				advice = append(advice, a.GetAdvice())
+			}
+		}
+	}
+	for _, do := range advice {
+		fmt.Fprintf(w, "WHAT TO DO: %s\n", printable(do))
+	}
+}
+
+// writeNodes is the table of members, after their alarms.
 func writeNodes(w io.Writer, nodes []*wire.NodeStatus) {
+	writeAlarms(w, nodes)
 	if len(nodes) == 0 {
 		fmt.Fprintln(w, "no nodes known")
 		return

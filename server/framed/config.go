@@ -42,6 +42,7 @@ type Replica interface {
 	AddMember(context.Context, *wire.AddMemberRequest) error
 	RemoveMember(context.Context, *wire.RemoveMemberRequest) error
 	TransferLeadership(context.Context, *wire.TransferLeadershipRequest) error
+	AcknowledgeAlarms(context.Context, *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
 }
 
 // Config is what the port needs.

@@ -384,6 +384,10 @@ func (f *fake) RemoveMember(ctx context.Context, _ *wire.RemoveMemberRequest) er
 	return errors.Join(f.administer(ctx), replica.ErrNotLeader)
 }
 
+func (f *fake) AcknowledgeAlarms(ctx context.Context, _ *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
+	return &wire.AcknowledgeAlarmsResponse{Revision: 77}, f.administer(ctx)
+}
+
 func (f *fake) TransferLeadership(ctx context.Context, _ *wire.TransferLeadershipRequest) error {
 	return f.administer(ctx)
 }

@@ -122,6 +122,10 @@ func TestAdministration(t *testing.T) {
 		t.Errorf("status %v", got)
 	}
 	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Reason: "test"}}})
+	acknowledge := &wire.Request{Body: &wire.Request_AcknowledgeAlarms{AcknowledgeAlarms: &wire.AcknowledgeAlarmsRequest{Reason: "test"}}}
+	if got := c.expect(wire.Status_OK, acknowledge); got.GetAcknowledgeAlarms().GetRevision() != 77 {
+		t.Errorf("acknowledged %v", got)
+	}
 
 	p.replica.administerWith(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 	c.expect(wire.Status_UNAVAILABLE, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Reason: "test"}}})

@@ -64,6 +64,10 @@ func (c *conn) carryOut(ctx context.Context, req *wire.Request) *wire.Response {
 		var restored *wire.RestoreResponse
 		restored, err = node.Restore(ctx, body.Restore)
 		resp.Body = &wire.Response_Restore{Restore: restored}
+	case *wire.Request_AcknowledgeAlarms:
+		var acknowledged *wire.AcknowledgeAlarmsResponse
+		acknowledged, err = node.AcknowledgeAlarms(ctx, body.AcknowledgeAlarms)
+		resp.Body = &wire.Response_AcknowledgeAlarms{AcknowledgeAlarms: acknowledged}
 	case *wire.Request_TransferLeadership:
 		err = node.TransferLeadership(ctx, body.TransferLeadership)
 		resp.Leader = node.Leader()

@@ -31,7 +31,7 @@ func (c *conn) dispatch(req *wire.Request) {
 		*wire.Request_VerifyToken, *wire.Request_ListDeadlocks, *wire.Request_ListAudit:
 		c.read(req)
 	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember,
-		*wire.Request_TransferLeadership, *wire.Request_Restore:
+		*wire.Request_TransferLeadership, *wire.Request_Restore, *wire.Request_AcknowledgeAlarms:
 		c.administer(req)
 	case *wire.Request_ForceRelease, *wire.Request_Revoke, *wire.Request_SkipDelay, *wire.Request_Resize:
 		c.operate(req)

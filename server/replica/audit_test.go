@@ -36,8 +36,12 @@ func TestActsOnTheClusterAreAudited(t *testing.T) {
 		c.leader().mustAdmin(func(n *node) error {
 			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Operator: "dan", Reason: "shrink"})
 		})
+		acknowledged, err := c.leader().AcknowledgeAlarms(t.Context(), &wire.AcknowledgeAlarmsRequest{Operator: "eve", Reason: "seen"})
+		if err != nil {
+			t.Fatal(err)
+		}
 		want := []wire.AuditRecord_Action{
-			wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP, wire.AuditRecord_SAVE_SNAPSHOT,
+			wire.AuditRecord_ACKNOWLEDGE_ALARMS, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP, wire.AuditRecord_SAVE_SNAPSHOT,
 			wire.AuditRecord_TRANSFER_LEADERSHIP, wire.AuditRecord_ADD_MEMBER,
 		}
 		got := c.leader().audit()
@@ -45,11 +49,14 @@ func TestActsOnTheClusterAreAudited(t *testing.T) {
 			t.Fatalf("audit: %v", got)
 		}
 		for i, action := range want {
-			if got[i].Action != action || got[i].Operator == "" || got[i].Reason == "" || action != wire.AuditRecord_SAVE_SNAPSHOT && got[i].Member == "" {
+			if got[i].Action != action || got[i].Operator == "" || got[i].Reason == "" || i != 0 && action != wire.AuditRecord_SAVE_SNAPSHOT && got[i].Member == "" {
 				t.Errorf("record %d: %v", i, got[i])
 			}
 		}
-		if r := got[4]; r.Operator != "ann" || r.Reason != "grow" || r.Member != "n4" || r.Address != "n4:7401" {
+		if r := got[0]; r.Operator != "eve" || r.Reason != "seen" || r.Revision != acknowledged.Revision {
+			t.Errorf("the acknowledgement at %v: %v", acknowledged, r)
+		}
+		if r := got[5]; r.Operator != "ann" || r.Reason != "grow" || r.Member != "n4" || r.Address != "n4:7401" {
 			t.Errorf("the addition: %v", r)
 		}
 		before := len(got)
@@ -66,6 +73,7 @@ func TestActsOnTheClusterNeedAReason(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
 		for _, reason := range []string{"", " ", "two\nlines"} {
+			_, acknowledged := leader.AcknowledgeAlarms(t.Context(), &wire.AcknowledgeAlarmsRequest{Reason: reason})
 			_, restored := leader.Restore(t.Context(), &wire.RestoreRequest{Reason: reason})
 			for what, err := range map[string]error{
 				"add":      leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "n9:1", Reason: reason}),
@@ -73,6 +81,7 @@ func TestActsOnTheClusterNeedAReason(t *testing.T) {
 				"transfer": leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Reason: reason}),
 				"backup":   leader.SaveSnapshot(t.Context(), &wire.SaveSnapshotRequest{Reason: reason}, &bytes.Buffer{}),
 				"restore":  restored,
+				"alarms":   acknowledged,
 			} {
 				if !errors.Is(err, replica.ErrInvalid) {
 					t.Errorf("%s because of %q: %v", what, reason, err)

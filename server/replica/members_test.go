@@ -231,7 +231,9 @@ func TestAdministrationNeedsTheLeader(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		c.settleIn()
 		f := c.followers()[0]
+		_, acknowledged := f.AcknowledgeAlarms(t.Context(), &wire.AcknowledgeAlarmsRequest{Reason: "test"})
 		for what, err := range map[string]error{
+			"alarms":   acknowledged,
 			"add":      f.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "n9:1", Reason: "test"}),
 			"remove":   f.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n1", Reason: "test"}),
 			"transfer": f.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Reason: "test"}),

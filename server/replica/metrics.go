@@ -111,6 +111,7 @@ func gauges(r *Replica) []prometheus.Collector {
 		}),
 		gauge("quorumlock_state_agreed_index", "The last log entry after which this node found its state to be that of a majority.", func() float64 { agreed, _ := r.hashes.extent(); return float64(agreed) }),
 		gauge("quorumlock_state_differing_index", "The last log entry after which nodes differed without a majority; alarming while above quorumlock_state_agreed_index.", func() float64 { _, differing := r.hashes.extent(); return float64(differing) }),
+		gauge("quorumlock_alarms", "Alarms of this node that no operator has acknowledged; qlock status shows them.", func() float64 { return float64(r.alarms.Len()) }),
 		gauge("quorumlock_grants_suspended", "1 while nothing is granted, because nodes differ in their state.", func() (n float64) {
 			r.machine.View(func(m *fsm.Machine) { n = min(1, float64(m.GrantsSuspended())) })
 			return n

@@ -180,7 +180,6 @@ func (s *peerStates) meet(id, incarnation string, said *wire.PeerState) error {
 func (s *peerStates) compareLogs(id string, theirs *wire.LogPosition) error {
 	difference := rollback.Forked(s.position(), theirs)
 	s.mu.Lock()
-	before := s.forked[id]
 	if s.forked[id] = difference; difference == "" {
 		delete(s.forked, id)
 	}
@@ -188,10 +187,7 @@ func (s *peerStates) compareLogs(id string, theirs *wire.LogPosition) error {
 	if difference == "" {
 		return nil
 	}
-	if before == "" {
-		s.r.log.Error("THE LOG OF ANOTHER NODE HAS ANOTHER COURSE: a disk went back in time, and locks may have been granted twice; "+
-			"their tokens differ", "node", id, "difference", difference)
-	}
+	s.r.alarmAbout(id, difference)
 	s.r.forkedFromMost()
 	return fmt.Errorf("%w: node %q: %s", ErrForked, id, difference)
 }
@@ -212,17 +208,6 @@ func (r *Replica) forkedFromMost() {
 		slices.Sort(others)
 		r.forked(fmt.Sprintf("those of most voters, %v, have another one", others))
 	}
-}
-
-// Alarms are what an operator has to know: the nodes whose logs have another course than this one's.
-func (r *Replica) Alarms() (alarms []string) {
-	r.states.mu.Lock()
-	defer r.states.mu.Unlock()
-	for id, difference := range r.states.forked {
-		alarms = append(alarms, fmt.Sprintf("the log of node %q has another course: %s", id, difference))
-	}
-	slices.Sort(alarms)
-	return alarms
 }
 
 // votersKnown are the ids of the voters, of the members before raft runs.

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/replica/alarm"
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -38,6 +39,7 @@ type Replica struct {
 	wiped     *wipedVoters
 	states    *peerStates
 	successor successor
+	alarms    alarm.List
 
 	// ctx ends when the node begins to stop. Goroutines that wait for raft's futures
 	// do not watch it: raft answers all of them before it is shut down.
@@ -146,6 +148,9 @@ func (r *Replica) openDisk() (err error) {
 	incarnation, err := openIdentity(r.cfg, r.stores.stable)
 	if err == nil {
 		r.states, err = openPeerStates(r)
+	}
+	if err == nil {
+		err = r.loadAlarms()
 	}
 	if err == nil {
 		r.book, err = openBook(r.cfg, incarnation, r.stores.stable)
@@ -281,6 +286,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.running.Go(r.hashStates)
 	r.running.Go(r.tellHashes)
 	r.running.Go(r.keepMemory)
+	r.running.Go(r.repeatAlarms)
 	if !r.cfg.NoFailoverHint {
 		r.running.Go(r.vigil.run)
 		r.running.Go(r.watchDisk)

@@ -24,8 +24,8 @@ const (
 	snapshotBytes = 64 << 20
 )
 
-// keep follows what raft and the machine know: leader hints, the book of members, and
-// the size of the log. It ends with the node.
+// keep follows what raft and the machine know: leader hints, the book of members, alarms that
+// were acknowledged, and the size of the log. It ends with the node.
 func (r *Replica) keep() {
 	node := r.node.Load()
 	seen := make(chan raft.Observation, 16)
@@ -42,6 +42,7 @@ func (r *Replica) keep() {
 		case <-seen:
 		case <-tick.C:
 			r.keepBook()
+			r.endAlarms()
 			r.keepSmall(node)
 		case <-r.ctx.Done():
 			return
@@ -207,6 +208,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		Version:      r.cfg.Version,
 		AppliedIndex: applied,
 		DiskSlow:     r.stores.guard.isSlow(slowFor) || r.successor.recent(),
+		Alarms:       r.Alarms(),
 	}
 	if known, _ := r.book.recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
 		state.Caller = wire.Standing_REPLACED // not only removed: another one has its place

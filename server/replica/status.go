@@ -83,13 +83,13 @@ func (r *Replica) nodes(ctx context.Context, members []*wire.Member, leader stri
 
 func (r *Replica) askStatus(ctx context.Context, n *wire.NodeStatus) {
 	if n.Id == r.cfg.ID {
-		n.Reachable, n.AppliedIndex, n.Version = true, r.machine.AppliedIndex(), r.cfg.Version
+		n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, r.machine.AppliedIndex(), r.cfg.Version, r.Alarms()
 		if n.HttpAddr == "" { // the state that has it may not be applied yet
 			n.ClientAddr, n.HttpAddr = r.cfg.Advertise.Client, r.cfg.Advertise.HTTP
 		}
 		return
 	}
 	if a := r.ask(ctx, Peer{n.Id, n.PeerAddr}); a.state != nil {
-		n.Reachable, n.AppliedIndex, n.Version = true, a.state.AppliedIndex, a.state.Version
+		n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, a.state.AppliedIndex, a.state.Version, a.state.Alarms
 	}
 }

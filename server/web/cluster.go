@@ -73,3 +73,18 @@ func (s clusterService) TransferLeadership(ctx context.Context, req *connect.Req
 	})
 	return connect.NewResponse(&wire.TransferLeadershipResponse{LeaderId: leader}), nil
 }
+
+// AcknowledgeAlarms ends the alarms of all nodes.
+func (s clusterService) AcknowledgeAlarms(ctx context.Context, req *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+		return nil, err
+	}
+	resp, err := s.replica.AcknowledgeAlarms(ctx, req.Msg)
+	if err != nil {
+		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(resp), nil
+}

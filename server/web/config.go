@@ -77,6 +77,8 @@ type Replica interface {
 	AddMember(context.Context, *wire.AddMemberRequest) error
 	RemoveMember(context.Context, *wire.RemoveMemberRequest) error
 	TransferLeadership(context.Context, *wire.TransferLeadershipRequest) error
+	// AcknowledgeAlarms ends the alarms of all nodes; leader only.
+	AcknowledgeAlarms(context.Context, *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
 }
 
 // Config is everything about the port. Zero fields of Limits take their defaults.

@@ -360,6 +360,13 @@ func (f *fake) RemoveMember(_ context.Context, req *wire.RemoveMemberRequest) er
 	return f.change("remove " + req.GetId())
 }
 
+func (f *fake) AcknowledgeAlarms(_ context.Context, req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
+	if err := f.change("acknowledge " + req.GetReason()); err != nil {
+		return nil, err
+	}
+	return &wire.AcknowledgeAlarmsResponse{Revision: 77}, nil
+}
+
 func (f *fake) TransferLeadership(_ context.Context, req *wire.TransferLeadershipRequest) error {
 	if err := f.change("transfer " + req.GetId()); err != nil {
 		return err

@@ -53,6 +53,7 @@ var once = map[string]bool{
 	wireconnect.ClusterServiceAddMemberProcedure:          true,
 	wireconnect.ClusterServiceRemoveMemberProcedure:       true,
 	wireconnect.ClusterServiceTransferLeadershipProcedure: true,
+	wireconnect.ClusterServiceAcknowledgeAlarmsProcedure:  true,
 }
 
 // harmless are the procedures that change nothing: about them there is never a doubt.

@@ -256,7 +256,7 @@ func canBeRestored(records []*wire.AuditRecord) bool {
 
 func validRecord(r *wire.AuditRecord) bool {
 	named := r.Lock == "" || wire.ValidName(r.Lock) == nil
-	return r.Action > 0 && r.Action <= wire.AuditRecord_SAVE_SNAPSHOT && named && readable(r.Reason, 1024) && readable(r.Operator, 256) &&
+	return r.Action > 0 && r.Action <= wire.AuditRecord_ACKNOWLEDGE_ALARMS && named && readable(r.Reason, 1024) && readable(r.Operator, 256) &&
 		len(r.ClientName) <= 256 && utf8.ValidString(r.ClientName) && r.Token < 1<<63 && r.Limit <= 1<<31 &&
 		readable(r.Member, 512) && readable(r.Address, 512) && readable(r.Imported.GetClusterId(), 512) && validBackup(r.Backup)
 }
@@ -269,6 +269,9 @@ func validBackup(b *wire.Backup) bool {
 // recordAct keeps what is about to be done to the cluster.
 func (d *Model) recordAct(op *wire.RecordAct) *wire.Result {
 	d.record(op.Action, op.Operator, op.Reason, aboutMember(op))
+	if op.Action == wire.AuditRecord_ACKNOWLEDGE_ALARMS {
+		d.Acknowledged = d.Revision
+	}
 	return says(wire.Status_OK)
 }
 

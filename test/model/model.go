@@ -15,10 +15,12 @@ type Model struct {
 	Level   uint32
 	// Suspended is the revision since which nothing is granted; 0 if it is.
 	Suspended uint64
-	Members   []*wire.Member        // by id
-	Removed   []*wire.RemovedMember // the last ones, the oldest first
-	Terms     []*wire.TermStart     // where they began, the last ones, the oldest first
-	Limits    *wire.Settings
+	// Acknowledged is the revision before which alarms are of no concern any more.
+	Acknowledged uint64
+	Members      []*wire.Member        // by id
+	Removed      []*wire.RemovedMember // the last ones, the oldest first
+	Terms        []*wire.TermStart     // where they began, the last ones, the oldest first
+	Limits       *wire.Settings
 	// Opened is the last session's id. Live are those that are open, by id.
 	Opened uint64
 	// before is the last id that a session of before this history can have.

@@ -40,7 +40,7 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		h := body.Header
 		d.Cluster, d.Level, d.Lineage, d.Limits = h.ClusterId, h.Level, h.Lineage, h.Settings
 		d.Revision, d.Token, d.Term, d.leader = h.Revision, h.Token, h.Term, h.LeaderId
-		d.Suspended = h.GrantsSuspended
+		d.Suspended, d.Acknowledged = h.GrantsSuspended, h.AlarmsAcknowledged
 		d.Opened, d.audited = h.LastSessionId, h.LastAuditId
 		d.before = h.SessionFloor
 		d.acted = h.FirstAct

@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Disks that go back in time: an old copy of a node's data directory is put back.
@@ -190,6 +191,7 @@ func TestLogOfTwoCourses(t *testing.T) {
 		n2.start()
 		g.work(c, "afterwards", 5*time.Second, 50)
 		g.check(t)
+		forked := n3.disk.copy()
 		err := n3.ended()
 		if !errors.Is(err, replica.ErrForked) {
 			t.Errorf("n3 ended with %v", err)
@@ -197,14 +199,55 @@ func TestLogOfTwoCourses(t *testing.T) {
 		if again := n3.ended(); !errors.Is(again, replica.ErrForked) {
 			t.Errorf("n3, started again, ended with %v", again)
 		}
+		c.alarmed("n3 came back", n1, n2)
 		for _, n := range c.except(n3) {
-			if forks := n.replica().Alarms(); len(forks) != 1 || !strings.Contains(forks[0], "n3") {
-				t.Errorf("%s alarms %q", n.id, forks)
-			}
+			n.crash()
+			n.start()
 		}
+		c.settled()
+		c.alarmed("n1 and n2 were restarted", n1, n2)
+		c.acknowledged(n1, n2)
+		n3.putBack(forked)
+		if err := n3.ended(); !errors.Is(err, replica.ErrForked) {
+			t.Errorf("n3, put back, ended with %v", err)
+		}
+		c.alarmed("n3 came back once more", n1, n2)
 		g.work(c, "at last", time.Second, 10)
 		g.check(t)
 	})
+}
+
+// alarmed fails unless the status shows one alarm of each of these nodes, which is about n3.
+func (c *cluster) alarmed(when string, nodes ...*node) {
+	c.t.Helper()
+	status, err := c.leader().replica().Status(c.t.Context(), &wire.StatusRequest{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, s := range status.GetNodes() {
+		if !slices.ContainsFunc(nodes, func(n *node) bool { return n.id == s.GetId() }) {
+			continue
+		}
+		if a := s.GetAlarms(); len(a) != 1 || a[0].GetNodeId() != "n3" || !strings.Contains(a[0].GetMessage(), `the log of node "n3" has another course`) {
+			c.t.Errorf("%s: %s alarms %v", when, s.GetId(), a)
+		}
+	}
+}
+
+// acknowledged has an operator acknowledge all alarms and waits until these nodes have none.
+func (c *cluster) acknowledged(nodes ...*node) {
+	c.t.Helper()
+	cl := c.client("operator")
+	defer cl.Close()
+	answer, err := cl.AcknowledgeAlarms(c.t.Context(), &wire.AcknowledgeAlarmsRequest{Operator: "ann", Reason: "n3 is known"})
+	if err != nil || answer.GetRevision() == 0 {
+		c.t.Fatalf("acknowledged: %v, %v", answer, err)
+	}
+	for _, n := range nodes {
+		if !within(10*time.Second, func() bool { return len(n.replica().Alarms()) == 0 }) {
+			c.t.Errorf("%s alarms %v after the acknowledgement", n.id, n.replica().Alarms())
+		}
+	}
 }
 
 // TestDisksThatGoBackInAnyOrder copies, kills, starts and puts back at random. Tokens never come

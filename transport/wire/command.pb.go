@@ -2259,7 +2259,8 @@ func (x *RestoreBackup) GetClusterId() string {
 // The act follows once it is applied.
 type RecordAct struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ADD_MEMBER, REMOVE_MEMBER, TRANSFER_LEADERSHIP or SAVE_SNAPSHOT.
+	// ADD_MEMBER, REMOVE_MEMBER, TRANSFER_LEADERSHIP, SAVE_SNAPSHOT or ACKNOWLEDGE_ALARMS, which
+	// ends the alarms that were raised before.
 	Action   AuditRecord_Action `protobuf:"varint,1,opt,name=action,proto3,enum=quorumlock.v1.AuditRecord_Action" json:"action,omitempty"`
 	Operator string             `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string             `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`

@@ -727,6 +727,7 @@ type Request struct {
 	//	*Request_SkipDelay
 	//	*Request_Resize
 	//	*Request_Restore
+	//	*Request_AcknowledgeAlarms
 	Body          isRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1092,6 +1093,15 @@ func (x *Request) GetRestore() *RestoreRequest {
 	return nil
 }
 
+func (x *Request) GetAcknowledgeAlarms() *AcknowledgeAlarmsRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_AcknowledgeAlarms); ok {
+			return x.AcknowledgeAlarms
+		}
+	}
+	return nil
+}
+
 type isRequest_Body interface {
 	isRequest_Body()
 }
@@ -1227,6 +1237,10 @@ type Request_Restore struct {
 	Restore *RestoreRequest `protobuf:"bytes,71,opt,name=restore,proto3,oneof"`
 }
 
+type Request_AcknowledgeAlarms struct {
+	AcknowledgeAlarms *AcknowledgeAlarmsRequest `protobuf:"bytes,72,opt,name=acknowledge_alarms,json=acknowledgeAlarms,proto3,oneof"`
+}
+
 func (*Request_OpenSession) isRequest_Body() {}
 
 func (*Request_Attach) isRequest_Body() {}
@@ -1290,6 +1304,8 @@ func (*Request_SkipDelay) isRequest_Body() {}
 func (*Request_Resize) isRequest_Body() {}
 
 func (*Request_Restore) isRequest_Body() {}
+
+func (*Request_AcknowledgeAlarms) isRequest_Body() {}
 
 // EndWatch ends a watch of this connection.
 type EndWatch struct {
@@ -1441,6 +1457,7 @@ type Response struct {
 	//	*Response_ListDeadlocks
 	//	*Response_ListAudit
 	//	*Response_Restore
+	//	*Response_AcknowledgeAlarms
 	Body          isResponse_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1592,6 +1609,15 @@ func (x *Response) GetRestore() *RestoreResponse {
 	return nil
 }
 
+func (x *Response) GetAcknowledgeAlarms() *AcknowledgeAlarmsResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_AcknowledgeAlarms); ok {
+			return x.AcknowledgeAlarms
+		}
+	}
+	return nil
+}
+
 type isResponse_Body interface {
 	isResponse_Body()
 }
@@ -1632,6 +1658,10 @@ type Response_Restore struct {
 	Restore *RestoreResponse `protobuf:"bytes,71,opt,name=restore,proto3,oneof"`
 }
 
+type Response_AcknowledgeAlarms struct {
+	AcknowledgeAlarms *AcknowledgeAlarmsResponse `protobuf:"bytes,72,opt,name=acknowledge_alarms,json=acknowledgeAlarms,proto3,oneof"`
+}
+
 func (*Response_ListLocks) isResponse_Body() {}
 
 func (*Response_GetLock) isResponse_Body() {}
@@ -1649,6 +1679,8 @@ func (*Response_ListDeadlocks) isResponse_Body() {}
 func (*Response_ListAudit) isResponse_Body() {}
 
 func (*Response_Restore) isResponse_Body() {}
+
+func (*Response_AcknowledgeAlarms) isResponse_Body() {}
 
 // Push is what a node says unasked.
 type Push struct {
@@ -2138,7 +2170,7 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xda\x10\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xb4\x11\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2182,14 +2214,15 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\n" +
 	"skip_delay\x18E \x01(\v2\x18.quorumlock.v1.SkipDelayH\x00R\tskipDelay\x12/\n" +
 	"\x06resize\x18F \x01(\v2\x15.quorumlock.v1.ResizeH\x00R\x06resize\x129\n" +
-	"\arestore\x18G \x01(\v2\x1d.quorumlock.v1.RestoreRequestH\x00R\arestoreB\x06\n" +
+	"\arestore\x18G \x01(\v2\x1d.quorumlock.v1.RestoreRequestH\x00R\arestore\x12X\n" +
+	"\x12acknowledge_alarms\x18H \x01(\v2'.quorumlock.v1.AcknowledgeAlarmsRequestH\x00R\x11acknowledgeAlarmsB\x06\n" +
 	"\x04body\")\n" +
 	"\bEndWatch\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\x04R\trequestId\"'\n" +
 	"\rAttachRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret\"\v\n" +
-	"\tHeartbeat\"\x80\x06\n" +
+	"\tHeartbeat\"\xdb\x06\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.quorumlock.v1.ResultR\x06result\x121\n" +
@@ -2205,7 +2238,8 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\x0elist_deadlocks\x187 \x01(\v2$.quorumlock.v1.ListDeadlocksResponseH\x00R\rlistDeadlocks\x12A\n" +
 	"\n" +
 	"list_audit\x188 \x01(\v2 .quorumlock.v1.ListAuditResponseH\x00R\tlistAudit\x12:\n" +
-	"\arestore\x18G \x01(\v2\x1e.quorumlock.v1.RestoreResponseH\x00R\arestoreB\x06\n" +
+	"\arestore\x18G \x01(\v2\x1e.quorumlock.v1.RestoreResponseH\x00R\arestore\x12Y\n" +
+	"\x12acknowledge_alarms\x18H \x01(\v2(.quorumlock.v1.AcknowledgeAlarmsResponseH\x00R\x11acknowledgeAlarmsB\x06\n" +
 	"\x04body\"\xef\x02\n" +
 	"\x04Push\x12\x1d\n" +
 	"\n" +
@@ -2332,17 +2366,19 @@ var file_transport_wire_frame_proto_goTypes = []any{
 	(*SkipDelay)(nil),                 // 47: quorumlock.v1.SkipDelay
 	(*Resize)(nil),                    // 48: quorumlock.v1.Resize
 	(*RestoreRequest)(nil),            // 49: quorumlock.v1.RestoreRequest
-	(*Result)(nil),                    // 50: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 51: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 52: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 53: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 54: quorumlock.v1.StatusResponse
-	(*WatchResponse)(nil),             // 55: quorumlock.v1.WatchResponse
-	(*VerifyTokenResponse)(nil),       // 56: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksResponse)(nil),     // 57: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),         // 58: quorumlock.v1.ListAuditResponse
-	(*RestoreResponse)(nil),           // 59: quorumlock.v1.RestoreResponse
-	(*Revocation)(nil),                // 60: quorumlock.v1.Revocation
+	(*AcknowledgeAlarmsRequest)(nil),  // 50: quorumlock.v1.AcknowledgeAlarmsRequest
+	(*Result)(nil),                    // 51: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 52: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 53: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 54: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 55: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 56: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 57: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 58: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 59: quorumlock.v1.ListAuditResponse
+	(*RestoreResponse)(nil),           // 60: quorumlock.v1.RestoreResponse
+	(*AcknowledgeAlarmsResponse)(nil), // 61: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*Revocation)(nil),                // 62: quorumlock.v1.Revocation
 }
 var file_transport_wire_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
@@ -2386,33 +2422,35 @@ var file_transport_wire_frame_proto_depIdxs = []int32{
 	47, // 38: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
 	48, // 39: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
 	49, // 40: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
-	50, // 41: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	8,  // 42: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	51, // 43: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	52, // 44: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	53, // 45: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	54, // 46: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	55, // 47: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
-	56, // 48: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
-	57, // 49: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
-	58, // 50: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
-	59, // 51: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
-	50, // 52: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	18, // 53: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	8,  // 54: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	15, // 55: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
-	16, // 56: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
-	17, // 57: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
-	0,  // 58: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
-	60, // 59: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
-	55, // 60: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
-	1,  // 61: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	2,  // 62: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	63, // [63:63] is the sub-list for method output_type
-	63, // [63:63] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	50, // 41: quorumlock.v1.Request.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsRequest
+	51, // 42: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	8,  // 43: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	52, // 44: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	53, // 45: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	54, // 46: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	55, // 47: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	56, // 48: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	57, // 49: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	58, // 50: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	59, // 51: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	60, // 52: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	61, // 53: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
+	51, // 54: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	18, // 55: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	8,  // 56: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	15, // 57: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	16, // 58: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	17, // 59: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 60: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	62, // 61: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	56, // 62: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 63: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 64: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	65, // [65:65] is the sub-list for method output_type
+	65, // [65:65] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_frame_proto_init() }
@@ -2468,6 +2506,7 @@ func file_transport_wire_frame_proto_init() {
 		(*Request_SkipDelay)(nil),
 		(*Request_Resize)(nil),
 		(*Request_Restore)(nil),
+		(*Request_AcknowledgeAlarms)(nil),
 	}
 	file_transport_wire_frame_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),
@@ -2479,6 +2518,7 @@ func file_transport_wire_frame_proto_init() {
 		(*Response_ListDeadlocks)(nil),
 		(*Response_ListAudit)(nil),
 		(*Response_Restore)(nil),
+		(*Response_AcknowledgeAlarms)(nil),
 	}
 	file_transport_wire_frame_proto_msgTypes[11].OneofWrappers = []any{
 		(*Push_Outcome)(nil),

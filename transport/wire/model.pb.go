@@ -145,21 +145,23 @@ const (
 	AuditRecord_REMOVE_MEMBER       AuditRecord_Action = 7
 	AuditRecord_TRANSFER_LEADERSHIP AuditRecord_Action = 8
 	AuditRecord_SAVE_SNAPSHOT       AuditRecord_Action = 9
+	AuditRecord_ACKNOWLEDGE_ALARMS  AuditRecord_Action = 10
 )
 
 // Enum value maps for AuditRecord_Action.
 var (
 	AuditRecord_Action_name = map[int32]string{
-		0: "UNSPECIFIED",
-		1: "FORCE_RELEASE",
-		2: "REVOKE",
-		3: "SKIP_DELAY",
-		4: "RESIZE",
-		5: "RESTORE",
-		6: "ADD_MEMBER",
-		7: "REMOVE_MEMBER",
-		8: "TRANSFER_LEADERSHIP",
-		9: "SAVE_SNAPSHOT",
+		0:  "UNSPECIFIED",
+		1:  "FORCE_RELEASE",
+		2:  "REVOKE",
+		3:  "SKIP_DELAY",
+		4:  "RESIZE",
+		5:  "RESTORE",
+		6:  "ADD_MEMBER",
+		7:  "REMOVE_MEMBER",
+		8:  "TRANSFER_LEADERSHIP",
+		9:  "SAVE_SNAPSHOT",
+		10: "ACKNOWLEDGE_ALARMS",
 	}
 	AuditRecord_Action_value = map[string]int32{
 		"UNSPECIFIED":         0,
@@ -172,6 +174,7 @@ var (
 		"REMOVE_MEMBER":       7,
 		"TRANSFER_LEADERSHIP": 8,
 		"SAVE_SNAPSHOT":       9,
+		"ACKNOWLEDGE_ALARMS":  10,
 	}
 )
 
@@ -315,7 +318,7 @@ func (x Event_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Type.Descriptor instead.
 func (Event_Type) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{16, 0}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{17, 0}
 }
 
 // Revocation is an operator's wish to have a hold back.
@@ -1372,6 +1375,89 @@ func (x *AuditRecord) GetImported() *AuditImport {
 	return nil
 }
 
+// Alarm is what one node has found and an operator has to know. It stands until an operator
+// acknowledges it.
+type Alarm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that it is about.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// For people.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// That of the state of the node that found it, when it did.
+	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// When that was, by that node's wall clock.
+	RaisedUnixMs int64 `protobuf:"varint,4,opt,name=raised_unix_ms,json=raisedUnixMs,proto3" json:"raised_unix_ms,omitempty"`
+	// What to do about it, for people.
+	Advice        string `protobuf:"bytes,5,opt,name=advice,proto3" json:"advice,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Alarm) Reset() {
+	*x = Alarm{}
+	mi := &file_transport_wire_model_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alarm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alarm) ProtoMessage() {}
+
+func (x *Alarm) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_model_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
+func (*Alarm) Descriptor() ([]byte, []int) {
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Alarm) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *Alarm) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Alarm) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Alarm) GetRaisedUnixMs() int64 {
+	if x != nil {
+		return x.RaisedUnixMs
+	}
+	return 0
+}
+
+func (x *Alarm) GetAdvice() string {
+	if x != nil {
+		return x.Advice
+	}
+	return ""
+}
+
 // Backup names a backup, as far as whoever restores it knows.
 type Backup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1389,7 +1475,7 @@ type Backup struct {
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_transport_wire_model_proto_msgTypes[9]
+	mi := &file_transport_wire_model_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1487,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[9]
+	mi := &file_transport_wire_model_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1500,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Backup) GetClusterId() string {
@@ -1466,7 +1552,7 @@ type AuditImport struct {
 
 func (x *AuditImport) Reset() {
 	*x = AuditImport{}
-	mi := &file_transport_wire_model_proto_msgTypes[10]
+	mi := &file_transport_wire_model_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1564,7 @@ func (x *AuditImport) String() string {
 func (*AuditImport) ProtoMessage() {}
 
 func (x *AuditImport) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[10]
+	mi := &file_transport_wire_model_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1577,7 @@ func (x *AuditImport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditImport.ProtoReflect.Descriptor instead.
 func (*AuditImport) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{10}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AuditImport) GetClusterId() string {
@@ -1533,7 +1619,7 @@ type DeadlockStep struct {
 
 func (x *DeadlockStep) Reset() {
 	*x = DeadlockStep{}
-	mi := &file_transport_wire_model_proto_msgTypes[11]
+	mi := &file_transport_wire_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1631,7 @@ func (x *DeadlockStep) String() string {
 func (*DeadlockStep) ProtoMessage() {}
 
 func (x *DeadlockStep) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[11]
+	mi := &file_transport_wire_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1644,7 @@ func (x *DeadlockStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadlockStep.ProtoReflect.Descriptor instead.
 func (*DeadlockStep) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeadlockStep) GetSessionId() uint64 {
@@ -1614,7 +1700,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_transport_wire_model_proto_msgTypes[12]
+	mi := &file_transport_wire_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1712,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[12]
+	mi := &file_transport_wire_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1725,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{12}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Member) GetId() string {
@@ -1697,7 +1783,7 @@ type RemovedMember struct {
 
 func (x *RemovedMember) Reset() {
 	*x = RemovedMember{}
-	mi := &file_transport_wire_model_proto_msgTypes[13]
+	mi := &file_transport_wire_model_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1795,7 @@ func (x *RemovedMember) String() string {
 func (*RemovedMember) ProtoMessage() {}
 
 func (x *RemovedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[13]
+	mi := &file_transport_wire_model_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1808,7 @@ func (x *RemovedMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedMember.ProtoReflect.Descriptor instead.
 func (*RemovedMember) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{13}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RemovedMember) GetId() string {
@@ -1757,7 +1843,7 @@ type TermStart struct {
 
 func (x *TermStart) Reset() {
 	*x = TermStart{}
-	mi := &file_transport_wire_model_proto_msgTypes[14]
+	mi := &file_transport_wire_model_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1855,7 @@ func (x *TermStart) String() string {
 func (*TermStart) ProtoMessage() {}
 
 func (x *TermStart) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[14]
+	mi := &file_transport_wire_model_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1868,7 @@ func (x *TermStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
 func (*TermStart) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{14}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TermStart) GetTerm() uint64 {
@@ -1825,7 +1911,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_transport_wire_model_proto_msgTypes[15]
+	mi := &file_transport_wire_model_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +1923,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[15]
+	mi := &file_transport_wire_model_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +1936,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{15}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Settings) GetMinTtlMs() uint32 {
@@ -1994,7 +2080,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_transport_wire_model_proto_msgTypes[16]
+	mi := &file_transport_wire_model_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2092,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[16]
+	mi := &file_transport_wire_model_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2105,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{16}
+	return file_transport_wire_model_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Event) GetType() Event_Type {
@@ -2303,7 +2389,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x05waits\x18\x06 \x01(\x04R\x05waits\x12-\n" +
 	"\x10heartbeat_age_ms\x18\a \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x16\n" +
 	"\x06leased\x18\b \x01(\bR\x06leasedB\x13\n" +
-	"\x11_heartbeat_age_ms\"\xaf\x05\n" +
+	"\x11_heartbeat_age_ms\"\xc7\x05\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\x06action\x18\x02 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
@@ -2324,7 +2410,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x06member\x18\r \x01(\tR\x06member\x12\x18\n" +
 	"\aaddress\x18\x0e \x01(\tR\aaddress\x12-\n" +
 	"\x06backup\x18\x0f \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x126\n" +
-	"\bimported\x18\x10 \x01(\v2\x1a.quorumlock.v1.AuditImportR\bimported\"\xb0\x01\n" +
+	"\bimported\x18\x10 \x01(\v2\x1a.quorumlock.v1.AuditImportR\bimported\"\xc8\x01\n" +
 	"\x06Action\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rFORCE_RELEASE\x10\x01\x12\n" +
@@ -2339,7 +2425,15 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"ADD_MEMBER\x10\x06\x12\x11\n" +
 	"\rREMOVE_MEMBER\x10\a\x12\x17\n" +
 	"\x13TRANSFER_LEADERSHIP\x10\b\x12\x11\n" +
-	"\rSAVE_SNAPSHOT\x10\t\"\x8b\x01\n" +
+	"\rSAVE_SNAPSHOT\x10\t\x12\x16\n" +
+	"\x12ACKNOWLEDGE_ALARMS\x10\n" +
+	"\"\x94\x01\n" +
+	"\x05Alarm\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x12$\n" +
+	"\x0eraised_unix_ms\x18\x04 \x01(\x03R\fraisedUnixMs\x12\x16\n" +
+	"\x06advice\x18\x05 \x01(\tR\x06advice\"\x8b\x01\n" +
 	"\x06Backup\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x18\n" +
@@ -2475,7 +2569,7 @@ func file_transport_wire_model_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_model_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_transport_wire_model_proto_goTypes = []any{
 	(Mode)(0),               // 0: quorumlock.v1.Mode
 	(Order)(0),              // 1: quorumlock.v1.Order
@@ -2490,15 +2584,16 @@ var file_transport_wire_model_proto_goTypes = []any{
 	(*LockInfo)(nil),        // 10: quorumlock.v1.LockInfo
 	(*SessionInfo)(nil),     // 11: quorumlock.v1.SessionInfo
 	(*AuditRecord)(nil),     // 12: quorumlock.v1.AuditRecord
-	(*Backup)(nil),          // 13: quorumlock.v1.Backup
-	(*AuditImport)(nil),     // 14: quorumlock.v1.AuditImport
-	(*DeadlockStep)(nil),    // 15: quorumlock.v1.DeadlockStep
-	(*Member)(nil),          // 16: quorumlock.v1.Member
-	(*RemovedMember)(nil),   // 17: quorumlock.v1.RemovedMember
-	(*TermStart)(nil),       // 18: quorumlock.v1.TermStart
-	(*Settings)(nil),        // 19: quorumlock.v1.Settings
-	(*Event)(nil),           // 20: quorumlock.v1.Event
-	(Status_Code)(0),        // 21: quorumlock.v1.Status.Code
+	(*Alarm)(nil),           // 13: quorumlock.v1.Alarm
+	(*Backup)(nil),          // 14: quorumlock.v1.Backup
+	(*AuditImport)(nil),     // 15: quorumlock.v1.AuditImport
+	(*DeadlockStep)(nil),    // 16: quorumlock.v1.DeadlockStep
+	(*Member)(nil),          // 17: quorumlock.v1.Member
+	(*RemovedMember)(nil),   // 18: quorumlock.v1.RemovedMember
+	(*TermStart)(nil),       // 19: quorumlock.v1.TermStart
+	(*Settings)(nil),        // 20: quorumlock.v1.Settings
+	(*Event)(nil),           // 21: quorumlock.v1.Event
+	(Status_Code)(0),        // 22: quorumlock.v1.Status.Code
 }
 var file_transport_wire_model_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientInfo.labels:type_name -> quorumlock.v1.Label
@@ -2514,10 +2609,10 @@ var file_transport_wire_model_proto_depIdxs = []int32{
 	8,  // 10: quorumlock.v1.LockInfo.delays:type_name -> quorumlock.v1.DelayInfo
 	6,  // 11: quorumlock.v1.SessionInfo.client:type_name -> quorumlock.v1.ClientInfo
 	2,  // 12: quorumlock.v1.AuditRecord.action:type_name -> quorumlock.v1.AuditRecord.Action
-	13, // 13: quorumlock.v1.AuditRecord.backup:type_name -> quorumlock.v1.Backup
-	14, // 14: quorumlock.v1.AuditRecord.imported:type_name -> quorumlock.v1.AuditImport
+	14, // 13: quorumlock.v1.AuditRecord.backup:type_name -> quorumlock.v1.Backup
+	15, // 14: quorumlock.v1.AuditRecord.imported:type_name -> quorumlock.v1.AuditImport
 	3,  // 15: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
-	21, // 16: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
+	22, // 16: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 17: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
 	18, // [18:18] is the sub-list for method output_type
 	18, // [18:18] is the sub-list for method input_type
@@ -2542,7 +2637,7 @@ func file_transport_wire_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_model_proto_rawDesc), len(file_transport_wire_model_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

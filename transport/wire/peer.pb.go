@@ -755,6 +755,52 @@ func (x *PeerMemory) GetPeers() []*KnownState {
 	return nil
 }
 
+// AlarmRecord is what a node keeps of its alarms.
+type AlarmRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order in which they were raised.
+	Alarms        []*Alarm `protobuf:"bytes,1,rep,name=alarms,proto3" json:"alarms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlarmRecord) Reset() {
+	*x = AlarmRecord{}
+	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlarmRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlarmRecord) ProtoMessage() {}
+
+func (x *AlarmRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlarmRecord.ProtoReflect.Descriptor instead.
+func (*AlarmRecord) Descriptor() ([]byte, []int) {
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AlarmRecord) GetAlarms() []*Alarm {
+	if x != nil {
+		return x.Alarms
+	}
+	return nil
+}
+
 // BootRecord is what a node keeps of its starts.
 type BootRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -768,7 +814,7 @@ type BootRecord struct {
 
 func (x *BootRecord) Reset() {
 	*x = BootRecord{}
-	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +826,7 @@ func (x *BootRecord) String() string {
 func (*BootRecord) ProtoMessage() {}
 
 func (x *BootRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	mi := &file_transport_wire_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +839,7 @@ func (x *BootRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootRecord.ProtoReflect.Descriptor instead.
 func (*BootRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{8}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BootRecord) GetBoot() uint64 {
@@ -822,7 +868,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_transport_wire_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +880,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_transport_wire_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +893,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TunnelRequest) GetAddress() string {
@@ -871,7 +917,7 @@ type TunnelResponse struct {
 
 func (x *TunnelResponse) Reset() {
 	*x = TunnelResponse{}
-	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	mi := &file_transport_wire_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +929,7 @@ func (x *TunnelResponse) String() string {
 func (*TunnelResponse) ProtoMessage() {}
 
 func (x *TunnelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	mi := &file_transport_wire_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +942,7 @@ func (x *TunnelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelResponse.ProtoReflect.Descriptor instead.
 func (*TunnelResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{10}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TunnelResponse) GetStatus() Status_Code {
@@ -930,7 +976,7 @@ type PeerRequest struct {
 
 func (x *PeerRequest) Reset() {
 	*x = PeerRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[11]
+	mi := &file_transport_wire_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +988,7 @@ func (x *PeerRequest) String() string {
 func (*PeerRequest) ProtoMessage() {}
 
 func (x *PeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[11]
+	mi := &file_transport_wire_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1001,7 @@ func (x *PeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRequest.ProtoReflect.Descriptor instead.
 func (*PeerRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{11}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PeerRequest) GetBody() isPeerRequest_Body {
@@ -1080,7 +1126,7 @@ type PeerResponse struct {
 
 func (x *PeerResponse) Reset() {
 	*x = PeerResponse{}
-	mi := &file_transport_wire_peer_proto_msgTypes[12]
+	mi := &file_transport_wire_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1138,7 @@ func (x *PeerResponse) String() string {
 func (*PeerResponse) ProtoMessage() {}
 
 func (x *PeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[12]
+	mi := &file_transport_wire_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1151,7 @@ func (x *PeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerResponse.ProtoReflect.Descriptor instead.
 func (*PeerResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{12}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PeerResponse) GetStatus() Status_Code {
@@ -1168,7 +1214,7 @@ type StandRequest struct {
 
 func (x *StandRequest) Reset() {
 	*x = StandRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	mi := &file_transport_wire_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1226,7 @@ func (x *StandRequest) String() string {
 func (*StandRequest) ProtoMessage() {}
 
 func (x *StandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	mi := &file_transport_wire_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1239,7 @@ func (x *StandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandRequest.ProtoReflect.Descriptor instead.
 func (*StandRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{13}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StandRequest) GetTerm() uint64 {
@@ -1214,7 +1260,7 @@ type StandReply struct {
 
 func (x *StandReply) Reset() {
 	*x = StandReply{}
-	mi := &file_transport_wire_peer_proto_msgTypes[14]
+	mi := &file_transport_wire_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1272,7 @@ func (x *StandReply) String() string {
 func (*StandReply) ProtoMessage() {}
 
 func (x *StandReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[14]
+	mi := &file_transport_wire_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1285,7 @@ func (x *StandReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandReply.ProtoReflect.Descriptor instead.
 func (*StandReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{14}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StandReply) GetTerm() uint64 {
@@ -1257,7 +1303,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[15]
+	mi := &file_transport_wire_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1315,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[15]
+	mi := &file_transport_wire_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1328,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{15}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{16}
 }
 
 // VouchRequest asks a member whether it knows a node that the caller does not know.
@@ -1296,7 +1342,7 @@ type VouchRequest struct {
 
 func (x *VouchRequest) Reset() {
 	*x = VouchRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[16]
+	mi := &file_transport_wire_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1354,7 @@ func (x *VouchRequest) String() string {
 func (*VouchRequest) ProtoMessage() {}
 
 func (x *VouchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[16]
+	mi := &file_transport_wire_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1367,7 @@ func (x *VouchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
 func (*VouchRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{16}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VouchRequest) GetId() string {
@@ -1350,7 +1396,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_transport_wire_peer_proto_msgTypes[17]
+	mi := &file_transport_wire_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1408,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[17]
+	mi := &file_transport_wire_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1421,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{17}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Membership) GetClusterId() string {
@@ -1408,7 +1454,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[18]
+	mi := &file_transport_wire_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1466,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[18]
+	mi := &file_transport_wire_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1479,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{18}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportRequest) GetMember() *Member {
@@ -1453,7 +1499,7 @@ type HashesRequest struct {
 
 func (x *HashesRequest) Reset() {
 	*x = HashesRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[19]
+	mi := &file_transport_wire_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1511,7 @@ func (x *HashesRequest) String() string {
 func (*HashesRequest) ProtoMessage() {}
 
 func (x *HashesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[19]
+	mi := &file_transport_wire_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1524,7 @@ func (x *HashesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashesRequest.ProtoReflect.Descriptor instead.
 func (*HashesRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{19}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HashesRequest) GetHashes() *StateHashes {
@@ -1501,7 +1547,7 @@ type StateHashes struct {
 
 func (x *StateHashes) Reset() {
 	*x = StateHashes{}
-	mi := &file_transport_wire_peer_proto_msgTypes[20]
+	mi := &file_transport_wire_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1559,7 @@ func (x *StateHashes) String() string {
 func (*StateHashes) ProtoMessage() {}
 
 func (x *StateHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[20]
+	mi := &file_transport_wire_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1572,7 @@ func (x *StateHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashes.ProtoReflect.Descriptor instead.
 func (*StateHashes) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{20}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StateHashes) GetFormat() uint32 {
@@ -1555,7 +1601,7 @@ type StateHash struct {
 
 func (x *StateHash) Reset() {
 	*x = StateHash{}
-	mi := &file_transport_wire_peer_proto_msgTypes[21]
+	mi := &file_transport_wire_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1613,7 @@ func (x *StateHash) String() string {
 func (*StateHash) ProtoMessage() {}
 
 func (x *StateHash) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[21]
+	mi := &file_transport_wire_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1626,7 @@ func (x *StateHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHash.ProtoReflect.Descriptor instead.
 func (*StateHash) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{21}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StateHash) GetIndex() uint64 {
@@ -1608,7 +1654,7 @@ type LeaderLossRequest struct {
 
 func (x *LeaderLossRequest) Reset() {
 	*x = LeaderLossRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[22]
+	mi := &file_transport_wire_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1666,7 @@ func (x *LeaderLossRequest) String() string {
 func (*LeaderLossRequest) ProtoMessage() {}
 
 func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[22]
+	mi := &file_transport_wire_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1679,7 @@ func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossRequest.ProtoReflect.Descriptor instead.
 func (*LeaderLossRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{22}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LeaderLossRequest) GetLeaderId() string {
@@ -1667,7 +1713,7 @@ type LeaderLossReply struct {
 
 func (x *LeaderLossReply) Reset() {
 	*x = LeaderLossReply{}
-	mi := &file_transport_wire_peer_proto_msgTypes[23]
+	mi := &file_transport_wire_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1725,7 @@ func (x *LeaderLossReply) String() string {
 func (*LeaderLossReply) ProtoMessage() {}
 
 func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[23]
+	mi := &file_transport_wire_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1738,7 @@ func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossReply.ProtoReflect.Descriptor instead.
 func (*LeaderLossReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{23}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LeaderLossReply) GetGone() bool {
@@ -1748,14 +1794,16 @@ type NodeState struct {
 	// lost their data. For messages only.
 	MajorityLost bool `protobuf:"varint,11,opt,name=majority_lost,json=majorityLost,proto3" json:"majority_lost,omitempty"`
 	// A write to its disk takes long, or took long recently: it should not lead.
-	DiskSlow      bool `protobuf:"varint,12,opt,name=disk_slow,json=diskSlow,proto3" json:"disk_slow,omitempty"`
+	DiskSlow bool `protobuf:"varint,12,opt,name=disk_slow,json=diskSlow,proto3" json:"disk_slow,omitempty"`
+	// What it has found and no operator has acknowledged yet.
+	Alarms        []*Alarm `protobuf:"bytes,13,rep,name=alarms,proto3" json:"alarms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[24]
+	mi := &file_transport_wire_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1815,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[24]
+	mi := &file_transport_wire_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1828,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{24}
+	return file_transport_wire_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -1867,6 +1915,13 @@ func (x *NodeState) GetDiskSlow() bool {
 	return false
 }
 
+func (x *NodeState) GetAlarms() []*Alarm {
+	if x != nil {
+		return x.Alarms
+	}
+	return nil
+}
+
 var File_transport_wire_peer_proto protoreflect.FileDescriptor
 
 const file_transport_wire_peer_proto_rawDesc = "" +
@@ -1930,7 +1985,9 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"PeerMemory\x12'\n" +
 	"\x0fcommitted_index\x18\x01 \x01(\x04R\x0ecommittedIndex\x126\n" +
 	"\bposition\x18\x02 \x01(\v2\x1a.quorumlock.v1.LogPositionR\bposition\x12/\n" +
-	"\x05peers\x18\x03 \x03(\v2\x19.quorumlock.v1.KnownStateR\x05peers\"8\n" +
+	"\x05peers\x18\x03 \x03(\v2\x19.quorumlock.v1.KnownStateR\x05peers\";\n" +
+	"\vAlarmRecord\x12,\n" +
+	"\x06alarms\x18\x01 \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\"8\n" +
 	"\n" +
 	"BootRecord\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x16\n" +
@@ -1990,7 +2047,7 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\x04gone\x18\x01 \x01(\bR\x04gone\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\x8d\x03\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xbb\x03\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -2006,7 +2063,8 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\brevision\x18\n" +
 	" \x01(\x04R\brevision\x12#\n" +
 	"\rmajority_lost\x18\v \x01(\bR\fmajorityLost\x12\x1b\n" +
-	"\tdisk_slow\x18\f \x01(\bR\bdiskSlow*L\n" +
+	"\tdisk_slow\x18\f \x01(\bR\bdiskSlow\x12,\n" +
+	"\x06alarms\x18\r \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms*L\n" +
 	"\bStanding\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\f\n" +
 	"\bEXPECTED\x10\x01\x12\n" +
@@ -2028,7 +2086,7 @@ func file_transport_wire_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_transport_wire_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_transport_wire_peer_proto_goTypes = []any{
 	(Standing)(0),             // 0: quorumlock.v1.Standing
 	(PeerHello_Purpose)(0),    // 1: quorumlock.v1.PeerHello.Purpose
@@ -2040,66 +2098,70 @@ var file_transport_wire_peer_proto_goTypes = []any{
 	(*DiskEvidence)(nil),      // 7: quorumlock.v1.DiskEvidence
 	(*LogPosition)(nil),       // 8: quorumlock.v1.LogPosition
 	(*PeerMemory)(nil),        // 9: quorumlock.v1.PeerMemory
-	(*BootRecord)(nil),        // 10: quorumlock.v1.BootRecord
-	(*TunnelRequest)(nil),     // 11: quorumlock.v1.TunnelRequest
-	(*TunnelResponse)(nil),    // 12: quorumlock.v1.TunnelResponse
-	(*PeerRequest)(nil),       // 13: quorumlock.v1.PeerRequest
-	(*PeerResponse)(nil),      // 14: quorumlock.v1.PeerResponse
-	(*StandRequest)(nil),      // 15: quorumlock.v1.StandRequest
-	(*StandReply)(nil),        // 16: quorumlock.v1.StandReply
-	(*ProbeRequest)(nil),      // 17: quorumlock.v1.ProbeRequest
-	(*VouchRequest)(nil),      // 18: quorumlock.v1.VouchRequest
-	(*Membership)(nil),        // 19: quorumlock.v1.Membership
-	(*ReportRequest)(nil),     // 20: quorumlock.v1.ReportRequest
-	(*HashesRequest)(nil),     // 21: quorumlock.v1.HashesRequest
-	(*StateHashes)(nil),       // 22: quorumlock.v1.StateHashes
-	(*StateHash)(nil),         // 23: quorumlock.v1.StateHash
-	(*LeaderLossRequest)(nil), // 24: quorumlock.v1.LeaderLossRequest
-	(*LeaderLossReply)(nil),   // 25: quorumlock.v1.LeaderLossReply
-	(*NodeState)(nil),         // 26: quorumlock.v1.NodeState
-	(Status_Code)(0),          // 27: quorumlock.v1.Status.Code
-	(*TermStart)(nil),         // 28: quorumlock.v1.TermStart
-	(*Member)(nil),            // 29: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 30: quorumlock.v1.RemovedMember
+	(*AlarmRecord)(nil),       // 10: quorumlock.v1.AlarmRecord
+	(*BootRecord)(nil),        // 11: quorumlock.v1.BootRecord
+	(*TunnelRequest)(nil),     // 12: quorumlock.v1.TunnelRequest
+	(*TunnelResponse)(nil),    // 13: quorumlock.v1.TunnelResponse
+	(*PeerRequest)(nil),       // 14: quorumlock.v1.PeerRequest
+	(*PeerResponse)(nil),      // 15: quorumlock.v1.PeerResponse
+	(*StandRequest)(nil),      // 16: quorumlock.v1.StandRequest
+	(*StandReply)(nil),        // 17: quorumlock.v1.StandReply
+	(*ProbeRequest)(nil),      // 18: quorumlock.v1.ProbeRequest
+	(*VouchRequest)(nil),      // 19: quorumlock.v1.VouchRequest
+	(*Membership)(nil),        // 20: quorumlock.v1.Membership
+	(*ReportRequest)(nil),     // 21: quorumlock.v1.ReportRequest
+	(*HashesRequest)(nil),     // 22: quorumlock.v1.HashesRequest
+	(*StateHashes)(nil),       // 23: quorumlock.v1.StateHashes
+	(*StateHash)(nil),         // 24: quorumlock.v1.StateHash
+	(*LeaderLossRequest)(nil), // 25: quorumlock.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 26: quorumlock.v1.LeaderLossReply
+	(*NodeState)(nil),         // 27: quorumlock.v1.NodeState
+	(Status_Code)(0),          // 28: quorumlock.v1.Status.Code
+	(*TermStart)(nil),         // 29: quorumlock.v1.TermStart
+	(*Alarm)(nil),             // 30: quorumlock.v1.Alarm
+	(*Member)(nil),            // 31: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 32: quorumlock.v1.RemovedMember
 }
 var file_transport_wire_peer_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.v1.PeerHello.purpose:type_name -> quorumlock.v1.PeerHello.Purpose
 	4,  // 1: quorumlock.v1.PeerHello.state:type_name -> quorumlock.v1.PeerState
-	27, // 2: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	28, // 2: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
 	4,  // 3: quorumlock.v1.PeerHelloReply.state:type_name -> quorumlock.v1.PeerState
 	5,  // 4: quorumlock.v1.PeerState.stored:type_name -> quorumlock.v1.StoredState
 	6,  // 5: quorumlock.v1.PeerState.known:type_name -> quorumlock.v1.KnownState
 	8,  // 6: quorumlock.v1.PeerState.position:type_name -> quorumlock.v1.LogPosition
 	7,  // 7: quorumlock.v1.KnownState.last_start:type_name -> quorumlock.v1.DiskEvidence
 	7,  // 8: quorumlock.v1.KnownState.before:type_name -> quorumlock.v1.DiskEvidence
-	28, // 9: quorumlock.v1.LogPosition.term_starts:type_name -> quorumlock.v1.TermStart
+	29, // 9: quorumlock.v1.LogPosition.term_starts:type_name -> quorumlock.v1.TermStart
 	8,  // 10: quorumlock.v1.PeerMemory.position:type_name -> quorumlock.v1.LogPosition
 	6,  // 11: quorumlock.v1.PeerMemory.peers:type_name -> quorumlock.v1.KnownState
-	27, // 12: quorumlock.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
-	17, // 13: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
-	20, // 14: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
-	24, // 15: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
-	21, // 16: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
-	18, // 17: quorumlock.v1.PeerRequest.vouch:type_name -> quorumlock.v1.VouchRequest
-	15, // 18: quorumlock.v1.PeerRequest.stand:type_name -> quorumlock.v1.StandRequest
-	27, // 19: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	26, // 20: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
-	25, // 21: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
-	22, // 22: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
-	0,  // 23: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
-	16, // 24: quorumlock.v1.PeerResponse.stand:type_name -> quorumlock.v1.StandReply
-	29, // 25: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
-	30, // 26: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
-	29, // 27: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	22, // 28: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
-	23, // 29: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
-	29, // 30: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 31: quorumlock.v1.NodeState.caller:type_name -> quorumlock.v1.Standing
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	30, // 12: quorumlock.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
+	28, // 13: quorumlock.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
+	18, // 14: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
+	21, // 15: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
+	25, // 16: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
+	22, // 17: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
+	19, // 18: quorumlock.v1.PeerRequest.vouch:type_name -> quorumlock.v1.VouchRequest
+	16, // 19: quorumlock.v1.PeerRequest.stand:type_name -> quorumlock.v1.StandRequest
+	28, // 20: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	27, // 21: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
+	26, // 22: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
+	23, // 23: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
+	0,  // 24: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
+	17, // 25: quorumlock.v1.PeerResponse.stand:type_name -> quorumlock.v1.StandReply
+	31, // 26: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
+	32, // 27: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
+	31, // 28: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	23, // 29: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
+	24, // 30: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
+	31, // 31: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 32: quorumlock.v1.NodeState.caller:type_name -> quorumlock.v1.Standing
+	30, // 33: quorumlock.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_peer_proto_init() }
@@ -2109,7 +2171,7 @@ func file_transport_wire_peer_proto_init() {
 	}
 	file_transport_wire_model_proto_init()
 	file_transport_wire_status_proto_init()
-	file_transport_wire_peer_proto_msgTypes[11].OneofWrappers = []any{
+	file_transport_wire_peer_proto_msgTypes[12].OneofWrappers = []any{
 		(*PeerRequest_Probe)(nil),
 		(*PeerRequest_Report)(nil),
 		(*PeerRequest_LeaderLoss)(nil),
@@ -2123,7 +2185,7 @@ func file_transport_wire_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_peer_proto_rawDesc), len(file_transport_wire_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

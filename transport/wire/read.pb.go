@@ -1071,10 +1071,12 @@ type NodeStatus struct {
 	Voter      bool                   `protobuf:"varint,6,opt,name=voter,proto3" json:"voter,omitempty"`
 	Leader     bool                   `protobuf:"varint,7,opt,name=leader,proto3" json:"leader,omitempty"`
 	// Whether the answering node reached it within the time-out.
-	Reachable     bool   `protobuf:"varint,8,opt,name=reachable,proto3" json:"reachable,omitempty"`
-	Incarnation   string `protobuf:"bytes,9,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	AppliedIndex  uint64 `protobuf:"varint,10,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	Version       string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
+	Reachable    bool   `protobuf:"varint,8,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	Incarnation  string `protobuf:"bytes,9,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	AppliedIndex uint64 `protobuf:"varint,10,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	Version      string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
+	// What this node has found and no operator has acknowledged yet. Empty if it was not reached.
+	Alarms        []*Alarm `protobuf:"bytes,12,rep,name=alarms,proto3" json:"alarms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1184,6 +1186,13 @@ func (x *NodeStatus) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *NodeStatus) GetAlarms() []*Alarm {
+	if x != nil {
+		return x.Alarms
+	}
+	return nil
 }
 
 type StatusResponse struct {
@@ -1463,7 +1472,7 @@ const file_transport_wire_read_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\"%\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale\"\xba\x02\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale\"\xe8\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -1478,7 +1487,8 @@ const file_transport_wire_read_proto_rawDesc = "" +
 	"\vincarnation\x18\t \x01(\tR\vincarnation\x12#\n" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndex\x12\x18\n" +
-	"\aversion\x18\v \x01(\tR\aversion\"\xe2\x04\n" +
+	"\aversion\x18\v \x01(\tR\aversion\x12,\n" +
+	"\x06alarms\x18\f \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\"\xe2\x04\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +
@@ -1544,7 +1554,8 @@ var file_transport_wire_read_proto_goTypes = []any{
 	(*Event)(nil),                 // 25: quorumlock.v1.Event
 	(Status_Code)(0),              // 26: quorumlock.v1.Status.Code
 	(*SessionInfo)(nil),           // 27: quorumlock.v1.SessionInfo
-	(*Settings)(nil),              // 28: quorumlock.v1.Settings
+	(*Alarm)(nil),                 // 28: quorumlock.v1.Alarm
+	(*Settings)(nil),              // 29: quorumlock.v1.Settings
 }
 var file_transport_wire_read_proto_depIdxs = []int32{
 	18, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
@@ -1559,13 +1570,14 @@ var file_transport_wire_read_proto_depIdxs = []int32{
 	25, // 9: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
 	26, // 10: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
 	27, // 11: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
-	16, // 12: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
-	28, // 13: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	28, // 12: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
+	16, // 13: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
+	29, // 14: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_transport_wire_read_proto_init() }

@@ -2308,6 +2308,104 @@ func (x *TransferLeadershipResponse) GetLeaderId() string {
 	return ""
 }
 
+type AcknowledgeAlarmsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For the audit log.
+	Operator      string `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcknowledgeAlarmsRequest) Reset() {
+	*x = AcknowledgeAlarmsRequest{}
+	mi := &file_transport_wire_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcknowledgeAlarmsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcknowledgeAlarmsRequest) ProtoMessage() {}
+
+func (x *AcknowledgeAlarmsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcknowledgeAlarmsRequest.ProtoReflect.Descriptor instead.
+func (*AcknowledgeAlarmsRequest) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *AcknowledgeAlarmsRequest) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *AcknowledgeAlarmsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type AcknowledgeAlarmsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Alarms that nodes had raised in states before this revision have ended.
+	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcknowledgeAlarmsResponse) Reset() {
+	*x = AcknowledgeAlarmsResponse{}
+	mi := &file_transport_wire_service_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcknowledgeAlarmsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcknowledgeAlarmsResponse) ProtoMessage() {}
+
+func (x *AcknowledgeAlarmsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_wire_service_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcknowledgeAlarmsResponse.ProtoReflect.Descriptor instead.
+func (*AcknowledgeAlarmsResponse) Descriptor() ([]byte, []int) {
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *AcknowledgeAlarmsResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // ErrorDetail goes with every error of these services.
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2320,7 +2418,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_transport_wire_service_proto_msgTypes[34]
+	mi := &file_transport_wire_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2430,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[34]
+	mi := &file_transport_wire_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2443,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{34}
+	return file_transport_wire_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ErrorDetail) GetStatus() Status_Code {
@@ -2540,7 +2638,12 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
-	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"]\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"N\n" +
+	"\x18AcknowledgeAlarmsRequest\x12\x1a\n" +
+	"\boperator\x18\x01 \x01(\tR\boperator\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"7\n" +
+	"\x19AcknowledgeAlarmsResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"]\n" +
 	"\vErrorDetail\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brestored\x18\x02 \x01(\bR\brestored2\xb6\x02\n" +
@@ -2572,12 +2675,13 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\x06Resize\x12\x15.quorumlock.v1.Resize\x1a\x1f.quorumlock.v1.OperatorResponse\x12N\n" +
 	"\tListAudit\x12\x1f.quorumlock.v1.ListAuditRequest\x1a .quorumlock.v1.ListAuditResponse\x12Y\n" +
 	"\fSaveSnapshot\x12\".quorumlock.v1.SaveSnapshotRequest\x1a#.quorumlock.v1.SaveSnapshotResponse0\x01\x12H\n" +
-	"\aRestore\x12\x1d.quorumlock.v1.RestoreRequest\x1a\x1e.quorumlock.v1.RestoreResponse2\xeb\x02\n" +
+	"\aRestore\x12\x1d.quorumlock.v1.RestoreRequest\x1a\x1e.quorumlock.v1.RestoreResponse2\xd3\x03\n" +
 	"\x0eClusterService\x12E\n" +
 	"\x06Status\x12\x1c.quorumlock.v1.StatusRequest\x1a\x1d.quorumlock.v1.StatusResponse\x12N\n" +
 	"\tAddMember\x12\x1f.quorumlock.v1.AddMemberRequest\x1a .quorumlock.v1.AddMemberResponse\x12W\n" +
 	"\fRemoveMember\x12\".quorumlock.v1.RemoveMemberRequest\x1a#.quorumlock.v1.RemoveMemberResponse\x12i\n" +
-	"\x12TransferLeadership\x12(.quorumlock.v1.TransferLeadershipRequest\x1a).quorumlock.v1.TransferLeadershipResponseB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\x12TransferLeadership\x12(.quorumlock.v1.TransferLeadershipRequest\x1a).quorumlock.v1.TransferLeadershipResponse\x12f\n" +
+	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponseB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_transport_wire_service_proto_rawDescOnce sync.Once
@@ -2591,7 +2695,7 @@ func file_transport_wire_service_proto_rawDescGZIP() []byte {
 	return file_transport_wire_service_proto_rawDescData
 }
 
-var file_transport_wire_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_transport_wire_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_transport_wire_service_proto_goTypes = []any{
 	(*Credentials)(nil),                // 0: quorumlock.v1.Credentials
 	(*OpenRequest)(nil),                // 1: quorumlock.v1.OpenRequest
@@ -2627,130 +2731,134 @@ var file_transport_wire_service_proto_goTypes = []any{
 	(*RemoveMemberResponse)(nil),       // 31: quorumlock.v1.RemoveMemberResponse
 	(*TransferLeadershipRequest)(nil),  // 32: quorumlock.v1.TransferLeadershipRequest
 	(*TransferLeadershipResponse)(nil), // 33: quorumlock.v1.TransferLeadershipResponse
-	(*ErrorDetail)(nil),                // 34: quorumlock.v1.ErrorDetail
-	(*ClientInfo)(nil),                 // 35: quorumlock.v1.ClientInfo
-	(*HeldLock)(nil),                   // 36: quorumlock.v1.HeldLock
-	(Mode)(0),                          // 37: quorumlock.v1.Mode
-	(*LockRequest)(nil),                // 38: quorumlock.v1.LockRequest
-	(Order)(0),                         // 39: quorumlock.v1.Order
-	(Status_Code)(0),                   // 40: quorumlock.v1.Status.Code
-	(*HolderInfo)(nil),                 // 41: quorumlock.v1.HolderInfo
-	(*DeadlockStep)(nil),               // 42: quorumlock.v1.DeadlockStep
-	(*Acquire)(nil),                    // 43: quorumlock.v1.Acquire
-	(*Backup)(nil),                     // 44: quorumlock.v1.Backup
-	(*Settings)(nil),                   // 45: quorumlock.v1.Settings
-	(*AuditRecord)(nil),                // 46: quorumlock.v1.AuditRecord
-	(*ListSessionsRequest)(nil),        // 47: quorumlock.v1.ListSessionsRequest
-	(*GetLockRequest)(nil),             // 48: quorumlock.v1.GetLockRequest
-	(*ListLocksRequest)(nil),           // 49: quorumlock.v1.ListLocksRequest
-	(*VerifyTokenRequest)(nil),         // 50: quorumlock.v1.VerifyTokenRequest
-	(*WatchRequest)(nil),               // 51: quorumlock.v1.WatchRequest
-	(*ListDeadlocksRequest)(nil),       // 52: quorumlock.v1.ListDeadlocksRequest
-	(*ForceRelease)(nil),               // 53: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                     // 54: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                  // 55: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                     // 56: quorumlock.v1.Resize
-	(*ListAuditRequest)(nil),           // 57: quorumlock.v1.ListAuditRequest
-	(*StatusRequest)(nil),              // 58: quorumlock.v1.StatusRequest
-	(*ListSessionsResponse)(nil),       // 59: quorumlock.v1.ListSessionsResponse
-	(*GetLockResponse)(nil),            // 60: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 61: quorumlock.v1.ListLocksResponse
-	(*VerifyTokenResponse)(nil),        // 62: quorumlock.v1.VerifyTokenResponse
-	(*WatchResponse)(nil),              // 63: quorumlock.v1.WatchResponse
-	(*ListDeadlocksResponse)(nil),      // 64: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),          // 65: quorumlock.v1.ListAuditResponse
-	(*StatusResponse)(nil),             // 66: quorumlock.v1.StatusResponse
+	(*AcknowledgeAlarmsRequest)(nil),   // 34: quorumlock.v1.AcknowledgeAlarmsRequest
+	(*AcknowledgeAlarmsResponse)(nil),  // 35: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*ErrorDetail)(nil),                // 36: quorumlock.v1.ErrorDetail
+	(*ClientInfo)(nil),                 // 37: quorumlock.v1.ClientInfo
+	(*HeldLock)(nil),                   // 38: quorumlock.v1.HeldLock
+	(Mode)(0),                          // 39: quorumlock.v1.Mode
+	(*LockRequest)(nil),                // 40: quorumlock.v1.LockRequest
+	(Order)(0),                         // 41: quorumlock.v1.Order
+	(Status_Code)(0),                   // 42: quorumlock.v1.Status.Code
+	(*HolderInfo)(nil),                 // 43: quorumlock.v1.HolderInfo
+	(*DeadlockStep)(nil),               // 44: quorumlock.v1.DeadlockStep
+	(*Acquire)(nil),                    // 45: quorumlock.v1.Acquire
+	(*Backup)(nil),                     // 46: quorumlock.v1.Backup
+	(*Settings)(nil),                   // 47: quorumlock.v1.Settings
+	(*AuditRecord)(nil),                // 48: quorumlock.v1.AuditRecord
+	(*ListSessionsRequest)(nil),        // 49: quorumlock.v1.ListSessionsRequest
+	(*GetLockRequest)(nil),             // 50: quorumlock.v1.GetLockRequest
+	(*ListLocksRequest)(nil),           // 51: quorumlock.v1.ListLocksRequest
+	(*VerifyTokenRequest)(nil),         // 52: quorumlock.v1.VerifyTokenRequest
+	(*WatchRequest)(nil),               // 53: quorumlock.v1.WatchRequest
+	(*ListDeadlocksRequest)(nil),       // 54: quorumlock.v1.ListDeadlocksRequest
+	(*ForceRelease)(nil),               // 55: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                     // 56: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                  // 57: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                     // 58: quorumlock.v1.Resize
+	(*ListAuditRequest)(nil),           // 59: quorumlock.v1.ListAuditRequest
+	(*StatusRequest)(nil),              // 60: quorumlock.v1.StatusRequest
+	(*ListSessionsResponse)(nil),       // 61: quorumlock.v1.ListSessionsResponse
+	(*GetLockResponse)(nil),            // 62: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 63: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 64: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 65: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 66: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),          // 67: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 68: quorumlock.v1.StatusResponse
 }
 var file_transport_wire_service_proto_depIdxs = []int32{
-	35, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
+	37, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
 	0,  // 1: quorumlock.v1.HeartbeatRequest.session:type_name -> quorumlock.v1.Credentials
-	36, // 2: quorumlock.v1.HeartbeatResponse.holds:type_name -> quorumlock.v1.HeldLock
+	38, // 2: quorumlock.v1.HeartbeatResponse.holds:type_name -> quorumlock.v1.HeldLock
 	0,  // 3: quorumlock.v1.CloseRequest.session:type_name -> quorumlock.v1.Credentials
 	0,  // 4: quorumlock.v1.AcquireRequest.session:type_name -> quorumlock.v1.Credentials
-	37, // 5: quorumlock.v1.AcquireRequest.mode:type_name -> quorumlock.v1.Mode
-	38, // 6: quorumlock.v1.AcquireRequest.locks:type_name -> quorumlock.v1.LockRequest
-	39, // 7: quorumlock.v1.AcquireRequest.order:type_name -> quorumlock.v1.Order
-	40, // 8: quorumlock.v1.AcquireResponse.status:type_name -> quorumlock.v1.Status.Code
-	41, // 9: quorumlock.v1.AcquireResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	42, // 10: quorumlock.v1.AcquireResponse.cycle:type_name -> quorumlock.v1.DeadlockStep
+	39, // 5: quorumlock.v1.AcquireRequest.mode:type_name -> quorumlock.v1.Mode
+	40, // 6: quorumlock.v1.AcquireRequest.locks:type_name -> quorumlock.v1.LockRequest
+	41, // 7: quorumlock.v1.AcquireRequest.order:type_name -> quorumlock.v1.Order
+	42, // 8: quorumlock.v1.AcquireResponse.status:type_name -> quorumlock.v1.Status.Code
+	43, // 9: quorumlock.v1.AcquireResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	44, // 10: quorumlock.v1.AcquireResponse.cycle:type_name -> quorumlock.v1.DeadlockStep
 	0,  // 11: quorumlock.v1.UpgradeRequest.session:type_name -> quorumlock.v1.Credentials
 	0,  // 12: quorumlock.v1.DowngradeRequest.session:type_name -> quorumlock.v1.Credentials
-	40, // 13: quorumlock.v1.DowngradeResponse.status:type_name -> quorumlock.v1.Status.Code
+	42, // 13: quorumlock.v1.DowngradeResponse.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 14: quorumlock.v1.ExtendRequest.session:type_name -> quorumlock.v1.Credentials
-	40, // 15: quorumlock.v1.ExtendResponse.status:type_name -> quorumlock.v1.Status.Code
-	35, // 16: quorumlock.v1.AcquireLeaseRequest.client:type_name -> quorumlock.v1.ClientInfo
-	43, // 17: quorumlock.v1.AcquireLeaseRequest.acquire:type_name -> quorumlock.v1.Acquire
-	40, // 18: quorumlock.v1.ExtendLeaseResponse.status:type_name -> quorumlock.v1.Status.Code
-	40, // 19: quorumlock.v1.OperatorResponse.status:type_name -> quorumlock.v1.Status.Code
+	42, // 15: quorumlock.v1.ExtendResponse.status:type_name -> quorumlock.v1.Status.Code
+	37, // 16: quorumlock.v1.AcquireLeaseRequest.client:type_name -> quorumlock.v1.ClientInfo
+	45, // 17: quorumlock.v1.AcquireLeaseRequest.acquire:type_name -> quorumlock.v1.Acquire
+	42, // 18: quorumlock.v1.ExtendLeaseResponse.status:type_name -> quorumlock.v1.Status.Code
+	42, // 19: quorumlock.v1.OperatorResponse.status:type_name -> quorumlock.v1.Status.Code
 	21, // 20: quorumlock.v1.SaveSnapshotResponse.stale:type_name -> quorumlock.v1.StaleSnapshot
-	44, // 21: quorumlock.v1.RestoreRequest.backup:type_name -> quorumlock.v1.Backup
-	45, // 22: quorumlock.v1.RestoreRequest.settings:type_name -> quorumlock.v1.Settings
-	46, // 23: quorumlock.v1.RestoreRequest.audit:type_name -> quorumlock.v1.AuditRecord
+	46, // 21: quorumlock.v1.RestoreRequest.backup:type_name -> quorumlock.v1.Backup
+	47, // 22: quorumlock.v1.RestoreRequest.settings:type_name -> quorumlock.v1.Settings
+	48, // 23: quorumlock.v1.RestoreRequest.audit:type_name -> quorumlock.v1.AuditRecord
 	0,  // 24: quorumlock.v1.ReleaseRequest.session:type_name -> quorumlock.v1.Credentials
-	40, // 25: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
+	42, // 25: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 26: quorumlock.v1.SetValueRequest.session:type_name -> quorumlock.v1.Credentials
-	40, // 27: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
-	40, // 28: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
+	42, // 27: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
+	42, // 28: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
 	1,  // 29: quorumlock.v1.SessionService.Open:input_type -> quorumlock.v1.OpenRequest
 	3,  // 30: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
 	5,  // 31: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
-	47, // 32: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
+	49, // 32: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
 	7,  // 33: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
 	24, // 34: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
 	26, // 35: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
-	48, // 36: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
-	49, // 37: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
+	50, // 36: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
+	51, // 37: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
 	9,  // 38: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
 	10, // 39: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
 	12, // 40: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
-	50, // 41: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
-	51, // 42: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
-	52, // 43: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
+	52, // 41: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
+	53, // 42: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
+	54, // 43: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
 	14, // 44: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
 	15, // 45: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
 	17, // 46: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
-	53, // 47: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
-	54, // 48: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
-	55, // 49: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
-	56, // 50: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
-	57, // 51: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
+	55, // 47: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
+	56, // 48: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
+	57, // 49: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
+	58, // 50: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
+	59, // 51: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
 	19, // 52: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
 	22, // 53: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
-	58, // 54: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
+	60, // 54: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
 	28, // 55: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
 	30, // 56: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
 	32, // 57: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
-	2,  // 58: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 59: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 60: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	59, // 61: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	8,  // 62: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	25, // 63: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	27, // 64: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	60, // 65: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	61, // 66: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	8,  // 67: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
-	11, // 68: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
-	13, // 69: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
-	62, // 70: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
-	63, // 71: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
-	64, // 72: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
-	8,  // 73: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	16, // 74: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
-	25, // 75: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	18, // 76: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
-	18, // 77: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
-	18, // 78: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
-	18, // 79: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
-	65, // 80: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
-	20, // 81: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
-	23, // 82: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
-	66, // 83: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	29, // 84: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	31, // 85: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	33, // 86: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	58, // [58:87] is the sub-list for method output_type
-	29, // [29:58] is the sub-list for method input_type
+	34, // 58: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
+	2,  // 59: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 60: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 61: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	61, // 62: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	8,  // 63: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	25, // 64: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	27, // 65: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	62, // 66: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	63, // 67: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 68: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 69: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 70: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	64, // 71: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	65, // 72: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	66, // 73: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	8,  // 74: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 75: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	25, // 76: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 77: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 78: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 79: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 80: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	67, // 81: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 82: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	23, // 83: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	68, // 84: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	29, // 85: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	31, // 86: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	33, // 87: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	35, // 88: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
+	59, // [59:89] is the sub-list for method output_type
+	29, // [29:59] is the sub-list for method input_type
 	29, // [29:29] is the sub-list for extension type_name
 	29, // [29:29] is the sub-list for extension extendee
 	0,  // [0:29] is the sub-list for field type_name
@@ -2771,7 +2879,7 @@ func file_transport_wire_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_service_proto_rawDesc), len(file_transport_wire_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

@@ -254,9 +254,11 @@ type SnapshotHeader struct {
 	// Sessions up to this id began before a backup was restored, or in an earlier cluster.
 	SessionFloor uint64 `protobuf:"varint,21,opt,name=session_floor,json=sessionFloor,proto3" json:"session_floor,omitempty"`
 	// Where the last terms began, the oldest first.
-	TermStarts    []*TermStart `protobuf:"bytes,22,rep,name=term_starts,json=termStarts,proto3" json:"term_starts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	TermStarts []*TermStart `protobuf:"bytes,22,rep,name=term_starts,json=termStarts,proto3" json:"term_starts,omitempty"`
+	// The revision at which an operator last acknowledged alarms; 0 if nobody did.
+	AlarmsAcknowledged uint64 `protobuf:"varint,23,opt,name=alarms_acknowledged,json=alarmsAcknowledged,proto3" json:"alarms_acknowledged,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *SnapshotHeader) Reset() {
@@ -413,6 +415,13 @@ func (x *SnapshotHeader) GetTermStarts() []*TermStart {
 		return x.TermStarts
 	}
 	return nil
+}
+
+func (x *SnapshotHeader) GetAlarmsAcknowledged() uint64 {
+	if x != nil {
+		return x.AlarmsAcknowledged
+	}
+	return 0
 }
 
 type SessionRecord struct {
@@ -1113,7 +1122,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12E\n" +
 	"\x0eremoved_member\x18\b \x01(\v2\x1c.quorumlock.v1.RemovedMemberH\x00R\rremovedMember\x12:\n" +
 	"\atrailer\x18\x0f \x01(\v2\x1e.quorumlock.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\xea\x04\n" +
+	"\x06record\"\x9b\x05\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -1136,7 +1145,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\tfirst_act\x18\x14 \x01(\x04R\bfirstAct\x12#\n" +
 	"\rsession_floor\x18\x15 \x01(\x04R\fsessionFloor\x129\n" +
 	"\vterm_starts\x18\x16 \x03(\v2\x18.quorumlock.v1.TermStartR\n" +
-	"termStarts\"\xb4\x02\n" +
+	"termStarts\x12/\n" +
+	"\x13alarms_acknowledged\x18\x17 \x01(\x04R\x12alarmsAcknowledged\"\xb4\x02\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +

@@ -108,6 +108,9 @@ const (
 	// ClusterServiceTransferLeadershipProcedure is the fully-qualified name of the ClusterService's
 	// TransferLeadership RPC.
 	ClusterServiceTransferLeadershipProcedure = "/quorumlock.v1.ClusterService/TransferLeadership"
+	// ClusterServiceAcknowledgeAlarmsProcedure is the fully-qualified name of the ClusterService's
+	// AcknowledgeAlarms RPC.
+	ClusterServiceAcknowledgeAlarmsProcedure = "/quorumlock.v1.ClusterService/AcknowledgeAlarms"
 )
 
 // SessionServiceClient is a client for the quorumlock.v1.SessionService service.
@@ -954,6 +957,8 @@ type ClusterServiceClient interface {
 	AddMember(context.Context, *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error)
 	RemoveMember(context.Context, *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error)
 	TransferLeadership(context.Context, *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error)
+	// AcknowledgeAlarms ends the alarms of all nodes; what is found later is alarming again.
+	AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error)
 }
 
 // NewClusterServiceClient constructs a client for the quorumlock.v1.ClusterService service. By
@@ -991,6 +996,12 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("TransferLeadership")),
 			connect.WithClientOptions(opts...),
 		),
+		acknowledgeAlarms: connect.NewClient[wire.AcknowledgeAlarmsRequest, wire.AcknowledgeAlarmsResponse](
+			httpClient,
+			baseURL+ClusterServiceAcknowledgeAlarmsProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("AcknowledgeAlarms")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -1000,6 +1011,7 @@ type clusterServiceClient struct {
 	addMember          *connect.Client[wire.AddMemberRequest, wire.AddMemberResponse]
 	removeMember       *connect.Client[wire.RemoveMemberRequest, wire.RemoveMemberResponse]
 	transferLeadership *connect.Client[wire.TransferLeadershipRequest, wire.TransferLeadershipResponse]
+	acknowledgeAlarms  *connect.Client[wire.AcknowledgeAlarmsRequest, wire.AcknowledgeAlarmsResponse]
 }
 
 // Status calls quorumlock.v1.ClusterService.Status.
@@ -1022,12 +1034,19 @@ func (c *clusterServiceClient) TransferLeadership(ctx context.Context, req *conn
 	return c.transferLeadership.CallUnary(ctx, req)
 }
 
+// AcknowledgeAlarms calls quorumlock.v1.ClusterService.AcknowledgeAlarms.
+func (c *clusterServiceClient) AcknowledgeAlarms(ctx context.Context, req *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error) {
+	return c.acknowledgeAlarms.CallUnary(ctx, req)
+}
+
 // ClusterServiceHandler is an implementation of the quorumlock.v1.ClusterService service.
 type ClusterServiceHandler interface {
 	Status(context.Context, *connect.Request[wire.StatusRequest]) (*connect.Response[wire.StatusResponse], error)
 	AddMember(context.Context, *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error)
 	RemoveMember(context.Context, *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error)
 	TransferLeadership(context.Context, *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error)
+	// AcknowledgeAlarms ends the alarms of all nodes; what is found later is alarming again.
+	AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error)
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -1061,6 +1080,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("TransferLeadership")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceAcknowledgeAlarmsHandler := connect.NewUnaryHandler(
+		ClusterServiceAcknowledgeAlarmsProcedure,
+		svc.AcknowledgeAlarms,
+		connect.WithSchema(clusterServiceMethods.ByName("AcknowledgeAlarms")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/quorumlock.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ClusterServiceStatusProcedure:
@@ -1071,6 +1096,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceRemoveMemberHandler.ServeHTTP(w, r)
 		case ClusterServiceTransferLeadershipProcedure:
 			clusterServiceTransferLeadershipHandler.ServeHTTP(w, r)
+		case ClusterServiceAcknowledgeAlarmsProcedure:
+			clusterServiceAcknowledgeAlarmsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1094,4 +1121,8 @@ func (UnimplementedClusterServiceHandler) RemoveMember(context.Context, *connect
 
 func (UnimplementedClusterServiceHandler) TransferLeadership(context.Context, *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.ClusterService.TransferLeadership is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.ClusterService.AcknowledgeAlarms is not implemented"))
 }

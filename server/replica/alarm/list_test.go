@@ -1,0 +1,126 @@
+package alarm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// store keeps the record of a list.
+type store struct {
+	record []byte
+	err    error
+}
+
+func (s *store) keep(record []byte) error {
+	if s.err == nil {
+		s.record = record
+	}
+	return s.err
+}
+
+// loaded is the list as a start finds it.
+func (s *store) loaded(t *testing.T) *List {
+	t.Helper()
+	l := &List{}
+	if err := l.Load(s.record, s.keep); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func about(node string, revision uint64) *wire.Alarm {
+	return &wire.Alarm{NodeId: node, Message: "another course", Revision: revision}
+}
+
+// wantNodes fails unless these are the alarms, in memory and on the disk.
+func (s *store) wantNodes(t *testing.T, l *List, want string) {
+	t.Helper()
+	for where, list := range map[string]*List{"in memory": l, "on the disk": s.loaded(t)} {
+		var got []string
+		for _, a := range list.All() {
+			got = append(got, fmt.Sprintf("%s@%d", a.NodeId, a.Revision))
+		}
+		if strings.Join(got, " ") != want || list.Len() != len(got) {
+			t.Errorf("%s: %q, want %q", where, got, want)
+		}
+	}
+}
+
+// TestAlarmsStandUntilTheyAreAcknowledged raises alarms before, at and after an acknowledgement.
+func TestAlarmsStandUntilTheyAreAcknowledged(t *testing.T) {
+	s := &store{}
+	l := s.loaded(t)
+	raise := func(node string, revision, acknowledged uint64, want bool) {
+		t.Helper()
+		raised, err := l.Raise(about(node, revision), acknowledged)
+		if raised != want || err != nil {
+			t.Errorf("%s at revision %d: raised %v, %v", node, revision, raised, err)
+		}
+	}
+	acknowledge := func(revision uint64, want int) {
+		t.Helper()
+		if ended, err := l.Acknowledge(revision); ended != want || err != nil {
+			t.Errorf("an acknowledgement at revision %d ended %d alarms, %v", revision, ended, err)
+		}
+	}
+	raise("n3", 10, 0, true)
+	raise("n3", 12, 0, false) // it stands
+	raise("n4", 20, 0, true)
+	s.wantNodes(t, l, "n3@10 n4@20")
+	acknowledge(0, 0)
+	acknowledge(10, 0) // the alarm was raised in a state that included this one
+	acknowledge(20, 1)
+	s.wantNodes(t, l, "n4@20")
+	acknowledge(21, 1)
+	s.wantNodes(t, l, "")
+	raise("n3", 21, 21, true)
+	acknowledge(21, 0)
+	s.wantNodes(t, l, "n3@21")
+	raise("n3", 40, 30, true) // the acknowledgement has been applied and not yet been seen here
+	s.wantNodes(t, l, "n3@40")
+}
+
+// TestAlarmsAreBounded keeps the newest.
+func TestAlarmsAreBounded(t *testing.T) {
+	s := &store{}
+	l := s.loaded(t)
+	for i := range uint64(maxAlarms + 3) {
+		if raised, err := l.Raise(about(fmt.Sprint("n", i), i), 0); !raised || err != nil {
+			t.Errorf("alarm %d: %v, %v", i, raised, err)
+		}
+	}
+	if all := l.All(); len(all) != maxAlarms || all[0].NodeId != "n3" || s.loaded(t).Len() != maxAlarms {
+		t.Errorf("%d alarms from %v, %d on the disk", len(all), all[0], s.loaded(t).Len())
+	}
+}
+
+// TestAlarmThatIsNotKept stands all the same, until the node ends.
+func TestAlarmThatIsNotKept(t *testing.T) {
+	s := &store{err: errors.New("disk on fire")}
+	l := s.loaded(t)
+	if raised, err := l.Raise(about("n3", 1), 0); !raised || !errors.Is(err, s.err) || l.Len() != 1 {
+		t.Errorf("raised %v, %v, %d stand", raised, err, l.Len())
+	}
+	if ended, err := l.Acknowledge(2); ended != 1 || !errors.Is(err, s.err) || l.Len() != 0 {
+		t.Errorf("ended %d, %v, %d stand", ended, err, l.Len())
+	}
+	if err := (&List{}).Load([]byte("\xff"), s.keep); err == nil {
+		t.Error("a record that cannot be read was accepted")
+	}
+}
+
+// TestAlarmsAreCopied changes what came from the list.
+func TestAlarmsAreCopied(t *testing.T) {
+	s := &store{}
+	l := s.loaded(t)
+	given := about("n3", 1)
+	if _, err := l.Raise(given, 0); err != nil {
+		t.Fatal(err)
+	}
+	given.NodeId, l.All()[0].NodeId = "x", "y"
+	s.wantNodes(t, l, "n3@1")
+}

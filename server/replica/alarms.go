@@ -1,0 +1,111 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// alarmsKey holds the alarms of this node in the stable store.
+var alarmsKey = []byte("quorumlock.alarms")
+
+// alarmInterval is how often alarms are logged while they stand.
+const alarmInterval = time.Minute
+
+// forkedAdvice is what to do when nodes have logs with different courses.
+const forkedAdvice = "a disk went back in time, and locks may have been granted twice, under different tokens: " +
+	"find out what the holders of the smaller tokens did, replace the nodes that stopped, then run: qlock cluster acknowledge --reason TEXT"
+
+// loadAlarms reads the alarms that stood when the node ended.
+func (r *Replica) loadAlarms() error {
+	record, err := get(r.stores.stable, alarmsKey)
+	if err != nil {
+		return err
+	}
+	return r.alarms.Load(record, func(record []byte) error { return r.stores.stable.Set(alarmsKey, record) })
+}
+
+// Alarms returns what this node has found and an operator has to know: which nodes have logs with another
+// course. An alarm stands until an operator acknowledges it.
+func (r *Replica) Alarms() []*wire.Alarm { return r.alarms.All() }
+
+// alarmAbout raises an alarm about another node, unless one stands.
+func (r *Replica) alarmAbout(id, difference string) {
+	alarm := &wire.Alarm{
+		NodeId:       id,
+		Message:      fmt.Sprintf("the log of node %q has another course: %s", id, difference),
+		Advice:       forkedAdvice,
+		Revision:     r.states.position().GetRevision(),
+		RaisedUnixMs: time.Now().UnixMilli(),
+	}
+	raised, err := r.alarms.Raise(alarm, r.alarmsAcknowledged())
+	if err != nil {
+		r.log.Error("an alarm was not written down", "error", err)
+	}
+	if raised {
+		r.logAlarm(alarm)
+	}
+}
+
+func (r *Replica) alarmsAcknowledged() (revision uint64) {
+	r.machine.View(func(m *fsm.Machine) { revision = m.AlarmsAcknowledged() })
+	return revision
+}
+
+func (r *Replica) logAlarm(a *wire.Alarm) {
+	r.log.Error("ALARM: "+a.GetMessage(), "node", a.GetNodeId(), "revision", a.GetRevision(),
+		"since", time.UnixMilli(a.GetRaisedUnixMs()).UTC().Format(time.RFC3339), "advice", a.GetAdvice())
+}
+
+// repeatAlarms logs the alarms that stand, those of earlier starts at once, until the node stops.
+func (r *Replica) repeatAlarms() {
+	tick := time.NewTicker(alarmInterval)
+	defer tick.Stop()
+	for {
+		for _, a := range r.alarms.All() {
+			r.logAlarm(a)
+		}
+		select {
+		case <-tick.C:
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// endAlarms ends the alarms that an operator has acknowledged.
+func (r *Replica) endAlarms() {
+	if r.alarms.Len() == 0 {
+		return
+	}
+	revision := r.alarmsAcknowledged()
+	ended, err := r.alarms.Acknowledge(revision)
+	if err != nil && r.ctx.Err() == nil {
+		r.log.Error("the end of alarms was not written down", "error", err)
+	}
+	if ended > 0 {
+		r.log.Info("alarms were acknowledged", "alarms", ended, "revision", revision)
+	}
+}
+
+// AcknowledgeAlarms ends the alarms of all nodes, for an operator. Each node ends its own when it has
+// applied the acknowledgement; what it finds after that is alarming again. Leader only.
+func (r *Replica) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
+	act := &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Operator: req.GetOperator(), Reason: req.GetReason()}
+	if err := validAct(act); err != nil {
+		return nil, err
+	}
+	re, done, err := r.administer()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	result, err := r.execute(ctx, re, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &wire.AcknowledgeAlarmsResponse{Revision: result.GetRevision()}, nil
+}
