@@ -21,7 +21,7 @@ type options struct {
 // leaves a value to others.
 func defaults() *options {
 	o := &options{Config: server.Defaults(), logLevel: "info", logFormat: "text"}
-	o.MaxBufferBytes, o.Settings.MaxStateBytes = 0, 0
+	o.MaxBufferBytes, o.Settings.MaxStateBytes, o.Limits.MaxTunnels = 0, 0, 0
 	o.HTTPLimits.MaxConnections, o.HTTPLimits.MaxRequests = 4_096, 16_384
 	return o
 }
@@ -146,7 +146,7 @@ func (o *options) limitFlags() []setting {
 		{"max-buffer-bytes", &o.MaxBufferBytes, "bytes of that for what clients make the node hold for a while: connections, requests being read, answers not taken, watches; 0 is an eighth"},
 		{"disk-timeout", &o.DiskTimeout, "how long one write to the disk, with its syncs, may take before the node ends, so that another one can lead"},
 		{"max-connections", &l.MaxConnections, "connections on the client port at once"},
-		{"max-tunnels", &l.MaxTunnels, "of these, clients that are connected through to the leader; half of them from one address"},
+		{"max-tunnels", &l.MaxTunnels, "of these, clients that are connected through to the leader, half of them from one address; 0 is 1,024, or all of them if there are fewer"},
 		{"max-handshakes", &l.MaxHandshakes, "connections on each of the client and HTTP ports that are not established yet, half of them from one address; beyond that the oldest is cut"},
 		{"max-in-flight", &l.MaxInFlight, "requests unanswered at once on one connection; beyond that the node stops reading from it"},
 		{"max-frame-bytes", &l.MaxFrameBytes, "size of one frame on the client port"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	defer removeDev()
-	raiseFileLimit(log, cfg.Limits.MaxConnections+cfg.Limits.MaxTunnels+cfg.Limits.MaxHandshakes+cfg.HTTPLimits.MaxConnections+cfg.HTTPLimits.MaxHandshakes)
+	raiseFileLimit(log, cfg.Limits.MaxConnections+cmp.Or(cfg.Limits.MaxTunnels, cfg.Limits.MaxConnections)+cfg.Limits.MaxHandshakes+cfg.HTTPLimits.MaxConnections+cfg.HTTPLimits.MaxHandshakes)
 
 	limitMemory(cfg.MemoryLimit)
 	defer spareMemory()()
