@@ -167,31 +167,106 @@ func TestCallerWhoComesBackGetsTheGrantOfMeanwhile(t *testing.T) {
 	}
 }
 
-// Somebody may hold the lock by an answer that was given once: a later retry that goes
-// away must not take it from him.
-func TestToldHoldIsNeverReleasedForItsHolder(t *testing.T) {
-	x := contend(t)
-	got := x.ann.send("LockService/Acquire", `"seq":1,"name":"a"`).ok()
-	if got["status"] != "GRANTED" {
-		t.Fatalf("got %v", got)
+// An asker sends one request that may wait, without a network between: its ctx ends when
+// the test ends it, so that the port cannot answer a caller before it notices that it left.
+type asker struct {
+	ask func(ctx context.Context) (*connect.Response[wire.AcquireResponse], error)
+	// mode is the one in which lock "a" is held once the request is granted.
+	mode wire.Mode
+}
+
+// askers sends requests of every kind that an abandoned visit would take back.
+var askers = map[string]func(c *cluster, s *Server) asker{
+	"acquire": func(c *cluster, s *Server) asker {
+		session := credentialsOf(c, "0123456789abcdef")
+		return asker{mode: wire.Mode_EXCLUSIVE, ask: func(ctx context.Context) (*connect.Response[wire.AcquireResponse], error) {
+			return lockService{s}.Acquire(ctx, connect.NewRequest(&wire.AcquireRequest{Session: session, Seq: 1, Name: "a"}))
+		}}
+	},
+	"upgrade": func(c *cluster, s *Server) asker {
+		session := credentialsOf(c, "0123456789abcdef")
+		held := c.must(&wire.Command{SessionId: session.GetSessionId(), Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+			Locks: []*wire.LockRequest{{Name: "a", Mode: wire.Mode_SHARED}},
+		}}})
+		return asker{mode: wire.Mode_EXCLUSIVE, ask: func(ctx context.Context) (*connect.Response[wire.AcquireResponse], error) {
+			return lockService{s}.Upgrade(ctx, connect.NewRequest(&wire.UpgradeRequest{
+				Session: session, Seq: 2, HoldId: held.GetHoldId(), Token: held.GetToken(),
+			}))
+		}}
+	},
+	"lease": func(_ *cluster, s *Server) asker {
+		return asker{mode: wire.Mode_SHARED, ask: func(ctx context.Context) (*connect.Response[wire.AcquireResponse], error) {
+			return leaseService{s}.Acquire(ctx, connect.NewRequest(&wire.AcquireLeaseRequest{
+				Secret:  []byte("0123456789abcdef"),
+				Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a", Mode: wire.Mode_SHARED}}},
+			}))
+		}}
+	},
+}
+
+// granted asks and insists on the grant.
+func (a asker) granted(t *testing.T) *wire.AcquireResponse {
+	t.Helper()
+	got, err := a.ask(t.Context())
+	if err != nil || got.Msg.GetStatus() != wire.Status_GRANTED {
+		t.Fatalf("got %v, %v", got, err)
 	}
-	ctx, hangUp := context.WithCancel(t.Context())
-	asked := make(chan struct{})
-	x.c.override(func(cmd *wire.Command) *wire.Result {
-		if cmd.GetAcquire() != nil {
+	return got.Msg
+}
+
+// tellings are the orders in which a caller leaves whose request was granted to another
+// caller: they return the grant that was told.
+var tellings = map[string]func(t *testing.T, c *cluster, a asker) *wire.AcquireResponse{
+	"told before the visit": func(t *testing.T, c *cluster, a asker) *wire.AcquireResponse {
+		told := a.granted(t)
+		ctx, hangUp := context.WithCancel(t.Context())
+		c.override(func(*wire.Command) *wire.Result {
+			c.override(nil)
 			hangUp()
-			close(asked)
-		}
-		return nil
-	})
-	answered := x.ann.later(ctx, `"seq":1,"name":"a"`)
-	<-asked
-	for range answered { //nolint:revive // an answer or none, both are well
+			return nil
+		})
+		leftUnanswered(t, a, ctx)
+		return told
+	},
+	"told beside it": func(t *testing.T, c *cluster, a asker) *wire.AcquireResponse {
+		ctx, hangUp := context.WithCancel(t.Context())
+		var told *wire.AcquireResponse
+		c.override(func(*wire.Command) *wire.Result {
+			c.override(nil)
+			told = a.granted(t) // the same request, sent again, is quicker
+			hangUp()
+			return nil
+		})
+		leftUnanswered(t, a, ctx)
+		return told
+	},
+}
+
+// leftUnanswered has a caller ask who leaves before the answer.
+func leftUnanswered(t *testing.T, a asker, ctx context.Context) {
+	t.Helper()
+	if got, err := a.ask(ctx); connect.CodeOf(err) != connect.CodeCanceled {
+		t.Fatalf("the caller who left got %v, %v", got, err)
 	}
-	x.c.override(nil)
-	eventually(t, "the visit ends", func() bool { return x.p.server.visits.all() == 0 })
-	if len(x.c.lock("a").GetHolders()) != 1 {
-		t.Error("the hold is gone")
+}
+
+// Somebody may hold the lock by an answer that was given once: another caller of the same
+// request that goes away must not take it from him.
+func TestToldHoldIsNeverReleasedForItsHolder(t *testing.T) {
+	for kind, newAsker := range askers {
+		for order, tell := range tellings {
+			t.Run(kind+" "+order, func(t *testing.T) {
+				c := newCluster(t)
+				s := start(t, c, "n1").server
+				a := newAsker(c, s)
+				told := tell(t, c, a)
+				eventually(t, "the visit ends", func() bool { return s.visits.all() == 0 })
+				holders := c.lock("a").GetHolders()
+				if len(holders) != 1 || holders[0].GetToken() != told.GetToken() || holders[0].GetMode() != a.mode {
+					t.Errorf("%v was told, and now the holders are %v", told, holders)
+				}
+			})
+		}
 	}
 }
 
@@ -199,7 +274,7 @@ func TestToldHoldIsNeverReleasedForItsHolder(t *testing.T) {
 func TestGrantAtOnceToACallerWhoIsGoneIsReleased(t *testing.T) {
 	c := newCluster(t)
 	s := start(t, c, "n1").server
-	res := c.must(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hashOf("0123456789abcdef")}}})
+	session := credentialsOf(c, "0123456789abcdef")
 	ctx, hangUp := context.WithCancel(t.Context())
 	c.override(func(cmd *wire.Command) *wire.Result {
 		if cmd.GetAcquire() != nil {
@@ -208,12 +283,19 @@ func TestGrantAtOnceToACallerWhoIsGoneIsReleased(t *testing.T) {
 		return nil
 	})
 	_, err := lockService{Server: s}.Acquire(ctx, connect.NewRequest(&wire.AcquireRequest{
-		Session: &wire.Credentials{SessionId: res.GetSession().GetSessionId(), Secret: []byte("0123456789abcdef")}, Seq: 1, Name: "a",
+		Session: session, Seq: 1, Name: "a",
 	}))
 	if connect.CodeOf(err) != connect.CodeCanceled {
 		t.Errorf("got %v", err)
 	}
 	eventually(t, "the hold is released", func() bool { return len(c.lock("a").GetHolders()) == 0 && s.visits.all() == 0 })
+}
+
+// credentialsOf opens a session with that secret.
+func credentialsOf(c *cluster, secret string) *wire.Credentials {
+	c.t.Helper()
+	res := c.must(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hashOf(secret)}}})
+	return &wire.Credentials{SessionId: res.GetSession().GetSessionId(), Secret: []byte(secret)}
 }
 
 func hashOf(secret string) []byte {
