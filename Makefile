@@ -31,7 +31,7 @@ TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1
 # SERIAL packages and SERIAL_TESTS of SERIAL_IN compute in one goroutine, so that there is no race to
 # detect: "make test" runs them without the detector, which slows them down about tenfold.
 SERIAL      := ./internal/lint ./scripts/bench ./scripts/demo/generate ./server/replica/failover \
-               ./test/model ./test/mutants ./transport/wire
+               ./test/model ./test/mutants ./test/mutation ./transport/wire
 SERIAL_IN   := ./server/replica ./server/replica/segment
 SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
 # REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends, too.
@@ -58,6 +58,12 @@ ROOMY       := GOGC=300
 # What several targets of "make test" would compile at the same time is compiled before them.
 COMPILE     := GOGC=400 $(GO) build
 SHARED      := ^(TestModel|TestReadersBesideApply|TestForksAreIndependent)$$
+# PKG is the package that "make mutate" changes, SUITES are packages with more of its tests. COUNT
+# places are drawn with SEED. ONLY tries some of their numbers, and prints what the tests say.
+PKG         ?=
+SUITES      ?= $(SUITES_$(patsubst ./%,%,$(PKG)))
+COUNT       ?= 200
+ONLY        ?=
 # COMPARE_FLAGS go to the comparison: --smoke tries it, --systems and --workloads choose.
 COMPARE_FLAGS ?=
 # DEMO_FLAGS go to the demo: --no-fencing lets a stale write in, --keep keeps its files.
@@ -149,6 +155,11 @@ compare: build ## measure beside etcd, ZooKeeper and Redis on this machine, for 
 .PHONY: mutants
 mutants: ## seed bugs, each of which some test must catch, and tell which did
 	cd test/mutants && $(GO) test -tags mutants -count=1 -timeout 30m -parallel 2 -run '^TestMutants$$/^bugs$$/$(BUG)'
+
+.PHONY: mutate
+mutate: ## change PKG in many small ways, one at a time, and list what its tests do not notice
+	@[ -n "$(PKG)" ] || { echo "say which package: make mutate PKG=./fsm"; exit 1; }
+	$(GO) run ./test/mutation -package $(PKG) -tests '$(SUITES)' -count $(COUNT) -seed $(SEED) -only '$(ONLY)'
 
 .PHONY: generate
 generate: ## regenerate the schema's code and the demo's data
