@@ -124,3 +124,13 @@ func TestAlarmsAreCopied(t *testing.T) {
 	given.NodeId, l.All()[0].NodeId = "x", "y"
 	s.wantNodes(t, l, "n3@1")
 }
+
+// TestAlarmThatCannotBeKept raises one that has no form on the disk: it stands, and the caller learns
+// that it will not outlive the node.
+func TestAlarmThatCannotBeKept(t *testing.T) {
+	s := &store{}
+	l := s.loaded(t)
+	if raised, err := l.Raise(about("\xff", 1), 0); !raised || err == nil || l.Len() != 1 {
+		t.Errorf("raised %v, %v; %d alarms", raised, err, l.Len())
+	}
+}

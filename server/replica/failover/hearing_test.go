@@ -49,6 +49,10 @@ var mustNotCall = map[string]struct {
 		func(h *failover.Hearing) { h.Answers = nil }, failover.Wait, failover.NoMajority},
 	"nobody else knows the question": {
 		func(h *failover.Hearing) { h.Answers["n3"] = failover.Answer{Absent: true, Gone: true} }, failover.Wait, failover.NoMajority},
+	"a testimony that came with silence": {
+		func(h *failover.Hearing) {
+			h.Answers["n3"] = failover.Answer{Silent: true, Gone: true, Term: 7, Tail: end}
+		}, failover.Wait, failover.NoMajority},
 	"a witness that does not vote": {
 		func(h *failover.Hearing) {
 			h.Voters = []string{"n1", "n2", "n4"}
@@ -129,6 +133,52 @@ func TestTurns(t *testing.T) {
 	h.Answers["n4"] = failover.Answer{Absent: true}
 	if v := h.Judge(1); v.Reason != failover.Agreed {
 		t.Errorf("got %q with one voter before it", v.Reason)
+	}
+}
+
+// Of those who said nothing, the silent have their turn and the absent have none, whatever else
+// their answers hold.
+func TestTurnsOfThoseWhoSaidNothing(t *testing.T) {
+	h := hearing()
+	h.Self.ID = "n5"
+	h.Voters = []string{"n1", "n2", "n3", "n4", "n5"}
+	gone := failover.Answer{Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 39}}
+	longer := failover.Tail{Term: 8, Index: 99}
+	for name, c := range map[string]struct {
+		answer *failover.Answer
+		turn   int
+	}{
+		"no answer":                    {nil, 1},
+		"silent":                       {&failover.Answer{Silent: true, Tail: longer, Term: 9}, 1},
+		"absent, with as long a log":   {&failover.Answer{Absent: true, Tail: end}, 0},
+		"absent, with more than it is": {&failover.Answer{Absent: true, Tail: longer, Term: 9}, 0},
+	} {
+		h.Answers = map[string]failover.Answer{"n3": gone, "n4": gone}
+		if c.answer != nil {
+			h.Answers["n2"] = *c.answer
+		}
+		for turn := range 2 {
+			if v := h.Judge(turn); (v.Outcome == failover.Call) != (turn == c.turn) {
+				t.Errorf("%s: turn %d: %+v", name, turn, v)
+			}
+		}
+	}
+}
+
+// A node testifies only to the loss of the leader and the term that it follows now.
+func TestTestimony(t *testing.T) {
+	for name, change := range map[string]func(*failover.Self){
+		"":                    func(*failover.Self) {},
+		"a candidate":         func(s *failover.Self) { s.Follower = false },
+		"another leader's":    func(s *failover.Self) { s.Leader = "n3" },
+		"in a later term":     func(s *failover.Self) { s.Term = 8 },
+		"saw another's death": func(s *failover.Self) { s.Saw.Leader = "n3" },
+		"saw it alive since":  func(s *failover.Self) { s.Saw = failover.Loss{} },
+	} {
+		self := hearing().Self
+		if change(&self); self.Testifies(lost) != (name == "") {
+			t.Errorf("%q testifies: %v", name, self.Testifies(lost))
+		}
 	}
 }
 

@@ -37,17 +37,18 @@ func TestCheck(t *testing.T) {
 		known *wire.DiskEvidence
 		want  string // nothing is healthy
 	}{
-		"nothing":                            {nil, ""},
-		"an earlier start, as much":          {of(2, 102), ""},
-		"this start, as much":                {of(3, 103), ""},
-		"this start, which has gone on":      {of(3, 103, more), ""},
-		"a start that never met":             {&wire.DiskEvidence{}, ""},
-		"a later start":                      {of(4, 104), "start number 4 is known"},
-		"this number, another start":         {of(3, 999), "start number 3 is known"},
-		"an earlier number, another start":   {of(2, 999), "start number 2 is known with another nonce"},
-		"a later term":                       {of(2, 102, func(e *wire.DiskEvidence) { e.Term = 6 }), "it is in term 5, and was in term 6"},
-		"a later vote":                       {of(2, 102, func(e *wire.DiskEvidence) { e.VoteTerm = 5 }), "its last vote is of term 4, and it voted in term 5"},
-		"a committed entry that is not here": {of(2, 102, func(e *wire.DiskEvidence) { e.CommittedIndex = 78 }), "had the committed entry 78"},
+		"nothing":                             {nil, ""},
+		"an earlier start, as much":           {of(2, 102), ""},
+		"this start, as much":                 {of(3, 103), ""},
+		"this start, which has gone on":       {of(3, 103, more), ""},
+		"a start that never met":              {&wire.DiskEvidence{}, ""},
+		"a later start":                       {of(4, 104), "start number 4 is known"},
+		"a later start with this one's nonce": {of(4, 103), "start number 4 is known"},
+		"this number, another start":          {of(3, 999), "this is its start number 3, and start number 3 is known"},
+		"an earlier number, another start":    {of(2, 999), "start number 2 is known with another nonce"},
+		"a later term":                        {of(2, 102, func(e *wire.DiskEvidence) { e.Term = 6 }), "it is in term 5, and was in term 6"},
+		"a later vote":                        {of(2, 102, func(e *wire.DiskEvidence) { e.VoteTerm = 5 }), "its last vote is of term 4, and it voted in term 5"},
+		"a committed entry that is not here":  {of(2, 102, func(e *wire.DiskEvidence) { e.CommittedIndex = 78 }), "had the committed entry 78"},
 	} {
 		for where, known := range map[string]*wire.KnownState{
 			"of the last start": {LastStart: c.known},

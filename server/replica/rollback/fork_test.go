@@ -29,6 +29,8 @@ func TestForked(t *testing.T) {
 		"terms of different times":           {at(20, 1, 1), at(900, 7, 500, 8, 800), false},
 		"another term at the same place":     {at(50, 1, 1, 2, 30), at(50, 1, 1, 3, 30), true},
 		"the same term at another place":     {at(50, 1, 1, 2, 30), at(50, 1, 1, 2, 31), true},
+		"another term at the oldest place":   {at(50, 2, 30), at(50, 3, 30), true},
+		"the other is as far and without it": {at(50, 1, 1, 2, 30), at(30, 1, 1), true},
 		"a term that the other went without": {at(50, 1, 1, 2, 30), at(45, 1, 1), true},
 		"both went on from the same place":   {at(200, 1, 1, 5, 150), at(130, 1, 1, 6, 121), true},
 		"long ago, and both remember":        {at(900, 1, 1, 5, 150, 9, 800), at(900, 1, 1, 6, 121, 9, 850), true},

@@ -1,6 +1,7 @@
 package rollback
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -68,6 +69,13 @@ func TestMemoryIsKept(t *testing.T) {
 	if m.Changed() {
 		t.Error("nothing was raised, and there is something to keep")
 	}
+	if m.Met("a", says(1, 1)); m.Changed() {
+		t.Error("it was met again, and there is something to keep")
+	}
+	if m.Met("a", says(2, 2)); !m.Changed() {
+		t.Error("it has started again, and there is nothing to keep")
+	}
+	m.Keep([]string{"a", "b"}, position)
 	if m.Learn("a", 3, 0, 0, 0); !m.Changed() {
 		t.Error("a term was raised, and there is nothing to keep")
 	}
@@ -81,6 +89,44 @@ func TestMemoryIsKept(t *testing.T) {
 	}
 	if p := again.Position(&wire.LogPosition{Revision: 31}); p.Revision != 31 {
 		t.Errorf("a node that has applied more says it is at %v", p)
+	}
+}
+
+// TestMemoryIsBounded meets more nodes than are members.
+func TestMemoryIsBounded(t *testing.T) {
+	m := Load(nil)
+	stranger := func(i int) string { return fmt.Sprint("stranger ", i) }
+	known := func() (n int) {
+		for i := range maxPeers + 9 {
+			if m.Known(stranger(i)) != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range maxPeers - 1 {
+		m.Met(stranger(i), says(1, 1))
+	}
+	m.Met("member", says(1, 1))
+	if m.Keep([]string{"member"}, nil); known() != maxPeers-1 {
+		t.Errorf("%d are known of those who are no members yet", known())
+	}
+	for i := range maxPeers + 9 {
+		m.Met(stranger(i), says(1, 1))
+	}
+	if m.Keep([]string{"member"}, nil); m.Known("member") == nil || known() != maxPeers-1 {
+		t.Errorf("%d strangers are known, and the member: %v", known(), m.Known("member"))
+	}
+}
+
+// TestLoadedWithoutEvidence loads what an earlier start kept of a node that it only met.
+func TestLoadedWithoutEvidence(t *testing.T) {
+	m := Load(&wire.PeerMemory{Peers: []*wire.KnownState{{Incarnation: "a"}, {Incarnation: "b"}}})
+	if m.Learn("a", 3, 2, 0, 0); m.Known("a").GetLastStart().GetTerm() != 3 || m.Known("a").GetBefore() == nil {
+		t.Errorf("known %v", m.Known("a"))
+	}
+	if got := m.Median(1_000, []string{"a", "b"}); got != 1_000 {
+		t.Errorf("the median %d counts the clock of a node that was not met since the start", got)
 	}
 }
 
