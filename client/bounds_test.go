@@ -348,11 +348,15 @@ func TestCallerLeavesWhileItsGrantIsConfirmed(t *testing.T) {
 				cancel()
 				wantErr(t, <-done, context.Canceled)
 			}
+			synctest.Wait()
+			if f.held("x") != 0 { // at once, not when its max_hold passes
+				t.Fatal("held silently")
+			}
 			f.set(func() { late() })
 			time.Sleep(time.Second)
 			synctest.Wait()
 			if f.held("x") != 0 || s.holds.count()+len(s.bounded) != 0 {
-				t.Fatal("held silently")
+				t.Fatal("held again, or not forgotten")
 			}
 			cancel()
 		})

@@ -1,0 +1,96 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// The grant and the end of the caller's ctx can be there together. The caller is then told of
+// the grant, and what it is told of stays its own.
+func TestGrantThatComesWithTheEndOfTheContextIsKept(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		ctx, cancel := context.WithCancel(context.Background())
+		k := newAcquire(ctx, c, 0, true)
+		k.lock.Name, k.lock.Mode = "x", wire.Mode_EXCLUSIVE
+		k.locks[0] = &k.lock
+		k.acquire.Locks = k.locks[:]
+		c.mu.Lock()
+		s.enlist(&k.call)
+		c.submit(&k.call)
+		c.unlock()
+		synctest.Wait() // it is granted, and its caller has not noticed
+		cancel()
+		hold, err := c.stopWaiting(ctx, &k.call)
+		ok(t, err)
+		synctest.Wait()
+		if f.held("x") != s.ID() || f.count(releases)+f.count(cancels) != 0 || hold.ended != nil {
+			t.Fatalf("held by %d after %d releases and %d cancels", f.held("x"), f.count(releases), f.count(cancels))
+		}
+		ok(t, hold.Unlock(context.Background()))
+	})
+}
+
+// leftUpgrade has the caller of an upgrade leave before the answer, which comes then.
+func leftUpgrade(t *testing.T, f *fake, hold *Hold) {
+	t.Helper()
+	var late func()
+	f.set(func() {
+		f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+			if req.GetUpgrade() == nil {
+				return false
+			}
+			f.intercept = nil
+			resp := f.service.serve(cn, req)
+			late = func() { cn.answer(req, resp) }
+			return true
+		}
+	})
+	err := hold.Upgrade(withTimeout(t, time.Second))
+	wantErr(t, err, context.DeadlineExceeded, ErrUncertain)
+	f.set(func() { late() })
+	synctest.Wait()
+}
+
+// An upgrade whose caller left is taken back where it changed the hold, and only there: a
+// hold that was exclusive before stays so.
+func TestUpgradeWhoseCallerLeftIsTakenBack(t *testing.T) {
+	for name, want := range map[string]Mode{"of a shared hold": Shared, "of an exclusive hold": Exclusive} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+				s := f.session(c)
+				hold := mustShare(t, s, "x")
+				if want == Exclusive {
+					ok(t, hold.Upgrade(context.Background()))
+				}
+				leftUpgrade(t, f, hold)
+				_, err := f.session(c).TryLock(context.Background(), "x", WithShared())
+				if shared := err == nil; hold.Mode() != want || shared != (want == Shared) {
+					t.Errorf("the hold is %v here, and shared there: %v", hold.Mode(), shared)
+				}
+				if !errors.Is(err, ErrNotAcquired) && err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Answers can be overtaken by those of later commands: the mode of the latest revision counts.
+func TestModeOfTheLatestRevisionCounts(t *testing.T) {
+	d := &held{}
+	for _, step := range []struct {
+		mode     Mode
+		revision uint64
+		want     Mode
+	}{{Shared, 5, Shared}, {Exclusive, 9, Exclusive}, {Shared, 7, Exclusive}, {Shared, 11, Shared}} {
+		if d.change(step.mode, step.revision); d.mode != step.want {
+			t.Errorf("%v at revision %d: the hold is %v, want %v", step.mode, step.revision, d.mode, step.want)
+		}
+	}
+}
