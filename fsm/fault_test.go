@@ -35,7 +35,7 @@ func TestFailedHandlerIsUndone(t *testing.T) {
 
 // failAt applies the command to a machine or its fork, whose write number at fails. It
 // returns false if the command did not come so far, and was applied.
-func failAt(t *testing.T, m, on *Machine, cmd *wire.Command, at int) bool {
+func failAt(t tester, m, on *Machine, cmd *wire.Command, at int) bool {
 	t.Helper()
 	was, revision, discarded := snapshotOf(t, m), m.state.revision, m.state.discarded
 	writes := 0
@@ -46,7 +46,7 @@ func failAt(t *testing.T, m, on *Machine, cmd *wire.Command, at int) bool {
 	})
 	applied, err := on.Apply(entry(t, cmd))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	on.setFault(nil)
 	if writes < at {

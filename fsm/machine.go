@@ -29,6 +29,8 @@ var (
 type Machine struct {
 	// level is what this program understands, not part of the state.
 	level uint32
+	// searches are the rates of deadlock searches; only tests change them.
+	searches searchRates
 
 	state    scalars
 	sessions editable[uint64, session, *session]
@@ -99,6 +101,7 @@ type Failure struct {
 func New(level uint32) *Machine {
 	return &Machine{
 		level:    level,
+		searches: searchRates{first: firstSearchAllowance, perRequest: searchPerRequest},
 		sessions: newSessions(),
 		nonces:   newNonces(),
 		locks:    newLocks(),
@@ -127,6 +130,7 @@ func (m *Machine) tables() [12]journalled {
 func (m *Machine) Fork() *Machine {
 	return &Machine{
 		level:    m.level,
+		searches: m.searches,
 		state:    m.state,
 		sessions: m.sessions.fork(),
 		nonces:   m.nonces.fork(),

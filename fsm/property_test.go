@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -67,6 +68,7 @@ func TestModel(t *testing.T) {
 	t.Log(seen)
 	if sequences >= 1_000 {
 		mustHaveSeen(t, seen, commands)
+		mustHaveBeenRare(t, seen, sequences)
 	}
 }
 
@@ -97,6 +99,32 @@ type pair struct {
 	d *model.Model
 	// deadlocked says whether anybody waited for himself when all was read last.
 	deadlocked bool
+	// skipped are lock-delays of which some locks were opened.
+	skipped map[uint64]bool
+	// refused are the requests that were refused for want of room.
+	refused map[[2]uint64]bool
+	// failsNext has the next command fail before it is applied, standing are the rare
+	// states in which it does.
+	failsNext bool
+	standing  []string
+}
+
+func newPair(d *model.Model) *pair {
+	return &pair{m: New(Level), d: d, skipped: map[uint64]bool{}, refused: map[[2]uint64]bool{}}
+}
+
+// hurry leaves so few units to deadlock searches that they end before they have found
+// anything.
+func (p *pair) hurry() {
+	p.m.searches, p.d.Hurried = searchRates{perRequest: 3}, true
+}
+
+// overlooks fails unless a search that found nothing had come to its limit.
+func (p *pair) overlooks(cmd *wire.Command) {
+	s, ok := p.m.sessions.get(cmd.SessionId)
+	if p.d.Overlooked == p.d.Revision && (!ok || s.searchAllowance != 0) {
+		failing{}.Fatalf("after %v: a deadlock was overlooked though the search could have gone on", cmd)
+	}
 }
 
 // follow applies a command to both and compares nothing.
@@ -112,6 +140,7 @@ func (p *pair) step(cmd *wire.Command) *wire.Result {
 	p.d.Heard = applied.Results[0]
 	want := p.d.Apply(cmd, wallAfter(p.d.Revision), grantedIDs(applied.Events)...)
 	compareAnswer(failing{}, cmd, applied, want, p.d)
+	p.overlooks(cmd)
 	if err := p.m.Check(); err != nil {
 		failing{}.Fatalf("after %v: %v", cmd, err)
 	}
@@ -151,13 +180,20 @@ func (p *pair) read(cmd *wire.Command) {
 func explore(seed uint64, n int, seen map[string]int) (log []*wire.Command, err error) {
 	defer caught(&err)
 	w, boot := newWalker(seeded(seed))
-	p := &pair{m: New(Level), d: w.d}
+	p, roll := newPair(w.d), seeded(seed+1<<32)
+	if seed%16 == 3 {
+		p.hurry()
+	}
 	p.step(boot)
 	log = append(log, boot)
 	for i := range n {
 		cmd := w.command()
 		log = append(log, cmd)
+		h := p.before(cmd)
+		p.failFirst(cmd, 1+min(roll(12), roll(12)), seen)
 		answer := p.step(cmd)
+		h.answer = answer
+		p.rare(h, roll, seen)
 		if seed%8 == 0 || i%8 == 7 || i == n-1 {
 			p.read(cmd)
 		}
@@ -206,12 +242,27 @@ func notice(p *pair, seen map[string]int) {
 	}
 }
 
-// against compares a log that is known. Its first command is a bootstrap.
-func against(log []*wire.Command) (err error) {
+// against compares a log that is known. Its first command is a bootstrap. It is tried as it
+// is, in a hurry, and with failures and restarts at every command.
+func against(log []*wire.Command) error {
+	return cmp.Or(
+		againstAs(log, func(*pair, *wire.Command) {}),
+		againstAs(log, func(p *pair, _ *wire.Command) { p.hurry() }),
+		againstAs(log, func(p *pair, _ *wire.Command) { p.restart() }),
+		againstAs(log, func(p *pair, cmd *wire.Command) {
+			for at := 1; failAt(failing{}, p.m, p.m.Fork(), cmd, at); at++ {
+				p.restart()
+			}
+		}),
+	)
+}
+
+func againstAs(log []*wire.Command, before func(*pair, *wire.Command)) (err error) {
 	defer caught(&err)
-	p := &pair{m: New(Level), d: model.New()}
+	p := newPair(model.New())
 	p.step(log[0])
 	for _, cmd := range log[1:] {
+		before(p, cmd)
 		p.step(cmd)
 		p.read(cmd)
 	}

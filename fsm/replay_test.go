@@ -8,20 +8,20 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-func snapshotOf(t testing.TB, m *Machine) []byte {
+func snapshotOf(t tester, m *Machine) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if err := m.WriteSnapshot(&b); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	return b.Bytes()
 }
 
-func restored(t testing.TB, snapshot []byte) *Machine {
+func restored(t tester, snapshot []byte) *Machine {
 	t.Helper()
 	m, err := Restore(bytes.NewReader(snapshot), Level)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	return m
 }

@@ -16,9 +16,13 @@ const (
 	maxEntrySearch = 2 * maxSearch
 )
 
+// searchRates are what sessions are given for deadlock searches: a new one, and each for a
+// request that is run.
+type searchRates struct{ first, perRequest uint16 }
+
 // earnSearch adds to a session's allowance for a request that is run.
-func (s *session) earnSearch() {
-	s.searchAllowance = min(s.searchAllowance+searchPerRequest, maxSearch)
+func (m *Machine) earnSearch(s *session) {
+	s.searchAllowance = min(s.searchAllowance+m.searches.perRequest, maxSearch)
 }
 
 // searchLimit returns how many units a search for a session's request may take.

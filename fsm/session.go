@@ -75,7 +75,7 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 		client:     op.Client,
 		opened:     m.wall,
 
-		searchAllowance: firstSearchAllowance,
+		searchAllowance: m.searches.first,
 	}
 	if refusal := m.short(s, s.unitsAlone()); refusal != nil {
 		m.state.lastSession--

@@ -3,6 +3,8 @@ package fsm
 import (
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/test/model"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -128,6 +130,27 @@ func (w *walker) upgrade(c *model.Claim) *wire.Upgrade {
 	}
 }
 
+// fatal is a shared hold whose upgrade would close a cycle: another one who shares the lock
+// waits for what its owner has besides. Nil if there is none.
+func (w *walker) fatal() *model.Claim {
+	for _, c := range w.d.Claims {
+		if !c.Holds() || !reads(c) || c.Upgrading() {
+			continue
+		}
+		for _, o := range w.d.Claims {
+			if !o.Queued() || w.d.Mine(o.Session, o.Owner, c.Locks[0].Name) == nil {
+				continue
+			}
+			for _, l := range o.Locks {
+				if besides := w.d.Mine(c.Session, c.Owner, l.Name); besides != nil && besides != c && besides.Holds() {
+					return c
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // lease is one of the three commands of leases.
 func (w *walker) lease() *wire.Command {
 	leased := func(c *model.Claim) bool { s := w.d.Session(c.Session); return s != nil && s.Leased }
@@ -157,9 +180,16 @@ func (w *walker) lease() *wire.Command {
 		op.SecretHash = hash[1:]
 	case 4:
 		op.Client = &wire.ClientInfo{Name: strings.Repeat("x", 70)}
+	case 5, 6:
+		if first := w.leases[string(hash)]; first != nil {
+			op = proto.CloneOf(first) // asked for again
+		}
 	default:
 		op.SecretHash, op.Client = w.hash(w.secrets), w.client()
 		w.secrets++
+	}
+	if w.leases[string(op.SecretHash)] == nil {
+		w.leases[string(op.SecretHash)] = proto.CloneOf(op)
 	}
 	return &wire.Command{Op: &wire.Command_OpenLease{OpenLease: op}}
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 
 	"google.golang.org/protobuf/proto"
 
@@ -31,6 +30,8 @@ type walker struct {
 	secrets int
 	// what was asked first under each number.
 	asked map[[2]uint64]*wire.Command
+	// leases are what was asked for first with each secret.
+	leases map[string]*wire.OpenLease
 	// limits of the names that are mostly semaphores; 1 is a plain lock, 0 an unfair one.
 	kinds []uint64
 	// owners are how many owner keys a session uses, names how many locks there are and
@@ -72,7 +73,7 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
 		Members: []*wire.Member{{Id: "n1", Level: 1}},
 	}}}
-	w := &walker{roll: roll, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}}
+	w := &walker{roll: roll, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}, leases: map[string]*wire.OpenLease{}}
 	w.labelled = limits.MaxStateBytes < 1<<30
 	w.readers = roll(4)
 	w.owners, w.names = 1+roll(4), 1+roll(len(walkNames))
@@ -220,6 +221,9 @@ func (w *walker) about(n uint64) uint64 {
 
 func (w *walker) expire() *wire.Command {
 	op := &wire.ExpireSession{SessionId: w.session(), Term: w.about(w.d.Term), Generation: 1}
+	if w.any((*model.Claim).Upgrading) && w.one(3) {
+		op.SessionId = w.some((*model.Claim).Upgrading).Session
+	}
 	if s := w.d.Session(op.SessionId); s != nil {
 		op.Generation = w.about(s.Generation)
 	}
@@ -314,6 +318,10 @@ func (w *walker) own(cmd *wire.Command) *wire.Command {
 
 func (w *walker) request() *wire.Command {
 	cmd := w.own(&wire.Command{})
+	trapped := w.fatal()
+	if trapped != nil {
+		cmd.SessionId = trapped.Session
+	}
 	w.seqs[cmd.SessionId]++
 	cmd.Seq = w.seqs[cmd.SessionId]
 	if w.one(8) {
@@ -325,7 +333,11 @@ func (w *walker) request() *wire.Command {
 		cmd.Op = proto.CloneOf(first).Op // a retry
 		return cmd
 	}
-	w.ask(cmd)
+	if trapped != nil && w.one(2) {
+		cmd.Op = &wire.Command_Upgrade{Upgrade: w.upgrade(trapped)}
+	} else {
+		w.ask(cmd)
+	}
 	if w.asked[key] == nil {
 		w.asked[key] = proto.CloneOf(cmd)
 	}
@@ -431,11 +443,11 @@ func (w *walker) value() []byte {
 }
 
 // entry wraps commands as the log has them.
-func entry(t testing.TB, commands ...*wire.Command) []byte {
+func entry(t tester, commands ...*wire.Command) []byte {
 	t.Helper()
 	data, err := proto.Marshal(&wire.Entry{Level: 1, WallUnixMs: 1_700_000_000_000, Commands: commands})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	return data
 }
@@ -444,7 +456,7 @@ func entry(t testing.TB, commands ...*wire.Command) []byte {
 // say in which order it granted.
 func walk(seed uint64, n int) []*wire.Command {
 	w, boot := newWalker(seeded(seed))
-	p := &pair{m: New(Level), d: w.d}
+	p := newPair(w.d)
 	p.follow(boot)
 	commands := []*wire.Command{boot}
 	for range n {

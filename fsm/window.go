@@ -34,7 +34,7 @@ func (m *Machine) once(s *session, cmd *wire.Command, digest uint64) *wire.Resul
 	if refusal := m.noGrants(cmd); refusal != nil {
 		return refusal
 	}
-	s.earnSearch()
+	m.earnSearch(s)
 	before := budgets{s.units(), m.Units()}
 	result := m.perform(s, cmd)
 	if m.outOfBudget {

@@ -80,7 +80,7 @@ func (d *Model) acquire(s *Session, seq uint64, op *wire.Acquire) *wire.Result {
 		d.serve(c, false)
 		return c.grant()
 	}
-	if !op.AllowDeadlock && d.closes(c) {
+	if !op.AllowDeadlock && d.closes(c) && !d.overlooked() {
 		d.drop(c)
 		return says(wire.Status_DEADLOCK)
 	}

@@ -154,6 +154,16 @@ func (d *Model) closes(c *Claim) bool {
 	})
 }
 
+// overlooked takes the service's word that it looked no further: the request waits, though it
+// closes a cycle.
+func (d *Model) overlooked() bool {
+	if !d.Hurried || d.Heard.GetStatus() != wire.Status_QUEUED {
+		return false
+	}
+	d.Overlooked = d.Revision
+	return true
+}
+
 // reaches says whether what an owner waits for leads, over others, back to him.
 func (d *Model) reaches(who owner) bool { return d.leads(who, d.waitsOf(who)...) }
 

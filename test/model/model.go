@@ -47,6 +47,10 @@ type Model struct {
 	// Heard is what the service said to the command that is applied next. The model takes
 	// its word for how long a refusal is in words.
 	Heard *wire.Result
+	// Hurried says that the service may give up looking for a deadlock, and let the request
+	// wait. Overlooked is the revision at which it did so last.
+	Hurried    bool
+	Overlooked uint64
 	// refusing says that the command is refused for want of room.
 	refusing bool
 	// full says that the window of the session that asks is.

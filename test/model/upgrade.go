@@ -38,7 +38,7 @@ func (d *Model) up(s *Session, seq uint64, op *wire.Upgrade) *wire.Result {
 		d.serve(c, false)
 		return c.grant()
 	}
-	if !op.AllowDeadlock && d.closes(c) {
+	if !op.AllowDeadlock && d.closes(c) && !d.overlooked() {
 		c.Upgrade = nil
 		return says(wire.Status_DEADLOCK)
 	}
