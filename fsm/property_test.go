@@ -113,10 +113,10 @@ func newPair(d *model.Model) *pair {
 	return &pair{m: New(Level), d: d, skipped: map[uint64]bool{}, refused: map[[2]uint64]bool{}}
 }
 
-// hurry leaves so few units to deadlock searches that they end before they have found
+// hurry leaves so few units of each request to deadlock searches that they end before they have found
 // anything.
-func (p *pair) hurry() {
-	p.m.searches, p.d.Hurried = searchRates{perRequest: 3}, true
+func (p *pair) hurry(units int) {
+	p.m.searches, p.d.Hurried = searchRates{perRequest: uint16(units)}, true
 }
 
 // overlooks fails unless a search that found nothing had come to its limit.
@@ -182,7 +182,7 @@ func explore(seed uint64, n int, seen map[string]int) (log []*wire.Command, err 
 	w, boot := newWalker(seeded(seed))
 	p, roll := newPair(w.d), seeded(seed+1<<32)
 	if seed%16 == 3 {
-		p.hurry()
+		p.hurry(2 + roll(24))
 	}
 	p.step(boot)
 	log = append(log, boot)
@@ -247,7 +247,7 @@ func notice(p *pair, seen map[string]int) {
 func against(log []*wire.Command) error {
 	return cmp.Or(
 		againstAs(log, func(*pair, *wire.Command) {}),
-		againstAs(log, func(p *pair, _ *wire.Command) { p.hurry() }),
+		againstAs(log, func(p *pair, _ *wire.Command) { p.hurry(8) }),
 		againstAs(log, func(p *pair, _ *wire.Command) { p.restart() }),
 		againstAs(log, func(p *pair, cmd *wire.Command) {
 			for at := 1; failAt(failing{}, p.m, p.m.Fork(), cmd, at); at++ {

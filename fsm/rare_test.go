@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -264,11 +265,14 @@ func (p *pair) rare(h *happening, roll dice, seen map[string]int) {
 	}
 }
 
-// restart has the machine begin again from its snapshot.
+// restart has the machine begin again from its snapshot, which must have all of it.
 func (p *pair) restart() {
-	searches := p.m.searches
-	p.m = restored(failing{}, snapshotOf(failing{}, p.m))
+	searches, snapshot := p.m.searches, snapshotOf(failing{}, p.m)
+	p.m = restored(failing{}, snapshot)
 	p.m.searches = searches
+	if !bytes.Equal(snapshotOf(failing{}, p.m), snapshot) {
+		failing{}.Fatalf("restored from its snapshot, the machine writes another one")
+	}
 }
 
 // failFirst has the command fail at one of its writes on a fork, which must change nothing.

@@ -247,7 +247,7 @@ func (w *walker) operator() *wire.Command {
 	if w.one(3) {
 		return &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who()}}}
 	}
-	return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who(), GraceMs: uint32(w.roll(3) * 400)}}}
+	return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who(), GraceMs: []uint32{0, 60, 800}[w.roll(3)]}}}
 }
 
 // aYear is how far a floor may be ahead, in tokens.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -83,36 +82,13 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 	return nil
 }
 
-func validMember(req *wire.AddMemberRequest) error {
-	if req.GetId() == "" {
-		return fmt.Errorf("%w: the member has no id", ErrInvalid)
-	}
-	if _, _, err := net.SplitHostPort(req.GetPeerAddr()); err != nil {
-		return fmt.Errorf("%w: the peer address must be host:port: %w", ErrInvalid, err)
-	}
-	return nil
-}
-
 // candidate asks a node that is to be added who it is.
 func (r *Replica) candidate(ctx context.Context, req *wire.AddMemberRequest) (*wire.Member, error) {
 	recorded, _ := r.book.recorded(req.Id)
 	if req.Id == r.cfg.ID {
 		return r.self(), nil
 	}
-	a := r.ask(ctx, Peer{req.Id, req.PeerAddr})
-	switch {
-	case a.cluster != "":
-		return nil, fmt.Errorf("%w: the node at %s belongs to cluster %q", ErrPrecondition, req.PeerAddr, a.cluster)
-	case a.state == nil && recorded != "":
-		return nil, fmt.Errorf("%w: node %q is known already, and the one at %s does not answer as that: if its data directory was replaced, remove it first: %v", ErrPrecondition, req.Id, req.PeerAddr, a.err)
-	case a.state == nil:
-		return nil, noAnswer(a, "start it first, and see that the leader reaches its peer port")
-	case !a.state.Empty && recorded == "":
-		return nil, fmt.Errorf("%w: node %q at %s is not empty: wipe its data directory first", ErrPrecondition, req.Id, req.PeerAddr)
-	}
-	m := a.state.Member
-	m.PeerAddr = req.PeerAddr
-	return m, nil
+	return admit(r.ask(ctx, Peer{req.Id, req.PeerAddr}), recorded)
 }
 
 // noAnswer says that a node was not reached within probeTimeout. It is no reason to try again, nor
@@ -149,11 +125,8 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 	server, configured := r.servers()[req.Id]
 	recorded := false
 	r.machine.View(func(m *fsm.Machine) { _, recorded = m.Member(req.Id) })
-	if !configured && !recorded {
-		return fmt.Errorf("%w: %q", ErrNotFound, req.Id)
-	}
-	if configured && server.Suffrage == raft.Voter && r.voters() == 1 {
-		return fmt.Errorf("%w: %q is the last voter", ErrPrecondition, req.Id)
+	if err := removable(req.Id, r.servers(), recorded); err != nil {
+		return err
 	}
 	if req.Id == r.cfg.ID {
 		return r.stepAside(ctx, re, act)
@@ -173,10 +146,8 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 // votes are needed to commit the removal, and raft can not take it back.
 func (r *Replica) majorityWithout(ctx context.Context, id string) error {
 	var others []Peer
-	for _, s := range r.servers() {
-		if s.Suffrage == raft.Voter && string(s.ID) != id && string(s.ID) != r.cfg.ID {
-			others = append(others, r.peer(s))
-		}
+	for _, s := range votersBut(r.servers(), id, r.cfg.ID) {
+		others = append(others, r.peer(s))
 	}
 	answered := 1 // this node
 	for _, a := range r.probe(ctx, others) {
@@ -184,10 +155,7 @@ func (r *Replica) majorityWithout(ctx context.Context, id string) error {
 			answered++
 		}
 	}
-	if voters := len(others) + 1; answered <= voters/2 {
-		return fmt.Errorf("%w: without %q there are %d voters, of which only %d answer: the cluster would stand still; bring others back first, or remove those", ErrPrecondition, id, voters, answered)
-	}
-	return nil
+	return majorityOf(id, len(others)+1, answered)
 }
 
 // remove takes the vote away before it forgets the incarnation: the other way round a
@@ -273,22 +241,11 @@ func (r *Replica) nextLeader(ctx context.Context, id string) (raft.Server, error
 	if id == "" {
 		return r.bestVoter(ctx)
 	}
-	server, ok := r.servers()[id]
-	switch {
-	case !ok:
-		return server, fmt.Errorf("%w: %q", ErrNotFound, id)
-	case server.Suffrage != raft.Voter:
-		return server, fmt.Errorf("%w: %q has no vote yet", ErrPrecondition, id)
+	server, err := electable(id, r.servers())
+	if err != nil {
+		return server, err
 	}
-	a, last := r.ask(ctx, r.peer(server)), r.node.Load().LastIndex()
-	switch {
-	case a.state == nil:
-		return server, noAnswer(a, "name another node, or none")
-	case a.state.LastIndex+caughtUp < last:
-		return server, fmt.Errorf("%w: node %q lags: its log ends at entry %d of %d: nothing was changed: wait until it has caught up, or name another node",
-			ErrPrecondition, id, a.state.LastIndex, last)
-	}
-	return server, nil
+	return server, ableToLead(r.ask(ctx, r.peer(server)), r.node.Load().LastIndex())
 }
 
 // bestVoter is the other voter that answers and has the longest log. Raft would pick
@@ -297,20 +254,13 @@ func (r *Replica) nextLeader(ctx context.Context, id string) (raft.Server, error
 func (r *Replica) bestVoter(ctx context.Context) (raft.Server, error) {
 	servers := r.servers()
 	var voters []Peer
-	for id, s := range servers {
-		if s.Suffrage == raft.Voter && id != r.cfg.ID {
-			voters = append(voters, r.peer(s))
-		}
+	for _, s := range votersBut(servers, r.cfg.ID) {
+		voters = append(voters, r.peer(s))
 	}
 	if len(voters) == 0 {
 		return raft.Server{}, fmt.Errorf("%w: there is no other voter", ErrPrecondition)
 	}
-	var best answer
-	for _, a := range r.probe(ctx, voters) {
-		if a.state != nil && (best.state == nil || a.state.LastIndex > best.state.LastIndex) {
-			best = a
-		}
-	}
+	best := longestLog(r.probe(ctx, voters))
 	if best.state == nil {
 		return raft.Server{}, fmt.Errorf("%w: no other voter answers: nothing was changed", ErrPrecondition)
 	}
@@ -380,19 +330,4 @@ func (r *Replica) settled(node *raft.Raft) {
 			return
 		}
 	}
-}
-
-// configError says what raft's refusal of a configuration change means.
-func configError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, raft.ErrNotLeader):
-		return ErrNotLeader
-	case errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrRaftShutdown):
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case errors.Is(err, raft.ErrLeadershipLost):
-		return fmt.Errorf("%w: %w", ErrUncertain, err)
-	}
-	return fmt.Errorf("%w: %w", ErrPrecondition, err)
 }

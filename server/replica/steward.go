@@ -148,13 +148,13 @@ func (s *steward) settleGrants(ctx context.Context, suspended uint64) {
 
 // promote gives a node that has caught up its vote.
 func (s *steward) promote(ctx context.Context, server raft.Server, m *wire.Member) {
-	if server.Suffrage == raft.Voter || m.PeerAddr == "" {
+	if !awaitsVote(server, m) {
 		return
 	}
 	node := s.r.node.Load()
 	goal := node.CommitIndex()
 	a := s.r.ask(ctx, Peer{m.Id, m.PeerAddr})
-	if a.state == nil || a.state.Member.GetIncarnation() != m.Incarnation || a.state.AppliedIndex+caughtUp < goal || a.state.Empty {
+	if !mayVote(a.state, m.Incarnation, goal) {
 		return
 	}
 	changed, err := s.r.oneByOne(ctx)
@@ -177,7 +177,7 @@ func (s *steward) awaits(server raft.Server, m *wire.Member) bool {
 	now, ok := s.r.servers()[m.Id]
 	var known *wire.Member
 	s.r.machine.View(func(machine *fsm.Machine) { known, _ = machine.Member(m.Id) })
-	return ok && now == server && known.GetIncarnation() == m.Incarnation
+	return ok && unchanged(server, now, m, known)
 }
 
 func (s *steward) complain(what string, err error) {

@@ -1,0 +1,223 @@
+package replica
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func TestAdmit(t *testing.T) {
+	empty := &wire.NodeState{Empty: true, Member: &wire.Member{Id: "n4", Incarnation: "i4", PeerAddr: "its own word"}}
+	used := &wire.NodeState{Member: &wire.Member{Id: "n4", Incarnation: "i4"}}
+	for name, c := range map[string]struct {
+		a        answer
+		recorded string
+		want     error
+	}{
+		"empty and new":                     {answer{state: empty}, "", nil},
+		"used and new":                      {answer{state: used}, "", ErrPrecondition},
+		"recorded, and empty still":         {answer{state: empty}, "i4", nil},
+		"recorded, and a member already":    {answer{state: used}, "i4", nil},
+		"recorded, and answers as somebody": {answer{err: raftstream.ErrRefused}, "i4", ErrPrecondition},
+		"silent":                            {answer{err: errors.New("no route")}, "", ErrPrecondition},
+		"of another cluster":                {answer{cluster: "other"}, "", ErrPrecondition},
+		"recorded, of another cluster":      {answer{cluster: "other", state: used}, "i4", ErrPrecondition},
+	} {
+		c.a.peer = Peer{"n4", "n4:7401"}
+		m, err := admit(c.a, c.recorded)
+		if !errors.Is(err, c.want) || c.want == nil && (err != nil || m.GetIncarnation() != "i4" || m.GetPeerAddr() != "n4:7401") {
+			t.Errorf("%s: %v, %v", name, m, err)
+		}
+	}
+}
+
+func TestValidMember(t *testing.T) {
+	for _, c := range []struct {
+		id, addr string
+		want     error
+	}{
+		{"n4", "n4:7401", nil}, {"n4", "[::1]:7401", nil},
+		{"", "n4:7401", ErrInvalid}, {"n4", "", ErrInvalid}, {"n4", "n4", ErrInvalid}, {"n4", "::1:7401", ErrInvalid},
+	} {
+		if err := validMember(&wire.AddMemberRequest{Id: c.id, PeerAddr: c.addr}); !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%q at %q: %v", c.id, c.addr, err)
+		}
+	}
+}
+
+// configured is a configuration of raft: voters and nodes without a vote.
+func configured(voters []string, others ...string) map[string]raft.Server {
+	servers := map[string]raft.Server{}
+	for _, id := range voters {
+		servers[id] = raft.Server{ID: raft.ServerID(id), Suffrage: raft.Voter}
+	}
+	for _, id := range others {
+		servers[id] = raft.Server{ID: raft.ServerID(id), Suffrage: raft.Nonvoter}
+	}
+	return servers
+}
+
+func TestRemovable(t *testing.T) {
+	for name, c := range map[string]struct {
+		id       string
+		servers  map[string]raft.Server
+		recorded bool
+		want     error
+	}{
+		"one of two voters":            {"n1", configured([]string{"n1", "n2"}), true, nil},
+		"the last voter":               {"n1", configured([]string{"n1"}), true, ErrPrecondition},
+		"the last voter beside others": {"n1", configured([]string{"n1"}, "n2", "n3"), true, ErrPrecondition},
+		"one without a vote":           {"n2", configured([]string{"n1"}, "n2"), true, nil},
+		"recorded only":                {"n2", configured([]string{"n1"}), true, nil},
+		"configured only":              {"n2", configured([]string{"n1", "n2"}), false, nil},
+		"unknown":                      {"n2", configured([]string{"n1"}), false, ErrNotFound},
+	} {
+		if err := removable(c.id, c.servers, c.recorded); !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestMajorityOf(t *testing.T) {
+	for _, c := range []struct {
+		voters, answered int
+		enough           bool
+	}{{1, 1, true}, {2, 1, false}, {2, 2, true}, {3, 1, false}, {3, 2, true}, {4, 2, false}, {4, 3, true}, {6, 3, false}, {6, 4, true}} {
+		if err := majorityOf("n9", c.voters, c.answered); (err == nil) != c.enough || err != nil && !errors.Is(err, ErrPrecondition) {
+			t.Errorf("%d of %d: %v", c.answered, c.voters, err)
+		}
+	}
+}
+
+func TestVotersBut(t *testing.T) {
+	servers := configured([]string{"n1", "n2", "n3"}, "n4")
+	for _, c := range []struct {
+		but  []string
+		want int
+	}{{nil, 3}, {[]string{"n1"}, 2}, {[]string{"n1", "n2"}, 1}, {[]string{"n4"}, 3}, {[]string{"n1", "n1"}, 2}} {
+		if got := votersBut(servers, c.but...); len(got) != c.want {
+			t.Errorf("without %v: %v", c.but, got)
+		}
+	}
+}
+
+func TestElectable(t *testing.T) {
+	servers := configured([]string{"n1"}, "n2")
+	for id, want := range map[string]error{"n1": nil, "n2": ErrPrecondition, "n3": ErrNotFound} {
+		server, err := electable(id, servers)
+		if !errors.Is(err, want) || want == nil && (err != nil || server.ID != raft.ServerID(id)) {
+			t.Errorf("%s: %v, %v", id, server, err)
+		}
+	}
+}
+
+// A node may lack caughtUp entries of what it is to lead or to vote on, and none more.
+func TestHowMuchMayBeLacking(t *testing.T) {
+	const last = 1_000
+	for has, enough := range map[uint64]bool{last + 1: true, last: true, last - caughtUp: true, last - caughtUp - 1: false, 0: false} {
+		err := ableToLead(answer{state: &wire.NodeState{LastIndex: has, AppliedIndex: last}}, last)
+		if (err == nil) != enough || err != nil && !errors.Is(err, ErrPrecondition) {
+			t.Errorf("to lead with %d of %d: %v", has, last, err)
+		}
+		state := &wire.NodeState{AppliedIndex: has, LastIndex: last, Member: &wire.Member{Incarnation: "i"}}
+		if got := mayVote(state, "i", last); got != enough {
+			t.Errorf("to vote with %d of %d: %v", has, last, got)
+		}
+	}
+	if err := ableToLead(answer{}, 0); !errors.Is(err, ErrPrecondition) {
+		t.Errorf("a silent node may lead: %v", err)
+	}
+}
+
+func TestMayVote(t *testing.T) {
+	as := func(incarnation string, empty bool) *wire.NodeState {
+		return &wire.NodeState{AppliedIndex: 9, Empty: empty, Member: &wire.Member{Incarnation: incarnation}}
+	}
+	for name, c := range map[string]struct {
+		state *wire.NodeState
+		want  bool
+	}{
+		"as recorded": {as("i", false), true}, "silent": {nil, false},
+		"of another disk": {as("j", false), false}, "empty": {as("i", true), false}, "unnamed": {as("", false), false},
+	} {
+		if got := mayVote(c.state, "i", 9); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestAwaitsVote(t *testing.T) {
+	for _, c := range []struct {
+		suffrage raft.ServerSuffrage
+		addr     string
+		want     bool
+	}{{raft.Nonvoter, "a:1", true}, {raft.Voter, "a:1", false}, {raft.Nonvoter, "", false}} {
+		if got := awaitsVote(raft.Server{Suffrage: c.suffrage}, &wire.Member{PeerAddr: c.addr}); got != c.want {
+			t.Errorf("%v at %q: %v", c.suffrage, c.addr, got)
+		}
+	}
+}
+
+func TestUnchanged(t *testing.T) {
+	was, member := raft.Server{ID: "n4", Address: "a:1", Suffrage: raft.Nonvoter}, &wire.Member{Incarnation: "i"}
+	moved, voter := was, was
+	moved.Address, voter.Suffrage = "b:1", raft.Voter
+	for name, c := range map[string]struct {
+		is    raft.Server
+		known *wire.Member
+		want  bool
+	}{
+		"as it was": {was, member, true}, "moved": {moved, member, false}, "votes already": {voter, member, false},
+		"replaced": {was, &wire.Member{Incarnation: "j"}, false}, "forgotten": {was, nil, false},
+	} {
+		if got := unchanged(was, c.is, member, c.known); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestLongestLog(t *testing.T) {
+	at := func(id string, last uint64) answer {
+		return answer{peer: Peer{ID: id}, state: &wire.NodeState{LastIndex: last}}
+	}
+	silent := answer{peer: Peer{ID: "silent"}}
+	for name, c := range map[string]struct {
+		answers []answer
+		want    string
+	}{
+		"first":   {[]answer{at("a", 9), silent, at("b", 8)}, "a"},
+		"last":    {[]answer{at("a", 7), at("b", 8)}, "b"},
+		"of none": {[]answer{silent, at("a", 0)}, "a"},
+		"silent":  {[]answer{silent}, ""},
+	} {
+		if got := longestLog(c.answers); got.peer.ID != c.want {
+			t.Errorf("%s: %v", name, got.peer)
+		}
+	}
+}
+
+func TestConfigError(t *testing.T) {
+	other := errors.New("configuration changed since 7")
+	for given, want := range map[error]error{
+		raft.ErrNotLeader:                    ErrNotLeader,
+		raft.ErrEnqueueTimeout:               ErrUnavailable,
+		raft.ErrLeadershipTransferInProgress: ErrUnavailable,
+		raft.ErrRaftShutdown:                 ErrUnavailable,
+		raft.ErrLeadershipLost:               ErrUncertain,
+		other:                                ErrPrecondition,
+	} {
+		got := configError(given)
+		for _, kind := range []error{ErrNotLeader, ErrUnavailable, ErrUncertain, ErrPrecondition} {
+			if errors.Is(got, kind) != (kind == want) {
+				t.Errorf("%v: %v", given, got)
+			}
+		}
+	}
+	if err := configError(nil); err != nil {
+		t.Error(err)
+	}
+}
