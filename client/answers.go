@@ -101,6 +101,9 @@ func (s *Session) forget(k *call) {
 		s.acks = append(s.acks, k.request.Acked...)
 		k.request.Acked = nil
 	}
+	if k.kind == kindExtend {
+		k.hold.held.endExtend(k)
+	}
 	switch k {
 	case s.acknowledging:
 		s.acknowledging = nil

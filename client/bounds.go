@@ -223,11 +223,10 @@ func (h *Hold) extendAnswered(k *call, result *wire.Result) {
 			d.bound(untilOf(k.firstAt, ms), result.GetRevision())
 		}
 	}
-	d.endExtend(k)
 	h.answered(k, result)
 }
 
-// endExtend takes an Extend that was answered out of the books.
+// endExtend takes an Extend that is over out of the books: it was answered, or will never be sent.
 func (d *held) endExtend(k *call) {
 	if d.rare != nil {
 		d.rare.extends = slices.DeleteFunc(d.rare.extends, func(e pendingExtend) bool { return e.call == k })

@@ -80,6 +80,14 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
+	c := newClient(cfg)
+	c.wg.Add(1)
+	go c.run()
+	return c, nil
+}
+
+// newClient is a client that does not run yet.
+func newClient(cfg Config) *Client {
 	c := &Client{
 		cfg:      cfg,
 		clock:    cfg.Clock,
@@ -102,9 +110,7 @@ func New(cfg Config) (*Client, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.wg.Add(1)
-	go c.run()
-	return c, nil
+	return c
 }
 
 // Close ends the connection and every goroutine of the client. Sessions that were

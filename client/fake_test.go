@@ -34,6 +34,7 @@ type fake struct {
 	leader    *wire.LeaderHint
 	cluster   string
 	service   *service
+	clients   []*Client // whose books are checked
 	seen      []seen
 	window    uint32
 	highest   int // most requests unanswered at once on any connection
@@ -77,17 +78,26 @@ type fakeConn struct {
 type testClock struct {
 	start     time.Time
 	suspended atomic.Int64
+	rung      func() // called after each call that AfterFunc has promised
 }
 
 func (c *testClock) Now() time.Duration {
 	return time.Since(c.start) + time.Duration(c.suspended.Load()) + time.Second
 }
 
-func (c *testClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+func (c *testClock) AfterFunc(d time.Duration, f func()) Timer {
+	return time.AfterFunc(d, func() {
+		f()
+		if c.rung != nil {
+			c.rung()
+		}
+	})
+}
 
 func newFake(t testing.TB, nodes int) *fake {
 	f := makeFake(nodes)
 	f.t = t
+	f.clock.rung = func() { f.check("after an alarm") }
 	t.Cleanup(f.close)
 	return f
 }
@@ -165,7 +175,11 @@ func (f *fake) client() *Client {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.t.Cleanup(func() { _ = c.Close() })
+	f.set(func() { f.clients = append(f.clients, c) })
+	f.t.Cleanup(func() {
+		_ = c.Close()
+		f.check("after Close")
+	})
 	return c
 }
 
@@ -370,12 +384,15 @@ func at(node string) func(seen) bool {
 	return func(s seen) bool { return s.node == node }
 }
 
-// virtual runs a test in a bubble: time passes when everybody waits.
+// virtual runs a test in a bubble: time passes when everybody waits. The clients' books are
+// right all the time.
 func virtual(t *testing.T, nodes int, test func(t *testing.T, f *fake, c *Client)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t, nodes)
 		test(t, f, f.client())
+		synctest.Wait()
+		f.check("at the end")
 	})
 }
 

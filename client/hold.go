@@ -256,7 +256,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	case h.released:
 		c.unlock()
 		return nil
-	case h.release == nil && h.ended != nil && h.ended != ErrReleased:
+	case h.ended != nil && h.ended != ErrReleased:
 		defer c.unlock()
 		return h.ended
 	case h.release == nil:

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"maps"
 	"os"
 	"slices"
@@ -47,20 +46,25 @@ var process = sync.OnceValue(func() identity {
 // processStart is when the process began, in milliseconds since 1970. On Linux that is
 // in clock ticks since boot, the field 22 of stat, of which there are 100 in a second.
 func processStart() int64 {
-	const ticksToMs = 10
 	stat, _ := os.ReadFile("/proc/self/stat")
-	_, rest, _ := bytes.Cut(stat, []byte(") ")) // behind the program's name
-	fields := strings.Fields(string(rest))
 	system, _ := os.ReadFile("/proc/stat")
-	_, after, ok := strings.Cut(string(system), "\nbtime ")
-	if !ok || len(fields) < 20 {
-		return loaded
+	if ms, ok := startOf(string(stat), string(system)); ok {
+		return ms
+	}
+	return loaded
+}
+
+// startOf reads when a process began from its stat and the system's.
+func startOf(stat, system string) (ms int64, ok bool) {
+	const ticksToMs = 10
+	// The program's name may have anything in it.
+	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
+	_, after, _ := strings.Cut(system, "\nbtime ")
+	if len(fields) < 20 {
+		return 0, false
 	}
 	btime, _, _ := strings.Cut(after, "\n")
 	booted, err1 := strconv.ParseInt(btime, 10, 64)
 	ticks, err2 := strconv.ParseInt(fields[19], 10, 64)
-	if err1 != nil || err2 != nil {
-		return loaded
-	}
-	return booted*1000 + ticks*ticksToMs
+	return booted*1000 + ticks*ticksToMs, err1 == nil && err2 == nil
 }

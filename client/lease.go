@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
 	"slices"
 	"time"
 
@@ -98,10 +96,7 @@ func (c *Client) newLease(specs []LockSpec, opts LeaseOptions, more []LockOption
 		return nil, nil, err
 	}
 	if l.secret == nil {
-		l.secret = make([]byte, secretSize)
-		if _, err := rand.Read(l.secret); err != nil {
-			return nil, nil, fmt.Errorf("quorumlock: make a secret: %w", err)
-		}
+		l.secret = newSecret()
 	} else if err := checkSecret(l.secret); err != nil {
 		return nil, nil, err
 	}

@@ -72,14 +72,7 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	s := &Session{
-		client: c, secret: make([]byte, secretSize), lost: make(chan struct{}), states: make(chan State, 1),
-		place: -1, nextSeq: 1, unsent: callList{slot: books}, unanswered: callList{slot: books},
-		waits: make(map[uint64]*call), boundAt: never,
-	}
-	if _, err := rand.Read(s.secret); err != nil {
-		return nil, fmt.Errorf("quorumlock: make a secret: %w", err)
-	}
+	s := newSession(c)
 	k := &call{kind: kindOpen, opening: s, done: c.spare.done()}
 	k.request.Body = &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{
 		Secret: s.secret, TtlMs: uint32(opts.TTL / time.Millisecond), Client: clientInfo(opts),
@@ -88,6 +81,21 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 		return nil, err
 	}
 	return s, nil
+}
+
+// newSession is a session that is not open yet.
+func newSession(c *Client) *Session {
+	return &Session{
+		client: c, secret: newSecret(), lost: make(chan struct{}), states: make(chan State, 1),
+		place: -1, nextSeq: 1, unsent: callList{slot: books}, unanswered: callList{slot: books},
+		waits: make(map[uint64]*call), boundAt: never,
+	}
+}
+
+func newSecret() []byte {
+	secret := make([]byte, secretSize)
+	_, _ = rand.Read(secret) // it ends the process rather than fail
+	return secret
 }
 
 func invalid(format string, args ...any) error {

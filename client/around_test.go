@@ -1,0 +1,369 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// mute is a clock that calls nobody.
+type mute struct{ Clock }
+
+func (mute) AfterFunc(time.Duration, func()) Timer { return time.NewTimer(never) }
+
+// still is a client that does nothing by itself, connected to a node that follows n1 of term 5
+// with a request to send. Its clock stands at 1 s plus the bubble's time.
+func still(t *testing.T) (*Client, *conn) {
+	cfg := makeFake(3).config()
+	cfg.Clock = mute{cfg.Clock}
+	c := newClient(cfg)
+	t.Cleanup(c.cancel)
+	near, far := net.Pipe()
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	cn := newConn("n2:7400", near, &wire.HelloReply{NodeId: "n2", ClusterId: "c", Leader: hintOf("n1", 5)}, nil)
+	t.Cleanup(cn.discard)
+	c.conn, c.leader, c.cluster = cn, hintOf("n1", 5), "c"
+	c.sessions[7] = &Session{client: c}
+	return c, cn
+}
+
+func hintOf(id string, term uint64) *wire.LeaderHint {
+	return &wire.LeaderHint{Id: id, ClientAddr: id + ":7400", Term: term}
+}
+
+// around says which leader needs another way, and which node may know one.
+func TestWhichLeaderNeedsAnotherWay(t *testing.T) {
+	failed := avoided{addr: "n1:7400", term: 5}
+	tests := map[string]struct {
+		change  func(c *Client, cn *conn)
+		to, via string // no way is needed if to is empty
+	}{
+		"it was never tried":     {change: func(c *Client, _ *conn) { c.avoid = avoided{} }},
+		"it could not be tried":  {to: "n1", via: "n2:7400"},
+		"an earlier one failed":  {change: func(c *Client, _ *conn) { c.avoid.term = 4 }},
+		"another one failed":     {change: func(c *Client, _ *conn) { c.avoid.addr = "n3:7400" }},
+		"after a tunnel":         {change: func(c *Client, _ *conn) { c.avoid, c.detour.used = avoided{}, true }, to: "n1", via: "n2:7400"},
+		"it has no name":         {change: func(c *Client, _ *conn) { c.leader.Id = "" }},
+		"it has no address":      {change: func(c *Client, _ *conn) { c.leader.ClientAddr, c.avoid.addr = "", "" }},
+		"it is this node":        {change: func(c *Client, cn *conn) { cn.node = "n1" }},
+		"nothing is to be asked": {change: func(c *Client, _ *conn) { clear(c.sessions) }},
+		"a helper, first try":    {change: helped("n3", "n1", 0, 0), to: "n1", via: "n2:7400"},
+		"a helper, second try":   {change: helped("n3", "n1", 0, 1), to: "n1", via: "n3:7400"},
+		"a helper, third try":    {change: helped("n3", "n1", 0, 2), to: "n1", via: "n2:7400"},
+		"an old helper":          {change: helped("n3", "n1", helperFor, 1), to: "n1", via: "n2:7400"},
+		"a helper of another":    {change: helped("n3", "n4", 0, 1), to: "n1", via: "n2:7400"},
+		"the leader is silent":   {change: func(_ *Client, cn *conn) { cn.leads, cn.node, cn.term = true, "n1", 6 }, to: "n1"},
+	}
+	for name, test := range tests {
+		bubble.Test(t, func(t *testing.T) {
+			c, cn := still(t)
+			time.Sleep(time.Minute)
+			c.avoid = failed
+			if test.change != nil {
+				test.change(c, cn)
+			}
+			to, via := c.around(cn)
+			if to.GetId() != test.to || test.to != "" && via != test.via {
+				t.Errorf("%s: to %q through %q, want %q through %q", name, to.GetId(), via, test.to, test.via)
+			}
+			if cn.leads && to.GetTerm() != cn.term {
+				t.Errorf("%s: term %d, want the connection's", name, to.GetTerm())
+			}
+		})
+	}
+}
+
+// helped has a node say, so long ago, that it follows a leader, before a try.
+func helped(node, leader string, ago time.Duration, tries int) func(*Client, *conn) {
+	return func(c *Client, _ *conn) {
+		c.helper = helper{node + ":7400", hintOf(leader, 5), c.clock.Now() - ago}
+		c.detour.tries = tries
+	}
+}
+
+// Word of a node is kept if that node may know a way, and is not the leader itself.
+func TestWhoMayKnowAWay(t *testing.T) {
+	for name, test := range map[string]struct {
+		said heardFrom
+		kept bool
+	}{
+		"a follower":  {heardFrom{"n3:7400", "n3", hintOf("n1", 5)}, true},
+		"the leader":  {heardFrom{"n1:7400", "n1", hintOf("n1", 5)}, false},
+		"no address":  {heardFrom{"", "n3", hintOf("n1", 5)}, false},
+		"an unnamed":  {heardFrom{"n3:7400", "", hintOf("", 5)}, true},
+		"no leader":   {heardFrom{"n3:7400", "n3", &wire.LeaderHint{}}, true},
+		"itself, too": {heardFrom{"n3:7400", "n3", hintOf("n3", 5)}, false},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			c, cn := still(t)
+			c.heardHelper(cn, test.said)
+			if (c.helper.addr != "") != test.kept || test.kept && c.helper.at != c.clock.Now() {
+				t.Errorf("%s: kept %+v", name, c.helper)
+			}
+		})
+	}
+}
+
+// The times at which another way is looked for.
+func TestWhenAnotherWayIsLookedFor(t *testing.T) {
+	const at = time.Minute
+	asked := func(c *Client, ago time.Duration) {
+		k := &call{kind: kindRead, sentAt: at - ago}
+		c.flight.push(k)
+	}
+	tests := map[string]struct {
+		change func(c *Client, cn *conn)
+		around time.Duration
+		direct time.Duration
+	}{
+		"it failed":          {nil, at + detourAfter, never},
+		"not so soon again":  {func(c *Client, _ *conn) { c.detour.after = at + time.Second }, at + time.Second, never},
+		"after a tunnel":     {func(c *Client, _ *conn) { c.detour.used, c.detour.after = true, at-time.Second }, at - time.Second, never},
+		"it did not fail":    {func(c *Client, _ *conn) { c.avoid = avoided{} }, never, never},
+		"one is under way":   {func(c *Client, _ *conn) { c.detour.to = hintOf("n1", 5) }, never, never},
+		"it leads":           {func(_ *Client, cn *conn) { cn.leads = true }, never, never},
+		"it leads, silently": {func(c *Client, cn *conn) { cn.leads = true; asked(c, time.Second) }, at - time.Second + silenceMax/4, never},
+		"silent, not again": {func(c *Client, cn *conn) { cn.leads = true; asked(c, time.Second); c.detour.after = at + time.Hour },
+			at + time.Hour, never},
+		"short sessions": {func(c *Client, cn *conn) { cn.leads = true; asked(c, 0); c.silence = time.Millisecond }, at + patience, never},
+		"a tunnel":       {func(_ *Client, cn *conn) { cn.leads, cn.direct, cn.retry = true, "n1:7400", at+time.Hour }, never, at + time.Hour},
+		"tried already": {func(c *Client, cn *conn) { cn.leads, cn.direct, cn.retry, c.detour.direct = true, "n1:7400", at, true },
+			never, never},
+	}
+	for name, test := range tests {
+		bubble.Test(t, func(t *testing.T) {
+			c, cn := still(t)
+			c.avoid = avoided{addr: "n1:7400", term: 5, since: at}
+			if test.change != nil {
+				test.change(c, cn)
+			}
+			if got := c.aroundAt(cn); got != test.around {
+				t.Errorf("%s: around at %v, want %v", name, got, test.around)
+			}
+			if got := c.directAt(cn); got != test.direct {
+				t.Errorf("%s: directly at %v, want %v", name, got, test.direct)
+			}
+			if got := c.detourAt(cn); got != min(test.around, test.direct) {
+				t.Errorf("%s: at %v, want the earlier one", name, got)
+			}
+			c.armAround(cn)
+			if want := c.detourAt(cn); (c.alarmAt != 0) != (want != never) || c.alarmAt != 0 && c.alarmAt != want {
+				t.Errorf("%s: the alarm is at %v, want %v", name, c.alarmAt, want)
+			}
+		})
+	}
+}
+
+// Tries that come to nothing are made less and less often, and after some of them a client
+// that had a tunnel looks for leaders as others do.
+func TestWaysThatComeToNothing(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c, cn := still(t)
+		dials := 0
+		c.cfg.Dial = func(context.Context, string) (net.Conn, error) { dials++; return nil, errors.New("unreachable") }
+		c.avoid, c.detour.used = avoided{addr: "n1:7400", term: 5}, true
+		for try := range 6 {
+			time.Sleep(detourMost + detourFirst)
+			c.mu.Lock()
+			now := c.clock.Now()
+			c.goAround(cn, now)
+			under := c.detour.to
+			c.goAround(cn, now) // not a second one beside it
+			c.unlock()
+			c.wg.Wait()
+			c.mu.Lock()
+			if under.GetId() != "n1" || c.detour.to != nil || c.detour.tries != try+1 || c.detour.used != (try+1 < detourTries) {
+				t.Errorf("try %d: %+v, to %v", try, c.detour, under)
+			}
+			if wait := c.detour.after - c.clock.Now(); wait < detourFirst || wait > detourFirst+min(detourMost, detourFirst<<(try+1))+time.Millisecond {
+				t.Errorf("try %d: the next one in %v", try, wait)
+			}
+			c.goAround(cn, c.detour.after-1) // too early
+			if c.detour.to != nil {
+				t.Errorf("try %d: again before its time", try)
+			}
+			c.unlock()
+		}
+		if dials < 6 {
+			t.Errorf("%d connections were tried", dials)
+		}
+	})
+}
+
+// The leader itself is tried beside a tunnel, once at a time.
+func TestLeaderIsTriedBesideItsTunnel(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c, cn := still(t)
+		c.cfg.Dial = func(_ context.Context, addr string) (net.Conn, error) {
+			if addr != "n1:7400" {
+				t.Errorf("%s was dialled", addr)
+			}
+			return nil, errors.New("unreachable")
+		}
+		c.mu.Lock()
+		now := c.clock.Now()
+		cn.leads, cn.direct, cn.retry = true, "n1:7400", now
+		c.goAround(cn, now)
+		if !c.detour.direct || cn.retry < now+directEvery/2 || cn.retry > now+directEvery {
+			t.Errorf("the next one at %v, %+v", cn.retry-now, c.detour)
+		}
+		c.unlock()
+		c.wg.Wait()
+		if c.detour.direct || c.made != nil || cn.err != nil {
+			t.Errorf("%+v after it failed", c.detour)
+		}
+	})
+}
+
+// A connection that was made beside another one takes its place if it is of use still.
+func TestWhichConnectionIsReplaced(t *testing.T) {
+	tests := map[string]struct {
+		change   func(c *Client, cn, made *conn)
+		replaced bool
+	}{
+		"a tunnel":                 {nil, true},
+		"a later leader's":         {func(_ *Client, _, made *conn) { made.term = 6 }, true},
+		"an earlier leader's":      {func(_ *Client, _, made *conn) { made.term = 4 }, false},
+		"not a leader's":           {func(_ *Client, _, made *conn) { made.leads = false }, false},
+		"the client is closed":     {func(c *Client, _, _ *conn) { c.closed = true }, false},
+		"another one is used":      {func(c *Client, _, _ *conn) { c.conn = nil }, false},
+		"that one is over":         {func(_ *Client, cn, _ *conn) { cn.err = errors.New("over") }, false},
+		"direct, for a tunnel":     {direct(nil), true},
+		"direct, with a read":      {direct(&call{kind: kindRead}), true},
+		"direct, administration":   {direct(&call{kind: kindAdmin}), false},
+		"direct, an operator":      {direct(&call{kind: kindOperate}), false},
+		"a tunnel, administration": {func(c *Client, _, _ *conn) { c.flight.push(&call{kind: kindAdmin}) }, true},
+	}
+	for name, test := range tests {
+		bubble.Test(t, func(t *testing.T) {
+			c, cn := still(t)
+			near, far := net.Pipe()
+			defer far.Close()
+			made := newConn("n3:7400", near, &wire.HelloReply{NodeId: "n1", Leader: hintOf("n1", 5)}, nil)
+			defer made.discard()
+			made.direct, c.detour.tries = "n1:7400", 2
+			if test.change != nil {
+				test.change(c, cn, made)
+			}
+			before := cn.err
+			c.replace(cn, made, nil)
+			if replaced := c.made == made && cn.err != before; replaced != test.replaced || replaced != (c.made != nil) {
+				t.Errorf("%s: replaced is %v, %v", name, replaced, cn.err)
+			}
+			if test.replaced != (c.detour.tries == 0) {
+				t.Errorf("%s: %d tries", name, c.detour.tries)
+			}
+			_ = far.SetWriteDeadline(time.Now().Add(time.Second))
+			_, err := far.Write([]byte("x"))
+			if open := errors.Is(err, os.ErrDeadlineExceeded); open != test.replaced {
+				t.Errorf("%s: it is open: %v, %v", name, open, err)
+			}
+			if cn.direct != "" && !test.replaced && cn.retry != c.clock.Now()+time.Second {
+				t.Errorf("%s: tried again at %v", name, cn.retry)
+			}
+		})
+	}
+	bubble.Test(t, func(t *testing.T) {
+		c, cn := still(t)
+		c.replace(cn, nil, errors.New("unreachable"))
+		if c.made != nil || cn.err != nil {
+			t.Error("nothing was made, and the connection ends")
+		}
+	})
+}
+
+// direct is a connection to the leader itself beside a tunnel to it, with a call in flight.
+func direct(k *call) func(*Client, *conn, *conn) {
+	return func(c *Client, cn, made *conn) {
+		cn.direct, made.direct, cn.leads = "n1:7400", "", true
+		if k != nil {
+			c.flight.push(&call{kind: kindHeartbeat})
+			c.flight.push(k)
+		}
+	}
+}
+
+// Only an answer about the leader of the term, by a node that follows it, is of use.
+func TestWhoIsAskedForATunnel(t *testing.T) {
+	tests := map[string]struct {
+		n2, n3 *wire.LeaderHint
+		want   []string
+	}{
+		"both":            {hintOf("n1", 5), hintOf("n1", 5), []string{"n2:7400", "n3:7400"}},
+		"of a later term": {hintOf("n1", 6), hintOf("n1", 4), []string{"n2:7400"}},
+		"one is behind":   {hintOf("n1", 4), hintOf("n1", 5), []string{"n3:7400"}},
+		"one leads":       {hintOf("n2", 6), hintOf("n1", 5), []string{"", "n3:7400"}},
+		"nobody":          {hintOf("n3", 4), hintOf("n2", 4), []string{""}},
+	}
+	for name, test := range tests {
+		bubble.Test(t, func(t *testing.T) {
+			f := newFake(t, 3)
+			f.node("n2").believes, f.node("n3").believes = test.n2, test.n3
+			c := newClient(f.config())
+			defer c.cancel()
+			via := c.findHelper(hintOf("n1", 5))
+			if !slices.Contains(test.want, via) {
+				t.Errorf("%s: %q, want one of %q", name, via, test.want)
+			}
+			if f.node("n1").dials != 0 {
+				t.Errorf("%s: the leader is asked for a way to itself", name)
+			}
+			c.wg.Wait()
+		})
+	}
+}
+
+// A race is won by whoever leads first, and nothing else is left open.
+func TestRaceToTheLeader(t *testing.T) {
+	tests := map[string]struct {
+		change func(f *fake)
+		tunnel bool
+		fails  bool
+	}{
+		"within reach":         {change: func(*fake) {}},
+		"refused":              {change: func(f *fake) { f.node("n1").down = true }, tunnel: true},
+		"silent":               {change: func(f *fake) { f.node("n1").hung = true }, tunnel: true},
+		"it does not lead":     {change: func(f *fake) { f.node("n1").believes = hintOf("n3", 4) }, fails: true},
+		"no tunnels":           {change: func(f *fake) { f.node("n1").down, f.node("n2").tunnels = true, false }, fails: true},
+		"nobody can be dialed": {change: func(f *fake) { f.node("n1").down, f.node("n2").down = true, true }, fails: true},
+	}
+	for name, test := range tests {
+		bubble.Test(t, func(t *testing.T) {
+			f := newFake(t, 2)
+			f.node("n2").tunnels = true
+			test.change(f)
+			c := newClient(f.config())
+			defer c.cancel()
+			cn, err := c.race("n2:7400", hintOf("n1", 1))
+			if (err != nil) != test.fails {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if err == nil {
+				if !cn.leads || (cn.direct != "") != test.tunnel {
+					t.Errorf("%s: it leads %v, directly %q", name, cn.leads, cn.direct)
+				}
+				cn.discard()
+			}
+			c.wg.Wait()
+		})
+	}
+}
+
+// Administration is neither repeated nor cut off for a better way.
+func TestWhatIsNotRepeated(t *testing.T) {
+	kinds := map[kind]bool{kindAdmin: true, kindOperate: true}
+	for k := kindRead; k <= kindPing; k++ {
+		c := &Client{}
+		c.flight.push(&call{kind: k})
+		if c.unrepeatable() != kinds[k] {
+			t.Errorf("a request of kind %d is repeated: %v", k, !c.unrepeatable())
+		}
+	}
+}

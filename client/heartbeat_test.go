@@ -1,0 +1,262 @@
+package client
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// A session that begins is woken for its first heartbeat, a third of its TTL after the
+// request that opened it was sent.
+func TestBegin(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c, s := opened(t)
+		at := c.clock.Now()
+		if s.proofAt != at || s.beatAt > at+ttl/3 || s.beatAt < at+ttl/3*7/8 {
+			t.Errorf("proof at %v, heartbeat at %v", s.proofAt, s.beatAt)
+		}
+		if s.wakeAt != s.beatAt || c.alarmAt != s.beatAt || s.place != 0 {
+			t.Errorf("woken at %v by the alarm at %v, want %v", s.wakeAt, c.alarmAt, s.beatAt)
+		}
+	})
+}
+
+// One heartbeat is under way at a time, and none for a session that is not attached.
+func TestBeat(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(c *Client, s *Session)
+		want   bool
+	}{
+		"attached":        {func(*Client, *Session) {}, true},
+		"one under way":   {func(_ *Client, s *Session) { s.heartbeat = &call{} }, false},
+		"no connection":   {func(c *Client, s *Session) { c.conn, s.conn = nil, nil }, false},
+		"not attached":    {func(_ *Client, s *Session) { s.conn = nil }, false},
+		"on another conn": {func(_ *Client, s *Session) { s.conn = &conn{} }, false},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			c, s := opened(t)
+			test.change(c, s)
+			before, sent := s.heartbeat, c.nextCall
+			s.beat()
+			if beats := s.heartbeat != before; beats != test.want || (c.nextCall > sent) != test.want {
+				t.Errorf("%s: a heartbeat is sent: %v", name, beats)
+			}
+			if test.want && (s.heartbeat.request.GetHeartbeat() == nil || s.heartbeat.request.SessionId != s.id) {
+				t.Errorf("%s: %v", name, &s.heartbeat.request)
+			}
+		})
+	}
+}
+
+// What each moment brings to a session: a heartbeat a little early, Jeopardy at half the
+// TTL, the end at the deadline.
+func TestTick(t *testing.T) {
+	deadline := ttl - margin(ttl)
+	for name, test := range map[string]struct {
+		at    time.Duration // after the last proof
+		state State
+		beats bool
+	}{
+		"nothing yet":     {ttl/4 - ttl/48, Active, false},
+		"a heartbeat":     {ttl / 3, Active, true},
+		"just not late":   {ttl/2 - 1, Active, true},
+		"jeopardy":        {ttl / 2, Jeopardy, true},
+		"still not lost":  {deadline - 1, Jeopardy, true},
+		"lost":            {deadline, Lost, false},
+		"long after that": {time.Hour, Lost, false},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			c, s := opened(t)
+			time.Sleep(test.at)
+			now := c.clock.Now()
+			s.tick(now)
+			if s.state != test.state || (s.heartbeat != nil) != test.beats {
+				t.Errorf("%s: %v, a heartbeat %v", name, s.state, s.heartbeat != nil)
+			}
+			if test.state != Lost && s.wakeAt != s.nextEvent() {
+				t.Errorf("%s: woken at %v, want %v", name, s.wakeAt, s.nextEvent())
+			}
+			if test.beats && (s.beatAt < now+ttl/4 || s.beatAt > now+ttl/3) {
+				t.Errorf("%s: the next one in %v", name, s.beatAt-now)
+			}
+			if (s.place < 0) != (test.state == Lost) {
+				t.Errorf("%s: its place is %d", name, s.place)
+			}
+		})
+	}
+}
+
+// A session is due at its next event, and for a heartbeat a little before.
+func TestDue(t *testing.T) {
+	s := &Session{ttl: 48 * time.Second, wakeAt: 100 * time.Second}
+	for name, test := range map[string]struct {
+		beatAt, now time.Duration
+		want        bool
+	}{
+		"a heartbeat":           {100 * time.Second, 100 * time.Second, true},
+		"a second before":       {100 * time.Second, 99 * time.Second, true},
+		"more than that":        {100 * time.Second, 99*time.Second - 1, false},
+		"another event, before": {105 * time.Second, 100*time.Second - 1, false},
+		"another event":         {105 * time.Second, 100 * time.Second, true},
+	} {
+		if s.beatAt = test.beatAt; s.due(test.now) != test.want {
+			t.Errorf("%s: due is %v", name, !test.want)
+		}
+	}
+}
+
+// An answer moves the deadline by when its request was sent, never back, and ends Jeopardy
+// only if it is young enough.
+func TestProved(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c, s := opened(t)
+		begun := s.proofAt
+		time.Sleep(ttl * 2 / 3)
+		now := c.clock.Now()
+		s.tick(now)
+		beat := s.beatAt
+		s.proved(begun)
+		s.proved(begun - 1)
+		if s.proofAt != begun || s.state != Jeopardy || s.beatAt != beat {
+			t.Errorf("proof at %v, %v", s.proofAt, s.state)
+		}
+		s.proved(now - ttl/2)
+		if s.proofAt != now-ttl/2 || s.state != Jeopardy {
+			t.Errorf("%v after an answer that took half the TTL", s.state)
+		}
+		s.proved(now - ttl/2 + 1)
+		if s.state != Active || s.beatAt != beat {
+			t.Errorf("%v, the next heartbeat at %v, want %v", s.state, s.beatAt, beat)
+		}
+		s.proved(now)
+		s.proved(now + time.Second) // the heartbeat can wait
+		if s.beatAt < now+time.Second+ttl/4 || s.deadline() != now+time.Second+ttl-margin(ttl) || s.overdue() != now+time.Second+ttl/2 {
+			t.Errorf("the next heartbeat at %v, the deadline at %v", s.beatAt, s.deadline())
+		}
+	})
+}
+
+// Every status is either decided by the log, and then proves that the session lives, or not.
+func TestWhichAnswersProve(t *testing.T) {
+	proofs := map[wire.Status_Code]bool{}
+	for _, code := range []wire.Status_Code{
+		wire.Status_OK, wire.Status_GRANTED, wire.Status_QUEUED, wire.Status_NOT_ACQUIRED, wire.Status_TIMEOUT,
+		wire.Status_CANCELLED, wire.Status_NOT_HELD, wire.Status_ALREADY_HELD, wire.Status_ALREADY_QUEUED,
+		wire.Status_UPGRADE_CONFLICT, wire.Status_DEADLOCK, wire.Status_MISMATCH,
+	} {
+		proofs[code] = true
+	}
+	for number := range wire.Status_Code_name {
+		if code := wire.Status_Code(number); proves(code) != proofs[code] {
+			t.Errorf("%v proves that the session lives: %v", code, proves(code))
+		}
+	}
+}
+
+// The time of a session, and of its holds, is looked at to the moment.
+func TestAliveAt(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		_, s := opened(t)
+		h := newHold(s, "x", 9, 9, 9)
+		bound := s.deadline() - time.Second
+		h.held.bound(bound, 9)
+		if s.boundAt != bound || s.wakeAt > bound {
+			t.Errorf("the next bound at %v, woken at %v", s.boundAt, s.wakeAt)
+		}
+		if !s.aliveAt(bound-1) || h.ended != nil {
+			t.Error("the hold ends before its time")
+		}
+		if !s.aliveAt(bound) || !errors.Is(h.ended, ErrHoldExpired) || s.boundAt != never {
+			t.Errorf("the hold ends with %v, the next bound at %v", h.ended, s.boundAt)
+		}
+		h.held.bound(bound+1, 10)
+		if len(s.bounded) != 0 || s.boundAt != never {
+			t.Error("the time of a hold that is over is looked at")
+		}
+		free := newHold(s, "y", 10, 10, 10)
+		free.held.watchBound()
+		if len(s.bounded) != 0 {
+			t.Error("the time of a hold that has none is looked at")
+		}
+		if !s.aliveAt(s.deadline()-1) || s.aliveAt(s.deadline()) || !errors.Is(free.ended, ErrExpired) {
+			t.Errorf("the session is %v, its hold ended with %v", s.state, free.ended)
+		}
+	})
+}
+
+// A hold that a grace forces away was forced, one that would have expired anyhow expired.
+func TestHowHoldsEnd(t *testing.T) {
+	const at = 5 * time.Second
+	for name, test := range map[string]struct {
+		bound, grace time.Duration
+		expires      bool
+		want         error
+	}{
+		"bound":               {at, 0, false, ErrHoldExpired},
+		"grace":               {0, at, false, ErrForced},
+		"grace before bound":  {at + 1, at, false, ErrForced},
+		"both at once":        {at, at, false, ErrForced},
+		"bound before grace":  {at, at + 1, false, ErrHoldExpired},
+		"the leader expires":  {at, at, true, ErrHoldExpired},
+		"an Extend may be it": {0, 0, false, ErrHoldExpired},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			_, s := opened(t)
+			h := newHold(s, "x", 9, 9, 9)
+			if test.bound > 0 {
+				h.held.bound(test.bound, 9)
+			}
+			if test.grace > 0 {
+				h.held.grace(test.grace)
+				h.held.rare.expires = test.expires
+			}
+			if test.bound+test.grace == 0 {
+				h.held.rarely().extends = []pendingExtend{{&call{}, at}, {&call{}, at + 1}}
+				h.held.watchBound()
+			}
+			other := newHold(s, "y", 10, 10, 10)
+			other.held.bound(at+time.Second, 10)
+			if got := h.held.deadline(); got != at {
+				t.Errorf("%s: it ends at %v", name, got)
+			}
+			s.expireHolds(at - 1)
+			if h.ended != nil || s.boundAt != at {
+				t.Errorf("%s: it ended early, or is not looked at in time: %v", name, s.boundAt)
+			}
+			s.expireHolds(at)
+			if !errors.Is(h.ended, test.want) || other.ended != nil || s.boundAt != at+time.Second {
+				t.Errorf("%s: it ended with %v, the next one at %v", name, h.ended, s.boundAt)
+			}
+		})
+	}
+}
+
+// A heartbeat that could not be served is sent again soon, and later and later.
+func TestHeartbeatFailed(t *testing.T) {
+	for retries, most := range map[int]time.Duration{0: retryFirst, 3: 8 * retryFirst, 60: retryMost} {
+		bubble.Test(t, func(t *testing.T) {
+			c, s := opened(t)
+			s.heartbeat = &call{}
+			c.retries = retries
+			now := c.clock.Now()
+			s.heartbeatFailed()
+			if wait := s.beatAt - now; wait <= 0 || wait > most+time.Millisecond || s.heartbeat != nil || c.retries != retries+1 {
+				t.Errorf("after %d: again in %v, at most %v", retries, wait, most)
+			}
+			if s.wakeAt != s.beatAt || c.alarmAt != s.beatAt {
+				t.Errorf("after %d: woken at %v", retries, s.wakeAt)
+			}
+			s.wakeBy(s.wakeAt + 1)
+			if s.wakeAt != s.beatAt {
+				t.Error("it is woken later for another event")
+			}
+			s.ttl = 20 * time.Millisecond
+			if s.heartbeatFailed(); s.beatAt-now > s.ttl/20 {
+				t.Errorf("again in %v with a TTL of %v", s.beatAt-now, s.ttl)
+			}
+		})
+	}
+}

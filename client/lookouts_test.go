@@ -1,0 +1,218 @@
+package client
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// The nodes to listen to: each gets its turn, the one connected comes last, and not at all
+// if it hangs. The way of a tunnel says nothing of the node at its end.
+func TestLookouts(t *testing.T) {
+	for name, test := range map[string]struct {
+		hung, tunnel bool
+		turn         int
+		want         []string
+	}{
+		"first":         {turn: 0, want: []string{"n1:7400", "n3:7400", "n2:7400"}},
+		"second":        {turn: 1, want: []string{"n3:7400", "n1:7400", "n2:7400"}},
+		"third":         {turn: 2, want: []string{"n1:7400", "n3:7400", "n2:7400"}},
+		"it hangs":      {hung: true, want: []string{"n1:7400", "n3:7400"}},
+		"tunnel":        {tunnel: true, want: []string{"n1:7400", "n2:7400", "n3:7400"}},
+		"tunnel, later": {tunnel: true, turn: 4, want: []string{"n2:7400", "n3:7400", "n1:7400"}},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			c, cn := still(t)
+			if test.tunnel {
+				cn.direct = "n1:7400"
+			}
+			if got := c.lookouts(cn, test.hung, test.turn); !slices.Equal(got, test.want) {
+				t.Errorf("%s: %q, want %q", name, got, test.want)
+			}
+		})
+	}
+	bubble.Test(t, func(t *testing.T) {
+		c, cn := still(t)
+		c.cfg.Endpoints = []string{"n2:7400"}
+		if got := c.lookouts(cn, false, 3); !slices.Equal(got, []string{"n2:7400"}) {
+			t.Errorf("%q, want the only one", got)
+		}
+	})
+}
+
+// What a lookout hears is acted on only if it is news.
+func TestHeardOf(t *testing.T) {
+	itself := func(node string, term uint64) heardFrom {
+		return heard(node+":7400", node, hintOf(node, term))
+	}
+	by := func(node, leader string, term uint64) heardFrom {
+		return heard(node+":7400", node, hintOf(leader, term))
+	}
+	tests := map[string]struct {
+		leads   bool // the node connected, n2, and the leader believed in is n2, of term 5
+		said    heardFrom
+		settled bool
+		next    string
+	}{
+		"the same, by a follower":      {false, by("n3", "n1", 5), true, "n1"},
+		"an earlier one":               {false, by("n3", "n1", 4), false, ""},
+		"nobody":                       {false, heard("n3:7400", "n3", &wire.LeaderHint{Term: 9}), false, ""},
+		"this node leads":              {false, itself("n2", 5), true, ""},
+		"this node, others of old":     {false, by("n3", "n2", 5), false, ""},
+		"this node, others of later":   {false, by("n3", "n2", 6), true, ""},
+		"it leads, another one too":    {true, by("n3", "n1", 5), false, ""},
+		"it leads, a later one":        {true, by("n3", "n1", 6), true, "n1"},
+		"it leads, and says so":        {true, itself("n2", 6), false, ""},
+		"it leads, others say so":      {true, by("n3", "n2", 7), false, ""},
+		"it leads, an earlier one too": {true, itself("n1", 4), false, ""},
+	}
+	for name, test := range tests {
+		bubble.Test(t, func(t *testing.T) {
+			c, cn := still(t)
+			if test.leads {
+				leading(c, cn)
+			}
+			settled := c.heardOf(cn, test.said)
+			if settled != test.settled || c.next.GetId() != test.next || (cn.err != nil) != (test.next != "") {
+				t.Errorf("%s: settled %v, next %v, %v", name, settled, c.next, cn.err)
+			}
+			if leads := test.leads && test.next == "" || test.settled && test.next == ""; cn.leads != leads {
+				t.Errorf("%s: it leads %v, want %v", name, cn.leads, leads)
+			}
+		})
+	}
+}
+
+// When a lookout begins, and what else is due then.
+func TestWhenALookoutBegins(t *testing.T) {
+	unanswered := func(c *Client, ago time.Duration) {
+		c.flight.push(&call{kind: kindRead, sentAt: c.clock.Now() - ago})
+	}
+	tests := map[string]struct {
+		change func(c *Client, cn *conn)
+		looks  bool
+		ends   bool // the connection
+		pings  bool
+	}{
+		"nobody leads":           {nil, true, false, false},
+		"nothing is wanted":      {func(c *Client, _ *conn) { clear(c.sessions) }, false, false, false},
+		"one is under way":       {func(c *Client, _ *conn) { c.looking = true }, false, false, false},
+		"it is early":            {func(c *Client, _ *conn) { c.lookAt = c.clock.Now() + 1 }, false, false, false},
+		"it is time":             {func(c *Client, _ *conn) { c.lookAt = c.clock.Now() }, true, false, false},
+		"it leads":               {leading, false, false, false},
+		"it leads and hangs":     {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, patience) }, true, false, false},
+		"it leads and answers":   {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, patience-1) }, false, false, false},
+		"a read, no leader":      {func(c *Client, _ *conn) { clear(c.sessions); unanswered(c, patience) }, true, false, false},
+		"it is given up":         {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, silenceMax) }, false, true, false},
+		"not yet":                {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, silenceMax-1) }, true, false, false},
+		"it said something":      {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, silenceMax); cn.heard = c.clock.Now() }, true, false, false},
+		"the connection is over": {func(c *Client, cn *conn) { cn.err = errors.New("over") }, false, false, false},
+		"there is none":          {func(c *Client, _ *conn) { c.conn = nil }, false, false, false},
+		"the client is closed":   {func(c *Client, _ *conn) { c.closed = true }, false, false, false},
+		"a watch says nothing":   {func(c *Client, cn *conn) { leading(c, cn); c.watching[1] = &Watcher{} }, false, false, true},
+		"a watch says something": {func(c *Client, cn *conn) {
+			leading(c, cn)
+			c.watching[1] = &Watcher{}
+			cn.heard, cn.spoke = c.clock.Now(), c.clock.Now()
+		}, false, false, false},
+	}
+	for name, test := range tests {
+		bubble.Test(t, func(t *testing.T) {
+			c, cn := still(t)
+			time.Sleep(time.Minute)
+			c.mu.Lock()
+			if test.change != nil {
+				test.change(c, cn)
+			}
+			before, sent := cn.err, c.flight.n
+			wasLooking := c.looking
+			now := c.clock.Now()
+			c.look(now)
+			if looks := c.looking && !wasLooking; looks != test.looks || (c.looks == 1) != test.looks || looks != (c.endLook != nil) {
+				t.Errorf("%s: it looks: %v, %d times", name, looks, c.looks)
+			}
+			if test.looks && (c.lookAt <= now || c.lookAt > now+patience) {
+				t.Errorf("%s: the next one in %v", name, c.lookAt-now)
+			}
+			if ends := cn.err != before; ends != test.ends {
+				t.Errorf("%s: the connection ends: %v", name, cn.err)
+			}
+			if pings := c.flight.n > sent; pings != test.pings {
+				t.Errorf("%s: a ping is sent: %v", name, pings)
+			}
+			if c.endLook != nil {
+				c.endLook()
+			}
+			c.unlock()
+			c.wg.Wait()
+			if c.looking != wasLooking {
+				t.Errorf("%s: it looks for ever", name)
+			}
+			c.discardMade()
+		})
+	}
+}
+
+// A lookout of a connection that has ended does nothing to the next one.
+func TestLookoutOfAnotherConnection(t *testing.T) {
+	for name, end := range map[string]func(c *Client, cn *conn){
+		"replaced": func(c *Client, _ *conn) { c.conn = &conn{node: "n2"} },
+		"over":     func(_ *Client, cn *conn) { cn.err = errors.New("over") },
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			f := newFake(t, 3)
+			f.lead("n3", 9)
+			c, cn := still(t)
+			c.cfg.Dial = f.dial
+			ended := cn.err
+			end(c, cn)
+			ctx, cancel := contextWith(c)
+			c.lookAround(ctx, cancel, cn, []string{"n1:7400", "n3:7400"})
+			if c.next != nil || c.leader.GetTerm() != 5 || cn.err != nil && name == "replaced" {
+				t.Errorf("%s: next %v, leader %v, was %v", name, c.next, c.leader, ended)
+			}
+			if n := f.dials(); n != 1 {
+				t.Errorf("%s: %d nodes were asked, want one and then none", name, n)
+			}
+		})
+	}
+}
+
+// Lookouts last longer while nothing comes of them, and are never in step.
+func TestLookFor(t *testing.T) {
+	for looks, most := range map[int]time.Duration{0: patience, 1: 2 * patience, 2: lookMost, 3: lookMost, 40: lookMost} {
+		seen := map[time.Duration]bool{}
+		for range 50 {
+			d := lookFor(looks)
+			if d <= most/2 || d > most {
+				t.Errorf("after %d: %v", looks, d)
+			}
+			seen[d] = true
+		}
+		if len(seen) < 25 {
+			t.Errorf("after %d: %d of 50 differ", looks, len(seen))
+		}
+	}
+}
+
+// Those who look out soon are not delayed, and those who looked out long ago wait anew.
+func TestArmLook(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c, _ := still(t)
+		now := c.clock.Now()
+		c.armLook()
+		if c.lookAt < now || c.lookAt > now+patience || c.alarmAt != c.lookAt {
+			t.Errorf("in %v, the alarm in %v", c.lookAt-now, c.alarmAt-now)
+		}
+		soon := now + 5
+		c.lookAt, c.alarmAt = soon, 0
+		c.armLook()
+		if c.lookAt != soon || c.alarmAt != soon {
+			t.Errorf("in %v, want 5 ns", c.lookAt-now)
+		}
+	})
+}
