@@ -68,9 +68,15 @@ func spareMemory() (stop func()) {
 	}
 }
 
+// memory is what the process has allocated ever, what of it lived at the last collection, and
+// what the process has of the machine's memory, in bytes.
+type memory struct{ allocated, live, footprint uint64 }
+
 // pace is that of the garbage.
 type pace struct {
-	samples []metrics.Sample
+	read       func() memory
+	setPercent func(percent int)
+	giveBack   func()
 	// allocated are all bytes ever, when it was last looked.
 	allocated uint64
 	percent   int
@@ -87,24 +93,34 @@ type pace struct {
 }
 
 func newPace() *pace {
-	p := &pace{samples: []metrics.Sample{
+	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
 		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
-	}, percent: 100}
-	metrics.Read(p.samples)
-	p.allocated = p.samples[0].Value.Uint64()
+	}
+	p := &pace{
+		read: func() memory {
+			metrics.Read(samples)
+			value := func(i int) uint64 { return samples[i].Value.Uint64() }
+			return memory{value(0), value(1), value(2) - value(3)}
+		},
+		setPercent: func(percent int) { debug.SetGCPercent(percent) },
+		giveBack: func() {
+			runtime.GC() // after which sync.Pool still has what was in it
+			debug.FreeOSMemory()
+		},
+		percent: 100,
+	}
+	p.allocated = p.read().allocated
 	return p
 }
 
 // look gives the garbage more room at once where it is needed, and less after a while,
 // when it also gives back what was needed until then.
 func (p *pace) look() {
-	metrics.Read(p.samples)
-	total, live := p.samples[0].Value.Uint64(), p.samples[1].Value.Uint64()
-	footprint := p.footprint()
-	allocated := total - p.allocated
-	p.allocated = total
-	percent := garbagePercent(allocated, live)
+	u := p.read()
+	allocated := u.allocated - p.allocated
+	p.allocated = u.allocated
+	percent := garbagePercent(allocated, u.live)
 	if percent >= p.percent {
 		p.quiet = 0
 	} else {
@@ -112,30 +128,23 @@ func (p *pace) look() {
 	}
 	less := p.quiet == quietLooks
 	if percent > p.percent || less {
-		debug.SetGCPercent(percent)
+		p.setPercent(percent)
 		p.percent, p.quiet = percent, 0
 	}
 	now := time.Now()
-	if less || p.ended(allocated, footprint, now) {
-		runtime.GC() // after which sync.Pool still has what was in it
-		debug.FreeOSMemory()
-		p.returned(footprint, allocated, now)
+	if less || p.ended(allocated, u.footprint, now) {
+		p.giveBack()
+		p.returned(u.footprint, allocated, now)
 	}
 }
 
 // returned notes that memory was given back, from begun on, of a footprint of so much.
 func (p *pace) returned(footprint, allocated uint64, begun time.Time) {
-	metrics.Read(p.samples)
 	p.fastest, p.slow, p.again = allocated, 0, 0
 	p.rest = begun.Add(returnRest * time.Since(begun))
-	if p.footprint() < footprint/4*3 {
+	if p.read().footprint < footprint/4*3 {
 		p.again = quietLooks // what was in use still may be free by then
 	}
-}
-
-// footprint is what the process has of the machine's memory.
-func (p *pace) footprint() uint64 {
-	return p.samples[2].Value.Uint64() - p.samples[3].Value.Uint64()
 }
 
 // ended reports whether a load has ended that left memory worth giving back.

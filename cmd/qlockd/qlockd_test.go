@@ -61,6 +61,11 @@ func program(t *testing.T, name string, env []string, args ...string) *exec.Cmd 
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append([]string{"TMPDIR=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}, env...)
+	for _, pair := range os.Environ() {
+		if strings.HasPrefix(pair, "MUTATION_") { // of "make mutate"
+			cmd.Env = append(cmd.Env, pair)
+		}
+	}
 	cmd.Dir = t.TempDir()
 	return cmd
 }

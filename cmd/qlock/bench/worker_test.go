@@ -1,0 +1,313 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/test/bubble"
+)
+
+// An open loop says how late its operations began, and what its arrivals are like.
+func TestOpenLoops(t *testing.T) {
+	for _, random := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.Rate, p.Random = 100, random }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			arrivals := map[bool]string{false: "even", true: "random"}[random]
+			if report.Loop != "open" || report.Rate != 100 || report.Arrivals != arrivals || report.Latency["late"].Count == 0 {
+				t.Errorf("%+v", report)
+			}
+			if random {
+				return
+			}
+			if late := report.Latency["late"]; late.MaxMs != 0 || report.Latency["lock"].MaxMs != 1 || report.Latency["pair"].MaxMs != 2 || report.Completed != 1000 {
+				t.Errorf("%+v, %+v", late, report)
+			}
+		})
+	}
+}
+
+// Operations that wait for a worker are late, and said to be.
+func TestLateOperations(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.service = 100 * time.Millisecond // 4 workers make 20 pairs a second
+		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.Rate, p.WarmUp = 40, 0 }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if late := report.Latency["late"].MaxMs; late < 8000 || report.PerSecond < 19 || report.PerSecond > 20 || report.Latency["unlock"].MaxMs != 100 {
+			t.Errorf("late by %v ms at most, %v each second", late, report.PerSecond)
+		}
+	})
+}
+
+// The share of writers is what was asked for, to the last percent.
+func TestShareOfWriters(t *testing.T) {
+	for writes, most := range map[int]int{0: 0, 1: 200, 100: 10_000} {
+		w := &worker{run: &run{plan: plan(Readers, func(p *Plan) { p.Writes = writes })}, locks: make([]lock, 3), random: rand.New(rand.NewPCG(1, 2))}
+		wrote := 0
+		for range 10_000 {
+			if _, as := w.readOrWrite(); as == writing {
+				wrote++
+			}
+		}
+		if wrote > most || wrote < most/4 {
+			t.Errorf("%d of 10000 at %d %%", wrote, writes)
+		}
+	}
+}
+
+// A worker's gap ends with its answers in the window, and at the end of the window, or of
+// the run if that was interrupted.
+func TestGapOfAWorker(t *testing.T) {
+	for name, test := range map[string]struct {
+		stall, until time.Duration // no answers in between, after the beginning of 11 s
+		interrupted  time.Duration
+		longest      float64 // of any session, in ms
+	}{
+		"none":           {0, 0, 0, 2},
+		"in the window":  {3 * time.Second, 5 * time.Second, 0, 2000},
+		"to its end":     {9 * time.Second, time.Hour, 0, 2000},
+		"before it":      {0, 900 * time.Millisecond, 0, 2},
+		"as interrupted": {3 * time.Second, time.Hour, 7 * time.Second, 4000},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			f, begin := newFake(t), time.Now()
+			f.stall = func(now time.Time) time.Time {
+				if d := now.Sub(begin); d >= test.stall && d < test.until {
+					return begin.Add(test.until)
+				}
+				return time.Time{}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if test.interrupted > 0 {
+				defer time.AfterFunc(test.interrupted, cancel).Stop()
+			}
+			report, err := f.inBubble(ctx, f.runner(), plan(Pairs, nil))
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if got := report.Gap.LongestSessionMs; got < test.longest-3 || got > test.longest+3 {
+				t.Errorf("%s: a session's longest gap is %v ms, want %v", name, got, test.longest)
+			}
+			if got := report.Gap.LongestMs; got < test.longest-3 || got > test.longest+3 {
+				t.Errorf("%s: the longest gap is %v ms, want %v", name, got, test.longest)
+			}
+		})
+	}
+}
+
+// After an error a worker leaves the cluster alone for a moment, and after a lost session
+// until it has another one.
+func TestRecover(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		s := &fakeSession{f: f, lost: make(chan struct{})}
+		r := &run{Runner: f.runner(), plan: plan(Pairs, nil), sessions: []Session{s}, conns: []Connection{&fakeConnection{f, 0}}}
+		r.recorder = newRecorder(time.Now(), time.Now().Add(time.Hour), false, r.Progress)
+		w := &worker{run: r}
+		begun := time.Now()
+		w.recover(t.Context())
+		if took := time.Since(begun); took != afterError || w.sessions[0] != s || r.recorder.total().lost != 0 {
+			t.Errorf("%v after an error", took)
+		}
+		close(s.lost)
+		begun = time.Now()
+		w.recover(t.Context())
+		if took := time.Since(begun); took != afterNotOpen+f.service || w.sessions[0] == Session(s) || r.recorder.total().lost != 1 || r.Progress.View().Opened != 1 {
+			t.Errorf("%v after a loss, opened %d", took, r.Progress.View().Opened)
+		}
+	})
+}
+
+// What cannot be connected or opened ends the run, and nothing of it counts as open.
+func TestRunsThatDoNotBegin(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		r := f.runner()
+		made := 0
+		connect := r.Connect
+		r.Connect = func() (Connection, error) {
+			if made++; made == 2 {
+				return nil, io.ErrClosedPipe
+			}
+			return connect()
+		}
+		if _, err := f.inBubble(t.Context(), r, plan(Pairs, nil)); !errors.Is(err, io.ErrClosedPipe) || made != 2 {
+			t.Errorf("%v after %d connections", err, made)
+		}
+	})
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.service = time.Hour
+		r := f.runner()
+		if _, err := f.inBubble(t.Context(), r, plan(Pairs, nil)); err == nil || r.Progress.View().Opened != 0 {
+			t.Errorf("%v, %d opened", err, r.Progress.View().Opened)
+		}
+	})
+	f := newFake(t)
+	if _, err := f.runner().Run(t.Context(), Plan{}); !errors.Is(err, ErrPlan) || f.conns != 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+// stubborn is a session that does not close.
+type stubborn struct{ *fakeSession }
+
+func (s stubborn) Close(ctx context.Context) error {
+	_ = s.fakeSession.Close(ctx)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Sessions that do not close are counted, after patience from the last one that did.
+func TestSessionsThatDoNotClose(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		r := &run{Runner: f.runner(), plan: plan(Idle, nil)}
+		for i := range 6 {
+			s := &fakeSession{f: f, lost: make(chan struct{})}
+			f.open++
+			switch {
+			case i < 2:
+				r.sessions = append(r.sessions, stubborn{s})
+			case i == 3:
+				r.sessions = append(r.sessions, nil) // was never opened
+				f.open--
+			default:
+				r.sessions = append(r.sessions, s)
+			}
+		}
+		f.conns = 1
+		r.conns = []Connection{&fakeConnection{f, 0}}
+		begun := time.Now()
+		r.close(t.Context())
+		if took := time.Since(begun); took != r.plan.Patience || r.unclosed != 2 || f.conns != 0 || f.open != 0 {
+			t.Errorf("%d were not closed after %v", r.unclosed, took)
+		}
+	})
+}
+
+// parallel does all of it, so many at a time, until one fails.
+func TestParallel(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		done, now, most := map[int]int{}, 0, 0
+		err := parallel(t.Context(), 10, 3, func(_ context.Context, i int) error {
+			mu.Lock()
+			done[i]++
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return nil
+		})
+		if err != nil || len(done) != 10 || most != 3 {
+			t.Errorf("%v, %d done, %d at a time", err, len(done), most)
+		}
+		var begun atomic.Int64
+		err = parallel(t.Context(), 10, 2, func(_ context.Context, i int) error {
+			begun.Add(1)
+			time.Sleep(time.Duration(i+1) * time.Second)
+			if i == 0 {
+				return io.ErrUnexpectedEOF
+			}
+			return nil
+		})
+		if !errors.Is(err, io.ErrUnexpectedEOF) || begun.Load() > 3 {
+			t.Errorf("%v, %d begun", err, begun.Load())
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := parallel(ended, 10, 2, func(context.Context, int) error { t.Error("begun"); return nil }); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// The program's own CPU time is that of the window.
+func TestOwnCPU(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		r := &run{Runner: f.runner(), plan: plan(Idle, nil), from: time.Now().Add(time.Second), until: time.Now().Add(2 * time.Second)}
+		before := ownCPU()
+		if err := r.watch(t.Context()); err != nil || r.cpuAt < before || r.cpuAt == 0 || r.cpuEnd < r.cpuAt || r.interrupted {
+			t.Errorf("%v: from %v to %v, %v before", err, r.cpuAt, r.cpuEnd, before)
+		}
+	})
+}
+
+// A worker has the alarm that its plan needs.
+func TestAlarmsOfWorkers(t *testing.T) {
+	for name, test := range map[string]struct {
+		rate float64
+		hold time.Duration
+		own  bool
+		fine bool // it is the kernel's, where there is one
+	}{
+		"a closed loop": {0, 0, false, false},
+		"an open loop":  {5, 0, false, true},
+		"held a while":  {0, 1, false, true},
+		"both":          {5, 1, false, true},
+		"its own":       {5, 1, true, false},
+	} {
+		r := &run{Runner: &Runner{}, plan: plan(Pairs, func(p *Plan) { p.Rate, p.Hold = test.rate, test.hold })}
+		if test.own {
+			r.alarm = func() alarm { return timer{} }
+		}
+		w := r.worker(1, make([]lock, 4))
+		_, coarse := w.alarm.(timer)
+		_, none := newAlarm().(timer)
+		if coarse != (!test.fine || none) {
+			t.Errorf("%s: its alarm is a %T", name, w.alarm)
+		}
+		w.alarm.close()
+		if l, as := w.choose(); l == nil || as != locking || w.id != 1 {
+			t.Errorf("%s: it locks %v as %v", name, l, as)
+		}
+	}
+}
+
+// An alarm of the kernel that fails leaves it to the runtime's.
+func TestAlarmThatFails(t *testing.T) {
+	a := newAlarm()
+	a.close()
+	if at := time.Now().Add(time.Millisecond); !a.sleep(t.Context(), at) || time.Now().Before(at) {
+		t.Error("it does not wait")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if a.sleep(ended, time.Now().Add(time.Minute)) {
+		t.Error("it outlasts its ctx")
+	}
+}
+
+// The connections of the SDK are its clients, and its refusals are no holds.
+func TestSDK(t *testing.T) {
+	if c, err := SDK(client.Config{}, client.SessionOptions{})(); c != nil || err == nil {
+		t.Errorf("%v, %v without endpoints", c, err)
+	}
+	c, err := SDK(client.Config{Endpoints: []string{"127.0.0.1:1"}}, client.SessionOptions{TTL: -1})()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if s, err := c.Open(t.Context()); s != nil || !errors.Is(err, client.ErrInvalidArgument) {
+		t.Errorf("%v, %v", s, err)
+	}
+}

@@ -1,0 +1,43 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+)
+
+// All files that the process may have open are made use of, and too few of them are told.
+func TestRaiseFileLimit(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil || before.Max > 1<<30 || before.Max < 512 {
+		t.Skip("no limit of open files to raise: ", before, err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &before) }()
+	for _, test := range []struct {
+		soft        uint64
+		connections int
+		warns       bool
+	}{
+		{before.Max - 10, int(before.Max) - spareFiles, false},
+		{before.Max - 10, int(before.Max) - spareFiles + 1, true},
+		{before.Max, int(before.Max) - spareFiles, false},
+	} {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: test.soft, Max: before.Max}); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		raiseFileLimit(hclog.New(&hclog.LoggerOptions{Output: &out}), test.connections)
+		var after unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &after); err != nil || after.Cur != before.Max {
+			t.Errorf("the limit is %d, want %d, %v", after.Cur, before.Max, err)
+		}
+		if warns := strings.Contains(out.String(), "fewer files"); warns != test.warns {
+			t.Errorf("%d connections: %q", test.connections, out.String())
+		}
+	}
+}

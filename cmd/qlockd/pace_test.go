@@ -1,0 +1,134 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+)
+
+// scene is a process whose memory the test sets, and what its pace did.
+type scene struct {
+	memory
+	left    uint64 // of the footprint, after memory is given back
+	takes   time.Duration
+	percent int
+	given   int
+}
+
+func (s *scene) pace() *pace {
+	return &pace{
+		read:       func() memory { return s.memory },
+		setPercent: func(percent int) { s.percent = percent },
+		giveBack:   func() { s.given++; s.footprint = s.left; time.Sleep(s.takes) },
+		percent:    100,
+	}
+}
+
+// Garbage gets more room at once, and less after as many looks as are quiet; then memory is
+// given back.
+func TestRoomForGarbage(t *testing.T) {
+	const mib = 1 << 20
+	bubble.Test(t, func(t *testing.T) {
+		s := &scene{memory: memory{live: 3000 * mib, footprint: 32 * mib}, left: 32 * mib, percent: 100}
+		p := s.pace()
+		look := func(allocated uint64, percent, given int) {
+			t.Helper()
+			s.allocated += allocated * mib
+			p.look()
+			if s.percent != percent || s.given != given {
+				t.Fatalf("%d %%, given back %d times, want %d and %d", s.percent, s.given, percent, given)
+			}
+		}
+		look(200, 100, 0)
+		for range quietLooks - 1 {
+			look(10, 100, 0)
+		}
+		look(200, 100, 0) // not quiet
+		for range quietLooks - 1 {
+			look(10, 100, 0)
+		}
+		look(10, 10, 1)
+		for range 3 * quietLooks {
+			look(10, 10, 1)
+		}
+		look(20, 25, 1) // more at once
+		look(10, 25, 1)
+		look(45, 50, 1)
+		for range quietLooks - 1 {
+			look(20, 50, 1)
+		}
+		look(20, 25, 2)
+		for range quietLooks {
+			look(20, 25, 2) // no more, no less
+		}
+		for range quietLooks - 1 {
+			look(1, 25, 2)
+		}
+		look(1, 10, 3)
+	})
+}
+
+// What a load took is given back when it has ended, and not again for a while; sooner if
+// much came of it.
+func TestMemoryIsGivenBack(t *testing.T) {
+	const mib = 1 << 20
+	for name, test := range map[string]struct {
+		left  uint64
+		again int // looks after the first time until the second
+	}{
+		"little came of it": {150 * mib, 0},
+		"just too little":   {150*mib + 1, 0},
+		"much came of it":   {150*mib - 1, quietLooks},
+		"all came of it":    {smallFootprint, 0}, // and there is too little for a second time
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			s := &scene{memory: memory{footprint: 200 * mib}, left: test.left, takes: 2 * time.Second}
+			p := s.pace()
+			look := func(allocated uint64) {
+				s.allocated += allocated * mib
+				p.look()
+			}
+			look(100)
+			look(10)
+			if s.given != 0 {
+				t.Fatalf("%s: too soon", name)
+			}
+			look(10)
+			if s.given != 1 || p.fastest != 10*mib || p.slow != 0 || time.Until(p.rest) != returnRest*2*time.Second-2*time.Second {
+				t.Fatalf("%s: given back %d times, fastest %d, rest %v", name, s.given, p.fastest, time.Until(p.rest))
+			}
+			second := 0
+			for i := range 2 * quietLooks {
+				look(10)
+				if s.given == 2 && second == 0 {
+					second = i + 1
+				}
+			}
+			if second != test.again {
+				t.Errorf("%s: given back again after %d looks, want %d", name, second, test.again)
+			}
+		})
+	}
+}
+
+// The process's own memory is what a pace reads and sets.
+func TestPaceOfTheProcess(t *testing.T) {
+	p := newPace()
+	before := p.read()
+	if p.allocated == 0 || before.allocated < p.allocated || before.footprint == 0 || p.percent != 100 {
+		t.Errorf("%+v, %+v", p, before)
+	}
+	kept = make([]byte, 8<<20)
+	if after := p.read(); after.allocated < before.allocated+8<<20 {
+		t.Errorf("%d were allocated, now %d", before.allocated, after.allocated)
+	}
+	p.giveBack()
+	if lives := p.read().live; lives < 8<<20 {
+		t.Errorf("%d live", lives)
+	}
+	kept = nil
+}
+
+// kept keeps what it holds alive.
+var kept []byte
