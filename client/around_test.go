@@ -104,7 +104,7 @@ func TestWhoMayKnowAWay(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			c, cn := still(t)
 			c.heardHelper(cn, test.said)
-			if (c.helper.addr != "") != test.kept || test.kept && c.helper.at != c.clock.Now() {
+			if (c.helper.leader != nil) != test.kept || test.kept && c.helper.at != c.clock.Now() {
 				t.Errorf("%s: kept %+v", name, c.helper)
 			}
 		})

@@ -55,6 +55,17 @@ func TestBeat(t *testing.T) {
 // TTL, the end at the deadline.
 func TestTick(t *testing.T) {
 	deadline := ttl - margin(ttl)
+	bubble.Test(t, func(t *testing.T) {
+		c, s := opened(t)
+		now := c.clock.Now()
+		s.beatAt = now + s.lead() + 1
+		if s.tick(now); s.heartbeat != nil {
+			t.Error("a heartbeat too early")
+		}
+		if s.tick(now + 1); s.heartbeat == nil {
+			t.Error("no heartbeat though it may go with others")
+		}
+	})
 	for name, test := range map[string]struct {
 		at    time.Duration // after the last proof
 		state State
@@ -96,11 +107,12 @@ func TestDue(t *testing.T) {
 		beatAt, now time.Duration
 		want        bool
 	}{
-		"a heartbeat":           {100 * time.Second, 100 * time.Second, true},
-		"a second before":       {100 * time.Second, 99 * time.Second, true},
-		"more than that":        {100 * time.Second, 99*time.Second - 1, false},
-		"another event, before": {105 * time.Second, 100*time.Second - 1, false},
-		"another event":         {105 * time.Second, 100 * time.Second, true},
+		"a heartbeat":            {100 * time.Second, 100 * time.Second, true},
+		"a second before":        {100 * time.Second, 99 * time.Second, true},
+		"more than that":         {100 * time.Second, 99*time.Second - 1, false},
+		"the heartbeat after it": {100*time.Second + 1, 99*time.Second + 1, false},
+		"another event, before":  {105 * time.Second, 100*time.Second - 1, false},
+		"another event":          {105 * time.Second, 100 * time.Second, true},
 	} {
 		if s.beatAt = test.beatAt; s.due(test.now) != test.want {
 			t.Errorf("%s: due is %v", name, !test.want)

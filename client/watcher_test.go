@@ -223,7 +223,11 @@ func TestPausedWatchGoesOn(t *testing.T) {
 		if _, ok, err := w.take(); ok || err != nil {
 			t.Errorf("something comes out of nothing, %v", err)
 		}
+		w.batches = []Batch{{Position: w.at}}
 		w.Close()
+		if _, ok, err := w.take(); !ok || err != nil || w.call != nil {
+			t.Errorf("after Close: %v, begun anew %v", err, w.call != nil)
+		}
 		if _, ok, err := w.take(); ok || !errors.Is(err, ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
