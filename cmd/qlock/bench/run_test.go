@@ -30,10 +30,13 @@ func TestClosedLoops(t *testing.T) {
 	} {
 		t.Run(string(c.plan.Workload), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				f := newFake(t)
+				f, begun := newFake(t), time.Now()
 				report, err := f.inBubble(t.Context(), f.runner(), c.plan)
 				if err != nil {
 					t.Fatal(err)
+				}
+				if took := time.Since(begun); took > 11*time.Second+20*time.Millisecond {
+					t.Errorf("it took %v", took)
 				}
 				if report.PerSecond < c.atMost/3 || report.PerSecond > c.atMost || report.Locks != c.locks || len(f.locks) != c.locks {
 					t.Errorf("%+v, %d locks", report, len(f.locks))
@@ -117,6 +120,9 @@ func TestLostSessionsAndErrors(t *testing.T) {
 		}
 		if report.Completed < 10_000 {
 			t.Errorf("%d completed", report.Completed)
+		}
+		if most := report.Latency["lock"].MaxMs; most > 1 {
+			t.Errorf("a lock took %v ms: the time that the cluster was left alone is no latency", most)
 		}
 	})
 }

@@ -64,7 +64,13 @@ func TestMemoryOfSessionsAndLocks(t *testing.T) {
 		t.Errorf("%+v", idle)
 	}
 	// Here the first sample is of nodes that have no sessions yet: it does not count.
-	held := reportOf(t, plan(Held, func(p *Plan) { p.Locks = 1000 }), nil)
+	held := reportOf(t, plan(Held, func(p *Plan) { p.Locks = 1000 }), func(moment int, nodes []Node) {
+		if moment == 0 {
+			for i := range nodes {
+				nodes[i].Resident = 5e5
+			}
+		}
+	})
 	if s := held.Servers; s.BytesPerLock == nil || *s.BytesPerLock != 80 || s.BytesPerSession != nil {
 		t.Errorf("%+v", s)
 	}

@@ -311,3 +311,77 @@ func TestSDK(t *testing.T) {
 		t.Errorf("%v, %v", s, err)
 	}
 }
+
+// A lock that breaks its promise is found in the window, and while the last answers are
+// waited for.
+func TestBrokenLate(t *testing.T) {
+	for _, after := range []time.Duration{5 * time.Second, 11500 * time.Millisecond} {
+		bubble.Test(t, func(t *testing.T) {
+			f, begin := newFake(t), time.Now()
+			f.stall = func(now time.Time) time.Time {
+				if now.Sub(begin) > 10500*time.Millisecond {
+					return begin.Add(12 * time.Second)
+				}
+				return time.Time{}
+			}
+			defer time.AfterFunc(after, func() {
+				f.mu.Lock()
+				f.dull = true
+				f.mu.Unlock()
+			}).Stop()
+			report, err := f.inBubble(t.Context(), f.runner(), plan(Hot, nil))
+			if took := time.Since(begin); report != nil || !errors.Is(err, ErrBroken) || took < after || took > after+time.Second {
+				t.Errorf("%v after %v", err, took)
+			}
+		})
+	}
+}
+
+// The first holder of all was handed nothing.
+func TestFirstHolder(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		report, err := f.inBubble(t.Context(), f.runner(), plan(Hot, func(p *Plan) { p.WarmUp = 0 }))
+		if err != nil || report.Latency["handOver"].MaxMs != 1 || report.Latency["handOver"].Count == 0 {
+			t.Errorf("%v, %+v", err, report.Latency["handOver"])
+		}
+	})
+}
+
+// drowsy is an alarm that rings 5 ms late.
+type drowsy struct{ timer }
+
+func (a drowsy) sleep(ctx context.Context, at time.Time) bool {
+	return a.timer.sleep(ctx, at.Add(5*time.Millisecond))
+}
+
+// Operations are late by what their alarms are late.
+func TestLateAlarms(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		r := f.runner()
+		r.alarm = func() alarm { return drowsy{} }
+		report, err := f.inBubble(t.Context(), r, plan(Pairs, func(p *Plan) { p.Rate = 20 }))
+		if late := report.Latency["late"]; err != nil || late.P50Ms < 4.9 || late.MaxMs < 5 || late.MaxMs > 5.1 {
+			t.Errorf("%v, %+v", err, report.Latency["late"])
+		}
+	})
+}
+
+// Where nothing was completed, nothing cost anything; and the first reason why something is
+// not known is told.
+func TestCostsOfNothing(t *testing.T) {
+	one := Node{ID: "n1", Started: 1, CPU: 2, Resident: 3}
+	r := &run{plan: plan(Pairs, nil), before: Sample{Nodes: []Node{one}}, first: Sample{Nodes: []Node{one}}, last: Sample{Nodes: []Node{one}}}
+	for completed, known := range map[int64]bool{0: false, 1: true} {
+		if s := r.servers(&Report{Completed: completed, DurationSeconds: 1}); (s.CPUSecondsPer1000 != nil) != known || s.Cores == nil {
+			t.Errorf("%d completed: %+v", completed, s)
+		}
+	}
+	if s := r.servers(&Report{Completed: 1}); s.Cores != nil {
+		t.Errorf("in no time: %+v", s)
+	}
+	if n := nodeReport(Node{Unknown: "first"}, Node{Unknown: "second"}, one); n.NotKnown != "first" {
+		t.Errorf("%q", n.NotKnown)
+	}
+}
