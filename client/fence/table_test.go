@@ -102,6 +102,9 @@ func TestStatementsRefused(t *testing.T) {
 			}
 		}
 	}
+	if _, _, err := good.Update(9, Row{strings.Repeat("x", 128): 8}, set); err != nil {
+		t.Error("the longest name:", err)
+	}
 	if _, _, err := (Table{Dialect: MySQL, Name: "accounts"}).Upsert(9, key, set); err == nil || !strings.Contains(err.Error(), "INSERT IGNORE") {
 		t.Error("upsert in MySQL:", err)
 	}
