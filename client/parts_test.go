@@ -361,7 +361,7 @@ func TestWaitThatEndsWithItsGrace(t *testing.T) {
 		}()
 		time.Sleep(cancelGrace - 1)
 		c.mu.Lock()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		for range 1000 {
 			runtime.Gosched() // it waits for the mutex now
 		}
