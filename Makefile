@@ -59,10 +59,11 @@ ROOMY       := GOGC=300
 COMPILE     := GOGC=400 $(GO) build
 SHARED      := ^(TestModel|TestReadersBesideApply|TestForksAreIndependent)$$
 # PKG is the package that "make mutate" changes, SUITES are packages with more of its tests. COUNT
-# places are drawn with SEED. ONLY tries some of their numbers, and prints what the tests say.
+# places are drawn with SEED, from the files named FILE if that is given. ONLY tries some of their numbers, and prints what the tests say.
 PKG         ?=
 SUITES      ?= $(SUITES_$(patsubst ./%,%,$(PKG)))
 COUNT       ?= 200
+FILE        ?=
 ONLY        ?=
 # COMPARE_FLAGS go to the comparison: --smoke tries it, --systems and --workloads choose.
 COMPARE_FLAGS ?=
@@ -159,7 +160,7 @@ mutants: ## seed bugs, each of which some test must catch, and tell which did
 .PHONY: mutate
 mutate: ## change PKG in many small ways, one at a time, and list what its tests do not notice
 	@[ -n "$(PKG)" ] || { echo "say which package: make mutate PKG=./fsm"; exit 1; }
-	$(GO) run ./test/mutation -package $(PKG) -tests '$(SUITES)' -count $(COUNT) -seed $(SEED) -only '$(ONLY)'
+	$(GO) run ./test/mutation -package $(PKG) -tests '$(SUITES)' -count $(COUNT) -seed $(SEED) -file '$(FILE)' -only '$(ONLY)'
 
 .PHONY: generate
 generate: ## regenerate the schema's code and the demo's data

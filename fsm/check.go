@@ -164,13 +164,13 @@ func (m *checking) checkSessions() error {
 
 func (m *checking) checkSession(s *session) error {
 	limits := m.state.settings
-	nonce, known := m.nonces.get(s.secretHash)
+	nonce, _ := m.nonces.get(s.secretHash) // of session 0, if there is none
 	switch {
 	case s.id == 0 || s.id > m.state.lastSession:
 		return fmt.Errorf("id %d, the last given out is %d", s.id, m.state.lastSession)
 	case len(s.secretHash) != sha256.Size:
 		return fmt.Errorf("secret hash of %d bytes", len(s.secretHash))
-	case !known || nonce.session != s.id:
+	case nonce.session != s.id:
 		return errors.New("its secret hash leads elsewhere")
 	case s.ttl < limits.MinTtlMs || s.ttl > limits.MaxTtlMs:
 		return fmt.Errorf("TTL %d ms", s.ttl)

@@ -22,6 +22,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "what the sample is drawn with")
 	flag.IntVar(&o.parallel, "parallel", 2, "how many test binaries run at a time")
 	flag.DurationVar(&o.budget, "budget", 2*time.Minute, "how long the tests of one package that are tried with one change may take")
+	flag.StringVar(&o.file, "file", "", "draw from the files of this name alone, such as hold.go")
 	flag.StringVar(&o.only, "only", "", "try these numbers of the sample only, separated by commas, and print what the tests say")
 	flag.Parse()
 	complete, err := o.run()
@@ -35,10 +36,10 @@ func main() {
 }
 
 type options struct {
-	pkg, suites, only string
-	count, parallel   int
-	seed              uint64
-	budget            time.Duration
+	pkg, suites, only, file string
+	count, parallel         int
+	seed                    uint64
+	budget                  time.Duration
 }
 
 // result is what became of a site.
@@ -63,7 +64,7 @@ func (o options) run() (complete bool, err error) {
 		return false, err
 	}
 	defer os.RemoveAll(dir)
-	sites := t.sample(o.count, o.seed)
+	sites := t.of(o.file).sample(o.count, o.seed)
 	overlay, err := t.overlay(dir, sites)
 	if err != nil {
 		return false, err

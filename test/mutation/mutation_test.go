@@ -103,6 +103,9 @@ func TestSampleIsSeeded(t *testing.T) {
 	if len(one) != 5 || !slices.Equal(one, again) || slices.Equal(one, two) {
 		t.Errorf("%v\n%v\n%v", one, again, two)
 	}
+	if here, elsewhere := len(loadSample(t).of("sample.go").sites), len(loadSample(t).of("other.go").sites); here != len(loaded.sites) || elsewhere != 0 {
+		t.Errorf("%d and %d places", here, elsewhere)
+	}
 }
 
 // TestReport prints a result of each kind.

@@ -105,6 +105,14 @@ func list(pattern string) (packages []listed, err error) {
 	}
 }
 
+// of leaves the sites of one file; of all, if it is empty.
+func (t *target) of(file string) *target {
+	if file != "" {
+		t.sites = slices.DeleteFunc(t.sites, func(s site) bool { return filepath.Base(s.file) != file })
+	}
+	return t
+}
+
 // sample draws sites. The same seed draws the same ones from the same sources.
 func (t *target) sample(count int, seed uint64) []site {
 	name := fnv.New64a()
