@@ -173,7 +173,7 @@ func (m *checking) acquiresOf(c *claim) []*wire.Command {
 	}
 	again := proto.CloneOf(op)
 	again.Reentrant = true // which is not kept
-	if s, _ := m.sessions.get(c.session); s != nil && s.leased {
+	if s, _ := m.sessions.get(c.session); s.leased {
 		return []*wire.Command{
 			{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{Acquire: op}}},
 			{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{Acquire: again}}},
@@ -202,15 +202,12 @@ func (m *checking) checkUpgrade(c *claim, u *upgrade) error {
 // checkAsked wants the request of a wait to be remembered as waiting, with the digest of one
 // of those that it may have been.
 func (m *checking) checkAsked(c *claim, seq uint64, asked []*wire.Command) error {
-	s, ok := m.sessions.get(c.session)
-	if !ok {
-		return fmt.Errorf("session %d does not live", c.session)
-	}
-	o, ok := s.outcome(seq)
-	if !ok || o.final() || o.holdID != c.id {
+	s, _ := m.sessions.get(c.session)
+	o, _ := s.outcome(seq)
+	switch {
+	case o.final() || o.holdID != c.id: // also if it is not remembered
 		return fmt.Errorf("its request %d does not wait", seq)
-	}
-	if len(asked) > 0 && !slices.ContainsFunc(asked, func(cmd *wire.Command) bool { return cmd.Digest() == o.digest }) {
+	case len(asked) > 0 && !slices.ContainsFunc(asked, func(cmd *wire.Command) bool { return cmd.Digest() == o.digest }):
 		return fmt.Errorf("request %d is remembered with the digest %016x of another one", seq, o.digest)
 	}
 	return nil

@@ -96,6 +96,19 @@ func TestEachWalksInOrder(t *testing.T) {
 	}
 }
 
+// TestAsManyLocksAsAllowed has a claim for the most that one may name.
+func TestAsManyLocksAsAllowed(t *testing.T) {
+	m := bootstrapped(t)
+	op := &wire.Acquire{}
+	for i := range maxLocks {
+		op.Locks = append(op.Locks, &wire.LockRequest{Name: fmt.Sprint("l", i)})
+	}
+	applyOne(t, m, &wire.Command{SessionId: openSession(t, m, "ann"), Seq: 1, Op: &wire.Command_Acquire{Acquire: op}})
+	if err := m.Check(); err != nil || m.claims.len() != 1 {
+		t.Errorf("%d claims, %v", m.claims.len(), err)
+	}
+}
+
 func editClaim(id uint64, edit func(*claim)) func(*Machine) {
 	return func(m *Machine) { damage(&m.claims, id, edit) }
 }
@@ -257,6 +270,12 @@ var brokenFamilySessions = []breakage{
 			m.state.bytes -= gone
 		})
 	}, "a lease with 1 holds and 0 waits, its request is there: false"},
+	{"a lease whose hold nobody owns", func(m *Machine) {
+		c, _ := m.claims.get(15)
+		m.owners.delete(ownerKey{6, 0, 6})
+		damage(&m.sessions, 6, func(s *session) { s.bytes -= c.units() })
+		m.state.bytes -= c.units()
+	}, "a lease with 0 holds and 0 waits, its request is there: true"},
 	{"a lease of several holds", editSession(1, func(s *session) { s.leased = true }), "a lease with 2 holds"},
 	{"a lease of no hold", editSession(5, func(s *session) { s.leased = true }), "a lease with 0 holds and 0 waits"},
 }

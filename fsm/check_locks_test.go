@@ -50,7 +50,7 @@ var brokenFamilyLocks = []breakage{
 var brokenHolders = []breakage{
 	{"nothing", func(*Machine) {}, ""},
 	{"a seat of who is gone", editLock("a", func(l *lock) { l.sole = 99 }), "but has a seat"},
-	{"a seat of who waits", editLock("e", func(l *lock) { l.sole = 12 }), "but has a seat"},
+	{"a seat of who waits", editLock("s", func(l *lock) { l.sole = 12 }), "but has a seat"},
 	{"a seat of who holds another lock", editLock("a", func(l *lock) { l.sole = 15 }), "but has a seat"},
 	{"exclusive beside shared", editClaim(9, func(c *claim) { c.one[0].mode = wire.Mode_EXCLUSIVE }), "holds it against others"},
 	{"told nobody of waiters", func(m *Machine) {
