@@ -107,6 +107,7 @@ func TestAsManyLocksAsAllowed(t *testing.T) {
 	if err := m.Check(); err != nil || m.claims.len() != 1 {
 		t.Errorf("%d claims, %v", m.claims.len(), err)
 	}
+	restored(t, snapshotOf(t, m))
 }
 
 func editClaim(id uint64, edit func(*claim)) func(*Machine) {

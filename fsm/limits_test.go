@@ -174,3 +174,26 @@ func walkAllFields(m protoreflect.Message, fn func(protoreflect.Message, protore
 		walkFields(m, fields.Get(i), fn)
 	}
 }
+
+// TestBudgetsEndWhereTheySay takes the last unit, and one more.
+func TestBudgetsEndWhereTheySay(t *testing.T) {
+	m := twoLocks(t)
+	s, _ := m.sessions.get(1)
+	limits := m.state.settings
+	for free := range uint64(2) {
+		left := limits.MaxSessionBytes - s.units() - free
+		if r := m.sessionExhausted(s, left, free); r != nil {
+			t.Errorf("%d units of the session, %d kept free: %v", left, free, r)
+		}
+		if r := m.sessionExhausted(s, left+1, free); r.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
+			t.Errorf("one more unit of the session, %d kept free: %v", free, r)
+		}
+		left = limits.MaxStateBytes - m.Units() - free
+		if r := m.stateExhausted(left, free); r != nil {
+			t.Errorf("%d units of the state, %d kept free: %v", left, free, r)
+		}
+		if r := m.stateExhausted(left+1, free); r.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
+			t.Errorf("one more unit of the state, %d kept free: %v", free, r)
+		}
+	}
+}

@@ -137,10 +137,11 @@ func (m *Machine) ListAudit(req *wire.ListAuditRequest) *wire.ListAuditResponse 
 	var older []*wire.AuditRecord
 	for _, records := range []*table[uint64, *wire.AuditRecord]{&m.imported, &m.audit} {
 		records.each(0, func(record *wire.AuditRecord) bool {
-			if record.Id < last {
-				older = append(older, record)
+			if record.Id >= last {
+				return false
 			}
-			return record.Id < last
+			older = append(older, record)
+			return true
 		})
 	}
 	slices.SortFunc(older, func(a, b *wire.AuditRecord) int { return cmp.Compare(b.Id, a.Id) })

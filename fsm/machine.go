@@ -212,7 +212,6 @@ func (m *Machine) decode(data []byte) (*wire.Entry, error) {
 // step applies one command or, if its handler panics, nothing of it.
 func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {
 	m.state.revision++
-	m.outOfBudget = false
 	saved, events := m.state, len(m.events)
 	defer func() {
 		if reason := recover(); reason != nil {

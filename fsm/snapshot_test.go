@@ -193,3 +193,30 @@ func TestSnapshotOfNewerProgram(t *testing.T) {
 		t.Errorf("a newer format: %v", err)
 	}
 }
+
+// TestGrantOfARecord restores the grant of a claim that was queued at 100 ms, in revision 7.
+func TestGrantOfARecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		token, revision uint64
+		granted         int64
+		want            string // nothing is refused
+		late            bool
+	}{
+		"a wait":                        {want: ""},
+		"granted at once":               {token: 5, revision: 7, granted: 100},
+		"granted later":                 {token: 5, revision: 8, granted: 100, late: true},
+		"granted later in its entry":    {token: 5, revision: 7, granted: 101, late: true},
+		"a token without a grant":       {token: 5, granted: 100, want: "has token 5, granted at 0"},
+		"a grant without a token":       {revision: 8, want: "has token 0, granted at 8"},
+		"a time of what is not granted": {granted: 1, want: "has token 0, granted at 0"},
+	} {
+		claim := &claim{id: 7, since: 100}
+		err := claim.grantFrom(&wire.ClaimRecord{Id: 7, QueuedUnixMs: 100, Token: c.token, GrantedRevision: c.revision, GrantedUnixMs: c.granted})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if err == nil && (claim.late() != c.late || (claim.more != nil) != c.late || claim.queued() != 100 || claim.granted() != c.granted || claim.grantedRevision() != c.revision) {
+			t.Errorf("%s: %+v", name, claim)
+		}
+	}
+}
