@@ -175,3 +175,26 @@ func TestRestorableAudit(t *testing.T) {
 		t.Errorf("%d records of %d bytes", len(got), size)
 	}
 }
+
+// TestAuditTextsCanBeKept spoils each text of a record.
+func TestAuditTextsCanBeKept(t *testing.T) {
+	for name, spoil := range map[string]func(*wire.AuditRecord){
+		"":                      func(*wire.AuditRecord) {},
+		"a client's name":       func(r *wire.AuditRecord) { r.ClientName = "\xff" },
+		"a member":              func(r *wire.AuditRecord) { r.Member = "a\nb" },
+		"an address":            func(r *wire.AuditRecord) { r.Address = "a\nb" },
+		"a lock":                func(r *wire.AuditRecord) { r.Lock = "a\n" },
+		"an imported cluster":   func(r *wire.AuditRecord) { r.Imported = &wire.AuditImport{ClusterId: "a\nb"} },
+		"a backup's cluster":    func(r *wire.AuditRecord) { r.Backup = &wire.Backup{ClusterId: "a\nb"} },
+		"a backup's lineage":    func(r *wire.AuditRecord) { r.Backup = &wire.Backup{Lineage: "a\nb"} },
+		"an operator":           func(r *wire.AuditRecord) { r.Operator = "a\nb" },
+		"a reason":              func(r *wire.AuditRecord) { r.Reason = "a\nb" },
+		"an action of the past": func(r *wire.AuditRecord) { r.Action = wire.AuditRecord_UNSPECIFIED },
+		"an action to come":     func(r *wire.AuditRecord) { r.Action = 99 },
+	} {
+		r := &wire.AuditRecord{Id: 1, Action: wire.AuditRecord_REVOKE, Reason: "r", ClientName: "c", Lock: "l"}
+		if spoil(r); (validAudit(r) == nil) != (name == "") {
+			t.Errorf("%q: %v", name, validAudit(r))
+		}
+	}
+}

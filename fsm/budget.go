@@ -161,15 +161,8 @@ func (m *Machine) short(s *session, units uint64) *wire.Result {
 func (m *Machine) shortBeside(s *session, units, free uint64) *wire.Result {
 	refusal := m.sessionExhausted(s, units, free)
 	if refusal == nil {
-		return m.shortOfState(units, operatorUnits)
+		refusal = m.stateExhausted(units, operatorUnits)
 	}
-	m.outOfBudget = true
-	return refusal
-}
-
-// shortOfState refuses what would make the state too large.
-func (m *Machine) shortOfState(units, free uint64) *wire.Result {
-	refusal := m.stateExhausted(units, free)
 	m.outOfBudget = m.outOfBudget || refusal != nil
 	return refusal
 }

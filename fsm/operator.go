@@ -25,7 +25,7 @@ func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
 		return notHeld()
 	}
 	if c.revocationUnits() == 0 {
-		if refusal := m.shortOfState(revocationUnits, 0); refusal != nil {
+		if refusal := m.stateExhausted(revocationUnits, 0); refusal != nil {
 			return refusal
 		}
 		m.state.bytes += revocationUnits

@@ -189,3 +189,27 @@ func TestSearchAllowanceIsState(t *testing.T) {
 		t.Error("a session may have more than the most")
 	}
 }
+
+// TestReductionIsPaidFor reduces with fewer and fewer units: what was taken from them is what it
+// takes.
+func TestReductionIsPaidFor(t *testing.T) {
+	m := family(t)
+	from := []node{{release, 1, 0, 0}, {release, 2, 0, 0}, {release, 3, 0, 0}}
+	const plenty = 10_000
+	left := plenty
+	if m.reduce(&left, from...) == nil {
+		t.Fatal("10,000 units are not enough")
+	}
+	least := 0
+	for n := range plenty {
+		enough := n
+		if m.reduce(&enough, from...) != nil {
+			least = n
+			break
+		}
+	}
+	// The last step may take more than there is: whoever pays it owes the rest.
+	if taken := plenty - left; least == 0 || least > taken {
+		t.Errorf("%d units were taken, and no less than %d are enough", taken, least)
+	}
+}
