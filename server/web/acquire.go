@@ -79,7 +79,7 @@ func (s *Server) visit(ctx context.Context, key visitKey, outcome func() (*wire.
 	if err == nil && res.GetStatus() == wire.Status_GRANTED && !s.visits.tell(ctx, here) {
 		err = ctx.Err()
 	}
-	s.visits.leave(key, here, err != nil && ctx.Err() != nil && !s.isClosing())
+	s.visits.leave(key, here, err != nil && ctx.Err() != nil)
 	if err != nil {
 		return nil, false, gaveUp(err)
 	}

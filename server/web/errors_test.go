@@ -1,7 +1,6 @@
 package web
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -10,7 +9,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -56,76 +54,6 @@ var (
 	}
 )
 
-// goodOf are the statuses that procedures answer with; the rest are errors.
-var goodOf = map[string]map[wire.Status_Code]bool{
-	"LockService/Acquire":   outcomes,
-	"LockService/Upgrade":   outcomes,
-	"LockService/Release":   changed,
-	"LockService/Downgrade": changed,
-	"LockService/Extend":    changed,
-	"LockService/SetValue":  changed,
-
-	"LeaseService/Acquire": outcomes,
-	"LeaseService/Extend":  changed,
-	"LeaseService/Release": changed,
-
-	"OperatorService/ForceRelease": operated,
-	"OperatorService/Revoke":       operated,
-	"OperatorService/SkipDelay":    operated,
-	"OperatorService/Resize":       operated,
-}
-
-func TestEveryStatusHasItsAnswer(t *testing.T) {
-	c := newCluster(t)
-	p := start(t, c, "n1")
-	ann := p.open("ann")
-	seq := 0
-	for number := range wire.Status_Code_name {
-		status := wire.Status_Code(number)
-		if status == wire.Status_UNSPECIFIED || status == wire.Status_QUEUED {
-			continue
-		}
-		for procedure, good := range goodOf {
-			t.Run(status.String()+"/"+procedure, func(t *testing.T) {
-				c.override(func(*wire.Command) *wire.Result { return &wire.Result{Status: status} })
-				defer c.override(nil)
-				seq++
-				got := ann.at(p.in(t)).ask(procedure, seq)
-				want, isError := httpOf[status]
-				switch {
-				case good[status]:
-					if got.ok()["status"] != status.String() {
-						t.Errorf("got %s", got.body)
-					}
-				case status == wire.Status_NOT_LEADER:
-					// This node says that it serves, so the request comes back to it.
-					got.refused(http.StatusServiceUnavailable, wire.Status_UNAVAILABLE)
-				case status == wire.Status_UNCERTAIN && once["/quorumlock.v1."+procedure]:
-					got.refused(http.StatusGatewayTimeout, status)
-				case !isError && strings.HasPrefix(procedure, "LockService/"): // the seq is another request's
-					got.refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
-				case !isError: // OK for an acquire, GRANTED for a release
-					got.refused(http.StatusInternalServerError, status)
-				default:
-					got.refused(want, status)
-				}
-			})
-		}
-	}
-}
-
-// ask sends the least that a procedure takes.
-func (v *visitor) ask(procedure string, seq int) reply {
-	v.t.Helper()
-	switch service, _, _ := strings.Cut(procedure, "/"); service {
-	case "LeaseService":
-		return v.post(procedure, `{"secret":"MDEyMzQ1Njc4OWFiY2RlZg=="}`)
-	case "OperatorService":
-		return v.post(procedure, `{}`)
-	}
-	return v.send(procedure, fmt.Sprintf(`"seq":%d`, seq))
-}
-
 func TestEveryStatusHasACode(t *testing.T) {
 	for number := range wire.Status_Code_name {
 		status := wire.Status_Code(number)
@@ -154,27 +82,5 @@ func TestManualHasTheSameTable(t *testing.T) {
 		if !strings.Contains(string(manual), row) {
 			t.Errorf("docs/HTTP.md has no row %q", row)
 		}
-	}
-}
-
-func TestErrorsOfTheReplica(t *testing.T) {
-	c := newCluster(t)
-	s := start(t, c, "n1").server
-	for _, test := range []struct {
-		err    error
-		status wire.Status_Code
-	}{
-		{replica.ErrUncertain, wire.Status_UNCERTAIN},
-		{fmt.Errorf("%w: no", replica.ErrPrecondition), wire.Status_FAILED_PRECONDITION},
-		{replica.ErrNotFound, wire.Status_NOT_FOUND},
-		{replica.ErrUnavailable, wire.Status_UNAVAILABLE},
-		{errors.New("boo"), wire.Status_INTERNAL},
-	} {
-		if got := statusOf(s.refusalOf(test.err)); got != test.status {
-			t.Errorf("%v: %v", test.err, got)
-		}
-	}
-	if err := s.refusalOf(replica.ErrNotLeader); !errors.Is(err, errElsewhere) {
-		t.Errorf("not leader: %v", err)
 	}
 }

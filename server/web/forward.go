@@ -175,11 +175,7 @@ func (p *passage) carry(a *answer, r *http.Request, body []byte, route route) {
 			}
 			reason = "leadership keeps moving"
 		case host == "":
-			if a.call.doubt && !harmless[route.name] {
-				p.giveUp(a, r, wire.Status_UNCERTAIN, reason+"; send the request again with the same seq, to any node")
-				return
-			}
-			p.giveUp(a, r, wire.Status_UNAVAILABLE, "nothing was done: "+reason+"; send the request again")
+			p.giveUp(a, r, route, reason)
 			return
 		default:
 			err := p.try(a, r, body, host)
@@ -188,7 +184,7 @@ func (p *passage) carry(a *answer, r *http.Request, body []byte, route route) {
 			}
 			a.call.doubt = a.call.doubt || !(errors.Is(err, errMoved) || errors.Is(err, errUnreached))
 			if !again(err, route) {
-				p.giveUp(a, r, wire.Status_UNCERTAIN, "the leader was lost on the way: "+err.Error()+"; it is not known whether this was done")
+				p.giveUp(a, r, route, "the leader was lost on the way: "+err.Error())
 				return
 			}
 			reason = err.Error()
@@ -284,7 +280,16 @@ func (p *passage) moved(a *answer, r *http.Request) {
 	_ = p.server.errors.Write(a, r, failure(status, ""))
 }
 
-func (p *passage) giveUp(a *answer, r *http.Request, status wire.Status_Code, message string) {
+// giveUp answers without a leader: what may have been done is uncertain.
+func (p *passage) giveUp(a *answer, r *http.Request, route route, reason string) {
+	status, message := wire.Status_UNAVAILABLE, "nothing was done: "+reason+"; send the request again"
+	switch {
+	case !a.call.doubt || harmless[route.name]:
+	case once[route.name]:
+		status, message = wire.Status_UNCERTAIN, reason+"; it is not known whether this was done"
+	default:
+		status, message = wire.Status_UNCERTAIN, reason+"; send the request again with the same seq, to any node"
+	}
 	clear(a.Header())
 	a.call.elsewhere = false
 	a.call.outcome = status.String()

@@ -1,0 +1,203 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// crossing is one request that may wait, on its way against what else happens.
+type crossing struct {
+	*stage
+	ann, bob *visitor
+	kind     string
+	held     *wire.Result // what bob has shared
+	seq      uint64       // of bob's request
+	session  uint64       // bob's, or the lease's once it is applied
+	proposal *step
+	asked    *asked
+	deadline time.Time
+	gone     bool // the caller hung up, or its deadline passed
+	stopped  bool
+}
+
+// patientKinds are the requests that may wait.
+var patientKinds = []string{"Acquire", "Upgrade", "OpenLease"}
+
+// setUp has ann hold what bob will ask for.
+func (x *crossing) setUp() {
+	x.ann, x.bob = x.open("ann"), x.open("bob")
+	if x.kind == "Upgrade" {
+		shared := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a", Mode: wire.Mode_SHARED}}}
+		x.hold(x.ann, 1, shared)
+		x.seq = 2
+		x.session = x.bob.num
+		x.held = x.hold(x.bob, 1, shared)
+		return
+	}
+	x.hold(x.ann, 1, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}})
+	x.seq = 1
+	if x.kind == "Acquire" {
+		x.session = x.bob.num
+	}
+}
+
+const crossingTimeout = time.Minute
+
+// begin sends bob's request.
+func (x *crossing) begin(change ...func(*http.Request)) *asked {
+	switch x.kind {
+	case "Acquire":
+		return x.ask("LockService/Acquire", `{`+x.bob.creds+`,`+forever+`}`, change...)
+	case "Upgrade":
+		return x.ask("LockService/Upgrade", `{`+x.bob.creds+fmt.Sprintf(`,"seq":2,"holdId":%d,"token":%d,"waitForever":true}`, x.held.GetHoldId(), x.held.GetToken()), change...)
+	}
+	return x.ask("LeaseService/Acquire", `{"secret":"MDEyMzQ1Njc4OWFiY2RlZg==",`+leaseForever+`}`, change...)
+}
+
+// happen makes one thing happen, without waiting for what follows from it.
+func (x *crossing) happen(what string) {
+	switch what {
+	case "applied":
+		x.proposal.apply()
+		if x.kind == "OpenLease" {
+			x.session = x.proposal.res.GetSessionId()
+		}
+	case "answered":
+		x.proposal.answer()
+	case "granted":
+		x.c.expire(x.ann.num)
+	case "pushed":
+		x.push(x.session, x.seq)
+	case "hang-up":
+		x.gone = true
+		x.asked.hangUp()
+	case "deadline":
+		x.gone = true
+		time.Sleep(time.Until(x.deadline))
+	case "stop":
+		x.stopped = true
+		x.stop()
+	}
+}
+
+// crossings lists the orders in which a grant can come about: it is applied before its answer
+// comes, and its grant is pushed only where it waited.
+var grants = [][]string{
+	{"applied", "answered", "granted", "pushed"},
+	{"applied", "granted", "answered", "pushed"},
+	{"applied", "granted", "pushed", "answered"},
+	{"granted", "applied", "answered"},
+}
+
+// with inserts what at every place of an order.
+func with(orders [][]string, what string) (all [][]string) {
+	for _, order := range orders {
+		for i := range len(order) + 1 {
+			all = append(all, slices.Insert(slices.Clone(order), i, what))
+		}
+	}
+	return all
+}
+
+// TestEveryCrossing has a hang-up, a deadline, the node's stop, and two of them, come at every
+// moment of a request that waits and is granted: between any two steps, and in the instant of
+// each. A caller that was told of a grant keeps it. One that was not leaves nothing behind: no
+// wait, no hold, and only one attempt to end it. A stop alone keeps the place.
+func TestEveryCrossing(t *testing.T) {
+	var orders [][]string
+	for _, what := range []string{"hang-up", "deadline", "stop"} {
+		orders = append(orders, with(grants, what)...)
+	}
+	both := with(with(grants[:1], "stop"), "hang-up")
+	for _, kind := range patientKinds {
+		t.Run(kind, func(t *testing.T) {
+			for _, order := range append(orders, both...) {
+				crossed(t, kind, order, -1)
+				for together := range len(order) - 1 {
+					if ends[order[together]] || ends[order[together+1]] {
+						crossed(t, kind, order, together)
+					}
+				}
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}
+
+// ends are what may take a caller from its request.
+var ends = map[string]bool{"hang-up": true, "deadline": true, "stop": true}
+
+// crossed plays one order. What stands at together happens in one instant with what follows;
+// -1 is none.
+func crossed(t *testing.T, kind string, order []string, together int) {
+	t.Helper()
+	play(t, func(st *stage) {
+		x := &crossing{stage: st, kind: kind}
+		x.setUp()
+		x.deadline = time.Now().Add(crossingTimeout)
+		x.asked = x.begin(func(r *http.Request) {
+			if slices.Contains(order, "deadline") {
+				r.Header.Set("Connect-Timeout-Ms", fmt.Sprint(crossingTimeout.Milliseconds()))
+			}
+		})
+		x.proposal = x.expect(kind)
+		for i, what := range order {
+			x.happen(what)
+			if i != together {
+				synctest.Wait()
+			}
+		}
+		if !x.asked.answered() {
+			t.Errorf("not answered at the end")
+		}
+		x.settle()
+		time.Sleep(x.s.cfg.Limits.RetryGrace)
+		x.settle()
+		if problem := x.judge(); problem != "" {
+			holders, waiting := x.heldBy("a")
+			t.Errorf("%s, %v, instant %d: %s; held by %v, %d wait; calls %s; answer %d %s", kind, order, together, problem,
+				holders, waiting, st.node.commands(), x.asked.status, x.asked.body.String())
+		}
+	})
+}
+
+// judge says what is wrong with the end of a crossing.
+func (x *crossing) judge() string {
+	holders, waiting := x.heldBy("a")
+	got := x.asked.reply()
+	told := got.status == http.StatusOK && got.fields()["status"] == "GRANTED"
+	ended := x.node.count("Cancel") + x.node.count("ReleaseLease")
+	back := x.node.count("Release") + x.node.count("Downgrade")
+	switch {
+	case told:
+		want := fmt.Sprintf("%d:EXCLUSIVE:%s", x.session, got.fields()["token"])
+		if len(holders) != 1 || holders[0] != want || ended+back > 0 {
+			return "the caller was told of a hold that it has no more"
+		}
+	case x.stopped && ended == 0 && strings.Contains(x.asked.body.String(), "is stopping"):
+		// It was told to go elsewhere before it went away.
+		if got.refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN); len(holders) != 1 || back > 0 {
+			return "a stop took a caller's place"
+		}
+	case x.gone:
+		free := len(holders) == 0 || x.kind == "Upgrade" && len(holders) == 1 && strings.Contains(holders[0], "SHARED")
+		if !free || waiting > 0 {
+			return "something is left of a caller that is gone"
+		}
+		if ended != 1 || back > 1 {
+			return "it was not ended once"
+		}
+	default:
+		return "not granted, though nobody went away"
+	}
+	return ""
+}

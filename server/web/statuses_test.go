@@ -1,0 +1,301 @@
+package web
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// after brings a request to the first thing that it asks of the replica.
+func (st *stage) after(procedure string, p probe) (*asked, *step) {
+	st.t.Helper()
+	a := st.ask(procedure, p.full(st.open("ann")))
+	return a, st.expect(p.first)
+}
+
+// TestEveryStatusHasItsAnswer has every procedure that waits for a result get every one there is.
+// Those that are about leadership are in TestResultsOfAFormerLeader.
+func TestEveryStatusHasItsAnswer(t *testing.T) {
+	for number := range wire.Status_Code_name {
+		status := wire.Status_Code(number)
+		if status == wire.Status_UNSPECIFIED || status == wire.Status_QUEUED {
+			continue
+		}
+		eachProcedure(t, func(st *stage, procedure string, p probe) {
+			uncertain := status == wire.Status_UNCERTAIN && p.repeats != onceOnly
+			ok := status == wire.Status_OK && p.good == nil
+			if p.method || ok || uncertain || status == wire.Status_NOT_LEADER {
+				return
+			}
+			a, first := st.after(procedure, p)
+			first.is(&wire.Result{Status: status, Message: "because " + procedure})
+			got := a.reply()
+			want, isError := httpOf[status]
+			switch {
+			case p.good[status]:
+				if fields := got.ok(); fields["status"] != status.String() {
+					t.Errorf("%v: %s", status, got.body)
+				}
+			case !isError && p.numbered: // the seq is another request's
+				got.refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
+			case !isError: // OK for an acquire, GRANTED for a release
+				got.refused(http.StatusInternalServerError, status)
+			default:
+				if message := got.refused(want, status); message != "because "+procedure {
+					t.Errorf("%v says %q", status, message)
+				}
+				if code := got.fields()["code"]; code != codes[status].String() {
+					t.Errorf("%v: code %v", status, code)
+				}
+			}
+			st.none()
+			st.nothingSent()
+			counted(st, procedure, status, p, got)
+		})
+	}
+}
+
+// counted looks for the request in the metrics, by its status.
+func counted(st *stage, procedure string, status wire.Status_Code, p probe, got reply) {
+	st.t.Helper()
+	if !p.good[status] && httpOf[status] == 0 && p.numbered {
+		status = wire.Status_INVALID_ARGUMENT
+	}
+	families, err := st.s.cfg.Registry.Gather()
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	want := fmt.Sprintf(`label:{name:"path" value:"/quorumlock.v1.%s"} label:{name:"status" value:"%s"}`, procedure, status)
+	for _, f := range families {
+		if f.GetName() != "quorumlock_http_requests_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if strings.Contains(strings.Join(strings.Fields(m.String()), " "), want) && m.GetCounter().GetValue() == 1 {
+				return
+			}
+		}
+		st.t.Errorf("%s is not counted as %v: %v; answer %s", procedure, status, f, got.body)
+	}
+}
+
+// A node that ceased to lead leaves the answer to the next leader where it did nothing, or where
+// doing it again shows what it did; else it says that it does not know.
+func TestResultsOfAFormerLeader(t *testing.T) {
+	for _, status := range []wire.Status_Code{wire.Status_NOT_LEADER, wire.Status_UNAVAILABLE, wire.Status_UNCERTAIN} {
+		eachProcedure(t, func(st *stage, procedure string, p probe) {
+			if p.method {
+				return
+			}
+			a, first := st.after(procedure, p)
+			st.follow("n2")
+			first.is(&wire.Result{Status: status})
+			if status == wire.Status_UNCERTAIN && p.repeats == onceOnly {
+				st.nothingSent()
+				a.reply().refused(http.StatusGatewayTimeout, status)
+				return
+			}
+			sent := st.sentOn()
+			if sent.body != p.full(st.open("ann")) {
+				t.Errorf("sent on: %s", sent.body)
+			}
+			sent.with(http.StatusTeapot, `{"a":1}`)
+			if got := a.reply(); got.status != http.StatusTeapot || got.body != `{"a":1}` {
+				t.Errorf("%v: answered %d %s", status, got.status, got.body)
+			}
+			st.none()
+		})
+	}
+}
+
+// The same for what was sent here by another node, which is told whether to ask the next one.
+func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
+	for status, says := range map[wire.Status_Code]string{
+		wire.Status_NOT_LEADER: unchanged, wire.Status_UNAVAILABLE: unchanged, wire.Status_UNCERTAIN: inDoubt,
+	} {
+		eachProcedure(t, func(st *stage, procedure string, p probe) {
+			if p.method {
+				return
+			}
+			a := st.ask(procedure, p.full(st.open("ann")), func(r *http.Request) { r.Header.Set(headerFrom, "n3") })
+			first := st.expect(p.first)
+			st.follow("n2")
+			first.is(&wire.Result{Status: status})
+			got, want := a.reply(), says
+			if status == wire.Status_UNCERTAIN && p.repeats == onceOnly {
+				want = ""
+			}
+			if got.header.Get(headerMoved) != want {
+				t.Errorf("%v: %s %q, want %q", status, headerMoved, got.header.Get(headerMoved), want)
+			}
+			switch {
+			case status == wire.Status_UNCERTAIN:
+				got.refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN)
+			default:
+				got.refused(http.StatusServiceUnavailable, wire.Status_NOT_LEADER)
+			}
+			st.nothingSent()
+		})
+	}
+}
+
+// sentinels are the errors of the replica by their names; TestEveryErrorHasItsAnswer compares them
+// with its source.
+var sentinels = map[string]error{
+	"ErrReplaced": replica.ErrReplaced, "ErrOtherNode": replica.ErrOtherNode, "ErrOtherCluster": replica.ErrOtherCluster,
+	"ErrDamaged": replica.ErrDamaged, "ErrInUse": replica.ErrInUse, "ErrStore": replica.ErrStore, "ErrDiverged": replica.ErrDiverged, "ErrRolledBack": replica.ErrRolledBack,
+	"ErrForked": replica.ErrForked, "ErrDiskHangs": replica.ErrDiskHangs, "ErrIdentityFile": replica.ErrIdentityFile,
+	"ErrNotPrivate": replica.ErrNotPrivate, "ErrLogMoved": replica.ErrLogMoved, "ErrNotLeader": replica.ErrNotLeader,
+	"ErrUnavailable": replica.ErrUnavailable, "ErrUncertain": replica.ErrUncertain, "ErrInvalid": replica.ErrInvalid,
+	"ErrNotFound": replica.ErrNotFound, "ErrTooMany": replica.ErrTooMany, "ErrPrecondition": replica.ErrPrecondition,
+}
+
+// declaredErrors are the names of a package's errors.
+func declaredErrors(t *testing.T, file string) (names []string) {
+	t.Helper()
+	source, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range ast.Preorder(source) {
+		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Err") {
+			names = append(names, spec.Names[0].Name)
+		}
+	}
+	return names
+}
+
+// TestEveryErrorHasItsAnswer has every method of the replica fail with every error that it declares.
+func TestEveryErrorHasItsAnswer(t *testing.T) {
+	names := declaredErrors(t, "../replica/errors.go")
+	if len(names) != len(sentinels) {
+		t.Errorf("the replica declares %d errors, %d are tested", len(names), len(sentinels))
+	}
+	for _, name := range names {
+		failing := sentinels[name]
+		if failing == nil {
+			t.Fatalf("%s is not tested", name)
+		}
+		eachProcedure(t, func(st *stage, procedure string, p probe) {
+			catchesUp := p.first == "Watch" && (name == "ErrNotLeader" || name == "ErrUnavailable")
+			if !p.method || catchesUp {
+				return
+			}
+			a, first := st.after(procedure, p)
+			if name == "ErrNotLeader" {
+				st.follow("n2")
+			}
+			first.returns(nil, fmt.Errorf("%w: because", failing))
+			if name == "ErrNotLeader" {
+				st.sentOn().with(http.StatusTeapot, "")
+				if got := a.reply(); got.status != http.StatusTeapot {
+					t.Errorf("answered %d %s", got.status, got.body)
+				}
+				return
+			}
+			status := replica.Code(failing)
+			if message := a.reply().refused(httpOf[status], status); !strings.Contains(message, failing.Error()) || !strings.Contains(message, "because") {
+				t.Errorf("%s says %q", name, message)
+			}
+		})
+	}
+}
+
+// What the replica answers reaches the caller, and what is asked reaches the replica.
+func TestMethodsOfTheReplica(t *testing.T) {
+	for _, test := range []struct {
+		procedure, body, answer string
+		returns                 func(*step)
+		asked                   string
+	}{
+		{"ClusterService/Status", `{}`, `"nodeId":"n7"`, func(s *step) { s.returns(&wire.StatusResponse{NodeId: "n7"}, nil) }, ""},
+		{"ClusterService/Status", `{"stale":true}`, `"nodeId":"n7"`, func(s *step) { s.returns(&wire.StatusResponse{NodeId: "n7"}, nil) }, `stale:true`},
+		{"ClusterService/AddMember", `{"id":"n9","peerAddr":"p","operator":"o","reason":"r"}`, `{}`,
+			func(s *step) { s.returns(nil, nil) }, `id:"n9" peer_addr:"p" operator:"o" reason:"r"`},
+		{"ClusterService/RemoveMember", `{"id":"n9","operator":"o","reason":"r"}`, `{}`,
+			func(s *step) { s.returns(nil, nil) }, `id:"n9" operator:"o" reason:"r"`},
+		{"ClusterService/TransferLeadership", `{"id":"n2","operator":"o","reason":"r"}`, `{"leaderId":"n2"}`,
+			func(s *step) { s.st.follow("n2"); s.returns(nil, nil) }, `id:"n2" operator:"o" reason:"r"`},
+		{"ClusterService/AcknowledgeAlarms", `{"operator":"o","reason":"r"}`, `{"revision":"9"}`,
+			func(s *step) { s.returns(&wire.AcknowledgeAlarmsResponse{Revision: 9}, nil) }, `operator:"o" reason:"r"`},
+		{"OperatorService/Restore", `{"backup":{"token":7},"tokenFloor":8,"operator":"o","reason":"r","clusterId":"c"}`, `{"tokenFloor":"1","revision":"9"}`,
+			func(s *step) { s.returns(&wire.RestoreResponse{TokenFloor: 1, Revision: 9}, nil) },
+			`backup:{token:7} token_floor:8 operator:"o" reason:"r" cluster_id:"c"`},
+	} {
+		play(t, func(st *stage) {
+			a := st.ask(test.procedure, test.body)
+			s := st.expect(probes[test.procedure].first)
+			if got := strings.Join(strings.Fields(fmt.Sprint(s.request)), " "); got != test.asked {
+				t.Errorf("%s asks for %s, want %s", test.procedure, got, test.asked)
+			}
+			test.returns(s)
+			if got := a.reply(); got.status != http.StatusOK || !strings.Contains(got.body, test.answer) {
+				t.Errorf("%s: %d %s", test.procedure, got.status, got.body)
+			}
+		})
+	}
+}
+
+// A caller that hangs up during a method of the replica ends it, and is told nothing.
+func TestCallerOfAMethodGoesAway(t *testing.T) {
+	eachProcedure(t, func(st *stage, procedure string, p probe) {
+		if !p.method {
+			return
+		}
+		a, first := st.after(procedure, p)
+		a.hangUp()
+		synctest.Wait()
+		if first.ctx.Err() == nil {
+			t.Error("the replica goes on for nobody")
+		}
+		first.returns(nil, first.ctx.Err())
+		if got := a.reply(); got.status != 499 || got.fields()["code"] != "canceled" {
+			t.Errorf("answered %d %s", got.status, got.body)
+		}
+	})
+}
+
+// A snapshot that breaks off breaks the connection off; before its first byte it is an error.
+func TestSnapshotThatBreaksOff(t *testing.T) {
+	for _, stale := range []bool{false, true} {
+		for _, pieces := range []int{0, 1, 2} {
+			play(t, func(st *stage) {
+				a := st.ask("OperatorService/SaveSnapshot", fmt.Sprintf(`{"reason":"r","operator":"o","stale":%v}`, stale))
+				kind := map[bool]string{false: "SaveSnapshot", true: "SaveStaleSnapshot"}[stale]
+				s := st.expect(kind)
+				if stale {
+					s.order(func() { _ = s.describe(&wire.StaleSnapshot{NodeId: "n1", Index: 4}) })
+				}
+				var want bytes.Buffer
+				for i := range pieces {
+					s.order(func() { _, _ = fmt.Fprintf(s.file, "piece %d", i) })
+					fmt.Fprintf(&want, "piece %d", i)
+				}
+				s.returns(nil, fmt.Errorf("%w: because", replica.ErrUnavailable))
+				got := a.reply()
+				if a.aborted != (pieces > 0) {
+					t.Errorf("after %d pieces: aborted %v, %s", pieces, a.aborted, got.body)
+				}
+				if pieces == 0 {
+					got.refused(http.StatusServiceUnavailable, wire.Status_UNAVAILABLE)
+					return
+				}
+				if got.header.Get("Content-Type") != "application/octet-stream" || got.body != want.String() {
+					t.Errorf("%v: %q", got.header, got.body)
+				}
+				if about := got.header.Get(headerStale); (about != "") != stale {
+					t.Errorf("described as %q", about)
+				}
+			})
+		}
+	}
+}
