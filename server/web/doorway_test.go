@@ -1,0 +1,256 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// The places of requests are counted to the last, operators have some of their own, and each is
+// free again when its request ends, in whatever way.
+func TestEveryProcedureTakesAPlace(t *testing.T) {
+	const most = operatorsShare * 2
+	eachProcedure(t, func(st *stage, procedure string, p probe) {
+		places := int64(most - most/operatorsShare)
+		operators := strings.HasPrefix(procedure, "OperatorService/") || strings.HasPrefix(procedure, "ClusterService/")
+		if operators {
+			places = most
+		}
+		taken := places - 1
+		st.s.metrics.underWay.Add(taken) // of other connections
+		defer st.s.metrics.underWay.Add(-taken)
+		a, first := st.after(procedure, p)
+		got := st.ask(procedure, p.full(st.open("ann"))).reply()
+		if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "max_requests") || got.fields()["code"] != "resource_exhausted" {
+			t.Errorf("beyond the places: %d %s", got.status, got.body)
+		}
+		st.none()
+		first.withdraw()
+		a.reply()
+		for range 2 {
+			_, first = st.after(procedure, p)
+			first.withdraw()
+			synctest.Wait()
+		}
+		if n := st.s.metrics.underWay.Load(); n != taken {
+			t.Errorf("%d requests are under way, %d were", n, taken)
+		}
+		if n := st.conn.requests.Load(); n != 0 {
+			t.Errorf("%d requests of the connection", n)
+		}
+	}, limits(func(l *Limits) { l.MaxRequests = most }))
+}
+
+// Without memory a request is refused before it does anything, and memory is given back when it
+// ends.
+func TestEveryProcedureNeedsMemory(t *testing.T) {
+	buffers := map[string]*budget.Budget{}
+	for procedure, p := range probes {
+		buffers[procedure] = budget.New(16 << 20)
+		t.Run(procedure, func(t *testing.T) {
+			play(t, func(st *stage) {
+				before := st.conn.memory.Held()
+				_, first := st.after(procedure, p)
+				if held := st.conn.memory.Held(); held-before < requestBytes {
+					t.Errorf("%d bytes are held during a request", held)
+				}
+				first.withdraw()
+				synctest.Wait()
+				if held := st.conn.memory.Held(); held > before+connBytes {
+					t.Errorf("%d bytes are held after a request, %d before", held, before)
+				}
+			}, func(c *Config) { c.Buffers = buffers[procedure] })
+			if used := buffers[procedure].Used(); used != 0 {
+				t.Errorf("%d bytes are held at the end", used)
+			}
+		})
+	}
+}
+
+// A panic anywhere below is answered, logged, and leaves no place taken.
+func TestPanicOfEveryProcedure(t *testing.T) {
+	eachProcedure(t, func(st *stage, procedure string, p probe) {
+		if p.first == "Prove" {
+			return
+		}
+		st.s.replica = panics{st.node}
+		got := st.ask(procedure, p.full(st.open("ann"))).reply()
+		st.s.replica = st.node
+		if got.status != http.StatusInternalServerError || got.fields()["code"] != "internal" || strings.Contains(got.body, "cheese") {
+			t.Errorf("answered %d %s", got.status, got.body)
+		}
+		if text := st.log.String(); !strings.Contains(text, "out of cheese") || !strings.Contains(text, procedure) {
+			t.Errorf("log: %s", text)
+		}
+		a, first := st.after(procedure, p) // it goes on
+		first.withdraw()
+		a.reply()
+	})
+}
+
+// panics is a replica that fails at its first call.
+type panics struct{ Replica }
+
+func (panics) Serving() bool { panic("out of cheese") }
+
+func (panics) Leader() *wire.LeaderHint { panic("out of cheese") }
+
+// An answer has WriteTimeout for each piece from when it is written, however long its request
+// took, and none before: the connection may carry the deadline of an earlier answer.
+func TestTimeToReadAnAnswer(t *testing.T) {
+	eachProcedure(t, func(st *stage, procedure string, p probe) {
+		ann := st.open("ann")
+		a := st.ask(procedure, p.full(ann))
+		a.writeUntil = time.Now().Add(-time.Second)
+		first := st.expect(p.first)
+		if !a.writeUntil.IsZero() {
+			t.Error("a deadline of before stands")
+		}
+		time.Sleep(time.Second)
+		first.withdraw()
+		want := st.s.cfg.Limits.WriteTimeout
+		if procedure == "LockService/Watch" {
+			want = st.s.cfg.Limits.WatchTimeout
+		}
+		if a.reply(); time.Until(a.writeUntil) != want {
+			t.Errorf("the answer has %v", time.Until(a.writeUntil))
+		}
+	})
+}
+
+// The turn in a queue of reads or operators' acts ends with its request: the next one comes.
+func TestTurnsEnd(t *testing.T) {
+	eachProcedure(t, func(st *stage, procedure string, p probe) {
+		for _, how := range []string{"hung up", "answered", "refused"} {
+			for range 8 { // more than there are workers
+				a, first := st.after(procedure, p)
+				switch how {
+				case "hung up":
+					a.hangUp()
+					synctest.Wait()
+					first.withdraw()
+				case "answered":
+					if first.orders == nil {
+						first.apply().answer()
+					} else {
+						first.returns(nil, nil)
+					}
+				default:
+					first.withdraw()
+				}
+				if !a.answered() {
+					if p.first == "TransferLeadership" { // it waits to see who leads
+						time.Sleep(st.s.cfg.Limits.LeaderWait)
+					}
+					st.settle()
+				}
+				a.reply()
+			}
+			time.Sleep(st.s.cfg.Limits.RetryGrace)
+			st.settle()
+		}
+	})
+}
+
+// The answer of a transfer names who leads then: not this node before it serves again, and nobody
+// if none shows in time.
+func TestTransferWaitsForTheNextLeader(t *testing.T) {
+	for next, want := range map[string]string{"n2": "n2", "n1": "n1", "": ""} {
+		play(t, func(st *stage) {
+			a, first := st.after("ClusterService/TransferLeadership", probes["ClusterService/TransferLeadership"])
+			st.c.mu.Lock()
+			st.c.serving = false
+			st.c.mu.Unlock()
+			first.returns(nil, nil)
+			a.waits()
+			time.Sleep(st.s.cfg.Limits.LeaderWait / 2)
+			if next == "" {
+				st.c.lead("")
+				a.waits()
+				time.Sleep(st.s.cfg.Limits.LeaderWait / 2)
+			} else {
+				st.c.lead(next)
+				st.c.mu.Lock()
+				st.c.serving = true
+				st.c.mu.Unlock()
+				time.Sleep(pollEvery)
+			}
+			if got := a.reply().ok(); got["leaderId"] != want {
+				t.Errorf("%q leads: %v", next, got)
+			}
+		})
+	}
+}
+
+// Beyond the places of connections one is told so and closed; health has places of its own, and
+// memory that is used up closes the door as well.
+func TestConnectionsBeyondTheirPlaces(t *testing.T) {
+	const most = 2
+	play(t, func(st *stage) {
+		ask := func(path, method string) reply {
+			r, err := http.NewRequest(method, "http://n1"+path, strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			return st.request(r).reply()
+		}
+		mine := st.conn
+		conns := []*watched{mine}
+		for i := range most + 2 {
+			if i > 0 {
+				st.conn = st.connect()
+				conns = append(conns, st.conn)
+			}
+			got := ask("/metrics", http.MethodGet)
+			if i < most {
+				if got.status != http.StatusOK || got.header.Get("Connection") != "" {
+					t.Errorf("connection %d: %d %v", i, got.status, got.header)
+				}
+				continue
+			}
+			if got.status != http.StatusServiceUnavailable || got.header.Get("Connection") != "close" || got.fields()["code"] != "resource_exhausted" {
+				t.Errorf("connection %d: %d %v %s", i, got.status, got.header, got.body)
+			}
+		}
+		for i := range maxAside + 1 {
+			st.conn = st.connect()
+			conns = append(conns, st.conn)
+			got := ask("/healthz", http.MethodGet)
+			if want := i < maxAside; (got.status == http.StatusOK) != want || got.header.Get("Connection") != "close" {
+				t.Errorf("health, connection %d: %d %v", i, got.status, got.header)
+			}
+			if i == 0 { // it is for health alone
+				if got := ask("/metrics", http.MethodGet); got.status != http.StatusServiceUnavailable {
+					t.Errorf("metrics beside the places: %d", got.status)
+				}
+			}
+		}
+		for _, c := range conns[1:] {
+			_ = c.Close()
+			_ = c.Close() // counts once
+		}
+		st.conn = st.connect()
+		if got := ask("/metrics", http.MethodGet); got.status != http.StatusOK {
+			t.Errorf("after the others left: %d", got.status)
+		}
+		if w := st.s.watcher; w.placed != 2 || w.aside != 0 || w.open != 2 {
+			t.Errorf("%d placed, %d aside, %d open", w.placed, w.aside, w.open)
+		}
+		if text := fmt.Sprint(st.log); !strings.Contains(text, "there are too many") {
+			t.Errorf("log: %s", text)
+		}
+		_ = mine.Close()
+	}, limits(func(l *Limits) { l.MaxConnections = most }))
+}
+
+func (panics) Watch(context.Context, *wire.WatchRequest, func(*wire.WatchResponse) error) error {
+	panic("out of cheese")
+}
