@@ -52,10 +52,7 @@ func TestAbandonedRequestIsKeptForTheGrace(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(x.s.cfg.Limits.RetryGrace - time.Millisecond)
 		x.none()
-		again := x.queued(x.begin())
-		time.Sleep(2 * x.s.cfg.Limits.RetryGrace)
-		x.none()
-		again.hangUp() // the grace begins anew
+		x.queued(x.begin()).hangUp() // the grace begins anew
 		synctest.Wait()
 		time.Sleep(x.s.cfg.Limits.RetryGrace - time.Millisecond)
 		x.none()
@@ -140,6 +137,21 @@ func TestSeveralCallersOfOneRequest(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		x.none()
+	})
+}
+
+// A retry that is refused does not take the first caller's request along: that is given up when its
+// caller goes, as ever.
+func TestRetryThatIsRefused(t *testing.T) {
+	eachPatient(t, func(x *crossing) {
+		first := x.begun()
+		second := x.begin()
+		x.expect(x.kind).is(&wire.Result{Status: wire.Status_RESOURCE_EXHAUSTED})
+		second.reply().refused(http.StatusTooManyRequests, wire.Status_RESOURCE_EXHAUSTED)
+		first.hangUp()
+		synctest.Wait()
+		time.Sleep(x.s.cfg.Limits.RetryGrace)
+		x.expect(x.endOf()).apply().answer()
 	})
 }
 

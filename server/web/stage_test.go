@@ -156,7 +156,7 @@ func (st *stage) request(r *http.Request, change ...func(*http.Request)) *asked 
 	for _, f := range change {
 		f(r)
 	}
-	a := &asked{st: st, hangUp: hangUp, done: make(chan struct{}), header: http.Header{}}
+	a := &asked{st: st, hangUp: hangUp, done: make(chan struct{}), header: http.Header{}, writeUntil: time.Now().Add(-time.Second)}
 	st.t.Cleanup(hangUp)
 	go func() {
 		defer close(a.done)

@@ -30,12 +30,11 @@ func TestEveryStatusHasItsAnswer(t *testing.T) {
 		if status == wire.Status_UNSPECIFIED || status == wire.Status_QUEUED {
 			continue
 		}
-		eachProcedure(t, func(st *stage, procedure string, p probe) {
+		eachOf(t, func(_ string, p probe) bool {
 			uncertain := status == wire.Status_UNCERTAIN && p.repeats != onceOnly
 			ok := status == wire.Status_OK && p.good == nil
-			if p.method || ok || uncertain || status == wire.Status_NOT_LEADER {
-				return
-			}
+			return !p.method && !ok && !uncertain && status != wire.Status_NOT_LEADER
+		}, func(st *stage, procedure string, p probe) {
 			a, first := st.after(procedure, p)
 			first.is(&wire.Result{Status: status, Message: "because " + procedure})
 			got := a.reply()
@@ -92,10 +91,7 @@ func counted(st *stage, procedure string, status wire.Status_Code, p probe, got 
 // doing it again shows what it did; else it says that it does not know.
 func TestResultsOfAFormerLeader(t *testing.T) {
 	for _, status := range []wire.Status_Code{wire.Status_NOT_LEADER, wire.Status_UNAVAILABLE, wire.Status_UNCERTAIN} {
-		eachProcedure(t, func(st *stage, procedure string, p probe) {
-			if p.method {
-				return
-			}
+		eachOf(t, func(_ string, p probe) bool { return !p.method }, func(st *stage, procedure string, p probe) {
 			a, first := st.after(procedure, p)
 			st.follow("n2")
 			first.is(&wire.Result{Status: status})
@@ -122,10 +118,7 @@ func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
 	for status, says := range map[wire.Status_Code]string{
 		wire.Status_NOT_LEADER: unchanged, wire.Status_UNAVAILABLE: unchanged, wire.Status_UNCERTAIN: inDoubt,
 	} {
-		eachProcedure(t, func(st *stage, procedure string, p probe) {
-			if p.method {
-				return
-			}
+		eachOf(t, func(_ string, p probe) bool { return !p.method }, func(st *stage, procedure string, p probe) {
 			a := st.ask(procedure, p.full(st.open("ann")), func(r *http.Request) { r.Header.Set(headerFrom, "n3") })
 			first := st.expect(p.first)
 			st.follow("n2")
@@ -185,11 +178,10 @@ func TestEveryErrorHasItsAnswer(t *testing.T) {
 		if failing == nil {
 			t.Fatalf("%s is not tested", name)
 		}
-		eachProcedure(t, func(st *stage, procedure string, p probe) {
+		eachOf(t, func(_ string, p probe) bool {
 			catchesUp := p.first == "Watch" && (name == "ErrNotLeader" || name == "ErrUnavailable")
-			if !p.method || catchesUp {
-				return
-			}
+			return p.method && !catchesUp
+		}, func(st *stage, procedure string, p probe) {
 			a, first := st.after(procedure, p)
 			if name == "ErrNotLeader" {
 				st.follow("n2")
