@@ -1,10 +1,12 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,6 +172,47 @@ func crossed(t *testing.T, kind string, order []string, together int) {
 			holders, waiting := x.heldBy("a")
 			t.Errorf("%s, %v, instant %d: %s; held by %v, %d wait; calls %s; answer %d %s", kind, order, together, problem,
 				holders, waiting, st.node.commands(), x.asked.status, x.asked.body.String())
+		}
+	})
+}
+
+// instant is a context whose end shows only to those who look, not to those who wait for it: what
+// a caller's hang-up is like in the instant of the grant.
+type instant struct {
+	context.Context
+	over atomic.Bool
+}
+
+func (i *instant) Err() error {
+	if i.over.Load() {
+		return context.Canceled
+	}
+	return i.Context.Err()
+}
+
+// A hang-up in the instant of the grant, when the handler has the outcome already, comes before the
+// answer: so the grant is given back.
+func TestHangUpInTheInstantOfTheGrant(t *testing.T) {
+	eachPatient(t, func(x *crossing) {
+		x.setUp()
+		var caller *instant
+		a := x.begin(func(r *http.Request) {
+			caller = &instant{Context: r.Context()}
+			*r = *r.WithContext(caller)
+		})
+		x.queued(a)
+		x.happen("granted")
+		caller.over.Store(true)
+		x.happen("pushed")
+		if got := a.reply(); got.status != 499 {
+			t.Errorf("answered %d %s", got.status, got.body)
+		}
+		time.Sleep(x.s.cfg.Limits.RetryGrace)
+		x.expect(x.endOf()).apply().answer()
+		x.settle()
+		holders, waiting := x.heldBy("a")
+		if free := len(holders) == 0 || x.kind == "Upgrade" && strings.Contains(holders[0], "SHARED"); !free || waiting > 0 {
+			t.Errorf("held by %v, %d wait", holders, waiting)
 		}
 	})
 }

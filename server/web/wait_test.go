@@ -126,7 +126,7 @@ func TestCallerWhoGoesAwayLeavesNoHoldThatWonTheRace(t *testing.T) {
 	<-raced
 	eventually(t, "the hold is released", func() bool { return len(x.c.lock("a").GetHolders()) == 0 })
 	got := x.bob.send("LockService/Acquire", forever).ok()
-	if got["status"] != "CANCELLED" || got["token"] != "0" {
+	if got["status"] != "CANCELLED" || got["token"] != "0" || got["remainingTtlMs"] != "0" {
 		t.Errorf("the retry got %v", got)
 	}
 	if got := x.bob.send("LockService/Acquire", `"seq":2,"name":"a"`).ok(); got["status"] != "GRANTED" || got["token"] != "3" {
