@@ -168,6 +168,9 @@ func crossed(t *testing.T, kind string, order []string, together int) {
 		if late := tooLate(order, together); problem == "" && late && x.asked.status == http.StatusOK {
 			problem = "a caller that was gone was told of the grant"
 		}
+		if late := tooLate(order, together); late && slices.Contains(order, "deadline") {
+			x.asked.reply().refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN)
+		}
 		if problem != "" {
 			holders, waiting := x.heldBy("a")
 			t.Errorf("%s, %v, instant %d: %s; held by %v, %d wait; calls %s; answer %d %s", kind, order, together, problem,

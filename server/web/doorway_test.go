@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -252,4 +253,25 @@ func TestConnectionsBeyondTheirPlaces(t *testing.T) {
 
 func (panics) Watch(context.Context, *wire.WatchRequest, func(*wire.WatchResponse) error) error {
 	panic("out of cheese")
+}
+
+// Whatever gathers an answer or acts for an operator waits for its turn: where there is none to be
+// had it is refused, and nothing is done.
+func TestReadsAndOperatorsWaitForTheirTurn(t *testing.T) {
+	queues := fairqueue.NewQueues()
+	queues.Close()
+	eachProcedure(t, func(st *stage, procedure string, p probe) {
+		service, _, _ := strings.Cut(procedure, "/")
+		if p.first != "Prove" && service != "OperatorService" && service != "ClusterService" {
+			return
+		}
+		a := st.ask(procedure, p.full(nil))
+		if p.first == "Prove" {
+			st.expect("Prove").apply().answer()
+		}
+		if message := a.reply().refused(http.StatusTooManyRequests, wire.Status_RESOURCE_EXHAUSTED); !strings.Contains(message, "wait for their answers") {
+			t.Errorf("says %q", message)
+		}
+		st.none()
+	}, func(c *Config) { c.Queues = queues })
 }

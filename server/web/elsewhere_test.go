@@ -276,3 +276,21 @@ func TestSearchForALeaderEnds(t *testing.T) {
 		})
 	}
 }
+
+// A doubt stays, whatever the leaders after the first did not do.
+func TestDoubtStays(t *testing.T) {
+	eachForwarded(t, func(st *stage, procedure string, p probe) {
+		if p.repeats != showsTheFirst {
+			return
+		}
+		a, sent := st.atFollower(procedure, p)
+		st.c.lead("n1")
+		sent.with(http.StatusGatewayTimeout, "{}", headerMoved, inDoubt)
+		time.Sleep(pollEvery)
+		first := st.expect(p.first)
+		st.c.lead("")
+		first.is(&wire.Result{Status: wire.Status_NOT_LEADER})
+		time.Sleep(2 * st.s.cfg.Limits.LeaderWait)
+		a.reply().refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN)
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -190,6 +191,9 @@ func (a *asked) Write(p []byte) (int, error) {
 	defer a.mu.Unlock()
 	if a.fail != nil {
 		return 0, a.fail
+	}
+	if !a.writeUntil.IsZero() && !time.Now().Before(a.writeUntil) {
+		return 0, os.ErrDeadlineExceeded
 	}
 	return a.body.Write(p)
 }

@@ -75,6 +75,7 @@ func TestWatchSaysEachAnswerAtOnce(t *testing.T) {
 			if left := time.Until(w.a.writeUntil); left != st.s.cfg.Limits.WatchTimeout {
 				t.Errorf("a line may be left unread for %v", left)
 			}
+			time.Sleep(2 * st.s.cfg.Limits.WatchTimeout) // nothing is unread, so that costs nothing
 		}
 		if got := w.a.sent.Get("Content-Type"); got != "application/x-ndjson" {
 			t.Errorf("content type %s", got)
