@@ -285,3 +285,35 @@ func TestWaitGoesOnAtTheNextLeader(t *testing.T) {
 		})
 	}
 }
+
+// A retry of a request whose hold has ended since hears that, and gets nothing that it could use.
+func TestRetryAfterTheHoldHasEnded(t *testing.T) {
+	for _, kind := range []string{"Acquire", "Upgrade"} {
+		play(t, func(st *stage) {
+			x := &crossing{stage: st, kind: kind}
+			x.begun()
+			x.happen("granted")
+			x.happen("pushed")
+			var hold, token uint64
+			got := x.asked.reply().ok()
+			for field, into := range map[string]*uint64{"holdId": &hold, "token": &token} {
+				if _, err := fmt.Sscan(got[field].(string), into); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x.c.must(&wire.Command{SessionId: x.session, Seq: 9, Op: &wire.Command_Release{Release: &wire.Release{HoldId: hold, Token: token}}})
+			again := x.begin()
+			x.expect(kind).apply().answer()
+			if kind == "Upgrade" {
+				again.reply().refused(http.StatusBadRequest, wire.Status_NOT_HELD)
+				return
+			}
+			answer := again.reply().ok()
+			for field, want := range map[string]any{"status": "CANCELLED", "holdId": "0", "token": "0", "count": 0.0, "remainingTtlMs": "0"} {
+				if answer[field] != want {
+					t.Errorf("%s is %v, want %v", field, answer[field], want)
+				}
+			}
+		})
+	}
+}
