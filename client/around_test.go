@@ -309,13 +309,19 @@ func TestWhoIsAskedForATunnel(t *testing.T) {
 			c := newClient(f.config())
 			defer c.cancel()
 			via := c.findHelper(hintOf("n1", 5))
-			if !slices.Contains(test.want, via) {
-				t.Errorf("%s: %q, want one of %q", name, via, test.want)
-			}
 			if f.node("n1").dials != 0 {
 				t.Errorf("%s: the leader is asked for a way to itself", name)
 			}
 			c.wg.Wait()
+			c.cfg.Endpoints = []string{"n1:7400"} // not the address at which it is known
+			f.node("n1").believes = hintOf("n1", 5)
+			if itself := c.findHelper(&wire.LeaderHint{Id: "n1", ClientAddr: "10.0.0.1:7400", Term: 5}); itself != "" {
+				t.Errorf("%s: the leader is asked for a way to itself at %s", name, itself)
+			}
+			c.wg.Wait()
+			if !slices.Contains(test.want, via) {
+				t.Errorf("%s: %q, want one of %q", name, via, test.want)
+			}
 		})
 	}
 }

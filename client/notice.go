@@ -108,8 +108,7 @@ func (s *Session) noticePushed(n *wire.HoldNotice) {
 func (d *held) askGrace() {
 	s, r := d.session, d.rare
 	nth, grace := r.revocations, r.notice.Grace
-	k := s.client.newRead(false)
-	k.done = nil
+	k := &call{kind: kindRead}
 	k.request.Body = &wire.Request_VerifyToken{VerifyToken: &wire.VerifyTokenRequest{Name: d.name, Token: d.token.Load()}}
 	k.after = func() {
 		holder := k.response.GetVerifyToken().GetHolder()

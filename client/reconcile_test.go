@@ -325,3 +325,28 @@ func TestSinceWhenAGrantMayBeHeld(t *testing.T) {
 		})
 	}
 }
+
+// A session is attached once to each connection.
+func TestAttach(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(c *Client, s *Session)
+		sent   bool
+	}{
+		"attached":         {func(*Client, *Session) {}, false},
+		"not attached":     {func(_ *Client, s *Session) { s.conn = nil }, true},
+		"elsewhere":        {func(_ *Client, s *Session) { s.conn = &conn{} }, true},
+		"under way":        {func(_ *Client, s *Session) { s.conn, s.attaching = nil, &call{} }, false},
+		"no connection":    {func(c *Client, s *Session) { c.conn, s.conn = nil, nil }, true}, // once there is one
+		"of another place": {func(c *Client, _ *Session) { c.conn = nil }, true},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			c, s := opened(t)
+			test.change(c, s)
+			before := s.attaching
+			s.attach()
+			if sent := s.attaching != before; sent != test.sent || sent && s.attaching.request.GetAttach().GetSecret() == nil {
+				t.Errorf("%s: attached %v", name, sent)
+			}
+		})
+	}
+}

@@ -36,8 +36,8 @@ func parseCluster(text string) ([]server.Peer, error) {
 	}
 	var peers []server.Peer
 	for entry := range strings.SplitSeq(text, ",") {
-		id, addr, ok := strings.Cut(strings.TrimSpace(entry), "=")
-		if !ok || id == "" || addr == "" {
+		id, addr, _ := strings.Cut(strings.TrimSpace(entry), "=")
+		if id == "" || addr == "" {
 			return nil, fmt.Errorf("%q is not of the form id=host:port", entry)
 		}
 		peers = append(peers, server.Peer{ID: id, Addr: addr})

@@ -134,6 +134,9 @@ func TestUsage(t *testing.T) {
 	if !errors.Is(err, errUsage) {
 		t.Errorf("%v", err)
 	}
+	if names := cli.VersionFlag.Names(); len(names) != 1 || names[0] != "version" {
+		t.Errorf("the version is %q, and -v is free", names)
+	}
 	cause := errors.New("odd")
 	if !errors.Is(usage(cause), errUsage) || !errors.Is(usage(cause), cause) {
 		t.Errorf("%v", usage(cause))

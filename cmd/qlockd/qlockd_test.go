@@ -195,6 +195,12 @@ func TestDevServesAndStops(t *testing.T) {
 		if reply.GetNodeId() != "dev" {
 			t.Errorf("hello %v", reply)
 		}
+		if d.at["tls"] != false || d.at["peer_tls"] != false {
+			t.Errorf("without certificates it says %v", d.at)
+		}
+		if !strings.Contains(d.text(), `"qlockd.raft"`) {
+			t.Errorf("the node's own logs are missing:\n%s", d.text())
+		}
 		dir := fmt.Sprint(d.at["data_dir"])
 		if _, err := os.Stat(dir); err != nil {
 			t.Error("the temporary directory:", err)

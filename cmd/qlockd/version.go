@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"runtime/debug"
 )
 
@@ -8,11 +9,9 @@ import (
 var version = ""
 
 func programVersion() string {
-	if version != "" {
-		return version
+	built := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		built = info.Main.Version
 	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
+	return cmp.Or(version, built, "(devel)")
 }

@@ -32,8 +32,8 @@ func (r *run) load(ctx context.Context) error {
 	err := r.watch(ctx)
 	r.schedule.cut(r.until)
 	r.finish(ctx, &wg, stop)
-	if err == nil && errors.Is(context.Cause(ctx), ErrBroken) {
-		err = context.Cause(ctx)
+	if cause := context.Cause(ctx); errors.Is(cause, ErrBroken) {
+		err = cause
 	}
 	r.took = r.until.Sub(r.from)
 	return err

@@ -77,6 +77,9 @@ func TestWhatCountsOfUnanswered(t *testing.T) {
 		if got := counts(r); got != test.want || r.total().unfinished != test.unfinished {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
+		if n := r.total().latencies[undecided].count(); n != 0 {
+			t.Errorf("%s: %d of no kind", name, n)
+		}
 		if got := r.total().latencies[late].percentiles().MaxMs; got != test.late {
 			t.Errorf("%s: late by %v ms, want %v", name, got, test.late)
 		}
@@ -133,6 +136,34 @@ func TestTimeBetweenHolders(t *testing.T) {
 	}
 }
 
+// A writer's token is above that of the last one, unless its hold has ended by itself.
+func TestTokensRise(t *testing.T) {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	for name, test := range map[string]struct {
+		token  uint64
+		ctx    context.Context
+		broken bool
+	}{
+		"higher":     {6, context.Background(), false},
+		"the same":   {5, context.Background(), true},
+		"lower":      {4, context.Background(), true},
+		"lost, same": {5, ended, false},
+	} {
+		l, first := &lock{}, &standing{5, context.Background()}
+		if _, _, err := l.enter(first, false, at(0)); err != nil {
+			t.Fatal(err)
+		}
+		l.leave(first, at(1))
+		if _, _, err := l.enter(&standing{test.token, test.ctx}, false, at(2)); errors.Is(err, ErrBroken) != test.broken {
+			t.Errorf("%s: %v", name, err)
+		}
+		if l.token < 5 {
+			t.Errorf("%s: the last token is %d", name, l.token)
+		}
+	}
+}
+
 // Each bound of a plan stands where it says, and one beyond is refused.
 func TestBoundsOfPlans(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -164,6 +195,9 @@ func TestBoundsOfPlans(t *testing.T) {
 		well, beyond := plan(Pairs, test.at), plan(Pairs, test.beyond)
 		if err := well.Check(); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+		if err := beyond.Check(); name == "one session" && (err == nil || err.Error() != "cannot measure that: 0 sessions: give 1 to 1000000") {
+			t.Errorf("%v", err)
 		}
 		if err := beyond.Check(); !errors.Is(err, ErrPlan) {
 			t.Errorf("%s, and beyond: %v", name, err)

@@ -66,6 +66,9 @@ func TestHandOver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		report, err := f.inBubble(t.Context(), f.runner(), plan(Hot, nil))
+		if handed := report.Latency["handOver"].Count; handed < 9_990 || handed > 10_010 {
+			t.Errorf("%d hand-overs in 10 s", handed)
+		}
 		if err != nil || report.Unit != "hand-overs" || report.PerSecond != 1000 || report.Latency["handOver"].P50Ms != 1 {
 			t.Errorf("%v: %+v", err, report)
 		}

@@ -1,5 +1,7 @@
 package bench
 
+import "cmp"
+
 // Servers is what the load cost the nodes. What is not known of every node is not known
 // of all, and null.
 type Servers struct {
@@ -55,11 +57,9 @@ func (r *run) servers(out *Report) Servers {
 func nodeReport(before, first, last Node) NodeReport {
 	n := NodeReport{ID: before.ID, HTTPAddr: before.HTTP}
 	for _, at := range []Node{before, first, last} {
-		if at.Unknown != "" && n.NotKnown == "" {
-			n.NotKnown = at.Unknown
-		}
+		n.NotKnown = cmp.Or(n.NotKnown, at.Unknown)
 	}
-	if n.NotKnown == "" && (before.Started != last.Started || first.Started != last.Started) {
+	if n.NotKnown == "" && before.Started != last.Started {
 		n.NotKnown = "it was started anew meanwhile"
 	}
 	if before.Unknown == "" {

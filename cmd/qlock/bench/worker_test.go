@@ -163,6 +163,48 @@ func TestRunsThatDoNotBegin(t *testing.T) {
 	}
 }
 
+// Of operations that never began nobody knows whether they would have read or written.
+func TestWhatNeverBegan(t *testing.T) {
+	for _, w := range []Workload{Pairs, Readers} {
+		bubble.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			f.service = 100 * time.Millisecond
+			report, err := f.inBubble(t.Context(), f.runner(), plan(w, func(p *Plan) { p.Rate, p.WarmUp, p.Patience = 100, 0, time.Second }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := report.Latency
+			known := l["lock"].Count + l["read"].Count + l["write"].Count
+			if all := l["late"].Count; all != 1000 || (known > 990) != (w == Pairs) || (l["lock"].Count > 0) != (w == Pairs) {
+				t.Errorf("%s: %d of %d are known: %+v", w, known, all, l)
+			}
+		})
+	}
+}
+
+// broken is a connection that does not close.
+type broken struct{ *fakeConnection }
+
+func (c broken) Close() error {
+	_ = c.fakeConnection.Close()
+	return io.ErrClosedPipe
+}
+
+// Connections that do not close keep no others from it.
+func TestConnectionsThatDoNotClose(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		r := &run{Runner: f.runner(), plan: plan(Idle, nil)}
+		for i := range 2 * width {
+			f.conns++
+			r.conns = append(r.conns, broken{&fakeConnection{f, i}})
+		}
+		if r.close(t.Context()); f.conns != 0 {
+			t.Errorf("%d are left open", f.conns)
+		}
+	})
+}
+
 // stubborn is a session that does not close.
 type stubborn struct{ *fakeSession }
 

@@ -1,0 +1,76 @@
+package client
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Whom a client is connected to, by what the nodes say and who is reached, and which leader
+// it takes for one that is out of reach.
+func TestConnect(t *testing.T) {
+	all := func(hint *wire.LeaderHint) [3]*wire.LeaderHint { return [3]*wire.LeaderHint{hint, hint, hint} }
+	for name, test := range map[string]struct {
+		said  [3]*wire.LeaderHint
+		down  []string
+		next  *wire.LeaderHint // whom a hint names
+		used  bool             // there was a tunnel to the last leader
+		want  []string
+		avoid string
+	}{
+		"it leads":              {all(hintOf("n1", 5)), nil, nil, false, []string{"n1"}, ""},
+		"another one leads":     {all(hintOf("n3", 5)), nil, nil, false, []string{"n3"}, ""},
+		"a hint":                {all(hintOf("n3", 5)), nil, hintOf("n3", 5), false, []string{"n3"}, ""},
+		"the first is down":     {all(hintOf("n3", 5)), []string{"n1"}, nil, false, []string{"n3"}, ""},
+		"the leader is down":    {all(hintOf("n3", 5)), []string{"n3"}, nil, false, []string{"n1", "n2"}, "n3:7400"},
+		"a hint that is down":   {all(hintOf("n3", 5)), []string{"n3"}, hintOf("n3", 5), false, []string{"n1", "n2"}, "n3:7400"},
+		"nobody leads":          {all(&wire.LeaderHint{}), nil, nil, false, []string{"n1", "n2", "n3"}, ""},
+		"two say who leads":     {[3]*wire.LeaderHint{{}, hintOf("n3", 5), hintOf("n3", 5)}, nil, nil, false, []string{"n3"}, ""},
+		"one says, and is down": {[3]*wire.LeaderHint{{}, hintOf("n3", 5), {}}, []string{"n3"}, nil, false, []string{"n1"}, ""},
+		"all are down":          {all(hintOf("n1", 5)), []string{"n1", "n2", "n3"}, nil, false, nil, ""},
+		"after a tunnel":        {all(hintOf("n3", 5)), nil, nil, true, []string{"n1"}, ""},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			f := newFake(t, 3)
+			for i, id := range []string{"n1", "n2", "n3"} {
+				f.node(id).believes = test.said[i]
+			}
+			for _, id := range test.down {
+				f.node(id).down = true
+			}
+			c := newClient(f.config())
+			defer c.cancel()
+			c.next, c.detour.used = test.next, test.used
+			cn, err := c.connect()
+			if (err != nil) != (test.want == nil) || c.next != nil {
+				t.Fatalf("%s: %v, next %v", name, err, c.next)
+			}
+			avoid := c.avoid.addr
+			for _, id := range test.down {
+				if test.avoid == "" && avoid == id+":7400" && c.avoid.term == 0 {
+					avoid = "" // not as a leader
+				}
+			}
+			if avoid != test.avoid {
+				t.Errorf("%s: %q is taken for out of reach, want %q", name, avoid, test.avoid)
+			}
+			if cn != nil {
+				found := false
+				for _, id := range test.want {
+					found = found || cn.node == id
+				}
+				if !found {
+					t.Errorf("%s: connected to %s, want one of %q", name, cn.node, test.want)
+				}
+				cn.discard()
+			}
+			c.wg.Wait()
+			time.Sleep(time.Second)
+			if open := len(f.open()); open != 0 {
+				t.Errorf("%s: %d connections stay open", name, open)
+			}
+		})
+	}
+}
