@@ -24,6 +24,7 @@ func TestTimesThatAreRefused(t *testing.T) {
 	}{
 		"none":        {0, true, true, true, 0},
 		"negative":    {-1, false, false, false, 0},
+		"less":        {-time.Second, false, false, false, 0},
 		"a second":    {time.Second, true, true, true, 1000},
 		"a part":      {time.Second + 1, false, false, true, 1001},
 		"nearly":      {time.Second + time.Millisecond - 1, false, false, true, 1001},

@@ -149,7 +149,7 @@ func TestDetach(t *testing.T) {
 				t.Errorf("%s: it is under way", name)
 			}
 			c.conn = cn
-			if told := c.flight.n > 0; told != test.told || told && c.flight.head.request.GetEndWatch().GetRequestId() != id {
+			if told := c.flight.n+c.urgent.n > 0; told != test.told || told && c.flight.head.request.GetEndWatch().GetRequestId() != id {
 				t.Errorf("%s: the node is told: %v", name, told)
 			}
 			w.detach(true)
