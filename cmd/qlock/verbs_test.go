@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
@@ -339,5 +340,44 @@ func TestRecordEnd(t *testing.T) {
 func TestShownLines(t *testing.T) {
 	if got := shownLines("a\x1b[2J\nb\u202e\n"); got != "a\\x1b[2J\nb\\u202e\n" {
 		t.Errorf("%q", got)
+	}
+}
+
+// A lock that has come free since is no failure of why, and any other error is one.
+func TestWhyWithALockThatIsGone(t *testing.T) {
+	for want, gone := range map[int]error{exitOK: client.ErrNotFound, exitInternal: client.ErrInternal} {
+		f := failing(t, nil)
+		f.getLock = func(req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
+			if req.GetName() == "b" {
+				return nil, gone
+			}
+			return &wire.GetLockResponse{Name: "a", QueueLength: 1, Queue: []*wire.WaiterInfo{{Position: 1, Locks: []string{"a", "b"}}}}, nil
+		}
+		if got := execTest(t, f.dialer, "why", "a"); got.code != want {
+			t.Errorf("%v: %+v, want exit code %d", gone, got, want)
+		}
+	}
+}
+
+// A command that is killed at once has no grace period, whatever the TTL.
+func TestKillHasNoGrace(t *testing.T) {
+	o := &runOptions{grace: -1}
+	app := newApp(console{}, nil)
+	for _, v := range app.Commands {
+		if v.Name == "run" {
+			v.Action = func(c *cli.Context) error { return o.times(c) }
+		}
+	}
+	if err := app.Run([]string{"qlock", "run", "--on-lost", "kill", "a"}); err != nil || o.grace != 0 || o.settleGrace(time.Minute) != 0 {
+		t.Errorf("%v, a grace of %v", err, o.grace)
+	}
+}
+
+// The shells to complete for are offered once.
+func TestShellsAreOfferedOnce(t *testing.T) {
+	for line, want := range map[string]string{"completion ": "bash\nzsh\nfish\n", "completion z": "zsh\n", "completion bash ": ""} {
+		if got := execTest(t, failing(t, nil).dialer, append([]string{"complete", "--"}, strings.Split(line, " ")...)...); got.out != want {
+			t.Errorf("%q: %q, want %q", line, got.out, want)
+		}
 	}
 }
