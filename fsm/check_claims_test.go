@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"testing"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -100,4 +102,17 @@ var brokenFamilyClaims = []breakage{
 	}, ""},
 	{"an upgrade without its request", editClaim(10, func(c *claim) { c.vary().upgrade.seq = 77 }), "its request 77 does not wait"},
 	{"an upgrade of another request", editClaim(10, func(c *claim) { c.vary().upgrade.allowDeadlock = true }), "of another one"},
+}
+
+// TestWaitsForItsRequest asks of a wait, an upgrade and a hold which request they wait for.
+func TestWaitsForItsRequest(t *testing.T) {
+	m := family(t)
+	upgrade, _ := m.claims.get(10)
+	wait, _ := m.claims.get(12)
+	hold, _ := m.claims.get(11)
+	for seq := range uint64(100) {
+		if wait.waitsFor(seq) != (seq == wait.seq) || upgrade.waitsFor(seq) != (seq == 99) || hold.waitsFor(seq) {
+			t.Errorf("request %d: the wait %v, the upgrade %v, the hold %v", seq, wait.waitsFor(seq), upgrade.waitsFor(seq), hold.waitsFor(seq))
+		}
+	}
 }

@@ -41,7 +41,7 @@ func (m *Machine) ListDeadlocks(*wire.ListDeadlocksRequest) *wire.ListDeadlocksR
 		groups.find(self)
 		path := g.around(self, groups.group)
 		for _, n := range path {
-			told[n] = told[n] || n.kind == release && n.c == 0
+			told[n] = true
 		}
 		if path != nil {
 			d := &wire.Deadlock{Cycle: m.tellCycle(path, 0)}

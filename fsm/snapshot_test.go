@@ -151,6 +151,24 @@ func TestHostileLengthTakesNoMemory(t *testing.T) {
 	}
 }
 
+// TestLengthsOfRecords has one that may be, one more, and one that is no number.
+func TestLengthsOfRecords(t *testing.T) {
+	for name, c := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"the longest":   {binary.AppendUvarint(nil, maxRecordBytes), "truncated"},
+		"one too long":  {binary.AppendUvarint(nil, maxRecordBytes+1), "has more than"},
+		"no number":     {bytes.Repeat([]byte{0xff}, 20), "has more than"},
+		"nothing":       {nil, "truncated"},
+		"half a number": {[]byte{0xff}, "truncated"},
+	} {
+		if _, err := Restore(bytes.NewReader(c.data), Level); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
 func TestSnapshotErrorsOfTheDiskPassThrough(t *testing.T) {
 	broken := errors.New("disk on fire")
 	good := snapshotOf(t, busy(t, 1))
