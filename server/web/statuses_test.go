@@ -291,3 +291,20 @@ func TestSnapshotThatBreaksOff(t *testing.T) {
 		}
 	}
 }
+
+// A caller that hangs up while its command is applied is not looked for elsewhere.
+func TestCallerOfACommandGoesAway(t *testing.T) {
+	eachOf(t, func(_ string, p probe) bool { return !p.method && p.first != "Prove" }, func(st *stage, procedure string, p probe) {
+		a, _ := st.after(procedure, p)
+		a.hangUp()
+		want := 499
+		if p.repeats == onceOnly {
+			want = http.StatusGatewayTimeout
+		}
+		if got := a.reply(); got.status != want {
+			t.Errorf("answered %d %s", got.status, got.body)
+		}
+		st.none()
+		st.nothingSent()
+	})
+}
