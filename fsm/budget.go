@@ -163,7 +163,7 @@ func (m *Machine) shortBeside(s *session, units, free uint64) *wire.Result {
 	if refusal == nil {
 		refusal = m.stateExhausted(units, operatorUnits)
 	}
-	m.outOfBudget = m.outOfBudget || refusal != nil
+	m.outOfBudget = refusal != nil
 	return refusal
 }
 

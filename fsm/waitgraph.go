@@ -251,7 +251,7 @@ func (g *graph) needRelease(n node) {
 	}
 	switch {
 	case first != 0 && l.unfair: // nobody is behind
-	case w.mode == wire.Mode_PERMITS && l.limit > 1:
+	case l.limit > 1: // a semaphore that several may hold
 		g.to(behindSome, l.id, first, 0)
 	case w.mode == wire.Mode_SHARED && !c.upgrading():
 		g.to(writersBehind, l.id, first, 0)
