@@ -61,9 +61,10 @@ func (s *source) current() *material {
 
 // reload reads the files if they changed. Stamps are taken before, so that a change while
 // they are read is seen the next time. Bad files are read once, and again when they change.
+// Files of which one is missing have no stamps, and are the same as long as that is so.
 func (s *source) reload() {
 	stamps, err := s.files.stamps()
-	if err == nil && same(stamps, s.stamps) {
+	if same(stamps, s.stamps) {
 		return
 	}
 	var held *material
@@ -71,9 +72,6 @@ func (s *source) reload() {
 		held, err = s.files.load()
 	}
 	if err != nil {
-		if stamps == nil && s.stamps == nil {
-			return // still missing, and said so
-		}
 		s.stamps = stamps
 		s.report(fmt.Errorf("the certificates in use stay: %w", err))
 		return
