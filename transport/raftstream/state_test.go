@@ -168,6 +168,39 @@ func TestWhatAnswersAndCallsProve(t *testing.T) {
 	}
 }
 
+// A call that raft refuses is an error to the caller, and proves nothing.
+func TestCallsThatRaftRefuses(t *testing.T) {
+	header := raft.RPCHeader{ProtocolVersion: 3, ID: []byte("n2"), Addr: []byte("n2@n2")}
+	for name, c := range map[string]struct{ call, answer any }{
+		"entries": {&raft.AppendEntriesRequest{RPCHeader: header, Term: 3, PrevLogEntry: 7, Entries: []*raft.Log{{Index: 8}}},
+			&raft.AppendEntriesResponse{Term: 3, Success: true}},
+		"a vote":     {&raft.RequestVoteRequest{RPCHeader: header, Term: 4}, &raft.RequestVoteResponse{Term: 4, Granted: true}},
+		"a pre-vote": {&raft.RequestPreVoteRequest{RPCHeader: header, Term: 5}, &raft.RequestPreVoteResponse{Term: 5, Granted: true}},
+		"a snapshot": {&raft.InstallSnapshotRequest{RPCHeader: header, Term: 3, LastLogIndex: 77}, &raft.InstallSnapshotResponse{Term: 3, Success: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				m, callee := newMemory(), &notes{}
+				to := raftstream.NewTransport(start(t, knows("n1", "n2"), on(m)), raftstream.TransportConfig{})
+				from := raftstream.NewTransport(start(t, knows("n2", "n1"), on(m)), raftstream.TransportConfig{Observer: callee})
+				go func() {
+					rpc := <-to.Consumer()
+					rpc.Respond(c.answer, errors.New("raft has stopped"))
+				}()
+				if err := call(from, c.call); err == nil || !strings.Contains(err.Error(), "raft has stopped") {
+					t.Errorf("%v, want that raft has stopped", err)
+				}
+				if err := errors.Join(from.Close(), to.Close()); err != nil {
+					t.Error(err)
+				}
+				if len(callee.all) != 0 {
+					t.Errorf("the caller learned %q", callee.all)
+				}
+			})
+		})
+	}
+}
+
 // call sends a call of any kind to n1.
 func call(from *raftstream.Transport, args any) error {
 	switch args := args.(type) {
