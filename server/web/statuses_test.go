@@ -308,3 +308,20 @@ func TestCallerOfACommandGoesAway(t *testing.T) {
 		st.nothingSent()
 	})
 }
+
+// Programs that read a snapshot as a stream hear that it broke off, also where leadership was lost:
+// no other node's pieces may follow.
+func TestSnapshotStreamThatBreaksOff(t *testing.T) {
+	play(t, func(st *stage) {
+		ended := make(chan error, 1)
+		go func() {
+			ended <- st.s.snapshot(st.t.Context(), &wire.SaveSnapshotRequest{Reason: "r"}, nil, func([]byte) error { return nil })
+		}()
+		s := st.expect("SaveSnapshot")
+		s.order(func() { _, _ = s.file.Write([]byte("piece")) })
+		s.returns(nil, replica.ErrNotLeader)
+		if err := <-ended; statusOf(err) != wire.Status_UNAVAILABLE || !strings.Contains(err.Error(), "of no use") {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
