@@ -237,7 +237,8 @@ func (f *file) belongs(sectors []byte, number, start uint32) bool {
 }
 
 // remains looks at what stands behind the last complete batch of the last file: nothing, or
-// what is left of a batch that was never finished. Anything else is damage.
+// what is left of a batch that was never finished. Anything else is damage. The batch that
+// begins there, if one does, is known to be incomplete.
 func (f *file) remains(sectors []byte, at uint32) (unfinished bool, err error) {
 	count, _ := f.batchAt(sectors, at)
 	total := uint32(len(sectors) / sectorSize)
@@ -249,7 +250,6 @@ func (f *file) remains(sectors []byte, at uint32) (unfinished bool, err error) {
 	case count == 0:
 		count = total - at // its first sector is not there, so nobody knows
 	}
-	missing := false
 	for number := at; number < total; number++ {
 		start, is := look(f.salt, number, sectors[number*sectorSize:][:sectorSize])
 		switch {
@@ -260,11 +260,7 @@ func (f *file) remains(sectors []byte, at uint32) (unfinished bool, err error) {
 		case is != blank && number >= at+count:
 			return false, f.damaged("sector %d stands behind the last batch", number)
 		}
-		missing = missing || is != whole && number < at+count
 		unfinished = unfinished || is != blank
-	}
-	if unfinished && !missing {
-		return false, f.damaged("the batch at sector %d cannot be read", at)
 	}
 	return unfinished, nil
 }

@@ -141,7 +141,7 @@ func (l *found) readFile(i int, visit func(*raft.Log) error) error {
 	for _, next := range later {
 		upTo = min(upTo, next.after)
 	}
-	for len(sectors) > int(f.end)*sectorSize {
+	for {
 		count, complete := f.batchAt(sectors, f.end)
 		if !complete {
 			break
@@ -211,9 +211,6 @@ func (l *found) readBatch(f *file, sectors []byte, upTo uint64, visit func(*raft
 		return visit(e)
 	})
 	l.marked = count == 0
-	if err == nil || errors.Is(err, ErrDamaged) {
-		return err
-	}
 	if errors.Is(err, errCutOff) || errors.Is(err, errLeftOver) || errors.Is(err, errWrongSize) {
 		return f.damaged("the batch at sector %d, of %d entries from %d on: %v", f.end, count, first, err)
 	}
