@@ -266,7 +266,7 @@ func (l *Log) append(entries []*raft.Log) error {
 	}
 	room := sectorsFor(streamLength(entries))
 	switch {
-	case first == 0 || first <= last:
+	case first <= last: // also 0, in an empty log
 		return fmt.Errorf("%w: %d", errOverlap, first)
 	case room > maxSectors-firstBatch:
 		return errTooLong

@@ -89,6 +89,7 @@ func TestRefusedWrites(t *testing.T) {
 		want error
 	}{
 		"an index again":           {func(l *Log) error { return l.StoreLog(&raft.Log{Index: 3}) }, errOverlap},
+		"the last index again":     {func(l *Log) error { return l.StoreLog(&raft.Log{Index: 5}) }, errOverlap},
 		"index 0":                  {func(l *Log) error { return l.StoreLog(&raft.Log{}) }, errOverlap},
 		"a gap":                    {func(l *Log) error { return l.StoreLogs([]*raft.Log{{Index: 6}, {Index: 8}}) }, errGap},
 		"a deletion in the middle": {func(l *Log) error { return l.DeleteRange(2, 3) }, errMiddle},

@@ -83,6 +83,67 @@ func TestMalformedBatchIsDamage(t *testing.T) {
 	}
 }
 
+// Entries follow each other, and their terms do not fall.
+func TestOrderOfEntries(t *testing.T) {
+	entry := func(term uint64) *raft.Log { return &raft.Log{Term: term} }
+	type batch struct {
+		first   uint64
+		entries []*raft.Log
+	}
+	for name, test := range map[string]struct {
+		batches []batch
+		want    string
+	}{
+		"they begin anywhere":      {[]batch{{5, []*raft.Log{entry(2), entry(2)}}, {7, []*raft.Log{entry(2), entry(3)}}}, ""},
+		"index 0":                  {[]batch{{0, []*raft.Log{entry(2)}}}, "entry 0 stands behind entry 0"},
+		"one is missing":           {[]batch{{5, []*raft.Log{entry(2)}}, {7, []*raft.Log{entry(2)}}}, "entry 7 stands behind entry 5"},
+		"one comes twice":          {[]batch{{5, []*raft.Log{entry(2)}}, {5, []*raft.Log{entry(2)}}}, "entry 5 stands behind entry 5"},
+		"a term falls":             {[]batch{{5, []*raft.Log{entry(2)}}, {6, []*raft.Log{entry(1)}}}, "entry 6 of term 1 stands behind term 2"},
+		"a term falls in a batch":  {[]batch{{5, []*raft.Log{entry(3), entry(2)}}}, "entry 6 of term 2 stands behind term 3"},
+		"a term falls, after more": {[]batch{{5, []*raft.Log{entry(1), entry(3)}}, {7, []*raft.Log{entry(2)}}}, "entry 7 of term 2 stands behind term 3"},
+	} {
+		c := life(t, 1)
+		content, at := c.disk.files[nameOf(1)].content, uint32(firstBatch)
+		for _, b := range test.batches {
+			sector := content[at*sectorSize:][:sectorSize]
+			writeBatch(sector, b.first, b.entries)
+			seal(c.log.current().salt, at, sector)
+			at++
+		}
+		_, err := Open(c.disk, small)
+		if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A file that the one before it does not know of has nothing in it yet.
+func TestFileThatIsNotKnownOf(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(salt uint32, last []byte)
+		damaged bool
+	}{
+		"nothing":           {func(uint32, []byte) {}, false},
+		"a batch":           {func(salt uint32, s []byte) { sealBody(salt, 2, 2, stream(batchHeader, 0), s) }, true},
+		"part of a batch":   {func(salt uint32, s []byte) { sealBody(salt, 3, 2, nil, s) }, true},
+		"a sector is torn":  {func(_ uint32, s []byte) { s[firstBatch*sectorSize+9] = 1 }, true},
+		"a spoiled sector ": {func(salt uint32, s []byte) { sealBody(salt+1, 2, 2, nil, s) }, true},
+	} {
+		c := life(t, 1)
+		for _, err := range []error{c.log.StoreLogs([]*raft.Log{{Index: 1, Term: 1}, {Index: 2, Term: 1}}), c.log.DeleteRange(2, 2)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		files := imageOf(c.disk)
+		clear(files[nameOf(1)][followedSector*sectorSize:][:sectorSize])
+		test.change(c.log.current().salt, files[nameOf(2)])
+		if _, err := Open(files.disk(), small); err != nil && !test.damaged || errors.Is(err, ErrDamaged) != test.damaged {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // sealBody writes one sector of the batch that begins at start.
 func sealBody(salt, number, start uint32, body, sectors []byte) {
 	s := sectors[number*sectorSize:][:sectorSize]
@@ -338,6 +399,16 @@ func TestDirectoryErrors(t *testing.T) {
 	}
 	if err := dir.Sync(); err != nil {
 		t.Error(err)
+	}
+	f, err := dir.Create("b", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Sync(), f.Close(), dir.Remove("b")); err != nil {
+		t.Error(err)
+	}
+	if err := f.Sync(); err == nil {
+		t.Error("a file that is closed was synced")
 	}
 	if _, err := dir.Create("a", -1); err == nil {
 		t.Error("a file of -1 bytes was made")

@@ -153,3 +153,46 @@ func TestLengthOfAnEntry(t *testing.T) {
 		}
 	}
 }
+
+// A batch that no file can have is refused before it is put together.
+func TestBatchOfMoreThanAFile(t *testing.T) {
+	const length = (maxSectors-firstBatch)*bodySize + 1
+	chunk := make([]byte, 1<<20) // all entries share it
+	var batch []*raft.Log
+	for left := length - batchHeader; left > 0; {
+		size := min(left-entryHeader, len(chunk))
+		if rest := left - entryHeader - size; 0 < rest && rest < entryHeader {
+			size -= entryHeader
+		}
+		batch = append(batch, &raft.Log{Index: uint64(len(batch) + 1), Term: 1, Data: chunk[:size]})
+		left -= entryHeader + size
+	}
+	if got := streamLength(batch); got != length {
+		t.Fatalf("%d bytes, want %d", got, length)
+	}
+	if err := life(t, 1).log.StoreLogs(batch); !errors.Is(err, errTooLong) {
+		t.Error(err)
+	}
+}
+
+// Only a mark at rest that failed is reported, and where nobody wants to know, to nobody.
+func TestMarkAtRestThatSucceeds(t *testing.T) {
+	c := life(t, 1)
+	c.log.options.Failed = func(err error) { t.Error(err) }
+	if err := c.log.StoreLog(&raft.Log{Index: 1, Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	c.log.markAtRest()
+	if want := (Position{1, firstBatch + 2}); c.log.End() != want {
+		t.Errorf("the log ends at %v", c.log.End())
+	}
+	c = life(t, 1)
+	if err := c.log.StoreLog(&raft.Log{Index: 1, Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	c.disk.off = true
+	c.log.markAtRest()
+	if !errors.Is(c.log.Mark(), errPower) {
+		t.Error("the disk was well")
+	}
+}
