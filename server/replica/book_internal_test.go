@@ -1,0 +1,204 @@
+package replica
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// bookOf opens the book of node n1 in a stable store that holds the page.
+func bookOf(t *testing.T, certified string, page []byte) (*book, error) {
+	t.Helper()
+	stable := raft.NewInmemStore()
+	if page != nil {
+		if err := stable.Set(membersKey, page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := Config{ID: "n1", ClusterID: certified, Cluster: []Peer{{"n1", "h1:1"}, {"n2", "h2:1"}, {"n3", "h3:1"}}}
+	b, err := openBook(cfg, "i1", stable)
+	if err == nil {
+		b.live = func(uint64, func(*fsm.Machine)) bool { return false }
+		b.vouchers = newVouchers(nil)
+	}
+	return b, err
+}
+
+func pageOf(t *testing.T, revision uint64, m *wire.Membership) []byte {
+	t.Helper()
+	body, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(binary.BigEndian.AppendUint64(nil, revision), body...)
+}
+
+func TestBookIsOpenedAsItWasKept(t *testing.T) {
+	empty, named := pageOf(t, 5, &wire.Membership{}), pageOf(t, 5, &wire.Membership{ClusterId: "c"})
+	for name, c := range map[string]struct {
+		certified string
+		page      []byte
+		err       error
+		revision  uint64
+		cluster   string
+	}{
+		"none":                       {"", nil, nil, 0, ""},
+		"none, but a certificate":    {"d", nil, nil, 0, "d"},
+		"seven bytes":                {"", empty[:7], ErrDamaged, 0, ""},
+		"eight bytes":                {"", empty, nil, 5, ""},
+		"bytes that are no record":   {"", append(slices.Clone(empty), 0xff), ErrDamaged, 0, ""},
+		"of a cluster":               {"", named, nil, 5, "c"},
+		"of the certified cluster":   {"c", named, nil, 5, "c"},
+		"of another cluster":         {"d", named, ErrOtherCluster, 0, ""},
+		"no cluster, but certified":  {"d", empty, nil, 5, "d"},
+		"cut off within the members": {"", named[:len(named)-1], ErrDamaged, 0, ""},
+	} {
+		b, err := bookOf(t, c.certified, c.page)
+		if !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", name, err, c.err)
+		}
+		if err != nil {
+			continue
+		}
+		if _, revision, _ := b.page(); revision != c.revision || b.ClusterID() != c.cluster {
+			t.Errorf("%s: revision %d, cluster %q", name, revision, b.ClusterID())
+		}
+	}
+}
+
+// someRecord has n2 with its incarnation, n3 without, and a member that was removed.
+var someRecord = &wire.Membership{
+	ClusterId: "c",
+	Members: []*wire.Member{
+		{Id: "n1", Incarnation: "i1", PeerAddr: "h1:1"}, {Id: "n2", Incarnation: "i2", PeerAddr: "h2:1"}, {Id: "n3", PeerAddr: "h3:1"}, {Id: "n4", Incarnation: "i4"},
+	},
+	Removed: []*wire.RemovedMember{{Incarnation: "gone"}},
+}
+
+func TestStandingByTheRecord(t *testing.T) {
+	record := pageOf(t, 5, someRecord)
+	for _, c := range []struct {
+		page            []byte
+		id, incarnation string
+		want            wire.Standing
+	}{
+		{record, "n2", "i2", wire.Standing_MEMBER},
+		{record, "n2", "", wire.Standing_UNKNOWN},
+		{record, "n2", "other", wire.Standing_REPLACED},
+		{record, "n2", "gone", wire.Standing_REMOVED},
+		{record, "n9", "gone", wire.Standing_REMOVED},
+		{record, "n3", "i3", wire.Standing_EXPECTED},
+		{record, "n3", "", wire.Standing_UNKNOWN},
+		{record, "n9", "i9", wire.Standing_UNKNOWN},
+		{nil, "n2", "i2", wire.Standing_EXPECTED}, // the configuration names it
+		{nil, "n2", "", wire.Standing_UNKNOWN},
+		{nil, "n9", "i9", wire.Standing_UNKNOWN},
+	} {
+		b, err := bookOf(t, "", c.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.standing(c.id, c.incarnation); got != c.want {
+			t.Errorf("%s/%s with %d bytes of record: %v, want %v", c.id, c.incarnation, len(c.page), got, c.want)
+		}
+	}
+}
+
+// TestFirstIncarnationIsNoted has nodes come to raft: the first one stands for a member without
+// incarnation on record, and for nobody else.
+func TestFirstIncarnationIsNoted(t *testing.T) {
+	b, err := bookOf(t, "", pageOf(t, 5, someRecord))
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(purpose wire.PeerHello_Purpose, id, incarnation string) {
+		b.Observe(&wire.PeerHello{Purpose: purpose, Id: id, Incarnation: incarnation})
+	}
+	if _, known := b.Incarnation("n3"); known {
+		t.Error("n3 has an incarnation before it came")
+	}
+	call(wire.PeerHello_CONTROL, "n3", "asks")
+	call(wire.PeerHello_RAFT, "n3", "first")
+	call(wire.PeerHello_RAFT, "n3", "second")
+	call(wire.PeerHello_RAFT, "n2", "other") // is recorded
+	call(wire.PeerHello_RAFT, "n9", "i9")    // is no member
+	if want := map[string]string{"n3": "first"}; !maps.Equal(b.noted, want) {
+		t.Errorf("noted %v, want %v", b.noted, want)
+	}
+	for _, c := range []struct {
+		id, incarnation string
+		known           bool
+	}{{"n2", "i2", true}, {"n3", "first", true}, {"n9", "", false}} {
+		if incarnation, known := b.Incarnation(c.id); incarnation != c.incarnation || known != c.known {
+			t.Errorf("%s is %q, %v", c.id, incarnation, known)
+		}
+	}
+	if as := b.Standing("n3", "first"); as != wire.Standing_EXPECTED {
+		t.Errorf("the node that was noted is %v", as)
+	}
+	if as := b.Standing("n3", "second"); as != wire.Standing_REPLACED {
+		t.Errorf("another one than was noted is %v", as)
+	}
+	b.noted["n9"] = "i9"
+	if _, known := b.Incarnation("n9"); known {
+		t.Error("a node that is no member counts as known")
+	}
+}
+
+// TestNewRecordVoidsIncarnations replaces, removes and first records nodes.
+func TestNewRecordVoidsIncarnations(t *testing.T) {
+	b, err := bookOf(t, "", pageOf(t, 5, someRecord))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.noted = map[string]string{"n2": "x", "n3": "i3", "n4": "x"}
+	gone, err := b.keep(6, &wire.Membership{ClusterId: "c2", Members: []*wire.Member{
+		{Id: "n1", Incarnation: "i1"}, {Id: "n2", Incarnation: "new"}, {Id: "n3", Incarnation: "i3"},
+	}})
+	slices.Sort(gone)
+	if err != nil || !slices.Equal(gone, []string{"n2", "n4"}) {
+		t.Errorf("void: %v, %v", gone, err)
+	}
+	if !maps.Equal(b.noted, map[string]string{"n3": "i3"}) {
+		t.Errorf("still noted: %v", b.noted)
+	}
+	cluster, revision, members := b.page()
+	if cluster != "c2" || revision != 6 || len(members) != 3 || b.wasRemoved("gone") {
+		t.Errorf("the record is that of %s at %d with %v", cluster, revision, members)
+	}
+	again, err := openBook(Config{ID: "n1"}, "i1", b.stable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, revision, members := again.page(); revision != 6 || len(members) != 3 || again.ClusterID() != "c2" {
+		t.Errorf("kept: revision %d, %v", revision, members)
+	}
+}
+
+func TestPeersAndWitnesses(t *testing.T) {
+	b, err := bookOf(t, "", pageOf(t, 5, someRecord))
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers := b.peers([]Peer{{"n1", "h1:1"}, {"n2", "old:1"}, {"n9", "h9:1"}})
+	slices.SortFunc(peers, func(a, b Peer) int { return int(a.ID[1]) - int(b.ID[1]) })
+	if want := []Peer{{"n2", "h2:1"}, {"n3", "h3:1"}, {"n9", "h9:1"}}; !slices.Equal(peers, want) {
+		t.Errorf("peers %v, want %v", peers, want)
+	}
+	for about, want := range map[string]map[Peer]string{
+		"n9": {{"n2", "h2:1"}: "i2"},
+		"n2": {},
+	} {
+		if got := b.witnesses(about); !maps.Equal(got, want) {
+			t.Errorf("witnesses about %s: %v, want %v", about, got, want)
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package replica
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// idleDeadlines decide nothing by themselves.
+func idleDeadlines() *deadlines {
+	d := newDeadlines(func(uint64, ending, func(*wire.Result)) bool { return true })
+	d.start(7, fsm.New(1))
+	return d
+}
+
+// TestEventsMoveDeadlines has an event observed where each kind of deadline stands, of id 1, with
+// generation 1 and an hour: it begins a new one, ends the old one, or leaves it alone.
+func TestEventsMoveDeadlines(t *testing.T) {
+	const hour, second = time.Hour, time.Second
+	type left [kinds]time.Duration // of each kind, 0 if there is none
+	all := left{hour, hour, hour, hour, hour}
+	with := func(of kind, d time.Duration) left {
+		l := all
+		l[of] = d
+		return l
+	}
+	for name, c := range map[string]struct {
+		event *wire.Event
+		want  left
+	}{
+		"opened":           {&wire.Event{Type: wire.Event_SESSION_OPENED, TtlMs: 1000}, with(ofSession, second)},
+		"attached":         {&wire.Event{Type: wire.Event_SESSION_ATTACHED, TtlMs: 1000}, with(ofSession, second)},
+		"extended lease":   {&wire.Event{Type: wire.Event_SESSION_EXTENDED, TtlMs: 1000}, with(ofSession, second)},
+		"closed":           {&wire.Event{Type: wire.Event_SESSION_CLOSED}, with(ofSession, 0)},
+		"expired session":  {&wire.Event{Type: wire.Event_SESSION_EXPIRED}, with(ofSession, 0)},
+		"queued":           {&wire.Event{Type: wire.Event_QUEUED, WaitMs: 1000}, with(ofWait, second)},
+		"queued for ever":  {&wire.Event{Type: wire.Event_QUEUED, WaitForever: true}, all},
+		"cancelled":        {&wire.Event{Type: wire.Event_CANCELLED}, with(ofWait, 0)},
+		"granted":          {&wire.Event{Type: wire.Event_GRANTED}, with(ofWait, 0)},
+		"granted, bounded": {&wire.Event{Type: wire.Event_GRANTED, MaxHoldMs: 1000}, left{hour, 0, second, hour, hour}},
+		"upgraded":         {&wire.Event{Type: wire.Event_GRANTED, MaxHoldMs: 1000, Upgrade: true}, with(ofWait, 0)},
+		"extended":         {&wire.Event{Type: wire.Event_EXTENDED, MaxHoldMs: 1000}, with(ofHold, second)},
+		"revoked":          {&wire.Event{Type: wire.Event_REVOKED, MaxHoldMs: 1000}, with(ofGrace, second)},
+		"revoked in peace": {&wire.Event{Type: wire.Event_REVOKED}, all},
+		"released":         {&wire.Event{Type: wire.Event_RELEASED}, left{hour, hour, 0, 0, hour}},
+		"expired":          {&wire.Event{Type: wire.Event_EXPIRED}, left{hour, hour, 0, 0, hour}},
+		"forced":           {&wire.Event{Type: wire.Event_FORCED}, left{hour, hour, 0, 0, hour}},
+		"delayed":          {&wire.Event{Type: wire.Event_DELAYED, LockDelayMs: 1000}, with(ofDelay, second)},
+		"delay ended":      {&wire.Event{Type: wire.Event_DELAY_ENDED}, with(ofDelay, 0)},
+		"delay in part":    {&wire.Event{Type: wire.Event_DELAY_ENDED, Partial: true}, all},
+		"wanted":           {&wire.Event{Type: wire.Event_WANTED}, all},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			d := idleDeadlines()
+			for of := range kinds {
+				d.add(&deadline{ending: ending{of, 1, 1}, ttl: hour, last: time.Now()})
+			}
+			c.event.SessionId, c.event.HoldId, c.event.Generation = 1, 1, 2
+			d.observe([]*wire.Event{c.event})
+			var got left
+			stand := 0
+			for of := range kinds {
+				e := d.tables[of][1]
+				if e == nil {
+					continue
+				}
+				stand++
+				got[of] = e.ttl
+				if began := e.ttl != hour; began != (e.generation == 2) || d.heap[e.index] != e {
+					t.Errorf("%s: kind %d has generation %d", name, of, e.generation)
+				}
+			}
+			if got != c.want || len(d.heap) != stand {
+				t.Errorf("%s: %v, want %v; %d in the heap", name, got, c.want, len(d.heap))
+			}
+		})
+	}
+}
+
+// Only leases are not prolonged by signs of life.
+func TestLeasesAreFixed(t *testing.T) {
+	for _, c := range []struct {
+		event *wire.Event
+		want  life
+	}{
+		{&wire.Event{Type: wire.Event_SESSION_OPENED}, alive},
+		{&wire.Event{Type: wire.Event_SESSION_OPENED, Leased: true}, leased},
+		{&wire.Event{Type: wire.Event_SESSION_ATTACHED}, alive},
+		{&wire.Event{Type: wire.Event_SESSION_EXTENDED}, leased},
+	} {
+		d := idleDeadlines()
+		c.event.SessionId, c.event.TtlMs = 1, 1000
+		d.observe([]*wire.Event{c.event})
+		if got := d.touch(1, time.Now()); got != c.want {
+			t.Errorf("%v, leased %v: %v, want %v", c.event.Type, c.event.Leased, got, c.want)
+		}
+	}
+}
+
+// A sign of life counts from its arrival: one that arrived earlier than another takes nothing
+// back, and none moves the end of a lease or of a decided session.
+func TestSignsOfLifeOnlyProlong(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		d, begun := idleDeadlines(), time.Now()
+		d.observe(opened(1, 10*time.Second))
+		d.observe([]*wire.Event{{Type: wire.Event_SESSION_OPENED, SessionId: 2, TtlMs: 10_000, Leased: true}})
+		want := func(session uint64, left time.Duration) {
+			t.Helper()
+			if got, ok := d.remaining(ofSession, session); got != left || !ok {
+				t.Errorf("session %d has %v left, %v; want %v", session, got, ok, left)
+			}
+			if age, ok := d.age(session); age != 10*time.Second-left || !ok {
+				t.Errorf("session %d is %v old, %v", session, age, ok)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		d.touch(1, time.Now())
+		d.touch(2, time.Now())
+		want(1, 10*time.Second)
+		want(2, 5*time.Second)
+		d.touch(1, begun.Add(3*time.Second)) // arrived before, processed after
+		want(1, 10*time.Second)
+		d.decide(begun.Add(10 * time.Second)) // the lease's end
+		if _, bounded := d.remaining(ofSession, 2); bounded {
+			t.Error("a decided end has time left")
+		}
+		if s := d.touch(2, time.Now()); s != decided {
+			t.Errorf("a decided lease is %v", s)
+		}
+		if s := d.touch(3, time.Now()); s != unknown {
+			t.Errorf("a session that nobody opened is %v", s)
+		}
+		if _, known := d.age(3); known {
+			t.Error("it has an age")
+		}
+		for term, want := range map[uint64]life{6: inactive, 7: alive} {
+			if got := d.state(term, 1); got != want {
+				t.Errorf("under term %d it is %v", term, got)
+			}
+		}
+		d.stop()
+		if s := d.touch(1, time.Now()); s != inactive {
+			t.Errorf("after the reign it is %v", s)
+		}
+		d.observe(opened(1, time.Second))
+		if len(d.heap) != 0 {
+			t.Error("a deadline begins without a reign")
+		}
+	})
+}
+
+// TestAnswersToEnds has an end decided that the log answers in each way.
+func TestAnswersToEnds(t *testing.T) {
+	for status, pause := range map[wire.Status_Code]time.Duration{ // 0: not proposed again
+		wire.Status_OK: 0, wire.Status_FAILED_PRECONDITION: 0, wire.Status_NOT_FOUND: 0,
+		wire.Status_UNAVAILABLE: again, wire.Status_NOT_LEADER: again, wire.Status_UNCERTAIN: again,
+		wire.Status_INTERNAL: againSlow,
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			d, k := openDeadlines(t, status)
+			d.observe(opened(1, time.Second))
+			time.Sleep(time.Second)
+			synctest.Wait()
+			d.mu.Lock()
+			e := d.tables[ofSession][1]
+			switch {
+			case k.count() != 1:
+				t.Errorf("%v: decided %d times", status, k.count())
+			case pause == 0 && e != nil:
+				t.Errorf("%v: it is still there", status)
+			case pause != 0 && (e == nil || e.at.Sub(k.at[0]) != pause):
+				t.Errorf("%v: not proposed again after %v", status, pause)
+			}
+			d.mu.Unlock()
+		})
+	}
+}
+
+// TestOtherEndsAreLeftAlone answers an end that another reign or a newer generation has overtaken.
+func TestOtherEndsAreLeftAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		term    uint64
+		of      ending
+		decided bool
+		same    bool
+	}{
+		"the very one":     {7, ending{ofSession, 1, 1}, true, true},
+		"another term":     {6, ending{ofSession, 1, 1}, true, false},
+		"another kind":     {7, ending{ofWait, 1, 1}, true, false},
+		"another session":  {7, ending{ofSession, 2, 1}, true, false},
+		"newer generation": {7, ending{ofSession, 1, 2}, true, false},
+		"not decided":      {7, ending{ofSession, 1, 1}, false, false},
+	} {
+		d := idleDeadlines()
+		d.observe(opened(1, time.Second))
+		e := d.tables[ofSession][1]
+		e.decided = c.decided
+		d.retry(c.term, c.of, time.Hour) // it is in the heap: nothing is to be done
+		if d.same(c.term, c.of) == e != c.same || len(d.heap) != 1 {
+			t.Errorf("%s: taken for the same: %v; %d in the heap", name, !c.same, len(d.heap))
+		}
+		if d.settle(c.term, c.of); (d.tables[ofSession][1] == nil) != c.same {
+			t.Errorf("%s: settled: %v", name, !c.same)
+		}
+	}
+}
+
+// TestWhatIsForgiven is late by less than a stall, by one, and for the second time.
+func TestWhatIsForgiven(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		d, begun := idleDeadlines(), time.Now()
+		d.observe(opened(1, 8*time.Second))
+		d.observe(opened(2, 20*time.Second))
+		e := d.tables[ofSession][1]
+		end := begun.Add(8 * time.Second)
+		d.forgive(end.Add(stall - 1))
+		if e.forgiven || !e.at.Equal(end) {
+			t.Error("forgiven without a stall")
+		}
+		d.forgive(end.Add(stall))
+		if !e.forgiven || !e.at.Equal(end.Add(2*stall)) {
+			t.Errorf("after a stall it is due at %v", e.at.Sub(begun))
+		}
+		d.forgive(end.Add(time.Hour))
+		if !e.at.Equal(end.Add(2 * stall)) {
+			t.Error("forgiven twice")
+		}
+		if other := d.tables[ofSession][2]; !other.forgiven || !other.at.Equal(end.Add(time.Hour+5*time.Second)) {
+			t.Errorf("a long stall gives %v", other.at.Sub(begun))
+		}
+		d.touch(1, end)
+		if e.forgiven {
+			t.Error("a sign of life does not make it whole")
+		}
+		e.decided = true
+		d.forgive(end.Add(2 * time.Hour))
+		if e.forgiven {
+			t.Error("what is decided was forgiven")
+		}
+		if len(d.heap) != 2 {
+			t.Errorf("%d in the heap", len(d.heap))
+		}
+	})
+}
