@@ -1,0 +1,212 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// TestVerdictTakesItsTime has voters differ for less and for as long as deciding takes.
+func TestVerdictTakesItsTime(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h := newHashes("n1")
+		h.agreed, h.differing = hashPoint{index: 5, revision: 4}, 9
+		want := func(when string, doubt bool) {
+			t.Helper()
+			if agreed, undecided := h.verdict(); agreed != 4 || undecided != doubt {
+				t.Errorf("%s: agreed at %d, undecided %v", when, agreed, undecided)
+			}
+		}
+		time.Sleep(time.Minute)
+		want("nothing differs", false)
+		h.differs = time.Now()
+		want("just now", false)
+		time.Sleep(deciding - 1)
+		want("a moment before", false)
+		time.Sleep(1)
+		want("in time", true)
+		if agreed, differing := h.extent(); agreed != 5 || differing != 9 {
+			t.Errorf("extent %d, %d", agreed, differing)
+		}
+		h.differs = time.Time{}
+		want("settled", false)
+	})
+}
+
+// TestQuestionsAreBounded asks about callers of one host, of many, and in the next second.
+func TestQuestionsAreBounded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		v := newVouchers(nil)
+		permitted := func(n int, host func(i int) string) (yes int) {
+			for i := range n {
+				if v.permit(host(i)) {
+					yes++
+				}
+			}
+			return yes
+		}
+		one := func(int) string { return "h" }
+		if n := permitted(maxHostQuestions+3, one); n != maxHostQuestions {
+			t.Errorf("one host: %d", n)
+		}
+		if n := permitted(maxQuestions, func(i int) string { return fmt.Sprint("h", i) }); n != maxQuestions-maxHostQuestions {
+			t.Errorf("many hosts: %d", n)
+		}
+		time.Sleep(time.Second - 1)
+		if v.permit("new") {
+			t.Error("one more within the second")
+		}
+		time.Sleep(1)
+		if n := permitted(maxHostQuestions+3, one); n != maxHostQuestions {
+			t.Errorf("in the next second: %d", n)
+		}
+	})
+}
+
+// TestVerdictsMakeRoom fills the memory with verdicts: those out of date go, else the one that
+// would be next, and none that is being asked about.
+func TestVerdictsMakeRoom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		v, now := newVouchers(nil), time.Now()
+		add := func(id string, until time.Time) { v.verdicts[callerKey{id, ""}] = &verdict{until: until} }
+		has := func(id string) bool { return v.verdicts[callerKey{id, ""}] != nil }
+		add("asked", time.Time{})
+		add("over", now)
+		add("next", now.Add(time.Second))
+		v.evict()
+		if has("over") || !has("next") || !has("asked") {
+			t.Errorf("with room left: %v", v.verdicts)
+		}
+		for i := 0; len(v.verdicts) < maxVerdicts; i++ {
+			add(fmt.Sprint(i), now.Add(2*time.Second))
+		}
+		v.evict()
+		if has("next") || !has("asked") || len(v.verdicts) != maxVerdicts-1 {
+			t.Errorf("without room: %d left, the next %v", len(v.verdicts), has("next"))
+		}
+		v.evict()
+		if len(v.verdicts) != maxVerdicts-1 {
+			t.Error("evicted with room for one")
+		}
+	})
+}
+
+// TestWhoIsExpectedAgain counts commands of clients that the last entry answered.
+func TestWhoIsExpectedAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := &gathering{}
+		items := make([]item, 4)
+		results := make([]*wire.Result, 4)
+		for i := range items {
+			items[i], results[i] = item{cmd: &wire.Command{SessionId: uint64(i + 1)}}, &wire.Result{Status: wire.Status_OK}
+		}
+		results[2].Status = wire.Status_QUEUED // is not done
+		applied := agree(items)
+		applied.Results = results
+		applied.Events = []*wire.Event{
+			{Type: wire.Event_GRANTED, Waited: true, SessionId: 9}, {Type: wire.Event_GRANTED, SessionId: 8}, {Type: wire.Event_RELEASED, Waited: true, SessionId: 8},
+		}
+		g.landed(&batch{items: items}, appliedEntry{applied}, 2)
+		if g.answered != 4 || g.want != 2 {
+			t.Errorf("answered %d, want %d", g.answered, g.want)
+		}
+		for _, session := range []uint64{1, 1, 3, 8, 9, 77} {
+			g.came(session)
+		}
+		if g.returned != 2 {
+			t.Errorf("returned %d", g.returned)
+		}
+		time.Sleep(gatherPatience - 1)
+		g.came(2)
+		time.Sleep(1)
+		g.came(4) // too late
+		if g.returned != 3 {
+			t.Errorf("returned %d within the patience", g.returned)
+		}
+		g.landed(&batch{}, appliedEntry{}, 5)
+		if g.share != 0.75/gatherMemory || g.answered != 0 || g.returned != 0 {
+			t.Errorf("the share is %v", g.share)
+		}
+		if g.came(2); g.returned != 0 {
+			t.Error("who returned long ago counts again")
+		}
+	})
+}
+
+// refusingLog refuses to delete.
+type refusingLog struct{ *raft.InmemStore }
+
+var errRefusing = errors.New("refused")
+
+func (refusingLog) DeleteRange(uint64, uint64) error { return errRefusing }
+
+// TestRefusedDeletions come through the overlapped log.
+func TestRefusedDeletions(t *testing.T) {
+	o := newOverlapped(refusingLog{raft.NewInmemStore()})
+	defer o.close()
+	if err := o.DeleteRange(1, 2); !errors.Is(err, errRefusing) {
+		t.Errorf("the deletion returns %v", err)
+	}
+}
+
+// TestLogAfter reads what stands behind an entry, up to where it is stopped or cannot go on.
+func TestLogAfter(t *testing.T) {
+	logs := raft.NewInmemStore()
+	if err := logs.StoreLogs(entriesOf(1, 5)); err != nil {
+		t.Fatal(err)
+	}
+	r := &Replica{stores: &stores{log: logs}}
+	read := func(after uint64, most int) (indexes []uint64, failed error) {
+		for e, err := range r.logAfter(after) {
+			if err != nil {
+				return indexes, err
+			}
+			if indexes = append(indexes, e.Index); len(indexes) == most {
+				break
+			}
+		}
+		return indexes, nil
+	}
+	for _, c := range []struct {
+		after uint64
+		most  int
+		want  string
+	}{{0, 99, "[1 2 3 4 5]"}, {3, 99, "[4 5]"}, {3, 1, "[4]"}, {5, 99, "[]"}, {9, 99, "[]"}} {
+		if got, err := read(c.after, c.most); fmt.Sprint(got) != c.want || err != nil {
+			t.Errorf("after %d, at most %d: %v, %v", c.after, c.most, got, err)
+		}
+	}
+	if err := logs.DeleteRange(3, 3); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := read(1, 99); fmt.Sprint(got) != "[2]" || !errors.Is(err, raft.ErrLogNotFound) {
+		t.Errorf("over a gap: %v, %v", got, err)
+	}
+}
+
+// TestNewsOfTheLeader tells changes only.
+func TestNewsOfTheLeader(t *testing.T) {
+	l := newLeaders()
+	for i, c := range []struct {
+		hint *wire.LeaderHint
+		news bool
+	}{
+		{&wire.LeaderHint{}, false}, {&wire.LeaderHint{Id: "n1", Term: 1}, true}, {&wire.LeaderHint{Id: "n1", Term: 1}, false},
+		{&wire.LeaderHint{Id: "n1", Term: 2}, true}, {&wire.LeaderHint{}, true},
+	} {
+		l.change(c.hint)
+		news := len(l.wake) == 1
+		if news {
+			<-l.wake
+		}
+		if last, _ := l.news(); news != c.news || last.Term != c.hint.Term || last.Id != c.hint.Id {
+			t.Errorf("change %d: news %v", i, news)
+		}
+	}
+}
