@@ -76,6 +76,10 @@ func TestHandshakesReportWhatFails(t *testing.T) {
 			}
 		}
 	}
+	prefaceOnly := said(t, func(conn net.Conn) { _, _ = io.WriteString(conn, Preface); _ = conn.Close() })
+	if err := ends["server"](prefaceOnly); !errors.Is(err, io.EOF) {
+		t.Errorf("server, no hello: %v", err)
+	}
 	if err := ends["client"](&scripted{written: wrong, read: io.EOF}); !errors.Is(err, wrong) {
 		t.Errorf("client, write: %v", err)
 	}

@@ -98,7 +98,9 @@ func TestReaderWithoutAMeter(t *testing.T) {
 	if err := r.Read(&got); err != io.EOF || len(r.buf) != readBuffer {
 		t.Errorf("%v, a buffer of %d bytes, want %d", err, len(r.buf), readBuffer)
 	}
-	r.Free()
+	if r.Free(); r.buf != nil || r.Buffered() != 0 {
+		t.Errorf("a reader that is given up keeps a buffer of %d bytes", len(r.buf))
+	}
 }
 
 // frequent and seldom are messages that encode themselves, and that do not.

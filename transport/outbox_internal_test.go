@@ -218,5 +218,8 @@ func TestOutboxOfABrokenConnection(t *testing.T) {
 		if err := o.SendWait(context.Background(), text(10)); err == nil || err != o.Err() {
 			t.Errorf("%v, want what broke it", err)
 		}
+		if err := o.Close(Farewell(wire.Goodbye_IDLE, "")); err != o.Err() || o.Queued() != 0 {
+			t.Errorf("Close: %v, %d bytes are queued", err, o.Queued())
+		}
 	})
 }
