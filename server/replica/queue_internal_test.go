@@ -78,6 +78,19 @@ func TestQueueIsOpenForItsReignOnly(t *testing.T) {
 		if _, due := lingering(p); p.queued() != 0 || due || p.marks || p.bytes != 0 || p.work != 0 || p.backlog != 0 || p.growth.Load() != 0 || p.term != 0 {
 			t.Error("something is left of the reign")
 		}
+		p.stop()
+		if p.urge(9, item{}) {
+			t.Error("queued after the end")
+		}
+		p.end(nil)
+	})
+}
+
+// TestHeartbeatsOfTheNextReignLinger ends a reign in which heartbeats gather.
+func TestHeartbeatsOfTheNextReignLinger(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var got statuses
+		p := newProposer(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
 		p.begin(8)
 		p.serve(8, 2)
 		p.beat(beat{done: got.done})
@@ -92,10 +105,6 @@ func TestQueueIsOpenForItsReignOnly(t *testing.T) {
 		synctest.Wait()
 		if _, due := lingering(p); !due {
 			t.Error("the heartbeat of the next reign is not due")
-		}
-		p.stop()
-		if p.urge(9, item{}) {
-			t.Error("queued after the end")
 		}
 		p.end(nil)
 	})
