@@ -231,9 +231,10 @@ func (c *Client) adopt(cn *conn) bool {
 }
 
 // begin believes what the node says of the leader. What was heard before yields to a
-// node that leads, and to another cluster: there, terms begin anew.
+// node that leads, and to another cluster: there, terms begin anew. A node without a cluster
+// may come to another one, also if those that this client knew had none when it connected.
 func (c *Client) begin(cn *conn) {
-	if cn.leads || cn.cluster != c.cluster {
+	if cn.leads || cn.cluster == "" || cn.cluster != c.cluster {
 		c.leader = &wire.LeaderHint{Term: min(c.leader.GetTerm(), cn.term)}
 	}
 	c.cluster = cn.cluster

@@ -449,6 +449,29 @@ func TestClientOutlivesTheCluster(t *testing.T) {
 	})
 }
 
+// The nodes of a new cluster have no cluster id at first, and neither had those of the one before when
+// the client connected to them.
+func TestClientOutlivesAClusterThatItMetEmpty(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		f.set(func() { f.cluster = "" })
+		f.lead("n1", 70)
+		s := f.session(c)
+		f.set(func() { f.service, f.leader = newService(f), &wire.LeaderHint{} })
+		for _, id := range []string{"n1", "n2", "n3"} {
+			f.cut(id)
+		}
+		time.Sleep(time.Second)
+		f.elect("n3", 2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.NewSession(ctx, SessionOptions{TTL: ttl}); err != nil {
+			t.Fatal(err)
+		}
+		<-s.Lost()
+		wantErr(t, s.Err(), ErrExpired)
+	})
+}
+
 // A session with a short TTL outlives a connection that went silent without a word.
 func TestShortSessionOutlivesASilentConnection(t *testing.T) {
 	for _, dead := range []string{"", "n2"} {
