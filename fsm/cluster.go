@@ -99,7 +99,7 @@ func (m *Machine) beginTerm(op *wire.BeginTerm) *wire.Result {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("term %d of %q has begun", m.state.term, m.state.leaderID))
 	}
 	if op.Term > m.state.term {
-		start := &wire.TermStart{Term: op.Term, Revision: m.state.revision}
+		start := &wire.TermStart{Term: op.Term, Revision: m.state.revision, Nonce: op.Nonce}
 		kept := m.state.starts[max(0, len(m.state.starts)+1-maxTermStarts):]
 		m.state.starts = append(slices.Clone(kept), start)
 	}

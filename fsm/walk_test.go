@@ -196,7 +196,7 @@ func (w *walker) membership() *wire.Command {
 
 func (w *walker) beginTerm() *wire.Command {
 	term := w.d.Term + uint64(w.roll(3))
-	begin := &wire.BeginTerm{Term: term, LeaderId: fmt.Sprint("n", w.roll(2))}
+	begin := &wire.BeginTerm{Term: term, LeaderId: fmt.Sprint("n", w.roll(2)), Nonce: 7 * term}
 	if w.one(2) {
 		begin.ClockUnixS, begin.MedianUnixS = w.clock(), w.clock()
 	}

@@ -90,7 +90,10 @@ func (r *Replica) proposeBarrier(re *reign) {
 		return
 	}
 	clock := unixSeconds(time.Now())
-	begin := &wire.BeginTerm{Term: re.term, LeaderId: r.cfg.ID, ClockUnixS: clock, MedianUnixS: r.states.medianClock(clock)}
+	begin := &wire.BeginTerm{
+		Term: re.term, LeaderId: r.cfg.ID, Nonce: r.states.boot.Stored.GetNonce(),
+		ClockUnixS: clock, MedianUnixS: r.states.medianClock(clock),
+	}
 	r.proposer.urge(re.term, newItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
 		r.barrierDone(re, result)
 	}))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -45,10 +46,19 @@ type peerStates struct {
 	memory *rollback.Memory
 
 	mu sync.Mutex // guards what follows
-	// met are the incarnations of the nodes met last, by id.
-	met map[string]string
-	// forked are the nodes whose log has another course, by id.
-	forked map[string]string
+	// met are the nodes met last, by id.
+	met map[string]acquaintance
+	// forked are the nodes whose log has another course, and that know it, by id.
+	forked map[string]bool
+
+	term  atomic.Uint64 // the last that has begun in the applied state
+	begun chan struct{} // a term has
+}
+
+// acquaintance is what a node said of itself.
+type acquaintance struct {
+	incarnation string
+	position    *wire.LogPosition
 }
 
 // openPeerStates counts this start. It returns an error if the directory is that of a node that has
@@ -84,7 +94,9 @@ func openPeerStates(r *Replica) (*peerStates, error) {
 	if err != nil {
 		return nil, fmt.Errorf("count this start: %w", err)
 	}
-	return &peerStates{r: r, boot: boot, memory: rollback.Load(&kept), met: map[string]string{}, forked: map[string]string{}}, nil
+	return &peerStates{
+		r: r, boot: boot, memory: rollback.Load(&kept), met: map[string]acquaintance{}, forked: map[string]bool{}, begun: make(chan struct{}, 1),
+	}, nil
 }
 
 // load reads a message of the stable store; what is not there leaves it empty.
@@ -135,6 +147,9 @@ func (b *book) Meet(id, incarnation string, state *wire.PeerState) error {
 	return b.states.meet(id, incarnation, state)
 }
 
+// Parted implements raftstream.Identity.
+func (b *book) Parted(id string, err error) { b.states.parted(id, err) }
+
 // state is what this node tells another one.
 func (s *peerStates) state(incarnation string) *wire.PeerState {
 	return &wire.PeerState{
@@ -171,7 +186,8 @@ func (s *peerStates) meet(id, incarnation string, said *wire.PeerState) error {
 	}
 	s.memory.Met(incarnation, said)
 	s.mu.Lock()
-	s.met[id] = incarnation
+	s.met[id] = acquaintance{incarnation, said.GetPosition()}
+	delete(s.forked, id)
 	s.mu.Unlock()
 	return nil
 }
@@ -179,17 +195,57 @@ func (s *peerStates) meet(id, incarnation string, said *wire.PeerState) error {
 // compareLogs finds out whether another node's log has another course.
 func (s *peerStates) compareLogs(id string, theirs *wire.LogPosition) error {
 	difference := rollback.Forked(s.position(), theirs)
-	s.mu.Lock()
-	if s.forked[id] = difference; difference == "" {
-		delete(s.forked, id)
-	}
-	s.mu.Unlock()
 	if difference == "" {
 		return nil
 	}
 	s.r.alarmAbout(id, difference)
-	s.r.forkedFromMost()
 	return fmt.Errorf("%w: node %q: %s", ErrForked, id, difference)
+}
+
+// parted stops this node if the logs of most voters have another course. All of them have been told what
+// this node has applied: they alarm before it ends.
+func (s *peerStates) parted(id string, err error) {
+	if !errors.Is(err, ErrForked) {
+		return
+	}
+	s.mu.Lock()
+	s.forked[id] = true
+	s.mu.Unlock()
+	s.r.forkedFromMost()
+}
+
+// applied notes the term of the applied state.
+func (s *peerStates) applied(term uint64) {
+	if s.term.Load() == term {
+		return
+	}
+	s.term.Store(term)
+	select {
+	case s.begun <- struct{}{}:
+	default:
+	}
+}
+
+// meetAgain has this node meet those again whose logs turn out to have another course now that it has
+// applied more. Two leaders of one term leave entries in two logs that raft takes for the same: only what
+// they do tells them apart.
+func (s *peerStates) meetAgain() {
+	mine := s.position()
+	var others []string
+	s.mu.Lock()
+	for id, met := range s.met {
+		if rollback.Forked(mine, met.position) != "" {
+			others = append(others, id)
+			delete(s.met, id)
+		}
+	}
+	s.mu.Unlock()
+	for _, id := range others {
+		s.r.layer.Disconnect(id)
+	}
+	if len(others) > 0 {
+		s.r.askAround(s.r.ctx)
+	}
 }
 
 // forkedFromMost stops this node if the logs of most voters have another course than its own.
@@ -231,7 +287,8 @@ func (r *Replica) votersKnown() (ids []string) {
 func (r *Replica) rolledBack(knower, lacks string) {
 	r.stopForGood(rolledBackKey, ErrRolledBack, fmt.Sprintf("%s, as node %q knows.\n"+
 		"An old copy of it was put back, or it is in use elsewhere. Votes and entries that this node vouched for are lost here, so it must not take part. "+
-		"Nothing was changed. Replace it: %s", lacks, knower, r.replacement("rolled-back")))
+		"Nothing was changed. Replace it: %s\n"+
+		"That needs a leader. If most of the disks went back, there can be none. %s", lacks, knower, r.replacement("rolled-back"), r.startOver(nil)))
 }
 
 // forked stops this node for good.
@@ -257,7 +314,7 @@ func (r *Replica) stopForGood(key []byte, kind error, words string) {
 func (s *peerStates) Incarnation(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.met[id]
+	return s.met[id].incarnation
 }
 
 // InTerm implements raftstream.Observer.
@@ -283,17 +340,22 @@ func (s *peerStates) Announced(incarnation string, index uint64) {
 	s.memory.Learn(incarnation, 0, 0, index, index)
 }
 
-// keepMemory writes down what is known of the others, until the node stops.
+// keepMemory writes down what is known of the others, at once when a term has begun, until the node stops.
 func (r *Replica) keepMemory() {
 	tick := time.NewTicker(memoryInterval)
 	defer tick.Stop()
 	for {
+		begun := false
 		select {
 		case <-tick.C:
+		case <-r.states.begun:
+			begun = true
 		case <-r.ctx.Done():
 			return
 		}
-		if !r.states.memory.Changed() {
+		if begun {
+			r.states.meetAgain()
+		} else if !r.states.memory.Changed() {
 			continue
 		}
 		if err := r.states.keep(); err != nil && r.ctx.Err() == nil {
@@ -348,9 +410,9 @@ var _ raftstream.Observer = (*peerStates)(nil)
 func (s *peerStates) medianClock(own uint64) uint64 {
 	var others []string
 	s.mu.Lock()
-	for id, incarnation := range s.met {
+	for id, met := range s.met {
 		if server, ok := s.r.servers()[id]; ok && server.Suffrage == raft.Voter {
-			others = append(others, incarnation)
+			others = append(others, met.incarnation)
 		}
 	}
 	s.mu.Unlock()

@@ -317,7 +317,7 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 			err = *cause
 		}
 	}()
-	return raft.NewRaft(conf, recorder{r.machine, r.history, r.hashes, r.catchUp, r.proposer.awaited}, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
+	return raft.NewRaft(conf, recorder{r.machine, r.history, r.hashes, r.catchUp, r.states, r.proposer.awaited}, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
 }
 
 // resolve prefers the replicated address of a node to the one in raft's configuration,

@@ -180,6 +180,7 @@ type recorder struct {
 	history *history
 	hashes  *hashes
 	catchUp *catchUp
+	states  *peerStates
 	// awaited says whether somebody on this node may wait for the entry that is applied.
 	awaited func() bool
 }
@@ -189,8 +190,9 @@ func (c recorder) Apply(entry *raft.Log) any {
 	c.catchUp.applied.Store(entry.Index)
 	applied, ok := response.(*fsm.Applied)
 	if ok && len(applied.Results) > 0 {
-		revision, lineage := c.position()
+		revision, lineage, term := c.position()
 		c.history.record(applied.Events, revision, lineage)
+		c.states.applied(term)
 	}
 	if ok && applied.HashPoint {
 		c.hashes.point(entry.Index, c.Fork())
@@ -206,12 +208,14 @@ func (c recorder) Apply(entry *raft.Log) any {
 func (c recorder) Restore(snapshot io.ReadCloser) error {
 	err := c.Replicated.Restore(snapshot)
 	if err == nil {
-		c.history.reset(c.position())
+		revision, lineage, term := c.position()
+		c.history.reset(revision, lineage)
+		c.states.applied(term)
 	}
 	return err
 }
 
-func (c recorder) position() (revision uint64, lineage string) {
-	c.View(func(m *fsm.Machine) { revision, lineage = m.Revision(), m.Lineage() })
-	return revision, lineage
+func (c recorder) position() (revision uint64, lineage string, term uint64) {
+	c.View(func(m *fsm.Machine) { revision, lineage, term = m.Revision(), m.Lineage(), m.Term() })
+	return revision, lineage, term
 }

@@ -176,7 +176,7 @@ func (d *Model) beginTerm(op *wire.BeginTerm) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	if op.Term > d.Term {
-		d.Terms = append(d.Terms, &wire.TermStart{Term: op.Term, Revision: d.Revision})
+		d.Terms = append(d.Terms, &wire.TermStart{Term: op.Term, Revision: d.Revision, Nonce: op.Nonce})
 		d.Terms = d.Terms[max(0, len(d.Terms)-256):]
 	}
 	d.Term, d.leader = op.Term, op.LeaderId

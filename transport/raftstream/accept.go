@@ -141,7 +141,7 @@ func (h *handshake) run() (*peerConn, error) {
 			return h.answer(err)
 		}
 		if err := h.meet(); err != nil {
-			return h.answer(err)
+			return err
 		}
 		if peer, err = l.establish(h.conn, h.hello.GetId(), h.admittedAs(), true, h.hello.GetPurpose() == wire.PeerHello_TUNNEL); err == nil {
 			// Once more: a Recheck in between has missed this connection.

@@ -192,6 +192,9 @@ func (l *Layer) meet(id string, reply *wire.PeerHelloReply) error {
 		return nil
 	}
 	if err := l.cfg.Identity.Meet(id, incarnation, reply.GetState()); err != nil {
+		if reply.GetStatus() != wire.Status_OK { // else the hello was sent too early for that
+			l.cfg.Identity.Parted(id, err)
+		}
 		return &RefusedError{Reply: reply, Message: err.Error()}
 	}
 	return nil

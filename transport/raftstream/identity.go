@@ -95,15 +95,20 @@ func (h *handshake) checkStanding(ctx context.Context) error {
 	return noMember(hello.GetId(), standing)
 }
 
-// meet compares the states of this node and of a caller that is a member.
+// meet compares the states of this node and of a caller that is a member. With an error it has answered
+// the caller, which learns this node's state from that.
 func (h *handshake) meet() error {
 	if !h.admitted {
 		return nil
 	}
-	if err := h.layer.cfg.Identity.Meet(h.hello.GetId(), h.hello.GetIncarnation(), h.hello.GetState()); err != nil {
-		return refuse(ReasonState, "%v", err)
+	identity, id := h.layer.cfg.Identity, h.hello.GetId()
+	foreign := identity.Meet(id, h.hello.GetIncarnation(), h.hello.GetState())
+	if foreign == nil {
+		return nil
 	}
-	return nil
+	err := h.answer(refuse(ReasonState, "%v", foreign))
+	identity.Parted(id, foreign)
+	return err
 }
 
 // admittedAs is the incarnation under which the caller is a member, empty for a stranger.

@@ -42,6 +42,9 @@ type Identity interface {
 	// Meet is told what a member says of its state, before anything else that it says. With an
 	// error the two nodes have no connection.
 	Meet(id, incarnation string, state *wire.PeerState) error
+	// Parted is told of such an error once the other node has this node's state, too: as the answer
+	// to its hello, or before it refused this node's hello.
+	Parted(id string, err error)
 }
 
 // Handler answers a control call. from is the caller, checked. It has to return soon after

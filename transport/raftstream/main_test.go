@@ -112,6 +112,7 @@ type identity struct {
 	observed    []*wire.PeerHello
 	met         []met
 	foreign     map[string]error // by id: what is said of its state
+	parted      func(id string)  // may be nil
 }
 
 // met is what a node said of its state.
@@ -191,6 +192,12 @@ func (k *identity) Observe(h *wire.PeerHello) {
 
 func (k *identity) State(incarnation string) *wire.PeerState {
 	return &wire.PeerState{Known: &wire.KnownState{Incarnation: incarnation}, ClockUnixS: 7}
+}
+
+func (k *identity) Parted(id string, _ error) {
+	if k.parted != nil {
+		k.parted(id)
+	}
 }
 
 func (k *identity) Meet(id, incarnation string, state *wire.PeerState) error {

@@ -90,6 +90,7 @@ func (k *known) Incarnation(string) (string, bool)  { return k.recorded, k.recor
 func (k *known) Standing(_, _ string) wire.Standing { return k.standing }
 func (k *known) Observe(*wire.PeerHello)            {}
 func (k *known) State(string) *wire.PeerState       { return nil }
+func (k *known) Parted(string, error)               {}
 func (k *known) Meet(_, i string, _ *wire.PeerState) error {
 	k.met = append(k.met, i)
 	return nil

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -48,7 +50,7 @@ func (k *identity) said1(t *testing.T) met {
 }
 
 // TestForeignStatesHaveNoConnection has a node find another one's state wrong, as the one that is
-// called and as the one that calls.
+// called and as the one that calls. One that was called has answered before it acts on that.
 func TestForeignStatesHaveNoConnection(t *testing.T) {
 	wrong := errors.New("its disk went back in time")
 	for _, side := range []string{"called", "calls"} {
@@ -60,12 +62,27 @@ func TestForeignStatesHaveNoConnection(t *testing.T) {
 			} else {
 				n2.foreign = map[string]error{"n1": wrong}
 			}
-			l := start(t, n1, on(m), answering)
-			_, _, err := start(t, n2, on(m)).Call(context.Background(), "n1", "n1", probe)
+			l, caller := start(t, n1, on(m), answering), start(t, n2, on(m))
+			var parted atomic.Value
+			answered := make(chan struct{})
+			n1.parted = func(id string) {
+				select {
+				case <-answered:
+				case <-time.After(10 * time.Second): // the caller gives up before that
+				}
+				parted.Store(id)
+			}
+			n2.parted = func(id string) { parted.Store(id) }
+			_, _, err := caller.Call(context.Background(), "n1", "n1", probe)
+			close(answered)
 			if !errors.Is(err, raftstream.ErrRefused) || !strings.Contains(err.Error(), wrong.Error()) {
 				t.Errorf("the call ended with %v", err)
 			}
+			if side == "calls" && parted.Load() != nil {
+				t.Error("the caller parted, and the other one has not found it")
+			}
 			if side == "called" {
+				until(t, "the one that found it is told", func() bool { return parted.Load() != nil })
 				until(t, "the refusal is counted", func() bool { return l.Stats().Refused[raftstream.ReasonState] == 1 })
 				n2.said1(t) // a caller that is refused for its state learns this node's
 			}

@@ -776,8 +776,10 @@ type BeginTerm struct {
 	LeaderId string                 `protobuf:"bytes,2,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
 	// The leader's wall clock, and the median of those of the voters that it knows, in seconds since
 	// 1970. They raise the token counter, and decide nothing else.
-	ClockUnixS    uint64 `protobuf:"varint,3,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
-	MedianUnixS   uint64 `protobuf:"varint,4,opt,name=median_unix_s,json=medianUnixS,proto3" json:"median_unix_s,omitempty"`
+	ClockUnixS  uint64 `protobuf:"varint,3,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
+	MedianUnixS uint64 `protobuf:"varint,4,opt,name=median_unix_s,json=medianUnixS,proto3" json:"median_unix_s,omitempty"`
+	// Of the leader's start.
+	Nonce         uint64 `protobuf:"fixed64,5,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,6 +838,13 @@ func (x *BeginTerm) GetClockUnixS() uint64 {
 func (x *BeginTerm) GetMedianUnixS() uint64 {
 	if x != nil {
 		return x.MedianUnixS
+	}
+	return 0
+}
+
+func (x *BeginTerm) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
 	}
 	return 0
 }
@@ -3189,13 +3198,14 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\amembers\x18\x04 \x03(\v2\x15.quorumlock.v1.MemberR\amembers\x12\x18\n" +
 	"\alineage\x18\x05 \x01(\tR\alineage\x12 \n" +
 	"\fclock_unix_s\x18\x06 \x01(\x04R\n" +
-	"clockUnixS\"\x82\x01\n" +
+	"clockUnixS\"\x98\x01\n" +
 	"\tBeginTerm\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\tR\bleaderId\x12 \n" +
 	"\fclock_unix_s\x18\x03 \x01(\x04R\n" +
 	"clockUnixS\x12\"\n" +
-	"\rmedian_unix_s\x18\x04 \x01(\x04R\vmedianUnixS\":\n" +
+	"\rmedian_unix_s\x18\x04 \x01(\x04R\vmedianUnixS\x12\x14\n" +
+	"\x05nonce\x18\x05 \x01(\x06R\x05nonce\":\n" +
 	"\tPutMember\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\"\x1c\n" +
 	"\n" +

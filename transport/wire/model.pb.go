@@ -1834,9 +1834,11 @@ func (x *RemovedMember) GetRevision() uint64 {
 
 // TermStart is where a term began: the revision of its BeginTerm.
 type TermStart struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
-	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Term     uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	Revision uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Of the leader's start. If a disk went back in time, two leaders may be elected in one term.
+	Nonce         uint64 `protobuf:"fixed64,3,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1881,6 +1883,13 @@ func (x *TermStart) GetTerm() uint64 {
 func (x *TermStart) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *TermStart) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
 	}
 	return 0
 }
@@ -2466,10 +2475,11 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\rRemovedMember\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\";\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"Q\n" +
 	"\tTermStart\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xe0\x03\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
+	"\x05nonce\x18\x03 \x01(\x06R\x05nonce\"\xe0\x03\n" +
 	"\bSettings\x12\x1c\n" +
 	"\n" +
 	"min_ttl_ms\x18\x01 \x01(\rR\bminTtlMs\x12\x1c\n" +

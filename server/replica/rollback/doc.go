@@ -21,5 +21,6 @@
 //
 // A memory that is out of date, or that went back itself, misses cases. Where nobody remembers, the
 // cluster may take a second course from a point in the past. Each node tells the others how far it has
-// applied the log and where terms began in that (Forked): two courses have no term in common.
+// applied the log and where terms began in that, by which start of their leaders (Forked): two courses
+// have no such beginning in common. They may have a term in common, for a vote may have been forgotten.
 package rollback

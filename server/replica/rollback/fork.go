@@ -7,36 +7,48 @@ import (
 )
 
 // Forked compares how far two nodes have applied the log. A term that began in the one, where the other
-// has applied as much and knows the terms of that time, must have begun there in the other as well:
-// if not, Forked returns which one, in words.
+// has applied as much and knows the terms of that time, must have begun there in the other as well, with
+// the same leader: if not, Forked returns which one, in words.
 func Forked(mine, theirs *wire.LogPosition) (difference string) {
-	if start := missing(theirs, mine); start != nil {
-		return fmt.Sprintf("there, term %d began at revision %d, and here it did not, though revision %d is applied",
-			start.Term, start.Revision, mine.GetRevision())
+	if start, other := missing(theirs, mine); start != nil {
+		return fmt.Sprintf("there, term %d began at revision %d, and here %s, though revision %d is applied",
+			start.Term, start.Revision, instead(start, other), mine.GetRevision())
 	}
-	if start := missing(mine, theirs); start != nil {
-		return fmt.Sprintf("here, term %d began at revision %d, and there it did not, though revision %d is applied",
-			start.Term, start.Revision, theirs.GetRevision())
+	if start, other := missing(mine, theirs); start != nil {
+		return fmt.Sprintf("here, term %d began at revision %d, and there %s, though revision %d is applied",
+			start.Term, start.Revision, instead(start, other), theirs.GetRevision())
 	}
 	return ""
 }
 
-// missing returns the start of a term in one log that the other has applied but does not know; nil if
-// there is none.
-func missing(from, in *wire.LogPosition) *wire.TermStart {
+// missing returns the start of a term in one log that the other has applied but does not know, and the
+// one that it has at that revision; nil if there is none.
+func missing(from, in *wire.LogPosition) (start, other *wire.TermStart) {
 	known := in.GetTermStarts()
 	if len(known) == 0 {
-		return nil
+		return nil, nil
 	}
-	revisions := make(map[uint64]uint64, len(known))
+	at := make(map[uint64]*wire.TermStart, len(known))
 	for _, start := range known {
-		revisions[start.GetRevision()] = start.GetTerm()
+		at[start.GetRevision()] = start
 	}
 	for _, start := range from.GetTermStarts() {
 		covered := start.GetRevision() >= known[0].GetRevision() && start.GetRevision() <= in.GetRevision()
-		if covered && revisions[start.GetRevision()] != start.GetTerm() {
-			return start
+		other := at[start.GetRevision()]
+		if covered && (other == nil || other.GetTerm() != start.GetTerm() || other.GetNonce() != start.GetNonce()) {
+			return start, other
 		}
 	}
-	return nil
+	return nil, nil
+}
+
+// instead says what another log has where a term began in the one.
+func instead(start, other *wire.TermStart) string {
+	switch {
+	case other == nil:
+		return "it did not"
+	case other.GetTerm() != start.GetTerm():
+		return fmt.Sprintf("term %d did", other.GetTerm())
+	}
+	return "that of another leader did"
 }

@@ -15,6 +15,12 @@ func at(revision uint64, starts ...uint64) *wire.LogPosition {
 	return p
 }
 
+// ledBy is a position in whose last term another start of a node leads.
+func ledBy(nonce uint64, p *wire.LogPosition) *wire.LogPosition {
+	p.TermStarts[len(p.TermStarts)-1].Nonce = nonce
+	return p
+}
+
 func TestForked(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b *wire.LogPosition
@@ -28,6 +34,8 @@ func TestForked(t *testing.T) {
 		"one remembers less":                 {at(50, 2, 30), at(50, 1, 1, 2, 30), false},
 		"terms of different times":           {at(20, 1, 1), at(900, 7, 500, 8, 800), false},
 		"another term at the same place":     {at(50, 1, 1, 2, 30), at(50, 1, 1, 3, 30), true},
+		"another leader in the same term":    {at(50, 1, 1, 2, 30), ledBy(7, at(50, 1, 1, 2, 30)), true},
+		"the same leader":                    {ledBy(7, at(50, 1, 1, 2, 30)), ledBy(7, at(50, 1, 1, 2, 30)), false},
 		"the same term at another place":     {at(50, 1, 1, 2, 30), at(50, 1, 1, 2, 31), true},
 		"another term at the oldest place":   {at(50, 2, 30), at(50, 3, 30), true},
 		"the other is as far and without it": {at(50, 1, 1, 2, 30), at(30, 1, 1), true},
