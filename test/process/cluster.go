@@ -256,6 +256,16 @@ func (c *Cluster) Ended(id string) (code int) {
 	return code
 }
 
+// Running reports whether a node has a process.
+func (c *Cluster) Running(id string) bool { c.t.Helper(); return c.node(id).alive() }
+
+// EndedItself reports whether the last process of a node has ended, and not by a signal.
+func (c *Cluster) EndedItself(id string) bool {
+	c.t.Helper()
+	n := c.node(id)
+	return n.running != nil && !n.alive() && n.running.cmd.ProcessState.ExitCode() >= 0
+}
+
 // Restart starts nodes again whose processes have ended, with the command line that they
 // had at first.
 func (c *Cluster) Restart(ids ...string) {

@@ -162,24 +162,37 @@ func divergedSays(t *testing.T, c *process.Cluster, id string) (commands [][]str
 	return commands
 }
 
-// follow does what a node has said: away with the directory, out of the cluster, start
-// again, and in.
+// follow does what a node has said, and waits until all vote.
 func follow(t *testing.T, c *process.Cluster, id string, commands [][]string) {
 	t.Helper()
+	exchange(t, c, id, commands)
+	c.AwaitAll()
+}
+
+// exchange does what a node has said: away with the directory, out of the cluster, start
+// again, and in.
+func exchange(t *testing.T, c *process.Cluster, id string, commands [][]string) {
+	t.Helper()
 	t.Log("run:", commands)
-	if out, err := exec.CommandContext(t.Context(), commands[0][0], commands[0][1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", commands[0], err, out)
+	members := func() int {
+		return len(c.AwaitStatus("the members", func(*wire.StatusResponse) error { return nil }).GetNodes())
 	}
+	before := members()
+	run(t, commands[0])
 	qlock(t, c, commands[1][1:]...)
 	c.Restart(id)
 	qlock(t, c, commands[2][1:]...)
-	c.AwaitStatus(id+" votes", func(s *wire.StatusResponse) error {
-		if len(s.GetNodes()) != 3 {
-			return fmt.Errorf("%d members", len(s.GetNodes()))
-		}
-		return nil
-	})
-	c.AwaitAll()
+	if after := members(); after != before {
+		t.Errorf("%d members, and there were %d", after, before)
+	}
+}
+
+// run runs a program to its end, which must be a good one.
+func run(t *testing.T, command []string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", command, err, out)
+	}
 }
 
 // votesAgain leaves the cluster without a majority but for that node.

@@ -4,7 +4,8 @@
 //   - Programs are the binaries, built once (programs.go), perhaps with a wall clock that
 //     can be moved for one process (clocks.go);
 //   - Cluster is the nodes of one test: start, kill, freeze, wipe, restart (cluster.go,
-//     node.go), and what can be seen of them from outside (observe.go). They stand on
+//     node.go), copies of what they have on disk (copies.go), and what can be seen of them
+//     from outside (observe.go). They stand on
 //     loopback, or each on a host of its own, perhaps behind proxies (site.go);
 //   - Trial is a cluster under the load of package workload, with the history of what
 //     clients saw (trial.go). Some of them can be cut off and held back (frail.go);

@@ -32,9 +32,26 @@ var memberNemeses = []Nemesis{
 		s.enter(id, s.node(id).peer)
 		return 1
 	}},
+	{Name: "put an old copy of a voter's data back, and replace it", strike: func(s *strike) uint64 {
+		id := s.one(s.IDs())
+		old := s.Copy(id, Frozen)
+		s.last()
+		s.Kill9(id)
+		s.PutBack(id, old)
+		s.Restart(id)
+		if code := s.Ended(id); code != refusedCode {
+			s.t.Errorf("%s came back with an old disk: exit code %d, want %d", id, code, refusedCode)
+		}
+		s.leave(id)
+		s.Wipe(id)
+		s.Drop(old)
+		s.Restart(id)
+		s.enter(id, s.node(id).peer)
+		return 1
+	}},
 }
 
-// refusedCode is with what a node ends that was wiped and is known still.
+// refusedCode is with what a node ends whose disk lacks what others know to have been there.
 const refusedCode = 70
 
 // addAndRemove has one more member for a while, which may lead meanwhile.

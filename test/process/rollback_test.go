@@ -1,0 +1,229 @@
+package process_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/process"
+)
+
+// Disks that go back in time: an old copy of a node's data directory is put back.
+
+// writtenDown is within which time nodes have written down what they know of the others. Nothing of
+// that is seen from outside.
+const writtenDown = time.Second
+
+// oldCopies is one order in which copies are taken and put back, while somebody who can be reached
+// knows better.
+type oldCopies struct {
+	name string
+	long bool // not in the short version
+	// nodes there are, and back is how many of their disks go back.
+	nodes, back int
+	of          process.CopyOf
+	leads       bool // the leader's disk goes back, too
+	snapshot    bool // each node takes a snapshot before the copies are taken, and one afterwards
+	members     bool // another node is replaced between copy and return
+	together    bool // all nodes are killed and started at once
+}
+
+func (o oldCopies) String() string {
+	return fmt.Sprintf("%d of %d nodes, copied %s, leader %v, snapshots %v, members change %v, all at once %v",
+		o.back, o.nodes, [...]string{"when ended", "frozen", "live"}[o.of], o.leads, o.snapshot, o.members, o.together)
+}
+
+// TestOldCopiesAreFoundOut puts old copies back under load. Nothing that was granted is lost, nodes
+// whose disks went back end and say so, the others serve on, and what they say replaces them.
+func TestOldCopiesAreFoundOut(t *testing.T) {
+	beside(t)
+	for _, o := range []oldCopies{
+		{name: "follower", nodes: 3, back: 1, of: process.Ended},
+		{name: "leader", nodes: 3, back: 1, of: process.Live, leads: true},
+		{name: "all restarted at once while members change", nodes: 3, back: 1, of: process.Frozen, members: true, together: true},
+		{name: "two of five", long: true, nodes: 5, back: 2, of: process.Live},
+		// What followers acknowledge is known to the leader alone, their starts to all.
+		{name: "two of five and one leads, all restarted at once", long: true, nodes: 5, back: 2, of: process.Ended, leads: true, together: true},
+		{name: "between snapshots", long: true, nodes: 3, back: 1, of: process.Frozen, snapshot: true},
+		{name: "between snapshots, live", long: true, nodes: 3, back: 1, of: process.Live, snapshot: true, leads: true, together: true},
+	} {
+		t.Run(o.name, func(t *testing.T) {
+			if o.long && !full {
+				t.Skip("the long version has this, with QUORUMLOCK_CHECK=1")
+			}
+			beside(t)
+			o.test(t)
+		})
+	}
+}
+
+func (o oldCopies) test(t *testing.T) {
+	t.Log(o)
+	c := process.Start(t, programs, o.nodes)
+	l := startLoad(t, c)
+	back := o.choose(c)
+	old := map[string]string{}
+	o.snapshots(t, c)
+	for _, id := range back {
+		old[id] = copied(c, id, o.of)
+	}
+	o.snapshots(t, c)
+	l.AwaitGrants(l.Log.Now(), afterFault)
+	if o.members {
+		replaceAnother(t, c, back)
+		l.AwaitGrants(l.Log.Now(), afterFault)
+	}
+	down := back
+	if o.together {
+		c.Pass(writtenDown)
+		down = c.IDs()
+	}
+	c.Kill9(down...)
+	for _, id := range back {
+		c.PutBack(id, old[id])
+	}
+	c.Restart(down...)
+	said := map[string][][]string{}
+	for _, id := range back {
+		said[id] = wentBack(t, c, id, o.of)
+	}
+	l.AwaitGrants(l.Log.Now(), afterFault)
+	for _, id := range back {
+		c.Restart(id) // as a supervisor would
+		if again := wentBack(t, c, id, o.of); !slices.EqualFunc(again, said[id], slices.Equal) {
+			t.Errorf("first %s said %q, then %q", id, said[id], again)
+		}
+		exchange(t, c, id, said[id])
+	}
+	c.AwaitAll()
+	if o.nodes == 3 {
+		votesAgain(t, c, l, back[0])
+	}
+	l.finish()
+}
+
+// choose says whose disks go back.
+func (o oldCopies) choose(c *process.Cluster) []string {
+	leader := c.Leader()
+	ids := c.Others(leader)
+	if o.leads {
+		ids = slices.Insert(ids, 0, leader)
+	}
+	return ids[:o.back]
+}
+
+// snapshots waits until each node has a later snapshot, if they matter.
+func (o oldCopies) snapshots(t *testing.T, c *process.Cluster) {
+	t.Helper()
+	if !o.snapshot {
+		return
+	}
+	newest := func(id string) string {
+		found := snapshotsIn(t, c.DataDir(id))
+		return strings.Join(found[max(0, len(found)-1):], "")
+	}
+	before := map[string]string{}
+	for _, id := range c.IDs() {
+		before[id] = newest(id)
+	}
+	for _, id := range c.IDs() {
+		c.Await("a snapshot of "+id, firstSnapshot, func(context.Context) error {
+			if newest(id) == before[id] {
+				return errors.New("there is none")
+			}
+			return nil
+		})
+	}
+}
+
+// copied takes a copy of a node's data, and leaves the node running.
+func copied(c *process.Cluster, id string, of process.CopyOf) (dir string) {
+	if of != process.Ended {
+		return c.Copy(id, of)
+	}
+	c.Kill9(id)
+	dir = c.Copy(id, of)
+	c.Restart(id)
+	c.AwaitAll()
+	return dir
+}
+
+// replaceAnother has a new node take the place of one that is not among those named.
+func replaceAnother(t *testing.T, c *process.Cluster, but []string) {
+	t.Helper()
+	gone := slices.DeleteFunc(c.Others(c.Leader()), func(id string) bool { return slices.Contains(but, id) })[0]
+	qlock(t, c, "cluster", "add", "n9", c.Add("n9"), "--reason", "test")
+	c.AwaitAll()
+	qlock(t, c, "cluster", "remove", gone, "--reason", "test")
+	c.Kill9(gone)
+	c.Retire(gone)
+	c.AwaitAll()
+}
+
+// wentBack wants a node that has ended by itself because of the copy that was put back, and returns
+// the commands that it printed as its last words. A copy taken live may be damaged as well.
+func wentBack(t *testing.T, c *process.Cluster, id string, of process.CopyOf) (commands [][]string) {
+	t.Helper()
+	if code := c.Ended(id); code != 70 {
+		t.Errorf("%s: exit code %d, want 70", id, code)
+	}
+	last := lastWords(c, id)
+	if torn := of == process.Live && strings.Contains(last, "damaged"); !torn && !strings.Contains(last, "the data directory went back in time") {
+		t.Errorf("the last words of %s: %s", id, last)
+	}
+	return replacement(t, id, last)
+}
+
+// lastWords are those of a node's last process that has ended.
+func lastWords(c *process.Cluster, id string) string {
+	log := c.Log(id)
+	return log[max(0, strings.LastIndex(log, "\nqlockd: ")):]
+}
+
+// replacement finds the three commands that replace a node.
+func replacement(t *testing.T, id, words string) (commands [][]string) {
+	t.Helper()
+	for _, found := range advised.FindAllStringSubmatch(words, -1) {
+		commands = append(commands, strings.Fields(found[1]))
+	}
+	if len(commands) != 3 {
+		t.Fatalf("%s does not say what to run: %q", id, words)
+	}
+	return commands
+}
+
+// TestOldCopyOfAReplacedNode puts a copy back that is older than the node's own replacement. It is that
+// of an incarnation that was removed, and takes no part.
+func TestOldCopyOfAReplacedNode(t *testing.T) {
+	beside(t)
+	if !full {
+		t.Skip("the long version has this, with QUORUMLOCK_CHECK=1")
+	}
+	c := process.Start(t, programs, 3)
+	l := startLoad(t, c)
+	id := c.Others(c.Leader())[0]
+	old := c.Copy(id, process.Frozen)
+	addr := member(t, c, id).GetPeerAddr()
+	qlock(t, c, "cluster", "remove", id, "--reason", "test")
+	c.Kill9(id)
+	c.Wipe(id)
+	c.Restart(id)
+	qlock(t, c, "cluster", "add", id, addr, "--reason", "test")
+	c.AwaitAll()
+	c.Kill9(id)
+	c.PutBack(id, old)
+	c.Restart(id)
+	commands := refused(t, c, id)
+	l.AwaitGrants(l.Log.Now(), afterFault)
+	qlock(t, c, commands[0]...)
+	c.Wipe(id)
+	c.Restart(id)
+	qlock(t, c, commands[1]...)
+	c.AwaitAll()
+	votesAgain(t, c, l, id)
+	l.finish()
+}
