@@ -59,9 +59,10 @@ ROOMY       := GOGC=300
 COMPILE     := GOGC=400 $(GO) build
 SHARED      := ^(TestModel|TestReadersBesideApply|TestForksAreIndependent)$$
 # PKG is the package that "make mutate" changes, SUITES are packages with more of its tests. COUNT
-# places are drawn with SEED, from the files named FILE if that is given. ONLY tries some of their numbers, and prints what the tests say.
+# places are drawn with SEED, from the files named FILE if that is given. ONLY tries some of their
+# numbers, and prints what the tests say.
 PKG         ?=
-SUITES      ?= $(SUITES_$(patsubst ./%,%,$(PKG)))
+SUITES      ?=
 COUNT       ?= 200
 FILE        ?=
 ONLY        ?=

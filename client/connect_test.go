@@ -8,14 +8,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Whom a client is connected to, by what the nodes say and who is reached, and which leader
-// it takes for one that is out of reach.
+// TestConnect has nodes name leaders, or be down. It compares the node that the client connects to,
+// and the leader that it considers unreachable.
 func TestConnect(t *testing.T) {
 	all := func(hint *wire.LeaderHint) [3]*wire.LeaderHint { return [3]*wire.LeaderHint{hint, hint, hint} }
 	for name, test := range map[string]struct {
 		said  [3]*wire.LeaderHint
 		down  []string
-		next  *wire.LeaderHint // whom a hint names
+		next  *wire.LeaderHint // the leader that a hint names
 		used  bool             // there was a tunnel to the last leader
 		want  []string
 		avoid string

@@ -177,7 +177,7 @@ func TestNotLeader(t *testing.T) {
 // A search follows each hint once, and not without end.
 func TestChaseEnds(t *testing.T) {
 	for name, test := range map[string]struct {
-		next  func(n int) int // whom a node names
+		next  func(n int) int // the node that a node says leads
 		hops  int
 		last  string
 		fails bool

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 )
 
 // kind says how a place is changed.
@@ -171,11 +172,11 @@ func (f *finder) statements(list []ast.Stmt) {
 	for _, stmt := range list {
 		switch s := stmt.(type) {
 		case *ast.AssignStmt:
-			if s.Tok != token.DEFINE && all(s.Lhs, f.state) {
+			if s.Tok != token.DEFINE && !slices.ContainsFunc(s.Lhs, f.local) {
 				f.add(s, noAssign, site{})
 			}
 		case *ast.IncDecStmt:
-			if f.state(s.X) {
+			if !f.local(s.X) {
 				f.add(s, noAssign, site{})
 			}
 		case *ast.ExprStmt:
@@ -186,16 +187,10 @@ func (f *finder) statements(list []ast.Stmt) {
 	}
 }
 
-func (f *finder) state(expr ast.Expr) bool {
-	switch e := expr.(type) {
-	case *ast.SelectorExpr, *ast.StarExpr:
-		return true
-	case *ast.IndexExpr:
-		return true
-	case *ast.ParenExpr:
-		return f.state(e.X)
-	}
-	return false
+// local reports whether a variable is assigned: no field, no element and nothing through a pointer.
+func (f *finder) local(expr ast.Expr) bool {
+	_, ok := ast.Unparen(expr).(*ast.Ident)
+	return ok
 }
 
 func (f *finder) deletes(call *ast.CallExpr) bool {
@@ -223,12 +218,3 @@ func (f *finder) add(node ast.Node, k kind, s site) {
 }
 
 func (f *finder) offset(pos token.Pos) int { return f.fset.Position(pos).Offset }
-
-func all[T any](list []T, ok func(T) bool) bool {
-	for _, e := range list {
-		if !ok(e) {
-			return false
-		}
-	}
-	return true
-}
