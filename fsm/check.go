@@ -98,6 +98,9 @@ func (m *checking) checkMembers() error {
 		if member.Level != 0 && member.Level < m.state.level {
 			return fmt.Errorf("member %q is of level %d, the cluster of %d", member.Id, member.Level, m.state.level)
 		}
+		if other := m.memberOf(member.Incarnation); other != nil && other.Id != member.Id {
+			return fmt.Errorf("members %q and %q have the same incarnation", other.Id, member.Id)
+		}
 		if m.wasRemoved(member.Incarnation) {
 			return fmt.Errorf("member %q has incarnation %q, which was removed", member.Id, member.Incarnation)
 		}

@@ -125,7 +125,7 @@ func (m *checking) checkExtra(c *claim, e extra) error {
 		return errors.New("a lock-delay without a hold before it, or without a time")
 	case e.delayGeneration == 0 && e.delayed != 0:
 		return errors.New("a lock-delay that never began")
-	case e.again > 0 && (c.token == 0 || onlyPermits(c.wants())):
+	case e.again > 0 && (!c.held() || onlyPermits(c.wants())):
 		return fmt.Errorf("counts %d acquires", c.count())
 	case e.wanted && (!e.notify || c.token == 0):
 		return errors.New("told without asking")

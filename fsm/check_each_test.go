@@ -183,6 +183,11 @@ var brokenMembers = []breakage{
 	{"a member of no level", func(m *Machine) { m.members.put(&wire.Member{Id: "n2", Level: 0}) }, ""},
 	{"a member of a lower level", func(m *Machine) { m.state.level = 3; m.members.put(&wire.Member{Id: "n2", Level: 2}) }, "the cluster of 3"},
 	{"a long address", func(m *Machine) { m.members.put(&wire.Member{Id: "n2", PeerAddr: strings.Repeat("x", 513)}) }, "of a member have at most 512 bytes"},
+	{"members of one incarnation", func(m *Machine) {
+		m.members.put(&wire.Member{Id: "n2", Incarnation: "i7"})
+		m.members.put(&wire.Member{Id: "n3", Incarnation: "i7"})
+	}, "the same incarnation"},
+	{"members of no incarnation", func(m *Machine) { m.members.put(&wire.Member{Id: "n2"}); m.members.put(&wire.Member{Id: "n3"}) }, ""},
 	{"a member that was removed", func(m *Machine) { m.removed.put(&wire.RemovedMember{Id: "n0", Incarnation: "i1", Revision: 1}) }, "which was removed"},
 }
 

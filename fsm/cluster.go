@@ -68,8 +68,11 @@ func validMembers(members []*wire.Member) *wire.Result {
 			return answer(wire.Status_INVALID_ARGUMENT, err.Error())
 		}
 		for _, other := range members[:i] {
-			if other.Id == member.Id {
+			switch {
+			case other.Id == member.Id:
 				return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("member %q is named twice", member.Id))
+			case other.Incarnation == member.Incarnation && member.Incarnation != "":
+				return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("members %q and %q have the same incarnation", other.Id, member.Id))
 			}
 		}
 	}
@@ -131,6 +134,9 @@ func (m *Machine) putMember(member *wire.Member) *wire.Result {
 	if m.wasRemoved(member.Incarnation) {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("incarnation %s of node %q was removed, and does not come back: give the node an empty data directory", member.Incarnation, member.Id))
 	}
+	if other := m.memberOf(member.Incarnation); other != nil && other.Id != member.Id {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("incarnation %s is that of node %q: node %q has a copy of its data directory, give it an empty one", member.Incarnation, other.Id, member.Id))
+	}
 	known, ok := m.members.get(member.Id)
 	if !ok {
 		if m.members.len() >= maxMembers {
@@ -162,6 +168,20 @@ func (m *Machine) dropMember(op *wire.DropMember) *wire.Result {
 		m.removed.delete(oldest.Revision)
 	}
 	return answer(wire.Status_OK, "")
+}
+
+// memberOf returns the member of an incarnation, or nil.
+func (m *Machine) memberOf(incarnation string) (found *wire.Member) {
+	if incarnation == "" {
+		return nil
+	}
+	m.members.each("", func(member *wire.Member) bool {
+		if member.Incarnation == incarnation {
+			found = member
+		}
+		return found == nil
+	})
+	return found
 }
 
 // wasRemoved reports whether a member of that incarnation was removed, under whatever id: the

@@ -34,6 +34,7 @@ func TestBootstrap(t *testing.T) {
 		"max_client_info_bytes": {ClusterId: "c", Settings: &wire.Settings{MaxClientInfoBytes: 1 << 30}},
 		"no id":                 {ClusterId: "c", Members: []*wire.Member{{}}},
 		"named twice":           {ClusterId: "c", Members: []*wire.Member{{Id: "n"}, {Id: "n"}}},
+		"the same incarnation":  {ClusterId: "c", Members: []*wire.Member{{Id: "n", Incarnation: "i"}, {Id: "o", Incarnation: "i"}}},
 		"at most 512":           {ClusterId: "c", Members: []*wire.Member{{Id: "n", PeerAddr: strings.Repeat("x", 513)}}},
 	} {
 		if r := applyOne(t, m, bootCommand(op)).Results[0]; r.Status != wire.Status_INVALID_ARGUMENT || !strings.Contains(r.Message, why) {

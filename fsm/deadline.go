@@ -78,8 +78,11 @@ func (m *Machine) takeHold(c *claim, how ending) {
 // beginDelay leaves what a hold occupied closed, though it is nobody's any more.
 func (m *Machine) beginDelay(c *claim) {
 	c, _ = m.editClaim(c.id)
+	before := c.units()
 	own := c.vary()
 	own.delayGeneration, own.delayed = 1, m.wall
+	own.again = 0 // only a hold counts acquires
+	m.state.bytes -= before - c.units()
 	for _, w := range c.wants() {
 		m.editLock(w.lock).vary().delays++
 	}

@@ -15,7 +15,7 @@ import (
 // sink is a snapshot store of one snapshot.
 type sink struct {
 	bytes.Buffer
-	err               error
+	err, closing      error
 	closed, cancelled bool
 }
 
@@ -27,7 +27,7 @@ func (s *sink) Write(p []byte) (int, error) {
 }
 
 func (s *sink) ID() string    { return "1" }
-func (s *sink) Close() error  { s.closed = true; return nil }
+func (s *sink) Close() error  { s.closed = true; return s.closing }
 func (s *sink) Cancel() error { s.cancelled = true; return nil }
 
 func bootEntry(t testing.TB) []byte {
@@ -74,6 +74,10 @@ func TestPersistCancelsOnError(t *testing.T) {
 	broken := &sink{err: errors.New("disk full")}
 	if err := image.Persist(broken); !errors.Is(err, broken.err) || !broken.cancelled || broken.closed {
 		t.Errorf("%v, %+v", err, broken)
+	}
+	unclosed := &sink{closing: errors.New("disk full")}
+	if err := image.Persist(unclosed); !errors.Is(err, unclosed.closing) || unclosed.cancelled {
+		t.Errorf("%v, %+v", err, unclosed)
 	}
 }
 

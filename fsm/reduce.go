@@ -68,7 +68,11 @@ func (r *reduction) short(claim, lock uint64) bool { return r.starved[place{lock
 // that takes more units than are left.
 func (m *Machine) reduce(left *int, from ...node) *reduction {
 	needed := newSearch(&graph{m: m}, func(node) bool { return false }, from...)
-	if !needed.run(left) || *left < len(needed.reached) {
+	if !needed.run(left) {
+		return nil
+	}
+	if *left < len(needed.reached) {
+		*left = 0 // the search has come to its limit
 		return nil
 	}
 	*left -= len(needed.reached)

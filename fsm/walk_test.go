@@ -41,6 +41,7 @@ type walker struct {
 	readers int
 	// labelled clients have labels that nearly fill the budgets.
 	labelled bool
+	changing bool // members come and go
 }
 
 const (
@@ -75,6 +76,7 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 	}}}
 	w := &walker{roll: roll, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}, leases: map[string]*wire.OpenLease{}}
 	w.labelled = limits.MaxStateBytes < 1<<30
+	w.changing = roll(16) == 0
 	w.readers = roll(4)
 	w.owners, w.names = 1+roll(4), 1+roll(len(walkNames))
 	w.crowd = min(2+roll(4), int(limits.MaxSessions))
@@ -96,6 +98,9 @@ func (w *walker) command() *wire.Command {
 			return w.recordAct()
 		}
 		return w.suspension()
+	}
+	if w.changing && w.one(15) {
+		return w.membership()
 	}
 	switch pick := w.roll(200); {
 	case pick < 3 || len(w.d.Live) == 0:

@@ -65,7 +65,7 @@ func (d *Model) bury(c *Claim) {
 		d.drop(c)
 		return
 	}
-	c.Over, c.delayedAt = true, d.wall
+	c.Over, c.Count, c.delayedAt = true, 1, d.wall
 	e := d.tellHold(wire.Event_DELAYED, c)
 	e.LockDelayMs, e.Generation = c.Delay, 1
 }

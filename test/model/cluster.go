@@ -113,6 +113,9 @@ func (d *Model) putMember(m *wire.Member) *wire.Result {
 	if slices.ContainsFunc(d.Removed, func(r *wire.RemovedMember) bool { return r.Incarnation == m.Incarnation }) {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
+	if m.Incarnation != "" && slices.ContainsFunc(d.Members, func(o *wire.Member) bool { return o.Incarnation == m.Incarnation && o.Id != m.Id }) {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
 	at := d.memberAt(m.Id)
 	if at < 0 {
 		if len(d.Members) >= 64 {

@@ -126,10 +126,10 @@ func (d *Model) validOpen(hash []byte, ttl uint32, client *wire.ClientInfo) bool
 func validBootstrap(op *wire.Bootstrap) bool {
 	known := map[string]bool{}
 	for _, m := range op.GetMembers() {
-		if !validMember(m) || known[m.Id] {
+		if !validMember(m) || known[m.Id] || known["of "+m.Incarnation] {
 			return false
 		}
-		known[m.Id] = true
+		known[m.Id], known["of "+m.Incarnation] = true, m.Incarnation != ""
 	}
 	return op.GetClusterId() != "" && readable(op.ClusterId, 512) && readable(op.Lineage, 64) &&
 		op.TokenFloor <= highestFloor && op.TokenFloor <= clock(op.ClockUnixS)+aYear && limitsFrom(op.Settings) != nil
