@@ -197,7 +197,6 @@ func (c Config) withDefaults() Config {
 func settingsWithDefaults(given *wire.Settings, memory int64) *wire.Settings {
 	d := fsm.DefaultSettings()
 	d.MaxStateBytes = uint64(memory / 4)
-	d.MaxSessionBytes = min(d.MaxSessionBytes, d.MaxStateBytes)
 	if given == nil {
 		return d
 	}

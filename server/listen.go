@@ -61,11 +61,12 @@ func announce(asked, advertise string, bound net.Addr) string {
 	if advertise != "" {
 		return advertise
 	}
-	host, port, err := splitAddr(asked)
-	if err != nil || port != 0 {
+	host, port, _ := splitAddr(asked) // Validate has checked it
+	if port != 0 {
 		return asked
 	}
-	if _, port, err = splitAddr(bound.String()); err != nil {
+	_, port, err := splitAddr(bound.String())
+	if err != nil {
 		return bound.String()
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port))

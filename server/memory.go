@@ -11,16 +11,17 @@ const (
 	fixedMemory = 64 << 20
 )
 
-func (c Config) checkMemory() []error {
-	var f faultList
-	f.require(c.MemoryLimit >= leastMemory, "--memory-limit %d: at least %d", c.MemoryLimit, leastMemory)
-	f.require(c.MaxBufferBytes >= leastBuffers, "--max-buffer-bytes %d: at least %d", c.MaxBufferBytes, leastBuffers)
-	f.require(c.MaxBufferBytes <= c.MemoryLimit/2-fixedMemory/2 || c.MemoryLimit < leastMemory,
-		"--max-buffer-bytes %d leaves no room for the state: of --memory-limit %d, %d are for what a node always takes, and half of the rest for buffers at most",
-		c.MaxBufferBytes, c.MemoryLimit, fixedMemory)
-	room := max(c.MemoryLimit-fixedMemory-c.MaxBufferBytes, 0)
-	f.require(len(f) > 0 || c.Settings.GetMaxStateBytes() <= uint64(room),
-		"--max-state-bytes %d does not fit: of --memory-limit %d, %d are for what a node always takes and %d for --max-buffer-bytes: lower --max-state-bytes or raise --memory-limit",
-		c.Settings.GetMaxStateBytes(), c.MemoryLimit, fixedMemory, c.MaxBufferBytes)
-	return f
+// memoryRules take a number that is out of its own limits as the nearest one within them where
+// the limit of another depends on it.
+func (c Config) memoryRules() []rule {
+	free := max(c.MemoryLimit, leastMemory) - fixedMemory
+	buffers := min(max(c.MaxBufferBytes, leastBuffers), free/2)
+	return []rule{
+		atLeast("memory-limit", c.MemoryLimit, leastMemory),
+		atLeast("max-buffer-bytes", c.MaxBufferBytes, leastBuffers),
+		atMost("max-buffer-bytes", c.MaxBufferBytes, free/2).because("to leave room for the state: of --memory-limit %d, %d are for what a node always takes, and half of the rest for buffers at most",
+			c.MemoryLimit, fixedMemory),
+		atMost("max-state-bytes", c.Settings.GetMaxStateBytes(), uint64(free-buffers)).because("to fit: of --memory-limit %d, %d are for what a node always takes and %d for --max-buffer-bytes: lower --max-state-bytes or raise --memory-limit",
+			c.MemoryLimit, fixedMemory, buffers),
+	}
 }

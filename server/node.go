@@ -266,19 +266,20 @@ func (n *Node) Replica() *replica.Replica { return n.replica }
 func (n *Node) Close(ctx context.Context) error {
 	n.closing.Do(func() {
 		defer close(n.closed)
-		if _, bounded := ctx.Deadline(); !bounded {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, n.cfg.ShutdownTimeout)
-			defer cancel()
-		}
 		n.err = n.stop(ctx)
 	})
 	<-n.closed
 	return n.err
 }
 
-// stop takes down what start brought up, and part of it where that failed.
+// stop takes down what start brought up, and part of it where that failed. Where ctx has no
+// deadline, ShutdownTimeout bounds it.
 func (n *Node) stop(ctx context.Context) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, n.cfg.ShutdownTimeout)
+		defer cancel()
+	}
 	var errs []error
 	n.stopping.Store(true)
 	if n.framed != nil {
@@ -314,11 +315,9 @@ func (n *Node) handOver(ctx context.Context) {
 	if members < 2 || !n.replica.Serving() {
 		return
 	}
-	if deadline, bounded := ctx.Deadline(); bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/handOverShare)
-		defer cancel()
-	}
+	deadline, _ := ctx.Deadline() // stop has set one
+	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/handOverShare)
+	defer cancel()
 	if err := n.replica.StepDown(ctx); err != nil {
 		n.log.Warn("leadership was not handed over: the others will elect", "error", err)
 		return

@@ -2,15 +2,20 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/pki"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -111,9 +116,9 @@ func TestHealthListener(t *testing.T) {
 	}
 }
 
-func TestHTTPCanBeOff(t *testing.T) {
+func TestHTTPAndLogCanBeOff(t *testing.T) {
 	cfg := quick(t)
-	cfg.Listen.HTTP = ""
+	cfg.Listen.HTTP, cfg.Logger = "", nil
 	node := open(t, cfg)
 	if at := node.Addrs(); at.HTTP != "" {
 		t.Errorf("addresses %+v", at)
@@ -191,6 +196,15 @@ func TestTLSOnEveryPort(t *testing.T) {
 	node := open(t, cfg)
 	serving(t, node)
 
+	peer, err := tls.Dial("tcp", node.Addrs().Peer, &tls.Config{InsecureSkipVerify: true}) // what it shows is checked here
+	if err != nil {
+		t.Fatal("peer port:", err)
+	}
+	defer peer.Close()
+	if cluster, id, err := transport.PeerFromCert(peer.ConnectionState().PeerCertificates[0]); err != nil || cluster != "c1" || id != "n1" {
+		t.Errorf("the peer port shows a certificate of %s in %s, %v", id, cluster, err)
+	}
+
 	config, err := files("clients/app", "client").ClientConfig()
 	if err != nil {
 		t.Fatal(err)
@@ -249,21 +263,52 @@ func (r *reserved) Listen(ctx context.Context, addr string) (net.Listener, error
 	return r.TCP.Listen(ctx, addr)
 }
 
-func TestThreeNodesHandLeadershipOver(t *testing.T) {
+// cluster opens nodes that know of each other. log gets what they have to say.
+func cluster(t *testing.T, log io.Writer, ids ...string) (nodes []*Node) {
+	t.Helper()
 	network := &reserved{ports: map[string]net.Listener{}}
-	var cluster []Peer
-	for _, id := range []string{"n1", "n2", "n3"} {
-		cluster = append(cluster, Peer{ID: id, Addr: network.reserve(t)})
+	var peers []Peer
+	for _, id := range ids {
+		peers = append(peers, Peer{ID: id, Addr: network.reserve(t)})
 	}
-	var nodes []*Node
-	for _, p := range cluster {
+	for _, p := range peers {
 		cfg := quick(t)
 		// Real time on a busy machine: an election that nobody asked for would spoil it.
 		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = time.Second, time.Second, time.Second
-		cfg.ID, cfg.Cluster, cfg.Network = p.ID, cluster, network
+		cfg.ID, cfg.Cluster, cfg.Network = p.ID, peers, network
 		cfg.Listen.Peer = p.Addr
+		cfg.Logger = hclog.New(&hclog.LoggerOptions{Output: io.MultiWriter(testLog{t}, log), Level: hclog.Info})
 		nodes = append(nodes, open(t, cfg))
 	}
+	return nodes
+}
+
+// toldOfNext reports whether a client was told of a leader other than the given node.
+func (s *speaker) toldOfNext(node *Node) bool {
+	return slices.ContainsFunc(s.pushes, func(push *wire.Push) bool {
+		return push.GetLeader().GetId() != "" && push.GetLeader().GetId() != node.cfg.ID
+	})
+}
+
+// Two nodes hand over as more do: one voter less is no majority, but each may come back.
+func TestTwoNodesHandLeadershipOver(t *testing.T) {
+	nodes := cluster(t, io.Discard, "n1", "n2")
+	leader := serving(t, nodes...)
+	eventually(t, "both members", func() (both bool) {
+		leader.Replica().View(func(m *fsm.Machine) { both = len(m.Members()) == 2 })
+		return both
+	})
+	c := dial(t, leader)
+	shut(t, leader)
+	c.goodbye()
+	if !c.toldOfNext(leader) {
+		t.Errorf("the client was not told of the next leader before the goodbye: %v", c.pushes)
+	}
+}
+
+func TestThreeNodesHandLeadershipOver(t *testing.T) {
+	log := &transcript{}
+	nodes := cluster(t, log, "n1", "n2", "n3")
 	leader := serving(t, nodes...)
 	c := dial(t, leader)
 	session := c.open("a secret of some length")
@@ -282,17 +327,17 @@ func TestThreeNodesHandLeadershipOver(t *testing.T) {
 	if bye := c.goodbye(); bye.GetCode() != wire.Goodbye_SHUTDOWN {
 		t.Errorf("goodbye %v", bye)
 	}
-	told := false
-	for _, push := range c.pushes {
-		told = told || push.GetLeader().GetId() != "" && push.GetLeader().GetId() != leader.cfg.ID
-	}
-	if !told {
+	if !c.toldOfNext(leader) {
 		t.Errorf("the client was not told of the next leader before the goodbye: %v", c.pushes)
 	}
 	next := serving(t, followers...)
 	state := dial(t, next).expect(wire.Status_OK, attach(session, "a secret of some length")).GetResult().GetSession()
 	if len(state.GetHolds()) != 1 || state.GetHolds()[0].GetToken() != held.Result.GetToken() {
 		t.Errorf("after the hand-over: %v", state)
+	}
+	shut(t, others(followers, next)[0])
+	if failed := log.find("leadership was not handed over"); failed != "" {
+		t.Errorf("a node that does not lead tried to hand over: %s", failed)
 	}
 }
 

@@ -2,10 +2,14 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -46,6 +50,23 @@ func TestValidConfigs(t *testing.T) {
 			c.Settings = &wire.Settings{MaxStateBytes: 1<<30 - 128<<20 - fixedMemory}
 		},
 		"little memory": func(c *Config) { c.MemoryLimit, c.MaxBufferBytes, c.Settings = leastMemory, 0, nil },
+		"a log in bolt": func(c *Config) { c.LogStore = replica.LogInBolt },
+		"stores instead of a directory": func(c *Config) {
+			c.DataDir, c.Stores = "", replica.Stores{Log: raft.NewInmemStore(), Stable: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore()}
+		},
+		"the last port":       func(c *Config) { c.Listen.Client = "127.0.0.1:65535" },
+		"a name to listen on": func(c *Config) { c.Listen.Client, c.Insecure = "n1:7400", true },
+		"the same port, whichever is free": func(c *Config) {
+			c.Listen = Addresses{Peer: "127.0.0.1:0", Client: "127.0.0.1:0", HTTP: "127.0.0.1:0"}
+		},
+		"advertised as the cluster says": func(c *Config) {
+			c.Cluster, c.Advertise.Peer = []Peer{{"n1", "h:7401"}}, "h:7401"
+		},
+		"seven voters": func(c *Config) {
+			for n := range 7 {
+				c.Cluster = append(c.Cluster, Peer{fmt.Sprint("n", n), fmt.Sprint("h:", n+1)})
+			}
+		},
 		"three voters": func(c *Config) {
 			c.Cluster = []Peer{{"n1", "127.0.0.1:7401"}, {"n2", "b:7401"}, {"n3", "c:7401"}}
 		},
@@ -62,20 +83,6 @@ func TestValidConfigs(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-func TestInvalidLogStores(t *testing.T) {
-	for says, change := range map[string]func(*Config){
-		`--log-store "paper": use segment or bolt`: func(c *Config) { c.LogStore = "paper" },
-		"--log-segment-bytes 512":                  func(c *Config) { c.LogSegmentBytes = 512 },
-		"--log-segment-bytes 2147483648":           func(c *Config) { c.LogSegmentBytes = 2 << 30 },
-	} {
-		cfg := valid()
-		change(&cfg)
-		if err := cfg.Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %q", err, says)
-		}
 	}
 }
 
@@ -116,10 +123,10 @@ func TestInvalidMemoryAndHealth(t *testing.T) {
 	for _, c := range []fault{
 		{"little memory", func(c *Config) { c.MemoryLimit = 1 << 20 }, "--memory-limit 1048576: at least"},
 		{"few buffers", func(c *Config) { c.MaxBufferBytes = 1 << 20 }, "--max-buffer-bytes 1048576: at least"},
-		{"nothing but buffers", func(c *Config) { c.MemoryLimit, c.MaxBufferBytes = 1<<30, 900<<20 }, "leaves no room for the state"},
+		{"nothing but buffers", func(c *Config) { c.MemoryLimit, c.MaxBufferBytes = 1<<30, 900<<20 }, "at most 503316480, to leave room for the state"},
 		{"more state than memory", func(c *Config) {
 			c.MemoryLimit, c.MaxBufferBytes, c.Settings = 1<<30, 0, &wire.Settings{MaxStateBytes: 900 << 20}
-		}, "--max-state-bytes 943718400 does not fit"},
+		}, "--max-state-bytes 943718400: at most 872415232, to fit"},
 		{"state beyond all memory", func(c *Config) { c.Settings = &wire.Settings{MaxStateBytes: 1<<64 - 1} }, "lower --max-state-bytes or raise --memory-limit"},
 		{"odd health address", func(c *Config) { c.HealthAddr = "nowhere" }, "--health-addr"},
 		{"health on a port that is taken", func(c *Config) { c.HealthAddr = c.Listen.Client }, "give each port its own"},
@@ -130,20 +137,33 @@ func TestInvalidMemoryAndHealth(t *testing.T) {
 
 func TestInvalidConfigsSayWhatToDo(t *testing.T) {
 	for _, c := range []fault{
-		{"no time for the disk", func(c *Config) { c.DiskTimeout = time.Millisecond }, "--disk-timeout"},
+		{"odd log store", func(c *Config) { c.LogStore = "paper" }, `--log-store "paper": use segment or bolt`},
+		{"a setting out of its bounds", func(c *Config) { c.Settings.MaxWaitersPerLock = 15 }, "--max-waiters 15: 16 to 16777216"},
 		{"no id", func(c *Config) { c.ID = "" }, "--id is missing"},
 		{"odd id", func(c *Config) { c.ID = "n 1" }, `--id "n 1"`},
 		{"long id", func(c *Config) { c.ID = strings.Repeat("n", 65) }, "1 to 64"},
 		{"no data directory", func(c *Config) { c.DataDir = "" }, "--data-dir is missing"},
-		{"hasty hashing", func(c *Config) { c.HashInterval = time.Millisecond }, "--hash-interval"},
+		{"no log without a directory", func(c *Config) {
+			c.DataDir, c.Stores = "", replica.Stores{Stable: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore()}
+		}, "--data-dir is missing"},
+		{"no stable store without a directory", func(c *Config) {
+			c.DataDir, c.Stores = "", replica.Stores{Log: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore()}
+		}, "--data-dir is missing"},
+		{"no snapshots without a directory", func(c *Config) {
+			c.DataDir, c.Stores = "", replica.Stores{Log: raft.NewInmemStore(), Stable: raft.NewInmemStore()}
+		}, "--data-dir is missing"},
 		{"no peer address", func(c *Config) { c.Listen.Peer = "" }, "--peer-addr"},
 		{"address without port", func(c *Config) { c.Listen.Client = "127.0.0.1" }, "host:port"},
 		{"odd port", func(c *Config) { c.Listen.Client = "127.0.0.1:99999" }, "no port number"},
+		{"negative port", func(c *Config) { c.Listen.Client = "127.0.0.1:-1" }, "no port number"},
+		{"first number that is no port", func(c *Config) { c.Listen.Client = "127.0.0.1:65536" }, "no port number"},
+		{"port by its name", func(c *Config) { c.Listen.Client = "127.0.0.1:http" }, "no port number"},
 		{"one port twice", func(c *Config) { c.Listen.HTTP = c.Listen.Client }, "give each port its own"},
 		{"wildcard peer", func(c *Config) { c.Listen.Peer = "0.0.0.0:7401" }, "--advertise-peer-addr"},
 		{"wildcard client", func(c *Config) { c.Listen.Client = ":7400" }, "--advertise-client-addr"},
 		{"wildcard http", func(c *Config) { c.Listen.HTTP = "[::]:7402" }, "--advertise-http-addr"},
 		{"wildcard advertised", func(c *Config) { c.Advertise.Client = "0.0.0.0:7400" }, "names no host"},
+		{"no port advertised", func(c *Config) { c.Advertise.Client = "h" }, "host:port"},
 		{"port 0 advertised", func(c *Config) { c.Advertise.Client = "h:0" }, "names no port"},
 		{"plaintext peer", func(c *Config) { c.Listen.Peer = "10.0.0.1:7401" }, "--peer-tls-cert"},
 		{"plaintext client", func(c *Config) { c.Listen.Client = "10.0.0.1:7400" }, "--tls-cert"},
@@ -165,22 +185,10 @@ func TestInvalidConfigsSayWhatToDo(t *testing.T) {
 		{"peers unchecked", func(c *Config) { c.PeerTLS = transport.TLSFiles{Cert: "c", Key: "k"} }, "--peer-tls-ca is missing"},
 		{"odd client auth", func(c *Config) { c.HTTPClientAuth = "always" }, "require, optional or none"},
 		{"client auth without authority", func(c *Config) { c.HTTPClientAuth = AuthRequire }, "needs --tls-ca"},
-		{"hasty heartbeat", func(c *Config) { c.HeartbeatTimeout = time.Millisecond }, "--heartbeat-timeout"},
-		{"election before heartbeat", func(c *Config) { c.ElectionTimeout = 100 * time.Millisecond }, "--election-timeout"},
-		{"lease beyond heartbeat", func(c *Config) { c.LeaderLeaseTimeout = time.Second }, "--leader-lease-timeout"},
-		{"slow commit", func(c *Config) { c.CommitTimeout = time.Second }, "--commit-timeout"},
-		{"sessions shorter than a fail-over", func(c *Config) { c.Settings = &wire.Settings{MinTtlMs: 800} }, "--min-ttl"},
-		{"ttl bounds crossed", func(c *Config) { c.Settings = &wire.Settings{MinTtlMs: 9_000, MaxTtlMs: 8_000} }, "exceeds --max-ttl"},
-		{"default ttl outside", func(c *Config) { c.Settings = &wire.Settings{DefaultTtlMs: 1_000} }, "--default-ttl"},
-		{"token floor too high", func(c *Config) { c.TokenFloor = 1 << 63 }, "--token-floor"},
-		{"negative connections", func(c *Config) { c.Limits.MaxConnections = -1 }, "--max-connections"},
-		{"negative in flight", func(c *Config) { c.Limits.MaxInFlight = -1 }, "--max-in-flight"},
-		{"small frames", func(c *Config) { c.Limits.MaxFrameBytes = 100 }, "--max-frame-bytes"},
+		{"ttl bounds crossed", func(c *Config) { c.Settings = &wire.Settings{MinTtlMs: 9_000, MaxTtlMs: 8_000} }, "--min-ttl 9s: at most 8s"},
 		{"frames without room for values", func(c *Config) {
 			c.Limits.MaxFrameBytes, c.Settings = 64<<10, &wire.Settings{MaxValueBytes: 64 << 10}
 		}, "--max-value-bytes"},
-		{"small outbox", func(c *Config) { c.Limits.MaxOutboxBytes = c.Limits.MaxFrameBytes }, "--max-outbox-bytes"},
-		{"negative time-out", func(c *Config) { c.Limits.IdleTimeout = -1 }, "--idle-timeout"},
 	} {
 		c.check(t)
 	}
@@ -197,18 +205,63 @@ func TestAllFaultsAreSaidAtOnce(t *testing.T) {
 	}
 }
 
-func TestWarnings(t *testing.T) {
-	if w := valid().Warnings(); len(w) != 0 {
-		t.Errorf("warnings %q for the defaults", w)
+// One fault is said once, and not again as a fault of another field.
+func TestOneFaultIsSaidOnce(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"no id": func(c *Config) { c.ID, c.Cluster = "", []Peer{{"n1", "a:1"}} },
+		"not in the cluster, advertised": func(c *Config) {
+			c.Cluster, c.Advertise.Peer = []Peer{{"n2", "b:1"}}, "a:1"
+		},
+		"little memory": func(c *Config) {
+			c.MemoryLimit, c.MaxBufferBytes, c.Settings.MaxStateBytes = 1<<20, leastBuffers, 32<<20
+		},
+		"too much buffer": func(c *Config) { c.MaxBufferBytes = 1 << 40 },
+	} {
+		cfg := valid()
+		change(&cfg)
+		if err := cfg.Validate(); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want one fault", name, err)
+		}
 	}
-	cfg := valid()
-	cfg.Cluster = []Peer{{"n1", "127.0.0.1:7401"}, {"n2", "b:7401"}}
-	cfg.Insecure = true
-	cfg.Settings = &wire.Settings{MinTtlMs: 1_500}
-	all := strings.Join(cfg.Warnings(), "\n")
-	for _, says := range []string{"odd number", "--insecure", "--min-ttl"} {
-		if !strings.Contains(all, says) {
-			t.Errorf("no warning of %s in %q", says, all)
+}
+
+func TestWarnings(t *testing.T) {
+	voters := func(n int) func(*Config) {
+		return func(c *Config) { c.Cluster = make([]Peer, n) }
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		says   string // nothing if it is empty
+	}{
+		{"defaults", func(*Config) {}, ""},
+		{"two voters", voters(2), "a cluster of 2 voters survives no more failures than one of 1"},
+		{"three voters", voters(3), ""},
+		{"short sessions", func(c *Config) { c.Settings.MinTtlMs = 2_999 }, "--min-ttl 2.999s"},
+		{"sessions that outlive a fail-over", func(c *Config) { c.Settings.MinTtlMs = 3_000 }, ""},
+		{"insecure", func(c *Config) { c.Insecure = true }, "--insecure"},
+	} {
+		cfg := valid()
+		c.change(&cfg)
+		said := cfg.Warnings()
+		if c.says == "" && len(said) > 0 || c.says != "" && (len(said) != 1 || !strings.Contains(said[0], c.says)) {
+			t.Errorf("%s: warnings %q, want %q", c.name, said, c.says)
+		}
+	}
+}
+
+func TestAdvertisedPeer(t *testing.T) {
+	cluster := []Peer{{"n2", "b:1"}, {"n1", "a:1"}}
+	for _, c := range []struct {
+		advertise string
+		cluster   []Peer
+		want      string
+	}{
+		{"", nil, ""}, {"h:1", nil, "h:1"}, {"", cluster, "a:1"}, {"h:1", cluster, "h:1"},
+	} {
+		cfg := Config{ID: "n1", Cluster: c.cluster, Advertise: Addresses{Peer: c.advertise}}
+		if got := cfg.advertisedPeer(); got != c.want {
+			t.Errorf("--advertise-peer-addr %q with cluster %v: %q, want %q", c.advertise, c.cluster, got, c.want)
 		}
 	}
 }
@@ -218,6 +271,8 @@ func TestAnnouncedAddresses(t *testing.T) {
 		{"127.0.0.1:7400", "", "127.0.0.1:7400", "127.0.0.1:7400"},
 		{"localhost:0", "", "127.0.0.1:4242", "localhost:4242"},
 		{"n1:7400", "", "n1:7400", "n1:7400"},
+		{"n1:7400", "", "10.0.0.1:4242", "n1:7400"},
+		{"n1:0", "", "in memory", "in memory"},
 		{"0.0.0.0:0", "h:1", "0.0.0.0:4242", "h:1"},
 		{"[::1]:0", "", "[::1]:4242", "[::1]:4242"},
 	} {
