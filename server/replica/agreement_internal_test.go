@@ -138,6 +138,14 @@ func TestReportsOfANode(t *testing.T) {
 	if a.compare(nodes(3)); a.agreed.index != 20 || a.differing != 0 {
 		t.Errorf("agreed at %d, differing at %d", a.agreed.index, a.differing)
 	}
+	newer := saying("ab")
+	newer.Format++
+	a = heard("ab", nil)
+	a.hear("n2", "1", newer)
+	a.hear("n2", "1", saying("ab")) // by an older program, on the same disk
+	if a.compare(nodes(3)); a.agreed.index != 20 {
+		t.Errorf("the same points in a format that is known: agreed at %d", a.agreed.index)
+	}
 	a = heard("ab", map[string]string{"n2": "ax"})
 	a.hear("n2", "2", saying("."))
 	if a.compare(nodes(3)); a.differing != 0 {

@@ -1,14 +1,21 @@
 package replica
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/replica/rollback"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -137,4 +144,81 @@ func TestAlarmsAreRepeatedUntilTheyAreAcknowledged(t *testing.T) {
 		n.want("acknowledged and restarted", 0)
 		n.close()
 	})
+}
+
+// TestAlarmsThatAreNotKept are logged, unless the node stops, and so is their end.
+func TestAlarmsThatAreNotKept(t *testing.T) {
+	const raised, ended, acknowledged = "an alarm was not written down", "the end of alarms was not written down", "alarms were acknowledged"
+	for name, c := range map[string]struct {
+		alarms   int
+		fails    bool
+		stopping bool
+		revision uint64 // that the alarms were raised at
+		says     []string
+	}{
+		"no alarms":                  {says: nil},
+		"kept":                       {alarms: 1, says: []string{acknowledged}},
+		"not kept":                   {alarms: 1, fails: true, says: []string{raised, ended, acknowledged}},
+		"not kept by one that stops": {alarms: 1, fails: true, stopping: true, says: []string{raised, acknowledged}},
+		"newer than what is known":   {alarms: 1, revision: 1 << 40},
+	} {
+		log, store := &logged{}, &refusing{InmemStore: raft.NewInmemStore()}
+		r := begun(t)
+		r.log, r.stores, r.states = hclog.New(&hclog.LoggerOptions{Output: log}), &stores{stable: store}, &peerStates{r: r, memory: new(rollback.Memory)}
+		act := &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Reason: "seen", Operator: "ann"}
+		entry, err := proto.Marshal(&wire.Entry{Level: fsm.Level, Commands: []*wire.Command{{Op: &wire.Command_RecordAct{RecordAct: act}}}})
+		if err == nil {
+			err = r.loadAlarms()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.fails {
+			store.key = string(alarmsKey)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if r.ctx = ctx; c.stopping {
+			cancel()
+		}
+		switch {
+		case c.revision > 0:
+			_, err = r.alarms.Raise(&wire.Alarm{NodeId: "n2", Revision: c.revision}, 0)
+		case c.alarms > 0:
+			r.alarmAbout("n2", "it differs")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.machine.Apply(&raft.Log{Index: 2, Data: entry})
+		if r.alarmsAcknowledged() == 0 {
+			t.Fatal("nothing was acknowledged")
+		}
+		r.endAlarms()
+		cancel()
+		var said []string
+		for _, text := range []string{raised, ended, acknowledged} {
+			if strings.Contains(log.text.String(), text) {
+				said = append(said, text)
+			}
+		}
+		if !slices.Equal(said, c.says) {
+			t.Errorf("%s: logged %q", name, log.text.String())
+		}
+	}
+}
+
+// TestAlarmsThatCannotBeRead keep the node from starting.
+func TestAlarmsThatCannotBeRead(t *testing.T) {
+	store := &refusing{InmemStore: raft.NewInmemStore(), read: string(alarmsKey)}
+	r := &Replica{stores: &stores{stable: store}}
+	if err := r.loadAlarms(); !errors.Is(err, errDisk) {
+		t.Errorf("not read: %v", err)
+	}
+	store.read = ""
+	if err := store.Set(alarmsKey, []byte("\xff")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.loadAlarms(); err == nil {
+		t.Error("loaded what is no record")
+	}
 }

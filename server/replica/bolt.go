@@ -108,11 +108,11 @@ func (s *boltStore) layOut() error {
 	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		_, logs := tx.CreateBucket(logsBucket)
-		values, err := tx.CreateBucket(valuesBucket)
-		if err := errors.Join(logs, err); err != nil {
+		_, values := tx.CreateBucket(valuesBucket)
+		if err := errors.Join(logs, values); err != nil {
 			return err
 		}
-		return values.Put(tailKey, sealed(tailKey, tail{}.bytes()))
+		return s.conclude(tx)
 	})
 }
 

@@ -10,11 +10,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 func TestBoltErrors(t *testing.T) {
@@ -66,6 +69,10 @@ func TestReadEntryChecksWhatItReads(t *testing.T) {
 	if err := readEntry(key, stored, e); err != nil || e.Index != 7 || e.Term != 3 || e.Type != raft.LogNoop || string(e.Data) != "data" || !e.AppendedAt.IsZero() {
 		t.Errorf("read %+v, %v", e, err)
 	}
+	want.AppendedAt = time.Unix(7, 8)
+	if err := readEntry(key, writeEntry(key, want), e); err != nil || !e.AppendedAt.Equal(want.AppendedAt) {
+		t.Errorf("appended at %v: read %v, %v", want.AppendedAt, e.AppendedAt, err)
+	}
 	if err := readEntry(key, sealed(key, make([]byte, entryHeader)), e); err != nil || len(e.Data) != 0 {
 		t.Errorf("an entry without data: %+v, %v", e, err)
 	}
@@ -116,11 +123,137 @@ func TestInspectEntries(t *testing.T) {
 		})
 	}
 	inBolt(t, func(bucket *bbolt.Bucket) {
+		if err := bucket.Put(indexKey(2), []byte("flipped")); err != nil {
+			t.Fatal(err)
+		}
+		if err := inspectEntries(bucket, 5, 0); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "checksum of log entry 2") {
+			t.Errorf("a damaged entry below a snapshot: %v", err)
+		}
+	})
+	inBolt(t, func(bucket *bbolt.Bucket) {
 		if err := bucket.Put([]byte("short"), []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		if err := inspectEntries(bucket, 0, 0); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "no index") {
 			t.Errorf("a key that is no index: %v", err)
+		}
+	})
+}
+
+// TestInspectValues has a value that is damaged, and fewer values than were stored.
+func TestInspectValues(t *testing.T) {
+	key := []byte("key")
+	for name, c := range map[string]struct {
+		stored []byte
+		count  uint32
+		says   string
+	}{
+		"whole":             {sealed(key, []byte("body")), 1, ""},
+		"damaged":           {sealed(key, []byte("body"))[1:], 1, "the checksum of \"key\" is wrong"},
+		"fewer than before": {sealed(key, nil), 2, "1 values of 2 are left"},
+		"without a tail":    {sealed(key, nil), 0, "where the log ends is not written down"},
+	} {
+		inBolt(t, func(bucket *bbolt.Bucket) {
+			err := bucket.Put(key, c.stored)
+			if err == nil && c.count > 0 {
+				err = bucket.Put(tailKey, sealed(tailKey, tail{values: c.count}.bytes()))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			end, err := inspectValues(bucket)
+			if c.says == "" && (err != nil || end.values != c.count) || c.says != "" && (!errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%s: %+v, %v", name, end, err)
+			}
+		})
+	}
+}
+
+// makeBuckets makes a file of bolt's that has these buckets only.
+func makeBuckets(t *testing.T, path string, names ...[]byte) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range names {
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file that lacks one of its two buckets is damaged, for a node and for a reader of its log.
+func TestMissingBuckets(t *testing.T) {
+	for _, left := range [][]byte{logsBucket, valuesBucket} {
+		cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
+		makeBuckets(t, filepath.Join(cfg.DataDir, logFile), left)
+		if _, err := openStores(cfg, func(error) {}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "has no entries or no values") {
+			t.Errorf("opened with %s alone: %v", left, err)
+		}
+		if err := ReadLog(cfg.DataDir, func(*raft.Log) error { return nil }); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "has no entries or no values") {
+			t.Errorf("read with %s alone: %v", left, err)
+		}
+	}
+}
+
+// A file that a process left before its first transaction is a log without entries.
+func TestReadLogWithoutBuckets(t *testing.T) {
+	dir := t.TempDir()
+	makeBuckets(t, filepath.Join(dir, logFile))
+	if err := ReadLog(dir, func(*raft.Log) error { return errors.New("an entry") }); err != nil {
+		t.Error(err)
+	}
+}
+
+// A failure to create the buckets is returned, and the file is closed: opening it again fails alike.
+func TestFileThatIsNotLaidOutIsClosed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), logFile)
+	makeBuckets(t, path, logsBucket)
+	for range 2 {
+		if _, err := openBolt(path); !errors.Is(err, bolterrors.ErrBucketExists) {
+			t.Errorf("opened: %v", err)
+		}
+	}
+}
+
+// Opening a file that a node has open returns ErrInUse; once that has closed it, it can be opened.
+func TestFileInUse(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, logFile)
+		tries := map[string]func() error{
+			"a second node": func() error {
+				second, err := openBolt(path)
+				if err == nil {
+					err = second.close(true)
+				}
+				return err
+			},
+			"a reader of its log": func() error { return ReadLog(dir, func(*raft.Log) error { return nil }) },
+		}
+		node, err := openBolt(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for who, open := range tries {
+			if err := open(); !errors.Is(err, ErrInUse) || errors.Is(err, ErrDamaged) {
+				t.Errorf("%s: %v", who, err)
+			}
+		}
+		if err := node.close(true); err != nil {
+			t.Fatal(err)
+		}
+		for who, open := range tries {
+			if err := open(); err != nil {
+				t.Errorf("%s, later: %v", who, err)
+			}
 		}
 	})
 }
@@ -165,8 +298,15 @@ func TestFailedChangesAreReported(t *testing.T) {
 			t.Errorf("%s says nothing", name)
 		}
 	}
-	if _, err := store.GetUint64([]byte("k")); err == nil {
-		t.Error("GetUint64 says nothing")
+	_, number := store.GetUint64([]byte("k"))
+	_, value := store.Get([]byte("k"))
+	_, first := store.FirstIndex()
+	_, last := store.LastIndex()
+	entry := store.GetLog(1, &raft.Log{})
+	for name, err := range map[string]error{"GetUint64": number, "Get": value, "FirstIndex": first, "LastIndex": last, "GetLog": entry} {
+		if !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+			t.Errorf("%s says %v", name, err)
+		}
 	}
 }
 

@@ -122,9 +122,7 @@ func (b *book) recorded(id string) (incarnation string, member bool) {
 	b.mu.RLock()
 	known, revision := b.members[id], b.revision
 	b.mu.RUnlock()
-	if b.live(revision, func(m *fsm.Machine) { known, _ = m.Member(id) }) {
-		return known.GetIncarnation(), known != nil
-	}
+	b.live(revision, func(m *fsm.Machine) { known, _ = m.Member(id) })
 	return known.GetIncarnation(), known != nil
 }
 

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"maps"
@@ -85,6 +86,7 @@ var someRecord = &wire.Membership{
 
 func TestStandingByTheRecord(t *testing.T) {
 	record := pageOf(t, 5, someRecord)
+	alone := pageOf(t, 5, &wire.Membership{Members: []*wire.Member{{Id: "n1", Incarnation: "i1"}}})
 	for _, c := range []struct {
 		page            []byte
 		id, incarnation string
@@ -100,6 +102,7 @@ func TestStandingByTheRecord(t *testing.T) {
 		{record, "n9", "i9", wire.Standing_UNKNOWN},
 		{nil, "n2", "i2", wire.Standing_EXPECTED}, // the configuration names it
 		{nil, "n2", "", wire.Standing_UNKNOWN},
+		{alone, "n2", "i2", wire.Standing_UNKNOWN}, // that was for the beginning
 		{nil, "n9", "i9", wire.Standing_UNKNOWN},
 	} {
 		b, err := bookOf(t, "", c.page)
@@ -124,6 +127,9 @@ func TestFirstIncarnationIsNoted(t *testing.T) {
 	}
 	if _, known := b.Incarnation("n3"); known {
 		t.Error("n3 has an incarnation before it came")
+	}
+	if as := b.Standing("n3", "first"); as != wire.Standing_EXPECTED {
+		t.Errorf("the first one is %v before it came", as)
 	}
 	call(wire.PeerHello_CONTROL, "n3", "asks")
 	call(wire.PeerHello_RAFT, "n3", "first")
@@ -193,12 +199,99 @@ func TestPeersAndWitnesses(t *testing.T) {
 	if want := []Peer{{"n2", "h2:1"}, {"n3", "h3:1"}, {"n9", "h9:1"}}; !slices.Equal(peers, want) {
 		t.Errorf("peers %v, want %v", peers, want)
 	}
+	blank, err := bookOf(t, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if peers, want := blank.peers([]Peer{{"n1", "h1:1"}, {"n2", "h2:1"}}), []Peer{{"n2", "h2:1"}}; !slices.Equal(peers, want) {
+		t.Errorf("without a record: peers %v, want %v", peers, want)
+	}
 	for about, want := range map[string]map[Peer]string{
 		"n9": {{"n2", "h2:1"}: "i2"},
 		"n2": {},
 	} {
 		if got := b.witnesses(about); !maps.Equal(got, want) {
 			t.Errorf("witnesses about %s: %v, want %v", about, got, want)
+		}
+	}
+}
+
+// TestRecordThatIsNotKept is known all the same, until the node ends.
+func TestRecordThatIsNotKept(t *testing.T) {
+	b, err := bookOf(t, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &refusing{InmemStore: raft.NewInmemStore(), key: string(membersKey)}
+	b.stable = store
+	if _, err := b.keep(7, someRecord); !errors.Is(err, errDisk) {
+		t.Errorf("kept: %v", err)
+	}
+	b.stable = raft.NewInmemStore()
+	odd := &wire.Membership{ClusterId: "\xff"}
+	if _, err := b.keep(8, odd); err == nil {
+		t.Error("a record that cannot be encoded was kept")
+	}
+	if _, err := b.stable.Get(membersKey); err == nil {
+		t.Error("half a record was kept")
+	}
+	if _, revision, _ := b.page(); revision != 8 {
+		t.Errorf("known up to revision %d", revision)
+	}
+	store.key, store.read = "", string(membersKey)
+	if _, err := openBook(Config{ID: "n1"}, "i1", store); !errors.Is(err, errDisk) {
+		t.Errorf("opened without being read: %v", err)
+	}
+}
+
+func TestSameRemoved(t *testing.T) {
+	b := &book{removed: []*wire.RemovedMember{{Revision: 3}, {Revision: 5}}}
+	for _, c := range []struct {
+		revisions []uint64
+		same      bool
+	}{{[]uint64{3, 5}, true}, {[]uint64{3, 6}, false}, {[]uint64{3}, false}, {nil, false}} {
+		var now []*wire.RemovedMember
+		for _, revision := range c.revisions {
+			now = append(now, &wire.RemovedMember{Revision: revision})
+		}
+		if b.sameRemoved(now) != c.same {
+			t.Errorf("removed at %v: the same %v, want %v", c.revisions, !c.same, c.same)
+		}
+	}
+}
+
+// TestVouchedStandings: what members say counts where the record does not know a caller, and no
+// longer than they said it.
+func TestVouchedStandings(t *testing.T) {
+	for _, said := range []wire.Standing{wire.Standing_UNKNOWN, wire.Standing_MEMBER, wire.Standing_REMOVED} {
+		b, err := bookOf(t, "", pageOf(t, 5, someRecord))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.vouchers = newVouchers(func(context.Context, Peer, string, callerKey) wire.Standing { return said })
+		for _, c := range []struct {
+			id, incarnation string
+			recorded        wire.Standing
+			asks            bool
+		}{
+			{"n9", "i9", wire.Standing_UNKNOWN, true},
+			{"n3", "i9", wire.Standing_EXPECTED, false},
+			{"n4", "i9", wire.Standing_REPLACED, true},
+			{"n4", "i4", wire.Standing_MEMBER, false},
+		} {
+			want := c.recorded
+			if said != wire.Standing_UNKNOWN {
+				want = said
+			}
+			if got := b.Vouch(t.Context(), &wire.PeerHello{Id: c.id, Incarnation: c.incarnation}, c.id); got != want {
+				t.Errorf("members say that %s with %s is %v: %v, want %v", c.id, c.incarnation, said, got, want)
+			}
+			if !c.asks {
+				want = c.recorded
+			}
+			if got := b.Standing(c.id, c.incarnation); got != want {
+				t.Errorf("members said that %s with %s is %v: %v, want %v", c.id, c.incarnation, said, got, want)
+			}
 		}
 	}
 }

@@ -146,7 +146,7 @@ func TestWipedVoters(t *testing.T) {
 func TestInitialMembers(t *testing.T) {
 	r := &Replica{cfg: Config{Cluster: []Peer{{"n3", "h3:1"}, {"n1", "h1:1"}, {"n2", "h2:1"}}}}
 	var got []string
-	for _, m := range r.initialMembers([]*wire.Member{nil, {Id: "n2", PeerAddr: "now:1", Incarnation: "i2"}, {Id: "n9"}}) {
+	for _, m := range r.initialMembers([]*wire.Member{{Id: "n2", PeerAddr: "now:1", Incarnation: "i2"}, nil, {Id: "n9"}}) {
 		got = append(got, m.Id+" "+m.PeerAddr+" "+m.Incarnation)
 	}
 	if want := []string{"n1 h1:1 ", "n2 now:1 i2", "n3 h3:1 "}; !slices.Equal(got, want) {

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"errors"
 	"runtime"
 	"testing"
 	"weak"
@@ -80,7 +81,7 @@ func TestCacheIsBounded(t *testing.T) {
 	newCounted := func() *cache { return newCache(&missed{InmemStore: raft.NewInmemStore()}) }
 	t.Run("by number", func(t *testing.T) {
 		c := newCounted()
-		store(t, c, 1, 3*cachedLogs+5, 10)
+		store(t, c, 1, 3*cachedLogs+5, cachedBytes/200)
 		expectCached(t, c, 1, 3*cachedLogs+5, 2*cachedLogs+6)
 	})
 	t.Run("by bytes", func(t *testing.T) {
@@ -102,6 +103,15 @@ func TestCacheIsBounded(t *testing.T) {
 		store(t, c, 15, 16, 10)
 		expectCached(t, c, 1, 16, 15)
 	})
+	t.Run("compacted", func(t *testing.T) {
+		c := newCounted()
+		store(t, c, 1, 8, cachedBytes/8)
+		if err := c.DeleteRange(1, 4); err != nil {
+			t.Fatal(err)
+		}
+		store(t, c, 9, 16, cachedBytes/8)
+		expectCached(t, c, 5, 16, 9)
+	})
 	t.Run("behind a gap", func(t *testing.T) {
 		c := newCounted()
 		store(t, c, 1, 20, 10)
@@ -109,4 +119,44 @@ func TestCacheIsBounded(t *testing.T) {
 		expectCached(t, c, 1, 20, 30)
 		expectCached(t, c, 30, 40, 30)
 	})
+}
+
+// broken is a log whose disk fails, and that refuses gaps if it says so.
+type broken struct {
+	*raft.InmemStore
+	monotonic bool
+}
+
+func (broken) StoreLogs([]*raft.Log) error      { return errBrokenLog }
+func (broken) DeleteRange(uint64, uint64) error { return errBrokenLog }
+func (b broken) IsMonotonic() bool              { return b.monotonic }
+
+var errBrokenLog = errors.New("input/output error")
+
+// TestCacheOfABrokenLog returns the disk's errors, and caches nothing that was not stored.
+func TestCacheOfABrokenLog(t *testing.T) {
+	c := newCache(broken{InmemStore: raft.NewInmemStore()})
+	for what, err := range map[string]error{
+		"one entry": c.StoreLog(&raft.Log{Index: 1}), "entries": c.StoreLogs([]*raft.Log{{Index: 1}}), "a deletion": c.DeleteRange(1, 1),
+	} {
+		if !errors.Is(err, errBrokenLog) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := c.GetLog(1, &raft.Log{}); !errors.Is(err, raft.ErrLogNotFound) {
+		t.Errorf("an entry that was not stored: %v", err)
+	}
+}
+
+// TestCacheRefusesGapsAsItsLog does.
+func TestCacheRefusesGapsAsItsLog(t *testing.T) {
+	for store, want := range map[raft.LogStore]bool{
+		raft.NewInmemStore():                false, // says nothing of gaps
+		broken{raft.NewInmemStore(), false}: false,
+		broken{raft.NewInmemStore(), true}:  true,
+	} {
+		if newCache(store).IsMonotonic() != want {
+			t.Errorf("%T is monotonic: %v", store, !want)
+		}
+	}
 }

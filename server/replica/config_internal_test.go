@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/pki"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -81,6 +83,27 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
 			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+}
+
+// TestCertificateNamesTheCluster, which the configuration may name as well.
+func TestCertificateNamesTheCluster(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "c")
+	if _, err := pki.Init(dir, "c", []pki.Node{{ID: "n1"}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	base := filepath.Join(dir, "nodes", "n1")
+	files := &transport.TLSFiles{Cert: filepath.Join(base, "peer.crt"), Key: filepath.Join(base, "peer.key"), CA: filepath.Join(dir, "ca.crt")}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for configured, want := range map[string]error{"": nil, "c": nil, "d": ErrOtherCluster} {
+		cfg := Config{ID: "n1", DataDir: "/data", LogStore: LogInSegments, Advertise: Addresses{Peer: "h1:1"}, PeerListener: listener, PeerTLS: files, ClusterID: configured}
+		if err := cfg.complete(); !errors.Is(err, want) || err == nil && cfg.ClusterID != "c" {
+			t.Errorf("configured %q: cluster %q, %v", configured, cfg.ClusterID, err)
 		}
 	}
 }

@@ -42,9 +42,12 @@ func nothingLeft(dir string, snapshot uint64) error {
 // noSegments refuses a directory that has segments of a log, although the file that is made
 // before them is not there.
 func noSegments(dir string) error {
-	found, err := filepath.Glob(filepath.Join(dir, segmentDir, "*"))
-	if err != nil || len(found) == 0 {
-		return err
+	found, err := os.ReadDir(filepath.Join(dir, segmentDir))
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(found) == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for the log: %w", err)
 	}
 	return fmt.Errorf("%w: %s is gone", ErrDamaged, filepath.Join(dir, logFile))
 }
@@ -53,13 +56,13 @@ func noSegments(dir string) error {
 func inspectLog(dir string, snapshot uint64) error {
 	path := filepath.Join(dir, logFile)
 	return readBolt(path, func(tx *bbolt.Tx) error {
-		logs, values := tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
-		if logs == nil && values == nil {
+		logs, values, err := buckets(tx)
+		if err != nil {
+			return err
+		}
+		if logs == nil {
 			// The process may have ended between making the file and its first use.
 			return errors.Join(noSegments(dir), nothingLeft(dir, snapshot))
-		}
-		if logs == nil || values == nil {
-			return fmt.Errorf("%w: %s has no %s or no %s", ErrDamaged, path, logsBucket, valuesBucket)
 		}
 		end, err := inspectValues(values)
 		if err == nil {
@@ -73,6 +76,16 @@ func inspectLog(dir string, snapshot uint64) error {
 		}
 		return err
 	})
+}
+
+// buckets returns both buckets, or nil for both if the file has neither. They are made in one
+// transaction, so a file with only one of them is damaged.
+func buckets(tx *bbolt.Tx) (logs, values *bbolt.Bucket, err error) {
+	logs, values = tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
+	if (logs == nil) != (values == nil) {
+		return nil, nil, fmt.Errorf("%w: it has no %s or no %s", ErrDamaged, logsBucket, valuesBucket)
+	}
+	return logs, values, nil
 }
 
 func inspectValues(values *bbolt.Bucket) (end tail, err error) {
@@ -132,12 +145,7 @@ func readBolt(path string, visit func(*bbolt.Tx) error) (err error) {
 	if err := inspectPages(path); err != nil {
 		return err
 	}
-	tx, err := db.Begin(false)
-	if err != nil {
-		return fmt.Errorf("read the log: %w", err)
-	}
-	defer tx.Rollback()
-	if err := visit(tx); err != nil {
+	if err := db.View(visit); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
@@ -148,9 +156,9 @@ func readBolt(path string, visit func(*bbolt.Tx) error) (err error) {
 // ErrDamaged, those of the disk, and that of visit, which ends it.
 func ReadLog(dataDir string, visit func(*raft.Log) error) error {
 	return readBolt(filepath.Join(dataDir, logFile), func(tx *bbolt.Tx) error {
-		logs, values := tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
-		if logs == nil || values == nil {
-			return nil
+		logs, values, err := buckets(tx)
+		if logs == nil {
+			return err // nil if nothing was written yet
 		}
 		end, err := readTail(values)
 		if err != nil {

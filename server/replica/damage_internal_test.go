@@ -331,6 +331,26 @@ func TestCutFiles(t *testing.T) {
 	})
 }
 
+// A log that is cut off behind its last page in use is whole, and one byte less is damage.
+func TestLogEndsWithItsLastPage(t *testing.T) {
+	cfg, want := written(t, LogInBolt)
+	path := filepath.Join(cfg.DataDir, logFile)
+	whole := keep(t, cfg.DataDir)[path]
+	p := &pages{path: path, data: whole, size: os.Getpagesize()}
+	if _, err := p.metas(); err != nil {
+		t.Fatal(err)
+	}
+	used := int(p.used) * p.size
+	overwrite(t, path, whole[:used-1])
+	if _, err := reread(cfg); !errors.Is(err, ErrDamaged) {
+		t.Errorf("without the last byte of %d: %v", used, err)
+	}
+	overwrite(t, path, whole[:used])
+	if got, err := reread(cfg); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("cut to the %d bytes in use: %d entries, %v", used, len(got.entries), err)
+	}
+}
+
 func TestMissingFiles(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogStore) {
 		for name, remove := range map[string]string{
@@ -393,7 +413,8 @@ func unfinishedIsNotDamaged(t *testing.T, kind LogStore) {
 		"an empty log": func(dir string) error {
 			return reopen(t, Config{ID: "n1", DataDir: dir, LogStore: kind}.withDefaults()).close()
 		},
-		"only snapshots/": func(dir string) error { return os.Mkdir(filepath.Join(dir, snapshotDir), 0o700) },
+		"a file without buckets": func(dir string) error { makeBuckets(t, filepath.Join(dir, logFile)); return nil },
+		"only snapshots/":        func(dir string) error { return os.Mkdir(filepath.Join(dir, snapshotDir), 0o700) },
 	} {
 		dir := t.TempDir()
 		if err := begun(dir); err != nil {
@@ -424,6 +445,10 @@ func readLogShowsEveryEntry(t *testing.T, kind LogStore) {
 			t.Errorf("entry %v, want %v", e, want.entries[e.Index])
 		}
 	}
+	visits := 0
+	if err := ReadLog(cfg.DataDir, func(*raft.Log) error { visits++; return errDisk }); !errors.Is(err, errDisk) || visits != 1 {
+		t.Errorf("a visit that fails: %v after %d visits", err, visits)
+	}
 }
 
 // The way out stands in the message, with the node's own names.
@@ -436,8 +461,13 @@ func TestDamageSaysWhatToDo(t *testing.T) {
 		}
 	}
 	r.cfg.Cluster = nil
-	if text := r.wayOut(ErrDamaged).Error(); !strings.Contains(text, "qlock snapshot restore") {
+	const others = "snapshot save --stale" // at one of them
+	if text := r.wayOut(ErrDamaged).Error(); !strings.Contains(text, "qlock snapshot restore") || strings.Contains(text, others) {
 		t.Errorf("a node that was alone is told %q", text)
+	}
+	r.cfg.Stores = inMemory()
+	if text := r.wayOut(ErrDamaged).Error(); !strings.Contains(text, others) {
+		t.Errorf("a node without a data directory is told %q", text)
 	}
 	if err := r.wayOut(errDisk); err != errDisk {
 		t.Errorf("no damage, and still: %v", err)

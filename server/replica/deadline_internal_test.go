@@ -201,3 +201,23 @@ func TestEndsCarryTheirTerm(t *testing.T) {
 		t.Errorf("proposed %v", l)
 	}
 }
+
+// The earlier deadline of a hold counts, whichever of the two it has.
+func TestHoldRemaining(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		d, _ := openDeadlines(t, wire.Status_OK)
+		r := &Replica{deadlines: d}
+		for i, c := range []struct{ bound, grace, want time.Duration }{
+			{0, 0, 0}, {time.Minute, 0, time.Minute}, {0, time.Hour, time.Hour}, {time.Minute, time.Hour, time.Minute}, {time.Hour, time.Minute, time.Minute},
+		} {
+			hold := uint64(i + 1)
+			d.observe([]*wire.Event{
+				{Type: wire.Event_GRANTED, HoldId: hold, MaxHoldMs: uint32(c.bound.Milliseconds())},
+				{Type: wire.Event_REVOKED, HoldId: hold, MaxHoldMs: uint32(c.grace.Milliseconds())},
+			})
+			if left, ends := r.HoldRemaining(hold); left != c.want || ends != (c.want > 0) {
+				t.Errorf("max_hold %v, grace %v: %v is left, %v", c.bound, c.grace, left, ends)
+			}
+		}
+	})
+}

@@ -133,8 +133,11 @@ func TestWhoIsExpectedAgain(t *testing.T) {
 		if g.share != 0.75/gatherMemory || g.answered != 0 || g.returned != 0 {
 			t.Errorf("the share is %v", g.share)
 		}
-		if g.came(2); g.returned != 0 {
-			t.Error("who returned long ago counts again")
+		if g.came(4); g.returned != 0 {
+			t.Error("who returns behind the next entry counts")
+		}
+		if g.stop(); !g.enough(0) {
+			t.Error("it waits on for others")
 		}
 	})
 }

@@ -1,7 +1,68 @@
 package replica
 
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/server/replica/failover"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
 // AskToStand asks a node to stand for election, as a leader does whose disk hangs.
 func (r *Replica) AskToStand(id string, term uint64) error {
 	_, err := r.askToStand(r.peer(r.servers()[id]), term)
 	return err
+}
+
+// StandCutOff closes the peer port and has this node asked to stand for election.
+func (r *Replica) StandCutOff(ctx context.Context, leader string, term uint64) error {
+	if err := r.layer.Close(); err != nil {
+		return err
+	}
+	_, err := r.serveStand(ctx, leader, &wire.StandRequest{Term: term})
+	return err
+}
+
+// HandOverSlow has a leader do what it does when a write takes long.
+func (r *Replica) HandOverSlow() { r.handOverSlow() }
+
+// Stand has this node asked to stand for election.
+func (r *Replica) Stand(ctx context.Context, leader string, term uint64) error {
+	_, err := r.serveStand(ctx, leader, &wire.StandRequest{Term: term})
+	return err
+}
+
+// MayStand says whether this node would, without standing.
+func (r *Replica) MayStand(leader string, term uint64) error { return r.mayStand(leader, term) }
+
+// Demote takes a node's vote, until its steward gives it back, or takes the node out of raft's
+// configuration.
+func (r *Replica) Demote(id string, wholly bool) error {
+	if wholly {
+		return r.node.Load().RemoveServer(raft.ServerID(id), 0, 0).Error()
+	}
+	return r.node.Load().DemoteVoter(raft.ServerID(id), 0, 0).Error()
+}
+
+// HasHandedOver notes that this node has handed over because of its disk.
+func (r *Replica) HasHandedOver() { r.successor.set("", 0, 0) }
+
+// Heard returns the voters, and those of whom this node has an answer when it asks about a leader.
+func (r *Replica) Heard(ctx context.Context, leader string) (voters, answered []string) {
+	h := r.hear(ctx, failover.Loss{Leader: leader})
+	return h.Voters, slices.Sorted(maps.Keys(h.Answers))
+}
+
+// AskVouch asks a member of that incarnation about a node.
+func (r *Replica) AskVouch(ctx context.Context, member, incarnation, id, its string) wire.Standing {
+	return r.askVouch(ctx, r.peer(r.servers()[member]), incarnation, callerKey{id, its})
+}
+
+// SeesDead reports whether this node believes that a leader is dead which it has seen go.
+func (r *Replica) SeesDead(leader string) bool {
+	r.vigil.saw(failover.Loss{Leader: leader, Term: 1})
+	return r.vigil.view(r.node.Load()).Saw.Leader != ""
 }

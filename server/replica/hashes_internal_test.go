@@ -1,11 +1,14 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -66,5 +69,33 @@ func TestHashingEndsWithTheNode(t *testing.T) {
 	cancel()
 	if err := fsm.New(1).WriteSnapshot(w); !errors.Is(err, context.Canceled) {
 		t.Errorf("hashing went on: %v", err)
+	}
+}
+
+// TestHashedStateIsKept hashes a state: how long that took for how much counts for the next one.
+func TestHashedStateIsKept(t *testing.T) {
+	r := governing(t)
+	r.openNow(t, "a")
+	r.hashes.took = -1
+	f := &fork{index: 9, machine: r.machine.Fork()}
+	r.hashState(f)
+	if h := r.hashes; h.took < 0 || h.units != f.machine.Units() || h.units == 0 || len(h.news) != 1 {
+		t.Errorf("took %v for %d units", h.took, h.units)
+	}
+	said := r.ownHashes()
+	if len(said.GetPoints()) != 1 || said.Points[0].GetIndex() != 9 {
+		t.Errorf("it says %v", said)
+	}
+}
+
+// Hashing that ends because the node stops is not logged as a failure.
+func TestHashBrokenOffByTheStopIsNoFailure(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var logged bytes.Buffer
+	r := &Replica{ctx: ctx, hashes: newHashes("n1"), log: hclog.New(&hclog.LoggerOptions{Output: &logged, Level: hclog.Trace})}
+	r.hashState(&fork{index: 1, machine: fsm.New(1)})
+	if logged.Len() != 0 {
+		t.Errorf("logged %s", &logged)
 	}
 }

@@ -92,9 +92,9 @@ func (r *Replica) askLoss(ctx context.Context, voter Peer, lost failover.Loss) f
 	resp, _, err := r.layer.Call(ctx, voter.Addr, voter.ID, &wire.PeerRequest{Body: &wire.PeerRequest_LeaderLoss{LeaderLoss: question}})
 	said := resp.GetLeaderLoss()
 	switch {
-	case raftstream.NobodyListens(err), err == nil && resp.GetStatus() == wire.Status_UNSUPPORTED:
+	case raftstream.NobodyListens(err), resp.GetStatus() == wire.Status_UNSUPPORTED:
 		return failover.Answer{Absent: true}
-	case err != nil || said == nil:
+	case said == nil:
 		return failover.Answer{Silent: true}
 	}
 	return failover.Answer{Gone: said.Gone, Term: said.Term, Tail: failover.Tail{Term: said.LastLogTerm, Index: said.LastLogIndex}}

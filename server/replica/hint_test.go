@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/test/simnet"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // watched is a cluster whose leader everybody holds a connection to.
@@ -263,5 +265,64 @@ func TestRollingRestartCallsNoElection(t *testing.T) {
 		if calls != 0 {
 			t.Errorf("%v elections were called", calls)
 		}
+	})
+}
+
+// TestSilentLeaderIsNotSeenDead: its connections close and it answers nothing, until raft's time-outs
+// replace it.
+func TestSilentLeaderIsNotSeenDead(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c, leader := watched(t, 3, nil)
+		c.net.Isolate(leader.id, c.except(leader)...)
+		leader.host.Reset()
+		c.eventually("another leader", func() bool { n := c.serving(); return n != nil && n != leader })
+		time.Sleep(5 * time.Second)
+		c.net.Heal()
+		if n := c.count("leader_losses_total"); n != 0 {
+			t.Errorf("seen dead %v times", n)
+		}
+	})
+}
+
+// TestTheOthersAreAsked about a leader, and neither that leader nor oneself.
+func TestTheOthersAreAsked(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 4).startAll()
+		leader := c.settleIn()
+		one := c.followers()[0]
+		voters, answered := one.Heard(t.Context(), leader.id)
+		others := slices.DeleteFunc(c.except(one), func(id string) bool { return id == leader.id })
+		slices.Sort(others)
+		if !slices.Equal(voters, []string{"n1", "n2", "n3", "n4"}) || !slices.Equal(answered, others) {
+			t.Errorf("of %v, %v answered, want %v", voters, answered, others)
+		}
+		if one.SeesDead(leader.id) || !one.SeesDead("n9") {
+			t.Error("a leader that is connected counts as dead, or one that is not as alive")
+		}
+	})
+}
+
+// TestMembersAnswerForOthers under the incarnation that is on record, and no other.
+func TestMembersAnswerForOthers(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		member, about := c.followers()[0].id, c.followers()[1].id
+		for _, q := range []struct {
+			incarnation, its string
+			want             wire.Standing
+		}{
+			{member + "-1", about + "-1", wire.Standing_MEMBER}, {member + "-1", about + "-2", wire.Standing_REPLACED},
+			{member + "-2", about + "-1", wire.Standing_UNKNOWN}, {"", about + "-1", wire.Standing_UNKNOWN},
+		} {
+			if got := leader.AskVouch(t.Context(), member, q.incarnation, about, q.its); got != q.want {
+				t.Errorf("%s with %q says that %s with %q is %v, want %v", member, q.incarnation, about, q.its, got, q.want)
+			}
+		}
+		c.net.Isolate(leader.id, member)
+		if got := leader.AskVouch(t.Context(), member, "", about, about+"-1"); got != wire.Standing_UNKNOWN {
+			t.Errorf("a silent one says %v", got)
+		}
+		c.net.Heal()
 	})
 }

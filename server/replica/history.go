@@ -18,9 +18,8 @@ const (
 	eventBytes = 320
 	// maxWatches bounds those of one node.
 	maxWatches = 10_000
-	// An answer to a watch ends after so many events or bytes, with the revision that it
-	// is in; but within that revision, if the answer has become too long.
-	watchEvents   = 256
+	// An answer to a watch ends after so many bytes, which are about 200 events, with the
+	// revision that it is in; but within that revision, if the answer has become too long.
 	watchBytes    = 64 << 10
 	revisionBytes = 1 << 20
 	// scanAtOnce bounds how long a watch that looks for its events keeps others waiting,
@@ -236,7 +235,7 @@ func (h *history) collect(w *watch) (events []*wire.Event) {
 		}
 		event, rest = cut(rest)
 		u := packed(event).unpack()
-		if scanned >= scanAtOnce || len(events) >= watchEvents || taken >= watchBytes {
+		if scanned >= scanAtOnce || taken >= watchBytes {
 			if whole := len(events) == 0 || events[len(events)-1].Revision != u.numbers[revisionNumber]; whole || taken >= revisionBytes {
 				return events
 			}

@@ -159,17 +159,18 @@ func TestWatchResumesAnywhere(t *testing.T) {
 	h := newHistory()
 	h.limitBytes = 1 << 30
 	long := strings.Repeat("x", 8<<10)
+	const many = 5 * watchBytes / eventBytes
 	var all []*wire.Event
 	for range 100 {
 		events := make([]*wire.Event, 1+random.IntN(3))
 		switch random.IntN(10) {
 		case 0:
-			events = make([]*wire.Event, 5*watchEvents) // a session that held a lot
+			events = make([]*wire.Event, many) // a session that held a lot
 		case 1:
 			events = make([]*wire.Event, 2*revisionBytes/len(long))
 		}
 		for i := range events {
-			if events[i] = lockEvent("x", 1); len(events) < 5*watchEvents && len(events) > 3 {
+			if events[i] = lockEvent("x", 1); len(events) < many && len(events) > 3 {
 				events[i].Reason = long
 			}
 		}
@@ -228,6 +229,41 @@ func TestKeptEventsSayAll(t *testing.T) {
 	for _, e := range []*wire.Event{{}, {Locks: []string{"a"}}, {Reason: "r"}, {Lock: "l", Locks: []string{"", "b"}}, {Revision: 3, HoldId: 5}} {
 		if u := repacked(e); !proto.Equal(u.event(), e) {
 			t.Errorf("%v is told as %v", e, u.event())
+		}
+	}
+}
+
+// TestKeptEventsOfEveryLength has texts whose lengths take one byte, and two.
+func TestKeptEventsOfEveryLength(t *testing.T) {
+	for length := range 300 {
+		e := &wire.Event{Revision: 7, Lock: strings.Repeat("l", length)}
+		b := pack(nil, e)
+		first, rest := cut(b)
+		u := packed(first).unpack()
+		if len(rest) != 0 || packed(first).revision() != 7 || !proto.Equal(u.event(), e) {
+			t.Fatalf("a lock of %d bytes is kept as %x", length, b)
+		}
+	}
+}
+
+// TestNamesOfKeptEvents are those of its locks, and not the reason.
+func TestNamesOfKeptEvents(t *testing.T) {
+	for _, c := range []struct {
+		event *wire.Event
+		want  string
+	}{
+		{&wire.Event{}, ""},
+		{&wire.Event{Lock: "a"}, "a"},
+		{&wire.Event{Lock: "a", Reason: "r"}, "a"},
+		{&wire.Event{Lock: "a", Reason: "r", Locks: []string{"b", "c"}}, "abc"},
+		{&wire.Event{Locks: []string{"b", "c"}}, "bc"},
+	} {
+		u, names := repacked(c.event), ""
+		if u.names(func(name []byte) bool { names += string(name); return false }) || names != c.want {
+			t.Errorf("%v names %q, want %q", c.event, names, c.want)
+		}
+		if last := c.want[max(0, len(c.want)-1):]; u.names(func(name []byte) bool { return string(name) == last }) != (last != "") {
+			t.Errorf("%v: %q is not found", c.event, last)
 		}
 	}
 }
@@ -323,6 +359,25 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 	if w, last := h.watch(&wire.WatchRequest{}); w != nil || last != nil {
 		t.Errorf("one watch too many: %v %v", w, last)
+	}
+}
+
+// A history of exactly limitBytes keeps everything, and the newest event is kept whatever its size.
+func TestHistoryForgetsNoMoreThanItMust(t *testing.T) {
+	const events = 5
+	filled := func(limit int) *history {
+		h := newHistory()
+		h.limitBytes = limit
+		for range events {
+			happen(h, lockEvent("lock", 1))
+		}
+		return h
+	}
+	all := filled(historyBytes).bytes
+	for limit, want := range map[int]uint64{all: events, all - 1: 1, 0: 1} {
+		if _, kept := filled(limit).extent(); kept != want {
+			t.Errorf("of %d events with %d bytes a history of %d has %d, want %d", events, all, limit, kept, want)
+		}
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/server/replica/segment"
 )
 
 // Keys of this package in raft's stable store.
@@ -132,11 +134,7 @@ func replaceFile(path string, data []byte) error {
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return segment.Dir(filepath.Dir(path)).Sync()
 }
 
 // get reads a key; nil if it is not there.

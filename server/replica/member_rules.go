@@ -44,11 +44,10 @@ func admit(a answer, recorded string) (*wire.Member, error) {
 
 // removable returns an error if there is no such node, or if no voter would be left.
 func removable(id string, servers map[string]raft.Server, recorded bool) error {
-	server, configured := servers[id]
-	if !configured && !recorded {
+	if _, configured := servers[id]; !configured && !recorded {
 		return fmt.Errorf("%w: %q", ErrNotFound, id)
 	}
-	if configured && server.Suffrage == raft.Voter && len(votersBut(servers, id)) == 0 {
+	if len(votersBut(servers, id)) == 0 {
 		return fmt.Errorf("%w: %q is the last voter", ErrPrecondition, id)
 	}
 	return nil

@@ -53,6 +53,7 @@ func TestWhatBecomesOfHoldsIsCounted(t *testing.T) {
 		<-gone.ended
 		got := counted(t, registry)
 		for key, want := range map[string]float64{
+			"commands_total force_release OK": 1,
 			"grants_total exclusive false":    2,
 			"grants_total exclusive true":     1,
 			"grants_total shared false":       1,
@@ -71,6 +72,9 @@ func TestWhatBecomesOfHoldsIsCounted(t *testing.T) {
 			if got[key] != want {
 				t.Errorf("%s is %v, want %v", key, got[key], want)
 			}
+		}
+		if got["is_leader"] != 1 || got["term"] < 1 || got["commit_index"] < 10 {
+			t.Errorf("the leader shows %v, term %v, committed %v", got["is_leader"], got["term"], got["commit_index"])
 		}
 		if got["history_events"] < 10 {
 			t.Errorf("%v events in the history", got["history_events"])

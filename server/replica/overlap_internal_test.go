@@ -125,6 +125,16 @@ func TestUnwrittenEntriesGather(t *testing.T) {
 	})
 }
 
+// wantIndex takes the result of a question for an index.
+func wantIndex(want uint64) func(uint64, error) error {
+	return func(got uint64, err error) error {
+		if err == nil && got != want {
+			err = fmt.Errorf("index %d, want %d", got, want)
+		}
+		return err
+	}
+}
+
 // Each of these waits until the disk has what the leader sent before.
 func TestWhatWaitsForTheLeadersDisk(t *testing.T) {
 	follows := func(o *overlapped) { o.leads = func() bool { return false } }
@@ -136,8 +146,8 @@ func TestWhatWaitsForTheLeadersDisk(t *testing.T) {
 	}{
 		"a change of members":             {leads, func(o *overlapped) error { return o.StoreLogs(member) }},
 		"a deletion":                      {leads, func(o *overlapped) error { return o.DeleteRange(1, 2) }},
-		"the first index":                 {leads, func(o *overlapped) error { _, err := o.FirstIndex(); return err }},
-		"the last index":                  {leads, func(o *overlapped) error { _, err := o.LastIndex(); return err }},
+		"the first index":                 {leads, func(o *overlapped) error { return wantIndex(1)(o.FirstIndex()) }},
+		"the last index":                  {leads, func(o *overlapped) error { return wantIndex(4)(o.LastIndex()) }},
 		"a former leader that is asked":   {follows, func(o *overlapped) error { return o.GetLog(4, &raft.Log{}) }},
 		"one that reads an older entry":   {follows, func(o *overlapped) error { return o.GetLog(3, &raft.Log{}) }},
 		"one that is sent another entry":  {follows, func(o *overlapped) error { return o.StoreLog(&raft.Log{Index: 5, Term: 3}) }},
@@ -190,6 +200,18 @@ func TestFailedOverlappedWrite(t *testing.T) {
 		if err := o.StoreLogs(entriesOf(5, 5)); !errors.Is(err, ErrStore) {
 			t.Errorf("a write after the failure: %v", err)
 		}
+		if err := o.StoreLog(&raft.Log{Index: 5}); !errors.Is(err, ErrStore) {
+			t.Errorf("one entry after the failure: %v", err)
+		}
+		if _, err := o.FirstIndex(); !errors.Is(err, ErrStore) {
+			t.Errorf("the first index after the failure: %v", err)
+		}
+		if _, err := o.LastIndex(); !errors.Is(err, ErrStore) {
+			t.Errorf("the last index after the failure: %v", err)
+		}
+		if err := o.DeleteRange(1, 1); !errors.Is(err, ErrStore) {
+			t.Errorf("a deletion after the failure: %v", err)
+		}
 		o.leads = func() bool { return false }
 		var e raft.Log
 		if err := o.GetLog(4, &e); err != nil || string(e.Data) != "4" {
@@ -213,6 +235,20 @@ func TestStoppedLeaderWritesWhatIsLeft(t *testing.T) {
 		}
 		if last, _ := disk.LastIndex(); last != 2 {
 			t.Errorf("the disk has entries up to %d", last)
+		}
+	})
+}
+
+// TestFailedWriteOfAFollower returns the disk's error, since raft waits for it.
+func TestFailedWriteOfAFollower(t *testing.T) {
+	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
+		o.leads = func() bool { return false }
+		failed := errors.New("input/output error")
+		stored := make(chan error, 1)
+		go func() { stored <- o.StoreLogs(entriesOf(4, 4)) }()
+		disk.allow <- failed
+		if err := <-stored; !errors.Is(err, failed) {
+			t.Errorf("stored: %v", err)
 		}
 	})
 }

@@ -130,7 +130,7 @@ func (p *pages) elements(id uint64, page, low, high []byte) (highest []byte, err
 			return nil, err
 		}
 		order := bytes.Compare(highest, key)
-		if highest != nil && (order > 0 || order == 0 && i > 0) || high != nil && bytes.Compare(key, high) >= 0 {
+		if order > 0 || order == 0 && i > 0 || high != nil && bytes.Compare(key, high) >= 0 {
 			return nil, p.damaged("the keys of page %d are out of order", id)
 		}
 		highest = key

@@ -178,7 +178,7 @@ func (s *peerStates) meet(id, incarnation string, said *wire.PeerState) error {
 	if err := s.compareLogs(id, said.GetPosition()); err != nil {
 		return err
 	}
-	if _, own := s.r.book.Self(); said.GetKnown() != nil && said.GetKnown().GetIncarnation() == own {
+	if _, own := s.r.book.Self(); said.GetKnown().GetIncarnation() == own {
 		if lacks := s.boot.Check(said.GetKnown()); lacks != "" {
 			s.r.rolledBack(id, lacks)
 			return fmt.Errorf("%w: %s", ErrRolledBack, lacks)

@@ -1,14 +1,19 @@
 package replica
 
 import (
+	"context"
 	"errors"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/simnet"
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // lone is the only node of a cluster, in memory.
@@ -76,6 +81,65 @@ func TestCompactionDeletesCommittedEntries(t *testing.T) {
 		last := r.node.Load().LastIndex()
 		if err := r.stores.guard.DeleteRange(1, last); err != nil {
 			t.Errorf("entries that are in a snapshot were kept: %v", err)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// dialling is a network that counts the connections asked for.
+type dialling struct {
+	transport.Network
+	dials atomic.Int64
+}
+
+func (d *dialling) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	d.dials.Add(1)
+	return d.Network.Dial(ctx, addr)
+}
+
+// TestForkThatShowsLater meets a node whose term began at a revision that this one has not applied
+// yet. Once it has, without that term, the two meet again.
+func TestForkThatShowsLater(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		cfg := lone(t, inMemory(), func(err error) { t.Error(err) })
+		network := &dialling{Network: cfg.Network}
+		cfg.Network = network
+		r := serving(t, cfg)
+		s := r.states
+		theirs := s.position()
+		theirs.Revision++
+		theirs.TermStarts = append(theirs.TermStarts, &wire.TermStart{Term: 1_000, Revision: theirs.Revision})
+		met := func(want string) {
+			t.Helper()
+			if got := s.Incarnation("n2"); got != want {
+				t.Errorf("met n2 as %q, want %q", got, want)
+			}
+		}
+		if err := s.meet("n2", "i2", &wire.PeerState{Position: theirs}); err != nil {
+			t.Fatal(err)
+		}
+		met("i2")
+		if _, err := r.book.keep(1_000, &wire.Membership{Members: []*wire.Member{{Id: "n1"}, {Id: "n2", PeerAddr: "n2:7401"}}}); err != nil {
+			t.Fatal(err)
+		}
+		again := func() (asked int64) {
+			before := network.dials.Load()
+			s.meetAgain()
+			return network.dials.Load() - before
+		}
+		if n := again(); n != 0 {
+			t.Errorf("asked %d nodes", n)
+		}
+		met("i2")
+		r.openSession(t, "a")
+		if n := again(); n == 0 {
+			t.Error("asked nobody")
+		}
+		met("")
+		if err := s.meet("n2", "i2", &wire.PeerState{Position: theirs}); !errors.Is(err, ErrForked) {
+			t.Errorf("met again: %v", err)
 		}
 		if err := r.Close(t.Context()); err != nil {
 			t.Error(err)

@@ -17,10 +17,11 @@ const (
 	othersAccess = 0o077
 )
 
-// makePrivate creates the data directory, accessible to its owner only, and removes the access
-// of others from an existing one and from the node's files in it. Files that are not the
-// node's are left alone: the private directory protects them as well. It returns an error if
-// a permission cannot be changed, and for a directory that is meant to be shared.
+// makePrivate creates the data directory and that of the snapshots, accessible to their owner
+// only, and removes the access of others from existing ones and from the node's files in them.
+// Files that are not the node's are left alone: the private directory protects them as well. It
+// returns an error if a permission cannot be changed, and for a directory that is meant to be
+// shared.
 func makePrivate(dir string, log hclog.Logger) error {
 	if err := os.MkdirAll(dir, privateDir); err != nil {
 		return fmt.Errorf("open the data directory: %w", err)
@@ -34,6 +35,10 @@ func makePrivate(dir string, log hclog.Logger) error {
 	}
 	if err := restrict(dir, log); err != nil {
 		return err
+	}
+	// Raft would make it for everybody to read.
+	if err := os.MkdirAll(filepath.Join(dir, snapshotDir), privateDir); err != nil {
+		return fmt.Errorf("open the data directory: %w", err)
 	}
 	for _, name := range []string{identityFile, logFile, segmentDir, snapshotDir} {
 		if err := restrictAll(filepath.Join(dir, name), log); err != nil {

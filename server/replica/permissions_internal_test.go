@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -92,5 +93,48 @@ func TestSharedDirectoryIsRefused(t *testing.T) {
 	}
 	if found, err := os.ReadDir(dir); err != nil || len(found) != 0 {
 		t.Errorf("it left %v, %v", found, err)
+	}
+}
+
+func TestFileInPlaceOfADirectory(t *testing.T) {
+	for _, name := range []string{"n1", filepath.Join("n1", snapshotDir)} {
+		cfg := Config{ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1")}.withDefaults()
+		path := filepath.Join(filepath.Dir(cfg.DataDir), name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openStores(cfg, func(error) {}); !errors.Is(err, syscall.ENOTDIR) {
+			t.Errorf("with a file %s: %v", name, err)
+		}
+	}
+}
+
+// TestModesOfFiles are mended where others have access, or the owner has too little.
+func TestModesOfFiles(t *testing.T) {
+	logs := &logged{}
+	for _, c := range []struct {
+		dir        bool
+		mode, want fs.FileMode
+	}{
+		{false, 0o600, 0o600}, {false, 0o700, 0o700}, {false, 0o640, 0o600}, {false, 0o604, 0o600}, {false, 0o400, 0o600}, {false, 0o200, 0o600},
+		{true, 0o700, 0o700}, {true, 0o710, 0o700}, {true, 0o600, 0o700}, {true, 0o500, 0o700},
+	} {
+		path := filepath.Join(t.TempDir(), "it")
+		make := func() error { return os.WriteFile(path, nil, 0o600) }
+		if c.dir {
+			make = func() error { return os.Mkdir(path, 0o700) }
+		}
+		if err := errors.Join(make(), os.Chmod(path, c.mode), restrictAll(path, logs.logger())); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != c.want {
+			t.Errorf("mode %04o became %v, want %04o, %v", c.mode, info.Mode(), c.want, err)
+		}
+	}
+	if n := logs.lines("made private"); n != 7 {
+		t.Errorf("%d changes were logged", n)
+	}
+	if err := restrictAll(filepath.Join(t.TempDir(), "nowhere"), logs.logger()); err != nil {
+		t.Errorf("a file that is not there: %v", err)
 	}
 }

@@ -49,12 +49,112 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 		for _, it := range r.proposer.normal {
 			queued = append(queued, it.cmd.SessionId)
 		}
-		if want := []uint64{1, 2, 4}; !slices.Equal(queued, want) {
-			t.Errorf("queued for %v, want %v", queued, want)
+		if want := []uint64{1, 2, 4}; !slices.Equal(queued, want) || r.proposer.work != len(want) {
+			t.Errorf("queued for %v, want %v; their work is %d", queued, want, r.proposer.work)
 		}
 		now := time.Now()
 		if want := [5]time.Time{now.Add(time.Second), {}, now.Add(2 * time.Second), {}, now.Add(time.Second)}; ends != want {
 			t.Errorf("ends at %v, want %v", ends, want)
+		}
+	})
+}
+
+// TestLargestCommand is as large as an entry may be.
+func TestLargestCommand(t *testing.T) {
+	p := queueing()
+	for size, want := range map[int]int{maxEntryBytes - itemOverhead: 0, maxEntryBytes - itemOverhead + 1: 1} {
+		no := p.submit([]Proposal{{Command: acquireOf(1, 1, 1), Size: size, work: 1}}, nil, nil)
+		if len(no) != want || want == 1 && no[0].result.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
+			t.Errorf("%d bytes: refused %v", size, no)
+		}
+	}
+}
+
+// TestWhichRefusalCounts if there are several: a faulty command takes nobody's place, and nobody is
+// told what is wrong with a command by a node that accepts none.
+func TestWhichRefusalCounts(t *testing.T) {
+	p, fault := queueing(), refused(wire.Status_INVALID_ARGUMENT, "")
+	submit := func(faults []*wire.Result, want wire.Status_Code) {
+		t.Helper()
+		no := p.submit([]Proposal{{Command: acquireOf(1, 1, 1), Size: 20, work: 1, Done: func(*wire.Result) {}}}, faults, nil)
+		if len(no) != 1 || no[0].result.GetStatus() != want {
+			t.Errorf("refused %v, want %v", no, want)
+		}
+	}
+	p.backlog = maxBacklog // of nobody who could make room
+	submit([]*wire.Result{fault}, wire.Status_INVALID_ARGUMENT)
+	if p.shed {
+		t.Error("room was made for a faulty command")
+	}
+	submit([]*wire.Result{nil}, wire.Status_UNAVAILABLE)
+	p.end(refused(wire.Status_NOT_LEADER, ""))
+	submit([]*wire.Result{fault}, wire.Status_NOT_LEADER)
+}
+
+// TestAttachIsNoSignOfLife, nor is it refused with its session, and an unknown session has no end.
+func TestAttachIsNoSignOfLife(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		d, _ := openDeadlines(t, wire.Status_UNAVAILABLE)
+		d.observe(opened(1, time.Second))
+		d.observe(opened(2, 10*time.Millisecond))
+		time.Sleep(300 * time.Millisecond) // the second is decided
+		var ends [3]time.Time
+		attach := &wire.Command_AttachSession{AttachSession: &wire.AttachSession{}}
+		all := []Proposal{
+			{Command: &wire.Command{SessionId: 2, Op: attach}, Until: &ends[0]},
+			{Command: &wire.Command{SessionId: 1, Op: attach}},
+			{Command: &wire.Command{SessionId: 9}, Until: &ends[1]},
+			{Command: &wire.Command{}, Until: &ends[2]},
+		}
+		if n := d.touchAll(all, time.Now()); n != len(all) || ends != [3]time.Time{} {
+			t.Errorf("%d are counted, until %v", n, ends)
+		}
+		if age, _ := d.age(1); age != 300*time.Millisecond {
+			t.Errorf("the session was alive %v ago", age)
+		}
+		d.setExhausted(1, true)
+		d.setExhausted(9, true)
+		one := []Proposal{{Command: &wire.Command{SessionId: 1}}}
+		if d.touchAll(one, time.Now()); !one[0].exhausted {
+			t.Error("the session was not refused anything")
+		}
+	})
+}
+
+// TestSessionsThatWereRefused something are looked at until they have room.
+func TestSessionsThatWereRefused(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		n.applies(t, beginnings(someMember("n1"))...)
+		n.applies(t, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: make([]byte, 32), TtlMs: 60_000}}})
+		n.View(func(m *fsm.Machine) { n.deadlines.start(1, m) })
+		var session uint64
+		n.View(func(m *fsm.Machine) {
+			m.EachSession(func(s fsm.Session) bool {
+				session = s.ID
+				return true
+			})
+		})
+		exhausted := func() bool {
+			one := []Proposal{{Command: &wire.Command{SessionId: session}}}
+			n.deadlines.touchAll(one, time.Now())
+			return one[0].exhausted
+		}
+		acquire := acquireOf(session, 1, 1)
+		p := Proposal{Command: acquire, growth: fsm.GrowthUnits(acquire), exhausted: true}
+		n.deadlines.setExhausted(session, true)
+		if no := n.exhausted(&p, 1<<40); no.GetStatus() != wire.Status_RESOURCE_EXHAUSTED || !exhausted() {
+			t.Errorf("beyond the budget: %v, exhausted %v", no, exhausted())
+		}
+		if no := n.exhausted(&Proposal{Command: &wire.Command{SessionId: session}, exhausted: true}, 0); no != nil || !exhausted() {
+			t.Errorf("a command that takes no room: %v, exhausted %v", no, exhausted())
+		}
+		if no := n.exhausted(&p, 0); no != nil || exhausted() {
+			t.Errorf("within the budget: %v, exhausted %v", no, exhausted())
+		}
+		p.exhausted = false
+		if no := n.exhausted(&p, 1<<40); no.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
+			t.Errorf("beyond the budget, and nothing was refused before: %v", no)
 		}
 	})
 }

@@ -3,11 +3,13 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/hashicorp/raft"
 
@@ -282,6 +284,8 @@ func TestSlowDisks(t *testing.T) {
 		g.late.Store(0)
 		want("almost as late as a hand-over takes", false, 0)
 		g.passed(handOverSteps(g.patience))
+		g.late.Store(0)
+		want("as late as a hand-over takes", true, 1)
 		g.passed(handOverSteps(g.patience) + 1)
 		g.late.Store(0)
 		want("very late", true, 1)
@@ -290,4 +294,31 @@ func TestSlowDisks(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		want("after a minute", false, 1)
 	})
+}
+
+// TestAnsweredCommandsAreForgotten proposes a command of which nothing is kept once it is answered.
+func TestAnsweredCommandsAreForgotten(t *testing.T) {
+	p := queueing()
+	p.apply = func([]byte, time.Duration) raft.ApplyFuture { return committed{} }
+	cmd := acquireOf(1, 1, 1)
+	answered := weak.Make(cmd)
+	p.queue(cmd, 1)
+	cmd = nil
+	b := p.take()
+	p.propose(b)
+	p.recycle(b)
+	runtime.GC()
+	if answered.Value() != nil {
+		t.Error("the proposer holds on to a command that was answered")
+	}
+	runtime.KeepAlive(p)
+}
+
+// TestHaltedNodeProposesNothing has an entry refused by a node that has failed.
+func TestHaltedNodeProposesNothing(t *testing.T) {
+	r := &Replica{}
+	r.halted.Store(&errDisk)
+	if got := fate(r.apply([]byte("entry"), time.Minute).Error()); got.GetStatus() != wire.Status_NOT_LEADER {
+		t.Errorf("answered %v", got)
+	}
 }

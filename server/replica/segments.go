@@ -153,14 +153,14 @@ func startOfLastRun(cursor *bbolt.Cursor) (key, stored []byte) {
 func (s *boltStore) handOver(log *segment.Log) error {
 	s.segments = log
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		if err := tx.DeleteBucket(logsBucket); err != nil {
-			return err
+		err := tx.DeleteBucket(logsBucket)
+		if err == nil {
+			_, err = tx.CreateBucket(logsBucket)
 		}
-		_, err := tx.CreateBucket(logsBucket)
-		if err != nil {
-			return err
+		if err == nil {
+			err = s.conclude(tx)
 		}
-		return s.conclude(tx)
+		return err
 	})
 	if err != nil {
 		s.segments = nil

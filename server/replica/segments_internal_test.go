@@ -3,14 +3,21 @@ package replica
 import (
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/quorumlock/quorumlock/server/replica/segment"
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 var errKilled = errors.New("killed")
@@ -163,5 +170,149 @@ func TestOlderSegmentsAreRefused(t *testing.T) {
 	putBack(t, filepath.Join(cfg.DataDir, segmentDir), older)
 	if _, err := reread(cfg); !errors.Is(err, ErrDamaged) {
 		t.Errorf("opened: %v", err)
+	}
+}
+
+// TestMoveThatFails leaves the log in bolt, however it fails.
+func TestMoveThatFails(t *testing.T) {
+	full, none := 1000, 0 // calls of the directory that do anything
+	for name, c := range map[string]struct {
+		prepare func(dir string, bolt *boltStore) error
+		left    *int
+		want    error
+	}{
+		"a file in place of the directory": {func(dir string, _ *boltStore) error { return os.WriteFile(filepath.Join(dir, segmentDir), nil, 0o600) }, &full, syscall.ENOTDIR},
+		"killed at once":                   {func(string, *boltStore) error { return nil }, &none, errKilled},
+		"a bucket in place of an entry": {func(_ string, bolt *boltStore) error {
+			return bolt.db.Update(func(tx *bbolt.Tx) error {
+				_, err := tx.Bucket(logsBucket).CreateBucket(indexKey(1))
+				return err
+			})
+		}, &full, ErrDamaged},
+	} {
+		cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
+		bolt, err := openBolt(filepath.Join(cfg.DataDir, logFile))
+		if err == nil {
+			err = c.prepare(cfg.DataDir, bolt)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = bolt.openLog(cfg, mortal{segment.Dir(filepath.Join(cfg.DataDir, segmentDir)), c.left}, func(error) {})
+		if !errors.Is(err, c.want) || bolt.log() != raft.LogStore(bolt) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := bolt.db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket(logsBucket) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := bolt.handOver(&segment.Log{}); !errors.Is(err, bolterrors.ErrBucketNotFound) || bolt.log() != raft.LogStore(bolt) {
+			t.Errorf("handed over without entries: %v", err)
+		}
+		if err := bolt.close(false); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMoveOfAWholeBatch has the log end with a batch that is written before the end is reached. Wherever
+// the process is killed, the log is in one of the two places.
+func TestMoveOfAWholeBatch(t *testing.T) {
+	for left := range 100 {
+		cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
+		bolt, err := openBolt(filepath.Join(cfg.DataDir, logFile))
+		if err == nil {
+			err = bolt.StoreLog(&raft.Log{Index: 1, Term: 1, Data: make([]byte, movedAtOnce)})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = bolt.openLog(cfg, mortal{segment.Dir(filepath.Join(cfg.DataDir, segmentDir)), &left}, func(error) {})
+		if moved := err == nil; !moved && !errors.Is(err, errKilled) || (bolt.log() != raft.LogStore(bolt)) != moved {
+			t.Errorf("moved %v: %v", moved, err)
+		}
+		if last, err := bolt.log().LastIndex(); last != 1 || err != nil {
+			t.Errorf("the log ends at %d, %v", last, err)
+		}
+		if err := bolt.close(false); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil {
+			return
+		}
+	}
+	t.Error("it was never moved")
+}
+
+// TestSoundCloseMarksTheEnd: what was acknowledged before it is missed from then on. After a write
+// that failed nothing is written down.
+func TestSoundCloseMarksTheEnd(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		many, none := 1000, 0
+		for name, c := range map[string]struct {
+			sound bool
+			left  *int // calls of the directory that do anything
+			want  error
+		}{
+			"sound":        {true, &many, nil},
+			"not sound":    {false, &many, nil},
+			"a full disk":  {true, &none, errKilled},
+			"a failed one": {false, &none, nil},
+		} {
+			cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
+			dir, left := segment.Dir(filepath.Join(cfg.DataDir, segmentDir)), 1000
+			bolt, err := openBolt(filepath.Join(cfg.DataDir, logFile))
+			if err == nil {
+				err = bolt.openLog(cfg, mortal{dir, &left}, func(error) {})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			moved := bolt.segments.End()
+			if err := bolt.log().StoreLog(&raft.Log{Index: 1, Term: 1}); err != nil {
+				t.Fatal(err)
+			}
+			want := moved
+			if left = *c.left; c.sound && c.want == nil {
+				want = bolt.segments.End()
+				want.Sector++ // the mark
+			}
+			before := keep(t, cfg.DataDir)
+			if err := bolt.close(c.sound); !errors.Is(err, c.want) {
+				t.Errorf("%s: closed: %v", name, err)
+			}
+			if !c.sound && !reflect.DeepEqual(keep(t, cfg.DataDir), before) {
+				t.Errorf("%s: something was written", name)
+			}
+			if err := readBolt(filepath.Join(cfg.DataDir, logFile), func(tx *bbolt.Tx) error {
+				end, err := readTail(tx.Bucket(valuesBucket))
+				if err == nil && end.segments.reached != want {
+					t.Errorf("%s: the log has reached %v, want %v", name, end.segments.reached, want)
+				}
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestMoveIsLogged only where there is anything to move.
+func TestMoveIsLogged(t *testing.T) {
+	for _, entries := range []int{0, 2} {
+		log := &logged{}
+		cfg := Config{ID: "n1", DataDir: t.TempDir(), Logger: hclog.New(&hclog.LoggerOptions{Output: log})}.withDefaults()
+		bolt, err := openBolt(filepath.Join(cfg.DataDir, logFile))
+		if err == nil && entries > 0 {
+			err = bolt.StoreLogs(entriesOf(1, uint64(entries)))
+		}
+		if err == nil {
+			err = bolt.openLog(cfg, segment.Dir(filepath.Join(cfg.DataDir, segmentDir)), func(error) {})
+		}
+		if err := errors.Join(err, bolt.close(false)); err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(log.text.String(), "moved to segments: entries=2"); said != (entries > 0) || !said && log.text.Len() > 0 {
+			t.Errorf("%d entries: logged %q", entries, log.text.String())
+		}
 	}
 }

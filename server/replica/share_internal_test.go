@@ -2,6 +2,8 @@ package replica
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -222,6 +224,7 @@ func TestFairShare(t *testing.T) {
 		{[]int{10, 1}, 6, 5},
 		{[]int{10, 10, 1}, 7, 3},
 		{[]int{4, 3, 2, 1}, 8, 2},
+		{[]int{9, 2}, 5, 3}, // who needs just a share leaves the rest to the others
 	} {
 		costs := map[sender]int{}
 		for i, cost := range test.costs {
@@ -245,5 +248,150 @@ func TestWorkOfCommands(t *testing.T) {
 		if got := workOf(cmd, locksOf); got != want {
 			t.Errorf("%v: work %d, want %d", cmd, got, want)
 		}
+	}
+}
+
+// TestSharesOfAnEntry divides entries by hand: for each queue, which of its commands are taken.
+func TestSharesOfAnEntry(t *testing.T) {
+	type command struct {
+		session uint64
+		work    int
+	}
+	many := func(session uint64) []command { return slices.Repeat([]command{{session, 1}}, maxEntryWork) }
+	for name, c := range map[string]struct {
+		queue []command
+		want  map[uint64][]int // the work of each session's commands
+	}{
+		"a share is used up": {
+			append(many(1), many(2)...),
+			map[uint64][]int{1: slices.Repeat([]int{1}, maxEntryWork/2), 2: slices.Repeat([]int{1}, maxEntryWork/2)},
+		},
+		"nothing overtakes what does not fit": {
+			[]command{{1, 1}, {1, maxEntryWork - 1}, {1, 1}, {2, 1}},
+			map[uint64][]int{1: {1}, 2: {1}},
+		},
+		"heavy commands begin in one half": {
+			[]command{{1, 1_000}, {2, 1_000}, {3, 1_000}, {4, 1_000}, {5, 1}},
+			map[uint64][]int{1: {1_000}, 2: {1_000}, 3: {1_000}, 5: {1}},
+		},
+	} {
+		var queue []item
+		for i, cmd := range c.queue {
+			queue = append(queue, item{cmd: acquireOf(cmd.session, uint64(i)+1, 1), work: cmd.work})
+		}
+		b := &batch{}
+		rest := b.fillFairly(queue, false)
+		got := map[uint64][]int{}
+		for _, it := range b.items {
+			got[it.cmd.GetSessionId()] = append(got[it.cmd.GetSessionId()], it.work)
+		}
+		if !maps.EqualFunc(got, c.want, slices.Equal) || len(rest)+len(b.items) != len(c.queue) {
+			t.Errorf("%s: an entry of %d commands, work %d, leaves %d", name, len(b.items), b.work, len(rest))
+		}
+	}
+}
+
+// TestHeavyCommandsHaveHalfAnEntry has each of 600 sessions ask for one thing.
+func TestHeavyCommandsHaveHalfAnEntry(t *testing.T) {
+	for work, want := range map[int]int{heavyWork - 1: maxEntryWork / (heavyWork - 1), heavyWork: maxEntryWork / 2 / heavyWork} {
+		var queue []item
+		for id := range uint64(600) {
+			queue = append(queue, item{cmd: acquireOf(id+1, 1, 1), work: work})
+		}
+		b := &batch{}
+		if rest := b.fillFairly(queue, false); len(b.items) != want || len(rest) != 600-want {
+			t.Errorf("commands of work %d: %d are taken, %d left; want %d", work, len(b.items), len(rest), want)
+		}
+	}
+}
+
+// TestRoomInAFullQueue has one sender give way to others, by the command.
+func TestRoomInAFullQueue(t *testing.T) {
+	const share, enough = (maxBacklog - shedBacklog) / minCost, shedBacklog / 2 / minCost
+	for name, c := range map[string]struct {
+		queued, kept int
+		shed         bool
+	}{
+		"one more than that": {share + 1, share, true},
+		"almost enough room": {share + enough - 1, share, true},
+		"just enough room":   {share + enough, share, false},
+		"all of the queue":   {maxBacklog / minCost, share, false},
+	} {
+		p := queueing()
+		for range c.queued {
+			p.enqueue(item{cmd: acquireOf(1, 1, 1), size: 20, work: 2, growth: 3})
+		}
+		refusals := p.makeRoom(nil)
+		if len(p.normal) != c.kept || len(refusals) != c.queued-c.kept || p.shed != c.shed {
+			t.Errorf("%s: %d are kept, %d refused, and it is tried again: %v", name, len(p.normal), len(refusals), !p.shed)
+		}
+		if p.backlog != c.kept*minCost || p.bytes != c.kept*20 || p.work != c.kept*2 || p.growth.Load() != uint64(c.kept)*3 {
+			t.Errorf("%s: backlog %d, %d bytes, work %d, growth %d", name, p.backlog, p.bytes, p.work, p.growth.Load())
+		}
+		for _, gone := range p.normal[c.kept:c.queued] {
+			if gone.cmd != nil {
+				t.Fatalf("%s: the queue holds on to what it refused", name)
+			}
+		}
+		if p.shed = true; len(p.makeRoom(nil)) != 0 {
+			t.Errorf("%s: tried again", name)
+		}
+	}
+}
+
+// TestFullQueueKeepsOrder refuses what comes behind a command that was refused.
+func TestFullQueueKeepsOrder(t *testing.T) {
+	const share = (maxBacklog - shedBacklog) / 2 / maxEntryBytes // of each of two senders
+	p, seq := queueing(), uint64(0)
+	queue := func(session uint64, bytes int) {
+		seq++
+		p.enqueue(item{cmd: acquireOf(session, seq, 1), size: bytes})
+	}
+	queue(1, minCost)
+	for range share {
+		queue(1, maxEntryBytes) // the last does not fit behind the small one
+	}
+	queue(1, minCost)
+	for range maxBacklog/maxEntryBytes - share {
+		queue(2, maxEntryBytes)
+	}
+	p.makeRoom(nil)
+	var kept [3]int
+	for _, it := range p.normal {
+		if kept[it.cmd.GetSessionId()]++; it.cmd.GetSessionId() == 1 && it.cmd.GetSeq() != uint64(kept[1]) {
+			t.Errorf("request %d stands without those before", it.cmd.GetSeq())
+		}
+	}
+	if kept[1] != share || kept[2] != share {
+		t.Errorf("%d and %d of %d commands are kept", kept[1], kept[2], share)
+	}
+}
+
+// TestFirstCommandsAreKept has each sender have one command, which is more than its share.
+func TestFirstCommandsAreKept(t *testing.T) {
+	p := queueing()
+	for id := range uint64(maxBacklog / maxEntryBytes) {
+		p.enqueue(item{cmd: acquireOf(id+1, 1, 1), size: maxEntryBytes})
+	}
+	if refusals := p.makeRoom(nil); len(refusals) != 0 || !p.shed {
+		t.Errorf("%d commands are refused", len(refusals))
+	}
+}
+
+// TestTakenCommandsAreForgotten looks at the memory of a queue of which a part was taken.
+func TestTakenCommandsAreForgotten(t *testing.T) {
+	queue := func() (queue []item) {
+		for id := range uint64(3) {
+			queue = append(queue, item{cmd: acquireOf(id+1, 1, 1), work: maxEntryWork / 2})
+		}
+		return queue
+	}
+	all, b := queue(), &batch{}
+	if rest := b.fill(all, maxEntryWork); len(rest) != 1 || rest[0].cmd.GetSessionId() != 3 || all[0].cmd != nil || all[1].cmd != nil {
+		t.Errorf("filled in order: %v of %v are left", rest, all)
+	}
+	all, b = queue(), &batch{}
+	if rest := b.fillFairly(all, false); len(rest) != 2 || rest[0].cmd.GetSessionId() != 2 || all[2].cmd != nil {
+		t.Errorf("filled by shares: %v of %v are left", rest, all)
 	}
 }

@@ -36,7 +36,7 @@ const (
 // successor is the node to which this one has handed over because of its disk.
 type successor struct {
 	mu sync.Mutex // guards what follows
-	// at is when it did; zero if never.
+	// at is when it did; zero, which is long ago, if never.
 	at time.Time
 	// id leads since term, as far as this node knows; own is the term that this node led.
 	id        string
@@ -47,7 +47,7 @@ type successor struct {
 func (s *successor) recent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.at.IsZero() && time.Since(s.at) < handOverRest
+	return time.Since(s.at) < handOverRest
 }
 
 func (s *successor) set(id string, own, term uint64) {
@@ -61,7 +61,7 @@ func (s *successor) set(id string, own, term uint64) {
 func (s *successor) of(own uint64) (id string, term uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.at.IsZero() || s.own != own {
+	if s.own != own {
 		return "", own
 	}
 	return s.id, s.term
@@ -115,9 +115,7 @@ func (r *Replica) wellVoters(ctx context.Context, term uint64) []answer {
 			others = append(others, r.peer(s))
 		}
 	}
-	well := slices.DeleteFunc(r.probe(ctx, others), func(a answer) bool {
-		return a.state == nil || a.state.Term != term || a.state.LeaderId != r.cfg.ID || a.state.DiskSlow
-	})
+	well := slices.DeleteFunc(r.probe(ctx, others), func(a answer) bool { return !wellUnder(r.cfg.ID, term, a) })
 	if len(well) <= voters/2 {
 		return nil
 	}
@@ -125,6 +123,11 @@ func (r *Replica) wellVoters(ctx context.Context, term uint64) []answer {
 		return cmp.Or(cmp.Compare(b.state.LastIndex, a.state.LastIndex), cmp.Compare(a.peer.ID, b.peer.ID))
 	})
 	return well
+}
+
+// wellUnder reports whether a voter follows that leader in that term and its disk is not slow.
+func wellUnder(leader string, term uint64, a answer) bool {
+	return a.state != nil && a.state.Term == term && a.state.LeaderId == leader && !a.state.DiskSlow
 }
 
 // askToStand asks a follower to stand for election, and returns the term that it leads then.

@@ -1,11 +1,13 @@
 package replica_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -93,6 +95,7 @@ func hangUnder(t *testing.T, nodes int, overlap bool) {
 	c.within(100*time.Millisecond, "the node with the hung disk names the next leader", func() bool {
 		return !old.Serving() && old.Leader().GetId() == c.leader().id && old.Leader().GetClientAddr() != ""
 	})
+	c.expect(old.beat(sessions[0]), wire.Status_NOT_LEADER)
 	time.Sleep(2 * ttl)
 	if old.haltedWith() == nil {
 		t.Error("the node with the hung disk was not stopped")
@@ -188,6 +191,11 @@ func TestStandIsForTheLeaderOnly(t *testing.T) {
 				t.Errorf("%s made a follower stand", name)
 			}
 		}
+		leader.HandOverSlow() // its disk is not slow
+		b.HasHandedOver()
+		if err := leader.AskToStand(b.id, term); !mentions(err, "handed over") {
+			t.Errorf("a node that has handed over was made to stand: %v", err)
+		}
 		a.disk.takeTime(1500 * time.Millisecond)
 		s := c.openSession("a", time.Minute)
 		c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
@@ -195,6 +203,75 @@ func TestStandIsForTheLeaderOnly(t *testing.T) {
 		if err := leader.AskToStand(a.id, term); err == nil || !mentions(err, "slow") {
 			t.Errorf("a node with a slow disk was made to stand: %v", err)
 		}
+		if c.serving() != leader || c.statusOf(leader).Term != term {
+			t.Error("leadership has moved")
+		}
+	})
+}
+
+// TestStandWithoutAnElection asks a follower whose peer port has closed, so that raft hears of no
+// election either.
+func TestStandWithoutAnElection(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		term := c.statusOf(leader).Term
+		if err := c.followers()[0].StandCutOff(t.Context(), leader.id, term); !errors.Is(err, replica.ErrUnavailable) {
+			t.Errorf("asked to stand: %v", err)
+		}
+		if c.serving() != leader || c.statusOf(leader).Term != term {
+			t.Error("leadership has moved")
+		}
+	})
+}
+
+// TestStandWithoutVotes asks a follower that reaches nobody.
+func TestStandWithoutVotes(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		a, term := c.followers()[0], c.statusOf(leader).Term
+		c.net.Isolate(a.id, c.except(a)...)
+		if err := a.Stand(t.Context(), leader.id, term); !errors.Is(err, replica.ErrUnavailable) || !mentions(err, "not won in time") {
+			t.Errorf("asked to stand: %v", err)
+		}
+		c.net.Heal()
+	})
+}
+
+// TestOnlyVotersStand asks a node without a vote, and one that is out of the configuration.
+func TestOnlyVotersStand(t *testing.T) {
+	for _, wholly := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T) {
+			c := newCluster(t, 4).startAll()
+			leader := c.settleIn()
+			term := c.statusOf(leader).Term
+			a := c.followers()[0]
+			if err := a.MayStand(leader.id, term); err != nil {
+				t.Errorf("a voter must not stand: %v", err)
+			}
+			c.within(time.Second, "a node that must not stand", func() bool {
+				if err := leader.Demote(a.id, wholly); err != nil {
+					t.Fatal(err)
+				}
+				return mentions(a.MayStand(leader.id, term), "does not vote")
+			})
+		})
+	}
+}
+
+// TestHandOversRest: a leader that has handed over lately stays, however slow its disk is.
+func TestHandOversRest(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.settleIn()
+		term := c.statusOf(leader).Term
+		leader.HasHandedOver()
+		leader.disk.takeTime(1500 * time.Millisecond)
+		c.openSession("a", time.Minute)
+		time.Sleep(5 * time.Second)
+		leader.disk.takeTime(0) // a graceful stop waits for raft's transfer, and that for the disk
+		c.settleIn()
 		if c.serving() != leader || c.statusOf(leader).Term != term {
 			t.Error("leadership has moved")
 		}

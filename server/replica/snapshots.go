@@ -40,17 +40,13 @@ type caption struct {
 	Configuration                   raft.Configuration
 }
 
-func (c caption) bytes() ([]byte, error) {
-	line, err := json.Marshal(c)
-	return append(line, '\n'), err
+func (c caption) bytes() []byte {
+	line, _ := json.Marshal(c) // never fails: there are numbers and strings only
+	return append(line, '\n')
 }
 
 // Create implements raft.SnapshotStore.
 func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, trans raft.Transport) (raft.SnapshotSink, error) {
-	line, err := caption{version, index, term, configurationIndex, configuration}.bytes()
-	if err != nil {
-		return nil, err
-	}
 	sink, err := s.SnapshotStore.Create(version, index, term, configuration, configurationIndex, trans)
 	if err != nil {
 		return nil, s.unwritten(err)
@@ -60,6 +56,7 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, con
 		return nil, errors.Join(s.unwritten(err), sink.Cancel())
 	}
 	guarded := &guardedSink{sink, s}
+	line := caption{version, index, term, configurationIndex, configuration}.bytes()
 	if _, err := guarded.Write(line); err != nil {
 		_ = guarded.Cancel() // the first error says more
 		return nil, err
@@ -117,10 +114,7 @@ func (s *snapshots) open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 
 // caption reads what a state begins with, and compares it with the description.
 func (s *snapshots) caption(meta *raft.SnapshotMeta, id string, state io.Reader) (size int64, err error) {
-	line, err := caption{meta.Version, meta.Index, meta.Term, meta.ConfigurationIndex, meta.Configuration}.bytes()
-	if err != nil {
-		return 0, err
-	}
+	line := caption{meta.Version, meta.Index, meta.Term, meta.ConfigurationIndex, meta.Configuration}.bytes()
 	info, err := os.Stat(filepath.Join(s.dir, id, stateFile))
 	if err != nil {
 		return 0, fmt.Errorf("read snapshot %s: %w", id, err)
@@ -150,7 +144,7 @@ func (s *snapshots) newest() (index uint64, err error) {
 		if _, err := fmt.Sscanf(e.Name(), "%d-%d-%d", &t, &i, &at); err != nil {
 			return 0, fmt.Errorf("%w: %s is no snapshot's name", ErrDamaged, filepath.Join(s.dir, e.Name()))
 		}
-		if name == "" || t > term || t == term && i >= index {
+		if t > term || t == term && i >= index {
 			name, term, index = e.Name(), t, i
 		}
 	}

@@ -174,10 +174,10 @@ func (s *steward) promote(ctx context.Context, server raft.Server, m *wire.Membe
 
 // awaits says whether the node, as it was, is still one that is to get its vote.
 func (s *steward) awaits(server raft.Server, m *wire.Member) bool {
-	now, ok := s.r.servers()[m.Id]
+	now := s.r.servers()[m.Id]
 	var known *wire.Member
 	s.r.machine.View(func(machine *fsm.Machine) { known, _ = machine.Member(m.Id) })
-	return ok && unchanged(server, now, m, known)
+	return unchanged(server, now, m, known)
 }
 
 func (s *steward) complain(what string, err error) {

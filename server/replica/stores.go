@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/replica/segment"
@@ -42,10 +41,6 @@ func openStores(cfg Config, failed func(error)) (*stores, error) {
 	files, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, retainedSnapshots, cfg.Logger.Named("snapshots"))
 	if err != nil {
 		return nil, fmt.Errorf("open the snapshots in %s: %w", cfg.DataDir, err)
-	}
-	// Raft makes its directory for everybody to read.
-	if err := restrict(filepath.Join(cfg.DataDir, snapshotDir), hclog.NewNullLogger()); err != nil {
-		return nil, err
 	}
 	snaps := &snapshots{files, filepath.Join(cfg.DataDir, snapshotDir), failed}
 	newest, err := snaps.newest()

@@ -3,15 +3,19 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 func TestIncarnationBelongsToTheLog(t *testing.T) {
@@ -65,13 +69,31 @@ func TestIncarnationBelongsToTheLog(t *testing.T) {
 }
 
 func TestLogWithoutItsBeginningIsRefused(t *testing.T) {
-	store := raft.NewInmemStore()
-	if err := store.StoreLogs([]*raft.Log{{Index: 5, Term: 1}, {Index: 6, Term: 1}}); err != nil {
+	memory := raft.NewInmemStore()
+	if err := memory.StoreLogs([]*raft.Log{{Index: 5, Term: 1}, {Index: 6, Term: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	from := Stores{Log: store, Stable: store, Snapshots: raft.NewInmemSnapshotStore()}
-	if _, err := assemble(Config{}, from, func(bool) error { return nil }, func(error) {}); !errors.Is(err, ErrDamaged) {
-		t.Errorf("a log that begins at entry 5 was opened without a snapshot: %v", err)
+	for name, c := range map[string]struct {
+		reading
+		want error
+	}{
+		"without a snapshot":         {reading{}, ErrDamaged},
+		"with unreadable snapshots":  {reading{noSnapshots: true}, errDisk},
+		"that cannot be read":        {reading{noLog: true}, errDisk},
+		"with a snapshot of entry 5": {reading{SnapshotStore: unreadable{}}, nil},
+	} {
+		store := c.reading
+		if store.InmemStore = memory; store.SnapshotStore == nil {
+			store.SnapshotStore = raft.NewInmemSnapshotStore()
+		}
+		from := Stores{Log: store, Stable: store, Snapshots: store}
+		s, err := assemble(Config{}, from, func(bool) error { return nil }, func(error) {})
+		if !errors.Is(err, c.want) {
+			t.Errorf("a log that begins at entry 5, %s: %v", name, err)
+		}
+		if err == nil {
+			_ = s.close()
+		}
 	}
 }
 
@@ -119,6 +141,29 @@ func (f *failing) StoreLogs(entries []*raft.Log) error {
 		return f.err
 	}
 	return f.InmemStore.StoreLogs(entries)
+}
+
+// rotten is a store in which every record is damaged.
+type rotten struct{ *raft.InmemStore }
+
+func (rotten) GetLog(uint64, *raft.Log) error   { return ErrDamaged }
+func (rotten) Get([]byte) ([]byte, error)       { return nil, ErrDamaged }
+func (rotten) GetUint64([]byte) (uint64, error) { return 0, ErrDamaged }
+
+// Reading a damaged record returns ErrDamaged and stops the node.
+func TestDamageThatIsReadStopsTheNode(t *testing.T) {
+	for what, read := range map[string]func(*guard) error{
+		"an entry": func(g *guard) error { return g.GetLog(1, &raft.Log{}) },
+		"a value":  func(g *guard) error { _, err := g.Get([]byte("key")); return err },
+		"a number": func(g *guard) error { _, err := g.GetUint64([]byte("key")); return err },
+	} {
+		var told error
+		store := rotten{raft.NewInmemStore()}
+		g := newGuard(store, store, time.Minute, func(err error) { told = err })
+		if err := read(g); !errors.Is(err, ErrDamaged) || !errors.Is(told, ErrDamaged) {
+			t.Errorf("%s: %v, and the node was told %v", what, err, told)
+		}
+	}
 }
 
 // advisedCommand is what a message tells people to run.
@@ -186,4 +231,176 @@ func TestDamagedIdentityFileIsMendedByTheAdvice(t *testing.T) {
 	if _, err := openIdentity(cfg, s.stable); !errors.Is(err, ErrOtherNode) {
 		t.Errorf("another node took the directory: %v", err)
 	}
+}
+
+// A failure to write the identity file is returned, and leaves no file.
+func TestIdentityFileThatIsNotWritten(t *testing.T) {
+	for what, obstruct := range map[string]func(path string) error{
+		"the new file is a directory": func(path string) error { return os.Mkdir(path+".new", 0o700) },
+		"the disk is full":            func(path string) error { return os.Symlink("/dev/full", path+".new") },
+	} {
+		cfg := Config{ID: "n1", DataDir: t.TempDir(), LogStore: LogInBolt}.withDefaults()
+		path := filepath.Join(cfg.DataDir, identityFile)
+		if err := obstruct(path); err != nil {
+			t.Fatal(err)
+		}
+		stable := raft.NewInmemStore()
+		if _, err := openIdentity(cfg, stable); err == nil || !strings.Contains(err.Error(), "write the node's identity") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the file is there: %v", what, err)
+		}
+	}
+}
+
+// reading fails to read one thing.
+type reading struct {
+	*raft.InmemStore
+	raft.SnapshotStore
+	noTerm, noLog, noSnapshots bool
+}
+
+func (r reading) GetUint64(key []byte) (uint64, error) {
+	if r.noTerm {
+		return 1, errDisk
+	}
+	return r.InmemStore.GetUint64(key)
+}
+
+func (r reading) FirstIndex() (uint64, error) {
+	if r.noLog {
+		return 0, errDisk
+	}
+	return r.InmemStore.FirstIndex()
+}
+
+func (r reading) LastIndex() (uint64, error) {
+	if r.noLog {
+		return 0, errDisk
+	}
+	return r.InmemStore.LastIndex()
+}
+
+func (r reading) List() ([]*raft.SnapshotMeta, error) {
+	if r.noSnapshots {
+		return nil, errDisk
+	}
+	return r.SnapshotStore.List()
+}
+
+// TestTermIsForgottenOnlyOfACutBeginning has a node forget term 1 where nothing else was written,
+// and keep its term wherever it may have voted.
+func TestTermIsForgottenOnlyOfACutBeginning(t *testing.T) {
+	for name, c := range map[string]struct {
+		reading
+		term, want         uint64
+		entries, snapshots bool
+		err                error
+	}{
+		"a cut beginning":        {term: 1},
+		"a later term":           {term: 2, want: 2},
+		"a term with an entry":   {term: 1, entries: true, want: 1},
+		"a term with a snapshot": {term: 1, snapshots: true, want: 1},
+		"an unreadable term":     {term: 1, want: 1, reading: reading{noTerm: true}},
+		"an unreadable log":      {term: 1, want: 1, reading: reading{noLog: true}, err: errDisk},
+		"unreadable snapshots":   {term: 1, want: 1, reading: reading{noSnapshots: true}, err: errDisk},
+	} {
+		memory, from := raft.NewInmemStore(), c.reading
+		from.InmemStore, from.SnapshotStore = memory, raft.NewInmemSnapshotStore()
+		if err := memory.SetUint64([]byte(currentTerm), c.term); err != nil {
+			t.Fatal(err)
+		}
+		if c.entries {
+			_ = memory.StoreLog(&raft.Log{Index: 1, Term: 1})
+		}
+		if c.snapshots {
+			from.SnapshotStore = unreadable{}
+		}
+		if err := (&stores{stable: from, log: from, snapshots: from}).forgetCutBeginning(); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if term, err := memory.GetUint64([]byte(currentTerm)); err != nil || term != c.want {
+			t.Errorf("%s: term %d, %v", name, term, err)
+		}
+	}
+}
+
+// TestTermThatCannotBeForgotten does not go on as if it were.
+func TestTermThatCannotBeForgotten(t *testing.T) {
+	memory := raft.NewInmemStore()
+	if err := memory.SetUint64([]byte(currentTerm), 1); err != nil {
+		t.Fatal(err)
+	}
+	g := newGuard(memory, memory, time.Minute, func(error) {})
+	g.broken.Store(true)
+	if err := (&stores{stable: notebook{g}, log: g, snapshots: raft.NewInmemSnapshotStore()}).forgetCutBeginning(); !errors.Is(err, ErrStore) {
+		t.Errorf("forgotten: %v", err)
+	}
+}
+
+// TestStoresAreClosedAsTheyAre: whoever closes the files is told whether everything was written, and
+// what that returns is returned.
+func TestStoresAreClosedAsTheyAre(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		for _, overlap := range []bool{false, true} {
+			var sound []bool
+			memory := raft.NewInmemStore()
+			from := Stores{Log: memory, Stable: memory, Snapshots: raft.NewInmemSnapshotStore()}
+			s, err := assemble(Config{NoOverlap: !overlap}, from, func(is bool) error { sound = append(sound, is); return errDisk }, func(error) {})
+			if err != nil || (s.overlap != nil) != overlap {
+				t.Fatal(s, err)
+			}
+			if written, _ := s.isWritten(0); !written {
+				t.Errorf("overlap %v: nothing is not written", overlap)
+			}
+			s.guard.broken.Store(broken)
+			if err := s.close(); !errors.Is(err, errDisk) || !slices.Equal(sound, []bool{!broken}) {
+				t.Errorf("broken %v, overlap %v: closed %v, %v", broken, overlap, sound, err)
+			}
+		}
+	}
+}
+
+// TestSnapshotMeetsTheLog: nothing is missing between the newest of them and the first entry.
+func TestSnapshotMeetsTheLog(t *testing.T) {
+	for first, want := range map[uint64]error{1: nil, 2: ErrDamaged, 6: nil, 7: ErrDamaged} {
+		memory := raft.NewInmemStore()
+		if err := memory.StoreLogs(entriesOf(first, first+1)); err != nil {
+			t.Fatal(err)
+		}
+		s := stores{log: memory, snapshots: unreadable{}} // of entry 5
+		if first < 5 {
+			s.snapshots = raft.NewInmemSnapshotStore()
+		}
+		if err := s.whole(); !errors.Is(err, want) {
+			t.Errorf("a log from entry %d on: %v", first, err)
+		}
+	}
+}
+
+// TestStoresThatCannotBeOpened: somebody reads the log, or the snapshots cannot be written.
+func TestStoresThatCannotBeOpened(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
+		if err := reopen(t, cfg).close(); err != nil {
+			t.Fatal(err)
+		}
+		reader, err := openFile(filepath.Join(cfg.DataDir, logFile), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openStores(cfg, func(err error) { t.Error(err) }); !errors.Is(err, ErrInUse) {
+			t.Errorf("while it is read: %v", err)
+		}
+		if err := reader.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Join(cfg.DataDir, snapshotDir, "permTest"), 0o700); err != nil { // raft writes such a file
+			t.Fatal(err)
+		}
+		if _, err := openStores(cfg, func(err error) { t.Error(err) }); err == nil || !strings.Contains(err.Error(), "open the snapshots in "+cfg.DataDir) {
+			t.Errorf("without writing a snapshot: %v", err)
+		}
+	})
 }

@@ -59,7 +59,7 @@ func checkClientAddress(address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return fmt.Errorf("the client's address %q is not host:port: %w", address, err)
 	}
-	if len(address) > maxClientAddress || wire.CleanText(address, maxClientAddress) != address {
+	if wire.CleanText(address, maxClientAddress) != address {
 		return fmt.Errorf("the client's address %q is no text of up to %d bytes", address, maxClientAddress)
 	}
 	return nil

@@ -141,7 +141,7 @@ func (v *vigil) view(node *raft.Raft) failover.Self {
 		self.Leader = ""
 	}
 	self.Term = max(self.Term, asked)
-	if self.Saw.Leader != "" && v.r.layer.Linked(self.Saw.Leader) {
+	if v.r.layer.Linked(self.Saw.Leader) {
 		self.Saw = failover.Loss{} // it has come back
 	}
 	return self

@@ -59,10 +59,24 @@ func TestMembersVouch(t *testing.T) {
 				if took := time.Since(begun); took != c.took || asked.Load() != 3 || v.known(who) != c.want {
 					t.Errorf("after %v, %d questions, now %v", took, asked.Load(), v.known(who))
 				}
-				time.Sleep(vouchedFor + time.Second)
+				again := func(when string, questions int32) {
+					t.Helper()
+					if got := v.about(t.Context(), who, "h", someMembers); got != c.want || asked.Load() != questions {
+						t.Errorf("%s: %v, %d questions, want %d", when, got, asked.Load(), questions)
+					}
+				}
+				time.Sleep(unknownFor - 1)
+				again("within a second", 3)
+				time.Sleep(time.Nanosecond)
+				if c.want != wire.Standing_UNKNOWN {
+					time.Sleep(vouchedFor - unknownFor - 1)
+					again("within a minute", 3)
+					time.Sleep(time.Nanosecond)
+				}
 				if v.known(who) != wire.Standing_UNKNOWN {
 					t.Error("it is believed for ever")
 				}
+				again("out of date", 6)
 			})
 		})
 	}
@@ -90,6 +104,14 @@ func TestStrangersAreAskedAboutSeldom(t *testing.T) {
 			t.Errorf("%d callers are remembered", n)
 		}
 	})
+}
+
+// TestNobodyToAsk has no member to ask: that takes no question from others, nor is it remembered.
+func TestNobodyToAsk(t *testing.T) {
+	v := newVouchers(nil)
+	if got := v.about(t.Context(), callerKey{"n9", "i9"}, "h", nil); got != wire.Standing_UNKNOWN || v.asked != 0 || len(v.verdicts) != 0 {
+		t.Errorf("%v after %d questions, %d remembered", got, v.asked, len(v.verdicts))
+	}
 }
 
 // The node in question is not asked, nor is one whose incarnation is not known.

@@ -14,9 +14,13 @@ func TestWriteTimer(t *testing.T) {
 		begun := time.Now()
 		expired := make(chan time.Duration, 2)
 		note := func() { expired <- time.Since(begun) }
-		startWriteTimer(limit, func(int) {}, note)
+		ended := startWriteTimer(limit, func(int) {}, note)
 		if took := <-expired; took < limit-limit/writeSteps || took > limit {
 			t.Errorf("expired after %v", took)
+		}
+		synctest.Wait()
+		if ended.timer.Stop() {
+			t.Error("the timer goes on after its end")
 		}
 		stopped := startWriteTimer(limit, func(int) {}, note)
 		time.Sleep(limit / 2)
@@ -31,9 +35,10 @@ func TestWriteTimer(t *testing.T) {
 
 // TestWriteTimerOutlastsAPause: what passes while the process does not run counts as one step.
 func TestWriteTimerOutlastsAPause(t *testing.T) {
-	expired := 0
-	timer := startWriteTimer(7*time.Second, func(int) {}, func() { expired++ })
-	for range writeSteps - 1 {
+	expired, passed := 0, []int{}
+	timer := startWriteTimer(7*time.Hour, func(steps int) { passed = append(passed, steps) }, func() { expired++ })
+	_, steps := writeTime(7 * time.Hour)
+	for range steps - 1 {
 		timer.pass() // however late
 	}
 	if expired > 0 {
@@ -41,8 +46,22 @@ func TestWriteTimerOutlastsAPause(t *testing.T) {
 	}
 	timer.pass()
 	timer.pass()
-	if expired != 1 {
-		t.Errorf("expired %d times", expired)
+	if expired != 1 || len(passed) != steps || passed[0] != 1 || passed[steps-1] != steps {
+		t.Errorf("expired %d times after %d steps of %d", expired, len(passed), steps)
 	}
 	timer.stop()
+}
+
+// TestStoppedWriteTimerSaysNothing has a step end while the timer is stopped.
+func TestStoppedWriteTimerSaysNothing(t *testing.T) {
+	told := 0
+	timer := startWriteTimer(7*time.Hour, func(int) { told++ }, func() { told++ })
+	timer.stop()
+	_, steps := writeTime(7 * time.Hour)
+	for range steps + 1 {
+		timer.pass()
+	}
+	if told != 0 || timer.timer.Stop() {
+		t.Errorf("told %d times after the stop", told)
+	}
 }

@@ -1,0 +1,322 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// TestWhoAdministers asks nodes in each state for an administrative request.
+func TestWhoAdministers(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Replica)
+		want   error
+	}{
+		"serving":         {func(*Replica) {}, nil},
+		"not serving yet": {func(r *Replica) { r.reign.serving = false }, ErrNotLeader},
+		"following":       {func(r *Replica) { r.reign = nil }, ErrNotLeader},
+		"stopping":        {func(r *Replica) { r.closing = true }, ErrUnavailable},
+		"failed":          {func(r *Replica) { r.halted.Store(&errDisk) }, ErrUnavailable},
+	} {
+		r := &Replica{reign: &reign{term: 7, serving: true}}
+		c.change(r)
+		re, done, err := r.administer()
+		if !errors.Is(err, c.want) || (re == nil) != (c.want != nil) {
+			t.Errorf("%s: %v, %v", name, re, err)
+		}
+		if err == nil {
+			done()
+		}
+		r.admins.Wait()
+	}
+}
+
+// onCommand has instead take the entries with a command that is wanted to raft. It is for bubbles.
+func (r *Replica) onCommand(wanted func(*wire.Command) bool, instead func(data []byte) raft.ApplyFuture) {
+	synctest.Wait() // until the proposer is idle
+	r.proposer.mu.Lock()
+	defer r.proposer.mu.Unlock()
+	r.proposer.apply = func(data []byte, timeout time.Duration) raft.ApplyFuture {
+		var entry wire.Entry
+		if err := proto.Unmarshal(data, &entry); err == nil {
+			for _, cmd := range entry.Commands {
+				if wanted(cmd) {
+					return instead(data)
+				}
+			}
+		}
+		return r.apply(data, timeout)
+	}
+}
+
+func refuseEntry([]byte) raft.ApplyFuture { return failed{raft.ErrNotLeader} }
+
+// isAct, isPut and isDrop tell the commands of a change of the members.
+func isAct(cmd *wire.Command) bool  { return cmd.GetRecordAct() != nil }
+func isPut(cmd *wire.Command) bool  { return cmd.GetPutMember() != nil }
+func isDrop(cmd *wire.Command) bool { return cmd.GetDropMember() != nil }
+func isNone(*wire.Command) bool     { return false }
+
+// memberIDs are the ids that are recorded, and those that are configured.
+func (r *Replica) memberIDs() (recorded, configured string) {
+	r.View(func(m *fsm.Machine) {
+		for _, member := range m.Members() {
+			recorded += member.Id
+		}
+	})
+	for _, id := range []string{"n1", "n2", "n3", "n9"} {
+		if r.configured(id) {
+			configured += id
+		}
+	}
+	return recorded, configured
+}
+
+// TestAdditionsThatFail stop where they fail.
+func TestAdditionsThatFail(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		net, nodes := openTogether(t, 1)
+		r := nodes[0]
+		listens(t, net, "n2", &wire.NodeState{Empty: true})
+		add := func(when, id string, want error, says, members string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err := r.AddMember(ctx, &wire.AddMemberRequest{Id: id, PeerAddr: id + ":7401", Reason: "test"})
+			recorded, configured := r.memberIDs()
+			if !errors.Is(err, want) || err != nil && !strings.Contains(err.Error(), says) || recorded+" "+configured != members {
+				t.Errorf("%s: recorded %s, configured %s, %v", when, recorded, configured, err)
+			}
+		}
+		r.changing <- struct{}{}
+		add("another change is under way", "n2", ErrUnavailable, "another change", "n1 n1")
+		<-r.changing
+		r.onCommand(isAct, refuseEntry)
+		add("the act is not recorded", "n2", ErrNotLeader, "", "n1 n1")
+		r.onCommand(isPut, refuseEntry)
+		add("the member is not recorded", "n2", ErrNotLeader, "", "n1 n1")
+		r.onCommand(isNone, nil)
+		if err := r.node.Load().AddNonvoter("n9", "n2:7401", 0, 0).Error(); err != nil {
+			t.Fatal(err)
+		}
+		add("another one has the address", "n2", ErrPrecondition, "duplicate", "n1n2 n1n9")
+		if err := r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n9", Reason: "test"}); err != nil {
+			t.Errorf("removed one that is configured only: %v", err)
+		}
+		add("nobody answers", "n5", ErrPrecondition, "does not answer", "n1n2 n1")
+		add("at last", "n2", nil, "", "n1n2 n1n2")
+		add("again", "n2", nil, "", "n1n2 n1n2")
+		add("itself", "n1", nil, "", "n1n2 n1n2")
+		for _, req := range []*wire.AddMemberRequest{{Id: "n2", PeerAddr: "n2:7401"}, {Id: "n2", PeerAddr: "nowhere", Reason: "test"}} {
+			if err := r.AddMember(t.Context(), req); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%v: %v", req, err)
+			}
+		}
+	})
+}
+
+// TestRemovalsThatFail stop where they fail.
+func TestRemovalsThatFail(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		net, nodes := openTogether(t, 1)
+		r := nodes[0]
+		listens(t, net, "n2", &wire.NodeState{Empty: true})
+		if err := r.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n2", PeerAddr: "n2:7401", Reason: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		remove := func(when, id string, want error, members string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err := r.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: id, Reason: "test"})
+			recorded, configured := r.memberIDs()
+			if !errors.Is(err, want) || recorded+" "+configured != members {
+				t.Errorf("%s: recorded %s, configured %s, %v", when, recorded, configured, err)
+			}
+		}
+		remove("without an id", "", ErrInvalid, "n1n2 n1n2")
+		remove("one that is not there", "n5", ErrNotFound, "n1n2 n1n2")
+		remove("the last voter", "n1", ErrPrecondition, "n1n2 n1n2")
+		if err := r.StepDown(t.Context()); !errors.Is(err, ErrPrecondition) || !r.Serving() {
+			t.Errorf("the last voter stepped down: %v", err)
+		}
+		r.changing <- struct{}{}
+		remove("another change is under way", "n2", ErrUnavailable, "n1n2 n1n2")
+		<-r.changing
+		r.onCommand(isAct, refuseEntry)
+		remove("the act is not recorded", "n2", ErrNotLeader, "n1n2 n1n2")
+		r.onCommand(isDrop, refuseEntry)
+		remove("the member is not dropped", "n2", ErrNotLeader, "n1n2 n1")
+		r.onCommand(isNone, nil)
+		remove("at last", "n2", nil, "n1 n1")
+		if err := r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n2"}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("without a reason: %v", err)
+		}
+	})
+}
+
+// TestRemovalByAFormerLeader has another node lead once the act is recorded.
+func TestRemovalByAFormerLeader(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		_, nodes := openTogether(t, 3)
+		r, other := nodes[0], nodes[1].cfg.ID
+		r.onCommand(isAct, func(data []byte) raft.ApplyFuture {
+			future := r.apply(data, time.Minute)
+			if err := errors.Join(future.Error(), r.node.Load().LeadershipTransfer().Error()); err != nil {
+				t.Error(err)
+			}
+			return future
+		})
+		err := r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: other, Reason: "test"})
+		if !errors.Is(err, ErrNotLeader) || !r.configured(other) {
+			t.Errorf("removed: %v", err)
+		}
+	})
+}
+
+// TestRemovalBesideASilentVoter asks nobody about a node that is recorded only.
+func TestRemovalBesideASilentVoter(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		net, nodes := openTogether(t, 3)
+		r, silent := nodes[0], nodes[2].cfg.ID
+		if err := r.do(t.Context(), r.current(), putMember(someMember("n9")), 0); err != nil {
+			t.Fatal(err)
+		}
+		net.Isolate(silent, r.cfg.ID, nodes[1].cfg.ID)
+		begin := time.Now()
+		err := r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n9", Reason: "test"})
+		if took := time.Since(begin); err != nil || took > probeTimeout/2 {
+			t.Errorf("it took %v: %v", took, err)
+		}
+		err = r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: nodes[1].cfg.ID, Reason: "test"})
+		if !errors.Is(err, ErrPrecondition) || !strings.Contains(err.Error(), "only 1 answer") {
+			t.Errorf("removed one of the two that answer: %v", err)
+		}
+		net.Heal()
+	})
+}
+
+// TestLeadershipThatIsNotHandedOver stays where it is.
+func TestLeadershipThatIsNotHandedOver(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		net, nodes := openTogether(t, 3)
+		r, other := nodes[0], nodes[1]
+		own, others := r.cfg.ID, other.cfg.ID
+		reject := func() {
+			net.Reject(own, others)
+			net.Reject(own, nodes[2].cfg.ID)
+		}
+		transfer := func(to string) error {
+			return r.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: to, Reason: "test"})
+		}
+		leave := func() error {
+			return r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: own, Reason: "test"})
+		}
+		stepDown := func() error { return r.StepDown(t.Context()) }
+		then := func(cut func()) func(data []byte) raft.ApplyFuture {
+			return func(data []byte) raft.ApplyFuture {
+				future := r.apply(data, time.Minute)
+				_ = future.Error()
+				cut()
+				return future
+			}
+		}
+		for _, c := range []struct {
+			name    string
+			prepare func()
+			do      func() error
+			want    error
+			says    string
+		}{
+			{"by a follower", func() {}, func() error { return other.StepDown(t.Context()) }, ErrNotLeader, ""},
+			{"to nobody", func() {}, func() error { return transfer("n9") }, ErrNotFound, "n9"},
+			{"to itself", func() {}, func() error { return transfer(own) }, nil, ""},
+			{"without a record", func() { r.onCommand(isAct, refuseEntry) }, func() error { return transfer(others) }, ErrNotLeader, ""},
+			{"without a record, removed", func() { r.onCommand(isAct, refuseEntry) }, leave, ErrNotLeader, ""},
+			{"to a node that does not answer", func() { net.Reject(own, others) }, func() error { return transfer(others) }, ErrPrecondition, "does not answer"},
+			{"nobody answers", reject, func() error { return transfer("") }, ErrPrecondition, "no other voter answers"},
+			{"nobody answers, stopping", reject, stepDown, ErrPrecondition, "no other voter answers"},
+			{"nobody answers, removed", reject, leave, ErrPrecondition, "no other voter answers"},
+			{"it goes while it is asked", func() { r.onCommand(isAct, then(func() { net.Reject(own, others) })) }, func() error { return transfer(others) }, ErrUnavailable, "not handed over"},
+			{"they go while they are asked, removed", func() { r.onCommand(isAct, then(reject)) }, leave, ErrUnavailable, "not handed over"},
+		} {
+			c.prepare()
+			err := c.do()
+			if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.says) || err != nil && strings.Contains(err.Error(), "any more") {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			net.Heal()
+			if !r.Serving() && c.name != "they go while they are asked, removed" {
+				t.Fatalf("%s: it leads no more", c.name)
+			}
+			r.onCommand(isNone, nil)
+			time.Sleep(time.Second)
+		}
+		if err := r.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: others}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("without a reason: %v", err)
+		}
+	})
+}
+
+// blocked is the future of an entry that is in flight until the channel is closed.
+type blocked struct {
+	failed
+	until chan struct{}
+}
+
+func (b blocked) Error() error {
+	<-b.until
+	return b.err
+}
+
+// TestStepDownWaitsForEntries in flight, and says if leadership stays.
+func TestStepDownWaitsForEntries(t *testing.T) {
+	for name, stays := range map[string]bool{"handed over": false, "nobody to take it": true} {
+		bubble.Test(t, func(t *testing.T) {
+			net, nodes := openTogether(t, 2)
+			r, other := nodes[0], nodes[1]
+			landed, answered, left := make(chan struct{}), make(chan *wire.Result, 1), make(chan error, 1)
+			r.onCommand(isPut, func([]byte) raft.ApplyFuture { return blocked{failed{raft.ErrNotLeader}, landed} })
+			r.proposer.urge(r.current().term, newItem(putMember(someMember("n9")), func(result *wire.Result) { answered <- result }))
+			synctest.Wait()
+			go func() { left <- r.StepDown(t.Context()) }()
+			synctest.Wait()
+			if len(left) > 0 || !r.Serving() {
+				t.Errorf("%s: before the entry in flight", name)
+			}
+			if stays {
+				net.Reject(r.cfg.ID, other.cfg.ID)
+			}
+			close(landed)
+			if err := <-left; (err == nil) == stays || stays && !errors.Is(err, ErrUnavailable) || r.Serving() && !stays {
+				t.Errorf("%s: serving %v, %v", name, r.Serving(), err)
+			}
+			<-answered
+			net.Heal()
+		})
+	}
+}
+
+// TestNoAnswer says whether a node took the call.
+func TestNoAnswer(t *testing.T) {
+	for _, c := range []struct {
+		cause error
+		says  string
+	}{{errors.New("no route"), "does not answer"}, {&raftstream.RefusedError{Message: "no"}, "does not take the call"}} {
+		err := noAnswer(answer{peer: Peer{"n2", "n2:7401"}, err: c.cause}, "the remedy")
+		if !errors.Is(err, ErrPrecondition) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "the remedy: "+c.cause.Error()) {
+			t.Errorf("%v: %v", c.cause, err)
+		}
+	}
+}

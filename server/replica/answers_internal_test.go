@@ -1,0 +1,199 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// governing is a node that leads term 1, without raft: entries are taken from its queue by hand.
+func governing(t *testing.T) *Replica {
+	t.Helper()
+	r := &Replica{log: hclog.NewNullLogger(), history: newHistory(), leaders: newLeaders(), hashes: newHashes("n1")}
+	r.cfg.ID = "n1"
+	r.ctx, r.cancel = context.WithCancel(t.Context())
+	r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
+	r.hub = newHub(r.machine.View)
+	r.deadlines = newDeadlines(r.proposeEnding)
+	r.proposer = newProposer(nil, r.refusal)
+	var err error
+	if r.metrics, err = newMetrics(r); err != nil {
+		t.Fatal(err)
+	}
+	r.applyNow(t, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}},
+		&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: 1, LeaderId: "n1"}}})
+	r.proposer.begin(1)
+	r.machine.View(func(m *fsm.Machine) { r.deadlines.start(1, m) })
+	r.hub.begin()
+	r.proposer.serve(1, 1)
+	return r
+}
+
+// applyNow has the machine apply one entry of these commands.
+func (r *Replica) applyNow(t *testing.T, commands ...*wire.Command) *fsm.Applied {
+	t.Helper()
+	data, err := proto.Marshal(&wire.Entry{Level: 1, Commands: commands})
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch applied := r.machine.Apply(&raft.Log{Index: r.machine.AppliedIndex() + 1, Data: data}).(type) {
+	case *fsm.Applied:
+		return applied
+	default:
+		t.Fatal(applied)
+		return nil
+	}
+}
+
+// opening opens a session of the name for a minute.
+func opening(name string) *wire.Command {
+	hash := make([]byte, 32)
+	copy(hash, name)
+	return &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash, TtlMs: 60_000}}}
+}
+
+// openNow has the machine open a session, of which the deadlines know.
+func (r *Replica) openNow(t *testing.T, name string) uint64 {
+	t.Helper()
+	applied := r.applyNow(t, opening(name))
+	r.deadlines.observe(applied.Events)
+	return applied.Results[0].GetSession().GetSessionId()
+}
+
+// TestAnswersToAnEntry completes an entry of two commands, a proof and heartbeats.
+func TestAnswersToAnEntry(t *testing.T) {
+	r := governing(t)
+	one, two := r.openNow(t, "one"), r.openNow(t, "two")
+	var got statuses
+	pushed := received{}
+	r.hub.bind(one, &pushed)
+	exhausted := func(session uint64) bool { return r.deadlines.tables[ofSession][session].exhausted }
+	r.deadlines.setExhausted(two, true)
+	b := &batch{
+		term:   1,
+		items:  []item{{cmd: acquireOf(one, 1, 1), done: got.done}, {cmd: acquireOf(two, 1, 1), done: got.done}, {cmd: acquireOf(two, 2, 1)}},
+		proves: []func(*wire.Result){got.done},
+		beats:  []beat{{session: one, done: got.done}, {session: 1 << 40, done: got.done}},
+		future: committed{&fsm.Applied{
+			Results: []*wire.Result{{Status: wire.Status_RESOURCE_EXHAUSTED}, {Status: wire.Status_GRANTED}, {Status: wire.Status_OK}},
+			Events: []*wire.Event{
+				{Type: wire.Event_FORCED, SessionId: one, HoldId: 7},
+				{Type: wire.Event_SESSION_OPENED, SessionId: 99, TtlMs: 1_000},
+			},
+			Failures: []fsm.Failure{{Command: 2}},
+		}},
+	}
+	r.proposer.inflight = 1
+	r.completeApplied(b)
+	got.want(t, "applied", wire.Status_RESOURCE_EXHAUSTED, wire.Status_GRANTED, wire.Status_OK, wire.Status_OK, wire.Status_SESSION_LOST)
+	if !exhausted(one) || !exhausted(two) {
+		t.Errorf("exhausted: %v, %v; only a refusal changes that", exhausted(one), exhausted(two))
+	}
+	if len(pushed) != 1 || r.deadlines.touch(99, time.Now()) != alive || r.proposer.inflight != 0 {
+		t.Errorf("pushed %v, %d in flight", pushed, r.proposer.inflight)
+	}
+	if r.deadlines.setExhausted(two, false); exhausted(two) {
+		t.Error("it stays exhausted")
+	}
+}
+
+// TestEntriesThatFailed completes entries that raft refused, that cannot be applied, and of which the
+// machine answers another number of commands: only the last stops the node.
+func TestEntriesThatFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		future raft.ApplyFuture
+		want   wire.Status_Code
+		halts  error
+	}{
+		"refused":    {failed{raft.ErrNotLeader}, wire.Status_NOT_LEADER, nil},
+		"lost":       {failed{raft.ErrLeadershipLost}, wire.Status_UNCERTAIN, nil},
+		"malformed":  {committed{fsm.ErrMalformed}, wire.Status_INTERNAL, nil},
+		"mismatched": {committed{&fsm.Applied{}}, wire.Status_UNCERTAIN, errMismatch},
+	} {
+		r := governing(t)
+		var got statuses
+		told, other := 0, 0
+		withdraw := r.OnAnswered(func() { other++ })
+		r.OnAnswered(func() { told++ })
+		withdraw() // it is not the latest
+		r.proposer.inflight = 1
+		r.proposer.flights <- &batch{
+			term: 1, future: c.future, items: []item{{cmd: acquireOf(1, 1, 1), done: got.done}, {cmd: acquireOf(1, 2, 1)}},
+			proves: []func(*wire.Result){got.done}, beats: []beat{{session: 1, done: got.done}},
+		}
+		close(r.proposer.flights)
+		r.complete()
+		got.want(t, name, c.want, c.want, c.want)
+		halted := r.halted.Load()
+		if (halted != nil) != (c.halts != nil) || halted != nil && !errors.Is(*halted, c.halts) {
+			t.Errorf("%s: halted with %v", name, halted)
+		}
+		if told != 1 || other != 0 || r.proposer.spare == nil || r.proposer.inflight != 0 {
+			t.Errorf("%s: told %d and %d times, %d in flight", name, told, other, r.proposer.inflight)
+		}
+	}
+}
+
+// TestNobodyIsToldOfEntries withdraws what is called after each entry.
+func TestNobodyIsToldOfEntries(t *testing.T) {
+	r := &Replica{}
+	r.told()
+	told := 0
+	withdraw := r.OnAnswered(func() { told++ })
+	r.told()
+	withdraw()
+	r.told()
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
+// TestHeartbeatsByTheStateOfTheirSession sends heartbeats, and proves them, to sessions in each state.
+func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
+	r := governing(t)
+	sessions := map[life]uint64{unknown: 1 << 40}
+	for _, state := range []life{alive, leased, decided} {
+		sessions[state] = r.openNow(t, string(rune('a'+state)))
+	}
+	r.deadlines.tables[ofSession][sessions[leased]].fixed = true
+	r.deadlines.tables[ofSession][sessions[decided]].decided = true
+	ahead := uint64(1 << 41) // the machine has closed it, which the deadlines do not know yet
+	r.deadlines.observe(opened(ahead, time.Minute))
+	order := []life{unknown, alive, leased, decided}
+
+	var got statuses
+	for _, state := range order {
+		r.Heartbeat(sessions[state], got.done)
+	}
+	got.want(t, "at once", wire.Status_SESSION_LOST, wire.Status_INVALID_ARGUMENT, wire.Status_SESSION_LOST)
+	if len(r.proposer.beats) != 1 || r.proposer.beats[0].session != sessions[alive] {
+		t.Errorf("%d heartbeats wait", len(r.proposer.beats))
+	}
+
+	prove := func(term uint64) *batch {
+		b := &batch{term: term}
+		for _, state := range order {
+			b.beats = append(b.beats, beat{session: sessions[state], done: got.done})
+		}
+		b.beats = append(b.beats, beat{session: ahead, done: got.done})
+		return b
+	}
+	lost := wire.Status_SESSION_LOST
+	r.answerBeats(prove(1))
+	got.want(t, "proved", lost, wire.Status_OK, lost, lost, lost)
+	r.answerBeats(prove(2))
+	got.want(t, "proved under another term", slices.Repeat([]wire.Status_Code{wire.Status_NOT_LEADER}, 5)...)
+	r.deadlines.stop()
+	r.Heartbeat(sessions[alive], got.done)
+	got.want(t, "after the reign", wire.Status_NOT_LEADER)
+	r.proposer.end(refused(wire.Status_NOT_LEADER, ""))
+}

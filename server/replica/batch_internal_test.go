@@ -1,0 +1,272 @@
+package replica
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// sized queues a command of that many bytes in the queue.
+func (p *proposer) sized(session uint64, bytes, work int) {
+	p.submit([]Proposal{{Command: acquireOf(session, 1, 1), Size: bytes - itemOverhead, work: work, Done: func(*wire.Result) {}}}, nil, nil)
+}
+
+// TestEntriesInFlight proposes what is queued: one entry at a time, a second one only where a whole one
+// waits, and none during a pause.
+func TestEntriesInFlight(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := queueing()
+		p.apply = func([]byte, time.Duration) raft.ApplyFuture { return committed{} }
+		want := func(when string, entries int) {
+			t.Helper()
+			synctest.Wait()
+			if got := len(p.flights); got != entries || p.awaited() != (entries > 0) {
+				t.Errorf("%s: %d entries in flight, want %d; awaited %v", when, got, entries, p.awaited())
+			}
+		}
+		land := func() {
+			b := <-p.flights
+			p.landed(b, appliedEntry{})
+			p.recycle(b)
+		}
+		var running sync.WaitGroup
+		running.Go(p.run)
+		want("nothing is queued", 0)
+		p.mu.Lock()
+		if p.gathering.waiting() {
+			t.Error("the next entry waits for others, and nothing is queued")
+		}
+		p.mu.Unlock()
+		p.prove(func(*wire.Result) {})
+		want("a proof", 1)
+		p.prove(func(*wire.Result) {})
+		p.sized(1, maxEntryBytes-1, 1)
+		want("less than a whole entry waits", 1)
+		p.sized(2, 1, 1)
+		want("a whole one waits", 2)
+		p.sized(3, maxEntryBytes, 1)
+		want("another one", 2)
+		if first, second := <-p.flights, <-p.flights; first == second {
+			t.Error("two entries in flight share their memory")
+		} else {
+			p.flights <- first
+			p.flights <- second
+		}
+		p.pause(1)
+		land()
+		land()
+		want("during a pause", 0)
+		p.resume(1)
+		want("resumed", 1)
+		land()
+		p.end(nil)
+		p.stop()
+		running.Wait()
+	})
+}
+
+// TestWhatAnEntryTakes takes an entry with something of every kind, and nothing of it again.
+func TestWhatAnEntryTakes(t *testing.T) {
+	p := queueing()
+	if p.take() != nil || p.ready() {
+		t.Error("an entry of nothing")
+	}
+	p.queue(acquireOf(1, 1, 1), 1)
+	p.prove(func(*wire.Result) {})
+	p.beat(beat{session: 1})
+	p.mark(1)
+	p.due = true
+	b := p.take()
+	if b.term != 1 || len(b.items) != 1 || len(b.proves) != 1 || len(b.beats) != 1 || !b.marks {
+		t.Errorf("term %d, %d commands, %d proofs, %d heartbeats, marked %v", b.term, len(b.items), len(b.proves), len(b.beats), b.marks)
+	}
+	if p.take() != nil || p.timer != nil || p.due || p.marks || len(p.normal)+len(p.proves)+len(p.beats) != 0 {
+		t.Error("something is left")
+	}
+	if p.lingered(); p.due {
+		t.Error("no heartbeat waits, and an entry is due")
+	}
+	p.recycle(b)
+	p.beat(beat{session: 2})
+	if p.timer == nil {
+		t.Error("later heartbeats do not linger")
+	}
+	p.due = true
+	again := p.take()
+	if again != b || len(again.items)+len(again.proves) != 0 || len(again.beats) != 1 || again.marks || again.size != 0 {
+		t.Errorf("the next entry has %d commands, %d proofs, %d heartbeats", len(again.items), len(again.proves), len(again.beats))
+	}
+	p.due = true
+	if p.take() == again {
+		t.Error("an entry has the memory of one that is in flight")
+	}
+}
+
+// TestWholeEntriesDoNotGather queues clients' commands while others are expected.
+func TestWholeEntriesDoNotGather(t *testing.T) {
+	for _, c := range []struct {
+		commands, bytes, work int
+		want                  bool
+	}{
+		{1, 20, 1, false}, {9, 20, 1, false}, {10, 20, 1, true},
+		{1, maxEntryBytes - 1, 1, false}, {1, maxEntryBytes, 1, true},
+		{1, 20, maxEntryWork - 1, false}, {1, 20, maxEntryWork, true},
+	} {
+		p := queueing()
+		p.gathering.want = 10
+		for range c.commands {
+			p.sized(1, c.bytes, c.work)
+		}
+		if p.ready() != c.want {
+			t.Errorf("%d commands of %d bytes, work %d: an entry is ready: %v", c.commands, c.bytes, c.work, !c.want)
+		}
+		p.gathering.stop()
+		if !p.ready() {
+			t.Error("it is not ready when nobody is waited for")
+		}
+	}
+}
+
+// TestStoppedProposerTakesNothing has a command of the reign come between stop and the reign's end.
+func TestStoppedProposerTakesNothing(t *testing.T) {
+	p := queueing()
+	if p.stop(); p.urge(1, item{}) || len(p.urgent) != 0 {
+		t.Error("queued after the stop")
+	}
+}
+
+// TestUnwritableCommandsAreAnswered has an entry hold a text that is not UTF-8.
+func TestUnwritableCommandsAreAnswered(t *testing.T) {
+	p := queueing()
+	var written wire.Entry
+	p.apply = func(data []byte, _ time.Duration) raft.ApplyFuture {
+		if err := proto.Unmarshal(data, &written); err != nil {
+			t.Error(err)
+		}
+		return committed{}
+	}
+	var got [3]statuses
+	for i, name := range []string{"first", "\xff", "last"} {
+		cmd := acquireOf(1, uint64(i)+1, 1)
+		cmd.GetAcquire().Locks[0].Name = name
+		p.submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), work: 1, Done: got[i].done}}, nil, nil)
+	}
+	b := p.take()
+	p.propose(b)
+	got[0].want(t, "the first")
+	got[1].want(t, "the one in between", wire.Status_INVALID_ARGUMENT)
+	got[2].want(t, "the last")
+	if len(b.items) != 2 || len(written.Commands) != 2 || written.Commands[0].GetSeq() != 1 || written.Commands[1].GetSeq() != 3 {
+		t.Errorf("%d commands wait for %v", len(b.items), &written)
+	}
+	if err := b.future.Error(); err != nil || b.began.IsZero() {
+		t.Errorf("begun at %v: %v", b.began, err)
+	}
+}
+
+// TestHeartbeatsLingerFromTheFirst takes an entry while heartbeats gather: those that come later have
+// their full time.
+func TestHeartbeatsLingerFromTheFirst(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := queueing()
+		p.beat(beat{session: 1})
+		time.Sleep(linger / 4)
+		p.beat(beat{session: 2})
+		p.prove(func(*wire.Result) {})
+		if b := p.take(); len(b.beats) != 2 {
+			t.Errorf("%d heartbeats are taken", len(b.beats))
+		}
+		p.beat(beat{session: 3})
+		time.Sleep(linger - 1)
+		if _, due := lingering(p); due {
+			t.Error("the next heartbeat is due early")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if _, due := lingering(p); !due {
+			t.Error("the next heartbeat is not due")
+		}
+	})
+}
+
+// TestReusableMemory is that of no more than maxSpare.
+func TestReusableMemory(t *testing.T) {
+	for had, want := range map[int]int{0: 0, 1: 1, maxSpare: maxSpare, maxSpare + 1: 0} {
+		done := make([]*int, had)
+		for i := range done {
+			done[i] = new(int)
+		}
+		kept := reusable(done)
+		if len(kept) != 0 || cap(kept) != want {
+			t.Errorf("of %d: %d, room for %d", had, len(kept), cap(kept))
+		}
+		for _, left := range kept[:cap(kept)] {
+			if left != nil {
+				t.Fatal("it holds on to what was there")
+			}
+		}
+	}
+}
+
+// TestWhatJustFits takes entries that are filled to the last byte and the last unit of work.
+func TestWhatJustFits(t *testing.T) {
+	const each = 28
+	for name, c := range map[string]struct {
+		last        int // the size of the last command, behind 3000 of another session
+		work        int // of the last one
+		first, rest int // the number of commands in the first entry, and left
+	}{
+		"to the last byte": {maxEntryBytes - 3_000*each, 1, 3_001, 0},
+		"a byte more":      {maxEntryBytes - 3_000*each + 1, 1, maxEntryWork/2 + 1, 3_000 - maxEntryWork/2},
+		"to the last unit": {each, maxEntryWork - 3_000, 3_001, 0},
+		"a unit more":      {each, maxEntryWork - 3_000 + 1, maxEntryWork/2 + 1, 3_000 - maxEntryWork/2},
+	} {
+		p := queueing()
+		for range 3_000 {
+			p.sized(1, each, 1)
+		}
+		p.sized(2, c.last, c.work)
+		b := p.take()
+		if len(b.items) != c.first || len(p.normal) != c.rest {
+			t.Errorf("%s: an entry of %d commands, and %d are left", name, len(b.items), len(p.normal))
+		}
+	}
+}
+
+// TestLargeCommandsShareEntries queues commands with many bytes before a small one of another session.
+func TestLargeCommandsShareEntries(t *testing.T) {
+	p := queueing()
+	for range 5 {
+		p.sized(1, maxEntryBytes/4-100, 1)
+	}
+	p.sized(2, 100, 1)
+	if b := p.take(); len(b.items) != 5 || b.items[4].cmd.GetSessionId() != 2 {
+		t.Errorf("an entry of %d commands, without the small one", len(b.items))
+	}
+}
+
+// TestOversizedCommandsAreTakenAlone: an ending with more work than an entry has comes alone.
+func TestOversizedCommandsAreTakenAlone(t *testing.T) {
+	p := queueing()
+	for id := range uint64(3) {
+		it := newItem((ending{of: ofSession, id: id + 1}).command(1), nil)
+		it.work = 2 * maxEntryWork
+		p.urge(1, it)
+	}
+	for i := range 3 {
+		if b := p.take(); b == nil || len(b.items) != 1 {
+			t.Fatalf("entry %d is %v", i, b)
+		}
+	}
+	if p.take() != nil {
+		t.Error(fmt.Sprint("something is left: ", p.work))
+	}
+}

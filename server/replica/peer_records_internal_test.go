@@ -1,0 +1,444 @@
+package replica
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/replica/rollback"
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// faulty are stores of which one operation fails.
+type faulty struct {
+	*raft.InmemStore
+	raft.SnapshotStore
+	fails atomic.Pointer[string] // what, such as "get key"
+	kept  atomic.Int64           // how often memoryKey was written
+}
+
+func newFaulty(fails string) *faulty {
+	f := &faulty{InmemStore: raft.NewInmemStore(), SnapshotStore: raft.NewInmemSnapshotStore()}
+	f.fails.Store(&fails)
+	return f
+}
+
+func (f *faulty) fail(what string) error {
+	if *f.fails.Load() == what {
+		return errDisk
+	}
+	return nil
+}
+
+func (f *faulty) Get(key []byte) ([]byte, error) {
+	if err := f.fail("get " + string(key)); err != nil {
+		return nil, err
+	}
+	return f.InmemStore.Get(key)
+}
+
+func (f *faulty) Set(key, value []byte) error {
+	if string(key) == string(memoryKey) {
+		f.kept.Add(1)
+	}
+	if err := f.fail("set " + string(key)); err != nil {
+		return err
+	}
+	return f.InmemStore.Set(key, value)
+}
+
+func (f *faulty) GetUint64(key []byte) (uint64, error) {
+	if err := f.fail("get " + string(key)); err != nil {
+		return 0, err
+	}
+	return f.InmemStore.GetUint64(key)
+}
+
+func (f *faulty) LastIndex() (uint64, error) {
+	if err := f.fail("last index"); err != nil {
+		return 0, err
+	}
+	return f.InmemStore.LastIndex()
+}
+
+func (f *faulty) List() ([]*raft.SnapshotMeta, error) {
+	if err := f.fail("list"); err != nil {
+		return nil, err
+	}
+	return f.SnapshotStore.List()
+}
+
+func (f *faulty) stores() Stores {
+	return Stores{Log: f, Stable: f, Snapshots: f, Incarnation: "i1"}
+}
+
+// TestUnreadableStarts counts a start where something cannot be read or written, or is no record.
+func TestUnreadableStarts(t *testing.T) {
+	count := func(f *faulty) (*peerStates, error) {
+		return openPeerStates(&Replica{stores: &stores{log: f, stable: f, snapshots: f}})
+	}
+	for _, what := range []string{
+		"get " + string(divergedKey), "get " + string(rolledBackKey), "get " + string(forkedKey), "get " + string(bootKey), "get " + string(memoryKey),
+		"get " + currentTerm, "get " + lastVoteTerm, "last index", "list", "set " + string(bootKey),
+	} {
+		if _, err := count(newFaulty(what)); !errors.Is(err, errDisk) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, key := range [][]byte{bootKey, memoryKey} {
+		f := newFaulty("")
+		if err := f.Set(key, []byte("\xff")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := count(f); err == nil || !strings.Contains(err.Error(), string(key)) {
+			t.Errorf("%s is no record: %v", key, err)
+		}
+	}
+}
+
+// TestStartsAreCounted with what the disk holds.
+func TestStartsAreCounted(t *testing.T) {
+	f := newFaulty("")
+	sink, err := f.Create(raft.SnapshotVersionMax, 9, 4, raft.Configuration{}, 1, nil)
+	if err == nil {
+		err = errors.Join(sink.Close(), f.StoreLogs(entriesOf(1, 7)), f.SetUint64([]byte(currentTerm), 5), f.SetUint64([]byte(lastVoteTerm), 4))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for start := range uint64(2) {
+		s, err := openPeerStates(&Replica{stores: &stores{log: f, stable: f, snapshots: f}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := s.boot.Stored; at.Boot != start+1 || at.Term != 5 || at.VoteTerm != 4 || at.LastIndex != 9 {
+			t.Errorf("start %d: %v", start+1, at)
+		}
+	}
+}
+
+// TestNewTermsAreNoticed once.
+func TestNewTermsAreNoticed(t *testing.T) {
+	s := &peerStates{begun: make(chan struct{}, 1)}
+	for i, c := range []struct {
+		term uint64
+		news bool
+	}{{0, false}, {3, true}, {3, false}, {4, true}, {4, false}} {
+		if s.applied(c.term); len(s.begun) == 1 != c.news {
+			t.Errorf("change %d, to term %d: news %v", i, c.term, !c.news)
+		}
+		if c.news {
+			<-s.begun
+		}
+	}
+	s.applied(5)
+	s.applied(6) // nobody has looked yet
+	if s.term.Load() != 6 {
+		t.Errorf("the term is %d", s.term.Load())
+	}
+}
+
+// acquainted is a node that does not run, of a cluster with so many members.
+func acquainted(t *testing.T, members ...string) *Replica {
+	t.Helper()
+	r := governing(t)
+	f := newFaulty("")
+	r.stores = &stores{log: f, stable: f, snapshots: f, guard: newGuard(f, f, time.Hour, r.diskFailed)}
+	r.book = &book{id: "n1", incarnation: "i1", live: r.live, members: map[string]*wire.Member{}}
+	if err := r.loadAlarms(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range members {
+		r.book.members[id] = &wire.Member{Id: id}
+	}
+	r.states = &peerStates{
+		r: r, boot: rollback.NewBoot(nil, 7, &wire.StoredState{Term: 5, LastIndex: 9}), memory: rollback.Load(nil),
+		met: map[string]acquaintance{}, forked: map[string]bool{}, begun: make(chan struct{}, 1),
+	}
+	return r
+}
+
+func (r *Replica) haltedWith() error {
+	if err := r.halted.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// TestNodesPartFromMost: a node stops if the logs of most voters have another course, and only of those.
+func TestNodesPartFromMost(t *testing.T) {
+	forked := errors.Join(ErrForked)
+	for name, c := range map[string]struct {
+		members []string
+		parts   []string
+		err     error
+		halts   bool
+	}{
+		"one of three":        {[]string{"n1", "n2", "n3"}, []string{"n2"}, forked, false},
+		"one of three, twice": {[]string{"n1", "n2", "n3"}, []string{"n2", "n2"}, forked, false},
+		"two of three":        {[]string{"n1", "n2", "n3"}, []string{"n2", "n3"}, forked, true},
+		"two of four":         {[]string{"n1", "n2", "n3", "n4"}, []string{"n2", "n3"}, forked, false},
+		"three of four":       {[]string{"n1", "n2", "n3", "n4"}, []string{"n2", "n3", "n4"}, forked, true},
+		"strangers":           {[]string{"n1", "n2", "n3"}, []string{"n2", "n8", "n9"}, forked, false},
+		"for another reason":  {[]string{"n1", "n2", "n3"}, []string{"n2", "n3"}, ErrRolledBack, false},
+	} {
+		r := acquainted(t, c.members...)
+		for _, id := range c.parts {
+			r.book.states = r.states
+			r.book.Parted(id, c.err)
+		}
+		if err := r.haltedWith(); errors.Is(err, ErrForked) != c.halts || err != nil != c.halts {
+			t.Errorf("%s: halted with %v", name, err)
+		}
+		last, _ := r.stores.stable.Get(forkedKey)
+		if len(last) > 0 != c.halts {
+			t.Errorf("%s: last words %q", name, last)
+		}
+	}
+	r := acquainted(t, "n1", "n2", "n3")
+	r.states.parted("n2", forked)
+	if err := r.states.meet("n2", "i2", &wire.PeerState{}); err != nil {
+		t.Fatal(err)
+	}
+	if r.states.parted("n3", forked); r.haltedWith() != nil {
+		t.Error("a node that was met again still counts as one that parted")
+	}
+}
+
+// TestMetNodesAreCompared: what another node knows of this one stops it if the disk went back.
+func TestMetNodesAreCompared(t *testing.T) {
+	knows := func(incarnation string, term uint64) *wire.PeerState {
+		return &wire.PeerState{Known: &wire.KnownState{Incarnation: incarnation, LastStart: &wire.DiskEvidence{Boot: 1, Nonce: 7, Term: term}}}
+	}
+	before := &wire.DiskEvidence{Boot: 1, Nonce: 7, Term: 6}
+	for name, c := range map[string]struct {
+		said *wire.PeerState
+		want error
+	}{
+		"nothing":                  {&wire.PeerState{}, nil},
+		"this start":               {knows("i1", 6), nil},
+		"an earlier start":         {&wire.PeerState{Known: &wire.KnownState{Incarnation: "i1", LastStart: &wire.DiskEvidence{Boot: 2, Nonce: 9}, Before: before}}, ErrRolledBack},
+		"the same of another disk": {&wire.PeerState{Known: &wire.KnownState{Incarnation: "i0", LastStart: &wire.DiskEvidence{Boot: 2, Nonce: 9}, Before: before}}, nil},
+		"another course":           {&wire.PeerState{Position: &wire.LogPosition{Revision: 2, TermStarts: []*wire.TermStart{{Term: 9, Revision: 2}}}}, ErrForked},
+	} {
+		r := acquainted(t, "n1", "n2")
+		r.book.states = r.states
+		err := r.book.Meet("n2", "i2", c.said)
+		if !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if halted := r.haltedWith(); errors.Is(halted, ErrRolledBack) != (c.want == ErrRolledBack) || (halted != nil) != (c.want == ErrRolledBack) {
+			t.Errorf("%s: halted with %v", name, halted)
+		}
+		if known := r.states.Incarnation("n2"); (known == "i2") != (c.want == nil) || (r.states.memory.Known("i2") != nil) != (c.want == nil) {
+			t.Errorf("%s: n2 is known as %q", name, known)
+		}
+		r.stopForGood(forkedKey, ErrForked, "again")
+		if last, _ := r.stores.stable.Get(forkedKey); len(last) > 0 != (c.want != ErrRolledBack) {
+			t.Errorf("%s: other last words %q", name, last)
+		}
+	}
+}
+
+// TestMemoryThatCannotBeKept returns the error, and stops the node if it is the disk's.
+func TestMemoryThatCannotBeKept(t *testing.T) {
+	r := acquainted(t, "n1", "n2")
+	r.stores.stable.(*faulty).fails.Store(new("set " + string(memoryKey)))
+	if err := r.states.keep(); !errors.Is(err, errDisk) || !errors.Is(r.haltedWith(), errDisk) {
+		t.Errorf("%v, halted with %v", err, r.haltedWith())
+	}
+	r = acquainted(t, "n1", "n2")
+	r.book.members["n2"].Incarnation = "\xff"
+	r.states.memory.Met("\xff", &wire.PeerState{})
+	if err := r.states.keep(); err == nil || r.haltedWith() != nil {
+		t.Errorf("what is no text was kept: %v, halted with %v", err, r.haltedWith())
+	}
+}
+
+// TestMemoryIsKeptWhenItHasChanged, and not again and again.
+func TestMemoryIsKeptWhenItHasChanged(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFaulty("")
+		r := serving(t, lone(t, f.stores(), func(err error) { t.Error(err) }))
+		r.states.memory.Met("i2", &wire.PeerState{})
+		time.Sleep(10 * memoryInterval)
+		before := f.kept.Load()
+		time.Sleep(10 * memoryInterval)
+		if n := f.kept.Load() - before; n != 0 {
+			t.Errorf("written %d times, and nothing has changed", n)
+		}
+		r.states.Voted("i2", 5)
+		time.Sleep(10 * memoryInterval)
+		if n := f.kept.Load() - before; n != 1 {
+			t.Errorf("written %d times after one change", n)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWhatIsLearnedOfOthers while this node runs, and before.
+func TestWhatIsLearnedOfOthers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		idle := acquainted(t, "n1")
+		idle.states.Acknowledged("i2", 3) // before raft runs
+		if idle.states.memory.Committed() != 0 {
+			t.Error("something is committed")
+		}
+		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
+		s, committed := r.states, r.node.Load().CommitIndex()
+		s.memory.Met("i2", &wire.PeerState{})
+		s.Acknowledged("i2", committed+9)
+		s.InTerm("i2", 4)
+		s.Voted("i2", 3)
+		if known := s.memory.Known("i2").GetLastStart(); known.GetCommittedIndex() != committed || known.GetTerm() != 4 || known.GetVoteTerm() != 3 {
+			t.Errorf("known: %v", known)
+		}
+		if err := r.node.Load().AddNonvoter("n5", "n5:7401", 0, 0).Error(); err != nil {
+			t.Fatal(err)
+		}
+		if voters := r.votersKnown(); !slices.Equal(voters, []string{"n1"}) {
+			t.Errorf("the voters are %v", voters)
+		}
+		now := unixSeconds(time.Now())
+		for _, c := range []struct {
+			id   string
+			want uint64 // the median, of two the lower one
+		}{{"n9", now}, {"n5", now}, {"n1", now - 1_000}} { // a stranger, one without a vote, a voter
+			if err := s.meet(c.id, "of "+c.id, &wire.PeerState{ClockUnixS: now - 1_000}); err != nil {
+				t.Error(err)
+			}
+			if got := s.medianClock(now); got != c.want {
+				t.Errorf("with the clock of %s it is %d s earlier", c.id, now-got)
+			}
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestUnreadableSnapshotsKeepTheLog: what nobody knows to be in a snapshot is not cut.
+func TestUnreadableSnapshotsKeepTheLog(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := newFaulty("")
+		r := serving(t, lone(t, f.stores(), func(err error) { t.Error(err) }))
+		f.fails.Store(new("list"))
+		last := r.node.Load().LastIndex()
+		if err := r.keepsCommitted(last, last); !errors.Is(err, errDisk) {
+			t.Errorf("the end may be cut: %v", err)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestComplaints are logged while the reign lasts.
+func TestComplaints(t *testing.T) {
+	r, out := governing(t), &logged{}
+	r.log = hclog.New(&hclog.LoggerOptions{Output: out})
+	re := &reign{ctx: r.ctx}
+	s := newSteward(r, re)
+	var lines []int
+	complain := func(err error) {
+		s.complain("do it", err)
+		lines = append(lines, strings.Count(out.text.String(), "could not do it"))
+	}
+	complain(nil)
+	complain(errDisk)
+	r.cancel()
+	complain(errDisk)
+	if !slices.Equal(lines, []int{0, 1, 1}) {
+		t.Errorf("logged %v", lines)
+	}
+}
+
+// TestDoubtSuspendsGranting, and a majority that agrees on a later state ends that.
+func TestDoubtSuspendsGranting(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
+		s := newSteward(r, r.current())
+		suspended := func() (revision uint64) {
+			r.View(func(m *fsm.Machine) { revision = m.GrantsSuspended() })
+			return revision
+		}
+		settle := func(doubt bool, agreed, since uint64) bool {
+			r.hashes.mu.Lock()
+			r.hashes.differs, r.hashes.agreed.revision = time.Time{}, agreed
+			if doubt {
+				r.hashes.differs = time.Now().Add(-deciding)
+			}
+			r.hashes.mu.Unlock()
+			s.settleGrants(t.Context(), since)
+			return suspended() != 0
+		}
+		if settle(false, 0, 0) {
+			t.Error("suspended without a doubt")
+		}
+		if !settle(true, 0, 0) {
+			t.Fatal("not suspended")
+		}
+		since := suspended()
+		before := r.node.Load().LastIndex()
+		settle(true, 0, since)
+		if now := r.node.Load().LastIndex(); now != before || suspended() != since {
+			t.Error("suspended again")
+		}
+		for _, c := range []struct {
+			doubt  bool
+			agreed uint64
+			want   bool
+		}{{true, since + 9, true}, {false, since - 1, true}, {false, since, false}} {
+			if settle(c.doubt, c.agreed, since) != c.want {
+				t.Errorf("in doubt %v, agreed at %d, suspended at %d: suspended %v", c.doubt, c.agreed, since, !c.want)
+			}
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLeadersRecordThemselves where something has changed, and only then; and use the level that all
+// members understand.
+func TestLeadersRecordThemselves(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		stores := inMemory()
+		for _, addr := range []string{"h1:1", "h1:2"} {
+			cfg := lone(t, stores, func(err error) { t.Error(err) })
+			cfg.Advertise.Client = addr
+			r := serving(t, cfg)
+			awaitRaft(t, "the address on record", func() (known bool) {
+				r.View(func(m *fsm.Machine) {
+					self, _ := m.Member("n1")
+					known = self.GetClientAddr() == addr && m.FeatureLevel() == fsm.Level
+				})
+				return known
+			})
+			time.Sleep(2 * stewarding)
+			before := r.node.Load().LastIndex()
+			time.Sleep(20 * stewarding)
+			if n := r.node.Load().LastIndex() - before; n != 0 {
+				t.Errorf("%d entries of an idle node", n)
+			}
+			r.proposer.mu.Lock()
+			if level := r.proposer.level; level != fsm.Level {
+				t.Errorf("entries are of level %d", level)
+			}
+			r.proposer.mu.Unlock()
+			if err := r.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,383 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+func dropping(id string) *wire.Command {
+	return &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: id}}}
+}
+
+// TestMembersAreWrittenDown gives a node records that differ from its machine in one point each.
+func TestMembersAreWrittenDown(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		n.applies(t, beginnings()[1])
+		n.keepBook()
+		if _, revision, members := n.book.page(); revision != 0 || len(members) != 0 {
+			t.Errorf("before there is a cluster: revision %d, %v", revision, members)
+		}
+		n.applies(t, beginnings(someMember("n1"), someMember("n2"))...)
+		n.applies(t, putMember(someMember("n4")), dropping("n4"))
+		var now *wire.Membership
+		var revision uint64
+		n.View(func(m *fsm.Machine) {
+			now, revision = &wire.Membership{ClusterId: m.ClusterID(), Members: m.Members(), Removed: m.Removed()}, m.Revision()
+		})
+		if len(now.Members) != 2 || len(now.Removed) != 1 {
+			t.Fatalf("the machine has %v", now)
+		}
+		for name, c := range map[string]struct {
+			at      uint64
+			change  func(*wire.Membership)
+			written bool
+		}{
+			"older, but the same":           {revision - 1, func(*wire.Membership) {}, false},
+			"older, of another cluster":     {revision - 1, func(m *wire.Membership) { m.ClusterId = "d" }, true},
+			"older, without a member":       {revision - 1, func(m *wire.Membership) { m.Members = m.Members[:1] }, true},
+			"older, with one more":          {revision - 1, func(m *wire.Membership) { m.Members = append(m.Members, &wire.Member{Id: "n9"}) }, true},
+			"older, with another address":   {revision - 1, func(m *wire.Membership) { m.Members[1].HttpAddr = "old:1" }, true},
+			"older, without a removed one":  {revision - 1, func(m *wire.Membership) { m.Removed = nil }, true},
+			"as old, but of another":        {revision, func(m *wire.Membership) { m.ClusterId = "d" }, false},
+			"newer, but of another cluster": {revision + 1, func(m *wire.Membership) { m.ClusterId = "d" }, false},
+		} {
+			record := proto.CloneOf(now)
+			c.change(record)
+			if _, err := n.book.keep(c.at, record); err != nil {
+				t.Fatal(err)
+			}
+			n.keepBook()
+			if cluster, got, members := n.book.page(); (got == revision && cluster == "c" && sameMembers(members, now.Members) && n.book.sameRemoved(now.Removed)) != c.written &&
+				(c.written || got != c.at || cluster != record.ClusterId) {
+				t.Errorf("%s: cluster %s, revision %d, %v", name, cluster, got, members)
+			} else if !c.written && got != c.at {
+				t.Errorf("%s: written anew at %d", name, got)
+			}
+		}
+	})
+}
+
+// unwritable is a stable store that refuses to write.
+type unwritable struct{ raft.StableStore }
+
+func (unwritable) Set([]byte, []byte) error { return errDisk }
+
+// TestMembersThatAreNotWrittenDown stop the node.
+func TestMembersThatAreNotWrittenDown(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		n.applies(t, beginnings(someMember("n1"))...)
+		n.book.stable = unwritable{n.book.stable}
+		n.keepBook()
+		if cause := n.halted.Load(); cause == nil || !errors.Is(*cause, errDisk) || !strings.Contains((*cause).Error(), "keep the members") {
+			t.Errorf("the node goes on: %v", cause)
+		}
+	})
+}
+
+// TestSnapshotsAreDueByBytes, exactly from a limit on.
+func TestSnapshotsAreDueByBytes(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
+		for _, c := range []struct{ bytes, left, snapshots int64 }{{snapshotBytes - 1, snapshotBytes - 1, 0}, {snapshotBytes, 0, 1}} {
+			r.stores.guard.bytes.Store(c.bytes)
+			r.keepSmall(r.node.Load())
+			r.snapshots.Wait()
+			list, err := r.stores.snapshots.List()
+			if got := r.stores.guard.bytes.Load(); err != nil || got != c.left || int64(len(list)) != c.snapshots {
+				t.Errorf("after %d bytes: %d are counted, %d snapshots, %v", c.bytes, got, len(list), err)
+			}
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSnapshotThatFailsIsLogged, and no other one.
+func TestSnapshotThatFailsIsLogged(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		node := n.runRaft(t) // has nothing to take a snapshot of
+		n.stores.guard.bytes.Store(snapshotBytes)
+		n.keepSmall(node)
+		n.snapshots.Wait()
+		if got := n.log.lines("no snapshot"); got != 1 {
+			t.Errorf("logged %d times", got)
+		}
+	})
+}
+
+// TestNodeWithoutALeaderAsksTheOthers has one other node say what it knows.
+func TestNodeWithoutALeaderAsksTheOthers(t *testing.T) {
+	const lost, refusal = "this node was removed", "the cluster has a leader, but not for this node"
+	for name, c := range map[string]struct {
+		state   *wire.NodeState
+		answer  wire.Status_Code
+		halts   bool
+		reports int
+		logs    string // "" for nothing
+	}{
+		"replaced":                  {&wire.NodeState{Caller: wire.Standing_REPLACED, LeaderId: "n2", Term: 3}, 0, true, 0, ""},
+		"replaced, without leader":  {&wire.NodeState{Caller: wire.Standing_REPLACED, Term: 3}, 0, false, 0, ""},
+		"removed":                   {&wire.NodeState{Caller: wire.Standing_REMOVED, LeaderId: "n2", Term: 3}, 0, false, 0, lost},
+		"a member":                  {&wire.NodeState{Caller: wire.Standing_MEMBER, LeaderId: "n2", Term: 3}, wire.Status_OK, false, 1, ""},
+		"a member that is refused":  {&wire.NodeState{Caller: wire.Standing_MEMBER, LeaderId: "n2", Term: 3}, wire.Status_NOT_FOUND, false, 1, refusal},
+		"a member, another leads":   {&wire.NodeState{Caller: wire.Standing_MEMBER, LeaderId: "n3", Term: 3}, wire.Status_OK, false, 0, ""},
+		"a member without a leader": {&wire.NodeState{Caller: wire.Standing_MEMBER, Term: 3}, wire.Status_OK, false, 0, ""},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			n := openIdle(t, nil)
+			other := listens(t, n.net, "n2", c.state)
+			other.answer = c.answer
+			n.runRaft(t)
+			n.reportOnce()
+			probes, reports := other.asked()
+			if halted := n.halted.Load() != nil; halted != c.halts || probes != 1 || reports != c.reports {
+				t.Errorf("%s: halted %v, %d probes, %d reports", name, halted, probes, reports)
+			}
+			for _, text := range []string{lost, refusal} {
+				if got := n.log.lines(text); (got == 1) != (text == c.logs) {
+					t.Errorf("%s: %q is logged %d times", name, text, got)
+				}
+			}
+			n.halted.CompareAndSwap(nil, &errDisk)
+			n.reportOnce()
+			if probes, _ := other.asked(); probes != 0 {
+				t.Errorf("%s: it asks when it has failed", name)
+			}
+		})
+	}
+}
+
+// TestReportsToTheLeader are sent to one that takes it, refuses it and does not run.
+func TestReportsToTheLeader(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		n2 := listens(t, n.net, "n2", &wire.NodeState{})
+		for status, want := range map[wire.Status_Code]error{wire.Status_OK: nil, wire.Status_NOT_FOUND: ErrNotFound, wire.Status_NOT_LEADER: ErrNotLeader} {
+			n2.mu.Lock()
+			n2.answer = status
+			n2.mu.Unlock()
+			if err := n.reportTo(t.Context(), Peer{"n2", "n2:7401"}); !errors.Is(err, want) {
+				t.Errorf("answered %v: %v", status, err)
+			}
+		}
+		if err := n.reportTo(t.Context(), Peer{"n3", "n3:7401"}); err == nil {
+			t.Error("reported to a node that does not run")
+		}
+	})
+}
+
+// TestAnswersToOtherNodes asks for each thing that a node answers, and for nothing.
+func TestAnswersToOtherNodes(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		n.runRaft(t)
+		if _, err := n.book.keep(5, someRecord); err != nil {
+			t.Fatal(err)
+		}
+		from := &wire.PeerHello{Id: "n2", Incarnation: "i2"}
+		ask := func(req *wire.PeerRequest) *wire.PeerResponse { return n.serveControl(t.Context(), from, req) }
+		report := func(id string) *wire.PeerRequest {
+			return &wire.PeerRequest{Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: &wire.Member{Id: id, Incarnation: "i2"}}}}
+		}
+		stand := &wire.PeerRequest{Body: &wire.PeerRequest_Stand{Stand: &wire.StandRequest{Term: 1}}}
+		for name, c := range map[string]struct {
+			req  *wire.PeerRequest
+			want wire.Status_Code
+			says string
+		}{
+			"a probe":                  {&wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}}, wire.Status_OK, ""},
+			"a report":                 {report("n2"), wire.Status_NOT_LEADER, "lead"},
+			"a report of another node": {report("n3"), wire.Status_INVALID_ARGUMENT, "itself only"},
+			"a stand":                  {stand, wire.Status_FAILED_PRECONDITION, "does not follow"},
+			"a vouch":                  {&wire.PeerRequest{Body: &wire.PeerRequest_Vouch{Vouch: &wire.VouchRequest{Id: "n2", Incarnation: "i2"}}}, wire.Status_OK, ""},
+		} {
+			resp := ask(c.req)
+			if resp.GetStatus() != c.want || !strings.Contains(resp.GetMessage(), c.says) || (resp.GetState() != nil) != (name == "a probe") {
+				t.Errorf("%s: %v", name, resp)
+			}
+			if name == "a vouch" && resp.GetStanding() != wire.Standing_MEMBER {
+				t.Errorf("%s: %v", name, resp)
+			}
+		}
+		if resp := ask(&wire.PeerRequest{}); resp != nil {
+			t.Errorf("nothing: %v", resp)
+		}
+	})
+}
+
+// TestWhatANodeSaysOfItself, with each term and log that raft can have, to callers of each standing.
+func TestWhatANodeSaysOfItself(t *testing.T) {
+	for _, c := range []struct {
+		term, last uint64
+		empty      bool
+	}{{0, 0, true}, {5, 0, false}, {0, 1, false}, {5, 1, false}} {
+		bubble.Test(t, func(t *testing.T) {
+			n := openIdle(t, nil)
+			if c.term > 0 {
+				_ = n.stores.guard.SetUint64([]byte(currentTerm), c.term)
+			}
+			if c.last > 0 {
+				_ = n.stores.log.StoreLog(&raft.Log{Index: c.last, Term: 1, Type: raft.LogNoop})
+			}
+			n.runRaft(t)
+			if state := n.nodeState(&wire.PeerHello{Id: "n2", Incarnation: "i2"}); state.Empty != c.empty || state.Term != c.term || state.LastIndex != c.last {
+				t.Errorf("term %d and entry %d: %v", c.term, c.last, state)
+			}
+		})
+	}
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		if _, err := n.book.keep(1, &wire.Membership{
+			ClusterId: "c", Members: []*wire.Member{someMember("n1"), someMember("n2")},
+			Removed: []*wire.RemovedMember{{Id: "n2", Incarnation: "old", Revision: 3}, {Id: "n5", Incarnation: "gone", Revision: 4}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			id, incarnation string
+			want            wire.Standing
+		}{
+			{"n2", "i-n2", wire.Standing_MEMBER}, {"n2", "old", wire.Standing_REPLACED}, {"n2", "other", wire.Standing_REPLACED},
+			{"n5", "gone", wire.Standing_REMOVED}, {"n7", "i-n7", wire.Standing_UNKNOWN},
+		} {
+			state := n.nodeState(&wire.PeerHello{Id: c.id, Incarnation: c.incarnation})
+			if state.Caller != c.want || !state.Empty || (state.Version != "") != (c.want == wire.Standing_MEMBER) {
+				t.Errorf("%s with %s is told %v", c.id, c.incarnation, state)
+			}
+		}
+		n.applies(t, beginnings(someMember("n1"), someMember("n2"))...)
+		n.applies(t, putMember(someMember("n3")))
+		from := &wire.PeerHello{Id: "n3", Incarnation: "i-n3"}
+		if state := n.nodeState(from); state.Revision == 0 || state.AppliedIndex != n.index || state.DiskSlow {
+			t.Errorf("of a machine at entry %d: %v", n.index, state)
+		}
+		if n.successor.set("n2", 1, 2); !n.nodeState(from).DiskSlow {
+			t.Error("a node that has handed over because of its disk may lead")
+		}
+	})
+}
+
+// recordAs asks the leader to record a node as it is.
+func (r *Replica) recordAs(ctx context.Context, m *wire.Member) error {
+	return r.serveReport(ctx, &wire.PeerHello{Id: m.Id, Incarnation: m.Incarnation}, m)
+}
+
+// TestNodesAreRecordedAsTheySay reports nodes to the only node of a cluster: n2 is recorded, n3
+// configured, and n4 neither.
+func TestNodesAreRecordedAsTheySay(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
+		if err := r.do(t.Context(), r.current(), putMember(someMember("n2")), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.node.Load().AddNonvoter("n3", "n3:7401", 0, 0).Error(); err != nil {
+			t.Fatal(err)
+		}
+		known := func(id string) (m *wire.Member) {
+			r.View(func(machine *fsm.Machine) { m, _ = machine.Member(id) })
+			return m
+		}
+		moved := someMember("n2")
+		moved.HttpAddr = "moved:1"
+		for _, m := range []*wire.Member{moved, someMember("n3")} {
+			if err := r.recordAs(t.Context(), m); err != nil || !proto.Equal(known(m.Id), m) {
+				t.Errorf("%s is recorded as %v: %v", m.Id, known(m.Id), err)
+			}
+		}
+		applied := r.machine.AppliedIndex()
+		if err := r.recordAs(t.Context(), moved); err != nil || r.machine.AppliedIndex() != applied {
+			t.Errorf("a report without news: entry %d after %d, %v", r.machine.AppliedIndex(), applied, err)
+		}
+		if err := r.recordAs(t.Context(), someMember("n4")); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "qlock cluster add n4 n4:7401") || known("n4") != nil {
+			t.Errorf("a stranger: %v", err)
+		}
+		for _, from := range []*wire.PeerHello{{Id: "n3", Incarnation: "i-n2"}, {Id: "n2", Incarnation: "i-n3"}} {
+			if err := r.serveReport(t.Context(), from, someMember("n2")); !errors.Is(err, ErrInvalid) {
+				t.Errorf("n2, by %v: %v", from, err)
+			}
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestReportsWaitForChanges of the members: what has changed meanwhile counts.
+func TestReportsWaitForChanges(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
+		put := func(id string) {
+			t.Helper()
+			if err := r.do(t.Context(), r.current(), putMember(someMember(id)), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []struct {
+			meanwhile func()
+			want      error
+		}{
+			{func() { time.Sleep(2 * probeTimeout) }, ErrUnavailable},
+			{func() {
+				if err := r.do(t.Context(), r.current(), dropping("n2"), 0); err != nil {
+					t.Error(err)
+				}
+			}, ErrNotFound},
+			{func() { r.abdicate("of the test") }, ErrNotLeader},
+		} {
+			put("n3")
+			id := "n3"
+			if errors.Is(c.want, ErrNotFound) {
+				put("n2")
+				id = "n2"
+			}
+			r.changing <- struct{}{}
+			said := make(chan error, 1)
+			go func() {
+				moved := someMember(id)
+				moved.HttpAddr = c.want.Error()
+				said <- r.recordAs(t.Context(), moved)
+			}()
+			synctest.Wait()
+			c.meanwhile()
+			synctest.Wait()
+			<-r.changing
+			if err := <-said; !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		}
+		if err := r.recordAs(t.Context(), someMember("n3")); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("reported to a node that does not lead: %v", err)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRecordedNodesDoNotReport to the leader any more.
+func TestRecordedNodesDoNotReport(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		_, nodes := openTogether(t, 2)
+		time.Sleep(5 * reporting)
+		calls := nodes[0].layer.Stats().Accepted
+		time.Sleep(5 * reporting)
+		if now := nodes[0].layer.Stats().Accepted; now-calls > 2 { // others are about states
+			t.Errorf("the leader took %d calls", now-calls)
+		}
+	})
+}

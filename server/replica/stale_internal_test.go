@@ -1,0 +1,128 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// survivor is a replica that knows no leader, and nothing of what is committed, as after a restart. It
+// has applied entry 1.
+func survivor(t *testing.T) (*Replica, *raft.InmemStore) {
+	t.Helper()
+	r, log := begun(t), raft.NewInmemStore()
+	r.stores = &stores{log: log}
+	r.node.Store(new(raft.Raft))
+	return r, log
+}
+
+// TestStaleBackupSaysWhatIsCommitted: what a node has applied is committed, although raft does not know
+// that yet.
+func TestStaleBackupSaysWhatIsCommitted(t *testing.T) {
+	r, log := survivor(t)
+	if err := log.StoreLogs([]*raft.Log{{Index: 2, Term: 1, Type: raft.LogNoop}, {Index: 3, Term: 1, Type: raft.LogNoop}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, about, err := r.stale(); err != nil || about.CommittedIndex != 1 || about.Index != 3 || about.NodeId != "n1" || about.LeaderId != "" {
+		t.Errorf("described as %v, %v", about, err)
+	}
+}
+
+// TestStaleBackupThatIsNotWritten ends with what failed, before anything else is done.
+func TestStaleBackupThatIsNotWritten(t *testing.T) {
+	req := &wire.SaveSnapshotRequest{Reason: "test"}
+	for name, c := range map[string]struct {
+		starting, describes bool
+		blank               bool
+		failing             reading
+		write               int // fails
+		want                error
+		described           int
+		pieces              int
+	}{
+		"a node that is starting":   {starting: true, want: ErrPrecondition},
+		"a node without a cluster":  {blank: true, want: ErrPrecondition},
+		"a log that cannot be read": {failing: reading{noLog: true}, want: errDisk},
+		"nobody to describe it to":  {describes: true, want: errDisk, described: 1},
+		"a full disk":               {write: 1, want: errDisk, described: 1, pieces: 1},
+	} {
+		r, log := survivor(t)
+		if c.starting {
+			r.node.Store(nil)
+		}
+		if c.blank {
+			r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
+		}
+		c.failing.InmemStore = log
+		r.stores.log = c.failing
+		described, to := 0, &metered{after: c.write}
+		err := r.SaveStaleSnapshot(t.Context(), req, func(*wire.StaleSnapshot) error {
+			described++
+			if c.describes {
+				return errDisk
+			}
+			return nil
+		}, to)
+		if !errors.Is(err, c.want) || c.failing.noLog && !errors.Is(err, ErrUnavailable) || described != c.described || len(to.sizes) != c.pieces {
+			t.Errorf("%s: %v, described %d times, written %v", name, err, described, to.sizes)
+		}
+	}
+	r, _ := survivor(t)
+	var file bytes.Buffer
+	if err := r.SaveStaleSnapshot(t.Context(), req, func(*wire.StaleSnapshot) error { return nil }, &file); err != nil || file.Len() == 0 {
+		t.Errorf("%d bytes, %v", file.Len(), err)
+	}
+}
+
+// TestWhenTheLastChangeWas looks for the newest command that has a time, not too far.
+func TestWhenTheLastChangeWas(t *testing.T) {
+	entry := func(kind raft.LogType, wall int64, more ...byte) *raft.Log {
+		data, err := proto.Marshal(&wire.Entry{WallUnixMs: wall})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &raft.Log{Type: kind, Data: append(data, more...)}
+	}
+	command, noop := entry(raft.LogCommand, 7), entry(raft.LogNoop, 8)
+	untimed, malformed := entry(raft.LogCommand, 0), entry(raft.LogCommand, 9, 0xff)
+	repeated := func(n int, e *raft.Log) (all []*raft.Log) {
+		for range n {
+			all = append(all, e)
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		entries []*raft.Log
+		want    int64
+	}{
+		"none":                   {nil, 0},
+		"the last one":           {[]*raft.Log{entry(raft.LogCommand, 6), command}, 7},
+		"behind it is no change": {[]*raft.Log{command, noop, untimed, malformed}, 7},
+		"no change at all":       {[]*raft.Log{noop, untimed, malformed}, 0},
+		"as far as is looked":    {append([]*raft.Log{command}, repeated(maxDated-1, noop)...), 7},
+		"farther":                {append([]*raft.Log{command}, repeated(maxDated, noop)...), 0},
+		"a gap":                  {[]*raft.Log{command, nil, noop}, 0},
+	} {
+		log := raft.NewInmemStore()
+		for i, e := range c.entries {
+			if e == nil {
+				continue
+			}
+			one := *e
+			one.Index = uint64(i + 1)
+			if err := log.StoreLog(&one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := &Replica{stores: &stores{log: log}}
+		if got := r.changedAt(uint64(len(c.entries))); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package replica
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// TestTunnelsToNoLeader are not opened by a node that is starting, or knows no leader.
+func TestTunnelsToNoLeader(t *testing.T) {
+	r := &Replica{}
+	for _, says := range []string{"is starting", `follows "", not "n2"`} {
+		if _, err := r.OpenTunnel(t.Context(), &wire.LeaderHint{Id: "n2"}, "10.0.0.1:1"); !errors.Is(err, ErrLeaderMoved) || !strings.Contains(err.Error(), says) {
+			t.Errorf("opened: %v, want %q", err, says)
+		}
+		r.node.Store(new(raft.Raft))
+	}
+}
+
+// TestWhoTakesTunnels asks a leader before somebody takes them and after, and a node that does not lead.
+func TestWhoTakesTunnels(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		leader := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
+		follower := begun(t)
+		ask := func(r *Replica, address string, want wire.Status_Code) (accept func(net.Conn)) {
+			t.Helper()
+			resp, accept := r.tunnelAsked(nil, &wire.TunnelRequest{Address: address})
+			if resp.GetStatus() != want || (accept != nil) != (want == wire.Status_OK) {
+				t.Errorf("answered %v, want %v", resp, want)
+			}
+			return accept
+		}
+		const address = "10.0.0.1:4711"
+		var got []string
+		takes := func(who string) func(net.Conn, string) {
+			return func(_ net.Conn, address string) { got = append(got, who+address) }
+		}
+		ask(leader, address, wire.Status_UNAVAILABLE)
+		endFirst, _ := leader.OnTunnel(takes("first")), follower.OnTunnel(takes("follower"))
+		ask(follower, address, wire.Status_NOT_LEADER)
+		ask(leader, "nowhere", wire.Status_INVALID_ARGUMENT)
+		ask(leader, address, wire.Status_OK)(nil)
+		endSecond := leader.OnTunnel(takes("second "))
+		endFirst()
+		ask(leader, address, wire.Status_OK)(nil)
+		endSecond()
+		ask(leader, address, wire.Status_UNAVAILABLE)
+		if want := "first" + address + " second " + address; strings.Join(got, " ") != want {
+			t.Errorf("taken: %q, want %q", got, want)
+		}
+		if err := leader.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
