@@ -105,7 +105,7 @@ func (s *Server) outcome(ctx context.Context, cmd *wire.Command) (*wire.Result, 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-s.life.Done():
-		return nil, failure(wire.Status_UNCERTAIN, "this node is stopping and the request still waits: send it again with the same seq to another node")
+		return nil, errInDoubt // its place is kept: the next leader goes on with it
 	}
 }
 

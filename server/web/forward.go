@@ -169,6 +169,9 @@ func (p *passage) carry(a *answer, r *http.Request, body []byte, route route) {
 		begun := time.Now()
 		host, here := p.await(r.Context(), deadline)
 		switch {
+		case s.isClosing():
+			p.giveUp(a, r, route, errStopping.Error())
+			return
 		case here:
 			if p.serveHere(a, r, body, route); !a.call.elsewhere {
 				return
@@ -288,7 +291,7 @@ func (p *passage) giveUp(a *answer, r *http.Request, route route, reason string)
 	case once[route.name]:
 		status, message = wire.Status_UNCERTAIN, reason+"; it is not known whether this was done"
 	default:
-		status, message = wire.Status_UNCERTAIN, reason+"; send the request again with the same seq, to any node"
+		status, message = wire.Status_UNCERTAIN, reason+"; send the same request again, to any node"
 	}
 	clear(a.Header())
 	a.call.elsewhere = false

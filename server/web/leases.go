@@ -42,7 +42,7 @@ func (s *Server) leased(ctx context.Context, open *wire.OpenLease) (*wire.Result
 	defer context.AfterFunc(s.life, stop)()
 	res, err := lease.Acquire(ctx, s.replica, connectionOf(ctx), open)
 	if err != nil && s.isClosing() {
-		return nil, failure(wire.Status_UNCERTAIN, "this node is stopping and the request still waits: send it again with the same secret to another node")
+		return nil, errInDoubt // its place is kept: the next leader goes on with it
 	}
 	return res, err
 }

@@ -317,3 +317,26 @@ func TestRetryAfterTheHoldHasEnded(t *testing.T) {
 		})
 	}
 }
+
+// A node that stops keeps the places of those who wait: a node that sent a request on is told to ask the
+// next leader, and a caller of this one to ask another node.
+func TestStopKeepsThePlacesOfThoseWhoWait(t *testing.T) {
+	eachPatient(t, func(x *crossing) {
+		x.setUp()
+		sentOn := x.queued(x.begin(func(r *http.Request) { r.Header.Set(headerFrom, "n2") }))
+		direct := x.queued(x.begin())
+		x.stop()
+		if got := sentOn.reply(); got.header.Get(headerMoved) != inDoubt {
+			t.Errorf("sent on: %d %v %s", got.status, got.header, got.body)
+		}
+		got := direct.reply()
+		got.refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN)
+		if !strings.Contains(got.body, "this node is stopping; send the same request again, to any node") {
+			t.Errorf("direct: %s", got.body)
+		}
+		x.none()
+		if _, waiting := x.heldBy("a"); waiting != 1 {
+			t.Errorf("%d wait, want 1", waiting)
+		}
+	})
+}
