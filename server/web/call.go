@@ -41,10 +41,8 @@ func (c *call) endTurn() {
 // hurry shortens the time that the caller has to read each piece: the node is stopping.
 // Any goroutine may call it.
 func (c *call) hurry() {
-	if c != nil && c.answer != nil {
-		c.answer.timeout.Store(int64(farewellTimeout))
-		c.answer.extend()
-	}
+	c.answer.timeout.Store(int64(farewellTimeout))
+	c.answer.extend()
 }
 
 // farewellTimeout is how long a caller may take for the last word of a node that stops.
@@ -52,10 +50,8 @@ const farewellTimeout = time.Second
 
 type callKey struct{}
 
-func callOf(ctx context.Context) *call {
-	c, _ := ctx.Value(callKey{}).(*call)
-	return c
-}
+// callOf returns the call of a request's context: the gate has put it there.
+func callOf(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
 
 // observer notes on the call how its handler ended. It is a connect.Interceptor.
 type observer struct{}
@@ -64,8 +60,8 @@ type observer struct{}
 func (observer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		resp, err := next(ctx, req)
-		if c := callOf(ctx); c != nil && err == nil {
-			c.outcome = outcomeOf(resp)
+		if err == nil {
+			callOf(ctx).outcome = outcomeOf(resp)
 		}
 		return resp, note(ctx, err)
 	}
@@ -89,17 +85,16 @@ func note(ctx context.Context, err error) error {
 	if elsewhere && ctx.Err() != nil {
 		elsewhere, err = false, gaveUp(ctx.Err())
 	}
-	if c := callOf(ctx); c != nil {
-		c.elsewhere = elsewhere
-		c.doubt = c.doubt || errors.Is(err, errInDoubt)
-		switch {
-		case elsewhere:
-			c.outcome = ""
-		case err != nil:
-			c.outcome = outcomeOfError(err)
-		case c.outcome == "":
-			c.outcome = wire.Status_OK.String()
-		}
+	c := callOf(ctx)
+	c.elsewhere = elsewhere
+	c.doubt = c.doubt || errors.Is(err, errInDoubt)
+	switch {
+	case elsewhere:
+		c.outcome = ""
+	case err != nil:
+		c.outcome = outcomeOfError(err)
+	case c.outcome == "":
+		c.outcome = wire.Status_OK.String()
 	}
 	return err
 }

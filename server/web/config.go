@@ -193,9 +193,6 @@ func (c Config) withDefaults() Config {
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
 	}
-	if c.Network == nil {
-		c.Network = transport.TCP{}
-	}
 	return c
 }
 

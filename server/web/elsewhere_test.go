@@ -86,9 +86,11 @@ func TestLeaderThatDoesNotAnswer(t *testing.T) {
 			a, sent := st.atFollower(procedure, p)
 			way.by(sent)
 			if p.repeats == onceOnly && !way.nothing {
-				if said := a.reply().refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN); strings.Contains(said, "again") {
+				got := a.reply()
+				if said := got.refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN); strings.Contains(said, "again") {
 					t.Errorf("%s: %q", way.name, said)
 				}
+				counted(st, procedure, wire.Status_UNCERTAIN, p, got)
 				st.nothingSent()
 				return
 			}

@@ -56,6 +56,9 @@ func TestUpgradeWaitsAndGoesBack(t *testing.T) {
 	if got["status"] != "GRANTED" || got["holdId"] != x.hers["holdId"] || got["token"] == x.hers["token"] || x.modes() != "EXCLUSIVE" {
 		t.Fatalf("upgraded: %v, held %s", got, x.modes())
 	}
+	if repeated := x.ann.send("LockService/Upgrade", holding(3, x.hers)+`,"waitForever":true`).ok(); repeated["status"] != "GRANTED" || repeated["token"] != got["token"] {
+		t.Errorf("asked again, while it is exclusive: %v", repeated)
+	}
 	if stale := x.ann.send("LockService/Downgrade", holding(4, x.hers)).ok(); stale["status"] != "NOT_HELD" {
 		t.Errorf("by the old token: %v", stale)
 	}

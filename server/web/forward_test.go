@@ -3,7 +3,6 @@ package web
 import (
 	"bufio"
 	"context"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/test/ports"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
@@ -163,15 +163,10 @@ func TestLeaderLostOnTheWay(t *testing.T) {
 func TestLeaderThatCannotBeReachedIsWaitedFor(t *testing.T) {
 	c := newCluster(t)
 	follower := start(t, c, "n2", limits(func(l *Limits) { l.LeaderWait = 10 * time.Second }))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := c.node("n1")
+	gone, vacant := c.node("n1"), ports.For(t, 1)[0]
 	c.mu.Lock()
-	gone.http = l.Addr().String()
+	gone.http = vacant
 	c.mu.Unlock()
-	_ = l.Close()
 	answered := make(chan reply, 1)
 	go func() {
 		r, _ := follower.do(t.Context(), http.MethodPost, "/quorumlock.v1.LockService/List", "application/json", `{}`)

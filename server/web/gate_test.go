@@ -299,6 +299,13 @@ func TestHealth(t *testing.T) {
 	check(follower, 503, "SERVING_STATUS_NOT_SERVING")
 }
 
+// A port without a logger keeps its complaints to itself.
+func TestNoLogger(t *testing.T) {
+	p := start(t, newCluster(t), "n1", func(c *Config) { c.Logger = nil })
+	_, _ = io.Copy(io.Discard, p.raw("garbage\r\n\r\n"))
+	p.post("LockService/List", `{}`).ok()
+}
+
 func TestReflection(t *testing.T) {
 	p := start(t, newCluster(t), "n1")
 	stream := grpcreflect.NewClient(h2c(t), "http://"+p.addr, connect.WithGRPC()).NewStream(t.Context())

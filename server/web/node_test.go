@@ -3,7 +3,6 @@ package web_test
 import (
 	"crypto/sha256"
 	"fmt"
-	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server"
+	"github.com/quorumlock/quorumlock/test/ports"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
@@ -20,16 +20,11 @@ func three(t *testing.T) []*server.Node {
 	t.Helper()
 	var peers []server.Peer
 	var configs []server.Config
-	for i := range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+	for i, addr := range ports.For(t, 3) {
 		cfg := alone(t)
-		cfg.ID, cfg.Listen.Peer = fmt.Sprintf("n%d", i+1), l.Addr().String()
+		cfg.ID, cfg.Listen.Peer = fmt.Sprintf("n%d", i+1), addr
 		peers = append(peers, server.Peer{ID: cfg.ID, Addr: cfg.Listen.Peer})
 		configs = append(configs, cfg)
-		_ = l.Close()
 	}
 	var nodes []*server.Node
 	for _, cfg := range configs {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server"
+	"github.com/quorumlock/quorumlock/test/ports"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
@@ -67,7 +67,8 @@ func newRolling(t *testing.T) *rolling {
 		cfg.HTTPLimits.LeaderWait = 20 * time.Second // how long an election takes is another test's
 		// Nor does a busy machine depose anybody: what is under way then is uncertain, and callers hear so.
 		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 2500*time.Millisecond, 2500*time.Millisecond, 2500*time.Millisecond
-		cfg.Listen = server.Addresses{Peer: vacant(t), Client: vacant(t), HTTP: vacant(t)}
+		addrs := ports.For(t, 3)
+		cfg.Listen = server.Addresses{Peer: addrs[0], Client: addrs[1], HTTP: addrs[2]}
 		peers = append(peers, server.Peer{ID: cfg.ID, Addr: cfg.Listen.Peer})
 		r.configs = append(r.configs, cfg)
 	}
@@ -79,16 +80,6 @@ func newRolling(t *testing.T) *rolling {
 		ready(t, node.Addrs().HTTP)
 	}
 	return r
-}
-
-func vacant(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // roles are the node that leads and those that know its address.

@@ -44,7 +44,7 @@ func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*w
 	}()
 	w := &watch{server: s, send: send}
 	err = w.end(ctx, s.watchOnce(running, req, w))
-	if c != nil && w.said != nil {
+	if w.said != nil {
 		c.outcome = w.said.GetStatus().String()
 	}
 	return err
