@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // holder opens an account and says whether it was cut.
@@ -59,6 +61,31 @@ func TestWhoHoldsMostIsRefused(t *testing.T) {
 	}
 }
 
+// Nobody is cut for a connection that would hold as much then, and whoever asks is never cut.
+func TestOnlyWhoHoldsMoreIsCut(t *testing.T) {
+	b := New(100)
+	asks, asksCut := holder(t, b, 40)
+	_, otherCut := holder(t, b, 50)
+	if err := asks.Reserve(11); !errors.Is(err, ErrExhausted) || *asksCut || *otherCut {
+		t.Errorf("for 51 bytes beside 50: %v, cut %v and %v", err, *asksCut, *otherCut)
+	}
+	if err := asks.Reserve(10); err != nil || *otherCut {
+		t.Errorf("what is free: %v", err)
+	}
+	asks.Release(1)
+	if err := asks.Reserve(2); !errors.Is(err, ErrExhausted) || *asksCut || *otherCut {
+		t.Errorf("for 51 bytes beside 50: %v, cut %v and %v", err, *asksCut, *otherCut)
+	}
+	asks.Release(10)
+	small, _ := holder(t, b, 11)
+	if err := small.Reserve(39); !errors.Is(err, ErrExhausted) || *otherCut {
+		t.Errorf("for as much as the largest has: %v", err)
+	}
+	if err := small.Reserve(38); err != nil || !*otherCut {
+		t.Errorf("for less than the largest has: %v", err)
+	}
+}
+
 func TestNoBudget(t *testing.T) {
 	var none *Budget
 	a, err := none.Open(1<<40, nil)
@@ -66,7 +93,20 @@ func TestNoBudget(t *testing.T) {
 		t.Error("there is a bound without a budget")
 	}
 	a.Release(1)
+	if held := a.Held(); held != 0 {
+		t.Errorf("%d bytes are held of no budget", held)
+	}
 	a.Close()
+}
+
+func TestRegisteredOnce(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	if err := New(1).Register(registry); err != nil {
+		t.Error(err)
+	}
+	if err := New(1).Register(registry); err == nil {
+		t.Error("two budgets have the same metrics")
+	}
 }
 
 // Whatever connections do, no more is held than the limit, and whoever is cut held most.

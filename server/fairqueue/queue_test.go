@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -95,6 +97,102 @@ func TestOneCallerTakesHalfTheWorkers(t *testing.T) {
 	q.Close()
 }
 
+// A caller keeps its one line, with its bounds, between its jobs.
+func TestLineOutlivesItsJobs(t *testing.T) {
+	t.Run("half the workers", func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
+			q := New(Config{Workers: 4, PerCaller: 10, Total: 10})
+			defer q.Close()
+			running, most, stop := 0, 0, make(chan struct{})
+			for range 2 {
+				_ = q.Submit("flood", func(context.Context) { <-stop }, nil)
+			}
+			synctest.Wait()
+			stop <- struct{}{}
+			synctest.Wait() // one runs and none waits
+			var mu sync.Mutex
+			for range 3 {
+				_ = q.Submit("flood", func(context.Context) {
+					mu.Lock()
+					running++
+					most = max(most, running)
+					mu.Unlock()
+					<-stop
+				}, nil)
+			}
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if most != 1 {
+				t.Errorf("%d more of one caller run beside its first", most)
+			}
+			close(stop)
+		})
+	})
+	t.Run("its length", func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
+			q := New(Config{Workers: 1, PerCaller: 3, Total: 10})
+			defer q.Close()
+			next := make(chan struct{})
+			job := func(context.Context) { <-next }
+			for i := range 4 {
+				if err := q.Submit("ann", job, nil); err != nil {
+					t.Errorf("job %d: %v", i, err)
+				}
+				synctest.Wait()
+			}
+			next <- struct{}{}
+			synctest.Wait()
+			if err := q.Submit("ann", job, nil); err != nil {
+				t.Error(err)
+			}
+			if err := q.Submit("ann", job, nil); !errors.Is(err, ErrFull) {
+				t.Errorf("one more than fits: %v", err)
+			}
+			close(next)
+		})
+	})
+}
+
+// A place in a full queue is taken from a line that stays at least as long as the caller's own.
+func TestPlacesAreTakenFromLongerLines(t *testing.T) {
+	q, free := blocked(t, Config{Workers: 1, PerCaller: 5, Total: 4})
+	var refused []string
+	submit := func(caller string) error {
+		return q.Submit(caller, func(context.Context) {}, func() { refused = append(refused, caller) })
+	}
+	for _, caller := range []string{"ann", "ann", "bob", "bob", "cas"} {
+		if err := submit(caller); err != nil {
+			t.Errorf("%s: %v", caller, err)
+		}
+	}
+	if !slices.Equal(refused, []string{"ann"}) {
+		t.Errorf("refused: %v, want the first of the longest", refused)
+	}
+	if err := submit("cas"); !errors.Is(err, ErrFull) || len(refused) != 1 {
+		t.Errorf("beside a line of the same length: %v, refused: %v", err, refused)
+	}
+	free()
+}
+
+func TestEnterGivesWay(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		q, free := blocked(t, Config{Workers: 1, PerCaller: 2, Total: 2})
+		_ = q.Submit("ann", func(context.Context) {}, nil)
+		entered := make(chan error)
+		go func() {
+			_, err := q.Enter(t.Context(), "ann")
+			entered <- err
+		}()
+		synctest.Wait()
+		_ = q.Submit("bob", func(context.Context) {}, nil)
+		if err := <-entered; !errors.Is(err, ErrFull) {
+			t.Errorf("who gave way got %v", err)
+		}
+		free()
+	})
+}
+
 func TestEnter(t *testing.T) {
 	q := New(Config{Workers: 1, PerCaller: 1, Total: 10})
 	defer q.Close()
@@ -117,6 +215,24 @@ func TestEnter(t *testing.T) {
 		t.Fatal(err)
 	}
 	again()
+}
+
+// Without Rests, a worker takes one job after the other.
+func TestWorkersGoOn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		q := New(Config{Workers: 1, PerCaller: 10, Total: 10})
+		begun, done := time.Now(), make(chan struct{})
+		for range 3 {
+			_ = q.Submit("ann", func(context.Context) { time.Sleep(time.Millisecond); done <- struct{}{} }, nil)
+		}
+		for range 3 {
+			<-done
+		}
+		q.Close()
+		if took := time.Since(begun); took != 3*time.Millisecond {
+			t.Errorf("three jobs of 1 ms took %v", took)
+		}
+	})
 }
 
 // A worker rests as long as it worked while others wait, and not for one caller who comes back.

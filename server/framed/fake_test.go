@@ -158,9 +158,9 @@ func (f *fake) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
 		}
 		applied := f.apply(cmd)
 		f.mu.Unlock()
+		f.history.add(applied.Events...) // a watch that begins after the answer does not tell of it
 		done(applied.Results[0])
 		f.publish(applied.Events)
-		f.history.add(applied.Events...)
 		f.answered()
 	})
 }

@@ -44,6 +44,7 @@ func TestReady(t *testing.T) {
 		{"no leader", node{}, false, "no leader is known"},
 		{"elected", node{leader: "n1"}, false, "not ready to serve"},
 		{"follower", node{leader: "n2", status: &wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 1_500}}, false, ""},
+		{"follower at the limit", node{leader: "n2", status: &wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 1_000}}, false, ""},
 		{"follower that lags", node{leader: "n2", status: &wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 500}}, false, "1500 log entries"},
 		{"follower that cannot tell", node{leader: "n2", err: errors.New("disk")}, false, "disk"},
 	} {

@@ -24,6 +24,8 @@ type node struct {
 	await   func(*wire.Result)
 	stopped bool
 	silent  bool
+	// silentAfter is how many answers there are before it falls silent; 0 is no end.
+	silentAfter int
 }
 
 func newNode(answers ...*wire.Result) *node {
@@ -36,7 +38,7 @@ func (n *node) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
 		done(&wire.Result{Status: wire.Status_OK})
 		return
 	}
-	if n.silent {
+	if n.silent || n.silentAfter > 0 && n.asked == n.silentAfter {
 		return
 	}
 	res := n.answers[min(n.asked, len(n.answers)-1)]
@@ -154,6 +156,46 @@ func TestCallerWhoGoesAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A caller may go while it waits for a repetition's answer, or for the outcome of a wait that
+// ended before the repetition.
+func TestCallerWhoGoesAwayLate(t *testing.T) {
+	unanswered, tooLate := newNode(queued(7)), newNode(queued(7), queued(8))
+	unanswered.silentAfter = 1
+	for what, n := range map[string]*node{"unanswered": unanswered, "too late": tooLate} {
+		bubble.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			answered := begin(ctx, n)
+			<-time.After(6 * time.Second)
+			cancel()
+			if res, ok := <-answered; ok {
+				t.Errorf("%s: answered %v", what, res)
+			}
+		})
+	}
+}
+
+// A repetition that is refused is the answer, and gives nothing back.
+func TestRefusedRepetition(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := newNode(queued(7), &wire.Result{Status: wire.Status_NOT_LEADER})
+		if res := <-begin(t.Context(), n); res.GetStatus() != wire.Status_NOT_LEADER || len(n.gone) != 0 {
+			t.Errorf("got %v, given back: %v", res, n.gone)
+		}
+	})
+}
+
+// Whoever waited at a leader that is none any more may have been granted.
+func TestLeaderThatStepsDownLeavesAWaitUncertain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := newNode(queued(7))
+		answered := begin(t.Context(), n)
+		n.await(&wire.Result{Status: wire.Status_NOT_LEADER})
+		if res := <-answered; res.GetStatus() != wire.Status_UNCERTAIN || res.GetSessionId() != 7 {
+			t.Errorf("got %v", res)
+		}
+	})
 }
 
 // An answer that comes when nobody waits any more must not leave a listener behind.

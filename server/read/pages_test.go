@@ -2,6 +2,8 @@ package read
 
 import (
 	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
 	"strings"
 	"testing"
 
@@ -78,6 +80,21 @@ func refusedFor(t *testing.T, what string, refused *wire.Result, words ...string
 	}
 }
 
+// seal gives a body its checksum, as a caller can that reads how tokens are made.
+func seal(body string) string {
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32([]byte(body), crc32.Checksum([]byte(body), castagnoli)))
+}
+
+// sealed are tokens with a good checksum and a body that no listing makes.
+var sealed = []string{
+	seal(""), seal("l"), seal("s"), seal("a"),
+	seal("l\xff"), seal("s\xff"), // the length goes on
+	seal("l\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), // and has too many bytes
+	seal("l\x03l/"), seal("s\x01"), seal("a\x02x"), // a prefix is cut off
+	seal("l\x00"), seal("l\x02l/"), seal("s\x00"), seal("a\x00"), // nothing comes after it
+	seal("l\x02l/m/a"), seal("s\x00x"), seal("a\x00-1"),
+}
+
 // A token of one listing means nothing in another, and neither does one that was changed.
 func TestPageTokensOfOthers(t *testing.T) {
 	r := paged(t)
@@ -108,6 +125,10 @@ func TestPageTokensOfOthers(t *testing.T) {
 			changed[i] ^= 1
 			_, refused := list(r, base64.RawURLEncoding.EncodeToString(changed), 1)
 			refusedFor(t, name+" with a changed token", refused, "page_token")
+		}
+		for _, token := range sealed {
+			_, refused := list(r, token, 1)
+			refusedFor(t, name+" with the sealed token "+token, refused, "page_token")
 		}
 		for _, token := range []string{"l/a", "1", "-", "=", tokens[name] + "A", tokens[name][1:], strings.Repeat("A", 4096), "0000000001"} {
 			_, refused := list(r, token, 1)

@@ -108,6 +108,11 @@ func TestClocksAreFilledIn(t *testing.T) {
 		t.Errorf("waiter %v: what lies in the future is 0", w)
 	}
 
+	known, _ := at(s, 1<<20, 5_000).ListSessions(&wire.ListSessionsRequest{})
+	if n := known.GetSessions(); len(n) != 2 || n[0].GetHeartbeatAgeMs() != 300 || n[1].HeartbeatAgeMs == nil {
+		t.Errorf("sessions %v", n)
+	}
+
 	s.ages = nil // a node that does not lead
 	list, _ := at(s, 1<<20, 10_000).ListLocks(&wire.ListLocksRequest{})
 	if h, w := list.GetLocks()[0].GetHolders()[0], list.GetLocks()[0].GetQueue()[0]; h.HeartbeatAgeMs != nil || h.GetHeldForMs() != 8_000 || w.GetWaitingMs() != 1_000 {
@@ -116,6 +121,21 @@ func TestClocksAreFilledIn(t *testing.T) {
 	sessions, _ := at(s, 1<<20, 10_000).ListSessions(&wire.ListSessionsRequest{})
 	if n := sessions.GetSessions(); len(n) != 2 || n[0].HeartbeatAgeMs != nil {
 		t.Errorf("sessions %v", n)
+	}
+}
+
+// An answer may have just as many bytes as the limit says.
+func TestAnswerOfTheLimit(t *testing.T) {
+	s := newSource(t)
+	for i := range byte(4) {
+		s.open(t, 0, i+1)
+	}
+	all, _ := at(s, 1<<20, 0).ListSessions(&wire.ListSessionsRequest{PageSize: 4})
+	if page, _ := at(s, proto.Size(all), 0).ListSessions(&wire.ListSessionsRequest{PageSize: 4}); len(page.GetSessions()) != 4 {
+		t.Errorf("%d of 4 sessions are in an answer with room for them all", len(page.GetSessions()))
+	}
+	if page, _ := at(s, proto.Size(all)-1, 0).ListSessions(&wire.ListSessionsRequest{PageSize: 4}); len(page.GetSessions()) != 2 {
+		t.Errorf("%d of 4 sessions are in an answer with a byte less", len(page.GetSessions()))
 	}
 }
 

@@ -130,9 +130,9 @@ func (t *Tunnel) end(code wire.Goodbye_Code, reason string) {
 	t.hurry()
 }
 
-// hurry interrupts both directions. Called with mu.
+// hurry interrupts both directions, once there are two. Called with mu.
 func (t *Tunnel) hurry() {
-	if t.conn != nil && t.client != nil {
+	if t.client != nil {
 		_ = t.conn.SetDeadline(time.Unix(1, 0))
 		_ = t.client.SetWriteDeadline(t.until)
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -151,16 +152,79 @@ func TestTunnelsAreBounded(t *testing.T) {
 		first := r.connect("10.0.0.1")
 		r.connect("10.0.0.1")
 		full("10.0.0.1", "from 10.0.0.1")
-		r.connect("10.0.0.2")
+		third := r.connect("10.0.0.2")
 		r.connect("2001:db8::1")
 		full("10.0.0.3", "its 4 tunnels")
 		_ = first.client.Close()
 		<-first.done
-		r.connect("10.0.0.1")
+		again := r.connect("10.0.0.1")
 		if n := r.Len(); n != 4 {
 			t.Errorf("%d tunnels", n)
 		}
+		_ = third.client.Close()
+		<-third.done
+		full("10.0.0.1", "from 10.0.0.1")
+		_ = again.client.Close()
+		<-again.done
+		if want := map[netip.Addr]int{netip.MustParseAddr("10.0.0.1"): 1, netip.MustParseAddr("2001:db8::"): 1}; !maps.Equal(r.sources, want) {
+			t.Errorf("the sources that are counted: %v, want %v", r.sources, want)
+		}
 	})
+}
+
+// Clients without an IP address are not taken for one.
+func TestTunnelsWithoutASource(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Max = 4 })
+		for range 4 {
+			tunnel, err := r.Open(t.Context(), named("shop"), "n1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tunnel.Discard()
+		}
+	})
+}
+
+func TestMetricsOfTwoRelays(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	if _, err := New(Config{Registry: registry}); err != nil {
+		t.Error(err)
+	}
+	if _, err := New(Config{Registry: registry}); err == nil {
+		t.Error("two relays have the same metrics")
+	}
+}
+
+// A client that is gone is not answered: neither end waits for last words.
+func TestClientThatIsGone(t *testing.T) {
+	hidden := func(c *Config) {
+		dial := c.Dial
+		c.Dial = func(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error) {
+			conn, err := dial(ctx, leader, address)
+			return struct{ net.Conn }{conn}, err
+		}
+	}
+	for name, c := range map[string]struct {
+		config func(*Config)
+		leave  func(r *rig, e *ends)
+	}{
+		"connection reset": {nil, func(r *rig, _ *ends) { r.net.Reject("shop", "n2") }},
+		"leader's connection has no half to be closed": {hidden, func(_ *rig, e *ends) { _ = e.client.(interface{ CloseWrite() error }).CloseWrite() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				r := newRig(t, c.config)
+				e := r.connect("10.0.0.1")
+				begun := time.Now()
+				c.leave(r, e)
+				<-e.done
+				if took := time.Since(begun); took > 0 {
+					t.Errorf("the tunnel went on for %v", took)
+				}
+			})
+		})
+	}
 }
 
 // Few are opened at the same time; the others wait their turn, and not for ever.
@@ -234,8 +298,9 @@ func errorIs(client net.Conn, want wire.Goodbye_Code, t *testing.T) bool {
 
 func TestTunnelEndsWhenTheLeaderMoves(t *testing.T) {
 	for name, next := range map[string]*wire.LeaderHint{
-		"to another node":       {Id: "n3", Term: 8},
-		"to this node":          {Id: "n2", Term: 8},
+		"to another node": {Id: "n3", Term: 8},
+		"to this node":    {Id: "n2", Term: 8},
+		"to another node of its term, after a disk went back": {Id: "n3", Term: 7},
 		"to nobody":             {},
 		"to a later term of it": {Id: "n1", Term: 9},
 	} {
@@ -246,8 +311,9 @@ func TestTunnelEndsWhenTheLeaderMoves(t *testing.T) {
 				r.elect(&wire.LeaderHint{Id: "n1", Term: 7, ClientAddr: "elsewhere"})
 				carries(t, e.leader, e.client, string(frame(t, 10)))
 				r.elect(next)
-				if code, _ := lastWord(t, e.client); code != wire.Goodbye_TUNNEL_ENDED {
-					t.Errorf("goodbye %v", code)
+				moved := time.Now()
+				if code, _ := lastWord(t, e.client); code != wire.Goodbye_TUNNEL_ENDED || time.Since(moved) > 0 {
+					t.Errorf("goodbye %v, and the end after %v", code, time.Since(moved))
 				}
 				if _, err := io.Copy(io.Discard, e.leader); err != nil && !errors.Is(err, net.ErrClosed) {
 					t.Error(err)
@@ -289,6 +355,9 @@ func TestTunnelEndsWithinHalfAFrame(t *testing.T) {
 		_, _ = e.leader.Write(frame(t, 100)[:50])
 		synctest.Wait()
 		r.Close()
+		if got, _ := io.ReadAll(e.client); len(got) != 50 {
+			t.Errorf("%d bytes arrived, want half a frame and nothing in it", len(got))
+		}
 		time.Sleep(2*parting + time.Millisecond)
 		e.isOver(t)
 	})
@@ -368,7 +437,16 @@ func TestArrivedIsTheClients(t *testing.T) {
 	if _, ip := Arrive(near, "10.1.2.3:4567").RemoteAddr().(*net.TCPAddr); !ip {
 		t.Error("the source of an IP address is not known")
 	}
+	failing := halfCloser{near}
+	if err := Arrive(failing, "a:1").CloseWrite(); !errors.Is(err, errNoWay) {
+		t.Errorf("the connection's own error is lost: %v", err)
+	}
 	if err := Arrive(near, "a:1").CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("half a pipe was closed: %v", err)
 	}
 }
+
+// halfCloser fails to close its half.
+type halfCloser struct{ net.Conn }
+
+func (halfCloser) CloseWrite() error { return errNoWay }

@@ -68,6 +68,19 @@ func TestOldestOfItsSourceIsCut(t *testing.T) {
 	}
 }
 
+// A connection that has ended is no part of its source, whoever comes from there next.
+func TestEndCountsOnce(t *testing.T) {
+	l := New(Config{Max: 10, PerSource: 2})
+	_, begun := crowd(l, 1, "10.0.0.1")
+	begun[0].End()
+	next, _ := crowd(l, 2, "10.0.0.1")
+	begun[0].End()
+	third, _ := crowd(l, 1, "10.0.0.1")
+	if got := closed(next) + closed(third); got != "100" || l.Len() != 2 {
+		t.Errorf("closed %s, %d are left; want the oldest of three closed, and two left", got, l.Len())
+	}
+}
+
 func TestOldestOfAllIsCut(t *testing.T) {
 	l := New(Config{Max: 4, PerSource: 3})
 	first, _ := crowd(l, 2, "10.0.0.1")

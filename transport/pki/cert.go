@@ -8,7 +8,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/url"
 	"os"
@@ -89,12 +88,7 @@ func sign(template *x509.Certificate, ca *pair, life time.Duration) (*pair, erro
 	if err != nil {
 		return nil, err
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 126))
-	if err != nil {
-		return nil, err
-	}
 	now := time.Now()
-	template.SerialNumber = serial.Add(serial, big.NewInt(1))
 	template.NotBefore, template.NotAfter = now.Add(-clockSkew), now.Add(life)
 	parent, signer := template, key
 	if ca != nil {

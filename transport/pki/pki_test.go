@@ -175,6 +175,12 @@ func TestExtend(t *testing.T) {
 	}
 }
 
+func TestExtendOfNoAuthority(t *testing.T) {
+	if written, err := pki.Extend(t.TempDir(), "c", []pki.Node{{ID: "n4"}}, nil); err == nil || len(written) > 0 {
+		t.Errorf("wrote %v, %v", written, err)
+	}
+}
+
 func TestNamesThatCannotBe(t *testing.T) {
 	for name, c := range map[string]struct {
 		cluster string

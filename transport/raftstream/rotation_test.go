@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
@@ -51,13 +52,25 @@ func TestPeerCertificatesAreReloaded(t *testing.T) {
 	})
 }
 
+// A node that has no cluster yet takes part under the name in its certificate.
+func TestCertificateOfANodeWithoutACluster(t *testing.T) {
+	dir := certificates(t, "c1")
+	newcomer := knows("n1", "n2")
+	newcomer.cluster = ""
+	start(t, newcomer, with(files(dir, "nodes/n1/peer")))
+}
+
 // A node's certificate opens that node's door only: with it one cannot answer for another.
 func TestImpostorWithACertificate(t *testing.T) {
-	dir := certificates(t, "c1")
+	dir, strange := certificates(t, "c1"), certificates(t, "c1")
 	extend(t, dir, "n3")
-	for name, pair := range map[string]string{"a node": "nodes/n3/peer", "the client port": "nodes/n2/server"} {
+	for name, shows := range map[string]*transport.TLSFiles{
+		"a node":            files(dir, "nodes/n3/peer"),
+		"the client port":   files(dir, "nodes/n2/server"),
+		"another authority": files(strange, "nodes/n2/peer"),
+	} {
 		t.Run(name, func(t *testing.T) {
-			config, err := files(dir, pair).ServerConfig(0)
+			config, err := shows.ServerConfig(0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -355,3 +355,21 @@ func TestPipelineToANodeThatIsAway(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 }
+
+// A link is a connection that a member has opened.
+func TestLinkIsAMembers(t *testing.T) {
+	for name, c := range map[string]struct {
+		conn *peerConn
+		want bool
+	}{
+		"a member's":      {&peerConn{peer: "n2", incarnation: "n2-1", inbound: true}, true},
+		"a stranger's":    {&peerConn{peer: "n2", inbound: true}, false},
+		"another node's":  {&peerConn{peer: "n3", incarnation: "n3-1", inbound: true}, false},
+		"this node's own": {&peerConn{peer: "n2", incarnation: "n2-1"}, false},
+	} {
+		l := &Layer{conns: map[*peerConn]bool{c.conn: true}}
+		if got := l.Linked("n2"); got != c.want {
+			t.Errorf("%s connection: linked %v", name, got)
+		}
+	}
+}
