@@ -37,23 +37,23 @@ var leaderLosses = []leaderLoss{{
 		c.Stop(leader)
 		return func() { c.Continue(leader) }
 	},
-	median: 1500 * time.Millisecond, worst: failoverTTL, lenient: 10 * time.Second,
+	median: 1500 * time.Millisecond, worst: shortestTTL, lenient: 10 * time.Second,
 }, {
 	name: "cut off",
 	lose: func(c *process.Cluster, leader string) func() {
 		return c.Isolate(leader, append(c.Others(leader), process.Clients)...)
 	},
 	apart:  true,
-	median: 1500 * time.Millisecond, worst: failoverTTL, lenient: 10 * time.Second,
+	median: 1500 * time.Millisecond, worst: shortestTTL, lenient: 10 * time.Second,
 }, {
 	name:   "cut off from the nodes",
 	lose:   func(c *process.Cluster, leader string) func() { return c.Isolate(leader, c.Others(leader)...) },
 	apart:  true,
-	median: 1500 * time.Millisecond, worst: failoverTTL, lenient: 10 * time.Second,
+	median: 1500 * time.Millisecond, worst: shortestTTL, lenient: 10 * time.Second,
 }, {
 	name:   "ended well",
 	lose:   func(c *process.Cluster, leader string) func() { return end(c, leader, syscall.SIGTERM) },
-	median: 100 * time.Millisecond, worst: failoverTTL, lenient: 5 * time.Second,
+	median: 100 * time.Millisecond, worst: shortestTTL, lenient: 5 * time.Second,
 }}
 
 // end ends a process, without waiting for it.
@@ -61,10 +61,6 @@ func end(c *process.Cluster, id string, sig syscall.Signal) (back func()) {
 	c.Signal(sig, id)
 	return func() { c.Ended(id); c.Restart(id) }
 }
-
-// failoverTTL is the shortest that there is: whatever happens to the leader, no session
-// with it is lost.
-const failoverTTL = 5 * time.Second
 
 var errTooFew = errors.New("there were too few")
 
@@ -83,9 +79,11 @@ func TestFailover(t *testing.T) {
 				t.Parallel()
 			}
 			c := process.StartWith(t, programs, process.Options{Nodes: 3, Apart: loss.apart})
+			f := openShortest(t, c)
 			var outages []time.Duration
 			for range rounds {
 				outages = append(outages, outageOf(t, c, loss))
+				f.kept(t, loss.name)
 			}
 			slices.Sort(outages)
 			median, worst := outages[len(outages)/2], outages[len(outages)-1]
@@ -102,7 +100,7 @@ func outageOf(t *testing.T, c *process.Cluster, loss leaderLoss) time.Duration {
 	t.Helper()
 	c.AwaitCaughtUp()
 	cl := c.NewClient()
-	g := &grants{session: open(t, cl, failoverTTL)}
+	g := &grants{session: open(t, cl, shortestTTL)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { g.keepOn(ctx, t) })
@@ -118,7 +116,7 @@ func outageOf(t *testing.T, c *process.Cluster, loss leaderLoss) time.Duration {
 	back()
 	c.AwaitAll()
 	if err := g.session.Err(); err != nil {
-		t.Errorf("%s: a session with a TTL of %v was lost: %v", loss.name, failoverTTL, err)
+		t.Errorf("%s: a session with a TTL of %v was lost: %v", loss.name, shortestTTL, err)
 	}
 	if err := g.session.Close(t.Context()); err != nil {
 		t.Error(err)

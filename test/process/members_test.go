@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/ports"
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -19,12 +20,8 @@ func TestAddingANodeThatDoesNotAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = closed.Close()
-	for name, addr := range map[string]string{"silent": silent.Addr().String(), "closed": closed.Addr().String()} {
+	closed := ports.For(t, 1)[0]
+	for name, addr := range map[string]string{"silent": silent.Addr().String(), "closed": closed} {
 		begun := time.Now()
 		_, err := programs.Qlock(t.Context(), "--endpoints", strings.Join(c.Endpoints(), ","), "cluster", "add", "n4", addr, "--reason", "test")
 		took := time.Since(begun)

@@ -10,13 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/quorumlock/quorumlock/test/process"
 )
-
-// tunnelTTL is the shortest TTL that a session may have.
-const tunnelTTL = 5 * time.Second
 
 // TestQlockRunThroughAFollower takes the leader and one follower away from a qlock run, with
 // nftables: the command keeps its lock through the other follower, longer than its TTL, and what
@@ -34,7 +30,7 @@ func TestQlockRunThroughAFollower(t *testing.T) {
 		}
 	})
 	marker := filepath.Join(t.TempDir(), "ended")
-	run, err := c.StartQlock(t.Context(), &out, "run", "--ttl", tunnelTTL.String(), "job", "--", "sh", "-c", `trap 'echo $QLOCK_TOKEN > "`+marker+`"; exit 7' TERM; while :; do sleep 0.1; done`)
+	run, err := c.StartQlock(t.Context(), &out, "run", "--ttl", shortestTTL.String(), "job", "--", "sh", "-c", `trap 'echo $QLOCK_TOKEN > "`+marker+`"; exit 7' TERM; while :; do sleep 0.1; done`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +48,7 @@ func TestQlockRunThroughAFollower(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Await("a tunnel", tunnelTTL, func(ctx context.Context) error {
+	c.Await("a tunnel", shortestTTL, func(ctx context.Context) error {
 		m, err := c.Metrics(ctx, followers[1])
 		if err == nil && m["quorumlock_tunnels"] < 1 {
 			err = errors.New("there is none")
@@ -67,7 +63,7 @@ func TestQlockRunThroughAFollower(t *testing.T) {
 		t.Errorf("qlock status finds no leader through the follower: %v", err)
 	}
 	// Long enough for the SDK to try the leader itself.
-	c.Never("the lock is lost", 2*tunnelTTL, func(context.Context) error {
+	c.Never("the lock is lost", 2*shortestTTL, func(context.Context) error {
 		select {
 		case err := <-ended:
 			ended <- err

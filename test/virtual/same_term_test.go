@@ -26,6 +26,11 @@ func TestTwoLeadersOfOneTerm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			did := eachSeed(t, 6, c.test)
+			for range 4 { // who wins an election is up to the scheduler as well
+				if *onlySeed == 0 && did["one term"] == 0 && !t.Failed() {
+					did = eachSeed(t, 6, c.test)
+				}
+			}
 			if *onlySeed == 0 && did["one term"] == 0 {
 				t.Errorf("no two leaders had one term: %v", did)
 			}
