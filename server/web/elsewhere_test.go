@@ -145,7 +145,7 @@ func TestNoNextLeader(t *testing.T) {
 				}
 				return
 			}
-			if said := a.reply().refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN); !strings.Contains(said, "with the same seq") {
+			if said := a.reply().refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN); !strings.Contains(said, "send the same request again, to any node") {
 				t.Errorf("%s: %q", way.name, said)
 			}
 		})
