@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -280,4 +281,26 @@ func (c *cluster) queued(name string, n int) {
 
 func loggerTo(book *logbook) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Output: book, Level: hclog.Debug})
+}
+
+// Close cuts off the request of a caller that does not send its end, and says so.
+func TestCloseSaysThatItCutRequestsOff(t *testing.T) {
+	p := start(t, newCluster(t), "n1")
+	conn, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	head := "POST /quorumlock.v1.LockService/Get HTTP/1.1\r\nHost: n1\r\nContent-Type: application/json\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+	if _, err := io.WriteString(conn, head); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 100 Continue"))); err != nil {
+		t.Fatal(err) // the node reads the body from here on
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.server.Close(ended); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "requests were cut off") {
+		t.Errorf("close: %v", err)
+	}
 }
