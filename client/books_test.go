@@ -135,7 +135,7 @@ func (b *bookCheck) alarm() {
 		return
 	}
 	if k := c.oldest(); k != nil {
-		by("the connection is given up", c.silentAt(cn, k))
+		by("the connection is given up or pinged", min(c.silentAt(cn), c.doubtAt(cn, k)))
 	}
 	if c.quiet(cn) {
 		by("a ping is due", cn.pingAt())

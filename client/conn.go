@@ -51,6 +51,7 @@ type conn struct {
 	term   uint64        // under which it does
 	heard  time.Duration // when the last frame arrived
 	spoke  time.Duration // when the last one left
+	pinged time.Duration // when it was last asked for a sign of life
 	useful bool          // it brought a definite answer
 	direct string        // of a tunnel: the leader's own address
 	retry  time.Duration // of a tunnel: when to try that again

@@ -356,16 +356,31 @@ func (c *Client) quiet(cn *conn) bool {
 // and to show it that we do, since it closes connections that say nothing for long.
 func (cn *conn) pingAt() time.Duration { return min(cn.heard+pingAfter, cn.spoke+speakAfter) }
 
+// doubtAt is when a node that leaves a request unanswered is pinged. If it answers that, it is alive, and the
+// request waits for its disk or for a majority: the connection is kept, since on another one the sessions
+// would have to be attached again, and wait as long. It returns never if no request is unanswered, or a ping is.
+func (c *Client) doubtAt(cn *conn, oldest *call) time.Duration {
+	if oldest == nil || cn.pinged > cn.heard {
+		return never
+	}
+	return max(cn.heard, oldest.sentAt) + max(patience, c.silence)/2
+}
+
 // ping asks what any node answers at once.
-func (c *Client) ping() {
+func (c *Client) ping(cn *conn) {
+	cn.pinged = c.clock.Now()
 	k := &call{kind: kindPing}
 	k.request.Body = &wire.Request_GetLock{GetLock: &wire.GetLockRequest{Name: "ping", QueueLimit: 1, Stale: true}}
 	c.submit(k)
 }
 
-// silentAt is when the connection is given up unless a frame comes.
-func (c *Client) silentAt(cn *conn, oldest *call) time.Duration {
-	return max(cn.heard, oldest.sentAt) + max(patience, c.silence)
+// silentAt is when the connection is given up unless a frame comes. Without an unanswered ping it returns
+// never: this program may have been paused, with the answers unread.
+func (c *Client) silentAt(cn *conn) time.Duration {
+	if cn.pinged <= cn.heard {
+		return never
+	}
+	return cn.pinged + max(patience, c.silence)/2
 }
 
 // oldest is the request that is longest without an answer. Administration may take its

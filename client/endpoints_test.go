@@ -390,7 +390,7 @@ func TestPing(t *testing.T) {
 			t.Errorf("ping at %v of a node that has long not heard of us", cn.pingAt())
 		}
 		c.flight.remove(lease)
-		c.ping()
+		c.ping(c.conn)
 		if get := c.flight.head.request.GetGetLock(); get == nil || !get.GetStale() || get.GetQueueLimit() != 1 {
 			t.Errorf("ping is %v", &c.flight.head.request)
 		}

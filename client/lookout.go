@@ -37,11 +37,11 @@ func (c *Client) look(now time.Duration) {
 		return
 	}
 	oldest := c.oldest()
-	if c.quiet(cn) && now >= cn.pingAt() {
-		c.ping()
+	if c.quiet(cn) && now >= cn.pingAt() || now >= c.doubtAt(cn, oldest) {
+		c.ping(cn)
 	}
 	hung := oldest != nil && now-oldest.sentAt >= patience
-	if hung && now >= c.silentAt(cn, oldest) {
+	if hung && now >= c.silentAt(cn) {
 		cn.fail(errors.New("the node does not answer"))
 		return
 	}

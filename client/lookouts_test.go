@@ -87,40 +87,56 @@ func TestHeardOf(t *testing.T) {
 	}
 }
 
+// unanswered leaves a request unanswered for so long.
+func unanswered(c *Client, ago time.Duration) {
+	c.flight.push(&call{kind: kindRead, sentAt: c.clock.Now() - ago})
+}
+
+// inDoubt is a leader that leaves a request unanswered, and was pinged so long ago.
+func inDoubt(pinged time.Duration) func(c *Client, cn *conn) {
+	return func(c *Client, cn *conn) {
+		leading(c, cn)
+		unanswered(c, silenceMax)
+		cn.pinged = c.clock.Now() - pinged
+	}
+}
+
+var whenALookoutBegins = map[string]struct {
+	change func(c *Client, cn *conn)
+	looks  bool
+	ends   bool // the connection
+	pings  bool
+}{
+	"nobody leads":           {nil, true, false, false},
+	"nothing is wanted":      {func(c *Client, _ *conn) { clear(c.sessions) }, false, false, false},
+	"one is under way":       {func(c *Client, _ *conn) { c.looking = true }, false, false, false},
+	"it is early":            {func(c *Client, _ *conn) { c.lookAt = c.clock.Now() + 1 }, false, false, false},
+	"it is time":             {func(c *Client, _ *conn) { c.lookAt = c.clock.Now() }, true, false, false},
+	"it leads":               {leading, false, false, false},
+	"it leads and hangs":     {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, patience) }, true, false, false},
+	"it leads and answers":   {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, patience-1) }, false, false, false},
+	"a read, no leader":      {func(c *Client, _ *conn) { clear(c.sessions); unanswered(c, patience) }, true, false, false},
+	"it is in doubt":         {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, silenceMax/2) }, true, false, true},
+	"not yet in doubt":       {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, silenceMax/2-1) }, true, false, false},
+	"in doubt for long":      {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, time.Minute) }, true, false, true},
+	"it is given up":         {inDoubt(silenceMax / 2), false, true, false},
+	"not yet given up":       {inDoubt(silenceMax/2 - 1), true, false, false},
+	"it answered the ping":   {func(c *Client, cn *conn) { inDoubt(silenceMax/2)(c, cn); cn.heard = cn.pinged }, true, false, true},
+	"it answered just now":   {func(c *Client, cn *conn) { inDoubt(silenceMax/2)(c, cn); cn.heard = c.clock.Now() }, true, false, false},
+	"the connection is over": {func(c *Client, cn *conn) { cn.err = errors.New("over") }, false, false, false},
+	"there is none":          {func(c *Client, _ *conn) { c.conn = nil }, false, false, false},
+	"the client is closed":   {func(c *Client, _ *conn) { c.closed = true }, false, false, false},
+	"a watch says nothing":   {func(c *Client, cn *conn) { leading(c, cn); c.watching[1] = &Watcher{} }, false, false, true},
+	"a watch says something": {func(c *Client, cn *conn) {
+		leading(c, cn)
+		c.watching[1] = &Watcher{}
+		cn.heard, cn.spoke = c.clock.Now(), c.clock.Now()
+	}, false, false, false},
+}
+
 // When a lookout begins, and what else is due then.
 func TestWhenALookoutBegins(t *testing.T) {
-	unanswered := func(c *Client, ago time.Duration) {
-		c.flight.push(&call{kind: kindRead, sentAt: c.clock.Now() - ago})
-	}
-	tests := map[string]struct {
-		change func(c *Client, cn *conn)
-		looks  bool
-		ends   bool // the connection
-		pings  bool
-	}{
-		"nobody leads":           {nil, true, false, false},
-		"nothing is wanted":      {func(c *Client, _ *conn) { clear(c.sessions) }, false, false, false},
-		"one is under way":       {func(c *Client, _ *conn) { c.looking = true }, false, false, false},
-		"it is early":            {func(c *Client, _ *conn) { c.lookAt = c.clock.Now() + 1 }, false, false, false},
-		"it is time":             {func(c *Client, _ *conn) { c.lookAt = c.clock.Now() }, true, false, false},
-		"it leads":               {leading, false, false, false},
-		"it leads and hangs":     {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, patience) }, true, false, false},
-		"it leads and answers":   {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, patience-1) }, false, false, false},
-		"a read, no leader":      {func(c *Client, _ *conn) { clear(c.sessions); unanswered(c, patience) }, true, false, false},
-		"it is given up":         {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, silenceMax) }, false, true, false},
-		"not yet":                {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, silenceMax-1) }, true, false, false},
-		"it said something":      {func(c *Client, cn *conn) { leading(c, cn); unanswered(c, silenceMax); cn.heard = c.clock.Now() }, true, false, false},
-		"the connection is over": {func(c *Client, cn *conn) { cn.err = errors.New("over") }, false, false, false},
-		"there is none":          {func(c *Client, _ *conn) { c.conn = nil }, false, false, false},
-		"the client is closed":   {func(c *Client, _ *conn) { c.closed = true }, false, false, false},
-		"a watch says nothing":   {func(c *Client, cn *conn) { leading(c, cn); c.watching[1] = &Watcher{} }, false, false, true},
-		"a watch says something": {func(c *Client, cn *conn) {
-			leading(c, cn)
-			c.watching[1] = &Watcher{}
-			cn.heard, cn.spoke = c.clock.Now(), c.clock.Now()
-		}, false, false, false},
-	}
-	for name, test := range tests {
+	for name, test := range whenALookoutBegins {
 		bubble.Test(t, func(t *testing.T) {
 			c, cn := still(t)
 			time.Sleep(time.Minute)
