@@ -1,6 +1,8 @@
 package process
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -51,14 +53,20 @@ func injectable(o Options) bool { return !o.Lean && disk.NoInjection() == nil }
 // hangs is what a node says of such a disk, once in its log and once as its last words.
 const hangs = "the disk hangs: "
 
-// hangLeader waits for another leader while the disk still hangs. The process ends only when
-// the kernel lets go of it.
+// hangLeader waits for another leader, and then until the node gives its disk up, while that still
+// hangs. The process ends only when the kernel lets go of it.
 func hangLeader(s *strike) uint64 {
 	s.t.Helper()
 	old := s.Leader()
-	i := s.Inject(old, disk.Syncs+","+disk.Writes, disk.Hang)
 	before := strings.Count(s.Log(old), hangs)
+	i := s.Inject(old, disk.Syncs+","+disk.Writes, disk.Hang)
 	s.AwaitLeader(old)
+	s.Await("the watchdog of "+old, Patience, func(context.Context) error {
+		if strings.Count(s.Log(old), hangs) == before {
+			return errors.New("it has not given its disk up")
+		}
+		return nil
+	})
 	i.Lift()
 	s.gaveUp(old)
 	return uint64(strings.Count(s.Log(old), hangs) - before)

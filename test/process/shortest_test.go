@@ -39,7 +39,8 @@ func openShortest(t *testing.T, c *process.Cluster) *shortest {
 	return f
 }
 
-// kept wants every session alive at the cluster, and every lock with the token that it had.
+// kept wants every session of use, and every lock with the token that it had. So each session has an
+// acknowledged request when the next fault begins.
 func (f *shortest) kept(t *testing.T, after string) {
 	t.Helper()
 	for i, s := range f.sessions {
@@ -47,6 +48,9 @@ func (f *shortest) kept(t *testing.T, after string) {
 		holders := f.c.Lock(name).GetHolders()
 		if s.Err() != nil || len(holders) != 1 || holders[0].GetToken() != f.holds[i].Token() {
 			t.Fatalf("%s: a session with a TTL of %v lost %s: %v, holders %v", after, shortestTTL, name, s.Err(), holders)
+		}
+		if err := f.holds[i].SetValue(t.Context(), []byte(after)); err != nil {
+			t.Fatalf("%s: a session with a TTL of %v is of no use: %v", after, shortestTTL, err)
 		}
 	}
 }
