@@ -6,10 +6,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxHoldersTold bounds the holders in an answer to an acquire.
+// maxHoldersTold bounds the number of holders in the answer to an acquire.
 const maxHoldersTold = 8
 
-// acquire grants at once, queues, or refuses.
+// acquire grants immediately, queues, or refuses.
 func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result {
 	var blocked *lock
 	fresh := uint64(0)
@@ -42,13 +42,13 @@ func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result
 	}
 	r := m.wait(s, c)
 	if r.Status == wire.Status_DEADLOCK {
-		m.state.lastLock = lastLock // the locks that it began are gone again
+		m.state.lastLock = lastLock // the locks it created are gone again
 	}
 	return r
 }
 
-// known answers an acquire of a lock that exists: one of another kind, or one that
-// the owner holds or waits for already. Nil lets it go on.
+// known answers an acquire of an existing lock if the lock is of another kind, or if the owner already
+// holds it or waits for it. It returns nil if the acquire may go on.
 func (m *Machine) known(s *session, op *wire.Acquire, l *lock, request *wire.LockRequest) *wire.Result {
 	if refusal := l.mismatch(request, op.Order == wire.Order_UNFAIR); refusal != nil {
 		return refusal
@@ -67,15 +67,14 @@ func (m *Machine) known(s *session, op *wire.Acquire, l *lock, request *wire.Loc
 	return answer(wire.Status_ALREADY_HELD, fmt.Sprintf("the owner holds %q since request %d", l.name, c.seq))
 }
 
-// granted is the answer of a hold.
+// granted returns the answer for a hold.
 func (m *Machine) granted(c *claim) *wire.Result {
 	r := m.results.next(m.left)
 	r.Status, r.Revision, r.HoldId, r.Token, r.Count = wire.Status_GRANTED, c.grantedRevision(), c.id, c.token, c.count()
 	return r
 }
 
-// noRoom refuses a claim that would exceed a limit. A try that fails anyway does not
-// come here.
+// noRoom refuses a claim that would exceed a limit. A try that fails anyway never reaches it.
 func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool) *wire.Result {
 	limits := m.state.settings
 	if refusal := m.fullSession(s, len(op.Locks)); refusal != nil {
@@ -95,7 +94,7 @@ func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool)
 // claims counts a session's holds and waits, each once for every lock that it names.
 func (s *session) claims() uint64 { return s.holds + s.waits + s.further }
 
-// fullSession refuses so many names more than a session may have.
+// fullSession refuses to add so many lock names if the session would have too many.
 func (m *Machine) fullSession(s *session, names int) *wire.Result {
 	most := m.state.settings.MaxClaimsPerSession
 	if s.claims()+uint64(names) <= most {

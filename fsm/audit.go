@@ -13,22 +13,20 @@ import (
 )
 
 const (
-	// maxAudit bounds the audit records of the cluster's own operators, maxImported those
-	// that restores brought. The oldest go first, of each kind for itself: what a backup
-	// says never displaces what happened here.
+	// maxAudit bounds the audit records of the cluster's own operators, maxImported those that restores added.
+	// Each kind drops its own oldest records, so imported records never displace those of this cluster.
 	maxAudit    = 256
 	maxImported = 256
-	// maxRestoredAudit bounds the records that one restore may bring, maxRestoredBytes
-	// their size together.
+	// maxRestoredAudit bounds the records that one restore may add, maxRestoredBytes their total size.
 	maxRestoredAudit = maxAudit + maxImported
 	maxRestoredBytes = 128 << 10
 	// maxClientNameBytes bounds the client's name in a record.
 	maxClientNameBytes = 256
-	// maxWallMs is the end of the year 9999.
+	// maxWallMs is the end of the year 9999, in Unix milliseconds.
 	maxWallMs = 253_402_300_799_999
 )
 
-// validReason refuses an operator's act that gives no reason, or texts that cannot be kept.
+// validReason refuses an operator action without a reason, or with texts that cannot be stored.
 func validReason(reason, operator string) *wire.Result {
 	if err := wire.ValidReason(reason, operator); err != nil {
 		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
@@ -36,7 +34,7 @@ func validReason(reason, operator string) *wire.Result {
 	return nil
 }
 
-// validAudit refuses a record that no operator's act can have left.
+// validAudit refuses a record that no operator action can have produced.
 func validAudit(record *wire.AuditRecord) *wire.Result {
 	if err := wire.ValidActTexts(record.GetReason(), record.GetOperator()); err != nil {
 		return invalid("audit record %d: %v", record.GetId(), err)
@@ -60,7 +58,7 @@ func validAudit(record *wire.AuditRecord) *wire.Result {
 	return validBackupName(record.Backup)
 }
 
-// validBackupName refuses what a restore says of its backup, if that cannot be kept.
+// validBackupName refuses a description of a backup that cannot be stored.
 func validBackupName(b *wire.Backup) *wire.Result {
 	switch {
 	case len(b.GetClusterId()) > maxMemberText || wire.ValidText("cluster_id", b.GetClusterId()) != nil:
@@ -89,7 +87,7 @@ func actOf(op *wire.RecordAct) *wire.AuditRecord {
 	return &wire.AuditRecord{Action: op.Action, Operator: op.Operator, Reason: op.Reason, Member: op.Member, Address: op.Address}
 }
 
-// recordAct keeps what an operator is about to do to the cluster itself.
+// recordAct records what an operator is about to do to the cluster itself.
 func (m *Machine) recordAct(op *wire.RecordAct) *wire.Result {
 	m.record(actOf(op))
 	if op.Action == wire.AuditRecord_ACKNOWLEDGE_ALARMS {
@@ -98,7 +96,7 @@ func (m *Machine) recordAct(op *wire.RecordAct) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// record keeps what an operator did.
+// record records an operator action.
 func (m *Machine) record(act *wire.AuditRecord) {
 	m.state.lastAudit++
 	act.Id, act.Revision, act.WallUnixMs = m.state.lastAudit, m.state.revision, m.wall
@@ -119,8 +117,8 @@ func keep(records *table[uint64, *wire.AuditRecord], act *wire.AuditRecord, most
 	}
 }
 
-// importAudit takes the newest records of a backup over. They get ids of this cluster,
-// right before that of the restore's own record, and say where they come from.
+// importAudit adds the newest records of a backup. They get ids of this cluster, right before that of the
+// restore's own record, and state where they come from.
 func (m *Machine) importAudit(op *wire.RestoreBackup) {
 	acts := op.Audit[max(0, len(op.Audit)-maxImported):]
 	restore := m.state.lastAudit + uint64(len(acts)) + 1
@@ -137,8 +135,7 @@ func (m *Machine) importAudit(op *wire.RestoreBackup) {
 	}
 }
 
-// RestorableAudit returns of a backup's audit records the newest that one restore may
-// bring, by id.
+// RestorableAudit returns the newest of a backup's audit records, as many as one restore may add, by id.
 func RestorableAudit(records []*wire.AuditRecord) []*wire.AuditRecord {
 	records = slices.SortedFunc(slices.Values(records), func(a, b *wire.AuditRecord) int { return cmp.Compare(a.GetId(), b.GetId()) })
 	records = records[max(0, len(records)-maxRestoredAudit):]
@@ -151,7 +148,7 @@ func RestorableAudit(records []*wire.AuditRecord) []*wire.AuditRecord {
 	return records
 }
 
-// recordAbout is record for what was done to a claim.
+// recordAbout is record for an action on a claim.
 func (m *Machine) recordAbout(c *claim, act *wire.AuditRecord) {
 	act.Lock, act.HoldId, act.Token, act.SessionId = c.wants()[0].lock.name, c.id, c.token, c.session
 	if s, ok := m.sessions.get(c.session); ok {
@@ -160,7 +157,7 @@ func (m *Machine) recordAbout(c *claim, act *wire.AuditRecord) {
 	m.record(act)
 }
 
-// shortened cuts a text of a client to what a record has room for.
+// shortened cuts a client's text to the length that a record allows.
 func shortened(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxClientNameBytes)], "")
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestAuditIsBounded: the oldest record goes when there are too many; ids go on.
+// TestAuditIsBounded checks that the oldest record is dropped when there are too many, and that ids
+// keep increasing.
 func TestAuditIsBounded(t *testing.T) {
 	m := bootstrapped(t)
 	for i := range maxAudit + 10 {
@@ -82,7 +83,8 @@ func TestOperatorsTextsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEveryActNeedsAReason: blank ones, long ones and such with control characters are none.
+// TestEveryActNeedsAReason checks that reasons are refused that are blank, too long or contain
+// control characters.
 func TestEveryActNeedsAReason(t *testing.T) {
 	m := bootstrapped(t)
 	for _, texts := range [][2]string{
@@ -105,8 +107,8 @@ func TestEveryActNeedsAReason(t *testing.T) {
 	}
 }
 
-// TestRestoredBackup: the token counter is raised, settings and lineage are the given ones;
-// audit records of the backup are marked and displace none of the cluster's own.
+// TestRestoredBackup checks that a restore raises the token counter, sets the given settings and lineage,
+// marks the audit records of the backup, and displaces none of the cluster's own.
 func TestRestoredBackup(t *testing.T) {
 	m := bootstrapped(t)
 	for range maxAudit {
@@ -158,7 +160,7 @@ func TestRestoredBackup(t *testing.T) {
 	}
 }
 
-// TestRestorableAudit: the newest records that fit, by id.
+// TestRestorableAudit checks that the newest records that fit are chosen, by id.
 func TestRestorableAudit(t *testing.T) {
 	var records []*wire.AuditRecord
 	for i := range 700 {
@@ -176,7 +178,7 @@ func TestRestorableAudit(t *testing.T) {
 	}
 }
 
-// TestAuditTextsCanBeKept spoils each text of a record.
+// TestAuditTextsCanBeKept invalidates each text of a record.
 func TestAuditTextsCanBeKept(t *testing.T) {
 	for name, spoil := range map[string]func(*wire.AuditRecord){
 		"":                      func(*wire.AuditRecord) {},

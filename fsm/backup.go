@@ -9,29 +9,27 @@ import (
 )
 
 const (
-	// maxLineageBytes bounds the name of a history of revisions.
+	// maxLineageBytes bounds the name of a lineage.
 	maxLineageBytes = 64
-	// MaxAhead is, in tokens, how far a floor that somebody gives, or a backup's token, may be ahead of
-	// the token counter and the clock: a year. Beyond, few such floors would use up all
-	// tokens there are.
+	// MaxAhead is how far a given floor or a backup's token may be ahead of the token counter and the
+	// clock: a year, in tokens. Without this bound, a few such floors would use up all tokens.
 	MaxAhead = 366 * 24 * 3600 << 32
-	// epoch is where tokens count seconds from, 2024-01-01; maxClock the last second that
+	// epoch is the Unix time that tokens count seconds from, 2024-01-01; maxClock is the last second that
 	// they can count.
 	epoch    = 1704067200
 	maxClock = epoch + maxTokenFloor>>32
 )
 
-// ClockToken returns a clock as tokens count it: the seconds since 2024, times 2^32.
+// ClockToken returns the token for a clock: the seconds since 2024, times 2^32.
 func ClockToken(unixSeconds uint64) uint64 {
 	return (max(epoch, min(unixSeconds, maxClock)) - epoch) << 32
 }
 
-// Lineage returns the name of the history that revisions belong to; a restored backup
-// begins another one.
+// Lineage returns the name of the history that revisions belong to. Restoring a backup begins another one.
 func (m *Machine) Lineage() string { return m.state.lineage }
 
-// restoreBackup begins a new history from what outlives a backup. Revisions go on, so that
-// those of one history never come again in the other.
+// restoreBackup begins a new lineage with the part of a backup that a restore keeps. Revisions continue,
+// so the revisions of one lineage never occur in the other.
 func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	if refusal := m.CheckRestore(op); refusal != nil {
 		return refusal
@@ -46,8 +44,8 @@ func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	return &wire.Result{Status: wire.Status_OK, Token: m.state.token}
 }
 
-// CheckRestore refuses a restore that cannot be applied to the present state; nil lets it
-// be. It changes nothing.
+// CheckRestore returns the refusal of a restore that cannot be applied to the present state, or nil. It
+// changes nothing.
 func (m *Machine) CheckRestore(op *wire.RestoreBackup) *wire.Result {
 	if refusal := validBackup(op); refusal != nil {
 		return refusal
@@ -66,7 +64,7 @@ func (m *Machine) CheckRestore(op *wire.RestoreBackup) *wire.Result {
 	return nil
 }
 
-// used reports whether anything was ever done in the cluster but to change its members.
+// used reports whether anything but changes of members or leader was ever done in the cluster.
 func (m *Machine) used() bool {
 	return m.state.lastSession > m.state.sessionFloor || m.state.firstAct > 0 || m.locks.len() > 0
 }
@@ -85,7 +83,7 @@ func validBackup(op *wire.RestoreBackup) *wire.Result {
 		validBackupName(op.Backup), validImport(op.Audit))
 }
 
-// validImport refuses audit records that cannot be those of a backup.
+// validImport refuses audit records that cannot come from a backup.
 func validImport(records []*wire.AuditRecord) *wire.Result {
 	if len(records) > maxRestoredAudit {
 		return invalid("%d audit records, at most %d can be restored", len(records), maxRestoredAudit)
@@ -123,18 +121,16 @@ func (m *Machine) validFloors(op *wire.RestoreBackup) *wire.Result {
 	return nil
 }
 
-// restoredToken is above every token that a cluster with the backup's can have granted
-// meanwhile, and this one. The clock sees to that, as it does at bootstrap. But a counter
-// that is ahead of the clock stays ahead of it: so each second of the clock also puts the
-// floor 2^20 further away from the backup's token. Otherwise clusters that one backup is
-// restored into, one after the other, would grant the same tokens; none grants a million
-// in a second.
+// restoredToken returns a token above all that this cluster, or a cluster that continued from the backup,
+// can have granted in the meantime. The clock ensures that, as it does at bootstrap. A counter that is
+// ahead of the clock stays ahead of it, so each second of the clock also moves the floor another 2^20
+// above the backup's token. Otherwise clusters into which one backup is restored, one after the other,
+// would grant the same tokens. 2^20 is enough, since no cluster grants a million tokens in a second.
 func (m *Machine) restoredToken(op *wire.RestoreBackup) uint64 {
 	return max(m.state.token, ClockToken(op.ClockUnixS), op.TokenFloor, op.Backup.GetToken()+1<<32+op.ClockUnixS<<20)
 }
 
-// endAll expires all sessions, without a lock-delay after their holds, and ends those that
-// run.
+// endAll expires all sessions, without lock-delays for their holds, and ends the lock-delays in progress.
 func (m *Machine) endAll() {
 	begun := len(m.events)
 	var sessions []uint64

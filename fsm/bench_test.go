@@ -9,8 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// lockEntry and unlockEntry are what a client's pair looks like in the log, each in
-// an entry of its own.
+// lockEntry and unlockEntry return the log entries of a client's acquire and release, with one command each.
 func lockEntry(b *testing.B, session, seq uint64, name string) []byte {
 	return entry(b, &wire.Command{SessionId: session, Seq: seq, AckedBelow: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
 		Locks: []*wire.LockRequest{{Name: name, Mode: wire.Mode_EXCLUSIVE}}, WaitForever: true,
@@ -23,7 +22,7 @@ func unlockEntry(b *testing.B, session, seq, hold, token uint64) []byte {
 	}}})
 }
 
-// spacious has limits that the benchmarks do not reach.
+// spacious returns a machine whose limits the benchmarks do not reach.
 func spacious(b testing.TB) *Machine {
 	m := New(Level)
 	applyOne(b, m, bootCommand(&wire.Bootstrap{ClusterId: "bench", Settings: &wire.Settings{
@@ -33,7 +32,7 @@ func spacious(b testing.TB) *Machine {
 	return m
 }
 
-// BenchmarkLockUnlock is an uncontended pair, beside other locks that are held.
+// BenchmarkLockUnlock applies uncontended pairs while other locks are held.
 func BenchmarkLockUnlock(b *testing.B) {
 	for _, held := range []int{1, 1_000, 1_000_000} {
 		var m *Machine
@@ -47,7 +46,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 			hold, token := m.Revision()+1, m.Token()+1
 			for i := range pairs {
 				n := 2 * uint64(i)
-				seq := hold + n // fresh in every round
+				seq := hold + n // unique in every round
 				pairs[i][0] = lockEntry(b, id, seq, "orders/4242")
 				pairs[i][1] = unlockEntry(b, id, seq+1, hold+n, token+n/2)
 			}
@@ -61,8 +60,8 @@ func BenchmarkLockUnlock(b *testing.B) {
 	}
 }
 
-// BenchmarkPairs are the uncontended pairs of many clients, each with a lock of its own,
-// in entries as a busy leader packs them, beside other locks that are held.
+// BenchmarkPairs applies the uncontended pairs of many clients, each with its own lock, in entries as a
+// busy leader batches them, while other locks are held.
 func BenchmarkPairs(b *testing.B) {
 	for _, held := range []int{1_000, 1_000_000} {
 		var m *Machine
@@ -83,7 +82,7 @@ func BenchmarkPairs(b *testing.B) {
 	}
 }
 
-// pairsOf are entries in which sessions acquire and release in turn, n pairs in all.
+// pairsOf returns entries in which sessions take turns to acquire and release, n pairs in all.
 func pairsOf(b *testing.B, m *Machine, sessions, n int) (entries [][]byte) {
 	const batch = 64
 	ids := make([]uint64, sessions)
@@ -122,7 +121,7 @@ func applyAll(b *testing.B, m *Machine, data []byte) {
 	}
 }
 
-// BenchmarkShared is one more reader beside some others, and its release.
+// BenchmarkShared adds a reader to others and releases it.
 func BenchmarkShared(b *testing.B) {
 	shared := func(session, seq uint64) []byte {
 		return entry(b, &wire.Command{SessionId: session, Seq: seq, AckedBelow: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
@@ -160,7 +159,7 @@ func mustApply(b *testing.B, m *Machine, data []byte, want wire.Status_Code) {
 	}
 }
 
-// fill has some sessions hold n locks.
+// fill makes some sessions hold n locks.
 func fill(b *testing.B, m *Machine, n int) {
 	for first := 0; first < n; first += 1_000 {
 		id := openSession(b, m, fmt.Sprint("fill", first))
@@ -174,7 +173,7 @@ func fill(b *testing.B, m *Machine, n int) {
 	}
 }
 
-// BenchmarkBatch applies entries of 256 commands, per command.
+// BenchmarkBatch applies entries of 256 commands; the result is per command.
 func BenchmarkBatch(b *testing.B) {
 	m := spacious(b)
 	fill(b, m, 10_000)
@@ -199,7 +198,7 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkEnqueue is one more waiter behind many, and its cancellation.
+// BenchmarkEnqueue adds a waiter behind many and cancels it.
 func BenchmarkEnqueue(b *testing.B) {
 	for _, waiters := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("behind=%d", waiters), func(b *testing.B) {
@@ -221,7 +220,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	}
 }
 
-// queued has a hundred sessions wait for one lock.
+// queued returns a machine with a hundred sessions that wait for one lock.
 func queued(b *testing.B, waiters int) *Machine {
 	m := spacious(b)
 	ids := make([]uint64, 100)
@@ -236,8 +235,7 @@ func queued(b *testing.B, waiters int) *Machine {
 	return m
 }
 
-// BenchmarkHandOver releases a hot lock to its next waiter, and who held it queues again
-// in the same entry.
+// BenchmarkHandOver releases a hot lock to its next waiter; the former holder queues again in the same entry.
 func BenchmarkHandOver(b *testing.B) {
 	for _, waiters := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
@@ -252,8 +250,8 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 }
 
-// rounds are n hand-overs of the hot lock: its holders follow each other as they stand in
-// the queue.
+// rounds returns the entries of n hand-overs of the hot lock. Its holders follow each other in the
+// order of the queue.
 func rounds(b *testing.B, m *Machine, n int) (entries [][]byte) {
 	type place struct{ session, owner, seq, hold uint64 }
 	var turn []place
@@ -264,7 +262,7 @@ func rounds(b *testing.B, m *Machine, n int) (entries [][]byte) {
 	token, revision := m.Token(), m.Revision()
 	for range n {
 		h := turn[0]
-		seq := revision // fresh in every session
+		seq := revision // unique in every session
 		entries = append(entries, entry(b,
 			&wire.Command{SessionId: h.session, Seq: seq, AckedBelow: seq, Acked: []uint64{h.seq}, Op: &wire.Command_Release{Release: &wire.Release{HoldId: h.hold, Token: token}}},
 			&wire.Command{SessionId: h.session, Seq: seq + 1, AckedBelow: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "hot"}}, Owner: h.owner, WaitForever: true}}}))
@@ -274,7 +272,7 @@ func rounds(b *testing.B, m *Machine, n int) (entries [][]byte) {
 	return entries
 }
 
-// BenchmarkRetryInQueue tells a waiter its place among many.
+// BenchmarkRetryInQueue returns the position of a waiter among many.
 func BenchmarkRetryInQueue(b *testing.B) {
 	m := queued(b, 100_000)
 	var last Wait
@@ -287,7 +285,7 @@ func BenchmarkRetryInQueue(b *testing.B) {
 	}
 }
 
-// BenchmarkFork takes the same time whatever exists.
+// BenchmarkFork must take the same time whatever the size of the state.
 func BenchmarkFork(b *testing.B) {
 	for _, locks := range []int{10, 100_000} {
 		b.Run(fmt.Sprintf("locks=%d", locks), func(b *testing.B) {
@@ -322,7 +320,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	})
 }
 
-// TestForkCostsTheSame holds BenchmarkFork's promise in every run.
+// TestForkCostsTheSame checks what BenchmarkFork measures in every test run.
 func TestForkCostsTheSame(t *testing.T) {
 	small, large := bootstrapped(t), bootstrapped(t)
 	for i := range 50 {

@@ -6,48 +6,47 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What the state takes is counted in units that are defined here and not measured, so that
-// every node counts alike. They are chosen so that a unit is no less than a byte of a
-// node's memory: see TestUnitsBoundMemory. docs/SEMANTICS.md has them, too.
+// The size of the state is counted in units that are defined here and not measured, so that every node
+// counts the same. They are chosen so that a unit is at least one byte of a node's memory: see
+// TestUnitsBoundMemory. They are documented in docs/SEMANTICS.md.
 const (
-	// fixedUnits are for members, audit records and whatever else is bounded by its number.
+	// fixedUnits cover members, audit records and everything else whose number is bounded.
 	fixedUnits = 4 << 20
-	// sessionUnits are a session with its secret, its address and an empty window.
+	// sessionUnits cover a session with its secret, its address and an empty window.
 	sessionUnits = 2048
 	labelUnits   = 128
-	// claimUnits are a claim with the outcome of the request that ends it. nameUnits are
-	// for each of its locks.
+	// claimUnits cover a claim with the outcome of the request that ends it; nameUnits are added
+	// for each lock.
 	claimUnits = 320
 	nameUnits  = 320
-	// extraUnits are for a claim that is more than plain: see extra.
+	// extraUnits cover the options of a claim: see extra.
 	extraUnits = 384
-	// upgradeUnits are a wait for an upgrade, with what its end may say.
+	// upgradeUnits cover a wait for an upgrade, with the message at its end.
 	upgradeUnits = 704
-	// revocationUnits are what an operator adds to a hold. No session pays for them.
+	// revocationUnits cover what an operator adds to a hold. They are not charged to a session.
 	revocationUnits = 1280
 	outcomeUnits    = 160
 	refusalUnits    = 64
-	// endedUnits are what a wait for an upgrade is told whose hold has ended.
+	// endedUnits cover the message to a wait for an upgrade whose hold has ended.
 	endedUnits = 448
 	stepUnits  = 128
 
-	// shrinkUnits of a session are for the outcomes of requests that make it smaller by less
-	// than their outcome takes.
+	// shrinkUnits of each session are reserved for the outcomes of requests that free less than
+	// their outcome uses.
 	shrinkUnits = 32 * outcomeUnits
-	// operatorUnits of the state are for operators.
+	// operatorUnits of the state are reserved for operators.
 	operatorUnits = 256 << 10
 
 	maxStateUnits = 1 << 50
 )
 
-// Lower bounds of the budgets: with less, not every sound request could be executed even in
-// an empty cluster.
+// Lower bounds of the budgets. Below them, some valid requests would fail even in an empty cluster.
 const (
 	MinSessionBytes = 256 << 10
 	MinStateBytes   = 5 << 20
 )
 
-// textUnits are those of a text or a value of n bytes: the allocator rounds up.
+// textUnits returns the units of a text or a value of n bytes. They allow for the allocator's rounding.
 func textUnits(n int) uint64 {
 	if n == 0 {
 		return 0
@@ -55,7 +54,7 @@ func textUnits(n int) uint64 {
 	return uint64(n + n/4 + 16)
 }
 
-// clientUnits are those of what a client says of itself, without its address.
+// clientUnits returns the units of a client info without its address.
 func clientUnits(client *wire.ClientInfo) uint64 {
 	n := textUnits(len(client.GetName())) + textUnits(len(client.GetHostName())) + textUnits(len(client.GetBootId()))
 	for _, label := range client.GetLabels() {
@@ -64,10 +63,10 @@ func clientUnits(client *wire.ClientInfo) uint64 {
 	return n
 }
 
-// units are those of a session without claims and outcomes.
+// unitsAlone returns the units of a session without its claims and outcomes.
 func (s *session) unitsAlone() uint64 { return sessionUnits + clientUnits(s.client) }
 
-// units are all that a session has.
+// units returns all units of a session.
 func (s *session) units() uint64 {
 	if s.window == nil {
 		return s.bytes
@@ -75,8 +74,8 @@ func (s *session) units() uint64 {
 	return s.bytes + s.window.bytes
 }
 
-// units are those of a claim that its session pays for. They follow from what a snapshot has
-// of it.
+// units returns the units of a claim that are charged to its session. They depend only on what a snapshot
+// contains of it.
 func (c *claim) units() uint64 {
 	wants := c.wants()
 	n := uint64(claimUnits)
@@ -84,7 +83,7 @@ func (c *claim) units() uint64 {
 		n += nameUnits + textUnits(len(w.lock.name))
 	}
 	if len(wants) == 1 && wants[0].mode == wire.Mode_EXCLUSIVE {
-		n += outcomeUnits // of a downgrade
+		n += outcomeUnits // for the outcome of a downgrade
 	}
 	if e := c.extra(); e != nil && e.special() {
 		n += extraUnits + textUnits(len(e.value)) + uint64(e.again)*outcomeUnits
@@ -95,13 +94,13 @@ func (c *claim) units() uint64 {
 	return n
 }
 
-// special says that a claim is more than plain, but for a revocation.
+// special reports whether the claim has options, apart from a revocation.
 func (e *extra) special() bool {
 	return len(e.wants) > 0 || len(e.value) > 0 || e.again > 0 || e.maxHoldMs|e.lockDelayMs != 0 ||
 		e.notify || e.allowDeadlock || e.upgrade != nil || e.upgrades > 0
 }
 
-// revocationUnits are those that nobody's session pays for.
+// revocationUnits returns the units of a claim that are not charged to a session.
 func (c *claim) revocationUnits() uint64 {
 	if c.options().revocation == nil {
 		return 0
@@ -109,7 +108,7 @@ func (c *claim) revocationUnits() uint64 {
 	return revocationUnits
 }
 
-// acquireUnits are those of the claim that an acquire makes, if it makes one.
+// acquireUnits returns the units of the claim that an acquire may create.
 func acquireUnits(op *wire.Acquire) uint64 {
 	n := uint64(claimUnits)
 	for _, request := range op.GetLocks() {
@@ -124,7 +123,7 @@ func acquireUnits(op *wire.Acquire) uint64 {
 	return n
 }
 
-// units are those of an outcome.
+// units returns the units of an outcome.
 func (o outcome) units() uint64 {
 	n := uint64(outcomeUnits)
 	switch {
@@ -140,24 +139,24 @@ func (o outcome) units() uint64 {
 	return n
 }
 
-// charge has a session, and with it the state, grow.
+// charge adds units to a session, and with it to the state.
 func (m *Machine) charge(s *session, units uint64) {
 	s.bytes += units
 	m.state.bytes += units
 }
 
-// recharge follows a claim that had so many units before it was changed.
+// recharge updates the units of a session whose claim had so many units before it was changed.
 func (m *Machine) recharge(s *session, c *claim, before uint64) {
-	m.charge(s, c.units()-before) // may wrap round, and does so back again
+	m.charge(s, c.units()-before) // may wrap around, and the addition wraps back
 }
 
-// short refuses what would make a session larger by so many units than it, or the state,
-// may become. The refusal is not remembered: it can be asked for again.
+// short refuses a change that would add so many units if the session or the state would exceed its
+// budget. The refusal is not remembered, so the request can be retried.
 func (m *Machine) short(s *session, units uint64) *wire.Result {
 	return m.shortBeside(s, units, shrinkUnits)
 }
 
-// shortBeside is short with so many units of the session kept free.
+// shortBeside is short with the given number of the session's units kept free.
 func (m *Machine) shortBeside(s *session, units, free uint64) *wire.Result {
 	refusal := m.sessionExhausted(s, units, free)
 	if refusal == nil {
@@ -185,11 +184,10 @@ func exhausted(format string, args ...any) *wire.Result {
 	return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf(format, args...))
 }
 
-// Exhausted returns how a command is refused because it would exceed the budget of the state
-// or of its session, or nil if neither is exceeded. ahead are the units that commands before
-// it, which are not applied yet, may add to the state. A retry is never refused, because it is
-// answered with what its first attempt came to, nor is a request that acknowledges outcomes,
-// because that makes room.
+// Exhausted returns the refusal of a command that would exceed the budget of the state or of its session,
+// or nil. ahead is the number of units that earlier commands, which are not applied yet, may add to the
+// state. A retry is never refused, because it is answered with its first outcome, nor is a request that
+// acknowledges outcomes, because that makes room.
 func (m *Machine) Exhausted(cmd *wire.Command, ahead uint64) *wire.Result {
 	growth := GrowthUnits(cmd)
 	if growth == 0 || m.state.settings == nil {
@@ -205,8 +203,8 @@ func (m *Machine) Exhausted(cmd *wire.Command, ahead uint64) *wire.Result {
 	return m.stateExhausted(ahead+growth, operatorUnits)
 }
 
-// growing returns the session that a command makes larger, an empty one if it opens one. It
-// reports whether the command is settled without any room for it.
+// growing returns the session that a command makes larger, an empty one if the command opens a session.
+// It reports as settled a command that needs no room.
 func (m *Machine) growing(cmd *wire.Command) (s *session, settled bool) {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_OpenSession:
@@ -224,10 +222,10 @@ func (m *Machine) growing(cmd *wire.Command) (s *session, settled bool) {
 	return s, settled
 }
 
-// Units returns what the state takes of its budget, max_state_bytes.
+// Units returns the units of the state, which max_state_bytes bounds.
 func (m *Machine) Units() uint64 { return fixedUnits + m.state.bytes }
 
-// SessionUnits returns what a session takes of its budget, max_session_bytes.
+// SessionUnits returns the units of a session, which max_session_bytes bounds; 0 if there is no such session.
 func (m *Machine) SessionUnits(id uint64) uint64 {
 	s, ok := m.sessions.get(id)
 	if !ok {
@@ -236,8 +234,8 @@ func (m *Machine) SessionUnits(id uint64) uint64 {
 	return s.units()
 }
 
-// GrowthUnits returns by how many units a command can make the state larger at most; 0 for
-// those that budgets never refuse.
+// GrowthUnits returns an upper bound of the units that a command can add to the state; 0 for commands
+// that budgets never refuse.
 func GrowthUnits(cmd *wire.Command) uint64 {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_OpenSession:

@@ -9,8 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestUnitsBoundMemory fills states of several shapes and compares what they take on the
-// heap with what is counted.
+// TestUnitsBoundMemory fills states of several shapes and compares their memory on the heap with their units.
 func TestUnitsBoundMemory(t *testing.T) {
 	if raced {
 		t.Skip("the race detector has memory of its own")
@@ -59,7 +58,7 @@ func TestUnitsBoundMemory(t *testing.T) {
 			m := spacious(t)
 			before, units := liveBytes(), m.Units()
 			fill(t, m)
-			m.Fork() // so that later changes make copies
+			m.Fork() // later changes make copies
 			bytes := liveBytes() - before
 			units = m.Units() - units
 			t.Logf("%d bytes in %d units: %.2f", bytes, units, float64(bytes)/float64(units))
@@ -74,10 +73,9 @@ func TestUnitsBoundMemory(t *testing.T) {
 	}
 }
 
-// fillRevoked has all holds revoked, for reasons of the greatest length. The audit has its
-// records beforehand.
+// fillRevoked revokes all holds, with reasons of the maximum length. The audit log is full before that.
 func fillRevoked(t *testing.T, m *Machine) {
-	first := m.Revision() + 2 // a session is opened
+	first := m.Revision() + 2 // the first command opens a session
 	acquireEach(t, m, 500, scattered)
 	revoked := 0
 	for hold := first; hold <= m.Revision(); hold++ {
@@ -98,11 +96,11 @@ func fillRevoked(t *testing.T, m *Machine) {
 	}
 }
 
-// longText has memory of its own.
+// longText returns a text with its own memory.
 func longText(n int) string { return strings.Repeat("r", n) }
 
-// TestFixedUnitsBoundMemory fills what is bounded by its number: the members, those removed,
-// and the audit, with the longest texts.
+// TestFixedUnitsBoundMemory fills everything whose number is bounded, with texts of the maximum length:
+// members, removed members, and the audit log.
 func TestFixedUnitsBoundMemory(t *testing.T) {
 	if raced {
 		t.Skip("the race detector has memory of its own")
@@ -138,7 +136,7 @@ func TestFixedUnitsBoundMemory(t *testing.T) {
 
 func longName(i int) string { return fmt.Sprintf("%0500d", i) }
 
-// fillWith has sessions of 1,000 claims each acquire.
+// fillWith makes sessions of 1,000 claims each acquire.
 func fillWith(t *testing.T, m *Machine, n int, op func(int) *wire.Acquire) {
 	var id uint64
 	for i := range n {
@@ -162,8 +160,7 @@ func fillManyNames(t *testing.T, m *Machine) {
 	})
 }
 
-// fillValues sets the value of every hold to a short one after a long one, with a fork in
-// between.
+// fillValues replaces a long value of every hold by a short one, with a fork in between.
 func fillValues(t *testing.T, m *Machine) {
 	var holds []*wire.Result
 	id := openSession(t, m, "values")
@@ -187,7 +184,7 @@ func fillValues(t *testing.T, m *Machine) {
 	set([]byte{1})
 }
 
-// fillHandedOver has holds that waited first.
+// fillHandedOver creates holds that waited first.
 func fillHandedOver(t *testing.T, m *Machine) {
 	first := m.state.lastSession + 1
 	acquireEach(t, m, 10_000, scattered)
@@ -199,7 +196,7 @@ func fillHandedOver(t *testing.T, m *Machine) {
 	}
 }
 
-// fillWindows has sessions that acknowledge nothing, and some whose windows were large.
+// fillWindows creates sessions that acknowledge nothing, and some whose windows used to be large.
 func fillWindows(t *testing.T, m *Machine) {
 	for i := range 100 {
 		id := openSession(t, m, fmt.Sprint(i))
@@ -212,7 +209,7 @@ func fillWindows(t *testing.T, m *Machine) {
 	}
 }
 
-// fillDeadlocks has windows full of refusals that tell long cycles.
+// fillDeadlocks fills windows with refusals that contain long cycles.
 func fillDeadlocks(t *testing.T, m *Machine) {
 	const ring = 40
 	ids := make([]uint64, ring)
@@ -235,7 +232,7 @@ func fillDeadlocks(t *testing.T, m *Machine) {
 	}
 }
 
-// fillAndRelease leaves one of four locks, which leaves the tables' pages half empty.
+// fillAndRelease keeps one of four locks, which leaves the pages of the tables half empty.
 func fillAndRelease(t *testing.T, m *Machine) {
 	id := openSession(t, m, "a")
 	var holds []*wire.Result
@@ -252,7 +249,7 @@ func fillAndRelease(t *testing.T, m *Machine) {
 	}
 }
 
-// TestClaimsCountByNames: a claim of 64 names counts 64 times.
+// TestClaimsCountByNames checks that a claim for 64 names counts 64 times.
 func TestClaimsCountByNames(t *testing.T) {
 	m := New(Level)
 	applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "c", Settings: &wire.Settings{MaxClaimsPerSession: 100}}))
@@ -277,7 +274,7 @@ func TestClaimsCountByNames(t *testing.T) {
 	}
 }
 
-// full is a machine whose session has no unit left, and its holds.
+// fullSession returns a machine whose session has used up its units, and the session's holds.
 func fullSession(t *testing.T) (m *Machine, id uint64, holds []*wire.Result) {
 	t.Helper()
 	m = New(Level)
@@ -297,8 +294,8 @@ func fullSession(t *testing.T) (m *Machine, id uint64, holds []*wire.Result) {
 	}
 }
 
-// TestAFullBudgetRefusesGrowthOnly: what gives something up is done, and a retry of what was
-// done is answered.
+// TestAFullBudgetRefusesGrowthOnly checks that requests that give something up succeed, and that retries
+// of earlier requests are answered.
 func TestAFullBudgetRefusesGrowthOnly(t *testing.T) {
 	m, id, holds := fullSession(t)
 	do := func(seq uint64, cmd *wire.Command, want wire.Status_Code) *wire.Result {
@@ -319,7 +316,7 @@ func TestAFullBudgetRefusesGrowthOnly(t *testing.T) {
 	value := func(hold *wire.Result, n int) *wire.Command {
 		return &wire.Command{Op: &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: hold.HoldId, Token: hold.Token, Value: make([]byte, n)}}}
 	}
-	// Values that are a little smaller have some room of their own.
+	// Units are reserved for values that are a little smaller than before.
 	for seq := uint64(1_000); seq < 1_020; seq++ {
 		do(seq, value(holds[0], 999-int(seq-1_000)), wire.Status_OK)
 	}
@@ -344,7 +341,8 @@ func TestAFullBudgetRefusesGrowthOnly(t *testing.T) {
 	do(0, &wire.Command{Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}}, wire.Status_OK)
 }
 
-// TestTheStateHasABudget that sessions cannot exceed together, with room left for operators.
+// TestTheStateHasABudget checks that sessions cannot exceed the budget together, and that room is
+// reserved for operators.
 func TestTheStateHasABudget(t *testing.T) {
 	m, _, holds := fullSession(t)
 	var r *wire.Result
@@ -369,8 +367,8 @@ func TestTheStateHasABudget(t *testing.T) {
 	}
 }
 
-// TestAMillionHeldLocksFitTheDefaultBudget by what is counted, with names of 64 bytes and
-// outcomes that are not acknowledged.
+// TestAMillionHeldLocksFitTheDefaultBudget computes the units of a million locks with names of 64 bytes
+// and outcomes that are not acknowledged.
 func TestAMillionHeldLocksFitTheDefaultBudget(t *testing.T) {
 	op := &wire.Acquire{Locks: []*wire.LockRequest{{Name: strings.Repeat("x", 64)}}}
 	if used := fixedUnits + operatorUnits + 1_000*sessionUnits + 1_000_000*(acquireUnits(op)+outcomeUnits); used > DefaultStateBytes {

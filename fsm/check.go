@@ -10,14 +10,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Check returns the first invariant that the state breaks, or nil. It reads
-// everything: for tests, for restored snapshots and for doubts.
+// Check returns an error for the first invariant that the state violates, or nil. It reads the whole
+// state. It is meant for tests, for restored snapshots and for diagnosis.
 func (m *Machine) Check() error {
 	return (&checking{m, m.claimsByID(), m.locksByID()}).run()
 }
 
-// checking is a machine under Check. What is looked up for each of many stands in maps,
-// which are several times as fast as the tables: a restart waits for this.
+// checking is a machine under Check. Its maps are for frequent lookups and several times as fast as the
+// tables; a restart waits for Check.
 type checking struct {
 	*Machine
 	claim map[uint64]*claim
@@ -57,7 +57,7 @@ func (m *checking) run() error {
 
 func (m *checking) checkScalars() error {
 	s := m.state
-	// One acquire may begin several locks.
+	// One acquire may create several locks.
 	if s.discarded > s.revision || s.suspended > s.revision || s.acknowledged > s.revision || s.firstAct > s.revision || s.lastSession < s.sessionFloor || s.lastSession-s.sessionFloor > s.revision || s.lastLock/maxLocks > s.revision || s.lastLock > 1<<62 {
 		return fmt.Errorf("more things than the %d commands", s.revision)
 	}
@@ -120,7 +120,7 @@ func (m *checking) checkRemoved() error {
 	})
 }
 
-// each walks a table until the first error. Its rows must ascend.
+// each calls fn for the rows of a table until the first error. It returns an error unless the rows ascend.
 func each[K, V any](t *table[K, V], fn func(V) error) error {
 	var last K
 	var err error
@@ -167,7 +167,7 @@ func (m *checking) checkSessions() error {
 
 func (m *checking) checkSession(s *session) error {
 	limits := m.state.settings
-	nonce, _ := m.nonces.get(s.secretHash) // of session 0, if there is none
+	nonce, _ := m.nonces.get(s.secretHash) // of session 0 if there is none
 	switch {
 	case s.id == 0 || s.id > m.state.lastSession:
 		return fmt.Errorf("id %d, the last given out is %d", s.id, m.state.lastSession)
@@ -189,7 +189,7 @@ func (m *checking) checkSession(s *session) error {
 	return m.recount(s)
 }
 
-// recount compares what is kept counted with what is there.
+// recount compares the stored counts of a session with the tables.
 func (m *checking) recount(s *session) error {
 	var final, waiting, holds, waits, further uint64
 	units := s.unitsAlone()
@@ -265,7 +265,7 @@ func (m *checking) checkLock(l *lock) error {
 	return m.recountHolders(l)
 }
 
-// recountHolders compares what a lock has counted with those who hold it.
+// recountHolders compares the stored counts of a lock with its holders.
 func (m *checking) recountHolders(l *lock) error {
 	there := lock{lockKey: l.lockKey, crowd: &crowd{limit: l.limit}}
 	var err error
@@ -303,7 +303,7 @@ func (m *checking) recountHolders(l *lock) error {
 	return err
 }
 
-// eachSeat is eachSeated, also where claims are missing.
+// eachSeat is eachSeated for tables that may lack claims.
 func (m *checking) eachSeat(l *lock, fn func(*claim) bool) {
 	if l.sole != 0 {
 		fn(m.claim[l.sole])
@@ -385,7 +385,7 @@ func (m *checking) checkOutcomes() error {
 	})
 }
 
-// checkOutcome looks at an outcome and the request before it.
+// checkOutcome checks an outcome. last is the sequence number of the outcome before it.
 func (m *checking) checkOutcome(s *session, o outcome, last uint64) error {
 	switch {
 	case o.seq <= last:

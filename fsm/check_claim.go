@@ -37,7 +37,7 @@ func (m *checking) checkClaims() error {
 	return oneEach(tokens)
 }
 
-// oneEach refuses a token that two claims have. Tokens come nearly in order.
+// oneEach returns an error if two claims have the same token. Tokens are nearly sorted already.
 func oneEach(tokens []uint64) error {
 	slices.Sort(tokens)
 	for i := 1; i < len(tokens); i++ {
@@ -110,7 +110,7 @@ func (m *checking) checkWant(c *claim, w want) error {
 	return nil
 }
 
-// checkExtra looks at what few claims have.
+// checkExtra checks the part that only claims with options have.
 func (m *checking) checkExtra(c *claim, e extra) error {
 	switch {
 	case len(e.value) > int(m.state.settings.MaxValueBytes):
@@ -135,7 +135,7 @@ func (m *checking) checkExtra(c *claim, e extra) error {
 	return nil
 }
 
-// onlyPermits says that there is no lock among them that can be asked for again.
+// onlyPermits reports whether all locks are semaphores, which are never reentrant.
 func onlyPermits(wants []want) bool {
 	return !slices.ContainsFunc(wants, func(w want) bool { return w.permits == 0 })
 }
@@ -157,8 +157,8 @@ func (m *checking) checkWait(c *claim) error {
 	return m.checkAsked(c, c.seq, m.acquiresOf(c))
 }
 
-// acquiresOf are the requests that a waiting claim may come from. The limit of a semaphore
-// may be another one by now, so that nothing is known of those.
+// acquiresOf returns the requests that a waiting claim may come from, or nil for claims with permits: the
+// limit of the semaphore may have changed since.
 func (m *checking) acquiresOf(c *claim) []*wire.Command {
 	e := c.options()
 	op := &wire.Acquire{
@@ -172,7 +172,7 @@ func (m *checking) acquiresOf(c *claim) []*wire.Command {
 		op.Locks = append(op.Locks, &wire.LockRequest{Name: w.lock.name, Mode: w.mode})
 	}
 	again := proto.CloneOf(op)
-	again.Reentrant = true // which is not kept
+	again.Reentrant = true // not stored
 	if s, _ := m.sessions.get(c.session); s.leased {
 		return []*wire.Command{
 			{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{Acquire: op}}},
@@ -199,8 +199,8 @@ func (m *checking) checkUpgrade(c *claim, u *upgrade) error {
 	}}}})
 }
 
-// checkAsked wants the request of a wait to be remembered as waiting, with the digest of one
-// of those that it may have been.
+// checkAsked returns an error unless the request of a wait is remembered as waiting, with the digest of
+// one of the requests that it may have been.
 func (m *checking) checkAsked(c *claim, seq uint64, asked []*wire.Command) error {
 	s, _ := m.sessions.get(c.session)
 	o, _ := s.outcome(seq)

@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// brokenClaims are of 6 and 7, holds of session 1, and of 8 and 9, who wait for lock a.
+// brokenClaims concern claims 6 and 7, holds of session 1, and claims 8 and 9, which wait for lock a.
 var brokenClaims = []breakage{
 	{"nothing", func(*Machine) {}, ""},
 	{"holds", func(m *Machine) { m.state.holds++ }, "counts 3 holds and 2 waits, there are 2 and 2"},
@@ -75,7 +75,7 @@ var brokenClaims = []breakage{
 	{"another request", editOutcome(2, func(o *outcome) { o.digest++ }), "of another one"},
 }
 
-// brokenFamilyClaims are of several locks (8, 12), readers (9, 10), semaphores (11), a
+// brokenFamilyClaims concern claims for several locks (8, 12), readers (9, 10), semaphores (11), a
 // lock-delay (13) and a lease (15).
 var brokenFamilyClaims = []breakage{
 	{"nothing", func(*Machine) {}, ""},
@@ -104,7 +104,7 @@ var brokenFamilyClaims = []breakage{
 	{"an upgrade of another request", editClaim(10, func(c *claim) { c.vary().upgrade.allowDeadlock = true }), "of another one"},
 }
 
-// TestWaitsForItsRequest asks of a wait, an upgrade and a hold which request they wait for.
+// TestWaitsForItsRequest checks which requests a wait, an upgrade and a hold wait for.
 func TestWaitsForItsRequest(t *testing.T) {
 	m := family(t)
 	upgrade, _ := m.claims.get(10)

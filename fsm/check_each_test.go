@@ -10,14 +10,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// breakage is one thing that is wrong, and what one check says of it; nothing, if that may be.
+// breakage is one broken invariant, and what the check reports; want is empty if the state is valid.
 type breakage struct {
 	name    string
 	breakIt func(*Machine)
 	want    string
 }
 
-// brokenParts are tried with each check by itself, so that no other one notices first.
+// brokenParts tries each check on its own, so that no other check reports first.
 var brokenParts = []struct {
 	state func(tester) *Machine
 	check func(*checking) error
@@ -41,7 +41,7 @@ var brokenParts = []struct {
 	{family, (*checking).checkClaims, brokenFamilyClaims},
 }
 
-// recountAllHolders is checkLocks without what it looks at first.
+// recountAllHolders is checkLocks without the checks that come first.
 func recountAllHolders(m *checking) error {
 	return each(&m.locks.table, func(l *lock) error { return m.recountHolders(l) })
 }
@@ -61,7 +61,7 @@ func TestEachCheckFindsItsOwn(t *testing.T) {
 	}
 }
 
-// The checks that share something among all machines have tests of their own.
+// The checks of something that all machines share have tests of their own.
 func TestCheckFindsAChangedNobody(t *testing.T) {
 	m := twoLocks(t)
 	nobody.limit = 1
@@ -71,8 +71,8 @@ func TestCheckFindsAChangedNobody(t *testing.T) {
 	}
 }
 
-// TestEachWalksInOrder has a first row whose key is the zero value, a row twice, and a table
-// that counts wrong.
+// TestEachWalksInOrder tries a first row whose key is the zero value, a duplicate row, and a table with
+// a wrong count.
 func TestEachWalksInOrder(t *testing.T) {
 	m := New(Level)
 	all := func(*wire.Member) error { return nil }
@@ -96,7 +96,7 @@ func TestEachWalksInOrder(t *testing.T) {
 	}
 }
 
-// TestAsManyLocksAsAllowed has a claim for the most that one may name.
+// TestAsManyLocksAsAllowed tries a claim for the maximum number of locks.
 func TestAsManyLocksAsAllowed(t *testing.T) {
 	m := bootstrapped(t)
 	op := &wire.Acquire{}
@@ -214,7 +214,7 @@ var brokenRemoved = []breakage{
 	{"with a long id", putOneRemoved(&wire.RemovedMember{Id: strings.Repeat("x", 513), Incarnation: "j", Revision: 1}), "of a member have at most 512 bytes"},
 }
 
-// describe gives session 1 a client info of so many bytes, which it is charged for.
+// describe gives session 1 a client info of so many bytes, and charges it for that.
 func describe(size int) func(*Machine) {
 	return func(m *Machine) {
 		damage(&m.sessions, 1, func(s *session) {

@@ -46,7 +46,7 @@ var brokenFamilyLocks = []breakage{
 	{"an unfair semaphore", editLock("s", func(l *lock) { l.unfair = true }), "in the order UNFAIR"},
 }
 
-// brokenHolders are of the locks a and b (claim 8), r (9 and 10, who upgrades), s (11) and d (13).
+// brokenHolders concern the locks a and b (claim 8), r (9 and 10, which waits to upgrade), s (11) and d (13).
 var brokenHolders = []breakage{
 	{"nothing", func(*Machine) {}, ""},
 	{"a seat of who is gone", editLock("a", func(l *lock) { l.sole = 99 }), "but has a seat"},
@@ -77,7 +77,7 @@ var brokenHolders = []breakage{
 	{"upgrades on another lock", editLock("s", func(l *lock) { l.vary().upgrader = 10 }), "claim 10 does not wait to upgrade"},
 }
 
-// auditOf has the cluster count so many records, which are there if they are given.
+// auditOf sets the count of audit records to last, and adds the given records.
 func auditOf(last uint64, records ...*wire.AuditRecord) func(*Machine) {
 	return func(m *Machine) {
 		m.state.lastAudit = last
@@ -94,7 +94,7 @@ func auditOf(last uint64, records ...*wire.AuditRecord) func(*Machine) {
 	}
 }
 
-// audits are records of these ids; imported ones, if restore is not 0.
+// audits returns records with these ids; imported ones if restore is not 0.
 func audits(from, to, restore uint64) (records []*wire.AuditRecord) {
 	for id := from; id <= to; id++ {
 		r := &wire.AuditRecord{Id: id}

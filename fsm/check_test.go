@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// twoLocks has ann hold "a" and "b", and bob and cid wait for "a" in this order.
+// twoLocks returns a machine in which ann holds "a" and "b", and bob and cid wait for "a" in this order.
 // Sessions are 1, 2, 3; claims 6 (a), 7 (b), 8 and 9; locks 1 and 2.
 func twoLocks(t tester) *Machine {
 	t.Helper()
@@ -20,10 +20,9 @@ func twoLocks(t tester) *Machine {
 	return m
 }
 
-// family has one of everything: ann holds "a" and "b" (8) and both readers hold "r" (9,
-// 10), where bob (10) waits to upgrade and cid (12) for "r" and "s"; dan has two of
-// three permits of "s" (11); a lock-delay (13) keeps "d" closed, a lease (15) holds
-// "e". Locks are 1 a, 2 b, 3 r, 4 s, 5 d, 6 e.
+// family returns a machine with one of everything: ann holds "a" and "b" (8); two readers hold "r" (9, 10),
+// where bob (10) waits to upgrade and cid (12) for "r" and "s"; dan has two of three permits of "s" (11); a
+// lock-delay (13) keeps "d" closed; a lease (15) holds "e". Locks are 1 a, 2 b, 3 r, 4 s, 5 d, 6 e.
 func family(t tester) *Machine {
 	t.Helper()
 	m := bootstrapped(t)
@@ -54,7 +53,7 @@ func family(t tester) *Machine {
 	return m
 }
 
-// damage edits one row of a table in place.
+// damage edits a row of a table in place.
 func damage[K, V any](table interface{ get(K) (*V, bool) }, key K, edit func(*V)) {
 	v, _ := table.get(key)
 	edit(v)
@@ -143,7 +142,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// TestCheckFindsWhatIsBrokenInTheFamily does the same where there is one of everything.
+// TestCheckFindsWhatIsBrokenInTheFamily does the same in a state with one of everything.
 func TestCheckFindsWhatIsBrokenInTheFamily(t *testing.T) {
 	for name, breakIt := range map[string]func(*Machine){
 		"exclusive beside shared":       func(m *Machine) { damage(&m.claims, 9, func(c *claim) { c.one[0].mode = 1 }) },
@@ -203,7 +202,7 @@ func mustFind(t *testing.T, m *Machine, breakIt func(*Machine)) {
 	}
 }
 
-// loseWakeUp takes the other reader away behind the upgrader's back.
+// loseWakeUp removes the other reader without settling the lock that the upgrade waits for.
 func loseWakeUp(m *Machine) {
 	c, _ := m.claims.get(9)
 	s, _ := m.sessions.get(1)
@@ -211,7 +210,7 @@ func loseWakeUp(m *Machine) {
 	m.remove(c)
 }
 
-// swapPlaces has the second waiter stand first.
+// swapPlaces swaps the first and the second waiter.
 func swapPlaces(m *Machine) {
 	rows := &m.queue.root.rows
 	rows[0], rows[1] = rows[1], rows[0]

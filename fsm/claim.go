@@ -6,34 +6,34 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// claim is a wait, from its grant on a hold, and perhaps at last a lock-delay, under
-// one id: the revision of its acquire, which is also its place in every queue. There are
-// many: it fills a block of the allocator, of 80 bytes.
+// claim is a wait, a hold from its grant on, and possibly a lock-delay at the end, all under one id: the
+// revision of its acquire, which is also its place in every queue. There are many claims, so a claim is
+// kept to 80 bytes, a size class of the allocator.
 type claim struct {
 	id, session, owner, seq uint64
-	// one is the lock that it is for, unless extra names several: see wants.
+	// one is the lock that the claim covers, unless extra lists several: see wants.
 	one [1]want
-	// more is what a plain claim that was granted at once does without.
+	// more is nil for a plain claim that was granted immediately.
 	more  *more
 	token uint64
-	// since is when it was granted or, while it waits, queued.
+	// since is the time of the grant or, while the claim waits, the time it was queued.
 	since       int64
 	waitMs      uint32
 	waitForever bool
 	fresh       bool // see made
 }
 
-// more is the part of a claim that it has if it was granted later than it asked, or if
-// it is special. Versions of a claim share it.
+// more is the part of a claim that only claims need that were granted later than requested, or that have
+// options. Versions of a claim share it.
 type more struct {
-	// queued is when the claim was, grantedRevision when it was granted. Without the
-	// latter it was granted at once.
+	// queued is the time the claim was queued, and grantedRevision the revision of its grant.
+	// grantedRevision is 0 if it was granted immediately.
 	queued          int64
 	grantedRevision uint64
 	extra           *extra
 }
 
-// want is one lock that a claim is for.
+// want is one lock that a claim covers.
 type want struct {
 	lock *lock
 	mode wire.Mode
@@ -41,27 +41,27 @@ type want struct {
 	permits uint32
 }
 
-// extra is what makes a claim special; see options and vary.
+// extra is the part of a claim that has options; see options and vary.
 type extra struct {
 	// wants are the locks, if there are several.
 	wants []want
 	value []byte
-	// again counts the acquires beyond the first that the hold counts.
+	// again counts the acquires of the hold beyond the first.
 	again uint32
-	// maxHoldMs bounds the hold, 0 does not; holdGeneration is that of the bound's
-	// deadline, graceGeneration that of a revocation's. Neither falls.
+	// maxHoldMs bounds the hold unless it is 0. holdGeneration is the generation of that deadline,
+	// graceGeneration that of a revocation's deadline. Generations never decrease.
 	maxHoldMs       uint32
 	holdGeneration  uint64
 	graceGeneration uint64
 	lockDelayMs     uint32
-	// notify asks to be told when somebody waits; wanted says that it was.
+	// notify asks for a notice when something waits for the lock; wanted is true once it was sent.
 	notify, wanted bool
 	allowDeadlock  bool
 	revocation     *wire.Revocation
 	upgrade        *upgrade
 	// upgrades counts the waits to become exclusive: see generation.
 	upgrades uint64
-	// delayGeneration is that of the lock-delay's deadline; 0 before the delay.
+	// delayGeneration is the generation of the lock-delay's deadline; 0 before the delay.
 	delayGeneration uint64
 	delayed         int64
 }
@@ -75,7 +75,7 @@ type upgrade struct {
 	queued        int64
 }
 
-// phase is how far a claim has come.
+// phase is the stage that a claim is in.
 type phase uint8
 
 const (
@@ -94,17 +94,17 @@ func (c *claim) phase() phase {
 	return holding
 }
 
-// held says that it is a live hold.
+// held reports whether the claim is a live hold.
 func (c *claim) held() bool { return c.phase() == holding }
 
-// upgrading says that it is a hold that waits to become exclusive.
+// upgrading reports whether the claim is a hold that waits to become exclusive.
 func (c *claim) upgrading() bool { return c.extra() != nil && c.extra().upgrade != nil }
 
-// count is how many acquires a hold counts.
+// count returns the number of acquires that the hold stands for.
 func (c *claim) count() uint32 { return c.options().again + 1 }
 
-// wants are the locks that it is for, in the order of its request. The slice belongs
-// to this version of the claim.
+// wants returns the locks that the claim covers, in the order of its request. The slice belongs to this
+// version of the claim.
 func (c *claim) wants() []want {
 	if c.extra() != nil && c.extra().wants != nil {
 		return c.extra().wants
@@ -112,7 +112,8 @@ func (c *claim) wants() []want {
 	return c.one[:]
 }
 
-// wantOf is what it wants of a lock, by its id; of mode UNSPECIFIED, nothing.
+// wantOf returns what the claim wants of the lock with that id; a want of mode UNSPECIFIED if it
+// wants nothing.
 func (c *claim) wantOf(lock uint64) want {
 	for _, w := range c.wants() {
 		if w.lock.id == lock {
@@ -122,7 +123,7 @@ func (c *claim) wantOf(lock uint64) want {
 	return want{}
 }
 
-// drop takes one of several locks out of what it wants.
+// drop removes one of several locks from the claim.
 func (c *claim) drop(lock uint64) {
 	own := c.vary()
 	own.wants = slices.DeleteFunc(slices.Clone(own.wants), func(w want) bool { return w.lock.id == lock })
@@ -131,10 +132,10 @@ func (c *claim) drop(lock uint64) {
 	}
 }
 
-// generation is that of the wait's deadline: the acquire's, or the last upgrade's.
+// generation returns the generation of the wait's deadline: that of the acquire or of the last upgrade.
 func (c *claim) generation() uint64 { return 1 + c.options().upgrades }
 
-// extra is nil for a claim that is not special.
+// extra returns nil for a claim without options.
 func (c *claim) extra() *extra {
 	if c.more == nil {
 		return nil
@@ -142,7 +143,7 @@ func (c *claim) extra() *extra {
 	return c.more.extra
 }
 
-// options is the extra part for reading.
+// options returns the extra part for reading.
 func (c *claim) options() extra {
 	if e := c.extra(); e != nil {
 		return *e
@@ -150,10 +151,10 @@ func (c *claim) options() extra {
 	return extra{}
 }
 
-// vary is the extra part for changing: versions of a claim share it, so each change
-// begins with a copy.
+// vary returns the extra part for changing. It makes a copy on each call, because versions of a
+// claim share it.
 func (c *claim) vary() *extra {
-	var own struct { // in one piece
+	var own struct { // one allocation
 		more  more
 		extra extra
 	}
@@ -166,7 +167,7 @@ func (c *claim) vary() *extra {
 	return &own.extra
 }
 
-// trim lets go of an extra part that has nothing left in it.
+// trim drops an extra part that has nothing left in it.
 func (c *claim) trim() {
 	e := c.extra()
 	if e == nil || e.special() || e.wanted || e.revocation != nil || e.holdGeneration|e.delayGeneration != 0 {
@@ -179,7 +180,7 @@ func (c *claim) trim() {
 	}
 }
 
-// late says that it was granted later than it asked.
+// late reports whether the claim was granted later than requested.
 func (c *claim) late() bool { return c.more != nil && c.more.grantedRevision != 0 }
 
 func (c *claim) queued() int64 {
@@ -189,7 +190,7 @@ func (c *claim) queued() int64 {
 	return c.since
 }
 
-// granted is 0 before the grant, and so is grantedRevision.
+// granted returns the time of the grant, 0 before it. grantedRevision is 0 before the grant as well.
 func (c *claim) granted() int64 {
 	if c.token == 0 {
 		return 0
@@ -207,12 +208,12 @@ func (c *claim) grantedRevision() uint64 {
 	return c.id
 }
 
-// grantLate notes a grant that comes later than the request.
+// grantLate records a grant that comes later than the request.
 func (c *claim) grantLate(revision uint64) {
 	c.more = &more{queued: c.queued(), grantedRevision: revision, extra: c.extra()}
 }
 
-// waitsFor says whether the request of that sequence number is what it waits for.
+// waitsFor reports whether the claim waits because of the request with that sequence number.
 func (c *claim) waitsFor(seq uint64) bool {
 	return c.phase() == waiting && c.seq == seq || c.upgrading() && c.extra().upgrade.seq == seq
 }

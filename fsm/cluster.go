@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// maxToken is the largest 63-bit token; the floor stays a trillion grants below.
+	// maxToken is the largest 63-bit token; the floor stays 2^40, about a trillion grants, below it.
 	maxToken      = 1<<63 - 1
 	maxTokenFloor = maxToken - 1<<40
 	maxMembers    = 64
-	// maxRemoved bounds the removed members that are remembered; the oldest go first.
+	// maxRemoved bounds the remembered removed members; the oldest are dropped first.
 	maxRemoved = 256
-	// maxTermStarts bounds the terms whose beginning is remembered; the oldest go first.
+	// maxTermStarts bounds the remembered beginnings of terms; the oldest are dropped first.
 	maxTermStarts = 256
 	// maxMemberText bounds each text of a member, in bytes.
 	maxMemberText = 512
-	// firstLevel is that of a new cluster, whatever its nodes could do.
+	// firstLevel is the feature level of a new cluster, whatever its nodes support.
 	firstLevel = 1
 )
 
@@ -29,7 +29,7 @@ func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {
 	if m.state.clusterID != "" {
 		return answer(wire.Status_FAILED_PRECONDITION, "the cluster is bootstrapped already, as "+m.state.clusterID)
 	}
-	settings, _ := completeSettings(op.GetSettings()) // validBootstrap has looked at them
+	settings, _ := completeSettings(op.GetSettings()) // validBootstrap has checked them
 	m.state.clusterID = op.ClusterId
 	m.state.lineage = op.Lineage
 	m.state.token = max(m.state.token, op.TokenFloor)
@@ -94,9 +94,9 @@ func validMember(member *wire.Member) error {
 	return nil
 }
 
-// beginTerm makes deadlines of earlier terms void, and raises the token counter to the leader's
-// clock: if disks have gone back in time, tokens may have been granted that the state does not
-// know of. The same leader may begin its term again.
+// beginTerm makes the deadlines of earlier terms void, and raises the token counter to the leader's
+// clock: if disks went back in time, tokens may have been granted that this state does not contain. The
+// same leader may begin its term again.
 func (m *Machine) beginTerm(op *wire.BeginTerm) *wire.Result {
 	if op.Term < m.state.term || op.Term == m.state.term && op.LeaderId != m.state.leaderID {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("term %d of %q has begun", m.state.term, m.state.leaderID))
@@ -111,8 +111,8 @@ func (m *Machine) beginTerm(op *wire.BeginTerm) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// termFloor is the leader's clock as a token, but at most a year above what the counter and most
-// of the voters' clocks allow: one wild clock must not use the tokens up.
+// termFloor returns the leader's clock as a token, but at most a year above the larger of the counter and
+// the median of the voters' clocks: a single wrong clock must not use up the tokens.
 func (m *Machine) termFloor(op *wire.BeginTerm) uint64 {
 	known := min(max(m.state.token, ClockToken(op.MedianUnixS)), maxTokenFloor-MaxAhead)
 	return min(ClockToken(op.ClockUnixS), known+MaxAhead)
@@ -125,8 +125,8 @@ func validBeginTerm(op *wire.BeginTerm) *wire.Result {
 	return validText("leader_id", op.GetLeaderId(), maxMemberText)
 }
 
-// putMember adds a node or updates it. What the command leaves empty stays as it is
-// known: an operator who repeats an add knows neither incarnation nor level.
+// putMember adds or updates a node. Fields that the command leaves empty keep their values: an operator
+// who repeats an add knows neither the incarnation nor the level.
 func (m *Machine) putMember(member *wire.Member) *wire.Result {
 	if member.Level != 0 && member.Level < m.state.level {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("node %q understands level %d, the cluster is at %d: upgrade it", member.Id, member.Level, m.state.level))
@@ -170,7 +170,7 @@ func (m *Machine) dropMember(op *wire.DropMember) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// memberOf returns the member of an incarnation, or nil.
+// memberOf returns the member with that incarnation, or nil.
 func (m *Machine) memberOf(incarnation string) (found *wire.Member) {
 	if incarnation == "" {
 		return nil
@@ -184,8 +184,8 @@ func (m *Machine) memberOf(incarnation string) (found *wire.Member) {
 	return found
 }
 
-// wasRemoved reports whether a member of that incarnation was removed, under whatever id: the
-// incarnation is that of a data directory, whose memory ends with the removal.
+// wasRemoved reports whether a member with that incarnation was removed, under any id. An incarnation
+// identifies a data directory, and a removed node must not return with its old one.
 func (m *Machine) wasRemoved(incarnation string) (found bool) {
 	m.removed.each(0, func(removed *wire.RemovedMember) bool {
 		found = removed.Incarnation == incarnation
@@ -194,8 +194,8 @@ func (m *Machine) wasRemoved(incarnation string) (found bool) {
 	return found
 }
 
-// raiseLevel is refused while a member is not known to understand the new level. A
-// level above this node's own has stopped it before, in decode.
+// raiseLevel is refused unless every member is known to support the new level. A level above this node's
+// own never gets here, because decode stops the node first.
 func (m *Machine) raiseLevel(op *wire.RaiseLevel) *wire.Result {
 	if op.GetLevel() == m.state.level {
 		return answer(wire.Status_OK, "")

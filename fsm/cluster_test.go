@@ -81,7 +81,7 @@ func TestMembers(t *testing.T) {
 		{put(nil), wire.Status_INVALID_ARGUMENT},
 		{put(&wire.Member{Id: "n2", PeerAddr: "p"}), wire.Status_OK},
 		{put(&wire.Member{Id: "n2", Incarnation: "i2", HttpAddr: "h", Level: 1}), wire.Status_OK},
-		{put(&wire.Member{Id: "n2", PeerAddr: "q"}), wire.Status_OK}, // an add, repeated
+		{put(&wire.Member{Id: "n2", PeerAddr: "q"}), wire.Status_OK}, // a repeated add
 		{put(&wire.Member{Id: "n2", Incarnation: "other"}), wire.Status_FAILED_PRECONDITION},
 		{drop("n3"), wire.Status_NOT_FOUND},
 		{drop("n1"), wire.Status_OK},
@@ -101,7 +101,7 @@ func TestMembers(t *testing.T) {
 	if got := put(&wire.Member{Id: "n2", Incarnation: "other"}); got != wire.Status_OK {
 		t.Errorf("a removed node that comes back: %v", got)
 	}
-	// What was removed stays so, under its own name, another one and none that is new.
+	// A removed incarnation stays removed, under its own id or another one.
 	for _, gone := range []*wire.Member{{Id: "n2", Incarnation: "i2"}, {Id: "n5", Incarnation: "i2"}} {
 		if got := put(gone); got != wire.Status_FAILED_PRECONDITION || !m.WasRemoved("i2") {
 			t.Errorf("%v was removed, and is a member again: %v", gone, got)
@@ -141,7 +141,7 @@ func TestRaiseLevel(t *testing.T) {
 		got, want wire.Status_Code
 	}{
 		{raise(1), wire.Status_OK},
-		{raise(2), wire.Status_FAILED_PRECONDITION}, // n2 has not reported
+		{raise(2), wire.Status_FAILED_PRECONDITION}, // n2 has not reported its level
 		{put(2), wire.Status_OK},
 		{raise(3), wire.Status_FAILED_PRECONDITION},
 		{raise(2), wire.Status_OK},
@@ -157,8 +157,8 @@ func TestRaiseLevel(t *testing.T) {
 	}
 }
 
-// TestUpgradeStopsBeforeAnythingIsApplied: neither an entry of a higher level nor one
-// that raises the level changes anything.
+// TestUpgradeStopsBeforeAnythingIsApplied checks that neither an entry of a higher level nor one that
+// raises the level changes anything.
 func TestUpgradeStopsBeforeAnythingIsApplied(t *testing.T) {
 	m := busy(t, 1)
 	before := snapshotOf(t, m)
@@ -184,14 +184,14 @@ func TestUpgradeStopsBeforeAnythingIsApplied(t *testing.T) {
 
 func TestUnsupportedUntilTheLevelIsRaised(t *testing.T) {
 	m := bootstrapped(t)
-	m.state.level = 0 // as a level-2 command finds a level-1 cluster
+	m.state.level = 0 // as for a level-2 command in a level-1 cluster
 	r := applyOne(t, m, &wire.Command{SessionId: 1, Op: &wire.Command_Acknowledge{Acknowledge: &wire.Acknowledge{}}}).Results[0]
 	if r.Status != wire.Status_UNSUPPORTED {
 		t.Errorf("%v", r)
 	}
 }
 
-// TestMalformedEntries give the same error everywhere and change nothing.
+// TestMalformedEntries checks that malformed entries return the same error everywhere and change nothing.
 func TestMalformedEntries(t *testing.T) {
 	m := busy(t, 1)
 	before := snapshotOf(t, m)
@@ -215,8 +215,8 @@ func TestMalformedEntries(t *testing.T) {
 	}
 }
 
-// TestUnknownOperation: a command whose operation this level does not know is refused
-// alone, and leaves nothing behind.
+// TestUnknownOperation checks that only the command with an unknown operation is refused, and that it
+// changes nothing.
 func TestUnknownOperation(t *testing.T) {
 	m := bootstrapped(t)
 	cmd := protowire.AppendTag(nil, 999, protowire.BytesType)
@@ -229,7 +229,7 @@ func TestUnknownOperation(t *testing.T) {
 	}
 }
 
-// TestTermsRaiseTheTokenCounter has leaders with clocks of every kind begin terms.
+// TestTermsRaiseTheTokenCounter begins terms of leaders with all kinds of clocks.
 func TestTermsRaiseTheTokenCounter(t *testing.T) {
 	const now, year = epoch + 1_000_000, MaxAhead >> 32
 	for name, c := range map[string]struct{ token, clock, median, want uint64 }{
@@ -269,14 +269,14 @@ func TestTokensOfATermBeforeTheBootstrapDoNotComeAgain(t *testing.T) {
 	}
 }
 
-// TestTermStarts remembers where the last terms began, through snapshots as well.
+// TestTermStarts checks that the beginnings of the last terms are remembered, also through snapshots.
 func TestTermStarts(t *testing.T) {
 	m := New(Level)
 	applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "c"}))
 	for term := range uint64(maxTermStarts + 10) {
 		begin := &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: term + 1, LeaderId: "n1"}}}
 		applyOne(t, m, begin)
-		applyOne(t, m, begin) // once more, as a leader does that did not hear of the first
+		applyOne(t, m, begin) // again, like a leader that did not learn of the first one's success
 	}
 	starts := m.TermStarts()
 	if len(starts) != maxTermStarts || starts[0].Term != 11 || starts[0].Revision != 22 || starts[maxTermStarts-1].Term != m.Term() {

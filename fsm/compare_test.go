@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// tester is what the comparisons need of a test, a benchmark or a comparison that is caught.
+// tester is what the comparisons need of a test, of a benchmark, or of a comparison whose failures are caught.
 type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -22,10 +22,10 @@ func applyOne(t tester, m *Machine, cmd *wire.Command) *Applied {
 	return applyAt(t, m, 5, cmd)
 }
 
-// wallAfter is the stamp of the entry that follows a revision, where stamps matter.
+// wallAfter returns the timestamp of the entry that follows a revision, where timestamps matter.
 func wallAfter(revision uint64) int64 { return int64(5 + 10*revision) }
 
-// applyAt applies a command in an entry with that stamp.
+// applyAt applies a command in an entry with that timestamp.
 func applyAt(t tester, m *Machine, wall int64, cmd *wire.Command) *Applied {
 	t.Helper()
 	data, err := marshal.Marshal(&wire.Entry{Level: 1, WallUnixMs: wall, Commands: []*wire.Command{cmd}})
@@ -42,7 +42,7 @@ func applyAt(t tester, m *Machine, wall int64, cmd *wire.Command) *Applied {
 	return applied
 }
 
-// grantedIDs are the claims that were granted from queues, in order.
+// grantedIDs returns the claims that were granted from queues, in order.
 func grantedIDs(events []*wire.Event) []uint64 {
 	var ids []uint64
 	for _, e := range events {
@@ -53,8 +53,7 @@ func grantedIDs(events []*wire.Event) []uint64 {
 	return ids
 }
 
-// compareAnswer compares the whole answer, but for what it says to people, and all
-// events.
+// compareAnswer compares the whole answer, except for messages to people, and all events.
 func compareAnswer(t tester, cmd *wire.Command, applied *Applied, want *wire.Result, d *model.Model) {
 	t.Helper()
 	if err := d.Compare(cmd, want, applied.Results[0], applied.Events); err != nil {
@@ -68,7 +67,7 @@ func equal[T proto.Message](got, want []T) bool {
 
 func same(a, b proto.Message) bool { return model.Same(a, b) }
 
-// compareState compares all that a reader can see.
+// compareState compares everything that a reader can see.
 func compareState(t tester, m *Machine, d *model.Model) {
 	t.Helper()
 	if m.Revision() != d.Revision || m.Token() != d.Token || m.Term() != d.Term || m.Lineage() != d.Lineage || m.GrantsSuspended() != d.Suspended {
@@ -148,7 +147,7 @@ func compareLocks(t tester, m *Machine, d *model.Model) {
 	}
 }
 
-// compareTokens asks for tokens that hold the lock and for one that held it, or not.
+// compareTokens verifies tokens that hold the lock and one that does not.
 func compareTokens(t tester, m *Machine, d *model.Model, l *wire.LockInfo) {
 	t.Helper()
 	for _, h := range l.Holders {
@@ -194,7 +193,7 @@ func compareSessions(t tester, m *Machine, d *model.Model) {
 	}
 }
 
-// compareDeadlines compares what a new leader would rebuild its deadlines from.
+// compareDeadlines compares the data from which a new leader rebuilds its deadlines.
 func compareDeadlines(t tester, m *Machine, d *model.Model) {
 	t.Helper()
 	var holds, wantHolds []HoldDeadline
@@ -229,7 +228,7 @@ func compareDeadlines(t tester, m *Machine, d *model.Model) {
 	}
 }
 
-// lockTexts reads all that can be read of locks.
+// lockTexts returns everything that can be read about locks.
 func lockTexts(m *Machine) []string {
 	var texts []string
 	for _, info := range m.ListLocks(&wire.ListLocksRequest{}).Locks {

@@ -4,24 +4,24 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A hold has up to two deadlines, each with its own generation: that of its max_hold and
-// that of a revocation's grace. Whichever passes first ends the hold.
+// A hold has up to two deadlines, each with its own generation: that of its max_hold and that of a
+// revocation's grace. Whichever passes first ends the hold.
 
-// beginMaxHold starts the deadline of a hold's max_hold again and puts it into the event.
+// beginMaxHold restarts the deadline of a hold's max_hold and adds it to the event.
 func (m *Machine) beginMaxHold(c *claim, e *wire.Event) {
 	own := c.vary()
 	own.holdGeneration++
 	e.MaxHoldMs, e.Generation = own.maxHoldMs, own.holdGeneration
 }
 
-// beginGrace starts the deadline of a revocation's grace again and puts it into the event.
+// beginGrace restarts the deadline of a revocation's grace and adds it to the event.
 func (m *Machine) beginGrace(c *claim, e *wire.Event) {
 	own := c.vary()
 	own.graceGeneration++
 	e.MaxHoldMs, e.Generation = own.revocation.GraceMs, own.graceGeneration
 }
 
-// extend starts a hold's max_hold anew, or another one.
+// extend restarts a hold's max_hold, optionally with another length.
 func (m *Machine) extend(s *session, op *wire.Extend) *wire.Result {
 	c := m.holdOf(s, op.GetHoldId(), op.GetToken())
 	if c == nil {
@@ -47,7 +47,7 @@ func (m *Machine) extend(s *session, op *wire.Extend) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// expireHold ends one hold by one of its deadlines, unless that is not the current one.
+// expireHold ends a hold whose deadline has passed, unless the deadline is outdated.
 func (m *Machine) expireHold(op *wire.ExpireHold) *wire.Result {
 	c, ok := m.claims.get(op.GetHoldId())
 	if !ok || !c.held() {
@@ -75,7 +75,7 @@ func (m *Machine) takeHold(c *claim, how ending) {
 	m.closeLease(s)
 }
 
-// beginDelay leaves what a hold occupied closed, though it is nobody's any more.
+// beginDelay keeps closed what a hold occupied, although nobody holds it any more.
 func (m *Machine) beginDelay(c *claim) {
 	c, _ = m.editClaim(c.id)
 	before := c.units()
@@ -90,7 +90,7 @@ func (m *Machine) beginDelay(c *claim) {
 	e.LockDelayMs, e.Generation = own.lockDelayMs, own.delayGeneration
 }
 
-// endDelay ends a lock-delay by time, unless its deadline is not the current one.
+// endDelay ends a lock-delay whose deadline has passed, unless the deadline is outdated.
 func (m *Machine) endDelay(op *wire.EndDelay) *wire.Result {
 	c, ok := m.claims.get(op.GetHoldId())
 	if !ok || c.phase() != delayed {
@@ -109,8 +109,7 @@ func (m *Machine) open(c *claim) {
 	m.emitClaim(wire.Event_DELAY_ENDED, c)
 }
 
-// openOne ends what a lock-delay closes of one lock. The delay goes on for the others,
-// until its deadline.
+// openOne ends a lock-delay for one of its locks. For the others it continues until its deadline.
 func (m *Machine) openOne(c *claim, l *lock) {
 	if len(c.wants()) == 1 {
 		m.open(c)
@@ -130,18 +129,18 @@ func (m *Machine) openOne(c *claim, l *lock) {
 	m.state.bytes -= before - c.units()
 }
 
-// HoldDeadline is what the deadlines need of a hold that may last only so long.
+// HoldDeadline is a deadline of a hold, for the leader's timers.
 type HoldDeadline struct {
 	HoldID, SessionID uint64
-	// Generation is that of the deadline; an expiry must name it.
+	// Generation is the generation of the deadline; an expiry must name it.
 	Generation uint64
-	// Ms is the max_hold or, with Grace, the grace of a revocation.
+	// Ms is the length of the max_hold or, with Grace, of the revocation's grace, in milliseconds.
 	Ms    uint32
 	Grace bool
 }
 
-// EachHoldDeadline calls fn, by hold id, for every deadline of a hold's own, until it
-// returns false: for the max_hold, then for the grace of a revocation.
+// EachHoldDeadline calls fn for every deadline of the holds, in the order of their ids, until fn returns
+// false. The max_hold of a hold comes before the grace of its revocation.
 func (m *Machine) EachHoldDeadline(fn func(HoldDeadline) bool) {
 	m.claims.each(0, func(c *claim) bool {
 		e := c.extra()
@@ -155,15 +154,15 @@ func (m *Machine) EachHoldDeadline(fn func(HoldDeadline) bool) {
 	})
 }
 
-// Delay is what the deadlines need of a lock-delay.
+// Delay is a lock-delay, for the leader's timers.
 type Delay struct {
 	HoldID uint64
-	// Generation is that of the deadline; its end must name it.
+	// Generation is the generation of the deadline; the command that ends the delay must name it.
 	Generation uint64
 	Ms         uint32
 }
 
-// EachDelay calls fn for every lock-delay, by hold id, until it returns false.
+// EachDelay calls fn for every lock-delay, in the order of the hold ids, until fn returns false.
 func (m *Machine) EachDelay(fn func(Delay) bool) {
 	m.claims.each(0, func(c *claim) bool {
 		if c.phase() != delayed {

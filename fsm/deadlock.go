@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// Bounds of the cycle in an answer: steps, bytes of a client's name in each, steps
-	// told in the message and bytes of a name there.
+	// Bounds of the cycle in an answer: the number of steps, the bytes of a client's name in each, the
+	// steps listed in the message, and the bytes of a name there.
 	maxSteps      = 32
 	maxStepName   = 128
 	stepsInWords  = 8
 	maxNameInWord = 64
 )
 
-// closesCycle returns the cycle of owners that a claim, which has just begun to wait
-// or to wait for its upgrade, closes; nil if it closes none.
+// closesCycle returns the cycle of owners that a claim closes that has just begun to wait, for its locks
+// or for its upgrade. It returns nil if there is none, or if the search exceeds its limit.
 //
-// Let every owner that waits for nothing release all that it holds, grant as the
-// queues say, and repeat until nothing moves any more: what waits then waits for
-// ever. A cycle of owners among those that the new wait is part of is what is looked
-// for. Without semaphores every cycle is one of these. With them it has to be tried,
-// since a permit may come from somebody outside the cycle: see reduce.
+// A deadlock is defined as follows. Let every owner that waits for nothing release all its holds, grant
+// as the queues allow, and repeat until nothing changes. The claims that are left wait forever. The
+// search looks for a cycle of owners among them that includes the new wait. Without semaphores, every
+// cycle is a deadlock. With semaphores, a cycle has to be tested, since a permit may come from an owner
+// outside the cycle: see reduce.
 //
-// The search goes both ways at once, from what the claim needs and from who needs its
-// owner, and ends with the first side that has no more: one waiter behind the owner
-// or one holder in its way make it short, however long the queues are elsewhere.
+// The search is bidirectional: forwards from what the claim needs, and backwards from what needs its
+// owner. It ends as soon as one side is exhausted, so it is short if there is a single waiter behind the
+// owner or a single holder in its way, however long other queues are.
 func (m *Machine) closesCycle(s *session, c *claim) []*wire.DeadlockStep {
 	if s.holds+s.waits <= 1 {
-		return nil // nobody can wait for it
+		return nil // no other owner can wait for this one
 	}
 	limit := m.searchLimit(s)
 	left := limit
@@ -43,7 +43,7 @@ func (m *Machine) closesCycle(s *session, c *claim) []*wire.DeadlockStep {
 	return m.tellCycle(path, c.id)
 }
 
-// cycleOf finds a way from what a claim needs back to its owner.
+// cycleOf finds a path from what a claim needs back to its owner.
 func (m *Machine) cycleOf(c *claim, left *int) []node {
 	self := node{release, c.session, c.owner, 0}
 	request := node{grant, c.id, 0, 0}
@@ -53,9 +53,8 @@ func (m *Machine) cycleOf(c *claim, left *int) []node {
 		func(n node) bool { return n.kind == ofGrant && n.a == c.id })
 }
 
-// cycleBehind finds a cycle that an upgrade closes without being a step of it: its
-// owner waits for something else, too, for one who could have shared the lock until
-// now.
+// cycleBehind finds a cycle that an upgrade closes without being a step of it: its owner also waits for
+// something else, for an owner that could have shared the lock until now.
 func (m *Machine) cycleBehind(c *claim, left *int) []node {
 	lock := c.wants()[0].lock.id
 	reader := func(n node) bool {
@@ -75,11 +74,11 @@ func (m *Machine) cycleBehind(c *claim, left *int) []node {
 	return path
 }
 
-// cycle looks for a way from a node to a goal among what is needed, and at the same
-// time for the same way backwards. A way that semaphores make doubtful is looked for
-// again among what waits for ever.
+// cycle searches for a path from a node to a goal along what each node needs, and at the same time for
+// the same path backwards. A path that semaphores make doubtful is searched for again among the claims
+// that wait forever.
 func (m *Machine) cycle(left *int, from node, goal func(node) bool, back node, origin func(node) bool) []node {
-	// Who has nothing but a place in a queue leads nowhere that the queue does not.
+	// An owner with nothing but a place in a queue leads nowhere that the queue does not.
 	forth := newSearch(&graph{m: m, brief: from.kind == grant}, goal, from)
 	path := meet(left, forth, newSearch(&graph{m: m}, origin, back))
 	if !slices.ContainsFunc(path, node.doubtful) {
@@ -94,7 +93,8 @@ func (m *Machine) cycle(left *int, from node, goal func(node) bool, back node, o
 	return exact.path()
 }
 
-// tellCycle tells a cycle to the client. The claim that was refused has no wait.
+// tellCycle returns a cycle as an answer describes it. The refused claim has no wait id, because it
+// does not wait.
 func (m *Machine) tellCycle(path []node, refused uint64) []*wire.DeadlockStep {
 	var steps []*wire.DeadlockStep
 	for i, n := range path {
@@ -116,7 +116,7 @@ func (m *Machine) tellCycle(path []node, refused uint64) []*wire.DeadlockStep {
 	return steps
 }
 
-// describeCycle tells a cycle to people.
+// describeCycle returns a human-readable description of a cycle.
 func describeCycle(cycle []*wire.DeadlockStep) string {
 	var steps []string
 	for _, step := range cycle[:min(len(cycle), stepsInWords)] {
@@ -132,7 +132,7 @@ func describeCycle(cycle []*wire.DeadlockStep) string {
 	return "waiting would never end: " + strings.Join(steps, ", ")
 }
 
-// cut shortens a text to whole characters.
+// cut shortens a text to at most so many bytes, at a character boundary.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

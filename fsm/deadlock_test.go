@@ -11,9 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestDeadlocksAgainstBruteForce weaves random graphs of owners, claims and locks of
-// every kind, some with deadlocks that were allowed, and compares every decision to
-// wait or not, and every cycle told, with the tangle's.
+// TestDeadlocksAgainstBruteForce builds random graphs of owners, claims and locks of every kind, some
+// with deadlocks that were allowed. It compares every decision whether to wait, and every reported cycle,
+// with the tangle's.
 func TestDeadlocksAgainstBruteForce(t *testing.T) {
 	graphs := uint64(scaled(10_000))
 	if raced && !full {
@@ -38,7 +38,7 @@ func TestDeadlocksAgainstBruteForce(t *testing.T) {
 	}
 }
 
-// weaver makes up commands and keeps the tangle.
+// weaver generates commands and maintains the tangle.
 type weaver struct {
 	t        *testing.T
 	roll     dice
@@ -49,7 +49,8 @@ type weaver struct {
 	seen     map[string]int
 }
 
-// The locks and their kinds; a semaphore's limit is that of its name.
+// weaverLocks are the locks, with their kinds in their names; the limit of a semaphore is the
+// digit in its name.
 var weaverLocks = []string{"a", "b", "c", "d", "p1", "p2", "p3", "u"}
 
 func newWeaver(t *testing.T, seed uint64, seen map[string]int) *weaver {
@@ -136,7 +137,7 @@ func (w *weaver) acquire() {
 	})
 }
 
-// permits asks for some of a semaphore, whose limit may have been changed.
+// permits requests some permits of a semaphore, whose limit may have been changed.
 func (w *weaver) permits(request *wire.LockRequest) {
 	request.Limit = uint64(request.Name[1] - '0')
 	if l, ok := w.m.locks.get(request.Name); ok {
@@ -159,7 +160,7 @@ func (w *weaver) upgrade(c *strand) {
 	})
 }
 
-// asked compares what the machine decided about a wait with what the tangle says.
+// asked compares the machine's decision about a wait with the tangle's.
 func (w *weaver) asked(c *strand, allowed bool, apply func() *wire.Result) {
 	then := w.tangle.clone()
 	then.drop(func(old *strand) bool { return old.id == c.id })
@@ -181,7 +182,7 @@ func (w *weaver) asked(c *strand, allowed bool, apply func() *wire.Result) {
 		if err := then.real(r.Cycle, c.id); err != nil || len(r.Cycle) == 0 {
 			w.t.Errorf("%+v: cycle %v: %v", c, r.Cycle, err)
 		}
-		// The request has no wait; all others do.
+		// The refused request has no wait id; all others have one.
 		for i, step := range r.Cycle {
 			if (step.WaitId == 0) != (i == 0) && !(i == 0 && c.rising) {
 				w.t.Errorf("%+v: step %d of %v", c, i, r.Cycle)
@@ -213,8 +214,8 @@ func (w *weaver) count(c *strand, r *wire.Result, closes bool) {
 	}
 }
 
-// unchanged holds a refusal to its word: it leaves nothing but the revision, its
-// own outcome and what the search took of its session's allowance.
+// unchanged checks that a refusal changed nothing but the revision, its own outcome and the allowance
+// of its session.
 func unchanged(t *testing.T, before, after *Machine, session, seq uint64) {
 	t.Helper()
 	was, is := withoutOutcome(t, before, session, seq), withoutOutcome(t, after, session, seq)
@@ -232,8 +233,8 @@ func unchanged(t *testing.T, before, after *Machine, session, seq uint64) {
 	}
 }
 
-// withoutOutcome are the records of a state, but for its revision, one outcome and the
-// allowance of its session.
+// withoutOutcome returns the records of a state without its revision, one outcome and the allowance
+// of its session.
 func withoutOutcome(t *testing.T, m *Machine, session, seq uint64) []string {
 	var kept []string
 	for _, data := range records(t, snapshotOf(t, m)) {
@@ -284,7 +285,7 @@ func (w *weaver) request(session uint64, cmd *wire.Command) *wire.Result {
 	return w.apply(cmd)
 }
 
-// apply follows what the machine says that it did.
+// apply updates the tangle with what the machine reports.
 func (w *weaver) apply(cmd *wire.Command) *wire.Result {
 	applied := applyOne(w.t, w.m, cmd)
 	for _, e := range applied.Events {
@@ -310,7 +311,7 @@ func (w *weaver) apply(cmd *wire.Command) *wire.Result {
 	return applied.Results[0]
 }
 
-// list compares the deadlocks that stand with those of the tangle.
+// list compares the existing deadlocks with those of the tangle.
 func (w *weaver) list() {
 	told := w.m.ListDeadlocks(&wire.ListDeadlocksRequest{}).Deadlocks
 	part := map[[2]uint64]bool{}

@@ -11,12 +11,11 @@ import (
 // maxDeadlocks bounds the cycles in one answer.
 const maxDeadlocks = 100
 
-// ListDeadlocks tells the cycles among what waits: those that were allowed, and those
-// that came about otherwise, by a semaphore made smaller, by the draw of an unfair
-// lock, or where the search at the enqueue came to its end. Every owner on a cycle is
-// part of one that is told, and none is told twice; there may be more cycles through
-// the same owners. It takes time and memory in proportion to all that waits: a long
-// read, for a Fork.
+// ListDeadlocks returns the existing cycles: those that were allowed, and those that arose otherwise,
+// when a semaphore was made smaller, by the draw of an unfair lock, or because the search at the enqueue
+// reached its limit. Every owner on a cycle is part of a listed one, and no cycle is listed twice; there
+// may be more cycles through the same owners. Time and memory are proportional to the number of waits, so
+// call it on a Fork.
 func (m *Machine) ListDeadlocks(*wire.ListDeadlocksRequest) *wire.ListDeadlocksResponse {
 	reply := &wire.ListDeadlocksResponse{Revision: m.state.revision}
 	if m.state.waits == 0 {
@@ -52,8 +51,8 @@ func (m *Machine) ListDeadlocks(*wire.ListDeadlocksRequest) *wire.ListDeadlocksR
 	return reply
 }
 
-// around finds the shortest cycle through an owner, which stays within the owner's
-// group; nil if it is on none.
+// around finds the shortest cycle through an owner. It stays within the owner's group and returns nil if
+// there is none.
 func (g *graph) around(self node, group map[node]int) []node {
 	home := func(n node) bool { return n == self }
 	s := newSearch(&graph{m: g.m, rest: g.rest, within: func(n node) bool { return group[n] == group[self] }}, home, self)
@@ -62,27 +61,25 @@ func (g *graph) around(self node, group map[node]int) []node {
 	return s.path()
 }
 
-// groups parts the graph into groups of nodes that all need each other (its strongly
-// connected components), by Tarjan's algorithm without recursion: the depth is that
-// of the longest queue.
+// groups divides the graph into its strongly connected components, groups of nodes that all need each
+// other, by Tarjan's algorithm. It does not recurse, since the depth is that of the longest queue.
 type groups struct {
 	graph *graph
-	// index numbers nodes as they are reached, from 1 on; group is the number of the
-	// first node of its group, once that is known.
+	// index numbers nodes in the order they are reached, from 1 on. group is the index of the first node
+	// of a node's group, once that is known.
 	index, group map[node]int
 	stack        []node
 	visits       []visit
 }
 
-// visit is a node whose ways are being followed. lowest is the smallest index that
-// is known to be in its group.
+// visit is a node whose ways are being followed. lowest is the smallest index known to be in its group.
 type visit struct {
 	node   node
 	ways   []node
 	lowest int
 }
 
-// find parts what can be reached from a node.
+// find assigns groups to all nodes that can be reached from a node.
 func (g *groups) find(from node) {
 	if g.index[from] != 0 {
 		return
@@ -112,7 +109,7 @@ func (g *groups) enter(n node) {
 	g.visits = append(g.visits, visit{n, ways, g.index[n]})
 }
 
-// leave ends a visit; the first of a group takes the whole group off the stack.
+// leave ends a visit. The first node of a group takes the whole group off the stack.
 func (g *groups) leave(v visit) {
 	g.visits = g.visits[:len(g.visits)-1]
 	if len(g.visits) > 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestAnswersNameWhatTheyAnswer asks in each way for a hold, twice: the answer and its repetition
-// have the digest and the name of the request.
+// TestAnswersNameWhatTheyAnswer requests holds in each way, twice: the answer and its repetition contain
+// the digest and the name of the request.
 func TestAnswersNameWhatTheyAnswer(t *testing.T) {
 	m := bootstrapped(t)
 	ann := openSession(t, m, "ann")

@@ -1,8 +1,7 @@
 package fsm
 
-// version says in which era of its table a row was made: in that one, no fork has it. It
-// has five bytes because locks have no more left: enough for forks every millisecond for
-// thirty years.
+// version is the era of its table in which a row was made. No fork shares a row of the current era. Five
+// bytes are all that is left in a lock, and enough for a fork every millisecond for thirty years.
 type version [5]byte
 
 func versionOf(era uint64) version {
@@ -17,15 +16,14 @@ type versioned[V any] interface {
 	own() *version
 }
 
-// editable is a table of rows that change with nearly every command. They are changed
-// where they stand, but for those that a fork has, too: of these the first change after
-// the fork makes a copy.
+// editable is a table of rows that change with nearly every command. Rows are changed in place, except
+// those shared with a fork: the first change after the fork copies the row.
 type editable[K, V any, P versioned[V]] struct {
 	table[K, P]
 	edits []edited[V]
 }
 
-// edited is what a row was before the running command.
+// edited is a row and its value before the running command.
 type edited[V any] struct {
 	row *V
 	was V
@@ -35,7 +33,7 @@ func newEditable[K, V any, P versioned[V]](key func(P) K, order func(K, P) int) 
 	return editable[K, V, P]{table: newTable(key, order)}
 }
 
-// now is the version of rows that are made in this era.
+// now returns the version of rows made in the current era.
 func (t *editable[K, V, P]) now() version { return versionOf(t.era) }
 
 func (t *editable[K, V, P]) put(row P) {
@@ -48,7 +46,7 @@ func (t *editable[K, V, P]) load(row P) {
 	t.table.load(row)
 }
 
-// edit returns what the running command may change of a row that is in the table.
+// edit returns a version of a row of the table that the running command may change.
 func (t *editable[K, V, P]) edit(row P) P {
 	if *row.own() != t.now() {
 		copied := *row

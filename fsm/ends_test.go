@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestLastToken grants the last token that there is, and nothing after it.
+// TestLastToken grants the last token, and nothing after it.
 func TestLastToken(t *testing.T) {
 	m := bootstrapped(t)
 	id := openSession(t, m, "ann")
@@ -34,7 +34,7 @@ func TestLastToken(t *testing.T) {
 	}
 }
 
-// TestLastAcquireOfAHold counts the last acquire that a hold may count, and no more.
+// TestLastAcquireOfAHold counts as many acquires as a hold may count, and no more.
 func TestLastAcquireOfAHold(t *testing.T) {
 	m := bootstrapped(t)
 	id := openSession(t, m, "ann")
@@ -54,7 +54,7 @@ func TestLastAcquireOfAHold(t *testing.T) {
 	}
 }
 
-// TestNoHoldWasNotReleased releases no hold by no token after requests that ended well.
+// TestNoHoldWasNotReleased releases hold 0 with token 0 after requests that ended with OK.
 func TestNoHoldWasNotReleased(t *testing.T) {
 	m := bootstrapped(t)
 	id := openSession(t, m, "ann")
@@ -75,7 +75,7 @@ func TestNoHoldWasNotReleased(t *testing.T) {
 	}
 }
 
-// TestFaultsReachTheWindows has the write of an outcome fail by itself.
+// TestFaultsReachTheWindows makes only the write of an outcome fail.
 func TestFaultsReachTheWindows(t *testing.T) {
 	m := bootstrapped(t)
 	m.setFault(func() { panic("on purpose") })
@@ -87,7 +87,7 @@ func TestFaultsReachTheWindows(t *testing.T) {
 	m.outcomes.begin()
 }
 
-// TestFormatZero gives a restore a header of no format.
+// TestFormatZero restores a header with format 0.
 func TestFormatZero(t *testing.T) {
 	r := &restoring{m: New(Level)}
 	if err := r.header(&wire.SnapshotHeader{Level: Level}); err == nil || !strings.Contains(err.Error(), "format 0") {
@@ -95,8 +95,8 @@ func TestFormatZero(t *testing.T) {
 	}
 }
 
-// TestDelayOfAHoldThatCountedAcquires skips a part of the lock-delay of a hold that was acquired
-// twice: permits are left, which cannot be acquired again.
+// TestDelayOfAHoldThatCountedAcquires skips a part of the lock-delay of a hold that was acquired twice.
+// What is left are permits, which are not reentrant.
 func TestDelayOfAHoldThatCountedAcquires(t *testing.T) {
 	m := bootstrapped(t)
 	id := openSession(t, m, "ann")
@@ -121,7 +121,7 @@ func TestDelayOfAHoldThatCountedAcquires(t *testing.T) {
 	}
 }
 
-// TestMembersOfOneIncarnation has a node report a data directory that another member has.
+// TestMembersOfOneIncarnation lets a node report the data directory of another member.
 func TestMembersOfOneIncarnation(t *testing.T) {
 	m := bootstrapped(t)
 	put := func(id, incarnation string) *wire.Result {
@@ -142,8 +142,8 @@ func TestMembersOfOneIncarnation(t *testing.T) {
 	}
 }
 
-// TestReductionBeyondItsLimitSpendsIt gives a reduction enough to find what it is about, and too
-// little to work it out.
+// TestReductionBeyondItsLimitSpendsIt gives a reduction enough units to find what it depends on, but not
+// enough to run.
 func TestReductionBeyondItsLimitSpendsIt(t *testing.T) {
 	m := bootstrapped(t)
 	id := openSession(t, m, "ann")

@@ -8,9 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestFailedHandlerIsUndone makes every command of random logs fail at its first, its
-// second, … write, and compares the state with what it was. Half of the logs fail on
-// forks, where every row is copied, half where rows are changed as they stand.
+// TestFailedHandlerIsUndone makes every command of random logs fail at its first, its second, … write,
+// and compares the state with the one before. Half of the logs fail on forks, where every row is copied,
+// half where rows are changed in place.
 func TestFailedHandlerIsUndone(t *testing.T) {
 	failed := 0
 	for seed := range uint64(scaled(100)) {
@@ -33,8 +33,8 @@ func TestFailedHandlerIsUndone(t *testing.T) {
 	}
 }
 
-// failAt applies the command to a machine or its fork, whose write number at fails. It
-// returns false if the command did not come so far, and was applied.
+// failAt applies the command to a machine or its fork, and makes write number at fail. It returns false
+// if the command made fewer writes and was applied.
 func failAt(t tester, m, on *Machine, cmd *wire.Command, at int) bool {
 	t.Helper()
 	was, revision, discarded := snapshotOf(t, m), m.state.revision, m.state.discarded
@@ -62,7 +62,7 @@ func failAt(t tester, m, on *Machine, cmd *wire.Command, at int) bool {
 	if on.Discarded() != discarded+1 {
 		t.Fatalf("%d discarded", on.Discarded())
 	}
-	// But for the revision and the count it is the same state.
+	// Apart from the revision and the count, the state must be the same.
 	on.state.revision, on.state.discarded = revision, discarded
 	if !bytes.Equal(snapshotOf(t, on), was) {
 		t.Fatalf("%v\nfailed at write %d and left something behind", cmd, at)
@@ -79,8 +79,8 @@ func (m *Machine) setFault(fn func()) {
 	}
 }
 
-// TestFailedCommandLeavesItsEntryAlone: the others of the entry are applied, and a
-// retry of the failed one is executed.
+// TestFailedCommandLeavesItsEntryAlone checks that the other commands of the entry are applied, and that
+// a retry of the failed one is executed.
 func TestFailedCommandLeavesItsEntryAlone(t *testing.T) {
 	m := bootstrapped(t)
 	id := openSession(t, m, "s")

@@ -11,8 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestSizesOfCommands gives each kind of command as many bytes as any of its kind may need, and one
-// more.
+// TestSizesOfCommands gives each kind of command as many bytes as one of its kind may need, and one more.
 func TestSizesOfCommands(t *testing.T) {
 	limits := DefaultSettings()
 	ordinary := 64<<10 + int(limits.MaxValueBytes) + int(limits.MaxClientInfoBytes) + 10*int(limits.MaxWindow+limits.MaxClaimsPerSession)
@@ -36,7 +35,7 @@ func TestSizesOfCommands(t *testing.T) {
 	}
 }
 
-// TestLengthsOfLists has lists of as many elements as are allowed, and one more.
+// TestLengthsOfLists tries lists of the maximum length, and with one more element.
 func TestLengthsOfLists(t *testing.T) {
 	list := func(n int, more func(i int)) {
 		for i := range n {
@@ -74,7 +73,7 @@ func TestLengthsOfLists(t *testing.T) {
 	}
 }
 
-// TestTimesToLiveAscend sets all three to one value, and each pair the wrong way round.
+// TestTimesToLiveAscend sets all three to the same value, and each pair in the wrong order.
 func TestTimesToLiveAscend(t *testing.T) {
 	for _, c := range []struct {
 		low, usual, high uint32
@@ -87,7 +86,7 @@ func TestTimesToLiveAscend(t *testing.T) {
 	}
 }
 
-// TestSessionBudgetFollowsThatOfTheState gives only the latter.
+// TestSessionBudgetFollowsThatOfTheState sets only the budget of the state.
 func TestSessionBudgetFollowsThatOfTheState(t *testing.T) {
 	usual := DefaultSettings()
 	for _, most := range []uint64{MinStateBytes, usual.MaxSessionBytes, usual.MaxStateBytes} {
@@ -101,7 +100,7 @@ func TestSessionBudgetFollowsThatOfTheState(t *testing.T) {
 	}
 }
 
-// TestNearTheBudget asks before and at the room that operators need.
+// TestNearTheBudget asks right below the room reserved for operators, and at it.
 func TestNearTheBudget(t *testing.T) {
 	r := NewReplicated(Level, nil)
 	if r.Near(1 << 60) {
@@ -114,8 +113,8 @@ func TestNearTheBudget(t *testing.T) {
 	}
 }
 
-// fullMachine has no room for anything: ann has request 1 granted, request 2 waits and request 3
-// was answered; a lease is there too.
+// fullMachine returns a machine whose budgets are used up: ann's request 1 was granted, request 2 waits
+// and request 3 was answered; there is also a lease.
 func fullMachine(t *testing.T) (m *Machine, ann uint64) {
 	m = bootstrapped(t)
 	ann = openSession(t, m, "ann")
@@ -180,8 +179,8 @@ func TestExhaustedBeforeTheLog(t *testing.T) {
 	}
 }
 
-// TestRefusalsForWantOfRoomAreForgotten asks again once there is room, for want of that of the
-// state, of the session and of the window.
+// TestRefusalsForWantOfRoomAreForgotten repeats requests once there is room, after refusals because of
+// the budgets of the state and the session and because of the window.
 func TestRefusalsForWantOfRoomAreForgotten(t *testing.T) {
 	for name, shrink := range map[string]func(*wire.Settings, *Machine, *session){
 		"the state":   func(s *wire.Settings, m *Machine, _ *session) { s.MaxStateBytes = m.Units() },
@@ -222,8 +221,7 @@ func TestAcknowledgedIsSettled(t *testing.T) {
 	}
 }
 
-// TestAheadAppliesToACopy yields an entry of the cluster, one of raft's own and one that is
-// malformed.
+// TestAheadAppliesToACopy yields an entry of the cluster, one of raft itself and a malformed one.
 func TestAheadAppliesToACopy(t *testing.T) {
 	r := NewReplicated(Level, nil)
 	r.Apply(&raft.Log{Index: 5, Data: bootEntry(t)})
@@ -261,7 +259,7 @@ func TestAheadAppliesToACopy(t *testing.T) {
 	}
 }
 
-// TestSingleOwner looks for owners who have a place in one queue and nothing else.
+// TestSingleOwner checks which owners have nothing but a place in one queue.
 func TestSingleOwner(t *testing.T) {
 	m := twoLocks(t)
 	for id, want := range map[uint64]bool{6: false, 8: true, 9: true} {
@@ -271,7 +269,7 @@ func TestSingleOwner(t *testing.T) {
 	}
 }
 
-// TestUsedClusters are those that a restore must name.
+// TestUsedClusters checks which clusters a restore must name.
 func TestUsedClusters(t *testing.T) {
 	m := bootstrapped(t)
 	if m.used() {

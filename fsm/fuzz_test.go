@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// FuzzApply: any bytes of an entry give answers or an error, no handler panics, and
-// every invariant holds afterwards.
+// FuzzApply checks that any bytes of an entry lead to results or an error, that no handler panics, and
+// that every invariant holds afterwards.
 func FuzzApply(f *testing.F) {
 	base, many := busy(f, 1), family(f)
 	for seed := range uint64(20) {
@@ -47,7 +47,7 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// ofTheFamily are commands of every kind about what is there.
+// ofTheFamily returns commands of every kind about the state of family.
 func ofTheFamily(m *Machine) []*wire.Command {
 	var commands []*wire.Command
 	add := func(session, seq uint64, cmd *wire.Command) {
@@ -79,7 +79,7 @@ func ofTheFamily(m *Machine) []*wire.Command {
 	return commands
 }
 
-// strange commands have their numbers at the edges.
+// strange returns commands with numbers at the limits of their ranges.
 func strange(m *Machine) []*wire.Command {
 	const most = 1<<64 - 1
 	var id uint64
@@ -122,9 +122,9 @@ func strange(m *Machine) []*wire.Command {
 	}
 }
 
-// FuzzRestore: any bytes give a machine or an error. The bytes are tried as they are,
-// and as records under a correct checksum, which a fuzzer would not find. Whatever is
-// restored can be written and restored again, and goes on working.
+// FuzzRestore checks that any bytes lead to a machine or an error. The bytes are tried as they are, and
+// as records with a correct checksum, which a fuzzer would not find. A restored machine can be written
+// and restored again, and keeps working.
 func FuzzRestore(f *testing.F) {
 	for seed := range uint64(5) {
 		good := snapshotOf(f, busy(f, seed*100))
@@ -136,7 +136,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(snapshotOf(f, twoLocks(f)))
 	f.Add(snapshotOf(f, family(f)))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
-	f.Add(bytes.Repeat([]byte{0xff}, 11)) // no length at all
+	f.Add(bytes.Repeat([]byte{0xff}, 11)) // no valid length
 	log := walk(7e6, 30)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tryRestore(t, data, log)
@@ -162,7 +162,7 @@ func tryRestore(t *testing.T, data []byte, log []*wire.Command) {
 	discarded := m.Discarded()
 	for _, cmd := range log {
 		if m.Revision() >= 1<<62 || m.Token() >= maxTokenFloor {
-			return // counters that no cluster lives to see
+			return // counters that no cluster reaches
 		}
 		if _, err := m.Apply(entry(t, cmd)); err != nil {
 			t.Fatal(err)
@@ -176,8 +176,7 @@ func tryRestore(t *testing.T, data []byte, log []*wire.Command) {
 	}
 }
 
-// reseal takes the bytes as framed records, as far as they are some, and puts the
-// right trailer behind them.
+// reseal reads the bytes as framed records, as far as that is possible, and appends the correct trailer.
 func reseal(t *testing.T, data []byte) ([]byte, bool) {
 	t.Helper()
 	reader := &recordReader{r: bufio.NewReader(bytes.NewReader(data)), sum: sha256.New()}

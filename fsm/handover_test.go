@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestHandOverTellsOne: however many wait, a release grants to one, tells of nobody
-// else, and costs what the depth of the tables does, not what the queue's length would.
+// TestHandOverTellsOne checks that, however many wait, a release grants to one, emits no events about the
+// others, and costs in proportion to the depth of the tables, not to the length of the queue.
 func TestHandOverTellsOne(t *testing.T) {
 	costs := map[int]float64{}
 	for _, waiters := range []int{10, 10_000} {
@@ -31,7 +31,7 @@ func TestHandOverTellsOne(t *testing.T) {
 	}
 }
 
-// crowded has some sessions wait for one lock, many times each.
+// crowded returns a machine with some sessions that wait for one lock, many times each.
 func crowded(t *testing.T, waiters int) *Machine {
 	m := New(Level)
 	applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "c"}))

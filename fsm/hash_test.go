@@ -10,9 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestHashFormat pins the bytes that nodes of different programs compare by their hash. If
-// it fails, equal states have other bytes than before: raise HashFormat, and write the
-// hash that it has now here.
+// TestHashFormat pins the bytes that nodes with different programs compare by their hash. If it fails,
+// equal states have other bytes than before: increase HashFormat, and set want to the new hash.
 func TestHashFormat(t *testing.T) {
 	const format, want = 1, "6afcfc76715f0d9c3a64aef061146eb6deabb186745f321dda0ba83de92d8d83"
 	m := family(t)
@@ -22,8 +21,8 @@ func TestHashFormat(t *testing.T) {
 	}
 }
 
-// A machine that was restored from a snapshot hashes as the one that wrote it, then and
-// after every later command.
+// TestRestoredStatesHashAlike checks that a machine restored from a snapshot has the same hash as the one
+// that wrote it, then and after every later command.
 func TestRestoredStatesHashAlike(t *testing.T) {
 	log := walk(8e6, 200)
 	m := New(Level)
@@ -38,7 +37,7 @@ func TestRestoredStatesHashAlike(t *testing.T) {
 	}
 }
 
-// An entry says whether it is a hash point; that changes nothing.
+// TestHashPointChangesNothing checks that HashPoint is reported and does not change the state.
 func TestHashPointChangesNothing(t *testing.T) {
 	m := busy(t, 1)
 	before := snapshotOf(t, m)
@@ -56,7 +55,7 @@ func TestHashPointChangesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkHash is the state of many held locks, hashed as nodes do to compare it.
+// BenchmarkHash hashes the state of many held locks, as nodes do to compare it.
 func BenchmarkHash(b *testing.B) {
 	for _, locks := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("locks=%d", locks), func(b *testing.B) {
@@ -72,8 +71,8 @@ func BenchmarkHash(b *testing.B) {
 	}
 }
 
-// BenchmarkApplyAfterFork is what a hash point costs the entry after it, beside 100,000
-// held locks: what that changes is copied once.
+// BenchmarkApplyAfterFork measures what a hash point costs the next entry, with 100,000 held locks: the
+// rows that the entry changes are copied once.
 func BenchmarkApplyAfterFork(b *testing.B) {
 	for _, forks := range []bool{false, true} {
 		b.Run(fmt.Sprintf("forks=%v", forks), func(b *testing.B) {

@@ -6,17 +6,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxAgain bounds the acquires that one hold counts beyond its first.
+// maxAgain bounds the acquires that a hold counts beyond its first.
 const maxAgain = 1<<31 - 1
 
 func notHeld() *wire.Result { return answer(wire.Status_NOT_HELD, "") }
 
-// covers says whether a hold in one mode is enough for who asks for the other.
+// covers reports whether a hold in one mode satisfies a request for the other.
 func covers(held, asked wire.Mode) bool {
 	return held == asked || held == wire.Mode_EXCLUSIVE
 }
 
-// again counts one more acquire of a hold. It is the same hold, so no limit is asked.
+// again counts one more acquire of a hold. The hold stays the same, so only the budgets limit it.
 func (m *Machine) again(c *claim) *wire.Result {
 	if c.count() > maxAgain {
 		return answer(wire.Status_RESOURCE_EXHAUSTED, "the hold counts too many acquires")
@@ -32,10 +32,9 @@ func (m *Machine) again(c *claim) *wire.Result {
 	return m.granted(c)
 }
 
-// release ends a hold, or one of the acquires that it counts. A repeated release of a
-// hold that has ended answers OK again: a retry because its request is remembered, a
-// new request as long as the first one's outcome is, that is until the client has
-// acknowledged it.
+// release ends a hold, or one of the acquires that it counts. Releasing a hold again that has ended is
+// answered OK: for a retry, because its request is remembered; for a new request, as long as the outcome
+// of the first release is remembered, that is until the client has acknowledged it.
 func (m *Machine) release(s *session, op *wire.Release) *wire.Result {
 	c := m.holdOf(s, op.GetHoldId(), op.GetToken())
 	if c == nil {
@@ -58,19 +57,19 @@ func (m *Machine) release(s *session, op *wire.Release) *wire.Result {
 	return done
 }
 
-// ending says how a hold ends.
+// ending describes how a hold ends.
 type ending struct {
 	what wire.Event_Type
-	// status of EXPIRED, reason of FORCED.
+	// status is that of EXPIRED, reason that of FORCED.
 	status wire.Status_Code
 	reason string
-	// noDelay leaves its lock-delay out.
+	// noDelay skips the lock-delay.
 	noDelay bool
-	// upgrade is what a wait to become exclusive comes to; 0 means NOT_HELD.
+	// upgrade is the status that a wait to become exclusive ends with; 0 means NOT_HELD.
 	upgrade wire.Status_Code
 }
 
-// why is the reason in the answer to a request about a hold that has ended.
+// why returns the reason for the answer to an upgrade whose hold has ended.
 func (e ending) why() string {
 	switch e.what {
 	case wire.Event_RELEASED:
@@ -81,8 +80,8 @@ func (e ending) why() string {
 	return "the hold's max_hold passed"
 }
 
-// endHold ends a hold. Not by its holder, it may be followed by its lock-delay;
-// otherwise others get their turn.
+// endHold ends a hold. Unless the holder released it, its lock-delay may follow; otherwise the room it
+// leaves is granted to waiters.
 func (m *Machine) endHold(s *session, c *claim, how ending) {
 	if c.upgrading() {
 		c, _ = m.editClaim(c.id)
@@ -98,7 +97,7 @@ func (m *Machine) endHold(s *session, c *claim, how ending) {
 	}
 }
 
-// holdOf returns the session's hold of that id and token, or nil.
+// holdOf returns the session's hold with that id and token, or nil.
 func (m *Machine) holdOf(s *session, id, token uint64) *claim {
 	if c := m.holdBy(id, token); c != nil && c.session == s.id {
 		return c
@@ -106,7 +105,7 @@ func (m *Machine) holdOf(s *session, id, token uint64) *claim {
 	return nil
 }
 
-// holdBy returns anybody's hold of that id and token, or nil.
+// holdBy returns any session's hold with that id and token, or nil.
 func (m *Machine) holdBy(id, token uint64) *claim {
 	c, ok := m.claims.get(id)
 	if !ok || !c.held() || c.token != token {
@@ -115,16 +114,16 @@ func (m *Machine) holdBy(id, token uint64) *claim {
 	return c
 }
 
-// released looks through the window for the last release of a hold: no other request
-// comes to OK with a hold and a token. It is bounded by the window's size, and only a
-// release that found no hold comes here.
+// released reports whether the window contains the final release of a hold. No other request ends with
+// OK, a hold and a token. The search is bounded by the size of the window, and only a release that found
+// no hold needs it.
 func (m *Machine) released(s *session, id, token uint64) bool {
 	return token != 0 && slices.ContainsFunc(s.remembered(), func(o outcome) bool {
 		return o.status == wire.Status_OK && o.holdID == id && o.token == token && o.count == 0
 	})
 }
 
-// setValue replaces what everybody may read of a hold.
+// setValue replaces the value of a hold, which everybody may read.
 func (m *Machine) setValue(s *session, op *wire.SetValue) *wire.Result {
 	if m.holdOf(s, op.GetHoldId(), op.GetToken()) == nil {
 		return notHeld()
@@ -139,14 +138,14 @@ func (m *Machine) setValue(s *session, op *wire.SetValue) *wire.Result {
 	c.trim()
 	m.recharge(s, c, before)
 	if wants := c.wants(); len(wants) == 1 {
-		m.owners.put(c.stakeIn(wants[0])) // the version with the old value is kept by nobody now
+		m.owners.put(c.stakeIn(wants[0])) // the stake would keep the old value alive
 	}
 	m.emitClaim(wire.Event_VALUE_SET, c)
 	return answer(wire.Status_OK, "")
 }
 
-// noRoomForValue refuses a value for which there is no room. A smaller one than before is
-// refused only where not even its outcome has room.
+// noRoomForValue refuses a value that exceeds a budget. A value smaller than the present one is refused
+// only if not even its outcome fits.
 func (m *Machine) noRoomForValue(s *session, c *claim, value []byte) *wire.Result {
 	grows := textUnits(len(value)) + outcomeUnits
 	if e := c.extra(); e == nil || !e.special() {

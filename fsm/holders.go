@@ -1,11 +1,10 @@
 package fsm
 
-// Who holds a lock, or keeps it closed by a lock-delay, is seated there. Most locks have
-// one at a time: its claim is named in the lock itself, and nothing else is kept. Where
-// a second one joins it, both get their rows in the table of holders, and so does who
-// comes later, until the lock is free.
+// A claim that holds a lock, or keeps it closed by a lock-delay, is seated there. Most locks have one
+// such claim at a time: its id is stored in the lock, and nowhere else. When a second claim is seated,
+// both get rows in the table of holders, and so do all later ones until the lock is free.
 
-// seat gives a claim its seat, under its token. It does not occupy the lock yet.
+// seat seats a claim under its token. It does not occupy the lock yet.
 func (m *Machine) seat(l *lock, c *claim) {
 	if !l.occupied() {
 		l.sole = c.id
@@ -19,7 +18,7 @@ func (m *Machine) seat(l *lock, c *claim) {
 	m.holders.put(holder{holderKey{l.id, c.token}, c.id})
 }
 
-// unseat takes a claim's seat away.
+// unseat removes a claim's seat.
 func (m *Machine) unseat(l *lock, c *claim) {
 	if l.sole == c.id {
 		l.sole = 0
@@ -28,8 +27,8 @@ func (m *Machine) unseat(l *lock, c *claim) {
 	}
 }
 
-// seated returns the claim with the lowest token from one on that is seated at a lock
-// of that id and sole, or nil.
+// seated returns the claim with the lowest token, from the given one on, that is seated at the lock with
+// that id and that sole, or nil.
 func (m *Machine) seated(lock, sole, token uint64) *claim {
 	if sole == 0 {
 		at, _ := m.holders.seek(holderKey{lock, token})
@@ -44,7 +43,7 @@ func (m *Machine) seated(lock, sole, token uint64) *claim {
 	return nil
 }
 
-// eachSeated calls fn for who is seated, by token, until it returns false.
+// eachSeated calls fn for the seated claims in the order of their tokens, until fn returns false.
 func (m *Machine) eachSeated(l *lock, fn func(*claim) bool) {
 	if l.sole != 0 {
 		c, _ := m.claims.get(l.sole)
@@ -57,10 +56,10 @@ func (m *Machine) eachSeated(l *lock, fn func(*claim) bool) {
 	})
 }
 
-// holds counts the live ones.
+// holds counts the live holds.
 func (m *Machine) holds(l *lock) int { return m.seats(l) - int(l.delays) }
 
-// seats counts who is seated.
+// seats counts the seated claims.
 func (m *Machine) seats(l *lock) int {
 	if l.sole != 0 {
 		return 1

@@ -6,18 +6,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// leaseSeq is the only request of a leased session.
+// leaseSeq is the sequence number of a leased session's only request.
 const leaseSeq = 1
 
-// leaseRequest is what request is for an acquire that opens its session itself.
+// leaseRequest is the counterpart of request for an acquire that opens its own session.
 func (m *Machine) leaseRequest(cmd *wire.Command, op *wire.OpenLease) *wire.Result {
 	digest := cmd.Digest()
 	return m.echo(cmd, digest, m.openLease(op, digest))
 }
 
-// openLease opens a session for one claim. The secret is the nonce, too: repeated, it
-// answers what the first request has come to and, while that waits, begins the
-// session's time anew.
+// openLease opens a session for one claim. The secret also identifies the request: repeating it returns
+// the latest outcome of the first request and, while that still waits, restarts the session's TTL.
 func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	if known, ok := m.nonces.get(string(op.GetSecretHash())); ok {
 		return m.repeatLease(known.session, digest)
@@ -30,10 +29,10 @@ func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	if refusal != nil {
 		return refusal
 	}
-	op.Acquire.Owner = 0 // its session has one claim
+	op.Acquire.Owner = 0 // a leased session has only one claim
 	result := m.acquire(s, leaseSeq, op.Acquire)
 	if result.Status != wire.Status_GRANTED && result.Status != wire.Status_QUEUED {
-		// Then it did nothing, so that the session was never there.
+		// Nothing was acquired or queued, so undo opening the session.
 		m.forgetSession(s)
 		m.events, m.state.lastSession = m.events[:events], last
 		return result
@@ -57,7 +56,7 @@ func (m *Machine) repeatLease(id, digest uint64) *wire.Result {
 	return leased(s, m.present(o))
 }
 
-// leased puts the session into the answer to a lease.
+// leased adds the session to the answer to a lease request.
 func leased(s *session, r *wire.Result) *wire.Result {
 	r.SessionId = s.id
 	return r
@@ -72,7 +71,7 @@ func validLease(settings *wire.Settings, op *wire.OpenLease) *wire.Result {
 	)
 }
 
-// noRequest refuses what only the client of an ordinary session can ask for.
+// noRequest refuses requests that only the client of an ordinary session may make.
 func noRequest(s *session) *wire.Result {
 	if s.leased {
 		return invalid("the session belongs to a lease: extend or release that")
@@ -80,13 +79,13 @@ func noRequest(s *session) *wire.Result {
 	return nil
 }
 
-// prolong begins a leased session's time anew.
+// prolong restarts a leased session's TTL.
 func (m *Machine) prolong(s *session) {
 	s.generation++
 	m.emit(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl, Leased: true})
 }
 
-// leaseOf returns a leased session and its claim by the secret.
+// leaseOf returns the leased session of a secret and its claim, or nil.
 func (m *Machine) leaseOf(hash []byte, hold uint64) (*session, *claim) {
 	known, ok := m.nonces.get(string(hash))
 	if !ok {
@@ -103,7 +102,7 @@ func (m *Machine) leaseOf(hash []byte, hold uint64) (*session, *claim) {
 	return s, c
 }
 
-// extendLease begins a leased hold's time anew, or another one.
+// extendLease restarts a leased hold's TTL, optionally with another length.
 func (m *Machine) extendLease(op *wire.ExtendLease) *wire.Result {
 	s, c := m.leaseOf(op.GetSecretHash(), op.GetHoldId())
 	if s == nil || !c.held() || op.HoldId == 0 {
@@ -131,7 +130,7 @@ func (m *Machine) releaseLease(op *wire.ReleaseLease) *wire.Result {
 	return leased(s, answer(wire.Status_OK, ""))
 }
 
-// closeLease ends a leased session when its claim has ended.
+// closeLease ends a leased session after its claim has ended.
 func (m *Machine) closeLease(s *session) {
 	if s.leased {
 		m.dropSession(s, wire.Event_SESSION_CLOSED)

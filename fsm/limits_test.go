@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// span is what a field of a command may be: bytes of a text, or a number.
+// span is the range of a field in a command: the bytes of a text, or a number.
 type span struct{ from, to uint64 }
 
 const anyNumber = 1<<64 - 1
@@ -27,12 +27,12 @@ var (
 	ttlSpan      = span{5_000, 600_000}
 	maxHoldSpan  = span{100, 1 << 31}
 	permitsSpan  = span{0, 1 << 31}
-	// A client's whole description has 4,096 bytes, with the tags of its fields.
+	// The whole client info has 4,096 bytes, including the tags of its fields.
 	clientTextSpan, labelTextSpan = span{0, 4_093}, span{0, 4_090}
 )
 
-// fieldLimits are the limits of all texts and of those numbers that have any, with the default
-// settings. 0 is allowed beside a number's span: it says that none was given.
+// fieldLimits are the limits of all texts and of all numbers that have limits, with the default settings.
+// 0 is also allowed for a number: it means that none is given.
 var fieldLimits = map[string]span{
 	"Bootstrap.cluster_id": {1, 512}, "Bootstrap.lineage": lineageSpan, "Bootstrap.token_floor": {0, 366 * 24 * 3_600 << 32},
 	"BeginTerm.leader_id": memberSpan, "BeginTerm.term": {1, anyNumber},
@@ -65,14 +65,14 @@ var fieldLimits = map[string]span{
 	"RecordAct.operator": operatorSpan, "RecordAct.reason": reasonSpan, "RecordAct.member": memberSpan, "RecordAct.address": memberSpan,
 }
 
-// mayBeLeftOut are the fields that are checked only where they are given.
+// mayBeLeftOut are the fields that are only checked if they are given.
 var mayBeLeftOut = map[string]bool{
 	"OpenSession.ttl_ms": true, "OpenLease.ttl_ms": true, "ExtendLease.ttl_ms": true,
 	"Acquire.max_hold_ms": true, "Extend.max_hold_ms": true, "Backup.sha256": true,
 }
 
-// TestLimitsOfFields takes the fields from the schema and tries each with the least and the most
-// that it may be, and one less and one more.
+// TestLimitsOfFields takes the fields from the schema and tries each with its minimum and its maximum,
+// and with one less and one more.
 func TestLimitsOfFields(t *testing.T) {
 	tried := map[string]bool{}
 	for _, kind := range commandKinds() {
@@ -83,7 +83,7 @@ func TestLimitsOfFields(t *testing.T) {
 		walkFields(cmd.ProtoReflect(), kind, func(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 			name := string(f.Parent().Name() + "." + f.Name())
 			if f.Parent().Name() == "Settings" {
-				return // TestEverySettingIsBounded has them
+				return // TestEverySettingIsBounded checks them
 			}
 			tried[name] = true
 			tryLimits(t, cmd, m, f, name)
@@ -133,7 +133,7 @@ func tryLimits(t *testing.T, cmd *wire.Command, m protoreflect.Message, f protor
 	}
 }
 
-// fieldOf is a text of n bytes, or n.
+// fieldOf returns a text of n bytes, or n.
 func fieldOf(f protoreflect.FieldDescriptor, n uint64) protoreflect.Value {
 	switch f.Kind() {
 	case protoreflect.StringKind:
@@ -146,7 +146,7 @@ func fieldOf(f protoreflect.FieldDescriptor, n uint64) protoreflect.Value {
 	return protoreflect.ValueOfUint64(n)
 }
 
-// walkFields calls fn for the scalar fields below a field, one element of each list.
+// walkFields calls fn for the scalar fields below a field, with one element of each list.
 func walkFields(m protoreflect.Message, f protoreflect.FieldDescriptor, fn func(protoreflect.Message, protoreflect.FieldDescriptor)) {
 	switch {
 	case f.IsList() && f.Kind() == protoreflect.MessageKind:
@@ -175,7 +175,7 @@ func walkAllFields(m protoreflect.Message, fn func(protoreflect.Message, protore
 	}
 }
 
-// TestBudgetsEndWhereTheySay takes the last unit, and one more.
+// TestBudgetsEndWhereTheySay uses the last unit, and one more.
 func TestBudgetsEndWhereTheySay(t *testing.T) {
 	m := twoLocks(t)
 	s, _ := m.sessions.get(1)

@@ -14,27 +14,26 @@ import (
 const (
 	defaultPage = 100
 	maxPage     = 1_000
-	// Waiters told of each lock in a list, and of one lock.
+	// Bounds of the waiters listed for each lock in a list, and for a single lock.
 	waitersInList  = 10
 	defaultWaiters = 1_000
 	maxWaiters     = 10_000
-	// Holders told of a lock, and its lock-delays.
+	// maxHolders bounds the holders listed for a lock, and its lock-delays.
 	maxHolders = 1_000
-	// maxReplyBytes ends a page early, so that client details and names at their
-	// longest cannot make a reply that no frame holds. The others bound the holders,
-	// and the waiters, of each lock in a list, and the holders of one lock.
+	// maxReplyBytes ends a page early, so that a reply fits into a frame even with client details and
+	// names of the greatest length. The other limits bound the holders and the waiters of each lock in a
+	// list, and the holders of a single lock.
 	maxReplyBytes    = 512 << 10
 	holdersListBytes = 128 << 10
 	waitersListBytes = 64 << 10
 	holdersBytes     = 256 << 10
-	// Holders in an answer to an acquire are few, but may name many locks.
+	// The answer to an acquire lists few holders, but they may name many locks.
 	holdersToldBytes = 64 << 10
 )
 
-// GetLock tells one lock with its holders and its queue in order, before it the one
-// who waits to become exclusive. Ages and waiting times are left to the caller, who
-// has a clock. holder_count and queue_length count all, also where the request or
-// the size of the reply cuts them short.
+// GetLock returns a lock with its holders and its queue in order, a wait to become exclusive first. The
+// caller, who has a clock, fills in ages and waiting times. holder_count and queue_length count
+// everything, even if the request or the size limit of the reply cuts the lists short.
 func (m *Machine) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, bool) {
 	l, ok := m.locks.get(req.GetName())
 	if !ok {
@@ -58,8 +57,8 @@ func (m *Machine) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, bool
 	}, true
 }
 
-// VerifyToken tells whether a token holds a lock now, in whatever mode. One whose
-// hold has ended does not, even while its lock-delay runs.
+// VerifyToken reports whether a token holds a lock now, in any mode. The token of a hold that has ended
+// does not, even during its lock-delay.
 func (m *Machine) VerifyToken(req *wire.VerifyTokenRequest) *wire.VerifyTokenResponse {
 	reply := &wire.VerifyTokenResponse{Revision: m.state.revision}
 	l, ok := m.locks.get(req.GetName())
@@ -72,8 +71,8 @@ func (m *Machine) VerifyToken(req *wire.VerifyTokenRequest) *wire.VerifyTokenRes
 	return reply
 }
 
-// ListLocks tells locks by name, from the prefix and the page on. The page token is
-// the last name told.
+// ListLocks returns a page of locks with the prefix, by name. The page token is the last name of
+// the page before.
 func (m *Machine) ListLocks(req *wire.ListLocksRequest) *wire.ListLocksResponse {
 	reply := &wire.ListLocksResponse{Revision: m.state.revision}
 	limit := pageSize(req.GetPageSize(), defaultPage, maxPage)
@@ -99,8 +98,8 @@ func (m *Machine) ListLocks(req *wire.ListLocksRequest) *wire.ListLocksResponse 
 	return reply
 }
 
-// ListSessions tells sessions by id. The page token is the last id told; one that is
-// no number begins.
+// ListSessions returns a page of sessions, by id. The page token is the last id of the page before; a
+// token that is not a number starts at the beginning.
 func (m *Machine) ListSessions(req *wire.ListSessionsRequest) *wire.ListSessionsResponse {
 	reply := &wire.ListSessionsResponse{Revision: m.state.revision}
 	limit := pageSize(req.GetPageSize(), defaultPage, maxPage)
@@ -125,9 +124,9 @@ func (m *Machine) ListSessions(req *wire.ListSessionsRequest) *wire.ListSessions
 	return reply
 }
 
-// ListAudit tells what operators did, newest first, here and in the clusters of restored
-// backups. The page token is the last id
-// told; one that is no number begins.
+// ListAudit returns a page of audit records, newest first: operator actions in this cluster and in those
+// whose backups were restored. The page token is the last id of the page before; a token that is not a
+// number starts at the beginning.
 func (m *Machine) ListAudit(req *wire.ListAuditRequest) *wire.ListAuditResponse {
 	reply := &wire.ListAuditResponse{Revision: m.state.revision}
 	last, err := strconv.ParseUint(req.GetPageToken(), 10, 64)
@@ -159,7 +158,7 @@ func pageSize(asked uint32, byDefault, most int) int {
 	return int(min(asked, uint32(most)))
 }
 
-// lockInfo tells all of a lock but its holders and its queue.
+// lockInfo returns everything about a lock except its holders and its queue.
 func (m *Machine) lockInfo(l *lock) *wire.LockInfo {
 	info := &wire.LockInfo{
 		Name:        l.name,
@@ -178,13 +177,13 @@ func (m *Machine) lockInfo(l *lock) *wire.LockInfo {
 	return info
 }
 
-// holdersOf tells who holds a lock, for an answer to a request.
+// holdersOf returns the holders of a lock for the answer to a request.
 func (m *Machine) holdersOf(l *lock, most int) []*wire.HolderInfo {
 	return m.holdersWithin(l, most, holdersToldBytes)
 }
 
-// holdersWithin tells who holds a lock, by token, at least one if there is one. The
-// client info is shared with the state.
+// holdersWithin returns the holders of a lock by token, at least one if there is one. The client info is
+// shared with the state.
 func (m *Machine) holdersWithin(l *lock, most, room int) []*wire.HolderInfo {
 	most = min(most, m.holds(l))
 	infos := make([]*wire.HolderInfo, 0, most)
@@ -224,7 +223,7 @@ func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
 	}
 }
 
-// delayInfos tells the lock-delays that keep a lock closed, by token.
+// delayInfos returns the lock-delays that keep a lock closed, by token.
 func (m *Machine) delayInfos(l *lock) []*wire.DelayInfo {
 	most := min(int(l.delays), maxHolders)
 	var infos []*wire.DelayInfo
@@ -249,7 +248,7 @@ func (m *Machine) delayInfos(l *lock) []*wire.DelayInfo {
 	return infos
 }
 
-// waitersOf tells the head of a lock's queue in order, at least the first.
+// waitersOf returns the head of a lock's queue in order, at least the first waiter.
 func (m *Machine) waitersOf(l *lock, most, room int) []*wire.WaiterInfo {
 	var infos []*wire.WaiterInfo
 	tell := func(info *wire.WaiterInfo) {
@@ -286,7 +285,7 @@ func (m *Machine) waiterInfo(c *claim, w want) *wire.WaiterInfo {
 	}
 }
 
-// upgradeInfo tells who waits to become exclusive.
+// upgradeInfo returns the wait to become exclusive.
 func (m *Machine) upgradeInfo(l *lock) *wire.WaiterInfo {
 	c, _ := m.claims.get(l.upgrader)
 	u := c.extra().upgrade

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// asker sends requests of sessions by name.
+// asker sends requests of sessions identified by name.
 type asker struct {
 	t    *testing.T
 	m    *Machine
@@ -50,7 +50,7 @@ func shared(name string) []*wire.LockRequest {
 	return []*wire.LockRequest{{Name: name, Mode: wire.Mode_SHARED}}
 }
 
-// TestGetLockTellsAll of what a lock can be.
+// TestGetLockTellsAll checks that a lock is described completely.
 func TestGetLockTellsAll(t *testing.T) {
 	m := bootstrapped(t)
 	a := newAsker(t, m, "ann", "bob", "cid", "dan")
@@ -86,7 +86,7 @@ func TestGetLockTellsAll(t *testing.T) {
 	}
 }
 
-// TestGetLockTellsPermitsAndDelays: a delay is no hold, but its permits are used.
+// TestGetLockTellsPermitsAndDelays checks that a lock-delay does not count as a hold, but uses permits.
 func TestGetLockTellsPermitsAndDelays(t *testing.T) {
 	m := bootstrapped(t)
 	a := newAsker(t, m, "ann", "bob", "cid")
@@ -123,8 +123,8 @@ func TestGetLockTellsPermitsAndDelays(t *testing.T) {
 	}
 }
 
-// TestCrowdsFitAFrame: thousands of holders, delays and waiters with the longest
-// texts that are allowed are counted, told in part, and make no reply too long.
+// TestCrowdsFitAFrame checks that thousands of holders, delays and waiters with texts of the maximum
+// length are counted, listed in part, and do not make a reply too long.
 func TestCrowdsFitAFrame(t *testing.T) {
 	m := bootstrapped(t)
 	a := newAsker(t, m)
@@ -166,7 +166,7 @@ func TestCrowdsFitAFrame(t *testing.T) {
 	}
 }
 
-// TestHoldersAreCounted where there are more than a reply tells.
+// TestHoldersAreCounted checks the count of more holders than a reply lists.
 func TestHoldersAreCounted(t *testing.T) {
 	m := bootstrapped(t)
 	a := newAsker(t, m, "ann", "bob")

@@ -10,15 +10,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// lottery is an unfair lock that one owner holds and others wait for. The log is the
-// same in every run: there is nothing random in it but what the machine draws.
+// lottery is an unfair lock that one owner holds and others wait for. The log is the same in every run:
+// the machine's draws are the only thing that looks random.
 type lottery struct {
 	t       *testing.T
 	nodes   []*Machine
 	session uint64
 	seq     uint64
 	name    string
-	queue   []uint64 // owners in the order in which they came
+	queue   []uint64 // owners in the order of arrival
 	holder  *wire.Event
 }
 
@@ -36,7 +36,7 @@ func newLottery(t *testing.T, name string, waiters, nodes int) *lottery {
 	return l
 }
 
-// apply applies a command to every node and demands the same answer and events.
+// apply applies a command to every node and checks that all return the same answer and events.
 func (l *lottery) apply(cmd *wire.Command) *Applied {
 	l.t.Helper()
 	l.seq++
@@ -50,7 +50,7 @@ func (l *lottery) apply(cmd *wire.Command) *Applied {
 	return first
 }
 
-// acked is the request of the present holder, whose grant was heard of.
+// acked returns the request of the present holder, whose grant was received.
 func (l *lottery) acked() []uint64 {
 	if l.holder == nil {
 		return nil
@@ -70,8 +70,8 @@ func (l *lottery) enter(owner uint64) {
 	l.queue = append(l.queue, owner)
 }
 
-// draw releases the lock and returns the place in the queue of who was drawn, from 0
-// on. The former holder comes last.
+// draw releases the lock and returns the index in the queue of the drawn owner. The former holder queues
+// again at the end.
 func (l *lottery) draw() int {
 	l.t.Helper()
 	former := l.holder
@@ -91,7 +91,7 @@ func (l *lottery) draw() int {
 	return 0
 }
 
-// unevenness is chi-square of counts that should be alike.
+// unevenness returns the chi-square statistic of counts that should be equal.
 func unevenness(counts []int) float64 {
 	total, sum := 0, 0.0
 	for _, n := range counts {
@@ -104,10 +104,9 @@ func unevenness(counts []int) float64 {
 	return sum
 }
 
-// TestUnfairIsUniform draws 10,000 times and looks at the places in the queue, at the
-// pairs of draws that follow each other, and at every second draw. The critical values
-// are those of the chi-square distribution that a fair generator exceeds once in a
-// thousand logs; since the log is always the same, so is the outcome.
+// TestUnfairIsUniform draws 10,000 times and tests the places in the queue, the pairs of consecutive
+// draws, and every second draw. The critical values are those of the chi-square distribution that a fair
+// generator exceeds once in a thousand logs. Since the log is always the same, so is the result.
 func TestUnfairIsUniform(t *testing.T) {
 	for _, c := range []struct {
 		waiters         int
@@ -136,8 +135,8 @@ func TestUnfairIsUniform(t *testing.T) {
 	}
 }
 
-// TestUnfairIsTheSameEverywhere: a node that was restored from another's snapshot in
-// the middle of the log draws as the others do.
+// TestUnfairIsTheSameEverywhere checks that a node that was restored from another's snapshot in the
+// middle of the log draws the same as the others.
 func TestUnfairIsTheSameEverywhere(t *testing.T) {
 	l := newLottery(t, "lottery", 10, 2)
 	for range 1_000 {

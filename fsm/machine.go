@@ -11,25 +11,24 @@ import (
 // Level is the highest feature level that this program understands.
 const Level = 1
 
-// MaxEntryBytes is the size of the largest log entry that is applied; a longer one
-// is ErrMalformed. Leaders stay far below it.
+// MaxEntryBytes is the size limit of a log entry. Apply returns ErrMalformed for a longer one. Leaders
+// stay far below the limit.
 const MaxEntryBytes = 8 << 20
 
 var (
-	// ErrUpgrade is returned when an entry or a snapshot needs a higher feature level
-	// than this node's. Nothing was changed; the node must stop and be upgraded.
+	// ErrUpgrade is returned when an entry or a snapshot needs a higher feature level than this node's.
+	// Nothing was changed; the node must stop and be upgraded.
 	ErrUpgrade = errors.New("written for a newer feature level: upgrade this node")
-	// ErrMalformed is returned when bytes are no entry or no snapshot. Every node
-	// says so alike, and nothing was changed.
+	// ErrMalformed is returned when bytes are not a valid entry or snapshot. Every node returns it for
+	// the same bytes, and nothing was changed.
 	ErrMalformed = errors.New("malformed")
 )
 
-// Machine is the lock state machine. It is not safe for concurrent use; see
-// [Replicated] for that.
+// Machine is the lock state machine. It is not safe for concurrent use; see [Replicated] for that.
 type Machine struct {
-	// level is what this program understands, not part of the state.
+	// level is the highest feature level that the program understands. It is not part of the state.
 	level uint32
-	// searches are the rates of deadlock searches; only tests change them.
+	// searches are the rates of deadlock searches. Only tests change them.
 	searches searchRates
 
 	state    scalars
@@ -46,58 +45,58 @@ type Machine struct {
 	removed  table[uint64, *wire.RemovedMember]
 	imported table[uint64, *wire.AuditRecord]
 
-	// decoder's memory is that of the entry being applied, and then of the next.
+	// decoder reuses its memory from one entry to the next.
 	decoder wire.EntryDecoder
 
-	// Of the entry being applied; left counts the commands that are still to come.
+	// The fields of the entry being applied. left counts the running command and those after it.
 	wall   int64
 	left   int
 	events []*wire.Event
 	failed []Failure
-	// results and happened allocate what an entry leaves for others.
+	// results and happened allocate the results and the events of entries.
 	results  slab[wire.Result]
 	happened slab[wire.Event]
-	// spare is what Recycle was given.
+	// spare is the memory that Recycle got back.
 	spare Applied
 	// unsettled are the locks that the running command has left to settle.
 	unsettled []*lock
-	// outOfBudget says that the running command was refused for want of room.
+	// outOfBudget is true if the running command was refused because a budget is exhausted.
 	outOfBudget bool
-	// searched counts the units that deadlock searches took: see maxEntrySearch.
+	// searched counts the units used by deadlock searches in this entry: see maxEntrySearch.
 	searched int
-	// fresh are the claims that the running command has made: see made.
+	// fresh are the claims created by the running command: see made.
 	fresh []*claim
-	// asked are the locks of the running acquire, nil where one does not exist yet.
+	// asked are the locks of the running acquire, nil for each that does not exist yet.
 	asked []*lock
 	// scratch is reused by handlers that collect ids before they change a table.
 	scratch []uint64
 }
 
-// Applied is what an entry did.
+// Applied is the effect of an entry.
 type Applied struct {
-	// Results[i] answers the entry's command i. Client details inside are shared with
-	// the state: read-only.
+	// Results[i] answers command i of the entry. Client details in results are shared with the state and
+	// must not be changed.
 	Results []*wire.Result
-	// Events are in the order in which things happened.
+	// Events are in the order in which they happened.
 	Events []*wire.Event
 	// Failures are the commands whose handler panicked; their result is INTERNAL.
 	Failures []Failure
-	// HashPoint asks for the state, as the entry left it behind, to be hashed.
+	// HashPoint asks the caller to hash the state as this entry left it.
 	HashPoint bool
 }
 
-// Failure is a command whose handler panicked. It changed nothing but the revision
-// and the count of discarded commands.
+// Failure is a command whose handler panicked. It changed nothing but the revision and the count of
+// discarded commands.
 type Failure struct {
-	// Command is its place in the entry.
+	// Command is the command's index in the entry.
 	Command int
-	// Operation names the kind of command, Panic is what it panicked with. For the
-	// log; it may differ between nodes.
+	// Operation is the kind of the command, and Panic the value that its handler panicked with. They are
+	// meant for the log and may differ between nodes.
 	Operation, Panic string
 }
 
-// New returns an empty machine of a program that understands feature levels up to
-// level. It accepts only Bootstrap and BeginTerm until it is bootstrapped.
+// New returns an empty machine for a program that understands feature levels up to level. Until it is
+// bootstrapped, it accepts only Bootstrap and BeginTerm.
 func New(level uint32) *Machine {
 	return &Machine{
 		level:    level,
@@ -116,7 +115,7 @@ func New(level uint32) *Machine {
 	}
 }
 
-// tables lists every table, for what must happen to all of them.
+// tables returns all tables.
 func (m *Machine) tables() [12]journalled {
 	return [12]journalled{
 		&m.sessions, &m.nonces, &m.locks, &m.claims, &m.owners,
@@ -125,8 +124,8 @@ func (m *Machine) tables() [12]journalled {
 	}
 }
 
-// Fork returns an independent copy in constant time, whatever the size of the state.
-// It may then be used by another goroutine; the call itself counts as a write to m.
+// Fork returns an independent copy of m in constant time, whatever the size of the state. The copy may be
+// used by another goroutine; the call itself counts as a write to m.
 func (m *Machine) Fork() *Machine {
 	return &Machine{
 		level:    m.level,
@@ -146,9 +145,8 @@ func (m *Machine) Fork() *Machine {
 	}
 }
 
-// Apply applies a marshalled [wire.Entry]. The error is ErrMalformed or ErrUpgrade,
-// and then nothing was changed, not even the revision. An entry without commands
-// changes nothing.
+// Apply applies a marshalled [wire.Entry]. It returns ErrMalformed or ErrUpgrade if it cannot, and then
+// nothing has changed, not even the revision. An entry without commands changes nothing.
 func (m *Machine) Apply(data []byte) (*Applied, error) {
 	entry, err := m.decode(data)
 	if err != nil {
@@ -169,11 +167,10 @@ func (m *Machine) Apply(data []byte) (*Applied, error) {
 	return applied, nil
 }
 
-// maxSpareResults bounds what Recycle keeps.
+// maxSpareResults bounds the capacity of the slices that Recycle keeps.
 const maxSpareResults = together * spareSlabs
 
-// Recycle has the next entry use the memory of what the last one returned, which nobody may
-// use any more.
+// Recycle lets the next entry reuse the memory of the last result. Nothing may use last afterwards.
 func (m *Machine) Recycle(last *Applied) {
 	m.results.recycle()
 	m.happened.recycle()
@@ -184,10 +181,9 @@ func (m *Machine) Recycle(last *Applied) {
 	}
 }
 
-// decode refuses, before anything is applied, what this program cannot read. What this
-// level does not know is dropped, so that it cannot be stored. Commands are valid until
-// the next entry: the state may keep strings and values of theirs, but no message of an
-// acquire or a release.
+// decode returns an error for an entry that this program cannot read, before anything is applied. Fields
+// that this level does not know are dropped, so they cannot be stored. Commands are valid until the next
+// entry: the state may keep their strings and values, but not the messages of an acquire or a release.
 func (m *Machine) decode(data []byte) (*wire.Entry, error) {
 	if len(data) > MaxEntryBytes {
 		return nil, fmt.Errorf("%w entry: %d bytes, at most %d", ErrMalformed, len(data), MaxEntryBytes)
@@ -209,7 +205,7 @@ func (m *Machine) decode(data []byte) (*wire.Entry, error) {
 	return entry, nil
 }
 
-// step applies one command or, if its handler panics, nothing of it.
+// step applies one command, or nothing of it if its handler panics.
 func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {
 	m.state.revision++
 	saved, events := m.state, len(m.events)
@@ -231,7 +227,7 @@ func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {
 	return result
 }
 
-// discard undoes the running command, but for its revision.
+// discard rolls back the running command, except for its revision.
 func (m *Machine) discard(saved scalars, events int) {
 	for _, t := range m.tables() {
 		t.rollback()
@@ -260,7 +256,7 @@ func (m *Machine) commit() {
 	m.share()
 }
 
-// execute is the switch over the commands of clients.
+// execute dispatches the commands of clients to their handlers.
 func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 	if refusal := m.admit(cmd); refusal != nil {
 		return refusal
@@ -290,8 +286,8 @@ func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 	return m.govern(cmd)
 }
 
-// govern is the switch over commands that come from no session: from the leader, when
-// time is up, and from operators.
+// govern dispatches the commands that do not come from a session: those of the leader, when a deadline
+// has passed, and those of operators.
 func (m *Machine) govern(cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Bootstrap:
@@ -332,7 +328,7 @@ func (m *Machine) govern(cmd *wire.Command) *wire.Result {
 	return unknownOperation()
 }
 
-// admit refuses commands that the cluster as a whole does not take yet.
+// admit returns a refusal for a command that the cluster as a whole does not accept yet, or nil.
 func (m *Machine) admit(cmd *wire.Command) *wire.Result {
 	switch cmd.Op.(type) {
 	case *wire.Command_Bootstrap, *wire.Command_BeginTerm:
@@ -347,8 +343,7 @@ func (m *Machine) admit(cmd *wire.Command) *wire.Result {
 	return nil
 }
 
-// levelOf is the feature level that a command belongs to. Commands of later levels
-// get their case here.
+// levelOf returns the feature level that a command belongs to. Commands of later levels get their case here.
 func levelOf(cmd *wire.Command) uint32 {
 	switch cmd.Op.(type) {
 	default:
@@ -356,7 +351,7 @@ func levelOf(cmd *wire.Command) uint32 {
 	}
 }
 
-// answer is a result without anything but its status.
+// answer returns a result with nothing but a status and a message.
 func answer(status wire.Status_Code, message string) *wire.Result {
 	return &wire.Result{Status: status, Message: message}
 }
@@ -365,7 +360,7 @@ func answer(status wire.Status_Code, message string) *wire.Result {
 func (m *Machine) emit(e *wire.Event) {
 	e.Revision = m.state.revision
 	if cap(m.events) == 0 {
-		m.events = make([]*wire.Event, 0, m.left+1) // a release that hands over has two
+		m.events = make([]*wire.Event, 0, m.left+1) // a release that hands a lock over emits two events
 	}
 	m.events = append(m.events, e)
 }

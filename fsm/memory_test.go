@@ -9,16 +9,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What the state may take in memory for each of what it holds many of, in bytes that
-// live on Go's heap. Names have 20 bytes and come in no order, clients acknowledge.
+// The memory that each of many items in the state may take, in bytes that stay live on Go's heap. Names
+// have 20 bytes and are not sorted; clients acknowledge outcomes.
 const (
 	heldBytes    = 199
 	waitingBytes = 190
 	sessionBytes = 360
 )
 
-// TestMemory measures after a collection, so that nothing counts that is garbage, and
-// by a sum over many, so that neither does what else the program does meanwhile.
+// TestMemory measures after a collection, so that garbage does not count, and over many items, so that
+// other allocations of the program do not matter.
 func TestMemory(t *testing.T) {
 	if raced {
 		t.Skip("the race detector has memory of its own")
@@ -44,7 +44,8 @@ func TestMemory(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-// TestRowsFillTheirBlocks: one field more, and each takes the allocator's next size.
+// TestRowsFillTheirBlocks checks the sizes of rows: with one more field, each would take the allocator's
+// next size class.
 func TestRowsFillTheirBlocks(t *testing.T) {
 	for name, size := range map[string][2]uintptr{
 		"lock":  {unsafe.Sizeof(lock{}), 48},
@@ -56,8 +57,7 @@ func TestRowsFillTheirBlocks(t *testing.T) {
 	}
 }
 
-// liveBytes is what lives on the heap. The second collection takes what the first one
-// found only pools to keep.
+// liveBytes returns the live bytes on the heap. The second collection frees what the first one left in pools.
 func liveBytes() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -66,10 +66,10 @@ func liveBytes() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// scattered are names of 20 bytes that do not ascend with i.
+// scattered returns names of 20 bytes that do not ascend with i.
 func scattered(i int) string { return fmt.Sprintf("orders/2026/%08x", uint32(i)*2654435761) }
 
-// acquireEach has sessions of 1,000 claims each ask for n locks.
+// acquireEach makes sessions of 1,000 claims each acquire n locks.
 func acquireEach(t testing.TB, m *Machine, n int, name func(int) string) {
 	var id uint64
 	for i := range n {

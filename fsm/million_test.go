@@ -15,9 +15,9 @@ import (
 // longerBeside is by how much the longest apply may be longer while a snapshot is written.
 const longerBeside = 20 * time.Millisecond
 
-// TestApplyBesideASnapshotOfAMillionLocks compares the longest apply while a snapshot of a
-// million held locks is written to a disk with the longest in as long a time without. Other
-// programs only make it longer, so the quietest round of each counts.
+// TestApplyBesideASnapshotOfAMillionLocks compares the longest apply while a snapshot of a million held
+// locks is written to a disk with the longest in as much time without a snapshot. Other programs can only
+// make it longer, so the quietest round of each counts.
 //
 //	QUORUMLOCK_CHECK=1 go test ./fsm -run '^TestApplyBesideASnapshotOfAMillionLocks$' -v
 func TestApplyBesideASnapshotOfAMillionLocks(t *testing.T) {
@@ -67,8 +67,7 @@ func persist(t *testing.T, image raft.FSMSnapshot) time.Duration {
 	return time.Since(begun)
 }
 
-// pairing is one session that acquires and releases, each time another lock, beside those
-// that others hold.
+// pairing is a session that acquires and releases, each time another lock, while others hold theirs.
 type pairing struct {
 	t          *testing.T
 	replicated *Replicated
@@ -109,8 +108,7 @@ func (p *pairing) apply(longest *time.Duration, cmd *wire.Command) *wire.Result 
 	return applied.Results[0]
 }
 
-// impatient is a snapshot on its way to a disk that takes nothing before another entry has
-// been applied.
+// impatient is a snapshot sink whose writes block until another entry has been applied.
 type impatient struct {
 	sink
 	apply func()
@@ -121,7 +119,7 @@ func (i *impatient) Write(p []byte) (int, error) {
 	return i.sink.Write(p)
 }
 
-// A disk that does not get on with a snapshot keeps no entry waiting.
+// TestApplyWaitsForNoSnapshot checks that entries are applied while the disk blocks a snapshot.
 func TestApplyWaitsForNoSnapshot(t *testing.T) {
 	p := newPairing(t, 2_000)
 	image, err := p.replicated.Snapshot()

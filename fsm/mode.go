@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// wanted is what a request for a lock asks of it.
+// wanted returns what a request wants of a lock.
 func wanted(request *wire.LockRequest) want {
 	w := want{mode: request.Mode}
 	switch {
@@ -18,7 +18,7 @@ func wanted(request *wire.LockRequest) want {
 	return w
 }
 
-// weight is what it adds to the used of its lock.
+// weight returns what the want adds to the used count of its lock.
 func (w want) weight() uint64 {
 	switch w.mode {
 	case wire.Mode_SHARED:
@@ -29,7 +29,7 @@ func (w want) weight() uint64 {
 	return 0
 }
 
-// fits says whether a want is compatible with all that occupies the lock.
+// fits reports whether a want is compatible with everything that occupies the lock.
 func (l *lock) fits(w want) bool {
 	switch w.mode {
 	case wire.Mode_PERMITS:
@@ -40,7 +40,7 @@ func (l *lock) fits(w want) bool {
 	return !l.occupied()
 }
 
-// free says whether a newcomer may have it at once: strictly after all who wait.
+// free reports whether a new request may have the lock immediately. New requests never overtake waiters.
 func (l *lock) free(w want) bool { return !l.awaited() && l.fits(w) }
 
 func (l *lock) occupy(w want) {
@@ -57,7 +57,7 @@ func (l *lock) vacate(w want) {
 	}
 }
 
-// order is the lock's as requests name it.
+// order returns the lock's order as requests name it.
 func (l *lock) order() wire.Order {
 	if l.unfair {
 		return wire.Order_UNFAIR
@@ -65,7 +65,7 @@ func (l *lock) order() wire.Order {
 	return wire.Order_FIFO
 }
 
-// mismatch refuses a request that takes the lock for one of another kind.
+// mismatch refuses a request that expects a lock of another kind.
 func (l *lock) mismatch(request *wire.LockRequest, unfair bool) *wire.Result {
 	switch {
 	case uint64(l.limit) != request.Limit && l.limit == 0:
@@ -78,7 +78,7 @@ func (l *lock) mismatch(request *wire.LockRequest, unfair bool) *wire.Result {
 	return nil
 }
 
-// requestOf is a want as requests name it. The lock exists.
+// requestOf returns a want as requests express it. The lock must exist.
 func (m *Machine) requestOf(w want) *wire.LockRequest {
 	l := m.live(w.lock)
 	return &wire.LockRequest{Name: w.lock.name, Mode: w.mode, Permits: uint64(w.permits), Limit: uint64(l.limit)}

@@ -12,9 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestMutatedSnapshot changes fields of records under a correct checksum, as no fuzzer
-// would find to: what is restored keeps every invariant, is written alike again, and no
-// later command fails.
+// TestMutatedSnapshot changes fields of records under a correct checksum, which a fuzzer would not find. The
+// restored state must satisfy every invariant and be written the same again, and no later command may fail.
 func TestMutatedSnapshot(t *testing.T) {
 	roll, whole := seeded(*base), 0
 	bases := [][]byte{snapshotOf(t, family(t)), snapshotOf(t, twoLocks(t))}
@@ -29,7 +28,7 @@ func TestMutatedSnapshot(t *testing.T) {
 			continue
 		}
 		whole++
-		if m.Revision() < 1<<60 && m.Token() < 1<<60 { // others no cluster lives to see
+		if m.Revision() < 1<<60 && m.Token() < 1<<60 { // no cluster reaches larger counters
 			mustWork(t, m)
 		}
 	}
@@ -68,7 +67,7 @@ func mutated(t *testing.T, roll dice, data []byte) []byte {
 	return framed(t, record)
 }
 
-// Values that mean something in the records that are mutated.
+// Values that are meaningful in the mutated records.
 var (
 	mutantNumbers = []uint64{0, 1, 2, 3, 5, 8, 9, 10, 12, 13, 101, 103, 106, 500, 1 << 31, 1 << 62}
 	mutantNames   = []string{"", "a", "b", "r", "s", "d", "e"}

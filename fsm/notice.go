@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/quorumlock/quorumlock/transport/wire"
 
-// listen tells a new hold that had asked for it whether others wait already. If not,
-// its locks remember that somebody listens.
+// listen notifies a new hold that has asked for it if others wait already. If none do, its locks remember
+// that a holder listens.
 func (m *Machine) listen(c *claim) {
 	if c.extra() == nil || !c.extra().notify {
 		return
@@ -20,9 +20,9 @@ func (m *Machine) listen(c *claim) {
 	}
 }
 
-// tellHolders tells those who hold what a claim waits for, had asked for it and were
-// not told yet. A hold is told once, so that this looks at the holders at most once
-// for each that asked, however many come to wait.
+// tellHolders notifies the holders of the locks that a claim waits for, if they have asked for it and
+// were not notified yet. A hold is notified once, so the holders are searched at most once for each hold
+// that asked, however many claims come to wait.
 func (m *Machine) tellHolders(waiter *claim) {
 	for _, w := range waiter.wants() {
 		if l := m.live(w.lock); l.listening {
@@ -32,8 +32,8 @@ func (m *Machine) tellHolders(waiter *claim) {
 	}
 }
 
-// tellAll returns whether one that listens is left: the waiter itself, for who waits
-// to upgrade is no news to itself.
+// tellAll reports whether a listening hold is left. That can only be the waiter itself, because a hold
+// that waits to upgrade is not notified of its own wait.
 func (m *Machine) tellAll(l *lock, waiter *claim) (left bool) {
 	m.eachSeated(l, func(c *claim) bool {
 		switch {
@@ -49,7 +49,7 @@ func (m *Machine) tellAll(l *lock, waiter *claim) (left bool) {
 	return left
 }
 
-// listens says that a hold is to be told of the next who waits.
+// listens reports whether the hold must be notified of the next waiter.
 func (c *claim) listens() bool {
 	return c.held() && c.extra() != nil && c.extra().notify && !c.extra().wanted
 }

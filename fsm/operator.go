@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// forceRelease ends a hold for an operator, by compare-and-set.
+// forceRelease ends a hold for an operator if both its id and its token match.
 func (m *Machine) forceRelease(op *wire.ForceRelease) *wire.Result {
 	c := m.holdBy(op.GetHoldId(), op.GetToken())
 	if c == nil {
@@ -17,8 +17,8 @@ func (m *Machine) forceRelease(op *wire.ForceRelease) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// revoke asks for a hold back. A grace once given runs, whatever is said later, unless
-// another one takes its place. It never prolongs the hold: its max_hold runs beside it.
+// revoke asks the holder to give a hold back. A grace period keeps running whatever later revocations
+// say, unless they set another one. It never extends the hold: the max_hold keeps running beside it.
 func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
 	c := m.holdBy(op.GetHoldId(), op.GetToken())
 	if c == nil {
@@ -45,8 +45,7 @@ func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// skipDelay ends lock-delays of a lock before their time. Other locks that they close
-// stay closed.
+// skipDelay ends lock-delays of a lock early. Other locks that they close stay closed.
 func (m *Machine) skipDelay(op *wire.SkipDelay) *wire.Result {
 	delays := m.delaysOf(op.GetName(), op.GetHoldId())
 	if len(delays) == 0 {
@@ -64,8 +63,7 @@ func (m *Machine) skipDelay(op *wire.SkipDelay) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// delaysOf returns the lock-delays that keep a lock closed, by token; all of them, or
-// that of one hold.
+// delaysOf returns the lock-delays that keep a lock closed, by token: all of them, or that of one hold.
 func (m *Machine) delaysOf(name string, hold uint64) (delays []*claim) {
 	l, ok := m.locks.get(name)
 	if !ok {
@@ -80,8 +78,8 @@ func (m *Machine) delaysOf(name string, hold uint64) (delays []*claim) {
 	return delays
 }
 
-// resize gives a live semaphore another limit. What is held stays held: below it,
-// nobody is granted until enough has been released.
+// resize changes the limit of a semaphore in use. Holds stay; after shrinking, nothing is granted until
+// enough permits have been released.
 func (m *Machine) resize(op *wire.Resize) *wire.Result {
 	l, ok := m.locks.get(op.GetName())
 	if !ok || l.limit == 0 {
@@ -98,7 +96,7 @@ func (m *Machine) resize(op *wire.Resize) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// waitsForMore returns the first claim in a queue that wants more permits, or nil.
+// waitsForMore returns the first claim in a queue that wants more permits than limit, or nil.
 func (m *Machine) waitsForMore(l *lock, limit uint64) (found *claim) {
 	m.queue.each(place{lock: l.id}, func(at place) bool {
 		if at.lock != l.id {

@@ -7,20 +7,20 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// outcome is what a request came to.
+// outcome is the remembered result of a request.
 type outcome struct {
 	seq, revision, holdID, token uint64
-	// digest is that of what was asked.
+	// digest is the digest of the request.
 	digest uint64
-	// refusal is nil unless there is something to say.
+	// refusal is nil if there is nothing to say besides the status.
 	refusal *refusal
 	status  wire.Status_Code
 	count   uint32
-	// waited outcomes are forgotten only once the client has said that it has them.
+	// waited outcomes are forgotten only once the client has acknowledged them.
 	waited bool
 }
 
-// refusal is what a request is told besides its status.
+// refusal is what the answer to a request contains besides the status.
 type refusal struct {
 	message string
 	cycle   []*wire.DeadlockStep
@@ -35,7 +35,7 @@ func refusalOf(message string, cycle []*wire.DeadlockStep) *refusal {
 
 func (o outcome) final() bool { return o.status != wire.Status_QUEUED }
 
-// finals counts it if it is final.
+// finals returns 1 if the outcome is final, 0 if not.
 func (o outcome) finals() uint64 {
 	if o.final() {
 		return 1
@@ -43,16 +43,16 @@ func (o outcome) finals() uint64 {
 	return 0
 }
 
-// window are the outcomes of a session, by their sequence numbers. Most sessions have one
-// or two, and what comes is behind what is there: a search costs next to nothing.
+// window contains the outcomes of a session in the order of their sequence numbers. Most sessions have
+// one or two, and new ones usually go to the end, so a search costs next to nothing.
 type window struct {
 	outcomes []outcome
-	// final counts those that are, bytes their units and those of all others.
+	// final counts the final outcomes; bytes are the units of all outcomes.
 	final, bytes uint64
 	version
 }
 
-// find returns the place of a request: that of its outcome, or of the first behind it.
+// find returns the index of a request's outcome, or of the first one behind it.
 func (w *window) find(seq uint64) (place int, found bool) {
 	if n := len(w.outcomes); n == 0 || w.outcomes[n-1].seq < seq {
 		return n, false
@@ -63,7 +63,7 @@ func (w *window) find(seq uint64) (place int, found bool) {
 	return slices.BinarySearchFunc(w.outcomes, seq, func(o outcome, seq uint64) int { return cmp.Compare(o.seq, seq) })
 }
 
-// set puts an outcome in and returns the one whose place it takes.
+// set inserts an outcome and returns the one that it replaces.
 func (w *window) set(o outcome) (old outcome, existed bool) {
 	i, existed := w.find(o.seq)
 	if !existed {
@@ -78,7 +78,7 @@ func (w *window) set(o outcome) (old outcome, existed bool) {
 	return old, existed
 }
 
-// remove takes an outcome out that is there.
+// remove removes an outcome, which must exist.
 func (w *window) remove(seq uint64) (old outcome) {
 	i, _ := w.find(seq)
 	old = w.outcomes[i]
@@ -89,8 +89,8 @@ func (w *window) remove(seq uint64) (old outcome) {
 	return old
 }
 
-// removeSettled takes those out from one request to another that did not wait, and gives
-// each to fn.
+// removeSettled removes the outcomes with sequence numbers in [from, to) that did not wait, and
+// calls fn for each.
 func (w *window) removeSettled(from, to uint64, fn func(outcome)) {
 	first, _ := w.find(from)
 	last, _ := w.find(to)
@@ -109,21 +109,20 @@ func (w *window) removeSettled(from, to uint64, fn func(outcome)) {
 	w.shrink()
 }
 
-// shrink gives memory back that a busier time has left.
+// shrink frees memory that is left from a busier time.
 func (w *window) shrink() {
 	if cap(w.outcomes) > 16 && len(w.outcomes) < cap(w.outcomes)/2 {
 		w.outcomes = slices.Clone(w.outcomes)
 	}
 }
 
-// outcomes writes to the windows of all sessions. Like a table, it can undo the running
-// command.
+// outcomes writes to the windows of all sessions. Like a table, it can roll back the running command.
 type outcomes struct {
 	journal []rewritten
 	fault   func()
 }
 
-// rewritten is what stood in a window before a write.
+// rewritten is the previous state of an outcome in a window.
 type rewritten struct {
 	window  *window
 	was     outcome
@@ -168,7 +167,7 @@ func (t *outcomes) rollback() {
 
 func (t *outcomes) setFault(fn func()) { t.fault = fn }
 
-// editWindow returns the window of a session that is being edited, for changing.
+// editWindow returns the window of a session for changing. The session must have been edited.
 func (m *Machine) editWindow(s *session) *window {
 	if s.window == nil || s.window.version != m.sessions.now() {
 		own := &window{version: m.sessions.now()}
@@ -180,7 +179,7 @@ func (m *Machine) editWindow(s *session) *window {
 	return s.window
 }
 
-// remembered are the outcomes of a session's window, for reading.
+// remembered returns the outcomes in a session's window, for reading.
 func (s *session) remembered() []outcome {
 	if s.window == nil {
 		return nil
@@ -188,7 +187,7 @@ func (s *session) remembered() []outcome {
 	return s.window.outcomes
 }
 
-// outcome is that of one request.
+// outcome returns the outcome of one request.
 func (s *session) outcome(seq uint64) (outcome, bool) {
 	if s.window == nil {
 		return outcome{}, false

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestWindow does the same to a window and to a map, and undoes a part of it.
+// TestWindow makes the same changes to a window and to a map, and rolls some of them back.
 func TestWindow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	w, model, all := &window{}, map[uint64]outcome{}, &outcomes{}

@@ -16,10 +16,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// full says that everything is to run, not a tenth of it.
+// full is true if everything has to run, not only a tenth.
 var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
 
-// scaled is n in a full run and a tenth of it otherwise.
+// scaled returns n in a full run and a tenth of it otherwise.
 func scaled(n int) int {
 	if full {
 		return n
@@ -27,14 +27,13 @@ func scaled(n int) int {
 	return n / 10
 }
 
-// base is the first of a run's seeds. Each sequence has its own.
+// base is the first seed of a run. Each sequence has its own seed.
 var base = flag.Uint64("seed", 1, "first seed of the random sequences")
 
-// TestModel runs random sequences of commands through the machine and the model. It
-// compares every answer and every event, and checks every invariant after every
-// command. All that can be read is compared after every command of every eighth
-// sequence and after every eighth command of the others, since that takes most of the
-// time; a sequence that fails is looked at again after every command.
+// TestModel runs random sequences of commands through the machine and the model. It compares every answer
+// and every event, and checks every invariant after every command. Everything that can be read is compared
+// after every command of every eighth sequence, and after every eighth command of the others, because that
+// takes most of the time. A sequence that fails is run again with the comparison after every command.
 func TestModel(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	sequences := uint64(1_000)
@@ -66,13 +65,13 @@ func TestModel(t *testing.T) {
 	}
 	fmt.Printf("fsm: %d random sequences from seed %d, %d commands, compared with the model\n", sequences, *base, commands)
 	t.Log(seen)
-	if sequences >= 1_000 && *base == 1 { // other seeds repeat what failed
+	if sequences >= 1_000 && *base == 1 { // other seeds repeat a failure
 		mustHaveSeen(t, seen, commands)
 		mustHaveBeenRare(t, seen, sequences)
 	}
 }
 
-// run is what came of many sequences: what was seen, or the log that failed.
+// run is the result of many sequences: what occurred, or the log that failed.
 type run struct {
 	commands int
 	seen     map[string]int
@@ -97,14 +96,14 @@ func manySequences(first, end, step uint64) run {
 type pair struct {
 	m *Machine
 	d *model.Model
-	// deadlocked says whether anybody waited for himself when all was read last.
+	// deadlocked is true if some owner was in a deadlock when everything was read last.
 	deadlocked bool
 	// skipped are lock-delays of which some locks were opened.
 	skipped map[uint64]bool
-	// refused are the requests that were refused for want of room.
+	// refused are the requests that were refused because a budget was exhausted.
 	refused map[[2]uint64]bool
-	// failsNext has the next command fail before it is applied, standing are the rare
-	// states in which it does.
+	// failsNext makes the next command fail before it is applied; standing are the rare states in
+	// which that happens.
 	failsNext bool
 	standing  []string
 }
@@ -113,13 +112,12 @@ func newPair(d *model.Model) *pair {
 	return &pair{m: New(Level), d: d, skipped: map[uint64]bool{}, refused: map[[2]uint64]bool{}}
 }
 
-// hurry leaves so few units of each request to deadlock searches that they end before they have found
-// anything.
+// hurry gives deadlock searches so few units per request that they end before they find anything.
 func (p *pair) hurry(units int) {
 	p.m.searches, p.d.Hurried = searchRates{perRequest: uint16(units)}, true
 }
 
-// overlooks fails unless a search that found nothing had come to its limit.
+// overlooks fails unless a search that found nothing had reached its limit.
 func (p *pair) overlooks(cmd *wire.Command) {
 	s, ok := p.m.sessions.get(cmd.SessionId)
 	if p.d.Overlooked == p.d.Revision && (!ok || s.searchAllowance != 0) {
@@ -127,14 +125,14 @@ func (p *pair) overlooks(cmd *wire.Command) {
 	}
 }
 
-// follow applies a command to both and compares nothing.
+// follow applies a command to both without comparing.
 func (p *pair) follow(cmd *wire.Command) {
 	applied := applyAt(failing{}, p.m, wallAfter(p.m.Revision()), cmd)
 	p.d.Heard = applied.Results[0]
 	p.d.Apply(cmd, wallAfter(p.d.Revision), grantedIDs(applied.Events)...)
 }
 
-// step applies a command to both and compares what it answered and did.
+// step applies a command to both and compares the answers and the effects.
 func (p *pair) step(cmd *wire.Command) *wire.Result {
 	applied := applyAt(failing{}, p.m, wallAfter(p.m.Revision()), cmd)
 	p.d.Heard = applied.Results[0]
@@ -150,8 +148,8 @@ func (p *pair) step(cmd *wire.Command) *wire.Result {
 	return want
 }
 
-// withinBudgets holds after every command, as long as nobody makes a budget smaller than
-// what is there.
+// withinBudgets returns an error if a budget is exceeded. It holds after every command, unless a budget
+// was made smaller than the state.
 func withinBudgets(m *Machine) (err error) {
 	limits := m.Settings()
 	if m.Units() > limits.MaxStateBytes {
@@ -166,7 +164,7 @@ func withinBudgets(m *Machine) (err error) {
 	return err
 }
 
-// read compares all that can be read.
+// read compares everything that can be read.
 func (p *pair) read(cmd *wire.Command) {
 	compareState(failing{}, p.m, p.d)
 	standing, err := p.d.CompareDeadlocks(p.m.ListDeadlocks(&wire.ListDeadlocksRequest{}).Deadlocks)
@@ -176,7 +174,7 @@ func (p *pair) read(cmd *wire.Command) {
 	p.deadlocked = standing
 }
 
-// explore makes up a log while comparing. It ends with the command that failed.
+// explore generates a log while comparing. If a command fails, it is the last one of the log.
 func explore(seed uint64, n int, seen map[string]int) (log []*wire.Command, err error) {
 	defer caught(&err)
 	w, boot := newWalker(seeded(seed))
@@ -209,7 +207,7 @@ func explore(seed uint64, n int, seen map[string]int) (log []*wire.Command, err 
 	return log, nil
 }
 
-// notice counts what the last command brought about beyond its answer.
+// notice counts the effects of the last command that its answer does not show.
 func notice(p *pair, seen map[string]int) {
 	grants := 0
 	if p.d.Acknowledged == p.d.Revision {
@@ -242,8 +240,8 @@ func notice(p *pair, seen map[string]int) {
 	}
 }
 
-// against compares a log that is known. Its first command is a bootstrap. It is tried as it
-// is, in a hurry, and with failures and restarts at every command.
+// against compares a given log, whose first command is a bootstrap. It runs the log as it is, with
+// searches cut short, and with failures and restarts at every command.
 func against(log []*wire.Command) error {
 	return cmp.Or(
 		againstAs(log, func(*pair, *wire.Command) {}),
@@ -282,7 +280,7 @@ func caught(err *error) {
 	}
 }
 
-// failing ends a run by a panic with what went wrong.
+// failing ends a run by panicking with the failure.
 type failing struct{}
 
 type failure error
@@ -291,7 +289,7 @@ func (failing) Helper() {}
 
 func (failing) Fatalf(format string, args ...any) { panic(failure(fmt.Errorf(format, args...))) }
 
-// shrink leaves out commands as long as the log still fails. The first one stays.
+// shrink removes commands as long as the log still fails. The first one stays.
 func shrink(log []*wire.Command, fails func([]*wire.Command) bool) []*wire.Command {
 	for step := len(log) / 2; step > 0; step /= 2 {
 		for i := 1; i+step <= len(log); {
@@ -313,7 +311,8 @@ func lines(log []*wire.Command) string {
 	return b.String()
 }
 
-// mustHaveSeen keeps the walker honest: a run counts only if it came everywhere.
+// mustHaveSeen fails unless the walker produced every command with every status. Otherwise a run
+// would prove little.
 func mustHaveSeen(t *testing.T, seen map[string]int, commands int) {
 	for what, outcomes := range map[string]string{
 		"OpenSession": "OK INVALID_ARGUMENT RESOURCE_EXHAUSTED", "AttachSession": "OK PERMISSION_DENIED SESSION_LOST",

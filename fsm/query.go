@@ -9,23 +9,24 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Queries change nothing and share no scratch space, so that any number of them may
-// run at once while nothing is applied.
+// Queries change nothing and share no scratch space, so any number of them may run at the same time while
+// nothing is applied.
 
-// ClusterID returns the cluster's id, empty before bootstrap.
+// ClusterID returns the cluster's id, or "" before bootstrap.
 func (m *Machine) ClusterID() string { return m.state.clusterID }
 
-// Term returns the term of the last BeginTerm; deadlines belong to it.
+// Term returns the term of the last BeginTerm. Deadlines belong to it.
 func (m *Machine) Term() uint64 { return m.state.term }
 
 // LeaderID returns the id of the leader that began Term.
 func (m *Machine) LeaderID() string { return m.state.leaderID }
 
-// AlarmsAcknowledged returns the revision at which an operator last acknowledged alarms, 0 if nobody did.
-// Alarms that were raised in earlier states have ended.
+// AlarmsAcknowledged returns the revision at which an operator last acknowledged alarms, or 0. Alarms
+// that were raised in earlier states have ended.
 func (m *Machine) AlarmsAcknowledged() uint64 { return m.state.acknowledged }
 
-// TermStarts returns where the last terms began, the oldest first. They are shared: read-only.
+// TermStarts returns where the last terms began, the oldest first. The slice is shared and must
+// not be changed.
 func (m *Machine) TermStarts() []*wire.TermStart { return m.state.starts }
 
 // Revision returns the number of commands applied.
@@ -37,7 +38,7 @@ func (m *Machine) Token() uint64 { return m.state.token }
 // FeatureLevel returns the replicated feature level, 0 before bootstrap.
 func (m *Machine) FeatureLevel() uint32 { return m.state.level }
 
-// Discarded returns the number of commands whose handler failed.
+// Discarded returns the number of commands whose handler panicked.
 func (m *Machine) Discarded() uint64 { return m.state.discarded }
 
 // Settings returns a copy of the cluster's limits; the defaults before bootstrap.
@@ -48,7 +49,7 @@ func (m *Machine) Settings() *wire.Settings {
 	return proto.CloneOf(m.state.settings)
 }
 
-// Members returns copies of the nodes that the log knows, by id.
+// Members returns copies of the nodes in the replicated state, by id.
 func (m *Machine) Members() []*wire.Member {
 	var members []*wire.Member
 	m.members.each("", func(member *wire.Member) bool {
@@ -67,8 +68,7 @@ func (m *Machine) Member(id string) (*wire.Member, bool) {
 	return proto.CloneOf(member), true
 }
 
-// Removed returns copies of the members that were removed, as many as are remembered, the
-// oldest first.
+// Removed returns copies of the removed members that are remembered, the oldest first.
 func (m *Machine) Removed() []*wire.RemovedMember {
 	var all []*wire.RemovedMember
 	m.removed.each(0, func(removed *wire.RemovedMember) bool {
@@ -78,10 +78,10 @@ func (m *Machine) Removed() []*wire.RemovedMember {
 	return all
 }
 
-// WasRemoved reports whether a member of that incarnation was removed.
+// WasRemoved reports whether a member with that incarnation was removed.
 func (m *Machine) WasRemoved(incarnation string) bool { return m.wasRemoved(incarnation) }
 
-// Totals counts what lives.
+// Totals counts the live sessions, locks, holds and waiters.
 type Totals struct {
 	Sessions, Locks, Holds, Waiters uint64
 }
@@ -96,16 +96,16 @@ func (m *Machine) Totals() Totals {
 	}
 }
 
-// Session is what the deadlines and the authentication need of a session.
+// Session is what timers and authentication need of a session.
 type Session struct {
 	ID uint64
 	// TTL is in milliseconds.
 	TTL uint32
-	// Generation is that of the deadline; an expiry must name it.
+	// Generation is the generation of the deadline; an expiry must name it.
 	Generation uint64
 	// SecretHash is the SHA-256 of the client's secret.
 	SecretHash []byte
-	// Leased sessions belong to one leased hold; heartbeats do not prolong them.
+	// Leased sessions belong to one leased hold; heartbeats do not extend them.
 	Leased bool
 }
 
@@ -131,12 +131,12 @@ func (m *Machine) SessionBySecret(hash []byte) (Session, bool) {
 	return m.Session(known.session)
 }
 
-// HoldsOf returns what a session holds, by hold id. The names of several locks in one
-// hold are left out where they would make the answer too long for a frame.
+// HoldsOf returns a session's holds, by hold id. It leaves out the lock names of a hold of several locks
+// if they would make the answer too long for a frame.
 func (m *Machine) HoldsOf(session uint64) []*wire.HeldLock {
 	var holds []*wire.HeldLock
 	m.owners.each(ownerKey{session: session}, func(at *stake) bool {
-		// A hold of several locks is told at the first of them.
+		// A hold of several locks is listed at its first one.
 		if c, _ := m.claims.get(at.id); at.session == session && c.held() && at.lock() == c.wants()[0].lock.id {
 			holds = append(holds, m.heldLock(c))
 		}
@@ -152,7 +152,7 @@ func (m *Machine) HoldsOf(session uint64) []*wire.HeldLock {
 	return holds
 }
 
-// LocksOf returns how many locks a session holds or waits for, counting to most.
+// LocksOf returns how many locks a session holds or waits for, or most if there are more.
 func (m *Machine) LocksOf(session uint64, most int) (n int) {
 	m.owners.each(ownerKey{session: session}, func(at *stake) bool {
 		if at.session == session {
@@ -163,23 +163,23 @@ func (m *Machine) LocksOf(session uint64, most int) (n int) {
 	return n
 }
 
-// EachSession calls fn for every session by id until it returns false.
+// EachSession calls fn for every session, by id, until it returns false.
 func (m *Machine) EachSession(fn func(Session) bool) {
 	m.sessions.each(0, func(s *session) bool { return fn(viewSession(s)) })
 }
 
-// Wait is what the deadlines need of a request that waits.
+// Wait is a request that waits, for the leader's timers.
 type Wait struct {
 	ID, SessionID uint64
-	// Generation is that of the deadline; a time-out must name it.
+	// Generation is the generation of the deadline; a timeout must name it.
 	Generation uint64
-	// WaitMs is what the request allowed; of no meaning with WaitForever.
+	// WaitMs is how long the request may wait, in milliseconds; meaningless with WaitForever.
 	WaitMs      uint32
 	WaitForever bool
 }
 
-// EachWait calls fn for every waiting request by its claim's id, until it returns
-// false. A hold that waits to become exclusive is one, under its hold's id.
+// EachWait calls fn for every waiting request, by its claim's id, until it returns false. A hold that
+// waits to become exclusive is listed under its own id.
 func (m *Machine) EachWait(fn func(Wait) bool) {
 	m.claims.each(0, func(c *claim) bool {
 		switch {
@@ -193,7 +193,7 @@ func (m *Machine) EachWait(fn func(Wait) bool) {
 	})
 }
 
-// Outcome returns the latest outcome of a request that is remembered, with its seq.
+// Outcome returns the latest outcome of a request, if it is remembered, with its sequence number.
 func (m *Machine) Outcome(session, seq uint64) (*wire.Result, bool) {
 	s, ok := m.sessions.get(session)
 	if !ok {

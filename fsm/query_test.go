@@ -96,7 +96,7 @@ func TestListLocksPages(t *testing.T) {
 	if one := m.ListLocks(&wire.ListLocksRequest{PageSize: 1}); len(one.Locks) != 1 || one.NextPageToken != "p" {
 		t.Errorf("one lock: %v", one)
 	}
-	// The page may begin at a lock that is gone by now.
+	// The page token may be the name of a lock that no longer exists.
 	if rest := m.ListLocks(&wire.ListLocksRequest{Prefix: "p", PageToken: "p/248x"}); len(rest.Locks) != 1 || rest.Locks[0].Name != "p/249" {
 		t.Errorf("rest %v", rest)
 	}
@@ -126,8 +126,8 @@ func TestListSessionsPages(t *testing.T) {
 	}
 }
 
-// TestRepliesFitAFrame: client details and names at their longest do not make a reply
-// of more than a frame.
+// TestRepliesFitAFrame checks that client details and names of the maximum length do not make a reply
+// longer than a frame.
 func TestRepliesFitAFrame(t *testing.T) {
 	m := bootstrapped(t)
 	for i := range uint64(400) {
@@ -158,7 +158,7 @@ func TestRepliesFitAFrame(t *testing.T) {
 	}
 }
 
-// TestQueriesChangeNothing, and what they return is not the state itself.
+// TestQueriesChangeNothing also checks that queries do not return references to the state.
 func TestQueriesChangeNothing(t *testing.T) {
 	m := twoLocks(t)
 	before := snapshotOf(t, m)

@@ -4,7 +4,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// beginLock brings a lock into being.
+// beginLock creates a lock.
 func (m *Machine) beginLock(request *wire.LockRequest, unfair bool) *lock {
 	m.state.lastLock++
 	l := &lock{
@@ -19,7 +19,7 @@ func (m *Machine) beginLock(request *wire.LockRequest, unfair bool) *lock {
 	return l
 }
 
-// newClaim makes a claim that neither holds nor waits yet, for the locks asked for.
+// newClaim creates a claim for the requested locks. It neither holds nor waits yet.
 func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 	c := &claim{
 		id:          m.state.revision,
@@ -51,7 +51,7 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 	return c
 }
 
-// special says that an acquire asks for more than most.
+// special reports whether the claim of an acquire needs options.
 func special(op *wire.Acquire) bool {
 	return len(op.Locks) > 1 || len(op.Value) > 0 || op.MaxHoldMs|op.LockDelayMs != 0 || op.Notify || op.AllowDeadlock
 }
@@ -70,7 +70,7 @@ func extraOf(op *wire.Acquire) extra {
 	return e
 }
 
-// enqueue puts a claim behind all that wait for its locks.
+// enqueue appends a claim to the queues of its locks.
 func (m *Machine) enqueue(s *session, c *claim) {
 	for _, w := range c.wants() {
 		l := m.editLock(w.lock)
@@ -81,7 +81,7 @@ func (m *Machine) enqueue(s *session, c *claim) {
 	m.state.waits++
 }
 
-// dequeue takes a claim that waits out of its queues.
+// dequeue removes a waiting claim from its queues.
 func (m *Machine) dequeue(s *session, c *claim) {
 	for _, w := range c.wants() {
 		l := m.editLock(w.lock)
@@ -92,17 +92,17 @@ func (m *Machine) dequeue(s *session, c *claim) {
 	m.state.waits--
 }
 
-// unsettle remembers that others may be next now for the locks of a claim. They get
-// their turn when the command is done: see settle.
+// unsettle records that a claim's locks may have room for other claims now. settle grants it at the end
+// of the command.
 func (m *Machine) unsettle(c *claim) {
 	for _, w := range c.wants() {
 		m.unsettled = append(m.unsettled, w.lock)
 	}
 }
 
-// settle brings every lock to rest that the command has left unsettled. Granting to
-// a claim for several locks leaves its other queues with other heads, so that the
-// list may grow on the way; each grant takes a claim out of the queues, so it ends.
+// settle settles every lock that the command has affected. Granting a claim for several locks changes the
+// heads of its other queues, so the list may grow meanwhile. Each grant removes a claim from the queues,
+// so the loop ends.
 func (m *Machine) settle() {
 	for i := 0; i < len(m.unsettled); i++ {
 		m.settleLock(m.unsettled[i])
@@ -110,8 +110,8 @@ func (m *Machine) settle() {
 	m.unsettled = emptied(m.unsettled)
 }
 
-// settleLock grants to everybody who may have the lock now. A lock that nobody
-// wants is gone.
+// settleLock grants the lock to every claim that may have it now. It deletes a lock that is neither
+// occupied nor awaited.
 func (m *Machine) settleLock(l *lock) {
 	l = m.live(l)
 	if l != nil && m.state.suspended == 0 {
@@ -126,8 +126,8 @@ func (m *Machine) settleLock(l *lock) {
 	}
 }
 
-// handOver grants what there is room for, in the order of the queue. It returns the lock
-// as it is then.
+// handOver grants what there is room for, in the order of the queue. It returns the current
+// version of the lock.
 func (m *Machine) handOver(l *lock) *lock {
 	if l.upgrader != 0 && l.used == 1 {
 		m.finishUpgrade(l)
@@ -140,7 +140,7 @@ func (m *Machine) handOver(l *lock) *lock {
 	return l
 }
 
-// next is the claim that is to be granted now because of this lock, or nil.
+// next returns the claim to be granted now because of this lock, or nil.
 func (m *Machine) next(l *lock) *claim {
 	if l.waiters == 0 || l.upgrader != 0 || l.exclusive {
 		return nil
@@ -154,7 +154,7 @@ func (m *Machine) next(l *lock) *claim {
 	return c
 }
 
-// head is the claim whose turn it is. An unfair lock draws it.
+// head returns the claim whose turn it is. For an unfair lock it is drawn.
 func (m *Machine) head(l *lock) *claim {
 	first, _ := m.queue.seek(place{lock: l.id})
 	if l.unfair {
@@ -164,8 +164,8 @@ func (m *Machine) head(l *lock) *claim {
 	return c
 }
 
-// ready says whether one of a claim's locks would let it go on: it stands at the
-// head there, too, and the lock has room.
+// ready reports whether one of a claim's locks allows the grant: the claim is at the head of its queue
+// and the lock has room.
 func (m *Machine) ready(c *claim, w want) bool {
 	l := m.live(w.lock)
 	first, _ := m.queue.seek(place{lock: l.id})
@@ -183,11 +183,11 @@ func (m *Machine) grantWaiting(c *claim) {
 	granted := m.grant(s, c, true)
 	granted.Digest = m.conclude(s, c, c.seq, wire.Status_GRANTED, "").digest
 	if s.leased {
-		m.prolong(s) // its time starts at the grant
+		m.prolong(s) // a lease's TTL runs from the grant
 	}
 }
 
-// grant makes a claim a hold, and returns the event that says so.
+// grant turns a claim into a hold and returns the event that reports it.
 func (m *Machine) grant(s *session, c *claim, waited bool) *wire.Event {
 	m.mint(c)
 	m.state.holds++
@@ -207,7 +207,7 @@ func (m *Machine) grant(s *session, c *claim, waited bool) *wire.Event {
 	return e
 }
 
-// mint gives a claim the next token. This is the only place where tokens are minted.
+// mint assigns the next token to a claim. This is the only place where tokens are minted.
 func (m *Machine) mint(c *claim) {
 	if m.state.token >= maxToken {
 		panic("the token counter is exhausted")
@@ -219,8 +219,7 @@ func (m *Machine) mint(c *claim) {
 	c.token = m.state.token
 }
 
-// part takes a claim from its owner and its session. What a hold occupies stays
-// occupied.
+// part detaches a claim from its owner and its session. What a hold occupies stays occupied.
 func (m *Machine) part(s *session, c *claim) {
 	for _, w := range c.wants() {
 		m.owners.delete(ownerKey{c.session, c.owner, w.lock.id})
@@ -235,7 +234,7 @@ func (m *Machine) part(s *session, c *claim) {
 	m.state.holds--
 }
 
-// remove takes a claim that has parted out of the state: others get their turn.
+// remove deletes a claim that was parted, so that its locks can be granted to others.
 func (m *Machine) remove(c *claim) {
 	if c.token != 0 {
 		for _, w := range c.wants() {
@@ -252,8 +251,8 @@ func (m *Machine) remove(c *claim) {
 	m.unsettle(c)
 }
 
-// position is a waiting claim's place in the queue of its first lock, 1 is next. One
-// who waits to upgrade stands before the queue.
+// position returns a waiting claim's place in the queue of its first lock; 1 is next. A claim that waits
+// to upgrade is ahead of the queue.
 func (m *Machine) position(c *claim) uint64 {
 	if c.phase() != waiting {
 		return 1
@@ -264,7 +263,7 @@ func (m *Machine) position(c *claim) uint64 {
 	return l.ahead() + uint64(before) + 1
 }
 
-// emitClaim reports something that happened to a claim.
+// emitClaim emits an event about a claim.
 func (m *Machine) emitClaim(what wire.Event_Type, c *claim) *wire.Event {
 	wants := c.wants()
 	e := m.happened.next(m.left)
@@ -284,7 +283,7 @@ func (m *Machine) emitClaim(what wire.Event_Type, c *claim) *wire.Event {
 	return e
 }
 
-// names are those of several locks; nil for one.
+// names returns the names of several locks; nil for one.
 func names(wants []want) []string {
 	if len(wants) == 1 {
 		return nil

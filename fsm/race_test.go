@@ -2,6 +2,6 @@
 
 package fsm
 
-// raced says that the race detector is at work, which takes ten times as long. One
-// machine has one goroutine, so the long run of the random sequences does without it.
+// raced is true with the race detector, which takes ten times as long. A machine uses only one goroutine,
+// so the long run of the random sequences does not use it.
 const raced = true

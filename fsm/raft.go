@@ -13,33 +13,32 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Replicated is a [Machine] under raft. raft applies to it from one goroutine;
-// everything else may read it from any.
+// Replicated is a [Machine] under raft. raft applies entries to it from one goroutine; it may be
+// read from any.
 type Replicated struct {
 	level uint32
 	halt  func(error)
-	// limits are the machine's settings, for who must not wait for an entry.
+	// limits are the machine's settings, for callers that must not wait while an entry is applied.
 	limits atomic.Pointer[wire.Settings]
-	// units are what the state takes of its budget.
+	// units are the units of the state.
 	units atomic.Uint64
 
-	mu      sync.RWMutex // guards what follows
+	mu      sync.RWMutex // guards the fields below
 	machine *Machine
 	frozen  error
 }
 
 var _ raft.FSM = (*Replicated)(nil)
 
-// NewReplicated returns an empty state of a program that understands feature levels
-// up to level. halt is called, at most once and without any lock held, when the node
-// must stop before it applies what it does not understand. It may be called from
-// raft's own goroutine and must not wait for raft.
+// NewReplicated returns an empty state for a program that understands feature levels up to level. halt is
+// called, at most once and without any lock held, when the node must stop before it applies something
+// that it does not understand. It may be called on raft's own goroutine and must not wait for raft.
 func NewReplicated(level uint32, halt func(error)) *Replicated {
 	return &Replicated{level: level, halt: halt, machine: New(level)}
 }
 
-// Apply applies a log entry. It returns *[Applied], or an error: ErrMalformed, which
-// is the same on every node, or ErrUpgrade, after which nothing is applied any more.
+// Apply applies a log entry. It returns an *[Applied] or an error: ErrMalformed, which is the same on
+// every node, or ErrUpgrade, after which nothing is applied any more.
 func (r *Replicated) Apply(entry *raft.Log) any {
 	applied, halting, err := r.apply(entry)
 	if halting {
@@ -67,7 +66,7 @@ func (r *Replicated) apply(entry *raft.Log) (applied *Applied, halting bool, err
 	return applied, false, err
 }
 
-// show makes known what is asked for without the lock.
+// show publishes the values that are read without the lock.
 func (r *Replicated) show() {
 	if s := r.machine.state.settings; s != r.limits.Load() {
 		r.limits.Store(s)
@@ -75,29 +74,29 @@ func (r *Replicated) show() {
 	r.units.Store(r.machine.Units())
 }
 
-// Limits returns the replicated settings as they are applied here, nil before bootstrap.
-// They are shared: read-only.
+// Limits returns the replicated settings as applied on this node, nil before bootstrap. They are shared
+// and must not be changed.
 func (r *Replicated) Limits() *wire.Settings { return r.limits.Load() }
 
 // Units is [Machine.Units]. It takes no lock.
 func (r *Replicated) Units() uint64 { return r.units.Load() }
 
-// Near reports whether the state may have no room for so many units more, so that
-// [Machine.Exhausted] has to be asked. It takes no lock.
+// Near reports whether the state may have no room for so many more units, in which case the caller must
+// ask [Machine.Exhausted]. It takes no lock.
 func (r *Replicated) Near(units uint64) bool {
 	limits := r.limits.Load()
 	return limits != nil && r.units.Load()+units+operatorUnits > limits.MaxStateBytes
 }
 
-// Recycle is [Machine.Recycle], for who applies.
+// Recycle is [Machine.Recycle]. Only the goroutine that applies entries may call it.
 func (r *Replicated) Recycle(last *Applied) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.machine.Recycle(last)
 }
 
-// Snapshot forks the state in constant time. It fails once the state is frozen: a
-// snapshot would claim entries that were not applied.
+// Snapshot forks the state in constant time. It fails once the state is frozen, because the snapshot
+// would claim to include entries that were not applied.
 func (r *Replicated) Snapshot() (raft.FSMSnapshot, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,8 +106,8 @@ func (r *Replicated) Snapshot() (raft.FSMSnapshot, error) {
 	return &image{r.machine.Fork()}, nil
 }
 
-// Restore replaces the state by a snapshot. A snapshot that is refused leaves the
-// state as it was; one of a newer feature level freezes it.
+// Restore replaces the state with a snapshot. A snapshot that is refused leaves the state as it was; one
+// of a newer feature level freezes it.
 func (r *Replicated) Restore(snapshot io.ReadCloser) error {
 	defer snapshot.Close()
 	machine, err := Restore(snapshot, r.level)
@@ -136,8 +135,8 @@ func (r *Replicated) replace(machine *Machine, err error) (halting bool, _ error
 	return false, err
 }
 
-// View calls fn with the state, which does not change meanwhile. fn must be short and
-// must not keep the machine.
+// View calls fn with the state, which does not change during the call. fn must be short and must not
+// keep the machine.
 func (r *Replicated) View(fn func(*Machine)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -146,14 +145,14 @@ func (r *Replicated) View(fn func(*Machine)) {
 
 // Fork returns a copy of the state in constant time, for long reads.
 func (r *Replicated) Fork() *Machine {
-	r.mu.Lock() // forking marks the tables of both sides
+	r.mu.Lock() // forking changes the tables of both sides
 	defer r.mu.Unlock()
 	return r.machine.Fork()
 }
 
-// Ahead returns a copy of the state with the entries applied that rest yields, and the index of
-// the last entry that it includes. rest is called with that of the state. The state itself stays.
-// Errors: ErrUpgrade, and those of rest.
+// Ahead returns a copy of the state with the entries of rest applied, and the index of the last entry
+// that it includes. rest is called with the index of the state. The state itself does not change. Ahead
+// returns ErrUpgrade or an error of rest.
 func (r *Replicated) Ahead(rest func(after uint64) iter.Seq2[*raft.Log, error]) (m *Machine, index uint64, err error) {
 	m = r.Fork()
 	for entry, err := range rest(m.state.index) {
@@ -177,17 +176,17 @@ func (r *Replicated) AppliedIndex() uint64 {
 	return r.machine.state.index
 }
 
-// image is a state on its way to the disk.
+// image is a snapshot of the state that is being written.
 type image struct{ machine *Machine }
 
-// Persist writes the snapshot while the machine goes on.
+// Persist writes the snapshot while the machine keeps applying.
 func (i *image) Persist(sink raft.SnapshotSink) error {
 	if err := i.machine.WriteSnapshot(sink); err != nil {
-		_ = sink.Cancel() // the first error says more
+		_ = sink.Cancel() // the first error is the one to report
 		return err
 	}
 	return sink.Close()
 }
 
-// Release has nothing to let go of: the fork is garbage when raft drops it.
+// Release does nothing: the fork becomes garbage when raft drops it.
 func (i *image) Release() {}

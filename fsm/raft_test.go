@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// sink is a snapshot store of one snapshot.
+// sink is a snapshot store for one snapshot.
 type sink struct {
 	bytes.Buffer
 	err, closing      error
@@ -137,8 +137,7 @@ func TestUpgradeInSnapshotHalts(t *testing.T) {
 	}
 }
 
-// TestReadersBesideApply lets the race detector look at reads, forks and snapshots
-// while entries are applied.
+// TestReadersBesideApply runs reads, forks and snapshots while entries are applied, for the race detector.
 func TestReadersBesideApply(t *testing.T) {
 	r := NewReplicated(Level, nil)
 	done := make(chan struct{})

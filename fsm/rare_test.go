@@ -10,10 +10,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// rareState is a state in which bugs hide, since random sequences seldom come there by
-// themselves. Whenever a walk stands in one, it often restarts the machine from its snapshot,
-// and often has the next command fail at one of its writes. least is how often each of
-// that has to happen in a thousand sequences.
+// rareState is a state in which bugs hide, because random sequences rarely get there. Whenever a walk is
+// in one, it often restarts the machine from its snapshot, and often makes the next command fail at one
+// of its writes. least is how often each of these must happen in a thousand sequences.
 type rareState struct {
 	name   string
 	least  int
@@ -36,7 +35,7 @@ func anySession(fit func(p *pair, s *session) bool) func(*pair) bool {
 	}
 }
 
-// waitedFor reports whether somebody waits for a lock of the claim.
+// waitedFor reports whether something waits for a lock of the claim.
 func waitedFor(p *pair, c *model.Claim) bool {
 	return slices.ContainsFunc(c.Locks, func(l *wire.LockRequest) bool {
 		live, _ := p.m.locks.get(l.Name)
@@ -93,20 +92,20 @@ var rareStates = []rareState{
 	{"a removed member", 5, func(p *pair) bool { return len(p.d.Removed) > 0 }},
 }
 
-// happening is a command with the state before it, as far as rare steps depend on it.
+// happening is a command with the part of the state before it that rare steps depend on.
 type happening struct {
 	p      *pair
 	cmd    *wire.Command
 	answer *wire.Result
-	// claims are those that were there, token is the last that was minted.
+	// claims are the claims that existed, token is the last one minted.
 	claims map[uint64]model.Claim
 	token  uint64
-	full   bool // the window of the session that asks was
-	// again says that the request had been refused for want of room.
+	full   bool // the window of the requesting session was full
+	// again is true if the request had been refused because a budget was exhausted.
 	again bool
 }
 
-// before notes the state before a command.
+// before records the state before a command.
 func (p *pair) before(cmd *wire.Command) *happening {
 	h := &happening{p: p, cmd: cmd, claims: map[uint64]model.Claim{}, token: p.d.Token}
 	for _, c := range p.d.Claims {
@@ -119,8 +118,7 @@ func (p *pair) before(cmd *wire.Command) *happening {
 	return h
 }
 
-// ended is what the hold that the command ended by time or force was,
-// and whether its grace ended it.
+// ended returns the hold that the command ended by time or force, and whether its grace ended it.
 func (h *happening) ended() (c model.Claim, grace bool) {
 	switch op := h.cmd.Op.(type) {
 	case *wire.Command_ExpireHold:
@@ -135,7 +133,7 @@ func (h *happening) ended() (c model.Claim, grace bool) {
 	return model.Claim{}, false
 }
 
-// expires reports whether the command ended a session by time that had claims that fit.
+// expires reports whether the command expired a session whose claims fit.
 func (h *happening) expires(fits ...func(*model.Claim) bool) bool {
 	op := h.cmd.GetExpireSession()
 	return op != nil && h.answer.Status == wire.Status_OK && !slices.ContainsFunc(fits, func(fit func(*model.Claim) bool) bool {
@@ -148,7 +146,7 @@ func (h *happening) expires(fits ...func(*model.Claim) bool) bool {
 	})
 }
 
-// refusedOf are the locks of a request for several that was refused with one of the statuses.
+// refusedOf returns the locks of a request for several that was refused with one of the statuses.
 func (h *happening) refusedOf(statuses ...wire.Status_Code) []*wire.LockRequest {
 	op := h.cmd.GetAcquire()
 	if lease := h.cmd.GetOpenLease(); lease != nil {
@@ -160,8 +158,7 @@ func (h *happening) refusedOf(statuses ...wire.Status_Code) []*wire.LockRequest 
 	return op.Locks
 }
 
-// rareStep is a command that is rare in what it does. least is how often it has to be seen in
-// a thousand sequences.
+// rareStep is a command with a rare effect. least is how often it must occur in a thousand sequences.
 type rareStep struct {
 	name  string
 	least int
@@ -226,7 +223,7 @@ var rareSteps = []rareStep{
 	{"a session of before a restore asks", 5, func(h *happening) bool { return h.answer.GetRestored() }},
 }
 
-// rare counts the rare states in which the last command left the machine, and what it did.
+// rare counts the rare states in which the last command left the machine, and its rare effects.
 func (p *pair) rare(h *happening, roll dice, seen map[string]int) {
 	key := [2]uint64{h.cmd.SessionId, h.cmd.Seq}
 	p.refused[key] = h.answer.Status == wire.Status_RESOURCE_EXHAUSTED && h.cmd.Seq != 0
@@ -248,7 +245,7 @@ func (p *pair) rare(h *happening, roll dice, seen map[string]int) {
 			continue
 		}
 		standing = append(standing, state.name)
-		// Often as long as it is rare.
+		// More often as long as it has not occurred often enough.
 		restarts = restarts || seen[state.name+", restarted"] < 2*state.least && roll(2) == 0
 		fails = fails || seen[state.name+", failed"] < 2*state.least && roll(2) == 0
 	}
@@ -265,7 +262,7 @@ func (p *pair) rare(h *happening, roll dice, seen map[string]int) {
 	}
 }
 
-// restart has the machine begin again from its snapshot, which must have all of it.
+// restart restores the machine from its own snapshot, which must be complete.
 func (p *pair) restart() {
 	searches, snapshot := p.m.searches, snapshotOf(failing{}, p.m)
 	p.m = restored(failing{}, snapshot)
@@ -275,7 +272,7 @@ func (p *pair) restart() {
 	}
 }
 
-// failFirst has the command fail at one of its writes on a fork, which must change nothing.
+// failFirst makes the command fail at one of its writes on a fork, which must change nothing.
 func (p *pair) failFirst(cmd *wire.Command, at int, seen map[string]int) {
 	if !p.failsNext || !failAt(failing{}, p.m, p.m.Fork(), cmd, at) {
 		return
@@ -285,7 +282,7 @@ func (p *pair) failFirst(cmd *wire.Command, at int, seen map[string]int) {
 	}
 }
 
-// mustHaveBeenRare fails unless a run came to every rare state and step, often enough.
+// mustHaveBeenRare fails unless a run reached every rare state and step often enough.
 func mustHaveBeenRare(t *testing.T, seen map[string]int, sequences uint64) {
 	thousands := int(sequences / 1_000)
 	for _, step := range rareSteps {

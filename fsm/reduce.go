@@ -6,22 +6,21 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// reduction is what is left when all owners that can release have done so, and
-// everybody was granted whose turn came. It is worked out on a copy of the part of
-// the state that the question depends on.
+// reduction is what is left after all owners that can release have done so, and every claim whose turn
+// came was granted. It is computed on a copy of the part of the state that the question depends on.
 type reduction struct {
 	waits  map[uint64]*reducedWait
 	owners map[ownerKey]*reducedOwner
 	locks  map[uint64]*reducedLock
-	// The same in the order in which the search came to them.
+	// The same in the order in which the search reached them.
 	eachWait  []*reducedWait
 	eachOwner []*reducedOwner
 	eachLock  []*reducedLock
-	// dirty locks have changed since they were settled.
+	// dirty are the locks that have changed since they were settled.
 	dirty []*reducedLock
-	// left are the units that it may still take.
+	// left is the number of units that may still be used.
 	left *int
-	// starved are waits for permits that even those ahead of them would not leave.
+	// starved are the waits for permits that would still lack some if all waits ahead of them had theirs.
 	starved map[place]bool
 }
 
@@ -42,29 +41,29 @@ type reducedHold struct {
 	want want
 }
 
-// reducedLock counts like a lock, but only who has an owner.
+// reducedLock counts like a lock, but only the holds of the owners in the reduction.
 type reducedLock struct {
 	lock
-	// queue are its waits, those before head are over.
+	// queue are its waits; those before head have ended.
 	queue []*reducedWait
 	head  int
-	// holds are those that are left.
+	// holds counts the holds that are left.
 	holds int
-	// rising is the one who waits to become exclusive.
+	// rising is the wait to become exclusive.
 	rising *reducedWait
 }
 
-// stuck says whether a claim waits for ever.
+// stuck reports whether a claim waits forever.
 func (r *reduction) stuck(claim uint64) bool {
 	w := r.waits[claim]
 	return w != nil && !w.over
 }
 
-// short says whether a claim that is stuck in a semaphore's queue would still lack
-// permits if all ahead of it had theirs.
+// short reports whether a claim that is stuck in a semaphore's queue would still lack permits if all
+// claims ahead of it had theirs.
 func (r *reduction) short(claim, lock uint64) bool { return r.starved[place{lock, claim}] }
 
-// reduce lets all go on that can, among those whom the nodes need. It returns nil if
+// reduce simulates every grant and release that is possible among what the nodes need. It returns nil if
 // that takes more units than are left.
 func (m *Machine) reduce(left *int, from ...node) *reduction {
 	needed := newSearch(&graph{m: m}, func(node) bool { return false }, from...)
@@ -122,7 +121,7 @@ func (r *reduction) addWait(m *Machine, c *claim) {
 	}
 }
 
-// link joins waits, owners and what these hold.
+// link connects waits, their owners, and the holds of these owners.
 func (r *reduction) link(m *Machine) {
 	for _, w := range r.eachWait {
 		if o := r.owners[ownerKey{w.c.session, w.c.owner, 0}]; o != nil {
@@ -152,7 +151,7 @@ func (o *reducedOwner) occupy(l *reducedLock, w want) {
 	o.holds = append(o.holds, reducedHold{l, w})
 }
 
-// run goes on until nothing moves. It reports whether the units were enough.
+// run repeats until nothing changes. It reports whether the units were sufficient.
 func (r *reduction) run() bool {
 	for _, o := range r.eachOwner {
 		if o.waits == 0 {
@@ -211,7 +210,7 @@ func (r *reduction) settle(l *reducedLock) {
 	}
 }
 
-// rise makes the one hold of a lock exclusive.
+// rise makes the only hold of a lock exclusive.
 func (r *reduction) rise(l *reducedLock) {
 	w := l.rising
 	l.rising = nil
@@ -225,8 +224,8 @@ func (r *reduction) rise(l *reducedLock) {
 	r.end(w)
 }
 
-// ready says whether it is a wait's turn in all its queues. Of an unfair lock any may
-// be drawn, so that one after the other all get it unless it is held for ever.
+// ready reports whether a wait is next in all its queues. An unfair lock may draw any of its waiters, so
+// all of them get it in turn unless it is held forever.
 func (r *reduction) ready(w *reducedWait) bool {
 	for _, want := range w.c.wants() {
 		*r.left--

@@ -26,7 +26,7 @@ func restored(t tester, snapshot []byte) *Machine {
 	return m
 }
 
-// replay applies a log and returns everything that was answered.
+// replay applies a log and returns all results and events.
 func replay(t testing.TB, m *Machine, log []*wire.Command) (results []*wire.Result, events []*wire.Event) {
 	t.Helper()
 	for _, cmd := range log {
@@ -37,8 +37,8 @@ func replay(t testing.TB, m *Machine, log []*wire.Command) (results []*wire.Resu
 	return results, events
 }
 
-// TestReplay: a snapshot at every index, followed by the rest of the log, ends in the
-// bytes and the answers of a full replay.
+// TestReplay checks that a snapshot at every index, followed by the rest of the log, leads to the same
+// bytes and the same answers as a full replay.
 func TestReplay(t *testing.T) {
 	logs := scaled(200)
 	for seed := range logs {
@@ -72,8 +72,8 @@ func compareResults(t testing.TB, got, want []*wire.Result) {
 	}
 }
 
-// TestBatching: how commands are spread over entries changes neither the state nor an
-// answer. Entries without commands change nothing.
+// TestBatching checks that the distribution of commands over entries changes neither the state nor an
+// answer, and that entries without commands change nothing.
 func TestBatching(t *testing.T) {
 	for seed := range uint64(20) {
 		log := walk(seed+2e6, 60)
@@ -106,8 +106,8 @@ func TestBatching(t *testing.T) {
 	}
 }
 
-// TestForksAreIndependent applies different commands to both sides of forks, and
-// writes a fork out while the machine goes on.
+// TestForksAreIndependent applies different commands to both sides of forks, and writes a fork out while
+// the machine keeps applying.
 func TestForksAreIndependent(t *testing.T) {
 	for seed := range uint64(10) {
 		log := walk(seed+3e6, 120)
@@ -139,8 +139,8 @@ func TestForksAreIndependent(t *testing.T) {
 	}
 }
 
-// TestTokensNeverComeAgain: not after the lock is gone, nor the session, nor a
-// snapshot.
+// TestTokensNeverComeAgain checks that tokens are not reused after the end of the lock or the session, or
+// after a restore.
 func TestTokensNeverComeAgain(t *testing.T) {
 	m, last := New(Level), uint64(walkFloor)
 	boot := &wire.Bootstrap{ClusterId: "c", TokenFloor: walkFloor}
@@ -197,7 +197,7 @@ func releaseNow(t tester, m *Machine, session, seq uint64, hold *wire.Result) *A
 	return applied
 }
 
-// bootstrapped is a machine of default limits.
+// bootstrapped returns a machine with default limits.
 func bootstrapped(t tester) *Machine {
 	t.Helper()
 	m := New(Level)
@@ -208,7 +208,7 @@ func bootstrapped(t tester) *Machine {
 	return m
 }
 
-// busy is a machine after a random log that has something in every table.
+// busy returns a machine after a random log that has left something in every table.
 func busy(t tester, seed uint64) *Machine {
 	t.Helper()
 	for {

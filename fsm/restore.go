@@ -14,11 +14,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Restore reads a snapshot for a program that understands feature levels up to
-// level. It believes nothing: the size of a record is checked before its memory is
-// taken, the checksum over all, and the state that comes out against every invariant.
-// The error is ErrUpgrade for an intact snapshot of a higher level, ErrMalformed for
-// anything else that is no snapshot, or the reader's own.
+// Restore reads a snapshot for a program that understands feature levels up to level. It trusts nothing:
+// it checks the size of each record before it allocates memory, the checksum over all records, and the
+// resulting state against every invariant. It returns ErrUpgrade for an intact snapshot of a higher
+// level, ErrMalformed for anything else that is not a snapshot, or the reader's error.
 func Restore(r io.Reader, level uint32) (*Machine, error) {
 	restoring := &restoring{
 		m:  New(level),
@@ -38,16 +37,16 @@ func Restore(r io.Reader, level uint32) (*Machine, error) {
 	return m, nil
 }
 
-// restoring is a snapshot on its way into a machine.
+// restoring is a snapshot that is being read into a machine.
 type restoring struct {
 	m  *Machine
 	in *recordReader
-	// locks are those of m, for claims to find: made with the first of these, when all
-	// locks are there.
+	// locks maps names to the locks of m, for claims to find. It is created with the first claim, when
+	// all locks have been read.
 	locks map[string]*lock
-	// upgrade is set when the rest is read for its checksum only.
+	// upgrade is set if the rest is read only for its checksum.
 	upgrade error
-	// kind and key are of the last record; both must ascend.
+	// kind and key are those of the last record; both must ascend.
 	kind int
 	key  recordKey
 }
@@ -80,7 +79,7 @@ func (r *restoring) run() error {
 	}
 }
 
-// add takes one record in.
+// add adds one record to the machine.
 func (r *restoring) add(record *wire.SnapshotRecord) error {
 	if r.kind == 0 {
 		if header := record.GetHeader(); header != nil {
@@ -113,7 +112,7 @@ func (r *restoring) add(record *wire.SnapshotRecord) error {
 	return errors.New("of a kind that cannot stand here")
 }
 
-// ascend refuses a record that is out of order, or twice there.
+// ascend returns an error for a record that is out of order or a duplicate.
 func (r *restoring) ascend(kind int, key recordKey) error {
 	if kind < r.kind || kind == r.kind && key.compare(r.key) <= 0 {
 		return errors.New("out of order")
@@ -186,7 +185,7 @@ func (r *restoring) session(body *wire.SessionRecord) error {
 		ackedBelow: body.AckedBelow,
 		leased:     body.Leased,
 
-		searchAllowance: uint16(min(body.SearchAllowance, maxSearch+1)), // Check refuses that
+		searchAllowance: uint16(min(body.SearchAllowance, maxSearch+1)), // Check refuses maxSearch+1
 	}
 	r.m.sessions.load(s)
 	r.m.charge(s, s.unitsAlone())
@@ -215,7 +214,7 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 	return r.ascend(6, recordKey{a: body.SessionId, b: body.Seq})
 }
 
-// recordReader reads and sums records.
+// recordReader reads and hashes records.
 type recordReader struct {
 	r       *bufio.Reader
 	sum     hash.Hash
@@ -225,7 +224,7 @@ type recordReader struct {
 	records uint64
 }
 
-// next returns the next record, of which no message of a lock or a claim may be kept.
+// next returns the next record. Messages of a lock or a claim in it are valid only until the next call.
 func (i *recordReader) next() (*wire.SnapshotRecord, error) {
 	length, err := i.readLength()
 	if err != nil {
@@ -251,7 +250,8 @@ func (i *recordReader) next() (*wire.SnapshotRecord, error) {
 	return record, nil
 }
 
-// readLength reads the length of a record. One that is too long is told from a reader that failed.
+// readLength reads the length of a record. It distinguishes a record that is too long from a
+// reader that failed.
 func (i *recordReader) readLength() (uint64, error) {
 	start, err := i.r.Peek(binary.MaxVarintLen64)
 	length, n := binary.Uvarint(start)
@@ -265,7 +265,7 @@ func (i *recordReader) readLength() (uint64, error) {
 	return length, err
 }
 
-// broken tells an end in the middle from a reader that failed.
+// broken distinguishes a truncated snapshot from a reader that failed.
 func broken(what string, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: it ends within %s: truncated", ErrMalformed, what)
@@ -273,7 +273,7 @@ func broken(what string, err error) error {
 	return fmt.Errorf("read %s: %w", what, err)
 }
 
-// finish compares the trailer with what was read, and lets nothing follow it.
+// finish compares the trailer with the records read, and returns an error if anything follows it.
 func (i *recordReader) finish(trailer *wire.SnapshotTrailer) error {
 	if !bytes.Equal(trailer.GetSha256(), i.sum.Sum(nil)) {
 		return fmt.Errorf("%w: the checksum does not match: the file is damaged", ErrMalformed)

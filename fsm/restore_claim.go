@@ -18,7 +18,7 @@ func (r *restoring) lock(body *wire.LockRecord) error {
 	return r.ascend(4, recordKey{name: body.Name})
 }
 
-// locksByName are all locks in a map that has never to grow.
+// locksByName returns all locks in a map that is allocated at its full size.
 func (r *restoring) locksByName() map[string]*lock {
 	all := make(map[string]*lock, r.m.locks.len())
 	r.m.locks.each("", func(l *lock) bool {
@@ -28,7 +28,7 @@ func (r *restoring) locksByName() map[string]*lock {
 	return all
 }
 
-// claim rebuilds, with the claim, the queues, the holders, the owners and the counts.
+// claim restores a claim, and with it the queues, the holders, the owners and the counts.
 func (r *restoring) claim(body *wire.ClaimRecord) error {
 	c := &claim{
 		id:          body.Id,
@@ -64,7 +64,7 @@ func (r *restoring) claim(body *wire.ClaimRecord) error {
 	return r.ascend(5, recordKey{a: c.id})
 }
 
-// count adds the units of a claim to those of its session, or of the state alone.
+// count adds the units of a claim to the state and, except for a lock-delay, to its session.
 func (r *restoring) count(c *claim) {
 	r.m.state.bytes += c.units() + c.revocationUnits()
 	if s, ok := r.m.sessions.get(c.session); ok && c.phase() != delayed {
@@ -86,7 +86,7 @@ func (c *claim) grantFrom(body *wire.ClaimRecord) error {
 	return nil
 }
 
-// wasSpecial says that a claim is not as most are.
+// wasSpecial reports whether a claim needs an extra part.
 func wasSpecial(body *wire.ClaimRecord) bool {
 	return len(body.Locks) > 1 || len(body.Value) > 0 || body.Notify || body.Wanted || body.AllowDeadlock ||
 		body.Again|body.MaxHoldMs|body.LockDelayMs != 0 || body.HoldGeneration|body.GraceGeneration|body.DelayGeneration != 0 ||
@@ -118,7 +118,7 @@ func extraFrom(body *wire.ClaimRecord) extra {
 	return e
 }
 
-// enlist counts a claim at its session. A lock-delay has none.
+// enlist counts a claim in its session. A lock-delay has none.
 func (r *restoring) enlist(c *claim) error {
 	if c.phase() == delayed {
 		return nil
@@ -139,7 +139,7 @@ func (r *restoring) enlist(c *claim) error {
 	return nil
 }
 
-// want seats a claim at one of its locks.
+// want adds a claim to the queue or the holders of one of its locks.
 func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
 	l, ok := r.locks[request.GetName()]
 	if !ok || request.Permits > maxLimit {

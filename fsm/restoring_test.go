@@ -8,15 +8,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestRestoringRefusesRecords gives records to a restore that has session 1 and lock a, whose limit is
-// 3.
+// TestRestoringRefusesRecords adds records to a restore that has session 1 and lock a, whose limit is 3.
 func TestRestoringRefusesRecords(t *testing.T) {
 	request := func(name string, permits uint64) []*wire.LockRequest {
 		return []*wire.LockRequest{{Name: name, Mode: wire.Mode_PERMITS, Permits: permits}}
 	}
 	for name, c := range map[string]struct {
 		add  func(r *restoring) error
-		want string // nothing is taken in
+		want string // "" if the record is accepted
 	}{
 		"the largest limit": {func(r *restoring) error { return r.lock(&wire.LockRecord{Id: 2, Name: "b", Limit: maxLimit}) }, ""},
 		"a larger limit":    {func(r *restoring) error { return r.lock(&wire.LockRecord{Id: 2, Name: "b", Limit: maxLimit + 1}) }, "has limit"},
@@ -55,7 +54,7 @@ func TestRestoringRefusesRecords(t *testing.T) {
 	}
 }
 
-// TestTrimKeepsWhatIsSpecial ends what made a hold special, and leaves the rest.
+// TestTrimKeepsWhatIsSpecial removes the options of a hold one at a time; the others must stay.
 func TestTrimKeepsWhatIsSpecial(t *testing.T) {
 	for name, c := range map[string]struct {
 		vary  func(*extra)
@@ -82,10 +81,10 @@ func TestTrimKeepsWhatIsSpecial(t *testing.T) {
 			}
 		}
 	}
-	(&claim{}).trim() // one that never was special
+	(&claim{}).trim() // one that never had options
 }
 
-// TestDeadlocksOfOneAnswer has more cycles than one answer tells.
+// TestDeadlocksOfOneAnswer creates more cycles than one answer lists.
 func TestDeadlocksOfOneAnswer(t *testing.T) {
 	m := bootstrapped(t)
 	a := newAsker(t, m, "ann", "bob")
@@ -104,7 +103,7 @@ func TestDeadlocksOfOneAnswer(t *testing.T) {
 	}
 }
 
-// TestClockOfARestoreIsBounded restores at the end of the clock, and a second behind it.
+// TestClockOfARestoreIsBounded restores at the last second of the clock, and one second later.
 func TestClockOfARestoreIsBounded(t *testing.T) {
 	m := bootstrapped(t)
 	for clock, good := range map[uint64]bool{maxClock: true, maxClock + 1: false} {

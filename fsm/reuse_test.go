@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// others are requests that differ from acquires of one lock in one thing that was asked.
+// others returns requests that differ from the acquire of one lock in one property each.
 func others(asked *wire.Acquire) map[string]*wire.Acquire {
 	all := map[string]*wire.Acquire{}
 	but := func(what string, change func(*wire.Acquire)) {
@@ -33,7 +33,7 @@ func others(asked *wire.Acquire) map[string]*wire.Acquire {
 	return all
 }
 
-// refused expects an answer that says that a key was used before, and for which lock.
+// refused checks that an answer says that a key was used before, and for which lock.
 func refused(t *testing.T, what string, r *wire.Result, lock string) {
 	t.Helper()
 	if r.Status != wire.Status_INVALID_ARGUMENT || !strings.Contains(r.Message, "was used for ") {
@@ -44,8 +44,7 @@ func refused(t *testing.T, what string, r *wire.Result, lock string) {
 	}
 }
 
-// TestReusedNumberAnswersNobodyElse repeats an acquire's number with everything else that can
-// be asked.
+// TestReusedNumberAnswersNobodyElse reuses an acquire's number for every other kind of request.
 func TestReusedNumberAnswersNobodyElse(t *testing.T) {
 	m := bootstrapped(t)
 	id := openSession(t, m, "ann")
@@ -78,7 +77,7 @@ func TestReusedNumberAnswersNobodyElse(t *testing.T) {
 		cmd.SessionId, cmd.Seq = id, 1
 		refused(t, fmt.Sprintf("%T", cmd.Op), applyOne(t, m, cmd).Results[0], "asked")
 	}
-	again := restored(t, snapshotOf(t, m)) // which remembers it, too
+	again := restored(t, snapshotOf(t, m)) // which remembers the request as well
 	refused(t, "after a snapshot", applyOne(t, again, &wire.Command{SessionId: id, Seq: 1, Op: &wire.Command_Release{Release: release}}).Results[0], "asked")
 
 	applyOne(t, m, &wire.Command{SessionId: id, Seq: 2, Op: &wire.Command_Release{Release: release}})
@@ -86,7 +85,7 @@ func TestReusedNumberAnswersNobodyElse(t *testing.T) {
 	refused(t, "an acquire under a release's number", do(2, asked), "")
 }
 
-// TestReusedNumberOfAWait does so while the first request waits.
+// TestReusedNumberOfAWait reuses the number while the first request waits.
 func TestReusedNumberOfAWait(t *testing.T) {
 	m := bootstrapped(t)
 	ann, bob := openSession(t, m, "ann"), openSession(t, m, "bob")
@@ -106,8 +105,8 @@ func TestReusedNumberOfAWait(t *testing.T) {
 	}
 }
 
-// TestReusedSecret opens a lease and a session, and then each with the secret of the other,
-// and another lease.
+// TestReusedSecret opens a lease and a session, then tries each with the secret of the other, and
+// another lease.
 func TestReusedSecret(t *testing.T) {
 	m := bootstrapped(t)
 	lease := func(secret string, op *wire.Acquire, ttl uint32) *wire.Result {

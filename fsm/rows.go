@@ -7,16 +7,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// nonce finds the session of a secret.
+// nonce maps a secret to its session.
 type nonce struct {
 	hash    string
 	session uint64
 }
 
-// ownerKey names what an owner has to do with a lock: one claim at most.
+// ownerKey identifies what an owner has on a lock: at most one claim.
 type ownerKey struct{ session, owner, lock uint64 }
 
-// compare looks at the stake's lock last, and seldom: that is somewhere else in memory.
+// compare reads the stake's lock last, because it is elsewhere in memory and rarely needed.
 func (k ownerKey) compare(s *stake) int {
 	switch {
 	case k.session != s.session:
@@ -27,13 +27,13 @@ func (k ownerKey) compare(s *stake) int {
 	return cmp.Compare(k.lock, s.lock())
 }
 
-// stake is a claim as the table of owners has it: in the version in which it was made,
-// of which only what never changes may be read. So a row is no more than a pointer to
-// what is there anyway, and stays as it is when the claim changes. Of a claim that does,
-// the first version lives on with it: few do, and each but once.
+// stake is a row of the owners table: a pointer to the claim in the version that it was created with.
+// Only the fields that never change may be read through it. The row costs only a pointer and need not be
+// replaced when the claim changes. A claim that changes keeps its first version alive; few claims change,
+// so there are few such versions.
 type stake claim
 
-// stakeIn is the stake in one of a claim's locks. A claim for several has one for each.
+// stakeIn returns the stake in one of a claim's locks. A claim for several locks has one stake for each.
 func (c *claim) stakeIn(w want) *stake {
 	if len(c.wants()) == 1 {
 		return (*stake)(c)
@@ -45,7 +45,7 @@ func (s *stake) lock() uint64 { return s.one[0].lock.id }
 
 func (s *stake) key() ownerKey { return ownerKey{s.session, s.owner, s.lock()} }
 
-// place is one in a lock's queue: claims stand in the order of their ids.
+// place is a place in a lock's queue. Claims are queued in the order of their ids.
 type place struct{ lock, claim uint64 }
 
 func (p place) compare(other place) int {
@@ -55,7 +55,7 @@ func (p place) compare(other place) int {
 	return cmp.Compare(p.claim, other.claim)
 }
 
-// holderKey names a hold on a lock, or its lock-delay.
+// holderKey identifies a hold on a lock, or its lock-delay.
 type holderKey struct{ lock, token uint64 }
 
 func (k holderKey) compare(other holderKey) int {
@@ -71,7 +71,7 @@ type holder struct {
 	claim uint64
 }
 
-// The tables, each with the keys of its rows and their order.
+// The tables, with the keys of their rows and their orders.
 
 func newSessions() editable[uint64, session, *session] {
 	return newEditable[uint64, session](func(s *session) uint64 { return s.id },

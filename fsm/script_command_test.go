@@ -33,8 +33,8 @@ func (s *script) clusterCommand(a args) *wire.Command {
 	}})
 }
 
-// leaderCommand is about a session, or about a session's wait for a lock. Terms and
-// generations are the right ones unless the line says otherwise.
+// leaderCommand returns a command about a session, or about a session's wait for a lock. Terms and
+// generations are the current ones unless the line gives others.
 func (s *script) leaderCommand(a args) *wire.Command {
 	id := s.ids[a.arg(0)]
 	term := s.number(a, "term", s.m.Term())
@@ -80,7 +80,7 @@ func (s *script) leaderCommand(a args) *wire.Command {
 	return nil
 }
 
-// operatorCommand is about a session's hold on a lock, or about a lock.
+// operatorCommand returns a command about a session's hold on a lock, or about a lock.
 func (s *script) operatorCommand(a args) *wire.Command {
 	last, reason := s.holds[a.arg(0)+" "+a.arg(1)], a.pairs["reason"]
 	hold, token := s.number(a, "hold", last.GetHoldId()), s.number(a, "token", last.GetToken())
@@ -103,7 +103,7 @@ func (s *script) operatorCommand(a args) *wire.Command {
 	return nil
 }
 
-// leaseCommand comes from somebody without a session: the name is the secret.
+// leaseCommand returns a command from a client without a session: the name is the secret.
 func (s *script) leaseCommand(a args) *wire.Command {
 	hold := s.number(a, "hold", s.holds[a.who+" "+a.first()].GetHoldId())
 	switch a.verb {
@@ -151,8 +151,8 @@ func (s *script) sessionCommand(a args) *wire.Command {
 	return cmd
 }
 
-// request fills in a command that is remembered. Holds and tokens are those that the
-// session got last for that lock, unless the line says otherwise.
+// request fills in a command that is remembered. Holds and tokens are the last ones that the session got
+// for that lock, unless the line gives others.
 func (s *script) request(a args, cmd *wire.Command) {
 	last := s.holds[a.who+" "+a.first()]
 	hold, token := s.number(a, "hold", last.GetHoldId()), s.number(a, "token", last.GetToken())
@@ -178,7 +178,7 @@ func (s *script) request(a args, cmd *wire.Command) {
 	}
 }
 
-// acquire has locks as in "a,b@shared,c@2/5": two of five permits of c.
+// acquire parses locks as in "a,b@shared,c@2/5": two of five permits of c.
 func (s *script) acquire(a args) *wire.Acquire {
 	op := &wire.Acquire{
 		Owner:         s.number(a, "owner", 0),

@@ -17,13 +17,13 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the answers that the scripts in testdata give now")
 
-// TestScripts runs testdata/*.txt. A line that begins a command is
+// TestScripts runs testdata/*.txt. A line that starts a command has the form
 //
 //	WHO: VERB ARGUMENTS key=value …
 //
-// and what it answers follows, indented: "=" the result, "*" each event. Lines that
-// begin with '#' and empty lines stand for themselves. "go test -run Scripts
-// -rewrite" writes the answers anew: read the difference before committing it.
+// followed by the indented answers: "=" for the result, "*" for each event. Lines that start with '#' and
+// empty lines are copied. "go test -run Scripts -rewrite" rewrites the answers: read the difference
+// before committing it.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 10 {
@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// difference is the first line in which two texts differ.
+// difference returns the first line in which two texts differ.
 func difference(got, want string) string {
 	was, is := strings.Split(want, "\n"), strings.Split(got, "\n")
 	n := 0
@@ -59,13 +59,12 @@ func difference(got, want string) string {
 	return fmt.Sprintf("line %d says %q instead of %q", n+1, strings.TrimSpace(is[n]), strings.TrimSpace(was[n]))
 }
 
-// script remembers what commands are usually about, so that scripts are short.
+// script remembers what commands usually refer to, so that scripts are short.
 type script struct {
 	t   *testing.T
 	m   *Machine
 	out strings.Builder
-	// ids of sessions by name, the next request of each, and the last hold of each on
-	// each lock.
+	// ids of sessions by name, the next request of each, and the last hold of each on each lock.
 	ids   map[string]uint64
 	seqs  map[string]uint64
 	holds map[string]*wire.Result
@@ -128,12 +127,12 @@ func (a args) arg(i int) string {
 	return ""
 }
 
-// has says whether a word stands behind the first argument.
+// has reports whether a word follows the first argument.
 func (a args) has(word string) bool {
 	return len(a.rest) > 1 && slices.Contains(a.rest[1:], word)
 }
 
-// first is the name of the first lock of an argument.
+// first returns the name of the first lock in an argument.
 func (a args) first() string {
 	name, _, _ := strings.Cut(a.arg(0), ",")
 	name, _, _ = strings.Cut(name, "@")
@@ -142,7 +141,7 @@ func (a args) first() string {
 
 func (s *script) short(a args, key string) uint32 { return uint32(s.number(a, key, 0)) }
 
-// number is the value of a key, or what it is when the line does not say.
+// number returns the value of a key, or otherwise if the line does not have it.
 func (s *script) number(a args, key string, otherwise uint64) uint64 {
 	text, ok := a.pairs[key]
 	if !ok {
@@ -181,7 +180,7 @@ func (s *script) line(line string) {
 	}
 }
 
-// note keeps what later lines refer to.
+// note remembers what later lines refer to.
 func (s *script) note(a args, applied *Applied) {
 	r := applied.Results[0]
 	if r.Session != nil {
@@ -260,7 +259,7 @@ func resultText(r *wire.Result) string {
 	return text + fmt.Sprintf(" revision %d", r.Revision) + quoted(" ", r.Message)
 }
 
-// heldText is what few holds have.
+// heldText returns the properties of a hold that few holds have.
 func heldText(h *wire.HeldLock) string {
 	text := ""
 	for i, l := range h.Locks {

@@ -2,29 +2,28 @@ package fsm
 
 import "slices"
 
-// search walks the graph breadth first, one node at a time, until it reaches a goal.
+// search traverses the graph breadth first, one node per step, until it reaches a goal.
 type search struct {
 	graph *graph
 	goal  func(node) bool
-	// reached are all nodes in the order in which they were. Nodes before next are done.
+	// reached are all nodes in the order they were reached. The nodes before next are done.
 	reached []reached
 	next    int
-	// known are the same nodes once they are more than few.
+	// known contains the same nodes once they are more than few.
 	known map[node]struct{}
-	// found is the goal, to which the node at via led.
+	// found is true once the goal was reached: target, from the node at index via.
 	found  bool
 	target node
 	via    int
 }
 
-// reached is a node, and the place of that which led to it; the first ones led to
-// themselves.
+// reached is a node and the index of its predecessor. A start node is its own predecessor.
 type reached struct {
 	node
 	by int
 }
 
-// few nodes are found without an index. Most searches end there.
+// few is the number of nodes that are searched linearly, without an index. Most searches reach no more.
 const few = 16
 
 func newSearch(g *graph, goal func(node) bool, from ...node) *search {
@@ -59,8 +58,8 @@ func (s *search) knows(n node) bool {
 	return slices.ContainsFunc(s.reached, func(r reached) bool { return r.node == n })
 }
 
-// step looks at one node and charges a unit for it and one for each way out. It reports
-// whether there was a node left.
+// step processes one node, and charges a unit for it and one for each way out. It reports whether there
+// was a node left.
 func (s *search) step(left *int) bool {
 	if s.next == len(s.reached) {
 		return false
@@ -77,8 +76,7 @@ func (s *search) step(left *int) bool {
 	return true
 }
 
-// run searches until the goal, the end or the limit of units. It reports whether it came
-// to one of the first two.
+// run searches until it reaches the goal, the end or the limit of units. It reports false only for the limit.
 func (s *search) run(left *int) bool {
 	for *left > 0 {
 		if s.found || !s.step(left) {
@@ -88,8 +86,8 @@ func (s *search) run(left *int) bool {
 	return false
 }
 
-// meet lets two searches for the same way, from its two ends, take turns. It returns
-// the way; nil if there is none or if the limit of units came first.
+// meet alternates between two searches for the same path, one from each end. It returns the path, or nil
+// if there is none or if the limit of units was reached first.
 func meet(left *int, forth, back *search) []node {
 	for *left > 0 {
 		if !forth.step(left) || forth.found {
@@ -105,8 +103,8 @@ func meet(left *int, forth, back *search) []node {
 	return nil
 }
 
-// path are the nodes from the start to the goal, without the goal if it is the owner
-// with whom a cycle began.
+// path returns the nodes from the start to the goal, without the goal if it is the owner with which
+// a cycle begins.
 func (s *search) path() []node {
 	if !s.found {
 		return nil
@@ -119,7 +117,7 @@ func (s *search) path() []node {
 	return path
 }
 
-// way are the nodes from the goal to the start.
+// way returns the nodes from the goal to the start.
 func (s *search) way() []node {
 	way := []node{s.target}
 	for at := s.via; ; at = s.reached[at].by {

@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// hostileGraphs are built so that one more wait of owner 0, who holds "own", is expensive to
-// search: both from what it needs and from who needs its owner.
+// hostileGraphs are built so that one more wait of owner 0, who holds "own", is expensive to search in
+// both directions: from what it needs, and from what needs its owner.
 var hostileGraphs = []struct {
 	name  string
 	build func(c *throng) []*wire.LockRequest
@@ -63,7 +63,7 @@ func manyPermits(prefix string, n int, of uint64) []*wire.LockRequest {
 	return locks
 }
 
-// chain has n owners hold a lock each and wait for the one of the owner before.
+// chain makes n owners hold a lock each and wait for the lock of the owner before.
 func (c *throng) chain(prefix string, from, n int) {
 	for i := range n {
 		c.acquire(from+i, &wire.LockRequest{Name: fmt.Sprint(prefix, "/", i)})
@@ -73,7 +73,7 @@ func (c *throng) chain(prefix string, from, n int) {
 	}
 }
 
-// cancel ends the wait of the last request, of owner 0.
+// cancel ends the wait of the last request, which is owner 0's.
 func (c *throng) cancel() {
 	c.seq++
 	applyOne(c.t, c.m, &wire.Command{
@@ -96,8 +96,8 @@ func saveSearches(m *Machine, sessions ...uint64) {
 // overshoot is by how much the last step of a search may exceed its limit.
 const overshoot = 200
 
-// TestHostileGraphsDoNotCostEachEnqueue: no search takes more than maxSearch, and a session
-// that has searched a lot is left with what its requests add.
+// TestHostileGraphsDoNotCostEachEnqueue checks that no search uses more than maxSearch, and that a
+// session that has searched a lot is left with what its requests add.
 func TestHostileGraphsDoNotCostEachEnqueue(t *testing.T) {
 	for _, graph := range hostileGraphs {
 		c := newThrong(t, roomy(t))
@@ -122,7 +122,8 @@ func TestHostileGraphsDoNotCostEachEnqueue(t *testing.T) {
 	}
 }
 
-// TestEntriesBoundTheSearch of all their requests together, each of which has searchPerRequest.
+// TestEntriesBoundTheSearch checks the bound for all requests of an entry together, each of which has
+// searchPerRequest.
 func TestEntriesBoundTheSearch(t *testing.T) {
 	c := newThrong(t, roomy(t))
 	for i := range c.sessions {
@@ -147,8 +148,8 @@ func TestEntriesBoundTheSearch(t *testing.T) {
 	}
 }
 
-// TestExpensiveSearchesOfOthersCostASessionNothing: beside a session that has spent all, one
-// in an ordinary queue is searched to the end, and its deadlock is found.
+// TestExpensiveSearchesOfOthersCostASessionNothing checks that, beside a session that has used up its
+// allowance, another one in an ordinary queue is searched completely, and its deadlock is found.
 func TestExpensiveSearchesOfOthersCostASessionNothing(t *testing.T) {
 	c := newThrong(t, roomy(t))
 	c.acquire(0, oneName("own")...)
@@ -172,8 +173,8 @@ func TestExpensiveSearchesOfOthersCostASessionNothing(t *testing.T) {
 	}
 }
 
-// TestSearchAllowanceIsState: it is kept by a snapshot, and what a session cannot have is
-// refused.
+// TestSearchAllowanceIsState checks that a snapshot contains the allowance, and that an impossible
+// allowance is refused.
 func TestSearchAllowanceIsState(t *testing.T) {
 	m := bootstrapped(t)
 	id := openSession(t, m, "a")
@@ -190,8 +191,8 @@ func TestSearchAllowanceIsState(t *testing.T) {
 	}
 }
 
-// TestReductionIsPaidFor has three owners of the family, of which two wait. Each step costs what it
-// did when its cost was last looked at: a step that is not paid for shows here.
+// TestReductionIsPaidFor uses three owners of the family, two of which wait. It pins the cost of each
+// step, so that a step that is no longer charged fails the test.
 func TestReductionIsPaidFor(t *testing.T) {
 	m := family(t)
 	const plenty = 10_000

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// roomy has limits that no test reaches.
+// roomy returns a machine with limits that no test reaches.
 func roomy(t tester) *Machine {
 	m := New(Level)
 	applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "test", Settings: &wire.Settings{
@@ -17,7 +17,7 @@ func roomy(t tester) *Machine {
 	return m
 }
 
-// throng acquires as many owners of a few sessions.
+// throng acquires on behalf of many owners in a few sessions.
 type throng struct {
 	t        tester
 	m        *Machine
@@ -41,7 +41,7 @@ func (c *throng) acquire(owner int, locks ...*wire.LockRequest) *wire.Result {
 	}).Results[0]
 }
 
-// queue lets owners, from one on, wait for the lock that the first of them holds.
+// queue makes n+1 owners acquire a lock: the first one holds it, the others wait.
 func (c *throng) queue(name string, from, n int) {
 	for i := range n + 1 {
 		c.acquire(from+i, &wire.LockRequest{Name: name})
@@ -69,8 +69,8 @@ var situations = []struct {
 	}},
 }
 
-// TestLongQueuesAreNotSearched: whoever has little behind it finds out in a few steps
-// that it closes no cycle, however many wait ahead; and the other way round.
+// TestLongQueuesAreNotSearched checks that an owner with few waiters behind it finds in a few steps that
+// it closes no cycle, however many wait ahead, and the other way round.
 func TestLongQueuesAreNotSearched(t *testing.T) {
 	for _, situation := range situations {
 		var steps []int
@@ -96,7 +96,7 @@ func TestLongQueuesAreNotSearched(t *testing.T) {
 	}
 }
 
-// spent is how much is looked at to find that a wait closes no cycle.
+// spent returns how many units it takes to find that a wait closes no cycle.
 func spent(t tester, m *Machine, r *wire.Result) int {
 	t.Helper()
 	c, ok := m.claims.get(r.HoldId)
@@ -107,8 +107,7 @@ func spent(t tester, m *Machine, r *wire.Result) int {
 	return maxSearch - left
 }
 
-// ring lets each owner hold one lock and wait for the next one's. The last wait would
-// close the cycle.
+// ring makes each owner hold one lock and wait for the next one's. The last wait would close the cycle.
 func ring(t tester, n int) (*throng, *wire.Result) {
 	c := newThrong(t, roomy(t))
 	for i := range n {
@@ -121,7 +120,8 @@ func ring(t tester, n int) (*throng, *wire.Result) {
 	return c, c.acquire(n-1, &wire.LockRequest{Name: "0"})
 }
 
-// TestLongCyclesAreToldInPart, from the request on.
+// TestLongCyclesAreToldInPart checks that a long cycle is reported up to a maximum length, starting
+// with the request.
 func TestLongCyclesAreToldInPart(t *testing.T) {
 	for _, n := range []int{2, 3, 32, 33, 250} {
 		c, r := ring(t, n)
@@ -138,8 +138,8 @@ func TestLongCyclesAreToldInPart(t *testing.T) {
 	}
 }
 
-// TestSearchIsBounded: a request that would need to look at too much waits, soon; what
-// comes of it can be seen.
+// TestSearchIsBounded checks that a request whose search would be too long is queued quickly, and that
+// the resulting deadlock is listed.
 func TestSearchIsBounded(t *testing.T) {
 	c, r := ring(t, 12_000)
 	if r.Status != wire.Status_QUEUED {
@@ -162,7 +162,7 @@ func TestSearchIsBounded(t *testing.T) {
 	}
 }
 
-// TestReductionIsBounded, too: behind many, for permits.
+// TestReductionIsBounded checks the same for permits, behind many waits.
 func TestReductionIsBounded(t *testing.T) {
 	m := roomy(t)
 	c := newThrong(t, m)
@@ -191,8 +191,8 @@ func TestReductionIsBounded(t *testing.T) {
 	}
 }
 
-// TestUpgradeBehindReaders: an upgrade lets its owner's own circle pass through a
-// reader, too, who has nothing but that place.
+// TestUpgradeBehindReaders checks an upgrade that closes a cycle through a reader with nothing but its
+// place in the queue.
 func TestUpgradeBehindReaders(t *testing.T) {
 	m := roomy(t)
 	a := newAsker(t, m, "ann", "bob", "cid", "dan", "eve")
@@ -217,8 +217,8 @@ func TestUpgradeBehindReaders(t *testing.T) {
 	}
 }
 
-// BenchmarkEnqueueBehind is one more waiter behind few or many, for owners that have
-// something already, and its cancellation.
+// BenchmarkEnqueueBehind adds a waiter behind few or many, for owners that have something already,
+// and cancels it.
 func BenchmarkEnqueueBehind(b *testing.B) {
 	for _, situation := range situations {
 		for _, waiters := range []int{10, 10_000} {
@@ -245,7 +245,7 @@ func BenchmarkEnqueueBehind(b *testing.B) {
 	}
 }
 
-// BenchmarkSearch is what the largest search costs.
+// BenchmarkSearch measures the largest search.
 func BenchmarkSearch(b *testing.B) {
 	c, r := ring(b, 12_000)
 	wait, _ := c.m.claims.get(r.HoldId)

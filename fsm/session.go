@@ -12,12 +12,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxAddressBytes bounds the address that a server saw, which stands in the client
-// info beyond that info's own limit.
+// maxAddressBytes bounds the address that a server observed. It is stored in the client info, but does
+// not count towards that info's own limit.
 const maxAddressBytes = 256
 
-// sessionFloorShift makes a floor of session ids of a token: 2^20 ids for each second that a
-// token counts. Ids stay below 2^51, which every JSON reader keeps exactly.
+// sessionFloorShift converts a token into a floor of session ids. Tokens advance by 2^32 for each second of
+// the clock, the floor therefore by 2^20 ids. Ids stay below 2^51, which every JSON reader represents exactly.
 const sessionFloorShift = 12
 
 // SessionLost returns the answer to a request of a session that does not exist.
@@ -30,17 +30,17 @@ func (m *Machine) SessionLost(id uint64) *wire.Result {
 	return lost
 }
 
-// raiseSessionFloor ends the range of session ids that earlier histories of this state can have
-// given out. Like tokens, they never come again: the floor follows the token counter, which was
-// raised above all of theirs. It allows a million sessions a second.
+// raiseSessionFloor skips all session ids that earlier histories of this state can have assigned. Like
+// tokens, session ids are never reused: the floor follows the token counter, which the caller has raised
+// above all tokens of those histories. This holds as long as no cluster opens more than a million
+// sessions per second.
 func (m *Machine) raiseSessionFloor() {
 	m.state.sessionFloor = max(m.state.lastSession, m.state.token>>sessionFloorShift)
 	m.state.lastSession = m.state.sessionFloor
 }
 
-// openSession opens a session or, if the secret's session lives, answers that one
-// again. The client counts its TTL from the repeated request, so the deadline begins
-// anew as it does at an attach.
+// openSession opens a session or, if a session with that secret is alive, returns its state. The client
+// counts its TTL from the repeated request, so the deadline restarts as it does at an attach.
 func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
 	if known, ok := m.nonces.get(string(op.GetSecretHash())); ok {
 		s, _ := m.editSession(known.session)
@@ -88,8 +88,7 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 	return s, nil
 }
 
-// validSession looks at what opens a session: its secret, its TTL, of which 0 is the
-// default, and what its client says of itself.
+// validSession checks what opens a session: the secret, the TTL (0 means the default) and the client info.
 func validSession(settings *wire.Settings, hash []byte, ttl uint32, client *wire.ClientInfo) *wire.Result {
 	if refusal := cmp.Or(validSecretHash(hash), validTTL(settings, ttl), validAddress(client.GetAddress())); refusal != nil {
 		return refusal
@@ -114,7 +113,7 @@ func validSecretHash(hash []byte) *wire.Result {
 	return nil
 }
 
-// validTTL refuses a TTL out of range. 0 asks for none.
+// validTTL refuses a TTL that is out of range. 0 means that none is given.
 func validTTL(settings *wire.Settings, ttl uint32) *wire.Result {
 	if ttl != 0 && (ttl < settings.GetMinTtlMs() || ttl > settings.GetMaxTtlMs()) {
 		return invalid("ttl_ms is %d: %d to %d is allowed", ttl, settings.GetMinTtlMs(), settings.GetMaxTtlMs())
@@ -122,8 +121,7 @@ func validTTL(settings *wire.Settings, ttl uint32) *wire.Result {
 	return nil
 }
 
-// attachSession proves the secret before anything else: acknowledgements of a
-// stranger must not count either.
+// attachSession checks the secret before anything else: a stranger's acknowledgements must not take effect.
 func (m *Machine) attachSession(cmd *wire.Command, op *wire.AttachSession) *wire.Result {
 	known, ok := m.sessions.get(cmd.SessionId)
 	if !ok {
@@ -140,8 +138,7 @@ func (m *Machine) attachSession(cmd *wire.Command, op *wire.AttachSession) *wire
 	return m.attach(s, op.Address)
 }
 
-// attach begins a new generation of the deadline: an expiry decided for the older
-// one is void.
+// attach starts a new generation of the deadline, so an expiry decided for the older one is void.
 func (m *Machine) attach(s *session, address string) *wire.Result {
 	if refusal := noRequest(s); refusal != nil {
 		return refusal
@@ -163,11 +160,11 @@ func validAddress(address string) *wire.Result {
 	return validText("the address", address, maxAddressBytes)
 }
 
-// maxDetailBytes bounds what the answer to an attach says of holds beyond the first
-// name of each, so that it fits a frame whatever the session holds.
+// maxDetailBytes bounds the details of holds in the answer to an attach, so that it fits into a frame
+// whatever the session holds. Beyond that, a hold is listed with its first lock only.
 const maxDetailBytes = 256 << 10
 
-// sessionAnswer tells all that a client needs to go on with a session.
+// sessionAnswer returns everything that a client needs to resume a session.
 func (m *Machine) sessionAnswer(s *session) *wire.Result {
 	state := &wire.SessionState{SessionId: s.id, TtlMs: s.ttl}
 	for _, o := range s.remembered() {
@@ -179,7 +176,7 @@ func (m *Machine) sessionAnswer(s *session) *wire.Result {
 	return &wire.Result{Status: wire.Status_OK, Session: state}
 }
 
-// heldLock is a hold as its own session sees it.
+// heldLock returns a hold as its own session sees it.
 func (m *Machine) heldLock(c *claim) *wire.HeldLock {
 	e := c.options()
 	h := &wire.HeldLock{
@@ -200,7 +197,7 @@ func (m *Machine) heldLock(c *claim) *wire.HeldLock {
 	return h
 }
 
-// resumed is an outcome within a session's state: without the holders, which would
+// resumed returns an outcome for a session's state. It leaves out the holders, whose size would
 // not be bounded.
 func (m *Machine) resumed(s *session, o outcome) *wire.Result {
 	r := resultOf(o)
@@ -223,7 +220,7 @@ func (m *Machine) closeSession(cmd *wire.Command) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// expireSession is closeSession by time, unless the deadline is not the current one.
+// expireSession closes a session whose deadline has passed, unless the deadline is outdated.
 func (m *Machine) expireSession(op *wire.ExpireSession) *wire.Result {
 	s, ok := m.sessions.get(op.GetSessionId())
 	if !ok {
@@ -237,8 +234,7 @@ func (m *Machine) expireSession(op *wire.ExpireSession) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// outdated refuses a decision by time that belongs to an older term or to an older
-// generation of its deadline.
+// outdated refuses a leader's decision about a deadline if it belongs to another term or generation.
 func (m *Machine) outdated(term, generation, current uint64) *wire.Result {
 	if term != m.state.term || generation != current {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("the deadline of term %d, generation %d is void: now term %d, generation %d", term, generation, m.state.term, current))
@@ -246,8 +242,8 @@ func (m *Machine) outdated(term, generation, current uint64) *wire.Result {
 	return nil
 }
 
-// endSession ends every claim in the order of their ids, then the session. Others are
-// granted when all is done: none of its own waits can be on the way.
+// endSession ends every claim of a session in the order of their ids, then the session. Other waiters are
+// granted only when the command is done, so none of the session's own waits can be granted in between.
 func (m *Machine) endSession(s *session, ended wire.Event_Type, how ending) {
 	how.upgrade = wire.Status_SESSION_LOST
 	for _, id := range slices.Clone(m.claimsOf(s.id)) {
@@ -263,7 +259,7 @@ func (m *Machine) endSession(s *session, ended wire.Event_Type, how ending) {
 	m.dropSession(s, ended)
 }
 
-// dropSession ends a session that has no claim left, and its window.
+// dropSession removes a session that has no claims left, together with its window.
 func (m *Machine) dropSession(s *session, ended wire.Event_Type) {
 	m.forgetSession(s)
 	m.emit(&wire.Event{Type: ended, SessionId: s.id, Generation: s.generation, Leased: s.leased})
@@ -275,8 +271,8 @@ func (m *Machine) forgetSession(s *session) {
 	m.sessions.delete(s.id)
 }
 
-// claimsOf returns the ids of a session's claims in order, until the next call that
-// uses scratch.
+// claimsOf returns the ids of a session's claims in ascending order. The slice is valid until the next
+// call that uses scratch.
 func (m *Machine) claimsOf(session uint64) []uint64 {
 	m.scratch = m.scratch[:0]
 	m.owners.each(ownerKey{session: session}, func(at *stake) bool {

@@ -6,8 +6,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestSessionsOfAnEarlierHistory: a client of before a restore, or of a cluster that was begun
-// anew, never meets another client's session under its own id, and learns why its session ended.
+// TestSessionsOfAnEarlierHistory checks that a client from before a restore, or of a cluster that was
+// created anew, never gets another client's session under its own id, and learns why its session ended.
 func TestSessionsOfAnEarlierHistory(t *testing.T) {
 	first := bootstrapped(t)
 	old := openSession(t, first, "old")
@@ -43,7 +43,7 @@ func TestSessionsOfAnEarlierHistory(t *testing.T) {
 	}
 }
 
-// overOf insists that a session ended because its history did.
+// overOf checks that a session ended because its history did.
 func overOf(t *testing.T, m *Machine, session uint64) {
 	t.Helper()
 	for _, r := range []*wire.Result{

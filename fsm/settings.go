@@ -10,8 +10,8 @@ import (
 
 // DefaultSettings returns the limits of a cluster that was given none.
 //
-// A session's claims and window are bounded so that its whole state, each name at
-// its longest, fits one frame of 1 MiB when it is resumed.
+// A session's claims and window are bounded so that its whole state, with names of the greatest length,
+// fits into one frame of 1 MiB when the session is resumed.
 func DefaultSettings() *wire.Settings {
 	return &wire.Settings{
 		MinTtlMs:            5_000,
@@ -29,7 +29,7 @@ func DefaultSettings() *wire.Settings {
 	}
 }
 
-// DefaultStateBytes is the budget of the state in a cluster that was given none.
+// DefaultStateBytes is the default budget of the state, in units.
 const DefaultStateBytes = 1 << 30
 
 const (
@@ -38,16 +38,16 @@ const (
 	maxClientInfoBytes = 64 << 10
 )
 
-// settingBound is what one setting may be, by its name in the schema.
+// settingBound bounds one setting, identified by its name in the schema.
 type settingBound struct {
 	name     string
 	min, max uint64
 	of       func(*wire.Settings) uint64
 }
 
-// settingBounds has every setting, and is the only place that says what it may be: at
-// bootstrap, for flags and for what a backup brings. The least still serve a small cluster,
-// so that nobody shuts one down by its settings; the most bound memory.
+// settingBounds lists every setting, and is the only place that defines its bounds: at bootstrap, for
+// flags and for the contents of a backup. The lower bounds still allow a small cluster to work, so that
+// settings cannot put a cluster out of service; the upper ones bound memory.
 var settingBounds = []settingBound{
 	{"min_ttl_ms", 100, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MinTtlMs) }},
 	{"max_ttl_ms", 100, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MaxTtlMs) }},
@@ -63,20 +63,19 @@ var settingBounds = []settingBound{
 	{"max_session_bytes", MinSessionBytes, maxStateUnits, (*wire.Settings).GetMaxSessionBytes},
 }
 
-// SettingError says that a setting is out of its bounds.
+// SettingError is the error for a setting that is out of its bounds.
 type SettingError struct {
-	// Name is that of the field of [wire.Settings].
+	// Name is the name of the field of [wire.Settings].
 	Name            string
 	Value, Min, Max uint64
 }
 
-// Error names the setting and what it may be.
+// Error names the setting, its value and its bounds.
 func (e *SettingError) Error() string {
 	return fmt.Sprintf("%s is %d: %d to %d is allowed", e.Name, e.Value, e.Min, e.Max)
 }
 
-// CheckSettings returns a [SettingError] for each setting that is given, that is not 0,
-// and out of its bounds.
+// CheckSettings returns a [SettingError] for each setting that is given, meaning not 0, and out of its bounds.
 func CheckSettings(given *wire.Settings) (faults []*SettingError) {
 	for _, b := range settingBounds {
 		if value := b.of(given); value != 0 && (value < b.min || value > b.max) {
@@ -86,14 +85,15 @@ func CheckSettings(given *wire.Settings) (faults []*SettingError) {
 	return faults
 }
 
-// completeSettings fills in defaults for what is 0 and refuses what cannot be.
+// completeSettings replaces settings that are 0 by their defaults, and returns an error for values that
+// are not allowed.
 func completeSettings(given *wire.Settings) (*wire.Settings, error) {
 	s := DefaultSettings()
 	if most := given.GetMaxStateBytes(); most != 0 {
 		s.MaxSessionBytes = min(s.MaxSessionBytes, most)
 	}
 	if given != nil {
-		proto.Merge(s, given) // keeps s where given is 0
+		proto.Merge(s, given) // keeps the value of s where given has 0
 	}
 	if faults := CheckSettings(s); len(faults) > 0 {
 		return nil, faults[0]

@@ -11,11 +11,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// documented are the bounds as they are in the program. All other tests of this package
-// may use smaller limits, which are hit sooner.
+// documented are the real bounds. All other tests of this package may use lower limits, which are
+// reached sooner.
 var documented = slices.Clone(settingBounds)
 
-// budgetSettings have room in them that is set aside, and are as large in tests as elsewhere.
+// budgetSettings include reserved room, so tests do not lower them.
 var budgetSettings = map[string]bool{"max_state_bytes": true, "max_session_bytes": true}
 
 func init() {
@@ -41,8 +41,8 @@ func setSetting(s *wire.Settings, field protoreflect.FieldDescriptor, value uint
 	s.ProtoReflect().Set(field, v)
 }
 
-// TestEverySettingIsBounded goes through the message, so that a new setting without bounds
-// fails here.
+// TestEverySettingIsBounded takes the settings from the schema, so that a new setting without
+// bounds fails here.
 func TestEverySettingIsBounded(t *testing.T) {
 	lowered := slices.Clone(settingBounds)
 	copy(settingBounds, documented)
@@ -79,7 +79,7 @@ func TestEverySettingIsBounded(t *testing.T) {
 	}
 }
 
-// checkSettingRefused looks whether bootstrap and restore refuse a setting that is bad.
+// checkSettingRefused checks whether bootstrap and restore refuse a bad setting.
 func checkSettingRefused(t *testing.T, s *wire.Settings, good bool) {
 	t.Helper()
 	if good {

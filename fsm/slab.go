@@ -1,24 +1,24 @@
 package fsm
 
 const (
-	// together is how many results or events are allocated in one piece, where an entry has
-	// as many commands: they are dropped at about the same time.
+	// together is the number of results or events allocated in one block if an entry has that many
+	// commands: they become garbage at about the same time.
 	together = 32
-	// spareSlabs is how many whole pieces are kept for later entries.
+	// spareSlabs is the number of whole blocks kept for later entries.
 	spareSlabs = 8
 )
 
-// slab gives out values that are allocated together.
+// slab allocates values in blocks.
 type slab[T any] struct {
 	free []T
-	// given are the pieces that values of the present entry are from, as they were before;
-	// free is the rest of the last.
+	// given are the blocks that the current entry took values from, each as it was before the entry used
+	// it. free is the rest of the last one.
 	given [][]T
-	// spare are pieces that are empty again.
+	// spare are whole blocks ready for reuse.
 	spare [][]T
 }
 
-// begin is called before each entry.
+// begin must be called before each entry.
 func (s *slab[T]) begin() {
 	clear(s.given)
 	s.given = s.given[:0]
@@ -27,7 +27,8 @@ func (s *slab[T]) begin() {
 	}
 }
 
-// next is another empty one, with so many more to be expected.
+// next returns a pointer to a zero value. more is the number of values expected from now on,
+// including this one.
 func (s *slab[T]) next(more int) *T {
 	if len(s.free) == 0 {
 		s.free = s.piece(more)
@@ -46,12 +47,12 @@ func (s *slab[T]) piece(more int) []T {
 		return p
 	}
 	if more <= 1 {
-		return make([]T, 1) // a quiet time: what is shared with others would be kept for long
+		return make([]T, 1) // when idle, one value in use would keep a whole block alive for long
 	}
 	return make([]T, together)
 }
 
-// recycle takes back what the present entry was given.
+// recycle clears the blocks of the current entry and keeps them for reuse.
 func (s *slab[T]) recycle() {
 	if len(s.given) == 0 {
 		return

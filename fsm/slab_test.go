@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestRecycle: memory that is used again changes neither the state nor what later entries
-// return, and what was not given back stays as it was.
+// TestRecycle checks that reused memory changes neither the state nor the results of later entries, and
+// that results that were not recycled stay as they were.
 func TestRecycle(t *testing.T) {
 	for seed := range uint64(30) {
 		log := walk(seed+5e6, 120)
@@ -55,7 +55,8 @@ func applied(t *testing.T, m *Machine, entry *wire.Entry) *Applied {
 
 func told(a *Applied) string { return fmt.Sprint(a.Results, a.Events) }
 
-// A recycled entry takes the memory of the one before, however many values there are.
+// TestSlabsAreUsedAgain checks that a recycled entry uses the memory of the one before, however many
+// values there are.
 func TestSlabsAreUsedAgain(t *testing.T) {
 	var s slab[int]
 	entry := func(values int) (first *int) {
@@ -72,7 +73,7 @@ func TestSlabsAreUsedAgain(t *testing.T) {
 		return first
 	}
 	for _, values := range []int{1, together, together + 1, 3*together + 5, together * spareSlabs} {
-		for range 3 { // until there are as many pieces as it takes
+		for range 3 { // until there are enough blocks
 			entry(values)
 			s.recycle()
 		}

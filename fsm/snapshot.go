@@ -13,22 +13,21 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// snapshotVersion is that of the format. A format that older programs cannot read
-// needs a new one; new record kinds and fields only a higher feature level.
+// snapshotVersion is the version of the format. A change that older programs cannot read needs a new
+// version; new record kinds and fields only need a higher feature level.
 const snapshotVersion = 1
 
-// HashFormat names the bytes that equal states hash alike by. Raise it with every change
-// of what WriteSnapshot writes for a state that older programs can be in, so that nodes
-// of different programs do not take their formats for a difference in their states.
+// HashFormat is the version of the bytes that states are hashed by. Increase it with every change of what
+// WriteSnapshot writes for a state that older programs can be in, so that nodes with different programs
+// do not mistake their formats for a difference in their states.
 const HashFormat = 1
 
-// maxRecordBytes bounds one record. A claim for the most locks with the longest
-// names stays far below.
+// maxRecordBytes bounds one record. A claim for the maximum number of locks with the longest names
+// stays far below.
 const maxRecordBytes = 1 << 20
 
-// WriteSnapshot writes the whole state: records sorted by kind and key, each with
-// its length as a varint before it, and a trailer with their number and checksum.
-// Equal states give equal bytes.
+// WriteSnapshot writes the whole state: records sorted by kind and key, each preceded by its length as a
+// varint, and a trailer with their number and checksum. Equal states produce equal bytes.
 func (m *Machine) WriteSnapshot(w io.Writer) error {
 	out := &recordWriter{w: bufio.NewWriterSize(w, 64<<10), sum: sha256.New()}
 	out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Header{Header: m.header()}})
@@ -126,7 +125,7 @@ func (m *Machine) writeClaims(out *recordWriter) {
 	})
 }
 
-// requestsOf are what a claim is for, in the memory of those of another claim.
+// requestsOf returns the locks of a claim. It reuses the memory of those of another claim.
 func requestsOf(known []*wire.LockRequest, wants []want) []*wire.LockRequest {
 	for len(known) < len(wants) {
 		known = append(known, &wire.LockRequest{})
@@ -190,7 +189,7 @@ func (m *Machine) writeRemoved(out *recordWriter) {
 	})
 }
 
-// recordWriter frames and sums records until the first error.
+// recordWriter frames and hashes records until the first error.
 type recordWriter struct {
 	w       *bufio.Writer
 	sum     hash.Hash
@@ -199,12 +198,12 @@ type recordWriter struct {
 	err     error
 }
 
-// write returns whether to go on.
+// write reports whether to continue.
 func (o *recordWriter) write(record *wire.SnapshotRecord) bool {
 	if o.err != nil {
 		return false
 	}
-	const room = binary.MaxVarintLen64 // for the length, in front of the record
+	const room = binary.MaxVarintLen64 // for the length in front of the record
 	if o.buffer == nil {
 		o.buffer = make([]byte, room, 4<<10)
 	}
@@ -230,5 +229,5 @@ func (o *recordWriter) write(record *wire.SnapshotRecord) bool {
 	return o.err == nil
 }
 
-// marshal gives equal messages equal bytes.
+// marshal produces equal bytes for equal messages.
 var marshal = proto.MarshalOptions{Deterministic: true}

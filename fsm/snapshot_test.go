@@ -33,8 +33,8 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamagedSnapshotIsRefused cuts a snapshot at every byte and flips a bit of every
-// byte; each bit in a full run.
+// TestDamagedSnapshotIsRefused truncates a snapshot at every byte and flips one bit of every byte; every
+// bit in a full run.
 func TestDamagedSnapshotIsRefused(t *testing.T) {
 	good := shortSnapshot(t)
 	refused := func(what string, at int, data []byte) {
@@ -64,8 +64,8 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// shortSnapshot is the shortest of those of some busy machines: damaging it everywhere takes
-// the square of its length.
+// shortSnapshot returns the shortest snapshot of some busy machines: damaging it everywhere takes time
+// proportional to the square of its length.
 func shortSnapshot(t *testing.T) []byte {
 	t.Helper()
 	short := snapshotOf(t, busy(t, 1))
@@ -77,7 +77,7 @@ func shortSnapshot(t *testing.T) []byte {
 	return short
 }
 
-// records are the framed records of a snapshot, without the trailer.
+// records returns the framed records of a snapshot, without the trailer.
 func records(t testing.TB, snapshot []byte) [][]byte {
 	t.Helper()
 	var found [][]byte
@@ -89,7 +89,7 @@ func records(t testing.TB, snapshot []byte) [][]byte {
 	return found[:len(found)-1]
 }
 
-// sealed puts a correct trailer behind records.
+// sealed appends a correct trailer to records.
 func sealed(t testing.TB, records ...[]byte) []byte {
 	t.Helper()
 	body := bytes.Join(records, nil)
@@ -108,8 +108,8 @@ func framed(t testing.TB, record *wire.SnapshotRecord) []byte {
 	return append(binary.AppendUvarint(nil, uint64(len(data))), data...)
 }
 
-// TestForgedSnapshotIsRefused leaves out, doubles and swaps records under a correct
-// checksum: what comes out must be refused, or be a state that holds together.
+// TestForgedSnapshotIsRefused omits, duplicates and swaps records under a correct checksum: the result
+// must be refused, or be a consistent state.
 func TestForgedSnapshotIsRefused(t *testing.T) {
 	good := records(t, snapshotOf(t, busy(t, 1)))
 	for i := range good {
@@ -131,8 +131,8 @@ func TestForgedSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// isMissable reports whether a snapshot may be whole without its record i: a list may be shorter, but
-// a header, a lock with claims, and a session that another record names must be there.
+// isMissable reports whether a snapshot may be complete without its record i: a list may be shorter, but
+// a header, a lock with claims, and a session that another record names must exist.
 func isMissable(t *testing.T, records [][]byte, i int) bool {
 	t.Helper()
 	record := unframed(t, records[i])
@@ -156,8 +156,8 @@ func unframed(t *testing.T, framed []byte) *wire.SnapshotRecord {
 	return record
 }
 
-// TestHostileLengthTakesNoMemory: the length of a record is checked before its bytes
-// are given room.
+// TestHostileLengthTakesNoMemory checks that the length of a record is checked before memory is allocated
+// for its bytes.
 func TestHostileLengthTakesNoMemory(t *testing.T) {
 	for _, length := range []uint64{maxRecordBytes + 1, 1 << 40, 1<<64 - 1} {
 		data := binary.AppendUvarint(nil, length)
@@ -174,7 +174,7 @@ func TestHostileLengthTakesNoMemory(t *testing.T) {
 	}
 }
 
-// TestLengthsOfRecords has one that may be, one more, and one that is no number.
+// TestLengthsOfRecords tries the maximum length, one more, and a length that is not a valid varint.
 func TestLengthsOfRecords(t *testing.T) {
 	for name, c := range map[string]struct {
 		data []byte
@@ -208,7 +208,7 @@ type failingWriter struct{ err error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
-// TestSnapshotOfNewerProgram is refused with "upgrade me", but only if it is intact.
+// TestSnapshotOfNewerProgram checks that the snapshot is refused with ErrUpgrade, but only if it is intact.
 func TestSnapshotOfNewerProgram(t *testing.T) {
 	newer := New(Level + 1)
 	replay(t, newer, []*wire.Command{
@@ -240,7 +240,7 @@ func TestGrantOfARecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		token, revision uint64
 		granted         int64
-		want            string // nothing is refused
+		want            string // "" if the record is accepted
 		late            bool
 	}{
 		"a wait":                        {want: ""},

@@ -2,10 +2,10 @@ package fsm
 
 import "github.com/quorumlock/quorumlock/transport/wire"
 
-// scalars are the state beside the tables. They are small enough to be copied
-// before every command, which is how a failed one is undone.
+// scalars are the state outside the tables. They are small enough to be copied before every command,
+// which is how a failed command is rolled back.
 type scalars struct {
-	// index is that of the last raft entry applied; the adapter keeps it.
+	// index is the index of the last raft entry applied. The adapter sets it.
 	index     uint64
 	clusterID string
 	// lineage names the history that revisions belong to.
@@ -16,108 +16,108 @@ type scalars struct {
 	token    uint64
 	term     uint64
 	leaderID string
-	// starts are where the last maxTermStarts terms began; they are never changed in place.
+	// starts records where the last maxTermStarts terms began. The slice is never changed in place.
 	starts      []*wire.TermStart
 	lastSession uint64
-	// sessionFloor is the last id that a session of an earlier history can have.
+	// sessionFloor is the highest id that a session of an earlier history can have.
 	sessionFloor uint64
 	lastLock     uint64
 	lastAudit    uint64
-	// firstAct is the revision at which an operator first did something other than change
-	// members or leader; 0 if nobody did.
+	// firstAct is the revision of the first operator action other than a change of members or leader, or 0.
 	firstAct  uint64
 	settings  *wire.Settings
 	discarded uint64
-	// suspended is the revision at which granting was suspended; 0 if it goes on.
+	// suspended is the revision at which granting was suspended, or 0 if it is not suspended.
 	suspended uint64
-	// acknowledged is the revision at which an operator last acknowledged alarms; 0 if nobody did.
+	// acknowledged is the revision at which an operator last acknowledged alarms, or 0.
 	acknowledged uint64
-	// What follows is counted, not stored. holds are the claims that hold; waits are
-	// those that wait and the holds that wait to become exclusive.
+	// The fields from here on are derived and not stored in snapshots. holds counts the claims that hold;
+	// waits counts the claims that wait and the holds that wait to become exclusive.
 	holds, waits uint64
 	// bytes are the units of all sessions and lock-delays.
 	bytes uint64
 }
 
-// session is one client's right to hold and to wait.
+// session is one client's right to hold locks and to wait for them.
 type session struct {
 	id         uint64
 	secretHash string
 	ttl        uint32
-	// searchAllowance are the units that it may still spend on deadlock searches.
+	// searchAllowance is the number of units that the session may still spend on deadlock searches.
 	searchAllowance uint16
-	// leased sessions belong to one leased hold: there is no client that keeps them.
+	// leased sessions belong to one leased hold. No client sends heartbeats for them.
 	leased     bool
 	generation uint64
 	client     *wire.ClientInfo
 	opened     int64
 	ackedBelow uint64
-	// What follows is counted, not stored. further are the names of its claims beyond the
-	// first of each, bytes its units without those of its window.
+	// The counts are derived and not stored in snapshots. further counts the lock names of its claims
+	// beyond the first of each; bytes are its units without those of its window.
 	holds, waits, further, bytes uint64
-	// window are the outcomes that are remembered; nil if there were none yet.
+	// window contains the remembered outcomes; nil if there have been none yet.
 	window *window
 	version
 }
 
-// lockKey is what never changes of a lock while it exists.
+// lockKey is the part of a lock that never changes while the lock exists.
 type lockKey struct {
 	id   uint64
 	name string
 }
 
-// lock exists while a claim holds it, waits for it or keeps it closed. There are many:
-// it fills a block of the allocator, of 48 bytes. What follows its key is counted, not
-// stored, but for limit and unfair.
+// lock exists while a claim holds it, waits for it or keeps it closed by a lock-delay. There are many
+// locks, so a lock is kept to 48 bytes, a size class of the allocator. Apart from its key, limit and
+// unfair, all fields are derived and not stored in snapshots.
 type lock struct {
 	lockKey
-	// sole is the claim of its only holder, 0 where several have rows: see seat.
+	// sole is the claim of its only holder; 0 if there is none, or if several have rows in holders: see seat.
 	sole uint64
 	*crowd
-	// exclusive is also a lock-delay: that occupies what its hold did.
+	// exclusive is also true during the lock-delay of an exclusive hold, which occupies the lock
+	// like the hold.
 	exclusive bool
-	// listening says that a holder may have to be told of the next who waits.
+	// listening is true if a holder may have to be notified of the next waiter.
 	listening bool
-	// unfair locks draw the next holder; all others go by the order of the log.
+	// unfair locks draw the next holder; all others follow the order of the log.
 	unfair bool
 	version
 }
 
-// crowd is what a lock has that is more than held exclusively. Versions of a lock share
-// it: see vary.
+// crowd is the part of a lock that a lock with only an exclusive holder does not need. Versions of a lock
+// share it: see vary.
 type crowd struct {
-	// upgrader is the hold that waits to become exclusive, before all the queue.
+	// upgrader is the hold that waits to become exclusive, ahead of the queue.
 	upgrader uint64
-	// used are permits of a semaphore, or shared holders.
+	// used counts permits of a semaphore, or shared holders.
 	used uint32
-	// delays are the lock-delays among those who are seated.
+	// delays counts the lock-delays among the seated claims.
 	delays uint32
 	// waiters counts the places in the queue.
 	waiters uint32
-	// limit is that of a semaphore; 0 is a lock with modes.
+	// limit is the limit of a semaphore; 0 for a lock with modes.
 	limit uint32
 }
 
 // nobody is the crowd of most locks. It is never changed.
 var nobody = &crowd{}
 
-// vary is the crowd for changing. Each change begins with a copy.
+// vary returns the crowd for changing. It makes a copy on each call, because versions of a lock share crowds.
 func (l *lock) vary() *crowd {
 	own := *l.crowd
 	l.crowd = &own
 	return l.crowd
 }
 
-// deserted says that a lock keeps a crowd that has gone.
+// deserted reports whether a lock still has a crowd of its own that has become empty.
 func (l *lock) deserted() bool { return l.crowd != nobody && *l.crowd == *nobody }
 
-// occupied says whether anybody holds the lock or keeps it closed.
+// occupied reports whether the lock is held or kept closed by a lock-delay.
 func (l *lock) occupied() bool { return l.exclusive || l.used > 0 }
 
-// awaited says whether anybody waits for the lock.
+// awaited reports whether anything waits for the lock.
 func (l *lock) awaited() bool { return l.waiters > 0 || l.upgrader != 0 }
 
-// ahead counts those who stand before the queue.
+// ahead counts the waiters ahead of the queue.
 func (l *lock) ahead() uint64 {
 	if l.upgrader == 0 {
 		return 0
@@ -125,14 +125,14 @@ func (l *lock) ahead() uint64 {
 	return 1
 }
 
-// made marks a claim as made by the running command, until that is over: nobody else has
-// seen it yet.
+// made marks a claim as created by the running command. Until the command ends, nothing else has seen the
+// claim, and it may be changed in place.
 func (m *Machine) made(c *claim) {
 	c.fresh = true
 	m.fresh = append(m.fresh, c)
 }
 
-// share ends that: from now on others may have them, too.
+// share clears the marks that made has set: from now on, others may refer to the claims.
 func (m *Machine) share() {
 	for _, c := range m.fresh {
 		c.fresh = false
@@ -140,9 +140,9 @@ func (m *Machine) share() {
 	m.fresh = emptied(m.fresh)
 }
 
-// editClaim returns the version of a claim that the running command may change. Owners
-// have claims in the versions in which they were made, so that each command that changes
-// one takes a copy: few are changed, and each but once or twice.
+// editClaim returns a version of a claim that the running command may change. Rows of owners point to the
+// version that the claim was created with, so each command that changes a claim copies it. Few claims are
+// changed, and those only once or twice.
 func (m *Machine) editClaim(id uint64) (*claim, bool) {
 	known, ok := m.claims.get(id)
 	if !ok || known.fresh {
@@ -162,8 +162,8 @@ func (m *Machine) editSession(id uint64) (*session, bool) {
 	return m.sessions.edit(known), true
 }
 
-// live returns the present version of a lock that exists. Claims have it in the one in
-// which they met it: of this era, that is still the only one.
+// live returns the current version of a lock that exists. A claim refers to the version that was current
+// when the claim was created; if the table was not forked since, that is still the only one.
 func (m *Machine) live(l *lock) *lock {
 	if l.version != m.locks.now() {
 		l, _ = m.locks.get(l.name)

@@ -6,11 +6,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// GrantsSuspended returns the revision at which granting was suspended, 0 if it goes on.
+// GrantsSuspended returns the revision at which granting was suspended, or 0 if it is not suspended.
 func (m *Machine) GrantsSuspended() uint64 { return m.state.suspended }
 
-// suspendGrants stops all granting: the nodes differ in their state, so nobody knows
-// whose turn it is. Everything else goes on.
+// suspendGrants stops all granting, because the nodes differ in their states and none of them is known to
+// be right. Everything else continues.
 func (m *Machine) suspendGrants() *wire.Result {
 	if m.state.suspended == 0 {
 		m.state.suspended = m.state.revision
@@ -18,8 +18,8 @@ func (m *Machine) suspendGrants() *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// resumeGrants gives everybody their turn who would have had it meanwhile. It names the
-// suspension, so that a decision about an older one is void.
+// resumeGrants resumes granting and settles all locks with waiters. The command names the suspension, so
+// a decision about an older one is void.
 func (m *Machine) resumeGrants(op *wire.ResumeGrants) *wire.Result {
 	if m.state.suspended == 0 || op.GetRevision() != m.state.suspended {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("granting is not suspended since revision %d", op.GetRevision()))
@@ -34,8 +34,8 @@ func (m *Machine) resumeGrants(op *wire.ResumeGrants) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// noGrants refuses a request that asks for a grant while there are none. The refusal is
-// not remembered, so that the request can be repeated.
+// noGrants refuses a request for a grant while granting is suspended. The refusal is not remembered, so
+// the request can be retried.
 func (m *Machine) noGrants(cmd *wire.Command) *wire.Result {
 	if m.state.suspended == 0 {
 		return nil

@@ -1,33 +1,31 @@
 package fsm
 
-// undo is what stood under a key before a write.
+// undo is the previous value of a key.
 type undo[K, V any] struct {
 	key     K
 	old     V
 	existed bool
 }
 
-// table is a tree of values that know their keys, with an undo journal of the writes
-// since the last commit. Values are not changed in place once their command is over, but
-// for those of editable tables.
+// table is a tree of values that contain their keys, with an undo journal of the writes since the last
+// commit. Values must not be changed in place after the command that wrote them, except in editable tables.
 type table[K, V any] struct {
 	tree[K, V]
-	// key is that of a value.
+	// key returns the key of a value.
 	key     func(V) K
 	journal []undo[K, V]
-	// fault is called before every write. Only tests set it, to make handlers fail
-	// at any point.
+	// fault is called before every write. Only tests set it, to make handlers panic at any point.
 	fault func()
 }
 
-// journalled is a table of any type, as far as ending a command goes.
+// journalled is a table of any type, as seen by the code that ends a command.
 type journalled interface {
 	commit()
 	rollback()
 	setFault(func())
 }
 
-// newTable returns an empty table. order compares a key with a value's.
+// newTable returns an empty table. order compares a key with the key of a value.
 func newTable[K, V any](key func(V) K, order func(K, V) int) table[K, V] {
 	return table[K, V]{tree: tree[K, V]{order: order}, key: key}
 }
@@ -50,17 +48,17 @@ func (t *table[K, V]) delete(key K) {
 	}
 }
 
-// load is put for values that need no undoing.
+// load is put without an entry in the journal.
 func (t *table[K, V]) load(value V) { t.set(t.key(value), value) }
 
-// fork takes constant time; neither side sees the other's later writes.
+// fork takes constant time. Neither side sees later writes of the other.
 func (t *table[K, V]) fork() table[K, V] {
 	return table[K, V]{tree: t.tree.fork(), key: t.key}
 }
 
 func (t *table[K, V]) commit() { t.journal = emptied(t.journal) }
 
-// emptied lets go of what a journal holds.
+// emptied clears a journal, so that it keeps nothing alive, and returns it for reuse.
 func emptied[T any](journal []T) []T {
 	if len(journal) == 0 {
 		return journal

@@ -7,12 +7,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// tangle is a second opinion about deadlocks: who holds and waits, copied from what
-// the machine says that it did, as one plain list. Whether somebody waits for ever is
-// decided by letting go, again and again, whoever can, and the cycles by walking all
-// edges. It shares no code and no shape with the machine, and knows no bounds.
+// tangle is an independent model of deadlocks: a plain list of holders and waiters, copied from what the
+// machine reports. Whether an owner waits forever is decided by releasing every owner that can,
+// repeatedly, and cycles are found by following all edges. It shares no code and no structure with the
+// machine, and has no bounds.
 type tangle struct {
-	// claims are in the order of their ids, which is that of every queue.
+	// claims are in the order of their ids, which is the order of every queue.
 	claims []*strand
 	limits map[string]uint64
 	unfair map[string]bool
@@ -25,7 +25,7 @@ type strand struct {
 	wants        []tie
 	held, rising bool
 	token        uint64
-	// seq is the request that made it, rise the one that wants it exclusive.
+	// seq is the request that created it, rise the one that wants it exclusive.
 	seq, rise uint64
 }
 
@@ -59,7 +59,7 @@ func (t *tangle) drop(gone func(*strand) bool) { t.claims = slices.DeleteFunc(t.
 
 func (c *strand) waits() bool { return !c.held || c.rising }
 
-// on is what a strand wants of a lock, if anything.
+// on returns what a strand wants of a lock, or nil.
 func (c *strand) on(lock string) *tie {
 	for i := range c.wants {
 		if c.wants[i].lock == lock {
@@ -69,12 +69,12 @@ func (c *strand) on(lock string) *tie {
 	return nil
 }
 
-// free says that an owner waits for nothing.
+// free reports whether an owner waits for nothing.
 func (t *tangle) free(owner [2]uint64) bool {
 	return !slices.ContainsFunc(t.claims, func(c *strand) bool { return c.owner == owner && c.waits() })
 }
 
-// reduced is what is left when everybody who can has gone on and let go.
+// reduced returns what is left after every owner that can has continued and released.
 func (t *tangle) reduced() *tangle {
 	t = t.clone()
 	for moved := true; moved; {
@@ -90,7 +90,7 @@ func (t *tangle) reduced() *tangle {
 			case c.rising:
 				c.rising, c.wants[0].mode = false, wire.Mode_EXCLUSIVE
 			case t.unfair[c.wants[0].lock]:
-				// Whoever is drawn, the others may be drawn before: it is in nobody's way.
+				// Any other waiter may be drawn first, so this one blocks nothing.
 				t.drop(func(other *strand) bool { return other == c })
 			default:
 				c.held = true
@@ -100,7 +100,7 @@ func (t *tangle) reduced() *tangle {
 	return t
 }
 
-// mayHave says whether it is a strand's turn and all its locks have room.
+// mayHave reports whether it is a strand's turn and all its locks have room.
 func (t *tangle) mayHave(c *strand) bool {
 	for _, w := range c.wants {
 		used := w.permits
@@ -125,19 +125,19 @@ func (t *tangle) mayHave(c *strand) bool {
 	return true
 }
 
-// need is what a strand waits for: an owner that has to let go or, without one, a
-// strand that has to be granted.
+// need is what a strand waits for: an owner that has to release or, without one, a strand that has
+// to be granted.
 type need struct {
 	lock   string
 	owner  [2]uint64
 	strand *strand
 }
 
-// needs are all edges from a strand that waits.
+// needs returns all edges from a waiting strand.
 func (t *tangle) needs(c *strand) []need {
 	var all []need
 	for _, w := range c.wants {
-		// Of a semaphore only what would be left over for it matters.
+		// Of a semaphore, only the permits that would be left for it matter.
 		sum := w.permits
 		for _, other := range t.claims {
 			if on := other.on(w.lock); on != nil && other != c && (other.held || other.id < c.id) {
@@ -161,7 +161,7 @@ func (t *tangle) needs(c *strand) []need {
 	return all
 }
 
-// leads says whether a strand's needs, or what these need in turn, come to a goal.
+// leads reports whether a strand's needs, directly or indirectly, reach a goal.
 func (t *tangle) leads(c *strand, goal func(need) bool) bool {
 	seen := map[*strand]bool{}
 	var walk func(c *strand) bool
@@ -178,13 +178,13 @@ func (t *tangle) leads(c *strand, goal func(need) bool) bool {
 	return walk(c)
 }
 
-// to is the goal of an owner who has to let go.
+// to returns the goal of an owner that has to release.
 func to(owner [2]uint64) func(need) bool {
 	return func(n need) bool { return n.strand == nil && n.owner == owner }
 }
 
-// closes says whether the wait that a strand has just begun is on a cycle or, if it
-// is an upgrade, makes its owner part of one by what it keeps closed meanwhile.
+// closes reports whether the wait that a strand has just begun is on a cycle or, if it is an upgrade,
+// makes its owner part of one by what it blocks meanwhile.
 func (t *tangle) closes(id uint64) bool {
 	risen := t.find(id).rising
 	t = t.reduced()
@@ -205,7 +205,7 @@ func (t *tangle) closes(id uint64) bool {
 	})
 }
 
-// knots are the owners on a cycle among those who wait for ever.
+// knots returns the owners on a cycle among those that wait forever.
 func (t *tangle) knots() [][2]uint64 {
 	t = t.reduced()
 	var found [][2]uint64
@@ -217,9 +217,8 @@ func (t *tangle) knots() [][2]uint64 {
 	return found
 }
 
-// real says what is wrong with a cycle that the machine printed, if anything: each
-// step has to wait for its lock for ever, because of the next one's owner. A step
-// without a wait is the request that was refused.
+// real returns an error unless a cycle reported by the machine exists: each step has to wait for its lock
+// forever, because of the next step's owner. A step without a wait is the refused request.
 func (t *tangle) real(cycle []*wire.DeadlockStep, refused uint64) error {
 	t = t.reduced()
 	for i, step := range cycle {

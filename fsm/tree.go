@@ -1,35 +1,34 @@
 package fsm
 
-// maxRows is how many rows a page of a tree holds for a moment: at that number it is
-// split, so that the last place is free between two writes. With rows that are
-// pointers such a page fills a block of the allocator, of 288 bytes. A page that falls
-// below minRows is refilled: far below the half, so that rows that come and go at the
-// border do not split and join pages for ever.
+// maxRows is the number of rows at which a page is split. Between writes a page therefore has at most one
+// row less. With rows that are pointers, such a page fills a size class of the allocator, 288 bytes. A
+// page with fewer than minRows rows is refilled. minRows is far below half of maxRows, so that inserts
+// and deletes that alternate at the boundary do not split and join pages over and over.
 const (
 	maxRows = 33
 	minRows = maxRows / 4
 )
 
-// tree is an ordered tree (a B-tree) of rows, copied on write. Rows know their keys,
-// so that a page holds nothing beside them; a row that is one pointer takes about nine
-// bytes where rows come in order, and fourteen where they do not.
+// tree is an ordered tree (a B-tree) of rows, copied on write. Rows contain their keys, so a page stores
+// nothing beside them. A row that is a pointer takes about nine bytes if rows are inserted in order,
+// fourteen if not.
 type tree[K, R any] struct {
-	// order compares a key with a row's.
+	// order compares a key with the key of a row.
 	order func(K, R) int
 	root  *page[R]
-	// era counts the forks behind this tree. Pages of an earlier era belong to forks,
-	// too, and are copied before they are changed. Both sides of a fork begin the same
-	// era: what they make in it, the other never sees.
+	// era counts the forks of this tree. Pages of an earlier era are shared with forks and copied before
+	// they are changed. Both sides of a fork start the same era, but neither sees the pages that the
+	// other creates in it.
 	era uint64
 }
 
 // page is a node of a tree.
 type page[R any] struct {
 	era uint64
-	// size counts the rows in it and below.
+	// size counts the rows in the page and below it.
 	size  uint32
 	count uint8
-	// last is where a row came in last, and run how often before that it was just behind
+	// last is the index of the latest insert. run counts the inserts up to it that each went right behind
 	// the one before: see split.
 	last, run uint8
 	// below are the pages between the rows and at both ends; nil in a leaf.
@@ -37,13 +36,13 @@ type page[R any] struct {
 	rows  [maxRows]R
 }
 
-// fork takes constant time; neither side sees the other's later writes.
+// fork takes constant time. Neither side sees later writes of the other.
 func (t *tree[K, R]) fork() tree[K, R] {
 	t.era++
 	return *t
 }
 
-// own returns the page for changing.
+// own returns the page for changing. It copies a page of an earlier era first.
 func (t *tree[K, R]) own(at **page[R]) *page[R] {
 	if (*at).era != t.era {
 		p := **at
@@ -57,7 +56,7 @@ func (t *tree[K, R]) own(at **page[R]) *page[R] {
 	return *at
 }
 
-// set puts a row in and returns the one whose place it takes.
+// set inserts a row and returns the row that it replaces.
 func (t *tree[K, R]) set(key K, row R) (old R, existed bool) {
 	if t.root == nil {
 		t.root = &page[R]{era: t.era}
@@ -92,8 +91,8 @@ func (t *tree[K, R]) insert(p *page[R], key K, row R) (old R, existed bool) {
 	return old, existed
 }
 
-// split parts a full page in two: in the middle or, where keys come in one behind the
-// other or at the end, behind the last. What is before stays full, and the next have room.
+// split splits a full page in two: in the middle or, if keys arrive in ascending order or at the end, right
+// behind the latest insert. The left page then stays full, and the right one has room for the next keys.
 func (t *tree[K, R]) split(p *page[R], i int) {
 	left := p.below[i]
 	at := maxRows / 2
@@ -125,7 +124,7 @@ func (p *page[R]) recount() {
 	}
 }
 
-// remove takes a row out and returns it.
+// remove deletes a row and returns it.
 func (t *tree[K, R]) remove(key K) (old R, existed bool) {
 	if t.root == nil {
 		return old, false
@@ -171,8 +170,8 @@ func (t *tree[K, R]) takeLast(p *page[R]) R {
 	return row
 }
 
-// refill looks whether a page below has become too empty. It joins its neighbour, or
-// gets a row from there, over the row between them.
+// refill joins a page below p with its neighbour if it has too few rows, or moves a row from the
+// neighbour to it, by way of the row between them.
 func (t *tree[K, R]) refill(p *page[R], i int) {
 	if p.below[i].count >= minRows {
 		return
@@ -196,7 +195,7 @@ func (t *tree[K, R]) refill(p *page[R], i int) {
 	}
 }
 
-// join appends a row and then another page.
+// join appends a row and then all rows of another page.
 func (p *page[R]) join(row R, next *page[R]) {
 	p.rows[p.count] = row
 	copy(p.rows[p.count+1:], next.rows[:next.count])
@@ -207,7 +206,7 @@ func (p *page[R]) join(row R, next *page[R]) {
 	p.size += 1 + next.size
 }
 
-// put makes room for row i and, above leaves, for page j.
+// put inserts row i and, above leaves, page j.
 func (p *page[R]) put(i int, row R, j int, child *page[R]) {
 	copy(p.rows[i+1:], p.rows[i:p.count])
 	p.rows[i] = row
@@ -225,7 +224,7 @@ func (p *page[R]) put(i int, row R, j int, child *page[R]) {
 	p.count++
 }
 
-// pull is the opposite of put. Places that become free keep nothing alive.
+// pull is the opposite of put. It clears the freed slots, so that they keep nothing alive.
 func (p *page[R]) pull(i, j int) (row R, child *page[R]) {
 	row = p.rows[i]
 	copy(p.rows[i:], p.rows[i+1:p.count])

@@ -1,8 +1,7 @@
 package fsm
 
-// find returns the place of a key in a page: that of its row, or of the first row, and
-// of the page, behind it. It looks first where a row came in last: keys that ascend are
-// there, or just behind.
+// find returns the index of a key in a page: that of its row, or of the first row, and of the page,
+// behind it. It tries the latest insert first: ascending keys are there or right behind it.
 func (t *tree[K, R]) find(p *page[R], key K) (place int, found bool) {
 	low, high := 0, int(p.count)
 	for middle := min(int(p.last), high-1); low < high; middle = (low + high) / 2 {
@@ -18,7 +17,7 @@ func (t *tree[K, R]) find(p *page[R], key K) (place int, found bool) {
 	return low, false
 }
 
-// len counts the rows.
+// len returns the number of rows.
 func (t *tree[K, R]) len() int {
 	if t.root == nil {
 		return 0
@@ -37,7 +36,7 @@ func (t *tree[K, R]) get(key K) (row R, ok bool) {
 	return row, false
 }
 
-// child is nil below a leaf.
+// child returns the page below at index i, nil in a leaf.
 func (p *page[R]) child(i int) *page[R] {
 	if p.below == nil {
 		return nil
@@ -45,7 +44,7 @@ func (p *page[R]) child(i int) *page[R] {
 	return p.below[i]
 }
 
-// seek returns the first row from a key on.
+// seek returns the first row at or behind a key.
 func (t *tree[K, R]) seek(from K) (row R, ok bool) {
 	for p := t.root; p != nil; {
 		i, found := t.find(p, from)
@@ -72,7 +71,7 @@ func (t *tree[K, R]) before(key K) (row R, ok bool) {
 	return row, ok
 }
 
-// rank counts the rows before a key, in logarithmic time.
+// rank returns the number of rows before a key, in logarithmic time.
 func (t *tree[K, R]) rank(key K) int {
 	before := 0
 	for p := t.root; p != nil; {
@@ -92,7 +91,7 @@ func (t *tree[K, R]) rank(key K) int {
 	return before
 }
 
-// at returns the row before which there are i others.
+// at returns the row at index i.
 func (t *tree[K, R]) at(i int) R {
 	p := t.root
 	for p.below != nil {
@@ -123,7 +122,7 @@ func (t *tree[K, R]) eachFrom(p *page[R], from K, fn func(R) bool) bool {
 	return p.eachBehind(i, fn)
 }
 
-// eachBehind calls fn for row i and all behind it.
+// eachBehind calls fn for row i and all rows behind it.
 func (p *page[R]) eachBehind(i int, fn func(R) bool) bool {
 	for ; i < int(p.count); i++ {
 		if !fn(p.rows[i]) {

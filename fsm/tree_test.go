@@ -9,22 +9,22 @@ import (
 	"unsafe"
 )
 
-// leaf is a row that knows its key and when it was written.
+// leaf is a row with its key and the time it was written.
 type leaf struct{ key, written int }
 
 func newLeaves() *tree[int, *leaf] {
 	return &tree[int, *leaf]{order: func(key int, l *leaf) int { return cmp.Compare(key, l.key) }}
 }
 
-// sorted is a tree as simple as can be: rows in a slice.
+// sorted is the simplest possible tree: rows in a slice.
 type sorted []*leaf
 
 func (s sorted) place(key int) (int, bool) {
 	return slices.BinarySearchFunc(s, key, func(l *leaf, key int) int { return cmp.Compare(l.key, key) })
 }
 
-// TestTree does the same to a tree, to some of its forks and to slices, and compares all
-// that can be asked. Keys come at random, ascending or descending, and go likewise.
+// TestTree makes the same changes to a tree, to some of its forks and to slices, and compares the answers
+// to all queries. Keys are inserted and removed in random, ascending or descending order.
 func TestTree(t *testing.T) {
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -83,7 +83,7 @@ func writeBoth(t *testing.T, tr *tree[int, *leaf], s sorted, key, now int, remov
 	return slices.Insert(s, i, row)
 }
 
-// compareTree asks a tree all that it can be asked about a key.
+// compareTree queries a tree about a key in every way.
 func compareTree(t *testing.T, tr *tree[int, *leaf], s sorted, key int) {
 	t.Helper()
 	if err := soundTree(tr); err != nil {
@@ -118,7 +118,7 @@ func emptyTree(t *testing.T, tr *tree[int, *leaf], s sorted, rng *rand.Rand) {
 	}
 }
 
-// soundTree looks at how a tree is built.
+// soundTree checks the structure of a tree.
 func soundTree(tr *tree[int, *leaf]) error {
 	if tr.root == nil {
 		return nil
@@ -160,7 +160,7 @@ func soundTree(tr *tree[int, *leaf]) error {
 	return err
 }
 
-// TestTreeIsFull holds what is said of the memory of rows.
+// TestTreeIsFull checks what the comments say about the memory of rows.
 func TestTreeIsFull(t *testing.T) {
 	if size := unsafe.Sizeof(page[*leaf]{}); size != 288 {
 		t.Errorf("a page has %d bytes", size)

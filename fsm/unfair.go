@@ -1,9 +1,8 @@
 package fsm
 
-// draw picks one of an unfair lock's waiters, by its place in the queue from 0 on. It
-// depends on nothing but replicated state, so that every node draws alike, and each
-// place is equally likely: numbers of the last, incomplete round over the places are
-// thrown away.
+// draw picks one of an unfair lock's waiters, as an index into the queue. The result depends on
+// replicated state only, so every node draws the same one. Each waiter is equally likely: numbers from
+// the last, incomplete range of the places are rejected.
 func (m *Machine) draw(l *lock) int {
 	places := uint64(l.waiters)
 	incomplete := -places % places // 2^64 modulo places
@@ -14,7 +13,7 @@ func (m *Machine) draw(l *lock) int {
 	return int(x % places)
 }
 
-// scatter maps numbers one to one to numbers that look like chance (splitmix64).
+// scatter is a bijection from numbers to pseudo-random numbers (splitmix64).
 func scatter(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

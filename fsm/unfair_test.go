@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestDrawIsUniform draws ten thousand holders in a lock's real life, seven waiting at
-// a time, and compares the places with chance by chi-square.
+// TestDrawIsUniform draws ten thousand holders through real releases, with seven waiters at a time, and
+// compares their places with a uniform distribution by chi-square.
 func TestDrawIsUniform(t *testing.T) {
 	const waiters, draws = 7, 10_000
 	m := bootstrapped(t)
@@ -37,13 +37,13 @@ func TestDrawIsUniform(t *testing.T) {
 		drawn[places[applied.Events[1].HoldId]]++
 		acquire(h.SessionId)
 	}
-	if got := chiSquare(drawn[:], draws); got > 22.46 { // of 6 degrees, once in a thousand
+	if got := chiSquare(drawn[:], draws); got > 22.46 { // 6 degrees of freedom, exceeded once in a thousand
 		t.Errorf("chi-square %.1f of places %v", got, drawn)
 	}
 }
 
-// TestDrawHasNoModuloBias: of three quarters of all numbers, a remainder would favour
-// the first third of the places twofold.
+// TestDrawHasNoModuloBias draws among three quarters of 2^32 places, where a plain remainder of 32-bit
+// numbers would favour the first third twofold.
 func TestDrawHasNoModuloBias(t *testing.T) {
 	m := bootstrapped(t)
 	const places, draws = 3 << 30, 30_000
@@ -55,7 +55,7 @@ func TestDrawHasNoModuloBias(t *testing.T) {
 	if got := chiSquare(drawn[:], draws); got > 13.8 {
 		t.Errorf("chi-square %.1f of %v", got, drawn)
 	}
-	// The numbers below 2^64 modulo places are drawn again.
+	// The numbers below 2^64 modulo places are rejected.
 	for _, n := range []uint64{1, 2, 3, 7, 1 << 31, 1<<32 - 1} {
 		if incomplete := -n % n; (0-incomplete)%n != 0 {
 			t.Errorf("%d numbers do not make whole rounds over %d places", 0-incomplete, n)
@@ -71,8 +71,7 @@ func chiSquare(seen []int, draws int) (sum float64) {
 	return sum
 }
 
-// TestDrawIsTheSameEverywhere replays a log on a machine that went through a snapshot
-// at every step.
+// TestDrawIsTheSameEverywhere replays a log on a machine that is restored from a snapshot at every step.
 func TestDrawIsTheSameEverywhere(t *testing.T) {
 	one, other := bootstrapped(t), bootstrapped(t)
 	both := func(cmd *wire.Command) *wire.Result {

@@ -4,7 +4,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// upgrade makes a shared hold exclusive, at once or ahead of all who wait.
+// upgrade makes a shared hold exclusive, immediately or ahead of all waiters.
 func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result {
 	c := m.holdOf(s, op.GetHoldId(), op.GetToken())
 	if c == nil {
@@ -50,8 +50,8 @@ func oneMode(c *claim) *wire.Result {
 	return nil
 }
 
-// waitToUpgrade lets a hold wait until it is the only one. It stays shared, under its
-// token, as long as it waits, and nobody else is granted the lock.
+// waitToUpgrade lets a hold wait until it is the only one. Until then it stays shared under its token,
+// and nothing else is granted the lock.
 func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *wire.Upgrade) *wire.Result {
 	u := &upgrade{seq: seq, waitMs: op.WaitMs, waitForever: op.WaitForever, allowDeadlock: op.AllowDeadlock, queued: m.wall}
 	before := c.units()
@@ -83,8 +83,8 @@ func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {
 	m.state.waits--
 }
 
-// endUpgrade ends a hold's wait to become exclusive. It goes on as it was; those who
-// stood behind it get their turn.
+// endUpgrade ends a hold's wait to become exclusive without a grant. The hold stays shared, and the lock
+// is settled for the claims behind it.
 func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code, why string) outcome {
 	seq := c.extra().upgrade.seq
 	l := m.editLock(c.one[0].lock)
@@ -96,7 +96,7 @@ func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code, why 
 	return o
 }
 
-// abortUpgrade ends the wait of a hold that ends.
+// abortUpgrade ends the wait to become exclusive of a hold that is ending.
 func (m *Machine) abortUpgrade(s *session, c *claim, how ending) {
 	if how.upgrade != wire.Status_UNSPECIFIED {
 		m.endUpgrade(s, c, how.upgrade, "")
@@ -105,7 +105,7 @@ func (m *Machine) abortUpgrade(s *session, c *claim, how ending) {
 	m.endUpgrade(s, c, wire.Status_NOT_HELD, how.why())
 }
 
-// finishUpgrade grants an upgrade for which its hold has waited.
+// finishUpgrade grants an upgrade that a hold has waited for.
 func (m *Machine) finishUpgrade(l *lock) {
 	c, _ := m.editClaim(l.upgrader)
 	s, _ := m.editSession(c.session)
@@ -116,8 +116,8 @@ func (m *Machine) finishUpgrade(l *lock) {
 	e.Waited, e.Digest = true, m.conclude(s, c, seq, wire.Status_GRANTED, "").digest
 }
 
-// becomeExclusive gives the only holder of a lock a new token for it alone, and returns the
-// event that says so. The hold's own deadline goes on.
+// becomeExclusive makes the only holder of a lock exclusive under a new token, and returns the event that
+// reports it. The hold's own deadline continues.
 func (m *Machine) becomeExclusive(s *session, c *claim, l *lock, seq uint64) *wire.Event {
 	w := &c.one[0]
 	m.unseat(l, c)
@@ -155,8 +155,7 @@ func (m *Machine) downgrade(s *session, op *wire.Downgrade) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// emitUpgrade reports something that happened to an upgrade, which has a request of
-// its own.
+// emitUpgrade emits an event about an upgrade, which has a sequence number of its own.
 func (m *Machine) emitUpgrade(what wire.Event_Type, c *claim, seq uint64) *wire.Event {
 	e := m.emitClaim(what, c)
 	e.Seq, e.Upgrade = seq, true

@@ -11,7 +11,7 @@ const (
 	// maxLocks bounds the locks of one acquire, maxLimit the permits of a semaphore.
 	maxLocks = 64
 	maxLimit = 1 << 31
-	// Bounds of what an acquire says of its hold, in milliseconds.
+	// Bounds of the times in an acquire, in milliseconds.
 	minMaxHoldMs   = 100
 	maxMaxHoldMs   = 1 << 31
 	maxLockDelayMs = 60_000
@@ -37,7 +37,7 @@ func validAcquire(op *wire.Acquire) *wire.Result {
 	return validOptions(op)
 }
 
-// validRequest looks at one lock of an acquire.
+// validRequest checks one lock of an acquire.
 func validRequest(request *wire.LockRequest) *wire.Result {
 	if refusal := validName(request.GetName()); refusal != nil {
 		return refusal
@@ -70,7 +70,7 @@ func validPermits(request *wire.LockRequest) *wire.Result {
 	return nil
 }
 
-// validOptions looks at what an acquire says beside its locks.
+// validOptions checks what an acquire contains besides its locks.
 func validOptions(op *wire.Acquire) *wire.Result {
 	one := len(op.Locks) == 1
 	switch op.Order {

@@ -7,11 +7,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Validate returns the refusal of a command that no state would accept under these
-// settings, or nil. It looks at the command and the settings alone, so that a leader
-// refuses on every port, before anything is logged, what applying would refuse: names,
-// texts, sizes, options and ranges. Apply calls it again, because settings may have changed
-// in between. What it refuses is not remembered, and acknowledgements beside it do not count.
+// Validate returns the refusal of a command that no state would accept under these settings, or nil. It
+// depends only on the command and the settings, so a leader can refuse on every port, before anything is
+// logged, what Apply would refuse: names, texts, sizes, options and ranges. Apply calls it again, because
+// settings may have changed in between. A refused command is not remembered, and its acknowledgements do
+// not take effect.
 func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 	if most := settings.GetMaxWindow() + settings.GetMaxClaimsPerSession(); uint64(len(cmd.Acked)) > most {
 		return invalid("%d acknowledgements in one request, at most %d are allowed", len(cmd.Acked), most)
@@ -41,17 +41,17 @@ func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 }
 
 const (
-	// plainCommandBytes is room for 64 names and whatever else is always small.
+	// plainCommandBytes has room for 64 names and everything else that is always small.
 	plainCommandBytes = 64 << 10
-	// restoreCommandBytes is room for all the records that the audit keeps.
+	// restoreCommandBytes has room for as many records as the audit log keeps.
 	restoreCommandBytes = 1 << 20
-	// ackBytes is what an acknowledgement takes in a command at most.
+	// ackBytes is the largest size of an acknowledgement in a command.
 	ackBytes = 10
 )
 
-// ValidateSize returns the refusal of a command of so many bytes, where none of its kind
-// needs as many: what a program does not know is logged with what it knows, and dropped only
-// then.
+// ValidateSize returns the refusal of a command of so many bytes if no command of its kind needs that
+// many, or nil. Fields that a program does not know are logged together with the known ones and dropped
+// only afterwards, so they have to be bounded as well.
 func ValidateSize(cmd *wire.Command, size int, settings *wire.Settings) *wire.Result {
 	if size <= plainCommandBytes {
 		return nil
@@ -72,7 +72,7 @@ func ValidateSize(cmd *wire.Command, size int, settings *wire.Settings) *wire.Re
 	return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("the request has %d bytes, no request needs more than %d", size, most))
 }
 
-// validateRequest looks at what a session asks for.
+// validateRequest checks a request of a session.
 func validateRequest(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
@@ -82,13 +82,13 @@ func validateRequest(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 	case *wire.Command_Extend:
 		return validMaxHold(op.Extend.GetMaxHoldMs())
 	case *wire.Command_Release, *wire.Command_Cancel, *wire.Command_Upgrade, *wire.Command_Downgrade:
-		return nil // ids and times alone
+		return nil // only ids and times
 	}
 	return unknownOperation()
 }
 
-// validateGoverning looks at commands that come from no session: the cluster's own and
-// those of operators.
+// validateGoverning checks commands that do not come from a session: those of the leader and those of
+// operators.
 func validateGoverning(cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Bootstrap:
@@ -104,7 +104,7 @@ func validateGoverning(cmd *wire.Command) *wire.Result {
 		return validText("the id", op.DropMember.GetId(), maxMemberText)
 	case *wire.Command_RaiseLevel, *wire.Command_SuspendGrants, *wire.Command_ResumeGrants,
 		*wire.Command_ExpireSession, *wire.Command_TimeoutWait, *wire.Command_ExpireHold, *wire.Command_EndDelay:
-		return nil // numbers alone, and every number may be meant
+		return nil // only numbers, all of which are possible
 	case *wire.Command_ForceRelease:
 		return validForce(op.ForceRelease)
 	case *wire.Command_Revoke:
@@ -132,7 +132,7 @@ func validName(name string) *wire.Result {
 	return nil
 }
 
-// validText looks at a text of so many bytes at most that people read.
+// validText checks a text for people of at most so many bytes.
 func validText(what, text string, most int) *wire.Result {
 	if len(text) > most {
 		return invalid("%s has %d bytes: at most %d are allowed", what, len(text), most)

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// commandKinds are all operations that the schema knows.
+// commandKinds returns all operations in the schema.
 func commandKinds() []protoreflect.FieldDescriptor {
 	var kinds []protoreflect.FieldDescriptor
 	fields := (&wire.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("op").Fields()
@@ -21,7 +21,7 @@ func commandKinds() []protoreflect.FieldDescriptor {
 	return kinds
 }
 
-// soundCommand is a command of that kind that Validate has nothing against.
+// soundCommand returns a command of that kind that Validate accepts.
 func soundCommand(t *testing.T, kind protoreflect.FieldDescriptor) *wire.Command {
 	t.Helper()
 	acquire := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}}
@@ -66,8 +66,8 @@ func soundCommand(t *testing.T, kind protoreflect.FieldDescriptor) *wire.Command
 	return cmd
 }
 
-// TestEveryKindOfCommandIsValidated takes the kinds from the schema, so that a new one
-// without a validation is noticed, and spoils every text and every list of each.
+// TestEveryKindOfCommandIsValidated takes the kinds from the schema, so that a new one without validation
+// fails, and invalidates every text and every list of each.
 func TestEveryKindOfCommandIsValidated(t *testing.T) {
 	for _, kind := range commandKinds() {
 		t.Run(string(kind.Name()), func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestEveryKindOfCommandIsValidated(t *testing.T) {
 	}
 }
 
-// spoil gives each text and each list below a field values that no command may have, one at
-// a time, and calls check while it stands.
+// spoil sets each text and each list below a field to values that no command may have, one at a time, and
+// calls check with each.
 func spoil(m protoreflect.Message, field protoreflect.FieldDescriptor, check func(what string)) {
 	try := func(what string, value protoreflect.Value) {
 		old, had := m.Get(field), m.Has(field)
@@ -150,7 +150,7 @@ func spoilAll(m protoreflect.Message, check func(what string)) {
 	}
 }
 
-// What is beside the operation is looked at, too.
+// TestAcknowledgementsAreBounded checks a part of a command that does not belong to the operation.
 func TestAcknowledgementsAreBounded(t *testing.T) {
 	limits := DefaultSettings()
 	cmd := &wire.Command{SessionId: 1, Acked: make([]uint64, limits.MaxWindow+limits.MaxClaimsPerSession), Op: &wire.Command_Acknowledge{Acknowledge: &wire.Acknowledge{}}}

@@ -4,8 +4,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// wait begins a claim's wait, unless that would close a cycle of owners that wait for
-// each other.
+// wait queues a claim, unless that would close a cycle of owners that wait for each other.
 func (m *Machine) wait(s *session, c *claim) *wire.Result {
 	m.enqueue(s, c)
 	if !c.options().allowDeadlock {
@@ -22,14 +21,14 @@ func (m *Machine) wait(s *session, c *claim) *wire.Result {
 	return m.queued(c, l.ahead()+uint64(l.waiters))
 }
 
-// queued is the answer of a wait at that place.
+// queued returns the answer for a wait at that position.
 func (m *Machine) queued(c *claim, position uint64) *wire.Result {
 	r := m.results.next(m.left)
 	r.Status, r.HoldId, r.Position, r.Holders = wire.Status_QUEUED, c.id, position, m.inTheWay(c)
 	return r
 }
 
-// inTheWay tells who holds the first of a waiting claim's locks that is occupied.
+// inTheWay returns the holders of the first of a waiting claim's locks that is occupied.
 func (m *Machine) inTheWay(c *claim) []*wire.HolderInfo {
 	for _, w := range c.wants() {
 		if l := m.live(w.lock); l.occupied() {
@@ -39,12 +38,12 @@ func (m *Machine) inTheWay(c *claim) []*wire.HolderInfo {
 	return nil
 }
 
-// deadlock refuses to wait. Nothing of the request is left behind.
+// deadlock returns the refusal of a wait that would close a cycle. The caller has undone the request.
 func deadlock(cycle []*wire.DeadlockStep) *wire.Result {
 	return &wire.Result{Status: wire.Status_DEADLOCK, Message: describeCycle(cycle), Cycle: cycle}
 }
 
-// cancel ends the wait of an earlier request, unless the grant came first.
+// cancel ends the wait of an earlier request, unless it was granted first.
 func (m *Machine) cancel(s *session, op *wire.Cancel) *wire.Result {
 	o, ok := s.outcome(op.GetAcquireSeq())
 	if ok && o.final() {
@@ -57,8 +56,7 @@ func (m *Machine) cancel(s *session, op *wire.Cancel) *wire.Result {
 	return answer(wire.Status_NOT_FOUND, "no such request is remembered")
 }
 
-// timeoutWait ends a wait by time, unless the grant came first or the deadline is
-// not the current one.
+// timeoutWait ends a wait whose deadline has passed, unless it was granted first or the deadline is outdated.
 func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
 	c, ok := m.claims.get(op.GetWaitId())
 	if !ok || c.phase() == delayed {
@@ -81,8 +79,8 @@ func (m *Machine) timeoutWait(op *wire.TimeoutWait) *wire.Result {
 	return m.endWait(s, c, wire.Status_TIMEOUT)
 }
 
-// endWait ends a wait without a grant: that for a lock, or that for an upgrade, which
-// leaves the shared hold as it is.
+// endWait ends a wait without a grant: that for a lock, or that for an upgrade, which leaves the shared
+// hold as it is.
 func (m *Machine) endWait(s *session, c *claim, status wire.Status_Code) *wire.Result {
 	if c.upgrading() {
 		c, _ = m.editClaim(c.id)

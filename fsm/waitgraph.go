@@ -2,11 +2,10 @@ package fsm
 
 import "github.com/quorumlock/quorumlock/transport/wire"
 
-// node is a point of the graph of who waits for whom. Beside owners and claims there
-// are nodes for the parts of a queue, of a lock's holders and of an owner's claims:
-// each leads to its first member and to the part without it. So a node has few ways
-// out, a queue of n claims costs n nodes and not n² edges, and a search may stop at
-// any of them.
+// node is a node of the wait-for graph. Besides owners and claims, there are nodes for parts of a queue,
+// of a lock's holders and of an owner's claims: each leads to its first member and to the part without
+// it. So a node has few ways out, a queue of n claims costs n nodes and not n² edges, and a search may
+// stop at any of them.
 type node struct {
 	kind    nodeKind
 	a, b, c uint64
@@ -14,51 +13,49 @@ type node struct {
 
 type nodeKind uint8
 
-// Forwards, a node is what has to happen, and leads to what that needs.
+// In the forward direction, a node is something that has to happen, and leads to what that needs.
 const (
-	// release: owner b of session a has to release. Its claims from lock c on must not
-	// wait.
+	// release: owner b of session a has to release. None of its claims from lock c on may wait.
 	release nodeKind = iota
 	// grant: claim a has to be granted.
 	grant
-	// vacate: the holds on lock a, whose sole is c, from token b on have to end.
-	// vacateSome: of a semaphore, perhaps not all of them.
+	// vacate: the holds on lock a, whose sole is c, from token b on have to end. vacateSome: of a
+	// semaphore, perhaps not all of them.
 	vacate
 	vacateSome
-	// alone: the same for an upgrade, whose own hold stays.
+	// alone: as vacate, for an upgrade, whose own hold stays.
 	alone
 	// becomes: claim b, which waits to become exclusive, has to release lock a.
 	becomes
-	// pass: all before claim b in the queue of lock a have to be granted and to
-	// release. passSome: of a semaphore, perhaps not all have to release.
+	// pass: all claims before claim b in the queue of lock a have to be granted and to release. passSome:
+	// of a semaphore, perhaps not all have to release.
 	pass
 	passSome
-	// follow: all before claim b in the queue of lock a have to be granted, and those
-	// that exclude others have to release.
+	// follow: all claims before claim b in the queue of lock a have to be granted, and the exclusive ones
+	// have to release.
 	follow
 
-	// Backwards, a node is what has to happen, and leads to who needs that.
+	// In the backward direction, a node is something that has to happen, and leads to what needs it.
 
 	// ofRelease: owner b of session a has to release its claims from lock c on.
 	ofRelease
 	// ofGrant: claim a has to be granted.
 	ofGrant
-	// behind: needed by those in the queue of lock a from claim b on. behindSome: of a
-	// semaphore, perhaps not by all of them.
+	// behind: needed by the claims in the queue of lock a from claim b on. behindSome: of a semaphore,
+	// perhaps not by all of them.
 	behind
 	behindSome
-	// writersBehind, readersBehind: needed by those of them that want it exclusively,
-	// or shared.
+	// writersBehind, readersBehind: needed by those of them that want the lock exclusively, or shared.
 	writersBehind
 	readersBehind
 )
 
-// doubtful says that what the node leads to may not be needed after all.
+// doubtful reports whether what the node leads to may not be needed after all.
 func (n node) doubtful() bool {
 	return n.kind == vacateSome || n.kind == passSome || n.kind == behindSome
 }
 
-// ofLock says that the node is about lock a.
+// ofLock reports whether the node is about lock a.
 func (n node) ofLock() bool {
 	switch n.kind {
 	case release, grant, ofRelease, ofGrant:
@@ -72,19 +69,19 @@ func (m *Machine) claimAt(n node) *claim {
 	return c
 }
 
-// graph says where the nodes lead to.
+// graph computes where the nodes lead to.
 type graph struct {
 	m *Machine
-	// rest leaves out what does not wait for ever.
+	// rest, if set, leaves out what does not wait forever.
 	rest *reduction
-	// brief leaves out, of those in a queue, who has nothing but that place.
+	// brief leaves out the owners in a queue that have nothing but their place in it.
 	brief bool
-	// within leaves out all other nodes; nil leaves out none.
+	// within leaves out all nodes for which it returns false; nil leaves out none.
 	within func(node) bool
 	out    []node
 }
 
-// ways returns the nodes that a node leads to, until the next call.
+// ways returns the nodes that a node leads to. The slice is valid until the next call.
 func (g *graph) ways(n node) []node {
 	g.out = g.out[:0]
 	switch n.kind {
@@ -118,7 +115,7 @@ func (g *graph) to(kind nodeKind, a, b, c uint64) {
 	}
 }
 
-// owner leads to a claim's owner, who has to release. One who can leads nowhere.
+// owner leads to a claim's owner, which has to release. An owner that waits for nothing leads nowhere.
 func (g *graph) owner(c *claim) { g.to(release, c.session, c.owner, 0) }
 
 // claim leads to a claim that has to be granted.
@@ -160,8 +157,8 @@ func (g *graph) claimNeeds(c *claim) {
 	}
 }
 
-// excludes says what a wait for a lock needs of its holders and of those ahead;
-// follow needs nothing of holders.
+// excludes returns what a wait for a lock needs of its holders and of the claims ahead. follow as the
+// first result means that it needs nothing of the holders.
 func (g *graph) excludes(c *claim, w want, l *lock) (holds, ahead nodeKind) {
 	switch {
 	case w.mode == wire.Mode_SHARED:
@@ -198,8 +195,8 @@ func (g *graph) passes(n node) {
 	g.to(n.kind, n.a, c.id, 0)
 }
 
-// follows ends at one that wants it exclusively: what is ahead of that one is found
-// through it. Past others it goes on, so that cycles are told without them.
+// follows stops at a claim that wants the lock exclusively: what is ahead of that claim is found through
+// it. It continues past other claims, so that cycles are reported without them.
 func (g *graph) follows(n node) {
 	c := g.m.ahead(n.a, n.b)
 	switch {
@@ -212,7 +209,7 @@ func (g *graph) follows(n node) {
 	}
 }
 
-// ahead is the claim next before one in a lock's queue, or nil.
+// ahead returns the claim right before one in a lock's queue, or nil.
 func (m *Machine) ahead(lock, claim uint64) *claim {
 	at, ok := m.queue.before(place{lock, claim})
 	if !ok || at.lock != lock {
@@ -222,7 +219,7 @@ func (m *Machine) ahead(lock, claim uint64) *claim {
 	return c
 }
 
-// single says that a place in a queue is all that a claim's owner has: it leads nowhere
+// single reports whether a place in a queue is all that a claim's owner has. Such an owner leads nowhere
 // but along that queue.
 func (m *Machine) single(c *claim) bool {
 	rows := 0
@@ -250,8 +247,8 @@ func (g *graph) needRelease(n node) {
 		g.to(ofGrant, l.upgrader, 0, 0)
 	}
 	switch {
-	case first != 0 && l.unfair: // nobody is behind
-	case l.limit > 1: // a semaphore that several may hold
+	case first != 0 && l.unfair: // nothing is behind
+	case l.limit > 1: // a semaphore that several can hold
 		g.to(behindSome, l.id, first, 0)
 	case w.mode == wire.Mode_SHARED && !c.upgrading():
 		g.to(writersBehind, l.id, first, 0)

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// lockRequest asks for a lock, mostly as what it is.
+// lockRequest requests a lock, mostly as the kind that it is.
 func (w *walker) lockRequest(i int, op *wire.Acquire) *wire.LockRequest {
 	l := &wire.LockRequest{Name: walkNames[i]}
 	kind := w.kinds[i]
@@ -48,7 +48,7 @@ func (w *walker) acquire(session uint64) *wire.Acquire {
 		Order:         wire.Order(w.roll(2)),
 	}
 	first := w.lock()
-	for range w.owners { // one that has nothing to do with it yet
+	for range w.owners { // an owner key without a claim on it yet
 		if w.d.Mine(session, op.Owner, walkNames[first]) != nil && !w.one(5) {
 			op.Owner = (op.Owner + 1) % uint64(w.owners)
 		}
@@ -77,7 +77,7 @@ func (w *walker) acquire(session uint64) *wire.Acquire {
 	return op
 }
 
-// again asks for what the session has already.
+// again requests what the session already has.
 func (w *walker) again(session uint64, op *wire.Acquire) {
 	c := w.hold(session, func(c *model.Claim) bool { return !c.Is(wire.Mode_PERMITS) })
 	l := c.Locks[w.roll(len(c.Locks))]
@@ -92,7 +92,7 @@ func (w *walker) again(session uint64, op *wire.Acquire) {
 	}
 }
 
-// spoil makes an acquire wrong, sometimes.
+// spoil sometimes makes an acquire invalid.
 func (w *walker) spoil(op *wire.Acquire) {
 	first := op.Locks[0]
 	switch w.roll(150) {
@@ -130,8 +130,8 @@ func (w *walker) upgrade(c *model.Claim) *wire.Upgrade {
 	}
 }
 
-// fatal is a shared hold whose upgrade would close a cycle: another one who shares the lock
-// waits for what its owner has besides. Nil if there is none.
+// fatal returns a shared hold whose upgrade would close a cycle, or nil: another owner that shares the
+// lock waits for something else that the hold's owner holds.
 func (w *walker) fatal() *model.Claim {
 	for _, c := range w.d.Claims {
 		if !c.Holds() || !reads(c) || c.Upgrading() {
@@ -151,7 +151,7 @@ func (w *walker) fatal() *model.Claim {
 	return nil
 }
 
-// lease is one of the three commands of leases.
+// lease returns one of the three commands of leases.
 func (w *walker) lease() *wire.Command {
 	leased := func(c *model.Claim) bool { s := w.d.Session(c.Session); return s != nil && s.Leased }
 	c := w.some(leased)
@@ -182,7 +182,7 @@ func (w *walker) lease() *wire.Command {
 		op.Client = &wire.ClientInfo{Name: strings.Repeat("x", 70)}
 	case 5, 6:
 		if first := w.leases[string(hash)]; first != nil {
-			op = proto.CloneOf(first) // asked for again
+			op = proto.CloneOf(first) // a retry
 		}
 	default:
 		op.SecretHash, op.Client = w.hash(w.secrets), w.client()
@@ -215,12 +215,12 @@ func (w *walker) expireHold() *wire.Command {
 	return &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: op}}
 }
 
-// who is an operator, sometimes one with too long a name.
+// who returns an operator, sometimes with too long a name.
 func (w *walker) who() string {
 	return []string{"", "op", strings.Repeat("o", 257)}[min(w.roll(3), w.roll(3), w.roll(9))]
 }
 
-// reason is mostly one.
+// reason returns a reason that is mostly valid.
 func (w *walker) reason() string {
 	switch w.roll(25) {
 	case 0:
@@ -233,7 +233,7 @@ func (w *walker) reason() string {
 	return "because"
 }
 
-// operator is one of the commands of operators.
+// operator returns one of the commands of operators.
 func (w *walker) operator() *wire.Command {
 	if w.one(20) {
 		return w.recordAct()
@@ -253,7 +253,7 @@ func (w *walker) operator() *wire.Command {
 // aYear is how far a floor may be ahead, in tokens.
 const aYear = 366 * 86_400 << 32
 
-// recordAct is what an operator does to the cluster itself.
+// recordAct returns a record of an operator's action on the cluster itself.
 func (w *walker) recordAct() *wire.Command {
 	op := &wire.RecordAct{Action: wire.AuditRecord_Action(w.roll(12)), Reason: w.reason(), Operator: w.who(), Member: "n4"}
 	if w.one(9) {
@@ -262,7 +262,7 @@ func (w *walker) recordAct() *wire.Command {
 	return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: op}}
 }
 
-// fillAudit adds the records of a backup, sometimes as many as can be, or odd ones.
+// fillAudit adds the audit records of a backup, sometimes as many as are allowed, or invalid ones.
 func (w *walker) fillAudit(op *wire.RestoreBackup) {
 	n := []int{0, 2, 2, 200, 512, 513}[min(w.roll(6), w.roll(6))]
 	for i := range n {
@@ -285,7 +285,7 @@ func (w *walker) fillAudit(op *wire.RestoreBackup) {
 	}
 }
 
-// restoreBackup begins a new history.
+// restoreBackup starts a new lineage.
 func (w *walker) restoreBackup() *wire.Command {
 	op := &wire.RestoreBackup{TokenFloor: w.d.Token + uint64(w.roll(3)) - 1, Lineage: "again", Reason: w.reason(), Operator: "op"}
 	op.ClusterId = []string{"walk", "walk", "walk", "walk", "", "other"}[w.roll(6)]

@@ -20,24 +20,24 @@ func seeded(seed uint64) dice {
 	return rand.New(rand.NewPCG(seed, 7)).IntN
 }
 
-// walker makes up commands that are likely to matter: it looks at the model to name
-// real sessions, holds and waits, and then often gets one detail wrong.
+// walker generates commands that are likely to matter: it looks at the model to name real sessions, holds
+// and waits, and then often gets one detail wrong.
 type walker struct {
 	roll dice
 	d    *model.Model
-	// next request of each session, and secrets given out.
+	// next request of each session, and the number of secrets used.
 	seqs    map[uint64]uint64
 	secrets int
-	// what was asked first under each number.
+	// asked is the first request under each number.
 	asked map[[2]uint64]*wire.Command
-	// leases are what was asked for first with each secret.
+	// leases are the first requests with each secret.
 	leases map[string]*wire.OpenLease
 	// limits of the names that are mostly semaphores; 1 is a plain lock, 0 an unfair one.
 	kinds []uint64
-	// owners are how many owner keys a session uses, names how many locks there are and
-	// crowd how many sessions, mostly.
+	// owners is how many owner keys a session uses, names how many locks there are, and crowd how many
+	// sessions there mostly are.
 	owners, names, crowd int
-	// readers is how many of four acquires share.
+	// readers is how many of four acquires are shared.
 	readers int
 	// labelled clients have labels that nearly fill the budgets.
 	labelled bool
@@ -49,7 +49,7 @@ const (
 	walkLineage = "walked"
 )
 
-// newWalker starts in a cluster whose limits are mostly tiny, so that they are hit.
+// newWalker starts in a cluster whose limits are mostly tiny, so that they are reached.
 func newWalker(roll dice) (*walker, *wire.Command) {
 	limits := DefaultSettings()
 	limits.MaxClientInfoBytes = 64
@@ -86,7 +86,7 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 	return w, boot
 }
 
-// one is true once in n times.
+// one returns true once in n times.
 func (w *walker) one(n int) bool { return w.roll(n) == 0 }
 
 func (w *walker) command() *wire.Command {
@@ -118,7 +118,7 @@ func (w *walker) command() *wire.Command {
 	case pick < 26:
 		return w.own(&wire.Command{Op: &wire.Command_Acknowledge{Acknowledge: &wire.Acknowledge{}}})
 	case pick < 27:
-		return w.own(&wire.Command{Seq: uint64(w.roll(3))}) // no operation at all
+		return w.own(&wire.Command{Seq: uint64(w.roll(3))}) // without an operation
 	case pick < 28 && w.one(3):
 		return w.membership()
 	case pick < 28:
@@ -135,7 +135,7 @@ func (w *walker) command() *wire.Command {
 	return w.request()
 }
 
-// outset opens a session or, in an empty cluster, sometimes begins it anew.
+// outset opens a session or sometimes, mostly in an empty cluster, restores a backup.
 func (w *walker) outset() *wire.Command {
 	if len(w.d.Live) == 0 && len(w.d.Claims) == 0 && w.one(3) || w.one(60) {
 		return w.restoreBackup()
@@ -178,7 +178,7 @@ func (w *walker) client() *wire.ClientInfo {
 	return client
 }
 
-// suspension begins one, mostly, or ends the present one.
+// suspension mostly starts one, or ends the present one.
 func (w *walker) suspension() *wire.Command {
 	if w.d.Suspended == 0 && !w.one(8) || w.one(8) {
 		return &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}
@@ -186,7 +186,7 @@ func (w *walker) suspension() *wire.Command {
 	return &wire.Command{Op: &wire.Command_ResumeGrants{ResumeGrants: &wire.ResumeGrants{Revision: w.about(w.d.Suspended)}}}
 }
 
-// membership records one of a few nodes, under one of a few incarnations, or removes it.
+// membership records one of a few nodes with one of a few incarnations, or removes it.
 func (w *walker) membership() *wire.Command {
 	id := fmt.Sprint("n", 2+w.roll(2))
 	if w.one(3) {
@@ -208,7 +208,7 @@ func (w *walker) beginTerm() *wire.Command {
 	return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}
 }
 
-// clock is a second around the one that the token counter stands for, seldom any other one.
+// clock returns a second close to the one that the token counter stands for, rarely another one.
 func (w *walker) clock() uint64 {
 	if w.one(200) {
 		return uint64(w.roll(1<<30)) << w.roll(34)
@@ -216,7 +216,7 @@ func (w *walker) clock() uint64 {
 	return epoch + w.d.Token>>32 + uint64(w.roll(200))
 }
 
-// about returns the number, or sometimes one beside it.
+// about returns n, or sometimes a number next to it.
 func (w *walker) about(n uint64) uint64 {
 	if w.one(8) {
 		return n + uint64(w.roll(3)) - 1
@@ -237,7 +237,7 @@ func (w *walker) expire() *wire.Command {
 
 func (w *walker) any(fit func(*model.Claim) bool) bool { return slices.ContainsFunc(w.d.Claims, fit) }
 
-// some is one of all claims that fit; something else if there is none.
+// some returns one of all claims that fit, or sometimes another one.
 func (w *walker) some(fit func(*model.Claim) bool) *model.Claim {
 	var found []*model.Claim
 	for _, c := range w.d.Claims {
@@ -257,7 +257,7 @@ func (w *walker) timeout() *wire.Command {
 	return &wire.Command{Op: &wire.Command_TimeoutWait{TimeoutWait: op}}
 }
 
-// session is one that lives, mostly.
+// session returns a session that is mostly alive.
 func (w *walker) session() uint64 {
 	if len(w.d.Live) == 0 || w.one(20) {
 		return uint64(w.roll(int(w.d.Opened) + 2))
@@ -269,7 +269,7 @@ func (w *walker) session() uint64 {
 	return s.ID
 }
 
-// claim is one of the session's, mostly.
+// claim returns a claim that is mostly the session's.
 func (w *walker) claim(session uint64) *model.Claim {
 	if w.one(10) {
 		session = w.session()
@@ -284,7 +284,7 @@ func (w *walker) claim(session uint64) *model.Claim {
 	return claims[w.roll(len(claims))]
 }
 
-// hold is one that the session has, mostly, and that fits, if there is one.
+// hold returns a hold that is mostly the session's and fits, if there is one.
 func (w *walker) hold(session uint64, fit func(*model.Claim) bool) *model.Claim {
 	var found []*model.Claim
 	for _, c := range w.d.Of(session) {
@@ -298,7 +298,7 @@ func (w *walker) hold(session uint64, fit func(*model.Claim) bool) *model.Claim 
 	return found[w.roll(len(found))]
 }
 
-// own makes it a command of a session, with acknowledgements.
+// own turns cmd into a command of a session, with acknowledgements.
 func (w *walker) own(cmd *wire.Command) *wire.Command {
 	cmd.SessionId = w.session()
 	next := w.seqs[cmd.SessionId]
@@ -311,7 +311,7 @@ func (w *walker) own(cmd *wire.Command) *wire.Command {
 	for w.one(3) {
 		cmd.Acked = append(cmd.Acked, uint64(w.roll(int(next)+2)))
 	}
-	if w.one(3) { // as a good client does: everything that it has
+	if w.one(3) { // all that it has, like a good client
 		for _, a := range w.d.Answers {
 			if a.Session == cmd.SessionId && a.Waited {
 				cmd.Acked = append(cmd.Acked, a.Seq)
@@ -349,7 +349,7 @@ func (w *walker) request() *wire.Command {
 	return cmd
 }
 
-// ask chooses among the requests that the session has a reason for, mostly.
+// ask chooses among the requests that the session mostly has a reason for.
 func (w *walker) ask(cmd *wire.Command) {
 	c := w.hold(cmd.SessionId, func(*model.Claim) bool { return true })
 	pick := w.roll(60)
@@ -390,13 +390,13 @@ func (w *walker) extend(c *model.Claim) *wire.Extend {
 	return op
 }
 
-// waits says whether a session waits for anything.
+// waits reports whether a session waits for anything.
 func (w *walker) waits(session uint64) bool {
 	_, waits := w.d.Load(session)
 	return waits > 0
 }
 
-// attached is the secret of a session that one names, mostly.
+// attached returns the secret hash of a session, mostly of a live one.
 func (w *walker) attached() []byte {
 	if len(w.d.Live) == 0 || w.one(4) {
 		return w.hash(w.roll(w.secrets + 1))
@@ -404,7 +404,7 @@ func (w *walker) attached() []byte {
 	return []byte(w.d.Live[w.roll(len(w.d.Live))].Hash)
 }
 
-// waitedSeq is of a request that waits, mostly.
+// waitedSeq returns the number of a request that mostly waits.
 func (w *walker) waitedSeq(session uint64) uint64 {
 	var seqs []uint64
 	for _, c := range w.d.Of(session) {
@@ -423,7 +423,7 @@ func (w *walker) waitedSeq(session uint64) uint64 {
 	return w.about(w.claim(session).Seq)
 }
 
-// oldSeq is of a request that the session made; of one that waited, if it can be.
+// oldSeq returns the number of a request that the session made, preferably one that waited.
 func (w *walker) oldSeq(session uint64) uint64 {
 	var seqs []uint64
 	for _, a := range w.d.Answers {
@@ -447,7 +447,7 @@ func (w *walker) value() []byte {
 	return []byte("12345"[:min(w.roll(6), w.roll(6))])
 }
 
-// entry wraps commands as the log has them.
+// entry marshals commands as a log entry.
 func entry(t tester, commands ...*wire.Command) []byte {
 	t.Helper()
 	data, err := proto.Marshal(&wire.Entry{Level: 1, WallUnixMs: 1_700_000_000_000, Commands: commands})
@@ -457,8 +457,7 @@ func entry(t tester, commands ...*wire.Command) []byte {
 	return data
 }
 
-// walk makes a random log of n commands after its first. The machine is there only to
-// say in which order it granted.
+// walk generates a random log of n commands after its first one. The machine only decides the order of grants.
 func walk(seed uint64, n int) []*wire.Command {
 	w, boot := newWalker(seeded(seed))
 	p := newPair(w.d)

@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// request runs a command of a session exactly once. Its acknowledgements count even
-// if it is refused, since they are about other requests.
+// request executes a session's command exactly once. Its acknowledgements take effect even if it is
+// refused, since they are about other requests.
 func (m *Machine) request(cmd *wire.Command) *wire.Result {
 	s, ok := m.editSession(cmd.SessionId)
 	if !ok {
@@ -22,7 +22,7 @@ func (m *Machine) request(cmd *wire.Command) *wire.Result {
 	return m.echo(cmd, digest, m.once(s, cmd, digest))
 }
 
-// once runs a request unless it was run before.
+// once executes a request unless it was executed before.
 func (m *Machine) once(s *session, cmd *wire.Command, digest uint64) *wire.Result {
 	if known := m.recall(s, cmd, digest); known != nil {
 		return known
@@ -43,13 +43,14 @@ func (m *Machine) once(s *session, cmd *wire.Command, digest uint64) *wire.Resul
 	return m.rememberWithin(s, cmd, result, digest, before)
 }
 
-// budgets are what a session and the state take of them.
+// budgets are the units that a session and the whole state use.
 type budgets struct{ session, state uint64 }
 
-// rememberWithin remembers the result of a request if the budgets allow it. A result that
-// leaves the session no larger than before is always remembered: a request that gave
-// something up, which paid for that. What is refused for want of room changed nothing.
-// Those that only ever give up are answered all the same; the others can be asked for again.
+// rememberWithin remembers the result of a request if the budgets allow it. A result that leaves the
+// session and the state no larger than before is always remembered: the request made room for it by
+// giving something up. If a result does not fit, its request has changed nothing, since requests that
+// take room reserve it for their outcome as well. Such a request is still answered if givesUp; otherwise
+// it is refused and can be retried.
 func (m *Machine) rememberWithin(s *session, cmd *wire.Command, result *wire.Result, digest uint64, before budgets) *wire.Result {
 	o := m.outcomeOf(cmd.Seq, digest, result)
 	if s.units()+o.units() > before.session || m.Units()+o.units() > before.state {
@@ -68,8 +69,9 @@ func (m *Machine) rememberWithin(s *session, cmd *wire.Command, result *wire.Res
 	return result
 }
 
-// givesUp says that a request is never refused for want of room: it can only make the state
-// smaller.
+// givesUp reports whether a command is of a kind that makes the state smaller. A full window or an
+// exhausted budget does not refuse such a command; only setValue itself refuses a value that does not
+// fit.
 func givesUp(cmd *wire.Command) bool {
 	switch cmd.Op.(type) {
 	case *wire.Command_Release, *wire.Command_Cancel, *wire.Command_Downgrade, *wire.Command_SetValue:
@@ -82,7 +84,7 @@ func (m *Machine) windowFull(s *session) bool {
 	return s.window != nil && s.window.final >= m.state.settings.MaxWindow
 }
 
-// fullWindow refuses a request whose outcome has no place in the window.
+// fullWindow refuses a request whose outcome has no room in the window.
 func (m *Machine) fullWindow(s *session) *wire.Result {
 	if !m.windowFull(s) {
 		return nil
@@ -91,8 +93,8 @@ func (m *Machine) fullWindow(s *session) *wire.Result {
 	return exhausted("max_window: %d outcomes are not acknowledged", s.window.final)
 }
 
-// echo has the answer to an acquire or an upgrade name what it answers, so that nobody can
-// take it for the answer to another request.
+// echo adds to the answer to an acquire or an upgrade which request it answers, so that it cannot be
+// mistaken for the answer to another one.
 func (m *Machine) echo(cmd *wire.Command, digest uint64, r *wire.Result) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
@@ -112,7 +114,7 @@ func firstName(op *wire.Acquire) string {
 	return op.Locks[0].GetName()
 }
 
-// nameOf returns the first lock of a session's claim, or nothing if it is over.
+// nameOf returns the first lock of a session's claim, or "" if the claim has ended.
 func (m *Machine) nameOf(session, id uint64) string {
 	if c, ok := m.claims.get(id); ok && c.session == session {
 		return c.wants()[0].lock.name
@@ -140,9 +142,8 @@ func (m *Machine) perform(s *session, cmd *wire.Command) *wire.Result {
 	panic(fmt.Sprintf("%T is no request", cmd.Op))
 }
 
-// recall answers a request without executing it: a retry gets its latest outcome, another
-// request under the number of an earlier one is refused, and a late duplicate is stale. Nil
-// lets it run.
+// recall answers a request without executing it: a retry gets its latest outcome, another request under a used
+// sequence number is refused, and a late duplicate is stale. It returns nil if the request has to be executed.
 func (m *Machine) recall(s *session, cmd *wire.Command, digest uint64) *wire.Result {
 	seq := cmd.Seq
 	if o, ok := s.outcome(seq); ok {
@@ -157,8 +158,8 @@ func (m *Machine) recall(s *session, cmd *wire.Command, digest uint64) *wire.Res
 	return nil
 }
 
-// reused refuses a request whose key, a sequence number or a secret, was that of another
-// one: what that came to is no answer to this.
+// reused refuses a request whose key, a sequence number or a secret, was used for another request: that
+// one's outcome does not answer this one.
 func (m *Machine) reused(s *session, o outcome, key string) *wire.Result {
 	about := ""
 	if name := m.nameOf(s.id, o.holdID); name != "" {
@@ -167,7 +168,7 @@ func (m *Machine) reused(s *session, o outcome, key string) *wire.Result {
 	return invalid("%s was used for another request%s: only a retry of the same request may use it again", key, about)
 }
 
-// resultOf is the outcome as it is stored.
+// resultOf returns an outcome as it is stored.
 func resultOf(o outcome) *wire.Result {
 	r := &wire.Result{Status: o.status, Revision: o.revision, HoldId: o.holdID, Token: o.token, Count: o.count}
 	if o.refusal != nil {
@@ -176,7 +177,7 @@ func resultOf(o outcome) *wire.Result {
 	return r
 }
 
-// present is the outcome as an answer. Of a wait it tells the place that it has now.
+// present returns an outcome as an answer. For a wait, it adds the present position and holders.
 func (m *Machine) present(o outcome) *wire.Result {
 	r := resultOf(o)
 	if c, ok := m.claims.get(o.holdID); ok && !o.final() {
@@ -186,7 +187,7 @@ func (m *Machine) present(o outcome) *wire.Result {
 	return r
 }
 
-// outcomeOf is what the result of a request is remembered as.
+// outcomeOf returns the outcome to remember for the result of a request.
 func (m *Machine) outcomeOf(seq, digest uint64, r *wire.Result) outcome {
 	o := outcome{
 		seq:      seq,
@@ -205,7 +206,7 @@ func (m *Machine) outcomeOf(seq, digest uint64, r *wire.Result) outcome {
 	return o
 }
 
-// keep remembers an outcome, in the place of an older one of that request.
+// keep remembers an outcome. It replaces an older one of the same request.
 func (m *Machine) keep(s *session, o outcome) {
 	w := m.editWindow(s)
 	m.state.bytes -= w.bytes
@@ -213,8 +214,7 @@ func (m *Machine) keep(s *session, o outcome) {
 	m.state.bytes += w.bytes
 }
 
-// conclude replaces the outcome of a request that waited: of a claim's acquire or of
-// its upgrade.
+// conclude replaces the outcome of a request that waited: a claim's acquire, or its upgrade.
 func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_Code, message string) outcome {
 	asked, _ := s.outcome(seq)
 	o := outcome{
@@ -228,9 +228,9 @@ func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_
 	return o
 }
 
-// acknowledge forgets what the client says that it has. The mark speaks for requests
-// that were answered at once, of which there are none below the old one; those that
-// waited are acknowledged one by one.
+// acknowledge forgets the outcomes that the client has acknowledged. The mark acknowledges all requests
+// below it that were answered immediately; none of those is left below the old mark. Requests that waited
+// are acknowledged one by one.
 func (m *Machine) acknowledge(s *session, below uint64, acked []uint64) {
 	m.state.bytes -= s.units()
 	defer func() { m.state.bytes += s.units() }()
@@ -256,7 +256,7 @@ func (m *Machine) acknowledge(s *session, below uint64, acked []uint64) {
 	}
 }
 
-// forgets reports whether these acknowledgements are about outcomes that are remembered.
+// forgets reports whether these acknowledgements would free remembered outcomes.
 func (s *session) forgets(below uint64, acked []uint64) bool {
 	for _, o := range s.remembered() {
 		if !o.waited && o.seq < below {
@@ -269,7 +269,7 @@ func (s *session) forgets(below uint64, acked []uint64) bool {
 	})
 }
 
-// acknowledgeOnly is a command that carries nothing but acknowledgements.
+// acknowledgeOnly executes a command that contains nothing but acknowledgements.
 func (m *Machine) acknowledgeOnly(cmd *wire.Command) *wire.Result {
 	s, ok := m.editSession(cmd.SessionId)
 	if !ok {

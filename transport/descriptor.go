@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// descriptor returns that of conn, or nil if it has none that may be read and written past
-// conn. That a type has SyscallConn does not say so: whoever embeds a TCP connection has it,
-// too, whatever becomes of what is written, which may be counted, or encrypted.
+// descriptor returns the file descriptor of conn, or nil if conn has none that may be read and written
+// directly. Having a SyscallConn method is not enough: every type that embeds a TCP connection has one,
+// whatever it does with what is written, such as counting or encrypting it.
 func descriptor(conn any) syscall.RawConn {
 	var raw syscall.RawConn
 	var err error

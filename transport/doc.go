@@ -1,37 +1,33 @@
-// Package transport moves bytes between machines: frames, hellos, goodbyes, queues
-// of outgoing frames, TLS. It knows nothing of locks' rules and nothing of raft.
+// Package transport moves bytes between machines: frames, hellos, goodbyes, send queues and TLS. It knows
+// nothing about the rules of locks and nothing about raft.
 //
-// # The framed session protocol
+// # The session protocol
 //
-// A client dials, speaks TLS if there is any, and sends [Preface], eight bytes that
-// nobody else's client sends, so that garbage is refused at its first wrong byte.
-// From there on both sides send frames: four bytes of length, big-endian, then one
-// protobuf message of that length. The client's are [wire.ClientFrame], the node's
-// [wire.ServerFrame].
+// A client dials, completes TLS if it is used, and sends [Preface], eight bytes that no other protocol
+// starts with, so garbage is refused at its first wrong byte. After that both sides send frames: a length
+// of four bytes, big-endian, then a protobuf message of that length. The client sends [wire.ClientFrame],
+// the node [wire.ServerFrame].
 //
-// [ClientHandshake] and [ServerHandshake] exchange the first frame of each side, with
-// a deadline, and agree on a version: the client offers its highest, the node answers
-// the lower of the two. Afterwards each side reads with one [FrameReader] and writes
-// with one [Outbox]; a node's reader is a [Receiver], which hears of all that a read brought
-// and takes one system call for it. A node that hangs up says why in a last frame ([Farewell]) and
-// lingers until the client has had the chance to read it ([Hangup]).
+// [ClientHandshake] and [ServerHandshake] exchange the first frame of each side, with a deadline, and
+// negotiate a version: the client offers its highest, and the node answers with the lower of both. From
+// then on each side reads with one [FrameReader] and writes with one [Outbox]. A node reads with
+// [FrameReader.Receive], which passes on everything that a read returned and needs one system call for
+// it. A node that ends a connection sends the reason in a last frame ([Farewell]) and gives the client
+// time to read it ([Hangup]).
 //
-// # What bounds what
+// # Limits
 //
-// A frame's length is checked before anything is allocated for it, and memory then
-// grows only with the bytes that really arrive. An Outbox is bounded in bytes: who
-// does not read is cut, first by [ErrSlowConsumer], at the latest by the deadline of
-// a write. Deadlines for reading belong to the caller, who knows whether silence is
-// normal.
+// The length of a frame is checked before any memory is allocated for it, and memory then grows only with
+// the bytes that arrive. An Outbox is bounded in bytes: a peer that does not read is disconnected with
+// [ErrSlowConsumer], at the latest when the deadline of a write passes. Read deadlines are up to the
+// caller, which knows whether silence is normal.
 //
 // # TLS
 //
-// TLS 1.3 and nothing older. [TLSFiles] names the files; configurations made from it
-// notice when the files change and use the new ones from the next handshake on. Files
-// that cannot be used are reported and the last good ones stay. Certificates of nodes
-// carry their name, quorumlock://<cluster>/<id>, as a URI ([PeerURI]).
+// Only TLS 1.3. [TLSFiles] names the files. Configurations made from it detect changed files and use them
+// from the next handshake on. Files that cannot be used are reported, and the last good ones stay in use.
+// The certificate of a node contains its name, quorumlock://<cluster>/<id>, as a URI ([PeerURI]).
 //
-// The peer port's protocol is built on the same frames in package raftstream, which
-// stands apart so that a client's dependencies do not include raft. Package pki makes
-// certificates.
+// The protocol of the peer port uses the same frames. It is in package raftstream, so that clients do not
+// depend on raft. Package pki creates certificates.
 package transport

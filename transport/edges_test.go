@@ -21,11 +21,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// scripted is a connection whose every step the test decides.
+// scripted is a connection whose results the test sets.
 type scripted struct {
 	net.Conn
 	secured, deadline, half error
-	read, written           error // io.EOF after nothing
+	read, written           error // returned by Read, without data, and by Write
 	reads, closes           int
 
 	mu        sync.Mutex
@@ -85,7 +85,7 @@ func TestHandshakesReportWhatFails(t *testing.T) {
 	}
 }
 
-// said has a peer say something, and returns the connection to it.
+// said returns a connection to a peer that runs speak.
 func said(t *testing.T, speak func(conn net.Conn)) net.Conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -130,7 +130,7 @@ func TestBoundsThatANodeAnswers(t *testing.T) {
 	}
 }
 
-// Within reports why it ended: what it ran, its context, or both.
+// TestWithinSaysWhyItEnded checks that Within returns the error of the function, of its context, or both.
 func TestWithinSaysWhyItEnded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		failed := errors.New("failed")
@@ -174,7 +174,7 @@ func TestWithinSaysWhyItEnded(t *testing.T) {
 	})
 }
 
-// unreachable is a Network that has no connections.
+// unreachable is a Network without connections.
 type unreachable struct {
 	conn net.Conn
 	err  error
@@ -202,7 +202,8 @@ func TestDialReportsWhatFails(t *testing.T) {
 	}
 }
 
-// A certificate has to name the host that was dialled, unless the configuration says which one.
+// TestNamesThatCertificatesHaveToHave checks that a certificate must name the host that was dialled,
+// unless the configuration names another one.
 func TestNamesThatCertificatesHaveToHave(t *testing.T) {
 	for _, c := range []struct {
 		config  *tls.Config
@@ -238,7 +239,7 @@ type described struct {
 
 func (d described) Descriptor() (syscall.RawConn, error) { return d.raw, d.err }
 
-// Only a connection over TCP that is open tells how much there is to read.
+// TestConnectionsWithoutHints checks that only an open TCP connection reports how much there is to read.
 func TestConnectionsWithoutHints(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", at)
@@ -267,7 +268,7 @@ func TestConnectionsWithoutHints(t *testing.T) {
 	}
 }
 
-// files makes two files that stand for a certificate and a key.
+// stampsOf returns the stamps of files.
 func stampsOf(t *testing.T, names ...string) []stamp {
 	t.Helper()
 	var all []stamp
@@ -281,7 +282,7 @@ func stampsOf(t *testing.T, names ...string) []stamp {
 	return all
 }
 
-// A file is another one by its inode, its size or its time, each alone.
+// TestChangesOfFiles checks that a file counts as changed if only its inode, its size or its time differs.
 func TestChangesOfFiles(t *testing.T) {
 	when := time.Unix(1_700_000_000, 0)
 	write := func(name, content string, at time.Time) {
@@ -314,7 +315,7 @@ func TestChangesOfFiles(t *testing.T) {
 	}
 }
 
-// Files are looked at once in a second at most.
+// TestFilesAreLookedAtOnceASecond checks that files are checked at most once a second.
 func TestFilesAreLookedAtOnceASecond(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ca := filepath.Join(t.TempDir(), "ca.crt")
@@ -375,7 +376,7 @@ func TestTLSFilesThatAreNotThere(t *testing.T) {
 	}
 }
 
-// asked counts what a Receiver is asked.
+// asked records the calls of Rested.
 type asked struct {
 	Receiver
 	rested []bool
@@ -385,7 +386,7 @@ func (a *asked) Decode([]byte) error     { return nil }
 func (a *asked) Received() error         { return nil }
 func (a *asked) Rested(begun bool) error { a.rested = append(a.rested, begun); return nil }
 
-// Rested is told of part of a frame, be it a byte of its length.
+// TestRestedIsToldWhatHasBegun checks that Rested learns of a partial frame, even of one byte of its length.
 func TestRestedIsToldWhatHasBegun(t *testing.T) {
 	frame := binary.BigEndian.AppendUint32(nil, 2)
 	frame = append(frame, 1, 2)

@@ -10,33 +10,33 @@ import (
 )
 
 const (
-	// DefaultMaxFrame bounds the message in a frame, in bytes, where nothing else is agreed.
+	// DefaultMaxFrame bounds the message in a frame, in bytes, unless another limit is agreed on.
 	DefaultMaxFrame = 1 << 20
-	// FrameCeiling is the largest bound, in bytes, that a client accepts from a node.
+	// FrameCeiling is the largest limit, in bytes, that a client accepts from a node.
 	FrameCeiling = 16 << 20
-	// HeaderSize is the length of the length, in bytes.
+	// HeaderSize is the size of the length before each message, in bytes.
 	HeaderSize = 4
 
-	// readBuffer holds some hundred requests, and there is one per connection.
+	// readBuffer has room for some hundred requests. There is one per connection.
 	readBuffer = 8 << 10
-	// retained is the largest buffer that outlives the frames it was needed for, so that
-	// one large answer does not cost its size for as long as the connection lives.
+	// retained is the capacity of the largest buffer that is kept after use, so that one large answer
+	// does not cost its size for as long as the connection lives.
 	retained = 64 << 10
 )
 
 var (
-	// ErrFrameTooLarge is returned when a frame is longer than its reader or writer allows.
-	// A reader returns it before it allocates anything for the frame.
+	// ErrFrameTooLarge is returned when a frame exceeds the limit of its reader or writer. A reader
+	// returns it before it allocates memory for the frame.
 	ErrFrameTooLarge = errors.New("frame too large")
-	// ErrMalformed is returned when a frame's bytes are not the message expected.
+	// ErrMalformed is returned when the bytes of a frame are not the expected message.
 	ErrMalformed = errors.New("malformed frame")
-	// ErrUnencodable is returned when a message cannot be encoded: a text in it is not
-	// UTF-8. It says nothing about the connection, which may go on.
+	// ErrUnencodable is returned when a message cannot be encoded because a text in it is not UTF-8. The
+	// connection is not affected.
 	ErrUnencodable = errors.New("message cannot be encoded")
 )
 
-// AppendFrame appends m as a frame to b. With an error, which is ErrFrameTooLarge if m
-// takes more than max bytes, b is returned as it was.
+// AppendFrame appends m as a frame to b. It returns ErrFrameTooLarge if m takes more than max bytes. With
+// an error, it returns b unchanged.
 func AppendFrame(b []byte, m proto.Message, max int) ([]byte, error) {
 	grown, size, done := appendFrequent(b, m)
 	if size > max {
@@ -48,8 +48,8 @@ func AppendFrame(b []byte, m proto.Message, max int) ([]byte, error) {
 	return appendSized(b, m, size)
 }
 
-// appendFrequent appends m as a frame if it is of those that encode themselves. It returns
-// the size of the message in any case, and otherwise b as it was.
+// appendFrequent appends m as a frame if m can encode itself; otherwise it returns b unchanged. In both
+// cases it returns the size of the message.
 func appendFrequent(b []byte, m proto.Message) (grown []byte, size int, done bool) {
 	if f, ok := m.(interface {
 		AppendFrequent(b []byte) ([]byte, bool)
@@ -67,7 +67,7 @@ func tooLarge(size, max int) error {
 	return fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrameTooLarge, size, max)
 }
 
-// appendSized is for callers that have just called appendFrequent.
+// appendSized uses the sizes that proto.Size has cached, so it must be called right after appendFrequent.
 func appendSized(b []byte, m proto.Message, size int) ([]byte, error) {
 	grown := binary.BigEndian.AppendUint32(b, uint32(size))
 	grown, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(grown, m)
@@ -81,27 +81,26 @@ func appendSized(b []byte, m proto.Message, size int) ([]byte, error) {
 type FrameReader struct {
 	from io.Reader
 	max  int
-	// buf[begin:end] has arrived and was not read yet. It grows for a frame that does not
-	// fit it.
+	// buf[begin:end] has arrived and was not read yet. buf grows for a frame that does not fit.
 	buf        []byte
 	begin, end int
-	need       int   // what the frame at begin takes, if its header has arrived
-	late       error // came with the last bytes
-	meter      Meter // counts what buf takes beyond readBuffer; nil counts nothing
+	need       int   // size of the frame at begin, if its header has arrived
+	late       error // error that came with the last bytes
+	meter      Meter // counts the bytes of buf beyond readBuffer; nil counts nothing
 }
 
-// Meter counts the memory that a connection's buffers take, beyond what every connection's do.
+// Meter counts the memory of a connection's buffers beyond what every connection uses.
 type Meter interface {
-	// Reserve is asked before a buffer grows, by so many bytes; an error forbids it.
+	// Reserve is called before a buffer grows by so many bytes. An error prevents that.
 	Reserve(bytes int) error
-	// Release is told when it has shrunk.
+	// Release is called after a buffer has shrunk by so many bytes.
 	Release(bytes int)
 }
 
-// SetMeter has what the frames that follow take counted.
+// SetMeter sets the meter for the frames that follow.
 func (r *FrameReader) SetMeter(m Meter) { r.meter = m }
 
-// Decoder is what decodes the message of a frame. It keeps nothing of b's memory.
+// Decoder decodes the message of a frame. It must not keep references to b.
 type Decoder interface{ Decode(b []byte) error }
 
 // NewFrameReader returns a reader of frames whose messages take at most max bytes.
@@ -109,17 +108,16 @@ func NewFrameReader(r io.Reader, max int) *FrameReader {
 	return &FrameReader{from: r, max: max, buf: make([]byte, readBuffer)}
 }
 
-// SetMax changes the bound of the frames that follow, in bytes.
+// SetMax changes the limit for the frames that follow, in bytes.
 func (r *FrameReader) SetMax(max int) { r.max = max }
 
-// Buffered says how many bytes have arrived and were not read yet. If it is not 0, the
-// next Read may well do without waiting.
+// Buffered returns the number of bytes that have arrived and were not read yet. If it is not 0, the next
+// Read may not have to wait.
 func (r *FrameReader) Buffered() int { return r.end - r.begin }
 
-// Read reads the next frame into m, which keeps nothing of the reader's memory. It
-// returns io.EOF if the stream ends between two frames, io.ErrUnexpectedEOF if it ends
-// inside one, ErrFrameTooLarge, ErrMalformed, or the error of the underlying reader.
-// After any error the stream is of no further use.
+// Read reads the next frame into m, which keeps no references to the reader's memory. It returns io.EOF if
+// the stream ends between two frames, io.ErrUnexpectedEOF if it ends inside one, ErrFrameTooLarge,
+// ErrMalformed, or the error of the underlying reader. After an error the reader must not be used any more.
 func (r *FrameReader) Read(m proto.Message) error {
 	frame, err := r.next()
 	if err != nil {
@@ -128,7 +126,7 @@ func (r *FrameReader) Read(m proto.Message) error {
 	return malformed(proto.Unmarshal(frame, m))
 }
 
-// ReadBy is Read by a decoder of the caller's.
+// ReadBy is Read with a decoder of the caller's.
 func (r *FrameReader) ReadBy(d Decoder) error {
 	frame, err := r.next()
 	if err != nil {
@@ -144,7 +142,7 @@ func malformed(err error) error {
 	return nil
 }
 
-// next returns the message of the next frame, which is valid until the next call.
+// next returns the message of the next frame. It is valid until the next call.
 func (r *FrameReader) next() ([]byte, error) {
 	for {
 		if frame, err := r.arrived(); frame != nil || err != nil {
@@ -156,8 +154,8 @@ func (r *FrameReader) next() ([]byte, error) {
 	}
 }
 
-// arrived returns the message of the next frame if all of it has arrived, and else nil.
-// The message is valid until more is read.
+// arrived returns the message of the next frame if it has arrived completely, nil otherwise. The message
+// is valid until more is read.
 func (r *FrameReader) arrived() ([]byte, error) {
 	rest := r.buf[r.begin:r.end]
 	if len(rest) < HeaderSize {
@@ -175,7 +173,7 @@ func (r *FrameReader) arrived() ([]byte, error) {
 	return rest[HeaderSize:r.need], nil
 }
 
-// fill reads once, and waits for it.
+// fill reads once, and blocks until something arrives.
 func (r *FrameReader) fill() error {
 	n, err := 0, r.late
 	if err == nil {
@@ -191,9 +189,9 @@ func (r *FrameReader) fill() error {
 	return err
 }
 
-// room returns room for what comes next. For a frame that is longer than the buffer it
-// grows with what has arrived, at most doubling, so that a claim alone costs the claimant as
-// much as it costs us.
+// room returns buffer space for the next read. For a frame longer than the buffer, the buffer grows with
+// the bytes that have arrived, at most doubling. So a sender that only claims a large frame cannot make
+// this side allocate more than twice what it has sent.
 func (r *FrameReader) room() ([]byte, error) {
 	rest, buf := r.buf[r.begin:r.end], r.buf
 	switch {
@@ -215,8 +213,7 @@ func (r *FrameReader) room() ([]byte, error) {
 	return buf[r.end:], nil
 }
 
-// Free gives up the buffer with everything in it that was not read. The reader is of no further
-// use.
+// Free releases the buffer, including bytes that were not read. The reader must not be used any more.
 func (r *FrameReader) Free() {
 	if r.meter != nil {
 		r.meter.Release(len(r.buf) - readBuffer)
@@ -224,7 +221,7 @@ func (r *FrameReader) Free() {
 	r.begin, r.end, r.buf = 0, 0, nil
 }
 
-// unexpected is the error for a stream that ended where the reader is.
+// unexpected returns the error for a stream that ended at the reader's position.
 func (r *FrameReader) unexpected(err error) error {
 	if r.end > r.begin && errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -232,8 +229,8 @@ func (r *FrameReader) unexpected(err error) error {
 	return err
 }
 
-// FrameWriter writes frames one by one, for exchanges that wait for each answer. Where
-// many frames are under way, use an Outbox. It is not safe for concurrent use.
+// FrameWriter writes frames one at a time, for exchanges that wait for each answer. With many frames in
+// flight, use an Outbox. It is not safe for concurrent use.
 type FrameWriter struct {
 	w   io.Writer
 	max int
@@ -250,7 +247,7 @@ func (w *FrameWriter) Write(m proto.Message) error {
 	return w.flush(AppendFrame(w.buf[:0], m, w.max))
 }
 
-// WriteFirst writes the preface and then m as the first frame, in one write.
+// WriteFirst writes the preface and m as the first frame, in one write.
 func (w *FrameWriter) WriteFirst(m proto.Message) error {
 	return w.flush(AppendFrame(append(w.buf[:0], Preface...), m, w.max))
 }

@@ -26,13 +26,14 @@ func (a *allowance) Reserve(bytes int) error {
 
 func (a *allowance) Release(bytes int) { a.held -= bytes }
 
-// The buffer grows for a frame that fills it, at most to the frame's end and at most to the double, and
-// shrinks when a large one is nearly empty. Its meter counts what it has beyond the first size.
+// TestRoomOfAReader checks that the buffer grows for a frame that fills it, at most to the frame's end
+// and at most to twice its size, and shrinks when a large one is nearly empty. Its meter counts
+// everything beyond the initial size.
 func TestRoomOfAReader(t *testing.T) {
 	const large = 2 * retained
 	for name, c := range map[string]struct {
 		size, begin, end, need int
-		want                   int // size
+		want                   int // resulting size
 		full                   bool
 	}{
 		"empty":                           {readBuffer, 0, 0, 0, readBuffer, false},
@@ -78,7 +79,7 @@ func TestRoomOfAReader(t *testing.T) {
 	}
 }
 
-// Without a meter all of it works as well.
+// TestReaderWithoutAMeter checks that a meter is optional.
 func TestReaderWithoutAMeter(t *testing.T) {
 	large := &wire.Hello{Agent: string(bytes.Repeat([]byte("a"), 2*retained))}
 	stream, err := AppendFrame(nil, large, DefaultMaxFrame)
@@ -103,7 +104,7 @@ func TestReaderWithoutAMeter(t *testing.T) {
 	}
 }
 
-// frequent and seldom are messages that encode themselves, and that do not.
+// frequent and seldom are a message that encodes itself and one that does not.
 var frequent, seldom proto.Message = &wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{
 	Id: 7, SessionId: 8, Seq: 9, Body: &wire.Request_Release{Release: &wire.Release{HoldId: 10, Token: 11}},
 }}}, &wire.Hello{Agent: "a client"}
@@ -166,7 +167,7 @@ func TestFrameWriterReportsWhatFails(t *testing.T) {
 	}
 }
 
-// Large buffers do not outlive the frames that they were made for.
+// TestWritersKeepSmallBuffersOnly checks that large buffers are dropped after the frames they were needed for.
 func TestWritersKeepSmallBuffersOnly(t *testing.T) {
 	for size, kept := range map[int]bool{100: true, retained: true, retained + 1: false} {
 		if b := reusable(make([]byte, 10, size)); (b != nil) != kept || len(b) != 0 {
@@ -179,7 +180,7 @@ func TestWritersKeepSmallBuffersOnly(t *testing.T) {
 	}
 }
 
-// decoder fails as it is told.
+// decoder records its input and returns err.
 type decoder struct {
 	got string
 	err error

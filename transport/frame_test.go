@@ -105,8 +105,8 @@ func TestFrameBounds(t *testing.T) {
 	}
 }
 
-// A length alone must not cost memory: neither one that is refused nor one that is allowed
-// but never filled.
+// TestClaimsCostNothing checks that a length alone costs no memory, whether it is refused or allowed but
+// never followed by the bytes.
 func TestClaimsCostNothing(t *testing.T) {
 	const allowed = 16 << 20
 	for name, claim := range map[string]uint32{"too large": 1<<32 - 1, "allowed": allowed} {
@@ -147,7 +147,7 @@ func TestPreface(t *testing.T) {
 	if err := transport.NewFrameReader(slowly, 100).ReadPreface(); err != nil {
 		t.Fatal(err)
 	}
-	// The first wrong byte is enough; nobody waits for the second.
+	// The first wrong byte is sufficient; the reader does not wait for the second.
 	stuck := io.MultiReader(strings.NewReader("QLX"), iotest.ErrReader(errors.New("read on")))
 	if err := transport.NewFrameReader(stuck, 100).ReadPreface(); !errors.Is(err, transport.ErrPreface) {
 		t.Errorf("a wrong byte: %v, want ErrPreface", err)
@@ -181,8 +181,8 @@ func FuzzFrame(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, uint16(65535))
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 1, 7}, uint16(0))
 	f.Fuzz(func(t *testing.T, stream []byte, max uint16) {
-		// The same messages must come out however the stream is cut, none may be larger
-		// than allowed, and the end is an error.
+		// The messages must be the same however the stream is split, none may exceed the limit, and the
+		// end must be an error.
 		whole := transport.NewFrameReader(bytes.NewReader(stream), int(max))
 		split := transport.NewFrameReader(iotest.HalfReader(bytes.NewReader(stream)), int(max))
 		_, _ = whole.ReadPreface(), split.ReadPreface()
@@ -198,7 +198,7 @@ func FuzzFrame(f *testing.F) {
 			if left < 0 {
 				t.Fatal("more frames than the stream can hold")
 			}
-			// (NaNs, which a decoder may meet, are not in this schema.)
+			// Equal would be false for NaNs, but the schema has no floating-point fields.
 			if !proto.Equal(&a, &b) {
 				t.Fatal("the message depends on how the stream is cut")
 			}
@@ -245,7 +245,7 @@ func benchmarkRead(b *testing.B, m *wire.ClientFrame) {
 func BenchmarkFrameRead(b *testing.B)      { benchmarkRead(b, request(1)) }
 func BenchmarkFrameReadLarge(b *testing.B) { benchmarkRead(b, sized(50_000)) }
 
-// The frame's own costs, without decoding a message.
+// BenchmarkFrameReadEmpty measures the cost of a frame without decoding a message.
 func BenchmarkFrameReadEmpty(b *testing.B) { benchmarkRead(b, &wire.ClientFrame{}) }
 
 // counted is a Meter.
@@ -254,7 +254,7 @@ type counted int
 func (c *counted) Reserve(bytes int) error { *c += counted(bytes); return nil }
 func (c *counted) Release(bytes int)       { *c -= counted(bytes) }
 
-// A reader that is given up holds nothing of a frame that has begun.
+// TestFreedReader checks that a freed reader holds no memory of a partial frame.
 func TestFreedReader(t *testing.T) {
 	var held counted
 	part := frames(t, sized(200_000))[:150_000]

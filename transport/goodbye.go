@@ -10,11 +10,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ErrGoodbye is returned, as a *GoodbyeError, when the node ended the connection with a
-// reason.
+// ErrGoodbye is returned, as a *GoodbyeError, when the node ended the connection and gave a reason.
 var ErrGoodbye = errors.New("the node ended the connection")
 
-// GoodbyeError carries the node's last words.
+// GoodbyeError contains the node's reason.
 type GoodbyeError struct {
 	Code    wire.Goodbye_Code
 	Message string // for people
@@ -24,31 +23,28 @@ func (e *GoodbyeError) Error() string {
 	return fmt.Sprintf("%v: %s: %s", ErrGoodbye, e.Code, wire.PrintableLine(e.Message))
 }
 
-// Is makes errors.Is(err, ErrGoodbye) hold, and errors.Is(err, ErrVersion) for a refused
-// version.
+// Is makes errors.Is(err, ErrGoodbye) true, and errors.Is(err, ErrVersion) for a refused version.
 func (e *GoodbyeError) Is(target error) bool {
 	return target == ErrGoodbye || (target == ErrVersion && e.Code == wire.Goodbye_VERSION)
 }
 
-// Farewell is the frame that says goodbye.
+// Farewell returns the goodbye frame.
 func Farewell(code wire.Goodbye_Code, message string) *wire.ServerFrame {
 	return &wire.ServerFrame{Frame: &wire.ServerFrame_Goodbye{
 		Goodbye: &wire.Goodbye{Code: code, Message: message},
 	}}
 }
 
-// Refuse says goodbye on a connection that nobody else writes to, and hangs up. It takes
-// at most wait.
+// Refuse sends a goodbye on a connection that nothing else writes to, and closes it. It takes at most wait.
 func Refuse(conn net.Conn, code wire.Goodbye_Code, message string, wait time.Duration) {
 	_ = conn.SetWriteDeadline(time.Now().Add(wait / 2))
 	_ = NewFrameWriter(conn, maxHello).Write(Farewell(code, message))
 	Hangup(conn, wait/2)
 }
 
-// Hangup closes conn so that what was written last can still be read: it closes the
-// sending half and reads, within wait and a bound, what the other side has still to say.
-// A plain Close with unread bytes would reset the connection, and a reset overtakes the
-// goodbye. Nobody else may be reading conn.
+// Hangup closes conn in a way that lets the peer read what was written last: it closes the sending half and
+// then reads, within wait and a limit in bytes, what the peer still sends. A plain Close with unread bytes
+// would reset the connection, and the reset would overtake the goodbye. Nothing else may be reading from conn.
 func Hangup(conn net.Conn, wait time.Duration) {
 	const readAtMost = 4 << 20
 	limit := time.AfterFunc(wait, func() { Cut(conn) })
@@ -62,8 +58,8 @@ func Hangup(conn net.Conn, wait time.Duration) {
 	_ = conn.Close()
 }
 
-// Cut closes conn at once. The Close of a TLS connection says goodbye first, for up to
-// five seconds if the other side does not read; Cut does not.
+// Cut closes conn immediately. The Close of a TLS connection sends an alert first, which takes up to five
+// seconds if the peer does not read; Cut does not.
 func Cut(conn net.Conn) {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn()

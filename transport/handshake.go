@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	// Version is the highest version of the session protocol that this program speaks.
+	// Version is the highest version of the session protocol that this program supports.
 	Version = 1
-	// HandshakeTimeout bounds a handshake, TLS included, whatever its context allows.
+	// HandshakeTimeout bounds a handshake, including TLS, whatever its context allows.
 	HandshakeTimeout = 5 * time.Second
 
-	// maxHello bounds the first frames, in bytes: strangers get no more than that.
+	// maxHello bounds the first frames, in bytes, before the peer is known.
 	maxHello = 4 << 10
 )
 
-// ErrVersion is returned when the two ends have no version in common.
+// ErrVersion is returned when both sides have no version in common.
 var ErrVersion = errors.New("no protocol version in common")
 
-// Negotiate gives the version that a connection speaks, from the highest that the client
-// offers; 0 if there is none.
+// Negotiate returns the version of a connection, given the highest that the client offers; 0 if there is none.
 func Negotiate(offered uint32) uint32 { return min(offered, Version) }
 
-// ClientHandshake opens the protocol on a fresh connection: it ends the TLS handshake if
-// conn is TLS, sends the preface and hello, and reads the answer. It offers Version if
-// hello names none. The reader that it returns has to read all that follows; it is bounded
-// by the answer's max_frame_bytes, which also bounds what the client may send.
+// ClientHandshake opens the protocol on a new connection: it completes the TLS handshake if conn is TLS,
+// sends the preface and hello, and reads the answer. It offers Version if hello names none. All further
+// frames must be read with the returned reader, whose limit is max_frame_bytes of the answer. The same
+// limit applies to what the client sends.
 //
-// It takes until ctx ends, and HandshakeTimeout at most. It returns a *GoodbyeError if the
-// node refuses, ErrVersion if the node's answer makes no sense. It never closes conn.
+// The handshake ends with ctx and takes at most HandshakeTimeout. ClientHandshake returns a
+// *GoodbyeError if the node refuses, and ErrVersion if the node answers with a version that was not
+// offered. It never closes conn.
 func ClientHandshake(ctx context.Context, conn net.Conn, hello *wire.Hello) (*wire.HelloReply, *FrameReader, error) {
 	offer := &wire.Hello{Version: hello.GetVersion(), Agent: hello.GetAgent(), TunnelTo: hello.GetTunnelTo()}
 	if offer.Version == 0 {
@@ -81,14 +81,14 @@ func readReply(r *FrameReader, offered uint32) (*wire.HelloReply, error) {
 	}
 }
 
-// ServerHandshake is the node's end. It asks answer for the reply to the client's hello,
-// sets the reply's version and sends it; if answer gives a goodbye instead, it sends that
-// and returns it as a *GoodbyeError. The reader that it returns has to read all that
-// follows; it is bounded by the reply's max_frame_bytes.
+// ServerHandshake is the node's side of the handshake. It calls answer for the reply to the client's
+// hello, sets the version in the reply and sends it. If answer returns a goodbye instead, ServerHandshake
+// sends it and returns it as a *GoodbyeError. All further frames must be read with the returned reader,
+// whose limit is max_frame_bytes of the reply.
 //
-// It takes until ctx ends, and HandshakeTimeout at most. It returns a *PrefaceError for
-// something that is not a client of ours. It never closes conn: use Hangup after an error,
-// so that the reason arrives.
+// The handshake ends with ctx and takes at most HandshakeTimeout. ServerHandshake returns a *PrefaceError
+// if the caller is not a client of this protocol. It never closes conn: use Hangup after an error, so
+// that the client can read the reason.
 func ServerHandshake(ctx context.Context, conn net.Conn,
 	answer func(*wire.Hello) (*wire.HelloReply, *wire.Goodbye),
 ) (*wire.Hello, *FrameReader, error) {
@@ -121,7 +121,7 @@ func ServerHandshake(ctx context.Context, conn net.Conn,
 	return hello, r, nil
 }
 
-// receive reads the hello and decides. What the client shall hear is a *GoodbyeError.
+// receive reads the hello and decides. A reason for the client is returned as a *GoodbyeError.
 func receive(r *FrameReader, hello **wire.Hello,
 	answer func(*wire.Hello) (*wire.HelloReply, *wire.Goodbye),
 ) (*wire.HelloReply, error) {
@@ -152,7 +152,7 @@ func receive(r *FrameReader, hello **wire.Hello,
 	return reply, nil
 }
 
-// secure ends the TLS handshake, so that its failure is not mistaken for the protocol's.
+// secure completes the TLS handshake, so that a TLS error is not mistaken for a protocol error.
 func secure(ctx context.Context, conn net.Conn) error {
 	t, ok := conn.(interface {
 		HandshakeContext(context.Context) error
@@ -166,20 +166,20 @@ func secure(ctx context.Context, conn net.Conn) error {
 	return nil
 }
 
-// Within runs f, which uses conn, so that every read and write of it ends with ctx, and
-// after limit at the latest. It leaves conn without a deadline, or useless with an error.
+// Within runs f, whose reads and writes on conn fail when ctx ends or limit has passed. Afterwards conn
+// has no deadline. After an error conn is unusable.
 func Within(ctx context.Context, conn net.Conn, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	// One clock only: a deadline of conn's own could pass a moment before ctx ends, and
-	// its error would not say that ctx was the reason.
+	// Only ctx measures the time: a deadline of conn's own could pass a moment before ctx ends, and its
+	// error would not name ctx as the reason.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	err := f(ctx)
 	if !stop() && err == nil {
-		err = ctx.Err() // conn's deadline has been spoilt
+		err = ctx.Err() // conn already has a deadline in the past
 	}
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w (%w)", err, ctx.Err())

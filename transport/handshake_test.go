@@ -26,7 +26,7 @@ type served struct {
 	err    error
 }
 
-// serve runs the node's end on one end of a pipe and gives the other.
+// serve runs the node's side on one end of a pipe and returns the other.
 func serve(ctx context.Context, answer func(*wire.Hello) (*wire.HelloReply, *wire.Goodbye)) (net.Conn, net.Conn, <-chan served) {
 	client, server := net.Pipe()
 	done := make(chan served, 1)
@@ -55,7 +55,7 @@ func TestHandshake(t *testing.T) {
 	if reply.GetVersion() != transport.Version || reply.GetNodeId() != "n1" || s.hello.GetAgent() != "test/1" {
 		t.Errorf("reply %v, hello %v", reply, s.hello)
 	}
-	// The node's bound holds on both sides.
+	// The node's limit applies on both sides.
 	big, err := transport.AppendFrame(nil, sized(600), 1000)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestVersions(t *testing.T) {
 			t.Errorf("offered %d: %d, want %d", offered, got, want)
 		}
 	}
-	// A client of the future gets what we speak.
+	// A client with a newer version gets this one.
 	client, server, done := serve(t.Context(), welcome)
 	defer server.Close()
 	defer client.Close()
@@ -188,7 +188,8 @@ func TestNodeThatAnswersNonsense(t *testing.T) {
 	}
 }
 
-// Who says nothing, or a byte now and then, is cut at the deadline and not later.
+// TestHandshakesEndInTime checks that a caller that sends nothing, or a byte now and then, is cut exactly
+// at the deadline.
 func TestHandshakesEndInTime(t *testing.T) {
 	for name, speak := range map[string]func(net.Conn){
 		"half open": func(net.Conn) {},

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a read tells of what it left is what spares the second one.
+// TestHints checks that a read reports whether there is more, which saves the second read.
 func TestHints(t *testing.T) {
 	l, err := TCP{}.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hint is room for what Linux tells with what is read: how much more there is (TCP_INQ).
+// hint is the buffer for the control message with which Linux reports how much more there is to
+// read (TCP_INQ).
 type hint [32]byte
 
-// giveHints has the system tell hints on a connection; false if it cannot.
+// giveHints enables hints on a connection. It reports false if the system does not support them.
 func giveHints(raw syscall.RawConn) bool {
 	given := false
 	_ = raw.Control(func(fd uintptr) { // not called if it fails
@@ -19,8 +20,8 @@ func giveHints(raw syscall.RawConn) bool {
 	return given
 }
 
-// read reads once. more is false if all was read that was there, and if that was not the
-// end of the stream.
+// read reads once. more is false if everything that had arrived was read, and that was not the end
+// of the stream.
 func (h *hint) read(fd int, p []byte) (n int, more bool, err error) {
 	for {
 		var told int

@@ -4,7 +4,7 @@ package transport
 
 import "syscall"
 
-// hint is for systems that tell with what is read whether there is more.
+// hint is for systems that report with each read whether there is more.
 type hint struct{}
 
 func giveHints(syscall.RawConn) bool { return false }

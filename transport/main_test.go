@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// request is a frame like most: some forty bytes.
+// request returns a typical frame of about forty bytes.
 func request(id uint64) *wire.ClientFrame {
 	return &wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{
 		Id: id, SessionId: 4711, Seq: id, AckedBelow: id - 1,
@@ -22,21 +22,21 @@ func request(id uint64) *wire.ClientFrame {
 	}}}
 }
 
-// sized is a frame of roughly n bytes.
+// sized returns a frame of roughly n bytes.
 func sized(n int) *wire.ClientFrame {
 	return &wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{
 		Id: 1, Body: &wire.Request_Attach{Attach: &wire.AttachRequest{Secret: make([]byte, n)}},
 	}}}
 }
 
-// gate is a connection whose writes can be held back. It counts them and keeps what was
-// written. Deadlines do not end a write; Close does.
+// gate is a connection whose writes can be blocked. It counts them and keeps what was written. Deadlines
+// do not end a write; Close does.
 type gate struct {
-	net.Conn // nil: only what is below may be used
+	net.Conn // nil: only the methods below may be used
 	writes   atomic.Int64
 	mu       sync.Mutex
 	written  []byte
-	open     chan struct{} // closed when writes may pass
+	open     chan struct{} // closed when writes may proceed
 	closed   chan struct{}
 	once     sync.Once
 }

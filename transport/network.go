@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Network opens connections. There are two: TCP, and the tests' networks in memory, which
-// drop, delay and cut. Addresses are host:port in both.
+// Network opens connections. There are two implementations: TCP, and an in-memory network for tests that
+// drops, delays and cuts. Addresses are host:port in both.
 type Network interface {
 	Listen(ctx context.Context, addr string) (net.Listener, error)
 	Dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// TCP is the real network. Small writes are not held back (Go's default), and a machine
-// that is gone is noticed after some 30 seconds without any traffic.
+// TCP is the real network. Nagle's algorithm is off (Go's default), and a peer whose machine is gone is
+// detected after about 30 seconds without any traffic.
 type TCP struct{}
 
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
@@ -33,8 +33,8 @@ func (TCP) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// Dial connects to addr over network, TCP if that is nil, and makes the connection Secure
-// if config is not nil.
+// Dial connects to addr over network, TCP if it is nil, and calls Secure on the connection if
+// config is not nil.
 func Dial(ctx context.Context, network Network, addr string, config *tls.Config) (net.Conn, error) {
 	if network == nil {
 		network = TCP{}
@@ -46,10 +46,9 @@ func Dial(ctx context.Context, network Network, addr string, config *tls.Config)
 	return Secure(ctx, conn, addr, config)
 }
 
-// Secure speaks TLS on conn, which was dialled to addr, and returns with the handshake done,
-// within HandshakeTimeout. The node's certificate has to name addr's host, unless config
-// names another. With a config of TLSFiles.ClientConfig, the certificates are those in the
-// files now. It closes conn if it fails.
+// Secure completes a TLS handshake on conn, which was dialled to addr, within HandshakeTimeout. The node's
+// certificate must be valid for addr's host, unless config has another server name. With a config from
+// TLSFiles.ClientConfig, the current certificates of the files are used. Secure closes conn if it fails.
 func Secure(ctx context.Context, conn net.Conn, addr string, config *tls.Config) (net.Conn, error) {
 	config, err := forHost(config, addr)
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// tap is a connection over TCP that counts how it is written to: by Write, which may wait,
-// or at once.
+// tap is a TCP connection that counts how it is written to: by Write, which may wait, or without waiting.
 type tap struct {
 	*net.TCPConn
 	waiting, atOnce atomic.Int64
@@ -45,7 +44,7 @@ func (r tapped) Write(f func(fd uintptr) bool) error {
 	return r.RawConn.Write(f)
 }
 
-// connected are the two ends of a connection over TCP.
+// connected returns both ends of a TCP connection.
 func connected(t testing.TB) (ours *tap, theirs net.Conn) {
 	t.Helper()
 	l, err := transport.TCP{}.Listen(t.Context(), "127.0.0.1:0")
@@ -92,7 +91,8 @@ func TestFlushHereWritesBeforeItReturns(t *testing.T) {
 	wantRequests(t, stream, 100)
 }
 
-// What the connection does not take at once is written in order by the writer.
+// TestWhatDoesNotFitAtOnceIsLeftToTheWriter checks that the writer writes, in order, what the connection
+// does not take without waiting.
 func TestWhatDoesNotFitAtOnceIsLeftToTheWriter(t *testing.T) {
 	ours, theirs := connected(t)
 	o := transport.NewOutbox(ours, transport.OutboxConfig{MaxBytes: 64 << 20})
@@ -135,7 +135,8 @@ func TestWhatDoesNotFitAtOnceIsLeftToTheWriter(t *testing.T) {
 	}
 }
 
-// A peer that does not read is cut, whoever writes first.
+// TestFlushHereCutsThoseWhoDoNotRead checks that a peer that does not read is cut, whether FlushHere or the
+// writer writes first.
 func TestFlushHereCutsThoseWhoDoNotRead(t *testing.T) {
 	for _, flush := range []func(*transport.Outbox){(*transport.Outbox).FlushHere, (*transport.Outbox).Flush} {
 		ours, _ := connected(t)
@@ -155,8 +156,8 @@ func TestFlushHereCutsThoseWhoDoNotRead(t *testing.T) {
 	}
 }
 
-// Many who send one frame each, and then wait for a sign, as those who share a connection
-// do, have their frames in few writes.
+// TestFramesOfManyLeaveTogether checks that the frames of many senders, each of which sends one and then
+// waits, as users of a shared connection do, are sent with few writes.
 func TestFramesOfManyLeaveTogether(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	ours, theirs := connected(t)
@@ -185,8 +186,8 @@ func TestFramesOfManyLeaveTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkLoneFrame is what one frame costs that nothing follows, written by its sender, by
-// the writer, and by the writer of a connection that has to wait.
+// BenchmarkLoneFrame measures a single frame, written by its sender, by the writer, and by the writer of
+// a connection that cannot be written without waiting.
 func BenchmarkLoneFrame(b *testing.B) {
 	for _, by := range []struct {
 		name  string
@@ -218,7 +219,7 @@ func BenchmarkLoneFrame(b *testing.B) {
 	}
 }
 
-// own is what somebody gives the SDK who wants to see what is written.
+// own is a connection that a user of the SDK provides to observe what is written.
 type own struct {
 	*net.TCPConn
 	seen chan []byte

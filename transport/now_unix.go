@@ -7,16 +7,16 @@ import (
 	"syscall"
 )
 
-// writeNow writes to a connection as much as it takes without waiting. One goroutine may
-// use it at a time.
+// writeNow writes as much to a connection as it takes without waiting. Only one goroutine may use it at a
+// time.
 type writeNow struct {
 	raw   syscall.RawConn
-	try   func(fd uintptr) bool // the method once, bound once and for all
+	try   func(fd uintptr) bool // method value of once, bound only once
 	batch []byte
 	n     int
 }
 
-// newWriteNow returns nil if conn has no descriptor.
+// newWriteNow returns nil if conn has no usable descriptor.
 func newWriteNow(conn net.Conn) *writeNow {
 	raw := descriptor(conn)
 	if raw == nil {
@@ -27,8 +27,8 @@ func newWriteNow(conn net.Conn) *writeNow {
 	return w
 }
 
-// write returns how many bytes the connection took. 0 may be an error as well: the next
-// Write of the connection will return it.
+// write returns the number of bytes that the connection took. 0 may also mean an error, which the next
+// Write of the connection returns.
 func (w *writeNow) write(batch []byte) int {
 	w.batch, w.n = batch, 0
 	_ = w.raw.Write(w.try)

@@ -14,33 +14,32 @@ import (
 )
 
 var (
-	// ErrSlowConsumer is returned when the other side does not read what it is sent: the
-	// Outbox is full, or a write did not end in time.
+	// ErrSlowConsumer is returned when the peer does not read what it is sent: the Outbox is full, or a
+	// write took too long.
 	ErrSlowConsumer = errors.New("the other side reads too slowly")
 	// ErrOutboxClosed is returned when something is sent after Close.
 	ErrOutboxClosed = errors.New("outbox closed")
 )
 
-// OutboxConfig bounds an Outbox; a zero field takes its default.
+// OutboxConfig bounds an Outbox. A zero field means its default.
 type OutboxConfig struct {
 	// MaxFrame bounds one message, in bytes. Default: DefaultMaxFrame.
 	MaxFrame int
-	// MaxBytes bounds what is queued and being written, in bytes. Default: 4 MiB. A single
-	// frame always fits.
+	// MaxBytes bounds the bytes queued and being written. Default: 4 MiB. A single frame always fits.
 	MaxBytes int
 	// WriteTimeout bounds one write. Default: 10 s.
 	WriteTimeout time.Duration
 	// FlushTimeout bounds Close. Default: 1 s.
 	FlushTimeout time.Duration
-	// Meter counts what the buffers take beyond OutboxUncounted; nil counts nothing. It is
-	// called under the Outbox's lock.
+	// Meter counts the memory of the buffers beyond OutboxUncounted; nil counts nothing. It is called
+	// with the Outbox's lock held.
 	Meter Meter
 }
 
 const (
-	// OutboxUncounted is how much of an Outbox's buffers no Meter is told of, in bytes.
+	// OutboxUncounted is the part of an Outbox's buffers that is not reported to the Meter, in bytes.
 	OutboxUncounted = 16 << 10
-	// meterStep is by how much at least the counted part grows or shrinks.
+	// meterStep is the smallest change of the counted part, in bytes.
 	meterStep = 16 << 10
 )
 
@@ -61,12 +60,12 @@ func (c OutboxConfig) withDefaults() OutboxConfig {
 	return c
 }
 
-// Outbox is the sending half of a connection: a bounded queue of frames and the one
-// goroutine that writes them, but for FlushHere. Whatever is queued when it gets to writing
-// goes out in one write, so the more there is to say, the fewer system calls it takes.
+// Outbox is the sending half of a connection: a bounded queue of frames and one goroutine that writes
+// them, except for FlushHere. Everything queued when the goroutine gets to write is sent with one write,
+// so the busier a connection is, the fewer system calls it needs per frame.
 //
-// Messages are encoded when they are sent and may be changed afterwards. All methods are
-// safe for concurrent use. NewOutbox starts the goroutine, Close stops it.
+// Messages are encoded when they are sent and may be changed afterwards. All methods are safe for
+// concurrent use. NewOutbox starts the goroutine, Close stops it.
 type Outbox struct {
 	conn net.Conn
 	now  *writeNow // nil if conn cannot be written without waiting
@@ -74,20 +73,19 @@ type Outbox struct {
 	done chan struct{} // closed when the writer has ended
 
 	mu      sync.Mutex
-	wake    sync.Cond // for the writer: due or closing
+	wake    sync.Cond // wakes the writer: due or closing
 	queue   []byte    // encoded frames in order
-	writing int       // bytes in the write under way
+	writing int       // bytes of the write in progress
 	other   int       // capacity of the buffer that is not queue
-	counted int       // capacity that the Meter knows of, and OutboxUncounted
-	due     bool      // the queue shall go out
+	counted int       // capacity reported to the Meter, plus OutboxUncounted
+	due     bool      // the queue has to be written
 	room    chan struct{}
 	closing bool
-	flushBy time.Time // the deadline of all writes once closing
+	flushBy time.Time // deadline of all writes once closing is set
 	err     error     // why the writer ended early
 }
 
-// NewOutbox returns the Outbox of conn; nobody else may write to conn until Close has
-// returned.
+// NewOutbox returns an Outbox for conn. Nothing else may write to conn until Close has returned.
 func NewOutbox(conn net.Conn, cfg OutboxConfig) *Outbox {
 	o := &Outbox{conn: conn, now: newWriteNow(conn), cfg: cfg.withDefaults(), done: make(chan struct{}), counted: OutboxUncounted}
 	o.wake.L = &o.mu
@@ -95,26 +93,26 @@ func NewOutbox(conn net.Conn, cfg OutboxConfig) *Outbox {
 	return o
 }
 
-// Send queues m and has it written. It never waits. It returns ErrSlowConsumer if the
-// queue is full (then m is not queued, and a connection that must not miss anything has
-// to be closed), ErrOutboxClosed, or what ended the writer. ErrFrameTooLarge and
-// ErrUnencodable concern m alone: the Outbox goes on without it.
+// Send queues m and wakes the writer. It never waits. It returns ErrSlowConsumer if the queue is full,
+// ErrOutboxClosed, or the error that ended the writer. If the queue is full, m is not queued, and a
+// connection that must not miss anything has to be closed. ErrFrameTooLarge and ErrUnencodable concern
+// only m: the Outbox continues without it.
 func (o *Outbox) Send(m proto.Message) error { return o.put(m, true, o.cfg.MaxBytes) }
 
-// Queue is Send, but m may stay until the next Flush or Send: whoever sends several
-// frames in a row gets them into one write for certain.
+// Queue is Send, but m may stay queued until the next Flush or Send. Use it to send several frames
+// with one write.
 func (o *Outbox) Queue(m proto.Message) error { return o.put(m, false, o.cfg.MaxBytes) }
 
-// Flush has everything written that is queued. It does not wait for it.
+// Flush makes the writer write everything queued. It does not wait for that.
 func (o *Outbox) Flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.startWriting()
 }
 
-// FlushHere is Flush, but the caller writes what the connection takes without waiting, if
-// nobody else is writing. That spares it waking the writer. It is for who has nothing more
-// to say soon: others who send meanwhile wait for the system call.
+// FlushHere is Flush, but if no write is in progress, the caller itself writes what the connection takes
+// without waiting, which saves waking the writer. Use it when no further frame is expected soon:
+// concurrent senders wait for the system call.
 func (o *Outbox) FlushHere() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,13 +132,13 @@ func (o *Outbox) startWriting() {
 	}
 }
 
-// SendWait is Send, but waits for room until ctx ends and then returns ctx's error.
+// SendWait is Send, but waits for room. It returns ctx's error if ctx ends first.
 func (o *Outbox) SendWait(ctx context.Context, m proto.Message) error {
 	return o.SendWithin(ctx, m, o.cfg.MaxBytes)
 }
 
-// SendWithin is SendWait, but waits until no more than so many bytes are queued with m,
-// or nothing but m: what is long and not urgent leaves room for the rest.
+// SendWithin is SendWait, but waits until at most so many bytes are queued including m, or only m. Large
+// frames that are not urgent thus leave room for others.
 func (o *Outbox) SendWithin(ctx context.Context, m proto.Message, bytes int) error {
 	for {
 		err := o.put(m, true, bytes)
@@ -156,7 +154,7 @@ func (o *Outbox) SendWithin(ctx context.Context, m proto.Message, bytes int) err
 	}
 }
 
-// errFull tells a full queue, which may pass, from a writer that gave up.
+// errFull distinguishes a full queue, which is temporary, from a writer that has given up.
 var errFull = fmt.Errorf("%w: its queue is full", ErrSlowConsumer)
 
 func (o *Outbox) put(m proto.Message, flush bool, most int) error {
@@ -174,7 +172,7 @@ func (o *Outbox) put(m proto.Message, flush bool, most int) error {
 		return tooLarge(size, o.cfg.MaxFrame)
 	}
 	if waiting+HeaderSize+size > min(most, o.cfg.MaxBytes) && waiting > 0 {
-		o.startWriting() // what was only queued, or room would never come
+		o.startWriting() // without this, frames that were only queued would never make room
 		return errFull
 	}
 	if !done {
@@ -196,7 +194,7 @@ func (o *Outbox) put(m proto.Message, flush bool, most int) error {
 	return nil
 }
 
-// count has the Meter know of what the buffers take.
+// count reports to the Meter that the buffers take more memory.
 func (o *Outbox) count(held int) error {
 	if o.cfg.Meter == nil {
 		return nil
@@ -209,7 +207,7 @@ func (o *Outbox) count(held int) error {
 	return nil
 }
 
-// uncount gives back what the buffers no longer take.
+// uncount reports to the Meter that the buffers take less memory.
 func (o *Outbox) uncount() {
 	if less := o.counted - max(cap(o.queue)+o.other, OutboxUncounted); o.cfg.Meter != nil && less >= meterStep {
 		o.cfg.Meter.Release(less)
@@ -217,7 +215,8 @@ func (o *Outbox) uncount() {
 	}
 }
 
-// roomAgain returns a channel that is closed after the write under way or the next one.
+// roomAgain returns a channel that is closed after the write in progress or, if there is none,
+// after the next one.
 func (o *Outbox) roomAgain() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -239,39 +238,38 @@ func (o *Outbox) giveRoom() {
 	}
 }
 
-// Queued says how many bytes are not written yet.
+// Queued returns the number of bytes that are not written yet.
 func (o *Outbox) Queued() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.queue) + o.writing
 }
 
-// Done is closed when nothing will be written any more: after Close, or when a write
-// failed. In the second case the Outbox has cut the connection, so that its reader ends
-// as well.
+// Done returns a channel that is closed when nothing will be written any more: after Close, or when a
+// write failed. In the second case the Outbox has closed the connection, so its reader ends as well.
 func (o *Outbox) Done() <-chan struct{} { return o.done }
 
-// Err says what ended the writer early: ErrSlowConsumer if a write took too long. It is
-// nil while it runs and after a Close that wrote everything.
+// Err returns the error that ended the writer early: ErrSlowConsumer if a write took too long. It is nil
+// while the writer runs, and after a Close that wrote everything.
 func (o *Outbox) Err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
 }
 
-// Close writes what is queued and then goodbye, unless that is nil, waits for the writer
-// to end, for FlushTimeout at most, and returns Err. It does not close the connection: a
-// node that wants its goodbye to arrive uses Hangup. Further calls only wait.
+// Close writes what is queued and then goodbye, unless that is nil, waits for the writer to end, for at
+// most FlushTimeout, and returns Err. It does not close the connection: to make sure that the goodbye
+// arrives, call Hangup. Further calls only wait.
 func (o *Outbox) Close(goodbye proto.Message) error {
 	o.mu.Lock()
 	if !o.closing && o.err == nil {
 		o.closing = true
 		if goodbye != nil {
-			// Beyond the bound: a full queue is a reason to say goodbye.
+			// The limit does not apply: a full queue is a reason to say goodbye.
 			o.queue, _ = AppendFrame(o.queue, goodbye, o.cfg.MaxFrame)
 		}
 		o.flushBy = time.Now().Add(o.cfg.FlushTimeout)
-		_ = o.conn.SetWriteDeadline(o.flushBy) // ends a write under way as well
+		_ = o.conn.SetWriteDeadline(o.flushBy) // also ends a write in progress
 		o.wake.Signal()
 	}
 	o.mu.Unlock()
@@ -279,7 +277,7 @@ func (o *Outbox) Close(goodbye proto.Message) error {
 	return o.Err()
 }
 
-// run writes until Close or an error. Two buffers take turns: one is filled while the
+// run writes until Close or an error. It alternates between two buffers: one is filled while the
 // other is written.
 func (o *Outbox) run() {
 	defer close(o.done)
@@ -298,7 +296,7 @@ func (o *Outbox) run() {
 	}
 }
 
-// reusable empties a buffer, and lets go of one that is larger than most are.
+// reusable empties a buffer for reuse. It drops one that is larger than retained.
 func reusable(b []byte) []byte {
 	if cap(b) > retained {
 		return nil
@@ -306,8 +304,8 @@ func reusable(b []byte) []byte {
 	return b[:0]
 }
 
-// write writes at once what the connection takes, and the rest by a deadline: to set one is
-// dear, and nearly always everything is taken.
+// write first writes what the connection takes without waiting, and the rest with a deadline. Setting a
+// deadline is expensive, and usually there is no rest.
 func (o *Outbox) write(batch []byte) error {
 	if o.now != nil {
 		batch = batch[o.now.write(batch):]
@@ -320,8 +318,7 @@ func (o *Outbox) write(batch []byte) error {
 	return err
 }
 
-// setDeadline sets the deadline of a write under mu, so that it cannot undo the shorter one
-// of Close.
+// setDeadline sets the deadline of a write. It holds mu, so that it cannot overwrite the shorter one of Close.
 func (o *Outbox) setDeadline() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -332,7 +329,7 @@ func (o *Outbox) setDeadline() {
 	_ = o.conn.SetWriteDeadline(deadline)
 }
 
-// take waits until something is due and swaps the queue for spare.
+// take waits until the queue is due and replaces it with spare.
 func (o *Outbox) take(spare []byte) (batch []byte, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -349,16 +346,16 @@ func (o *Outbox) take(spare []byte) (batch []byte, ok bool) {
 	return batch, true
 }
 
-// gather lets those run who are about to send as well: often many share a connection, and
-// answers come for many of them at once. Otherwise the writer, which the first of them
-// wakes, would run before the second, and each frame would be a write of its own.
+// gather yields once, so that goroutines that are about to send can do so. A connection is often shared,
+// and many of its users are answered at the same time. Without the yield, the first of them would wake
+// the writer, which would run before the second one, and each frame would be a write of its own.
 func (o *Outbox) gather() {
 	o.mu.Unlock()
 	runtime.Gosched()
 	o.mu.Lock()
 }
 
-// wrote books a write and says whether to go on, with a spare buffer of that capacity.
+// wrote records the end of a write, with the capacity of the free buffer, and reports whether to continue.
 func (o *Outbox) wrote(err error, spare int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,10 +16,10 @@ import (
 
 func text(n int) *wire.Hello { return &wire.Hello{Agent: string(make([]byte, n))} }
 
-// frameSize is what a text of so many bytes takes.
+// frameSize returns the size of a frame with a text of so many bytes.
 func frameSize(n int) int { return HeaderSize + proto.Size(text(n)) }
 
-// piped is an Outbox whose peer does not read, and that peer.
+// piped returns an Outbox and its peer, which does not read.
 func piped(t *testing.T, cfg OutboxConfig) (*Outbox, net.Conn) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -41,7 +41,8 @@ func TestOutboxDefaults(t *testing.T) {
 	}
 }
 
-// A message as large as allowed and a queue as full as allowed pass, and a byte more does not.
+// TestOutboxBoundsToTheByte checks that a message and a queue of exactly the maximum size are accepted,
+// and one more byte is not.
 func TestOutboxBoundsToTheByte(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		size := frameSize(100)
@@ -88,11 +89,11 @@ func TestOutboxGoesOnWithoutWhatCannotBeEncoded(t *testing.T) {
 	})
 }
 
-// held is the capacity of the Outbox's buffers.
+// held returns the capacity of the Outbox's buffers.
 func (o *Outbox) held() int { return cap(o.queue) + o.other }
 
-// The meter knows of every byte beyond what is not counted, of at most a step more while the buffers
-// grow, and of nothing when all is written.
+// TestOutboxIsMetered checks that the meter counts every byte beyond the uncounted part, at most one step
+// more while the buffers grow, and nothing when everything has been written.
 func TestOutboxIsMetered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		meter := &allowance{most: 10 << 20}
@@ -143,7 +144,8 @@ func TestOutboxIsMetered(t *testing.T) {
 	})
 }
 
-// What the meter forbids is not queued, and what was queued is written.
+// TestOutboxThatMayNotGrow checks that a frame that the meter forbids is not queued, and that the queued
+// ones are written.
 func TestOutboxThatMayNotGrow(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		meter := &allowance{}
@@ -173,7 +175,8 @@ func TestOutboxThatMayNotGrow(t *testing.T) {
 	})
 }
 
-// Close once more says nothing more and does not take longer, nor does it after a failure.
+// TestOutboxIsClosedOnce checks that a second Close sends nothing more and takes no longer, also
+// after a failure.
 func TestOutboxIsClosedOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o, _ := piped(t, OutboxConfig{WriteTimeout: time.Hour})
@@ -203,7 +206,7 @@ func TestOutboxIsClosedOnce(t *testing.T) {
 	})
 }
 
-// A connection that breaks is no slow consumer.
+// TestOutboxOfABrokenConnection checks that a broken connection is not reported as a slow consumer.
 func TestOutboxOfABrokenConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o, theirs := piped(t, OutboxConfig{})

@@ -52,7 +52,7 @@ func TestOutboxWritesWhatIsQueuedAtOnce(t *testing.T) {
 		if err := sendAll(o.Send, 1, 1); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // the writer is held in its first write
+		synctest.Wait() // the writer is blocked in its first write
 		if err := sendAll(o.Send, 2, 500); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestOutboxIsBounded(t *testing.T) {
 		if err := o.Send(sized(2000)); !errors.Is(err, transport.ErrFrameTooLarge) {
 			t.Errorf("a frame over the limit: %v, want ErrFrameTooLarge", err)
 		}
-		// Back-pressure: two wait, the one gives up, the other gets its turn.
+		// Back-pressure: of two waiting senders, one gives up and the other is served.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := o.SendWait(ctx, request(0)); !errors.Is(err, context.DeadlineExceeded) {
@@ -123,7 +123,8 @@ func TestOutboxIsBounded(t *testing.T) {
 	})
 }
 
-// One frame passes whatever the bound is, or nothing ever would.
+// TestOutboxTakesAFrameLargerThanItsBound checks that a single frame is accepted whatever the limit,
+// because otherwise it could never be sent.
 func TestOutboxTakesAFrameLargerThanItsBound(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		conn := newGate()
@@ -140,7 +141,8 @@ func TestOutboxTakesAFrameLargerThanItsBound(t *testing.T) {
 	})
 }
 
-// What waits for a part of the outbox leaves the rest to others, and gets its turn.
+// TestOutboxKeepsRoomBeyondAPart checks that a sender that waits for a part of the outbox leaves the rest
+// to others, and is served in the end.
 func TestOutboxKeepsRoomBeyondAPart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		conn := newGate()
@@ -237,7 +239,8 @@ func TestCloseSaysGoodbyeLast(t *testing.T) {
 	})
 }
 
-// Close must be as quick as it promises also when a write with a long deadline is under way.
+// TestCloseDoesNotWaitForAPeerThatDoesNotRead checks that Close keeps its limit even if a write with a
+// later deadline is in progress.
 func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -257,7 +260,8 @@ func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// Nor when the peer reads a little and the rest needs a write that begins after Close.
+// TestCloseDoesNotWaitForAPeerThatStopsReading checks the same if the peer reads a little, and the rest
+// needs a write that starts after Close.
 func TestCloseDoesNotWaitForAPeerThatStopsReading(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -266,7 +270,7 @@ func TestCloseDoesNotWaitForAPeerThatStopsReading(t *testing.T) {
 		if err := o.Send(request(1)); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // the first write is under way
+		synctest.Wait() // the first write is in progress
 		if err := o.Send(request(2)); err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +286,7 @@ func TestCloseDoesNotWaitForAPeerThatStopsReading(t *testing.T) {
 	})
 }
 
-// Queued frames that nobody flushes must not keep the queue full for ever.
+// TestFullQueueIsWritten checks that queued frames without a flush do not keep the queue full forever.
 func TestFullQueueIsWritten(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		conn := newGate()
@@ -339,8 +343,8 @@ func TestManySendersOneStream(t *testing.T) {
 	_, _ = ours.Close(), theirs.Close()
 }
 
-// BenchmarkOutbox is the cost of a frame to its sender, with the writer keeping up as it
-// can: over loopback TCP, with the frames of some senders going out together.
+// BenchmarkOutbox measures a frame for its sender while the writer keeps up as well as it can: over
+// loopback TCP, with frames of several senders per write.
 func BenchmarkOutbox(b *testing.B) {
 	l, err := transport.TCP{}.Listen(b.Context(), "127.0.0.1:0")
 	if err != nil {
@@ -376,8 +380,8 @@ func BenchmarkOutbox(b *testing.B) {
 	reading.Wait()
 }
 
-// BenchmarkOutboxBurst is what many answers for one connection cost that are due at once:
-// 64 frames, and the one write that they leave in.
+// BenchmarkOutboxBurst measures many answers that are due on one connection at the same time: 64 frames
+// and their single write.
 func BenchmarkOutboxBurst(b *testing.B) {
 	const burst = 64
 	conn := &drain{counting: counting{Conn: newGate()}, wrote: make(chan int)}
@@ -400,7 +404,7 @@ func BenchmarkOutboxBurst(b *testing.B) {
 	_ = o.Close(nil)
 }
 
-// drain swallows what is written and says how much it was.
+// drain discards what is written and reports how much it was.
 type drain struct {
 	counting
 	wrote chan int
@@ -412,7 +416,7 @@ func (d *drain) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// counting counts writes; only one goroutine writes.
+// counting counts writes. Only one goroutine writes.
 type counting struct {
 	net.Conn
 	writes int

@@ -13,14 +13,14 @@ var ErrPeerName = errors.New("the certificate names no node")
 
 const peerScheme = "quorumlock"
 
-// PeerURI is the name of a node in its peer certificate: quorumlock://<cluster>/<id>, a
-// subject alternative name of type URI.
+// PeerURI returns the name of a node in its peer certificate: quorumlock://<cluster>/<id>, a subject
+// alternative name of type URI.
 func PeerURI(cluster, id string) *url.URL {
 	return &url.URL{Scheme: peerScheme, Host: cluster, Path: "/" + id}
 }
 
-// PeerFromCert returns whom a peer certificate names. It returns ErrPeerName if there is
-// no such name, more than one, or one that is not of the form of PeerURI.
+// PeerFromCert returns the node that a peer certificate names. It returns ErrPeerName if there is no such
+// name, more than one, or one that does not have the form of PeerURI.
 func PeerFromCert(cert *x509.Certificate) (cluster, id string, err error) {
 	var names []*url.URL
 	for _, u := range cert.URIs {

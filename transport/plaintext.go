@@ -7,11 +7,11 @@ import (
 	"net/netip"
 )
 
-// ErrPlaintext is returned when a port would serve everybody on the network without TLS.
+// ErrPlaintext is returned when a port would serve the network without TLS.
 var ErrPlaintext = errors.New("refused to listen without TLS")
 
-// CheckPlaintext says whether a node may listen on addr, host:port, without TLS: on
-// loopback addresses always, on others only if insecure is set.
+// CheckPlaintext returns an error unless a node may listen on addr, host:port, without TLS: always on
+// loopback addresses, on others only if insecure is set.
 func CheckPlaintext(addr string, insecure bool) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -25,7 +25,7 @@ func CheckPlaintext(addr string, insecure bool) error {
 		"listen on 127.0.0.1, or give --insecure if the network is safe", ErrPlaintext, addr)
 }
 
-// isLoopback does not resolve names: what a name means may change, what was checked not.
+// isLoopback does not resolve names, because a name may resolve to another address after the check.
 func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true

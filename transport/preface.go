@@ -7,18 +7,16 @@ import (
 	"io"
 )
 
-// Preface is what a dialler sends first, on the client port and on the peer port: a name,
-// two bytes that no text has, and the version of the framing. Versions of the messages
-// are agreed in the hello.
+// Preface is what a dialler sends first, on the client port and on the peer port: a name, two bytes that
+// never occur in text, and the version of the framing. Versions of the messages are negotiated in the hello.
 const Preface = "QLOCK\x00\x00\x01"
 
-// ErrPreface is returned, as a *PrefaceError, when a connection does not begin with the
-// preface.
+// ErrPreface is returned, as a *PrefaceError, when a connection does not start with the preface.
 var ErrPreface = errors.New("not the quorumlock protocol")
 
-// PrefaceError says what came instead of the preface.
+// PrefaceError contains what was received instead of the preface.
 type PrefaceError struct {
-	// Seen is what arrived up to and with the first wrong byte, and what came with it,
+	// Seen is what arrived up to and including the first wrong byte, and what came along with it. It is
 	// at most as long as the preface.
 	Seen []byte
 }
@@ -27,10 +25,10 @@ func (e *PrefaceError) Error() string {
 	return fmt.Sprintf("%v: the connection began with %q%s", ErrPreface, e.Seen, guess(e.Seen))
 }
 
-// Is makes errors.Is(err, ErrPreface) hold.
+// Is makes errors.Is(err, ErrPreface) true.
 func (e *PrefaceError) Is(target error) bool { return target == ErrPreface }
 
-// guess helps the person who reads the log with the mistakes that are easily made.
+// guess returns a hint for common mistakes, to be read in the log.
 func guess(seen []byte) string {
 	if len(seen) > 0 && seen[0] == 0x16 {
 		return " (this looks like TLS: the other side uses TLS, this port does not)"
@@ -46,8 +44,8 @@ func guess(seen []byte) string {
 	return ""
 }
 
-// ReadPreface reads the preface, once, before any frame. It returns a *PrefaceError at
-// the first byte that is wrong, without waiting for more.
+// ReadPreface reads the preface. It must be called once, before any frame is read. It returns a
+// *PrefaceError at the first wrong byte, without waiting for more.
 func (r *FrameReader) ReadPreface() error {
 	for n := 1; n <= len(Preface); n++ {
 		for r.end-r.begin < n {

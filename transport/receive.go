@@ -7,33 +7,34 @@ import (
 	"syscall"
 )
 
-// Receiver is whom [FrameReader.Receive] tells what it reads. Any error of a Receiver ends
-// the reading.
+// Receiver handles what [FrameReader.Receive] reads. An error of any method ends the reading.
 type Receiver interface {
 	Decoder
 	// Received is called after each frame that was decoded.
 	Received() error
-	// Rested is called when all was received that a read has brought, before the next read,
-	// which may wait. begun says whether part of another frame is there. It is the place
-	// to set a deadline.
+	// Rested is called when all frames from a read have been received, before the next read, which may
+	// wait. begun reports whether a part of another frame has arrived. A deadline should be set here.
 	Rested(begun bool) error
-	// Overdue is called when a deadline for reading has passed. Nil is to read on, by the
+	// Overdue is called when a read deadline has passed. If it returns nil, reading continues with the
 	// deadline that it has set.
 	Overdue() error
 }
 
-// Receive reads until an error, which it returns, and tells to of every frame. The errors of
-// reading are those of Read.
+// Receive reads until an error, which it returns, and passes every frame to the Receiver. It returns the
+// same read errors as Read.
 //
-// Most requests come alone on a connection, and for Go each costs two reads of which the
-// second learns that there is nothing more. Where the system tells that with the first,
-// Receive does without the second. It then calls to while the connection is being read:
-// Close of the connection waits until to returns: to must not close it, nor may who closes it
-// hold what to waits for. A deadline in the past ends the reading without waiting. And a reset
-// that arrived together with data is seen by the next read or write, or when the deadline
-// passes.
+// Most requests arrive alone on a connection. Go needs two reads for each of them, and the second one
+// finds nothing. If the system reports that together with the first read, Receive skips the second one.
+// This has consequences:
+//
+//   - The Receiver is called while the connection is held for reading, and Close of the connection waits
+//     until the Receiver returns. So the Receiver must not close the connection, and a goroutine that
+//     closes it must not hold anything that the Receiver waits for. To end the reading without waiting,
+//     set a deadline in the past.
+//   - A reset that arrives together with data is only noticed by the next read or write, or when the
+//     deadline passes.
 func (r *FrameReader) Receive(to Receiver) error {
-	err := r.received(to) // what came with the last frame that was read
+	err := r.received(to) // frames that arrived with the last one read
 	read := r.receiveWaiting
 	if in := newInflow(r, to); in != nil {
 		read = in.receive
@@ -44,7 +45,7 @@ func (r *FrameReader) Receive(to Receiver) error {
 	return r.unexpected(err)
 }
 
-// received passes on what has arrived.
+// received passes on the frames that have arrived.
 func (r *FrameReader) received(to Receiver) error {
 	for {
 		frame, err := r.arrived()
@@ -63,7 +64,7 @@ func (r *FrameReader) received(to Receiver) error {
 	}
 }
 
-// receiveWaiting reads once from what can only be read and waited for in one.
+// receiveWaiting reads once from a connection for which reading and waiting cannot be separated.
 func (r *FrameReader) receiveWaiting(to Receiver) error {
 	err := r.fill()
 	switch {
@@ -75,12 +76,12 @@ func (r *FrameReader) receiveWaiting(to Receiver) error {
 	return err
 }
 
-// inflow reads a connection whose system tells with each read whether there is more.
+// inflow reads a connection whose system reports with each read whether there is more.
 type inflow struct {
 	*FrameReader
 	to   Receiver
 	raw  syscall.RawConn
-	try  func(fd uintptr) bool // the method drain, bound once and for all
+	try  func(fd uintptr) bool // method value of drain, bound only once
 	hint hint
 	err  error
 }
@@ -108,9 +109,9 @@ func (in *inflow) receive(to Receiver) error {
 	return err
 }
 
-// drain reads what is there. It returns false to wait for more, which the poller only tells
-// if it came after the last read, or if that has not seen the end of what was there. The
-// poller forgets what came before the first call, which is why that always reads.
+// drain reads everything that has arrived. It returns false to wait for more. The poller only reports
+// data that arrives after the last read or that the last read has left behind. It forgets what arrived
+// before the first call, so drain always reads first.
 func (in *inflow) drain(fd uintptr) bool {
 	for more := true; more; {
 		var n int

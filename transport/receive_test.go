@@ -66,7 +66,7 @@ func (i *inbox) want(t *testing.T, sent []proto.Message) {
 	}
 }
 
-// links are the kinds of connections: with a descriptor and without one.
+// links are the kinds of connections: with and without a descriptor.
 func links(t *testing.T) map[string]func() (ours, theirs net.Conn) {
 	return map[string]func() (net.Conn, net.Conn){
 		"TCP": func() (net.Conn, net.Conn) {
@@ -100,7 +100,7 @@ func TestReceiveHoweverTheStreamIsCut(t *testing.T) {
 				ours, theirs := connect()
 				stream := c.by(bytes.NewReader(frames(t, c.sent...)))
 				go func() {
-					// No ReadFrom or WriteTo, which would not mind the cuts.
+					// Hide ReadFrom and WriteTo, which would ignore the splits.
 					_, _ = io.Copy(struct{ io.Writer }{theirs}, struct{ io.Reader }{stream})
 					_ = theirs.Close()
 				}()
@@ -130,8 +130,8 @@ func TestReceiveTakesOverFromRead(t *testing.T) {
 	}
 }
 
-// What waits for the reader is its data and the end of it at once: nothing new will come
-// that could wake it.
+// TestReceiveSeesTheEndBehindTheData checks a stream whose data and end have both arrived: no later event
+// would wake the reader.
 func TestReceiveSeesTheEndBehindTheData(t *testing.T) {
 	for range 50 {
 		ours, theirs := connected(t)
@@ -149,7 +149,7 @@ func TestReceiveSeesTheEndBehindTheData(t *testing.T) {
 	}
 }
 
-// A reset behind data is seen at once or by the next deadline.
+// TestReceiveSeesAReset checks that a reset behind data is noticed immediately or at the next deadline.
 func TestReceiveSeesAReset(t *testing.T) {
 	ours, theirs := connected(t)
 	if _, err := theirs.Write(frames(t, request(1))); err != nil {
@@ -221,7 +221,8 @@ func TestReceiveEndsWithTheReceiverOrTheConnection(t *testing.T) {
 	}
 }
 
-// Ping and pong: each has to be seen though nobody asks whether there is more.
+// TestReceiveMissesNothingBetweenTwoReads exchanges frames back and forth. Each must be received although
+// the reader does not check whether there is more.
 func TestReceiveMissesNothingBetweenTwoReads(t *testing.T) {
 	const rounds = 2_000
 	ours, theirs := connected(t)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// checkEvery bounds how often files are looked at: a storm of handshakes shall not become
-// one of system calls.
+// checkEvery is the minimum interval between checks of the files, so that many handshakes do not cause as
+// many system calls.
 const checkEvery = time.Second
 
-// source keeps what TLSFiles hold, current.
+// source holds the current contents of TLSFiles.
 type source struct {
 	files  TLSFiles
 	report func(error)
@@ -24,8 +24,8 @@ type source struct {
 	checked time.Time
 }
 
-// stamp tells one state of a file from another without reading it. The inode is compared
-// too, by os.SameFile: files that are replaced by renaming may keep their time and size.
+// stamp identifies a state of a file without reading it. The inode is compared as well, by os.SameFile,
+// because a file that is replaced by renaming may have the same time and size.
 type stamp struct{ info os.FileInfo }
 
 func (f TLSFiles) open(opts []Option) (*source, error) {
@@ -48,7 +48,7 @@ func (f TLSFiles) open(opts []Option) (*source, error) {
 	return s, nil
 }
 
-// current returns what to use for a handshake that begins now.
+// current returns the material for a handshake that starts now.
 func (s *source) current() *material {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,9 +59,9 @@ func (s *source) current() *material {
 	return s.held
 }
 
-// reload reads the files if they changed. Stamps are taken before, so that a change while
-// they are read is seen the next time. Bad files are read once, and again when they change.
-// Files of which one is missing have no stamps, and are the same as long as that is so.
+// reload reads the files if they have changed. It takes the stamps first, so that a change during the
+// read is detected the next time. Unusable files are read once, and again when they change. If a file is
+// missing, there are no stamps, which counts as unchanged until it is back.
 func (s *source) reload() {
 	stamps, err := s.files.stamps()
 	if same(stamps, s.stamps) {

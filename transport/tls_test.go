@@ -20,7 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/pki"
 )
 
-// authority makes certificates for the node n1 on these hosts and the client "app".
+// authority creates certificates for the node n1 with these hosts and for the client "app".
 func authority(t *testing.T, hosts ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,10 +58,10 @@ func mustClient(t *testing.T, f transport.TLSFiles) *tls.Config {
 	return c
 }
 
-// piped is a Network whose only listener is a server over TLS at the end of a pipe.
+// piped is a Network whose only server speaks TLS at the other end of a pipe.
 type piped struct {
 	server *tls.Config
-	result chan error // the server's side of each connection
+	result chan error // error of the server's side of each connection
 }
 
 func (p *piped) Listen(context.Context, string) (net.Listener, error) {
@@ -73,8 +73,8 @@ func (p *piped) Dial(context.Context, string) (net.Conn, error) {
 	go func() {
 		defer server.Close()
 		conn := tls.Server(server, p.server)
-		// A byte back and forth: with TLS 1.3 a client learns in its first read only that
-		// its certificate was refused.
+		// Exchange a byte: with TLS 1.3, a client learns only from its first read that its
+		// certificate was refused.
 		b := make([]byte, 1)
 		_, err := io.ReadFull(conn, b)
 		if err == nil {
@@ -131,8 +131,8 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// replace puts the files of another authority in place of a directory's, as a certificate
-// tool would: each by renaming.
+// replace replaces the files in a directory by those of another authority, each by renaming, like a
+// certificate tool.
 func replace(t *testing.T, dir, from string) {
 	t.Helper()
 	for _, name := range []string{
@@ -223,7 +223,8 @@ func TestTLSFilesThatCannotWork(t *testing.T) {
 	}
 }
 
-// The configuration serves net/http too, with HTTP/2, which gRPC needs.
+// TestServerConfigWithHTTP checks that the configuration also works with net/http, including HTTP/2,
+// which gRPC requires.
 func TestServerConfigWithHTTP(t *testing.T) {
 	dir := authority(t)
 	listener, err := transport.TCP{}.Listen(t.Context(), "127.0.0.1:0")
@@ -284,7 +285,7 @@ func TestHangupLetsTheReasonArrive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Too large a hello, and much behind it that the node will not read.
+		// A hello that is too large, followed by much that the node does not read.
 		_, _ = io.WriteString(conn, transport.Preface+"\x00\x0f\xff\xff"+strings.Repeat("x", 1<<20))
 		got, err := io.ReadAll(conn)
 		if err != nil || !strings.Contains(string(got), "frame too large") {

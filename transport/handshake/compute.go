@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// Server returns the connection with TLS on it, as yet without its handshake: see Secure.
+// Server returns conn wrapped in TLS, before its handshake: see Secure.
 func (h *Handshake) Server(config *tls.Config) *tls.Conn {
 	h.gate = &gate{Conn: h.conn, handshake: h}
 	return tls.Server(h.gate, config)
 }
 
-// Secure completes the TLS handshake of a connection that Server returned. While the caller
-// has something to send, it takes no compute slot.
+// Secure completes the TLS handshake of a connection returned by Server. While it waits for the peer, it
+// takes no compute slot.
 func (h *Handshake) Secure(ctx context.Context, conn *tls.Conn) error {
 	h.gate.ctx = ctx
 	err := conn.HandshakeContext(ctx)
@@ -29,8 +29,8 @@ func (h *Handshake) Secure(ctx context.Context, conn *tls.Conn) error {
 
 var errCut = fmt.Errorf("too many connections were half-made: this was the oldest of them")
 
-// gate is the connection beneath TLS. During the handshake, which one goroutine makes, it
-// holds a compute slot from the end of one read to the beginning of the next.
+// gate is the connection below TLS. During the handshake, which runs on one goroutine, it holds a compute
+// slot from the end of each read to the start of the next.
 type gate struct {
 	net.Conn
 	handshake *Handshake
@@ -61,7 +61,7 @@ func (g *gate) release() {
 	}
 }
 
-// NetConn returns the connection beneath the gate.
+// NetConn returns the connection below the gate.
 func (g *gate) NetConn() net.Conn { return g.Conn }
 
 // acquire waits for a compute slot.
@@ -88,7 +88,7 @@ func (h *Handshake) acquire(ctx context.Context) error {
 	}
 }
 
-// leave takes somebody out of the line, or gives back the slot if that came first.
+// leave removes a waiter from the line, or gives the slot back if it was granted in the meantime.
 func (l *Limiter) leave(from *source, ready chan struct{}, why error) error {
 	l.mu.Lock()
 	i := slices.Index(from.line, ready)
@@ -103,7 +103,7 @@ func (l *Limiter) leave(from *source, ready chan struct{}, why error) error {
 	return why
 }
 
-// release hands a slot to the newest in the line of the source whose turn it is.
+// release gives a slot to the newest waiter of the source whose turn it is.
 func (l *Limiter) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +120,7 @@ func (l *Limiter) release() {
 	l.forgetIdle(from)
 }
 
-// forgetIdle takes a source without anybody in line out of the turns.
+// forgetIdle removes a source without waiters from the turns.
 func (l *Limiter) forgetIdle(from *source) {
 	if len(from.line) == 0 {
 		l.turns.Remove(l.inTurn[from])

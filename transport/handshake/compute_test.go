@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// inLine has a connection of a source ask for a slot; what happens is sent to got.
+// inLine makes a connection of a source request a slot. What happens is sent to got.
 func inLine(ctx context.Context, l *Limiter, from string, got chan<- string, name string) *Handshake {
 	h := l.Begin(&half{from: from})
 	go func() {
@@ -92,7 +92,7 @@ func certificate(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// A caller who says nothing, or stops half-way, takes no slot from others.
+// TestHalfMadeTLSTakesNoSlot checks that a caller that sends nothing, or stops half-way, holds no slot.
 func TestHalfMadeTLSTakesNoSlot(t *testing.T) {
 	l := New(Config{Compute: 1})
 	config := &tls.Config{Certificates: []tls.Certificate{certificate(t)}}
@@ -135,7 +135,7 @@ func TestHalfMadeTLSTakesNoSlot(t *testing.T) {
 	}
 }
 
-// mute is a caller who says so much and no more.
+// mute is a caller that stops sending after so many writes.
 type mute struct {
 	net.Conn
 	after int

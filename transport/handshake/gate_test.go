@@ -27,7 +27,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// A handshake waits for a slot once the caller has said something, and has none when it is done.
+// TestHandshakeWaitsForASlot checks that a handshake waits for a slot once the caller has sent something,
+// and holds none when it is done.
 func TestHandshakeWaitsForASlot(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		l := New(Config{Compute: 1})
@@ -62,7 +63,7 @@ func TestHandshakeWaitsForASlot(t *testing.T) {
 	})
 }
 
-// A handshake that fails says that it was cut only if it was.
+// TestHandshakeSaysThatItWasCut checks that a failed handshake reports that it was cut only if it was.
 func TestHandshakeSaysThatItWasCut(t *testing.T) {
 	for name, cut := range map[string]bool{"closed by the caller": false, "cut": true} {
 		l := New(Config{Max: 1, Compute: 1})
@@ -84,7 +85,7 @@ func TestHandshakeSaysThatItWasCut(t *testing.T) {
 	}
 }
 
-// A read that fails takes no slot.
+// TestReadThatFailsTakesNoSlot checks that a failed read takes no slot.
 func TestReadThatFailsTakesNoSlot(t *testing.T) {
 	l := New(Config{Compute: 1})
 	near, far := net.Pipe()

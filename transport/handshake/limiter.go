@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// Config bounds a Limiter; a zero field takes its default.
+// Config bounds a Limiter. A zero field means its default.
 type Config struct {
-	// Max bounds the half-made connections of all sources. Default: 2,048.
+	// Max bounds the half-open connections of all sources. Default: 2,048.
 	Max int
-	// PerSource bounds those of one source address. Default: half of Max.
+	// PerSource bounds the half-open connections of one source address. Default: half of Max.
 	PerSource int
-	// Compute is how many TLS handshakes compute at the same time. Default: half the
+	// Compute is the number of TLS handshakes that compute at the same time. Default: half the
 	// processors, at least one.
 	Compute int
 }
@@ -35,21 +35,20 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Limiter bounds the half-made connections of one port. All methods are safe for concurrent
-// use.
+// Limiter bounds the half-open connections of one port. All methods are safe for concurrent use.
 type Limiter struct {
 	cfg Config
 
-	mu      sync.Mutex                // guards what follows
+	mu      sync.Mutex                // guards the fields below
 	all     list.List                 // of *Handshake, oldest first
 	sources map[netip.Addr]*source    // of those in all
-	cuts    uint64                    // connections that were closed for others
-	idle    int                       // compute slots that nobody uses
-	turns   list.List                 // of *source: those with somebody in line, in turn
-	inTurn  map[*source]*list.Element // where in turns
+	cuts    uint64                    // connections that were closed in favour of others
+	idle    int                       // free compute slots
+	turns   list.List                 // of *source: those with waiters, in turn
+	inTurn  map[*source]*list.Element // positions in turns
 }
 
-// source is one address with half-made connections.
+// source is an address with half-open connections.
 type source struct {
 	addr  netip.Addr
 	conns list.List       // of *Handshake, oldest first
@@ -62,20 +61,20 @@ func New(cfg Config) *Limiter {
 	return &Limiter{cfg: cfg, sources: map[netip.Addr]*source{}, idle: cfg.Compute, inTurn: map[*source]*list.Element{}}
 }
 
-// Handshake is one connection that is not established yet.
+// Handshake is a connection that is not established yet.
 type Handshake struct {
 	limiter *Limiter
 	conn    net.Conn
 	gate    *gate
-	cut     chan struct{} // closed when the connection was closed for another
+	cut     chan struct{} // closed when the connection was closed in favour of another
 
 	// Guarded by the Limiter's mu.
 	source       *source
 	inAll, inOwn *list.Element // nil once it has ended
 }
 
-// Begin takes in a connection that was just accepted. If there are too many, it closes the
-// oldest one of the same source or of all. End must follow.
+// Begin registers a connection that was just accepted. If there are too many, it closes the oldest one of
+// the same source or of all. The caller must call End.
 func (l *Limiter) Begin(conn net.Conn) *Handshake {
 	h := &Handshake{limiter: l, conn: conn, cut: make(chan struct{})}
 	l.mu.Lock()
@@ -88,7 +87,7 @@ func (l *Limiter) Begin(conn net.Conn) *Handshake {
 	return h
 }
 
-// admit enters h and returns the one that has to go, if any.
+// admit registers h and returns the connection to close for it, if any.
 func (l *Limiter) admit(h *Handshake, addr netip.Addr) (victim *Handshake) {
 	from := l.sources[addr]
 	switch {
@@ -101,7 +100,7 @@ func (l *Limiter) admit(h *Handshake, addr netip.Addr) (victim *Handshake) {
 		l.remove(victim)
 		l.cuts++
 	}
-	if from = l.sources[addr]; from == nil { // the victim may have been its last
+	if from = l.sources[addr]; from == nil { // the victim may have been the last of its source
 		from = &source{addr: addr}
 		l.sources[addr] = from
 	}
@@ -121,15 +120,14 @@ func (l *Limiter) remove(h *Handshake) {
 	}
 }
 
-// End takes the connection off the half-made ones: it is established, or closed. Only the
-// first call does anything.
+// End unregisters the connection: it is established, or closed. Only the first call has an effect.
 func (h *Handshake) End() {
 	h.limiter.mu.Lock()
 	defer h.limiter.mu.Unlock()
 	h.limiter.remove(h)
 }
 
-// WasCut reports whether the connection was closed to make room for another.
+// WasCut reports whether the connection was closed in favour of another.
 func (h *Handshake) WasCut() bool {
 	select {
 	case <-h.cut:
@@ -139,21 +137,21 @@ func (h *Handshake) WasCut() bool {
 	}
 }
 
-// Len returns the number of half-made connections.
+// Len returns the number of half-open connections.
 func (l *Limiter) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all.Len()
 }
 
-// Cuts returns how many connections were closed to make room for others.
+// Cuts returns the number of connections that were closed in favour of others.
 func (l *Limiter) Cuts() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cuts
 }
 
-// addressOf returns the source of a connection; the zero Addr where it has no IP address.
+// addressOf returns the source of a connection; the zero Addr if it has no IP address.
 func addressOf(conn net.Conn) netip.Addr {
 	if conn.RemoteAddr() == nil {
 		return netip.Addr{}
@@ -161,8 +159,8 @@ func addressOf(conn net.Conn) netip.Addr {
 	return Source(conn.RemoteAddr())
 }
 
-// Source returns the address by which callers are told apart: an IPv4 address, the /64 of an
-// IPv6 address, or the zero Addr if there is none.
+// Source returns the address that identifies a caller: an IPv4 address, the /64 of an IPv6 address, or
+// the zero Addr if there is none.
 func Source(remote net.Addr) netip.Addr {
 	at, ok := remote.(*net.TCPAddr)
 	if !ok {

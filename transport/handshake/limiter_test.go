@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// half is a half-made connection from an address.
+// half is a half-open connection from an address.
 type half struct {
 	net.Conn
 	from   string
@@ -24,7 +24,7 @@ func (h *half) Close() error {
 	return nil
 }
 
-// crowd begins handshakes from an address, the oldest first.
+// crowd starts handshakes from an address, the oldest first.
 func crowd(l *Limiter, n int, from string) (conns []*half, begun []*Handshake) {
 	for range n {
 		conn := &half{from: from}
@@ -68,7 +68,8 @@ func TestOldestOfItsSourceIsCut(t *testing.T) {
 	}
 }
 
-// A connection that has ended is no part of its source, whoever comes from there next.
+// TestEndCountsOnce checks that a connection that has ended no longer counts for its source, and that
+// ending it again changes nothing.
 func TestEndCountsOnce(t *testing.T) {
 	l := New(Config{Max: 10, PerSource: 2})
 	_, begun := crowd(l, 1, "10.0.0.1")
@@ -108,7 +109,7 @@ func TestSourcesOfIPv6AreNetworks(t *testing.T) {
 	}
 }
 
-// Where callers cannot be told apart, all of them share the total.
+// TestUnknownSourcesShareTheTotal checks that callers without a source address share the total.
 func TestUnknownSourcesShareTheTotal(t *testing.T) {
 	l := New(Config{Max: 4, PerSource: 1})
 	for range 4 {

@@ -18,13 +18,11 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// authorityLife is long, because every file has to be replaced with the authority.
+	// authorityLife is long, because replacing the authority means replacing every file.
 	authorityLife = 10 * 365 * day
-	// certificateLife leaves two years to replace a certificate; nodes take new files
-	// without a restart.
+	// certificateLife gives two years to replace a certificate. Nodes load new files without a restart.
 	certificateLife = 2 * 365 * day
-	// clockSkew is how far behind the clocks of machines may be that use a new certificate
-	// at once.
+	// clockSkew is how far the clock of a machine may be behind when it uses a new certificate.
 	clockSkew = time.Hour
 )
 
@@ -45,7 +43,7 @@ func newAuthority(cluster string) (*pair, error) {
 	return sign(template, nil, authorityLife)
 }
 
-// peerCert is for both directions: each node calls and is called.
+// peerCert is valid for client and server, because every node dials and accepts.
 func peerCert(cluster, id string) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:     pkix.Name{CommonName: id + " peer"},
@@ -54,8 +52,8 @@ func peerCert(cluster, id string) *x509.Certificate {
 	}
 }
 
-// serverCert may act as a client too: the HTTP port forwards to the leader's HTTP port,
-// which may ask for certificates.
+// serverCert is valid for clients as well, because the HTTP port forwards to the leader's HTTP port,
+// which may require client certificates.
 func serverCert(n Node) *x509.Certificate {
 	cert := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: n.ID},
@@ -82,7 +80,7 @@ func clientCert(name string) *x509.Certificate {
 	}
 }
 
-// sign makes a key and a certificate for it, signed by ca, or by itself if that is nil.
+// sign creates a key and a certificate for it, signed by ca, or self-signed if ca is nil.
 func sign(template *x509.Certificate, ca *pair, life time.Duration) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

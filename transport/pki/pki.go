@@ -10,23 +10,23 @@ import (
 )
 
 var (
-	// ErrExists is returned when a file to be written is there already.
+	// ErrExists is returned when a file that would be written exists already.
 	ErrExists = errors.New("already exists")
-	// ErrInvalid is returned for names that cannot be in a certificate or a path.
+	// ErrInvalid is returned for names that are not allowed in a certificate or a path.
 	ErrInvalid = errors.New("invalid")
 )
 
 // Node is a member of the cluster.
 type Node struct {
 	ID string
-	// Hosts are the names and IP addresses under which clients reach it, without ports.
-	// Default: this machine's own, localhost, 127.0.0.1 and ::1.
+	// Hosts are the names and IP addresses by which clients reach the node, without ports. Default:
+	// localhost, 127.0.0.1 and ::1.
 	Hosts []string
 }
 
-// Init makes an authority in dir and, from it, the certificates of nodes and clients. It
-// returns the paths written, in order, and ErrExists if dir holds any of them; with an
-// error, it has written nothing.
+// Init creates an authority in dir and certificates for nodes and clients signed by it. It returns the
+// paths written, in order, or ErrExists if dir contains any of them. If it returns an error, it leaves
+// no files behind.
 func Init(dir, cluster string, nodes []Node, clients []string) ([]string, error) {
 	if err := check(cluster, nodes, clients); err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func Init(dir, cluster string, nodes []Node, clients []string) ([]string, error)
 	return w.finish(err)
 }
 
-// Extend adds certificates of more nodes and clients to those that Init made in dir, from
-// the same authority.
+// Extend adds certificates for more nodes and clients to those that Init created in dir, signed by the
+// same authority.
 func Extend(dir, cluster string, nodes []Node, clients []string) ([]string, error) {
 	if err := check(cluster, nodes, clients); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func issue(w *writer, ca *pair, dir, cluster string, nodes []Node, clients []str
 	return nil
 }
 
-// plain is what is the same in a path, a URI and a log line.
+// plain matches names that need no escaping in a path, a URI or a log line.
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 func check(cluster string, nodes []Node, clients []string) error {

@@ -99,7 +99,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// names are a certificate's subject alternative names.
+// names returns a certificate's subject alternative names.
 func names(cert *x509.Certificate) string {
 	all := slices.Clone(cert.DNSNames)
 	for _, ip := range cert.IPAddresses {
@@ -121,7 +121,7 @@ func TestNothingIsOverwritten(t *testing.T) {
 	if _, err := pki.Init(dir, "prod", nodes, nil); !errors.Is(err, pki.ErrExists) {
 		t.Errorf("a second Init: %v, want ErrExists", err)
 	}
-	// n0 could be made, n1 not: then neither is.
+	// n0 could be created but n1 could not, so neither is.
 	if _, err := pki.Extend(dir, "prod", []pki.Node{{ID: "n0"}, {ID: "n1"}}, nil); !errors.Is(err, pki.ErrExists) {
 		t.Errorf("extending by what is there: %v, want ErrExists", err)
 	}

@@ -37,7 +37,8 @@ func TestCertificatesThatAreSigned(t *testing.T) {
 	}
 }
 
-// Each file of an authority has to be what it is named after, and both have to belong together.
+// TestAuthoritiesThatAreNone checks that each file of an authority must have the contents that its name
+// promises, and that both must match.
 func TestAuthoritiesThatAreNone(t *testing.T) {
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -51,7 +52,7 @@ func TestAuthoritiesThatAreNone(t *testing.T) {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
 	for name, c := range map[string]struct {
-		files map[string]string // by name: the content, or the file that is moved there
+		files map[string]string // name to content, or to the file that is moved there
 		want  string
 	}{
 		"a certificate that is none":   {map[string]string{"ca.crt": block("CERTIFICATE", []byte("no"))}, "ca.crt: "},
@@ -88,7 +89,7 @@ func TestAuthoritiesThatAreNone(t *testing.T) {
 	}
 }
 
-// What cannot be written is an error, and nothing of it stays.
+// TestFilesThatCannotBeWritten checks that a failed write is an error and leaves no files behind.
 func TestFilesThatCannotBeWritten(t *testing.T) {
 	nodes, clients := []Node{{ID: "n1"}}, []string{"app"}
 	for _, blocked := range []string{

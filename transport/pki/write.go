@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 )
 
-// writer remembers what it wrote, to report it or to take it back.
+// writer records which files it has written, to report or to remove them.
 type writer struct {
 	written []string
 }
 
-// finish returns the files written; with an error it removes them.
+// finish returns the files written, or removes them if there was an error.
 func (w *writer) finish(err error) ([]string, error) {
 	if err == nil {
 		return w.written, nil

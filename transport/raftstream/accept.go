@@ -18,12 +18,12 @@ const (
 	maxHello = 4 << 10
 	// maxControl bounds control requests and answers, in bytes.
 	maxControl = 256 << 10
-	// lingering is how long a refused caller has to read the reason.
+	// lingering is the time that a refused caller has to read the reason.
 	lingering = time.Second
 )
 
-// listen accepts until Close. An error of the listener, such as too many open files, passes
-// or it does not; it is no reason to give up the port.
+// listen accepts connections until Close. It retries after errors of the listener, such as too many open
+// files, because they may be temporary and the port must not be given up.
 func (l *Layer) listen() {
 	const pause, longest = 5 * time.Millisecond, time.Second
 	wait := pause
@@ -50,14 +50,14 @@ func (l *Layer) listen() {
 	}
 }
 
-// begin starts a handshake. If there are too many, the oldest is cut: a peer needs
-// milliseconds, and who has needed longest is the least likely to be one.
+// begin starts a handshake. If there are too many, the oldest is cut: a peer needs milliseconds, and the
+// handshake that has taken longest is the least likely to be a peer's.
 func (l *Layer) begin(conn net.Conn) {
 	h := &handshake{layer: l, raw: conn, conn: conn, place: l.handshakes.Begin(conn)}
 	l.running.Go(func() { l.handle(h) })
 }
 
-// handle is the life of a connection, from its first byte to its last.
+// handle serves a connection from the handshake until it is closed.
 func (l *Layer) handle(h *handshake) {
 	peer, err := h.run()
 	if err != nil {
@@ -66,7 +66,7 @@ func (l *Layer) handle(h *handshake) {
 		}
 		l.refused(h.raw.RemoteAddr(), h.hello.GetId(), err)
 		l.part(h.conn, err)
-		h.place.End() // not before: a caller that is being refused counts as well
+		h.place.End() // not earlier: a caller that is being refused counts as well
 		return
 	}
 	defer func() { _ = peer.Close() }()
@@ -84,8 +84,8 @@ func (l *Layer) handle(h *handshake) {
 	}
 }
 
-// part closes a refused connection. If the caller was given a reason, it may read it, unless
-// the Layer closes meanwhile.
+// part closes a refused connection. A caller that was sent a reason gets time to read it, unless the
+// Layer is closed meanwhile.
 func (l *Layer) part(conn net.Conn, err error) {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -97,7 +97,7 @@ func (l *Layer) part(conn net.Conn, err error) {
 	transport.Hangup(conn, lingering)
 }
 
-// giveToRaft waits until raft accepts, and then until the connection is closed.
+// giveToRaft waits until raft accepts the connection, and then until it is closed.
 func (l *Layer) giveToRaft(peer *peerConn) {
 	limit := time.NewTimer(l.cfg.HandshakeTimeout)
 	defer limit.Stop()
@@ -120,11 +120,12 @@ type handshake struct {
 	raw   net.Conn // as accepted
 	conn  net.Conn // TLS over raw, if there is TLS
 	hello *wire.PeerHello
-	// stranger says why the caller is no member; it may only probe and report itself.
+	// stranger is set if the caller is not a member, with the reason. A stranger may only probe and
+	// report itself.
 	stranger *refusal
 	admitted bool // as a member
 	reader   *transport.FrameReader
-	place    *limiter.Handshake // among the connections that are not established yet
+	place    *limiter.Handshake // place among the connections that are not established yet
 }
 
 func (h *handshake) run() (*peerConn, error) {
@@ -144,7 +145,7 @@ func (h *handshake) run() (*peerConn, error) {
 			return err
 		}
 		if peer, err = l.establish(h.conn, h.hello.GetId(), h.admittedAs(), true, h.hello.GetPurpose() == wire.PeerHello_TUNNEL); err == nil {
-			// Once more: a Recheck in between has missed this connection.
+			// Check again: a Recheck in the meantime has missed this connection.
 			err = l.stillAdmits(peer)
 		}
 		if err == nil {
@@ -179,12 +180,12 @@ func (h *handshake) readHello(ctx context.Context) error {
 	return nil
 }
 
-// answer tells the caller how it went, if the reason is for its ears, and returns err.
+// answer sends the caller the result, if the reason is meant for it, and returns err.
 func (h *handshake) answer(err error) error {
 	l := h.layer
 	id, incarnation := l.cfg.Identity.Self()
 	if err != nil || h.stranger != nil {
-		incarnation = "" // without TLS it is all that a member shows
+		incarnation = "" // without TLS, the incarnation is a member's only credential
 	}
 	reply := &wire.PeerHelloReply{
 		Version:     min(h.hello.GetVersion(), Version),

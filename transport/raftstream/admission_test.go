@@ -20,7 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// goodHello is what n2 says to n1.
+// goodHello returns a valid hello from n2 to n1.
 func goodHello() *wire.PeerHello {
 	return &wire.PeerHello{
 		Version: 1, Purpose: wire.PeerHello_RAFT, ClusterId: "c1", Id: "n2", Incarnation: "n2-1",
@@ -28,7 +28,7 @@ func goodHello() *wire.PeerHello {
 	}
 }
 
-// watchAccept reports what raft would get.
+// watchAccept returns the connections that raft would get.
 func watchAccept(l *raftstream.Layer) <-chan net.Conn {
 	got := make(chan net.Conn, 100)
 	go func() {
@@ -44,8 +44,7 @@ func watchAccept(l *raftstream.Layer) <-chan net.Conn {
 	return got
 }
 
-// wantRefusal waits for the refusal to be counted and logged, and looks that nothing but
-// that happened.
+// wantRefusal waits for the refusal to be counted and logged, and checks that nothing else happened.
 func wantRefusal(t *testing.T, l *raftstream.Layer, log *journal, reason raftstream.Reason) {
 	t.Helper()
 	until(t, "a refusal for "+string(reason), func() bool { return l.Stats().Refused[reason] == 1 })
@@ -58,7 +57,7 @@ func wantRefusal(t *testing.T, l *raftstream.Layer, log *journal, reason raftstr
 	}
 }
 
-// noneAccepted closes l and fails if raft has got a connection.
+// noneAccepted closes l and fails if raft got a connection.
 func noneAccepted(t *testing.T, l *raftstream.Layer, got <-chan net.Conn) {
 	t.Helper()
 	if err := l.Close(); err != nil {
@@ -147,7 +146,7 @@ func TestHellosThatDo(t *testing.T) {
 				t.Fatal(err)
 			}
 			until(t, "to be observed", func() bool { return who.seen() == 1 })
-			// What follows is raft's, byte for byte.
+			// All further bytes must be passed on to raft unchanged.
 			if _, err := conn.Write([]byte("raft's")); err != nil {
 				t.Error(err)
 			}
@@ -201,7 +200,7 @@ func TestBytesThatNeverReachRaft(t *testing.T) {
 
 func TestCertificatesThatNeverReachRaft(t *testing.T) {
 	ours, stranger, otherCluster := certificates(t, "c1"), certificates(t, "c1"), t.TempDir()
-	// The same authority for another cluster: only the name tells them apart.
+	// The same authority for another cluster: they differ only in the name.
 	for _, name := range []string{"ca.crt", "ca.key"} {
 		b, err := os.ReadFile(filepath.Join(ours, name))
 		if err != nil {
@@ -280,7 +279,8 @@ func TestLayerWithAnothersCertificate(t *testing.T) {
 	}
 }
 
-// The caller is as careful as the called: whoever took over a node's address gets nothing.
+// TestAnswersThatAreRefused checks that the caller is as strict as the callee: a process that took over a
+// node's address gets nothing.
 func TestAnswersThatAreRefused(t *testing.T) {
 	for name, reply := range map[string]*wire.PeerHelloReply{
 		"another node's":           {Version: 1, Status: wire.Status_OK, ClusterId: "c1", Id: "n3", Incarnation: "n2-1"},

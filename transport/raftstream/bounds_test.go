@@ -59,11 +59,11 @@ func TestSlowHandshakesAreCut(t *testing.T) {
 		if n := log.count("reason=timeout"); n != 2 {
 			t.Errorf("%d refusals logged, want 2", n)
 		}
-		elapse(time.Minute) // the dripping one notices
+		elapse(time.Minute) // the writer of single bytes notices the end
 	})
 }
 
-// A crowd of strangers neither takes memory nor keeps a peer out.
+// TestCrowdOfStrangers checks that many strangers neither take memory nor keep a peer out.
 func TestCrowdOfStrangers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m, log := newMemory(), &journal{}
@@ -155,7 +155,7 @@ func TestRaftConnectionsMayBeSilent(t *testing.T) {
 		if _, err := io.ReadFull(far, make([]byte, 1)); err != nil {
 			t.Error(err)
 		}
-		// But answers that nobody reads end.
+		// But answers that are not read end the connection.
 		begun := time.Now()
 		if _, err := far.Write([]byte("x")); err == nil || time.Since(begun) != 10*time.Second {
 			t.Errorf("after %v: %v", time.Since(begun), err)

@@ -9,27 +9,27 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// partingTime bounds TLS's goodbye to a peer that does not read.
+// partingTime bounds the TLS alert to a peer that does not read.
 const partingTime = 500 * time.Millisecond
 
-// peerConn is an established connection. The Layer knows all of them, because raft leaves
-// those that it accepted open when it stops.
+// peerConn is an established connection. The Layer tracks all of them, because raft leaves connections
+// that it accepted open when it stops.
 type peerConn struct {
 	net.Conn
 	layer *Layer
-	peer  string // the other node
-	// incarnation is the one under which the other node was admitted; empty if this end or
-	// the other one takes it for a stranger.
+	peer  string // id of the other node
+	// incarnation is the one that the other node was admitted under; empty if either side treats the
+	// other as a stranger.
 	incarnation string
 	inbound     bool
-	tunnel      bool // for the bytes of a client
+	tunnel      bool // carries the bytes of a client
 	once        sync.Once
 	err         error
 	done        chan struct{} // closed by Close
 }
 
-// establish registers conn. It fails with net.ErrClosed after Close, and with errFull if
-// too many connections came in. Tunnels are counted apart: clients take no places of nodes.
+// establish registers conn. It returns net.ErrClosed after Close, and errFull if there are too many
+// incoming connections. Tunnels are counted separately, so that clients take no places of nodes.
 func (l *Layer) establish(conn net.Conn, peer, incarnation string, inbound, tunnel bool) (*peerConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,8 @@ func (l *Layer) establish(conn net.Conn, peer, incarnation string, inbound, tunn
 	return c, nil
 }
 
-// places counts the connections like c that came in, and their bound. Called with mu.
+// places returns the count of incoming connections of the same kind as c, and its limit. The
+// caller must hold mu.
 func (l *Layer) places(c *peerConn) (n *int, most int) {
 	if c.tunnel {
 		return &l.tunnels, l.cfg.MaxTunnels
@@ -77,8 +78,8 @@ func (l *Layer) forget(c *peerConn) {
 	delete(l.conns, c)
 }
 
-// lent is a connection in raft's hands. Raft closes each that it accepted, sooner or later,
-// and only then has let go of it, even if the Layer has closed it before.
+// lent is a connection that raft has accepted. Raft closes each of them at some point and uses it until
+// then, even if the Layer has closed it earlier.
 type lent struct {
 	*peerConn
 	returned sync.Once
@@ -89,8 +90,8 @@ func (c *lent) Close() error {
 	return c.peerConn.Close()
 }
 
-// Read says EOF when the Layer has closed the connection: for raft that is an ordinary end,
-// anything else it would log as an error.
+// Read returns io.EOF if the Layer has closed the connection. For raft that is a normal end; it would log
+// anything else as an error.
 func (c *peerConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if err != nil && c.layer.ctx.Err() != nil {
@@ -99,8 +100,7 @@ func (c *peerConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write bounds the time of answers, for raft sets deadlines only on connections that it
-// dialled.
+// Write sets a deadline for answers, because raft sets deadlines only on connections that it dialled.
 func (c *peerConn) Write(b []byte) (int, error) {
 	if c.layer.mute.Load() {
 		return 0, net.ErrClosed

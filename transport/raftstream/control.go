@@ -11,10 +11,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// callTimeout bounds a control call whatever its context allows.
+// callTimeout bounds a control call, whatever its context allows.
 const callTimeout = 30 * time.Second
 
-// serveControl answers the requests of one connection, one after the other.
+// serveControl answers the requests on a connection one after the other.
 func (l *Layer) serveControl(peer *peerConn, h *handshake) {
 	h.reader.SetMax(maxControl)
 	w := transport.NewFrameWriter(peer, maxControl)
@@ -44,14 +44,14 @@ func (l *Layer) respond(h *handshake, req *wire.PeerRequest) *wire.PeerResponse 
 	return &wire.PeerResponse{Status: wire.Status_UNSUPPORTED, Message: "this node does not know this request"}
 }
 
-// mayAsk reports whether a caller who was refused as a member may ask this nevertheless: who it is
-// to the cluster, and one that never was a member, to become one.
+// mayAsk reports whether a caller that was refused as a member may make this request all the same: a
+// probe, to learn its own status in the cluster, or, if it never was a member, a report, to become one.
 func (r *refusal) mayAsk(req *wire.PeerRequest) bool {
 	return req.GetProbe() != nil || req.GetReport() != nil && r.reason == ReasonUnknown
 }
 
-// Call asks a node, on a connection of its own. It returns the node's answer and the answer
-// to the hello; the latter also with a *RefusedError, if the node gave it.
+// Call sends a request to a node on a new connection. It returns the node's answer and the reply to the
+// hello. The latter is also returned with a *RefusedError, if the node sent one.
 func (l *Layer) Call(ctx context.Context, addr, targetID string, req *wire.PeerRequest) (*wire.PeerResponse, *wire.PeerHelloReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -19,7 +19,7 @@ var (
 	report = &wire.PeerRequest{Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: &wire.Member{Id: "n2"}}}}
 )
 
-// answering has a layer's control calls answered with who asks.
+// answering makes a layer answer control calls with the caller's name.
 func answering(c *raftstream.Config) {
 	c.Handler = func(_ context.Context, from *wire.PeerHello, req *wire.PeerRequest) *wire.PeerResponse {
 		if req.Body == nil {
@@ -30,7 +30,7 @@ func answering(c *raftstream.Config) {
 	}
 }
 
-// blocking has them answered when the layer closes.
+// blocking makes a layer answer control calls only when it closes.
 func blocking(c *raftstream.Config) {
 	c.Handler = func(ctx context.Context, _ *wire.PeerHello, _ *wire.PeerRequest) *wire.PeerResponse {
 		<-ctx.Done()
@@ -71,7 +71,7 @@ func TestControlCalls(t *testing.T) {
 	}
 }
 
-// A node that lost its disk learns so, and can do nothing else.
+// TestWipedNodeMayOnlyProbe checks that a node that lost its disk learns about it and can do nothing else.
 func TestWipedNodeMayOnlyProbe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -145,7 +145,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 		if _, _, err := a.Call(ctx, "n2", "n2", probe); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
-		// Nor does it wait for ever without one.
+		// Without a deadline in its context, it does not wait forever either.
 		begun = time.Now()
 		if _, _, err := a.Call(context.Background(), "n2", "n2", probe); err == nil || time.Since(begun) != 30*time.Second {
 			t.Errorf("%v after %v", err, time.Since(begun))

@@ -15,11 +15,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// errNoTarget is returned by Dial for an address that does not say which node is meant.
+// errNoTarget is returned by Dial for an address that does not name a node.
 var errNoTarget = errors.New("the address does not name a node: it was not dialled through a raftstream.Transport")
 
-// target puts a node's id and its address into what raft's NetworkTransport dials and pools
-// connections by: id@host:port. No host or port has an @, so the last one parts them.
+// target combines a node's id and address into the address that raft's NetworkTransport dials, and by which
+// it pools connections: id@host:port. Hosts and ports contain no @, so the last one is the separator.
 func target(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress {
 	return raft.ServerAddress(string(id) + "@" + string(addr))
 }
@@ -32,9 +32,8 @@ func parseTarget(t raft.ServerAddress) (id, addr string, err error) {
 	return string(t[:at]), string(t[at+1:]), nil
 }
 
-// Dial opens a connection for raft. It is called by the Transport, with an address that
-// also names the node, and ends with the handshake done. This node itself is reached without
-// the network.
+// Dial opens a connection for raft and completes its handshake. The Transport calls it with an address
+// that also names the node. Connections to this node itself do not use the network.
 func (l *Layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	id, addr, err := parseTarget(address)
 	if err != nil {
@@ -60,8 +59,7 @@ func (l *Layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Con
 	return peer, nil
 }
 
-// dialSelf connects raft with itself. Its advertised address need not be one that this
-// machine can reach.
+// dialSelf connects raft to itself, because this machine need not be able to reach its own advertised address.
 func (l *Layer) dialSelf(self, incarnation string) (net.Conn, error) {
 	near, far := net.Pipe()
 	out, err := l.establish(near, self, incarnation, false, false)
@@ -83,7 +81,7 @@ func (l *Layer) dialSelf(self, incarnation string) (net.Conn, error) {
 	return out, nil
 }
 
-// open connects to a node and does the handshake.
+// open connects to a node and completes the handshake.
 func (l *Layer) open(ctx context.Context, addr, id string, purpose wire.PeerHello_Purpose) (
 	*peerConn, *transport.FrameReader, *wire.PeerHelloReply, error,
 ) {
@@ -114,7 +112,7 @@ func (l *Layer) open(ctx context.Context, addr, id string, purpose wire.PeerHell
 		peer, err = l.establish(conn, id, reply.GetIncarnation(), false, purpose == wire.PeerHello_TUNNEL)
 	}
 	if err == nil {
-		// Once more: a Disconnect in between has missed this connection.
+		// Check again: a Disconnect in the meantime has missed this connection.
 		if err = l.checkIncarnation(purpose, reply); err != nil {
 			l.forget(peer)
 		}
@@ -126,11 +124,11 @@ func (l *Layer) open(ctx context.Context, addr, id string, purpose wire.PeerHell
 	return peer, r, reply, nil
 }
 
-// dialTLS is the configuration for a connection to one node. What is verified is the node's
-// name in the certificate rather than the host's, which crypto/tls cannot do by itself.
+// dialTLS returns the configuration for a connection to one node. It verifies the node's name in the
+// certificate instead of a host name, which crypto/tls does not support directly.
 func (l *Layer) dialTLS(id string) *tls.Config {
 	config := transport.Fresh(l.clientTLS)
-	config.InsecureSkipVerify = true // VerifyConnection does all of it
+	config.InsecureSkipVerify = true // VerifyConnection verifies everything
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		chain := state.PeerCertificates
 		opts := x509.VerifyOptions{
@@ -149,7 +147,7 @@ func (l *Layer) dialTLS(id string) *tls.Config {
 	return config
 }
 
-// introduce says hello and checks the answer.
+// introduce sends the hello and checks the answer.
 func (l *Layer) introduce(ctx context.Context, conn net.Conn, r *transport.FrameReader, target string, purpose wire.PeerHello_Purpose) (*wire.PeerHelloReply, error) {
 	if t, ok := conn.(*tls.Conn); ok {
 		if err := secure(ctx, t); err != nil {
@@ -182,7 +180,7 @@ func (l *Layer) hello(target string, purpose wire.PeerHello_Purpose) *wire.PeerH
 	}
 }
 
-// meet compares the states of this node and of a member that has answered, also of one that refused.
+// meet compares the states of this node and of a member that has answered, even if that member refused.
 func (l *Layer) meet(id string, reply *wire.PeerHelloReply) error {
 	incarnation, known := l.cfg.Identity.Incarnation(id)
 	if !known {
@@ -192,7 +190,7 @@ func (l *Layer) meet(id string, reply *wire.PeerHelloReply) error {
 		return nil
 	}
 	if err := l.cfg.Identity.Meet(id, incarnation, reply.GetState()); err != nil {
-		if reply.GetStatus() != wire.Status_OK { // else the hello was sent too early for that
+		if reply.GetStatus() != wire.Status_OK { // otherwise the hello was sent too early to reveal this
 			l.cfg.Identity.Parted(id, err)
 		}
 		return &RefusedError{Reply: reply, Message: err.Error()}
@@ -218,8 +216,8 @@ func (l *Layer) checkReply(hello *wire.PeerHello, reply *wire.PeerHelloReply) er
 	return &RefusedError{Reply: reply, Message: message}
 }
 
-// checkIncarnation compares the node that answers with the record. One that takes this node for
-// a stranger does not say its incarnation, and is good for probes only.
+// checkIncarnation compares the answering node with the record. A node that treats this one as a stranger
+// does not reveal its incarnation, and such a connection is only good for probes.
 func (l *Layer) checkIncarnation(purpose wire.PeerHello_Purpose, reply *wire.PeerHelloReply) error {
 	if reply.GetIncarnation() == "" && purpose == wire.PeerHello_CONTROL {
 		return nil

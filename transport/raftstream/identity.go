@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// check decides about a caller, by the rules of the package's documentation.
+// check applies the rules in the package documentation to a caller.
 func (h *handshake) check(ctx context.Context) error {
 	hello, l := h.hello, h.layer
 	if hello.GetVersion() == 0 {
@@ -44,7 +44,7 @@ func (h *handshake) checkCertificate() error {
 	return checkName(t.ConnectionState().PeerCertificates, h.layer.cluster(), h.hello.GetId())
 }
 
-// checkName says whether the first certificate, already verified, names the node.
+// checkName returns a refusal unless the first certificate, which is already verified, names the node.
 func checkName(chain []*x509.Certificate, cluster, id string) error {
 	if len(chain) == 0 {
 		return refuse(ReasonCertificate, "there is no certificate")
@@ -63,7 +63,7 @@ func checkName(chain []*x509.Certificate, cluster, id string) error {
 func (h *handshake) checkTarget() error {
 	id, incarnation := h.layer.cfg.Identity.Self()
 	if h.hello.GetId() == id {
-		return refuse(ReasonTarget, "this is node %q itself", id) // it reaches itself without the network
+		return refuse(ReasonTarget, "this is node %q itself", id) // connections to itself do not use the network
 	}
 	if want := h.hello.GetTargetId(); want != id {
 		return refuse(ReasonTarget, "this is node %q, not %q", id, want)
@@ -75,10 +75,9 @@ func (h *handshake) checkTarget() error {
 	return nil
 }
 
-// checkStanding lets members in. Any other caller never gets to raft. It may open a control
-// connection, but only for what it needs to join, or to learn that it is no member any more.
-// Members are asked about a caller that this node does not know: it may have been added while
-// this node was away.
+// checkStanding admits members. Any other caller never gets to raft. It may open a control connection,
+// but only to join, or to learn that it is no longer a member. If this node does not know the caller, it
+// asks the members it knows: the caller may have been added while this node was away.
 func (h *handshake) checkStanding(ctx context.Context) error {
 	hello, identity := h.hello, h.layer.cfg.Identity
 	standing := identity.Standing(hello.GetId(), hello.GetIncarnation())
@@ -95,8 +94,8 @@ func (h *handshake) checkStanding(ctx context.Context) error {
 	return noMember(hello.GetId(), standing)
 }
 
-// meet compares the states of this node and of a caller that is a member. With an error it has answered
-// the caller, which learns this node's state from that.
+// meet compares the states of this node and of a caller that is a member. If they are incompatible, it
+// answers the caller, which learns this node's state from the answer, and returns an error.
 func (h *handshake) meet() error {
 	if !h.admitted {
 		return nil
@@ -111,7 +110,7 @@ func (h *handshake) meet() error {
 	return err
 }
 
-// admittedAs is the incarnation under which the caller is a member, empty for a stranger.
+// admittedAs returns the incarnation under which the caller is a member, "" for a stranger.
 func (h *handshake) admittedAs() string {
 	if h.stranger != nil {
 		return ""
@@ -119,7 +118,7 @@ func (h *handshake) admittedAs() string {
 	return h.hello.GetIncarnation()
 }
 
-// stillAdmits returns an error if the other node was a member, and is none any more.
+// stillAdmits returns an error if the other node was a member and no longer is one.
 func (l *Layer) stillAdmits(c *peerConn) error {
 	if self, _ := l.cfg.Identity.Self(); c.peer == self || c.incarnation == "" {
 		return nil
@@ -130,10 +129,10 @@ func (l *Layer) stillAdmits(c *peerConn) error {
 	return nil
 }
 
-// admits reports whether a node of that standing takes part in the cluster.
+// admits reports whether a node with that standing takes part in the cluster.
 func admits(s wire.Standing) bool { return s == wire.Standing_MEMBER || s == wire.Standing_EXPECTED }
 
-// host is the address of a connection's other end without its port.
+// host returns the address of a connection's other end without its port.
 func host(addr net.Addr) string {
 	name, _, err := net.SplitHostPort(addr.String())
 	if err != nil {

@@ -17,69 +17,66 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Version is the highest version of the protocol between nodes that this program speaks.
+// Version is the highest version of the protocol between nodes that this program supports.
 const Version = 1
 
-// Identity is what a node knows of itself and of the others. All methods are called from
-// many goroutines, and all but Vouch must not block.
+// Identity is what a node knows about itself and the other nodes. All methods are called from many
+// goroutines, and all but Vouch must not block.
 type Identity interface {
-	// ClusterID is empty as long as the node does not know its cluster.
+	// ClusterID returns "" until the node knows its cluster.
 	ClusterID() string
-	// Self is this node and the incarnation of its data directory.
+	// Self returns this node's id and the incarnation of its data directory.
 	Self() (id, incarnation string)
-	// Incarnation is the one recorded for a node in replicated state, if any is.
+	// Incarnation returns the incarnation of a node in the replicated state, if there is one.
 	Incarnation(id string) (string, bool)
-	// Standing is what this node knows of another one, members' answers to Vouch included.
+	// Standing returns what this node knows about another one, including members' answers to Vouch.
 	Standing(id, incarnation string) wire.Standing
-	// Vouch asks the members that this node knows about a caller that it does not know. It
-	// may block until ctx ends. host is where the call comes from.
+	// Vouch asks the members that this node knows about a caller that it does not know. It may block
+	// until ctx ends. host is the address that the call comes from.
 	Vouch(ctx context.Context, caller *wire.PeerHello, host string) wire.Standing
-	// Observe is told of each caller that was accepted.
+	// Observe is called for each caller that was accepted.
 	Observe(*wire.PeerHello)
-	// State is what this node tells a member first; an empty incarnation is one that is not
-	// known.
+	// State returns what this node sends to a member first. An empty incarnation means that it is unknown.
 	State(incarnation string) *wire.PeerState
-	// Meet is told what a member says of its state, before anything else that it says. With an
-	// error the two nodes have no connection.
+	// Meet is called with the state that a member sent, before anything else it sends is used. If it
+	// returns an error, the two nodes do not get a connection.
 	Meet(id, incarnation string, state *wire.PeerState) error
-	// Parted is told of such an error once the other node has this node's state, too: as the answer
-	// to its hello, or before it refused this node's hello.
+	// Parted is called with such an error once the other node has this node's state as well: as the
+	// answer to its hello, or before it refused this node's hello.
 	Parted(id string, err error)
 }
 
-// Handler answers a control call. from is the caller, checked. It has to return soon after
-// ctx ends. A nil answer says that the request is not understood.
+// Handler answers a control call. from is the verified caller. It must return soon after ctx ends. A nil
+// answer means that it does not know the request.
 type Handler func(ctx context.Context, from *wire.PeerHello, req *wire.PeerRequest) *wire.PeerResponse
 
-// Config says how to make a Layer.
+// Config configures a Layer.
 type Config struct {
-	// Listener is the peer port, listening already; the Layer closes it. Required.
+	// Listener is the peer port, already listening. The Layer closes it. Required.
 	Listener net.Listener
-	// Advertise is the address, host:port, under which others reach this node. Default:
-	// the listener's.
+	// Advertise is the address, host:port, at which others reach this node. Default: the listener's address.
 	Advertise string
 	// Network dials. Default: transport.TCP.
 	Network transport.Network
 	// Identity is required.
 	Identity Identity
-	// TLS are the peer certificate, its key and the CA of all peers; nil means plaintext.
+	// TLS names the peer certificate, its key and the CA of all peers; nil means plaintext.
 	TLS *transport.TLSFiles
-	// Handler answers control calls. Default: none is understood.
+	// Handler answers control calls. Default: it knows no request.
 	Handler Handler
 	// Tunnels decides about tunnels of clients to this node. Default: all are refused.
 	Tunnels TunnelHandler
-	// Logger is told of refusals. Default: none.
+	// Logger logs refusals. Default: none.
 	Logger hclog.Logger
 
-	// HandshakeTimeout bounds a handshake from the first byte to raft's accepting it.
-	// Default: 3 s.
+	// HandshakeTimeout bounds a handshake from the first byte until raft accepts the connection. Default: 3 s.
 	HandshakeTimeout time.Duration
-	// MaxHandshakes bounds the connections that are not established yet, and half of it those
-	// of one address; beyond it, the oldest of them is cut. Default: 64.
+	// MaxHandshakes bounds the connections that are not established yet. A single address may have half
+	// as many. If there are more, the oldest of them is cut. Default: 64.
 	MaxHandshakes int
-	// MaxConns bounds the established connections that came in, but for tunnels. Default: 512.
+	// MaxConns bounds the established incoming connections, except tunnels. Default: 512.
 	MaxConns int
-	// MaxTunnels bounds the tunnels that came in. Default: 2,048.
+	// MaxTunnels bounds the incoming tunnels. Default: 2,048.
 	MaxTunnels int
 	// IdleTimeout bounds the silence on an incoming control connection. Default: 30 s.
 	IdleTimeout time.Duration
@@ -119,14 +116,13 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Layer is one node's peer port. It is a raft.StreamLayer; all methods are safe for
-// concurrent use.
+// Layer is one node's peer port. It is a raft.StreamLayer. All methods are safe for concurrent use.
 type Layer struct {
 	cfg       Config
 	log       hclog.Logger
 	serverTLS *tls.Config // nil: plaintext
 	clientTLS *tls.Config
-	certified string // the cluster that this node's certificate names
+	certified string // the cluster in this node's certificate
 
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
@@ -138,15 +134,15 @@ type Layer struct {
 
 	handshakes *limiter.Limiter // connections that are not established yet
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	closed  bool
 	conns   map[*peerConn]bool // established, both directions
-	inbound int                // of conns, those that came in and are no tunnels
-	tunnels int                // of conns, the tunnels that came in
+	inbound int                // number of conns that are incoming and not tunnels
+	tunnels int                // number of conns that are incoming tunnels
 }
 
-// New starts a Layer. It returns an error if the certificate names another node or another
-// cluster than Identity does.
+// New starts a Layer. It returns an error if the certificate names another node or another cluster than
+// Identity does.
 func New(cfg Config) (*Layer, error) {
 	if cfg.Listener == nil || cfg.Identity == nil {
 		return nil, errors.New("raftstream: a listener and an identity are required")
@@ -203,7 +199,7 @@ func (l *Layer) reloaded(err error) {
 	l.log.Info("peer certificates reloaded")
 }
 
-// cluster is this node's cluster, as far as it is known.
+// cluster returns this node's cluster, or "" if it is not known.
 func (l *Layer) cluster() string {
 	if id := l.cfg.Identity.ClusterID(); id != "" {
 		return id
@@ -211,8 +207,8 @@ func (l *Layer) cluster() string {
 	return l.certified
 }
 
-// Accept returns the next connection that a checked peer opened for raft. After Close it
-// returns net.ErrClosed.
+// Accept returns the next connection that a verified peer opened for raft. After Close it returns
+// net.ErrClosed.
 func (l *Layer) Accept() (net.Conn, error) {
 	conn, err := l.accept()
 	if err != nil {
@@ -230,7 +226,7 @@ func (l *Layer) accept() (*lent, error) {
 	}
 }
 
-// Addr is the advertised address.
+// Addr returns the advertised address.
 func (l *Layer) Addr() net.Addr { return advertised(l.cfg.Advertise) }
 
 type advertised string
@@ -238,7 +234,7 @@ type advertised string
 func (advertised) Network() string  { return "tcp" }
 func (a advertised) String() string { return string(a) }
 
-// spawn starts a goroutine that Close waits for, and reports whether it was not too late.
+// spawn starts a goroutine that Close waits for. It reports false if the Layer is closed.
 func (l *Layer) spawn(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,8 +244,8 @@ func (l *Layer) spawn(f func()) bool {
 	return !l.closed
 }
 
-// Close closes the port and every connection, those that raft uses included, and waits for
-// the Layer's goroutines, handlers included.
+// Close closes the port and every connection, including those that raft uses, and waits for the Layer's
+// goroutines and handlers.
 func (l *Layer) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -268,12 +264,11 @@ func (l *Layer) Close() error {
 	return err
 }
 
-// Mute has nothing leave the node any more: every write to a connection fails. It does not
-// wait, as Close does.
+// Mute stops all output of the node: every later write to a connection fails. Unlike Close, it does not wait.
 func (l *Layer) Mute() { l.mute.Store(true) }
 
-// Recheck closes every connection with a node that is no member any more, so that nothing more
-// that it sends reaches raft. For when members have changed.
+// Recheck closes every connection with a node that is no longer a member, so that nothing it sends
+// reaches raft. It must be called when the members have changed.
 func (l *Layer) Recheck() {
 	self, _ := l.cfg.Identity.Self()
 	l.mu.Lock()
@@ -300,7 +295,7 @@ func (l *Layer) Disconnect(id string) {
 	closeAll(conns)
 }
 
-// closeAll closes in parallel: saying goodbye to peers that do not read takes a moment each.
+// closeAll closes connections in parallel: the TLS alert to a peer that does not read takes a moment.
 func closeAll(conns []*peerConn) {
 	var all sync.WaitGroup
 	for _, c := range conns {

@@ -14,14 +14,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Lifeline opens a connection to a node and holds it until one of them ends. It returns nil
-// only if the node has closed a connection that was open, which is what the kernel does for
-// a process that is dead; opened is called before that, once the node has answered. In all
-// other cases there is an error: the connection could not be opened (see NobodyListens), ctx
-// has ended, this Layer has closed it, or the network has lost it.
+// Lifeline opens a connection to a node and holds it until one of them ends. It returns nil only if the
+// node has closed the open connection, which is what the kernel does for a dead process. It calls opened
+// once the node has answered. In all other cases it returns an error: the connection could not be opened
+// (see NobodyListens), ctx has ended, this Layer has closed it, or the network has lost it.
 //
-// The connection is an ordinary control connection with a probe every now and then, so that
-// every version of this program keeps it open.
+// The connection is an ordinary control connection with periodic probes, so every version of this program
+// keeps it open.
 func (l *Layer) Lifeline(ctx context.Context, addr, id string, opened func()) error {
 	peer, r, _, err := l.open(ctx, addr, id, wire.PeerHello_CONTROL)
 	if err != nil {
@@ -51,8 +50,8 @@ func (l *Layer) Lifeline(ctx context.Context, addr, id string, opened func()) er
 	return fmt.Errorf("hold on to node %q at %s: %w", id, addr, err)
 }
 
-// speak sends probes until the connection is closed: the other end closes those that say
-// nothing for long. That an answer is late means nothing, it may only be slow.
+// speak sends probes until the connection is closed, because the other end closes silent connections. A
+// late answer means nothing: the node may only be slow.
 func (l *Layer) speak(peer *peerConn) {
 	w := transport.NewFrameWriter(peer, maxControl)
 	probe := &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}}
@@ -63,7 +62,7 @@ func (l *Layer) speak(peer *peerConn) {
 		case <-tick.C:
 			_ = peer.SetWriteDeadline(time.Now().Add(l.cfg.WriteTimeout))
 			if w.Write(probe) != nil {
-				return // the reader will see why
+				return // the reader will get the reason
 			}
 		case <-peer.done:
 			return
@@ -71,7 +70,7 @@ func (l *Layer) speak(peer *peerConn) {
 	}
 }
 
-// closed says whether this end has closed the connection.
+// closed reports whether this end has closed the connection.
 func (c *peerConn) closed() bool {
 	select {
 	case <-c.done:
@@ -81,17 +80,17 @@ func (c *peerConn) closed() bool {
 	}
 }
 
-// closedByPeer says whether the other end has closed the connection, with or without a word.
+// closedByPeer reports whether the other end has closed the connection, gracefully or not.
 func closedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// NobodyListens says whether err is that of a connection refused by the other machine: it
-// is there, and no process listens. That may be a firewall's word, too.
+// NobodyListens reports whether err means that the other machine refused the connection: the machine is
+// up, and no process listens. A firewall may cause the same error.
 func NobodyListens(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
-// Linked says whether any connection that a member has opened to this node is open still.
+// Linked reports whether a connection that a member has opened to this node is still open.
 func (l *Layer) Linked(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

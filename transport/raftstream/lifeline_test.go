@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
-// line is a lifeline that is held beside the test.
+// line is a lifeline that is held during the test.
 type line struct {
 	open  chan struct{}
 	ended chan error
@@ -71,8 +71,8 @@ func TestLifelineEndsWithTheNode(t *testing.T) {
 	}
 }
 
-// As long as the node lives, its lifeline does: whether it is idle, its listener is closed
-// or it answers no probes.
+// TestLifelineOfALivingNode checks that the lifeline of a running node stays open, even if it is idle, if
+// the node's listener is closed, or if the node does not answer probes.
 func TestLifelineOfALivingNode(t *testing.T) {
 	for name, how := range map[string]func(*raftstream.Config){
 		"that answers":  answering,
@@ -108,7 +108,7 @@ func TestLifelineOfALivingNode(t *testing.T) {
 	}
 }
 
-// Only the other end's closing is news of it.
+// TestLifelineThatSaysNothingOfTheNode checks that only the other end's closing counts as news of the node.
 func TestLifelineThatSaysNothingOfTheNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -156,7 +156,7 @@ func TestLinked(t *testing.T) {
 	})
 }
 
-// An election that is called is held at once, though everybody knows of a leader that lives.
+// TestCalledElection checks that an election takes place immediately although all nodes know a live leader.
 func TestCalledElection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -190,7 +190,7 @@ func TestCalledElection(t *testing.T) {
 	})
 }
 
-// Raft keeps connections to a node for later, and does not notice when that is restarted.
+// TestVoteIsAskedOfARestartedNode checks a restarted node whose pooled connections raft still considers open.
 func TestVoteIsAskedOfARestartedNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()

@@ -97,7 +97,7 @@ type memoryAddr string
 func (memoryAddr) Network() string  { return "memory" }
 func (a memoryAddr) String() string { return string(a) }
 
-// identity is a node's knowledge, as the test wants it.
+// identity is a node's knowledge, as set by the test.
 type identity struct {
 	id string
 
@@ -105,24 +105,24 @@ type identity struct {
 	cluster  string
 	recorded map[string]string
 	removed  map[string]bool // incarnations
-	// strict: a node that is not on record is a stranger, unless vouch says otherwise.
+	// strict makes every node without a record a stranger, unless vouch is set.
 	strict bool
-	// vouch is what members say, once they are asked.
+	// vouch is the members' answer; said is set to it once they are asked.
 	vouch, said wire.Standing
 	observed    []*wire.PeerHello
 	met         []met
-	foreign     map[string]error // by id: what is said of its state
+	foreign     map[string]error // error of Meet, by id
 	parted      func(id string)  // may be nil
 }
 
-// met is what a node said of its state.
+// met is a state that a node sent.
 type met struct {
 	id, incarnation string
 	state           *wire.PeerState
 }
 
-// knows is node id of cluster c1, whose incarnation is its id with -1, and which has these
-// others on record, likewise.
+// knows returns the identity of node id in cluster c1. Its incarnation is its id with the suffix -1. It
+// has records of the others, with incarnations of the same form.
 func knows(id string, others ...string) *identity {
 	k := &identity{id: id, cluster: "c1", recorded: map[string]string{id: id + "-1"}}
 	for _, other := range others {
@@ -170,7 +170,7 @@ func (k *identity) Vouch(_ context.Context, caller *wire.PeerHello, _ string) wi
 	return k.Standing(caller.Id, caller.Incarnation)
 }
 
-// remove takes a node off the record for good.
+// remove deletes a node's record and remembers it as removed.
 func (k *identity) remove(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -213,7 +213,7 @@ func (k *identity) seen() int {
 	return len(k.observed)
 }
 
-// start opens a layer, closed with the test. Without a network it is on loopback.
+// start opens a layer, which is closed at the end of the test. Without a network it listens on loopback.
 func start(t *testing.T, who *identity, change ...func(*raftstream.Config)) *raftstream.Layer {
 	t.Helper()
 	cfg := raftstream.Config{Identity: who, HandshakeTimeout: 5 * time.Second, Network: transport.TCP{}}
@@ -248,7 +248,7 @@ func with(f *transport.TLSFiles) func(*raftstream.Config) {
 	return func(c *raftstream.Config) { c.TLS = f }
 }
 
-// journal is a log to look into.
+// journal is a log that tests can search.
 type journal struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -283,7 +283,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// certificates makes an authority for a cluster with nodes n1 and n2 and a client.
+// certificates creates an authority for a cluster with nodes n1 and n2 and a client.
 func certificates(t *testing.T, cluster string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -293,7 +293,7 @@ func certificates(t *testing.T, cluster string) string {
 	return dir
 }
 
-// extend adds nodes to what certificates made.
+// extend adds nodes to the result of certificates.
 func extend(t *testing.T, dir string, ids ...string) {
 	t.Helper()
 	var nodes []pki.Node
@@ -305,13 +305,13 @@ func extend(t *testing.T, dir string, ids ...string) {
 	}
 }
 
-// files names a pair in dir, such as nodes/n1/peer.
+// files returns the paths of a pair in dir, such as nodes/n1/peer.
 func files(dir, pair string) *transport.TLSFiles {
 	at := filepath.Join(dir, filepath.FromSlash(pair))
 	return &transport.TLSFiles{Cert: at + ".crt", Key: at + ".key", CA: filepath.Join(dir, "ca.crt")}
 }
 
-// greet says a hello by hand on a connection and returns the answer.
+// greet sends a hello directly on a connection and returns the answer.
 func greet(conn net.Conn, hello *wire.PeerHello) (*wire.PeerHelloReply, error) {
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		return nil, err
@@ -323,7 +323,7 @@ func greet(conn net.Conn, hello *wire.PeerHello) (*wire.PeerHelloReply, error) {
 	return reply, transport.NewFrameReader(conn, 64<<10).Read(reply)
 }
 
-// wantClosed reads on until the other side closes.
+// wantClosed reads until the other side closes.
 func wantClosed(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))

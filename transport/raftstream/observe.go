@@ -2,17 +2,17 @@ package raftstream
 
 import "github.com/hashicorp/raft"
 
-// appended observes an answer to a leader's call. The follower has written, and synced, before it
-// answers.
+// appended observes the answer to a leader's call. The follower has written and synced the entries
+// before it answers.
 func (t *Transport) appended(from string, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
 	t.observer.InTerm(from, resp.Term)
-	if resp.Success && !isHeartbeat(args) { // a heartbeat asks for no entry
+	if resp.Success && !isHeartbeat(args) { // a heartbeat does not ask for any entry
 		t.observer.Acknowledged(from, args.PrevLogEntry+uint64(len(args.Entries)))
 	}
 }
 
-// called observes a call that raft has answered. A candidate writes its term down before it asks for
-// votes, and a leader has voted for itself. The term of a pre-vote is nobody's.
+// called observes a call that raft has answered. A candidate stores its term before it asks for votes,
+// and a leader has voted for itself. The term of a pre-vote is not stored by any node.
 func (t *Transport) called(from string, call, answer any) {
 	switch args := call.(type) {
 	case *raft.RequestVoteRequest:

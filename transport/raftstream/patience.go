@@ -6,19 +6,19 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A call that waits for a node knocks at its port: the pause before that grows from the
-// first to the last, and the node has so long to answer.
+// While a call waits for a node, its port is dialled periodically: the interval grows from the first to
+// the last, and the node has knockTimeout to answer.
 const (
 	firstKnock   = 10 * time.Millisecond
 	lastKnock    = 100 * time.Millisecond
 	knockTimeout = 500 * time.Millisecond
 )
 
-// patiently makes a call that sends entries or a snapshot, and keeps a failure to itself
-// until the node can be reached. Raft doubles its pause with each failure in a row, up to
-// ten seconds, and knows nothing of heartbeats that get through in between: a node that was
-// away for a minute would be back and well, and get no entries for so long. With it alone
-// the leader has its majority, and could commit nothing.
+// patiently makes a call that sends entries or a snapshot. It returns a failure only once the node can be
+// reached. Raft doubles its backoff with each consecutive failure, up to ten seconds, and does not
+// consider heartbeats that succeed in between. So a node that was away for a minute would get no entries
+// for up to ten seconds after its return. If the majority depends on that node, the leader could not
+// commit anything during that time.
 func (t *Transport) patiently(id raft.ServerID, addr raft.ServerAddress, call func() error) error {
 	err := call()
 	if err == nil {
@@ -38,7 +38,8 @@ func (t *Transport) patiently(id raft.ServerID, addr raft.ServerAddress, call fu
 	return err
 }
 
-// isHeartbeat tells raft's heartbeats, which carry nothing else.
+// isHeartbeat reports whether a request is a heartbeat of raft, which contains nothing but the
+// header and the term.
 func isHeartbeat(args *raft.AppendEntriesRequest) bool {
 	return len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0
 }

@@ -16,7 +16,7 @@ var (
 	heartbeat   = &raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1}
 )
 
-// TestEntriesWaitForANodeThatIsAway ends such a wait in each way that there is.
+// TestEntriesWaitForANodeThatIsAway ends the wait in each possible way.
 func TestEntriesWaitForANodeThatIsAway(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, m *memory, from *raftstream.Transport, awaited *atomic.Bool){
 		"it is back": func(t *testing.T, m *memory, _ *raftstream.Transport, _ *atomic.Bool) {
@@ -54,7 +54,7 @@ func TestEntriesWaitForANodeThatIsAway(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsDoNotWait: they are what tells that a node is back.
+// TestHeartbeatsDoNotWait checks that heartbeats fail immediately: they detect that a node is back.
 func TestHeartbeatsDoNotWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		from := raftstream.NewTransport(start(t, knows("a", "b"), on(newMemory())), raftstream.TransportConfig{

@@ -9,15 +9,14 @@ import (
 // mostUnread bounds the answers that wait for raft to read them.
 const mostUnread = 128
 
-// pipeline is raft's pipeline, whose answers are always read. Raft's own blocks while
-// nobody reads an answer, and raft stops reading after the first one that refuses or
-// fails, before it stops sending: caught in between it sends nothing to that follower any
-// more, though heartbeats go on and the follower looks well, and does not shut down either
-// (hashicorp/raft#612).
+// pipeline is a raft pipeline whose answers are always read. Raft's own pipeline blocks while an answer
+// is not read, and raft stops reading after the first answer that is a refusal or an error, before it
+// stops sending. If it is caught in between, it sends nothing more to that follower, although heartbeats
+// continue and the follower looks healthy, and it cannot shut down either (hashicorp/raft#612).
 type pipeline struct {
 	raft.AppendPipeline
 	settled func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (bool, <-chan struct{})
-	// observe is told of each answer.
+	// observe is called for each answer.
 	observe func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse)
 	answers chan raft.AppendFuture
 	closed  chan struct{}
@@ -44,8 +43,8 @@ func (p *pipeline) Close() error {
 	return err
 }
 
-// pump reads every answer and keeps those that raft has not asked for, or may not have yet.
-// With too many of them the pipeline is given up, which raft is told when it sends next.
+// pump reads every answer and keeps those that raft has not asked for, or may not get yet. If there are
+// too many, it closes the pipeline, which raft notices when it sends next.
 func (p *pipeline) pump() {
 	var unread []raft.AppendFuture
 	for {
@@ -66,7 +65,7 @@ func (p *pipeline) pump() {
 				p.observe(answer.Request(), answer.Response())
 			}
 			if len(unread) > 0 && saysNothing(answer) {
-				continue // raft sends such many times a second, also while none may be passed on
+				continue // raft sends many of these per second, even while no answer may be passed on
 			}
 			if unread = append(unread, answer); len(unread) == mostUnread {
 				_ = p.AppendPipeline.Close()
@@ -79,7 +78,7 @@ func (p *pipeline) pump() {
 	}
 }
 
-// saysNothing tells whether an answer only repeats that the follower follows.
+// saysNothing reports whether an answer only confirms that the follower still follows.
 func saysNothing(answer raft.AppendFuture) bool {
 	return answer.Response().Success && len(answer.Request().Entries) == 0
 }

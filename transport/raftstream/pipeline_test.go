@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
-// refusing is a follower that refuses every entry.
+// refusing answers every entry with a refusal.
 func refusing(t *testing.T, trans *raftstream.Transport) {
 	ended := make(chan struct{})
 	t.Cleanup(func() { close(ended) })
@@ -25,11 +25,11 @@ func refusing(t *testing.T, trans *raftstream.Transport) {
 	}()
 }
 
-// ofA is what node a says of itself.
+// ofA is the header of calls from node a.
 var ofA = raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("a"), Addr: []byte("a@a")}
 
-// TestRefusedEntryBlocksTheWayToAFollower is raft as it meets a refusal: it reads no
-// further answer, but may send a few times more before it closes the pipeline.
+// TestRefusedEntryBlocksTheWayToAFollower behaves like raft after a refusal: it reads no further answer,
+// but may send a few more entries before it closes the pipeline.
 func TestRefusedEntryBlocksTheWayToAFollower(t *testing.T) {
 	m := newMemory()
 	a, b := start(t, knows("a", "b"), on(m)), start(t, knows("b", "a"), on(m))
@@ -66,7 +66,7 @@ func TestRefusedEntryBlocksTheWayToAFollower(t *testing.T) {
 	}
 }
 
-// TestPipelineOfUnreadAnswersIsGivenUp sends on and on without reading.
+// TestPipelineOfUnreadAnswersIsGivenUp keeps sending without reading.
 func TestPipelineOfUnreadAnswersIsGivenUp(t *testing.T) {
 	m := newMemory()
 	a, b := start(t, knows("a", "b"), on(m)), start(t, knows("b", "a"), on(m))

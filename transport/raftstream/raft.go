@@ -8,50 +8,47 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TransportConfig says how raft uses a Layer.
+// TransportConfig configures how raft uses a Layer.
 type TransportConfig struct {
-	// Resolve gives a node's current address; addr is the one in raft's configuration.
-	// Default: that one.
+	// Resolve returns a node's current address; addr is its address in raft's configuration. Default: addr.
 	Resolve func(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress
-	// Awaited tells whether entries for a node that cannot be reached may wait until it
-	// can: this node leads, and that one is a member. It must not block. Default: they may
-	// not.
+	// Awaited reports whether entries for a node that cannot be reached may wait until it can: this node
+	// leads, and that one is a member. It must not block. Default: they may not.
 	Awaited func(id raft.ServerID) bool
-	// Follows reports whether raft follows that node as its leader, in its present term. Only
-	// from that one a call for an election is taken. It must not block. Default: it does not.
+	// Follows reports whether raft follows that node as its leader in the current term. A call for an
+	// election is accepted only from that leader. It must not block. Default: it does not.
 	Follows func(id raft.ServerID) bool
-	// Written tells whether every entry up to index is on this node's own disk. Raft is not told
-	// before that another node has that entry. If it is not, again closes when it is time to ask
-	// once more, or is nil if it never will be. It must not block. Default: all are.
+	// Written reports whether every entry up to index is on this node's own disk. Until then, raft does not
+	// learn that another node has that entry. If ok is false, again is closed when Written should be called
+	// again, or is nil if the answer will not change. It must not block. Default: all entries are written.
 	Written func(index uint64) (ok bool, again <-chan struct{})
-	// Observer is told what the other nodes say to raft. Default: nobody is.
+	// Observer observes what the other nodes send to raft. Default: none.
 	Observer Observer
-	// Timeout bounds dialling and each exchange, snapshots in proportion to their size. It
-	// is also how long a node that vanished without a word keeps its old connections, so it
-	// should not be many election time-outs. Default: 2 s.
+	// Timeout bounds dialling and each exchange; for snapshots it grows with their size. It is also how
+	// long connections to a node that vanished silently are kept, so it should not be many election
+	// timeouts. Default: 2 s.
 	Timeout time.Duration
-	// MaxPool is how many idle connections are kept to each node. Default: 3.
+	// MaxPool is the number of idle connections kept to each node. Default: 3.
 	MaxPool int
 	// Logger is raft's network log. Default: none.
 	Logger hclog.Logger
 }
 
-// Observer is told what other nodes' calls and answers prove to be on their disks. None of its
-// methods may block.
+// Observer observes what other nodes' calls and answers prove to be on their disks. No method may block.
 type Observer interface {
-	// Incarnation is the one under which a node was last met, empty if it was not.
+	// Incarnation returns the incarnation under which a node was last met, "" if it was not.
 	Incarnation(id string) string
-	// InTerm is told of the term that a node is in.
+	// InTerm is called with the term that a node is in.
 	InTerm(incarnation string, term uint64)
-	// Voted is told that a node has voted in a term.
+	// Voted is called when a node has voted in a term.
 	Voted(incarnation string, term uint64)
-	// Acknowledged is told that a node has every entry up to index.
+	// Acknowledged is called when a node has every entry up to index.
 	Acknowledged(incarnation string, index uint64)
-	// Announced is told of each commit index that a leader announces and raft accepts.
+	// Announced is called with each commit index that a leader announces and raft accepts.
 	Announced(incarnation string, index uint64)
 }
 
-// unobserved is an Observer that nobody is behind.
+// unobserved is an Observer that does nothing.
 type unobserved struct{}
 
 func (unobserved) Incarnation(string) string   { return "" }
@@ -60,8 +57,7 @@ func (unobserved) Voted(string, uint64)        {}
 func (unobserved) Acknowledged(string, uint64) {}
 func (unobserved) Announced(string, uint64)    {}
 
-// Transport is raft's NetworkTransport on a Layer. It is a raft.Transport, with pre-vote
-// and Close.
+// Transport is raft's NetworkTransport on a Layer. It is a raft.Transport, with pre-vote and Close.
 type Transport struct {
 	*raft.NetworkTransport
 	layer    *Layer
@@ -70,8 +66,8 @@ type Transport struct {
 	written  func(uint64) (bool, <-chan struct{})
 	follows  func(raft.ServerID) bool
 	observer Observer
-	calls    chan raft.RPC // from other nodes, for raft
-	pooled   int           // idle connections that raft keeps to a node, at most
+	calls    chan raft.RPC // from other nodes, to raft
+	pooled   int           // limit of the idle connections that raft keeps to a node
 }
 
 var (
@@ -81,11 +77,10 @@ var (
 	_ raft.WithClose   = (*Transport)(nil)
 )
 
-// NewTransport starts raft's transport on l. Its Close, which raft calls when it has shut
-// down, closes l.
+// NewTransport starts raft's transport on l. Its Close, which raft calls after its shutdown, closes l.
 //
-// At most two exchanges are in flight to a node: with more, entries queue in the network
-// rather than in the proposer, where they would be batched (hashicorp/raft#541).
+// At most two exchanges are in flight to a node: with more, entries would queue in the network instead of
+// in the proposer, where they are batched (hashicorp/raft#541).
 func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 	if cfg.Resolve == nil {
 		cfg.Resolve = func(_ raft.ServerID, addr raft.ServerAddress) raft.ServerAddress { return addr }
@@ -128,16 +123,16 @@ func NewTransport(l *Layer, cfg TransportConfig) *Transport {
 	return t
 }
 
-// SetHeartbeatHandler does nothing, on purpose. Raft offers a handler that answers
-// heartbeats on the connection's goroutine while its main loop is busy. That handler raises
-// the term beside the main loop, so a leader that is deposed by such a heartbeat can still
-// append an entry of its own and mark it with the new term (hashicorp/raft#695): two
-// different entries with one index and one term, which raft's safety rests on never
-// happening. Without a handler heartbeats go through the main loop like everything else.
+// SetHeartbeatHandler does nothing, deliberately. Raft offers a handler that answers heartbeats on the
+// connection's goroutine while its main loop is busy. That handler raises the term concurrently with the
+// main loop, so a leader that is deposed by such a heartbeat can still append an entry of its own and
+// mark it with the new term (hashicorp/raft#695). The result is two different entries with the same index
+// and term, which raft's safety proof rules out. Without a handler, heartbeats go through the main loop
+// like everything else.
 func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
-// Close stops the transport and the Layer, which closes all connections, also those that
-// NetworkTransport keeps for later, and waits until raft has let go of the accepted ones.
+// Close stops the transport and the Layer. The Layer closes all connections, including those that
+// NetworkTransport keeps in its pool. Close then waits until raft has released the accepted ones.
 func (t *Transport) Close() error {
 	err := t.NetworkTransport.Close()
 	t.layer.lent.Wait()
@@ -148,15 +143,15 @@ func (t *Transport) at(id raft.ServerID, addr raft.ServerAddress) raft.ServerAdd
 	return target(id, t.resolve(id, addr))
 }
 
-// EncodePeer implements raft.Transport. Raft remembers whom it voted for by this, and takes
-// a second request that looks the same for a repeated one. So it names the node, not only
-// its address: two nodes that advertise one address by mistake would both get the vote of
-// a third, and lead in one term.
+// EncodePeer implements raft.Transport. Raft stores this as the candidate it voted for, and treats a
+// second request with the same value as a repetition. So it contains the node's id and not only its
+// address: otherwise two nodes that advertise the same address by mistake would both get the vote of a
+// third, and lead in the same term.
 func (t *Transport) EncodePeer(id raft.ServerID, addr raft.ServerAddress) []byte {
 	return []byte(target(id, addr))
 }
 
-// DecodePeer implements raft.Transport: the address without the node.
+// DecodePeer implements raft.Transport. It returns the address without the node's id.
 func (t *Transport) DecodePeer(peer []byte) raft.ServerAddress {
 	_, addr, err := parseTarget(raft.ServerAddress(peer))
 	if err != nil {
@@ -229,9 +224,9 @@ func (t *Transport) TimeoutNow(id raft.ServerID, addr raft.ServerAddress, args *
 	return t.onFresh(func() error { return t.NetworkTransport.TimeoutNow(id, t.at(id, addr), args, resp) })
 }
 
-// onFresh repeats a call, which may be executed twice, for as long as it meets connections
-// of raft's pool that the other end has closed: raft keeps those of a node that was
-// restarted meanwhile, and a vote that is lost to one costs an election's time-out.
+// onFresh repeats a call, which must be safe to execute twice, as long as it uses pooled connections that
+// the other end has closed. Raft keeps pooled connections to a node that was restarted, and a vote that
+// is lost on one of them costs an election timeout.
 func (t *Transport) onFresh(call func() error) (err error) {
 	for range t.pooled + 1 {
 		if err = call(); !closedByPeer(err) {
@@ -241,9 +236,9 @@ func (t *Transport) onFresh(call func() error) (err error) {
 	return err
 }
 
-// CallElection has raft stand for election at once, as if a leader had handed over to it:
-// without pre-vote, and the others vote though they know of a leader. Raft does so in
-// whatever state it is. Whoever calls this has made sure that the leader is dead.
+// CallElection makes raft start an election immediately, as if a leader had transferred leadership to it:
+// without pre-vote, and the others vote although they know of a leader. Raft does so in any state. The
+// caller must have made sure that the leader is dead.
 func (t *Transport) CallElection() error {
 	self, _ := t.layer.cfg.Identity.Self()
 	defer t.layer.Disconnect(self)

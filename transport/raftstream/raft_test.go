@@ -61,7 +61,7 @@ func (f frozen) Persist(sink raft.SnapshotSink) error {
 
 func (frozen) Release() {}
 
-// node is raft over a layer.
+// node is raft on a layer.
 type node struct {
 	id     string
 	layer  *raftstream.Layer
@@ -148,8 +148,7 @@ func apply(t *testing.T, n *node, entries int) {
 	}
 }
 
-// replicates elects, replicates, loses a leader, elects again and catches up one that joins
-// late by a snapshot.
+// replicates elects, replicates, loses a leader, elects again, and lets a late node catch up from a snapshot.
 func replicates(t *testing.T, nodes []*node, late func() *node) {
 	t.Helper()
 	bootstrap(t, nodes...)
@@ -193,7 +192,7 @@ func replicates(t *testing.T, nodes []*node, late func() *node) {
 		if s := n.layer.Stats(); s.Inbound+s.Outbound+s.Handshaking != 0 {
 			t.Errorf("%s: connections are left: %+v", n.id, s)
 		}
-		// A node that is stopped in the middle of a command may say so.
+		// A node that is stopped in the middle of a command may log that.
 		if n.log.count("failed to decode incoming command") != n.log.count(`error="transport shutdown"`) {
 			t.Errorf("%s: raft logs the closing of connections as errors:\n%s", n.id, n.log.buf.String())
 		}
@@ -220,7 +219,8 @@ func TestRaftInVirtualTime(t *testing.T) {
 	})
 }
 
-// Raft's configuration may hold an address of the past; what counts is the resolver's.
+// TestRaftFindsNodesWhereTheyAreNow checks that the resolver's address is used if raft's configuration
+// has an outdated one.
 func TestRaftFindsNodesWhereTheyAreNow(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -242,8 +242,8 @@ func TestRaftFindsNodesWhereTheyAreNow(t *testing.T) {
 	})
 }
 
-// A heartbeat has to come out of Consumer, where the main loop takes it, never to reach the
-// handler that raft sets.
+// TestHeartbeatsGoThroughTheMainLoop checks that a heartbeat is passed to Consumer, which the main loop
+// reads, and never to the handler that raft sets.
 func TestHeartbeatsGoThroughTheMainLoop(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -267,7 +267,7 @@ func TestHeartbeatsGoThroughTheMainLoop(t *testing.T) {
 	})
 }
 
-// Both protocols share a port and do not disturb each other.
+// TestCallsBesideRaft checks that both protocols can share a port.
 func TestCallsBesideRaft(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -286,8 +286,8 @@ func TestCallsBesideRaft(t *testing.T) {
 	})
 }
 
-// Two nodes were told to advertise one address, and both ask a third for its vote in one
-// term. It has one: with two there would be two leaders.
+// TestVoteIsForANodeAndNotForAnAddress checks two nodes that advertise the same address and ask a third
+// for its vote in the same term. It may give only one: with two votes there would be two leaders.
 func TestVoteIsForANodeAndNotForAnAddress(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()

@@ -14,48 +14,48 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Reason says why a connection was refused; there are few, so that they can label metrics.
+// Reason is why a connection was refused. There are few reasons, so that they can label metrics.
 type Reason string
 
 // The reasons.
 const (
-	ReasonTLS         Reason = "tls"         // no TLS, or a certificate of nobody we trust
-	ReasonProtocol    Reason = "protocol"    // not our protocol, or not spoken well
+	ReasonTLS         Reason = "tls"         // no TLS, or a certificate that is not trusted
+	ReasonProtocol    Reason = "protocol"    // not this protocol, or a violation of it
 	ReasonTimeout     Reason = "timeout"     // the handshake took too long
-	ReasonGone        Reason = "gone"        // it closed before the handshake ended
+	ReasonGone        Reason = "gone"        // the caller closed before the handshake ended
 	ReasonVersion     Reason = "version"     // no version in common
-	ReasonCluster     Reason = "cluster"     // of another cluster
-	ReasonTarget      Reason = "target"      // it wants another node or incarnation
+	ReasonCluster     Reason = "cluster"     // the caller is of another cluster
+	ReasonTarget      Reason = "target"      // the caller wants another node or incarnation
 	ReasonIncarnation Reason = "incarnation" // not the incarnation on record
-	ReasonUnknown     Reason = "unknown"     // no member knows it
-	ReasonRemoved     Reason = "removed"     // it was a member
-	ReasonState       Reason = "state"       // its log or this node's went back in time or has another course
-	ReasonClaim       Reason = "claim"       // a call to raft in another node's name, or that is not its to make
-	ReasonCertificate Reason = "certificate" // the certificate names somebody else
+	ReasonUnknown     Reason = "unknown"     // no member knows the caller
+	ReasonRemoved     Reason = "removed"     // the caller was a member
+	ReasonState       Reason = "state"       // the log of either node went back in time, or they diverge
+	ReasonClaim       Reason = "claim"       // a call to raft in another node's name, or one that the node may not make
+	ReasonCertificate Reason = "certificate" // the certificate names another node
 	ReasonOverload    Reason = "overload"    // too many connections
 	ReasonNotReady    Reason = "not_ready"   // raft did not accept in time
 )
 
-// ErrRefused is returned, as a *RefusedError, when the other node refused a hello, or when
-// its answer is not that of the node wanted.
+// ErrRefused is returned, as a *RefusedError, when the other node refused a hello, or when its answer is
+// not that of the node wanted.
 var ErrRefused = errors.New("refused")
 
-// RefusedError says who refused and why.
+// RefusedError contains the reason of a refusal.
 type RefusedError struct {
-	// Reply is the other node's answer; nil if this node refused it before.
+	// Reply is the other node's answer; nil if this node refused before there was one.
 	Reply   *wire.PeerHelloReply
 	Message string
 }
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("%v: %s", ErrRefused, e.Message) }
 
-// Is makes errors.Is(err, ErrRefused) hold.
+// Is makes errors.Is(err, ErrRefused) true.
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
-// refusal is a decision against a caller.
+// refusal is a decision to refuse a caller.
 type refusal struct {
 	reason Reason
-	text   string // what the caller is told
+	text   string // sent to the caller
 }
 
 func (r *refusal) Error() string { return r.text }
@@ -66,7 +66,7 @@ func refuse(reason Reason, format string, args ...any) *refusal {
 
 var errFull = refuse(ReasonOverload, "too many connections between nodes: try again later")
 
-// classify finds the reason of a handshake that failed.
+// classify returns the reason for a failed handshake.
 func classify(err error) Reason {
 	var r *refusal
 	var netErr net.Error
@@ -87,7 +87,7 @@ func classify(err error) Reason {
 
 var errTLS = errors.New("tls")
 
-// secure ends a TLS handshake and marks its error.
+// secure completes a TLS handshake and marks its error with errTLS.
 func secure(ctx context.Context, conn *tls.Conn) error {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errTLS, err)
@@ -95,20 +95,21 @@ func secure(ctx context.Context, conn *tls.Conn) error {
 	return nil
 }
 
-// logPerSecond bounds what strangers can write into the log.
+// logPerSecond bounds what strangers can cause to be logged.
 const logPerSecond = 10
 
-// refusals counts refusals and decides which are logged.
+// refusals counts refusals and limits how many are logged.
 type refusals struct {
 	mu       sync.Mutex
 	counts   map[Reason]uint64
 	accepted uint64
-	second   time.Time // when the current second of logging began
-	logged   int       // within it
-	silent   int       // not logged since the last that was
+	second   time.Time // start of the current second of logging
+	logged   int       // logged within that second
+	silent   int       // not logged since the last one that was
 }
 
-// count books a refusal; it says whether to log it, and how many were not before it.
+// count counts a refusal. It reports whether to log it, and how many were not logged since the
+// last one that was.
 func (r *refusals) count(reason Reason) (log bool, suppressed int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,17 +145,17 @@ func (l *Layer) refused(remote net.Addr, caller string, err error) {
 	}
 }
 
-// Stats are a Layer's numbers since its start.
+// Stats are a Layer's counters since its start.
 type Stats struct {
 	Handshaking int // connections that are not established yet
-	Inbound     int // established connections that came in
+	Inbound     int // established incoming connections, without tunnels
 	Outbound    int // established connections that this node opened, tunnels included
-	Tunnels     int // that came in
+	Tunnels     int // established incoming tunnels
 	Accepted    uint64
 	Refused     map[Reason]uint64
 }
 
-// Stats returns the numbers of this moment.
+// Stats returns the current numbers.
 func (l *Layer) Stats() Stats {
 	l.mu.Lock()
 	s := Stats{Handshaking: l.handshakes.Len(), Inbound: l.inbound, Outbound: len(l.conns) - l.inbound - l.tunnels, Tunnels: l.tunnels}

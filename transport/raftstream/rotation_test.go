@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
-// Nobody has to restart a node for its certificates.
+// TestPeerCertificatesAreReloaded checks that new certificates need no restart.
 func TestPeerCertificatesAreReloaded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir, next := certificates(t, "c1"), certificates(t, "c1")
@@ -52,7 +52,8 @@ func TestPeerCertificatesAreReloaded(t *testing.T) {
 	})
 }
 
-// A node that has no cluster yet takes part under the name in its certificate.
+// TestCertificateOfANodeWithoutACluster checks that a node that does not know its cluster yet uses the
+// one in its certificate.
 func TestCertificateOfANodeWithoutACluster(t *testing.T) {
 	dir := certificates(t, "c1")
 	newcomer := knows("n1", "n2")
@@ -60,7 +61,7 @@ func TestCertificateOfANodeWithoutACluster(t *testing.T) {
 	start(t, newcomer, with(files(dir, "nodes/n1/peer")))
 }
 
-// A node's certificate opens that node's door only: with it one cannot answer for another.
+// TestImpostorWithACertificate checks that a node with a valid certificate cannot answer for another one.
 func TestImpostorWithACertificate(t *testing.T) {
 	dir, strange := certificates(t, "c1"), certificates(t, "c1")
 	extend(t, dir, "n3")
@@ -101,7 +102,8 @@ func TestImpostorWithACertificate(t *testing.T) {
 	}
 }
 
-// An address that does not answer, or a listener that fails, is not the end.
+// TestListenerThatFailsForAWhile checks that a layer survives an address that does not answer, and a
+// listener that fails.
 func TestListenerThatFailsForAWhile(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m, log := newMemory(), &journal{}

@@ -74,7 +74,7 @@ func TestWhatStrangersMayAsk(t *testing.T) {
 	}
 }
 
-// known is an Identity of node n1, by which every other node has one standing.
+// known is an Identity of node n1 that gives every other node the same standing.
 type known struct {
 	cluster  string
 	recorded string // incarnation of every other node
@@ -109,7 +109,7 @@ func helloTo(purpose wire.PeerHello_Purpose) *wire.PeerHello {
 	return &wire.PeerHello{Version: 1, Purpose: purpose, Id: "n2", Incarnation: "n2-1", TargetId: "n1", ClusterId: "c1"}
 }
 
-// Clusters are compared as far as both sides know theirs.
+// TestClustersThatAreCompared checks that clusters are compared only if both sides know theirs.
 func TestClustersThatAreCompared(t *testing.T) {
 	for _, c := range []struct {
 		mine, theirs string
@@ -130,7 +130,8 @@ func TestClustersThatAreCompared(t *testing.T) {
 	}
 }
 
-// Members are asked about callers for raft that are neither known nor removed, and about no others.
+// TestCallersThatMembersAreAskedAbout checks that members are asked exactly about callers for raft that
+// are neither known nor removed.
 func TestCallersThatMembersAreAskedAbout(t *testing.T) {
 	const raftConn, control, tunnel = wire.PeerHello_RAFT, wire.PeerHello_CONTROL, wire.PeerHello_TUNNEL
 	for _, c := range []struct {
@@ -169,8 +170,8 @@ func TestCallersThatMembersAreAskedAbout(t *testing.T) {
 	}
 }
 
-// States are compared with the node that was called, if it says what it is in, and is known by an
-// incarnation.
+// TestStatesThatAreCompared checks that states are compared only if the node that was called has sent its
+// state and has a known incarnation.
 func TestStatesThatAreCompared(t *testing.T) {
 	state := &wire.PeerState{}
 	for _, c := range []struct {
@@ -213,7 +214,7 @@ func TestLayersThatCannotBe(t *testing.T) {
 	}
 }
 
-// A call is of a kind that there is, and encoded as such.
+// TestCallsThatAreNone checks that calls of unknown kinds and malformed calls are errors.
 func TestCallsThatAreNone(t *testing.T) {
 	for kind := range byte(7) {
 		for what, body := range map[string]string{"nothing": "", "no object": "\xc1"} {
@@ -229,8 +230,8 @@ func TestCallsThatAreNone(t *testing.T) {
 	}
 }
 
-// Calls are repeated as long as they meet connections that the other end has closed, and there can be
-// more of them.
+// TestCallsThatAreRepeated checks that calls are repeated as long as the other end has closed their
+// connections and the pool may have more of these.
 func TestCallsThatAreRepeated(t *testing.T) {
 	wrong := errors.New("wrong")
 	for _, c := range []struct {
@@ -252,7 +253,8 @@ func TestCallsThatAreRepeated(t *testing.T) {
 	}
 }
 
-// A refused caller is given time to read why, and every other one is cut.
+// TestPartingReadsOnlyAfterARefusal checks that a refused caller gets time to read the reason, and all
+// others are cut.
 func TestPartingReadsOnlyAfterARefusal(t *testing.T) {
 	for _, err := range []error{refuse(ReasonTarget, "no"), io.ErrUnexpectedEOF} {
 		l := layerOf(&known{})
@@ -265,7 +267,7 @@ func TestPartingReadsOnlyAfterARefusal(t *testing.T) {
 	}
 }
 
-// halfClosed notes how it is closed.
+// halfClosed records how it is closed.
 type halfClosed struct {
 	net.Conn
 	half, closed bool
@@ -276,7 +278,8 @@ func (c *halfClosed) Close() error                    { c.closed = true; return 
 func (c *halfClosed) SetReadDeadline(time.Time) error { return nil }
 func (c *halfClosed) Read([]byte) (int, error)        { return 0, io.EOF }
 
-// The node that answers has the incarnation on record. None is good for control calls only.
+// TestIncarnationsOfNodesThatAnswer checks that the answering node must have the recorded incarnation,
+// and that a node that sends none can only be used for control calls.
 func TestIncarnationsOfNodesThatAnswer(t *testing.T) {
 	for _, c := range []struct {
 		recorded, answered string
@@ -299,8 +302,8 @@ func TestIncarnationsOfNodesThatAnswer(t *testing.T) {
 	}
 }
 
-// What an answer says is for the ears of callers that are refused with a reason. Strangers and those that
-// are refused are not told the incarnation, and only members the state.
+// TestAnswersToHellos checks that refused callers are answered only if there is a reason for them, that
+// strangers and refused callers do not get the incarnation, and that only members get the state.
 func TestAnswersToHellos(t *testing.T) {
 	gone := errors.New("gone")
 	no := refuse(ReasonTarget, "not here")
@@ -356,7 +359,7 @@ func TestPipelineToANodeThatIsAway(t *testing.T) {
 	}
 }
 
-// A link is a connection that a member has opened.
+// TestLinkIsAMembers checks that only connections opened by a member count as links.
 func TestLinkIsAMembers(t *testing.T) {
 	for name, c := range map[string]struct {
 		conn *peerConn

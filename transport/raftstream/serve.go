@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// The kinds of calls between raft's nodes, by the byte that each begins with. They are those of
-// raft's NetworkTransport.
+// The kinds of calls between raft nodes, as the first byte of each call. They are the same as in raft's
+// NetworkTransport.
 const (
 	appendEntries byte = iota
 	requestVote
@@ -21,11 +21,11 @@ const (
 	requestPreVote
 )
 
-// receiveBuffer is that of raft's NetworkTransport.
+// receiveBuffer is the same as in raft's NetworkTransport.
 const receiveBuffer = 256 << 10
 
-// dialOnly is a Layer of which raft's NetworkTransport accepts nothing: it would not know whose
-// connection a call came over.
+// dialOnly is a Layer that accepts nothing for raft's NetworkTransport, which would not know the node
+// that a connection belongs to.
 type dialOnly struct{ *Layer }
 
 // Accept implements raft.StreamLayer.
@@ -55,8 +55,8 @@ func (t *Transport) acceptAll() {
 	}
 }
 
-// serve answers the calls of one connection, one after the other, as raft's NetworkTransport
-// does, but for those that the node at its other end may not make.
+// serve answers the calls of one connection one after the other, as raft's NetworkTransport does, except
+// for calls that the node at its other end may not make.
 func (t *Transport) serve(conn *lent) {
 	defer conn.Close()
 	r, w := bufio.NewReaderSize(conn, receiveBuffer), bufio.NewWriter(conn)
@@ -81,7 +81,7 @@ func (t *Transport) serve(conn *lent) {
 	}
 }
 
-// serveOne reads a call, has raft execute it, and writes the answer.
+// serveOne reads a call, passes it to raft, and writes the answer.
 func (t *Transport) serveOne(conn *lent, r *bufio.Reader, dec *codec.Decoder, enc *codec.Encoder) error {
 	kind, err := r.ReadByte()
 	if err != nil {
@@ -141,8 +141,8 @@ func decodeCall(kind byte, r *bufio.Reader, dec *codec.Decoder) (call raft.RPC, 
 	return call, nil
 }
 
-// permits returns a refusal if the node may not make that call: each speaks for itself only, and
-// only the leader that this node follows has it call an election, or this node itself.
+// permits returns a refusal if the node may not make the call: each node may only speak for itself, and
+// only the leader that this node follows, or this node itself, may make it call an election.
 func (t *Transport) permits(peer string, command any) error {
 	call, ok := command.(raft.WithRPCHeader)
 	if !ok {
@@ -152,7 +152,7 @@ func (t *Transport) permits(peer string, command any) error {
 	if id := string(header.ID); id != peer {
 		return refuse(ReasonClaim, "node %q makes a call in the name of %q", peer, id)
 	}
-	// Raft takes the leader's and the candidate's identity from the address, too.
+	// Raft also takes the identity of the leader and the candidate from the address.
 	if id, _, err := parseTarget(raft.ServerAddress(header.Addr)); err != nil || id != peer {
 		return refuse(ReasonClaim, "node %q makes a call from address %q, which is not its own", peer, header.Addr)
 	}

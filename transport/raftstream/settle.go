@@ -9,8 +9,8 @@ import (
 
 var errUnwritten = errors.New("this node's own disk has failed")
 
-// settled tells whether raft may have an answer: it is not one by which another node has
-// entries that this one has yet to write. See TransportConfig.Written.
+// settled reports whether raft may get an answer. It may not as long as the answer says that another node
+// has entries that this node has not written yet. See TransportConfig.Written.
 func (t *Transport) settled(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (ok bool, again <-chan struct{}) {
 	if !resp.Success || len(args.Entries) == 0 {
 		return true, nil
@@ -18,7 +18,7 @@ func (t *Transport) settled(args *raft.AppendEntriesRequest, resp *raft.AppendEn
 	return t.written(args.Entries[len(args.Entries)-1].Index)
 }
 
-// settle waits until raft may have the answer.
+// settle waits until raft may get the answer.
 func (t *Transport) settle(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	for {
 		ok, again := t.settled(args, resp)

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
-// ownDisk is a leader's own disk, which has entries up to some index.
+// ownDisk is a leader's own disk, which has written the entries up to some index.
 type ownDisk struct {
 	mu     sync.Mutex
 	upTo   uint64
@@ -36,8 +36,8 @@ func (d *ownDisk) move(upTo uint64, failed bool) {
 	d.moved = make(chan struct{})
 }
 
-// toAFollower has a leader with that disk, and a follower that agrees to everything, or to
-// nothing.
+// toAFollower returns the transport of a leader with that disk, and starts a follower that accepts
+// everything or nothing.
 func toAFollower(t *testing.T, disk *ownDisk, agrees bool) *raftstream.Transport {
 	m := newMemory()
 	from := raftstream.NewTransport(start(t, knows("a", "b"), on(m)), raftstream.TransportConfig{Written: disk.written})
@@ -66,7 +66,7 @@ func appendUpTo(index uint64) *raft.AppendEntriesRequest {
 
 func newOwnDisk() *ownDisk { return &ownDisk{moved: make(chan struct{})} }
 
-// TestFollowersWordWaitsForTheLeadersDisk, one call at a time.
+// TestFollowersWordWaitsForTheLeadersDisk checks calls outside of a pipeline.
 func TestFollowersWordWaitsForTheLeadersDisk(t *testing.T) {
 	for name, test := range map[string]struct {
 		end func(*ownDisk, *raftstream.Transport)
@@ -99,8 +99,8 @@ func TestFollowersWordWaitsForTheLeadersDisk(t *testing.T) {
 	}
 }
 
-// TestPipelinedWordWaitsForTheLeadersDisk: later answers stand behind it, and do not count
-// against what may be unread.
+// TestPipelinedWordWaitsForTheLeadersDisk checks that later answers wait behind the first one, and that
+// those without entries do not count against the limit of unread answers.
 func TestPipelinedWordWaitsForTheLeadersDisk(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		disk := newOwnDisk()
@@ -144,7 +144,7 @@ func TestPipelinedWordWaitsForTheLeadersDisk(t *testing.T) {
 	})
 }
 
-// TestRefusalsWaitForNoDisk: raft has to hear at once that it leads no more.
+// TestRefusalsWaitForNoDisk checks that raft learns immediately that it no longer leads.
 func TestRefusalsWaitForNoDisk(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		from := toAFollower(t, newOwnDisk(), false)
@@ -167,7 +167,7 @@ func TestRefusalsWaitForNoDisk(t *testing.T) {
 	})
 }
 
-// TestMutedNodeSaysNothing to whoever asks, and asks nobody.
+// TestMutedNodeSaysNothing checks that a muted node neither answers nor calls.
 func TestMutedNodeSaysNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()

@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
-// TestStatesComeFirst has members tell each other their states, both ways, before raft or a handler
-// hears anything.
+// TestStatesComeFirst checks that members exchange their states in both directions before raft or a
+// handler gets anything.
 func TestStatesComeFirst(t *testing.T) {
 	m := newMemory()
 	n1, n2 := knows("n1", "n2"), knows("n2", "n1")
@@ -38,7 +38,7 @@ func TestStatesComeFirst(t *testing.T) {
 	}
 }
 
-// said1 is the only state that a node was told.
+// said1 returns the only state that a node was sent.
 func (k *identity) said1(t *testing.T) met {
 	t.Helper()
 	k.mu.Lock()
@@ -49,8 +49,8 @@ func (k *identity) said1(t *testing.T) met {
 	return k.met[0]
 }
 
-// TestForeignStatesHaveNoConnection has a node find another one's state wrong, as the one that is
-// called and as the one that calls. One that was called has answered before it acts on that.
+// TestForeignStatesHaveNoConnection makes a node find the other one's state wrong, as callee and as
+// caller. A callee answers before it acts on that.
 func TestForeignStatesHaveNoConnection(t *testing.T) {
 	wrong := errors.New("its disk went back in time")
 	for _, side := range []string{"called", "calls"} {
@@ -84,13 +84,13 @@ func TestForeignStatesHaveNoConnection(t *testing.T) {
 			if side == "called" {
 				until(t, "the one that found it is told", func() bool { return parted.Load() != nil })
 				until(t, "the refusal is counted", func() bool { return l.Stats().Refused[raftstream.ReasonState] == 1 })
-				n2.said1(t) // a caller that is refused for its state learns this node's
+				n2.said1(t) // a caller that is refused for its state learns this node's state
 			}
 		})
 	}
 }
 
-// TestStrangersAreToldNoState keeps what a node knows of others from those that are no members.
+// TestStrangersAreToldNoState checks that strangers do not get the state.
 func TestStrangersAreToldNoState(t *testing.T) {
 	m := newMemory()
 	who := knows("n1", "n2")
@@ -106,7 +106,7 @@ func TestStrangersAreToldNoState(t *testing.T) {
 	}
 }
 
-// notes is an Observer that writes down.
+// notes is an Observer that records its calls.
 type notes struct {
 	mu  sync.Mutex
 	all []string
@@ -130,7 +130,7 @@ func (n *notes) add(format string, args ...any) {
 	}
 }
 
-// TestWhatAnswersAndCallsProve has n2 call n1 and both observe what that proves of the other's disk.
+// TestWhatAnswersAndCallsProve makes n2 call n1, and checks what both conclude about the other's disk.
 func TestWhatAnswersAndCallsProve(t *testing.T) {
 	header := raft.RPCHeader{ProtocolVersion: 3, ID: []byte("n2"), Addr: []byte("n2@n2")}
 	entries := []*raft.Log{{Index: 8, Term: 3}, {Index: 9, Term: 3}}
@@ -185,7 +185,7 @@ func TestWhatAnswersAndCallsProve(t *testing.T) {
 	}
 }
 
-// A call that raft refuses is an error to the caller, and proves nothing.
+// TestCallsThatRaftRefuses checks that a call that raft refuses is an error for the caller and proves nothing.
 func TestCallsThatRaftRefuses(t *testing.T) {
 	header := raft.RPCHeader{ProtocolVersion: 3, ID: []byte("n2"), Addr: []byte("n2@n2")}
 	for name, c := range map[string]struct{ call, answer any }{

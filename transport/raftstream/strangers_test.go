@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// calls are all that one node of raft can ask of another one, by the byte that each begins with.
+// calls returns all calls that raft can make to another node, by the byte that each starts with.
 func calls(as raft.RPCHeader) map[byte]any {
 	return map[byte]any{
 		0: &raft.AppendEntriesRequest{RPCHeader: as, Term: 9},
@@ -51,7 +51,7 @@ func listening(t *testing.T, trans *raftstream.Transport) *atomic.Int32 {
 	return &got
 }
 
-// say makes a call by hand on a connection, and returns what raft's port answers.
+// say makes a call directly on a connection, and returns the answer of the peer port.
 func say(conn net.Conn, kind byte, call any) (refusal string, err error) {
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	w := bufio.NewWriter(conn)
@@ -62,8 +62,8 @@ func say(conn net.Conn, kind byte, call any) (refusal string, err error) {
 	return refusal, err
 }
 
-// A member speaks for itself only, and none but the leader that one follows has one stand for
-// election.
+// TestMembersSpeakForThemselves checks that a member can only call in its own name, and that only the
+// leader that a node follows can make it start an election.
 func TestMembersSpeakForThemselves(t *testing.T) {
 	header := func(id, addr string) raft.RPCHeader {
 		return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: []byte(addr)}
@@ -111,8 +111,8 @@ func TestMembersSpeakForThemselves(t *testing.T) {
 	}
 }
 
-// Whoever is no member gets no further than the hello, unless a member vouches for him, and may
-// ask on a control connection only what it needs to join.
+// TestStrangersNeverReachRaft checks that a caller that is not a member gets no further than the hello,
+// unless a member vouches for it, and can only make the control calls that it needs to join.
 func TestStrangersNeverReachRaft(t *testing.T) {
 	for name, c := range map[string]struct {
 		vouched, removed bool
@@ -160,7 +160,8 @@ func TestStrangersNeverReachRaft(t *testing.T) {
 	}
 }
 
-// A removal ends what the member had open, and nothing that it sends afterwards is heard.
+// TestRemovedMemberIsCut checks that a removal closes the member's connections, and that nothing it sends
+// afterwards is accepted.
 func TestRemovedMemberIsCut(t *testing.T) {
 	who := knows("n1", "n2", "n3")
 	who.strict = true

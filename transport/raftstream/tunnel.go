@@ -13,9 +13,9 @@ import (
 // maxTunnelRequest bounds the frames that open a tunnel, in bytes.
 const maxTunnelRequest = 4 << 10
 
-// TunnelHandler decides about a tunnel that a member wants to open to this node. A nil accept
-// refuses it with the answer. Otherwise accept is called once the caller has been answered, with
-// the connection, which it owns: what is read from it are the client's bytes.
+// TunnelHandler decides about a tunnel that a member wants to open to this node. A nil accept refuses it
+// with the answer. Otherwise accept is called with the connection, which it then owns, after the caller
+// has been answered. All bytes read from the connection are the client's.
 type TunnelHandler func(from *wire.PeerHello, req *wire.TunnelRequest) (answer *wire.TunnelResponse, accept func(net.Conn))
 
 // TunnelError is returned by Tunnel when the other node refuses.
@@ -28,8 +28,8 @@ func (e *TunnelError) Error() string {
 	return fmt.Sprintf("no tunnel: %s: %s", e.Status, wire.PrintableLine(e.Message))
 }
 
-// Tunnel opens a connection to a node for the bytes of a client, of whom req tells. It returns a
-// *TunnelError if the node refuses the tunnel.
+// Tunnel opens a connection to a node for the bytes of the client that req describes. It returns a
+// *TunnelError if the node refuses.
 func (l *Layer) Tunnel(ctx context.Context, addr, id string, req *wire.TunnelRequest) (net.Conn, error) {
 	peer, r, _, err := l.open(ctx, addr, id, wire.PeerHello_TUNNEL)
 	if err != nil {
@@ -95,13 +95,13 @@ func (l *Layer) admitTunnel(peer *peerConn, h *handshake) (accept func(net.Conn)
 	return accept, err
 }
 
-// noTunnels refuses all of them.
+// noTunnels refuses all tunnels.
 func noTunnels(*wire.PeerHello, *wire.TunnelRequest) (*wire.TunnelResponse, func(net.Conn)) {
 	return &wire.TunnelResponse{Status: wire.Status_UNSUPPORTED, Message: "tunnels are switched off at this node (--no-tunnels)"}, nil
 }
 
-// tunnel is either end of a tunnel. Its deadlines are its user's: unlike a connection of raft's,
-// it does not bound writes by itself.
+// tunnel is either end of a tunnel. Its user sets the deadlines: unlike a connection of raft, it does not
+// bound writes by itself.
 type tunnel struct{ *peerConn }
 
 // Write implements net.Conn.
@@ -120,7 +120,7 @@ func (t *tunnel) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Close closes the connection at once, without TLS's goodbye: see CloseWrite.
+// Close closes the connection immediately, without a TLS alert: see CloseWrite.
 func (t *tunnel) Close() error {
 	transport.Cut(t.Conn)
 	return t.peerConn.Close()

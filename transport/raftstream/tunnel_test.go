@@ -20,7 +20,7 @@ type taken struct {
 	address string
 }
 
-// takesTunnels accepts tunnels, unless refused says otherwise.
+// takesTunnels accepts tunnels, unless refused is set.
 func takesTunnels(got chan<- taken, refused *wire.TunnelResponse) func(*raftstream.Config) {
 	return func(c *raftstream.Config) {
 		c.Tunnels = func(from *wire.PeerHello, req *wire.TunnelRequest) (*wire.TunnelResponse, func(net.Conn)) {
@@ -88,8 +88,8 @@ func TestTunnelCarriesBytesOfAClient(t *testing.T) {
 	}
 }
 
-// A node that would be served might not notice that it is taken for a stranger: what counts is the
-// answer itself.
+// TestTunnelsAreForMembers checks the answer on a raw connection: a complete node that was served by
+// mistake might not notice that it counts as a stranger.
 func TestTunnelsAreForMembers(t *testing.T) {
 	for name, c := range map[string]struct{ id, incarnation, told string }{
 		"a node that nobody added":          {"n9", "n9-1", "add it to the cluster first"},
@@ -125,7 +125,7 @@ func TestTunnelsAreForMembers(t *testing.T) {
 	}
 }
 
-// A member that is removed loses the tunnels that it has.
+// TestRemovedMemberLosesItsTunnels checks that a removal closes the member's tunnels.
 func TestRemovedMemberLosesItsTunnels(t *testing.T) {
 	got := make(chan taken, 1)
 	who := knows("n1", "n2")
@@ -161,7 +161,7 @@ func TestTunnelIsRefusedWithAReason(t *testing.T) {
 	}
 }
 
-// Clients of other nodes take no places of nodes.
+// TestTunnelsHavePlacesOfTheirOwn checks that clients of other nodes take no places of nodes.
 func TestTunnelsHavePlacesOfTheirOwn(t *testing.T) {
 	got := make(chan taken, 2)
 	a := start(t, knows("n1", "n2"), takesTunnels(got, nil), func(c *raftstream.Config) { c.MaxTunnels, c.MaxConns = 1, 1 })
@@ -186,7 +186,7 @@ func TestTunnelsHavePlacesOfTheirOwn(t *testing.T) {
 	_ = near.Close()
 }
 
-// What a client sends before it is answered is not the leader's to guess.
+// TestTunnelWaitsForItsAnswer checks that bytes of a client that arrive before the answer are refused.
 func TestTunnelWaitsForItsAnswer(t *testing.T) {
 	got := make(chan taken, 1)
 	a := start(t, knows("n1", "n2"), takesTunnels(got, nil))
@@ -212,7 +212,8 @@ func TestTunnelWaitsForItsAnswer(t *testing.T) {
 	}
 }
 
-// A node that does not answer holds nobody up for longer than he waits.
+// TestTunnelEndsWithItsContext checks that a node that does not answer blocks the caller no longer than
+// its context allows.
 func TestTunnelEndsWithItsContext(t *testing.T) {
 	asked, silent := make(chan struct{}), make(chan struct{})
 	a := start(t, knows("n1", "n2"), func(c *raftstream.Config) {

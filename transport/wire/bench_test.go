@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// frequent are the messages of which nearly all traffic consists, and most of a snapshot.
+// frequent returns the messages that make up nearly all traffic, and most of a snapshot.
 func frequent() []struct {
 	name    string
 	message proto.Message
@@ -41,7 +41,7 @@ func frequent() []struct {
 	}
 }
 
-// entryOf is a log entry of so many commands, acquires and releases in turn.
+// entryOf returns a log entry with so many commands, acquires and releases in turn.
 func entryOf(n int, acquire *wire.Acquire, release *wire.Release) *wire.Entry {
 	entry := &wire.Entry{Level: 1, WallUnixMs: 1_700_000_000_000}
 	for i := range uint64(n) {

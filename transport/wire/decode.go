@@ -7,30 +7,31 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The decoders of this file read what nearly all traffic consists of into memory that
-// they use again: acquires of one lock, releases, heartbeats, and the answers to them.
-// They take such a message only in the form in which encoders write it. Everything else,
-// be it rare, odd or wrong, is left to the protobuf library, so that the two never differ.
+// The decoders in this file read the messages that make up nearly all traffic into memory that they
+// reuse: acquires of one lock, releases, heartbeats, and the answers to them. They accept such a message
+// only in the form that encoders write. Everything else, whether rare, unusual or wrong, is left to the
+// protobuf library, so that the two never differ.
 
-// The types of fields on the wire.
+// The wire types of fields.
 const (
 	varint = uint64(protowire.VarintType)
 	length = uint64(protowire.BytesType)
 	fixed  = uint64(protowire.Fixed64Type)
 )
 
-// fields goes through a message whose fields are in ascending order, each at most once.
+// fields iterates over a message whose fields are in ascending order, each at most once.
 type fields struct {
 	rest []byte
-	many uint64 // the number of the one field that may be repeated
+	many uint64 // the number of the only field that may be repeated
 
-	tag   uint64 // of the present field: its number and its type
-	value uint64 // of a number
-	bytes []byte // of everything else
-	odd   bool   // the message has another form
+	tag   uint64 // number and type of the current field
+	value uint64 // value of a numeric field
+	bytes []byte // content of any other field
+	odd   bool   // the message does not have the expected form
 }
 
-// next goes to the next field. It returns false at the end, and where the form ends.
+// next advances to the next field. It returns false at the end, and if the message does not have the
+// expected form.
 func (f *fields) next() bool {
 	if len(f.rest) == 0 {
 		return false
@@ -62,7 +63,7 @@ func (f *fields) stop() bool {
 	return false
 }
 
-// text copies the present field, which has to be UTF-8.
+// text copies the current field, which must be UTF-8.
 func (f *fields) text() string {
 	if !utf8.Valid(f.bytes) {
 		f.odd = true
@@ -70,7 +71,7 @@ func (f *fields) text() string {
 	return string(f.bytes)
 }
 
-// numbers appends the present field, packed numbers, to a slice.
+// numbers appends the packed numbers of the current field to a slice.
 func (f *fields) numbers(to []uint64) []uint64 {
 	for b := f.bytes; len(b) > 0; {
 		v, n := protowire.ConsumeVarint(b)
@@ -83,7 +84,7 @@ func (f *fields) numbers(to []uint64) []uint64 {
 	return to
 }
 
-// operation is memory for what a request of a session asks.
+// operation is memory for what a session's request contains.
 type operation struct {
 	acked   []uint64
 	acquire Acquire
@@ -92,10 +93,10 @@ type operation struct {
 	release Release
 }
 
-// retainedAcks is how many acknowledgements of one request outlive it.
+// retainedAcks bounds the memory for acknowledgements that is kept after a request.
 const retainedAcks = 128
 
-// emptyAcks is where the next request's acknowledgements go.
+// emptyAcks returns the slice for the next request's acknowledgements.
 func (o *operation) emptyAcks() []uint64 {
 	if cap(o.acked) > retainedAcks {
 		return nil
@@ -107,7 +108,7 @@ func (o *operation) decodeAcquire(b []byte) bool {
 	f, m := fields{rest: b}, &o.acquire
 	for f.next() {
 		switch f.tag {
-		case 1<<3 | length: // a second lock is odd
+		case 1<<3 | length: // a second lock makes the message odd
 			if !o.lock.decode(f.bytes) {
 				return false
 			}
@@ -174,8 +175,8 @@ func (o *operation) decodeRelease(b []byte) bool {
 	return !f.odd
 }
 
-// EntryDecoder decodes log entries, one after the other. Its zero value is ready. It is
-// not safe for concurrent use.
+// EntryDecoder decodes log entries one after the other. Its zero value is ready to use. It is not safe
+// for concurrent use.
 type EntryDecoder struct {
 	entry Entry
 	rooms []*commandRoom
@@ -189,12 +190,11 @@ type commandRoom struct {
 	operation
 }
 
-// retainedCommands is for how many commands memory outlives their entry.
+// retainedCommands bounds the number of commands whose memory is kept after an entry.
 const retainedCommands = 1 << 10
 
-// Decode decodes an entry and drops what this program does not know of it. The entry is
-// valid until the next call, and so are its frequent commands; of them, strings and values
-// may be kept.
+// Decode decodes an entry. It drops fields that this program does not know. The entry and its frequent
+// commands are valid until the next call, but their strings and values may be kept.
 func (d *EntryDecoder) Decode(b []byte) (*Entry, error) {
 	clear(d.entry.Commands)
 	commands := d.entry.Commands[:0]
@@ -234,7 +234,7 @@ func (d *EntryDecoder) oddEntry(b []byte) (*Entry, error) {
 	return entry, discard.Unmarshal(b, entry)
 }
 
-// command decodes the command at a place in the entry.
+// command decodes the command at an index of the entry.
 func (d *EntryDecoder) command(place int, b []byte) (*Command, error) {
 	if room := d.room(place); room.decode(b) {
 		return &room.command, nil

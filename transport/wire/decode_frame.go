@@ -7,14 +7,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ClientFrameDecoder decodes one frame of a client, and then another. Its zero value is
-// ready. It is not safe for concurrent use.
+// ClientFrameDecoder decodes the frames of a client one after the other. Its zero value is ready to use.
+// It is not safe for concurrent use.
 type ClientFrameDecoder struct {
-	// Frame is the last one. It is valid until the next Decode; strings and values in it
-	// may be kept.
+	// Frame is the last decoded frame. It is valid until the next Decode, but its strings and
+	// values may be kept.
 	Frame *ClientFrame
-	// Frequent says that Frame is in the decoder's own memory. Otherwise all of it may be
-	// kept.
+	// Frequent is true if Frame is in the decoder's own memory. Otherwise the whole frame may be kept.
 	Frequent bool
 
 	frame     ClientFrame
@@ -27,7 +26,7 @@ type ClientFrameDecoder struct {
 	operation
 }
 
-// Decode makes Frame what b holds.
+// Decode decodes b into Frame.
 func (d *ClientFrameDecoder) Decode(b []byte) error {
 	if d.Frequent = d.decode(b); d.Frequent {
 		return nil
@@ -76,8 +75,8 @@ func (d *ClientFrameDecoder) decodeRequest(b []byte) bool {
 	return !f.odd && m.Body != nil
 }
 
-// ServerFrameDecoder decodes the frames of a node, one after the other. Its zero value is
-// ready. It is not safe for concurrent use.
+// ServerFrameDecoder decodes the frames of a node one after the other. Its zero value is ready to use. It
+// is not safe for concurrent use.
 type ServerFrameDecoder struct{ room *serverRoom }
 
 // serverRoom is memory for a plain answer or the outcome of a wait.
@@ -89,11 +88,11 @@ type serverRoom struct {
 	push     Push
 	outcome  Push_Outcome
 	result   Result
-	name     []byte       // of the result: every answer has one, and few are kept
+	name     []byte       // name in the result: every answer has one, and few are kept
 	whole    *ServerFrame // frame, or one that the library has decoded
 }
 
-// Decode makes Frame what b holds.
+// Decode decodes b. Frame returns the result.
 func (d *ServerFrameDecoder) Decode(b []byte) error {
 	if d.room == nil {
 		d.room = &serverRoom{}
@@ -105,10 +104,10 @@ func (d *ServerFrameDecoder) Decode(b []byte) error {
 	return proto.Unmarshal(b, d.room.whole)
 }
 
-// Frame is the last one. It is valid until the next Decode.
+// Frame returns the last decoded frame. It is valid until the next Decode.
 func (d *ServerFrameDecoder) Frame() *ServerFrame { return d.room.whole }
 
-// Keep makes the last frame valid for ever. There is none then until the next Decode.
+// Keep makes the last frame valid permanently. Afterwards Frame must not be called until the next Decode.
 func (d *ServerFrameDecoder) Keep() {
 	if d.room != nil && d.room.whole == &d.room.frame {
 		d.room = nil
@@ -167,7 +166,7 @@ func (r *serverRoom) decodePush(b []byte) bool {
 	return !f.odd
 }
 
-// decodeResult takes results that name nobody and are of one request.
+// decodeResult accepts results that list no holders or cycle and belong to one request.
 func (r *serverRoom) decodeResult(b []byte) bool {
 	f, m := fields{rest: b}, &r.result
 	for f.next() {
@@ -195,7 +194,7 @@ func (r *serverRoom) decodeResult(b []byte) bool {
 		case 14<<3 | length:
 			f.odd = f.odd || !utf8.Valid(f.bytes)
 			r.name = append(r.name, f.bytes...)
-			m.Name = unsafe.String(unsafe.SliceData(r.name), len(r.name)) // as long as the room is
+			m.Name = unsafe.String(unsafe.SliceData(r.name), len(r.name)) // valid as long as the room
 		default:
 			return false
 		}

@@ -2,8 +2,8 @@ package wire
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// SnapshotDecoder decodes the records of a snapshot, one after the other. Its zero value is
-// ready. It is not safe for concurrent use.
+// SnapshotDecoder decodes the records of a snapshot one after the other. Its zero value is ready to use.
+// It is not safe for concurrent use.
 type SnapshotDecoder struct {
 	record SnapshotRecord
 	locks  SnapshotRecord_Lock
@@ -14,9 +14,9 @@ type SnapshotDecoder struct {
 	want   LockRequest
 }
 
-// Decode decodes a record and drops what this program does not know of it. Locks, and
-// claims that have nothing rare, are valid until the next call; of them, strings and values
-// may be kept, of all others everything.
+// Decode decodes a record. It drops fields that this program does not know. Locks, and claims without
+// rare fields, are valid until the next call, but their strings and values may be kept. All other records
+// may be kept as a whole.
 func (d *SnapshotDecoder) Decode(b []byte) (*SnapshotRecord, error) {
 	if d.decode(b) {
 		return &d.record, nil
@@ -73,7 +73,7 @@ func (d *SnapshotDecoder) decodeClaim(b []byte) bool {
 			m.Owner = f.value
 		case 4<<3 | varint:
 			m.Seq = f.value
-		case 5<<3 | length: // a second lock is odd
+		case 5<<3 | length: // a second lock makes the message odd
 			if !d.want.decode(f.bytes) {
 				return false
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// decoders are all of them, with the message that each of them decodes.
+// decoders returns all decoders, with the message that each of them decodes.
 func decoders() []struct {
 	empty  proto.Message
 	decode func([]byte) (proto.Message, error)
@@ -45,8 +45,7 @@ func marshal(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// rare are messages that the decoders leave to the library, and frequent ones with all
-// their fields.
+// rare returns messages that the decoders leave to the library, and frequent ones with all fields set.
 func rare() []proto.Message {
 	full := &wire.Acquire{
 		Locks: []*wire.LockRequest{{Name: "permits", Mode: wire.Mode_PERMITS, Permits: 3, Limit: 1 << 31}},
@@ -90,7 +89,7 @@ func rare() []proto.Message {
 	}
 }
 
-// stored says that what is decoded goes into the state, where nothing unknown may be.
+// stored reports whether the decoded message goes into the state, which must not contain unknown fields.
 func stored(m proto.Message) bool {
 	switch m.(type) {
 	case *wire.Entry, *wire.SnapshotRecord:
@@ -99,8 +98,8 @@ func stored(m proto.Message) bool {
 	return false
 }
 
-// alike decodes b after something else, and once more after something else again: what is
-// there must not depend on what was, nor stay in b's memory.
+// alike decodes b after another message, and again after a third one: the result must neither depend on
+// the one before nor refer to b's memory.
 func alike(t *testing.T, b []byte) {
 	var before [][]byte
 	for _, f := range frequent() {
@@ -127,7 +126,7 @@ func alike(t *testing.T, b []byte) {
 	}
 }
 
-// odd are encodings of frequent messages that no encoder writes.
+// odd returns encodings of frequent messages that no encoder writes.
 func odd(t testing.TB) (all [][]byte) {
 	release := marshal(t, &wire.Release{HoldId: 3, Token: 4})
 	field := func(b []byte, number protowire.Number, value []byte) []byte {
@@ -137,20 +136,20 @@ func odd(t testing.TB) (all [][]byte) {
 	twice := field(field(nil, 33, release), 33, marshal(t, &wire.Release{Token: 5}))
 	request(twice)
 	request(field(field(nil, 49, release), 49, marshal(t, &wire.Release{Token: 5})))
-	request(field(field(nil, 33, release), 19, nil)) // another member of the oneof after it
+	request(field(field(nil, 33, release), 19, nil)) // followed by another member of the oneof
 	request(field(nil, 33, field(release, 99, []byte("unknown"))))
 	request(field(nil, 49, field(release, 99, []byte("unknown"))))
 	request(field(field(nil, 33, release), 99, []byte("unknown")))
-	request(append(field(nil, 33, release), 5<<3, 1)) // acked, unpacked and out of order
+	request(append(field(nil, 33, release), 5<<3, 1)) // acked, not packed and out of order
 	request(append([]byte{5 << 3, 1, 5 << 3, 2}, field(nil, 33, release)...))
-	request(field(nil, 5, []byte{0x80}))                                // half a number
-	request(field(nil, 32, field(nil, 1, field(nil, 1, []byte{0xff})))) // a name that is no text
+	request(field(nil, 5, []byte{0x80}))                                // an incomplete number
+	request(field(nil, 32, field(nil, 1, field(nil, 1, []byte{0xff})))) // a name that is not UTF-8
 	request(field(nil, 48, field(nil, 1, field(nil, 1, []byte{0xff}))))
-	request(field(nil, 19, []byte{1 << 3, 1})) // a heartbeat with something in it
+	request(field(nil, 19, []byte{1 << 3, 1})) // a heartbeat with content
 	request([]byte{2 << 3, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1})
 	all = append(all, field(field(nil, 4, nil), 4, []byte{2 << 3, 1}), field(field(nil, 4, nil), 99, nil), field(nil, 4, field(nil, 99, nil)))
 	all = append(all, field(field(nil, 4, nil), 5, nil), field(nil, 5, []byte{4 << 3, 1, 3 << 3, 1}), field(nil, 5, field(nil, 5, field(nil, 1, []byte{0xff}))))
-	request([]byte{33<<3&0x7f | 0x80 | 1, 2, 0, 0, 0, 0, 0, 0, 0, 0}) // the number of another type
+	request([]byte{33<<3&0x7f | 0x80 | 1, 2, 0, 0, 0, 0, 0, 0, 0, 0}) // the field number with another wire type
 	all = append(all, append(field(nil, 2, twice), 0), append(field(nil, 2, field(nil, 33, release)), field(nil, 2, field(nil, 33, release))...))
 	all = append(all, []byte{1 << 3, 7, 1 << 3, 8}, []byte{2 << 3, 8, 1 << 3, 7}, []byte{0}, []byte{0xff})
 	return all
@@ -205,7 +204,7 @@ func TestFrequentMessagesAreDecodedWithoutGarbage(t *testing.T) {
 	}
 }
 
-// A frame that is kept stays as it was.
+// TestKeptFramesStay checks that a kept frame does not change.
 func TestKeptFramesStay(t *testing.T) {
 	var d wire.ServerFrameDecoder
 	for _, f := range frequent() {

@@ -1,12 +1,11 @@
 package wire
 
-// The digest of a request says what was asked, in 64 bits: FNV-1a over a canonical encoding
-// that is frozen, because digests are remembered with outcomes, are in snapshots, and are
-// computed by other implementations. docs/PROTOCOL.md specifies it; testdata/digests.json
-// pins it. Waits, TTLs, client info and acknowledgements are not part of it: a retry may
-// change them.
+// The digest of a request identifies its content in 64 bits: FNV-1a over a canonical encoding. The
+// encoding is frozen, because digests are stored with outcomes and in snapshots, and are computed by
+// other implementations. docs/PROTOCOL.md specifies it, and testdata/digests.json pins it. Waits, TTLs,
+// client info and acknowledgements are not part of it: a retry may change them.
 
-// The operation comes first, by its number in the log's Command.
+// The operation comes first, as its number in the log's Command.
 const (
 	digestOpenLease = 37
 	digestAcquire   = 48
@@ -18,8 +17,7 @@ const (
 	digestExtend    = 55
 )
 
-// Digest returns the digest of what the command asks; 0 if it is none whose outcome is
-// remembered.
+// Digest returns the digest of the command's request, or 0 for commands whose outcomes are not remembered.
 func (m *Command) Digest() uint64 {
 	switch op := m.GetOp().(type) {
 	case *Command_Acquire:
@@ -42,8 +40,8 @@ func (m *Command) Digest() uint64 {
 	return 0
 }
 
-// Digest returns the digest of what the request asks, which is that of the command that it
-// becomes; 0 if it is none whose outcome is remembered.
+// Digest returns the digest of the request, which is that of the command it becomes, or 0 for requests
+// whose outcomes are not remembered.
 func (m *Request) Digest() uint64 {
 	switch body := m.GetBody().(type) {
 	case *Request_Acquire:
@@ -66,7 +64,7 @@ func (m *Request) Digest() uint64 {
 	return 0
 }
 
-// digest is that of an acquire or of a lease's, whose owner is always its session.
+// digest returns the digest of an acquire or of a lease's acquire, whose owner is always its session.
 func (m *Acquire) digest(operation, owner uint64) uint64 {
 	order := m.GetOrder()
 	if order == Order_ORDER_UNSPECIFIED {
@@ -82,7 +80,7 @@ func (m *Acquire) digest(operation, owner uint64) uint64 {
 	return d.sum()
 }
 
-// digest adds a lock. What is left out stands for its default.
+// digest adds a lock. Omitted fields count as their defaults.
 func (m *LockRequest) digest(d digest) digest {
 	mode, permits := m.GetMode(), m.GetPermits()
 	switch {
@@ -110,7 +108,7 @@ func (m *Extend) digest() uint64 {
 	return digestHold(digestExtend, m.GetHoldId(), m.GetToken()).number(uint64(m.GetMaxHoldMs())).sum()
 }
 
-// digest is FNV-1a, 64 bits, over what was added so far.
+// digest is a 64-bit FNV-1a hash of what was added so far.
 type digest uint64
 
 const (
@@ -120,7 +118,7 @@ const (
 
 func digestOf(operation uint64) digest { return fnvOffset.number(operation) }
 
-// digestHold begins that of a request about a hold.
+// digestHold starts the digest of a request about a hold.
 func digestHold(operation, hold, token uint64) digest {
 	return digestOf(operation).number(hold).number(token)
 }
@@ -129,7 +127,7 @@ func (d digest) sum() uint64 { return uint64(d) }
 
 func (d digest) byte(b byte) digest { return (d ^ digest(b)) * fnvPrime }
 
-// number adds a varint of as few bytes as it needs.
+// number adds a varint of minimal length.
 func (d digest) number(v uint64) digest {
 	for ; v >= 0x80; v >>= 7 {
 		d = d.byte(byte(v) | 0x80)
@@ -145,7 +143,7 @@ func (d digest) flag(v bool) digest {
 	return d.byte(0)
 }
 
-// digestText adds a text or bytes, their length first.
+// digestText adds a text or bytes, preceded by the length.
 func digestText[T string | []byte](d digest, v T) digest {
 	d = d.number(uint64(len(v)))
 	for i := range len(v) {

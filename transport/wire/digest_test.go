@@ -11,9 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestDigests holds the digests of requests against those that were written down. They are
-// frozen: a digest that differs breaks retries across an upgrade, and other programs that
-// compute them. Only add to the file.
+// TestDigests compares the digests of requests with the recorded ones. They are frozen: a different
+// digest breaks retries across an upgrade, and other programs that compute digests. Only add to the file.
 func TestDigests(t *testing.T) {
 	text, err := os.ReadFile("testdata/digests.json")
 	if err != nil {
@@ -50,7 +49,7 @@ func TestDigests(t *testing.T) {
 
 var plain = &wire.Request{Body: &wire.Request_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "orders/42"}}, Owner: 7}}}
 
-// commandOf is the request as the log has it.
+// commandOf returns the request as the log contains it.
 func commandOf(req *wire.Request) *wire.Command {
 	switch body := req.Body.(type) {
 	case *wire.Request_Acquire:

@@ -7,15 +7,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The encoders of this file write what the decoders beside it read, as the protobuf library
-// writes it, in one pass: no size is asked for first. A message with anything else in it is
-// left to the library.
+// The encoders in this file write what the decoders beside them read, with the same bytes as the protobuf
+// library, in one pass without computing sizes first. Messages with any other content are left to the library.
 
-// encodedMost bounds the text and the bytes of one message that these encoders take, so
-// that nothing large is written before anybody has looked at its size.
+// encodedMost bounds each text and each byte field of a message that these encoders accept, so that
+// nothing large is written before its size has been checked.
 const encodedMost = 4 << 10
 
-// appendNumber appends a field that is a number; 0 is not written.
+// appendNumber appends a numeric field; 0 is not written.
 func appendNumber(b []byte, tag, v uint64) []byte {
 	if v == 0 {
 		return b
@@ -23,7 +22,7 @@ func appendNumber(b []byte, tag, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendVarint(b, tag), v)
 }
 
-// appendFixed appends a field that is a number of eight bytes; 0 is not written.
+// appendFixed appends a numeric field of eight bytes; 0 is not written.
 func appendFixed(b []byte, tag, v uint64) []byte {
 	if v == 0 {
 		return b
@@ -35,7 +34,7 @@ func appendFlag(b []byte, tag uint64, v bool) []byte {
 	return appendNumber(b, tag, protowire.EncodeBool(v))
 }
 
-// appendText appends a field that is text or bytes; an empty one is not written.
+// appendText appends a field of text or bytes; an empty one is not written.
 func appendText[T string | []byte](b []byte, tag uint64, v T) []byte {
 	if len(v) == 0 {
 		return b
@@ -44,11 +43,12 @@ func appendText[T string | []byte](b []byte, tag uint64, v T) []byte {
 	return append(b, v...)
 }
 
-// open begins a field that is a message, with one byte for its length. What is appended to
-// b until shut is the message.
+// open starts a message field and reserves one byte for its length. Everything appended to b until shut
+// is the message.
 func open(b []byte, tag uint64) []byte { return append(protowire.AppendVarint(b, tag), 0) }
 
-// shut ends the message that begins at a place of b. It makes room for a longer length.
+// shut ends the message that starts at index begin of b. It moves the message if its length takes more
+// than one byte.
 func shut(b []byte, begin int) []byte {
 	size := len(b) - begin
 	var length [binary.MaxVarintLen64]byte

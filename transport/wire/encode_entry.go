@@ -2,8 +2,8 @@ package wire
 
 import "google.golang.org/protobuf/proto"
 
-// AppendEntry appends m's encoding to b. It returns the library's error if a command cannot
-// be encoded, as with a text that is not UTF-8.
+// AppendEntry appends m's encoding to b. It returns the library's error if a command cannot be encoded,
+// for example because a text is not UTF-8.
 func AppendEntry(b []byte, m *Entry) ([]byte, error) {
 	b = appendNumber(b, 1<<3|varint, uint64(m.Level))
 	b = appendNumber(b, 2<<3|varint, uint64(m.WallUnixMs))

@@ -2,8 +2,8 @@ package wire
 
 import "unicode/utf8"
 
-// AppendFrequent appends m's encoding to b if m is an acquire of one lock, a release or a
-// heartbeat. Otherwise it reports false, and what it returns is of no use.
+// AppendFrequent appends m's encoding to b if m is an acquire of one lock, a release or a heartbeat.
+// Otherwise it reports false, and the returned slice must not be used.
 func (m *ClientFrame) AppendFrequent(b []byte) ([]byte, bool) {
 	f, ok := m.GetFrame().(*ClientFrame_Request)
 	if !ok || f.Request == nil || len(m.unknownFields) > 0 {
@@ -46,8 +46,8 @@ func (m *Request) append(b []byte) ([]byte, bool) {
 	return shut(b, begin), true
 }
 
-// AppendFrequent appends m's encoding to b if m is a plain answer or the outcome of a wait.
-// Otherwise it reports false, and what it returns is of no use.
+// AppendFrequent appends m's encoding to b if m is a plain answer or the outcome of a wait. Otherwise it
+// reports false, and the returned slice must not be used.
 func (m *ServerFrame) AppendFrequent(b []byte) ([]byte, bool) {
 	if m == nil || len(m.unknownFields) > 0 {
 		return b, false
@@ -89,8 +89,8 @@ func (m *Push) append(b []byte) ([]byte, bool) {
 	return body.Outcome.append(appendNumber(b, 1<<3|varint, m.SessionId))
 }
 
-// append appends the field of a result, whose number is 2 wherever there is one. Those that
-// name others, carry a session or tell of a restore are not frequent.
+// append appends the result as a field, whose number is 2 in all messages. Results that list holders or a
+// cycle, contain a session or report a restore are not frequent.
 func (m *Result) append(b []byte) ([]byte, bool) {
 	if len(m.Holders)+len(m.Cycle)+len(m.unknownFields) > 0 || m.Session != nil || m.Restored ||
 		len(m.Message) > encodedMost || !utf8.ValidString(m.Message) || len(m.Name) > encodedMost || !utf8.ValidString(m.Name) {

@@ -2,9 +2,9 @@ package wire
 
 import "unicode/utf8"
 
-// AppendFrequent appends r's encoding to b if it is the record of a lock or of a claim: a
-// snapshot has as many as there are. Otherwise, or if there is more in it than most have, it
-// returns false and what is in b is of no use.
+// AppendFrequent appends r's encoding to b if it is the record of a lock or of a claim, of which a
+// snapshot has one for each lock and each claim. For other records, and for claims with rare fields, it
+// reports false, and the returned slice must not be used.
 func (r *SnapshotRecord) AppendFrequent(b []byte) ([]byte, bool) {
 	if r == nil || len(r.unknownFields) > 0 {
 		return b, false

@@ -10,8 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// encoded is what the encoder of this package makes of m after something else, if it takes
-// it.
+// encoded returns what the encoder of this package writes for m behind other bytes, if it accepts m.
 func encoded(m proto.Message) ([]byte, bool) {
 	f, ok := m.(interface {
 		AppendFrequent(b []byte) ([]byte, bool)
@@ -24,7 +23,7 @@ func encoded(m proto.Message) ([]byte, bool) {
 	return bytes.TrimPrefix(b, before), ok
 }
 
-// alikeEncoded reports whether the encoder took the message that the library reads in b.
+// alikeEncoded reports whether the encoder accepted the message that the library reads from b.
 func alikeEncoded(t *testing.T, b []byte) (taken bool) {
 	for _, m := range []proto.Message{&wire.ClientFrame{}, &wire.ServerFrame{}, &wire.SnapshotRecord{}} {
 		if proto.Unmarshal(b, m) != nil {
@@ -58,7 +57,7 @@ func TestEncodersAgreeWithTheLibrary(t *testing.T) {
 	for _, b := range odd(t) {
 		alikeEncoded(t, b)
 	}
-	for size := range 600 { // lengths of one byte and of two, of every part
+	for size := range 600 { // every part with a length of one byte and of two
 		name := strings.Repeat("n", size)
 		acquire := &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}, Value: []byte(name)}
 		for _, m := range []proto.Message{
@@ -74,7 +73,8 @@ func TestEncodersAgreeWithTheLibrary(t *testing.T) {
 	}
 }
 
-// What the library refuses, and what says more than the encoders know, is the library's.
+// TestEncodersLeaveTheRest checks that messages that the library refuses, or with fields unknown to the
+// encoders, are left to the library.
 func TestEncodersLeaveTheRest(t *testing.T) {
 	acquire := func(locks ...*wire.LockRequest) proto.Message {
 		return &wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{Body: &wire.Request_Acquire{Acquire: &wire.Acquire{Locks: locks}}}}}

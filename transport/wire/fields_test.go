@@ -6,9 +6,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// TestNoFieldIsForgotten sets every field of every message that is within a frequent one, one
-// after the other, so that a field which the schema gets is not left out by what encodes and
-// decodes these by hand.
+// TestNoFieldIsForgotten sets every field of every message within a frequent one, one after the other, so
+// that the handwritten encoders and decoders cannot miss a field that is added to the schema.
 func TestNoFieldIsForgotten(t *testing.T) {
 	tried := 0
 	for _, f := range frequent() {
@@ -47,7 +46,7 @@ func eachMessage(m protoreflect.Message, visit func(protoreflect.Message)) {
 	})
 }
 
-// something is a value of a field other than its default.
+// something returns a value for a field other than its default.
 func something(m protoreflect.Message, field protoreflect.FieldDescriptor) protoreflect.Value {
 	if field.IsList() {
 		list := m.NewField(field)

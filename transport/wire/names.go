@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxNameBytes is the length of the longest lock name, in bytes of UTF-8.
+// MaxNameBytes is the maximum length of a lock name, in bytes of UTF-8.
 const MaxNameBytes = 512
 
-// ValidName returns an error if a lock name is not allowed. A name is 1 to MaxNameBytes
-// bytes of UTF-8, segments parted by '/', none of them empty, "." or "..", and
-// without control characters. The state machine, the servers and the SDK use this one rule.
+// ValidName returns an error if a lock name is not allowed. A name is 1 to MaxNameBytes bytes of UTF-8
+// without control characters. It consists of segments separated by '/', none of which is empty, "." or
+// "..". The state machine, the servers and the SDK all use this rule.
 func ValidName(name string) error {
 	if name == "" {
 		return errors.New("the lock name is empty")
@@ -46,9 +46,8 @@ func validSegment(segment string) error {
 	return nil
 }
 
-// ValidText returns an error if a text is not UTF-8 or has a control character. It is the
-// rule for every text that people read: names, labels, reasons, agents. what says in the
-// error which text that is.
+// ValidText returns an error if a text is not UTF-8 or contains a control character. This is the rule for
+// every text for people: names, labels, reasons, agents. what names the text in the error.
 func ValidText(what, text string) error {
 	if !utf8.ValidString(text) {
 		return fmt.Errorf("%s is not valid UTF-8", what)
@@ -61,14 +60,14 @@ func ValidText(what, text string) error {
 	return nil
 }
 
-// MaxReasonBytes and MaxOperatorBytes bound what an operator says of an act, in bytes.
+// MaxReasonBytes and MaxOperatorBytes bound the texts that an operator gives with an action, in bytes.
 const (
 	MaxReasonBytes   = 1024
 	MaxOperatorBytes = 256
 )
 
-// ValidReason returns an error unless an operator's act has a reason, and reason and
-// operator are texts that can be kept. The operator may be empty.
+// ValidReason returns an error unless an operator's action has a reason, and reason and operator are
+// texts that can be stored. The operator may be empty.
 func ValidReason(reason, operator string) error {
 	if strings.TrimSpace(reason) == "" {
 		return errors.New("the reason is missing: say why, for the audit log")
@@ -90,8 +89,8 @@ func ValidActTexts(reason, operator string) error {
 	return ValidText("the operator", operator)
 }
 
-// ValidClientInfo returns an error if one of the texts of a session's client information
-// breaks the rule of ValidText. Nil is valid.
+// ValidClientInfo returns an error if one of the texts in a session's client information violates the
+// rule of ValidText. Nil is valid.
 func ValidClientInfo(info *ClientInfo) error {
 	for _, text := range [...]struct{ what, text string }{
 		{"the client's name", info.GetName()},

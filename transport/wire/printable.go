@@ -7,23 +7,21 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns text as it is shown to people, in tables, messages and logs. Letters,
-// marks, digits, punctuation, symbols and the ASCII space stay as they are, in all scripts.
-// Everything else is escaped as in a Go string literal: control characters, line
-// separators, bytes that are not UTF-8, and all characters that are invisible or change how
-// their neighbours are displayed (bidirectional controls, zero-width characters, variation
-// selectors, fillers, other spaces). So a text neither drives a terminal nor begins a line,
-// and different texts look different. The zero-width joiner of an emoji sequence is escaped
-// as well: the emoji it joins stay readable. A backslash is doubled, which makes the result
-// unambiguous.
+// Printable returns text as it is shown to people, in tables, messages and logs. Letters, marks, digits,
+// punctuation, symbols and the ASCII space are kept, in all scripts. Everything else is escaped as in a
+// Go string literal: control characters, line separators, bytes that are not UTF-8, and all characters
+// that are invisible or change how their neighbours are displayed (bidirectional controls, zero-width
+// characters, variation selectors, fillers, other spaces). So a text can neither control a terminal nor
+// start a line, and different texts look different. The zero-width joiner of an emoji sequence is escaped
+// as well; the joined emoji stay readable. A backslash is doubled, which makes the result unambiguous.
 func Printable(text string) string { return escape(text, true) }
 
-// PrintableLine is Printable for a line that has escapes in it already, such as a log line
-// with quoted values: it leaves backslashes alone.
+// PrintableLine is Printable for a line that already contains escapes, such as a log line with quoted
+// values. It keeps backslashes as they are.
 func PrintableLine(line string) string { return escape(line, false) }
 
 func escape(text string, backslash bool) string {
-	clean := 0 // bytes at the beginning that stay as they are
+	clean := 0 // length of the prefix that needs no escaping
 	for clean < len(text) {
 		r, size := utf8.DecodeRuneInString(text[clean:])
 		if !visible(r, size) || backslash && r == '\\' {
@@ -58,8 +56,8 @@ func escape(text string, backslash bool) string {
 	return b.String()
 }
 
-// visible reports whether a character stays as it is. Some that Unicode classes as letters
-// or marks are displayed as nothing.
+// visible reports whether a character is kept. Some characters that Unicode classifies as letters or
+// marks are displayed as nothing.
 func visible(r rune, size int) bool {
 	if r < utf8.RuneSelf {
 		return ' ' <= r && r <= '~'
@@ -70,12 +68,12 @@ func visible(r rune, size int) bool {
 	return r != blankBraille && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// blankBraille is a symbol without a dot.
+// blankBraille is the Braille pattern without dots.
 const blankBraille = '\u2800'
 
-// CleanText returns text as [ValidText] accepts it: control characters and bytes that are
-// not UTF-8 become '?', and what is longer than limit is cut at a character. Use it for
-// texts that the user did not choose, such as a host name: there is nobody to refuse.
+// CleanText returns text in a form that [ValidText] accepts: control characters and bytes that are not
+// UTF-8 become '?', and a text longer than limit bytes is cut at a character boundary. Use it for texts
+// that the user did not choose, such as a host name, since refusing them would not help.
 func CleanText(text string, limit int) string {
 	if len(text) <= limit && ValidText("", text) == nil {
 		return text
