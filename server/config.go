@@ -15,17 +15,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Addresses are a node's three ports, each as host:port.
+// Addresses holds the addresses of a node's three ports, each as host:port.
 type Addresses struct {
-	// Peer is for the other nodes: raft and control.
+	// Peer is the address of the peer port: raft and control messages between nodes.
 	Peer string
-	// Client is the framed port of the SDK and the CLI.
+	// Client is the address of the framed port, which serves the SDK and the CLI.
 	Client string
-	// HTTP is for JSON, gRPC, health and metrics. Empty switches it off.
+	// HTTP is the address of the HTTP port: JSON, gRPC, health and metrics. Empty disables it.
 	HTTP string
 }
 
-// Peer is one node of the initial cluster.
+// Peer is a node of the initial cluster.
 type Peer struct {
 	// ID is the node's Config.ID.
 	ID string
@@ -33,135 +33,132 @@ type Peer struct {
 	Addr string
 }
 
-// ClientAuth says what the HTTP port asks of a caller's certificate.
+// ClientAuth selects what the HTTP port requires of client certificates.
 type ClientAuth string
 
-// What the HTTP port asks of callers. Health paths are exempt from all of it.
+// Values of Config.HTTPClientAuth. Health paths are exempt from all of them.
 const (
-	// AuthDefault is AuthRequire where TLS.CA is set and AuthNone elsewhere.
+	// AuthDefault means AuthRequire if TLS.CA is set and AuthNone otherwise.
 	AuthDefault ClientAuth = ""
-	// AuthRequire refuses callers without a certificate of TLS.CA.
+	// AuthRequire rejects clients without a certificate signed by TLS.CA.
 	AuthRequire ClientAuth = "require"
-	// AuthOptional checks a certificate where one is shown.
+	// AuthOptional verifies a client certificate if one is presented.
 	AuthOptional ClientAuth = "optional"
-	// AuthNone asks for none.
+	// AuthNone requests no client certificate.
 	AuthNone ClientAuth = "none"
 )
 
-// LogStore is one of the ways to keep raft's log.
+// LogStore selects the storage format of the raft log.
 type LogStore = replica.LogStore
 
-// Config is everything about a node. Start from [Defaults]; a zero field that has a
-// default takes it.
+// Config is the configuration of a node. Start from [Defaults]; zero fields that have a default take it.
 type Config struct {
-	// ID names the node within its cluster, for ever: 1 to 64 of [A-Za-z0-9._-].
+	// ID is the node's permanent name within its cluster: 1 to 64 characters of [A-Za-z0-9._-].
 	ID string
-	// DataDir holds the raft log, the term and vote, the snapshots and the node's
-	// incarnation. Not needed where Stores is complete.
+	// DataDir holds the raft log, the term and vote, the snapshots and the node's incarnation. It is not
+	// needed if Stores is complete.
 	DataDir string
 
-	// LogStore is where raft's log is kept: "segment" or "bolt"; default segment. A log in bolt
-	// is moved to segments when the node starts, and does not go back.
+	// LogStore is "segment" or "bolt"; default segment. With "segment", a log found in bolt is moved to
+	// segments when the node starts. It cannot be moved back.
 	LogStore LogStore
-	// LogSegmentBytes is the size of a segment; default 16 MiB.
+	// LogSegmentBytes is the size of a log segment; default 16 MiB.
 	LogSegmentBytes int64
 
-	// Listen are the addresses to bind. Port 0 takes a free one.
+	// Listen holds the addresses to bind. Port 0 picks a free port.
 	Listen Addresses
-	// HealthAddr is where /healthz and /readyz are answered in plaintext, and nothing else.
-	// Empty switches it off.
+	// HealthAddr is the address of a plaintext listener that serves only /healthz and /readyz. Empty disables
+	// it.
 	HealthAddr string
-	// Advertise are the addresses under which others reach the node. Required with
-	// wildcard binds; elsewhere they default to what was bound, and Advertise.Peer to
-	// the node's own entry in Cluster.
+	// Advertise holds the addresses under which others reach the node. It is required if Listen has a
+	// wildcard address. By default, Advertise.Peer is the node's own entry in Cluster, and the others are the
+	// bound addresses.
 	Advertise Addresses
-	// Cluster lists the voters of the first start, this node included. Empty means
-	// this node alone. Ignored once the node has state.
+	// Cluster lists the voters of the initial cluster, including this node. Empty means a single-node
+	// cluster. It is ignored once the node has state.
 	Cluster []Peer
 
-	// TLS protects the client and HTTP ports. With a CA, the client port demands a
-	// certificate of it. Files are read again when they change.
+	// TLS holds the certificate files of the client and HTTP ports. With a CA, the client port requires
+	// client certificates signed by it. The files are reloaded when they change.
 	TLS transport.TLSFiles
-	// PeerTLS protects the peer port, always in both directions. Certificates name
-	// their node with the SAN quorumlock://<cluster>/<id>.
+	// PeerTLS holds the certificate files of the peer port, where both sides always authenticate each other.
+	// A certificate names its node in the SAN quorumlock://<cluster>/<id>.
 	PeerTLS transport.TLSFiles
-	// HTTPClientAuth is what the HTTP port asks of a caller's certificate.
+	// HTTPClientAuth selects what the HTTP port requires of client certificates.
 	HTTPClientAuth ClientAuth
-	// Insecure allows plaintext on addresses other than loopback, and callers without a
-	// certificate where there is TLS.
+	// Insecure allows plaintext on addresses other than loopback and, with TLS, clients without a
+	// certificate.
 	Insecure bool
 
-	// HeartbeatTimeout is how long a follower hears nothing from the leader before it
-	// stands for election; ElectionTimeout how long an election may take;
-	// LeaderLeaseTimeout how long a leader that hears of no majority goes on leading;
-	// CommitTimeout how soon followers learn of a commit when nothing else is sent.
+	// HeartbeatTimeout is how long a follower waits for contact from the leader before it starts an election.
+	// ElectionTimeout bounds an election. LeaderLeaseTimeout is how long a leader without contact to a
+	// majority keeps leading. CommitTimeout is the delay before followers learn of a commit if nothing else
+	// is sent.
 	HeartbeatTimeout   time.Duration
 	ElectionTimeout    time.Duration
 	LeaderLeaseTimeout time.Duration
 	CommitTimeout      time.Duration
-	// HashInterval is how often the nodes hash and compare their states, if these have
-	// moved.
+	// HashInterval is how often the nodes hash and compare their states, if the states have changed.
 	HashInterval time.Duration
-	// NoFailoverHint leaves elections to raft's time-outs alone. Otherwise a follower calls
-	// one as soon as a majority of the voters has seen that the leader's process is dead.
+	// NoFailoverHint leaves elections to raft's timeouts alone. Without it, a follower calls an election as
+	// soon as a majority of the voters has seen that the leader's process is dead.
 	NoFailoverHint bool
-	// NoTunnels has the node connect no clients through to the leader, nor take those of other
-	// nodes when it leads.
+	// NoTunnels disables tunnels in both directions: the node neither tunnels its clients to the leader nor,
+	// as leader, accepts tunnels from other nodes.
 	NoTunnels bool
-	// NoOverlap has the leader write an entry to its disk before it sends it, instead of
-	// meanwhile.
+	// NoOverlap makes the leader write an entry to its disk before sending it to the followers. Without it,
+	// the leader does both concurrently.
 	NoOverlap bool
-	// SnapshotThreshold is the number of log entries between snapshots, TrailingLogs
-	// how many stay in the log behind one for followers that lag. 0 leaves both to
-	// the replica.
+	// SnapshotThreshold is the number of log entries between snapshots. TrailingLogs is the number of entries
+	// kept in the log behind a snapshot for lagging followers. 0 selects the replica's defaults.
 	SnapshotThreshold uint64
 	TrailingLogs      uint64
-	// SnapshotInterval is how often the node looks whether a snapshot is due; 0 leaves it
-	// to the replica. Short ones are for tests.
+	// SnapshotInterval is how often the node checks whether a snapshot is due; 0 selects the replica's
+	// default. Short intervals are for tests.
 	SnapshotInterval time.Duration
 
-	// Settings are the cluster's limits, used at its very first start only: from then
-	// on they are replicated. Zero fields take fsm.DefaultSettings.
+	// Settings are the limits of the cluster. They apply only when the cluster is bootstrapped; afterwards
+	// the replicated settings count. Zero fields take fsm.DefaultSettings.
 	Settings *wire.Settings
-	// TokenFloor is the least that the first fencing token exceeds; first start only.
+	// TokenFloor is a lower bound that the first fencing token exceeds. It applies only at bootstrap.
 	TokenFloor uint64
 
-	// Limits bound what clients of the framed port can make this node hold, HTTPLimits
-	// what callers of the HTTP port can.
+	// Limits bounds what clients of the framed port can make this node hold. HTTPLimits does the same for
+	// clients of the HTTP port.
 	Limits     framed.Limits
 	HTTPLimits web.Limits
 
-	// MemoryLimit is what the node may take of memory, in bytes. MaxBufferBytes of it are for
-	// what clients make it hold for a while: connections, what is being read from them,
-	// answers that they have not taken, watches. Default: an eighth.
+	// MemoryLimit is the memory available to the node, in bytes. MaxBufferBytes bounds the part of it used
+	// for transient data held for clients: connections, incoming requests, undelivered answers and watches;
+	// default an eighth of MemoryLimit.
 	MemoryLimit    int64
 	MaxBufferBytes int64
 
-	// DiskTimeout is how long one write to the log, with its syncs, may take before the
-	// node gives its disk up and halts. A leader with a hung disk is replaced within that
-	// and an election. It should be no less than three syncs of a slow disk.
+	// DiskTimeout bounds one write to the log, including its syncs. If a write takes longer, the node halts.
+	// A leader with a hung disk is replaced within this timeout plus an election. Allow at least three syncs
+	// of a slow disk.
 	DiskTimeout time.Duration
-	// ShutdownTimeout bounds a graceful stop where Close's context does not.
+	// ShutdownTimeout bounds a graceful stop if Close's context has no deadline.
 	ShutdownTimeout time.Duration
 
-	// Level is the feature level to speak; 0 is the program's own. Lower ones are for
-	// tests of rolling upgrades.
+	// Level is the feature level to announce; 0 means the level of this program. Lower levels are for tests
+	// of rolling upgrades.
 	Level uint32
-	// Version is the program's version, for people.
+	// Version is the program's version, for display only.
 	Version string
 
-	// Network is what carries bytes; nil is TCP.
+	// Network is the transport for all connections; nil means TCP.
 	Network transport.Network
-	// Stores replace the files in DataDir, for tests.
+	// Stores replaces the files in DataDir, for tests.
 	Stores replica.Stores
-	// Logger gets everything that the node has to say; nil is silence.
+	// Logger receives the node's log messages; nil discards them.
 	Logger hclog.Logger
-	// Registry collects the node's metrics, which /metrics shows; nil makes one.
+	// Registry collects the node's metrics, which /metrics serves; if nil, Open creates one.
 	Registry *prometheus.Registry
 }
 
-// Defaults returns a Config with every default filled in: loopback addresses with
-// the standard ports, the time-outs and limits of the documents.
+// Defaults returns a Config with every default filled in: loopback addresses with the standard ports, and the
+// documented timeouts and limits.
 func Defaults() Config {
 	cfg := Config{Listen: Addresses{Peer: "127.0.0.1:7401", Client: "127.0.0.1:7400", HTTP: "127.0.0.1:7402"}}
 	return cfg.withDefaults()
@@ -191,9 +188,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// settingsWithDefaults fills in what was not given. The state's budget is a quarter of the
-// node's memory: while a snapshot is written there may be two versions of it, and the
-// garbage collector needs room.
+// settingsWithDefaults fills in the zero fields. The default budget of the state is a quarter of the node's
+// memory, because two versions of the state can exist while a snapshot is written, and the garbage collector
+// needs headroom.
 func settingsWithDefaults(given *wire.Settings, memory int64) *wire.Settings {
 	d := fsm.DefaultSettings()
 	d.MaxStateBytes = uint64(memory / 4)
@@ -216,7 +213,7 @@ func settingsWithDefaults(given *wire.Settings, memory int64) *wire.Settings {
 	return s
 }
 
-// fill gives a field its default where it was left out.
+// fill sets a field to its default if it has its zero value.
 func fill[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

@@ -24,7 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// backup is the snapshot that any client may take.
+// backup returns the snapshot that any client may download.
 func backup(t *testing.T, url string) []byte {
 	t.Helper()
 	stream, err := wireconnect.NewOperatorServiceClient(http.DefaultClient, url).SaveSnapshot(bounded(t), connect.NewRequest(&wire.SaveSnapshotRequest{Reason: "test"}))
@@ -42,7 +42,7 @@ func backup(t *testing.T, url string) []byte {
 	return file.Bytes()
 }
 
-// hashesIn returns what a backup keeps of the secrets, by session.
+// hashesIn returns the hashes of secrets in a backup, by session.
 func hashesIn(t *testing.T, file []byte) map[uint64][]byte {
 	t.Helper()
 	hashes := map[uint64][]byte{}
@@ -61,8 +61,8 @@ func hashesIn(t *testing.T, file []byte) map[uint64][]byte {
 	}
 }
 
-// takesSecret reports whether a message of that kind has a secret in it, and fails the test
-// if it has a hash: no port may take one.
+// takesSecret reports whether messages of that type contain a secret. It fails the test if they contain a
+// hash, which no port may accept.
 func takesSecret(t *testing.T, m protoreflect.MessageDescriptor, within ...protoreflect.FullName) bool {
 	t.Helper()
 	if slices.Contains(within, m.FullName()) {
@@ -82,8 +82,8 @@ func takesSecret(t *testing.T, m protoreflect.MessageDescriptor, within ...proto
 	return takes
 }
 
-// secretsOf returns which requests take a secret: those of the framed port by their field,
-// those of the HTTP port by their procedure.
+// secretsOf returns the requests that contain a secret: by field for the framed port, by procedure for the
+// HTTP port.
 func secretsOf(t *testing.T) (names []string) {
 	t.Helper()
 	framed := (&wire.Request{}).ProtoReflect().Descriptor()
@@ -103,18 +103,18 @@ func secretsOf(t *testing.T) (names []string) {
 	return names
 }
 
-// target is what attempts are aimed at.
+// target is the target of the attempts.
 type target struct {
 	session, hold, token uint64
-	// refused are the statuses that a refusal may have on the framed port.
+	// refused are the statuses allowed for a refusal on the framed port.
 	refused []wire.Status_Code
 }
 
-// attempt is a request that shows a secret. It returns the session that it was answered
-// about, and fails the test if it was refused for another reason than the secret.
+// attempt sends a request with a secret. It returns the session of the answer, and fails the test if the
+// request was refused for another reason than the secret.
 type attempt func(secret []byte) (session uint64)
 
-// attempts are all requests that take a secret.
+// attempts returns all requests that contain a secret, by name.
 func attempts(t *testing.T, node *Node, at target) map[string]attempt {
 	all := framedAttempts(t, node, at)
 	url := "http://" + node.Addrs().HTTP
@@ -150,7 +150,7 @@ func framedAttempts(t *testing.T, node *Node, at target) map[string]attempt {
 	}
 }
 
-// denied expects an HTTP request to be refused for its secret.
+// denied checks that an HTTP request was refused because of its secret.
 func denied(t *testing.T, what string, err error) uint64 {
 	t.Helper()
 	if code := connect.CodeOf(err); err == nil || code != connect.CodePermissionDenied && code != connect.CodeInvalidArgument {
@@ -243,8 +243,8 @@ func leaseAttempts(t *testing.T, url string, at target) map[string]attempt {
 
 var refusals = []wire.Status_Code{wire.Status_PERMISSION_DENIED, wire.Status_NOT_HELD, wire.Status_INVALID_ARGUMENT}
 
-// TestBackupYieldsNoCredential takes a backup as any client may, and tries what it keeps of
-// the secrets on every request that takes one.
+// TestBackupYieldsNoCredential downloads a backup as any client may, and tries the hashes in it as secrets of
+// every request that takes one.
 func TestBackupYieldsNoCredential(t *testing.T) {
 	node := open(t, quick(t))
 	serving(t, node)
@@ -277,14 +277,14 @@ func TestBackupYieldsNoCredential(t *testing.T) {
 			}
 		}
 	}
-	owner.expect(wire.Status_OK, beat(session)) // nobody took it over
+	owner.expect(wire.Status_OK, beat(session)) // no attempt took it over
 	owner.expect(wire.Status_OK, release(session, 2, held))
 	owner.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_ReleaseLease{ReleaseLease: &wire.ReleaseLeaseRequest{
 		Secret: []byte("the secret of a lease"), HoldId: leased.GetHoldId(),
 	}}})
 }
 
-// TestSecretsAreBounded asks with secrets of all lengths around the bounds.
+// TestSecretsAreBounded tries secrets with lengths around the bounds.
 func TestSecretsAreBounded(t *testing.T) {
 	node := open(t, quick(t))
 	serving(t, node)
@@ -312,7 +312,7 @@ func TestSecretsAreBounded(t *testing.T) {
 	}
 }
 
-// answerOnce asks on a connection of its own.
+// answerOnce sends a request on a new connection.
 func answerOnce(t *testing.T, node *Node, req *wire.Request) *wire.Response {
 	t.Helper()
 	c := dial(t, node)
@@ -326,8 +326,8 @@ func leasing(secret, name string) *wire.Request {
 	}}}
 }
 
-// TestSecretsAreNeverShown uses distinctive secrets, well and badly, and looks for them in
-// the log, the answers and a backup.
+// TestSecretsAreNeverShown uses recognizable secrets, valid and invalid ones, and searches for them in the
+// log, the answers and a backup.
 func TestSecretsAreNeverShown(t *testing.T) {
 	cfg, shown := quick(t), &transcript{}
 	cfg.Logger = hclog.New(&hclog.LoggerOptions{Output: shown, Level: hclog.Trace})
@@ -335,7 +335,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	serving(t, node)
 	url := "http://" + node.Addrs().HTTP
 	defer http.DefaultClient.CloseIdleConnections()
-	const well, badly = "sesame, of the session", "sesame short" // the prefix is what is looked for
+	const well, badly = "sesame, of the session", "sesame short" // the test searches for the common prefix
 	c := dial(t, node)
 	session := c.open(well)
 	c.expect(wire.Status_GRANTED, acquire(session, 1, "orders/1"))
@@ -364,14 +364,14 @@ func TestSecretsAreNeverShown(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	_, _ = shown.Write(backup(t, url))
-	for _, form := range []string{"sesame", "736573616d65", "c2VzYW1l"} { // as it is, in hex, in base64
+	for _, form := range []string{"sesame", "736573616d65", "c2VzYW1l"} { // plain, in hex, in base64
 		if found := shown.find(form); found != "" {
 			t.Errorf("a secret is shown: %s", found)
 		}
 	}
 }
 
-// transcript collects what a node has said.
+// transcript collects the output of a node.
 type transcript struct {
 	mu   sync.Mutex
 	text []byte
@@ -389,7 +389,7 @@ func (s *transcript) add(resp *wire.Response) {
 	_, _ = s.Write(append(text, prototext.Format(resp)...))
 }
 
-// find returns what surrounds the first place where a text stands, or nothing.
+// find returns the surroundings of the first occurrence of text, or "".
 func (s *transcript) find(text string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

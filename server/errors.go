@@ -7,22 +7,23 @@ import (
 )
 
 var (
-	// ErrConfig is returned when a Config cannot be run; the message lists everything
-	// that is wrong with it and what to change, by the names of qlockd's flags.
+	// ErrConfig is returned when a Config is invalid. The message lists every fault and its remedy, using the
+	// names of qlockd's flags.
 	ErrConfig = errors.New("invalid configuration")
-	// ErrListen is returned when a port cannot be bound; the message says which.
+	// ErrListen is returned when a port cannot be bound. The message names the port.
 	ErrListen = errors.New("cannot listen")
 
-	// ErrOtherNode is returned when the data directory belongs to another id.
+	// ErrOtherNode is returned when the data directory belongs to a node with another ID.
 	ErrOtherNode = replica.ErrOtherNode
-	// ErrLogMoved is returned when the log is to be in bolt, and was moved to segments before.
+	// ErrLogMoved is returned when the bolt log store is configured but the log was already moved to
+	// segments.
 	ErrLogMoved = replica.ErrLogMoved
 	// ErrInUse is returned when another process has the data directory open.
 	ErrInUse = replica.ErrInUse
-	// ErrReplaced is returned when the cluster knows this node's id with another data
-	// directory; the message holds the commands that replace it.
+	// ErrReplaced is returned when the cluster knows this node's ID with another data directory. The message
+	// contains the commands that replace the node.
 	ErrReplaced = replica.ErrReplaced
-	// ErrDiverged is returned when the node has stopped because most of the voters were in
-	// another state; the message holds the commands that replace it.
+	// ErrDiverged is returned when the node has stopped because most voters were in a different state. The
+	// message contains the commands that replace the node.
 	ErrDiverged = replica.ErrDiverged
 )

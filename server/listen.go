@@ -7,19 +7,19 @@ import (
 	"strconv"
 )
 
-// listeners are the node's ports. Each is closed by the part that it was given to;
-// close is for those that never were.
+// listeners holds the node's listeners. Each is closed by the part it was handed to; close closes those that
+// were never handed over.
 type listeners struct{ peer, client, http, health net.Listener }
 
 func (l *listeners) close() {
 	for _, port := range []net.Listener{l.peer, l.client, l.http, l.health} {
 		if port != nil {
-			_ = port.Close() // closing one that its part has closed already does no harm
+			_ = port.Close() // harmless if the owner has already closed it
 		}
 	}
 }
 
-// listen binds every port, and settles the addresses that others are told.
+// listen binds every port and determines the advertised addresses.
 func (n *Node) listen(ctx context.Context) (*listeners, error) {
 	l := &listeners{}
 	for _, p := range []struct {
@@ -47,7 +47,7 @@ func (n *Node) listen(ctx context.Context) (*listeners, error) {
 	return l, nil
 }
 
-// advertisedPeer prefers what was said to what the others were told of this node.
+// advertisedPeer returns the configured peer address or, by default, this node's own entry in Cluster.
 func (c Config) advertisedPeer() string {
 	if c.Advertise.Peer != "" {
 		return c.Advertise.Peer
@@ -55,8 +55,8 @@ func (c Config) advertisedPeer() string {
 	return c.ownEntry()
 }
 
-// announce is the address that others are told: the one given, or the one asked for with
-// the port that it became. The host stays as it was written, since certificates name it.
+// announce returns the address to advertise: the configured one or, by default, the listen address with its
+// port resolved. The host stays as configured, since certificates name it.
 func announce(asked, advertise string, bound net.Addr) string {
 	if advertise != "" {
 		return advertise

@@ -1,18 +1,17 @@
 package server
 
-// A node's memory is the sum of what it always takes, the replicated state, and buffers.
+// A node's memory consists of a fixed part, the replicated state, and buffers.
 const (
-	// leastMemory is the lower bound of Config.MemoryLimit, and leastBuffers that of
-	// Config.MaxBufferBytes, in bytes.
+	// leastMemory is the lower bound of Config.MemoryLimit, and leastBuffers that of Config.MaxBufferBytes,
+	// in bytes.
 	leastMemory  = 128 << 20
 	leastBuffers = 8 << 20
-	// fixedMemory is what a node takes beside state and buffers, in bytes: the program, raft's
-	// cache, the history of events, snapshots on their way, half-made connections.
+	// fixedMemory is what a node uses besides state and buffers, in bytes: the program, raft's cache, the
+	// event log, snapshots being transferred, and connections in their handshake.
 	fixedMemory = 64 << 20
 )
 
-// memoryRules take a number that is out of its own limits as the nearest one within them where
-// the limit of another depends on it.
+// memoryRules clamps a number that violates its own limits when the limit of another number depends on it.
 func (c Config) memoryRules() []rule {
 	free := max(c.MemoryLimit, leastMemory) - fixedMemory
 	buffers := min(max(c.MaxBufferBytes, leastBuffers), free/2)

@@ -22,7 +22,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/web"
 )
 
-// Node is one running node. All methods are safe for concurrent use.
+// Node is a running node. All methods are safe for concurrent use.
 type Node struct {
 	cfg    Config
 	log    hclog.Logger
@@ -33,22 +33,22 @@ type Node struct {
 	replica *replica.Replica
 	framed  *framed.Server
 	web     *web.Server
-	webDone chan struct{} // closed when web serves no more; nil without it
+	webDone chan struct{} // closed when web has stopped serving; nil if it is off
 
 	queues   *fairqueue.Queues
 	buffers  *budget.Budget
 	health   *health.Server // nil if it is off
-	healthAt string         // where it listens
+	healthAt string         // the address it listens on
 	stopping atomic.Bool
 
 	closing sync.Once
 	closed  chan struct{}
-	err     error // of Close; set before closed is closed
+	err     error // the result of Close; set before closed is closed
 }
 
-// Open starts a node and returns once its ports serve, which does not wait for a leader
-// nor for the other nodes. ctx bounds the start only. It returns ErrConfig, ErrListen, and
-// the errors of replica.Open; nothing is left running or bound with an error.
+// Open starts a node and returns once its ports are serving. It waits neither for a leader nor for the other
+// nodes. ctx bounds the start only. Open returns ErrConfig, ErrListen, or an error of replica.Open; after an
+// error nothing is left running or bound.
 func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -72,15 +72,15 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// newRegistry is that of a process which is this node and nothing else: what the runtime
-// and the system say of the process is said of the node.
+// newRegistry returns a registry that includes the metrics of the Go runtime and the process. It is the
+// default for a process that runs only this node.
 func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }
 
-// start brings the parts up in the order in which they need each other.
+// start starts the parts in dependency order.
 func (n *Node) start(ctx context.Context, ports *listeners) error {
 	if err := n.startReplica(ctx, ports.peer); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// initialCluster is this node alone where no other was named.
+// initialCluster returns the configured cluster, or this node alone if none is configured.
 func (n *Node) initialCluster() []replica.Peer {
 	if len(n.cfg.Cluster) == 0 {
 		return []replica.Peer{{ID: n.cfg.ID, Addr: n.tell.Peer}}
@@ -214,9 +214,9 @@ func (n *Node) startWeb(l net.Listener) error {
 	return nil
 }
 
-// HangUp ends all connections of clients and takes no new ones, as long as ctx allows, so
-// that they look for another node at once. It is all that can be done for a node that has
-// halted: what made it halt may hang Close for ever.
+// HangUp closes all client connections and accepts no new ones, so that clients look for another node
+// immediately. It returns when ctx ends, even if closing has not finished. Use it for a node that has halted:
+// the cause of the halt may block Close forever.
 func (n *Node) HangUp(ctx context.Context) {
 	var ports sync.WaitGroup
 	if n.web != nil {
@@ -234,7 +234,7 @@ func (n *Node) HangUp(ctx context.Context) {
 	}
 }
 
-// halt keeps the first reason why the node must stop at once.
+// halt records the first reason why the node must stop immediately.
 func (n *Node) halt(reason error) {
 	select {
 	case n.halted <- reason:
@@ -243,26 +243,26 @@ func (n *Node) halt(reason error) {
 	}
 }
 
-// Halted yields, at most once, the reason why the node must stop at once: its disk
-// failed or hangs, an invariant broke, or it met what it does not understand. It serves
-// nothing any more by then; whoever opened it calls HangUp and ends the process.
+// Halted returns a channel that yields, at most once, the reason why the node must stop immediately: its disk
+// failed or hangs, an invariant was violated, or it met data it does not understand. By then the node has
+// stopped serving; the caller should call HangUp and end the process.
 func (n *Node) Halted() <-chan error { return n.halted }
 
-// Addrs are the addresses under which others reach the node; HTTP is empty if it is off.
+// Addrs returns the addresses under which others reach the node. HTTP is empty if that port is off.
 func (n *Node) Addrs() Addresses { return n.tell }
 
-// Bound are the addresses that the ports are bound to.
+// Bound returns the addresses that the ports are bound to.
 func (n *Node) Bound() Addresses { return n.bound }
 
-// HealthAddr is the address that the health listener is bound to, empty if it is off.
+// HealthAddr returns the address that the health listener is bound to, or "" if it is off.
 func (n *Node) HealthAddr() string { return n.healthAt }
 
-// Replica is the node's replica.
+// Replica returns the node's replica.
 func (n *Node) Replica() *replica.Replica { return n.replica }
 
-// Close hands leadership over, so that clients move before their connections end, then
-// takes the parts down in reverse order and waits for them. Where ctx has no deadline,
-// ShutdownTimeout bounds it. Further calls wait for the first.
+// Close hands over leadership, so that clients move before their connections end, then stops the parts in
+// reverse order and waits for them. If ctx has no deadline, ShutdownTimeout applies. Further calls wait for
+// the first and return its result.
 func (n *Node) Close(ctx context.Context) error {
 	n.closing.Do(func() {
 		defer close(n.closed)
@@ -272,8 +272,8 @@ func (n *Node) Close(ctx context.Context) error {
 	return n.err
 }
 
-// stop takes down what start brought up, and part of it where that failed. Where ctx has no
-// deadline, ShutdownTimeout bounds it.
+// stop stops the parts that are running, which may be a subset if start failed. If ctx has no deadline,
+// ShutdownTimeout applies.
 func (n *Node) stop(ctx context.Context) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -304,11 +304,12 @@ func (n *Node) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// handOverShare is the part of the time to stop that handing over may take.
+// handOverShare is the divisor that gives the part of the shutdown time available for handing over
+// leadership.
 const handOverShare = 3
 
-// handOver gives leadership away while the ports still serve: clients are told of the next
-// leader on their open connections, which is sooner than they would find it themselves.
+// handOver transfers leadership while the ports still serve. Clients learn of the next leader on their open
+// connections, which is faster than finding it themselves.
 func (n *Node) handOver(ctx context.Context) {
 	var members int
 	n.replica.View(func(m *fsm.Machine) { members = len(m.Members()) })

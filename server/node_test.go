@@ -163,7 +163,7 @@ func TestCloseBeforeAnybodyLeads(t *testing.T) {
 	c.expect(wire.Status_NOT_LEADER, beat(1))
 	shut(t, node)
 	c.goodbye()
-	shut(t, node) // again, to no effect
+	shut(t, node) // a second Close has no effect
 }
 
 func TestHaltIsToldOnce(t *testing.T) {
@@ -196,7 +196,7 @@ func TestTLSOnEveryPort(t *testing.T) {
 	node := open(t, cfg)
 	serving(t, node)
 
-	peer, err := tls.Dial("tcp", node.Addrs().Peer, &tls.Config{InsecureSkipVerify: true}) // what it shows is checked here
+	peer, err := tls.Dial("tcp", node.Addrs().Peer, &tls.Config{InsecureSkipVerify: true}) // the test checks the certificate itself
 	if err != nil {
 		t.Fatal("peer port:", err)
 	}
@@ -223,7 +223,7 @@ func TestTLSOnEveryPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// TLS 1.3 tells a client of its missing certificate with the first read.
+	// With TLS 1.3, a client learns of its missing certificate with the first read.
 	if conn, err = transport.Dial(bounded(t), nil, node.Addrs().Client, nameless); err == nil {
 		_, _, err = transport.ClientHandshake(bounded(t), conn, &wire.Hello{})
 		transport.Cut(conn)
@@ -238,8 +238,8 @@ func TestTLSOnEveryPort(t *testing.T) {
 	}
 }
 
-// reserved is TCP whose ports were bound beforehand, so that every node of a cluster can
-// be told of the others before they start.
+// reserved is TCP with ports that were bound beforehand, so that the addresses of all nodes are known before
+// the nodes start.
 type reserved struct {
 	transport.TCP
 	ports map[string]net.Listener
@@ -263,7 +263,7 @@ func (r *reserved) Listen(ctx context.Context, addr string) (net.Listener, error
 	return r.TCP.Listen(ctx, addr)
 }
 
-// cluster opens nodes that know of each other. log gets what they have to say.
+// cluster opens nodes that know each other. Their log messages also go to log.
 func cluster(t *testing.T, log io.Writer, ids ...string) (nodes []*Node) {
 	t.Helper()
 	network := &reserved{ports: map[string]net.Listener{}}
@@ -273,7 +273,7 @@ func cluster(t *testing.T, log io.Writer, ids ...string) (nodes []*Node) {
 	}
 	for _, p := range peers {
 		cfg := quick(t)
-		// Real time on a busy machine: an election that nobody asked for would spoil it.
+		// Long timeouts, because an unexpected election on a busy machine would spoil the test.
 		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = time.Second, time.Second, time.Second
 		cfg.ID, cfg.Cluster, cfg.Network = p.ID, peers, network
 		cfg.Listen.Peer = p.Addr
@@ -283,14 +283,15 @@ func cluster(t *testing.T, log io.Writer, ids ...string) (nodes []*Node) {
 	return nodes
 }
 
-// toldOfNext reports whether a client was told of a leader other than the given node.
+// toldOfNext reports whether the client was notified of a leader other than the given node.
 func (s *speaker) toldOfNext(node *Node) bool {
 	return slices.ContainsFunc(s.pushes, func(push *wire.Push) bool {
 		return push.GetLeader().GetId() != "" && push.GetLeader().GetId() != node.cfg.ID
 	})
 }
 
-// Two nodes hand over as more do: one voter less is no majority, but each may come back.
+// TestTwoNodesHandLeadershipOver verifies that a cluster of two hands over like a larger one: a single voter
+// is no majority, but either node may come back.
 func TestTwoNodesHandLeadershipOver(t *testing.T) {
 	nodes := cluster(t, io.Discard, "n1", "n2")
 	leader := serving(t, nodes...)

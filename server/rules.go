@@ -12,12 +12,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// rule is one limit of one number of the configuration. A number with two limits has two
-// rules.
+// rule is one limit of one number in the configuration. A number with two limits has two rules.
 type rule struct {
-	flag  string // that sets the number, without the dashes
+	flag  string // the flag that sets the number, without the dashes
 	value any
-	limit string // for people, such as "at least 10ms"
+	limit string // human-readable, such as "at least 10ms"
 	kept  bool
 }
 
@@ -33,14 +32,13 @@ func lessThan[T cmp.Ordered](flag string, value, bound T) rule {
 	return rule{flag, value, fmt.Sprint("less than ", bound), value < bound}
 }
 
-// because says in the fault where the limit comes from.
+// because adds the reason for the limit to the error message.
 func (r rule) because(format string, args ...any) rule {
 	r.limit += ", " + fmt.Sprintf(format, args...)
 	return r
 }
 
-// rules are all limits of numbers, those of single settings excepted: fsm.CheckSettings
-// has these.
+// rules returns all limits of numbers except those of single settings, which fsm.CheckSettings checks.
 func (c Config) rules() []rule {
 	return slices.Concat(c.logRules(), c.timeoutRules(), c.settingRules(), c.connectionRules(), c.memoryRules())
 }
@@ -94,7 +92,7 @@ func (c Config) settingRules() []rule {
 	}
 }
 
-// settingFlag is the flag of a setting: its name in the schema without unit and scope.
+// settingFlag returns the flag of a setting: its name in the schema without unit and scope.
 func settingFlag(name string) string {
 	for _, tail := range []string{"_ms", "_per_lock", "_per_session"} {
 		name = strings.TrimSuffix(name, tail)
@@ -102,7 +100,7 @@ func settingFlag(name string) string {
 	return strings.ReplaceAll(name, "_", "-")
 }
 
-// frameOverhead is what a frame holds beside a value and a client's description.
+// frameOverhead is the room a frame needs besides a value and a client's description, in bytes.
 const frameOverhead = 4 << 10
 
 func (c Config) connectionRules() []rule {

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// edge is the last value that a rule allows, in the node that valid returns. limit is how
-// the rule's limit begins.
+// edge is the last value that a rule allows for a field of the Config that valid returns. limit is the start
+// of the rule's limit.
 type edge struct {
 	flag, limit string
 	last        uint64
@@ -62,7 +62,7 @@ func edges() []edge {
 	}
 }
 
-// next is the first value that the rule refuses. 0 would be the default.
+// next returns the first value that the rule rejects. 0 would select the default.
 func (e edge) next() uint64 {
 	switch {
 	case !strings.HasPrefix(e.limit, "at least"):
@@ -74,7 +74,7 @@ func (e edge) next() uint64 {
 	}
 }
 
-// fault returns what Validate has to say of a value, and what it says.
+// fault returns the expected text of Validate's error for a value, and the error.
 func (e edge) fault(value uint64) (says string, err error) {
 	cfg := valid()
 	field := reflect.ValueOf(e.number(&cfg)).Elem()
@@ -90,8 +90,8 @@ func (e edge) fault(value uint64) (says string, err error) {
 	return fmt.Sprintf("--%s %v: %s", e.flag, shown, e.limit), cfg.Validate()
 }
 
-// TestEachRuleAtItsEdge tries the last value that each rule allows and the next one. In a
-// bubble the clock, on which one of the rules depends, stands still.
+// TestEachRuleAtItsEdge tries the last value that each rule allows, and the next one. It runs in a bubble,
+// because one of the rules depends on the clock, which stands still there.
 func TestEachRuleAtItsEdge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		all := edges()

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
+// patience is the timeout of waits in tests.
 const patience = 20 * time.Second
 
 func bounded(t *testing.T) context.Context {
@@ -43,7 +43,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// quick is a node alone on loopback with short time-outs and free ports.
+// quick returns the configuration of a single node on loopback with short timeouts and free ports.
 func quick(t *testing.T) Config {
 	t.Helper()
 	return Config{
@@ -58,11 +58,11 @@ func quick(t *testing.T) Config {
 	}
 }
 
-// testLog shows the log of tests that fail.
+// testLog writes to the log of a test.
 type testLog struct{ t *testing.T }
 
 func (l testLog) Write(p []byte) (int, error) {
-	if l.t.Context().Err() == nil { // not after the test has ended
+	if l.t.Context().Err() == nil { // not allowed after the test has ended
 		l.t.Logf("%s", p)
 	}
 	return len(p), nil
@@ -101,7 +101,7 @@ func serving(t *testing.T, nodes ...*Node) *Node {
 	return leader
 }
 
-// speaker is a client that speaks the protocol by hand, one request at a time.
+// speaker is a client that speaks the protocol directly, one request at a time.
 type speaker struct {
 	t      *testing.T
 	conn   net.Conn
@@ -141,7 +141,7 @@ func (s *speaker) expect(status wire.Status_Code, req *wire.Request) *wire.Respo
 	return resp
 }
 
-// answer asks and returns the answer.
+// answer sends a request and returns the response.
 func (s *speaker) answer(req *wire.Request) *wire.Response {
 	s.t.Helper()
 	s.nextID++
@@ -156,7 +156,7 @@ func (s *speaker) answer(req *wire.Request) *wire.Response {
 	}
 }
 
-// read returns the next frame, and keeps pushes.
+// read returns the next frame. It collects pushes.
 func (s *speaker) read() *wire.ServerFrame {
 	s.t.Helper()
 	var frame wire.ServerFrame
@@ -179,7 +179,7 @@ func (s *speaker) push() *wire.Push {
 	return push
 }
 
-// goodbye reads on until the node's last word.
+// goodbye reads up to the node's goodbye.
 func (s *speaker) goodbye() *wire.Goodbye {
 	s.t.Helper()
 	for {

@@ -24,7 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// certificates makes those of node n1 in cluster c1.
+// certificates creates certificates for node n1 of cluster c1.
 func certificates(t *testing.T) (dir string, server, peer transport.TLSFiles) {
 	t.Helper()
 	dir = t.TempDir()
@@ -38,7 +38,7 @@ func certificates(t *testing.T) (dir string, server, peer transport.TLSFiles) {
 	return dir, files("server"), files("peer")
 }
 
-// taken has another's metric bear the name of one of the node's.
+// taken registers a foreign metric under the name of one of the node's.
 func taken(metric string) func(*Config) {
 	return func(c *Config) {
 		c.Registry = prometheus.NewRegistry()
@@ -46,8 +46,8 @@ func taken(metric string) func(*Config) {
 	}
 }
 
-// TestStartThatFailsLeavesNothing has each part of a node fail to start. TestMain finds what
-// goes on running; that the directory is free shows in the start that follows.
+// TestStartThatFailsLeavesNothing makes each part of a node fail to start. TestMain detects what keeps
+// running. The next start shows that the directory is free.
 func TestStartThatFailsLeavesNothing(t *testing.T) {
 	_, server, _ := certificates(t)
 	for _, c := range []fault{
@@ -76,7 +76,7 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// metrics are what /metrics shows.
+// metrics returns the response of /metrics.
 func metrics(t *testing.T, node *Node) string {
 	t.Helper()
 	resp, err := http.Get("http://" + node.Addrs().HTTP + "/metrics")
@@ -121,7 +121,7 @@ func TestHangUp(t *testing.T) {
 	}
 }
 
-// upload begins a request whose body never comes, and returns once its handler waits for it.
+// upload starts a request whose body never arrives, and returns once its handler waits for the body.
 func upload(t *testing.T, node *Node) {
 	t.Helper()
 	conn, err := net.Dial("tcp", node.Addrs().HTTP)
@@ -146,14 +146,15 @@ func TestShutdownTimeoutBoundsCloseWithoutDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	upload(t, node)
-	for range 2 { // every caller is told
+	for range 2 { // every caller gets the error
 		if err := node.Close(context.Background()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "http port") {
 			t.Errorf("close: %v, want that the request was cut off", err)
 		}
 	}
 }
 
-// A deadline of the caller's counts, and not the shorter one of the configuration.
+// TestDeadlineOfCloseGoesBeforeShutdownTimeout verifies that the caller's deadline counts rather than a
+// shorter configured one.
 func TestDeadlineOfCloseGoesBeforeShutdownTimeout(t *testing.T) {
 	cfg := quick(t)
 	cfg.ShutdownTimeout = time.Nanosecond
@@ -163,8 +164,8 @@ func TestDeadlineOfCloseGoesBeforeShutdownTimeout(t *testing.T) {
 	shut(t, node)
 }
 
-// TestCertificatesThatChangeAreLogged has the file of a certificate go and come back.
-// Handshakes look for it once a second.
+// TestCertificatesThatChangeAreLogged removes the file of a certificate and restores it. Handshakes check the
+// file once a second.
 func TestCertificatesThatChangeAreLogged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir, server, _ := certificates(t)
@@ -190,8 +191,8 @@ func TestCertificatesThatChangeAreLogged(t *testing.T) {
 	})
 }
 
-// TestNodeAloneStopsInOrder has nobody to hand over to, and the end of its HTTP port is no
-// reason to halt.
+// TestNodeAloneStopsInOrder verifies that a single node does not hand over, and that the end of its HTTP port
+// is no reason to halt.
 func TestNodeAloneStopsInOrder(t *testing.T) {
 	cfg, log := quick(t), &transcript{}
 	cfg.Logger = hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Info})

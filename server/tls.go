@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// framedTLS is what the client port speaks; nil is plaintext. With a CA, clients need a
-// certificate of it.
+// framedTLS returns the TLS configuration of the client port; nil means plaintext. With a CA, clients need a
+// certificate signed by it.
 func (c Config) framedTLS(log hclog.Logger) (*tls.Config, error) {
 	if c.TLS.Cert == "" {
 		return nil, nil
@@ -32,8 +32,8 @@ func reportReload(log hclog.Logger) transport.Option {
 	})
 }
 
-// certifiedCluster is the cluster that the node's peer certificate names; empty without
-// one. A certificate of another node is refused here, before anybody else refuses it.
+// certifiedCluster returns the cluster named in the node's peer certificate, or "" without a certificate. It
+// returns an error if the certificate names another node, which the peers would reject anyway.
 func (c Config) certifiedCluster() (string, error) {
 	if c.PeerTLS.Cert == "" {
 		return "", nil

@@ -16,13 +16,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// detoured is the network of a client to which one address refuses connections.
+// detoured is the network of a client for which one address refuses connections.
 type detoured struct {
 	refuses string
 
 	mu      sync.Mutex
 	refused int
-	own     []string // the client's addresses
+	own     []string // the client's local addresses
 }
 
 func (d *detoured) dial(ctx context.Context, addr string) (net.Conn, error) {
@@ -39,8 +39,8 @@ func (d *detoured) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, err
 }
 
-// TestTunnelOverTLS has a client with a certificate use a leader through a follower: TLS of its
-// own as far as the follower, and that of the nodes from there.
+// TestTunnelOverTLS connects a client with a certificate to the leader through a follower. The client's TLS
+// ends at the follower; from there the nodes' own TLS is used.
 func TestTunnelOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	ids := []string{"n1", "n2", "n3"}

@@ -13,14 +13,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// maxVoters is where more voters cost more than they give: each commit waits for a
-// majority of them.
+// maxVoters bounds the voters of a cluster. Beyond it, the cost outweighs the added fault tolerance: each
+// commit waits for a majority.
 const maxVoters = 7
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// Validate checks every field, and the fields against each other. It returns all
-// faults at once, each of them wrapped in ErrConfig.
+// Validate checks each field and the fields against each other. It returns all faults joined and wrapped in
+// ErrConfig.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	faults := slices.Concat(c.checkIdentity(), c.checkAddresses(), c.checkCluster(), c.checkTLS(), c.checkNumbers())
@@ -30,7 +30,7 @@ func (c Config) Validate() error {
 	return fmt.Errorf("%w: %w", ErrConfig, errors.Join(faults...))
 }
 
-// Warnings are what is allowed and unwise.
+// Warnings returns a message for each setting that is allowed but unwise.
 func (c Config) Warnings() []string {
 	c = c.withDefaults()
 	var out []string
@@ -66,13 +66,13 @@ func (c Config) hasStores() bool {
 	return c.Stores.Log != nil && c.Stores.Stable != nil && c.Stores.Snapshots != nil
 }
 
-// port is one listener with what the flags call it.
+// port is a listener, with its name in the flags.
 type port struct {
 	name              string
 	listen, advertise string
 	tls               transport.TLSFiles
 	optional          bool
-	harmless          bool // says nothing secret and takes nothing: plaintext will do anywhere
+	harmless          bool // serves nothing secret and accepts no input, so plaintext is allowed on any address
 }
 
 func (c Config) ports() []port {
@@ -155,7 +155,7 @@ func (c Config) checkCluster() (faults []error) {
 	return faults
 }
 
-// ownEntry is this node's address in Cluster, empty if it is not named there.
+// ownEntry returns this node's address in Cluster, or "" if Cluster does not name it.
 func (c Config) ownEntry() string {
 	for _, p := range c.Cluster {
 		if p.ID == c.ID {
@@ -200,7 +200,7 @@ func (c Config) checkTLS() (faults []error) {
 	return faults
 }
 
-// clientAuth resolves AuthDefault.
+// clientAuth returns HTTPClientAuth with AuthDefault resolved.
 func (c Config) clientAuth() ClientAuth {
 	switch {
 	case c.HTTPClientAuth != AuthDefault:
@@ -226,7 +226,7 @@ func splitAddr(addr string) (host string, portNumber int, err error) {
 	return host, n, nil
 }
 
-// checkReachable refuses what nobody can dial.
+// checkReachable returns an error if addr is not an address that others can dial.
 func checkReachable(addr string) error {
 	host, n, err := splitAddr(addr)
 	switch {
@@ -244,7 +244,7 @@ func isWildcard(host string) bool {
 	return host == "" || net.ParseIP(host).IsUnspecified()
 }
 
-// isPortZero takes an address that was checked.
+// isPortZero expects an address that was already checked.
 func isPortZero(addr string) bool {
 	_, n, _ := splitAddr(addr)
 	return n == 0

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// valid is a node that may run: on loopback, alone.
+// valid returns a valid configuration of a single node on loopback.
 func valid() Config {
 	cfg := Defaults()
 	cfg.ID, cfg.DataDir = "n1", "/var/lib/qlockd"
@@ -86,7 +86,7 @@ func TestValidConfigs(t *testing.T) {
 	}
 }
 
-// fault is a configuration that is refused, and with what words.
+// fault is an invalid configuration and the expected message.
 type fault struct {
 	name   string
 	change func(*Config)
@@ -104,7 +104,8 @@ func (c fault) check(t *testing.T) {
 	})
 }
 
-// Whoever lets callers without a certificate in, or into plaintext, says so by name.
+// TestOpenPortsNeedInsecure verifies that --insecure is required to accept callers without a certificate or
+// in plaintext.
 func TestOpenPortsNeedInsecure(t *testing.T) {
 	for _, c := range []fault{
 		{"tls without authority", func(c *Config) { c.TLS = transport.TLSFiles{Cert: "c", Key: "k"} }, "--tls-ca is missing"},
@@ -205,7 +206,7 @@ func TestAllFaultsAreSaidAtOnce(t *testing.T) {
 	}
 }
 
-// One fault is said once, and not again as a fault of another field.
+// TestOneFaultIsSaidOnce verifies that a fault is not reported again as the fault of another field.
 func TestOneFaultIsSaidOnce(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no id": func(c *Config) { c.ID, c.Cluster = "", []Peer{{"n1", "a:1"}} },
@@ -232,7 +233,7 @@ func TestWarnings(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Config)
-		says   string // nothing if it is empty
+		says   string // no warning if empty
 	}{
 		{"defaults", func(*Config) {}, ""},
 		{"two voters", voters(2), "a cluster of 2 voters survives no more failures than one of 1"},

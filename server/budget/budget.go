@@ -8,43 +8,42 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ErrExhausted is returned when there is no memory left, and nobody holds more than whoever
-// asks for it.
+// ErrExhausted is returned when no memory is left and no other account holds more than the requesting one
+// would, or when the requesting connection is being cut.
 var ErrExhausted = errors.New("max_buffer_bytes: the node has no memory left for buffers")
 
-// Budget is the memory of a node's buffers. All methods are safe for concurrent use, and a nil
-// Budget has no bound.
+// Budget is the memory for a node's buffers. All methods are safe for concurrent use. A nil Budget is
+// unbounded.
 type Budget struct {
 	limit int64
 
-	mu       sync.Mutex // guards what follows
-	used     int64      // held by all accounts that are not being cut
-	accounts ranking    // those that are not being cut
+	mu       sync.Mutex // guards the fields below
+	used     int64      // held by all accounts, except those being cut
+	accounts ranking    // all accounts, except those being cut
 	cuts     uint64
 	refusals uint64
 }
 
-// New returns a budget of so many bytes.
+// New returns a budget of limit bytes.
 func New(limit int64) *Budget {
 	return &Budget{limit: limit}
 }
 
-// Account is what one connection holds. All methods are safe for concurrent use, and may be
-// called on nil.
+// Account is the share of one connection. All methods are safe for concurrent use and may be called on nil.
 type Account struct {
 	budget *Budget
 	cut    func()
 
 	// Guarded by the budget's mu.
 	held int64
-	// at is the account's place in the ranking, notRanked once it is closed or being cut: what it
-	// holds will be free soon then.
+	// at is the account's position in the ranking. It is notRanked once the account is closed or being cut,
+	// since its memory is about to be freed.
 	at int
 }
 
 const notRanked = -1
 
-// ranking is a heap of accounts with the one that holds most first.
+// ranking is a heap of accounts, ordered by held, largest first.
 type ranking []*Account
 
 func (r ranking) Len() int           { return len(r) }
@@ -71,9 +70,9 @@ func (r *ranking) Pop() any {
 	return a
 }
 
-// Open returns the account of a new connection, which holds so many bytes. cut ends the
-// connection; it is called at most once, by whoever needs the memory, and must not wait.
-// Open returns ErrExhausted if there is no room. Close must follow.
+// Open returns an account for a new connection, with bytes already reserved. cut must end the connection. It
+// is called at most once, by a goroutine that needs the memory, and must not block. Open returns ErrExhausted
+// if there is no room. The caller must call Close.
 func (b *Budget) Open(bytes int, cut func()) (*Account, error) {
 	if b == nil {
 		return nil, nil
@@ -89,8 +88,8 @@ func (b *Budget) Open(bytes int, cut func()) (*Account, error) {
 	return a, nil
 }
 
-// Reserve takes so many bytes more. It returns ErrExhausted if there are none, or if the
-// connection is being cut.
+// Reserve adds bytes to the account. It returns ErrExhausted if there is no room or the connection is being
+// cut.
 func (a *Account) Reserve(bytes int) error {
 	if a == nil {
 		return nil
@@ -124,7 +123,7 @@ func (a *Account) reserve(bytes int64) (victims []*Account, err error) {
 	return victims, nil
 }
 
-// hold has the account hold so many bytes more, or less.
+// hold adds bytes, which may be negative, to what the account holds.
 func (a *Account) hold(bytes int64) {
 	a.held += bytes
 	if a.at != notRanked {
@@ -133,7 +132,7 @@ func (a *Account) hold(bytes int64) {
 	}
 }
 
-// Held returns how many bytes the connection holds.
+// Held returns the bytes held by the account.
 func (a *Account) Held() int {
 	if a == nil {
 		return 0
@@ -143,7 +142,7 @@ func (a *Account) Held() int {
 	return int(a.held)
 }
 
-// Release gives so many bytes back.
+// Release subtracts bytes from the account.
 func (a *Account) Release(bytes int) {
 	if a == nil {
 		return
@@ -153,7 +152,7 @@ func (a *Account) Release(bytes int) {
 	a.hold(-min(int64(bytes), a.held))
 }
 
-// Close gives everything back. Only the first call does anything.
+// Close releases everything. Only the first call has an effect.
 func (a *Account) Close() {
 	if a == nil {
 		return
@@ -166,7 +165,7 @@ func (a *Account) Close() {
 	}
 }
 
-// Used returns how many bytes are held.
+// Used returns the bytes held by all accounts, except those being cut.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,7 +178,7 @@ func (b *Budget) counts() (cuts, refusals uint64) {
 	return b.cuts, b.refusals
 }
 
-// Register shows the budget among a node's metrics.
+// Register registers the budget's metrics.
 func (b *Budget) Register(registry prometheus.Registerer) error {
 	var errs []error
 	for _, c := range []prometheus.Collector{

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// holder opens an account and says whether it was cut.
+// holder opens an account. The result reports whether it was cut.
 func holder(t *testing.T, b *Budget, bytes int) (*Account, *bool) {
 	t.Helper()
 	cut := new(bool)
@@ -61,7 +61,8 @@ func TestWhoHoldsMostIsRefused(t *testing.T) {
 	}
 }
 
-// Nobody is cut for a connection that would hold as much then, and whoever asks is never cut.
+// TestOnlyWhoHoldsMoreIsCut verifies that an account is cut only if it holds more than the requesting one
+// would, and that the requesting one is never cut.
 func TestOnlyWhoHoldsMoreIsCut(t *testing.T) {
 	b := New(100)
 	asks, asksCut := holder(t, b, 40)
@@ -109,7 +110,8 @@ func TestRegisteredOnce(t *testing.T) {
 	}
 }
 
-// Whatever connections do, no more is held than the limit, and whoever is cut held most.
+// TestRandomHolders verifies for random operations that no more than the limit is held, and that an account
+// that is cut was the largest one.
 func TestRandomHolders(t *testing.T) {
 	const limit = 10_000
 	random := rand.New(rand.NewPCG(1, 2))

@@ -1,11 +1,10 @@
-// Package budget bounds the memory that clients make a node hold for a while.
+// Package budget bounds the transient memory that a node holds for its clients.
 //
-// Connections, frames and bodies that are being read, answers that nobody takes, and
-// watches all count against one [Budget] of the node, over all its ports. Each connection
-// has an [Account]. When the budget is used up, the account that holds most pays: if it is
-// the one that asks for more, it is refused, otherwise its connection is cut. So whoever
-// fills the budget loses his own connection, and nobody else's small one.
+// Connections, incoming frames and bodies, undelivered answers, and watches all count towards one [Budget]
+// per node, across all ports. Each connection has an [Account]. When the budget is exhausted, the account
+// that holds most pays: if that is the one that asks for more, it gets an error; otherwise its connection is
+// cut. So a client that fills the budget loses its own connection, and small connections of others survive.
 //
-// Buffers grow in steps of some kilobytes, and only then is anything counted: what is
-// usual on a connection is part of what the account opens with.
+// Buffers grow in steps of some kilobytes, and only a step is counted. The usual buffers of a connection are
+// part of its initial reservation.
 package budget

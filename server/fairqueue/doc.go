@@ -1,13 +1,12 @@
-// Package fairqueue shares few workers among many callers.
+// Package fairqueue shares few workers fairly among many callers.
 //
-// Reads gather and encode pages, which takes a processor; operators' acts and status wait
-// for other nodes. Whoever sends many of them at once must not make others wait for all of
-// them. So each caller, a connection, has a line of its own in a [Queue]; the lines are
-// served in turn, and each is bounded. A flood then costs another caller one turn of the
-// flooder's at most, and the flooder is refused what its line does not hold. If all lines
-// together are too long, the longest gives way.
+// Reads are CPU-bound: they collect and encode pages. Operator requests and status wait for other nodes. A
+// caller that sends many of these requests at once must not make others wait for all of them. So each caller,
+// which is a connection, has its own line in a [Queue]. The lines are bounded and served in turn. A flood
+// delays another caller by at most one job of the flooding caller, whose excess jobs are refused. If all
+// lines together are too long, the longest one loses a job.
 //
-// [Queues] are those of one node, for all its ports together, since they share its
-// processors. Operators' acts have workers of their own, so no flood of reads keeps them
-// waiting, and one caller never takes all workers of a queue that has more than one.
+// [Queues] holds the queues of one node. All its ports share them, since they share its processors. Operator
+// requests have their own workers, so a flood of reads does not delay them. A caller never occupies all
+// workers of a queue with more than one worker.
 package fairqueue

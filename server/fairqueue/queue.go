@@ -8,42 +8,42 @@ import (
 	"time"
 )
 
-// ErrFull is returned when a caller's line, or the whole queue, is full.
+// ErrFull is returned if the caller's line or the whole queue is full.
 var ErrFull = errors.New("too many requests of this kind are waiting")
 
-// Config bounds a Queue. All fields are needed.
+// Config bounds a Queue. All fields are required, except Rests.
 type Config struct {
-	// Workers run at the same time; half of them at most for one caller.
+	// Workers is the number of workers. A caller gets at most half of them, but at least one.
 	Workers int
-	// PerCaller jobs of one caller wait at most, and Total of all.
+	// PerCaller bounds the waiting jobs of one caller, and Total those of all callers.
 	PerCaller, Total int
-	// Rests has a worker rest as long as it worked while others wait, so that a flood takes the
-	// workers' processors for half of the time at most.
+	// Rests makes a worker pause as long as its job took while others wait, so that a flood occupies the
+	// workers' processors for at most half of the time.
 	Rests bool
 }
 
-// Queue runs jobs of many callers by few workers, each caller in turn. All methods are safe
-// for concurrent use.
+// Queue runs the jobs of many callers on few workers, serving the callers in turn. All methods are safe for
+// concurrent use.
 type Queue struct {
 	cfg    Config
-	ctx    context.Context // ends with Close
+	ctx    context.Context // cancelled by Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	wake    sync.Cond
 	lines   map[any]*line
-	turns   list.List // of *line: those with jobs that wait, in turn
+	turns   list.List // of *line: those with waiting jobs, in order of their turns
 	waiting int
 	closed  bool
 }
 
-// line is the jobs of one caller.
+// line holds the jobs of one caller.
 type line struct {
 	caller  any
 	jobs    []job
 	running int
-	turn    *list.Element // in turns, nil without jobs
+	turn    *list.Element // element of turns; nil without jobs
 }
 
 type job struct {
@@ -51,7 +51,7 @@ type job struct {
 	refused func()
 }
 
-// New starts a Queue, which works until Close.
+// New returns a running Queue. Close stops it.
 func New(cfg Config) *Queue {
 	q := &Queue{cfg: cfg, lines: map[any]*line{}}
 	q.wake.L = &q.mu
@@ -62,9 +62,9 @@ func New(cfg Config) *Queue {
 	return q
 }
 
-// Submit has a worker call run when it is the caller's turn. It returns ErrFull if the line
-// is full. A job that was taken in may still have to give way to callers with shorter lines;
-// refused is called then, instead of run. The context that run gets ends with Close.
+// Submit queues run, which a worker calls when it is the caller's turn. It returns ErrFull if there is no
+// room. A queued job may still be evicted in favor of a caller with a shorter line; then refused is called
+// instead of run. Close cancels the context passed to run.
 func (q *Queue) Submit(caller any, run func(context.Context), refused func()) error {
 	q.mu.Lock()
 	l := q.lines[caller]
@@ -96,7 +96,8 @@ func (q *Queue) Submit(caller any, run func(context.Context), refused func()) er
 	return nil
 }
 
-// evict takes the last job of the longest line that is longer than so many.
+// evict removes the last job of the longest line, among the lines with more jobs than the argument. It
+// returns nil if there is no such line.
 func (q *Queue) evict(than int) *job {
 	var longest *line
 	for e := q.turns.Front(); e != nil; e = e.Next() {
@@ -113,8 +114,7 @@ func (q *Queue) evict(than int) *job {
 	return &last
 }
 
-// Enter waits until it is the caller's turn, which lasts until leave is called. It returns
-// ErrFull, or ctx's error.
+// Enter waits for the caller's turn, which lasts until leave is called. It returns ErrFull or ctx's error.
 func (q *Queue) Enter(ctx context.Context, caller any) (leave func(), err error) {
 	begun, done, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	run := func(context.Context) {
@@ -163,10 +163,10 @@ func (q *Queue) work() {
 	}
 }
 
-// longestRest is for a worker that had to wait itself.
+// longestRest bounds a rest, because a long job may have waited rather than used the processor.
 const longestRest = 50 * time.Millisecond
 
-// rest returns after as long as the last job took, or when the queue closes.
+// rest pauses as long as the last job took, at most longestRest, or until the queue closes.
 func (q *Queue) rest(took time.Duration) {
 	enough := time.NewTimer(min(took, longestRest))
 	defer enough.Stop()
@@ -208,7 +208,7 @@ func (q *Queue) finished(l *line) {
 	q.wake.Broadcast() // the line may have another worker, and the last job may be done
 }
 
-// Close takes no more jobs, runs those that wait, with a context that has ended, and waits.
+// Close accepts no more jobs, runs the waiting ones with a cancelled context, and waits for them.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true

@@ -97,7 +97,7 @@ func TestOneCallerTakesHalfTheWorkers(t *testing.T) {
 	q.Close()
 }
 
-// A caller keeps its one line, with its bounds, between its jobs.
+// TestLineOutlivesItsJobs verifies that a caller keeps its line, with its bounds, between its jobs.
 func TestLineOutlivesItsJobs(t *testing.T) {
 	t.Run("half the workers", func(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestLineOutlivesItsJobs(t *testing.T) {
 			}
 			synctest.Wait()
 			stop <- struct{}{}
-			synctest.Wait() // one runs and none waits
+			synctest.Wait() // one job runs and none waits
 			var mu sync.Mutex
 			for range 3 {
 				_ = q.Submit("flood", func(context.Context) {
@@ -154,7 +154,8 @@ func TestLineOutlivesItsJobs(t *testing.T) {
 	})
 }
 
-// A place in a full queue is taken from a line that stays at least as long as the caller's own.
+// TestPlacesAreTakenFromLongerLines verifies that a full queue evicts only from a line that remains at least
+// as long as the caller's own.
 func TestPlacesAreTakenFromLongerLines(t *testing.T) {
 	q, free := blocked(t, Config{Workers: 1, PerCaller: 5, Total: 4})
 	var refused []string
@@ -217,7 +218,7 @@ func TestEnter(t *testing.T) {
 	again()
 }
 
-// Without Rests, a worker takes one job after the other.
+// TestWorkersGoOn verifies that, without Rests, a worker runs jobs without a pause.
 func TestWorkersGoOn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		q := New(Config{Workers: 1, PerCaller: 10, Total: 10})
@@ -235,7 +236,8 @@ func TestWorkersGoOn(t *testing.T) {
 	})
 }
 
-// A worker rests as long as it worked while others wait, and not for one caller who comes back.
+// TestWorkersRest verifies that a worker rests as long as it worked while others wait, and not if a single
+// caller submits one job after the other.
 func TestWorkersRest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		q := New(Config{Workers: 1, PerCaller: 10, Total: 10, Rests: true})

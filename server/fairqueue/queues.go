@@ -2,22 +2,22 @@ package fairqueue
 
 import "runtime"
 
-// Queues are those of one node.
+// Queues holds the queues of one node.
 type Queues struct {
-	// Reads gather and encode pages: work for half the processors, and under a flood for half of
-	// the time.
+	// Reads collects and encodes pages. It uses half of the processors, at most four, and under a flood these
+	// only for half of the time.
 	Reads *Queue
-	// Status asks the other nodes how they are.
+	// Status runs requests for the status of all nodes.
 	Status *Queue
-	// Commands are what operators do to locks. They wait for one entry each.
+	// Commands runs operators' commands on locks. Each waits for one entry.
 	Commands *Queue
-	// Acts are what operators do to the cluster. They wait for the other nodes.
+	// Acts runs operators' changes of the cluster, which wait for other nodes.
 	Acts *Queue
-	// Snapshots are sent as fast as their callers take them.
+	// Snapshots runs snapshot downloads, which are sent at the pace of their callers.
 	Snapshots *Queue
 }
 
-// NewQueues starts a node's queues, which work until Close.
+// NewQueues returns the running queues of a node. Close stops them.
 func NewQueues() *Queues {
 	return &Queues{
 		Reads:     New(Config{Workers: min(max(1, runtime.GOMAXPROCS(0)/2), 4), PerCaller: 64, Total: 4_096, Rests: true}),
@@ -28,7 +28,7 @@ func NewQueues() *Queues {
 	}
 }
 
-// Close ends all of them and waits.
+// Close closes all queues and waits for them.
 func (q *Queues) Close() {
 	q.Reads.Close()
 	q.Status.Close()

@@ -12,9 +12,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// prompt is a replica that answers every command at once, the same way.
+// prompt is a replica that answers every command immediately with the same result.
 type prompt struct {
-	Replica // nil: only what is below may be used
+	Replica // nil: only the methods below may be called
 	answer  wire.Result
 	settled func()
 }
@@ -40,10 +40,9 @@ func (p *prompt) OnLeader(func(*wire.LeaderHint)) (cancel func()) { return func(
 func (p *prompt) Bind(uint64, replica.Sink)                       {}
 func (p *prompt) Unbind(uint64, replica.Sink)                     {}
 
-// repeated is a connection on which the same bytes come so many times; what is written to
-// it is gone.
+// repeated is a connection that delivers the same bytes left times and discards what is written to it.
 type repeated struct {
-	net.Conn // nil: only what is below may be used
+	net.Conn // nil: only the methods below may be called
 	bytes    []byte
 	left     int
 	at       int
@@ -71,8 +70,7 @@ func (r *repeated) SetDeadline(time.Time) error      { return nil }
 func (r *repeated) SetReadDeadline(time.Time) error  { return nil }
 func (r *repeated) SetWriteDeadline(time.Time) error { return nil }
 
-// BenchmarkRequest is a request from its bytes to those of its answer, but for what the
-// replica does.
+// BenchmarkRequest measures a request from its bytes to those of its answer, without the replica.
 func BenchmarkRequest(b *testing.B) {
 	acquire := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "orders/4242", Mode: wire.Mode_EXCLUSIVE}}, WaitForever: true}
 	release := &wire.Release{HoldId: 5_000_017, Token: 391_484_405_014_593_763}
@@ -109,7 +107,7 @@ func benchmarkRequest(b *testing.B, req *wire.Request) {
 	}
 }
 
-// BenchmarkPush is a grant on its way to a session that waited.
+// BenchmarkPush measures the delivery of a grant to a waiting session.
 func BenchmarkPush(b *testing.B) {
 	srv, err := Serve(Config{Listener: newPipes(), Replica: &prompt{}, NodeID: self})
 	if err != nil {

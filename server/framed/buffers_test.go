@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// unfinished has a connection send most of a frame, and no more.
+// unfinished sends the first part of a frame.
 func unfinished(t *testing.T, c *peer, claimed, sent int) {
 	t.Helper()
 	_ = c.conn.SetDeadline(time.Now().Add(patience))
@@ -21,8 +21,8 @@ func unfinished(t *testing.T, c *peer, claimed, sent int) {
 	}
 }
 
-// What has arrived of a frame is counted, what is only claimed is not; and when the buffers
-// are used up, whoever holds most of them is cut.
+// TestUnfinishedFramesAreCounted verifies that the bytes that arrived of a frame are counted, rather than its
+// claimed length, and that the connection with the largest share is cut when the budget is exhausted.
 func TestUnfinishedFramesAreCounted(t *testing.T) {
 	const limit = 1 << 20
 	buffers := budget.New(limit)
@@ -44,7 +44,7 @@ func TestUnfinishedFramesAreCounted(t *testing.T) {
 	honest.expect(wire.Status_OK, beat(session))
 }
 
-// Answers that are not taken are counted, and given back with their connection.
+// TestUnreadAnswersAreCounted verifies that unread answers are counted, and released with their connection.
 func TestUnreadAnswersAreCounted(t *testing.T) {
 	const limit = 512 << 10
 	buffers := budget.New(limit)
@@ -54,7 +54,7 @@ func TestUnreadAnswersAreCounted(t *testing.T) {
 	for i := range 100 {
 		honest.expect(wire.Status_GRANTED, acquire(session, uint64(i+1), fmt.Sprintf("%s/%d", strings.Repeat("n", 300), i), false))
 	}
-	for range 60 { // it never reads
+	for range 60 { // greedy never reads the answers
 		greedy.nextID++
 		req := &wire.Request{Id: greedy.nextID, Body: &wire.Request_ListLocks{ListLocks: &wire.ListLocksRequest{Stale: true}}}
 		if greedy.w.Write(&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: req}}) != nil {

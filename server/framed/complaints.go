@@ -7,20 +7,19 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// In a storm of bad connections so many are logged at once, and so many a second
-// after that.
+// The rate limit of connection errors in the log: a burst of complaintBurst, then one per complaintPeriod.
 const (
 	complaintBurst  = 20
 	complaintPeriod = 200 * time.Millisecond
 )
 
-// complaints logs why connections ended, each once, without letting whoever opens
-// connections fill the disk: it is a token bucket that counts what it swallows.
+// complaints logs why connections ended, once for each. It is a token bucket, so that clients cannot fill the
+// disk by opening bad connections, and it counts the messages it drops.
 type complaints struct {
 	log hclog.Logger
 	now func() time.Time
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	tokens     int
 	filled     time.Time
 	suppressed int
@@ -30,7 +29,7 @@ func newComplaints(log hclog.Logger, now func() time.Time) *complaints {
 	return &complaints{log: log, now: now, tokens: complaintBurst, filled: now()}
 }
 
-// warn logs the message unless too many came before it.
+// warn logs the message unless the rate limit is exceeded.
 func (c *complaints) warn(message string, args ...any) {
 	swallowed, ok := c.take()
 	if !ok {
@@ -42,7 +41,7 @@ func (c *complaints) warn(message string, args ...any) {
 	c.log.Warn(message, args...)
 }
 
-// take reports whether to log now, and how many were not logged since the last.
+// take reports whether to log now, and how many messages were dropped since the last one logged.
 func (c *complaints) take() (swallowed int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

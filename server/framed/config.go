@@ -19,8 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Replica is the node behind the port: [replica.Replica], or a double in tests. Its
-// functions are documented there.
+// Replica is the node behind the port: [replica.Replica], which documents the methods, or a fake in tests.
 type Replica interface {
 	read.Source
 	lease.Node
@@ -45,68 +44,66 @@ type Replica interface {
 	AcknowledgeAlarms(context.Context, *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
 }
 
-// Config is what the port needs.
+// Config configures the port.
 type Config struct {
-	// Listener is bound already; the server closes it.
+	// Listener must be bound. The server closes it.
 	Listener net.Listener
-	// Replica answers.
+	// Replica handles the requests.
 	Replica Replica
-	// NodeID and ClusterID are told to clients.
+	// NodeID and ClusterID identify the node in its hello to clients.
 	NodeID    string
 	ClusterID func() string
-	// TLS is spoken from the first byte on; nil is plaintext.
+	// TLS starts with the first byte of a connection; nil means plaintext.
 	TLS *tls.Config
-	// Tunnels connect clients through to the leader, from this node and to it; nil refuses both.
+	// Tunnels opens and accepts tunnels to the leader for clients; nil disables both.
 	Tunnels Tunnels
-	// Queues are the node's, for reads and operators; nil makes some.
+	// Queues are the node's queues for reads and operator requests; if nil, Serve creates its own.
 	Queues *fairqueue.Queues
-	// Buffers is the node's budget for what clients make it hold for a while; nil is no bound.
+	// Buffers is the node's budget for transient data held for clients; nil means unbounded.
 	Buffers *budget.Budget
-	// Limits bound what clients can make the node hold; zero fields take
-	// DefaultLimits.
+	// Limits bounds what clients can make the node hold. Zero fields take DefaultLimits.
 	Limits Limits
-	// Logger gets the reason why a connection ended badly; nil is silence.
+	// Logger receives the reasons of abnormal disconnects; nil discards them.
 	Logger hclog.Logger
-	// Registry takes the metrics; nil keeps them unregistered.
+	// Registry receives the metrics; if nil, they stay unregistered.
 	Registry prometheus.Registerer
 }
 
-// Limits bound one node's dealings with clients. They are not replicated: they
-// decide what is taken in, never how a command is applied.
+// Limits bounds the resources that clients use on one node. Limits are not replicated: they decide what the
+// node accepts, never how a command is applied.
 type Limits struct {
-	// MaxConnections at once, of those that are established.
+	// MaxConnections bounds the established connections.
 	MaxConnections int
-	// MaxHandshakes bounds the connections that have not said hello yet, and half of it those
-	// of one address; beyond it the oldest is cut.
+	// MaxHandshakes bounds the connections that have not yet sent their hello. A single address may have half
+	// of them. Beyond either bound the oldest is cut.
 	MaxHandshakes int
-	// MaxTunnels bounds the clients that this node connects through to the leader, and half of
-	// it those of one address. They count among the connections, too.
+	// MaxTunnels bounds the clients that this node tunnels to the leader. A single address may have half of
+	// them. Tunnels also count towards MaxConnections.
 	MaxTunnels int
-	// MaxInFlight requests unanswered at once on one connection; the node stops
-	// reading from it beyond that.
+	// MaxInFlight bounds the unanswered requests of one connection. At the bound, the node stops reading from
+	// the connection.
 	MaxInFlight int
-	// MaxFrameBytes is the largest frame in either direction.
+	// MaxFrameBytes bounds a frame in either direction.
 	MaxFrameBytes int
-	// MaxOutboxBytes wait at most for one client that does not read; beyond that it
-	// is cut off.
+	// MaxOutboxBytes bounds the unsent bytes queued for one client. A client that exceeds it is disconnected.
 	MaxOutboxBytes int
 	// MaxWatchesPerConnection bounds the watches of one connection.
 	MaxWatchesPerConnection int
-	// MaxLeaseWaits is how many acquires of leases the node carries at once.
+	// MaxLeaseWaits bounds the acquires of leases that wait on this node.
 	MaxLeaseWaits int
-	// HandshakeTimeout is how long a new connection may take for TLS and hello.
+	// HandshakeTimeout bounds TLS and hello of a new connection.
 	HandshakeTimeout time.Duration
-	// FrameTimeout is how long one frame may take from its first byte to its last,
-	// and one write of responses.
+	// FrameTimeout bounds the arrival of one frame, from its first byte to its last, and one write of
+	// responses.
 	FrameTimeout time.Duration
-	// IdleTimeout closes a connection that has no session and sends nothing for so long,
-	// at the latest half as much later.
+	// IdleTimeout is the time after which the node closes a connection that sends nothing and has no session,
+	// no watch and no request in flight. Closing may be late by up to half of it.
 	IdleTimeout time.Duration
-	// AdminTimeout bounds one administrative request.
+	// AdminTimeout bounds an administrative request.
 	AdminTimeout time.Duration
 }
 
-// DefaultLimits are the limits that a zero field takes.
+// DefaultLimits returns the values that zero fields take.
 func DefaultLimits() Limits {
 	return Limits{
 		MaxConnections:          10_000,
@@ -124,7 +121,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// WithDefaults fills the zero fields.
+// WithDefaults returns l with its zero fields filled in.
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
 	fill(&l.MaxConnections, d.MaxConnections)
@@ -142,7 +139,7 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// fill gives a field its default where it was left out.
+// fill sets a field to its default if it is zero.
 func fill[T int | time.Duration](field *T, value T) {
 	if *field == 0 {
 		*field = value

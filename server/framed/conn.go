@@ -16,17 +16,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// How long a connection that ends may take to answer what is under way, and to let the
-// other side read the goodbye.
+// When a connection ends, drainTimeout bounds the answering of requests in flight, and hangupTimeout the
+// delivery of the goodbye.
 const (
 	drainTimeout  = time.Second
 	hangupTimeout = time.Second
-	// farewellBytes may be unread before a goodbye where the node needs the memory.
+	// farewellBytes may be unread before a goodbye if the node needs the memory.
 	farewellBytes = 64 << 10
 )
 
-// conn is one connection after its handshake. Its reader runs in serve; the outbox has
-// the writer; all else runs on the goroutines of whoever has something to say.
+// conn is an established connection. serve is its reader and the outbox has its writer. Everything else runs
+// on the goroutines of its callers.
 type conn struct {
 	srv    *Server
 	link   *link
@@ -34,28 +34,28 @@ type conn struct {
 	out    *transport.Outbox
 	remote string
 	agent  string
-	slots  chan struct{}   // one element per request under way
-	memory *budget.Account // what the connection holds; nil without a budget
-	// noMemory says that the node has no memory left for another connection.
+	slots  chan struct{}   // one element per request in flight
+	memory *budget.Account // charged for what the connection holds; nil without a budget
+	// noMemory is the error if the node's budget has no room for another connection.
 	noMemory error
-	told     *wire.LeaderHint // what the client was told last; guarded by the server's hints
+	told     *wire.LeaderHint // the hint last sent to the client; guarded by the server's hints
 
-	arrived  *exchange          // the request that was read last; only the reader uses it
-	enlisted []replica.Proposal // of what was read, what is not proposed yet; only the reader uses it
+	arrived  *exchange          // the request that was read last; used by the reader only
+	enlisted []replica.Proposal // commands read but not yet proposed; used by the reader only
 
-	pages sync.Mutex // one page at a time is weighed and sent
+	pages sync.Mutex // serializes weighing and sending of pages
 
 	ctx     context.Context // ends when the connection does
 	cancel  context.CancelFunc
-	running sync.WaitGroup // of requests that have a goroutine; only the reader starts them
+	running sync.WaitGroup // requests that have their own goroutine; only the reader starts them
 
-	unflushed atomic.Bool // what is queued goes out with the next flush of the server's flusher
+	unflushed atomic.Bool // the outbox is already scheduled for the next flush of the server's flusher
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	attached map[uint64]struct{}
 	watches  map[uint64]*watch // by the id of their request
 	ended    bool
-	closed   bool // nothing may be bound any more
+	closed   bool // no session may be bound any more
 	goodbye  *wire.Goodbye
 }
 
@@ -86,29 +86,28 @@ func newConn(srv *Server, l *link, frames *transport.FrameReader, agent string) 
 }
 
 const (
-	// connBytes is what a connection takes that has little to say: two goroutines, the first
-	// part of its buffers, TLS.
+	// connBytes is the base memory of a connection in bytes: two goroutines, its initial buffers, TLS.
 	connBytes = 32 << 10
-	// watchBytes is what a watch takes: a goroutine, and what it is about to send.
+	// watchBytes is the memory of a watch in bytes: a goroutine and the response it is about to send.
 	watchBytes = 32 << 10
 )
 
-// heldMost is called when the node's buffers are used up and this connection holds most.
+// heldMost is called when the node's budget is exhausted and this connection holds the largest share.
 func (c *conn) heldMost() {
 	c.end(wire.Goodbye_RESOURCE_EXHAUSTED, "the node's buffers are used up (--max-buffer-bytes), and this connection held most of them")
 }
 
-// busy says whether silence from this client is nothing to worry about.
+// busy reports whether silence from this client is expected.
 func (c *conn) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.attached) > 0 || len(c.watches) > 0 || len(c.slots) > 0
 }
 
-// serve reads until the connection ends, and takes it down.
+// serve reads until the connection ends, and then tears it down.
 func (c *conn) serve() {
 	err := c.frames.Receive(c)
-	c.frames.Free() // to hang up may take a while
+	c.frames.Free() // hanging up can take a while
 	c.propose()
 	c.endFor(err)
 	c.cancel()
@@ -120,7 +119,7 @@ func (c *conn) serve() {
 	c.hangup()
 }
 
-// Received takes the request in that was decoded last.
+// Received handles the request that was decoded last.
 func (c *conn) Received() error {
 	c.link.frameEnded()
 	x := c.arrived
@@ -137,23 +136,23 @@ func (c *conn) Received() error {
 		x.begin(c)
 		return nil
 	}
-	exchanges.Put(x) // the request has memory of its own
-	c.propose()      // in the order in which they came
+	exchanges.Put(x) // the request does not share memory with x
+	c.propose()      // keeps the order of arrival
 	c.dispatch(req)
 	return nil
 }
 
-// maxEnlisted is how many commands are proposed together at most.
+// maxEnlisted bounds the commands that are proposed together.
 const maxEnlisted = 256
 
-// enlist proposes a command together with others that came in the same read.
+// enlist queues a command, so that it is proposed together with the others from the same read.
 func (c *conn) enlist(p replica.Proposal) {
 	if c.enlisted = append(c.enlisted, p); len(c.enlisted) == maxEnlisted {
 		c.propose()
 	}
 }
 
-// propose hands over what was enlisted.
+// propose hands the enlisted commands to the replica.
 func (c *conn) propose() {
 	if len(c.enlisted) > 0 {
 		c.srv.cfg.Replica.ProposeAll(c.enlisted)
@@ -162,24 +161,24 @@ func (c *conn) propose() {
 	}
 }
 
-// Rested is called before the reader waits.
+// Rested is called before the reader blocks.
 func (c *conn) Rested(begun bool) error {
 	c.propose()
 	return c.link.rest(begun)
 }
 
-// Overdue is called when it has waited for long.
+// Overdue is called when the read deadline has passed.
 func (c *conn) Overdue() error { return c.link.silence() }
 
-// takeSlot makes the request one of those under way. While there are as many as there may be,
-// the client feels the back-pressure.
+// takeSlot counts the request as in flight. While MaxInFlight requests are in flight it blocks, so the client
+// experiences back-pressure.
 func (c *conn) takeSlot() error {
 	select {
-	case c.slots <- struct{}{}: // far cheaper than a choice of two
+	case c.slots <- struct{}{}: // fast path: far cheaper than the two-way select
 		return nil
 	default:
 	}
-	c.propose() // only answers make room
+	c.propose() // commands that are not proposed would never free their slots
 	select {
 	case c.slots <- struct{}{}:
 		return nil
@@ -188,22 +187,22 @@ func (c *conn) takeSlot() error {
 	}
 }
 
-// Decode takes memory for a request when its bytes are there: a silent connection has
-// none. Only the reader calls it.
+// Decode allocates memory for a request only when its bytes have arrived, so a silent connection holds none.
+// Only the reader calls it.
 func (c *conn) Decode(b []byte) error {
 	c.arrived = newExchange()
 	c.arrived.size = len(b)
 	return c.arrived.Decode(b)
 }
 
-// respondFor answers a request of a session, with the time that is left to it.
+// respondFor answers a session's request and includes the session's remaining TTL.
 func (c *conn) respondFor(req *wire.Request, res *wire.Result, session uint64) {
 	resp := &wire.Response{Id: req.GetId(), Result: res}
 	c.addRemaining(resp, session)
 	c.reply(resp)
 }
 
-// addRemaining tells the time that is left to a session, if the request succeeded.
+// addRemaining sets the session's remaining TTL if the request succeeded.
 func (c *conn) addRemaining(resp *wire.Response, session uint64) {
 	if succeeded(resp.GetResult()) {
 		if left, known := c.srv.cfg.Replica.Remaining(session); known {
@@ -219,14 +218,14 @@ func succeeded(res *wire.Result) bool {
 
 func milliseconds(left time.Duration) uint64 { return uint64(max(left, 0).Milliseconds()) }
 
-// respond answers a request with a status alone.
+// respond answers a request with a result only.
 func (c *conn) respond(req *wire.Request, res *wire.Result) {
 	c.reply(&wire.Response{Id: req.GetId(), Result: res})
 }
 
-// replyPage gathers a page and replies with it. Half of the outbox is kept free of pages, so
-// that a client which asks for more of them than it reads is told so instead of losing its
-// sessions. What could not be sent is not gathered.
+// replyPage reads a page and replies with it. Pages may fill at most half of the outbox, so that a client
+// that requests more pages than it reads gets an error instead of losing its connection and sessions. If a
+// page could not be sent, it is not read from the state.
 func (c *conn) replyPage(req *wire.Request) {
 	c.pages.Lock()
 	defer c.pages.Unlock()
@@ -240,21 +239,21 @@ func (c *conn) replyPage(req *wire.Request) {
 	}
 }
 
-// reply sends the one response to a request. It does not wait.
+// reply sends the response to a request. It does not block.
 func (c *conn) reply(resp *wire.Response) {
 	c.conclude(c.answer(responseFrame(resp), resp, atOnce))
 }
 
-// put is a way into an outbox.
+// put is a way to put a message into an outbox.
 type put func(*transport.Outbox, proto.Message) error
 
 var (
 	atOnce put = (*transport.Outbox).Send
-	// untilFlush leaves it to the server's flusher.
+	// untilFlush leaves writing to the server's flusher.
 	untilFlush put = (*transport.Outbox).Queue
 )
 
-// answer queues a frame with its response, or why that is impossible.
+// answer queues a frame with its response. If the response is too large, it queues an error response instead.
 func (c *conn) answer(frame *wire.ServerFrame, resp *wire.Response, put put) error {
 	if resp.GetResult().GetStatus() == wire.Status_NOT_LEADER {
 		resp.Leader = c.srv.cfg.Replica.Leader()
@@ -267,7 +266,7 @@ func (c *conn) answer(frame *wire.ServerFrame, resp *wire.Response, put put) err
 	return err
 }
 
-// conclude makes room for another request, once one is answered.
+// conclude frees the slot of an answered request and handles the error of sending the answer.
 func (c *conn) conclude(err error) {
 	<-c.slots
 	c.noteSendError(err)
@@ -277,7 +276,7 @@ func responseFrame(resp *wire.Response) *wire.ServerFrame {
 	return &wire.ServerFrame{Frame: &wire.ServerFrame_Response{Response: resp}}
 }
 
-// noteSendError ends the connection if what had to be said could not be.
+// noteSendError ends the connection if a message could not be sent.
 func (c *conn) noteSendError(err error) {
 	switch {
 	case err == nil, errors.Is(err, transport.ErrOutboxClosed):
@@ -290,7 +289,7 @@ func (c *conn) noteSendError(err error) {
 	}
 }
 
-// end has the reader take the connection down. The first reason stays.
+// end makes the reader tear the connection down. The first reason counts.
 func (c *conn) end(code wire.Goodbye_Code, reason string) {
 	c.mu.Lock()
 	first := !c.ended
@@ -305,7 +304,7 @@ func (c *conn) end(code wire.Goodbye_Code, reason string) {
 	}
 }
 
-// endFor is end with the reason why reading ended.
+// endFor calls end with the code for the error that ended reading.
 func (c *conn) endFor(err error) {
 	switch {
 	case errors.Is(err, errEnded):
@@ -330,7 +329,7 @@ func (c *conn) saidGoodbye(code wire.Goodbye_Code) bool {
 	return c.goodbye.GetCode() == code
 }
 
-// drain waits until everything under way is answered, or for long enough.
+// drain waits until everything in flight is answered, at most drainTimeout.
 func (c *conn) drain() {
 	enough := time.NewTimer(drainTimeout)
 	defer enough.Stop()
@@ -345,7 +344,7 @@ func (c *conn) drain() {
 	}
 }
 
-// hangup flushes, says goodbye where that was not the client's own wish, and closes.
+// hangup flushes, sends a goodbye unless the client closed the connection, and closes.
 func (c *conn) hangup() {
 	c.mu.Lock()
 	bye := c.goodbye
@@ -356,12 +355,12 @@ func (c *conn) hangup() {
 		transport.Cut(c.link)
 		return
 	case bye.GetCode() == wire.Goodbye_RESOURCE_EXHAUSTED && c.out.Queued() > farewellBytes:
-		transport.Cut(c.link) // others need the memory now, and it would hardly read so far
+		transport.Cut(c.link) // other connections need the memory now, and the client would hardly read up to the goodbye
 		_ = c.out.Close(nil)
 		return
 	}
 	if c.out.Close(transport.Farewell(bye.GetCode(), bye.GetMessage())) != nil {
-		transport.Cut(c.link) // it does not read: nobody to linger for
+		transport.Cut(c.link) // the client does not read, so there is no point in lingering
 		return
 	}
 	transport.Hangup(c.link, hangupTimeout)

@@ -1,38 +1,36 @@
-// Package framed is the port of the SDK and the CLI: sessions, locks and everything
-// else over one multiplexed connection of length-prefixed protobuf frames.
+// Package framed implements the port of the SDK and the CLI. It serves sessions, locks and everything else
+// over one multiplexed connection per client, with length-prefixed protobuf frames.
 //
-// # The way of a request
+// # Request path
 //
-// A connection has two goroutines: a reader, and the writer of its outbox. The reader
-// decodes frames, turns them into commands of the state machine and hands those that one
-// read brought to the replica together, each with a function to call when it is answered;
-// it does not wait. That function runs on the replica's completing goroutine and only puts
-// the response into the outbox. When all that an entry has to say is there, the flusher
-// sends it, in one system call for each connection, and leaves to the outbox's writer only
-// what a connection does not take at once. Thousands of requests are so under way without
-// a goroutine each. What takes longer
-// than a command, reads and administration, runs in few workers, which serve connections
-// in turn (package fairqueue). Only two kinds of requests have a goroutine each, and are bounded for that:
-// acquires of leases, for which this node waits, and watches.
+// A connection has two goroutines: a reader and its outbox's writer. The reader decodes frames and turns them
+// into commands of the state machine. It proposes all commands from one read together, each with a callback
+// for the result, and does not wait. The callback runs on the replica's completer goroutine and only puts the
+// response into the outbox. When all responses and pushes of an entry are queued, the flusher writes them
+// with one system call per connection. The outbox's writer sends only what a connection did not take
+// immediately. So thousands of requests can be in flight without a goroutine each.
 //
-// A watch reads the node's history at the pace at which its client reads: it waits while
-// a modest part of the outbox is full. So it never takes the room of answers and pushes,
-// and whoever reads too slowly misses events and is told so, but loses nothing else.
+// Operations that take longer than a command (reads and administration) run on a few workers that serve the
+// connections in turn (package fairqueue). Only two kinds of request have their own goroutine, and their
+// number is bounded: acquires of leases, because this node waits for the grant, and watches.
+//
+// A watch reads the node's event log at the pace of its client: it waits while a modest part of the outbox is
+// full, so it never takes the room of answers and pushes. A client that reads too slowly misses events and is
+// notified of that, but loses nothing else.
 //
 // # Sessions and connections
 //
-// A session belongs to the connection that opened or last attached it: its requests are
-// taken from there only (NOT_ATTACHED elsewhere) and its pushes go there. A newer attach
-// takes that one session away and leaves the connection and its other sessions alone.
-// When the node's reign ends, every binding ends with it, because pushes may be sent by
-// another node from then on: the client is told of the next term and attaches again, and
-// the answer to that carries everything it may have missed.
+// A session belongs to the connection that opened it or attached it last. Only that connection may send its
+// requests (others get NOT_ATTACHED), and its pushes go there. A later attach on another connection moves
+// this one session and leaves the first connection and its other sessions alone. All bindings end when the
+// node loses leadership, because from then on another node may send pushes. The client is notified of the
+// next term and attaches again. The answer to the attach contains everything it may have missed.
 //
-// # What a bad client can do
+// # Misbehaving clients
 //
-// Little. Connections, frames, requests in flight and bytes waiting to be read are
-// bounded, and connections that have not said hello are counted apart (package handshake).
-// Handshakes and single frames have deadlines. Whoever sends garbage or does not read is
-// told why with a Goodbye where it can still hear it, and is closed. Each connection that
-// ends badly is logged once, and in a storm only a sample is.
+// Connections, frames, requests in flight and unread bytes are bounded, and connections that have not sent
+// their hello are counted separately (package handshake). Handshakes and single frames have deadlines. A
+// client that sends garbage or does not read gets a Goodbye with the reason, if it can still be delivered,
+// and is disconnected. Each abnormal end of a connection is logged once; under a flood of them, only a sample
+// is logged.
 package framed

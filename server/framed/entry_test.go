@@ -11,13 +11,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// whole is a replica that answers nobody before so many commands have come, and then all of
-// them in a row, as those of one entry are answered.
+// whole is a replica that answers no command until as many as its field entry says have arrived. It then
+// answers all of them as commands of one entry.
 type whole struct {
 	prompt
 	entry int
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	queued []func(*wire.Result)
 }
 
@@ -37,7 +37,7 @@ func (w *whole) ProposeAll(all []replica.Proposal) {
 	w.settled()
 }
 
-// counted is a connection that counts what is written to it.
+// counted is a connection that counts the writes to it.
 type counted struct {
 	repeated
 	writes atomic.Int64
@@ -48,7 +48,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAnswersOfAnEntryShareWrites: a thousand releases in one entry cost one write for each
+// TestAnswersOfAnEntryShareWrites verifies that a thousand releases in one entry cost one write per
 // connection.
 func TestAnswersOfAnEntryShareWrites(t *testing.T) {
 	const releases, rounds = 1_000, 20
@@ -61,8 +61,8 @@ func TestAnswersOfAnEntryShareWrites(t *testing.T) {
 	}
 }
 
-// mostWrites is how many writes the connection with the most of them had, when each has sent
-// so many releases and all are answered in one entry.
+// mostWrites returns the largest number of writes to any of the connections, when every connection has sent
+// the given number of releases and all are answered in one entry.
 func mostWrites(t *testing.T, connections, each int) (most int) {
 	release := &wire.Request{Id: 70_002, SessionId: 1, Seq: 35_002, AckedBelow: 35_002,
 		Body: &wire.Request_Release{Release: &wire.Release{HoldId: 5_000_017, Token: 391_484_405_014_593_763}}}
@@ -86,11 +86,11 @@ func mostWrites(t *testing.T, connections, each int) (most int) {
 		wires, conns = append(wires, wire), append(conns, c)
 	}
 	for _, c := range conns {
-		_ = c.frames.Receive(c) // to the end of what was sent
+		_ = c.frames.Receive(c) // until everything sent is read
 		c.propose()
 	}
 	for i, c := range conns {
-		if err := c.out.Close(nil); err != nil { // writes what is left
+		if err := c.out.Close(nil); err != nil { // writes the rest
 			t.Fatal(err)
 		}
 		most = max(most, int(wires[i].writes.Load()))

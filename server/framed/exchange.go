@@ -8,18 +8,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// exchange is one of the requests of which nearly all traffic consists, from its arrival
-// to its answer, in one piece of memory that is used again: an acquire of one lock, a
-// release or a heartbeat. It belongs to the connection's reader until begin, and to who
-// has to answer it from then on. Nobody may use it, its command included, once it was
-// answered.
+// exchange holds one request of the most frequent kinds (acquire of a single lock, release, heartbeat) from
+// its arrival to its answer, in one reusable allocation. It is owned by the connection's reader until begin,
+// and then by the goroutine that answers it. After the answer, neither the exchange nor its command may be
+// used.
 type exchange struct {
 	wire.ClientFrameDecoder
 	conn *conn
-	size int // of the frame
-	// until is when the session ends, as far as was known when the request was proposed.
+	size int // of the frame, in bytes
+	// until is the session's deadline as known when the request was proposed.
 	until time.Time
-	// answered is the method end, bound to this exchange once and for all.
+	// answered is the method value x.end, allocated once per exchange.
 	answered func(*wire.Result)
 
 	command wire.Command
@@ -42,7 +41,7 @@ func newExchange() *exchange {
 	return x
 }
 
-// begin is what dispatch is for all other requests.
+// begin starts the request. It is the counterpart of dispatch, which handles all other requests.
 func (x *exchange) begin(c *conn) {
 	x.conn, x.until = c, time.Time{}
 	req := x.Frame.GetRequest()

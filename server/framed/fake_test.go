@@ -19,12 +19,12 @@ const (
 	other = "n2"
 )
 
-// fake is a replica without raft: the real state machine, applied at once, one command
-// per entry, with the promises of the real one about the order of answers and pushes.
+// fake is a replica without raft. It applies commands immediately to the real state machine, one command per
+// entry, and gives the real replica's guarantees on the order of answers and pushes.
 type fake struct {
-	turn sync.Mutex // one command is completed at a time
+	turn sync.Mutex // serializes the completion of commands
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	machine    *fsm.Machine
 	sinks      map[uint64]replica.Sink
 	leader     *wire.LeaderHint
@@ -67,7 +67,7 @@ func (f *fake) apply(cmd *wire.Command) *fsm.Applied {
 	return applied
 }
 
-// hold keeps all answers back until release.
+// hold delays all answers until release.
 func (f *fake) hold() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +90,7 @@ func (f *fake) release() {
 	}
 }
 
-// soon runs complete now, or once release is called.
+// soon runs complete now, or when release is called.
 func (f *fake) soon(complete func()) {
 	f.mu.Lock()
 	if f.holding {
@@ -108,7 +108,7 @@ func (f *fake) leads() bool {
 	return f.leader.GetId() == self
 }
 
-// moveLeader ends the reign as the replica does: bindings first, then the word of it.
+// moveLeader ends the leadership as the replica does: it ends the bindings, then announces the new leader.
 func (f *fake) moveLeader(hint *wire.LeaderHint) {
 	f.mu.Lock()
 	sinks := f.sinks
@@ -130,7 +130,7 @@ func (f *fake) moveLeader(hint *wire.LeaderHint) {
 	}
 }
 
-// fault is what a node has against a command before it queues it.
+// fault returns the result of a command that a node rejects before queueing it.
 func (f *fake) fault(cmd *wire.Command) (fault *wire.Result) {
 	f.View(func(m *fsm.Machine) {
 		if fault = fsm.Validate(cmd, m.Settings()); fault == nil {
@@ -158,7 +158,7 @@ func (f *fake) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
 		}
 		applied := f.apply(cmd)
 		f.mu.Unlock()
-		f.history.add(applied.Events...) // a watch that begins after the answer does not tell of it
+		f.history.add(applied.Events...) // a watch that starts after the answer does not include these events
 		done(applied.Results[0])
 		f.publish(applied.Events)
 		f.answered()
@@ -187,13 +187,13 @@ func (f *fake) publish(events []*wire.Event) {
 	}
 }
 
-// await is somebody who waits for the outcome of a session's request.
+// await is a subscription to the outcome of a session's request.
 type await struct {
 	session, seq uint64
 	done         func(*wire.Result)
 }
 
-// conclude tells them.
+// conclude delivers an outcome to its subscribers.
 func (f *fake) conclude(e *wire.Event) {
 	res := &wire.Result{Status: e.Status, Seq: e.Seq, Revision: e.Revision}
 	switch {
@@ -281,7 +281,7 @@ func (f *fake) Prove(done func(*wire.Result)) {
 	})
 }
 
-// answered tells that an entry's answers are given.
+// answered notifies the subscriber that the answers of an entry were given.
 func (f *fake) answered() {
 	f.mu.Lock()
 	tell := f.onAnswered
@@ -317,7 +317,7 @@ func (f *fake) Fork() *fsm.Machine {
 	return f.machine.Fork()
 }
 
-// gathered counts the reads that were carried out.
+// gathered returns the number of reads that were executed.
 func (f *fake) gathered() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -392,7 +392,7 @@ func (f *fake) TransferLeadership(ctx context.Context, _ *wire.TransferLeadershi
 	return f.administer(ctx)
 }
 
-// administerWith has administrative requests carried out by do.
+// administerWith makes do handle administrative requests.
 func (f *fake) administerWith(do func(context.Context) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// want is an acquire that tries once.
+// want returns the request for an acquire.
 func want(session, seq uint64, acquire *wire.Acquire) *wire.Request {
 	return &wire.Request{SessionId: session, Seq: seq, Body: &wire.Request_Acquire{Acquire: acquire}}
 }
@@ -34,7 +34,7 @@ func extend(session, seq uint64, hold *wire.Result, ms uint32) *wire.Request {
 	}}}
 }
 
-// two is a connection with two sessions.
+// two opens a connection with two sessions.
 func two(t *testing.T) (p *port, c *peer, first, second uint64) {
 	t.Helper()
 	p = serve(t, nil)
@@ -82,7 +82,7 @@ func TestHoldsOfOthersAreNotTouched(t *testing.T) {
 	c.expect(wire.Status_OK, extend(first, 5, hold, 120_000))
 }
 
-// maxNames is how many locks one acquire may name.
+// maxNames bounds the locks named by one acquire.
 const maxNames = 64
 
 func TestAcquireOfManyLocks(t *testing.T) {

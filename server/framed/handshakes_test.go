@@ -14,7 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// Connections that never say hello take no places, and the oldest of them go.
+// TestHalfMadeConnectionsTakeNoPlaces verifies that connections without a hello take no places and that the
+// oldest of them are cut.
 func TestHalfMadeConnectionsTakeNoPlaces(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		p := serve(t, func(c *Config) {

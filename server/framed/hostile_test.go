@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// unhurt checks that the port still serves others.
+// unhurt checks that the port still serves other clients.
 func unhurt(t *testing.T, p *port) {
 	t.Helper()
 	c := connect(t, p)
@@ -130,7 +130,7 @@ func TestRequestsThatSwellNeverReachTheReplica(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)
 	session := c.open(secret)
-	p.replica.hold() // what is proposed from here on is not answered
+	p.replica.hold() // later commands get no answer
 	many := acquire(session, 1, "l", true)
 	many.GetAcquire().Locks = make([]*wire.LockRequest, maxNames+1)
 	for i := range many.GetAcquire().GetLocks() {

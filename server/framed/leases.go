@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// acquireLease answers once the outcome is final. Unlike a session's acquires it takes a
-// goroutine for that, so their number is bounded.
+// acquireLease answers when the outcome is final. Unlike a session's acquire, it occupies a goroutine while
+// it waits, so the number of these acquires is bounded.
 func (c *conn) acquireLease(req *wire.Request, body *wire.AcquireLeaseRequest) {
 	hash, ok := c.hash(req, body.GetSecret())
 	if !ok {
@@ -39,7 +39,7 @@ func (c *conn) acquireLease(req *wire.Request, body *wire.AcquireLeaseRequest) {
 	})
 }
 
-// endLease extends a lease or ends it.
+// endLease extends or releases a lease.
 func (c *conn) endLease(req *wire.Request) {
 	var secret []byte
 	if l := req.GetExtendLease(); l != nil {

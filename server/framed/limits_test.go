@@ -71,7 +71,7 @@ func TestCloseDoesNotWaitForeverForAClient(t *testing.T) {
 	p := serve(t, nil)
 	stuck := connect(t, p)
 	stuck.open(secret)
-	half := dial(t, p) // in its handshake
+	half := dial(t, p) // still in its handshake
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := p.Close(ctx); err != nil {
@@ -183,7 +183,7 @@ func TestAdministrationIsBounded(t *testing.T) {
 	for range 64 {
 		ids = append(ids, c.send(&wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Reason: "test"}}}))
 	}
-	session := c.open(secret) // behind all of them, and not kept waiting
+	session := c.open(secret) // queued after all of them, but not delayed by them
 	c.expect(wire.Status_OK, beat(session))
 	close(free)
 	refused := 0

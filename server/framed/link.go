@@ -12,29 +12,29 @@ import (
 )
 
 var (
-	// errIdle is returned when nothing came for long and nothing is expected.
+	// errIdle is returned when nothing arrived for the idle timeout and nothing is expected.
 	errIdle = errors.New("idle")
-	// errStalled is returned when a frame began and did not end in time.
+	// errStalled is returned when a frame did not arrive completely within its timeout.
 	errStalled = errors.New("a frame did not arrive in time")
-	// errEnded is returned when this side ended the connection.
+	// errEnded is returned after this side has ended the connection.
 	errEnded = errors.New("ended")
 )
 
-// link is a connection that knows what to expect of its reads: silence between frames is
-// fine for as long as somebody here has reason to wait, silence within a frame is not.
+// link is a connection with read deadlines that depend on its state: silence between frames is allowed while
+// the connection is busy, silence within a frame is not.
 //
-// Only the connection's reader uses what is not documented otherwise.
+// Only the connection's reader uses it, except where noted otherwise.
 type link struct {
 	net.Conn
 	idle, frame time.Duration
-	busy        func() bool                            // whether silence is fine for longer
+	busy        func() bool                            // reports whether silence may last longer than idle
 	ending      chan struct{}                          // closed by cutShort
-	secure      func(context.Context, *tls.Conn) error // makes the TLS handshake, if there is any
-	tunnel      *tunnel.Tunnel                         // what follows is for the leader, if there is one
+	secure      func(context.Context, *tls.Conn) error // performs the TLS handshake, if there is one
+	tunnel      *tunnel.Tunnel                         // carries everything after the hello to the leader; nil without a tunnel
 
-	heard    time.Time // when something came last
-	deadline time.Time // as it is set on Conn
-	within   bool      // deadline is that of the frame that has begun
+	heard    time.Time // when data last arrived
+	deadline time.Time // the deadline set on Conn
+	within   bool      // whether deadline is that of a frame in progress
 }
 
 func newLink(conn net.Conn, limits Limits) *link {
@@ -47,30 +47,29 @@ func newLink(conn net.Conn, limits Limits) *link {
 	}
 }
 
-// frameEnded is called after each frame: another one has its full time.
+// frameEnded is called after each frame, so that the next one gets its full timeout.
 func (l *link) frameEnded() {
 	if l.within {
 		l.within, l.deadline = false, time.Time{}
 	}
 }
 
-// cutShort ends the read under way and all later ones with errEnded. Any goroutine may
-// call it, once.
+// cutShort makes the current read and all later ones fail with errEnded. Any goroutine may call it, but only
+// once.
 func (l *link) cutShort() {
 	close(l.ending)
 	_ = l.SetReadDeadline(time.Unix(1, 0))
 }
 
-// rest sets the deadline for what comes next, which begun says is the rest of a frame.
-// Something has just arrived.
+// rest sets the deadline for the next read after data has arrived. begun is true if a frame has arrived in
+// part.
 func (l *link) rest(begun bool) error {
 	l.heard = time.Now()
 	return l.arm(begun, l.heard)
 }
 
-// arm sets the deadline, but not anew for each frame: while frames come in quick
-// succession, an idle deadline that is up to half its length old will do, and silence
-// looks again when it has passed.
+// arm sets the deadline, but not for every frame: while frames arrive in quick succession it keeps an idle
+// deadline that is up to half the idle timeout old, and silence checks again when that has passed.
 func (l *link) arm(begun bool, now time.Time) error {
 	switch {
 	case begun && !l.within:
@@ -83,10 +82,10 @@ func (l *link) arm(begun bool, now time.Time) error {
 	if err := l.SetReadDeadline(l.deadline); err != nil {
 		return err
 	}
-	return l.ended() // after the deadline was set, so that cutShort's cannot be lost
+	return l.ended() // checked after setting the deadline, so that it cannot overwrite cutShort's
 }
 
-// silence decides what a deadline that has passed means; nil is to go on waiting.
+// silence decides what an expired deadline means. It returns nil if the reader should keep waiting.
 func (l *link) silence() error {
 	now := time.Now()
 	switch {
@@ -110,7 +109,7 @@ func (l *link) ended() error {
 	}
 }
 
-// HandshakeContext ends the TLS handshake, if there is any.
+// HandshakeContext completes the TLS handshake, if there is one.
 func (l *link) HandshakeContext(ctx context.Context) error {
 	if t, ok := l.Conn.(*tls.Conn); ok {
 		return l.secure(ctx, t)
@@ -118,7 +117,7 @@ func (l *link) HandshakeContext(ctx context.Context) error {
 	return nil
 }
 
-// CloseWrite closes the sending half.
+// CloseWrite closes the sending side.
 func (l *link) CloseWrite() error {
 	if half, ok := l.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -126,8 +125,8 @@ func (l *link) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Descriptor is what may be read and written past the link, which adds nothing to either;
-// there is none where the connection speaks TLS.
+// Descriptor returns the raw connection for direct reads and writes, which is safe because the link
+// transforms nothing. It returns an error if the connection uses TLS.
 func (l *link) Descriptor() (syscall.RawConn, error) {
 	if c, ok := l.Conn.(*net.TCPConn); ok {
 		return c.SyscallConn()
@@ -135,7 +134,7 @@ func (l *link) Descriptor() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// NetConn is the connection below TLS.
+// NetConn returns the connection below TLS.
 func (l *link) NetConn() net.Conn {
 	if t, ok := l.Conn.(*tls.Conn); ok {
 		return t.NetConn()

@@ -9,11 +9,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// metrics are the port's own. Their labels come from the schema, so their number is
-// bounded.
+// metrics are the metrics of the port. Label values come from the schema, so their number is bounded.
 type metrics struct {
 	requests *prometheus.CounterVec
-	kinds    sync.Map // of requests' counters, by the type of the body
+	kinds    sync.Map // request counters by the Go type of the body
 	ended    *prometheus.CounterVec
 	refused  prometheus.Counter
 }
@@ -58,7 +57,7 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 
 var bodies = (&wire.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("body")
 
-// count books a request under the name of the field that holds its body.
+// count counts a request under the name of the field that holds its body.
 func (m *metrics) count(req *wire.Request) {
 	body := reflect.TypeOf(req.GetBody())
 	counter, known := m.kinds.Load(body)

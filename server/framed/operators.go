@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// operate proposes what an operator wants done to locks. It belongs to no session, and
-// who sends it again after an uncertain answer compares what he finds.
+// operate proposes an operator's command on locks. The command belongs to no session. After an uncertain
+// answer, the operator compares the state before repeating it.
 func (c *conn) operate(req *wire.Request) {
 	cmd := &wire.Command{}
 	switch body := req.GetBody().(type) {
@@ -31,7 +31,7 @@ func (c *conn) operate(req *wire.Request) {
 	})
 }
 
-// administer lets one of few workers carry out an operator's request, in bounded time.
+// administer queues an administrative request for a worker, which handles it within AdminTimeout.
 func (c *conn) administer(req *wire.Request) {
 	if refused := c.excess(req); refused != nil {
 		c.respond(req, refused)
@@ -81,11 +81,11 @@ func (c *conn) carryOut(ctx context.Context, req *wire.Request) *wire.Response {
 	return settle(resp)
 }
 
-// nextLeaderWait is how long it may take to learn who leads after a transfer.
+// nextLeaderWait bounds the time to learn of the new leader after a transfer.
 const nextLeaderWait = 2 * time.Second
 
-// NextLeader waits until the node knows another leader than itself, for a moment at most,
-// and returns what it knows then.
+// NextLeader waits until the node knows a leader other than self, at most nextLeaderWait, and returns the
+// leader known then.
 func NextLeader(ctx context.Context, node interface {
 	Leader() *wire.LeaderHint
 	OnLeader(func(*wire.LeaderHint)) (cancel func())
@@ -96,7 +96,7 @@ func NextLeader(ctx context.Context, node interface {
 	stop := node.OnLeader(func(*wire.LeaderHint) {
 		select {
 		case moved <- struct{}{}:
-		default: // it will look anyway
+		default: // a wake-up is already pending
 		}
 	})
 	defer stop()

@@ -18,9 +18,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// The parts of the port, each by itself.
+// Tests of single parts of the port.
 
-// bare is a connection of the port without its reader, and its other end.
+// bare returns a connection of the port without its reader, and the peer at the other end.
 func bare(t *testing.T, p *port) (*conn, *peer) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -83,7 +83,7 @@ func TestComplaintsAreCounted(t *testing.T) {
 	}
 }
 
-// recorder notes how many commands are proposed at once, and who asks for the next leader.
+// recorder records how many commands are proposed together, and counts the queries for the next leader.
 type recorder struct {
 	*fake
 	proposed []int
@@ -147,7 +147,8 @@ func TestRequestsOfAConnectionThatEnds(t *testing.T) {
 	}
 }
 
-// Pages are still sent while the node shuts down, and not while a connection ends otherwise.
+// TestPagesOfAConnectionThatEnds verifies that pages are still sent while the node shuts down, but not when a
+// connection ends for another reason.
 func TestPagesOfAConnectionThatEnds(t *testing.T) {
 	for code, want := range map[wire.Goodbye_Code]wire.Status_Code{
 		wire.Goodbye_SHUTDOWN: wire.Status_OK, wire.Goodbye_PROTOCOL_ERROR: wire.Status_UNAVAILABLE,
@@ -162,8 +163,8 @@ func TestPagesOfAConnectionThatEnds(t *testing.T) {
 	}
 }
 
-// Where the node needs the memory, who has much to read is cut off at once; others have time
-// to read the goodbye.
+// TestGoodbyeWhereMemoryIsNeeded verifies that, if the node needs the memory, a client with many unread bytes
+// is cut immediately, and others get time to read the goodbye.
 func TestGoodbyeWhereMemoryIsNeeded(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -191,7 +192,7 @@ func TestGoodbyeWhereMemoryIsNeeded(t *testing.T) {
 	}
 }
 
-// The helper writes what is due, too, and a flush keeps no connection.
+// TestFlusher verifies that the helper writes too, and that a flush leaves no connection queued.
 func TestFlusher(t *testing.T) {
 	c, reader := bare(t, serve(t, nil))
 	f := startFlusher()
@@ -234,13 +235,13 @@ func TestExecuted(t *testing.T) {
 	}
 }
 
-// A read's deadline: a frame has its own, counted from its beginning; what is idle has one that
-// is not set anew before half of it has passed.
+// TestDeadlines checks the read deadlines: a frame has its own, counted from its start, and an idle deadline
+// is not renewed before half of it has passed.
 func TestDeadlines(t *testing.T) {
 	const idle, frame = 10 * time.Second, 3 * time.Second
 	_, far := net.Pipe()
 	l := newLink(far, Limits{IdleTimeout: idle, FrameTimeout: frame})
-	start := time.Now().Add(time.Hour) // no deadline of these passes
+	start := time.Now().Add(time.Hour) // none of these deadlines passes during the test
 	at := func(after time.Duration, begun bool, within bool, deadline time.Duration) {
 		t.Helper()
 		if err := l.arm(begun, start.Add(after)); err != nil || l.within != within || l.deadline.Sub(start) != deadline {
@@ -260,7 +261,7 @@ func TestDeadlines(t *testing.T) {
 	l.frameEnded()
 	at(idle+3, false, false, 2*idle+2)
 	l.cutShort()
-	for _, after := range []time.Duration{idle + 4, 9 * idle} { // with a deadline that stays, and a new one
+	for _, after := range []time.Duration{idle + 4, 9 * idle} { // one that keeps the deadline, and one that would renew it
 		if err := l.arm(false, start.Add(after)); err != errEnded {
 			t.Errorf("after the end: %v", err)
 		}
@@ -270,7 +271,7 @@ func TestDeadlines(t *testing.T) {
 func TestSilence(t *testing.T) {
 	for _, test := range []struct {
 		name         string
-		heard        time.Duration // ago
+		heard        time.Duration // before now
 		within, busy bool
 		want         error
 	}{
@@ -304,7 +305,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// halved is a connection that can close its sending half.
+// halved is a connection that can close its sending side.
 type halved struct {
 	net.Conn
 	err error
@@ -322,7 +323,7 @@ func TestSendingHalfIsClosed(t *testing.T) {
 	}
 }
 
-// moving is a node that knows other leaders from call to call.
+// moving is a node that returns another leader on each call.
 type moving struct {
 	leaders []string
 	tell    func(*wire.LeaderHint)
@@ -458,7 +459,7 @@ func TestServeNeedsAListenerAndAReplica(t *testing.T) {
 	}
 }
 
-// The port forgets connections that have ended.
+// TestEndedConnectionsAreForgotten verifies that the port removes ended connections.
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	p := serve(t, nil)
 	connect(t, p).open(secret)

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
+// patience is the timeout of waits in tests.
 const patience = 10 * time.Second
 
 // port is a server with its replica and its log.
@@ -30,7 +30,7 @@ type port struct {
 	dial    func() (net.Conn, error)
 }
 
-// serve serves on loopback.
+// serve starts a server on loopback.
 func serve(t *testing.T, change func(*Config)) *port {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func serve(t *testing.T, change func(*Config)) *port {
 	return serveOn(t, listener, func() (net.Conn, error) { return net.Dial("tcp", listener.Addr().String()) }, change)
 }
 
-// serveInMemory is for tests in virtual time.
+// serveInMemory starts a server on in-memory connections, for tests in virtual time.
 func serveInMemory(t *testing.T, change func(*Config)) *port {
 	t.Helper()
 	listener := newPipes()
@@ -96,7 +96,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// peer is a client that speaks the protocol by hand.
+// peer is a client that speaks the protocol directly.
 type peer struct {
 	t      *testing.T
 	conn   net.Conn
@@ -149,7 +149,7 @@ func (p *peer) send(req *wire.Request) uint64 {
 	return req.Id
 }
 
-// await reads until the answer to id is there.
+// await reads until the answer with this id has arrived.
 func (p *peer) await(id uint64) *wire.Response {
 	p.t.Helper()
 	for p.others[id] == nil {
@@ -181,7 +181,7 @@ func (p *peer) call(req *wire.Request) *wire.Response {
 	return p.await(p.send(req))
 }
 
-// expect calls and checks the status.
+// expect sends a request and checks the status of the answer.
 func (p *peer) expect(status wire.Status_Code, req *wire.Request) *wire.Response {
 	p.t.Helper()
 	resp := p.call(req)
@@ -202,7 +202,7 @@ func (p *peer) push() *wire.Push {
 	return push
 }
 
-// goodbye reads on until the node's last word, after which the stream has to end.
+// goodbye reads up to the node's goodbye, which must be followed by the end of the stream.
 func goodbye(t *testing.T, r *transport.FrameReader) *wire.Goodbye {
 	t.Helper()
 	for {
@@ -230,7 +230,7 @@ func (p *peer) goodbye(code wire.Goodbye_Code) *wire.Goodbye {
 
 var secret = []byte("0123456789abcdef")
 
-// open opens a session of its own secret and returns its id.
+// open opens a session with this secret and returns its ID.
 func (p *peer) open(secret []byte) uint64 {
 	p.t.Helper()
 	resp := p.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{Secret: secret}}})

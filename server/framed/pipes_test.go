@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// pipes is a listener in memory, for tests in virtual time.
+// pipes is an in-memory listener for tests in virtual time.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}

@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// dispatch starts one request. It does not wait for the answer: respond is called
-// later, exactly once, from whatever goroutine has it.
+// dispatch starts a request. It does not wait for the answer: respond is called exactly once, from the
+// goroutine that has the result.
 func (c *conn) dispatch(req *wire.Request) {
 	switch body := req.GetBody().(type) {
 	case *wire.Request_OpenSession:
@@ -43,14 +43,14 @@ func (c *conn) dispatch(req *wire.Request) {
 }
 
 const (
-	// plainBytes is more than any read or act of administration needs, but for a restore:
-	// restoreBytes is room for all the records that the audit keeps.
+	// plainBytes is more than any read or administrative request needs, except a restore. restoreBytes has
+	// room for all records of the audit log.
 	plainBytes   = 64 << 10
 	restoreBytes = 1 << 20
 )
 
-// excess refuses what is larger than it can have a reason to be and would wait in this
-// node's memory for a worker. Commands have their size checked before they are queued.
+// excess rejects requests that are larger than their kind can need, since they wait in this node's memory for
+// a worker. Commands are checked for size before they are queued.
 func (c *conn) excess(req *wire.Request) *wire.Result {
 	most := plainBytes
 	if req.GetRestore() != nil {
@@ -62,7 +62,7 @@ func (c *conn) excess(req *wire.Request) *wire.Result {
 	return nil
 }
 
-// open opens a session and takes it to this connection.
+// open opens a session and binds it to this connection.
 func (c *conn) open(req *wire.Request, body *wire.OpenRequest) {
 	hash, ok := c.hash(req, body.GetSecret())
 	if !ok {
@@ -78,8 +78,8 @@ func (c *conn) open(req *wire.Request, body *wire.OpenRequest) {
 	}}})
 }
 
-// hash returns what the cluster keeps of the secret in a request. It answers the request
-// itself, and returns false, if that cannot be a secret.
+// hash returns the hash that the cluster stores for the secret of a request. If the secret is invalid, hash
+// answers the request itself and returns false.
 func (c *conn) hash(req *wire.Request, secret []byte) ([]byte, bool) {
 	hash, err := wire.HashSecret(secret)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *conn) hash(req *wire.Request, secret []byte) ([]byte, bool) {
 	return hash[:], true
 }
 
-// attach takes a session over to this connection.
+// attach moves a session to this connection.
 func (c *conn) attach(req *wire.Request, body *wire.AttachRequest) {
 	hash, ok := c.hash(req, body.GetSecret())
 	if !ok {
@@ -103,7 +103,7 @@ func (c *conn) attach(req *wire.Request, body *wire.AttachRequest) {
 	})
 }
 
-// claim proposes a command that ends with a session bound to this connection.
+// claim proposes a command whose success binds a session to this connection.
 func (c *conn) claim(req *wire.Request, cmd *wire.Command) {
 	c.srv.cfg.Replica.ProposeFrom(c, cmd, func(res *wire.Result) {
 		if session := res.GetSession().GetSessionId(); session != 0 && !c.bind(session) {
@@ -113,7 +113,7 @@ func (c *conn) claim(req *wire.Request, cmd *wire.Command) {
 	})
 }
 
-// sessionRequest is everything that only the connection of the session may ask.
+// sessionRequest handles requests that only the session's own connection may send.
 func (c *conn) sessionRequest(req *wire.Request) {
 	session := req.GetSessionId()
 	if !c.attachedHere(session) {
@@ -126,14 +126,15 @@ func (c *conn) sessionRequest(req *wire.Request) {
 		}
 		c.respondFor(req, res, session)
 	}
-	if _, ok := req.GetBody().(*wire.Request_Heartbeat); ok { // written in an odd form
+	if _, ok := req.GetBody().(*wire.Request_Heartbeat); ok { // a heartbeat in an unusual encoding
 		c.srv.cfg.Replica.Heartbeat(session, done)
 		return
 	}
 	c.srv.cfg.Replica.ProposeFrom(c, command(req), done)
 }
 
-// notAttached prefers to say where the session could be attached.
+// notAttached returns NOT_LEADER, which redirects the client, if another node leads, and NOT_ATTACHED
+// otherwise.
 func (c *conn) notAttached() *wire.Result {
 	if c.srv.cfg.Replica.Leader().GetId() != c.srv.cfg.NodeID {
 		return failure(wire.Status_NOT_LEADER, "")
@@ -141,8 +142,8 @@ func (c *conn) notAttached() *wire.Result {
 	return failure(wire.Status_NOT_ATTACHED, "the session is not attached to this connection: attach it first")
 }
 
-// command is the request as the log carries it. The messages are shared, not copied.
-// Only what a client may ask for has a case here.
+// command returns the log command for a request. The messages are shared, not copied. Only requests that
+// clients may send have a case here.
 func command(req *wire.Request) *wire.Command {
 	cmd := &wire.Command{
 		SessionId:  req.GetSessionId(),
@@ -173,8 +174,7 @@ func command(req *wire.Request) *wire.Command {
 	return cmd
 }
 
-// read proves leadership first, unless a stale answer will do, and lets a worker
-// gather the answer.
+// read verifies leadership, unless a stale answer is allowed, and then queues the read for a worker.
 func (c *conn) read(req *wire.Request) {
 	if refused := c.excess(req); refused != nil {
 		c.respond(req, refused)
@@ -202,7 +202,7 @@ func (c *conn) gather(req *wire.Request) {
 	c.submit(c.srv.queues.Reads, req, func(context.Context) { c.replyPage(req) })
 }
 
-// page reads the state as it is applied here.
+// page reads from the locally applied state.
 func (c *conn) page(req *wire.Request) *wire.Response {
 	resp, reader := &wire.Response{Id: req.GetId()}, c.srv.reader
 	switch body := req.GetBody().(type) {
@@ -228,7 +228,7 @@ func (c *conn) page(req *wire.Request) *wire.Response {
 	return settle(resp)
 }
 
-// settle makes a response whole: OK with a body, or a refusal without one.
+// settle completes a response: OK with a body, or a refusal without one.
 func settle(resp *wire.Response) *wire.Response {
 	if resp.GetResult() == nil {
 		resp.Result = &wire.Result{Status: wire.Status_OK}
@@ -238,10 +238,10 @@ func settle(resp *wire.Response) *wire.Response {
 	return resp
 }
 
-// refusal puts an operational error on the wire.
+// refusal converts an operational error to a result.
 func refusal(err error) *wire.Result { return failure(replica.Code(err), err.Error()) }
 
-// submit has a request answered when it is this connection's turn.
+// submit queues a request for a worker, which serves the connections in turn.
 func (c *conn) submit(queue *fairqueue.Queue, req *wire.Request, run func(context.Context)) {
 	refuse := func() {
 		c.respond(req, failure(wire.Status_RESOURCE_EXHAUSTED, "too many reads or operators' requests of this connection are waiting: wait for their answers"))

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// responseRoom is what a response takes beside the page that it carries.
+	// responseRoom is the size of a response besides the page it carries, in bytes.
 	responseRoom = 1 << 10
 
 	goElsewhere = "the node shuts down: go on with another one"
@@ -27,11 +27,11 @@ const (
 
 var errCut = errors.New("cut in its handshake: too many others came after it (--max-handshakes)")
 
-// Server is the framed port of one node.
+// Server is the framed port of a node.
 type Server struct {
 	cfg Config
-	// refusals are of connections that are not established, endings of those that were: a crowd
-	// of strangers hides nothing of clients.
+	// refusals logs failed handshakes, and endings logs connections lost after their handshake. They are
+	// separate, so that a flood of unknown clients does not hide the problems of established ones.
 	refusals, endings *complaints
 	metrics           *metrics
 	reader            *read.Reader
@@ -39,25 +39,25 @@ type Server struct {
 
 	handshakes   *handshake.Limiter
 	places       chan struct{} // one element per established connection
-	leaseWaits   chan struct{} // one element per acquire of a lease under way
+	leaseWaits   chan struct{} // one element per waiting acquire of a lease
 	wg           sync.WaitGroup
-	ctx          context.Context // ends handshakes
+	ctx          context.Context // its end cancels handshakes
 	cancel       context.CancelFunc
-	stopHint     func() // ends the subscription to leadership
+	stopHint     func() // cancels the subscription to leadership changes
 	flusher      *flusher
-	stopFlushing func()        // ends the subscription to entries
+	stopFlushing func()        // cancels the subscription to completed entries
 	relay        *tunnel.Relay // nil without tunnels
-	stopTunnels  func()        // ends the subscription to tunnels
+	stopTunnels  func()        // cancels the subscription to incoming tunnels
 
-	hints sync.Mutex // orders what a connection is told of leadership
+	hints sync.Mutex // orders the leadership hints sent to each connection
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	conns   map[*conn]struct{}
 	raw     map[net.Conn]struct{} // every connection, from accept to close
 	closing bool
 }
 
-// Serve accepts connections on cfg.Listener until Close.
+// Serve starts accepting connections on cfg.Listener. Close stops it.
 func Serve(cfg Config) (*Server, error) {
 	if cfg.Listener == nil || cfg.Replica == nil {
 		return nil, errors.New("framed: a Listener and a Replica are needed")
@@ -102,14 +102,14 @@ func Serve(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Addr is where the port listens.
+// Addr returns the address of the listener.
 func (s *Server) Addr() net.Addr { return s.cfg.Listener.Addr() }
 
 // Connections returns the number of established connections.
 func (s *Server) Connections() int { return len(s.places) }
 
-// Close takes no more connections, answers what is under way, tells every client that
-// the node shuts down, and waits. When ctx ends first, the rest is cut off; that is no
+// Close stops accepting connections, answers what is in flight, notifies every client of the shutdown, and
+// waits for the connections to end. If ctx ends first, it cuts the remaining connections; that is not an
 // error.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
@@ -121,7 +121,7 @@ func (s *Server) Close(ctx context.Context) error {
 		s.cancel()
 		s.stopHint()
 		s.stopTunnels()
-		s.leaderMoved(s.cfg.Replica.Leader()) // where to go, before the goodbye
+		s.leaderMoved(s.cfg.Replica.Leader()) // sent before the goodbye, so that clients know where to go
 		s.relay.Close()
 		for _, c := range s.connections() {
 			c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
@@ -157,7 +157,7 @@ func (s *Server) accept() {
 			s.admit(raw)
 		case s.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return
-		default: // out of descriptors, most likely: others will close theirs
+		default: // most likely out of file descriptors, until other connections close
 			s.refusals.warn("cannot accept connections", "error", err)
 			select {
 			case <-time.After(wait):
@@ -169,7 +169,7 @@ func (s *Server) accept() {
 	}
 }
 
-// admit begins a connection's handshake. Those that are not established yet take no places.
+// admit starts a connection's handshake. A connection takes no place before it is established.
 func (s *Server) admit(raw net.Conn) {
 	place := s.handshakes.Begin(raw)
 	if !s.track(raw, func() {
@@ -182,7 +182,8 @@ func (s *Server) admit(raw net.Conn) {
 	}
 }
 
-// track has Close wait for what serves a connection. It returns false if that has begun.
+// track registers a connection and its goroutine, so that Close waits for it. It returns false if Close has
+// begun.
 func (s *Server) track(raw net.Conn, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,8 +201,8 @@ func (s *Server) untrack(raw net.Conn) {
 	delete(s.raw, raw)
 }
 
-// link is the connection with TLS, unless there is none. What comes through a tunnel has its TLS
-// between the client and the other node, and between the nodes.
+// link wraps the connection, with TLS if configured. A connection from a tunnel gets no TLS here: the
+// client's TLS ends at the other node, and the nodes have their own between them.
 func (s *Server) link(raw net.Conn, place *handshake.Handshake) *link {
 	if _, through := raw.(*tunnel.Arrived); through || s.cfg.TLS == nil {
 		return newLink(raw, s.cfg.Limits)
@@ -211,7 +212,7 @@ func (s *Server) link(raw net.Conn, place *handshake.Handshake) *link {
 	return l
 }
 
-// serve is the life of one connection.
+// serve handles a connection from its handshake to its end.
 func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 	l := s.link(raw, place)
 	g, err := s.handshake(l, place)
@@ -240,14 +241,15 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 	s.unregister(c)
 }
 
-// greeted is what a handshake has brought.
+// greeted is the outcome of a handshake.
 type greeted struct {
 	hello  *wire.Hello
 	frames *transport.FrameReader
-	hint   *wire.LeaderHint // what the client was told
+	hint   *wire.LeaderHint // the hint sent to the client
 }
 
-// handshake establishes a connection, which has one of the places then, and perhaps a tunnel.
+// handshake establishes a connection. On success, the connection has a place and, if it asked for one, a
+// tunnel.
 func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Limits.HandshakeTimeout)
 	defer cancel()
@@ -263,7 +265,7 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 				Message: fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)}
 		}
 		answer := s.openTunnel(ctx, l, hello)
-		hint = s.cfg.Replica.Leader() // it may have moved meanwhile
+		hint = s.cfg.Replica.Leader() // leadership may have moved while the tunnel was opened
 		return &wire.HelloReply{
 			ClusterId:     s.cfg.ClusterID(),
 			NodeId:        s.cfg.NodeID,
@@ -285,7 +287,7 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 	return &greeted{hello, frames, hint}, nil
 }
 
-// handshakeFailed says why, to the log and to who may be able to read it.
+// handshakeFailed logs the reason and sends it to the client if the client can read it.
 func (s *Server) handshakeFailed(l *link, err error) {
 	if s.ctx.Err() != nil {
 		transport.Refuse(l, wire.Goodbye_SHUTDOWN, goElsewhere, hangupTimeout)
@@ -302,8 +304,8 @@ func (s *Server) handshakeFailed(l *link, err error) {
 	}
 }
 
-// register has the connection told of leadership, also of what happened between its hello
-// and now. It returns false if the server closes.
+// register subscribes the connection to leadership changes, including one that happened since its hello. It
+// returns false if the server is closing.
 func (s *Server) register(c *conn) bool {
 	s.hints.Lock()
 	defer s.hints.Unlock()
@@ -345,7 +347,7 @@ func (s *Server) leaderMoved(hint *wire.LeaderHint) {
 	}
 }
 
-// noteEnd logs why a connection ended: what is the client's fault as a complaint.
+// noteEnd logs why a connection ended, as a warning if it is the client's fault.
 func (s *Server) noteEnd(c *conn, code wire.Goodbye_Code, reason string) {
 	s.metrics.ended.WithLabelValues(code.String()).Inc()
 	args := []any{"remote", c.remote, "agent", c.agent, "code", code.String(), "reason", reason}

@@ -8,25 +8,24 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// bind takes a session to this connection. It is called before the answer to the open or
-// attach goes out, from the goroutine that completes commands, so that no push can be
-// missed. It returns false if that came to nothing, because leadership has moved: pushes
-// may have gone to nobody meanwhile, and the client has to attach again.
+// bind binds a session to this connection. It is called on the completer's goroutine before the answer to the
+// open or attach is sent, so that no push is missed. It returns false if leadership moved meanwhile: pushes
+// may have been lost, and the client has to attach again.
 func (c *conn) bind(session uint64) bool {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return true // nobody is left who could be told
+		return true // there is no client left to notify
 	}
 	c.attached[session] = struct{}{}
 	c.mu.Unlock()
 
-	c.srv.cfg.Replica.Bind(session, c) // without mu: it may push, here and elsewhere
+	c.srv.cfg.Replica.Bind(session, c) // without mu, because it may push, to this connection and others
 
 	if c.attachedHere(session) {
 		return true
 	}
-	c.srv.cfg.Replica.Unbind(session, c) // the connection may have ended in between
+	c.srv.cfg.Replica.Unbind(session, c) // the connection may have ended meanwhile
 	return false
 }
 
@@ -37,7 +36,7 @@ func (c *conn) attachedHere(session uint64) bool {
 	return attached
 }
 
-// unbind lets go of a session.
+// unbind releases a session from this connection.
 func (c *conn) unbind(session uint64) {
 	c.drop(session)
 	c.srv.cfg.Replica.Unbind(session, c)
@@ -49,7 +48,7 @@ func (c *conn) drop(session uint64) {
 	delete(c.attached, session)
 }
 
-// forgetSessions lets go of all sessions, for good.
+// forgetSessions releases all sessions and prevents further binding.
 func (c *conn) forgetSessions() {
 	c.mu.Lock()
 	sessions := c.attached
@@ -60,10 +59,9 @@ func (c *conn) forgetSessions() {
 	}
 }
 
-// Push passes on what the node has to say about a session attached here. It implements
-// the replica's Sink and never blocks. The end of the session ends its binding, and so
-// does the end of the reign in which it was attached. Of that the client learns once for
-// all its sessions, by leaderMoved.
+// Push sends a session's push to the client. It implements the replica's Sink and never blocks. A push that
+// ends the session ends its binding, and so does a push that ends the leadership under which it was attached.
+// The client learns of the latter once for all its sessions, through leaderMoved.
 func (c *conn) Push(push *wire.Push) {
 	switch push.GetBody().(type) {
 	case *wire.Push_Lost:
@@ -78,8 +76,8 @@ func (c *conn) Push(push *wire.Push) {
 func (c *conn) push(push *wire.Push) {
 	e := envelopes.Get().(*envelope)
 	e.body.Push, e.frame.Frame = push, &e.body
-	var err error                 // both encode it at once
-	if push.GetOutcome() != nil { // an entry has brought it
+	var err error                 // both ways encode the frame before returning
+	if push.GetOutcome() != nil { // it comes from an entry, so a flush follows
 		err = untilFlush(c.out, &e.frame)
 		c.srv.flusher.add(c)
 	} else {
@@ -98,7 +96,7 @@ type envelope struct {
 
 var envelopes = sync.Pool{New: func() any { return &envelope{} }}
 
-// leaderMoved tells the client who leads, unless it knows. Calls come one at a time.
+// leaderMoved notifies the client of the leader unless it already knows. Calls are serialized.
 func (c *conn) leaderMoved(hint *wire.LeaderHint) {
 	if !proto.Equal(c.told, hint) {
 		c.told = hint

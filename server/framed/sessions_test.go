@@ -154,7 +154,7 @@ func TestNotLeaderCarriesTheHint(t *testing.T) {
 	if push := c.push(); push.GetLeader().GetTerm() != 3 {
 		t.Errorf("push: %v", push)
 	}
-	c.expect(wire.Status_NOT_ATTACHED, beat(session)) // a new reign: pushes may have been missed
+	c.expect(wire.Status_NOT_ATTACHED, beat(session)) // in a new term, pushes may have been missed
 	c.expect(wire.Status_OK, attach(session, secret))
 	c.expect(wire.Status_OK, beat(session))
 }

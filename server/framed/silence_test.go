@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What silence means, in virtual time.
+// Tests of timeouts, in virtual time.
 
 func TestHalfOpenHandshakesAreCut(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestSlowFrameIsCutWhileSilenceWithASessionIsNot(t *testing.T) {
 		began := time.Now()
 		var dripping sync.WaitGroup
 		dripping.Go(func() {
-			for part := []byte{0, 0, 1}; ; part = []byte{0} { // more, now and then, makes it no better
+			for part := []byte{0, 0, 1}; ; part = []byte{0} { // further bytes now and then do not extend the timeout
 				if _, err := loris.conn.Write(part); err != nil {
 					return
 				}
@@ -107,7 +107,7 @@ func TestRequestUnderWayKeepsAConnection(t *testing.T) {
 	})
 }
 
-// knowing tells with a proposal when its session ends.
+// knowing reports the session's deadline with each proposal.
 type knowing struct{ *fake }
 
 func (k knowing) ProposeAll(all []replica.Proposal) {

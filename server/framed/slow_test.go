@@ -10,20 +10,20 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Clients that do not read. Connections in memory buffer nothing, so that what waits,
-// waits in the outbox.
+// Tests of clients that do not read. In-memory connections have no buffer, so unread data waits in the
+// outbox.
 
 func TestClientThatDoesNotReadIsCut(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) {
 			c.Limits.MaxFrameBytes, c.Limits.MaxOutboxBytes = 64<<10, 128<<10
-			c.Limits.FrameTimeout = time.Hour // it is the bound on bytes that shall cut it
+			c.Limits.FrameTimeout = time.Hour // so that the bound on bytes cuts the connection
 		})
 		slow := connect(t, p)
 		_ = slow.conn.SetDeadline(time.Time{})
 		session := slow.open(secret)
 		for sent := 0; ; sent++ {
-			// Refused requests are answered at once, and never read.
+			// Refused requests are answered immediately, and the answers never read.
 			if slow.w.Write(&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: acquire(session, 0, "l", false)}}) != nil {
 				break
 			}
@@ -44,7 +44,7 @@ func TestWriteThatTakesTooLongCutsTheClient(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.FrameTimeout = 3 * time.Second })
 		c := connect(t, p)
 		c.open(secret)
-		c.send(&wire.Request{Body: &wire.Request_ListLocks{ListLocks: &wire.ListLocksRequest{Stale: true}}}) // and never reads
+		c.send(&wire.Request{Body: &wire.Request_ListLocks{ListLocks: &wire.ListLocksRequest{Stale: true}}}) // the client never reads
 		<-time.After(4 * time.Second)
 		synctest.Wait()
 		if n := p.log.count("SLOW_CONSUMER"); n != 1 || p.replica.bound() != 0 {
@@ -65,7 +65,7 @@ func TestPagesDoNotCostASlowReaderItsConnection(t *testing.T) {
 		for range 100 {
 			ids = append(ids, c.send(&wire.Request{Body: &wire.Request_ListLocks{ListLocks: &wire.ListLocksRequest{PageSize: 1000}}}))
 		}
-		synctest.Wait() // until all of them wait in the outbox
+		synctest.Wait() // until all answers wait in the outbox
 		pages := 0
 		for _, id := range ids {
 			switch resp := c.await(id); resp.GetResult().GetStatus() {

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// together writes requests in one write, and what follows them, and returns the first one's id.
+// together sends several requests and then garbage in one write. It returns the ID of the first request.
 func (p *peer) together(garbage string, requests ...*wire.Request) (first uint64) {
 	p.t.Helper()
 	first = p.nextID + 1
@@ -64,7 +64,7 @@ func TestRequestsBeforeGarbageAreExecuted(t *testing.T) {
 	rude, other := connect(t, p), connect(t, p)
 	session, late := rude.open(secret), other.open([]byte("the-other-secret"))
 	rude.together("\x00\x00\x00\x01\xff", acquire(session, 1, "orders/1", true))
-	for { // its answer may come before the goodbye
+	for { // the answer may arrive before the goodbye
 		var frame wire.ServerFrame
 		if err := rude.r.Read(&frame); err != nil {
 			t.Fatal(err)

@@ -12,17 +12,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// tunnelTimeout bounds the opening of a tunnel: the leader is near or not there.
+// tunnelTimeout bounds the opening of a tunnel. It is short because the leader is either near or down.
 const tunnelTimeout = time.Second
 
-// Tunnels are the ways between nodes for clients that do not reach the leader:
-// [replica.Replica], or a double in tests. Its functions are documented there.
+// Tunnels connects clients to a leader that they cannot reach directly: [replica.Replica], which documents
+// the methods, or a fake in tests.
 type Tunnels interface {
 	OpenTunnel(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error)
 	OnTunnel(accept func(conn net.Conn, address string)) (cancel func())
 }
 
-// newRelay returns what opens tunnels for clients of this node; nil if they are switched off.
+// newRelay returns the relay that opens tunnels for clients of this node, or nil if tunnels are disabled.
 func newRelay(cfg Config) (*tunnel.Relay, error) {
 	if cfg.Tunnels == nil {
 		return nil, nil
@@ -40,10 +40,10 @@ func newRelay(cfg Config) (*tunnel.Relay, error) {
 	})
 }
 
-// admitArrived begins the handshake of a client whose connection another node has opened.
+// admitArrived starts the handshake of a client connection that another node tunnels to this one.
 func (s *Server) admitArrived(conn net.Conn, address string) { s.admit(tunnel.Arrive(conn, address)) }
 
-// openTunnel answers a hello that asks for a tunnel; nil if it does not.
+// openTunnel answers a hello that asks for a tunnel. It returns nil if the hello does not.
 func (s *Server) openTunnel(ctx context.Context, l *link, hello *wire.Hello) *wire.TunnelReply {
 	to := hello.GetTunnelTo()
 	if to == "" {
@@ -60,10 +60,10 @@ func (s *Server) openTunnel(ctx context.Context, l *link, hello *wire.Hello) *wi
 	return &wire.TunnelReply{Status: wire.Status_OK}
 }
 
-// maxRefusal bounds the reason against a tunnel, in bytes: it goes into a hello.
+// maxRefusal bounds the reason for refusing a tunnel, in bytes, because it is part of the hello reply.
 const maxRefusal = 1 << 10
 
-// carry passes on what comes and goes on a connection that has a tunnel.
+// carry relays the data of a connection that has a tunnel.
 func (s *Server) carry(l *link, frames *transport.FrameReader) {
 	early := frames.Buffered()
 	frames.Free()

@@ -15,9 +15,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ways are tunnels from one port to another in the same process.
+// ways connects two ports of the same process by tunnels.
 type ways struct {
-	accept atomic.Pointer[func(net.Conn, string)] // of the port that they lead to
+	accept atomic.Pointer[func(net.Conn, string)] // of the port at the leader's end
 	opened atomic.Int64
 }
 
@@ -45,7 +45,7 @@ func (n near) OpenTunnel(_ context.Context, _ *wire.LeaderHint, address string) 
 
 func (n near) OnTunnel(func(net.Conn, string)) (cancel func()) { return func() {} }
 
-// followed serves a leader, which speaks TLS to those who reach it, and a follower.
+// followed serves a leader, which requires TLS of direct clients, and a follower.
 func followed(t *testing.T, change func(*Config)) (leader, follower *port, between *ways) {
 	t.Helper()
 	between = &ways{}
@@ -60,7 +60,7 @@ func followed(t *testing.T, change func(*Config)) (leader, follower *port, betwe
 	return leader, follower, between
 }
 
-// ask says a hello that asks for a tunnel.
+// ask sends a hello that asks for a tunnel.
 func ask(t *testing.T, p *port, to string) (*peer, *wire.TunnelReply) {
 	t.Helper()
 	conn := dial(t, p)
@@ -75,7 +75,7 @@ func greeting(t *testing.T, conn net.Conn, reply *wire.HelloReply, r *transport.
 	return &peer{t: t, conn: conn, reply: reply, r: r, w: transport.NewFrameWriter(conn, transport.DefaultMaxFrame), others: map[uint64]*wire.Response{}}
 }
 
-// through says hello to the leader through a follower.
+// through connects to the leader through a follower.
 func through(t *testing.T, follower *port) *peer {
 	t.Helper()
 	c, answer := ask(t, follower, self)
@@ -89,8 +89,9 @@ func through(t *testing.T, follower *port) *peer {
 	return greeting(t, c.conn, reply, r)
 }
 
-// What comes through a tunnel is a connection of the client: its address, and no TLS of the
-// leader's port, which is between the client and the follower.
+// TestLeaderServesClientsThroughFollowers verifies that the leader serves a tunnelled connection like one of
+// the client itself: with the client's address, and without the TLS of its own port, because the client's TLS
+// ends at the follower.
 func TestLeaderServesClientsThroughFollowers(t *testing.T) {
 	leader, follower, _ := followed(t, nil)
 	c := through(t, follower)
@@ -113,7 +114,8 @@ func TestLeaderServesClientsThroughFollowers(t *testing.T) {
 	eventually(t, "both places are free", func() bool { return leader.Connections() == 0 && follower.Connections() == 0 })
 }
 
-// Bounds by address are about the client, whoever carries its bytes.
+// TestTunnelledClientsCountByTheirOwnAddress verifies that limits by address apply to the client, not to the
+// relaying node.
 func TestTunnelledClientsCountByTheirOwnAddress(t *testing.T) {
 	between := &ways{}
 	leader := serve(t, func(c *Config) { c.Tunnels, c.Limits.MaxHandshakes = far{between}, 4 })
@@ -162,7 +164,7 @@ func TestTunnelIsRefusedAndTheConnectionGoesOn(t *testing.T) {
 	}
 }
 
-// A tunnel leads to the leader and no further.
+// TestNoTunnelThroughATunnel verifies that a tunnel cannot be opened through another one.
 func TestNoTunnelThroughATunnel(t *testing.T) {
 	_, follower, between := followed(t, nil)
 	c, answer := ask(t, follower, self)
@@ -201,7 +203,8 @@ func TestTunnelledClientIsToldOfTheEnd(t *testing.T) {
 	}
 }
 
-// What a client sends before it knows whom it speaks to is an error of its own.
+// TestClientWaitsForTheTunnel verifies that a client must not send requests before the answer about the
+// tunnel.
 func TestClientWaitsForTheTunnel(t *testing.T) {
 	_, follower, _ := followed(t, nil)
 	conn := dial(t, follower)

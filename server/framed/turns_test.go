@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A flood of reads is refused what its own line does not hold; it keeps neither operators
-// waiting nor another connection's read.
+// TestFloodOfReadsCostsItsOwnConnection verifies that a flood of reads is refused what exceeds its own line,
+// and delays neither operators nor the reads of another connection.
 func TestFloodOfReadsCostsItsOwnConnection(t *testing.T) {
 	queues := fairqueue.NewQueues()
 	defer queues.Close()
@@ -19,7 +19,7 @@ func TestFloodOfReadsCostsItsOwnConnection(t *testing.T) {
 	free := make(chan struct{})
 	release := sync.OnceFunc(func() { close(free) })
 	defer release()
-	for i := range 8 { // as many as there can be workers
+	for i := range 8 { // as many as the maximum of workers
 		if err := queues.Reads.Submit(i, func(context.Context) { <-free }, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestFloodOfReadsCostsItsOwnConnection(t *testing.T) {
 	for range 100 {
 		ids = append(ids, flood.send(list()))
 	}
-	flood.open(secret) // behind all of them
+	flood.open(secret) // queued after all of them
 	id := honest.send(list())
 	honest.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_Status{Status: &wire.StatusRequest{}}})
 	honest.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Id: "n2", PeerAddr: "h:1", Reason: "test"}}})

@@ -12,17 +12,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What a client is told when its watch ends, by how it ends.
+// TestLastWordOfAWatch checks the final message of a watch for each way it can end.
 func TestLastWordOfAWatch(t *testing.T) {
 	broken := errors.New("the history is gone")
 	again := errors.New("the watch ended: watch again, after the last revision")
 	none := errors.New("")
 	for _, test := range []struct {
 		name     string
-		err      error // of the history
+		err      error // returned by the event log
 		cause    error // why the watch was cancelled
-		shutdown bool  // the connection says so
-		ended    bool  // the connection has
+		shutdown bool  // the connection said goodbye with SHUTDOWN
+		ended    bool  // the connection has ended
 		said     wire.Status_Code
 		want     error
 	}{
@@ -69,7 +69,7 @@ func TestLastWordOfAWatch(t *testing.T) {
 	}
 }
 
-// The answer to a watch that ended before it began.
+// TestRefusalOfAWatch checks the answer to a watch that ended before it started.
 func TestRefusalOfAWatch(t *testing.T) {
 	for _, test := range []struct {
 		err  error
@@ -87,7 +87,8 @@ func TestRefusalOfAWatch(t *testing.T) {
 	}
 }
 
-// Watches end with the leadership of this node, and not when it is announced again.
+// TestWatchesEndWhenAnotherLeads verifies that watches end when this node loses leadership, but not when its
+// leadership is announced again.
 func TestWatchesEndWhenAnotherLeads(t *testing.T) {
 	p := serve(t, nil)
 	c, _ := bare(t, p)

@@ -10,42 +10,41 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// watchRoom is how much of a connection's outbox its watches fill at most. It is far below
-// the bound: what watches have to say can wait, and answers shall not wait behind much
-// of it.
+// watchRoom bounds how many bytes of a connection's outbox its watches fill. It is far below the outbox's own
+// bound: watch events can wait, and answers should not queue behind many of them.
 const watchRoom = 256 << 10
 
-// Why a watch ends here, other than by its replica.
+// Reasons for this port to end a watch.
 var (
 	errUnwatched = errors.New("the client ended the watch")
 	errDeposed   = errors.New("this node does not lead any more: watch at the leader, after the last revision")
 	errLeaving   = errors.New(goElsewhere)
 )
 
-// watch is one watch of a connection. Its goroutine reads the node's history at the pace
-// at which the client takes it: what the client does not read stays in the history until
-// it is dropped there, and then the client is told so.
+// watch is one watch of a connection. Its goroutine reads the node's event log at the client's pace. Events
+// that the client has not read stay in the event log until they are dropped there, and then the client is
+// notified.
 type watch struct {
 	conn   *conn
 	req    *wire.Request
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when nothing more will be said
+	done   chan struct{} // closed when nothing more will be sent
 
-	// Only the watch's goroutine uses these.
-	answered bool // the request was; the rest are pushes
+	// Used by the watch's goroutine only.
+	answered bool // the request was answered; later messages are pushes
 	said     *wire.WatchResponse
 }
 
-// watch begins a watch. Only the leader has everything that the client may have been told
-// of elsewhere.
+// watch starts a watch. Only the leader accepts watches, since only it has everything that the client may
+// have seen on other nodes.
 func (c *conn) watch(req *wire.Request, body *wire.WatchRequest) {
 	w, refused := c.enterWatch(req)
 	if refused != nil {
 		c.respond(req, refused)
 		return
 	}
-	if !c.srv.leads() { // after it was entered, so that no change of leader is missed
+	if !c.srv.leads() { // checked after entering, so that no change of leader is missed
 		c.leaveWatch(w)
 		c.respond(req, failure(wire.Status_NOT_LEADER, ""))
 		return
@@ -86,7 +85,7 @@ func (c *conn) leaveWatch(w *watch) {
 	close(w.done)
 }
 
-// endWatch ends a watch and answers when nothing of it comes any more.
+// endWatch ends a watch and answers once no more of its messages will follow.
 func (c *conn) endWatch(req *wire.Request, body *wire.EndWatch) {
 	c.mu.Lock()
 	w := c.watches[body.GetRequestId()]
@@ -102,7 +101,7 @@ func (c *conn) endWatch(req *wire.Request, body *wire.EndWatch) {
 	})
 }
 
-// endWatches is called when another node may lead.
+// endWatches is called when another node may be leader.
 func (c *conn) endWatches() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +110,7 @@ func (c *conn) endWatches() {
 	}
 }
 
-// send passes on what the history has, and waits until there is room for it.
+// send sends events of the event log. It blocks until the outbox has room.
 func (w *watch) send(resp *wire.WatchResponse) error {
 	for _, piece := range pieces(resp, w.conn.srv.cfg.Limits.MaxFrameBytes-responseRoom) {
 		if err := w.conn.out.SendWithin(w.ctx, w.frame(piece), min(watchRoom, w.conn.srv.cfg.Limits.MaxOutboxBytes/4)); err != nil {
@@ -126,8 +125,8 @@ func (w *watch) send(resp *wire.WatchResponse) error {
 	return nil
 }
 
-// frame is an answer at first and then a push. A watch that ends before it began is
-// answered with the reason.
+// frame returns an answer for the first response and pushes for all others. A watch that ends before it
+// started is answered with the reason.
 func (w *watch) frame(resp *wire.WatchResponse) *wire.ServerFrame {
 	if w.answered {
 		return &wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: &wire.Push{
@@ -139,7 +138,7 @@ func (w *watch) frame(resp *wire.WatchResponse) *wire.ServerFrame {
 	})
 }
 
-// end says the last word, unless the history has or nobody wants to hear it.
+// end sends the final message, unless the event log has already sent it or the client is not interested.
 func (w *watch) end(err error) {
 	if w.ctx.Err() != nil {
 		err = context.Cause(w.ctx)
@@ -152,7 +151,7 @@ func (w *watch) end(err error) {
 		w.conn.respond(w.req, w.refusal(err))
 	case errors.Is(err, errUnwatched), w.said.GetStatus() != wire.Status_OK:
 	case errors.Is(err, errLeaving):
-		_ = w.conn.out.Send(w.frame(w.lastWord(err))) // if there is room: the goodbye says it, too
+		_ = w.conn.out.Send(w.frame(w.lastWord(err))) // best effort: the goodbye reports it as well
 	case w.conn.ctx.Err() == nil:
 		if err == nil {
 			err = errors.New("the watch ended: watch again, after the last revision")
@@ -178,9 +177,9 @@ func (w *watch) lastWord(err error) *wire.WatchResponse {
 	}
 }
 
-// pieces parts what does not fit into one frame. Each piece says after which revision to
-// resume: one that ends amid the events of a command names the revision before, so that
-// who resumes there gets these events twice rather than not at all.
+// pieces splits a response that does not fit into one frame. Each piece has the revision to resume after. A
+// piece that ends between events of the same command has the revision before it, so that a client that
+// resumes there gets these events twice rather than not at all.
 func pieces(resp *wire.WatchResponse, limit int) []*wire.WatchResponse {
 	if proto.Size(resp) <= limit || len(resp.GetEvents()) < 2 {
 		return []*wire.WatchResponse{resp}

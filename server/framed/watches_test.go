@@ -96,7 +96,7 @@ func TestWatchEndsWithTheReign(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)
 	id := c.expect(wire.Status_OK, watchAll(0)).GetId()
-	p.replica.moveLeader(&wire.LeaderHint{Id: self, Term: 2}) // the same node again: nothing was missed
+	p.replica.moveLeader(&wire.LeaderHint{Id: self, Term: 2}) // the same node leads again, so nothing was missed
 	p.replica.moveLeader(&wire.LeaderHint{Id: other, Term: 3})
 	if got := c.seen(id); got.GetStatus() != wire.Status_UNAVAILABLE || got.GetLineage() != lineage || got.GetMessage() == "" {
 		t.Errorf("last word: %v", got)
@@ -138,9 +138,9 @@ func TestWatchingIsNotIdling(t *testing.T) {
 	})
 }
 
-// Whoever does not read what he watches loses nothing but what the node forgets
-// meanwhile: what waits for him stays small, his connection lives, and his other requests
-// are answered as soon as he reads on.
+// TestWatchThatIsNotReadIsCompacted verifies that a client that does not read its watch loses only the events
+// that the node drops meanwhile: little is queued for it, its connection survives, and its other requests are
+// answered as soon as it reads again.
 func TestWatchThatIsNotReadIsCompacted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const bound, size = 100, 8 << 10

@@ -1,7 +1,7 @@
-// Package health answers whether a node is alive and whether it may be sent callers.
+// Package health reports whether a node is alive and whether it is ready for clients.
 //
-// A [Probe] knows the answers. The HTTP port gives them beside everything else; a [Server]
-// gives them and nothing else, in plaintext, on a listener of its own (--health-addr), for
-// load balancers and kubelets that must get an answer whatever happens on the other ports.
-// They name the node and its leader: nothing that is worth hiding.
+// [Probe] determines the answers. The HTTP port serves them besides everything else. A [Server] serves only
+// them, in plaintext on its own listener (--health-addr), for load balancers and kubelets that need an answer
+// whatever happens on the other ports. The answers contain the names of the node and its leader, which are
+// not secret.
 package health

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// node is a node in whatever state a test wants.
+// node is a node in the state that a test sets.
 type node struct {
 	leader  string
 	serving bool
@@ -69,7 +69,7 @@ func serve(t *testing.T, n *node) string {
 	return l.Addr().String()
 }
 
-// get asks with a connection of its own.
+// get sends a request on a new connection.
 func get(t *testing.T, url string) (status int, body map[string]any) {
 	t.Helper()
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -100,7 +100,7 @@ func TestListenerAnswersHealthAndNothingElse(t *testing.T) {
 	}
 }
 
-// Connections that ask nothing neither take all places nor stay.
+// TestListenerAnswersBesideACrowd verifies that idle connections neither take all places nor stay open.
 func TestListenerAnswersBesideACrowd(t *testing.T) {
 	at := serve(t, &node{leader: "n1", serving: true})
 	for range 200 {

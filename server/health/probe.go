@@ -10,23 +10,23 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// The paths that are answered.
+// Paths served by Probe.
 const (
 	AlivePath = "/healthz"
 	ReadyPath = "/readyz"
 )
 
-// maxLag is how many log entries a follower may have to apply still and count as up
-// to date: under load there are always some on their way.
+// maxLag is the number of unapplied log entries up to which a follower counts as up to date: under load, some
+// entries are always in flight.
 const maxLag = 1_000
 
-// statusTimeout bounds the look at this node's own state. It is short, since the other
-// nodes' answers, which come along with it, are of no interest here.
+// statusTimeout bounds the query for this node's own state. It is short because the query also asks the other
+// nodes, whose answers are not needed.
 const statusTimeout = 200 * time.Millisecond
 
-// Replica is the node that is asked about. Its methods may be called by many goroutines.
+// Replica is the probed node. Its methods are safe for concurrent use.
 type Replica interface {
-	// Leader is the leader that the node knows, empty if none.
+	// Leader returns the leader known to the node, empty if none.
 	Leader() *wire.LeaderHint
 	// Serving reports whether this node leads and may answer.
 	Serving() bool
@@ -34,7 +34,7 @@ type Replica interface {
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
 }
 
-// Probe answers for one node. It is safe for concurrent use.
+// Probe reports the health of a node. It is safe for concurrent use.
 type Probe struct {
 	NodeID  string
 	Replica Replica
@@ -42,7 +42,7 @@ type Probe struct {
 	Closing func() bool
 }
 
-// Readiness is what ReadyPath answers.
+// Readiness is the response of ReadyPath.
 type Readiness struct {
 	Ready    bool   `json:"ready"`
 	NodeID   string `json:"nodeId"`
@@ -50,7 +50,7 @@ type Readiness struct {
 	Reason   string `json:"reason"`
 }
 
-// Ready reports whether this node leads or follows a leader closely, and if not, why.
+// Ready reports whether this node leads or closely follows a leader, and the reason if it does not.
 func (p *Probe) Ready(ctx context.Context) Readiness {
 	state := Readiness{NodeID: p.NodeID, LeaderID: p.Replica.Leader().GetId()}
 	switch {
@@ -69,7 +69,7 @@ func (p *Probe) Ready(ctx context.Context) Readiness {
 	return state
 }
 
-// behind says how far a follower is behind, if it is.
+// behind describes how far a follower lags, or returns "" if it is up to date.
 func (p *Probe) behind(ctx context.Context) string {
 	ctx, stop := context.WithTimeout(ctx, statusTimeout)
 	defer stop()
@@ -83,12 +83,13 @@ func (p *Probe) behind(ctx context.Context) string {
 	return ""
 }
 
-// ServeAlive answers as long as the process does: whether to restart it.
+// ServeAlive answers 200 as long as the process can answer. It is a liveness probe: a failure means that the
+// process should be restarted.
 func (p *Probe) ServeAlive(w http.ResponseWriter, _ *http.Request) {
 	write(w, http.StatusOK, map[string]string{"status": "ok", "nodeId": p.NodeID})
 }
 
-// ServeReady answers whether to send callers here: 200, or 503 with the reason.
+// ServeReady answers 200 if clients should be sent to this node, and 503 with the reason otherwise.
 func (p *Probe) ServeReady(w http.ResponseWriter, r *http.Request) {
 	state := p.Ready(r.Context())
 	status := http.StatusOK
@@ -100,7 +101,7 @@ func (p *Probe) ServeReady(w http.ResponseWriter, r *http.Request) {
 
 func write(w http.ResponseWriter, status int, v any) {
 	data, err := json.Marshal(v)
-	if err != nil { // neither of them can fail
+	if err != nil { // cannot happen with the values passed here
 		status, data = http.StatusInternalServerError, []byte(`{}`)
 	}
 	w.Header().Set("Content-Type", "application/json")

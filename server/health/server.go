@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// maxConns are open at once, half of them from one address; the oldest is closed for
-	// the next one.
+	// maxConns bounds the open connections. A single address may have half of them. Beyond either bound the
+	// oldest is closed.
 	maxConns = 64
-	// timeout bounds each of a request's parts.
+	// timeout bounds each phase of a request.
 	timeout = 2 * time.Second
 	// maxHeader bounds a request's headers, in bytes.
 	maxHeader = 4 << 10
 )
 
-// Server is the health listener of one node.
+// Server is the health listener of a node.
 type Server struct {
 	http *http.Server
-	done chan struct{} // closed when nothing is served any more
+	done chan struct{} // closed when serving has stopped
 }
 
-// Serve answers on l, which it closes in the end, until Close. failed is called, once, if the
-// listener breaks before that.
+// Serve starts answering on l. Close stops it and closes l. failed is called at most once, if the listener
+// fails before Close.
 func Serve(l net.Listener, p *Probe, failed func(error)) *Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+AlivePath, p.ServeAlive)
@@ -43,7 +43,7 @@ func Serve(l net.Listener, p *Probe, failed func(error)) *Server {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          log.New(io.Discard, "", 0),
 	}}
-	s.http.SetKeepAlivesEnabled(false) // so that no caller keeps a place
+	s.http.SetKeepAlivesEnabled(false) // so that no client occupies a place
 	go func() {
 		defer close(s.done)
 		bounded := &listener{Listener: l, conns: handshake.New(handshake.Config{Max: maxConns})}
@@ -54,19 +54,19 @@ func Serve(l net.Listener, p *Probe, failed func(error)) *Server {
 	return s
 }
 
-// Close ends all connections and waits.
+// Close closes all connections and waits until serving has stopped.
 func (s *Server) Close() {
 	_ = s.http.Close()
 	<-s.done
 }
 
-// listener bounds its connections for as long as they live.
+// listener bounds the number of open connections.
 type listener struct {
 	net.Listener
 	conns *handshake.Limiter
 }
 
-// Accept returns the next connection, and closes the oldest if there are too many.
+// Accept returns the next connection, and closes the oldest one if there are too many.
 func (l *listener) Accept() (net.Conn, error) {
 	raw, err := l.Listener.Accept()
 	if err != nil {
@@ -81,7 +81,7 @@ type conn struct {
 	once  sync.Once
 }
 
-// Close closes the connection and gives its place back.
+// Close closes the connection and frees its place.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(c.place.End)

@@ -11,10 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Node is what has the commands applied: the replica, or a double in tests.
+// Node is the node that applies the commands: the replica, or a fake in tests.
 type Node interface {
-	// ProposeFrom has a command that came over a connection applied, and calls done exactly
-	// once.
+	// ProposeFrom proposes a command that arrived over a connection and calls done exactly once.
 	ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result))
 	// Await calls done with the final outcome of a request that is QUEUED.
 	Await(session, seq uint64, done func(*wire.Result)) (cancel func())
@@ -23,16 +22,15 @@ type Node interface {
 }
 
 const (
-	// Seq is the number of a lease's acquire within its implicit session.
+	// Seq is the sequence number of a lease's acquire within its implicit session.
 	Seq = 1
-	// A wait is renewed so many times within the TTL.
+	// renewals is how often a wait is renewed per TTL.
 	renewals = 3
 )
 
-// Acquire asks for the lease and returns the final outcome: never QUEUED, and UNCERTAIN
-// if this node ceased to lead while it waited. The outcome of a wait carries the implicit
-// session as well. If ctx ends before, its error is returned, and the wait ends by its
-// time unless somebody asks again.
+// Acquire acquires the lease and returns the final outcome. The outcome is never QUEUED. It is UNCERTAIN if
+// this node lost leadership while it waited. The outcome of a wait includes the implicit session. If ctx ends
+// first, Acquire returns its error, and the wait expires with its session unless the request is sent again.
 func Acquire(ctx context.Context, node Node, connection any, open *wire.OpenLease) (*wire.Result, error) {
 	w := &wait{node: node, connection: connection, cmd: &wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}, final: make(chan *wire.Result, 1)}
 	defer w.stop()
@@ -64,14 +62,14 @@ func Acquire(ctx context.Context, node Node, connection any, open *wire.OpenLeas
 	}
 }
 
-// wait is one acquire that may take long.
+// wait is an acquire in progress.
 type wait struct {
 	node       Node
 	connection any
 	cmd        *wire.Command
 	final      chan *wire.Result
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	cancel  func()
 	stopped bool
 }
@@ -93,8 +91,8 @@ func (w *wait) ask(ctx context.Context) (*wire.Result, error) {
 	}
 }
 
-// listen waits for the outcome, once. It runs where the answer is given, which is before
-// any grant of later can be told.
+// listen subscribes to the outcome, once. It runs in the callback of the QUEUED result, and so before any
+// later grant can be delivered.
 func (w *wait) listen(session uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,13 +111,13 @@ func (w *wait) stop() {
 	}
 }
 
-// opened tells whether the answer is that of a lease that lives.
+// opened reports whether the result is that of a live lease.
 func opened(res *wire.Result) bool {
 	return res.GetStatus() == wire.Status_QUEUED || res.GetStatus() == wire.Status_GRANTED
 }
 
-// late gives back what a repetition acquired that came after the end of the wait: the
-// caller had not asked for another one.
+// late releases a lease that was acquired by a repetition after the wait had ended, since the caller did not
+// ask for a second one. It returns the outcome of the wait.
 func (w *wait) late(ctx context.Context, session uint64, res *wire.Result) (*wire.Result, error) {
 	w.node.ProposeFrom(w.connection, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{
 		SecretHash: w.cmd.GetOpenLease().GetSecretHash(), HoldId: res.GetHoldId(),
@@ -132,19 +130,19 @@ func (w *wait) late(ctx context.Context, session uint64, res *wire.Result) (*wir
 	}
 }
 
-// ofSession is an outcome as the answer to a lease's request. Others may be told of the
-// same outcome, so it is copied.
+// ofSession converts an outcome to the answer of a lease request. It copies the outcome, which may be shared
+// with other receivers.
 func ofSession(res *wire.Result, session uint64) *wire.Result {
 	res = proto.CloneOf(res)
 	res.SessionId = session
 	if res.GetStatus() == wire.Status_NOT_LEADER {
-		res.Status = wire.Status_UNCERTAIN // it ceased to lead, but the wait had begun
+		res.Status = wire.Status_UNCERTAIN // the node lost leadership, but the wait had begun
 	}
 	return res
 }
 
-// interval is how long to wait before the next repetition. The session may just have
-// ended: then there is nothing to repeat, and the outcome is on its way.
+// interval returns the time until the next repetition. If the session has just ended, there is nothing to
+// repeat, and the outcome is about to arrive.
 func (w *wait) interval(session uint64) time.Duration {
 	ttl := time.Duration(fsm.DefaultSettings().GetDefaultTtlMs()) * time.Millisecond
 	w.node.View(func(m *fsm.Machine) {

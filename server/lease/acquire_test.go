@@ -15,16 +15,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// node answers from a script: the answers to the acquire, in turn, the last for ever.
+// node is a scripted Node: answers are its answers to the acquire, in order, and the last one repeats.
 type node struct {
 	machine *fsm.Machine
 	answers []*wire.Result
 	asked   int
-	gone    []uint64 // holds that were given back
+	gone    []uint64 // released holds
 	await   func(*wire.Result)
 	stopped bool
 	silent  bool
-	// silentAfter is how many answers there are before it falls silent; 0 is no end.
+	// silentAfter is the number of answers before the node stops answering; 0 means never.
 	silentAfter int
 }
 
@@ -120,8 +120,8 @@ func TestRepetitionSeesTheOutcome(t *testing.T) {
 	})
 }
 
-// The wait ends just before a repetition is applied: that acquires anew what nobody asked
-// for a second time.
+// TestRepetitionThatCameTooLateIsGivenBack covers a wait that ends just before a repetition is applied: the
+// repetition then acquires a second lease, which the caller did not request.
 func TestRepetitionThatCameTooLateIsGivenBack(t *testing.T) {
 	for _, late := range []*wire.Result{granted(8), queued(8)} {
 		bubble.Test(t, func(t *testing.T) {
@@ -158,8 +158,8 @@ func TestCallerWhoGoesAway(t *testing.T) {
 	}
 }
 
-// A caller may go while it waits for a repetition's answer, or for the outcome of a wait that
-// ended before the repetition.
+// TestCallerWhoGoesAwayLate covers callers that leave while they wait for a repetition's answer, or for the
+// outcome of a wait that ended before the repetition.
 func TestCallerWhoGoesAwayLate(t *testing.T) {
 	unanswered, tooLate := newNode(queued(7)), newNode(queued(7), queued(8))
 	unanswered.silentAfter = 1
@@ -176,7 +176,8 @@ func TestCallerWhoGoesAwayLate(t *testing.T) {
 	}
 }
 
-// A repetition that is refused is the answer, and gives nothing back.
+// TestRefusedRepetition verifies that the refusal of a repetition is the final answer, and that nothing is
+// released.
 func TestRefusedRepetition(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := newNode(queued(7), &wire.Result{Status: wire.Status_NOT_LEADER})
@@ -186,7 +187,8 @@ func TestRefusedRepetition(t *testing.T) {
 	})
 }
 
-// Whoever waited at a leader that is none any more may have been granted.
+// TestLeaderThatStepsDownLeavesAWaitUncertain verifies that a wait at a former leader is UNCERTAIN, since it
+// may have been granted.
 func TestLeaderThatStepsDownLeavesAWaitUncertain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := newNode(queued(7))
@@ -198,7 +200,8 @@ func TestLeaderThatStepsDownLeavesAWaitUncertain(t *testing.T) {
 	})
 }
 
-// An answer that comes when nobody waits any more must not leave a listener behind.
+// TestLateAnswerListensToNothing verifies that an answer that arrives after the wait was stopped leaves no
+// listener behind.
 func TestLateAnswerListensToNothing(t *testing.T) {
 	n := newNode(queued(7))
 	w := &wait{node: n, cmd: &wire.Command{}, final: make(chan *wire.Result, 1)}

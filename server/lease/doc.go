@@ -1,12 +1,11 @@
-// Package lease waits for leased holds, alike on every port.
+// Package lease waits for leased holds in the same way on every port.
 //
-// A lease is for clients that cannot keep a session: they name a secret of their own,
-// and the cluster opens an implicit session with the acquire. What such a client asks
-// for is answered with its final outcome, so the node that it asked waits for it, and
-// while it waits it repeats the request in the client's place: that starts the time of
-// the implicit session anew. When the client goes away the repeating stops with it, and
-// the wait ends by its time.
+// Leases are for clients that cannot maintain a session. Such a client chooses a secret, and the cluster
+// opens an implicit session with the acquire. The client gets only the final outcome, so the node that
+// received the request waits for it. Meanwhile the node repeats the request on the client's behalf, which
+// restarts the TTL of the implicit session. When the client disconnects, the repetitions stop, and the wait
+// expires with the session.
 //
-// From the grant on nobody repeats anything: the time of a leased hold runs, and its
-// client extends it or does not.
+// After the grant nothing is repeated: the TTL of the leased hold runs, and the client extends it or lets it
+// expire.
 package lease

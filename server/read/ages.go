@@ -8,14 +8,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// shown is a lock as a page or an answer of its own shows it.
+// shown is a lock as a list or a single response shows it.
 type shown interface {
 	GetHolders() []*wire.HolderInfo
 	GetQueue() []*wire.WaiterInfo
 	GetDelays() []*wire.DelayInfo
 }
 
-// fillLock fills in what depends on a clock.
+// fillLock fills in the fields that depend on a clock.
 func (r *Reader) fillLock(lock shown) {
 	r.FillHolders(lock.GetHolders())
 	now := r.now().UnixMilli()
@@ -28,9 +28,8 @@ func (r *Reader) fillLock(lock shown) {
 	}
 }
 
-// FillHolders fills in how long ago things are and how long they last still, which the
-// state machine cannot know. The answers to requests that were refused carry holders
-// as well.
+// FillHolders fills in ages and remaining times, which the state machine cannot know. The answers to rejected
+// requests contain holders as well.
 func (r *Reader) FillHolders(holders []*wire.HolderInfo) {
 	now := r.now().UnixMilli()
 	for _, h := range holders {
@@ -40,7 +39,7 @@ func (r *Reader) FillHolders(holders []*wire.HolderInfo) {
 	}
 }
 
-// milliseconds is absent where nobody knows, and never negative.
+// milliseconds returns nil if the duration is not known, and never a negative number.
 func milliseconds(d time.Duration, known bool) *uint64 {
 	if !known {
 		return nil
@@ -48,5 +47,5 @@ func milliseconds(d time.Duration, known bool) *uint64 {
 	return proto.Uint64(uint64(max(d, 0).Milliseconds()))
 }
 
-// since is never negative: the two clocks belong to different machines.
+// since is never negative, although the two clocks may belong to different machines.
 func since(now, then int64) uint64 { return uint64(max(now-then, 0)) }

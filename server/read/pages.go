@@ -11,13 +11,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Page tokens name the listing that they continue, so that one cannot be used in another:
+// listingID names a listing in a page token, so that a token cannot be used in another listing. A token is:
 //
 //	token     base64url without padding of: body, CRC-32C of the body (4)
 //	body      listing (1), length of the prefix (uvarint), prefix, last
-//	last      where the page ended, as the state machine names it
+//	last      the position where the page ended, in the state machine's format
 //
-// Clients treat them as opaque.
+// Clients treat tokens as opaque.
 type listingID byte
 
 const (
@@ -28,7 +28,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// pageToken is the token of the page after last; empty at the end of the listing.
+// pageToken returns the token of the page after last, or "" at the end of the listing.
 func pageToken(listing listingID, prefix, last string) string {
 	if last == "" {
 		return ""
@@ -38,7 +38,7 @@ func pageToken(listing listingID, prefix, last string) string {
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(body, crc32.Checksum(body, castagnoli)))
 }
 
-// lastOf is where the page before the token's ended.
+// lastOf returns the position where the page before the token's ended.
 func lastOf(listing listingID, prefix, token string) (last string, refused *wire.Result) {
 	if token == "" {
 		return "", nil
@@ -73,7 +73,7 @@ func badToken() *wire.Result {
 		"page_token is not of this listing: give the next_page_token of its last page, with the same prefix, or none to begin")
 }
 
-// outOfRange refuses a size above most; 0 asks for the default.
+// outOfRange returns a refusal if the requested size is above most. 0 requests the default.
 func outOfRange(field string, asked, most uint32) *wire.Result {
 	if asked <= most {
 		return nil
@@ -81,7 +81,7 @@ func outOfRange(field string, asked, most uint32) *wire.Result {
 	return failure(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("%s is %d: give 1 to %d, or 0 for the default", field, asked, most))
 }
 
-// orDefault is the size asked for.
+// orDefault returns the requested size, or the default for 0.
 func orDefault(asked, standard uint32) uint32 {
 	if asked == 0 {
 		return standard
@@ -89,7 +89,7 @@ func orDefault(asked, standard uint32) uint32 {
 	return asked
 }
 
-// begin checks what every paged request has: the size of the page, and where it begins.
+// begin checks the parameters of a paged request and returns the position to start after.
 func begin(listing listingID, prefix, token string, size uint32) (last string, refused *wire.Result) {
 	if refused := outOfRange("page_size", size, maxPage); refused != nil {
 		return "", refused

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// listing asks for one page of something.
+// listing requests one page of a listing.
 type listing func(r *Reader, token string, size uint32) (next string, refused *wire.Result)
 
 var listings = map[string]listing{
@@ -32,7 +32,7 @@ var listings = map[string]listing{
 	},
 }
 
-// paged is a reader with three of everything.
+// paged returns a reader with three items of each kind.
 func paged(t *testing.T) *Reader {
 	s := newSource(t)
 	for i := range byte(3) {
@@ -80,22 +80,22 @@ func refusedFor(t *testing.T, what string, refused *wire.Result, words ...string
 	}
 }
 
-// seal gives a body its checksum, as a caller can that reads how tokens are made.
+// seal adds a checksum to a body, as a caller who knows the token format could.
 func seal(body string) string {
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32([]byte(body), crc32.Checksum([]byte(body), castagnoli)))
 }
 
-// sealed are tokens with a good checksum and a body that no listing makes.
+// sealed are tokens with a valid checksum and a body that no listing produces.
 var sealed = []string{
 	seal(""), seal("l"), seal("s"), seal("a"),
-	seal("l\xff"), seal("s\xff"), // the length goes on
-	seal("l\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), // and has too many bytes
-	seal("l\x03l/"), seal("s\x01"), seal("a\x02x"), // a prefix is cut off
-	seal("l\x00"), seal("l\x02l/"), seal("s\x00"), seal("a\x00"), // nothing comes after it
+	seal("l\xff"), seal("s\xff"), // the length is incomplete
+	seal("l\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), // the length has too many bytes
+	seal("l\x03l/"), seal("s\x01"), seal("a\x02x"), // the prefix is incomplete
+	seal("l\x00"), seal("l\x02l/"), seal("s\x00"), seal("a\x00"), // nothing follows the prefix
 	seal("l\x02l/m/a"), seal("s\x00x"), seal("a\x00-1"),
 }
 
-// A token of one listing means nothing in another, and neither does one that was changed.
+// TestPageTokensOfOthers verifies that a token of another listing, or a changed one, is rejected.
 func TestPageTokensOfOthers(t *testing.T) {
 	r := paged(t)
 	tokens := map[string]string{}
@@ -137,7 +137,7 @@ func TestPageTokensOfOthers(t *testing.T) {
 	}
 }
 
-// What was listed last may be gone when the next page is asked for.
+// TestPageAfterWhatIsGone verifies that the next page can be requested after the last listed item is gone.
 func TestPageAfterWhatIsGone(t *testing.T) {
 	s := newSource(t)
 	session := s.open(t, 0, 1)

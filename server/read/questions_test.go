@@ -118,7 +118,7 @@ func TestAuditIsReadInPages(t *testing.T) {
 	}
 }
 
-// Cycles have no pages: what does not fit is left out.
+// TestDeadlocksFit verifies that cycles that do not fit are omitted, since they are not paginated.
 func TestDeadlocksFit(t *testing.T) {
 	s := newSource(t)
 	const cycles = 20

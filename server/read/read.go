@@ -10,21 +10,20 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Source is the node that answers: the replica, or a double in tests.
+// Source is the node that answers: the replica, or a fake in tests.
 type Source interface {
-	// Prove calls done, once and without blocking in it, with OK when the node has
-	// proved that it led after the call and has applied everything up to there.
+	// Prove calls done exactly once, with OK when the node has proved that it led after the call and has
+	// applied everything up to then. done must not block.
 	Prove(done func(*wire.Result))
-	// Fork is a copy of the state that may be read at leisure.
+	// Fork returns a copy of the state that may be read for any length of time.
 	Fork() *fsm.Machine
-	// HeartbeatAge is how long ago the session was last heard of; false on a node
-	// that does not lead.
+	// HeartbeatAge returns the age of the session's last sign of life; false on a node that does not lead.
 	HeartbeatAge(session uint64) (time.Duration, bool)
-	// HoldRemaining is how long the hold's own deadline leaves it; false without one
-	// and on a node that does not lead.
+	// HoldRemaining returns the time until the hold's own deadline; false if it has none, and on a node that
+	// does not lead.
 	HoldRemaining(hold uint64) (time.Duration, bool)
-	// DelayRemaining is how long the lock-delay of an ended hold lasts still; false
-	// without one and on a node that does not lead.
+	// DelayRemaining returns the remaining lock-delay of an ended hold; false if it has none, and on a node
+	// that does not lead.
 	DelayRemaining(hold uint64) (time.Duration, bool)
 }
 
@@ -35,8 +34,7 @@ type Reader struct {
 	now    func() time.Time
 }
 
-// The pages that a request may ask for; they are those of read.proto. What is out of range is
-// refused, never clamped.
+// Page sizes, as documented in read.proto. A size out of range is rejected, never clamped.
 const (
 	defaultPage  = 100
 	maxPage      = 1_000
@@ -44,13 +42,13 @@ const (
 	maxQueue     = 10_000
 )
 
-// New makes a Reader whose answers have at most limit bytes when encoded.
+// New returns a Reader whose encoded answers have at most limit bytes.
 func New(source Source, limit int) *Reader {
 	return &Reader{source: source, limit: limit, now: time.Now}
 }
 
-// Prove waits for a proof of leadership newer than the call. It returns nil once
-// reads are linearizable, and otherwise the status to answer with.
+// Prove waits for a proof of leadership newer than the call. It returns nil once reads are linearizable, and
+// otherwise the result to answer with.
 func (r *Reader) Prove(ctx context.Context) *wire.Result {
 	proved := make(chan *wire.Result, 1)
 	r.source.Prove(func(res *wire.Result) { proved <- res })
@@ -65,7 +63,7 @@ func (r *Reader) Prove(ctx context.Context) *wire.Result {
 	}
 }
 
-// ListLocks answers one page of locks from what this node has applied.
+// ListLocks returns a page of locks from the applied state.
 func (r *Reader) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse, *wire.Result) {
 	last, refused := begin(locksListing, req.GetPrefix(), req.GetPageToken(), req.GetPageSize())
 	if refused != nil {
@@ -82,8 +80,8 @@ func (r *Reader) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse,
 	})
 }
 
-// GetLock answers one lock from what this node has applied; NOT_FOUND if nobody holds
-// it or waits for it and no lock-delay keeps it closed.
+// GetLock returns a lock from the applied state. It returns NOT_FOUND if the lock has no holder, no waiter
+// and no lock-delay.
 func (r *Reader) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire.Result) {
 	if err := wire.ValidName(req.GetName()); err != nil {
 		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
@@ -102,7 +100,7 @@ func (r *Reader) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire
 	})
 }
 
-// ListSessions answers one page of sessions from what this node has applied.
+// ListSessions returns a page of sessions from the applied state.
 func (r *Reader) ListSessions(req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, *wire.Result) {
 	last, refused := begin(sessionsListing, "", req.GetPageToken(), req.GetPageSize())
 	if refused != nil {
@@ -119,8 +117,7 @@ func (r *Reader) ListSessions(req *wire.ListSessionsRequest) (*wire.ListSessions
 	})
 }
 
-// VerifyToken answers whether the token holds the lock, from what this node has
-// applied.
+// VerifyToken checks against the applied state whether the token holds the lock.
 func (r *Reader) VerifyToken(req *wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, *wire.Result) {
 	if err := wire.ValidName(req.GetName()); err != nil {
 		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
@@ -132,8 +129,7 @@ func (r *Reader) VerifyToken(req *wire.VerifyTokenRequest) (*wire.VerifyTokenRes
 	return fit(r.limit, 1, func(uint32) *wire.VerifyTokenResponse { return resp })
 }
 
-// ListDeadlocks answers the cycles among those who wait, from what this node has
-// applied; as many of them as fit.
+// ListDeadlocks returns the cycles among the waiters in the applied state, as many as fit.
 func (r *Reader) ListDeadlocks(req *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, *wire.Result) {
 	resp := r.source.Fork().ListDeadlocks(req)
 	return fit(r.limit, uint32(max(len(resp.GetDeadlocks()), 1)), func(size uint32) *wire.ListDeadlocksResponse {
@@ -142,7 +138,7 @@ func (r *Reader) ListDeadlocks(req *wire.ListDeadlocksRequest) (*wire.ListDeadlo
 	})
 }
 
-// ListAudit answers one page of what operators did, from what this node has applied.
+// ListAudit returns a page of the audit log from the applied state.
 func (r *Reader) ListAudit(req *wire.ListAuditRequest) (*wire.ListAuditResponse, *wire.Result) {
 	last, refused := begin(auditListing, "", req.GetPageToken(), req.GetPageSize())
 	if refused != nil {
@@ -156,8 +152,8 @@ func (r *Reader) ListAudit(req *wire.ListAuditRequest) (*wire.ListAuditResponse,
 	})
 }
 
-// fit halves the page until the answer has at most limit bytes. The next page begins
-// where a shortened one ends, so nothing is left out.
+// fit halves the page size until the answer has at most limit bytes. The next page starts where the shortened
+// one ends, so nothing is omitted.
 func fit[M proto.Message](limit int, size uint32, answer func(size uint32) M) (M, *wire.Result) {
 	for {
 		resp := answer(size)

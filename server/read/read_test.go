@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// source is a node with a machine of its own that proves nothing, or whatever it is told.
+// source is a node with its own machine. Its proof of leadership is proof; without one, Prove never answers.
 type source struct {
 	machine *fsm.Machine
 	proof   *wire.Result
@@ -124,7 +124,7 @@ func TestClocksAreFilledIn(t *testing.T) {
 	}
 }
 
-// An answer may have just as many bytes as the limit says.
+// TestAnswerOfTheLimit verifies that an answer may have exactly as many bytes as the limit.
 func TestAnswerOfTheLimit(t *testing.T) {
 	s := newSource(t)
 	for i := range byte(4) {

@@ -6,20 +6,20 @@ import (
 	"net/netip"
 )
 
-// Arrived is a tunnel at the leader. To the port that serves it, it is a connection of the
-// client's: bounds and metadata by address are about the client, not about the node between.
+// Arrived is the leader's end of a tunnel. The port serves it like a direct connection from the client:
+// limits and metadata by address apply to the client, not to the relaying node.
 type Arrived struct {
 	net.Conn
 	client net.Addr
 }
 
-// Arrive makes the connection that another node has opened for the client at an address.
+// Arrive wraps the connection that another node has opened for the client at address.
 func Arrive(conn net.Conn, address string) *Arrived { return &Arrived{conn, clientAddr(address)} }
 
-// RemoteAddr is the client's address, as the node between sees it.
+// RemoteAddr returns the client's address as seen by the relaying node.
 func (a *Arrived) RemoteAddr() net.Addr { return a.client }
 
-// CloseWrite closes the sending half.
+// CloseWrite closes the sending side.
 func (a *Arrived) CloseWrite() error {
 	if half, ok := a.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -27,7 +27,7 @@ func (a *Arrived) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// clientAddr parses an address, which need not be an IP's on every network.
+// clientAddr parses an address, which is not an IP address on every network.
 func clientAddr(address string) net.Addr {
 	if ip, err := netip.ParseAddrPort(address); err == nil {
 		return net.TCPAddrFromAddrPort(ip)
@@ -35,7 +35,7 @@ func clientAddr(address string) net.Addr {
 	return named(address)
 }
 
-// named is an address that is no IP's.
+// named is an address that is not an IP address.
 type named string
 
 // Network implements net.Addr.

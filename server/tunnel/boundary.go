@@ -6,14 +6,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// boundary follows a stream of frames, to know where one ends.
+// boundary tracks a stream of frames to find out where a frame ends.
 type boundary struct {
 	header [transport.HeaderSize]byte
-	have   int // bytes of the header that have passed
-	rest   int // bytes of the message that have not
+	have   int // bytes of the current header passed on so far
+	rest   int // bytes of the current message not passed on yet
 }
 
-// pass is told of bytes that have passed.
+// pass records bytes that were passed on.
 func (b *boundary) pass(p []byte) {
 	for len(p) > 0 {
 		if b.rest == 0 {
@@ -31,7 +31,7 @@ func (b *boundary) pass(p []byte) {
 	}
 }
 
-// next is how many bytes belong to the frame that has begun, for certain; 0 between frames.
+// next returns how many bytes certainly belong to the current frame, or 0 between frames.
 func (b *boundary) next() int {
 	if b.have > 0 {
 		return len(b.header) - b.have

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the relay's own.
+// metrics are the metrics of the relay.
 type metrics struct {
 	opened   prometheus.Counter
 	refused  *prometheus.CounterVec

@@ -17,42 +17,42 @@ import (
 )
 
 const (
-	// bufferBytes is what is read at once in one direction.
+	// bufferBytes is the size of the read buffer of one direction.
 	bufferBytes = 16 << 10
-	// tunnelBytes is what a tunnel takes of the node's buffers: those of both directions, two
+	// tunnelBytes is what a tunnel takes of the node's budget, in bytes: the buffers of both directions, two
 	// connections, four goroutines, TLS.
 	tunnelBytes = 2*bufferBytes + 64<<10
-	// maxOpening is how many tunnels are being opened at the same time. The leader's peer port
-	// has few places for connections that are not established yet, and other nodes need them.
+	// maxOpening bounds the tunnels being opened concurrently. The leader's peer port has few places for
+	// connections in their handshake, and other nodes need them.
 	maxOpening = 8
 )
 
-// Config says what a Relay needs.
+// Config configures a Relay.
 type Config struct {
-	// NodeID is this node's.
+	// NodeID is the ID of this node.
 	NodeID string
-	// Leader is who leads, as far as this node knows.
+	// Leader returns the leader known to this node.
 	Leader func() *wire.LeaderHint
-	// Dial opens a connection to a leader for the client at an address.
+	// Dial opens a connection to the leader on behalf of the client at address.
 	Dial func(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error)
-	// Max bounds the tunnels of the node, and half of it, rounded up, those of one address.
+	// Max bounds the tunnels of the node. A single address may have half of them, rounded up.
 	Max int
 	// DialTimeout bounds the opening of a tunnel.
 	DialTimeout time.Duration
 	// WriteTimeout bounds one write to a client.
 	WriteTimeout time.Duration
-	// Buffers is the node's budget; nil is no bound.
+	// Buffers is the node's budget; nil means unbounded.
 	Buffers *budget.Budget
-	// Logger is told of each tunnel; nil is silence.
+	// Logger receives a message per tunnel; nil discards them.
 	Logger hclog.Logger
-	// Registry takes the metrics; nil keeps them unregistered.
+	// Registry receives the metrics; if nil, they stay unregistered.
 	Registry prometheus.Registerer
 }
 
-// Refusal is returned when a client gets no tunnel.
+// Refusal is the error returned when a client gets no tunnel.
 type Refusal struct {
 	Status  wire.Status_Code
-	Message string // for people
+	Message string // human-readable
 }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("no tunnel: %s: %s", r.Status, r.Message) }
@@ -61,16 +61,16 @@ func refuse(status wire.Status_Code, format string, args ...any) *Refusal {
 	return &Refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// Relay has the tunnels that lead from one node to the leader. All methods are safe for
-// concurrent use. A nil Relay refuses every tunnel.
+// Relay manages the tunnels from one node to the leader. All methods are safe for concurrent use. A nil Relay
+// refuses every tunnel.
 type Relay struct {
 	cfg     Config
 	metrics *metrics
 	opening chan struct{} // one element per tunnel that is being opened
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	tunnels map[*Tunnel]struct{}
-	sources map[netip.Addr]int // tunnels by source
+	sources map[netip.Addr]int // number of tunnels by source
 	closing bool
 }
 
@@ -87,9 +87,9 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// Open opens a tunnel for the client at an address to the leader that it has asked for. It takes
-// until ctx ends and Config.DialTimeout at most, and returns a *Refusal if there is none. Run or
-// Discard must follow.
+// Open opens a tunnel to the requested leader for the client at address client. It is bounded by ctx and by
+// Config.DialTimeout. A failure is returned as a *Refusal. After success, the caller must call Run or
+// Discard.
 func (r *Relay) Open(ctx context.Context, client net.Addr, leader string) (*Tunnel, error) {
 	if r == nil {
 		return nil, refuse(wire.Status_UNSUPPORTED, "tunnels are switched off at this node (--no-tunnels)")
@@ -110,7 +110,7 @@ func (r *Relay) Open(ctx context.Context, client net.Addr, leader string) (*Tunn
 	return t, nil
 }
 
-// enter takes a place for a tunnel, which LeaderMoved and Close end from then on.
+// enter takes a place for a tunnel. From then on, LeaderMoved and Close end it.
 func (r *Relay) enter(client net.Addr, leader string) (*Tunnel, *Refusal) {
 	t := &Tunnel{relay: r, remote: client, source: handshake.Source(client)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -120,7 +120,7 @@ func (r *Relay) enter(client net.Addr, leader string) (*Tunnel, *Refusal) {
 		return nil, refuse(wire.Status_RESOURCE_EXHAUSTED, "%v", err)
 	}
 	r.mu.Lock()
-	t.leader = r.cfg.Leader() // with mu: a later one comes by LeaderMoved
+	t.leader = r.cfg.Leader() // under mu, because a later leader comes through LeaderMoved
 	refused := r.fault(t, leader)
 	if refused == nil {
 		r.tunnels[t] = struct{}{}
@@ -135,7 +135,7 @@ func (r *Relay) enter(client net.Addr, leader string) (*Tunnel, *Refusal) {
 	return t, nil
 }
 
-// fault is why there is no tunnel to that leader. Called with mu.
+// fault returns why there is no tunnel to that leader, or nil. The caller holds mu.
 func (r *Relay) fault(t *Tunnel, leader string) *Refusal {
 	perSource := (r.cfg.Max + 1) / 2
 	switch present := t.leader.GetId(); {
@@ -155,7 +155,7 @@ func (r *Relay) fault(t *Tunnel, leader string) *Refusal {
 	return nil
 }
 
-// leave gives the place back. Only the first call does anything.
+// leave frees the tunnel's place. Only the first call has an effect.
 func (t *Tunnel) leave() {
 	r := t.relay
 	t.cancel()
@@ -171,14 +171,14 @@ func (t *Tunnel) leave() {
 	}
 }
 
-// Len is the number of tunnels, those that are being opened included.
+// Len returns the number of tunnels, including those being opened.
 func (r *Relay) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.tunnels)
 }
 
-// LeaderMoved ends the tunnels to any other leader than that one in that term.
+// LeaderMoved ends all tunnels except those to the given leader in the given term.
 func (r *Relay) LeaderMoved(now *wire.LeaderHint) {
 	if r == nil {
 		return
@@ -190,7 +190,7 @@ func (r *Relay) LeaderMoved(now *wire.LeaderHint) {
 	}
 }
 
-// Close ends all tunnels and opens no more. It does not wait: Run returns soon.
+// Close ends all tunnels and refuses new ones. It does not wait, but Run returns soon.
 func (r *Relay) Close() {
 	if r == nil {
 		return

@@ -21,17 +21,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const writeTimeout = 15 * time.Second
 
-// rig is a node with a relay, on a network in memory, and a leader without a mind of its own.
+// rig is a node with a relay on an in-memory network, and a passive leader.
 type rig struct {
 	*Relay
 	t     *testing.T
 	net   *simnet.Net
-	taken chan net.Conn // by the leader
-	port  net.Listener  // of the node, for clients
+	taken chan net.Conn // connections accepted by the leader
+	port  net.Listener  // the node's listener for clients
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	leader  *wire.LeaderHint
-	told    []string // the clients' addresses
+	told    []string // client addresses that the leader received
 	dialled func()   // called before the leader is dialled
 }
 
@@ -96,7 +96,7 @@ func (r *rig) dial(ctx context.Context, leader *wire.LeaderHint, address string)
 	return r.net.Host("n2").Dial(ctx, "n1:1")
 }
 
-// elect has the node follow another leader from now on.
+// elect makes the node follow another leader.
 func (r *rig) elect(hint *wire.LeaderHint) {
 	r.mu.Lock()
 	r.leader = hint
@@ -104,16 +104,16 @@ func (r *rig) elect(hint *wire.LeaderHint) {
 	r.LeaderMoved(hint)
 }
 
-// from is an address of a client.
+// from returns the address of a client.
 func from(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711} }
 
-// ends are those of one tunnel.
+// ends holds both ends of a tunnel.
 type ends struct {
 	client, leader net.Conn
 	done           chan struct{} // closed once Run has returned
 }
 
-// connect opens a tunnel for a client at an address and runs it.
+// connect opens a tunnel for a client at the address and runs it.
 func (r *rig) connect(ip string) *ends {
 	r.t.Helper()
 	client, err := r.net.Host("shop").Dial(r.t.Context(), "n2:1")
@@ -140,7 +140,7 @@ func (r *rig) connect(ip string) *ends {
 	return e
 }
 
-// carries sends bytes from one end and wants them at the other one.
+// carries sends bytes into one end and checks that they arrive at the other one.
 func carries(t *testing.T, from, to net.Conn, bytes string) {
 	t.Helper()
 	go func() { _, _ = from.Write([]byte(bytes)) }()
@@ -150,7 +150,7 @@ func carries(t *testing.T, from, to net.Conn, bytes string) {
 	}
 }
 
-// frame is a frame of the leader's with a message of so many bytes at least.
+// frame returns a frame of the leader with a message of at least the given number of bytes.
 func frame(t *testing.T, bytes int) []byte {
 	t.Helper()
 	f, err := transport.AppendFrame(nil, transport.Farewell(wire.Goodbye_IDLE, string(make([]byte, bytes))), 1<<20)
@@ -160,7 +160,8 @@ func frame(t *testing.T, bytes int) []byte {
 	return f
 }
 
-// lastWord reads a client's connection to its end and returns the code of the last frame.
+// lastWord reads a client's connection to its end. It returns the code of the last frame and the number of
+// frames.
 func lastWord(t *testing.T, client net.Conn) (code wire.Goodbye_Code, frames int) {
 	t.Helper()
 	in := transport.NewFrameReader(client, 1<<20)
@@ -174,7 +175,7 @@ func lastWord(t *testing.T, client net.Conn) (code wire.Goodbye_Code, frames int
 	}
 }
 
-// isOver wants the tunnel to have ended by now.
+// isOver requires that the tunnel has ended.
 func (e *ends) isOver(t *testing.T) {
 	t.Helper()
 	synctest.Wait()

@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// parting is how long a tunnel that ends may take to pass on the rest of a frame, and the
-	// client to read the goodbye.
+	// parting bounds the time in which an ending tunnel may relay the rest of a frame, and the time the
+	// client has to read the goodbye.
 	parting = time.Second
 	// farewellFrame bounds a goodbye, in bytes.
 	farewellFrame = 4 << 10
 )
 
-// Tunnel is one client's connection to the leader.
+// Tunnel is a client's connection to the leader.
 type Tunnel struct {
 	relay  *Relay
 	remote net.Addr
-	source netip.Addr       // of remote; invalid if it has no IP address
-	leader *wire.LeaderHint // to whom it leads
+	source netip.Addr       // IP address of remote; invalid if it has none
+	leader *wire.LeaderHint // the leader at the other end
 	memory *budget.Account
-	ctx    context.Context // ends with the tunnel, or when it has to
+	ctx    context.Context // ends when the tunnel ends or has to end
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // guards what follows
-	conn    net.Conn   // to the leader; nil before it is open
+	mu      sync.Mutex // guards the fields below
+	conn    net.Conn   // to the leader; nil until it is open
 	client  net.Conn   // nil before Run
 	goodbye *wire.Goodbye
-	until   time.Time // when the tunnel is over, once goodbye is set
+	until   time.Time // the deadline of the ending tunnel, once goodbye is set
 }
 
 // open connects to the leader.
@@ -56,7 +56,7 @@ func (t *Tunnel) open(ctx context.Context) *Refusal {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.goodbye != nil { // before it could be told
+	if t.goodbye != nil { // the tunnel was ended while the connection was being opened
 		transport.Cut(conn)
 		return refuse(wire.Status_UNAVAILABLE, "%s", t.goodbye.GetMessage())
 	}
@@ -64,7 +64,7 @@ func (t *Tunnel) open(ctx context.Context) *Refusal {
 	return nil
 }
 
-// unopened is the refusal of a tunnel whose other end was not reached.
+// unopened returns the refusal for a tunnel whose leader was not reached.
 func (t *Tunnel) unopened(err error) *Refusal {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,13 +74,13 @@ func (t *Tunnel) unopened(err error) *Refusal {
 	return refuse(wire.Status_UNAVAILABLE, "this node does not reach the leader %q: %v", t.leader.GetId(), err)
 }
 
-// Discard ends a tunnel that nobody will use.
+// Discard ends a tunnel that will not be used.
 func (t *Tunnel) Discard() {
 	transport.Cut(t.conn)
 	t.leave()
 }
 
-// Run passes on bytes until either end has closed, or the tunnel has to end. It closes client.
+// Run relays bytes until either side has closed or the tunnel has to end. It closes client.
 func (t *Tunnel) Run(client net.Conn) {
 	defer t.leave()
 	t.begin(client)
@@ -103,7 +103,7 @@ func (t *Tunnel) Run(client net.Conn) {
 	t.relay.cfg.Logger.Debug("tunnel ended", "remote", t.remote, "leader", t.leader.GetId(), "code", code.String())
 }
 
-// begin makes the client known to end, which may have been called before.
+// begin makes the client connection available to end, which may have been called already.
 func (t *Tunnel) begin(client net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,12 +112,12 @@ func (t *Tunnel) begin(client net.Conn) {
 	}
 }
 
-// heldMost is called when the node's buffers are used up and this tunnel holds most.
+// heldMost is called when the node's budget is exhausted and this tunnel holds the largest share.
 func (t *Tunnel) heldMost() {
 	t.end(wire.Goodbye_RESOURCE_EXHAUSTED, "the node's buffers are used up (--max-buffer-bytes), and this tunnel held most of them")
 }
 
-// end has Run say goodbye. The first reason stays. It does not wait.
+// end makes Run send a goodbye and return. The first reason counts. It does not wait.
 func (t *Tunnel) end(code wire.Goodbye_Code, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,11 +126,11 @@ func (t *Tunnel) end(code wire.Goodbye_Code, reason string) {
 	}
 	t.goodbye = &wire.Goodbye{Code: code, Message: reason}
 	t.until = time.Now().Add(parting)
-	t.cancel() // ends the opening
+	t.cancel() // cancels the opening
 	t.hurry()
 }
 
-// hurry interrupts both directions, once there are two. Called with mu.
+// hurry interrupts both directions if Run has begun. The caller holds mu.
 func (t *Tunnel) hurry() {
 	if t.client != nil {
 		_ = t.conn.SetDeadline(time.Unix(1, 0))
@@ -138,16 +138,15 @@ func (t *Tunnel) hurry() {
 	}
 }
 
-// ending is when the tunnel is over, if it has to end.
+// ending reports whether the tunnel has to end, and the deadline for that.
 func (t *Tunnel) ending() (until time.Time, ends bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.until, t.goodbye != nil
 }
 
-// passUp passes on what the client sends. When the leader takes no more, it reads on: a
-// connection that is closed with bytes unread is reset, and the reset would overtake the
-// goodbye.
+// passUp relays what the client sends. When the leader accepts no more, passUp keeps reading and discards:
+// closing a connection with unread bytes resets it, and the reset could overtake the goodbye.
 func (t *Tunnel) passUp(client net.Conn) {
 	buf := make([]byte, bufferBytes)
 	up := t.relay.metrics.up
@@ -167,12 +166,11 @@ func (t *Tunnel) passUp(client net.Conn) {
 	}
 }
 
-// onlyReader hides what else a connection can do from io.CopyBuffer, which would use another
-// buffer.
+// onlyReader hides the other methods of a connection from io.CopyBuffer, which would bypass the given buffer.
 type onlyReader struct{ io.Reader }
 
-// clientGone tells the leader that nothing more comes, and gives it a moment for its last words
-// if the client may still hear them.
+// clientGone signals the leader that nothing more will come. If the client may still be reading, the leader
+// gets until parting to finish.
 func (t *Tunnel) clientGone(err error) {
 	half, ok := t.conn.(interface{ CloseWrite() error })
 	if !errors.Is(err, io.EOF) || !ok || half.CloseWrite() != nil {
@@ -186,7 +184,7 @@ func (t *Tunnel) clientGone(err error) {
 	}
 }
 
-// passDown passes on what the leader sends. It reports whether the last frame is whole.
+// passDown relays what the leader sends. It reports whether the last frame is complete.
 func (t *Tunnel) passDown(client net.Conn) (whole bool) {
 	buf := make([]byte, bufferBytes)
 	var at boundary
@@ -212,7 +210,7 @@ func (t *Tunnel) passDown(client net.Conn) (whole bool) {
 	}
 }
 
-// write passes bytes on to the client.
+// write sends bytes to the client.
 func (t *Tunnel) write(client net.Conn, b []byte) error {
 	t.mu.Lock()
 	deadline := time.Now().Add(t.relay.cfg.WriteTimeout)
@@ -229,8 +227,8 @@ func (t *Tunnel) write(client net.Conn, b []byte) error {
 	return err
 }
 
-// say tells the client why the tunnel ends, if it does not end by itself, and if the client can
-// read it. It returns the code.
+// say sends the goodbye of a tunnel that has to end, if the last frame is complete. It returns the goodbye's
+// code, which is UNSPECIFIED if either side closed the tunnel.
 func (t *Tunnel) say(client net.Conn, whole bool) wire.Goodbye_Code {
 	t.mu.Lock()
 	bye := t.goodbye

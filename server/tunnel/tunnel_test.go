@@ -43,7 +43,7 @@ func TestTunnelPassesBytesBothWays(t *testing.T) {
 	})
 }
 
-// counts wants the metrics to be these and no others.
+// counts checks that the metrics have exactly these values.
 func counts(t *testing.T, registry prometheus.Gatherer, want map[string]float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -65,7 +65,8 @@ func counts(t *testing.T, registry prometheus.Gatherer, want map[string]float64)
 	}
 }
 
-// A client that has said all may still be answered, for a moment.
+// TestClientThatHasSaidAllIsAnswered verifies that a client that has closed its sending side still gets
+// answers for a moment.
 func TestClientThatHasSaidAllIsAnswered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -82,7 +83,8 @@ func TestClientThatHasSaidAllIsAnswered(t *testing.T) {
 	})
 }
 
-// What the leader said last arrives before the end, also while the client goes on talking.
+// TestLeadersLastWordArrives verifies that the leader's last frame arrives before the end, even while the
+// client keeps sending.
 func TestLeadersLastWordArrives(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -172,7 +174,7 @@ func TestTunnelsAreBounded(t *testing.T) {
 	})
 }
 
-// Clients without an IP address are not taken for one.
+// TestTunnelsWithoutASource verifies that clients without an IP address are not counted as one address.
 func TestTunnelsWithoutASource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Max = 4 })
@@ -196,7 +198,8 @@ func TestMetricsOfTwoRelays(t *testing.T) {
 	}
 }
 
-// A client that is gone is not answered: neither end waits for last words.
+// TestClientThatIsGone verifies that the tunnel of a disconnected client ends without waiting for either
+// side.
 func TestClientThatIsGone(t *testing.T) {
 	hidden := func(c *Config) {
 		dial := c.Dial
@@ -227,7 +230,8 @@ func TestClientThatIsGone(t *testing.T) {
 	}
 }
 
-// Few are opened at the same time; the others wait their turn, and not for ever.
+// TestFewTunnelsAreOpenedAtOnce verifies that few tunnels are opened concurrently, and that the others wait
+// for their turn, with a timeout.
 func TestFewTunnelsAreOpenedAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -253,7 +257,8 @@ func TestFewTunnelsAreOpenedAtOnce(t *testing.T) {
 	})
 }
 
-// What a tunnel takes is counted as long as it is there, and the largest account pays.
+// TestTunnelsCountAgainstTheBuffers verifies that a tunnel's memory is counted while it exists, and that the
+// largest account is cut.
 func TestTunnelsCountAgainstTheBuffers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		buffers := budget.New(2*tunnelBytes + 1)
@@ -347,7 +352,7 @@ func TestGoodbyeStandsBetweenFrames(t *testing.T) {
 	}
 }
 
-// A frame whose rest does not come keeps nobody waiting.
+// TestTunnelEndsWithinHalfAFrame verifies that a tunnel does not wait long for the rest of a frame.
 func TestTunnelEndsWithinHalfAFrame(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -363,10 +368,11 @@ func TestTunnelEndsWithinHalfAFrame(t *testing.T) {
 	})
 }
 
-// Nobody's bytes pile up in the node: whoever writes to a slow reader waits.
+// TestSlowReadersHoldTheirWritersUp verifies that data does not pile up in the node: a writer waits for a
+// slow reader.
 func TestSlowReadersHoldTheirWritersUp(t *testing.T) {
 	const much = 8 << 20
-	// most is what two connections of the network hold, and the tunnel between them.
+	// most is what the tunnel and its two network connections can hold.
 	const most = 2*256<<10 + bufferBytes
 	for name, reverse := range map[string]bool{"a client that does not read": false, "a leader that does not read": true} {
 		t.Run(name, func(t *testing.T) {
@@ -401,7 +407,7 @@ func TestSlowReadersHoldTheirWritersUp(t *testing.T) {
 	}
 }
 
-// Whatever pieces a stream comes in, the boundary is where frames end.
+// TestBoundaryFollowsAnyPieces verifies that boundary finds the ends of frames however the stream is split.
 func TestBoundaryFollowsAnyPieces(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -446,7 +452,7 @@ func TestArrivedIsTheClients(t *testing.T) {
 	}
 }
 
-// halfCloser fails to close its half.
+// halfCloser fails to close its sending side.
 type halfCloser struct{ net.Conn }
 
 func (halfCloser) CloseWrite() error { return errNoWay }

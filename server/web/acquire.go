@@ -8,9 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Acquire answers once the outcome is final, however long that takes. It counts as a
-// sign of life of the session when it arrives and not while it waits: who waits longer
-// than the TTL sends heartbeats beside it.
+// Acquire answers when the outcome is final, however long that takes. The request counts as a sign of life of
+// the session when it arrives, not while it waits: a client that waits longer than the TTL has to send
+// heartbeats meanwhile.
 func (s lockService) Acquire(ctx context.Context, req *connect.Request[wire.AcquireRequest]) (*connect.Response[wire.AcquireResponse], error) {
 	m := req.Msg
 	locks, err := wanted(m)
@@ -27,7 +27,7 @@ func (s lockService) Acquire(ctx context.Context, req *connect.Request[wire.Acqu
 	})
 }
 
-// wanted are the locks that are asked for, in one way or the other.
+// wanted returns the requested locks, which the request names in one of two ways.
 func wanted(m *wire.AcquireRequest) ([]*wire.LockRequest, error) {
 	if len(m.GetLocks()) == 0 {
 		return []*wire.LockRequest{{Name: m.GetName(), Mode: m.GetMode(), Permits: m.GetPermits(), Limit: m.GetLimit()}}, nil
@@ -38,7 +38,7 @@ func wanted(m *wire.AcquireRequest) ([]*wire.LockRequest, error) {
 	return m.GetLocks(), nil
 }
 
-// Upgrade makes a shared hold exclusive, and waits like an acquire.
+// Upgrade makes a shared hold exclusive. It can wait like an acquire.
 func (s lockService) Upgrade(ctx context.Context, req *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error) {
 	m := req.Msg
 	return s.patiently(ctx, m.GetSession(), m.GetToken(), &wire.Command{
@@ -49,8 +49,8 @@ func (s lockService) Upgrade(ctx context.Context, req *connect.Request[wire.Upgr
 	})
 }
 
-// patiently answers a request of a session that may wait. from is the hold's token before,
-// of an upgrade.
+// patiently answers a session's request that may wait. For an upgrade, from is the token the hold had before
+// it.
 func (s *Server) patiently(ctx context.Context, given *wire.Credentials, from uint64, cmd *wire.Command) (*connect.Response[wire.AcquireResponse], error) {
 	session, err := s.admit(ctx, given)
 	if err != nil {
@@ -68,8 +68,8 @@ func (s *Server) patiently(ctx context.Context, given *wire.Credentials, from ui
 	return s.acquired(key, session.ID, res, known)
 }
 
-// visit waits for an outcome as long as somebody waits for it here. known is whether
-// somebody may have been told of the grant before.
+// visit waits for an outcome while at least one caller on this node waits for it. known is true if a caller
+// may have been told of the grant before.
 func (s *Server) visit(ctx context.Context, key visitKey, outcome func() (*wire.Result, error)) (res *wire.Result, known bool, err error) {
 	here, known, err := s.visits.enter(ctx, key, func() bool { return s.granted(key) })
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *Server) visit(ctx context.Context, key visitKey, outcome func() (*wire.
 	return res, known, nil
 }
 
-// outcome proposes the request and waits for its end. It listens before it proposes:
-// the grant may come before the answer that there is something to wait for.
+// outcome proposes the request and waits for its final result. It subscribes before it proposes, because the
+// grant may arrive before the QUEUED result.
 func (s *Server) outcome(ctx context.Context, cmd *wire.Command) (*wire.Result, error) {
 	final := make(chan *wire.Result, 1)
 	cancel := s.replica.Await(cmd.GetSessionId(), cmd.GetSeq(), func(r *wire.Result) { final <- r })
@@ -109,8 +109,8 @@ func (s *Server) outcome(ctx context.Context, cmd *wire.Command) (*wire.Result, 
 	}
 }
 
-// acquired words the outcome. known says that the grant had been given before this
-// request came, so that its hold may have ended since.
+// acquired converts the outcome to a response. known is true if the grant preceded this request, so that its
+// hold may have ended since.
 func (s *Server) acquired(key visitKey, session uint64, res *wire.Result, known bool) (*connect.Response[wire.AcquireResponse], error) {
 	s.reader.FillHolders(res.GetHolders())
 	resp := &wire.AcquireResponse{
@@ -143,7 +143,7 @@ func (s *Server) acquired(key visitKey, session uint64, res *wire.Result, known 
 	return connect.NewResponse(resp), nil
 }
 
-// recheck looks whether what was granted before is still so.
+// recheck corrects the response if a hold that was granted before has ended or changed since.
 func (s *Server) recheck(key visitKey, resp *wire.AcquireResponse) {
 	held := s.held(key.session, resp.GetHoldId())
 	switch {

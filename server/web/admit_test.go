@@ -12,7 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Every procedure that names a session compares its secret before anything is proposed.
+// TestEverySessionNeedsItsSecret verifies that every procedure that names a session checks its secret before
+// anything is proposed.
 func TestEverySessionNeedsItsSecret(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		if named := methodOf(procedure).Input().Fields().ByName("session") != nil; named != p.session {
@@ -52,7 +53,8 @@ func TestEverySessionNeedsItsSecret(t *testing.T) {
 	})
 }
 
-// That a session does not exist is final, so it is said on a proof of leadership only.
+// TestUnknownSessionIsProved verifies that a session is reported as lost, which is final, only after a proof
+// of leadership.
 func TestUnknownSessionIsProved(t *testing.T) {
 	const unknown = `"session":{"sessionId":"99","secret":"MDEyMzQ1Njc4OWFiY2RlZg=="}`
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
@@ -88,7 +90,7 @@ func TestUnknownSessionIsProved(t *testing.T) {
 		if got := a.reply(); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "no proof") {
 			t.Errorf("hung up: %d %s", got.status, got.body)
 		}
-		// It is opened while the proof is made, which this node had not seen.
+		// It is opened during the proof, and was unknown to this node before.
 		ann := st.open("ann")
 		st.c.must(&wire.Command{SessionId: ann.num, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}})
 		next := ann.num + 1
@@ -103,7 +105,7 @@ func TestUnknownSessionIsProved(t *testing.T) {
 	})
 }
 
-// What is named by its secret alone is checked as well.
+// TestEverySecretHasItsLength covers the procedures that are identified by a secret alone.
 func TestEverySecretHasItsLength(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		if methodOf(procedure).Input().Fields().ByName("secret") == nil {
@@ -154,8 +156,8 @@ func TestEverySeqIsChecked(t *testing.T) {
 	})
 }
 
-// Below the caller's mark the outcomes of waits are acknowledged by name, across gaps that are
-// not too long, and no more of them than a command may carry.
+// TestAnswersBelowTheMarkAreAcknowledged verifies that the outcomes of waits below the caller's mark are
+// acknowledged by number, across gaps of limited length, and no more of them than a command may carry.
 func TestAnswersBelowTheMarkAreAcknowledged(t *testing.T) {
 	for _, test := range []struct {
 		seqs  []uint64
@@ -191,7 +193,8 @@ func TestAnswersBelowTheMarkAreAcknowledged(t *testing.T) {
 	})
 }
 
-// A linearizable read looks at the state after its proof only, a stale one at once.
+// TestReadsComeAfterTheirProof verifies that a linearizable read waits for its proof, and that a stale one
+// does not.
 func TestReadsComeAfterTheirProof(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		if p.first != "Prove" {
@@ -224,7 +227,7 @@ func TestReadsComeAfterTheirProof(t *testing.T) {
 	})
 }
 
-// A caller may name a lock or several, not both.
+// TestBothFormsOfAnAcquire verifies that a caller may name one lock or several, but not both.
 func TestBothFormsOfAnAcquire(t *testing.T) {
 	play(t, func(st *stage) {
 		ann := st.open("ann")
@@ -245,7 +248,8 @@ func TestBothFormsOfAnAcquire(t *testing.T) {
 	})
 }
 
-// The address that this node saw always stands in what is kept of a caller.
+// TestAddressOfACaller verifies that the stored address of a caller always includes the one that this node
+// saw.
 func TestAddressOfACaller(t *testing.T) {
 	for _, procedure := range []string{"SessionService/Open", "LeaseService/Acquire"} {
 		for claimed, want := range map[string]string{

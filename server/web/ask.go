@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ask turns a callback of the replica into an answer.
+// ask waits for the result of an asynchronous call to the replica.
 func (s *Server) ask(ctx context.Context, begin func(done func(*wire.Result))) *wire.Result {
 	answered := make(chan *wire.Result, 1)
 	begin(func(r *wire.Result) { answered <- r })
@@ -30,8 +30,8 @@ func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
 	return s.ask(ctx, func(done func(*wire.Result)) { s.replica.ProposeFrom(connectionOf(ctx), cmd, done) })
 }
 
-// settle returns when a read may look at the applied state, it is its caller's turn to, and
-// there is memory for an answer of so many bytes.
+// settle returns when a read may look at the applied state, its connection has its turn, and memory for an
+// answer of the given size is reserved.
 func (s *Server) settle(ctx context.Context, stale bool, bytes int) error {
 	if !stale {
 		if !s.replica.Serving() {
@@ -44,15 +44,14 @@ func (s *Server) settle(ctx context.Context, stale bool, bytes int) error {
 	return s.turn(ctx, s.queues.Reads, bytes)
 }
 
-// turn waits until it is the turn of the caller's connection, which lasts until its answer
-// is encoded, and takes memory for an answer of so many bytes. What is taken too much is
-// given back once the answer is encoded.
+// turn waits for the turn of the caller's connection, which lasts until the answer is encoded, and reserves
+// memory for an answer of the given size. What the answer does not need is released when it is encoded.
 func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue, bytes int) error {
 	c := callOf(ctx)
 	if c == nil {
 		return nil
 	}
-	c.endTurn() // of an earlier attempt to serve the same request here
+	c.endTurn() // from an earlier attempt to serve the same request here
 	leave, err := s.enter(ctx, queue)
 	if err != nil {
 		return err
@@ -65,7 +64,7 @@ func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue, bytes int) er
 	return nil
 }
 
-// enter waits until it is the turn of the caller's connection, which lasts until leave.
+// enter waits for the turn of the caller's connection, which lasts until leave is called.
 func (s *Server) enter(ctx context.Context, queue *fairqueue.Queue) (leave func(), err error) {
 	leave, err = queue.Enter(ctx, connectionOf(ctx))
 	switch {
@@ -77,11 +76,11 @@ func (s *Server) enter(ctx context.Context, queue *fairqueue.Queue) (leave func(
 	return leave, nil
 }
 
-// pollEvery is for conditions that nobody announces, all of them about a leader that
-// is being elected.
+// pollEvery is the polling interval for conditions without a notification, all of which concern the election
+// of a leader.
 const pollEvery = 20 * time.Millisecond
 
-// poll waits until ready, for LeaderWait at most.
+// poll waits until ready returns true, at most LeaderWait. It returns false if it gave up.
 func (s *Server) poll(ctx context.Context, ready func() bool) bool {
 	deadline := time.NewTimer(s.cfg.Limits.LeaderWait)
 	defer deadline.Stop()
@@ -101,7 +100,7 @@ func (s *Server) poll(ctx context.Context, ready func() bool) bool {
 	return true
 }
 
-// gaveUp words the end of the caller's own patience; other errors pass.
+// gaveUp converts the end of the caller's context to an error for the caller. Other errors pass unchanged.
 func gaveUp(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -19,8 +19,8 @@ import (
 
 const smallBudget = 16 << 20
 
-// servesPages is a cluster whose first page of locks has about half a megabyte, and the port
-// of its leader, with a small budget for buffers.
+// servesPages returns a cluster whose first page of locks has about half a megabyte, the port of its leader,
+// and the port's small budget for buffers.
 func servesPages(t *testing.T) (*cluster, *port, *budget.Budget) {
 	t.Helper()
 	c, buffers := newCluster(t), budget.New(smallBudget)
@@ -35,8 +35,8 @@ func servesPages(t *testing.T) (*cluster, *port, *budget.Budget) {
 	return c, start(t, c, "n1", func(cfg *Config) { cfg.Buffers = buffers }), buffers
 }
 
-// reluctant returns a client on one HTTP/2 connection that takes no more than the first 64 KB
-// of all its answers until they are read.
+// reluctant returns a client on one HTTP/2 connection that receives at most the first 64 KB of all its
+// responses together until they are read.
 func (p *port) reluctant() *http.Client {
 	p.t.Helper()
 	var protocols http.Protocols
@@ -46,7 +46,7 @@ func (p *port) reluctant() *http.Client {
 	}}
 	p.t.Cleanup(tr.CloseIdleConnections)
 	client := &http.Client{Transport: tr}
-	resp, err := client.Get("http://" + p.addr + "/healthz") // what is begun at once shares its connection
+	resp, err := client.Get("http://" + p.addr + "/healthz") // later concurrent requests share this connection
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func (p *port) reluctant() *http.Client {
 	return client
 }
 
-// answers is what came of many requests.
+// answers collects the responses to many requests.
 type answers struct {
 	mu      sync.Mutex
 	bodies  []io.ReadCloser
@@ -69,7 +69,7 @@ func (a *answers) close() {
 	}
 }
 
-// begin asks for a list so many times at once, and reads no answer.
+// begin requests a list n times concurrently and reads no response.
 func (a *answers) begin(ctx context.Context, client *http.Client, p *port, n int) {
 	var asked sync.WaitGroup
 	for range n {
@@ -98,8 +98,9 @@ func (a *answers) begin(ctx context.Context, client *http.Client, p *port, n int
 	asked.Wait()
 }
 
-// Whoever holds most of the budget is told so before anything is gathered for him: nothing is
-// cut off midway, and no more is gathered than there is room for.
+// TestUnreadListsAreRefusedBeforeTheyAreGathered verifies that the connection with the largest share of the
+// budget gets an error before its page is collected: no response is cut midway, and no more pages are
+// collected than the budget has room for.
 func TestUnreadListsAreRefusedBeforeTheyAreGathered(t *testing.T) {
 	c, p, buffers := servesPages(t)
 	var gathered int
@@ -118,8 +119,8 @@ func TestUnreadListsAreRefusedBeforeTheyAreGathered(t *testing.T) {
 	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 2*connBytes })
 }
 
-// Connections that leave their lists unread stay within the budget together, and pay for an
-// honest caller's memory.
+// TestUnreadListsOfManyConnections verifies that connections that do not read their lists stay within the
+// budget together, and are cut when an honest caller needs memory.
 func TestUnreadListsOfManyConnections(t *testing.T) {
 	_, p, buffers := servesPages(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -145,7 +146,7 @@ func TestUnreadListsOfManyConnections(t *testing.T) {
 	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 6*connBytes })
 }
 
-// Bodies that do not arrive count for what they may become.
+// TestUnfinishedBodiesAreCounted verifies that an incoming body is counted with the size it may reach.
 func TestUnfinishedBodiesAreCounted(t *testing.T) {
 	_, p, buffers := servesPages(t)
 	var stalled []*io.PipeWriter
@@ -193,8 +194,8 @@ func TestUnfinishedBodiesAreCounted(t *testing.T) {
 	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 4*connBytes })
 }
 
-// A crowd that fills the budget, each connection with a little, does not keep others from
-// reading what is small.
+// TestSmallReadsBesideACrowd verifies that small reads succeed while many connections, each holding little,
+// exhaust the budget.
 func TestSmallReadsBesideACrowd(t *testing.T) {
 	_, p, buffers := servesPages(t)
 	const body = 64 << 10

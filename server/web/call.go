@@ -13,24 +13,24 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// call is one request on its way through the port. Only the goroutine that serves the
-// request touches it, but for hurry.
+// call is the state of one request on the port. Only the goroutine that serves the request may use it, except
+// for hurry.
 type call struct {
-	// elsewhere: the handler left the answer to the leader; nothing was written.
+	// elsewhere is set if the handler left the answer to the leader; nothing was written.
 	elsewhere bool
-	// doubt: some attempt may have changed something. It stays.
+	// doubt is set if some attempt may have changed something. It is never reset.
 	doubt bool
-	// outcome is what became of it, for the metrics.
+	// outcome is the outcome for the metrics.
 	outcome string
-	// answer is the way back.
+	// answer is the response writer.
 	answer *answer
-	// exhausted: the node had no memory for the answer, of which nothing was written.
+	// exhausted is set if the node had no memory for the answer; nothing was written.
 	exhausted error
 	// leaveTurn ends the caller's turn in a queue; nil if it has none.
 	leaveTurn func()
 }
 
-// endTurn lets the next caller gather its answer: this one is encoded, or there is none.
+// endTurn lets the next caller read. It is called when this answer is encoded or there is none.
 func (c *call) endTurn() {
 	if c.leaveTurn != nil {
 		c.leaveTurn()
@@ -38,25 +38,25 @@ func (c *call) endTurn() {
 	}
 }
 
-// hurry shortens the time that the caller has to read each piece: the node is stopping.
-// Any goroutine may call it.
+// hurry shortens the time that the caller has to read each piece, because the node is stopping. Any goroutine
+// may call it.
 func (c *call) hurry() {
 	c.answer.timeout.Store(int64(farewellTimeout))
 	c.answer.extend()
 }
 
-// farewellTimeout is how long a caller may take for the last word of a node that stops.
+// farewellTimeout is the time a caller has to read the final message of a stopping node.
 const farewellTimeout = time.Second
 
 type callKey struct{}
 
-// callOf returns the call of a request's context: the gate has put it there.
+// callOf returns the call in a request's context, where the gate has put it.
 func callOf(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
 
-// observer notes on the call how its handler ended. It is a connect.Interceptor.
+// observer records on the call how its handler ended. It is a connect.Interceptor.
 type observer struct{}
 
-// WrapUnary observes handlers that answer once.
+// WrapUnary observes unary handlers.
 func (observer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		resp, err := next(ctx, req)
@@ -67,19 +67,19 @@ func (observer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingHandler observes handlers that answer more than once.
+// WrapStreamingHandler observes streaming handlers.
 func (observer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		return note(ctx, next(ctx, conn))
 	}
 }
 
-// WrapStreamingClient is for clients, of which there are none here.
+// WrapStreamingClient implements connect.Interceptor. The port has no streaming clients.
 func (observer) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
-// note notes an error on the call and words the caller's own going away.
+// note records an error on the call and converts the end of the caller's context.
 func note(ctx context.Context, err error) error {
 	elsewhere := errors.Is(err, errElsewhere) || errors.Is(err, errInDoubt)
 	if elsewhere && ctx.Err() != nil {
@@ -99,7 +99,7 @@ func note(ctx context.Context, err error) error {
 	return err
 }
 
-// outcomeOf names the status of an answer.
+// outcomeOf returns the name of a response's status.
 func outcomeOf(resp connect.AnyResponse) string {
 	if m, ok := resp.Any().(interface{ GetStatus() wire.Status_Code }); ok {
 		return m.GetStatus().String()
@@ -107,7 +107,7 @@ func outcomeOf(resp connect.AnyResponse) string {
 	return wire.Status_OK.String()
 }
 
-// outcomeOfError names the status of an error, or connect's code where it has none.
+// outcomeOfError returns the name of an error's status, or of connect's code if it has none.
 func outcomeOfError(err error) string {
 	if status := statusOf(err); status != wire.Status_UNSPECIFIED {
 		return status.String()
@@ -115,7 +115,7 @@ func outcomeOfError(err error) string {
 	return connect.CodeOf(err).String()
 }
 
-// statusOf is the status in an error's detail.
+// statusOf returns the status in an error's detail.
 func statusOf(err error) wire.Status_Code {
 	cerr, ok := err.(*connect.Error) //nolint:errorlint // made by failure, never wrapped
 	if !ok {
@@ -131,17 +131,17 @@ func statusOf(err error) wire.Status_Code {
 	return wire.Status_UNSPECIFIED
 }
 
-// answer is the way back to the caller. It gives each piece of the answer its own
-// time, since an acquire may rightly take for ever before its first one, and drops
-// what a handler writes after it left the answer to the leader.
+// answer is the response writer of a request. It sets a write deadline for each piece of the response, since
+// an acquire may take arbitrarily long before its first piece. It drops what a handler writes after leaving
+// the answer to the leader.
 type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	timeout atomic.Int64
 	call    *call
 	status  int
-	memory  *budget.Account // of the connection
-	held    int             // what of that is the answer's
+	memory  *budget.Account // the connection's account
+	held    int             // the bytes of memory held for this answer
 }
 
 func newAnswer(w http.ResponseWriter, timeout time.Duration, c *call) *answer {
@@ -153,10 +153,10 @@ func newAnswer(w http.ResponseWriter, timeout time.Duration, c *call) *answer {
 	return a
 }
 
-// Unwrap leads http.ResponseController to what is beneath.
+// Unwrap returns the underlying writer for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// hold takes memory for an answer of so many bytes, in addition to what is held already.
+// hold reserves memory for an answer of the given size, beyond what is already held.
 func (a *answer) hold(bytes int) error {
 	more := bodyFactor*bytes - a.held
 	if more <= 0 {
@@ -170,15 +170,15 @@ func (a *answer) hold(bytes int) error {
 }
 
 const (
-	// modest is what a connection holds at most to be given the benefit of the doubt.
+	// modest is the most that a connection may hold for prepare to assume a small answer, in bytes.
 	modest = 128 << 10
-	// leastAnswer is about what most answers take.
+	// leastAnswer is the approximate size of most answers, in bytes.
 	leastAnswer = 4 << 10
 )
 
-// prepare takes memory for an answer of which no more is known than that it has so many bytes
-// at most. If there is not that much, a connection that holds little is taken to want little:
-// what its answer takes is known once it is encoded.
+// prepare reserves memory for an answer of unknown size, which most bounds. If the budget has no room for
+// that, a connection that holds little gets a reservation for a small answer: the actual size is known once
+// the answer is encoded.
 func (a *answer) prepare(most int) error {
 	err := a.hold(most)
 	if err != nil && a.memory.Held() <= modest {
@@ -187,7 +187,7 @@ func (a *answer) prepare(most int) error {
 	return err
 }
 
-// keep gives back what is held beyond an answer of so many bytes.
+// keep releases what is held beyond an answer of the given size.
 func (a *answer) keep(bytes int) {
 	if less := a.held - bodyFactor*bytes; less > 0 {
 		a.memory.Release(less)
@@ -195,14 +195,14 @@ func (a *answer) keep(bytes int) {
 	}
 }
 
-// prefixBytes is what comes before each message of a stream, in a write of its own. The
-// memory that is held is for the message.
+// prefixBytes is the size of the prefix of each message in a stream. The prefix is a write of its own, so a
+// write of that size must not release the memory held for the message.
 const prefixBytes = 5
 
-// dropped reports whether nothing that the handler writes reaches the caller any more.
+// dropped reports whether the handler's further writes are discarded.
 func (a *answer) dropped() bool { return a.call.elsewhere || a.call.exhausted != nil }
 
-// WriteHeader begins the answer.
+// WriteHeader starts the response.
 func (a *answer) WriteHeader(status int) {
 	if a.dropped() {
 		return
@@ -225,7 +225,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	a.call.endTurn()
 	if err := a.hold(len(p)); err != nil {
 		if a.status != 0 {
-			panic(http.ErrAbortHandler) // nobody takes the answers that came before it
+			panic(http.ErrAbortHandler) // earlier messages of the stream were sent, so it is too late for an error response
 		}
 		a.call.exhausted = err
 		return 0, err
@@ -241,7 +241,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.ResponseWriter.Write(p)
 }
 
-// Flush sends what was written.
+// Flush sends what was written so far.
 func (a *answer) Flush() {
 	if a.dropped() {
 		return

@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// watchOnce has the replica answer a watch. A follower that has not applied the revision that the
-// caller has seen elsewhere catches up first; only the leader knows whether it exists at all.
+// watchOnce makes the replica answer a watch. A follower that has not yet applied the revision that the
+// caller has seen elsewhere catches up first. Only the leader knows whether that revision exists.
 func (s *Server) watchOnce(ctx context.Context, req *wire.WatchRequest, w *watch) error {
 	for {
 		err := s.replica.Watch(ctx, req, w.say)
@@ -29,7 +29,8 @@ func (s *Server) watchOnce(ctx context.Context, req *wire.WatchRequest, w *watch
 	}
 }
 
-// catchUp returns once this node has applied the revision, or an error if it is one of the future.
+// catchUp returns once this node has applied the revision. It returns an error if the revision is in the
+// future.
 func (s *Server) catchUp(ctx context.Context, revision uint64) error {
 	present, err := s.leader.revision(ctx)
 	if err != nil {
@@ -49,7 +50,8 @@ func (s *Server) revision() (revision uint64) {
 	return revision
 }
 
-// revision is the present one, at least the latest that anybody was told of before the call.
+// revision returns the cluster's current revision. It is at least the latest one that any client was told of
+// before the call.
 func (p *passage) revision(ctx context.Context) (uint64, error) {
 	deadline := time.Now().Add(p.server.cfg.Limits.LeaderWait)
 	for {
@@ -70,7 +72,7 @@ func (p *passage) revision(ctx context.Context) (uint64, error) {
 	}
 }
 
-// askRevision reads the revision at the leader: any linearizable answer carries it.
+// askRevision reads the revision from the leader. Any linearizable answer carries it.
 func (p *passage) askRevision(ctx context.Context, host string) (uint64, error) {
 	ctx, stop := context.WithTimeout(ctx, p.server.cfg.Limits.LeaderWait)
 	defer stop()

@@ -11,7 +11,7 @@ import (
 // clusterService implements wireconnect.ClusterServiceHandler.
 type clusterService struct{ *Server }
 
-// Status describes the cluster; a stale one as this node sees it.
+// Status describes the cluster. A stale status is this node's own view.
 func (s clusterService) Status(ctx context.Context, req *connect.Request[wire.StatusRequest]) (*connect.Response[wire.StatusResponse], error) {
 	if !req.Msg.GetStale() && !s.replica.Serving() {
 		return nil, errElsewhere
@@ -26,7 +26,7 @@ func (s clusterService) Status(ctx context.Context, req *connect.Request[wire.St
 	return connect.NewResponse(resp), nil
 }
 
-// AddMember takes a running, empty node into the cluster.
+// AddMember adds a running, empty node to the cluster.
 func (s clusterService) AddMember(ctx context.Context, req *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error) {
 	if !s.replica.Serving() {
 		return nil, errElsewhere
@@ -40,7 +40,7 @@ func (s clusterService) AddMember(ctx context.Context, req *connect.Request[wire
 	return connect.NewResponse(&wire.AddMemberResponse{}), nil
 }
 
-// RemoveMember takes a node out of the cluster.
+// RemoveMember removes a node from the cluster.
 func (s clusterService) RemoveMember(ctx context.Context, req *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error) {
 	if !s.replica.Serving() {
 		return nil, errElsewhere
@@ -54,8 +54,8 @@ func (s clusterService) RemoveMember(ctx context.Context, req *connect.Request[w
 	return connect.NewResponse(&wire.RemoveMemberResponse{}), nil
 }
 
-// TransferLeadership hands leadership over and answers who leads then, empty if that
-// did not show in time.
+// TransferLeadership hands over leadership and returns the new leader's ID, which is empty if no new leader
+// is known in time.
 func (s clusterService) TransferLeadership(ctx context.Context, req *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error) {
 	if !s.replica.Serving() {
 		return nil, errElsewhere
@@ -74,7 +74,7 @@ func (s clusterService) TransferLeadership(ctx context.Context, req *connect.Req
 	return connect.NewResponse(&wire.TransferLeadershipResponse{LeaderId: leader}), nil
 }
 
-// AcknowledgeAlarms ends the alarms of all nodes.
+// AcknowledgeAlarms clears the alarms of all nodes.
 func (s clusterService) AcknowledgeAlarms(ctx context.Context, req *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error) {
 	if !s.replica.Serving() {
 		return nil, errElsewhere

@@ -9,22 +9,21 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// jsonCodec is protojson as people need it: fields that are empty are shown, so that
-// a script finds what it looks for; the output is compact and the same every time,
-// where protojson varies its blanks on purpose; and a field that is not in the schema
-// is refused, since a misspelt waitMs would otherwise silently be a try.
+// jsonCodec is protojson with three changes. It emits empty fields, so that scripts find them. Its output is
+// compact and deterministic, where protojson deliberately varies its whitespace. It rejects unknown fields,
+// since a misspelt waitMs would otherwise silently make the acquire a try.
 type jsonCodec struct{ name string }
 
-// Name is the media type's part behind application/.
+// Name returns the subtype of the media type application/….
 func (c jsonCodec) Name() string { return c.name }
 
-// Marshal gives compact JSON, lowerCamelCase, 64-bit numbers as strings.
+// Marshal returns compact JSON with lowerCamelCase names and 64-bit numbers as strings.
 func (c jsonCodec) Marshal(message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("%T is no protobuf message", message)
 	}
-	// Most answers fit, and large ones need not grow more than once.
+	// Most messages fit, and large ones grow at most once.
 	room := make([]byte, 0, 512+2*proto.Size(m))
 	data, err := protojson.MarshalOptions{EmitUnpopulated: true}.MarshalAppend(room, m)
 	if err != nil {
@@ -33,8 +32,8 @@ func (c jsonCodec) Marshal(message any) ([]byte, error) {
 	return compact(data), nil
 }
 
-// compact takes the blanks between the tokens of valid JSON out, in place. Large answers spend
-// twice as long in json.Compact as in being encoded.
+// compact removes the whitespace between tokens of valid JSON, in place. For large messages, json.Compact
+// takes twice as long as the encoding itself.
 func compact(data []byte) []byte {
 	to, quoted := 0, false
 	for at := 0; at < len(data); at++ {
@@ -44,7 +43,7 @@ func compact(data []byte) []byte {
 			continue
 		case c == '"':
 			quoted = !quoted
-		case c == '\\': // within a string, where it takes the next byte's meaning
+		case c == '\\': // within a string, where it escapes the next byte
 			data[to] = c
 			to++
 			at++
@@ -55,7 +54,7 @@ func compact(data []byte) []byte {
 	return data[:to]
 }
 
-// Unmarshal takes field names in lowerCamelCase and as they stand in the schema.
+// Unmarshal accepts field names in lowerCamelCase and as in the schema.
 func (c jsonCodec) Unmarshal(data []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
@@ -67,8 +66,8 @@ func (c jsonCodec) Unmarshal(data []byte, message any) error {
 	return protojson.Unmarshal(data, m)
 }
 
-// MarshalStable is Marshal: its output is stable already.
+// MarshalStable equals Marshal, whose output is deterministic.
 func (c jsonCodec) MarshalStable(message any) ([]byte, error) { return c.Marshal(message) }
 
-// IsBinary says that the output is text.
+// IsBinary returns false, since the output is text.
 func (c jsonCodec) IsBinary() bool { return false }

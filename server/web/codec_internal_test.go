@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Compact JSON is that of encoding/json, whatever stands in strings.
+// TestCompact verifies that compact agrees with encoding/json, whatever the strings contain.
 func TestCompact(t *testing.T) {
 	odd := []string{"", " ", `a "quoted" word`, `\`, `\" `, "tab\t nul\x00 line\n", "ü ß 𝄞 \u2028", `{"a": [1, 2]} `}
 	page := &wire.ListLocksResponse{Revision: 1 << 60}
@@ -25,7 +25,7 @@ func TestCompact(t *testing.T) {
 	}
 	for name, data := range map[string][]byte{
 		"as it comes":      plain,
-		"with more blanks": bytes.ReplaceAll(plain, []byte(`":`), []byte(`": `)), // also in strings
+		"with more blanks": bytes.ReplaceAll(plain, []byte(`":`), []byte(`": `)), // also within strings
 	} {
 		var want bytes.Buffer
 		if err := json.Compact(&want, data); err != nil {

@@ -10,18 +10,18 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Whoever can connect can make the port complain, but not fill the disk with it.
+// The rate limit of messages about callers: a burst of complaintsAtOnce, then one per complaintEvery. It
+// keeps callers from filling the disk.
 const (
 	complaintsAtOnce = 20
 	complaintEvery   = 200 * time.Millisecond
 )
 
-// complaints writes to the log what callers did wrong, so much at once and then so
-// often.
+// complaints logs the errors of callers, with a rate limit.
 type complaints struct {
 	log hclog.Logger
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	left   int
 	since  time.Time
 	unsaid int
@@ -58,7 +58,7 @@ func (c *complaints) take(now time.Time) (unsaid int, ok bool) {
 	return unsaid, true
 }
 
-// Write takes the lines of net/http's own log.
+// Write logs the lines of net/http's own error log.
 func (c *complaints) Write(line []byte) (int, error) {
 	c.warn(wire.PrintableLine(strings.TrimSpace(string(line))))
 	return len(line), nil

@@ -18,58 +18,57 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ClientAuth says what the port asks of a caller's certificate. The health paths
-// are exempt from all of it.
+// ClientAuth selects what the port requires of client certificates. The health paths are exempt.
 type ClientAuth string
 
-// What the port asks of callers.
+// Values of Config.ClientAuth.
 const (
-	// AuthRequire refuses callers without a certificate of the port's CA.
+	// AuthRequire rejects clients without a certificate signed by the port's CA.
 	AuthRequire ClientAuth = "require"
-	// AuthOptional checks a certificate where one is shown.
+	// AuthOptional verifies a client certificate if one is presented.
 	AuthOptional ClientAuth = "optional"
-	// AuthNone asks for none.
+	// AuthNone requests no client certificate.
 	AuthNone ClientAuth = "none"
 )
 
-// Replica is what the port needs of the node. All methods may be called by many
-// goroutines at once, and no callback may block.
+// Replica is the part of the node that the port uses. All methods are safe for concurrent use. Callbacks must
+// not block.
 type Replica interface {
-	// ProposeFrom has a command that came over a connection applied and calls done exactly
-	// once. NOT_LEADER and UNAVAILABLE mean not executed, UNCERTAIN unknown.
+	// ProposeFrom proposes a command that arrived over a connection and calls done exactly once. NOT_LEADER
+	// and UNAVAILABLE mean not executed; UNCERTAIN means unknown.
 	ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result))
-	// Prove answers OK once an entry proposed after the call is applied here.
+	// Prove calls done with OK once an entry proposed after the call is applied on this node.
 	Prove(done func(*wire.Result))
-	// Heartbeat answers OK on proof of leadership newer than the call.
+	// Heartbeat calls done with OK once leadership is verified by a proof newer than the call.
 	Heartbeat(session uint64, done func(*wire.Result))
-	// Await calls done with the final outcome of a request that is QUEUED, or about to
-	// be; UNCERTAIN if this node ceases to lead before.
+	// Await calls done with the final outcome of a request that is QUEUED or about to be. The outcome is
+	// UNCERTAIN if this node loses leadership first.
 	Await(session, seq uint64, done func(*wire.Result)) (cancel func())
-	// View runs f on the applied state; f must be short and change nothing.
+	// View runs f on the applied state. f must be short and read-only.
 	View(f func(*fsm.Machine))
-	// Fork is the applied state, for longer reads.
+	// Fork returns a copy of the applied state, for longer reads.
 	Fork() *fsm.Machine
-	// Leader is the leader that the node knows, empty if none.
+	// Leader returns the leader known to the node, empty if none.
 	Leader() *wire.LeaderHint
-	// LeaderHTTP is the leader's advertised HTTP address, host:port.
+	// LeaderHTTP returns the leader's advertised HTTP address, host:port.
 	LeaderHTTP() string
-	// Serving tells whether this node leads and may answer.
+	// Serving reports whether this node leads and may answer.
 	Serving() bool
-	// HeartbeatAge is the time since the session's last sign of life; leader only.
+	// HeartbeatAge returns the time since the session's last sign of life; leader only.
 	HeartbeatAge(session uint64) (time.Duration, bool)
-	// Remaining is how long the session lives unless it is heard of again; leader only.
+	// Remaining returns the session's remaining time without a further sign of life; leader only.
 	Remaining(session uint64) (time.Duration, bool)
-	// HoldRemaining is what a hold's own deadline leaves it; leader only.
+	// HoldRemaining returns the time until the hold's own deadline; leader only.
 	HoldRemaining(hold uint64) (time.Duration, bool)
-	// DelayRemaining is what is left of the lock-delay of an ended hold; leader only.
+	// DelayRemaining returns the remaining lock-delay of an ended hold; leader only.
 	DelayRemaining(hold uint64) (time.Duration, bool)
-	// Watch sends events, at the pace of send, until a last word or ctx ends.
+	// Watch sends events at the pace of send, until a final message or the end of ctx.
 	Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error
 	// SaveSnapshot writes the whole state; leader only.
 	SaveSnapshot(context.Context, *wire.SaveSnapshotRequest, io.Writer) error
-	// SaveStaleSnapshot writes what this node alone knows, and describes it before.
+	// SaveStaleSnapshot writes this node's own state, after describing it.
 	SaveStaleSnapshot(context.Context, *wire.SaveSnapshotRequest, func(*wire.StaleSnapshot) error, io.Writer) error
-	// Restore begins a new history; leader only.
+	// Restore starts a new lineage; leader only.
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
 	// Status describes the cluster as this node sees it.
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
@@ -77,69 +76,70 @@ type Replica interface {
 	AddMember(context.Context, *wire.AddMemberRequest) error
 	RemoveMember(context.Context, *wire.RemoveMemberRequest) error
 	TransferLeadership(context.Context, *wire.TransferLeadershipRequest) error
-	// AcknowledgeAlarms ends the alarms of all nodes; leader only.
+	// AcknowledgeAlarms clears the alarms of all nodes; leader only.
 	AcknowledgeAlarms(context.Context, *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
 }
 
-// Config is everything about the port. Zero fields of Limits take their defaults.
+// Config configures the port. Zero fields of Limits take their defaults.
 type Config struct {
 	// NodeID is the node's --id.
 	NodeID string
 	// Replica is the node.
 	Replica Replica
-	// TLS protects the port, and requests sent on to the leader; zero is plaintext.
+	// TLS holds the certificate files of the port, also used to forward requests to the leader; zero means
+	// plaintext.
 	TLS transport.TLSFiles
-	// ClientAuth is what callers must show; empty is AuthNone. Without TLS only
-	// AuthNone makes sense.
+	// ClientAuth selects what the port requires of client certificates; empty means AuthNone. Without TLS,
+	// only AuthNone is valid.
 	ClientAuth ClientAuth
-	// Network reaches the leader; nil is TCP.
+	// Network connects to the leader; nil means TCP.
 	Network transport.Network
-	// Logger gets what the port has to say; nil is silence.
+	// Logger receives the port's log messages; nil discards them.
 	Logger hclog.Logger
-	// Registry is shown at /metrics and gets the port's own metrics; nil makes one.
+	// Registry is served at /metrics and receives the port's own metrics; if nil, New creates one.
 	Registry *prometheus.Registry
-	// Queues are the node's, for reads and status; nil makes some.
+	// Queues are the node's queues for reads, snapshots and operator requests; if nil, New creates its own.
 	Queues *fairqueue.Queues
-	// Buffers is the node's budget for what callers make it hold for a while; nil is no bound.
+	// Buffers is the node's budget for transient data held for clients; nil means unbounded.
 	Buffers *budget.Budget
-	// Limits bound what callers can make the node hold.
+	// Limits bounds what callers can make the node hold.
 	Limits Limits
 }
 
-// Limits bound one node's dealings with HTTP callers.
+// Limits bounds the resources that HTTP callers use on one node.
 type Limits struct {
-	// MaxConnections at once, of those that have brought a request; one more is told so and
-	// closed, unless it asks for health.
+	// MaxConnections bounds the established connections, which are those that have sent a request. A
+	// connection beyond it gets an error response and is closed, unless it asks for health.
 	MaxConnections int
-	// MaxHandshakes bounds the connections that have not brought a request yet, and half of it
-	// those of one address; beyond it the oldest is cut.
+	// MaxHandshakes bounds the connections that have not yet sent a request. A single address may have half
+	// of them. Beyond either bound the oldest is cut.
 	MaxHandshakes int
-	// MaxRequests under way at once, waiting acquires included.
+	// MaxRequests bounds the requests in flight, including waiting acquires.
 	MaxRequests int
-	// MaxBodyBytes of one request, before and after decompression.
+	// MaxBodyBytes bounds a request's body, before and after decompression.
 	MaxBodyBytes int
-	// MaxHeaderBytes of one request's line and headers together.
+	// MaxHeaderBytes bounds a request's line and headers together.
 	MaxHeaderBytes int
-	// HeaderTimeout is how long a request's headers, and a TLS handshake, may take.
+	// HeaderTimeout bounds the arrival of a request's headers, and a TLS handshake.
 	HeaderTimeout time.Duration
-	// BodyTimeout is how long a request's body may take.
+	// BodyTimeout bounds the arrival of a request's body.
 	BodyTimeout time.Duration
-	// WriteTimeout is how long a caller may take to read one piece of an answer.
+	// WriteTimeout bounds the time a caller takes to read one piece of an answer.
 	WriteTimeout time.Duration
-	// IdleTimeout closes a connection without a request.
+	// IdleTimeout is the time after which a connection without a request is closed.
 	IdleTimeout time.Duration
-	// MaxWatchesPerConnection bounds the watches of one caller's connection.
+	// MaxWatchesPerConnection bounds the watches of one connection.
 	MaxWatchesPerConnection int
-	// WatchTimeout is how long a caller may leave an answer of a watch unread.
+	// WatchTimeout bounds the time a caller takes to read one message of a watch.
 	WatchTimeout time.Duration
-	// LeaderWait is how long a request waits for a leader to send it to.
+	// LeaderWait bounds the time a request waits for a leader to be forwarded to.
 	LeaderWait time.Duration
-	// RetryGrace is how long an acquire whose caller has gone is kept for a retry,
-	// before it is cancelled. Negative cancels at once.
+	// RetryGrace is how long an acquire whose caller has disconnected is kept for a retry before it is
+	// cancelled. A negative value cancels it immediately.
 	RetryGrace time.Duration
 }
 
-// DefaultLimits are the limits that a zero field takes.
+// DefaultLimits returns the values that zero fields take.
 func DefaultLimits() Limits {
 	return Limits{
 		MaxConnections:          4_096,
@@ -176,7 +176,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// fill gives a field its default where it was left out.
+// fill sets a field to its default if it has its zero value.
 func fill[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -196,8 +196,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// ErrConfig is returned by [New] for a Config that makes no sense; the message says
-// what to change.
+// ErrConfig is returned by [New] for an invalid Config. The message says what to change.
 var ErrConfig = errors.New("web: bad configuration")
 
 func (c Config) validate() error {

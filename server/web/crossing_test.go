@@ -14,13 +14,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// crossing is one request that may wait, on its way against what else happens.
+// crossing is a request that may wait, racing with other events.
 type crossing struct {
 	*stage
 	ann, bob *visitor
 	kind     string
-	held     *wire.Result // what bob has shared
-	seq      uint64       // of bob's request
+	held     *wire.Result // the shared hold of bob, for an upgrade
+	seq      uint64       // the sequence number of bob's request
 	session  uint64       // bob's, or the lease's once it is applied
 	proposal *step
 	asked    *asked
@@ -32,7 +32,7 @@ type crossing struct {
 // patientKinds are the requests that may wait.
 var patientKinds = []string{"Acquire", "Upgrade", "OpenLease"}
 
-// setUp has ann hold what bob will ask for.
+// setUp makes ann hold what bob will request.
 func (x *crossing) setUp() {
 	x.ann, x.bob = x.open("ann"), x.open("bob")
 	if x.kind == "Upgrade" {
@@ -63,7 +63,7 @@ func (x *crossing) begin(change ...func(*http.Request)) *asked {
 	return x.ask("LeaseService/Acquire", `{"secret":"MDEyMzQ1Njc4OWFiY2RlZg==",`+leaseForever+`}`, change...)
 }
 
-// happen makes one thing happen, without waiting for what follows from it.
+// happen triggers one event without waiting for its consequences.
 func (x *crossing) happen(what string) {
 	switch what {
 	case "applied":
@@ -89,8 +89,8 @@ func (x *crossing) happen(what string) {
 	}
 }
 
-// crossings lists the orders in which a grant can come about: it is applied before its answer
-// comes, and its grant is pushed only where it waited.
+// grants lists the orders of events in a grant: the request is applied before it is answered, and a grant is
+// pushed only if the request waited.
 var grants = [][]string{
 	{"applied", "answered", "granted", "pushed"},
 	{"applied", "granted", "answered", "pushed"},
@@ -98,7 +98,7 @@ var grants = [][]string{
 	{"granted", "applied", "answered"},
 }
 
-// with inserts what at every place of an order.
+// with inserts what at every position of every order.
 func with(orders [][]string, what string) (all [][]string) {
 	for _, order := range orders {
 		for i := range len(order) + 1 {
@@ -108,10 +108,10 @@ func with(orders [][]string, what string) (all [][]string) {
 	return all
 }
 
-// TestEveryCrossing has a hang-up, a deadline, the node's stop, and two of them, come at every
-// moment of a request that waits and is granted: between any two steps, and in the instant of
-// each. A caller that was told of a grant keeps it. One that was not leaves nothing behind: no
-// wait, no hold, and only one attempt to end it. A stop alone keeps the place.
+// TestEveryCrossing inserts a hang-up, a deadline, a stop of the node, and pairs of them at every moment of a
+// request that waits and is granted: between any two events, and simultaneously with each. A caller that was
+// told of the grant keeps it. A caller that was not leaves nothing behind, neither wait nor hold, and is
+// cleaned up only once. A stop alone keeps the place in the queue.
 func TestEveryCrossing(t *testing.T) {
 	var orders [][]string
 	for _, what := range []string{"hang-up", "deadline", "stop"} {
@@ -135,11 +135,11 @@ func TestEveryCrossing(t *testing.T) {
 	}
 }
 
-// ends are what may take a caller from its request.
+// ends are the events that may separate a caller from its request.
 var ends = map[string]bool{"hang-up": true, "deadline": true, "stop": true}
 
-// crossed plays one order. What stands at together happens in one instant with what follows;
-// -1 is none.
+// crossed runs one order. The event at index together happens simultaneously with the next one; -1 means
+// none.
 func crossed(t *testing.T, kind string, order []string, together int) {
 	t.Helper()
 	play(t, func(st *stage) {
@@ -179,8 +179,8 @@ func crossed(t *testing.T, kind string, order []string, together int) {
 	})
 }
 
-// instant is a context whose end shows only to those who look, not to those who wait for it: what
-// a caller's hang-up is like in the instant of the grant.
+// instant is a context whose end is visible to Err but does not close Done, like a caller's hang-up at the
+// instant of the grant.
 type instant struct {
 	context.Context
 	over atomic.Bool
@@ -193,8 +193,8 @@ func (i *instant) Err() error {
 	return i.Context.Err()
 }
 
-// A hang-up in the instant of the grant, when the handler has the outcome already, comes before the
-// answer: so the grant is given back.
+// TestHangUpInTheInstantOfTheGrant verifies that a hang-up is noticed even when the handler already has the
+// outcome but has not answered, so that the grant is given back.
 func TestHangUpInTheInstantOfTheGrant(t *testing.T) {
 	eachPatient(t, func(x *crossing) {
 		x.setUp()
@@ -220,15 +220,15 @@ func TestHangUpInTheInstantOfTheGrant(t *testing.T) {
 	})
 }
 
-// tooLate reports whether the caller was gone before it could be told of a grant. Of a deadline
-// and what comes in its instant, either may be first.
+// tooLate reports whether the caller was gone before it could be told of a grant. If a deadline and another
+// event are simultaneous, either may come first.
 func tooLate(order []string, together int) bool {
 	told := max(slices.Index(order, "answered"), slices.Index(order, "pushed"))
 	hangUp, deadline := slices.Index(order, "hang-up"), slices.Index(order, "deadline")
 	return hangUp >= 0 && hangUp < told || deadline >= 0 && deadline < told && together != deadline
 }
 
-// judge says what is wrong with the end of a crossing.
+// judge describes what is wrong at the end of a crossing, or returns "".
 func (x *crossing) judge() string {
 	holders, waiting := x.heldBy("a")
 	got := x.asked.reply()
@@ -242,7 +242,7 @@ func (x *crossing) judge() string {
 			return "the caller was told of a hold that it has no more"
 		}
 	case x.stopped && ended == 0 && strings.Contains(x.asked.body.String(), "is stopping"):
-		// It was told to go elsewhere before it went away.
+		// The caller was told to use another node before it left.
 		if got.refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN); len(holders) != 1 || back > 0 {
 			return "a stop took a caller's place"
 		}

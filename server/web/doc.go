@@ -1,31 +1,28 @@
-// Package web is the HTTP port of a node: JSON over plain POST, gRPC and gRPC-Web
-// for everybody who does not use the SDK, and what machines ask of a node: health,
-// readiness, metrics, reflection.
+// Package web implements the HTTP port of a node. It serves JSON over plain POST, gRPC and gRPC-Web to
+// clients without the SDK, and health, readiness, metrics and reflection to infrastructure.
 //
-// A request goes through these hands, outermost first:
+// A request passes these files, outermost first:
 //
-//	watch.go     the listener: bounds connections, says why one was closed
-//	gate.go      the way in: panics, client certificates, 404, 405, 415, sizes, time
-//	forward.go   the node that leads: here, or one hop further
+//	watch.go     the listener: bounds connections, logs why one was closed
+//	gate.go      checks: panics, client certificates, 404, 405, 415, sizes, timeouts
+//	forward.go   finds the leader: this node, or one hop away
 //	sessions.go  the handlers, one file per service
-//	locks.go     (with acquire.go: what may wait)
+//	locks.go     (with acquire.go for requests that may wait)
 //	leases.go
 //	operators.go
 //	cluster.go
-//	visit.go     who waits for an acquire, and what happens when nobody does any more
-//	stream.go    answers of more than one message: watches (with catchup.go) and backups
+//	visit.go     tracks the callers of an acquire, and cancels it when all have left
+//	stream.go    responses of more than one message: watches (with catchup.go) and backups
 //
-// Handlers never know whether they run on the leader until they need to: they ask
-// the replica, and where the answer must come from elsewhere they say so with
-// [errElsewhere]. The request is then sent on as it came, also after it had waited
-// here for minutes: every request that changes something carries its sequence
-// number, so a second leader continues what the first began. (A lease's secret serves
-// for that as well. What has neither is never sent twice.) Watches alone are answered
-// by any node: all of them apply the same events.
+// Handlers do not check in advance whether they run on the leader. They call the replica, and return
+// [errElsewhere] if only the leader can answer. The request is then forwarded unchanged, even if it has
+// already waited here for minutes: every request that changes something carries its sequence number, so a
+// second leader continues what the first one started. A lease's secret serves the same purpose. A request
+// with neither is never sent twice. Watches are the exception: any node answers them, since all nodes apply
+// the same events.
 //
-// Nothing here decides anything about locks. The state machine does, and this
-// package words its answers: expected outcomes of an acquire as a response with a
-// status, everything else as an error with the same status in its detail (see
-// errors.go for the table). docs/HTTP.md is the manual; its examples are run by a
-// test.
+// This package makes no decisions about locks. The state machine does, and this package formats its results:
+// expected outcomes of an acquire as a response with a status, everything else as an error with the same
+// status in its detail (see the table in errors.go). docs/HTTP.md is the manual, and a test runs its
+// examples.
 package web

@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// The places of requests are counted to the last, operators have some of their own, and each is
-// free again when its request ends, in whatever way.
+// TestEveryProcedureTakesAPlace verifies that the places for requests are counted exactly, that some are
+// reserved for operators, and that each is free again when its request ends, for whatever reason.
 func TestEveryProcedureTakesAPlace(t *testing.T) {
 	const most = operatorsShare * 2
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
@@ -25,7 +25,7 @@ func TestEveryProcedureTakesAPlace(t *testing.T) {
 			places = most
 		}
 		taken := places - 1
-		st.s.metrics.underWay.Add(taken) // of other connections
+		st.s.metrics.underWay.Add(taken) // places of other connections
 		defer st.s.metrics.underWay.Add(-taken)
 		a, first := st.after(procedure, p)
 		got := st.ask(procedure, p.full(st.open("ann"))).reply()
@@ -49,8 +49,8 @@ func TestEveryProcedureTakesAPlace(t *testing.T) {
 	}, limits(func(l *Limits) { l.MaxRequests = most }))
 }
 
-// Without memory a request is refused before it does anything, and memory is given back when it
-// ends.
+// TestEveryProcedureNeedsMemory verifies that without memory a request is refused before it has any effect,
+// and that its memory is released when it ends.
 func TestEveryProcedureNeedsMemory(t *testing.T) {
 	buffers := map[string]*budget.Budget{}
 	for procedure, p := range probes {
@@ -75,7 +75,8 @@ func TestEveryProcedureNeedsMemory(t *testing.T) {
 	}
 }
 
-// A panic anywhere below is answered, logged, and leaves no place taken.
+// TestPanicOfEveryProcedure verifies that a panic in a handler is answered and logged, and leaves no place
+// taken.
 func TestPanicOfEveryProcedure(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		if p.first == "Prove" {
@@ -90,21 +91,22 @@ func TestPanicOfEveryProcedure(t *testing.T) {
 		if text := st.log.String(); !strings.Contains(text, "out of cheese") || !strings.Contains(text, procedure) {
 			t.Errorf("log: %s", text)
 		}
-		a, first := st.after(procedure, p) // it goes on
+		a, first := st.after(procedure, p) // the server keeps working
 		first.withdraw()
 		a.reply()
 	})
 }
 
-// panics is a replica that fails at its first call.
+// panics is a replica whose first call panics.
 type panics struct{ Replica }
 
 func (panics) Serving() bool { panic("out of cheese") }
 
 func (panics) Leader() *wire.LeaderHint { panic("out of cheese") }
 
-// An answer has WriteTimeout for each piece from when it is written, however long its request
-// took, and none before: the connection may carry the deadline of an earlier answer.
+// TestTimeToReadAnAnswer verifies that each piece of an answer has WriteTimeout from when it is written,
+// however long its request took, and that there is no deadline before: the connection may still have that of
+// an earlier answer.
 func TestTimeToReadAnAnswer(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		ann := st.open("ann")
@@ -125,11 +127,11 @@ func TestTimeToReadAnAnswer(t *testing.T) {
 	})
 }
 
-// The turn in a queue of reads or operators' acts ends with its request: the next one comes.
+// TestTurnsEnd verifies that the turn in a queue of reads or operator requests ends with its request.
 func TestTurnsEnd(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		for _, how := range []string{"hung up", "answered", "refused"} {
-			for range 8 { // more than there are workers
+			for range 8 { // more than the number of workers
 				a, first := st.after(procedure, p)
 				switch how {
 				case "hung up":
@@ -146,7 +148,7 @@ func TestTurnsEnd(t *testing.T) {
 					first.withdraw()
 				}
 				if !a.answered() {
-					if p.first == "TransferLeadership" { // it waits to see who leads
+					if p.first == "TransferLeadership" { // it waits for the next leader
 						time.Sleep(st.s.cfg.Limits.LeaderWait)
 					}
 					st.settle()
@@ -159,8 +161,8 @@ func TestTurnsEnd(t *testing.T) {
 	})
 }
 
-// The answer of a transfer names who leads then: not this node before it serves again, and nobody
-// if none shows in time.
+// TestTransferWaitsForTheNextLeader verifies that the answer to a transfer names the new leader: this node
+// only once it serves again, and none if no leader is known in time.
 func TestTransferWaitsForTheNextLeader(t *testing.T) {
 	for next, want := range map[string]string{"n2": "n2", "n1": "n1", "": ""} {
 		play(t, func(st *stage) {
@@ -189,8 +191,8 @@ func TestTransferWaitsForTheNextLeader(t *testing.T) {
 	}
 }
 
-// Beyond the places of connections one is told so and closed; health has places of its own, and
-// memory that is used up closes the door as well.
+// TestConnectionsBeyondTheirPlaces verifies that connections beyond the limit get an error and are closed,
+// that health has its own places, and that connections are also refused when the budget is exhausted.
 func TestConnectionsBeyondTheirPlaces(t *testing.T) {
 	const most = 2
 	play(t, func(st *stage) {
@@ -227,7 +229,7 @@ func TestConnectionsBeyondTheirPlaces(t *testing.T) {
 			if want := i < maxAside; (got.status == http.StatusOK) != want || got.header.Get("Connection") != "close" {
 				t.Errorf("health, connection %d: %d %v", i, got.status, got.header)
 			}
-			if i == 0 { // it is for health alone
+			if i == 0 { // this connection is for health only
 				if got := ask("/metrics", http.MethodGet); got.status != http.StatusServiceUnavailable {
 					t.Errorf("metrics beside the places: %d", got.status)
 				}
@@ -255,8 +257,8 @@ func (panics) Watch(context.Context, *wire.WatchRequest, func(*wire.WatchRespons
 	panic("out of cheese")
 }
 
-// Whatever gathers an answer or acts for an operator waits for its turn: where there is none to be
-// had it is refused, and nothing is done.
+// TestReadsAndOperatorsWaitForTheirTurn verifies that reads and operator requests wait for their turn. If
+// there is no room in their queue they are refused without any effect.
 func TestReadsAndOperatorsWaitForTheirTurn(t *testing.T) {
 	queues := fairqueue.NewQueues()
 	queues.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// atFollower sends a procedure's request to a follower, which sends it on.
+// atFollower sends a procedure's request to a follower, and returns it with the forwarded request.
 func (st *stage) atFollower(procedure string, p probe) (*asked, *forwarded) {
 	st.t.Helper()
 	st.follow("n2")
@@ -20,7 +20,7 @@ func (st *stage) atFollower(procedure string, p probe) (*asked, *forwarded) {
 	return a, st.sentOn()
 }
 
-// eachForwarded plays a scene for every procedure that a follower sends on.
+// eachForwarded runs a scene for every procedure that a follower forwards.
 func eachForwarded(t *testing.T, scene func(st *stage, procedure string, p probe)) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		if !p.anywhere {
@@ -55,7 +55,7 @@ func TestRequestsAreSentOnAsTheyCame(t *testing.T) {
 		if sent.r.Host != "n2.test:7402" {
 			t.Errorf("host %s", sent.r.Host)
 		}
-		time.Sleep(time.Hour) // it may wait there for as long as it takes
+		time.Sleep(time.Hour) // it may wait at the leader for any length of time
 		a.waits()
 		sent.with(http.StatusTeapot, "tea", "X-Pot", "brown")
 		if got := a.reply(); got.status != http.StatusTeapot || got.body != "tea" || got.header.Get("X-Pot") != "brown" {
@@ -65,11 +65,11 @@ func TestRequestsAreSentOnAsTheyCame(t *testing.T) {
 	})
 }
 
-// lost are the ways in which a leader can fail to answer.
+// lost lists the ways in which a leader can fail to answer.
 var lost = []struct {
 	name string
 	by   func(*forwarded)
-	// nothing was done; else it is not known.
+	// nothing is set if it is certain that nothing was done.
 	nothing bool
 	result  string
 }{
@@ -79,7 +79,8 @@ var lost = []struct {
 	{"lost", func(f *forwarded) { f.fails(io.ErrUnexpectedEOF) }, false, "lost"},
 }
 
-// What a leader did not do goes to the next one, and so does what may be done twice.
+// TestLeaderThatDoesNotAnswer verifies that a request goes to the next leader if the first one did not
+// execute it, or if it may be executed twice.
 func TestLeaderThatDoesNotAnswer(t *testing.T) {
 	for _, way := range lost {
 		eachForwarded(t, func(st *stage, procedure string, p probe) {
@@ -122,13 +123,14 @@ func (st *stage) get(path string) string {
 	return st.request(r).reply().body
 }
 
-// Without a next leader the caller hears whether anything may have been done.
+// TestNoNextLeader verifies that, without a next leader, the caller learns whether anything may have been
+// done.
 func TestNoNextLeader(t *testing.T) {
 	for _, way := range lost {
 		eachForwarded(t, func(st *stage, procedure string, p probe) {
 			begun := time.Now()
 			a, sent := st.atFollower(procedure, p)
-			time.Sleep(time.Minute) // the search begins when the leader is lost
+			time.Sleep(time.Minute) // the search starts when the leader is lost
 			way.by(sent)
 			if synctest.Wait(); p.repeats == onceOnly && !way.nothing {
 				return // see TestLeaderThatDoesNotAnswer
@@ -152,7 +154,8 @@ func TestNoNextLeader(t *testing.T) {
 	}
 }
 
-// A leader that fails again and again is not asked for ever, nor in a busy loop.
+// TestLeaderThatCannotBeReachedIsGivenUp verifies that a failing leader is not asked forever, nor in a busy
+// loop.
 func TestLeaderThatCannotBeReachedIsGivenUp(t *testing.T) {
 	play(t, func(st *stage) {
 		begun := time.Now()
@@ -181,7 +184,8 @@ func TestLeaderThatCannotBeReachedIsGivenUp(t *testing.T) {
 	})
 }
 
-// One hop, and the caller of the second hears that nothing was done.
+// TestFollowerOfAFollowerAsksNobody verifies that a request is forwarded only once, and that the node that
+// forwarded it learns that nothing was done.
 func TestFollowerOfAFollowerAsksNobody(t *testing.T) {
 	eachForwarded(t, func(st *stage, procedure string, p probe) {
 		st.follow("n2")
@@ -196,7 +200,8 @@ func TestFollowerOfAFollowerAsksNobody(t *testing.T) {
 	})
 }
 
-// A follower that becomes the leader while it looks for one answers itself.
+// TestFollowerThatBecomesTheLeader verifies that a follower that becomes the leader during its search answers
+// itself.
 func TestFollowerThatBecomesTheLeader(t *testing.T) {
 	eachForwarded(t, func(st *stage, procedure string, p probe) {
 		a, sent := st.atFollower(procedure, p)
@@ -211,8 +216,8 @@ func TestFollowerThatBecomesTheLeader(t *testing.T) {
 	})
 }
 
-// A caller that hangs up ends its request at the leader. When this node stops, the caller is told
-// that nothing is known, except of what changes nothing.
+// TestHangUpAndStopDuringAHop verifies that a caller's hang-up ends its request at the leader. When this node
+// stops, the caller learns that the outcome is unknown, unless the request changes nothing.
 func TestHangUpAndStopDuringAHop(t *testing.T) {
 	for _, stops := range []bool{false, true} {
 		eachForwarded(t, func(st *stage, procedure string, p probe) {
@@ -238,8 +243,8 @@ func TestHangUpAndStopDuringAHop(t *testing.T) {
 	}
 }
 
-// While no leader is known, a hang-up ends the search, a stop too, and the time runs from the
-// request's arrival.
+// TestSearchForALeaderEnds verifies that a hang-up and a stop end the search for a leader, and that its time
+// limit runs from the request's arrival.
 func TestSearchForALeaderEnds(t *testing.T) {
 	for _, how := range []string{"hang-up", "stop", "time", "election"} {
 		eachForwarded(t, func(st *stage, procedure string, p probe) {
@@ -279,7 +284,8 @@ func TestSearchForALeaderEnds(t *testing.T) {
 	}
 }
 
-// A doubt stays, whatever the leaders after the first did not do.
+// TestDoubtStays verifies that a doubt about the first leader stays, even if later leaders certainly did
+// nothing.
 func TestDoubtStays(t *testing.T) {
 	eachForwarded(t, func(st *stage, procedure string, p probe) {
 		if p.repeats != showsTheFirst {

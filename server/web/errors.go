@@ -13,11 +13,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// codes words a status for callers who know connect's and gRPC's codes only. Statuses
-// that have a response of their own stand here too, for the calls where they are not
-// expected. The status itself goes along in the error's detail.
+// codes maps each status to a code of connect and gRPC, for clients that know only these. It includes
+// statuses with a response of their own, for the calls that do not expect them. The error's detail carries
+// the status itself.
 //
-// To add a status, add its line here and in docs/HTTP.md; a test compares all three.
+// To add a status, add a line here and in docs/HTTP.md. Tests compare the schema, this table and the manual
+// (TestEveryStatusHasACode, TestManualHasTheSameTable).
 var codes = map[wire.Status_Code]connect.Code{
 	wire.Status_NOT_ACQUIRED:        connect.CodeAborted,
 	wire.Status_TIMEOUT:             connect.CodeAborted,
@@ -40,12 +41,12 @@ var codes = map[wire.Status_Code]connect.Code{
 	wire.Status_COMPACTED:           connect.CodeOutOfRange,
 	wire.Status_NOT_LEADER:          connect.CodeUnavailable,
 	wire.Status_UNAVAILABLE:         connect.CodeUnavailable,
-	// Like a deadline that passed: it may or may not have happened.
+	// As for a deadline that passed, the request may or may not have been executed.
 	wire.Status_UNCERTAIN: connect.CodeDeadlineExceeded,
 	wire.Status_INTERNAL:  connect.CodeInternal,
 }
 
-// sayings stand in where the state machine gave no message of its own.
+// sayings are the messages of results for which the state machine provides none.
 var sayings = map[wire.Status_Code]string{
 	wire.Status_SESSION_LOST:      "no such session: it expired, was closed or never was; open a new one",
 	wire.Status_PERMISSION_DENIED: "the secret is not that of the session",
@@ -59,15 +60,14 @@ var sayings = map[wire.Status_Code]string{
 }
 
 var (
-	// errElsewhere is returned by a handler whose answer only the leader can give. It
-	// has changed nothing.
+	// errElsewhere is returned by a handler if only the leader can answer. Nothing was changed.
 	errElsewhere = errors.New("the leader answers this")
-	// errInDoubt is the same where the request may have been executed, or waits in a
-	// queue: sending it again finds that, but "nothing was done" can no more be said.
+	// errInDoubt is like errElsewhere, but the request may have been executed or may wait in a queue. Sending
+	// it again continues with that, but "nothing was done" is no longer a valid answer.
 	errInDoubt = errors.New("the leader goes on with this")
 )
 
-// failure words a result that is not what its call was for.
+// failure returns the error for a status that its call does not expect.
 func failure(status wire.Status_Code, message string) error {
 	return failureOf(&wire.Result{Status: status, Message: message})
 }
@@ -91,9 +91,9 @@ func failureOf(r *wire.Result) error {
 	return err
 }
 
-// refusal sorts a result that is not the one hoped for: what another node can answer
-// goes there. UNCERTAIN is repeated only for requests of which a second execution shows
-// the outcome of the first.
+// refusal converts an unexpected result to an error. If another node can answer, the error is errElsewhere or
+// errInDoubt. UNCERTAIN is retried only if the request is repeatable, which means that a second execution
+// returns the outcome of the first.
 func (s *Server) refusal(r *wire.Result, repeatable bool) error {
 	status := r.GetStatus()
 	switch {
@@ -107,8 +107,8 @@ func (s *Server) refusal(r *wire.Result, repeatable bool) error {
 	return failureOf(r)
 }
 
-// refusalOfSeq does the same for a numbered request of a session. What another kind of request was
-// answered under the number says nothing about this one.
+// refusalOfSeq is refusal for a session's numbered request. The sequence number may be that of a request of
+// another kind, whose result does not answer this one.
 func (s *Server) refusalOfSeq(r *wire.Result) error {
 	switch r.GetStatus() {
 	case wire.Status_OK, wire.Status_GRANTED, wire.Status_QUEUED:
@@ -117,7 +117,7 @@ func (s *Server) refusalOfSeq(r *wire.Result) error {
 	return s.refusal(r, true)
 }
 
-// refusalOf does the same for the replica's errors.
+// refusalOf is refusal for errors of the replica.
 func (s *Server) refusalOf(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return connect.NewError(connect.CodeCanceled, err)
@@ -125,16 +125,16 @@ func (s *Server) refusalOf(err error) error {
 	return s.refusal(&wire.Result{Status: replica.Code(err), Message: err.Error()}, false)
 }
 
-// problem is an error of the port itself, in the shape of connect's errors.
+// problem is an error of the port itself, in connect's error format.
 type problem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// Procedures lists what there is, where something was asked for that is not.
+	// Procedures lists the existing procedures if the requested one does not exist.
 	Procedures []string `json:"procedures,omitempty"`
 }
 
-// say answers a request that never reaches a handler. Callers that speak gRPC read
-// only trailers.
+// say answers a request that does not reach a handler. gRPC clients read only trailers, so they get the error
+// there.
 func (s *Server) say(w http.ResponseWriter, r *http.Request, status int, code connect.Code, p problem) {
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		_ = s.errors.Write(w, r, connect.NewError(code, errors.New(p.Message)))

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// httpOf is what plain HTTP callers see of each status; the manual has the same table.
+// httpOf maps each status to the code that plain HTTP callers see. The manual contains the same table.
 var httpOf = map[wire.Status_Code]int{
 	wire.Status_NOT_ACQUIRED:        http.StatusConflict,
 	wire.Status_TIMEOUT:             http.StatusConflict,
@@ -39,14 +39,15 @@ var httpOf = map[wire.Status_Code]int{
 	wire.Status_INTERNAL:            http.StatusInternalServerError,
 }
 
-// outcomes are the statuses that a request which may wait answers with.
+// outcomes are the statuses in the response of a request that may wait.
 var outcomes = map[wire.Status_Code]bool{
 	wire.Status_GRANTED: true, wire.Status_NOT_ACQUIRED: true, wire.Status_TIMEOUT: true, wire.Status_CANCELLED: true,
 	wire.Status_ALREADY_HELD: true, wire.Status_ALREADY_QUEUED: true,
 	wire.Status_UPGRADE_CONFLICT: true, wire.Status_DEADLOCK: true, wire.Status_MISMATCH: true,
 }
 
-// changed are those of a request about a hold, operated those of an operator's.
+// changed are the statuses in the response of a request about a hold, and operated those of an operator's
+// request.
 var (
 	changed  = map[wire.Status_Code]bool{wire.Status_OK: true, wire.Status_NOT_HELD: true}
 	operated = map[wire.Status_Code]bool{

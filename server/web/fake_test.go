@@ -15,8 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// cluster is a replicated state machine without replication: one machine, and nodes of
-// which one leads. What needs time in a real one happens here when a test says so.
+// cluster fakes a replicated state machine: one machine, and nodes of which one leads. What takes time in a
+// real cluster happens here when the test triggers it.
 type cluster struct {
 	t *testing.T
 
@@ -28,13 +28,13 @@ type cluster struct {
 	nodes   map[string]*fake
 	waiting map[visitKey]map[int]func(*wire.Result)
 	lastID  int
-	// instead answers a command in place of the machine, unless it returns nil.
+	// instead, if set, answers a command in place of the machine, unless it returns nil.
 	instead func(*wire.Command) *wire.Result
-	// forked is told of each fork, unless it is nil.
+	// forked, if set, is called for each fork.
 	forked func(*fsm.Machine)
-	// came is told of the connection of each command, unless it is nil.
+	// came, if set, is called with the connection of each command.
 	came func(*watched)
-	// changes are calls of the membership methods.
+	// changes records the calls of the membership methods.
 	changes []string
 	history *history
 }
@@ -58,7 +58,7 @@ func (c *cluster) node(id string) *fake {
 	return c.nodes[id]
 }
 
-// lead makes id the leader of a new term; empty leaves the cluster without one.
+// lead makes id the leader of a new term. An empty id leaves the cluster without a leader.
 func (c *cluster) lead(id string) {
 	c.mu.Lock()
 	c.term++
@@ -76,7 +76,7 @@ func (c *cluster) lead(id string) {
 	}
 }
 
-// apply has the machine apply one command, and tells who waits.
+// apply applies one command to the machine and notifies the waiters.
 func (c *cluster) apply(cmd *wire.Command) *wire.Result {
 	c.mu.Lock()
 	data, err := proto.Marshal(&wire.Entry{Level: fsm.Level, WallUnixMs: 1_700_000_000_000, Commands: []*wire.Command{cmd}})
@@ -114,7 +114,7 @@ func (c *cluster) apply(cmd *wire.Command) *wire.Result {
 	return applied.Results[0]
 }
 
-// must is apply for what a test has set up.
+// must applies a command of a test's setup, which must succeed.
 func (c *cluster) must(cmd *wire.Command) *wire.Result {
 	c.t.Helper()
 	res := c.apply(cmd)
@@ -126,7 +126,7 @@ func (c *cluster) must(cmd *wire.Command) *wire.Result {
 	return res
 }
 
-// expire ends a session by time.
+// expire makes a session expire.
 func (c *cluster) expire(session uint64) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -139,7 +139,7 @@ func (c *cluster) expire(session uint64) {
 	c.must(&wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{SessionId: session, Term: term, Generation: s.Generation}}})
 }
 
-// timeout ends the wait of a lock's first waiter by time.
+// timeout makes the wait of a lock's first waiter time out.
 func (c *cluster) timeout(name string) {
 	c.t.Helper()
 	wait := c.lock(name).GetQueue()[0].GetWaitId()
@@ -152,7 +152,7 @@ func (c *cluster) timeout(name string) {
 	}
 }
 
-// lock is what the machine knows of a lock, empty if nothing.
+// lock returns the state of a lock, empty if it is unknown.
 func (c *cluster) lock(name string) *wire.GetLockResponse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,25 +166,25 @@ func (c *cluster) override(f func(*wire.Command) *wire.Result) {
 	c.instead = f
 }
 
-// onCommand has f called with the connection of each command.
+// onCommand sets a function to be called with the connection of each command.
 func (c *cluster) onCommand(f func(*watched)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.came = f
 }
 
-// onFork has f called, one call at a time, for each fork.
+// onFork sets a function to be called for each fork, one call at a time.
 func (c *cluster) onFork(f func(*fsm.Machine)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forked = f
 }
 
-// fake is one node of a cluster; it implements Replica.
+// fake is a node of a cluster. It implements Replica.
 type fake struct {
 	cluster *cluster
 	id      string
-	http    string // its HTTP address, guarded by cluster.mu
+	http    string // its HTTP address; guarded by cluster.mu
 }
 
 func (f *fake) leads() bool {
@@ -296,7 +296,7 @@ func (f *fake) HoldRemaining(uint64) (time.Duration, bool)  { return 3 * time.Se
 func (f *fake) DelayRemaining(uint64) (time.Duration, bool) { return 2 * time.Second, f.leads() }
 
 func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
-	// Of the future, or only later than what this node has applied.
+	// The revision is in the future, or only later than what this node has applied.
 	if present := f.cluster.history.last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
 		if !f.leads() {
 			return replica.ErrNotLeader

@@ -10,12 +10,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// holding names the hold of an answer in a request.
+// holding returns the fields of a request that name the hold of an answer.
 func holding(seq int, got map[string]any) string {
 	return fmt.Sprintf(`"seq":%d,"holdId":%q,"token":%q`, seq, got["holdId"], got["token"])
 }
 
-// readers is a lock that ann and bob read.
+// readers is a lock with the shared holds of ann and bob.
 type readers struct {
 	c        *cluster
 	p        *port
@@ -65,7 +65,7 @@ func TestUpgradeWaitsAndGoesBack(t *testing.T) {
 	if back := x.ann.send("LockService/Downgrade", holding(5, got)).ok(); back["status"] != "OK" || x.modes() != "SHARED" {
 		t.Errorf("downgraded: %v, held %s", back, x.modes())
 	}
-	// A retry of the upgrade finds what became of it.
+	// A retry of the upgrade gets its outcome.
 	again := x.ann.send("LockService/Upgrade", holding(3, x.hers)).ok()
 	if again["status"] != "CANCELLED" || again["token"] != got["token"] || again["message"] == "" {
 		t.Errorf("asked again: %v", again)
@@ -100,7 +100,8 @@ func TestAbandonedUpgradeThatWonTheRaceIsSharedAgain(t *testing.T) {
 	}
 }
 
-// What was exclusive before an upgrade that changed nothing stays so, whoever goes away.
+// TestAbandonedUpgradeOfAnExclusiveHold verifies that abandoning an upgrade of an exclusive hold, which
+// changed nothing, leaves the hold exclusive.
 func TestAbandonedUpgradeOfAnExclusiveHold(t *testing.T) {
 	c := newCluster(t)
 	p := start(t, c, "n1")
@@ -126,11 +127,11 @@ func TestManyLocksAtOnce(t *testing.T) {
 	if refused := bob.send("LockService/Acquire", `"seq":2,`+both).ok(); refused["status"] != "NOT_ACQUIRED" {
 		t.Errorf("refused: %v", refused)
 	}
-	// Nothing of it is left, in no queue, when bob goes away.
+	// When bob leaves, nothing of it remains in any queue.
 	bob.abandon(t, "LockService/Acquire", `"seq":3,"waitForever":true,`+both, func() { c.queued("a", 1); c.queued("b", 1) })
 	c.queued("a", 0)
 	c.queued("b", 0)
-	// Nor if the grant came first.
+	// The same if the grant came first.
 	c.override(func(cmd *wire.Command) *wire.Result {
 		if cmd.GetCancel() != nil {
 			c.override(nil)

@@ -15,13 +15,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// filler gives every field of a message a value that no other field has.
+// filler sets every field of a message to a unique value.
 type filler struct {
 	last  uint64
 	depth int
 }
 
-const deepest = 3 // some messages contain themselves
+const deepest = 3 // bounds the depth, because some messages contain themselves
 
 func (f *filler) fill(m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
@@ -69,13 +69,13 @@ func (f *filler) value(empty protoreflect.Value, field protoreflect.FieldDescrip
 	return protoreflect.ValueOfUint64(f.last)
 }
 
-// methodOf is a procedure in the schema.
+// methodOf returns a procedure's descriptor in the schema.
 func methodOf(procedure string) protoreflect.MethodDescriptor {
 	service, method, _ := strings.Cut(procedure, "/")
 	return wire.File_transport_wire_service_proto.Services().ByName(protoreflect.Name(service)).Methods().ByName(protoreflect.Name(method))
 }
 
-// messageOf makes an empty message of a type.
+// messageOf returns an empty message of a type.
 func messageOf(t *testing.T, of protoreflect.MessageDescriptor) proto.Message {
 	t.Helper()
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(of.FullName())
@@ -85,8 +85,8 @@ func messageOf(t *testing.T, of protoreflect.MessageDescriptor) proto.Message {
 	return kind.New().Interface()
 }
 
-// TestEveryFieldOfARequestReachesTheReplica fills every field of every request and looks for it, by
-// its name, in the command that is proposed.
+// TestEveryFieldOfARequestReachesTheReplica sets every field of every request, and searches for it by name in
+// the proposed command.
 func TestEveryFieldOfARequestReachesTheReplica(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		if p.method || p.repeats == changesNothing {
@@ -137,7 +137,7 @@ func TestEveryFieldOfARequestReachesTheReplica(t *testing.T) {
 	})
 }
 
-// withoutAddress leaves out what the port adds to a client's description.
+// withoutAddress removes the address that the port adds to a client's description.
 func withoutAddress(v protoreflect.Value) any {
 	if m, ok := v.Interface().(protoreflect.Message); ok {
 		if client, ok := m.Interface().(*wire.ClientInfo); ok {
@@ -157,7 +157,7 @@ func withoutAddress(v protoreflect.Value) any {
 	return v.Interface()
 }
 
-// withSession puts a session that exists into a request.
+// withSession sets the session of a request to an existing one.
 func withSession(req proto.Message, ann *visitor) {
 	m := req.ProtoReflect()
 	if field := m.Descriptor().Fields().ByName("session"); field != nil {
@@ -165,8 +165,8 @@ func withSession(req proto.Message, ann *visitor) {
 	}
 }
 
-// TestEveryFieldOfAResultReachesTheCaller fills every field of a result and looks for those that an
-// answer has by the same name.
+// TestEveryFieldOfAResultReachesTheCaller sets every field of a result, and searches for those that the
+// response has under the same name.
 func TestEveryFieldOfAResultReachesTheCaller(t *testing.T) {
 	for status := range wire.Status_Code_name {
 		eachOf(t, func(_ string, p probe) bool { return p.good[wire.Status_Code(status)] }, func(st *stage, procedure string, p probe) {
@@ -181,7 +181,7 @@ func TestEveryFieldOfAResultReachesTheCaller(t *testing.T) {
 			} else if err := protojson.Unmarshal([]byte(got.body), answer); err != nil {
 				t.Fatal(err)
 			}
-			// Of a grant alone, and what the port fills in itself.
+			// Fields of grants only, and fields that the port fills in itself.
 			granted := map[string]bool{"hold_id": true, "token": true, "count": true}
 			fields := answer.ProtoReflect().Descriptor().Fields()
 			for i := range fields.Len() {

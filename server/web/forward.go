@@ -17,22 +17,22 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// Headers between nodes. Whoever sends the first of them asks for no further hop.
+// Headers between nodes. A request with headerFrom is not forwarded again.
 const (
-	// headerFrom names the node that sent a request on.
+	// headerFrom names the node that forwarded a request.
 	headerFrom = "Quorumlock-Forwarded-By"
-	// headerFor is the address that it saw the caller at.
+	// headerFor is the caller's address as seen by the forwarding node.
 	headerFor = "Quorumlock-Forwarded-For"
-	// headerMoved is on the answer of a node that does not lead (any more). Its value
-	// says whether that node may have done something.
+	// headerMoved marks the answer of a node that does not lead, or no longer leads. Its value says whether
+	// that node may have changed something.
 	headerMoved = "Quorumlock-Not-Leader"
 	unchanged   = "unchanged"
 	inDoubt     = "in-doubt"
 )
 
-// passage is the way to the leader: one hop, over connections that are kept. A
-// request goes on to the next leader when it is certain that the last one did nothing
-// with it, or when doing it twice shows the outcome of the first time.
+// passage forwards requests to the leader: one hop, over persistent connections. It retries a request at the
+// next leader if the previous one certainly did nothing, or if a second execution returns the outcome of the
+// first.
 type passage struct {
 	server    *Server
 	scheme    string
@@ -40,8 +40,8 @@ type passage struct {
 	proxy     *httputil.ReverseProxy
 }
 
-// once are the procedures for which a second execution does not show the outcome of
-// the first: they have no sequence number.
+// once are the procedures whose second execution does not return the outcome of the first, because they have
+// no sequence number.
 var once = map[string]bool{
 	wireconnect.SessionServiceCloseProcedure:              true,
 	wireconnect.LeaseServiceReleaseProcedure:              true,
@@ -56,7 +56,7 @@ var once = map[string]bool{
 	wireconnect.ClusterServiceAcknowledgeAlarmsProcedure:  true,
 }
 
-// harmless are the procedures that change nothing: about them there is never a doubt.
+// harmless are the read-only procedures, whose outcome is never uncertain.
 var harmless = map[string]bool{
 	wireconnect.SessionServiceHeartbeatProcedure:     true,
 	wireconnect.SessionServiceListProcedure:          true,
@@ -96,7 +96,7 @@ func newPassage(s *Server, secure *tls.Config) *passage {
 		DialContext:     dial,
 		IdleConnTimeout: time.Minute,
 		HTTP2: &http.HTTP2Config{
-			// A leader that fell silent must not keep requests that another could answer.
+			// A silent leader must not block requests that another node could answer.
 			SendPingTimeout: time.Second,
 			PingTimeout:     2 * time.Second,
 		},
@@ -130,8 +130,8 @@ func (p *passage) rewrite(r *httputil.ProxyRequest) {
 	a := r.In.Context().Value(attemptKey{}).(*attempt)
 	r.SetURL(&url.URL{Scheme: p.scheme, Host: a.host})
 	r.Out.Host = a.host
-	// Between this node and its caller only: the way on speaks HTTP/2 already, which knows
-	// no upgrades, and the body is here.
+	// Hop-by-hop headers: the connection to the leader uses HTTP/2, which has no upgrades, and the body is
+	// already here.
 	for _, name := range []string{"Connection", "Upgrade", "Expect"} {
 		r.Out.Header.Del(name)
 	}
@@ -139,7 +139,7 @@ func (p *passage) rewrite(r *httputil.ProxyRequest) {
 	r.Out.Header.Set(headerFor, r.In.RemoteAddr)
 }
 
-// arrived refuses the answer of a node that leads no more.
+// arrived rejects the answer of a node that no longer leads.
 func arrived(r *http.Response) error {
 	switch r.Header.Get(headerMoved) {
 	case "":
@@ -150,13 +150,13 @@ func arrived(r *http.Response) error {
 	return errMidway
 }
 
-// failed notes why there is no answer; nothing was written yet.
+// failed records why there is no answer. Nothing was written yet.
 func failed(_ http.ResponseWriter, r *http.Request, err error) {
 	r.Context().Value(attemptKey{}).(*attempt).err = err
 }
 
-// carry gets an answer for a request that this node left to the leader: from the
-// leader, or from this node if it has become that.
+// carry gets the answer to a request that this node left to the leader. If this node has become the leader
+// meanwhile, it answers the request itself.
 func (p *passage) carry(a *answer, r *http.Request, body []byte, route route) {
 	s := p.server
 	if r.Header.Get(headerFrom) != "" {
@@ -193,14 +193,14 @@ func (p *passage) carry(a *answer, r *http.Request, body []byte, route route) {
 			reason = err.Error()
 		}
 		if waited := time.Since(begun); waited > s.cfg.Limits.LeaderWait {
-			// That leader had it for long, perhaps in a queue: the search begins anew.
+			// That leader had the request for long, perhaps queued: restart the search.
 			deadline = time.Now().Add(s.cfg.Limits.LeaderWait)
 		}
 		pause(r.Context(), pollEvery)
 	}
 }
 
-// await waits for a leader: another one's address, or this node.
+// await waits until a leader is known. It returns another node's address, or here if this node leads.
 func (p *passage) await(ctx context.Context, deadline time.Time) (host string, here bool) {
 	s := p.server
 	ctx, stop := context.WithDeadline(ctx, deadline)
@@ -228,7 +228,7 @@ func (p *passage) serveHere(a *answer, r *http.Request, body []byte, route route
 	route.handler.ServeHTTP(a, r)
 }
 
-// try sends the request to host. No error means that an answer was written.
+// try sends the request to host. A nil error means that an answer was written.
 func (p *passage) try(a *answer, r *http.Request, body []byte, host string) error {
 	clear(a.Header())
 	a.call.elsewhere, a.call.outcome = false, ""
@@ -260,7 +260,7 @@ func resultOf(err error) string {
 	return "lost"
 }
 
-// again tells whether a request that failed may be sent once more.
+// again reports whether a failed request may be sent once more.
 func again(err error, route route) bool {
 	switch {
 	case errors.Is(err, errStopping), errors.Is(err, context.Canceled):
@@ -271,7 +271,7 @@ func again(err error, route route) bool {
 	return !once[route.name]
 }
 
-// moved answers the node that sent a request on, which then asks the next leader.
+// moved answers the node that forwarded a request, which then tries the next leader.
 func (p *passage) moved(a *answer, r *http.Request) {
 	status, value := wire.Status_NOT_LEADER, unchanged
 	if a.call.doubt {
@@ -283,7 +283,7 @@ func (p *passage) moved(a *answer, r *http.Request) {
 	_ = p.server.errors.Write(a, r, failure(status, ""))
 }
 
-// giveUp answers without a leader: what may have been done is uncertain.
+// giveUp answers without a leader. If something may have been done, the status is UNCERTAIN.
 func (p *passage) giveUp(a *answer, r *http.Request, route route, reason string) {
 	status, message := wire.Status_UNAVAILABLE, "nothing was done: "+reason+"; send the request again"
 	switch {

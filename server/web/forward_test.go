@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// h2c is a client that speaks HTTP/2 in clear text.
+// h2c returns a client that speaks HTTP/2 in plaintext.
 func h2c(t *testing.T) *http.Client {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -54,7 +54,7 @@ func TestFollowerSendsOn(t *testing.T) {
 	}
 }
 
-// protocols are the ways to speak to the port, each through a follower and directly.
+// protocols returns the protocols of the port. Each is tested through a follower and directly.
 func protocols(t *testing.T) map[string][]connect.ClientOption {
 	return map[string][]connect.ClientOption{
 		"grpc":     {connect.WithGRPC()},
@@ -121,7 +121,7 @@ func TestWaiterFollowsTheLeader(t *testing.T) {
 	}
 }
 
-// silent is a leader that takes requests and breaks off.
+// silent is a leader that accepts requests and breaks the connection.
 func silent(t *testing.T) (addr string, asked *atomic.Int64) {
 	t.Helper()
 	asked = &atomic.Int64{}
@@ -195,7 +195,7 @@ func TestNoLeader(t *testing.T) {
 	}
 }
 
-// curl --http2 offers an upgrade with each request.
+// TestOffersForOneConnectionAreNotSentOn sends the upgrade offer that curl --http2 sends with each request.
 func TestOffersForOneConnectionAreNotSentOn(t *testing.T) {
 	c := newCluster(t)
 	start(t, c, "n1")
@@ -237,7 +237,8 @@ func TestOneHopAtMost(t *testing.T) {
 	}
 }
 
-// Whoever waits when the last leader goes is told that this may not be the end of it.
+// TestWaiterWithoutANextLeader verifies that a waiting caller whose leader is lost without a successor learns
+// that its request may still be granted.
 func TestWaiterWithoutANextLeader(t *testing.T) {
 	c := newCluster(t)
 	leader, follower := start(t, c, "n1"), start(t, c, "n2")

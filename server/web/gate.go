@@ -17,8 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// gate is the way into the port, and out of it: nothing gets past without being
-// counted, and no panic past it.
+// gate is the entry point of the port. Every request is counted here, and panics are recovered.
 func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	s.handlers.Add(1)
 	defer s.handlers.Done()
@@ -42,7 +41,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.ContentLength != 0 {
-		// Also of a body that nobody reads: net/http would wait for it in the end.
+		// Also for a body that no handler reads: net/http would wait for it in the end.
 		_ = a.control.SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))
 	}
 	if !known {
@@ -77,8 +76,8 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	s.unary(a, r, route)
 }
 
-// unary serves a request that is one message: it is read whole before anything is
-// done, so that it can be sent on to the leader at any later time.
+// unary serves a request of one message. It reads the request completely before anything is done, so that it
+// can be forwarded to the leader at any later time.
 func (s *Server) unary(a *answer, r *http.Request, route route) {
 	leave, ok := s.enterRequest(connectionOf(r.Context()), route)
 	if !ok {
@@ -110,13 +109,12 @@ func (s *Server) unary(a *answer, r *http.Request, route route) {
 	}
 }
 
-// operatorsShare is the part of the requests that may be under way which is kept for
-// operators.
+// operatorsShare is the divisor that gives the part of MaxRequests reserved for operators.
 const operatorsShare = 16
 
-// enterRequest takes a place among the requests under way. A connection may have as many
-// places as are free, so that those which take many leave places for others. Health has its
-// places among the connections.
+// enterRequest takes a place among the requests in flight. A connection may have as many places as are still
+// free, so that busy connections leave places for others. Health requests are bounded by the connections
+// instead.
 func (s *Server) enterRequest(conn *watched, route route) (leave func(), ok bool) {
 	if route.open {
 		return func() {}, true
@@ -138,14 +136,15 @@ func (s *Server) leaveRequest(conn *watched) {
 	s.metrics.underWay.Add(-1)
 }
 
-// exhausted refuses an answer that the node has no memory for.
+// exhausted rejects an answer that the node has no memory for.
 func (s *Server) exhausted(a *answer, r *http.Request, err error) {
 	clear(a.Header())
 	a.call.exhausted, a.call.outcome = nil, wire.Status_RESOURCE_EXHAUSTED.String()
 	_ = s.errors.Write(a, r, failure(wire.Status_RESOURCE_EXHAUSTED, err.Error()))
 }
 
-// bodyBytes returns how much a body may take: what it says, or all that it may.
+// bodyBytes returns the upper bound of a body's size: its declared length, or most if that is missing or
+// larger.
 func bodyBytes(r *http.Request, most int) int {
 	if r.ContentLength >= 0 && r.ContentLength < int64(most) {
 		return int(r.ContentLength)
@@ -153,14 +152,15 @@ func bodyBytes(r *http.Request, most int) int {
 	return most
 }
 
-// rewind makes the request readable from its beginning.
+// rewind sets the request's body to be read from the start.
 func rewind(r *http.Request, body []byte) {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 }
 
-// body reads the request within its size and time, or says what is wrong with it.
+// body reads the request within its size and time bounds. Otherwise it answers with an error and returns
+// false.
 func (s *Server) body(a *answer, r *http.Request, most int) ([]byte, bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(a, r.Body, int64(most)))
 	var tooLarge *http.MaxBytesError
@@ -182,14 +182,14 @@ func (s *Server) body(a *answer, r *http.Request, most int) ([]byte, bool) {
 	return nil, false
 }
 
-// caught turns a panic of a handler into an answer and a line in the log.
+// caught turns a panic of a handler into an error response and a log message.
 func (s *Server) caught(a *answer, r *http.Request) {
 	reason := recover()
 	if reason == nil {
 		return
 	}
 	if reason == http.ErrAbortHandler {
-		panic(reason) // net/http's own word for cutting a connection
+		panic(reason) // net/http's way to cut a connection
 	}
 	s.log.Error("a handler panicked", "path", r.URL.Path, "panic", reason, "stack", string(debug.Stack()))
 	if a.status != 0 {
@@ -201,12 +201,12 @@ func (s *Server) caught(a *answer, r *http.Request) {
 	})
 }
 
-// certified tells whether the caller showed what is required of him.
+// certified reports whether the caller presented the required certificate.
 func (s *Server) certified(r *http.Request) bool {
 	return s.cfg.ClientAuth != AuthRequire || (r.TLS != nil && len(r.TLS.VerifiedChains) > 0)
 }
 
-// nothingHere says what there is instead.
+// nothingHere answers an unknown path with a list of the existing ones.
 func (s *Server) nothingHere(a *answer, r *http.Request) {
 	s.say(a, r, http.StatusNotFound, connect.CodeUnimplemented, problem{
 		Message:    fmt.Sprintf("there is no %s here: POST to one of the procedures, or GET /healthz, /readyz or /metrics", r.URL.Path),
@@ -214,7 +214,7 @@ func (s *Server) nothingHere(a *answer, r *http.Request) {
 	})
 }
 
-// mediaTypes are those that connect's handlers speak.
+// mediaTypes are the media types that connect's handlers accept.
 var mediaTypes = map[string]bool{
 	"application/json":           true,
 	"application/proto":          true,

@@ -119,8 +119,8 @@ func TestTooManyRequests(t *testing.T) {
 	soon(t, waiting).ok()
 }
 
-// TestRequestsAreSharedAmongConnections has one connection take all the requests that it is
-// given: another one has one, too, and an operator another.
+// TestRequestsAreSharedAmongConnections verifies that, when one connection has as many requests as it may,
+// another connection still gets one, and an operator one more.
 func TestRequestsAreSharedAmongConnections(t *testing.T) {
 	const most = 64
 	c := newCluster(t)
@@ -139,7 +139,7 @@ func TestRequestsAreSharedAmongConnections(t *testing.T) {
 	if !enter(1, route{}) || !enter(2, route{operators: true}) || !enter(0, route{open: true}) {
 		t.Error("a flood of one connection's requests refuses those of others")
 	}
-	for i := range 4 * most { // each a connection
+	for i := range 4 * most { // each on its own connection
 		conns = append(conns, &watched{})
 		enter(3+i, route{})
 	}
@@ -221,8 +221,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// Connections without a request take no places, and the oldest of them go: health and
-// everything else are answered beside any number of them.
+// TestHalfMadeConnectionsTakeNoPlaces verifies that connections without a request take no places and that the
+// oldest of them are cut, so that health and other requests are answered whatever their number.
 func TestHalfMadeConnectionsTakeNoPlaces(t *testing.T) {
 	dir := authority(t)
 	for _, secure := range []bool{false, true} {
@@ -299,7 +299,7 @@ func TestHealth(t *testing.T) {
 	check(follower, 503, "SERVING_STATUS_NOT_SERVING")
 }
 
-// A port without a logger keeps its complaints to itself.
+// TestNoLogger verifies that a port without a logger does not panic.
 func TestNoLogger(t *testing.T) {
 	p := start(t, newCluster(t), "n1", func(c *Config) { c.Logger = nil })
 	_, _ = io.Copy(io.Discard, p.raw("garbage\r\n\r\n"))

@@ -10,7 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A number that belongs to an acquire says nothing about a release.
+// TestSeqOfAnotherKindOfRequest verifies that the outcome of an acquire is not returned for a release with
+// the same sequence number.
 func TestSeqOfAnotherKindOfRequest(t *testing.T) {
 	c := newCluster(t)
 	p := start(t, c, "n1")
@@ -77,7 +78,8 @@ func TestLifeOfALock(t *testing.T) {
 	p.post("LockService/Get", `{"name":"orders/1"}`).refused(http.StatusNotFound, wire.Status_NOT_FOUND)
 }
 
-// TestSessionOfBeforeARestore: the caller learns why its session ended, whoever opens one after.
+// TestSessionOfBeforeARestore verifies that the caller learns why its session ended, even after other
+// sessions were opened.
 func TestSessionOfBeforeARestore(t *testing.T) {
 	c := newCluster(t)
 	p := start(t, c, "n1")
@@ -151,8 +153,8 @@ func TestSequenceNumbers(t *testing.T) {
 	}
 }
 
-// A session that acquires for ever and acknowledges as it goes stays within its window,
-// also where every request had to wait.
+// TestAcknowledgedWaitsLeaveTheWindow verifies that a session that keeps acquiring and acknowledging stays
+// within its window, even if every request had to wait.
 func TestAcknowledgedWaitsLeaveTheWindow(t *testing.T) {
 	c := newCluster(t)
 	p := start(t, c, "n1")

@@ -9,7 +9,7 @@ import (
 	"connectrpc.com/grpchealth"
 )
 
-// Check implements grpchealth.Checker: all services are ready together.
+// Check implements grpchealth.Checker. All services become ready together.
 func (s *Server) Check(ctx context.Context, req *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
 	if req.Service != "" && !slices.Contains(services, req.Service) {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no service %q", req.Service))

@@ -9,13 +9,13 @@ import (
 
 const lineage = "first"
 
-// history is what a node remembers of events: the last few, read by each watch at its
-// own pace.
+// history is a fake of the node's event log. It keeps the last events, and each watch reads them at its own
+// pace.
 type history struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	bound  int
 	events []*wire.Event
-	floor  uint64 // watches may begin after this revision
+	floor  uint64 // watches may start after this revision
 	news   chan struct{}
 }
 
@@ -33,7 +33,7 @@ func (h *history) add(events ...*wire.Event) {
 	h.news = make(chan struct{})
 }
 
-// next is what comes after the revision; nothing if that is not known any more.
+// next returns the events after a revision. known is false if they were already dropped.
 func (h *history) next(after uint64) (events []*wire.Event, oldest uint64, known bool, news chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// dialled is a client of HTTP/2 and the connections that it makes.
+// dialled returns an HTTP/2 client and a function that returns its latest connection.
 func dialled(t *testing.T) (client *http.Client, last func() net.Conn) {
 	var mu sync.Mutex
 	var conn net.Conn
@@ -31,8 +31,8 @@ func dialled(t *testing.T) (client *http.Client, last func() net.Conn) {
 	}
 }
 
-// TestEndedConnectionsAreNotKept: of a connection that ends amid a request nothing stays in
-// memory until the idle time-out.
+// TestEndedConnectionsAreNotKept verifies that a connection that ends during a request does not stay in
+// memory until the idle timeout.
 func TestEndedConnectionsAreNotKept(t *testing.T) {
 	c := newCluster(t)
 	p := start(t, c, "n1")
@@ -67,8 +67,8 @@ func TestEndedConnectionsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsAreClosed, of both versions of the protocol, once they have had no request
-// for long, and not while they have one.
+// TestIdleConnectionsAreClosed verifies for both HTTP versions that connections are closed when they had no
+// request for the idle timeout, but not during a request.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	const idle = 200 * time.Millisecond
 	c := newCluster(t)
@@ -94,7 +94,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	soon(t, waiting).ok()
 	eventually(t, "the connection of HTTP/2 without a request to be closed", func() bool {
 		_, err := conn.Read(nil)
-		return errors.Is(err, net.ErrClosed) // its client has read the end
+		return errors.Is(err, net.ErrClosed) // the client has read the end
 	})
 	if last() != conn {
 		t.Error("the connection was closed during a request")

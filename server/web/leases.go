@@ -14,8 +14,8 @@ import (
 // leaseService implements wireconnect.LeaseServiceHandler.
 type leaseService struct{ *Server }
 
-// Acquire answers once the outcome is final. While it waits, this node keeps the wait
-// alive; from the grant on the caller does.
+// Acquire answers when the outcome is final. While it waits, this node keeps the wait alive. After the grant,
+// the client has to extend the lease.
 func (s leaseService) Acquire(ctx context.Context, req *connect.Request[wire.AcquireLeaseRequest]) (*connect.Response[wire.AcquireResponse], error) {
 	hash, err := s.admitLease(req.Msg.GetSecret())
 	if err != nil {
@@ -35,7 +35,7 @@ func (s leaseService) Acquire(ctx context.Context, req *connect.Request[wire.Acq
 	return s.acquired(key, res.GetSessionId(), res, known)
 }
 
-// leased waits for the lease, until this node stops.
+// leased waits for the lease until it is final or this node stops.
 func (s *Server) leased(ctx context.Context, open *wire.OpenLease) (*wire.Result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -47,7 +47,7 @@ func (s *Server) leased(ctx context.Context, open *wire.OpenLease) (*wire.Result
 	return res, err
 }
 
-// Extend starts the time of a leased hold anew.
+// Extend restarts the TTL of a leased hold.
 func (s leaseService) Extend(ctx context.Context, req *connect.Request[wire.ExtendLeaseRequest]) (*connect.Response[wire.ExtendLeaseResponse], error) {
 	hash, err := s.admitLease(req.Msg.GetSecret())
 	if err != nil {
@@ -68,8 +68,8 @@ func (s leaseService) Extend(ctx context.Context, req *connect.Request[wire.Exte
 	return connect.NewResponse(resp), nil
 }
 
-// Release ends a lease, or the wait for it. Sent again it answers NOT_HELD, so an
-// uncertain one is not repeated behind the caller's back.
+// Release ends a lease, or the wait for it. A repeated release answers NOT_HELD, so the port does not retry
+// an uncertain one by itself.
 func (s leaseService) Release(ctx context.Context, req *connect.Request[wire.ReleaseLeaseRequest]) (*connect.Response[wire.ReleaseResponse], error) {
 	hash, err := s.admitLease(req.Msg.GetSecret())
 	if err != nil {
@@ -84,7 +84,7 @@ func (s leaseService) Release(ctx context.Context, req *connect.Request[wire.Rel
 	return connect.NewResponse(&wire.ReleaseResponse{Status: res.GetStatus(), Revision: res.GetRevision(), Count: res.GetCount()}), nil
 }
 
-// admitLease checks the secret, which is all that names a lease.
+// admitLease checks the secret, which alone identifies a lease.
 func (s *Server) admitLease(secret []byte) (hash [sha256.Size]byte, err error) {
 	if hash, err = secretHash(secret); err != nil {
 		return hash, err

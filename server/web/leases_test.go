@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// tenant asks for leases by a secret made of a name.
+// tenant requests leases with a secret derived from a name.
 type tenant struct {
 	*port
 	key string
@@ -60,7 +60,7 @@ func TestLifeOfALease(t *testing.T) {
 		t.Errorf("extended: %v", got)
 	}
 	ann.send("Extend", hold+`,"ttlMs":1`).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
-	// Its session is nobody's to use.
+	// Its implicit session cannot be used directly.
 	creds := fmt.Sprintf(`{"session":{"sessionId":%q,%s}}`, got["sessionId"], ann.key)
 	for _, procedure := range []string{"Heartbeat", "Close"} {
 		leader.post("SessionService/"+procedure, creds).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
@@ -120,7 +120,7 @@ func TestLeaseWhoseCallerComesBack(t *testing.T) {
 	if got["status"] != "GRANTED" {
 		t.Fatalf("got %v", got)
 	}
-	// From now on it is hers, whoever asks and goes away.
+	// From now on the lease is hers, even if another caller asks and leaves.
 	x.p.server.visits.close()
 	if h := x.c.lock("a").GetHolders(); len(h) != 1 {
 		t.Errorf("held by %v", h)

@@ -50,7 +50,7 @@ func (s lockService) Downgrade(ctx context.Context, req *connect.Request[wire.Do
 	return connect.NewResponse(&wire.DowngradeResponse{Status: res.GetStatus(), Revision: res.GetRevision()}), nil
 }
 
-// Extend starts a hold's own deadline anew.
+// Extend restarts a hold's own deadline.
 func (s lockService) Extend(ctx context.Context, req *connect.Request[wire.ExtendRequest]) (*connect.Response[wire.ExtendResponse], error) {
 	m := req.Msg
 	res, err := s.change(ctx, m.GetSession(), &wire.Command{
@@ -63,7 +63,7 @@ func (s lockService) Extend(ctx context.Context, req *connect.Request[wire.Exten
 	return connect.NewResponse(&wire.ExtendResponse{Status: res.GetStatus(), Revision: res.GetRevision()}), nil
 }
 
-// change proposes a command on a hold; OK and NOT_HELD are its outcomes.
+// change proposes a command on a hold. Its outcomes are OK and NOT_HELD.
 func (s *Server) change(ctx context.Context, given *wire.Credentials, cmd *wire.Command) (*wire.Result, error) {
 	session, err := s.admit(ctx, given)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *Server) change(ctx context.Context, given *wire.Credentials, cmd *wire.
 	return res, nil
 }
 
-// Get shows one lock with its holder and its queue in order.
+// Get returns one lock with its holders and its queue in order.
 func (s lockService) Get(ctx context.Context, req *connect.Request[wire.GetLockRequest]) (*connect.Response[wire.GetLockResponse], error) {
 	if err := s.settle(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (s lockService) Get(ctx context.Context, req *connect.Request[wire.GetLockR
 	return connect.NewResponse(resp), nil
 }
 
-// List shows the locks under a prefix, page by page.
+// List returns the locks under a prefix, page by page.
 func (s lockService) List(ctx context.Context, req *connect.Request[wire.ListLocksRequest]) (*connect.Response[wire.ListLocksResponse], error) {
 	if err := s.settle(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (s lockService) List(ctx context.Context, req *connect.Request[wire.ListLoc
 	return connect.NewResponse(resp), nil
 }
 
-// VerifyToken tells whether a token holds a lock.
+// VerifyToken reports whether a token holds a lock.
 func (s lockService) VerifyToken(ctx context.Context, req *connect.Request[wire.VerifyTokenRequest]) (*connect.Response[wire.VerifyTokenResponse], error) {
 	if err := s.settle(ctx, req.Msg.GetStale(), smallAnswer); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s lockService) VerifyToken(ctx context.Context, req *connect.Request[wire.
 	return connect.NewResponse(resp), nil
 }
 
-// ListDeadlocks shows the cycles among those who wait.
+// ListDeadlocks returns the cycles among the waiters.
 func (s lockService) ListDeadlocks(ctx context.Context, req *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error) {
 	if err := s.settle(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (s lockService) ListDeadlocks(ctx context.Context, req *connect.Request[wir
 	return connect.NewResponse(resp), nil
 }
 
-// Watch sends events until somebody ends it. Every node answers it itself.
+// Watch streams events until either side ends the stream. Every node answers it itself.
 func (s lockService) Watch(ctx context.Context, req *connect.Request[wire.WatchRequest], stream *connect.ServerStream[wire.WatchResponse]) error {
 	return s.watch(ctx, req.Msg, stream.Send)
 }

@@ -47,8 +47,8 @@ func examples(t *testing.T) []example {
 	return found
 }
 
-// pattern makes a regular expression of shown output: … stands for anything, and
-// blanks are for the reader.
+// pattern converts shown output to a regular expression, in which … matches anything and whitespace is
+// ignored.
 func pattern(shown string) *regexp.Regexp {
 	parts := strings.Split(bare(shown), "…")
 	for i := range parts {
@@ -86,7 +86,7 @@ func alone(t *testing.T) server.Config {
 	return cfg
 }
 
-// ready waits until the node says that it is.
+// ready waits until the node reports that it is ready.
 func ready(t *testing.T, addr string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -108,8 +108,8 @@ func ready(t *testing.T, addr string) {
 	}
 }
 
-// The examples of the manual are run as one script, as a reader would type them; only
-// the address differs.
+// TestExamplesOfTheManual runs the manual's examples as one script, as a reader would type them. Only the
+// address differs.
 func TestExamplesOfTheManual(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/handshake"
 )
 
-// metrics are the port's own. Their labels are procedures and statuses, both of them
-// few: what callers make up never becomes a label.
+// metrics are the metrics of the port. The labels are procedures and statuses, which are both few. Input of
+// callers never becomes a label.
 type metrics struct {
 	requests  *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
@@ -52,7 +52,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	return m
 }
 
-// observe shows the connections that are not established yet.
+// observe registers metrics of the connections that are not yet established.
 func (m *metrics) observe(registry *prometheus.Registry, half *handshake.Limiter) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "quorumlock_http_handshakes",
@@ -63,7 +63,7 @@ func (m *metrics) observe(registry *prometheus.Registry, half *handshake.Limiter
 	}, func() float64 { return float64(half.Cuts()) }))
 }
 
-// count is deferred by the gate.
+// count counts an answered request. The gate defers it.
 func (m *metrics) count(path string, a *answer, begun time.Time) {
 	if path == "" {
 		path = "other"

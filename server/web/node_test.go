@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// three runs a cluster and returns its leader first.
+// three runs a cluster and returns its nodes, the leader first.
 func three(t *testing.T) []*server.Node {
 	t.Helper()
 	var peers []server.Peer
@@ -42,7 +42,7 @@ func three(t *testing.T) []*server.Node {
 	return nodes
 }
 
-// party is a session that is spoken for over gRPC.
+// party is a session used over gRPC.
 type party struct {
 	t     *testing.T
 	creds *wire.Credentials
@@ -80,8 +80,8 @@ func (p *party) acquire(at string, seq uint64, name string) (*wire.AcquireRespon
 	return resp.Msg, nil
 }
 
-// Everything at followers of a real cluster, and a waiter that is carried to the next
-// leader when the first one stops.
+// TestFollowersOfARealCluster sends all requests to followers of a real cluster. One of them waits, and is
+// carried over to the next leader when the first one stops.
 func TestFollowersOfARealCluster(t *testing.T) {
 	nodes := three(t)
 	asked, other := nodes[1].Addrs().HTTP, nodes[2].Addrs().HTTP

@@ -8,26 +8,26 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// operatorService implements wireconnect.OperatorServiceHandler. None of what it changes
-// has a sequence number, so what is uncertain is not repeated behind the operator's back.
+// operatorService implements wireconnect.OperatorServiceHandler. Its changes have no sequence number, so the
+// port does not retry uncertain ones by itself.
 type operatorService struct{ *Server }
 
-// ForceRelease ends a hold in place of its holder.
+// ForceRelease ends a hold on behalf of its holder.
 func (s operatorService) ForceRelease(ctx context.Context, req *connect.Request[wire.ForceRelease]) (*connect.Response[wire.OperatorResponse], error) {
 	return s.operate(ctx, &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: req.Msg}})
 }
 
-// Revoke asks a holder for its hold.
+// Revoke asks a holder to release its hold.
 func (s operatorService) Revoke(ctx context.Context, req *connect.Request[wire.Revoke]) (*connect.Response[wire.OperatorResponse], error) {
 	return s.operate(ctx, &wire.Command{Op: &wire.Command_Revoke{Revoke: req.Msg}})
 }
 
-// SkipDelay opens what lock-delays keep closed.
+// SkipDelay ends lock-delays early.
 func (s operatorService) SkipDelay(ctx context.Context, req *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error) {
 	return s.operate(ctx, &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: req.Msg}})
 }
 
-// Resize gives a semaphore another limit.
+// Resize changes the limit of a semaphore.
 func (s operatorService) Resize(ctx context.Context, req *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error) {
 	return s.operate(ctx, &wire.Command{Op: &wire.Command_Resize{Resize: req.Msg}})
 }
@@ -47,7 +47,7 @@ func (s *Server) operate(ctx context.Context, cmd *wire.Command) (*connect.Respo
 	return nil, s.refusal(res, false)
 }
 
-// ListAudit shows what operators did, newest first.
+// ListAudit returns the audit records of operators' commands, newest first.
 func (s operatorService) ListAudit(ctx context.Context, req *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error) {
 	if err := s.settle(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
@@ -59,14 +59,14 @@ func (s operatorService) ListAudit(ctx context.Context, req *connect.Request[wir
 	return connect.NewResponse(resp), nil
 }
 
-// SaveSnapshot sends the whole state, in pieces.
+// SaveSnapshot streams the whole state in pieces.
 func (s operatorService) SaveSnapshot(ctx context.Context, req *connect.Request[wire.SaveSnapshotRequest], stream *connect.ServerStream[wire.SaveSnapshotResponse]) error {
 	return s.snapshot(ctx, req.Msg,
 		func(about *wire.StaleSnapshot) error { return stream.Send(&wire.SaveSnapshotResponse{Stale: about}) },
 		func(piece []byte) error { return stream.Send(&wire.SaveSnapshotResponse{Chunk: piece}) })
 }
 
-// Restore begins a new history from what outlives a backup.
+// Restore starts a new lineage from the token floor, settings and audit records of a backup.
 func (s operatorService) Restore(ctx context.Context, req *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error) {
 	if !s.replica.Serving() {
 		return nil, errElsewhere

@@ -62,7 +62,7 @@ func TestRestoreTakesALargeAudit(t *testing.T) {
 	}
 }
 
-// TestStaleSnapshotIsSaved: without a leader any node answers, and describes what it sends.
+// TestStaleSnapshotIsSaved verifies that, without a leader, any node sends its own state and describes it.
 func TestStaleSnapshotIsSaved(t *testing.T) {
 	c := newCluster(t)
 	c.lead("")
@@ -98,7 +98,8 @@ func TestStaleSnapshotIsSaved(t *testing.T) {
 	p.post("OperatorService/SaveSnapshot", `{"stale":true}`).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
 }
 
-// A snapshot comes as it is to curl and in pieces to programs, from a follower as well.
+// TestSnapshotIsSaved verifies that curl gets the raw snapshot and programs get it in pieces, from a follower
+// as well.
 func TestSnapshotIsSaved(t *testing.T) {
 	c := newCluster(t)
 	for _, p := range []*port{start(t, c, "n1"), start(t, c, "n2")} {

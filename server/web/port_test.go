@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// port is a server on loopback with the client of a test.
+// port is a server on loopback, with a test's client.
 type port struct {
 	t      *testing.T
 	addr   string
@@ -31,7 +31,7 @@ type port struct {
 	client *http.Client
 }
 
-// logbook keeps what was logged.
+// logbook collects log messages.
 type logbook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -91,14 +91,14 @@ func start(t *testing.T, c *cluster, id string, change ...func(*Config)) *port {
 
 func limits(f func(*Limits)) func(*Config) { return func(c *Config) { f(&c.Limits) } }
 
-// in is the same port for a part of the test.
+// in returns the same port for a subtest.
 func (p *port) in(t *testing.T) *port {
 	here := *p
 	here.t = t
 	return &here
 }
 
-// reply is an answer that was read whole.
+// reply is a response that was read completely.
 type reply struct {
 	t      *testing.T
 	status int
@@ -142,7 +142,7 @@ func (p *port) get(path string) reply {
 	return r
 }
 
-// ok insists on a good answer and returns its fields.
+// ok requires a successful response and returns its fields.
 func (r reply) ok() map[string]any {
 	r.t.Helper()
 	if r.status != http.StatusOK {
@@ -163,7 +163,7 @@ func (r reply) fields() map[string]any {
 	return fields
 }
 
-// refused insists on an error with that status in its detail.
+// refused requires an error with that status in its detail, and returns its message.
 func (r reply) refused(httpStatus int, status wire.Status_Code) string {
 	r.t.Helper()
 	fields := r.fields()
@@ -193,7 +193,7 @@ type visitor struct {
 	num   uint64
 }
 
-// open opens a session with a secret made of name.
+// open opens a session with a secret derived from name.
 func (p *port) open(name string) *visitor {
 	p.t.Helper()
 	secret := base64.StdEncoding.EncodeToString([]byte((name + "-----------------")[:16]))
@@ -206,7 +206,7 @@ func (p *port) open(name string) *visitor {
 	return &visitor{p, id, `"session":{"sessionId":"` + id + `","secret":"` + secret + `"}`, num}
 }
 
-// at is the same session spoken for at another node.
+// at returns the same session, used at another node.
 func (v *visitor) at(p *port) *visitor { return &visitor{p, v.id, v.creds, v.num} }
 
 func (v *visitor) send(procedure, rest string) reply {
@@ -219,7 +219,7 @@ func (v *visitor) later(ctx context.Context, rest string) <-chan reply {
 	return v.laterAt(ctx, "LockService/Acquire", rest)
 }
 
-// abandon has the visitor ask and, once that is under way, go away again.
+// abandon sends a request and hangs up once under returns, when the request is in progress.
 func (v *visitor) abandon(t *testing.T, procedure, rest string, under func()) {
 	t.Helper()
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -243,7 +243,7 @@ func (v *visitor) laterAt(ctx context.Context, procedure, rest string) <-chan re
 	return answered
 }
 
-// soon waits for an answer, but not for ever.
+// soon waits for a response, with a timeout.
 func soon(t *testing.T, answered <-chan reply) reply {
 	t.Helper()
 	select {
@@ -283,7 +283,8 @@ func loggerTo(book *logbook) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Output: book, Level: hclog.Debug})
 }
 
-// Close cuts off the request of a caller that does not send its end, and says so.
+// TestCloseSaysThatItCutRequestsOff verifies that Close cuts a request whose body does not arrive, and
+// returns an error.
 func TestCloseSaysThatItCutRequestsOff(t *testing.T) {
 	p := start(t, newCluster(t), "n1")
 	conn, err := net.Dial("tcp", p.addr)
@@ -296,7 +297,7 @@ func TestCloseSaysThatItCutRequestsOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 100 Continue"))); err != nil {
-		t.Fatal(err) // the node reads the body from here on
+		t.Fatal(err) // from here on the node reads the body
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -9,14 +9,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Sequence numbers from here on belong to the port: cancelling and releasing what a
-// caller abandoned are requests of its session too, and must not meet its own numbers.
+// Sequence numbers from cancelSeq on are reserved for the port. It cancels and releases what a caller
+// abandoned with requests of the caller's session, whose numbers must not collide with the caller's own.
 const (
 	cancelSeq  = uint64(1) << 62
 	releaseSeq = uint64(1) << 63
 )
 
-// checkSeq asks for what makes a retry recognisable.
+// checkSeq checks the sequence number, which makes a retry recognizable.
 func checkSeq(seq, ackedBelow uint64) error {
 	switch {
 	case seq == 0:
@@ -27,8 +27,8 @@ func checkSeq(seq, ackedBelow uint64) error {
 	return nil
 }
 
-// latest is the latest outcome under a visit's number or secret, nil if there is none. It
-// may be another request's.
+// latest returns the latest outcome under a visit's sequence number or secret, or nil if there is none. It
+// may belong to another request.
 func (s *Server) latest(key visitKey) (res *wire.Result) {
 	s.replica.View(func(m *fsm.Machine) {
 		session, seq := key.session, key.seq
@@ -41,13 +41,13 @@ func (s *Server) latest(key visitKey) (res *wire.Result) {
 	return res
 }
 
-// granted tells whether the request's latest outcome is a grant.
+// granted reports whether the request's latest outcome is a grant.
 func (s *Server) granted(key visitKey) bool {
 	res := s.latest(key)
 	return res.GetStatus() == wire.Status_GRANTED && res.GetDigest() == key.digest
 }
 
-// held is the hold as its session sees it, nil if it has ended in what is applied here.
+// held returns the hold as its session sees it, or nil if it has ended in the applied state.
 func (s *Server) held(session, hold uint64) (found *wire.HeldLock) {
 	s.replica.View(func(m *fsm.Machine) {
 		for _, h := range m.HoldsOf(session) {
@@ -59,10 +59,10 @@ func (s *Server) held(session, hold uint64) (found *wire.HeldLock) {
 	return found
 }
 
-// The window of a session keeps outcomes of requests that waited until each is
-// acknowledged by name. An HTTP caller says only "everything below this mark", so the
-// names are found here: downwards from the mark, until so many numbers in a row are
-// forgotten that earlier requests must have acknowledged the rest.
+// A session's window keeps the outcomes of requests that waited until each is acknowledged by number. An HTTP
+// client acknowledges only "everything below this mark", so answered collects the numbers. It searches
+// downwards from the mark until gapEnds consecutive numbers are unknown, from which it follows that earlier
+// requests have acknowledged the rest. It returns at most maxAnswers numbers.
 const (
 	gapEnds    = 64
 	maxAnswers = 1_024
@@ -88,13 +88,13 @@ func (s *Server) answered(session, below uint64) (acked []uint64) {
 	return acked
 }
 
-// cancelTimeout bounds the cancelling of what was abandoned.
+// cancelTimeout bounds the cancelling of an abandoned acquire.
 const cancelTimeout = 5 * time.Second
 
-// cancelAbandoned ends what nobody waits for. Nobody was told of it.
+// cancelAbandoned ends an acquire without remaining callers. No caller was told of its grant.
 func (s *Server) cancelAbandoned(key visitKey) {
 	if res := s.latest(key); res != nil && res.GetDigest() != key.digest {
-		return // the number or the secret is another request's: this one was refused
+		return // the number or the secret belongs to another request, so this one was refused
 	}
 	ctx, stop := context.WithTimeout(context.Background(), cancelTimeout)
 	defer stop()
@@ -115,15 +115,15 @@ func (s *Server) cancelAbandoned(key visitKey) {
 	}
 }
 
-// giveBack cancels an acquire or an upgrade. If the grant came first, the hold is released
-// or is made shared again: one hold of any number of locks, with one token.
+// giveBack cancels an acquire or an upgrade. If it was already granted, giveBack releases the hold or
+// downgrades it to shared. A hold has one token, whatever its number of locks.
 func (s *Server) giveBack(ctx context.Context, key visitKey) *wire.Result {
 	res := s.propose(ctx, &wire.Command{
 		SessionId: key.session, Seq: cancelSeq | key.seq,
 		Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: key.seq}},
 	})
 	if res.GetStatus() != wire.Status_GRANTED || res.GetToken() == key.from {
-		return res // nothing was granted, or the hold was exclusive before
+		return res // nothing was granted, or the hold was already exclusive
 	}
 	cmd := &wire.Command{SessionId: key.session, Seq: releaseSeq | key.seq}
 	if key.from == 0 {

@@ -11,14 +11,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// waits brings bob's request to where it waits.
+// begun sends bob's request and returns when it waits.
 func (x *crossing) begun() *asked {
 	x.setUp()
 	x.asked = x.begin()
 	return x.queued(x.asked)
 }
 
-// queued has the replica queue a request that has just come.
+// queued makes the replica queue a request that has just arrived.
 func (x *crossing) queued(a *asked) *asked {
 	x.t.Helper()
 	x.proposal = x.expect(x.kind)
@@ -36,7 +36,7 @@ func eachPatient(t *testing.T, scene func(x *crossing)) {
 	}
 }
 
-// endOf is the command that ends what was abandoned.
+// endOf returns the name of the command that ends an abandoned request.
 func (x *crossing) endOf() string {
 	if x.kind == "OpenLease" {
 		return "ReleaseLease"
@@ -44,15 +44,15 @@ func (x *crossing) endOf() string {
 	return "Cancel"
 }
 
-// An abandoned request is kept for RetryGrace to the millisecond, and the caller that comes back
-// in the last of them finds its place.
+// TestAbandonedRequestIsKeptForTheGrace verifies that an abandoned request is kept for exactly RetryGrace,
+// and that a caller that comes back in its last millisecond finds its place.
 func TestAbandonedRequestIsKeptForTheGrace(t *testing.T) {
 	eachPatient(t, func(x *crossing) {
 		x.begun().hangUp()
 		synctest.Wait()
 		time.Sleep(x.s.cfg.Limits.RetryGrace - time.Millisecond)
 		x.none()
-		x.queued(x.begin()).hangUp() // the grace begins anew
+		x.queued(x.begin()).hangUp() // the grace period restarts
 		synctest.Wait()
 		time.Sleep(x.s.cfg.Limits.RetryGrace - time.Millisecond)
 		x.none()
@@ -69,7 +69,8 @@ func TestAbandonedRequestIsKeptForTheGrace(t *testing.T) {
 	})
 }
 
-// A caller that comes back while its request is being given up waits for that, and hears of it.
+// TestRetryWhileItIsGivenUp verifies that a caller that comes back while its request is being cancelled waits
+// for the outcome.
 func TestRetryWhileItIsGivenUp(t *testing.T) {
 	eachPatient(t, func(x *crossing) {
 		x.begun().hangUp()
@@ -82,12 +83,12 @@ func TestRetryWhileItIsGivenUp(t *testing.T) {
 		if got := impatient.reply(); got.status != 499 {
 			t.Errorf("hung up: %d %s", got.status, got.body)
 		}
-		x.none() // it does not propose before it knows
+		x.none() // it does not propose before it knows the outcome
 		ended.apply().answer()
 		x.proposal = x.expect(x.kind)
 		x.happen("applied")
 		x.happen("answered")
-		if x.kind == "OpenLease" { // a lease that has ended leaves nothing: this is another one
+		if x.kind == "OpenLease" { // an ended lease leaves nothing behind, so this is a new one
 			again.waits()
 			x.happen("granted")
 			x.happen("pushed")
@@ -100,7 +101,8 @@ func TestRetryWhileItIsGivenUp(t *testing.T) {
 	})
 }
 
-// Giving up what is not answered is given up itself, so that a retry does not wait for ever.
+// TestGivingUpTakesNoLongerThanItMay verifies that cancelling has a timeout, so that a retry does not wait
+// forever.
 func TestGivingUpTakesNoLongerThanItMay(t *testing.T) {
 	eachPatient(t, func(x *crossing) {
 		x.begun().hangUp()
@@ -118,7 +120,8 @@ func TestGivingUpTakesNoLongerThanItMay(t *testing.T) {
 	})
 }
 
-// As long as one of several callers is there nothing is given up, and after the last it is once.
+// TestSeveralCallersOfOneRequest verifies that a request is not cancelled while it has a caller, and is
+// cancelled once after the last caller left.
 func TestSeveralCallersOfOneRequest(t *testing.T) {
 	eachPatient(t, func(x *crossing) {
 		first := x.begun()
@@ -140,8 +143,8 @@ func TestSeveralCallersOfOneRequest(t *testing.T) {
 	})
 }
 
-// A retry that is refused does not take the first caller's request along: that is given up when its
-// caller goes, as ever.
+// TestRetryThatIsRefused verifies that a refused retry does not affect the first caller's request, which is
+// cancelled when its own caller leaves.
 func TestRetryThatIsRefused(t *testing.T) {
 	eachPatient(t, func(x *crossing) {
 		first := x.begun()
@@ -155,8 +158,8 @@ func TestRetryThatIsRefused(t *testing.T) {
 	})
 }
 
-// Somebody may hold the lock by an answer that was given once: a later retry that goes away, at
-// whatever moment, must not take it from him.
+// TestRetriedHoldIsNotReleased verifies that a hold whose grant was sent to a caller is not released when a
+// later retry is abandoned, at any moment.
 func TestRetriedHoldIsNotReleased(t *testing.T) {
 	for _, moment := range []string{"before it is applied", "before it is answered", "in the instant of the answer"} {
 		t.Run(moment, func(t *testing.T) {
@@ -186,7 +189,7 @@ func TestRetriedHoldIsNotReleased(t *testing.T) {
 	}
 }
 
-// A request that was refused ends nothing, whatever its caller does.
+// TestRefusedRequestEndsNothing verifies that a refused request cancels nothing, whatever its caller does.
 func TestRefusedRequestEndsNothing(t *testing.T) {
 	eachPatient(t, func(x *crossing) {
 		x.setUp()
@@ -201,7 +204,8 @@ func TestRefusedRequestEndsNothing(t *testing.T) {
 	})
 }
 
-// What was not given back is said in the log with its reason, and what was is said to be.
+// TestOutcomeOfGivingUpIsLogged verifies that the log says whether an abandoned request was cancelled, and if
+// not, why.
 func TestOutcomeOfGivingUpIsLogged(t *testing.T) {
 	for number := range wire.Status_Code_name {
 		status := wire.Status_Code(number)
@@ -234,7 +238,8 @@ func TestOutcomeOfGivingUpIsLogged(t *testing.T) {
 	}
 }
 
-// The commands of the port stay out of the way of the session's own numbers.
+// TestGivingUpHasNumbersOfItsOwn verifies that the port's own commands do not collide with the session's
+// sequence numbers.
 func TestGivingUpHasNumbersOfItsOwn(t *testing.T) {
 	play(t, func(st *stage) {
 		x := &crossing{stage: st, kind: "Acquire"}
@@ -252,8 +257,8 @@ func TestGivingUpHasNumbersOfItsOwn(t *testing.T) {
 	})
 }
 
-// A wait that loses its leader goes on at the next one, which answers the caller; nothing is
-// given up here, where leadership was lost, also if the caller goes away.
+// TestWaitGoesOnAtTheNextLeader verifies that a wait whose leader is lost continues at the next leader, which
+// answers the caller. The former leader cancels nothing, even if the caller leaves.
 func TestWaitGoesOnAtTheNextLeader(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		eachPatient(t, func(x *crossing) {
@@ -286,7 +291,8 @@ func TestWaitGoesOnAtTheNextLeader(t *testing.T) {
 	}
 }
 
-// A retry of a request whose hold has ended since hears that, and gets nothing that it could use.
+// TestRetryAfterTheHoldHasEnded verifies that a retry after the hold has ended is told so, and gets no usable
+// hold.
 func TestRetryAfterTheHoldHasEnded(t *testing.T) {
 	for _, kind := range []string{"Acquire", "Upgrade"} {
 		play(t, func(st *stage) {
@@ -318,8 +324,8 @@ func TestRetryAfterTheHoldHasEnded(t *testing.T) {
 	}
 }
 
-// A node that stops keeps the places of those who wait: a node that sent a request on is told to ask the
-// next leader, and a caller of this one to ask another node.
+// TestStopKeepsThePlacesOfThoseWhoWait verifies that a stopping node keeps the places of waiting requests. A
+// node that forwarded a request is told to ask the next leader, and a direct caller to ask another node.
 func TestStopKeepsThePlacesOfThoseWhoWait(t *testing.T) {
 	eachPatient(t, func(x *crossing) {
 		x.setUp()

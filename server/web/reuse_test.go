@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// reusedFor expects a request to be refused because its key was another request's.
+// reusedFor requires that a request was refused because its key was used for another request.
 func reusedFor(t *testing.T, r reply, lock string) {
 	t.Helper()
 	message := r.refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
@@ -20,7 +20,7 @@ func reusedFor(t *testing.T, r reply, lock string) {
 	}
 }
 
-// digestOf is what the answer to an acquire of one lock has to say.
+// digestOf returns the digest in the answer to an acquire of one lock.
 func digestOf(name string) string {
 	return fmt.Sprint((&wire.Command{Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}}}}).Digest())
 }
@@ -42,9 +42,8 @@ func TestReusedSeqWhileTheFirstRequestWaits(t *testing.T) {
 	}
 }
 
-// TestReusedSeqLeavesTheFirstRequestAlone has the caller of a wait go away, and another one
-// ask for something else under its number: the wait is given up as if nobody had, and the
-// end of the second request does not end the first.
+// TestReusedSeqLeavesTheFirstRequestAlone abandons a wait and then sends another request with its sequence
+// number. The wait is cancelled as usual, and the end of the second request does not end the first.
 func TestReusedSeqLeavesTheFirstRequestAlone(t *testing.T) {
 	x := contend(t)
 	x.gone(t)
@@ -78,7 +77,7 @@ func TestReusedSecretWhileTheFirstLeaseWaits(t *testing.T) {
 	}
 }
 
-// TestUpgradeNamesWhatItAnswers looks at the answer to an upgrade.
+// TestUpgradeNamesWhatItAnswers checks the name and the digest in the answer to an upgrade.
 func TestUpgradeNamesWhatItAnswers(t *testing.T) {
 	c := newCluster(t)
 	ann := start(t, c, "n1").open("ann")

@@ -16,35 +16,35 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// route is one thing that may be asked for.
+// route is a path served by the port.
 type route struct {
 	name    string
 	method  string
 	handler http.Handler
-	// open: health, which nobody needs a certificate for.
+	// open is set for health, which needs no client certificate.
 	open bool
-	// operators: it is part of the services that operators use.
+	// operators is set for the services that operators use.
 	operators bool
-	// streams: its request may be more than one message.
+	// streams is set if the request may have more than one message.
 	streams bool
-	// answers: its answer may be.
+	// answers is set if the response may have more than one message.
 	answers bool
-	// maxBody, where its request may be larger than others.
+	// maxBody is the request's size limit if it is above Limits.MaxBodyBytes.
 	maxBody int
-	// patience, where its caller may take longer than others to read.
+	// patience is the time to read a piece of the answer if it is above Limits.WriteTimeout.
 	patience time.Duration
 }
 
-// maxRestoreBytes has room for all the records that the audit keeps.
+// maxRestoreBytes has room for all records that the audit log keeps.
 const maxRestoreBytes = 1 << 20
 
-// services are ours; health and reflection come on top.
+// services are the port's own services, besides health and reflection.
 var services = []string{
 	wireconnect.SessionServiceName, wireconnect.LockServiceName, wireconnect.LeaseServiceName,
 	wireconnect.OperatorServiceName, wireconnect.ClusterServiceName,
 }
 
-// procedures are the paths of our services, in order.
+// procedures are the paths of the port's own services, sorted.
 var procedures = listProcedures()
 
 func listProcedures() []string {
@@ -64,8 +64,8 @@ const (
 	reflectionPrefix = "/grpc.reflection."
 )
 
-// routeOf is the key of a path among the routes: itself, but for the services that
-// other people define.
+// routeOf returns the key of a path in the routes: the path itself, or a prefix for the standard gRPC
+// services.
 func routeOf(path string) string {
 	switch {
 	case strings.HasPrefix(path, healthPrefix):
@@ -76,7 +76,7 @@ func routeOf(path string) string {
 	return path
 }
 
-// isOperators reports whether a procedure is one that operators use.
+// isOperators reports whether a procedure is for operators.
 func isOperators(path string) bool {
 	return strings.HasPrefix(path, "/"+wireconnect.OperatorServiceName+"/") ||
 		strings.HasPrefix(path, "/"+wireconnect.ClusterServiceName+"/")

@@ -14,37 +14,37 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// again says what a second execution of a request shows.
+// repeats is what a second execution of a request returns.
 type repeats int
 
 const (
-	showsTheFirst repeats = iota // it is known by its number or secret
-	onceOnly                     // something else than the first did
+	showsTheFirst repeats = iota // the request is known by its number or secret
+	onceOnly                     // an outcome different from the first
 	changesNothing
 )
 
-// probe is the least that a procedure takes, and what it does.
+// probe is a minimal request of a procedure, and the expected effects.
 type probe struct {
-	// body is sent behind the caller's session, if it names one.
+	// body is appended to the caller's session, if the request names one.
 	body string
-	// session: it needs one.
+	// session is set if the request needs a session.
 	session bool
 	repeats repeats
-	// first is the first thing that it asks of a replica that leads.
+	// first is the first call it makes to a replica that leads.
 	first string
-	// good are the statuses that its answer may have; nil if it has none and OK is good.
+	// good are the statuses allowed in its response; nil if the response has none and OK is good.
 	good map[wire.Status_Code]bool
-	// numbered: it has a number within its session.
+	// numbered is set if the request has a sequence number.
 	numbered bool
-	// method: the replica answers it with an error or without.
+	// method is set if a method of the replica handles it and returns an error.
 	method bool
-	// anywhere: any node answers it.
+	// anywhere is set if any node answers it.
 	anywhere bool
 }
 
 const someSecret = `"secret":"MDEyMzQ1Njc4OWFiY2RlZg=="`
 
-// probes has all procedures; TestEveryRouteIsTested compares it with the router.
+// probes contains all procedures. TestEveryRouteIsTested compares it with the router.
 var probes = map[string]probe{
 	"SessionService/Open":      {body: someSecret, first: "OpenSession"},
 	"SessionService/Heartbeat": {session: true, repeats: changesNothing, first: "Heartbeat"},
@@ -82,7 +82,7 @@ var probes = map[string]probe{
 	"ClusterService/AcknowledgeAlarms":  {body: `"reason":"r"`, repeats: onceOnly, first: "AcknowledgeAlarms", method: true},
 }
 
-// others are the routes that are no procedures of ours: method, and whether they need no
+// others are the remaining routes, with their method and whether they are open to callers without a
 // certificate.
 var others = map[string]struct {
 	method string
@@ -115,12 +115,12 @@ func TestEveryRouteIsTested(t *testing.T) {
 	})
 }
 
-// eachProcedure plays a scene for every procedure.
+// eachProcedure runs a scene for every procedure.
 func eachProcedure(t *testing.T, scene func(st *stage, procedure string, p probe), change ...func(*Config)) {
 	eachOf(t, func(string, probe) bool { return true }, scene, change...)
 }
 
-// eachOf plays a scene for the procedures that are wanted.
+// eachOf runs a scene for the wanted procedures.
 func eachOf(t *testing.T, wanted func(string, probe) bool, scene func(st *stage, procedure string, p probe), change ...func(*Config)) {
 	for procedure, p := range probes {
 		if !wanted(procedure, p) {
@@ -132,7 +132,7 @@ func eachOf(t *testing.T, wanted func(string, probe) bool, scene func(st *stage,
 	}
 }
 
-// full is the request of a probe, for ann's session.
+// full returns the request of a probe, with ann's session.
 func (p probe) full(ann *visitor) string {
 	if p.session {
 		return "{" + ann.creds + strings.TrimSuffix(","+p.body, ",") + "}"
@@ -166,7 +166,8 @@ func TestEveryProcedureAtTheGate(t *testing.T) {
 	})
 }
 
-// Where certificates are required, health alone is answered without.
+// TestEveryRouteAsksForACertificate verifies that, if certificates are required, only health is answered
+// without one.
 func TestEveryRouteAsksForACertificate(t *testing.T) {
 	play(t, func(st *stage) {
 		st.s.cfg.ClientAuth = AuthRequire
@@ -191,7 +192,8 @@ func TestEveryRouteAsksForACertificate(t *testing.T) {
 	})
 }
 
-// A body may be as long as the limit and no longer, and is read before anything is done.
+// TestBodiesUpToTheLimit verifies that a body may be as long as the limit but no longer, and is read before
+// anything is done.
 func TestBodiesUpToTheLimit(t *testing.T) {
 	const most = 1 << 10
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
@@ -220,7 +222,7 @@ func TestBodiesUpToTheLimit(t *testing.T) {
 	}, limits(func(l *Limits) { l.MaxBodyBytes = most }))
 }
 
-// withdraw answers a call that the scene is not about.
+// withdraw answers a call that is irrelevant to the scene.
 func (s *step) withdraw() {
 	if s.orders != nil {
 		s.returns(nil, errBroken)
@@ -229,7 +231,7 @@ func (s *step) withdraw() {
 	s.is(&wire.Result{Status: wire.Status_RESOURCE_EXHAUSTED})
 }
 
-// give has the replica refuse all that it is asked for.
+// give makes the replica refuse everything.
 func (st *stage) give() {
 	for {
 		synctest.Wait()
@@ -241,7 +243,8 @@ func (st *stage) give() {
 	}
 }
 
-// The time for a body runs from the request's head on, and ends with the body.
+// TestBodyTimeout verifies that the timeout of a body starts with the request's headers and ends with the
+// body.
 func TestBodyTimeout(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		slow := &slowBody{rest: p.full(st.open("ann")), more: make(chan struct{})}
@@ -271,7 +274,7 @@ func TestBodyTimeout(t *testing.T) {
 	})
 }
 
-// slowBody arrives when more is closed, if that is in time.
+// slowBody arrives when more is closed, unless its deadline passes first.
 type slowBody struct {
 	rest  string
 	more  chan struct{}

@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// scripted is a replica that keeps each call until the test orders what becomes of it. What
-// needs no time, such as a look at the state, it answers as the fake beneath does.
+// scripted is a replica that holds each call until the test decides its outcome. Calls that take no time,
+// such as View, are answered by the underlying fake.
 type scripted struct {
 	*fake
 
@@ -27,13 +27,13 @@ type scripted struct {
 type step struct {
 	st   *stage
 	kind string // the method, or the command
-	// Of a command, a proof, a heartbeat.
+	// For a command, a proof, a heartbeat.
 	cmd     *wire.Command
 	session uint64
 	conn    any
 	done    func(*wire.Result)
 	res     *wire.Result
-	// Of a method that returns when it is done.
+	// For a method that returns when it is done.
 	ctx      context.Context
 	request  proto.Message
 	response proto.Message
@@ -59,7 +59,7 @@ func (n *scripted) park(s *step) {
 	n.history = append(n.history, s.kind)
 }
 
-// next takes the oldest call that nothing was ordered for, nil if there is none.
+// next takes the oldest pending call, or returns nil if there is none.
 func (n *scripted) next() *step {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -71,7 +71,7 @@ func (n *scripted) next() *step {
 	return s
 }
 
-// count is how many calls of a kind there were.
+// count returns the number of calls of a kind.
 func (n *scripted) count(kind string) (times int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -89,7 +89,7 @@ func (n *scripted) listeners() []*listener {
 	return append([]*listener(nil), n.awaits...)
 }
 
-// opOf names a command, such as Acquire.
+// opOf returns the name of a command, such as Acquire.
 func opOf(cmd *wire.Command) string {
 	m := cmd.ProtoReflect()
 	field := m.WhichOneof(m.Descriptor().Oneofs().ByName("op"))
@@ -118,7 +118,7 @@ func (n *scripted) Await(session, seq uint64, done func(*wire.Result)) func() {
 	}
 }
 
-// serve carries out what the test orders until it lets the call return.
+// serve executes the test's orders until it lets the call return.
 func (n *scripted) serve(s *step) *step {
 	s.orders = make(chan func())
 	n.park(s)
@@ -170,26 +170,26 @@ func (n *scripted) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeA
 	return resp, s.err
 }
 
-// order has the call do something before it returns.
+// order makes the call execute f before it returns.
 func (s *step) order(f func()) {
 	s.orders <- f
 	synctest.Wait()
 }
 
-// send has a watch send an answer.
+// send makes a watch send a message.
 func (s *step) send(resp *wire.WatchResponse) (err error) {
 	s.order(func() { err = s.say(resp) })
 	return err
 }
 
-// returns has the call return.
+// returns makes the call return.
 func (s *step) returns(resp proto.Message, err error) {
 	s.response, s.err = resp, err
 	close(s.orders)
 	synctest.Wait()
 }
 
-// apply has the state machine apply the command; answer says so later.
+// apply makes the state machine apply the command. Its result is delivered by answer.
 func (s *step) apply() *step {
 	switch s.kind {
 	case "Prove":
@@ -202,10 +202,10 @@ func (s *step) apply() *step {
 	return s
 }
 
-// answer has the caller of the replica hear the result.
+// answer delivers the result to the replica's caller.
 func (s *step) answer() { s.done(s.res) }
 
-// is answers with another result than the state machine's.
+// is delivers a result other than the state machine's.
 func (s *step) is(res *wire.Result) {
 	s.done(res)
 	synctest.Wait()
@@ -225,7 +225,7 @@ func (st *stage) expect(kind string) *step {
 	return s
 }
 
-// none insists that the replica is not called.
+// none requires that there is no pending call.
 func (st *stage) none() {
 	st.t.Helper()
 	synctest.Wait()
@@ -234,7 +234,7 @@ func (st *stage) none() {
 	}
 }
 
-// push has those hear who listen for the final outcome of a request, if there is one.
+// push delivers the final outcome of a request, if there is one, to its listeners.
 func (st *stage) push(session, seq uint64) (heard int) {
 	res := st.outcomeOf(session, seq)
 	if res == nil || res.GetStatus() == wire.Status_QUEUED {
@@ -253,7 +253,7 @@ func (st *stage) push(session, seq uint64) (heard int) {
 	return heard
 }
 
-// pushAll has everybody hear the outcome that he listens for.
+// pushAll delivers all final outcomes to their listeners.
 func (st *stage) pushAll() (heard int) {
 	for _, a := range st.node.listeners() {
 		heard += st.push(a.session, a.seq)
@@ -261,7 +261,7 @@ func (st *stage) pushAll() (heard int) {
 	return heard
 }
 
-// settle has the replica do its work in order until nobody wants anything of it.
+// settle makes the replica complete its calls in order until none is left.
 func (st *stage) settle() {
 	for {
 		synctest.Wait()
@@ -280,7 +280,7 @@ func (st *stage) settle() {
 	}
 }
 
-// commands are the calls of the replica, in order, as words.
+// commands returns the names of the replica's calls, in order.
 func (n *scripted) commands() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -20,13 +20,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// maxAnswerBytes bounds the answer to a read, before it is encoded. Longer ones come in pages.
+// maxAnswerBytes bounds the answer to a read before encoding. Longer answers are paginated.
 const maxAnswerBytes = 1 << 20
 
-// smallAnswer is more than an answer about one hold or about the cluster takes.
+// smallAnswer is an upper bound for an answer about one hold or about the cluster, in bytes.
 const smallAnswer = 64 << 10
 
-// Server is the HTTP port of one node.
+// Server is the HTTP port of a node.
 type Server struct {
 	cfg     Config
 	log     hclog.Logger
@@ -43,16 +43,16 @@ type Server struct {
 	tls     *tls.Config
 	http    *http.Server
 
-	// life ends with stop, when the server begins to close.
+	// life is cancelled by stop when the server starts to close.
 	life     context.Context
 	stop     context.CancelFunc
-	mu       sync.Mutex     // orders begin and Close
-	serving  sync.WaitGroup // of Serve
-	handlers sync.WaitGroup // of requests
+	mu       sync.Mutex     // orders begin before Close, or after it
+	serving  sync.WaitGroup // running Serve calls
+	handlers sync.WaitGroup // running requests
 }
 
-// New makes a server; it listens once [Server.Serve] is called. Its errors are
-// [ErrConfig] and transport.ErrTLSFiles.
+// New returns a server, which starts listening when [Server.Serve] is called. It returns [ErrConfig] or
+// transport.ErrTLSFiles.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -82,9 +82,9 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// secure prepares both directions of TLS. Even where certificates are required, the
-// handshake lets callers without one in: the health paths are theirs, and the gate
-// refuses the rest in words.
+// secure sets up TLS for both directions. Even if client certificates are required, the handshake accepts
+// clients without one, because the health paths are open to them. The gate rejects their other requests with
+// an error message.
 func (s *Server) secure() error {
 	var toLeader *tls.Config
 	if !s.cfg.TLS.IsZero() {
@@ -121,19 +121,18 @@ func (s *Server) newHTTP() *http.Server {
 	protocols.SetUnencryptedHTTP2(s.tls == nil)
 	return &http.Server{
 		Handler:           http.HandlerFunc(s.gate),
-		TLSConfig:         s.tls.Clone(), // net/http changes it
+		TLSConfig:         s.tls.Clone(), // a copy, because net/http changes it
 		Protocols:         &protocols,
 		ReadHeaderTimeout: limits.HeaderTimeout,
-		// No IdleTimeout, which watcher.state sees to: where a connection ends amid its requests,
-		// net/http's HTTP/2 starts that timer again, and keeps all that the connection had for
-		// as long.
+		// No IdleTimeout; watcher.state implements it. When a connection ends during a request, net/http's
+		// HTTP/2 restarts that timer and keeps the connection's memory until it fires.
 		MaxHeaderBytes: limits.MaxHeaderBytes,
 		ErrorLog:       log.New(s.watcher.complaints, "", 0),
 		ConnState:      s.watcher.state,
 		ConnContext:    s.watcher.context,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250,
-			// A caller that is gone without a word must not keep its waits.
+			// The waits of a client that vanished silently must end.
 			SendPingTimeout:  15 * time.Second,
 			PingTimeout:      15 * time.Second,
 			WriteByteTimeout: limits.WriteTimeout,
@@ -141,8 +140,8 @@ func (s *Server) newHTTP() *http.Server {
 	}
 }
 
-// Serve accepts on l, which it closes in the end, until [Server.Close], then returns
-// nil, as it does at once after a Close. It may be called once.
+// Serve accepts connections on l until [Server.Close], closes l and returns nil. After a Close it returns
+// immediately. It must be called at most once.
 func (s *Server) Serve(l net.Listener) error {
 	if !s.begin() {
 		return l.Close()
@@ -155,7 +154,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// begin counts a Serve in, unless Close was first and does not wait for it any more.
+// begin registers a Serve call. It returns false if Close came first and does not wait for Serve.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,9 +165,9 @@ func (s *Server) begin() bool {
 	return true
 }
 
-// Close takes no new requests, tells those that wait to go elsewhere, cancels what
-// was abandoned, and returns when all of that has ended. If ctx is done before, the
-// connections are cut off first. The replica must still run.
+// Close stops accepting requests, tells waiting callers to use another node, cancels abandoned acquires, and
+// returns when all of that has finished. If ctx ends first, it cuts the connections and returns an error. The
+// replica must still be running.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.stop()

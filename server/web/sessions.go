@@ -16,8 +16,7 @@ import (
 // sessionService implements wireconnect.SessionServiceHandler.
 type sessionService struct{ *Server }
 
-// Open opens a session. The secret's hash is its nonce, so an Open that is sent again
-// answers the same session.
+// Open opens a session. The secret's hash is its nonce, so a repeated Open returns the same session.
 func (s sessionService) Open(ctx context.Context, req *connect.Request[wire.OpenRequest]) (*connect.Response[wire.OpenResponse], error) {
 	hash, err := secretHash(req.Msg.GetSecret())
 	if err != nil {
@@ -38,7 +37,7 @@ func (s sessionService) Open(ctx context.Context, req *connect.Request[wire.Open
 	return connect.NewResponse(&wire.OpenResponse{SessionId: state.GetSessionId(), TtlMs: state.GetTtlMs()}), nil
 }
 
-// Heartbeat keeps a session alive; its answer is proof that it lived when asked.
+// Heartbeat keeps a session alive. An OK proves that the session was alive when the request arrived.
 func (s sessionService) Heartbeat(ctx context.Context, req *connect.Request[wire.HeartbeatRequest]) (*connect.Response[wire.HeartbeatResponse], error) {
 	session, err := s.admit(ctx, req.Msg.GetSession())
 	if err != nil {
@@ -53,8 +52,8 @@ func (s sessionService) Heartbeat(ctx context.Context, req *connect.Request[wire
 	return connect.NewResponse(resp), nil
 }
 
-// Close ends a session with all that it holds and waits for. Sent again it answers
-// SESSION_LOST, so an uncertain one is not repeated behind the caller's back.
+// Close ends a session with all its holds and waits. A repeated close answers SESSION_LOST, so the port does
+// not retry an uncertain one by itself.
 func (s sessionService) Close(ctx context.Context, req *connect.Request[wire.CloseRequest]) (*connect.Response[wire.CloseResponse], error) {
 	session, err := s.admit(ctx, req.Msg.GetSession())
 	if err != nil {
@@ -67,7 +66,7 @@ func (s sessionService) Close(ctx context.Context, req *connect.Request[wire.Clo
 	return connect.NewResponse(&wire.CloseResponse{}), nil
 }
 
-// List shows the live sessions, never a secret.
+// List returns the live sessions, without their secrets.
 func (s sessionService) List(ctx context.Context, req *connect.Request[wire.ListSessionsRequest]) (*connect.Response[wire.ListSessionsResponse], error) {
 	if err := s.settle(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
@@ -79,7 +78,7 @@ func (s sessionService) List(ctx context.Context, req *connect.Request[wire.List
 	return connect.NewResponse(resp), nil
 }
 
-// secretHash returns what the cluster keeps of a secret.
+// secretHash returns the hash that the cluster stores for a secret.
 func secretHash(secret []byte) ([sha256.Size]byte, error) {
 	hash, err := wire.HashSecret(secret)
 	if err != nil {
@@ -88,9 +87,9 @@ func secretHash(secret []byte) ([sha256.Size]byte, error) {
 	return hash, nil
 }
 
-// admit finds the session and compares the secret. Only the leader knows the latest
-// sessions, and one that it does not know it may have been too long out of office to
-// know: "lost" is final, so it is said only after a proof of leadership.
+// admit finds the session and compares the secret. Only the leader knows the latest sessions. If it does not
+// know this one, it may have been deposed, and "lost" is final, so admit returns it only after a proof of
+// leadership.
 func (s *Server) admit(ctx context.Context, given *wire.Credentials) (fsm.Session, error) {
 	if given.GetSessionId() == 0 {
 		return fsm.Session{}, failure(wire.Status_INVALID_ARGUMENT, "session is missing: give session.sessionId and session.secret as they were opened")
@@ -125,9 +124,8 @@ func (s *Server) session(id uint64) (session fsm.Session, found bool) {
 	return session, found
 }
 
-// callerAddress is what this server saw of the caller, for people. A node that sent
-// the request on says whom it saw; since a caller could claim to be such a node, the
-// address that was really seen always stands beside it.
+// callerAddress returns the caller's address for display. A forwarding node reports the address it saw. Since
+// a caller could pretend to be a forwarding node, the address seen by this node is always included.
 func callerAddress(req connect.AnyRequest) string {
 	seen := req.Peer().Addr
 	claimed, err := netip.ParseAddrPort(req.Header().Get(headerFor))
@@ -137,7 +135,7 @@ func callerAddress(req connect.AnyRequest) string {
 	return claimed.String() + " via " + seen
 }
 
-// lost is the error for a session that does not exist.
+// lost returns the error for a session that does not exist.
 func (s *Server) lost(session uint64) error {
 	answer := &wire.Result{Status: wire.Status_SESSION_LOST}
 	s.replica.View(func(m *fsm.Machine) {

@@ -21,9 +21,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// stage is a server, in virtual time and without a network, whose replica does nothing that the
-// test has not ordered: the test decides when a request is applied, when its answer and its
-// grant come, when its caller hangs up. See scripted_test.go for the replica.
+// stage is a server in virtual time and without a network, whose replica does only what the test triggers.
+// The test decides when a request is applied, when its answer and its grant arrive, and when its caller hangs
+// up. See scripted_test.go for the replica.
 type stage struct {
 	t      *testing.T
 	c      *cluster
@@ -32,11 +32,11 @@ type stage struct {
 	conn   *watched
 	log    *logbook
 	leader *remote
-	closed chan struct{} // by stop
+	closed chan struct{} // closed by stop
 }
 
-// play runs one scene. At its end nothing may be left of it: no request, no listener, no place
-// in a queue, no memory, and no hold that no caller was told of.
+// play runs a scene. At its end nothing of it may be left: no request, no listener, no place in a queue, no
+// memory, and no hold that no caller was told of.
 func play(t *testing.T, scene func(*stage), change ...func(*Config)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func play(t *testing.T, scene func(*stage), change ...func(*Config)) {
 	})
 }
 
-// end closes the server and looks for what is left.
+// end closes the server and checks that nothing is left.
 func (st *stage) end() {
 	st.t.Helper()
 	st.settle()
@@ -82,7 +82,7 @@ func (st *stage) end() {
 	}
 }
 
-// connect is a caller's connection.
+// connect returns a caller's connection.
 func (st *stage) connect() *watched {
 	near, far := net.Pipe()
 	st.s.watcher.enter()
@@ -94,7 +94,7 @@ func (st *stage) connect() *watched {
 	return c
 }
 
-// stop begins to close the server; settle sees it through.
+// stop starts to close the server; settle completes it.
 func (st *stage) stop() {
 	if st.closed != nil {
 		return
@@ -117,27 +117,27 @@ func (st *stage) open(name string) *visitor {
 	return &visitor{id: fmt.Sprint(num), num: num, creds: creds}
 }
 
-// hold has a session acquire in the state machine.
+// hold makes a session acquire in the state machine.
 func (st *stage) hold(v *visitor, seq uint64, acquire *wire.Acquire) *wire.Result {
 	return st.c.must(&wire.Command{SessionId: v.num, Seq: seq, Op: &wire.Command_Acquire{Acquire: acquire}})
 }
 
-// asked is a request at the gate, and its answer as its caller sees it.
+// asked is a request at the gate, with the response that its caller sees.
 type asked struct {
 	st     *stage
 	hangUp context.CancelFunc
 	done   chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	header  http.Header
 	status  int
-	sent    http.Header // the header as it was when the answer began
+	sent    http.Header // the header when the response began
 	body    bytes.Buffer
 	aborted bool
 	flushed int
-	// writeUntil is the deadline that a piece of the answer has, readUntil that of the body.
+	// writeUntil is the deadline of the current piece of the response, and readUntil that of the body.
 	writeUntil, readUntil time.Time
-	fail                  error // of writes
+	fail                  error // returned by writes
 }
 
 // ask sends JSON to a procedure, such as LockService/Acquire.
@@ -218,7 +218,7 @@ func (a *asked) SetReadDeadline(until time.Time) error {
 	return nil
 }
 
-// answered reports whether the request is over, once nothing moves any more.
+// answered reports whether the request has ended once all goroutines are blocked.
 func (a *asked) answered() bool {
 	synctest.Wait()
 	select {
@@ -229,7 +229,7 @@ func (a *asked) answered() bool {
 	}
 }
 
-// reply is the answer, which must be there.
+// reply returns the response, which must be complete.
 func (a *asked) reply() reply {
 	a.st.t.Helper()
 	if !a.answered() {
@@ -238,7 +238,7 @@ func (a *asked) reply() reply {
 	return reply{a.st.t, a.status, a.sent, a.body.String()}
 }
 
-// waits insists that there is no answer yet.
+// waits requires that there is no response yet.
 func (a *asked) waits() {
 	a.st.t.Helper()
 	if a.answered() {
@@ -246,7 +246,7 @@ func (a *asked) waits() {
 	}
 }
 
-// lines is what came of a watch so far.
+// lines returns the lines of a watch so far.
 func (a *asked) lines() []string {
 	synctest.Wait()
 	a.mu.Lock()
@@ -254,13 +254,13 @@ func (a *asked) lines() []string {
 	return slices.DeleteFunc(strings.Split(a.body.String(), "\n"), func(s string) bool { return s == "" })
 }
 
-// remote is the way to other nodes: what is sent on arrives in the test.
+// remote replaces the connections to other nodes: forwarded requests arrive in the test.
 type remote struct {
 	mu   sync.Mutex
 	sent []*forwarded // not taken yet
 }
 
-// forwarded is a request on its way to the leader.
+// forwarded is a request forwarded to the leader.
 type forwarded struct {
 	r      *http.Request
 	body   string
@@ -284,7 +284,7 @@ func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// sentOn is the next request that went to another node.
+// sentOn returns the next forwarded request.
 func (st *stage) sentOn() *forwarded {
 	st.t.Helper()
 	synctest.Wait()
@@ -298,7 +298,7 @@ func (st *stage) sentOn() *forwarded {
 	return f
 }
 
-// nothingSent insists that no request went to another node.
+// nothingSent requires that no request was forwarded.
 func (st *stage) nothingSent() {
 	st.t.Helper()
 	synctest.Wait()
@@ -331,13 +331,13 @@ type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
 
-// follow makes the stage's node a follower of another.
+// follow makes the stage's node a follower of another node.
 func (st *stage) follow(id string) {
 	st.c.node(id).http = id + ".test:7402"
 	st.c.lead(id)
 }
 
-// heldBy is the mode and token of the holds of a lock, and how many wait.
+// heldBy returns the session, mode and token of each hold of a lock, and the number of waiters.
 func (st *stage) heldBy(name string) (holders []string, waiting int) {
 	lock := st.c.lock(name)
 	for _, h := range lock.GetHolders() {

@@ -15,15 +15,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// after brings a request to the first thing that it asks of the replica.
+// after brings a request to its first call of the replica.
 func (st *stage) after(procedure string, p probe) (*asked, *step) {
 	st.t.Helper()
 	a := st.ask(procedure, p.full(st.open("ann")))
 	return a, st.expect(p.first)
 }
 
-// TestEveryStatusHasItsAnswer has every procedure that waits for a result get every one there is.
-// Those that are about leadership are in TestResultsOfAFormerLeader.
+// TestEveryStatusHasItsAnswer gives every procedure that waits for a result each possible status. The
+// statuses about leadership are in TestResultsOfAFormerLeader.
 func TestEveryStatusHasItsAnswer(t *testing.T) {
 	for number := range wire.Status_Code_name {
 		status := wire.Status_Code(number)
@@ -44,7 +44,7 @@ func TestEveryStatusHasItsAnswer(t *testing.T) {
 				if fields := got.ok(); fields["status"] != status.String() {
 					t.Errorf("%v: %s", status, got.body)
 				}
-			case !isError && p.numbered: // the seq is another request's
+			case !isError && p.numbered: // the seq belongs to another request
 				got.refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
 			case !isError: // OK for an acquire, GRANTED for a release
 				got.refused(http.StatusInternalServerError, status)
@@ -63,7 +63,7 @@ func TestEveryStatusHasItsAnswer(t *testing.T) {
 	}
 }
 
-// counted looks for the request in the metrics, by its status.
+// counted checks that the metrics count the request, with its status.
 func counted(st *stage, procedure string, status wire.Status_Code, p probe, got reply) {
 	st.t.Helper()
 	if !p.good[status] && httpOf[status] == 0 && p.numbered {
@@ -87,8 +87,9 @@ func counted(st *stage, procedure string, status wire.Status_Code, p probe, got 
 	}
 }
 
-// A node that ceased to lead leaves the answer to the next leader where it did nothing, or where
-// doing it again shows what it did; else it says that it does not know.
+// TestResultsOfAFormerLeader verifies that a node that lost leadership leaves the answer to the next leader
+// if it did nothing, or if a second execution returns the outcome of the first. Otherwise it answers that the
+// outcome is unknown.
 func TestResultsOfAFormerLeader(t *testing.T) {
 	for _, status := range []wire.Status_Code{wire.Status_NOT_LEADER, wire.Status_UNAVAILABLE, wire.Status_UNCERTAIN} {
 		eachOf(t, func(_ string, p probe) bool { return !p.method }, func(st *stage, procedure string, p probe) {
@@ -113,7 +114,8 @@ func TestResultsOfAFormerLeader(t *testing.T) {
 	}
 }
 
-// The same for what was sent here by another node, which is told whether to ask the next one.
+// TestFormerLeaderTellsTheNodeThatSentIt is the same for a forwarded request: the forwarding node learns
+// whether it may ask the next leader.
 func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
 	for status, says := range map[wire.Status_Code]string{
 		wire.Status_NOT_LEADER: unchanged, wire.Status_UNAVAILABLE: unchanged, wire.Status_UNCERTAIN: inDoubt,
@@ -141,8 +143,7 @@ func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
 	}
 }
 
-// sentinels are the errors of the replica by their names; TestEveryErrorHasItsAnswer compares them
-// with its source.
+// sentinels are the errors of the replica by name. TestEveryErrorHasItsAnswer compares them with its source.
 var sentinels = map[string]error{
 	"ErrReplaced": replica.ErrReplaced, "ErrOtherNode": replica.ErrOtherNode, "ErrOtherCluster": replica.ErrOtherCluster,
 	"ErrDamaged": replica.ErrDamaged, "ErrInUse": replica.ErrInUse, "ErrStore": replica.ErrStore, "ErrDiverged": replica.ErrDiverged, "ErrRolledBack": replica.ErrRolledBack,
@@ -152,7 +153,7 @@ var sentinels = map[string]error{
 	"ErrNotFound": replica.ErrNotFound, "ErrTooMany": replica.ErrTooMany, "ErrPrecondition": replica.ErrPrecondition,
 }
 
-// declaredErrors are the names of a package's errors.
+// declaredErrors returns the names of the errors that a file declares.
 func declaredErrors(t *testing.T, file string) (names []string) {
 	t.Helper()
 	source, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -167,7 +168,7 @@ func declaredErrors(t *testing.T, file string) (names []string) {
 	return names
 }
 
-// TestEveryErrorHasItsAnswer has every method of the replica fail with every error that it declares.
+// TestEveryErrorHasItsAnswer makes every method of the replica fail with every error that it declares.
 func TestEveryErrorHasItsAnswer(t *testing.T) {
 	names := declaredErrors(t, "../replica/errors.go")
 	if len(names) != len(sentinels) {
@@ -202,7 +203,7 @@ func TestEveryErrorHasItsAnswer(t *testing.T) {
 	}
 }
 
-// What the replica answers reaches the caller, and what is asked reaches the replica.
+// TestMethodsOfTheReplica verifies that requests reach the replica and its responses reach the caller.
 func TestMethodsOfTheReplica(t *testing.T) {
 	for _, test := range []struct {
 		procedure, body, answer string
@@ -237,7 +238,8 @@ func TestMethodsOfTheReplica(t *testing.T) {
 	}
 }
 
-// A caller that hangs up during a method of the replica ends it, and is told nothing.
+// TestCallerOfAMethodGoesAway verifies that a caller's hang-up ends its call of the replica, and that it gets
+// no response.
 func TestCallerOfAMethodGoesAway(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		if !p.method {
@@ -256,7 +258,8 @@ func TestCallerOfAMethodGoesAway(t *testing.T) {
 	})
 }
 
-// A snapshot that breaks off breaks the connection off; before its first byte it is an error.
+// TestSnapshotThatBreaksOff verifies that a failing snapshot breaks the connection, or is an error before its
+// first byte.
 func TestSnapshotThatBreaksOff(t *testing.T) {
 	for _, stale := range []bool{false, true} {
 		for _, pieces := range []int{0, 1, 2} {
@@ -292,7 +295,8 @@ func TestSnapshotThatBreaksOff(t *testing.T) {
 	}
 }
 
-// A caller that hangs up while its command is applied is not looked for elsewhere.
+// TestCallerOfACommandGoesAway verifies that a command whose caller hangs up while it is applied is not
+// forwarded.
 func TestCallerOfACommandGoesAway(t *testing.T) {
 	eachOf(t, func(_ string, p probe) bool { return !p.method && p.first != "Prove" }, func(st *stage, procedure string, p probe) {
 		a, _ := st.after(procedure, p)
@@ -309,8 +313,8 @@ func TestCallerOfACommandGoesAway(t *testing.T) {
 	})
 }
 
-// Programs that read a snapshot as a stream hear that it broke off, also where leadership was lost:
-// no other node's pieces may follow.
+// TestSnapshotStreamThatBreaksOff verifies that a client that streams a snapshot gets an error if it is
+// interrupted, even if leadership was lost: no other node's pieces may follow.
 func TestSnapshotStreamThatBreaksOff(t *testing.T) {
 	play(t, func(st *stage) {
 		ended := make(chan error, 1)

@@ -25,9 +25,9 @@ const (
 	stopWaiters = 4
 )
 
-// Leaders are stopped one after the other while callers at the two other nodes send every
-// kind of request: all of them are answered as if nothing had happened, also those that
-// must not be sent twice, and those that wait keep their places.
+// TestGracefulStopsAreInvisibleAtFollowers stops leaders one after the other, while callers at the two other
+// nodes send every kind of request. All requests succeed, including those that must not be sent twice, and
+// waiting requests keep their places.
 func TestGracefulStopsAreInvisibleAtFollowers(t *testing.T) {
 	r := newRolling(t)
 	for round := range stopRounds {
@@ -51,7 +51,7 @@ func TestGracefulStopsAreInvisibleAtFollowers(t *testing.T) {
 	}
 }
 
-// rolling is a cluster of three whose nodes come back after they were stopped.
+// rolling is a cluster of three whose nodes are restarted after they were stopped.
 type rolling struct {
 	t       *testing.T
 	configs []server.Config
@@ -64,8 +64,9 @@ func newRolling(t *testing.T) *rolling {
 	for i := range r.nodes {
 		cfg := alone(t)
 		cfg.ID = fmt.Sprintf("n%d", i+1)
-		cfg.HTTPLimits.LeaderWait = 20 * time.Second // how long an election takes is another test's
-		// Nor does a busy machine depose anybody: what is under way then is uncertain, and callers hear so.
+		cfg.HTTPLimits.LeaderWait = 20 * time.Second // the duration of an election is tested elsewhere
+		// Long timeouts, so that a busy machine deposes no leader: then the outcome of requests in flight
+		// would be uncertain.
 		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 2500*time.Millisecond, 2500*time.Millisecond, 2500*time.Millisecond
 		addrs := ports.For(t, 3)
 		cfg.Listen = server.Addresses{Peer: addrs[0], Client: addrs[1], HTTP: addrs[2]}
@@ -82,7 +83,7 @@ func newRolling(t *testing.T) *rolling {
 	return r
 }
 
-// roles are the node that leads and those that know its address.
+// roles returns the leader's index and the nodes that know its address.
 func (r *rolling) roles() (leader int, followers []*server.Node) {
 	r.t.Helper()
 	until(r.t, "a node leads and the others know where", func() bool {
@@ -115,7 +116,7 @@ func (r *rolling) restart(i int) {
 	ready(r.t, r.nodes[i].Addrs().HTTP)
 }
 
-// line is a lock with callers that wait for it, each behind the one before.
+// line is a lock with a queue of callers.
 type line struct {
 	t       *testing.T
 	name    string
@@ -158,7 +159,8 @@ func (l *line) length() uint64 {
 	return lock.Msg.GetQueueLength()
 }
 
-// check releases one after the other: they are granted in the order in which they came.
+// check releases the lock repeatedly, and verifies that the callers are granted it in the order of their
+// arrival.
 func (l *line) check() {
 	l.t.Helper()
 	if n := l.length(); n != stopWaiters {
@@ -185,7 +187,7 @@ func (l *line) check() {
 	}
 }
 
-// load is callers that must be answered well, whatever happens to the leader.
+// load runs callers whose requests must succeed, whatever happens to the leader.
 type load struct {
 	t       *testing.T
 	ctx     context.Context
@@ -193,7 +195,7 @@ type load struct {
 	turns   []*atomic.Int64
 }
 
-// goOn returns when each caller has made so many more turns.
+// goOn returns after each caller has completed the given number of further turns.
 func (l *load) goOn(turns int64) {
 	l.t.Helper()
 	for i, n := range l.turns {
@@ -230,8 +232,7 @@ func (c *caller) turn(n int64) {
 	c.session(n)
 }
 
-// told calls and checks the answer. A caller always hears the end of its turn, so no request is
-// cancelled by the test.
+// told sends a request and checks the answer. It always waits for the answer, so the test cancels no request.
 func told[Q, A any](c *caller, what string, call func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), req *Q, want wire.Status_Code) *A {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(c.ctx), 30*time.Second)
 	defer stop()

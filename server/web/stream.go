@@ -13,16 +13,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Two procedures answer with more than one message. Callers that speak Connect's or
-// gRPC's streams get those; who posts plain JSON gets what curl can show: a line for each
-// answer of a watch, and the bytes of a snapshot as they are.
+// Two procedures answer with more than one message. Clients that use Connect or gRPC streams get those.
+// Clients that post plain JSON get what curl can show: one line per message of a watch, and the raw bytes of
+// a snapshot.
 
-// errAstray ends a watch on a node that has lost its cluster.
+// errAstray ends a watch on a node that is cut off from its cluster.
 var errAstray = errors.New("this node knows no leader, and may miss what happens elsewhere")
 
-// watch sends events as fast as send takes them. This node answers it itself, leader or
-// not: every node applies every event, and a watch here goes on when another one is
-// elected. It ends with a last word, or an error before the first.
+// watch sends events as fast as send accepts them. Leader or not, this node answers it itself: every node
+// applies every event, so the watch survives a change of leader. It ends with a final message, or with an
+// error if none was sent.
 func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
 	leave, err := s.enterWatch(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*w
 	})
 	defer func() {
 		if !calm() {
-			<-hurried // it must not touch the answer of a request that is over
+			<-hurried // hurry must not use the answer of a finished request
 		}
 	}()
 	w := &watch{server: s, send: send}
@@ -50,18 +50,18 @@ func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*w
 	return err
 }
 
-// watch is one that is being answered.
+// watch is a watch in progress.
 type watch struct {
 	server *Server
 	send   func(*wire.WatchResponse) error
-	// said is the latest answer.
+	// said is the last message sent.
 	said *wire.WatchResponse
-	// astray: no leader was known when nothing had happened for a while.
+	// astray is set if no leader was known when the last message was due.
 	astray bool
 }
 
-// say passes an answer on. A node that is cut off would say for ever that nothing
-// happens: twice without a leader is enough.
+// say sends a message. A node that is cut off would report forever that nothing happens, so say returns
+// errAstray when two consecutive empty messages find no leader.
 func (w *watch) say(resp *wire.WatchResponse) error {
 	quiet := w.said != nil && len(resp.GetEvents()) == 0 && resp.GetStatus() == wire.Status_OK
 	alone := quiet && w.server.replica.Leader().GetId() == ""
@@ -76,7 +76,7 @@ func (w *watch) say(resp *wire.WatchResponse) error {
 	return nil
 }
 
-// end says the last word, if the history has not and somebody hears it.
+// end sends the final message, unless the event log has sent it or the caller is gone.
 func (w *watch) end(ctx context.Context, err error) error {
 	closing := w.server.isClosing()
 	switch {
@@ -90,7 +90,7 @@ func (w *watch) end(ctx context.Context, err error) error {
 		return w.lastWord("this node is stopping: watch on at another one")
 	case errors.Is(err, errAstray):
 		return w.lastWord(err.Error() + ": watch on at another one")
-	case w.said == nil && connect.CodeOf(err) == connect.CodeUnknown: // not worded yet
+	case w.said == nil && connect.CodeOf(err) == connect.CodeUnknown: // not yet converted
 		return w.server.refusalOf(err)
 	}
 	return err
@@ -103,7 +103,7 @@ func (w *watch) lastWord(message string) error {
 	return w.send(w.said)
 }
 
-// left words the end of the caller's own patience.
+// left converts the end of the caller's context to an error.
 func left(err error, said *wire.WatchResponse) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("the request's own deadline passed; watch on after revision %d", said.GetRevision()))
@@ -131,7 +131,7 @@ func (s *Server) enterWatch(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// snapshot sends the state in pieces. A stale one is this node's own, and is described first.
+// snapshot sends the state in pieces. A stale snapshot is this node's own state and is described first.
 func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, describe func(*wire.StaleSnapshot) error, send func([]byte) error) error {
 	if !req.GetStale() && !s.replica.Serving() {
 		return errElsewhere
@@ -158,7 +158,7 @@ func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, de
 	return s.refusalOf(err)
 }
 
-// pieces is a stream as a file to write.
+// pieces is an io.Writer that sends each write as a message.
 type pieces struct {
 	send func([]byte) error
 	any  bool
@@ -172,7 +172,7 @@ func (p *pieces) Write(piece []byte) (int, error) {
 	return len(piece), nil
 }
 
-// plainly serves callers that post JSON by plain, and others by streamed.
+// plainly handles requests with plain JSON by plain, and all others by streamed.
 func (s *Server) plainly(streamed http.Handler, plain func(w http.ResponseWriter, r *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isJSON(r) {
@@ -183,20 +183,20 @@ func (s *Server) plainly(streamed http.Handler, plain func(w http.ResponseWriter
 		switch err := note(r.Context(), plain(begun, r)); {
 		case err == nil:
 		case begun.done:
-			panic(http.ErrAbortHandler) // no more can be said than by breaking off
+			panic(http.ErrAbortHandler) // the response has begun, so only a broken connection can signal an error
 		default:
 			_ = s.errors.Write(w, r, err)
 		}
 	})
 }
 
-// beginning knows whether an answer has begun.
+// beginning records whether the response has begun.
 type beginning struct {
 	http.ResponseWriter
 	done bool
 }
 
-// Unwrap leads http.ResponseController to what is beneath.
+// Unwrap returns the underlying writer for http.ResponseController.
 func (b *beginning) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
 func (b *beginning) Write(p []byte) (int, error) {
@@ -205,7 +205,7 @@ func (b *beginning) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// lines answers a watch with a line of JSON each time.
+// lines answers a watch with one line of JSON per message.
 func (s *Server) lines(w http.ResponseWriter, r *http.Request) error {
 	var req wire.WatchRequest
 	if err := decode(r, &req); err != nil {
@@ -225,10 +225,10 @@ func (s *Server) lines(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// headerStale describes a stale backup whose bytes follow.
+// headerStale describes the stale backup in the body.
 const headerStale = "Quorumlock-Stale-Snapshot"
 
-// bytes answers with the snapshot itself. If it breaks off, so does the connection.
+// bytes answers with the bytes of the snapshot. On an error after the first piece, the connection is cut.
 func (s *Server) bytes(w http.ResponseWriter, r *http.Request) error {
 	req := &wire.SaveSnapshotRequest{}
 	if err := decode(r, req); err != nil {

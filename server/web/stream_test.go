@@ -21,7 +21,7 @@ type viewer struct {
 	t     *testing.T
 	resp  *http.Response
 	lines *bufio.Reader
-	// events of the latest line that no one asked for yet, and its revision.
+	// events are the unread events of the latest line, and revision is its revision.
 	events   []any
 	revision string
 }
@@ -54,7 +54,7 @@ func (v *viewer) next() map[string]any {
 	return fields
 }
 
-// event is the next one; how many of them make a line depends on how fast it is read.
+// event returns the next event. The number of events per line depends on how fast it is read.
 func (v *viewer) event() map[string]any {
 	v.t.Helper()
 	for len(v.events) == 0 {
@@ -86,7 +86,7 @@ func TestWatchInLines(t *testing.T) {
 	if opened["type"] != "SESSION_OPENED" || granted["type"] != "GRANTED" || granted["lock"] != "a" || granted["revision"] != v.revision {
 		t.Errorf("opened: %v, granted: %v, line of revision %s", opened, granted, v.revision)
 	}
-	c.lead("n2") // and goes on with it
+	c.lead("n2") // the watch continues
 	c.expire(1)
 	if e := v.event(); e["type"] != "EXPIRED" {
 		t.Errorf("expired: %v", e)
@@ -106,7 +106,8 @@ func TestWatchInLines(t *testing.T) {
 	}
 }
 
-// Only the leader knows that a revision does not exist yet; a follower may be behind.
+// TestWatchFromTheFuture verifies that only the leader reports that a revision does not exist yet, since a
+// follower may be behind.
 func TestWatchFromTheFuture(t *testing.T) {
 	c := newCluster(t)
 	leader, follower := start(t, c, "n1"), start(t, c, "n2")
@@ -176,7 +177,7 @@ func TestWatchEndsWithTheNode(t *testing.T) {
 	p := start(t, c, "n1")
 	v, unread := p.watch(t.Context(), `{}`), p.watch(t.Context(), `{}`)
 	v.next()
-	for range 200 { // more than the connection takes
+	for range 200 { // more than the connection buffers
 		c.history.add(&wire.Event{Type: wire.Event_FORCED, Revision: c.history.last() + 1, Reason: strings.Repeat("r", 64<<10)})
 		v.next()
 	}
@@ -192,7 +193,8 @@ func TestWatchEndsWithTheNode(t *testing.T) {
 	_ = unread.resp.Body.Close()
 }
 
-// Whoever does not read keeps his connection, and is told in the end what he has missed.
+// TestWatchThatIsNotReadIsCompacted verifies that a caller that does not read keeps its connection and
+// finally learns what it has missed.
 func TestWatchThatIsNotReadIsCompacted(t *testing.T) {
 	c := newCluster(t)
 	c.history.bound = 20
@@ -211,7 +213,8 @@ func TestWatchThatIsNotReadIsCompacted(t *testing.T) {
 	v.ended()
 }
 
-// A node that is cut off does not say for ever that nothing happens.
+// TestWatchOfANodeWithoutALeader verifies that a node that is cut off does not report forever that nothing
+// happens.
 func TestWatchOfANodeWithoutALeader(t *testing.T) {
 	c := newCluster(t)
 	var said []*wire.WatchResponse

@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// authority makes the certificates of two nodes and a client.
+// authority creates the certificates of two nodes and a client.
 func authority(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "tls")
@@ -40,7 +40,7 @@ func secured(dir, id string, auth ClientAuth) func(*Config) {
 	}
 }
 
-// caller is an HTTPS client, with a certificate if one is named.
+// caller returns an HTTPS client, with a certificate if name is not empty.
 func caller(t *testing.T, dir, name string) *http.Client {
 	t.Helper()
 	pem, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
@@ -62,7 +62,7 @@ func caller(t *testing.T, dir, name string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// fetch answers the status, 0 if there is none because the handshake failed.
+// fetch returns the status and the body of a response. The status is 0 if the handshake failed.
 func fetch(t *testing.T, client *http.Client, p *port, path string) (int, string) {
 	t.Helper()
 	method, body := http.MethodGet, ""

@@ -7,54 +7,52 @@ import (
 	"time"
 )
 
-// A visit is one acquire (or upgrade, or lease) that callers of this port wait for or were answered: one
-// caller, or more if it was sent again meanwhile. What becomes of it when the last
-// caller goes is decided here, between two promises:
+// visit is one acquire (or upgrade, or lease) that callers of this port wait for or got an answer to. It has
+// more than one caller if the request was sent again meanwhile. When its last caller leaves, the visit ends
+// under two guarantees:
 //
-//   - no hold is left behind silently: an acquire that nobody waits for any more is
-//     cancelled, and released if the grant came first;
-//   - a retry gets the latest outcome: so the cancelling waits for RetryGrace, and a
-//     caller that comes back within it finds its place kept.
+//   - No hold is left behind silently: an acquire without callers is cancelled, and released if it was
+//     already granted.
+//   - A retry gets the latest outcome: cancelling is delayed by RetryGrace, and a caller that comes back
+//     within it finds its place in the queue kept.
 //
-// One thing outranks both: a hold that somebody may have been told of is never
-// released for him. A grant is handed out only while its caller is there, and from
-// then on (or if it was made before this visit began) it ends by its own release, or
-// with its session.
+// One rule takes precedence: the port never releases a hold that a client may know of. A grant is sent only
+// while its caller is connected. After that, or if it was granted before this visit began, the hold ends by
+// its own release or with its session.
 type visit struct {
 	callers int
-	// told: a grant may be known outside, so nothing is to be cancelled.
+	// told is set if a client may know of the grant, so that nothing may be cancelled.
 	told bool
-	// timer runs while nobody is here.
+	// timer runs while there are no callers.
 	timer *time.Timer
-	// ended is set when the cancelling has begun and closed when it is done.
+	// ended is set when cancelling has begun and closed when it is done.
 	ended chan struct{}
 }
 
-// visitKey names what is visited: a request of a session, or a lease.
+// visitKey identifies a visit: a request of a session, or a lease.
 type visitKey struct {
 	session, seq uint64
-	// from is the hold's token before, of an upgrade; 0 of an acquire.
+	// from is the hold's token before an upgrade; 0 for an acquire.
 	from uint64
 	// lease is the hash of the lease's secret.
 	lease [sha256.Size]byte
-	// digest is that of the request, since a caller may use the number or the secret of one
-	// request for another: that is refused, and must not change what becomes of the first.
+	// digest is the digest of the request, since a client may reuse the sequence number or secret of one
+	// request for another. The other one is refused, and must not affect the visit of the first.
 	digest uint64
 }
 
 func (k visitKey) isLease() bool { return k.session == 0 }
 
-// visits are those of one node. They are lost with its leadership: an acquire whose
-// caller goes away across a change of leader ends by its own time, or with its
-// session.
+// visits holds the visits of one node. They are lost with its leadership: an acquire whose caller leaves
+// during a change of leader ends by its own timeout or with its session.
 type visits struct {
 	grace time.Duration
-	// cancel ends an abandoned acquire; it returns when that is done or hopeless.
+	// cancel ends an abandoned acquire. It returns when that is done or has failed for good.
 	cancel func(visitKey)
 
-	running sync.WaitGroup // of finish
+	running sync.WaitGroup // running calls of finish
 
-	mu   sync.Mutex // guards open and what is in it
+	mu   sync.Mutex // guards open and the visits in it
 	open map[visitKey]*visit
 }
 
@@ -62,9 +60,9 @@ func newVisits(grace time.Duration, cancel func(visitKey)) *visits {
 	return &visits{grace: max(grace, 0), cancel: cancel, open: map[visitKey]*visit{}}
 }
 
-// enter joins the visit of key, or begins it; granted says whether the request was
-// granted before. Known is whether somebody may have been told of that. If the visit
-// is just being cancelled, enter waits for that, so that the caller sees how it ended.
+// enter joins the visit of key, or starts it. granted reports whether the request was granted before. known
+// is true if a client may know of that grant. If the visit is being cancelled, enter waits for that, so that
+// the caller sees the outcome.
 func (v *visits) enter(ctx context.Context, key visitKey, granted func() bool) (here *visit, known bool, err error) {
 	for {
 		here, known, ended := v.join(key, granted)
@@ -97,7 +95,7 @@ func (v *visits) join(key visitKey, granted func() bool) (*visit, bool, chan str
 	return here, here.told, nil
 }
 
-// tell marks that a caller gets the grant, if it is still there to get it.
+// tell records that a caller is about to get the grant. It returns false if the caller is gone.
 func (v *visits) tell(ctx context.Context, here *visit) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -108,8 +106,8 @@ func (v *visits) tell(ctx context.Context, here *visit) bool {
 	return true
 }
 
-// leave is called once for every enter. abandoned says that the caller went away
-// without an answer; one that was told to ask again comes back by itself.
+// leave must be called once for every enter. abandoned means that the caller left without an answer. A caller
+// that was told to retry has not abandoned the visit.
 func (v *visits) leave(key visitKey, here *visit, abandoned bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -124,7 +122,7 @@ func (v *visits) leave(key visitKey, here *visit, abandoned bool) {
 	here.timer = time.AfterFunc(v.grace, func() { v.end(key, here) })
 }
 
-// end cancels a visit that nobody came back to.
+// end cancels a visit if no caller has come back.
 func (v *visits) end(key visitKey, here *visit) {
 	v.mu.Lock()
 	if v.open[key] != here || here.callers > 0 || here.ended != nil {
@@ -136,7 +134,7 @@ func (v *visits) end(key visitKey, here *visit) {
 	v.finish(key, here)
 }
 
-// doom begins the end of a visit; v.mu is held. finish follows.
+// doom marks a visit as ending. The caller holds v.mu and must call finish next.
 func (v *visits) doom(here *visit) {
 	here.timer.Stop()
 	here.ended = make(chan struct{})
@@ -153,8 +151,8 @@ func (v *visits) finish(key visitKey, here *visit) {
 	close(here.ended)
 }
 
-// close cancels at once what nobody waits for, and waits for that. No caller enters
-// any more when it is called, and all have left.
+// close immediately cancels the visits without callers, and waits for that. When it is called, all callers
+// have left and none may enter.
 func (v *visits) close() {
 	v.mu.Lock()
 	for key, here := range v.open {

@@ -19,7 +19,7 @@ type contended struct {
 	c        *cluster
 	p        *port
 	ann, bob *visitor
-	release  string // what ann sends to let go
+	release  string // what ann sends to release it
 }
 
 func contend(t *testing.T, change ...func(*Config)) *contended {
@@ -91,7 +91,7 @@ func TestRetryWhileItWaitsGetsTheSameGrant(t *testing.T) {
 	}
 }
 
-// gone has bob ask and go away again.
+// gone sends bob's request and abandons it.
 func (x *contended) gone(t *testing.T) {
 	t.Helper()
 	x.bob.abandon(t, "LockService/Acquire", forever, func() { x.c.queued("a", 1) })
@@ -115,7 +115,7 @@ func TestCallerWhoGoesAwayLeavesNoHoldThatWonTheRace(t *testing.T) {
 	raced := make(chan struct{})
 	x.c.override(func(cmd *wire.Command) *wire.Result {
 		if cmd.GetCancel() != nil {
-			// Ann lets go just before the cancel is applied.
+			// Ann's session ends just before the cancel is applied.
 			x.c.override(nil)
 			x.c.expire(x.ann.num)
 			close(raced)
@@ -167,11 +167,11 @@ func TestCallerWhoComesBackGetsTheGrantOfMeanwhile(t *testing.T) {
 	}
 }
 
-// An asker sends one request that may wait, without a network between: its ctx ends when
-// the test ends it, so that the port cannot answer a caller before it notices that it left.
+// asker sends one request that may wait, without a network in between. Its ctx ends exactly when the test
+// ends it, so the port cannot answer a caller before it notices that the caller left.
 type asker struct {
 	ask func(ctx context.Context) (*connect.Response[wire.AcquireResponse], error)
-	// mode is the one in which lock "a" is held once the request is granted.
+	// mode is the mode in which lock "a" is held once the request is granted.
 	mode wire.Mode
 }
 
@@ -204,7 +204,7 @@ var askers = map[string]func(c *cluster, s *Server) asker{
 	},
 }
 
-// granted asks and insists on the grant.
+// granted sends the request, which must be granted.
 func (a asker) granted(t *testing.T) *wire.AcquireResponse {
 	t.Helper()
 	got, err := a.ask(t.Context())
@@ -214,8 +214,8 @@ func (a asker) granted(t *testing.T) *wire.AcquireResponse {
 	return got.Msg
 }
 
-// tellings are the orders in which a caller leaves whose request was granted to another
-// caller: they return the grant that was told.
+// tellings are the orders in which one caller of a request leaves after another caller got the grant. They
+// return the grant that was sent.
 var tellings = map[string]func(t *testing.T, c *cluster, a asker) *wire.AcquireResponse{
 	"told before the visit": func(t *testing.T, c *cluster, a asker) *wire.AcquireResponse {
 		told := a.granted(t)
@@ -233,7 +233,7 @@ var tellings = map[string]func(t *testing.T, c *cluster, a asker) *wire.AcquireR
 		var told *wire.AcquireResponse
 		c.override(func(*wire.Command) *wire.Result {
 			c.override(nil)
-			told = a.granted(t) // the same request, sent again, is quicker
+			told = a.granted(t) // the same request, sent again, is faster
 			hangUp()
 			return nil
 		})
@@ -242,7 +242,7 @@ var tellings = map[string]func(t *testing.T, c *cluster, a asker) *wire.AcquireR
 	},
 }
 
-// leftUnanswered has a caller ask who leaves before the answer.
+// leftUnanswered sends a request whose caller leaves before the answer.
 func leftUnanswered(t *testing.T, a asker, ctx context.Context) {
 	t.Helper()
 	if got, err := a.ask(ctx); connect.CodeOf(err) != connect.CodeCanceled {
@@ -250,8 +250,8 @@ func leftUnanswered(t *testing.T, a asker, ctx context.Context) {
 	}
 }
 
-// Somebody may hold the lock by an answer that was given once: another caller of the same
-// request that goes away must not take it from him.
+// TestToldHoldIsNeverReleasedForItsHolder verifies that a hold whose grant was sent to a caller is not
+// released when another caller of the same request leaves.
 func TestToldHoldIsNeverReleasedForItsHolder(t *testing.T) {
 	for kind, newAsker := range askers {
 		for order, tell := range tellings {
@@ -270,7 +270,8 @@ func TestToldHoldIsNeverReleasedForItsHolder(t *testing.T) {
 	}
 }
 
-// The caller's own deadline passes while the grant is on its way.
+// TestGrantAtOnceToACallerWhoIsGoneIsReleased makes the caller's own deadline pass between the grant and its
+// delivery.
 func TestGrantAtOnceToACallerWhoIsGoneIsReleased(t *testing.T) {
 	c := newCluster(t)
 	s := start(t, c, "n1").server
@@ -358,7 +359,7 @@ func TestCloseCancelsWhatWasAbandoned(t *testing.T) {
 	}
 }
 
-// left counts the visits without callers, all counts every one.
+// left returns the number of visits without callers, and all the number of all visits.
 func (v *visits) left() (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

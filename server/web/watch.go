@@ -19,26 +19,26 @@ import (
 	"github.com/quorumlock/quorumlock/transport/handshake"
 )
 
-// watcher bounds the port's connections and says in the log why one was closed that
-// brought no request: net/http itself would say nothing. A connection is established, and
-// has a place, from its first request on; those before that are bounded apart.
+// watcher bounds the port's connections and logs why a connection was closed that sent no request, which
+// net/http itself does not log. A connection is established, and takes a place, from its first request on.
+// Connections before that are bounded separately.
 type watcher struct {
 	complaints *complaints
 	limits     Limits
 	metrics    *metrics
 	plain      bool
 	handshakes *handshake.Limiter
-	buffers    *budget.Budget // nil: no bound
+	buffers    *budget.Budget // nil means unbounded
 
 	mu     sync.Mutex
 	placed int // established connections; guarded by mu
-	aside  int // connections beyond the places that ask for health; guarded by mu
+	aside  int // connections beyond MaxConnections that ask for health; guarded by mu
 	open   int // all connections; guarded by mu
 	// idle is closed while no connection is open; guarded by mu.
 	idle chan struct{}
 }
 
-// maxAside is how many connections may ask for health when there is no place left.
+// maxAside bounds the connections that may ask for health when all places are taken.
 const maxAside = 16
 
 func newWatcher(log hclog.Logger, limits Limits, m *metrics, plain bool, buffers *budget.Budget) *watcher {
@@ -51,15 +51,15 @@ func newWatcher(log hclog.Logger, limits Limits, m *metrics, plain bool, buffers
 	return w
 }
 
-// listen returns l with TLS, if config is not nil, whose handshake is done when a connection
-// is accepted. life ends the handshakes.
+// listen returns a listener on l. If config is not nil, connections use TLS and have completed their
+// handshake when Accept returns them. The end of life cancels handshakes.
 func (w *watcher) listen(life context.Context, l net.Listener, config *tls.Config) net.Listener {
 	d := &doorway{Listener: l, watcher: w, config: config, life: life, ready: make(chan net.Conn), closed: make(chan struct{})}
 	d.running.Go(d.accept)
 	return d
 }
 
-// doorway is the listener of connections that have finished TLS.
+// doorway is a listener that returns connections after their TLS handshake.
 type doorway struct {
 	net.Listener
 	watcher *watcher
@@ -72,7 +72,7 @@ type doorway struct {
 	closed  chan struct{}
 }
 
-// Accept returns the next connection.
+// Accept returns the next connection whose handshake is complete.
 func (d *doorway) Accept() (net.Conn, error) {
 	select {
 	case conn := <-d.ready:
@@ -82,7 +82,7 @@ func (d *doorway) Accept() (net.Conn, error) {
 	}
 }
 
-// Close accepts no more connections and waits for those in their handshake.
+// Close stops accepting connections and waits for the handshakes in progress.
 func (d *doorway) Close() error {
 	err := d.Listener.Close()
 	d.closing.Do(func() { close(d.closed) })
@@ -101,7 +101,7 @@ func (d *doorway) accept() {
 			d.begin(raw)
 		case errors.Is(err, net.ErrClosed) || d.life.Err() != nil:
 			return
-		default: // out of descriptors, most likely: others will close theirs
+		default: // most likely out of file descriptors, until other connections close
 			d.watcher.complaints.warn("cannot accept connections", "error", err)
 			select {
 			case <-time.After(wait):
@@ -113,13 +113,13 @@ func (d *doorway) accept() {
 	}
 }
 
-// begin takes a connection in and hands it on, with TLS by a goroutine.
+// begin registers a connection and hands it on, after a TLS handshake on its own goroutine if there is one.
 func (d *doorway) begin(raw net.Conn) {
 	d.watcher.enter()
 	c := &watched{Conn: raw, watcher: d.watcher}
 	c.idle = time.AfterFunc(d.watcher.limits.IdleTimeout, func() { _ = c.Close() })
 	c.idle.Stop()
-	c.mu.Lock() // the next newcomer may cut it at once
+	c.mu.Lock() // the next new connection may already cut it
 	c.place = d.watcher.handshakes.Begin(c)
 	c.mu.Unlock()
 	if d.config == nil {
@@ -145,7 +145,7 @@ func (d *doorway) hand(conn net.Conn) {
 	}
 }
 
-// secure completes a TLS handshake within its time.
+// secure performs a TLS handshake within HeaderTimeout.
 func (d *doorway) secure(c *watched, conn *tls.Conn) error {
 	ctx, cancel := context.WithCancel(d.life)
 	defer cancel()
@@ -159,7 +159,7 @@ func (d *doorway) secure(c *watched, conn *tls.Conn) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// insecure says why there is no TLS, also to a caller who speaks HTTP without it.
+// insecure logs why the TLS handshake failed, and answers a caller that sent plain HTTP.
 func (w *watcher) insecure(c *watched, err error) {
 	var header tls.RecordHeaderError
 	if errors.As(err, &header) && header.Conn != nil && looksLikeHTTP(header.RecordHeader[:]) {
@@ -177,7 +177,7 @@ func looksLikeHTTP(head []byte) bool {
 	return false
 }
 
-// enter counts a connection in, leave out.
+// enter counts an open connection; leave is its counterpart.
 func (w *watcher) enter() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,16 +202,16 @@ func (w *watcher) leave(had seat) {
 	}
 }
 
-// seat is what a connection has among the established ones.
+// seat is the place of a connection among the established ones.
 type seat int
 
 const (
 	unseated seat = iota
 	placed
-	aside // for one answer about health, beyond the places
+	aside // for one answer about health, beyond MaxConnections
 )
 
-// sit gives a connection a place, or one aside if it asks for health.
+// sit assigns a place to a connection, or a seat aside if it asks for health.
 func (w *watcher) sit(health bool) seat {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -235,38 +235,38 @@ func (w *watcher) wait() {
 	<-idle
 }
 
-// watched is one connection. Between requests it notes what arrives and what net/http
-// itself answers: if it is closed then, that was no request.
+// watched is a connection. Between requests it records what arrives and what net/http itself answers, to
+// explain in the log a connection that is closed without a request.
 type watched struct {
 	net.Conn
 	watcher *watcher
 	closed  sync.Once
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	place *handshake.Handshake
 	seat  seat
-	// serving: a request reached the gate, and its connection is not idle again.
+	// serving is set when a request reaches the gate, until the connection is idle again.
 	serving bool
-	// reached counts requests; http2 says that they come as frames.
+	// reached counts requests. http2 is set if the connection uses HTTP/2.
 	reached int
 	http2   bool
-	// head is the beginning of what arrived between requests, refusal the answer to it.
+	// head is the start of what arrived between requests, and refusal is net/http's answer to it.
 	head    []byte
 	refusal string
-	// late: no first request was begun in time.
+	// late is set if the first request did not start in time.
 	late bool
-	// stuck: the caller does not read its answers, and that was said.
+	// stuck is set once it was logged that the caller does not read its answers.
 	stuck bool
-	// watches are those that are being answered.
+	// watches counts the watches in progress.
 	watches int
-	// requests are those under way, but for streams.
+	// requests counts the requests in flight, except streams.
 	requests atomic.Int64
-	// left: it was closed.
+	// left is set when the connection was closed.
 	left bool
-	// idle closes it when it has had no request for long.
+	// idle closes the connection after IdleTimeout without a request.
 	idle *time.Timer
-	// memory is what the connection holds; nil before its first request. starved: there was
-	// none left for it.
+	// memory is charged for what the connection holds; nil before its first request. starved is set if the
+	// budget had no room for the connection.
 	memory  *budget.Account
 	starved bool
 }
@@ -300,7 +300,7 @@ func (c *watched) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// stuckNow is true once.
+// stuckNow returns true on its first call only.
 func (c *watched) stuckNow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -309,16 +309,16 @@ func (c *watched) stuckNow() bool {
 	return first
 }
 
-// noRequest tells whether something arrived that never became a request, or nothing in
-// time. Beneath TLS nobody can tell a farewell from a request, so only the first one is
-// looked at.
+// noRequest reports whether something arrived that did not become a request, or nothing arrived in time.
+// Below TLS, a close_notify alert cannot be distinguished from a request, so with TLS only the first request
+// is considered.
 func (c *watched) noRequest(plain bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.serving && (len(c.head) > 0 || c.late) && (plain || c.reached == 0)
 }
 
-// Close closes the connection and lets the next one in.
+// Close closes the connection and frees its place.
 func (c *watched) Close() error {
 	err := c.Conn.Close()
 	c.closed.Do(func() {
@@ -334,7 +334,7 @@ func (c *watched) Close() error {
 	return err
 }
 
-// watchedOf finds the connection beneath TLS.
+// watchedOf returns the watched connection below TLS.
 func watchedOf(conn net.Conn) *watched {
 	for {
 		beneath, ok := conn.(interface{ NetConn() net.Conn })
@@ -353,15 +353,14 @@ func (w *watcher) context(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, watchedOf(conn))
 }
 
-// connectionOf returns the connection of a request; nil in tests without one.
+// connectionOf returns a request's connection, or nil in tests without one.
 func connectionOf(ctx context.Context) *watched {
 	c, _ := ctx.Value(connKey{}).(*watched)
 	return c
 }
 
-// request is told of each request at the gate, with the first of which a connection is
-// established. It returns the place that the connection has; health says that the request
-// asks for that.
+// request is called for each request at the gate. The first one establishes its connection. It returns the
+// connection's seat. health is true if the request asks for health.
 func (w *watcher) request(r *http.Request, health bool) seat {
 	c := connectionOf(r.Context())
 	if c == nil {
@@ -387,16 +386,16 @@ func (w *watcher) request(r *http.Request, health bool) seat {
 }
 
 const (
-	// connBytes is what a connection takes beside its requests: goroutines, buffers, TLS.
+	// connBytes is the memory of a connection besides its requests, in bytes: goroutines, buffers, TLS.
 	connBytes = 32 << 10
-	// requestBytes is what a request takes while it is under way, beside its body and answer.
+	// requestBytes is the memory of a request in flight besides its body and answer, in bytes.
 	requestBytes = 16 << 10
-	// bodyFactor is how many times a body is in memory while it is read and decoded, and
-	// an answer while it waits to be taken.
+	// bodyFactor is the number of copies in memory of a body while it is decoded, and of an answer while it
+	// is being sent.
 	bodyFactor = 2
 )
 
-// cut ends a connection that held most when the node's buffers were used up. Its requests
+// cut closes the connection that held the largest share when the node's budget was exhausted. Its requests
 // end with it.
 func (w *watcher) cut(c *watched) {
 	w.complaints.warn("closed the connection that held most of the node's buffers (--max-buffer-bytes)", "peer", c.RemoteAddr().String())
@@ -414,7 +413,7 @@ func memoryOf(ctx context.Context) *budget.Account {
 	return c.memory
 }
 
-// addRequests changes how many requests are under way on the connection, and returns that.
+// addRequests adds n to the connection's requests in flight and returns the new number.
 func (c *watched) addRequests(n int64) int64 {
 	if c == nil {
 		return 0
@@ -422,7 +421,7 @@ func (c *watched) addRequests(n int64) int64 {
 	return c.requests.Add(n)
 }
 
-// rest begins the time without a request that a connection may have.
+// rest starts the idle timeout of a connection.
 func (c *watched) rest(timeout time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -432,14 +431,14 @@ func (c *watched) rest(timeout time.Duration) {
 	}
 }
 
-// turnAway says that there was no place.
+// turnAway logs and counts a connection that got no place.
 func (w *watcher) turnAway(r *http.Request) {
 	w.metrics.refused.Inc()
 	w.complaints.warn("closed a connection: there are too many", "peer", r.RemoteAddr, "max_connections", w.limits.MaxConnections)
 }
 
-// state is net/http's ConnState. HTTP/2 calls a connection idle too, but what comes
-// next there are frames of all kinds.
+// state is net/http's ConnState callback. HTTP/2 connections become idle as well, but what arrives next on
+// them may be frames of any kind.
 func (w *watcher) state(conn net.Conn, state http.ConnState) {
 	c := watchedOf(conn)
 	switch {
@@ -452,7 +451,7 @@ func (w *watcher) state(conn net.Conn, state http.ConnState) {
 		c.mu.Unlock()
 	case state == http.StateClosed && c.noRequest(w.plain):
 		if secured, ok := conn.(*tls.Conn); ok && !secured.ConnectionState().HandshakeComplete {
-			return // net/http has said so
+			return // net/http has already logged it
 		}
 		w.complain(c)
 	}

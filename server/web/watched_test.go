@@ -21,7 +21,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// wired is a connection whose reads and writes end as a test says.
+// wired is a connection whose reads and writes end as the test determines.
 type wired struct {
 	net.Conn
 	arrives string
@@ -42,7 +42,8 @@ func watchWire(w *wired, buffers *budget.Budget) (*watched, *logbook) {
 	return c, book
 }
 
-// What arrives is noted between requests only, and silence before the first one.
+// TestWhatArrivedWithoutARequest verifies that arriving bytes are recorded between requests only, and silence
+// only before the first request.
 func TestWhatArrivedWithoutARequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		conn        *watched
@@ -72,7 +73,7 @@ func TestWhatArrivedWithoutARequest(t *testing.T) {
 	}
 }
 
-// Only refusals of net/http's own are noted, which come between requests.
+// TestRefusalsAreNoted verifies that only net/http's own refusals are recorded, which come between requests.
 func TestRefusalsAreNoted(t *testing.T) {
 	for written, want := range map[string]string{
 		"HTTP/1.1 400 Bad Request\r\n\r\nwhy not": "why not",
@@ -105,7 +106,8 @@ func TestCallerThatDoesNotReadIsNamedOnce(t *testing.T) {
 	}
 }
 
-// Without memory for its connection a request is turned away, unless it asks for health.
+// TestConnectionWithoutMemory verifies that, without memory for its connection, a request is refused unless
+// it asks for health.
 func TestConnectionWithoutMemory(t *testing.T) {
 	for _, health := range []bool{false, true} {
 		c, _ := watchWire(&wired{}, budget.New(1))
@@ -121,7 +123,8 @@ func TestConnectionWithoutMemory(t *testing.T) {
 	}
 }
 
-// A connection keeps its first request in mind, and has no place any more once it is closed.
+// TestRequestsOfAConnection verifies that a connection remembers its first request, and has no place once it
+// is closed.
 func TestRequestsOfAConnection(t *testing.T) {
 	c, _ := watchWire(&wired{arrives: "x"}, nil)
 	ask := func() seat {
@@ -140,8 +143,8 @@ func TestRequestsOfAConnection(t *testing.T) {
 	}
 }
 
-// Between requests of HTTP/1 nothing is served; frames of HTTP/2 go on. Nothing is said of a
-// connection before it is closed.
+// TestStatesOfAConnection verifies that an HTTP/1 connection serves nothing between requests, while HTTP/2
+// frames continue, and that nothing is logged about a connection before it is closed.
 func TestStatesOfAConnection(t *testing.T) {
 	c, book := watchWire(&wired{arrives: "x"}, nil)
 	_, _ = c.Read(make([]byte, 1))
@@ -162,7 +165,7 @@ func TestStatesOfAConnection(t *testing.T) {
 	}
 }
 
-// A connection is handed on with its handshake done.
+// TestAcceptedConnectionsAreSecure verifies that Accept returns connections after their handshake.
 func TestAcceptedConnectionsAreSecure(t *testing.T) {
 	dir := authority(t)
 	p := start(t, newCluster(t), "n1", secured(dir, "n1", AuthNone))
@@ -194,8 +197,8 @@ func TestAcceptedConnectionsAreSecure(t *testing.T) {
 	<-dialled
 }
 
-// An answer that there is no memory for is refused if nothing of it was written, and broken off
-// otherwise.
+// TestAnswerWithoutMemory verifies that an answer without memory is refused if nothing of it was written, and
+// breaks the connection otherwise.
 func TestAnswerWithoutMemory(t *testing.T) {
 	b := budget.New(300 << 10)
 	memory, err := b.Open(0, func() {})
@@ -206,7 +209,7 @@ func TestAnswerWithoutMemory(t *testing.T) {
 	a := newAnswer(httptest.NewRecorder(), time.Second, c)
 	a.memory = memory
 	large := make([]byte, 200<<10)
-	for range 2 { // the second finds it refused
+	for range 2 { // the second write finds it already refused
 		if n, err := a.Write(large); n != 0 || !errors.Is(err, budget.ErrExhausted) || !errors.Is(c.exhausted, budget.ErrExhausted) {
 			t.Errorf("wrote %d, %v; noted %v", n, err, c.exhausted)
 		}
@@ -225,7 +228,8 @@ func TestAnswerWithoutMemory(t *testing.T) {
 	_, _ = begun.Write(make([]byte, 200<<10))
 }
 
-// Only a connection that holds little gets less than an answer may take.
+// TestModestConnectionIsGivenLess verifies that only a connection that holds little gets a reservation
+// smaller than its maximal answer.
 func TestModestConnectionIsGivenLess(t *testing.T) {
 	for held, want := range map[int]error{modest: nil, modest + 1: budget.ErrExhausted} {
 		memory, err := budget.New(2*modest).Open(held, func() {})
@@ -283,7 +287,7 @@ func TestPieceThatIsNotSent(t *testing.T) {
 	}
 }
 
-// Complaints come back one by one, however long ago the last one was forgiven.
+// TestComplaintsComeBackSlowly verifies that one token returns per complaintEvery, up to complaintsAtOnce.
 func TestComplaintsComeBackSlowly(t *testing.T) {
 	c := newComplaints(loggerTo(&logbook{}))
 	now := c.since
@@ -306,8 +310,8 @@ func TestComplaintsComeBackSlowly(t *testing.T) {
 	}
 }
 
-// A visit whose caller came back just when its time was up goes on, and one that is being
-// cancelled is cancelled once, also when the node stops.
+// TestVisitEndsOnce verifies that a visit whose caller comes back just as its time is up continues, and that
+// a visit being cancelled is cancelled only once, even if the node stops.
 func TestVisitEndsOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		cancelled, goOn := 0, make(chan struct{})

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// watching is a watch of which the test says what it sends.
+// watching is a watch whose messages the test determines.
 type watching struct {
 	*stage
 	a *asked
@@ -28,7 +28,7 @@ func (st *stage) watching(body string, change ...func(*http.Request)) *watching 
 	return &watching{st, a, st.expect("Watch")}
 }
 
-// word is an answer of a watch, with events of so many revisions up to its own.
+// word returns a watch message with the given number of events, whose revisions end with its own.
 func word(revision uint64, events int) *wire.WatchResponse {
 	resp := &wire.WatchResponse{Status: wire.Status_OK, Revision: revision, Lineage: lineage}
 	for i := range events {
@@ -44,7 +44,7 @@ func (w *watching) send(resp *wire.WatchResponse) {
 	}
 }
 
-// said insists on so many lines, of which the last has all these.
+// said requires n lines, the last of which contains all of has.
 func (w *watching) said(n int, has ...string) {
 	w.t.Helper()
 	lines := w.a.lines()
@@ -58,7 +58,8 @@ func (w *watching) said(n int, has ...string) {
 	}
 }
 
-// Each answer is a line that is on its way at once, in order, and the last ends the stream.
+// TestWatchSaysEachAnswerAtOnce verifies that each message is a line that is flushed immediately, in order,
+// and that the last one ends the stream.
 func TestWatchSaysEachAnswerAtOnce(t *testing.T) {
 	play(t, func(st *stage) {
 		w := st.watching(`{"prefix":"p/","afterRevision":"6","lineage":"first"}`)
@@ -75,7 +76,7 @@ func TestWatchSaysEachAnswerAtOnce(t *testing.T) {
 			if left := time.Until(w.a.writeUntil); left != st.s.cfg.Limits.WatchTimeout {
 				t.Errorf("a line may be left unread for %v", left)
 			}
-			time.Sleep(2 * st.s.cfg.Limits.WatchTimeout) // nothing is unread, so that costs nothing
+			time.Sleep(2 * st.s.cfg.Limits.WatchTimeout) // nothing is unread, so this has no effect
 		}
 		if got := w.a.sent.Get("Content-Type"); got != "application/x-ndjson" {
 			t.Errorf("content type %s", got)
@@ -91,7 +92,8 @@ func TestWatchSaysEachAnswerAtOnce(t *testing.T) {
 	})
 }
 
-// An error before the first answer is one; after it the connection breaks off.
+// TestWatchThatFails verifies that an error before the first message is returned as an error, and a later one
+// breaks the connection.
 func TestWatchThatFails(t *testing.T) {
 	for _, said := range []int{0, 1} {
 		play(t, func(st *stage) {
@@ -123,8 +125,8 @@ func TestWatchThatFails(t *testing.T) {
 	})
 }
 
-// When the node stops, every watch is told where to go on, whatever it was doing, and its caller
-// has a second to take that.
+// TestWatchCrossesTheStop verifies that when the node stops, every watch is told where to continue, whatever
+// it was doing, and its caller has a second to read that.
 func TestWatchCrossesTheStop(t *testing.T) {
 	for said := range 3 {
 		for _, together := range []bool{false, true} {
@@ -155,7 +157,8 @@ func TestWatchCrossesTheStop(t *testing.T) {
 	}
 }
 
-// A watch ends with its caller, or at its deadline, and says where to go on then.
+// TestWatchEndsWithItsCaller verifies that a watch ends with its caller or at its deadline, and then says
+// where to continue.
 func TestWatchEndsWithItsCaller(t *testing.T) {
 	for _, said := range []int{0, 1} {
 		play(t, func(st *stage) {
@@ -175,14 +178,15 @@ func TestWatchEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-// Twice without a leader ends a watch; events, and a leader between, begin the count anew.
+// TestWatchOfANodeWithoutALeaderEnds verifies that two consecutive messages without a leader end a watch.
+// Events and a known leader in between restart the count.
 func TestWatchOfANodeWithoutALeaderEnds(t *testing.T) {
 	play(t, func(st *stage) {
 		w := st.watching(`{}`)
 		st.c.lead("")
-		w.send(word(1, 0)) // the first answer says where it begins
+		w.send(word(1, 0)) // the first message has the start position
 		w.send(word(1, 0))
-		w.send(word(2, 1)) // something happens
+		w.send(word(2, 1)) // an event restarts the count
 		w.send(word(2, 0))
 		st.c.lead("n2")
 		w.send(word(2, 0))
@@ -200,7 +204,7 @@ func TestWatchOfANodeWithoutALeaderEnds(t *testing.T) {
 			t.Error("broken off")
 		}
 	})
-	play(t, func(st *stage) { // a last word is passed on
+	play(t, func(st *stage) { // a final message is passed on
 		w := st.watching(`{}`)
 		st.c.lead("")
 		w.send(word(1, 0))
@@ -212,7 +216,8 @@ func TestWatchOfANodeWithoutALeaderEnds(t *testing.T) {
 	})
 }
 
-// Each connection has so many watches at once, and each place is free again when its watch ends.
+// TestWatchesOfAConnectionAreBounded verifies the bound on watches per connection, and that a place is free
+// again when its watch ends.
 func TestWatchesOfAConnectionAreBounded(t *testing.T) {
 	const most = 3
 	play(t, func(st *stage) {
@@ -248,8 +253,8 @@ func TestWatchesOfAConnectionAreBounded(t *testing.T) {
 	}, limits(func(l *Limits) { l.MaxWatchesPerConnection = most }))
 }
 
-// A follower that is behind asks the leader whether the revision exists, catches up, and then
-// watches; an error after the first answer is none of that.
+// TestWatchOfAFollowerThatIsBehind verifies that a follower that is behind asks the leader whether the
+// revision exists, catches up, and then watches. After the first message, an error is returned instead.
 func TestWatchOfAFollowerThatIsBehind(t *testing.T) {
 	for _, failing := range []error{replica.ErrNotLeader, replica.ErrUnavailable} {
 		play(t, func(st *stage) {
@@ -263,7 +268,7 @@ func TestWatchOfAFollowerThatIsBehind(t *testing.T) {
 			if asked.r.URL.Path != "/quorumlock.v1.LockService/VerifyToken" || asked.r.Header.Get(headerFrom) != "n1" {
 				t.Errorf("asked the leader for %s, %v", asked.r.URL, asked.r.Header)
 			}
-			asked.with(503, "{}") // it is asked again
+			asked.with(503, "{}") // it asks again
 			time.Sleep(pollEvery)
 			asked = st.sentOn()
 			asked.verified(t, present+3)
@@ -285,7 +290,7 @@ func TestWatchOfAFollowerThatIsBehind(t *testing.T) {
 	}
 }
 
-// verified is what the leader answers to another node that asks for the present revision.
+// verified answers a node that asks the leader for the current revision.
 func (f *forwarded) verified(t *testing.T, revision uint64) {
 	t.Helper()
 	data, err := proto.Marshal(&wire.VerifyTokenResponse{Revision: revision})
@@ -336,7 +341,7 @@ func TestWatchOfAFollowerThatStaysBehind(t *testing.T) {
 	}
 }
 
-// presentOr is the present revision as whoever leads knows it.
+// presentOr returns the current revision as known to the leader.
 func (st *stage) presentOr(remote uint64, how string) uint64 {
 	if how == "elected" {
 		return st.s.revision()

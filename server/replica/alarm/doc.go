@@ -1,8 +1,8 @@
-// Package alarm keeps what a node has found and an operator has to know: that the log of another node has
-// another course.
+// Package alarm keeps the findings of a node that need an operator's attention: that the log of another node
+// has diverged.
 //
-// An alarm has the revision that the node's state had when it was raised. When an operator acknowledges
-// alarms, the state keeps the revision of that. An alarm stands while it is not older than the last
-// acknowledgement: what is found in a state that includes the acknowledgement is new. So all nodes agree
-// which alarms have ended, also those that apply the acknowledgement later.
+// An alarm carries the revision that the node's state had when it was raised. When an operator acknowledges
+// alarms, the state records the revision of the acknowledgement. An alarm stands unless it is older than the
+// last acknowledgement: a finding in a state that includes the acknowledgement is new. So all nodes agree on
+// which alarms have ended, including nodes that apply the acknowledgement later.
 package alarm

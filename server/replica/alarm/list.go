@@ -10,21 +10,21 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxAlarms bounds the alarms that are kept; the oldest goes first. There is one for each node.
+// maxAlarms bounds the standing alarms; the oldest is dropped first. There is one per node.
 const maxAlarms = 16
 
-// List is the alarms of a node that stand. All methods are safe for concurrent use. Those that change
-// something return once that is kept; the others do not wait for the disk.
+// List holds the standing alarms of a node. All methods are safe for concurrent use. Methods that change the
+// list return after the change was persisted; the others do not wait for the disk.
 type List struct {
-	changing sync.Mutex // is held while a change is kept, and before mu
+	changing sync.Mutex // held while a change is persisted; taken before mu
 	keep     func(record []byte) error
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards alarms
 	alarms []*wire.Alarm
 }
 
-// Load replaces the alarms by those of a record, which is empty if there is none. From here on changes are
-// kept by keep.
+// Load replaces the alarms with those of record, which may be empty. From then on changes are persisted with
+// keep.
 func (l *List) Load(record []byte, keep func(record []byte) error) error {
 	var kept wire.AlarmRecord
 	if err := proto.Unmarshal(record, &kept); err != nil {
@@ -37,7 +37,7 @@ func (l *List) Load(record []byte, keep func(record []byte) error) error {
 	return nil
 }
 
-// All returns copies of the alarms that stand, the oldest first.
+// All returns copies of the standing alarms, oldest first.
 func (l *List) All() []*wire.Alarm {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,15 +48,16 @@ func (l *List) All() []*wire.Alarm {
 	return all
 }
 
-// Len returns how many alarms stand.
+// Len returns the number of standing alarms.
 func (l *List) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.alarms)
 }
 
-// Raise adds an alarm, unless one about the same node stands that was not acknowledged at the revision
-// acknowledged. It reports whether it did; with an error the alarm stands and was not kept.
+// Raise adds an alarm, unless one about the same node stands. Alarms that are older than the acknowledgement
+// at revision acknowledged no longer stand, and are dropped. Raise reports whether it added the alarm. If it
+// returns an error, the alarm was added but not persisted.
 func (l *List) Raise(alarm *wire.Alarm, acknowledged uint64) (raised bool, err error) {
 	l.changing.Lock()
 	defer l.changing.Unlock()
@@ -68,7 +69,7 @@ func (l *List) Raise(alarm *wire.Alarm, acknowledged uint64) (raised bool, err e
 	return true, l.change(left[max(0, len(left)-maxAlarms):])
 }
 
-// Acknowledge ends the alarms that were raised in states before the revision, and returns how many.
+// Acknowledge ends the alarms that were raised in states before the revision, and returns their number.
 func (l *List) Acknowledge(revision uint64) (ended int, err error) {
 	l.changing.Lock()
 	defer l.changing.Unlock()
@@ -79,7 +80,7 @@ func (l *List) Acknowledge(revision uint64) (ended int, err error) {
 	return before - len(left), l.change(left)
 }
 
-// standing are the alarms that an acknowledgement leaves.
+// standing returns the alarms that are not older than the acknowledgement.
 func (l *List) standing(acknowledged uint64) (left []*wire.Alarm) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// store keeps the record of a list.
+// store stores the record of a list.
 type store struct {
 	record []byte
 	err    error
@@ -22,7 +22,7 @@ func (s *store) keep(record []byte) error {
 	return s.err
 }
 
-// loaded is the list as a start finds it.
+// loaded returns the list as loaded at a start.
 func (s *store) loaded(t *testing.T) *List {
 	t.Helper()
 	l := &List{}
@@ -36,7 +36,7 @@ func about(node string, revision uint64) *wire.Alarm {
 	return &wire.Alarm{NodeId: node, Message: "another course", Revision: revision}
 }
 
-// wantNodes fails unless these are the alarms, in memory and on the disk.
+// wantNodes checks the alarms, in memory and on the disk.
 func (s *store) wantNodes(t *testing.T, l *List, want string) {
 	t.Helper()
 	for where, list := range map[string]*List{"in memory": l, "on the disk": s.loaded(t)} {
@@ -68,11 +68,11 @@ func TestAlarmsStandUntilTheyAreAcknowledged(t *testing.T) {
 		}
 	}
 	raise("n3", 10, 0, true)
-	raise("n3", 12, 0, false) // it stands
+	raise("n3", 12, 0, false) // the first one stands
 	raise("n4", 20, 0, true)
 	s.wantNodes(t, l, "n3@10 n4@20")
 	acknowledge(0, 0)
-	acknowledge(10, 0) // the alarm was raised in a state that included this one
+	acknowledge(10, 0) // the alarm was raised in a state that included this acknowledgement
 	acknowledge(20, 1)
 	s.wantNodes(t, l, "n4@20")
 	acknowledge(21, 1)
@@ -80,11 +80,11 @@ func TestAlarmsStandUntilTheyAreAcknowledged(t *testing.T) {
 	raise("n3", 21, 21, true)
 	acknowledge(21, 0)
 	s.wantNodes(t, l, "n3@21")
-	raise("n3", 40, 30, true) // the acknowledgement has been applied and not yet been seen here
+	raise("n3", 40, 30, true) // the acknowledgement was applied but not yet seen by the list
 	s.wantNodes(t, l, "n3@40")
 }
 
-// TestAlarmsAreBounded keeps the newest.
+// TestAlarmsAreBounded verifies that the newest alarms are kept.
 func TestAlarmsAreBounded(t *testing.T) {
 	s := &store{}
 	l := s.loaded(t)
@@ -98,7 +98,7 @@ func TestAlarmsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAlarmThatIsNotKept stands all the same, until the node ends.
+// TestAlarmThatIsNotKept verifies that an alarm that could not be persisted stands until the node ends.
 func TestAlarmThatIsNotKept(t *testing.T) {
 	s := &store{err: errors.New("disk on fire")}
 	l := s.loaded(t)
@@ -113,7 +113,7 @@ func TestAlarmThatIsNotKept(t *testing.T) {
 	}
 }
 
-// TestAlarmsAreCopied changes what came from the list.
+// TestAlarmsAreCopied modifies alarms returned by the list.
 func TestAlarmsAreCopied(t *testing.T) {
 	s := &store{}
 	l := s.loaded(t)
@@ -125,8 +125,8 @@ func TestAlarmsAreCopied(t *testing.T) {
 	s.wantNodes(t, l, "n3@1")
 }
 
-// TestAlarmThatCannotBeKept raises one that has no form on the disk: it stands, and the caller learns
-// that it will not outlive the node.
+// TestAlarmThatCannotBeKept raises an alarm that cannot be encoded: it stands, and the caller learns that it
+// will not survive a restart.
 func TestAlarmThatCannotBeKept(t *testing.T) {
 	s := &store{}
 	l := s.loaded(t)

@@ -1,25 +1,22 @@
-// Package failover decides when a voter may call an election because the leader's process
-// is dead, long before raft's time-outs notice that it is silent.
+// Package failover decides when a voter may call an election because the leader's process is dead, long
+// before raft's timeouts notice that the leader is silent.
 //
-// A process that ends, however it ends, has its connections closed by its kernel, and from
-// then on its port refuses new ones. Neither alone says that a leader is dead: a listener
-// may be closed, a firewall may reject, a connection may break. A call skips raft's
-// pre-vote and the others' check for a living leader, so what it rests on has to be more
-// than one node's opinion:
+// When a process ends, for whatever reason, its kernel closes its connections, and from then on its port
+// refuses new ones. Neither alone proves that a leader is dead: a listener may be closed, a firewall may
+// reject, a connection may break. An election called this way skips raft's pre-vote and the other nodes'
+// check for a live leader, so it needs more evidence than the opinion of one node:
 //
-//   - a majority of the voters, asked first, each saw this leader, in this term, close
-//     every connection and refuse a new one;
-//   - nobody asked has a longer log than the caller, so that it can win;
-//   - nobody asked knows of a later term, so that it disturbs no election under way;
-//   - the caller votes, follows that leader still, and has called none in that term yet.
+//   - A majority of the voters, asked first, each saw this leader, in this term, close every connection and
+//     refuse a new one.
+//   - No voter asked has a longer log than the caller, so that the caller can win.
+//   - No voter asked knows of a later term, so that the call disturbs no election in progress.
+//   - The caller is a voter, still follows that leader, and has not called an election in that term yet.
 //
-// Two candidates at once would take longer than none, so voters call one after the other,
-// in an order that all of them work out alike, and the later ones only if the earlier ones
-// did not.
+// Two concurrent candidates would take longer than none. So the voters call one after the other, in an order
+// that all of them derive in the same way, and later ones call only if the earlier ones did not.
 //
-// A wrong call would cost an election and nothing else: whatever happens here, raft decides
-// who leads.
+// A wrong call costs an election and nothing else: in any case, raft decides who leads.
 //
-// The judgement in this package has neither clock nor network: [Hearing] in, [Verdict] out.
-// Seeing, asking and calling are those of package replica.
+// This package uses neither clock nor network: a [Hearing] goes in, a [Verdict] comes out. Package replica
+// observes the leader, asks the voters and calls the election.
 package failover

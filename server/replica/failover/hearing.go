@@ -5,50 +5,50 @@ import (
 	"slices"
 )
 
-// Loss names a leader and the term in which it was lost.
+// Loss identifies a leader and the term in which it was lost.
 type Loss struct {
 	Leader string
 	Term   uint64
 }
 
-// Tail is where a log ends.
+// Tail is the last entry of a log.
 type Tail struct{ Term, Index uint64 }
 
-// Compare is positive if t's log is longer than o's, in raft's sense: whoever has the
-// longer log refuses the other its vote.
+// Compare returns a positive number if t's log is longer than o's, in raft's sense: a node with a longer log
+// refuses its vote to the other.
 func (t Tail) Compare(o Tail) int {
 	return cmp.Or(cmp.Compare(t.Term, o.Term), cmp.Compare(t.Index, o.Index))
 }
 
-// Self is what the node that judges knows of itself, all of one moment.
+// Self is what the deciding node knows of itself, all at the same moment.
 type Self struct {
 	ID string
-	// Follower: it neither leads nor stands for election.
+	// Follower is true if it neither leads nor is a candidate.
 	Follower bool
-	// Leader is whom it follows; empty if nobody.
+	// Leader is the leader it follows; empty if none.
 	Leader string
-	// Term is its own, or a later one in which it was asked for its vote.
+	// Term is its own term, or a later one in which it was asked for its vote.
 	Term uint64
 	Tail Tail
-	// Saw is the leader that it has seen dead and not alive since.
+	// Saw is the leader that it saw die and has not seen alive since.
 	Saw Loss
-	// Called is the last term whose leader it has called an election against.
+	// Called is the last term against whose leader it called an election.
 	Called uint64
 }
 
-// Testifies says whether the node has seen that leader dead and follows it still.
+// Testifies reports whether the node saw that leader die and still follows it.
 func (s Self) Testifies(loss Loss) bool {
 	return s.Follower && s.Leader == loss.Leader && s.Term == loss.Term && s.Saw == loss
 }
 
-// Answer is what another voter said when it was asked about a loss.
+// Answer is another voter's answer to the question about a loss.
 type Answer struct {
-	// Silent: it said nothing in time. It may have seen the same and be about to call.
+	// Silent is set if it did not answer in time. It may have seen the loss too and be about to call.
 	Silent bool
-	// Absent: it cannot be reached, or calls no elections and does not know the question.
+	// Absent is set if it is unreachable, or calls no elections and does not know the question.
 	Absent bool
 
-	// Gone is its testimony: it saw that leader in that term close and refuse.
+	// Gone is its testimony: it saw that leader, in that term, close its connections and refuse new ones.
 	Gone bool
 	// Term and Tail are as in Self.
 	Term uint64
@@ -57,60 +57,60 @@ type Answer struct {
 
 func (a Answer) said() bool { return !a.Silent && !a.Absent }
 
-// Hearing is all that a verdict rests on.
+// Hearing is the complete input of a decision.
 type Hearing struct {
 	Loss Loss
 	Self Self
-	// Voters are all that vote, this node and the lost leader included.
+	// Voters are all voters, including this node and the lost leader.
 	Voters []string
-	// Answers are those of all voters but this node and the lost leader. A voter without
-	// one counts as silent.
+	// Answers are the answers of all voters except this node and the lost leader. A voter without an answer
+	// counts as silent.
 	Answers map[string]Answer
 }
 
-// Outcome is what a verdict comes to.
+// Outcome is the decision in a Verdict.
 type Outcome int
 
-// The outcomes.
+// Outcomes of a decision.
 const (
-	// Drop: there is nothing to call against, for this loss and for good.
+	// Drop means never to call an election for this loss.
 	Drop Outcome = iota
-	// Wait: not now, perhaps with the next answers.
+	// Wait means not to call now, but perhaps after the next answers.
 	Wait
-	// Call: call an election.
+	// Call means to call an election now.
 	Call
 )
 
-// Reason says why, in a word that can label a metric.
+// Reason is the reason for an outcome. Its values can serve as metric labels.
 type Reason string
 
-// The reasons.
+// Reasons, by outcome.
 const (
 	// With Drop.
-	Repeated    Reason = "repeated"     // it has called one in this term already
-	NotVoter    Reason = "not_voter"    // it does not vote
-	NotFollower Reason = "not_follower" // it leads or stands for election
-	MovedOn     Reason = "moved_on"     // it follows another leader or term, or somebody knows of a later term
-	Alive       Reason = "alive"        // it has not seen this leader dead, or has seen it alive since
+	Repeated    Reason = "repeated"     // it has already called an election in this term
+	NotVoter    Reason = "not_voter"    // it is not a voter
+	NotFollower Reason = "not_follower" // it leads or is a candidate
+	MovedOn     Reason = "moved_on"     // it follows another leader or term, or a voter knows of a later term
+	Alive       Reason = "alive"        // it has not seen this leader die, or has seen it alive since
 	// With Wait.
-	ShortLog   Reason = "short_log"   // somebody has a longer log
-	NoMajority Reason = "no_majority" // too few saw it
-	NotFirst   Reason = "not_first"   // others come first
+	ShortLog   Reason = "short_log"   // a voter has a longer log
+	NoMajority Reason = "no_majority" // too few voters saw the loss
+	NotFirst   Reason = "not_first"   // it is another voter's turn
 	// With Call.
 	Agreed Reason = "agreed"
 )
 
-// Verdict is what the node has to do.
+// Verdict is what the node should do, and why.
 type Verdict struct {
 	Outcome Outcome
 	Reason  Reason
-	// Witnesses are those who saw the loss, this node included, in order.
+	// Witnesses are the voters that saw the loss, including this node, sorted.
 	Witnesses []string
 }
 
-// Judge decides. turn counts from 0 the turns that have passed since the loss: each is one
-// voter's, in their order, and after the last the first has its turn again. So whoever has
-// missed its own does not call together with the next.
+// Judge decides what to do. turn is the number of turns that have passed since the loss, from 0. Each turn
+// belongs to one voter, in their order, and after the last voter the first has its turn again. So a voter
+// that missed its turn does not call together with the next one.
 func (h Hearing) Judge(turn int) Verdict {
 	if reason := h.obstacle(); reason != "" {
 		return Verdict{Outcome: Drop, Reason: reason}
@@ -129,7 +129,7 @@ func (h Hearing) Judge(turn int) Verdict {
 	return v
 }
 
-// obstacle is why this node may not call, whatever else the others say.
+// obstacle returns the reason why this node must never call for this loss, or "" if there is none.
 func (h Hearing) obstacle() Reason {
 	s := h.Self
 	switch {
@@ -149,7 +149,7 @@ func (h Hearing) obstacle() Reason {
 	return ""
 }
 
-// others are the voters who were to be asked.
+// others returns the voters that were to be asked.
 func (h Hearing) others() []string {
 	return slices.DeleteFunc(slices.Clone(h.Voters), func(id string) bool { return id == h.Self.ID || id == h.Loss.Leader })
 }
@@ -162,7 +162,7 @@ func (h Hearing) answer(id string) Answer {
 	return a
 }
 
-// anyone says whether there is an answer for which ok holds.
+// anyone reports whether ok holds for any answer.
 func (h Hearing) anyone(ok func(Answer) bool) bool {
 	return slices.ContainsFunc(h.others(), func(id string) bool {
 		a := h.answer(id)
@@ -181,8 +181,8 @@ func (h Hearing) witnesses() []string {
 	return seen
 }
 
-// rank is how many may call before this node does: those whose log is as long and whose id
-// comes first, also if they have not seen the loss yet, and those of whom nothing is known.
+// rank returns how many voters may call before this node: those with an equal log and a smaller ID, even if
+// they have not seen the loss yet, and those of which nothing is known.
 func (h Hearing) rank() int {
 	n := 0
 	for _, id := range h.others() {

@@ -12,7 +12,7 @@ var lost = failover.Loss{Leader: "n1", Term: 7}
 
 var end = failover.Tail{Term: 7, Index: 40}
 
-// hearing is that of n2 in a cluster of three after n1 has died: n3 saw it as well.
+// hearing returns the Hearing of n2 in a cluster of three after n1 has died. n3 saw it as well.
 func hearing() failover.Hearing {
 	return failover.Hearing{
 		Loss:    lost,
@@ -29,7 +29,7 @@ func TestDeadLeader(t *testing.T) {
 	}
 }
 
-// mustNotCall are hearings after which nobody calls an election.
+// mustNotCall are hearings after which a node must not call an election.
 var mustNotCall = map[string]struct {
 	change func(*failover.Hearing)
 	want   failover.Outcome
@@ -114,7 +114,7 @@ func TestWhatMustNotCall(t *testing.T) {
 	}
 }
 
-// Whoever comes later gives those before it their time, and then goes on without them.
+// TestTurns verifies that a later voter waits for the turns of those before it, and then calls without them.
 func TestTurns(t *testing.T) {
 	first := failover.Answer{Gone: true, Term: 7, Tail: end}
 	h := hearing()
@@ -136,8 +136,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Of those who said nothing, the silent have their turn and the absent have none, whatever else
-// their answers hold.
+// TestTurnsOfThoseWhoSaidNothing verifies that silent voters have a turn and absent ones do not, whatever
+// else their answers contain.
 func TestTurnsOfThoseWhoSaidNothing(t *testing.T) {
 	h := hearing()
 	h.Self.ID = "n5"
@@ -165,7 +165,8 @@ func TestTurnsOfThoseWhoSaidNothing(t *testing.T) {
 	}
 }
 
-// A node testifies only to the loss of the leader and the term that it follows now.
+// TestTestimony verifies that a node testifies only to the loss of the leader that it currently follows, in
+// its term.
 func TestTestimony(t *testing.T) {
 	for name, change := range map[string]func(*failover.Self){
 		"":                    func(*failover.Self) {},
@@ -182,11 +183,11 @@ func TestTestimony(t *testing.T) {
 	}
 }
 
-// condition is all that one voter of a world may be after the leader's death.
+// condition is a possible state of a voter after the leader's death.
 type condition struct {
 	silent, absent bool
 	saw, follows   bool
-	long           bool // its log
+	long           bool // its log is longer
 	later          bool // it was asked for its vote in a later term
 	called         bool
 }
@@ -229,7 +230,7 @@ func (c condition) answer(id string) failover.Answer {
 	return failover.Answer{Silent: c.silent, Absent: c.absent, Gone: s.Testifies(lost), Term: s.Term, Tail: s.Tail}
 }
 
-// world is a cluster whose leader n1 is gone: the other voters, n2 and on.
+// world is a cluster whose leader n1 is gone. It holds the other voters, from n2 on.
 type world []condition
 
 func (w world) hearing(i int) failover.Hearing {
@@ -246,7 +247,7 @@ func (w world) hearing(i int) failover.Hearing {
 	return h
 }
 
-// may is the rule in other words: whether voter i may call at all.
+// may is an independent formulation of the rule: it reports whether voter i may call at all.
 func (w world) may(i int) bool {
 	me, witnesses := w[i], 0
 	for j, c := range w {
@@ -261,7 +262,7 @@ func (w world) may(i int) bool {
 	return me.saw && me.follows && !me.called && witnesses >= (len(w)+1)/2+1
 }
 
-// callers are those who call in each turn.
+// callers returns the voters that call in each turn.
 func (w world) callers() (ids [][]int) {
 	ids = make([][]int, len(w))
 	for i, c := range w {
@@ -294,8 +295,8 @@ func (w world) check(t *testing.T) {
 	}
 }
 
-// Every world of three, whatever the two others know: those who call are those who may,
-// and never two in one turn.
+// TestEveryWorldOfThree checks all states of the two other voters in a cluster of three: those that call are
+// exactly those that may, and never two in one turn.
 func TestEveryWorldOfThree(t *testing.T) {
 	all := conditions()
 	for _, a := range all {
@@ -305,7 +306,7 @@ func TestEveryWorldOfThree(t *testing.T) {
 	}
 }
 
-// Of a cluster of five, those worlds in which the others differ in what decides most.
+// TestWorldsOfFive checks a cluster of five, for those states of the other voters that matter most.
 func TestWorldsOfFive(t *testing.T) {
 	var few []condition
 	for _, c := range conditions() {

@@ -7,12 +7,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// start counts a start with the nonce 100 + its number.
+// start returns the next start, with the nonce 100 + its number.
 func start(last *wire.BootRecord, stored *wire.StoredState) *Boot {
 	return NewBoot(last, 100+last.GetBoot()+1, stored)
 }
 
-// thirdStart is the third start of a node, whose disk holds term 5, a vote in term 4 and entry 77.
+// thirdStart returns the third start of a node whose disk holds term 5, a vote in term 4 and entry 77.
 func thirdStart() *Boot {
 	first := start(nil, &wire.StoredState{})
 	second := start(first.Record(), &wire.StoredState{})
@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 	more := func(e *wire.DiskEvidence) { e.Term, e.VoteTerm, e.CommittedIndex = 6, 6, 78 }
 	for name, c := range map[string]struct {
 		known *wire.DiskEvidence
-		want  string // nothing is healthy
+		want  string // empty means healthy
 	}{
 		"nothing":                             {nil, ""},
 		"an earlier start, as much":           {of(2, 102), ""},

@@ -6,9 +6,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Forked compares how far two nodes have applied the log. A term that began in the one, where the other
-// has applied as much and knows the terms of that time, must have begun there in the other as well, with
-// the same leader: if not, Forked returns which one, in words.
+// Forked compares the applied logs of two nodes. If a term began in one of them, the other must have the same
+// beginning of the same term with the same leader, provided that it has applied as much and knows the terms
+// of that time. If not, Forked describes the difference.
 func Forked(mine, theirs *wire.LogPosition) (difference string) {
 	if start, other := missing(theirs, mine); start != nil {
 		return fmt.Sprintf("there, term %d began at revision %d, and here %s, though revision %d is applied",
@@ -21,8 +21,8 @@ func Forked(mine, theirs *wire.LogPosition) (difference string) {
 	return ""
 }
 
-// missing returns the start of a term in one log that the other has applied but does not know, and the
-// one that it has at that revision; nil if there is none.
+// missing returns the first start of a term in one log that the other has applied but does not know, and the
+// start that the other has at that revision, if any. It returns nil if there is none.
 func missing(from, in *wire.LogPosition) (start, other *wire.TermStart) {
 	known := in.GetTermStarts()
 	if len(known) == 0 {
@@ -42,7 +42,7 @@ func missing(from, in *wire.LogPosition) (start, other *wire.TermStart) {
 	return nil, nil
 }
 
-// instead says what another log has where a term began in the one.
+// instead describes what the other log has at the revision where a term began in the first one.
 func instead(start, other *wire.TermStart) string {
 	switch {
 	case other == nil:

@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// at is a position: a revision and then terms and the revisions at which they began.
+// at returns a position: a revision, followed by pairs of a term and the revision at which it began.
 func at(revision uint64, starts ...uint64) *wire.LogPosition {
 	p := &wire.LogPosition{Revision: revision}
 	for i := 0; i < len(starts); i += 2 {
@@ -15,7 +15,7 @@ func at(revision uint64, starts ...uint64) *wire.LogPosition {
 	return p
 }
 
-// ledBy is a position in whose last term another start of a node leads.
+// ledBy returns a position whose last term is led by another start of a node.
 func ledBy(nonce uint64, p *wire.LogPosition) *wire.LogPosition {
 	p.TermStarts[len(p.TermStarts)-1].Nonce = nonce
 	return p

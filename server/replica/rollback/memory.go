@@ -11,15 +11,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxPeers bounds those that are remembered and may not be members yet.
+// maxPeers bounds the remembered nodes. Nodes that are not members yet are remembered too.
 const maxPeers = 64
 
-// Memory is what a node remembers of the others, and of how far the log is committed. All methods
-// are safe for concurrent use and take no longer than a lock.
+// Memory is what a node remembers of the other nodes and of how far the log is committed. All methods are
+// safe for concurrent use and do no I/O.
 type Memory struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	peers  map[string]*peer
-	kept   *wire.PeerMemory // as it was loaded
+	kept   *wire.PeerMemory // as loaded
 	commit uint64
 	dirty  bool
 }
@@ -27,12 +27,12 @@ type Memory struct {
 // peer is one incarnation of a node.
 type peer struct {
 	known *wire.KnownState
-	// clock is what its wall clock showed at heard.
+	// clock is its wall clock at heard, in seconds since 1970.
 	clock uint64
 	heard time.Time
 }
 
-// Load returns the memory that was kept.
+// Load returns a Memory with the contents of kept.
 func Load(kept *wire.PeerMemory) *Memory {
 	m := &Memory{peers: map[string]*peer{}, kept: kept, commit: kept.GetCommittedIndex()}
 	for _, known := range kept.GetPeers() {
@@ -43,8 +43,8 @@ func Load(kept *wire.PeerMemory) *Memory {
 	return m
 }
 
-// Met takes in what another node says of its start and its clock. It comes before whatever else is
-// learned of that node over the same connection.
+// Met records another node's start and clock. It must be called before anything else is learned of that node
+// over the same connection.
 func (m *Memory) Met(incarnation string, said *wire.PeerState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,7 +61,7 @@ func (m *Memory) Met(incarnation string, said *wire.PeerState) {
 	}
 }
 
-// merge is the evidence of two starts.
+// merge combines the evidence of two starts.
 func merge(earlier, later *wire.DiskEvidence) *wire.DiskEvidence {
 	return &wire.DiskEvidence{
 		Boot: later.Boot, Nonce: later.Nonce,
@@ -71,7 +71,7 @@ func merge(earlier, later *wire.DiskEvidence) *wire.DiskEvidence {
 	}
 }
 
-// raise never lowers a field.
+// raise sets a field to value unless that would lower it.
 func (m *Memory) raise(field *uint64, value uint64) {
 	if value > *field {
 		*field = value
@@ -79,29 +79,29 @@ func (m *Memory) raise(field *uint64, value uint64) {
 	}
 }
 
-// Learn raises what is known of a node: that it was in a term, voted in one, and had all entries up
-// to an index of which those up to committed are committed. Zero says nothing.
+// Learn raises what is known of a node: that it was in a term, voted in a term, and had all entries up to
+// index, of which those up to committed are committed. A zero means unknown.
 func (m *Memory) Learn(incarnation string, term, voteTerm, index, committed uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.raise(&m.commit, committed)
 	p := m.peers[incarnation]
 	if p == nil {
-		return // it has not been met
+		return // Met was not called for it
 	}
 	m.raise(&p.known.LastStart.Term, term)
 	m.raise(&p.known.LastStart.VoteTerm, voteTerm)
 	m.raise(&p.known.LastStart.CommittedIndex, min(index, committed))
 }
 
-// Committed is the last entry that is known to be committed.
+// Committed returns the index of the last entry known to be committed.
 func (m *Memory) Committed() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.commit
 }
 
-// Known returns a copy of what is known of a node; nil if it was never met.
+// Known returns a copy of what is known of a node, or nil if Met was never called for it.
 func (m *Memory) Known(incarnation string) *wire.KnownState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,8 +112,8 @@ func (m *Memory) Known(incarnation string) *wire.KnownState {
 	return proto.CloneOf(p.known)
 }
 
-// Position is the later of the present one and the one that was kept: a node that has just started
-// has yet to apply what it applied before.
+// Position returns the later of the present position and the one that was loaded: a node that has just
+// started has yet to reapply what it applied before.
 func (m *Memory) Position(present *wire.LogPosition) *wire.LogPosition {
 	if kept := m.kept.GetPosition(); kept.GetRevision() > present.GetRevision() {
 		return kept
@@ -121,14 +121,14 @@ func (m *Memory) Position(present *wire.LogPosition) *wire.LogPosition {
 	return present
 }
 
-// Changed reports whether there is something to keep that Keep has not returned yet.
+// Changed reports whether there are changes that Keep has not returned yet.
 func (m *Memory) Changed() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.dirty
 }
 
-// Keep returns what to keep of the members that have these incarnations.
+// Keep returns the record to persist. It includes the peers with the given incarnations.
 func (m *Memory) Keep(incarnations []string, present *wire.LogPosition) *wire.PeerMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,8 +149,8 @@ func (m *Memory) Keep(incarnations []string, present *wire.LogPosition) *wire.Pe
 	return keep
 }
 
-// Median is the median of the wall clocks of this node and of those that it has met among others, in
-// seconds since 1970; the lower one of two.
+// Median returns the median of the wall clocks of this node and of the nodes in others that it has met, in
+// seconds since 1970. For an even number it is the lower of the two middle ones.
 func (m *Memory) Median(own uint64, others []string) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,8 +15,8 @@ func says(boot, nonce uint64) *wire.PeerState {
 	return &wire.PeerState{Stored: &wire.StoredState{Boot: boot, Nonce: nonce}}
 }
 
-// TestEvidenceOfEarlierStartsIsKeptApart has a node start again: what it proved before is still
-// compared with what it finds.
+// TestEvidenceOfEarlierStartsIsKeptApart restarts a node: the evidence from before is still compared with
+// what the start finds.
 func TestEvidenceOfEarlierStartsIsKeptApart(t *testing.T) {
 	m := Load(nil)
 	m.Learn("i", 1, 1, 1, 1)
@@ -26,7 +26,7 @@ func TestEvidenceOfEarlierStartsIsKeptApart(t *testing.T) {
 	m.Met("i", says(4, 104))
 	m.Learn("i", 7, 6, 50, 40)
 	m.Learn("i", 6, 5, 30, 60)
-	m.Met("i", says(4, 999)) // of another copy: the first one counts
+	m.Met("i", says(4, 999)) // from another copy: the first one counts
 	m.Met("i", says(3, 103))
 	want := &wire.KnownState{Incarnation: "i", Before: &wire.DiskEvidence{},
 		LastStart: &wire.DiskEvidence{Boot: 4, Nonce: 104, Term: 7, VoteTerm: 6, CommittedIndex: 40}}
@@ -47,7 +47,7 @@ func TestEvidenceOfEarlierStartsIsKeptApart(t *testing.T) {
 	}
 }
 
-// TestMemoryIsKept writes down what is known of members, and only where something has changed.
+// TestMemoryIsKept verifies that Keep returns what is known of members, and Changed reports changes only.
 func TestMemoryIsKept(t *testing.T) {
 	m := Load(nil)
 	if m.Changed() {
@@ -92,7 +92,7 @@ func TestMemoryIsKept(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded meets more nodes than are members.
+// TestMemoryIsBounded meets more nodes than there are members.
 func TestMemoryIsBounded(t *testing.T) {
 	m := Load(nil)
 	stranger := func(i int) string { return fmt.Sprint("stranger ", i) }
@@ -119,7 +119,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestLoadedWithoutEvidence loads what an earlier start kept of a node that it only met.
+// TestLoadedWithoutEvidence loads the record of a node that an earlier start only met.
 func TestLoadedWithoutEvidence(t *testing.T) {
 	m := Load(&wire.PeerMemory{Peers: []*wire.KnownState{{Incarnation: "a"}, {Incarnation: "b"}}})
 	if m.Learn("a", 3, 2, 0, 0); m.Known("a").GetLastStart().GetTerm() != 3 || m.Known("a").GetBefore() == nil {

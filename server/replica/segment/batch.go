@@ -8,17 +8,17 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A batch is what one StoreLogs writes. As a stream of bytes, of which the bodies of its
-// sectors have 503 each and the last one zeros at its end:
+// A batch is what one StoreLogs writes. It is a stream of bytes that fills the bodies of consecutive sectors,
+// 503 bytes each, and is padded with zeros. All numbers are big-endian. The stream begins with
 //
 //	length of the stream 4 | number of entries 4 | index of the first 8
 //
-// and for each entry
+// followed for each entry by
 //
-//	length of the data 4 | term 8 | type 1 | when the leader had it 8 | data
+//	length of the data 4 | term 8 | type 1 | when the leader appended it 8 | data
 //
-// The time is in nanoseconds since 1970, or 0. A batch without entries says only that what
-// stands before it was acknowledged.
+// The time is in nanoseconds since 1970, or 0. A batch without entries only marks that everything before it
+// was acknowledged.
 const (
 	batchHeader = 4 + 4 + 8
 	entryHeader = 4 + 8 + 1 + 8
@@ -30,7 +30,7 @@ var (
 	errWrongSize = errors.New("its length is impossible")
 )
 
-// streamLength is how many bytes the batch of these entries has.
+// streamLength returns the length of the batch of these entries, in bytes.
 func streamLength(entries []*raft.Log) int {
 	length := batchHeader
 	for _, e := range entries {
@@ -39,7 +39,7 @@ func streamLength(entries []*raft.Log) int {
 	return length
 }
 
-// writeBatch lays a batch out in sectors that have room for it, the last of which is blank.
+// writeBatch lays out a batch in sectors, which have room for it. The last sector must be blank.
 func writeBatch(sectors []byte, first uint64, entries []*raft.Log) {
 	out := layer{sectors: sectors}
 	var head [batchHeader]byte
@@ -60,7 +60,7 @@ func writeBatch(sectors []byte, first uint64, entries []*raft.Log) {
 	}
 }
 
-// batchLength is the length of the stream that begins with these bytes.
+// batchLength returns the length of the stream that begins with these bytes.
 func batchLength(stream []byte) (int, error) {
 	if len(stream) < batchHeader {
 		return 0, errCutOff
@@ -72,7 +72,7 @@ func batchLength(stream []byte) (int, error) {
 	return length, nil
 }
 
-// readBatch visits the entries of a batch. Their data is part of the stream.
+// readBatch visits the entries of a batch. Their data shares memory with the stream.
 func readBatch(stream []byte, visit func(offset, size int, e *raft.Log) error) (first uint64, count uint32, err error) {
 	length, err := batchLength(stream)
 	if err != nil {
@@ -100,7 +100,7 @@ func readBatch(stream []byte, visit func(offset, size int, e *raft.Log) error) (
 	return first, count, nil
 }
 
-// readEntry takes an entry from the beginning of a stream and says how many bytes it had.
+// readEntry decodes an entry from the start of a stream and returns its size in bytes.
 func readEntry(stream []byte, index uint64, e *raft.Log) (size int, err error) {
 	if len(stream) < entryHeader {
 		return 0, errCutOff

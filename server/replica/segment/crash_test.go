@@ -16,11 +16,11 @@ import (
 
 var testID = ID{1, 2, 3}
 
-// model is what a log must hold.
+// model is the expected content of a log.
 type model struct {
 	first, last uint64 // 0 if it is empty
 	term        uint64
-	// entries are those, and older ones that were deleted at the beginning: they may come again.
+	// entries include older ones that were deleted at the beginning, because they may reappear.
 	entries map[uint64]*raft.Log
 }
 
@@ -64,7 +64,7 @@ func (m model) delete(lowest, highest uint64) model {
 	return m
 }
 
-// held tells whether a log that was opened holds what the model does.
+// held returns an error unless an opened log has the content of the model.
 func (m model) held(l *Log) error {
 	first, _ := l.FirstIndex()
 	last, _ := l.LastIndex()
@@ -87,11 +87,11 @@ func same(a, b *raft.Log) bool {
 	return a.Index == b.Index && a.Term == b.Term && a.Type == b.Type && bytes.Equal(a.Data, b.Data) && a.AppendedAt.Equal(b.AppendedAt)
 }
 
-// step is one change, and what the log may hold if the power goes in the middle of it.
+// step is one change, and what the log may hold if the power fails during it.
 type step struct {
 	name   string
 	do     func(*Log) error
-	states []model // the last one is that of success
+	states []model // the last one is that after success
 }
 
 func (m model) step(random *rand.Rand) step {
@@ -100,7 +100,7 @@ func (m model) step(random *rand.Rand) step {
 		next := m.last + 1
 		states := []model{m}
 		if kind == 0 && m.last != 0 {
-			next += uint64(1 + random.IntN(20)) // behind a snapshot
+			next += uint64(1 + random.IntN(20)) // after a snapshot
 			states = append(states, m.clear())
 		}
 		batch := m.batch(random, next)
@@ -125,7 +125,7 @@ func (m model) batch(random *rand.Rand, index uint64) (batch []*raft.Log) {
 		e := &raft.Log{Index: index, Term: term, Type: raft.LogType(random.IntN(3)), Data: make([]byte, random.IntN(3)*random.IntN(700))}
 		if random.IntN(2) == 0 {
 			for i := range e.Data {
-				e.Data[i] = byte(random.Uint32()) // else they are zeros, as blank sectors are
+				e.Data[i] = byte(random.Uint32()) // otherwise zeros, as in blank sectors
 			}
 		}
 		if random.IntN(2) == 0 {
@@ -139,7 +139,7 @@ func (m model) batch(random *rand.Rand, index uint64) (batch []*raft.Log) {
 
 var small = Options{ID: testID, Size: 16 * sectorSize}
 
-// crashes is a log's life on a disk that loses its power again and again.
+// crashes runs a log on a disk that loses power again and again.
 type crashes struct {
 	t       *testing.T
 	seed    uint64
@@ -148,11 +148,11 @@ type crashes struct {
 	log     *Log
 	model   model
 	reached Position
-	lost    int // times that the power went
-	cut     int // times that a write had been torn
+	lost    int // number of power failures
+	cut     int // number of torn writes
 }
 
-// recover opens the log again and finds out in which of the states it is.
+// recover reopens the log and determines in which of the states it is.
 func (c *crashes) recover(what string, states []model) {
 	c.t.Helper()
 	for calls := range 100 {
@@ -163,7 +163,7 @@ func (c *crashes) recover(what string, states []model) {
 			c.disk = c.disk.reboot()
 		}
 		if c.random.IntN(3) == 0 {
-			c.disk.calls = 1 + calls*calls + c.random.IntN(8) // the power goes again meanwhile
+			c.disk.calls = 1 + calls*calls + c.random.IntN(8) // the power fails again meanwhile
 		}
 		options := small
 		options.Reached = c.reached
@@ -184,7 +184,7 @@ func (c *crashes) recover(what string, states []model) {
 	for _, m := range slices.Backward(states) {
 		err := m.held(c.log)
 		if err == nil {
-			// What was deleted at the beginning may be there again.
+			// What was deleted at the beginning may have reappeared.
 			c.model = m.clone()
 			c.model.first, _ = c.log.FirstIndex()
 			return
@@ -194,7 +194,7 @@ func (c *crashes) recover(what string, states []model) {
 	c.t.Fatalf("seed %d: %s: %v", c.seed, what, errors.Join(faults...))
 }
 
-// run takes steps, with the power going within one of the next calls.
+// run executes steps, with a power failure at one of the next calls.
 func (c *crashes) run(steps int) {
 	c.t.Helper()
 	for range steps {
@@ -235,8 +235,8 @@ func life(t *testing.T, seed uint64) *crashes {
 	return c
 }
 
-// Whatever the moment at which the power goes, the log holds what was acknowledged, and of
-// what was under way all or nothing.
+// TestPowerLoss verifies that, whenever the power fails, the log holds what was acknowledged, and of a write
+// in progress all or nothing.
 func TestPowerLoss(t *testing.T) {
 	lives := 300
 	if os.Getenv("QUORUMLOCK_CHECK") == "1" {
@@ -255,7 +255,8 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// Every call of one story is the last one once, several times with other sectors lost.
+// TestPowerLossAtEveryCall makes the power fail at each call of one sequence of steps, several times with
+// different sectors lost.
 func TestPowerLossAtEveryCall(t *testing.T) {
 	for call, ended := 1, false; !ended; call++ {
 		for chance := range uint64(6) {

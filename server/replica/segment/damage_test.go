@@ -10,10 +10,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// image is what the files of a log hold.
+// image is the content of a log's files.
 type image map[string][]byte
 
-// disk is one with these files.
+// disk returns a simulated disk with these files.
 func (i image) disk() *simulated {
 	d := newSimulated(rand.New(rand.NewPCG(1, 1)))
 	for name, content := range i {
@@ -38,7 +38,7 @@ func imageOf(d *simulated) image {
 	return i
 }
 
-// aged is a log after a long life: it has several files, and one that was cut off.
+// aged returns a log after many changes: it has several files, and one that was cut off.
 func aged(t *testing.T) (files image, log *Log, holds model) {
 	t.Helper()
 	c := life(t, 3)
@@ -68,7 +68,7 @@ func aged(t *testing.T) (files image, log *Log, holds model) {
 	return imageOf(c.disk), c.log, c.model
 }
 
-// opened is what a log of these files says.
+// opened returns the error of opening a log with these files, or of its content.
 func opened(files image, reached Position, holds model) error {
 	options := small
 	options.Reached = reached
@@ -79,7 +79,7 @@ func opened(files image, reached Position, holds model) error {
 	return holds.held(l)
 }
 
-// damaged wants a log to be refused.
+// damaged checks that a log is rejected as damaged.
 func damaged(t *testing.T, what string, files image, reached Position, holds model) {
 	t.Helper()
 	if err := opened(files, reached, holds); !errors.Is(err, ErrDamaged) {
@@ -87,7 +87,7 @@ func damaged(t *testing.T, what string, files image, reached Position, holds mod
 	}
 }
 
-// marked is an aged log whose end is marked.
+// marked returns an aged log whose end is marked.
 func marked(t *testing.T) (files image, log *Log, holds model) {
 	t.Helper()
 	_, log, holds = aged(t)
@@ -97,7 +97,8 @@ func marked(t *testing.T) (files image, log *Log, holds model) {
 	return imageOf(log.dir.(*simulated)), log, holds
 }
 
-// A flipped bit is found wherever something was written, and does no harm anywhere else.
+// TestFlippedBits verifies that a flipped bit is detected wherever something was written, and is harmless
+// elsewhere.
 func TestFlippedBits(t *testing.T) {
 	files, log, holds := marked(t)
 	if err := opened(files, log.End(), holds); err != nil {
@@ -130,7 +131,8 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-// A sector that was never written, or holds what another one does, is found.
+// TestLostAndMisplacedSectors verifies that a blank sector, and one with the content of another, are
+// detected.
 func TestLostAndMisplacedSectors(t *testing.T) {
 	files, log, holds := marked(t)
 	var all [][]byte
@@ -189,7 +191,7 @@ func TestMissingAndCutFiles(t *testing.T) {
 	}
 }
 
-// A log that is whole and not as long as it was has been put back.
+// TestRolledBackLog verifies that an intact log that is shorter than before is detected as an older copy.
 func TestRolledBackLog(t *testing.T) {
 	before, log, holds := aged(t)
 	batch := holds.batch(rand.New(rand.NewPCG(2, 2)), holds.last+1)
@@ -202,8 +204,8 @@ func TestRolledBackLog(t *testing.T) {
 	}
 }
 
-// The last batch, while nothing says that it was acknowledged: a flipped bit is found, a
-// sector that is not there is one that was never written.
+// TestLastBatch covers the last batch before the end is marked: a flipped bit is detected, and a blank sector
+// counts as never written.
 func TestLastBatch(t *testing.T) {
 	files, log, holds := aged(t)
 	last := log.places[len(log.places)-1]
@@ -229,7 +231,7 @@ func TestLastBatch(t *testing.T) {
 	}
 }
 
-// An entry that is read is checked.
+// TestSpoiledEntryIsNotRead verifies that entries are checked when they are read.
 func TestSpoiledEntryIsNotRead(t *testing.T) {
 	_, log, holds := aged(t)
 	for index := holds.first; index <= holds.last; index++ {
@@ -244,7 +246,7 @@ func TestSpoiledEntryIsNotRead(t *testing.T) {
 	}
 }
 
-// Whatever stands in a file, opening it ends, with the log as it was or with an error.
+// FuzzFile verifies that opening a file with any content terminates, with the log as it was or with an error.
 func FuzzFile(f *testing.F) {
 	f.Add(uint16(2), []byte{mark, 0, 0, 2})
 	f.Add(uint16(1), blankBytes[:])
@@ -263,7 +265,7 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// A batch of any bytes is refused, or is one that writes the same.
+// FuzzBatch verifies that a batch of arbitrary bytes is rejected, or encodes to the same bytes.
 func FuzzBatch(f *testing.F) {
 	f.Add([]byte{0, 0, 0, batchHeader, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1})
 	sectors := make([]byte, 2*sectorSize)

@@ -9,31 +9,31 @@ import (
 
 // Directory is the part of a file system that a log needs: one directory.
 type Directory interface {
-	// Names lists the files in it.
+	// Names returns the names of the files in the directory.
 	Names() ([]string, error)
-	// Create makes a file of size bytes, all of them zero and with room on the disk, in
-	// place of one of that name.
+	// Create creates a file of size bytes, replacing any file of that name. The file is zero-filled, and its
+	// space on the disk is allocated.
 	Create(name string, size int64) (File, error)
 	// Open opens a file for reading and writing.
 	Open(name string) (File, error)
 	Rename(from, to string) error
 	Remove(name string) error
-	// Sync returns once all of this is on the disk.
+	// Sync makes the creations, renames and removals durable.
 	Sync() error
 }
 
-// File is one of the files in a Directory.
+// File is a file in a Directory.
 type File interface {
 	ReadAt(p []byte, offset int64) (int, error)
 	WriteAt(p []byte, offset int64) (int, error)
 	// Truncate cuts the file to size bytes.
 	Truncate(size int64) error
-	// Sync returns once what was written is on the disk.
+	// Sync makes what was written durable.
 	Sync() error
 	Close() error
 }
 
-// Dir is the directory of that path.
+// Dir is the Directory at that path.
 type Dir string
 
 // Names implements Directory.
@@ -93,7 +93,7 @@ type osFile struct{ *os.File }
 // Sync implements File.
 func (f osFile) Sync() error { return syncData(f.File) }
 
-// zeros fills a file where room cannot be had otherwise.
+// zeros fills a file with zeros, where its space cannot be allocated otherwise.
 func zeros(f *os.File, size int64) error {
 	chunk := make([]byte, 1<<20)
 	for at := int64(0); at < size; at += int64(len(chunk)) {

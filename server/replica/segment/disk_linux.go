@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preallocate gives a new file its size, and room on the disk for it.
+// preallocate sets the size of a new file and allocates its space on the disk.
 func preallocate(f *os.File, size int64) error {
 	err := again(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, size) })
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -16,7 +16,7 @@ func preallocate(f *os.File, size int64) error {
 	return err
 }
 
-// syncData leaves out what is known of a file beside its content and its size.
+// syncData syncs the content and the size of a file, but no other metadata.
 func syncData(f *os.File) error {
 	err := again(func() error { return unix.Fdatasync(int(f.Fd())) })
 	if err != nil {
@@ -25,7 +25,7 @@ func syncData(f *os.File) error {
 	return nil
 }
 
-// again repeats a call that a signal came in between.
+// again repeats a call that was interrupted by a signal.
 func again(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {

@@ -10,11 +10,11 @@ import (
 
 var errFault = errors.New("this call failed")
 
-// faulty is a directory in which one call fails and does nothing; all others work.
+// faulty is a directory in which one call fails without effect. All others work.
 type faulty struct {
 	Directory
-	left   int // calls until then; 0 is never
-	closed int // files
+	left   int // calls until the failing one; 0 means never
+	closed int // number of closed files
 }
 
 type faultyFile struct {
@@ -97,7 +97,7 @@ func (f faultyFile) Close() error {
 	return f.dir.call(f.File.Close)
 }
 
-// emptied is a log whose last file has no batch yet.
+// emptied returns a log whose last file has no batch yet.
 func emptied(t *testing.T) image {
 	t.Helper()
 	_, log, holds := aged(t)
@@ -107,7 +107,7 @@ func emptied(t *testing.T) image {
 	return imageOf(log.dir.(*simulated))
 }
 
-// tornEnd is a log whose last batch was never finished, with a file that was not either.
+// tornEnd returns a log whose last batch was never finished, with a file that was never finished either.
 func tornEnd(t *testing.T) image {
 	t.Helper()
 	files, log, _ := aged(t)
@@ -117,7 +117,8 @@ func tornEnd(t *testing.T) image {
 	return files
 }
 
-// Whichever call fails, its error is returned, also if all later calls succeed.
+// TestEveryFailedCallIsReported verifies that the error of any failing call is returned, even if all later
+// calls succeed.
 func TestEveryFailedCallIsReported(t *testing.T) {
 	whole, log, holds := aged(t)
 	onto := func(do func(*Log) error) func(*faulty, int) error {
@@ -141,7 +142,7 @@ func TestEveryFailedCallIsReported(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		files image
-		calls int // at least
+		calls int // minimum number of calls
 		do    func(*faulty, int) error
 	}{
 		{"create", whole, 9, at(func(d *faulty) error { _, err := Create(d, small); return err })},
@@ -182,8 +183,8 @@ func TestEveryFailedCallIsReported(t *testing.T) {
 	}
 }
 
-// A log that cannot be opened, or was read, leaves no file open. The entries that were read
-// are the visitor's to keep.
+// TestFailedOpenClosesItsFiles verifies that a failed Open, and Read, leave no file open, and that a visitor
+// may keep the entries it gets from Read.
 func TestFailedOpenClosesItsFiles(t *testing.T) {
 	files, log, holds := aged(t)
 	for what, spoil := range map[string]func(image){
@@ -216,7 +217,7 @@ func TestFailedOpenClosesItsFiles(t *testing.T) {
 	}
 }
 
-// Files are closed once, also if a write failed before.
+// TestCloseTwice verifies that files are closed only once, even after a failed write.
 func TestCloseTwice(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		d := &faulty{Directory: newSimulated(rand.New(rand.NewPCG(1, 1)))}

@@ -9,34 +9,33 @@ import (
 	"strings"
 )
 
-// What a file begins with. Each of these sectors is written once, like all others.
+// The first sectors of a file. Like all others, each of them is written only once.
 const (
 	headerSector = 0
-	// followedSector is blank in the last file. In the others it says that there is one more.
+	// followedSector is blank in the last file. In the others it says that there is one more file.
 	followedSector = 1
 	firstBatch     = 2
 )
 
 const (
 	suffix = ".segment"
-	// unfinished ends the name of a file until its header is on the disk.
+	// unfinished is the suffix of a file's name until its header is on the disk.
 	unfinished = ".new"
 
 	magic   = "qlocklog"
 	version = 1
 )
 
-// header is what a file says of itself:
+// header is the header of a file. All numbers are big-endian:
 //
 //	"qlocklog" | version 4 | sectors 4 | log's id 8 | sequence 8 | after 8 | before 4
 type header struct {
-	sectors  uint32 // of the file, this one included
+	sectors  uint32 // number of sectors in the file, including this one
 	id       ID
 	sequence uint64
-	// after is the index of the last entry in the files before this one that counts; 0 if
-	// none of them does.
+	// after is the index of the last valid entry in the files before this one; 0 if there is none.
 	after uint64
-	// before is the sector at which the file before this one ends.
+	// before is the sector at which the previous file ends.
 	before uint32
 }
 
@@ -50,7 +49,7 @@ func (h header) bytes() []byte {
 	return binary.BigEndian.AppendUint32(b, h.before)
 }
 
-// readHeader takes a header apart that nobody has checked.
+// readHeader decodes a header without checking it.
 func readHeader(sector []byte) (h header, v uint32) {
 	b := sector[bodyAt+len(magic):]
 	v, h.sectors = binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])
@@ -59,20 +58,20 @@ func readHeader(sector []byte) (h header, v uint32) {
 	return h, v
 }
 
-// file is one segment of a log.
+// file is a segment of a log.
 type file struct {
 	File
 	header
 	salt uint32
-	// end is the sector behind the last batch.
+	// end is the sector after the last batch.
 	end uint32
-	// last is the index of the last of its entries that counts, or a lower one if none does.
+	// last is the index of the file's last valid entry, or a lower index if it has none.
 	last uint64
 }
 
 func nameOf(sequence uint64) string { return fmt.Sprintf("%016d%s", sequence, suffix) }
 
-// sequenceOf reads a name; ok is false if it is not one of a file of the log.
+// sequenceOf parses a file name. ok is false if it is not the name of a segment.
 func sequenceOf(name string) (sequence uint64, ok bool) {
 	digits, ok := strings.CutSuffix(name, suffix)
 	if !ok {
@@ -86,7 +85,7 @@ func (f *file) damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrDamaged, nameOf(f.sequence), fmt.Sprintf(format, args...))
 }
 
-// createFile makes a file. It has its name only once it is whole.
+// createFile creates a file, which gets its final name only when it is complete.
 func createFile(dir Directory, h header) (f *file, err error) {
 	name := nameOf(h.sequence)
 	handle, err := dir.Create(name+unfinished, int64(h.sectors)*sectorSize)
@@ -106,7 +105,7 @@ func createFile(dir Directory, h header) (f *file, err error) {
 	return f, nil
 }
 
-// writeSector writes a sector that is no batch's, and syncs it.
+// writeSector writes a sector that is not part of a batch, and syncs it.
 func (f *file) writeSector(number uint32, body []byte) error {
 	sector := make([]byte, sectorSize)
 	copy(sector[bodyAt:], body)
@@ -117,7 +116,7 @@ func (f *file) writeSector(number uint32, body []byte) error {
 	return f.Sync()
 }
 
-// follow says that there is one more file. The room that this one had left is given back.
+// follow records that there is one more file, and frees the unused space of this one.
 func (f *file) follow() error {
 	if err := f.writeSector(followedSector, binary.BigEndian.AppendUint64(nil, f.sequence+1)); err != nil {
 		return err
@@ -125,10 +124,10 @@ func (f *file) follow() error {
 	return f.Truncate(int64(f.end) * sectorSize)
 }
 
-// followAgain is follow after a start, when nothing stands in the next file. If a sector that
-// was torn when the power failed were written over, and torn in another place, then both its
-// marks would be there, and it would look damaged. So it is made blank first, whatever the
-// kernel has of it: the disk may have something else.
+// followAgain is follow after a restart, when the next file has no batch. If a sector that was torn by a
+// power failure were overwritten and torn again at another place, both of its marks would be there, and it
+// would look damaged. So it is blanked first, whatever the kernel reads there, since the disk may have
+// something else.
 func (f *file) followAgain() error {
 	if _, err := f.WriteAt(blankBytes[:], followedSector*sectorSize); err != nil {
 		return err
@@ -139,8 +138,8 @@ func (f *file) followAgain() error {
 	return f.follow()
 }
 
-// rewrite writes the last batch as it stands there, since a sync alone may pass over what an
-// earlier one has failed to write.
+// rewrite writes the last batch again with the same content, since a sync alone may skip data that an earlier
+// sync failed to write.
 func (f *file) rewrite(batch uint32) error {
 	sectors, err := f.read(batch, f.end-batch)
 	if err != nil {
@@ -184,7 +183,7 @@ func (f *file) readHeader() error {
 	return nil
 }
 
-// read reads sectors that must be there.
+// read reads sectors that must exist.
 func (f *file) read(number, count uint32) ([]byte, error) {
 	sectors := make([]byte, int(count)*sectorSize)
 	n, err := f.ReadAt(sectors, int64(number)*sectorSize)
@@ -197,7 +196,8 @@ func (f *file) read(number, count uint32) ([]byte, error) {
 	return nil, err
 }
 
-// followed tells whether a file, of which these are the sectors, says that there is one more.
+// followed returns the state of followedSector, which says whether there is one more file. sectors are the
+// sectors of the file.
 func (f *file) followed(sectors []byte) (state, error) {
 	sector := sectors[followedSector*sectorSize:][:sectorSize]
 	start, is := look(f.salt, followedSector, sector)
@@ -207,8 +207,8 @@ func (f *file) followed(sectors []byte) (state, error) {
 	return is, nil
 }
 
-// batchAt says how many sectors the batch has that begins at a sector; complete is false if
-// one of them is not whole.
+// batchAt returns the number of sectors of the batch that begins at sector at. complete is false if one of
+// them is not whole.
 func (f *file) batchAt(sectors []byte, at uint32) (count uint32, complete bool) {
 	total := uint32(len(sectors) / sectorSize)
 	if at >= total || !f.belongs(sectors, at, at) {
@@ -230,15 +230,15 @@ func (f *file) batchAt(sectors []byte, at uint32) (count uint32, complete bool) 
 	return count, true
 }
 
-// belongs tells whether a sector is a whole one of the batch that begins at start.
+// belongs reports whether a sector is whole and part of the batch that begins at start.
 func (f *file) belongs(sectors []byte, number, start uint32) bool {
 	begins, is := look(f.salt, number, sectors[number*sectorSize:][:sectorSize])
 	return is == whole && begins == start
 }
 
-// remains looks at what stands behind the last complete batch of the last file: nothing, or
-// what is left of a batch that was never finished. Anything else is damage. The batch that
-// begins there, if one does, is known to be incomplete.
+// remains checks what follows the last complete batch of the last file: nothing, or the remains of a batch
+// that was never finished. Anything else is damage. A batch that begins at sector at is known to be
+// incomplete.
 func (f *file) remains(sectors []byte, at uint32) (unfinished bool, err error) {
 	count, _ := f.batchAt(sectors, at)
 	total := uint32(len(sectors) / sectorSize)
@@ -248,7 +248,7 @@ func (f *file) remains(sectors []byte, at uint32) (unfinished bool, err error) {
 	case f.belongs(sectors, at, at) && (count == 0 || count > total-at):
 		return false, f.damaged("the batch at sector %d has an impossible length", at)
 	case count == 0:
-		count = total - at // its first sector is not there, so nobody knows
+		count = total - at // the first sector is missing, so the length is unknown
 	}
 	for number := at; number < total; number++ {
 		start, is := look(f.salt, number, sectors[number*sectorSize:][:sectorSize])

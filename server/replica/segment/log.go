@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// defaultSize of a file, in bytes.
+	// defaultSize is the default size of a file, in bytes.
 	defaultSize = 16 << 20
-	// keptBuffer is how much of what a batch was put together in is kept for the next one.
+	// keptBuffer bounds the size of the batch buffer that is kept for reuse, in bytes.
 	keptBuffer = 1 << 20
 )
 
 var (
-	// ErrDamaged is returned when part of the log is missing or not what was written.
+	// ErrDamaged is returned when part of the log is missing or is not what was written.
 	ErrDamaged = errors.New("the data directory is damaged")
 
 	errGap     = errors.New("entries of a batch do not follow each other")
@@ -30,20 +30,19 @@ var (
 	errMiddle  = errors.New("entries in the middle of the log cannot be deleted")
 )
 
-// Options say how a log is opened.
+// Options configures how a log is opened.
 type Options struct {
-	// ID is that of the log.
+	// ID is the ID of the log.
 	ID ID
-	// Reached is a position to which the log had come: one that ends before it is damaged.
+	// Reached is a position that the log had reached. A log that ends before it is damaged.
 	Reached Position
-	// Size of a file in bytes; default 16 MiB. A batch that needs more gets it.
+	// Size is the size of a file in bytes; default 16 MiB. A batch that needs more gets a larger file.
 	Size int64
-	// Rest is how long nothing has to be written before the end of the log is marked; 0 is
-	// only when Mark says so.
+	// Rest is the time without writes after which the end of the log is marked. With 0, only Mark marks it.
 	Rest time.Duration
-	// Failed is told if that marking failed, which nobody else has asked for.
+	// Failed is called if marking after Rest failed, since no caller gets that error.
 	Failed func(error)
-	// Logger is told of what is cut off; default is silence.
+	// Logger is notified of writes that are cut off; nil discards the messages.
 	Logger hclog.Logger
 }
 
@@ -58,28 +57,28 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Log is raft's log in segment files. It implements raft.LogStore, and is safe for concurrent
-// use. Whoever reads does not wait for who writes. Everything that can be read is on the disk.
+// Log is raft's log in segment files. It implements raft.LogStore and is safe for concurrent use. Reads do
+// not wait for writes. Everything that can be read is on the disk.
 //
-// After a write that failed, all others do. What was acknowledged before can still be read.
+// After a failed write, all further writes fail. What was acknowledged before can still be read.
 type Log struct {
 	dir     Directory
 	options Options
 
-	writing sync.Mutex // taken by who writes; guards what follows
-	broken  error      // why nothing is written any more
+	writing sync.Mutex // held by writers; guards the fields below
+	broken  error      // why nothing more is written
 	marked  bool       // nothing was written since the end was marked
 	buffer  []byte
 	rest    *time.Timer // nil if the end is not marked between writes
 
-	// mu guards what follows, which changes only while writing is taken, too.
+	// mu guards the fields below. They change only while writing is held as well.
 	mu     sync.RWMutex
-	files  []*file // the oldest first; the last one is written to
+	files  []*file // oldest first; the last one is written to
 	first  uint64  // index of places[0]
 	places []place
 }
 
-// Create makes an empty log in a directory, in place of whatever log is there.
+// Create creates an empty log in a directory, replacing any log there.
 func Create(dir Directory, options Options) (*Log, error) {
 	options = options.withDefaults()
 	names, err := dir.Names()
@@ -101,8 +100,8 @@ func Create(dir Directory, options Options) (*Log, error) {
 	return begin(&Log{dir: dir, options: options, files: []*file{f}, marked: true}), nil
 }
 
-// Open opens a log and reads all of it. A batch at its end that was never finished is cut
-// off. Errors: ErrDamaged, and those of the disk.
+// Open opens a log and reads all of it. A batch at its end that was never finished is cut off. Open returns
+// ErrDamaged or an error of the disk.
 func Open(dir Directory, options Options) (*Log, error) {
 	options = options.withDefaults()
 	found, err := find(dir, options.ID, options.Reached, func(*raft.Log) error { return nil })
@@ -116,8 +115,8 @@ func Open(dir Directory, options Options) (*Log, error) {
 	return begin(l), nil
 }
 
-// Read visits the entries of a log that nobody writes to, in order, and changes nothing.
-// Errors: ErrDamaged, those of the disk, and that of visit, which ends it.
+// Read visits the entries of a log in order without changing it. The log must not be written to meanwhile.
+// Read returns ErrDamaged, an error of the disk, or the first error of visit.
 func Read(dir Directory, options Options, visit func(*raft.Log) error) error {
 	found, err := find(dir, options.ID, options.Reached, func(e *raft.Log) error {
 		own := *e
@@ -137,9 +136,9 @@ func begin(l *Log) *Log {
 	return l
 }
 
-// settle finishes what was under way when the log was last written to, and has the disk know
-// all that was found: an earlier process may have ended before its last sync, or because
-// that failed, and then only the kernel has what it wrote.
+// settle completes what was in progress when the log was last written to, and makes everything found durable:
+// an earlier process may have ended before its last sync, or because that sync failed, and then only the
+// kernel has its data.
 func (l *Log) settle(found *found) error {
 	for _, name := range found.remnants {
 		if err := l.dir.Remove(name); err != nil {
@@ -154,7 +153,7 @@ func (l *Log) settle(found *found) error {
 		if err := f.rewrite(found.lastBatch); err != nil {
 			return err
 		}
-	} else if len(l.files) > 1 && !found.unfinished { // else the disk knows of this file
+	} else if len(l.files) > 1 && !found.unfinished { // an unfinished batch implies that followedSector was synced before
 		if err := l.files[len(l.files)-2].followAgain(); err != nil {
 			return err
 		}
@@ -168,7 +167,7 @@ func (l *Log) settle(found *found) error {
 
 func (l *Log) current() *file { return l.files[len(l.files)-1] }
 
-// last is the index of the last entry, 0 if there is none.
+// last returns the index of the last entry, 0 if there is none.
 func (l *Log) last() uint64 {
 	if len(l.places) == 0 {
 		return 0
@@ -176,10 +175,10 @@ func (l *Log) last() uint64 {
 	return l.first + uint64(len(l.places)) - 1
 }
 
-// ID is the id that the log was opened with.
+// ID returns the ID that the log was opened with.
 func (l *Log) ID() ID { return l.options.ID }
 
-// End is the position behind everything that is on the disk.
+// End returns the position after everything that is on the disk.
 func (l *Log) End() Position {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -196,7 +195,7 @@ func (l *Log) FirstIndex() (uint64, error) {
 	return l.first, nil
 }
 
-// LastIndex implements raft.LogStore. The log is durable up to there.
+// LastIndex implements raft.LogStore. The log is durable up to that index.
 func (l *Log) LastIndex() (uint64, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -207,14 +206,14 @@ func (l *Log) LastIndex() (uint64, error) {
 func (l *Log) GetLog(index uint64, e *raft.Log) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	at := index - l.first // a large one, if it is before
+	at := index - l.first // wraps around if index is below first
 	if at >= uint64(len(l.places)) {
 		return raft.ErrLogNotFound
 	}
 	return l.places[at].read(index, e)
 }
 
-// read reads the sectors that an entry lies in.
+// read reads the sectors that contain an entry.
 func (p place) read(index uint64, e *raft.Log) error {
 	from, to := p.offset/bodySize, (p.offset+p.size-1)/bodySize
 	sectors, err := p.file.read(p.batch+from, to-from+1)
@@ -237,8 +236,8 @@ func (p place) read(index uint64, e *raft.Log) error {
 // StoreLog implements raft.LogStore.
 func (l *Log) StoreLog(e *raft.Log) error { return l.StoreLogs([]*raft.Log{e}) }
 
-// StoreLogs implements raft.LogStore. Entries that do not follow the last one begin the log
-// anew: raft writes such only behind a snapshot, which has all that was before.
+// StoreLogs implements raft.LogStore. Entries that do not continue the log replace it: raft writes such
+// entries only after a snapshot, which contains everything before them.
 func (l *Log) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
@@ -246,7 +245,7 @@ func (l *Log) StoreLogs(entries []*raft.Log) error {
 	return l.write(func() error { return l.append(entries) })
 }
 
-// write has its turn, unless an earlier one failed.
+// write runs do under the writing lock, unless an earlier write failed.
 func (l *Log) write(do func() error) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -266,7 +265,7 @@ func (l *Log) append(entries []*raft.Log) error {
 	}
 	room := sectorsFor(streamLength(entries))
 	switch {
-	case first <= last: // also 0, in an empty log
+	case first <= last: // also true for index 0 in an empty log
 		return fmt.Errorf("%w: %d", errOverlap, first)
 	case room > maxSectors-firstBatch:
 		return errTooLong
@@ -286,7 +285,7 @@ func (l *Log) append(entries []*raft.Log) error {
 	return nil
 }
 
-// makeRoom goes on in another file if that is needed. Of the entries, those up to last count.
+// makeRoom continues in another file if needed. Entries after last become invalid.
 func (l *Log) makeRoom(last uint64, room uint32) error {
 	f := l.current()
 	if last == l.last() && room <= f.sectors-f.end {
@@ -295,7 +294,7 @@ func (l *Log) makeRoom(last uint64, room uint32) error {
 	return l.roll(last, room)
 }
 
-// writeBatch is one write and one sync. Only then does the batch count.
+// writeBatch does one write and one sync. Only then does the batch become part of the log.
 func (l *Log) writeBatch(first uint64, entries []*raft.Log, room uint32) error {
 	size := int(room) * sectorSize
 	if cap(l.buffer) < size {
@@ -318,7 +317,7 @@ func (l *Log) writeBatch(first uint64, entries []*raft.Log, room uint32) error {
 	return nil
 }
 
-// count has a batch that is on the disk be part of the log.
+// count adds a batch that is on the disk to the log.
 func (l *Log) count(f *file, first uint64, entries []*raft.Log, room uint32) {
 	places, offset := l.places, uint32(batchHeader)
 	for _, e := range entries {
@@ -336,9 +335,8 @@ func (l *Log) count(f *file, first uint64, entries []*raft.Log, room uint32) {
 	f.last = l.last()
 }
 
-// roll goes on in a new file, behind the entry with index after. What is behind that in the
-// older files counts no more, and with 0 nothing that is in them does. Either all of this
-// has happened, if the new file is there, or nothing.
+// roll continues in a new file after the entry with index after. Later entries in the older files become
+// invalid; with 0, all entries do. The change is atomic: it takes effect if and only if the new file exists.
 func (l *Log) roll(after uint64, room uint32) error {
 	old := l.current()
 	next, err := createFile(l.dir, header{
@@ -367,12 +365,12 @@ func (l *Log) roll(after uint64, room uint32) error {
 	return l.drop(len(l.files) - 1)
 }
 
-// sectorsOf is how many a file of that size has, with room for a batch.
+// sectorsOf returns the number of sectors in a file of that size, with room for a batch of room sectors.
 func sectorsOf(size int64, room uint32) uint32 {
 	return uint32(min(maxSectors, max(size/sectorSize, firstBatch+int64(room), firstBatch+1)))
 }
 
-// drop removes the oldest files, one after the other, so that there is never a gap.
+// drop removes the oldest files one by one, so that there is never a gap.
 func (l *Log) drop(count int) error {
 	for range count {
 		f := l.files[0]
@@ -390,8 +388,8 @@ func (l *Log) drop(count int) error {
 	return nil
 }
 
-// DeleteRange implements raft.LogStore. Entries at the end are gone once it returns. Those at
-// the beginning may come again when the log is opened, as long as others share their file.
+// DeleteRange implements raft.LogStore. Entries at the end are gone once it returns. Entries at the beginning
+// may reappear when the log is opened, as long as their file has entries that are still needed.
 func (l *Log) DeleteRange(lowest, highest uint64) error {
 	return l.write(func() error { return l.delete(lowest, highest) })
 }
@@ -415,8 +413,8 @@ func (l *Log) delete(lowest, highest uint64) error {
 	return l.drop(sort.Search(len(l.files)-1, func(i int) bool { return l.files[i].last >= l.first }))
 }
 
-// Mark writes down that the last batch was acknowledged, if nothing has done so yet. Whatever
-// becomes of that batch is noticed from then on.
+// Mark records that the last batch was acknowledged, unless that is already recorded. From then on any damage
+// to that batch is detected.
 func (l *Log) Mark() error { return l.write(l.mark) }
 
 func (l *Log) mark() error {
@@ -430,14 +428,14 @@ func (l *Log) mark() error {
 	return l.writeBatch(l.last()+1, nil, 1)
 }
 
-// markAtRest runs on its own when nothing was written for a while.
+// markAtRest is called by the timer when nothing was written for Options.Rest.
 func (l *Log) markAtRest() {
 	if err := l.Mark(); err != nil && !errors.Is(err, os.ErrClosed) {
 		l.options.Failed(err)
 	}
 }
 
-// Close closes the files. It writes nothing: Mark does, before.
+// Close closes the files. It writes nothing; call Mark before it.
 func (l *Log) Close() error {
 	if l.rest != nil {
 		l.rest.Stop()

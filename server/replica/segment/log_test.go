@@ -18,7 +18,7 @@ type full struct{ *simulated }
 
 func (full) Create(string, int64) (File, error) { return nil, syscall.ENOSPC }
 
-// Where there is no room for another file, nothing is written, and nothing is any more.
+// TestNoRoomForAnotherFile verifies that, without room for another file, nothing is written, then or later.
 func TestNoRoomForAnotherFile(t *testing.T) {
 	c := life(t, 1)
 	var err error
@@ -46,8 +46,8 @@ func TestNoRoomForAnotherFile(t *testing.T) {
 	}
 }
 
-// After a write that failed nothing is written, also if the disk is well again; what was
-// acknowledged can be read.
+// TestNothingIsWrittenAfterAFailure verifies that nothing is written after a failed write, even if the disk
+// recovers, and that acknowledged entries can still be read.
 func TestNothingIsWrittenAfterAFailure(t *testing.T) {
 	c := life(t, 1)
 	store := func(index uint64) error { return c.log.StoreLog(&raft.Log{Index: index, Term: 1}) }
@@ -115,7 +115,7 @@ func TestRefusedWrites(t *testing.T) {
 	}
 }
 
-// On a real disk, with readers beside the writer, and batches larger than a file.
+// TestFiles uses a real disk, with readers concurrent to the writer, and batches larger than a file.
 func TestFiles(t *testing.T) {
 	dir := Dir(t.TempDir())
 	options := Options{ID: testID, Size: 64 << 10, Rest: time.Millisecond}
@@ -182,7 +182,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A log at rest is marked without being asked.
+// TestMarkedAtRest verifies that the end is marked when the log is at rest.
 func TestMarkedAtRest(t *testing.T) {
 	dir := Dir(t.TempDir())
 	l, err := Create(dir, Options{ID: testID, Size: 64 << 10, Rest: time.Millisecond})
@@ -204,7 +204,7 @@ func TestMarkedAtRest(t *testing.T) {
 	}
 }
 
-// Nobody waits for that mark, but a disk that cannot take it is told of.
+// TestFailedMarkIsTold verifies that a failed mark at rest, which no caller waits for, is reported.
 func TestFailedMarkIsTold(t *testing.T) {
 	told := make(chan error, 1)
 	options := small

@@ -13,19 +13,19 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// stream is a batch's head and what follows it.
+// stream returns the header of a batch, followed by entries.
 func stream(length, count uint32, entries ...byte) []byte {
 	b := binary.BigEndian.AppendUint32(nil, length)
 	b = binary.BigEndian.AppendUint32(b, count)
 	return append(binary.BigEndian.AppendUint64(b, 1), entries...)
 }
 
-// head is that of an entry with so many bytes of data.
+// head returns the header of an entry with size bytes of data.
 func head(size uint32) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, size), make([]byte, entryHeader-4)...)
 }
 
-// Each way in which a batch can be malformed has its error.
+// TestMalformedBatches verifies the error for each way in which a batch can be malformed.
 func TestMalformedBatches(t *testing.T) {
 	const largest = maxSectors * bodySize
 	one := batchHeader + entryHeader
@@ -67,7 +67,8 @@ func TestMalformedBatches(t *testing.T) {
 	}
 }
 
-// A batch whose sectors are whole and that no version of the program has written is damage.
+// TestMalformedBatchIsDamage verifies that a batch of whole sectors that no version of the program writes is
+// damage.
 func TestMalformedBatchIsDamage(t *testing.T) {
 	for name, body := range map[string][]byte{
 		"cut off":    stream(batchHeader, 1),
@@ -83,7 +84,7 @@ func TestMalformedBatchIsDamage(t *testing.T) {
 	}
 }
 
-// Entries follow each other, and their terms do not fall.
+// TestOrderOfEntries verifies that indexes must be consecutive and terms must not decrease.
 func TestOrderOfEntries(t *testing.T) {
 	entry := func(term uint64) *raft.Log { return &raft.Log{Term: term} }
 	type batch struct {
@@ -117,7 +118,7 @@ func TestOrderOfEntries(t *testing.T) {
 	}
 }
 
-// A file that the one before it does not know of has nothing in it yet.
+// TestFileThatIsNotKnownOf verifies that a file that the previous one does not know of must be empty.
 func TestFileThatIsNotKnownOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(salt uint32, last []byte)
@@ -231,7 +232,7 @@ func TestHeaders(t *testing.T) {
 		name   string
 		change func(*header)
 		start  uint32
-		add    byte // to the byte at
+		add    byte // added to the byte at index at
 		at     int
 		want   string
 	}{
@@ -286,8 +287,8 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// What stands behind the last complete batch: of eight sectors the last six, in which a batch
-// of three begins at sector 2.
+// TestRemains checks what may follow the last complete batch. The file has eight sectors; the test varies the
+// last six, where a batch of three sectors begins at sector 2.
 func TestRemains(t *testing.T) {
 	f := &file{header: header{id: testID, sequence: 4}, salt: 5}
 	batch := make([]byte, 3*sectorSize)
@@ -353,7 +354,7 @@ func TestRemains(t *testing.T) {
 	}
 }
 
-// A batch is complete if all its sectors are whole, and its own.
+// TestBatchAt verifies that a batch is complete if all its sectors are whole and belong to it.
 func TestBatchAt(t *testing.T) {
 	f := &file{salt: 5}
 	sectors := make([]byte, 5*sectorSize)

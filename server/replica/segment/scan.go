@@ -11,51 +11,51 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// place is where an entry is.
+// place is the location of an entry.
 type place struct {
 	file   *file
-	batch  uint32 // sector with which its batch begins
-	offset uint32 // in the stream of the batch
-	size   uint32 // there
+	batch  uint32 // the sector with which its batch begins
+	offset uint32 // in the stream of the batch, in bytes
+	size   uint32 // in the stream, in bytes
 }
 
-// Position is how far a log has come. It only ever grows: nothing is written where
-// something was before, and what is truncated goes on in another file.
+// Position is how far a log has come. It only grows: nothing is overwritten, and a truncated log continues in
+// another file.
 type Position struct {
 	File   uint64 // sequence of the last file
-	Sector uint32 // behind the last batch in it
+	Sector uint32 // the sector after its last batch
 }
 
-// Compare is negative if p is before q, positive if it is behind.
+// Compare returns a negative number if p is before q, and a positive one if it is after q.
 func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Sector, q.Sector))
 }
 
-// found is a log as it stands on the disk. Finding it changes nothing.
+// found is a log as it is on the disk. Reading it changes nothing.
 type found struct {
 	dir Directory
 	id  ID
-	// files are those that count, the oldest first.
+	// files are the valid files, oldest first.
 	files []*file
-	// remnants are names of files that count no more, or never did.
+	// remnants are the names of files that are obsolete or were never finished.
 	remnants []string
-	// unfollowed is whether the last file but one does not know of the last.
+	// unfollowed is set if the second to last file does not know of the last one.
 	unfollowed bool
-	// unfinished is whether a batch that was never finished stands behind the end.
+	// unfinished is set if a batch that was never finished follows the end.
 	unfinished bool
-	lastBatch  uint32 // sector with which it begins
-	// marked is whether the last batch is known to have been acknowledged.
+	lastBatch  uint32 // the sector with which it begins
+	// marked is set if the last batch is known to have been acknowledged.
 	marked bool
 
 	places   []place
 	first    uint64 // index of places[0]
 	lastTerm uint64
-	// written is the index of the last entry read, or that it would be.
+	// written is the index of the last entry read, or of the entry after which the current file continues.
 	written uint64
 }
 
-// find reads a log from one end to the other and visits its entries, whose data is only
-// lent. It wants every byte to be as it was written.
+// find reads a whole log and visits its entries, whose data is valid only during the call of visit. It
+// returns ErrDamaged if anything is not as it was written.
 func find(dir Directory, id ID, reached Position, visit func(*raft.Log) error) (*found, error) {
 	l := &found{dir: dir, id: id}
 	err := l.open()
@@ -86,7 +86,7 @@ func (l *found) end() Position {
 	return Position{last.sequence, last.end}
 }
 
-// open opens the files, those that count no more left out.
+// open opens the valid files.
 func (l *found) open() error {
 	names, err := l.dir.Names()
 	if err != nil {
@@ -122,8 +122,7 @@ func (l *found) open() error {
 	return nil
 }
 
-// readFile goes through a file. The next one says where it ends, and which of its entries
-// count.
+// readFile reads a file. The next file says where it ends and which of its entries are valid.
 func (l *found) readFile(i int, visit func(*raft.Log) error) error {
 	f, later := l.files[i], l.files[i+1:]
 	sectors, err := f.read(0, f.limit(later))
@@ -166,7 +165,7 @@ func (l *found) readFile(i int, visit func(*raft.Log) error) error {
 	return err
 }
 
-// limit is how many sectors of a file are to be read.
+// limit returns the number of sectors of a file to read.
 func (f *file) limit(later []*file) uint32 {
 	if len(later) == 0 {
 		return f.sectors
@@ -174,7 +173,7 @@ func (f *file) limit(later []*file) uint32 {
 	return min(max(later[0].before, firstBatch), f.sectors)
 }
 
-// checkFollowed compares what a file knows of its successor with what there is.
+// checkFollowed checks what a file knows of its successor against the files found.
 func (l *found) checkFollowed(f *file, sectors []byte, later []*file) error {
 	knows, err := f.followed(sectors)
 	switch {
@@ -190,7 +189,7 @@ func (l *found) checkFollowed(f *file, sectors []byte, later []*file) error {
 	return nil
 }
 
-// readBatch takes over the entries of a batch up to an index.
+// readBatch adds the entries of a batch up to an index.
 func (l *found) readBatch(f *file, sectors []byte, upTo uint64, visit func(*raft.Log) error) error {
 	first, count, err := readBatch(strip(sectors), func(offset, size int, e *raft.Log) error {
 		if l.written != 0 && e.Index != l.written+1 || e.Index == 0 {

@@ -6,21 +6,21 @@ import (
 	"hash/crc32"
 )
 
-// A sector is what a disk writes whole. Each one of a file proves itself:
+// A sector is the unit that a disk writes atomically. Each sector of a file can be verified by itself:
 //
 //	mark 1 | start 3 | checksum 4 | body 503 | mark 1
 //
-// start is the number of the sector with which the batch begins. The checksum is the CRC-32C
-// of the log's id, 8 bytes, the file's sequence, 8, and the sector, with its own number in the
-// file, 4, where the checksum comes to stand. So no other sector can pass for this one.
+// start is the number of the sector with which the batch begins. The checksum is the CRC-32C of the log's id
+// (8 bytes), the file's sequence (8) and the sector, whose own number in the file (4) replaces the checksum
+// field for the computation. So no other sector can be mistaken for this one.
 const (
 	sectorSize = 512
 	bodyAt     = 8
 	bodySize   = sectorSize - bodyAt - 1
-	// mark stands at both ends, so that neither is zero. It takes more than one flipped bit
-	// to make it so.
+	// mark is the value of both ends, so that neither is zero. It takes more than one flipped bit to turn it
+	// into zero.
 	mark = 0xA5
-	// maxSectors is how many a file can have: start has 24 bits, and 32 are for every offset.
+	// maxSectors bounds the sectors of a file: start has 24 bits, and every byte offset must fit into 32.
 	maxSectors = 1 << 22
 )
 
@@ -29,30 +29,30 @@ var (
 	blankBytes [sectorSize]byte
 )
 
-// state is what a sector looks like.
+// state is the state of a sector.
 type state int
 
 const (
-	// blank sectors were never written, or that write did not reach the disk.
+	// blank: the sector was never written, or the write did not reach the disk.
 	blank state = iota
-	// torn ones have a zero where a mark belongs: a write ended, or began, within them.
+	// torn: a zero replaces one of the marks, because a write ended or began within the sector.
 	torn
-	// whole ones are as they were written.
+	// whole: the sector is as it was written.
 	whole
-	// spoiled ones were written, and are not what was written.
+	// spoiled: the sector was written, but is not as it was written.
 	spoiled
 )
 
-// ID tells one log from another.
+// ID identifies a log.
 type ID [8]byte
 
-// saltOf is where the checksums of a file begin.
+// saltOf returns the initial value of a file's checksums.
 func saltOf(id ID, sequence uint64) uint32 {
 	return crc32.Checksum(binary.BigEndian.AppendUint64(id[:], sequence), castagnoli)
 }
 
-// checksum is that of a sector with this number, which stands in the checksum's own place
-// meanwhile.
+// checksum returns the checksum of the sector with this number. During the computation, the number replaces
+// the checksum field of the sector.
 func checksum(salt, number uint32, sector []byte) uint32 {
 	place := sector[4:bodyAt]
 	stored := binary.BigEndian.Uint32(place)
@@ -62,8 +62,7 @@ func checksum(salt, number uint32, sector []byte) uint32 {
 	return sum
 }
 
-// seal finishes sectors whose bodies are there: they are numbered from start on, and are
-// one batch.
+// seal completes the sectors of one batch, whose bodies are filled in. They are numbered from start on.
 func seal(salt, start uint32, sectors []byte) {
 	for number := start; len(sectors) > 0; number++ {
 		s := sectors[:sectorSize]
@@ -74,7 +73,7 @@ func seal(salt, start uint32, sectors []byte) {
 	}
 }
 
-// look tells what a sector is and, if it is whole, where its batch begins.
+// look returns the state of a sector and, if it is whole, the sector where its batch begins.
 func look(salt, number uint32, sector []byte) (start uint32, is state) {
 	head := binary.BigEndian.Uint32(sector)
 	first, last := sector[0], sector[sectorSize-1]
@@ -89,13 +88,13 @@ func look(salt, number uint32, sector []byte) (start uint32, is state) {
 	return 0, spoiled
 }
 
-// sectorsFor is how many sectors so many bytes need.
+// sectorsFor returns the number of sectors for length bytes.
 func sectorsFor(length int) int { return (length + bodySize - 1) / bodySize }
 
-// layer lays a stream of bytes out in the bodies of sectors.
+// layer lays out a stream of bytes in the bodies of sectors.
 type layer struct {
 	sectors []byte
-	at      int // bytes of the stream so far
+	at      int // bytes of the stream written so far
 }
 
 func (l *layer) put(p []byte) {
@@ -107,7 +106,7 @@ func (l *layer) put(p []byte) {
 	}
 }
 
-// strip moves the bodies of sectors together, over the sectors themselves.
+// strip moves the bodies of sectors together, in place.
 func strip(sectors []byte) []byte {
 	count := len(sectors) / sectorSize
 	for i := range count {

@@ -12,24 +12,23 @@ import (
 	"slices"
 )
 
-// errPower is what every call gets once the power is gone.
+// errPower is the error of every call after the power failed.
 var errPower = errors.New("the power is gone")
 
-// simulated is a directory on a disk that loses its power at some call, or whose sync fails, or
-// whose process is killed there. When the power is gone, what was not synced by then is there
-// or not: of files any subset of sectors, some of them torn in the middle; of the directory
-// some first changes.
+// simulated is a directory on a disk that, at some call, loses power, fails to sync, or whose process is
+// killed. After a power failure, data that was not synced may or may not be there: of a file any subset of
+// sectors, some of them torn in the middle; of the directory a prefix of its changes.
 type simulated struct {
 	random *rand.Rand
-	// calls are counted down; the power goes with the one that makes it 0. Negative is never.
+	// calls is counted down. The power fails at the call that makes it 0. Negative means never.
 	calls  int
 	off    bool
 	files  map[string]*simulatedFile // as processes see them
 	synced map[string]*simulatedFile
-	// changes were made to the directory since it was synced.
+	// changes are the changes of the directory since it was synced.
 	changes []func(map[string]*simulatedFile)
-	// overwritten is the first write that gave a sector a second content, or part of one: torn
-	// in another place than the first, it looks like damage.
+	// overwritten is set by the first write that overwrites a sector, or part of one, with different content:
+	// torn at another place than the first write, such a sector would look damaged.
 	overwritten error
 }
 
@@ -37,10 +36,10 @@ type simulatedFile struct {
 	disk    *simulated
 	content []byte // as processes see it
 	synced  []byte
-	writes  []simulatedWrite // since then
+	writes  []simulatedWrite // since it was synced
 }
 
-// simulatedWrite is data at a place or, without data, a size.
+// simulatedWrite is data at an offset or, without data, a truncation.
 type simulatedWrite struct {
 	at   int64
 	data []byte
@@ -50,7 +49,7 @@ func newSimulated(random *rand.Rand) *simulated {
 	return &simulated{random: random, calls: -1, files: map[string]*simulatedFile{}, synced: map[string]*simulatedFile{}}
 }
 
-// call counts a call. An error with last is that of the call with which the power goes.
+// call counts a call. last is true for the call at which the power fails.
 func (d *simulated) call() (last bool, err error) {
 	if d.off {
 		return false, errPower
@@ -111,7 +110,7 @@ func (d *simulated) Sync() error {
 
 func (f *simulatedFile) write(w simulatedWrite) error {
 	last, err := f.disk.call()
-	if last && w.data != nil { // as far as it came
+	if last && w.data != nil { // a part of it is written
 		w.data = w.data[:f.disk.random.IntN(len(w.data)/sectorSize+1)*sectorSize]
 	}
 	f.disk.overwritten = cmp.Or(f.disk.overwritten, w.overwrites(f.content), w.overwrites(f.synced))
@@ -133,7 +132,7 @@ func (w simulatedWrite) apply(content []byte) []byte {
 	return content
 }
 
-// overwrites returns an error if the write puts something else where something is.
+// overwrites returns an error if the write overwrites a sector with different content.
 func (w simulatedWrite) overwrites(content []byte) error {
 	for at := 0; at+sectorSize <= len(w.data) && int(w.at)+at+sectorSize <= len(content); at += sectorSize {
 		there, comes := content[int(w.at)+at:][:sectorSize], w.data[at:][:sectorSize]
@@ -159,7 +158,7 @@ func (f *simulatedFile) ReadAt(p []byte, at int64) (int, error) {
 
 func (f *simulatedFile) Close() error { return nil }
 
-// Sync may fail, and leave writes where only processes see them.
+// Sync may fail and leave writes visible to processes only.
 func (f *simulatedFile) Sync() error {
 	last, err := f.disk.call()
 	if last && f.disk.random.IntN(2) == 0 {
@@ -175,20 +174,20 @@ func (f *simulatedFile) Sync() error {
 	return nil
 }
 
-// restart is another process on the same kernel.
+// restart simulates another process on the same kernel.
 func (d *simulated) restart() *simulated {
 	d.off, d.calls = false, -1
 	return d
 }
 
-// reboot is what is there once the power is back.
+// reboot returns the disk after the power is back.
 func (d *simulated) reboot() *simulated {
 	next := newSimulated(d.random)
 	next.overwritten = d.overwritten
 	for _, change := range d.changes[:d.random.IntN(len(d.changes)+1)] {
 		change(d.synced)
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.synced)) { // so that a seed repeats itself
+	for _, name := range slices.Sorted(maps.Keys(d.synced)) { // sorted, so that a seed is reproducible
 		f := d.synced[name]
 		content := f.survivors(d.random)
 		next.files[name] = &simulatedFile{disk: next, content: content, synced: slices.Clone(content)}
@@ -197,7 +196,8 @@ func (d *simulated) reboot() *simulated {
 	return next
 }
 
-// survivors are what the disk has of a file: of some first writes each sector, or not.
+// survivors returns a file's content after a power failure: a prefix of its writes, in which any sector may
+// be missing or torn.
 func (f *simulatedFile) survivors(random *rand.Rand) []byte {
 	written := slices.Clone(f.synced)
 	for _, w := range f.writes[:len(f.writes)-random.IntN(len(f.writes)+1)*random.IntN(2)] {

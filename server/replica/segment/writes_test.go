@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Deletions of nothing, and marks of what is marked, write nothing.
+// TestNothingIsWritten verifies that deletions of nothing, and marking a marked log, write nothing.
 func TestNothingIsWritten(t *testing.T) {
 	c := life(t, 1)
 	same := func(what string, do func() error) {
@@ -52,7 +52,8 @@ func TestNothingIsWritten(t *testing.T) {
 	moved("a mark of the entry", c.log.Mark)
 }
 
-// Entries that were cut off do not keep a file from being removed.
+// TestFileOfEntriesThatWereCutOffIsRemoved verifies that truncated entries do not keep a file from being
+// removed.
 func TestFileOfEntriesThatWereCutOffIsRemoved(t *testing.T) {
 	c := life(t, 1)
 	for _, err := range []error{
@@ -76,9 +77,9 @@ func TestFileOfEntriesThatWereCutOffIsRemoved(t *testing.T) {
 	}
 }
 
-// A batch that fits into a file exactly is written there.
+// TestExactRoom verifies that a batch that fits exactly is written to the current file.
 func TestExactRoom(t *testing.T) {
-	for _, sectors := range []int{14, 15} { // of a file with 16, of which two are not for batches
+	for _, sectors := range []int{14, 15} { // of 16 sectors per file, two are not for batches
 		c := life(t, 1)
 		data := make([]byte, sectors*bodySize-batchHeader-entryHeader)
 		if err := c.log.StoreLog(&raft.Log{Index: 1, Term: 1, Data: data}); err != nil {
@@ -109,7 +110,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A large buffer is not kept, a small one is.
+// TestKeptBuffer verifies that a small buffer is kept and a large one is not.
 func TestKeptBuffer(t *testing.T) {
 	c := life(t, 1)
 	for index, size := range []int{1000, keptBuffer, 1000} {
@@ -122,7 +123,8 @@ func TestKeptBuffer(t *testing.T) {
 	}
 }
 
-// Only a log with a time of rest has a timer, and what is no file of a log stays.
+// TestOpenTidies verifies that Open removes remnants but no other files, and that only a log with
+// Options.Rest has a timer.
 func TestOpenTidies(t *testing.T) {
 	files := emptied(t)
 	files[nameOf(99)+unfinished], files["notes.new"] = nil, nil
@@ -139,7 +141,7 @@ func TestOpenTidies(t *testing.T) {
 	}
 }
 
-// An entry of another length than the index has is not returned.
+// TestLengthOfAnEntry verifies that an entry whose length differs from the index is not returned.
 func TestLengthOfAnEntry(t *testing.T) {
 	c := life(t, 1)
 	if err := c.log.StoreLogs([]*raft.Log{{Index: 1, Term: 1, Data: make([]byte, 9)}, {Index: 2, Term: 1}}); err != nil {
@@ -154,10 +156,10 @@ func TestLengthOfAnEntry(t *testing.T) {
 	}
 }
 
-// A batch that no file can have is refused before it is put together.
+// TestBatchOfMoreThanAFile verifies that a batch too large for any file is rejected before it is encoded.
 func TestBatchOfMoreThanAFile(t *testing.T) {
 	const length = (maxSectors-firstBatch)*bodySize + 1
-	chunk := make([]byte, 1<<20) // all entries share it
+	chunk := make([]byte, 1<<20) // shared by all entries
 	var batch []*raft.Log
 	for left := length - batchHeader; left > 0; {
 		size := min(left-entryHeader, len(chunk))
@@ -175,7 +177,8 @@ func TestBatchOfMoreThanAFile(t *testing.T) {
 	}
 }
 
-// Only a mark at rest that failed is reported, and where nobody wants to know, to nobody.
+// TestMarkAtRestThatSucceeds verifies that only failed marks at rest are reported, and that Options.Failed
+// may be nil.
 func TestMarkAtRestThatSucceeds(t *testing.T) {
 	c := life(t, 1)
 	c.log.options.Failed = func(err error) { t.Error(err) }
