@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestWhoAdministers asks nodes in each state for an administrative request.
+// TestWhoAdministers verifies the answer to an administrative request in each state of a node.
 func TestWhoAdministers(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Replica)
@@ -42,7 +42,8 @@ func TestWhoAdministers(t *testing.T) {
 	}
 }
 
-// onCommand has instead take the entries with a command that is wanted to raft. It is for bubbles.
+// onCommand replaces raft for entries that contain a wanted command: they are passed to instead. It must be
+// called in a bubble.
 func (r *Replica) onCommand(wanted func(*wire.Command) bool, instead func(data []byte) raft.ApplyFuture) {
 	synctest.Wait() // until the proposer is idle
 	r.proposer.mu.Lock()
@@ -62,13 +63,13 @@ func (r *Replica) onCommand(wanted func(*wire.Command) bool, instead func(data [
 
 func refuseEntry([]byte) raft.ApplyFuture { return failed{raft.ErrNotLeader} }
 
-// isAct, isPut and isDrop tell the commands of a change of the members.
+// isAct, isPut and isDrop recognize the commands of a membership change.
 func isAct(cmd *wire.Command) bool  { return cmd.GetRecordAct() != nil }
 func isPut(cmd *wire.Command) bool  { return cmd.GetPutMember() != nil }
 func isDrop(cmd *wire.Command) bool { return cmd.GetDropMember() != nil }
 func isNone(*wire.Command) bool     { return false }
 
-// memberIDs are the ids that are recorded, and those that are configured.
+// memberIDs returns the ids of the recorded and of the configured members.
 func (r *Replica) memberIDs() (recorded, configured string) {
 	r.View(func(m *fsm.Machine) {
 		for _, member := range m.Members() {
@@ -83,7 +84,7 @@ func (r *Replica) memberIDs() (recorded, configured string) {
 	return recorded, configured
 }
 
-// TestAdditionsThatFail stop where they fail.
+// TestAdditionsThatFail verifies that an addition stops at the step that fails.
 func TestAdditionsThatFail(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		net, nodes := openTogether(t, 1)
@@ -126,7 +127,7 @@ func TestAdditionsThatFail(t *testing.T) {
 	})
 }
 
-// TestRemovalsThatFail stop where they fail.
+// TestRemovalsThatFail verifies that a removal stops at the step that fails.
 func TestRemovalsThatFail(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		net, nodes := openTogether(t, 1)
@@ -166,7 +167,8 @@ func TestRemovalsThatFail(t *testing.T) {
 	})
 }
 
-// TestRemovalByAFormerLeader has another node lead once the act is recorded.
+// TestRemovalByAFormerLeader verifies a removal during which another node becomes the leader, once the act is
+// recorded.
 func TestRemovalByAFormerLeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, nodes := openTogether(t, 3)
@@ -185,7 +187,8 @@ func TestRemovalByAFormerLeader(t *testing.T) {
 	})
 }
 
-// TestRemovalBesideASilentVoter asks nobody about a node that is recorded only.
+// TestRemovalBesideASilentVoter verifies that no voter is asked before a node is removed that is recorded but
+// not configured.
 func TestRemovalBesideASilentVoter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		net, nodes := openTogether(t, 3)
@@ -207,7 +210,7 @@ func TestRemovalBesideASilentVoter(t *testing.T) {
 	})
 }
 
-// TestLeadershipThatIsNotHandedOver stays where it is.
+// TestLeadershipThatIsNotHandedOver verifies that leadership stays if the transfer fails.
 func TestLeadershipThatIsNotHandedOver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		net, nodes := openTogether(t, 3)
@@ -280,7 +283,8 @@ func (b blocked) Error() error {
 	return b.err
 }
 
-// TestStepDownWaitsForEntries in flight, and says if leadership stays.
+// TestStepDownWaitsForEntries verifies that StepDown waits for the entries in flight, and that it returns an
+// error if leadership stays.
 func TestStepDownWaitsForEntries(t *testing.T) {
 	for name, stays := range map[string]bool{"handed over": false, "nobody to take it": true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -308,7 +312,8 @@ func TestStepDownWaitsForEntries(t *testing.T) {
 	}
 }
 
-// TestNoAnswer says whether a node took the call.
+// TestNoAnswer verifies that the error distinguishes a node that does not answer from one that refuses the
+// call.
 func TestNoAnswer(t *testing.T) {
 	for _, c := range []struct {
 		cause error

@@ -8,37 +8,35 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// keptPoints is how many hash points are kept of each node. What is older has been
-// compared, or never will be.
+// keptPoints is how many hash points are kept per node. Older ones have been compared or never will be.
 const keptPoints = 8
 
-// hashPoint is a state of this node, hashed.
+// hashPoint is the hash of a state of this node.
 type hashPoint struct {
 	index, revision uint64
 	sum             [sha256.Size]byte
 }
 
-// hashReport is what another node said that its states hash to.
+// hashReport is the hashes that another node reported for its states.
 type hashReport struct {
 	incarnation string
 	last        uint64
 	sums        map[uint64][sha256.Size]byte
 }
 
-// agreement compares this node's states with those of the others. It is not safe for
-// concurrent use.
+// agreement compares this node's states with those of the other nodes. It is not safe for concurrent use.
 type agreement struct {
 	self    string
-	own     []hashPoint // by index
+	own     []hashPoint // by ascending index
 	reports map[string]hashReport
-	// agreed is the last point at which a majority of the voters was in this node's state.
+	// agreed is the last point at which a majority of the voters had the same state as this node.
 	agreed hashPoint
-	// differing is the last index at which the states of voters differed and none was that
-	// of a majority.
+	// differing is the last index at which voters had different states and none of these was that of a
+	// majority.
 	differing uint64
 }
 
-// dissent is a point at which a majority of the voters was in another state than this node.
+// dissent is a point at which a majority of the voters had a different state than this node.
 type dissent struct {
 	hashPoint
 	theirs   [sha256.Size]byte
@@ -46,14 +44,14 @@ type dissent struct {
 	voters   int
 }
 
-// add takes in a state of this node.
+// add adds the hash of a state of this node.
 func (a *agreement) add(p hashPoint) {
 	a.own = append(a.own, p)
 	a.own = a.own[max(0, len(a.own)-keptPoints):]
 }
 
-// hear takes in what another node says. What it said later stays, unless that was in
-// another life.
+// hear records what another node reports. A later report of the same incarnation is not replaced by an
+// earlier one.
 func (a *agreement) hear(id, incarnation string, said *wire.StateHashes) {
 	r := hashReport{incarnation: incarnation, sums: map[uint64][sha256.Size]byte{}}
 	points := said.GetPoints()
@@ -69,7 +67,7 @@ func (a *agreement) hear(id, incarnation string, said *wire.StateHashes) {
 	a.reports[id] = r
 }
 
-// said is what this node tells the others.
+// said returns what this node reports to the others.
 func (a *agreement) said() *wire.StateHashes {
 	said := &wire.StateHashes{Format: fsm.HashFormat}
 	for _, p := range a.own {
@@ -78,12 +76,12 @@ func (a *agreement) said() *wire.StateHashes {
 	return said
 }
 
-// compare looks at every point of this node again, among those who vote now. It returns
-// a dissent if there is one.
+// compare compares every point of this node again, among the current voters. It returns a dissent if there is
+// one, otherwise nil.
 func (a *agreement) compare(voters []string) *dissent {
 	for id := range a.reports {
 		if !slices.Contains(voters, id) {
-			delete(a.reports, id) // it asks again should it come back
+			delete(a.reports, id) // it will be asked again if it comes back
 		}
 	}
 	for _, p := range a.own {
@@ -103,7 +101,7 @@ func (a *agreement) compare(voters []string) *dissent {
 	return nil
 }
 
-// sides are the voters by the state that they were in at this node's point.
+// sides groups the voters by their state at point p.
 func (a *agreement) sides(p hashPoint, voters []string) map[[sha256.Size]byte][]string {
 	sides := map[[sha256.Size]byte][]string{}
 	for _, id := range voters {
@@ -127,5 +125,5 @@ func largest(sides map[[sha256.Size]byte][]string) (sum [sha256.Size]byte, ids [
 	return sum, ids
 }
 
-// undecided says whether voters differ in a state and no majority has agreed since.
+// undecided reports whether voters differed in a state and no majority has agreed on a later one.
 func (a *agreement) undecided() bool { return a.differing > a.agreed.index }

@@ -11,11 +11,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// stateOf is what a state hashes to that is called by a letter.
+// stateOf returns the hash of the state that a letter stands for.
 func stateOf(letter string) [sha256.Size]byte { return sha256.Sum256([]byte(letter)) }
 
-// saying is a report of states: their letters are those of the indexes 10, 20, 30, …; a
-// dot is a point that was skipped.
+// saying returns a report. Its letters stand for the states at the indexes 10, 20, 30, and so on; a dot is a
+// point that was skipped.
 func saying(letters string) *wire.StateHashes {
 	said := &wire.StateHashes{Format: fsm.HashFormat}
 	for i, letter := range strings.Split(letters, "") {
@@ -26,7 +26,7 @@ func saying(letters string) *wire.StateHashes {
 	return said
 }
 
-// heard is an agreement of n1, which was in the states, after reports of the others.
+// heard returns the agreement of n1 with the given states of its own, after reports of the others.
 func heard(own string, others map[string]string) *agreement {
 	a := &agreement{self: "n1", reports: map[string]hashReport{}}
 	for _, p := range saying(own).Points {
@@ -51,7 +51,7 @@ func TestAgreement(t *testing.T) {
 		own               string
 		others            map[string]string
 		agreed, differing uint64
-		// dissents is at which point this node finds itself wrong.
+		// dissents is the index at which this node finds a majority against it, 0 if it does not.
 		dissents uint64
 	}{
 		"alone":                       {voters: nodes(1), own: "ab", agreed: 20},
@@ -95,7 +95,7 @@ func TestDissentNamesTheMajority(t *testing.T) {
 	}
 }
 
-// Programs whose states hash alike in another format are not compared.
+// TestOtherFormatsAreNotCompared verifies that reports of programs with another hash format are not compared.
 func TestOtherFormatsAreNotCompared(t *testing.T) {
 	a := heard("a", map[string]string{"n2": "a"})
 	other := saying("x")
@@ -130,8 +130,8 @@ func TestReportsAreBoundedAndRefusedIfMalformed(t *testing.T) {
 	}
 }
 
-// What a node said later stays, also if what it said before arrives after; but nothing
-// stays of a node that was replaced.
+// TestReportsOfANode verifies that a node's later report is kept even if an earlier one arrives after it, and
+// that nothing is kept of a node that was replaced.
 func TestReportsOfANode(t *testing.T) {
 	a := heard("ab", map[string]string{"n2": "ab"})
 	a.hear("n2", "1", saying("x"))
@@ -142,7 +142,7 @@ func TestReportsOfANode(t *testing.T) {
 	newer.Format++
 	a = heard("ab", nil)
 	a.hear("n2", "1", newer)
-	a.hear("n2", "1", saying("ab")) // by an older program, on the same disk
+	a.hear("n2", "1", saying("ab")) // from an older program on the same disk
 	if a.compare(nodes(3)); a.agreed.index != 20 {
 		t.Errorf("the same points in a format that is known: agreed at %d", a.agreed.index)
 	}

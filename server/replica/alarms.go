@@ -9,17 +9,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// alarmsKey holds the alarms of this node in the stable store.
+// alarmsKey is the key of this node's alarms in the stable store.
 var alarmsKey = []byte("quorumlock.alarms")
 
-// alarmInterval is how often alarms are logged while they stand.
+// alarmInterval is how often active alarms are logged.
 const alarmInterval = time.Minute
 
-// forkedAdvice is what to do when nodes have logs with different courses.
+// forkedAdvice is what to do when the logs of two nodes have forked.
 const forkedAdvice = "a disk went back in time, and locks may have been granted twice, under different tokens: " +
 	"find out what the holders of the smaller tokens did, replace the nodes that stopped, then run: qlock cluster acknowledge --reason TEXT"
 
-// loadAlarms reads the alarms that stood when the node ended.
+// loadAlarms loads the alarms that were active when the node last stopped.
 func (r *Replica) loadAlarms() error {
 	record, err := get(r.stores.stable, alarmsKey)
 	if err != nil {
@@ -28,11 +28,11 @@ func (r *Replica) loadAlarms() error {
 	return r.alarms.Load(record, func(record []byte) error { return r.stores.stable.Set(alarmsKey, record) })
 }
 
-// Alarms returns what this node has found and an operator has to know: which nodes have logs with another
-// course. An alarm stands until an operator acknowledges it.
+// Alarms returns the findings of this node that an operator has to know about: nodes whose logs have forked
+// from this one's. An alarm is active until an operator acknowledges it.
 func (r *Replica) Alarms() []*wire.Alarm { return r.alarms.All() }
 
-// alarmAbout raises an alarm about another node, unless one stands.
+// alarmAbout raises an alarm about another node, unless there is one already.
 func (r *Replica) alarmAbout(id, difference string) {
 	alarm := &wire.Alarm{
 		NodeId:       id,
@@ -60,7 +60,8 @@ func (r *Replica) logAlarm(a *wire.Alarm) {
 		"since", time.UnixMilli(a.GetRaisedUnixMs()).UTC().Format(time.RFC3339), "advice", a.GetAdvice())
 }
 
-// repeatAlarms logs the alarms that stand, those of earlier starts at once, until the node stops.
+// repeatAlarms logs the active alarms, including those from before the start, immediately and then
+// periodically until the node stops.
 func (r *Replica) repeatAlarms() {
 	tick := time.NewTicker(alarmInterval)
 	defer tick.Stop()
@@ -91,8 +92,8 @@ func (r *Replica) endAlarms() {
 	}
 }
 
-// AcknowledgeAlarms ends the alarms of all nodes, for an operator. Each node ends its own when it has
-// applied the acknowledgement; what it finds after that is alarming again. Leader only.
+// AcknowledgeAlarms ends the alarms of all nodes, as an operator's action. Each node ends its own when it
+// applies the acknowledgement. What it finds after that raises an alarm again. Leader only.
 func (r *Replica) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
 	act := &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Operator: req.GetOperator(), Reason: req.GetReason()}
 	if err := validAct(act); err != nil {

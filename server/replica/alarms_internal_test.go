@@ -20,7 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// logged is a log that a test reads.
+// logged is a log that a test can read.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -32,14 +32,14 @@ func (l *logged) Write(line []byte) (int, error) {
 	return l.text.Write(line)
 }
 
-// alarms are how many alarms were logged, with what to do.
+// alarms returns the number of alarms that were logged together with their advice.
 func (l *logged) alarms() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return min(strings.Count(l.text.String(), "[ERROR] ALARM: "), strings.Count(l.text.String(), "qlock cluster acknowledge --reason TEXT"))
 }
 
-// alarming is a node whose alarms a test looks at from all sides.
+// alarming is a node whose alarms a test observes through the API, the status, the metric and the log.
 type alarming struct {
 	*Replica
 	t        *testing.T
@@ -61,7 +61,7 @@ func openAlarming(t *testing.T, stores Stores) *alarming {
 	return a
 }
 
-// want fails unless so many alarms stand, in the status and in the metric.
+// want fails the test unless that many alarms are active, according to the API, the status and the metric.
 func (a *alarming) want(when string, alarms int) {
 	a.t.Helper()
 	status, err := a.Status(a.t.Context(), &wire.StatusRequest{})
@@ -102,13 +102,13 @@ func (a *alarming) close() {
 }
 
 // TestAlarmsAreRepeatedUntilTheyAreAcknowledged follows alarms through a restart, two acknowledgements and
-// their coming back.
+// their return.
 func TestAlarmsAreRepeatedUntilTheyAreAcknowledged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		stores := inMemory()
 		n := openAlarming(t, stores)
 		n.want("at first", 0)
-		n.acknowledge() // nothing to end, and nothing of what comes
+		n.acknowledge() // ends nothing now, and nothing that is raised later
 		n.alarmAbout("n2", "it differs")
 		n.alarmAbout("n2", "it still differs")
 		n.alarmAbout("n3", "it differs")
@@ -146,14 +146,15 @@ func TestAlarmsAreRepeatedUntilTheyAreAcknowledged(t *testing.T) {
 	})
 }
 
-// TestAlarmsThatAreNotKept are logged, unless the node stops, and so is their end.
+// TestAlarmsThatAreNotKept verifies that a failure to store alarms, or their end, is logged unless the node
+// is stopping.
 func TestAlarmsThatAreNotKept(t *testing.T) {
 	const raised, ended, acknowledged = "an alarm was not written down", "the end of alarms was not written down", "alarms were acknowledged"
 	for name, c := range map[string]struct {
 		alarms   int
 		fails    bool
 		stopping bool
-		revision uint64 // that the alarms were raised at
+		revision uint64 // at which the alarms were raised
 		says     []string
 	}{
 		"no alarms":                  {says: nil},
@@ -207,7 +208,7 @@ func TestAlarmsThatAreNotKept(t *testing.T) {
 	}
 }
 
-// TestAlarmsThatCannotBeRead keep the node from starting.
+// TestAlarmsThatCannotBeRead verifies that unreadable alarms are an error when a node starts.
 func TestAlarmsThatCannotBeRead(t *testing.T) {
 	store := &refusing{InmemStore: raft.NewInmemStore(), read: string(alarmsKey)}
 	r := &Replica{stores: &stores{stable: store}}

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// governing is a node that leads term 1, without raft: entries are taken from its queue by hand.
+// governing returns a node without raft that leads term 1. Tests take entries from its queue themselves.
 func governing(t *testing.T) *Replica {
 	t.Helper()
 	r := &Replica{log: hclog.NewNullLogger(), history: newHistory(), leaders: newLeaders(), hashes: newHashes("n1")}
@@ -38,7 +38,7 @@ func governing(t *testing.T) *Replica {
 	return r
 }
 
-// applyNow has the machine apply one entry of these commands.
+// applyNow makes the state machine apply one entry with these commands.
 func (r *Replica) applyNow(t *testing.T, commands ...*wire.Command) *fsm.Applied {
 	t.Helper()
 	data, err := proto.Marshal(&wire.Entry{Level: 1, Commands: commands})
@@ -54,14 +54,14 @@ func (r *Replica) applyNow(t *testing.T, commands ...*wire.Command) *fsm.Applied
 	}
 }
 
-// opening opens a session of the name for a minute.
+// opening returns a command that opens a session with a TTL of one minute.
 func opening(name string) *wire.Command {
 	hash := make([]byte, 32)
 	copy(hash, name)
 	return &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash, TtlMs: 60_000}}}
 }
 
-// openNow has the machine open a session, of which the deadlines know.
+// openNow opens a session in the state machine and in the deadlines.
 func (r *Replica) openNow(t *testing.T, name string) uint64 {
 	t.Helper()
 	applied := r.applyNow(t, opening(name))
@@ -69,7 +69,7 @@ func (r *Replica) openNow(t *testing.T, name string) uint64 {
 	return applied.Results[0].GetSession().GetSessionId()
 }
 
-// TestAnswersToAnEntry completes an entry of two commands, a proof and heartbeats.
+// TestAnswersToAnEntry completes an entry with three commands, a proof and heartbeats.
 func TestAnswersToAnEntry(t *testing.T) {
 	r := governing(t)
 	one, two := r.openNow(t, "one"), r.openNow(t, "two")
@@ -106,8 +106,8 @@ func TestAnswersToAnEntry(t *testing.T) {
 	}
 }
 
-// TestEntriesThatFailed completes entries that raft refused, that cannot be applied, and of which the
-// machine answers another number of commands: only the last stops the node.
+// TestEntriesThatFailed completes entries that raft refused, that cannot be applied, or for which the state
+// machine returns another number of results. Only the last kind stops the node.
 func TestEntriesThatFailed(t *testing.T) {
 	for name, c := range map[string]struct {
 		future raft.ApplyFuture
@@ -124,7 +124,7 @@ func TestEntriesThatFailed(t *testing.T) {
 		told, other := 0, 0
 		withdraw := r.OnAnswered(func() { other++ })
 		r.OnAnswered(func() { told++ })
-		withdraw() // it is not the latest
+		withdraw() // has no effect: it is not the latest
 		r.proposer.inflight = 1
 		r.proposer.flights <- &batch{
 			term: 1, future: c.future, items: []item{{cmd: acquireOf(1, 1, 1), done: got.done}, {cmd: acquireOf(1, 2, 1)}},
@@ -143,7 +143,7 @@ func TestEntriesThatFailed(t *testing.T) {
 	}
 }
 
-// TestNobodyIsToldOfEntries withdraws what is called after each entry.
+// TestNobodyIsToldOfEntries verifies that the callback after each entry is not called after its cancel.
 func TestNobodyIsToldOfEntries(t *testing.T) {
 	r := &Replica{}
 	r.told()
@@ -157,7 +157,8 @@ func TestNobodyIsToldOfEntries(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsByTheStateOfTheirSession sends heartbeats, and proves them, to sessions in each state.
+// TestHeartbeatsByTheStateOfTheirSession verifies heartbeats of sessions in each state, both when they arrive
+// and when they are proved.
 func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
 	r := governing(t)
 	sessions := map[life]uint64{unknown: 1 << 40}
@@ -166,7 +167,7 @@ func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
 	}
 	r.deadlines.tables[ofSession][sessions[leased]].fixed = true
 	r.deadlines.tables[ofSession][sessions[decided]].decided = true
-	ahead := uint64(1 << 41) // the machine has closed it, which the deadlines do not know yet
+	ahead := uint64(1 << 41) // the state machine has closed it, but the deadlines do not know that yet
 	r.deadlines.observe(opened(ahead, time.Minute))
 	order := []life{unknown, alive, leased, decided}
 

@@ -9,8 +9,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What an operator does to the cluster itself is in the audit log, who and why, and before
-// it happens. A node that stops hands over by itself, which is nobody's act.
+// TestActsOnTheClusterAreAudited verifies that an operator's action on the cluster is in the audit log, with
+// operator and reason, before it happens. When a node stops and hands leadership over, that is no operator's
+// action.
 func TestActsOnTheClusterAreAudited(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -67,7 +68,7 @@ func TestActsOnTheClusterAreAudited(t *testing.T) {
 	})
 }
 
-// Without a reason nothing happens.
+// TestActsOnTheClusterNeedAReason verifies that nothing happens without a reason.
 func TestActsOnTheClusterNeedAReason(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// TestNodeThatWasAwayIsNeededAtOnce has a follower be away for longer and longer, and come
-// back just before the other one goes: the leader needs it for the next commit. Raft by
-// itself leaves it without entries for up to ten seconds, since it has failed to send them
-// so often; heartbeats go through all the same, and the leader keeps leading.
+// TestNodeThatWasAwayIsNeededAtOnce takes a follower down for longer and longer, and brings it back just
+// before the other follower goes down, so that the leader needs it for the next commit. Raft alone would send
+// it no entries for up to ten seconds after that many failures, although heartbeats get through and the
+// leader keeps leading.
 func TestNodeThatWasAwayIsNeededAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()

@@ -12,14 +12,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// chunk is what SaveSnapshot writes at once, at most.
+// chunk is the largest single write of SaveSnapshot, in bytes.
 const chunk = 64 << 10
 
-// SaveSnapshot writes a backup: the whole state, in the format of package fsm, as it is
-// at a moment after the call. The cluster goes on meanwhile. Every write has at most
-// 64 KiB and is w's only during the call. The audit log has the act before the first byte
-// is written. Leader only, since only it can prove that nothing granted before the call is
-// missing.
+// SaveSnapshot writes a backup: the whole state at some moment after the call, in the format of package fsm.
+// The cluster keeps running. Each write has at most 64 KiB, and w must not keep the slice. The act is in the
+// audit log before the first byte is written. Leader only, since only the leader can prove that nothing
+// granted before the call is missing.
 func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotRequest, w io.Writer) error {
 	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason()}
 	if err := validAct(act); err != nil {
@@ -29,7 +28,7 @@ func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotReques
 	if err != nil {
 		return err
 	}
-	err = r.record(ctx, re, act) // applied here: the state has all that was applied before
+	err = r.record(ctx, re, act) // applied here: the state has everything that was applied before
 	done()
 	if err != nil {
 		return err
@@ -37,7 +36,7 @@ func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotReques
 	return r.machine.Fork().WriteSnapshot(&chunks{ctx: ctx, w: w})
 }
 
-// chunks cuts what is written into pieces, and ends it with ctx.
+// chunks splits writes into chunks and fails once ctx has ended.
 type chunks struct {
 	ctx context.Context
 	w   io.Writer
@@ -58,10 +57,9 @@ func (c *chunks) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// Restore begins a new history in this cluster from what outlives a backup. A cluster that
-// was ever used has to be named by its id; its sessions and locks end. Tokens go on above
-// all that any cluster of that backup can have granted. It takes up to a second. Leader
-// only.
+// Restore starts a new lineage in this cluster, from what a backup preserves. If the cluster was ever used,
+// the request must name its id; its sessions and locks end. New tokens are greater than all that any cluster
+// of that backup can have granted. Restore takes up to a second. Leader only.
 func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
 	re, done, err := r.administer()
 	if err != nil {
@@ -96,15 +94,15 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	return &wire.RestoreResponse{TokenFloor: result.Token, Revision: result.Revision}, nil
 }
 
-// unixSeconds is the wall clock as commands carry it.
+// unixSeconds returns the wall clock in the form that commands carry.
 func unixSeconds(now time.Time) uint64 { return uint64(max(0, now.Unix())) }
 
-// MaxTokenFloor is the largest floor that a cluster can be bootstrapped with at that time:
-// a year above the clock.
+// MaxTokenFloor returns the largest token floor that a cluster can be bootstrapped with at that time: one
+// year ahead of the clock.
 func MaxTokenFloor(now time.Time) uint64 { return fsm.ClockToken(unixSeconds(now)) + fsm.MaxAhead }
 
-// nextSecond waits until the second of the given time is over: whoever restores the same
-// backup after this restore does so in a later one.
+// nextSecond waits until the second of the given time is over, so that another restore of the same backup
+// after this one falls into a later second.
 func nextSecond(ctx context.Context, of time.Time) error {
 	for next := of.Truncate(time.Second).Add(time.Second); time.Now().Unix() <= of.Unix(); {
 		select {
@@ -116,7 +114,7 @@ func nextSecond(ctx context.Context, of time.Time) error {
 	return nil
 }
 
-// validAct refuses an operator's act that the audit log could not keep.
+// validAct returns an error if the audit log could not record the act.
 func validAct(act *wire.RecordAct) error {
 	if err := wire.ValidReason(act.Reason, act.Operator); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -124,15 +122,15 @@ func validAct(act *wire.RecordAct) error {
 	return nil
 }
 
-// record puts into the audit log what an operator is about to do. Unless it returns nil
-// the act must not happen.
+// record writes to the audit log what an operator is about to do. Unless it returns nil, the action must not
+// happen.
 func (r *Replica) record(ctx context.Context, re *reign, act *wire.RecordAct) error {
 	_, err := r.execute(ctx, re, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
 	return err
 }
 
-// execute proposes one of the reign's own commands and waits for its result, which is
-// OK if there is no error.
+// execute proposes one of the leadership's own commands and waits for its result. If it returns no error, the
+// result is OK.
 func (r *Replica) execute(ctx context.Context, re *reign, cmd *wire.Command, level uint32) (*wire.Result, error) {
 	if faults := r.faults([]Proposal{{Command: cmd, Size: proto.Size(cmd)}}); faults != nil {
 		return faults[0], asError(faults[0])

@@ -18,8 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// begun is a replica without raft whose machine has a cluster, and which leads in term 1. What
-// is proposed waits, since no proposer runs.
+// begun returns a replica without raft that leads in term 1 and whose state machine has a cluster. No
+// proposer runs, so proposed commands stay in the queue.
 func begun(t *testing.T) *Replica {
 	t.Helper()
 	r := &Replica{cfg: Config{ID: "n1"}, log: hclog.NewNullLogger(), reign: &reign{term: 1, serving: true}}
@@ -39,10 +39,10 @@ func begun(t *testing.T) *Replica {
 	return r
 }
 
-// metered records the sizes of what is written, and fails from a piece on.
+// metered records the sizes of writes, and fails once it has reached a number of them.
 type metered struct {
 	sizes  []int
-	after  int // 0 is never
+	after  int // 0 means never
 	passed func()
 }
 
@@ -56,7 +56,7 @@ func (c *metered) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestChunks cuts what is written into pieces, up to a failure or the end of the context.
+// TestChunks verifies how a write is split, up to a failure or the end of the context.
 func TestChunks(t *testing.T) {
 	for name, c := range map[string]struct {
 		size    int
@@ -86,7 +86,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestExecute proposes commands of the reign, which are refused, answered, or left without an answer.
+// TestExecute proposes the leadership's own commands, which are refused, answered or never answered.
 func TestExecute(t *testing.T) {
 	act := func(reason int) *wire.Command {
 		return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Reason: strings.Repeat("r", reason)}}}
@@ -130,11 +130,11 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// TestExecuteBoundsTheEntry: a command that fills an entry is proposed, and one that has a byte more
-// is not.
+// TestExecuteBoundsTheEntry verifies that a command that just fills an entry is proposed, and that one with a
+// byte more is not.
 func TestExecuteBoundsTheEntry(t *testing.T) {
 	r := begun(t)
-	r.machine = fsm.NewReplicated(fsm.Level, nil) // without settings nothing else is checked
+	r.machine = fsm.NewReplicated(fsm.Level, nil) // without settings, nothing else is checked
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	restore := &wire.RestoreBackup{}
@@ -157,8 +157,8 @@ func TestExecuteBoundsTheEntry(t *testing.T) {
 	}
 }
 
-// TestActsThatAreNotDone has operators ask without a reason, in vain, and where the reign has ended. Nothing
-// is written or restored then.
+// TestActsThatAreNotDone verifies that nothing is written or restored without a reason, on a follower, or
+// once the leadership has ended.
 func TestActsThatAreNotDone(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason  string
@@ -171,7 +171,7 @@ func TestActsThatAreNotDone(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			r := begun(t)
-			r.reign = &reign{term: 2, serving: c.serving} // the proposer is not in that one
+			r.reign = &reign{term: 2, serving: c.serving} // the proposer is not in that term
 			var file bytes.Buffer
 			save := r.SaveSnapshot(t.Context(), &wire.SaveSnapshotRequest{Reason: c.reason}, &file)
 			acknowledged, acknowledge := r.AcknowledgeAlarms(t.Context(), &wire.AcknowledgeAlarmsRequest{Reason: c.reason})
@@ -189,7 +189,7 @@ func TestActsThatAreNotDone(t *testing.T) {
 	}
 }
 
-// TestRestoreThatIsCancelled ends in the second before it would be proposed.
+// TestRestoreThatIsCancelled cancels a restore in the second that it waits before it is proposed.
 func TestRestoreThatIsCancelled(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := begun(t)
@@ -204,7 +204,7 @@ func TestRestoreThatIsCancelled(t *testing.T) {
 	})
 }
 
-// TestNextSecond waits until the second is over, and not when it is.
+// TestNextSecond verifies that nextSecond waits until the second is over, and does not wait if it already is.
 func TestNextSecond(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, into := range []time.Duration{0, 300 * time.Millisecond, time.Second - 1} {

@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// pieces collects a backup and notes its largest piece.
+// pieces collects a backup and records its largest write.
 type pieces struct {
 	bytes.Buffer
 	largest int
@@ -28,10 +28,10 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return p.Buffer.Write(b)
 }
 
-// why is a request for a backup.
+// why is a request for a backup, with operator and reason.
 var why = &wire.SaveSnapshotRequest{Operator: "ops", Reason: "nightly"}
 
-// backup saves the cluster's state and reads it again.
+// backup saves the cluster's state and reads it back.
 func (c *cluster) backup() (*fsm.Machine, *wire.RestoreRequest) {
 	c.t.Helper()
 	var file pieces
@@ -49,7 +49,7 @@ func (c *cluster) backup() (*fsm.Machine, *wire.RestoreRequest) {
 	return m, &wire.RestoreRequest{Backup: &wire.Backup{ClusterId: m.ClusterID(), Revision: m.Revision(), Token: m.Token()}, Settings: m.Settings(), Audit: m.ListAudit(&wire.ListAuditRequest{PageSize: 1000}).GetRecords(), Operator: "ops", Reason: "the old cluster is lost"}
 }
 
-// restoreInto begins a cluster and restores into it.
+// restoreInto starts a cluster and restores a backup into it.
 func restoreInto(t *testing.T, req *wire.RestoreRequest) (*cluster, *wire.RestoreResponse) {
 	t.Helper()
 	c := newCluster(t, 3).startAll()
@@ -61,7 +61,7 @@ func restoreInto(t *testing.T, req *wire.RestoreRequest) (*cluster, *wire.Restor
 	return c, resp
 }
 
-// grants has that many locks granted and returns the tokens' bounds.
+// grants acquires n locks and returns the lowest and the highest token.
 func (c *cluster) grants(n uint64) (lowest, highest uint64) {
 	c.t.Helper()
 	s := c.openSession(fmt.Sprint("session of ", c.leader().revision()), 5*time.Minute)
@@ -76,8 +76,9 @@ func (c *cluster) grants(n uint64) (lowest, highest uint64) {
 	return lowest, highest
 }
 
-// One backup restored into one cluster after another, while the others go on: no token
-// comes twice, also where an operator had put the counter far ahead of the clock.
+// TestRestoredTwiceTokensNeverComeAgain restores one backup into several clusters, while the original ones
+// continue, and verifies that no token occurs twice, even if an operator had set the counter far ahead of the
+// clock.
 func TestRestoredTwiceTokensNeverComeAgain(t *testing.T) {
 	for _, floor := range []uint64{0, 1 << 56} {
 		inVirtualTime(t, func(t *testing.T) {
@@ -176,8 +177,9 @@ func TestRestoreBeginsANewHistory(t *testing.T) {
 	})
 }
 
-// A live cluster that is named is restored: sessions are lost and told so, locks are open,
-// and the audit log says who did it, with the backup's records marked as such.
+// TestRestoreOverALiveCluster verifies that a live cluster can be restored if the request names it: its
+// sessions are lost and get a push, its locks are free, and the audit log has the operator's action and the
+// marked records of the backup.
 func TestRestoreOverALiveCluster(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -226,14 +228,14 @@ func TestRestoreOverALiveCluster(t *testing.T) {
 	})
 }
 
-// audit is the node's audit log, newest first.
+// audit returns the node's audit log, newest first.
 func (n *node) audit() (records []*wire.AuditRecord) {
 	n.View(func(m *fsm.Machine) { records = m.ListAudit(&wire.ListAuditRequest{PageSize: 1000}).GetRecords() })
 	return records
 }
 
-// A backup taken while everything goes on is whole, and nothing that was granted before
-// is missing.
+// TestBackupUnderLoad verifies that a backup taken under load is consistent and includes everything that was
+// granted before.
 func TestBackupUnderLoad(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()

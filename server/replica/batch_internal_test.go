@@ -14,13 +14,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// sized queues a command of that many bytes in the queue.
+// sized queues a command with that encoded size.
 func (p *proposer) sized(session uint64, bytes, work int) {
 	p.submit([]Proposal{{Command: acquireOf(session, 1, 1), Size: bytes - itemOverhead, work: work, Done: func(*wire.Result) {}}}, nil, nil)
 }
 
-// TestEntriesInFlight proposes what is queued: one entry at a time, a second one only where a whole one
-// waits, and none during a pause.
+// TestEntriesInFlight verifies that one entry at a time is proposed, a second one only if it is full, and
+// none during a pause.
 func TestEntriesInFlight(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := queueing()
@@ -73,7 +73,7 @@ func TestEntriesInFlight(t *testing.T) {
 	})
 }
 
-// TestWhatAnEntryTakes takes an entry with something of every kind, and nothing of it again.
+// TestWhatAnEntryTakes verifies that an entry takes everything of each kind exactly once.
 func TestWhatAnEntryTakes(t *testing.T) {
 	p := queueing()
 	if p.take() != nil || p.ready() {
@@ -110,7 +110,7 @@ func TestWhatAnEntryTakes(t *testing.T) {
 	}
 }
 
-// TestWholeEntriesDoNotGather queues clients' commands while others are expected.
+// TestWholeEntriesDoNotGather verifies that a full entry is proposed although more clients are expected.
 func TestWholeEntriesDoNotGather(t *testing.T) {
 	for _, c := range []struct {
 		commands, bytes, work int
@@ -135,7 +135,7 @@ func TestWholeEntriesDoNotGather(t *testing.T) {
 	}
 }
 
-// TestStoppedProposerTakesNothing has a command of the reign come between stop and the reign's end.
+// TestStoppedProposerTakesNothing verifies that a command of the leadership is refused between stop and end.
 func TestStoppedProposerTakesNothing(t *testing.T) {
 	p := queueing()
 	if p.stop(); p.urge(1, item{}) || len(p.urgent) != 0 {
@@ -143,7 +143,8 @@ func TestStoppedProposerTakesNothing(t *testing.T) {
 	}
 }
 
-// TestUnwritableCommandsAreAnswered has an entry hold a text that is not UTF-8.
+// TestUnwritableCommandsAreAnswered verifies that a command whose text is not valid UTF-8 is refused and the
+// rest of its entry is proposed.
 func TestUnwritableCommandsAreAnswered(t *testing.T) {
 	p := queueing()
 	var written wire.Entry
@@ -172,8 +173,8 @@ func TestUnwritableCommandsAreAnswered(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsLingerFromTheFirst takes an entry while heartbeats gather: those that come later have
-// their full time.
+// TestHeartbeatsLingerFromTheFirst verifies that heartbeats that arrive after an entry was taken wait for
+// their full linger.
 func TestHeartbeatsLingerFromTheFirst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := queueing()
@@ -197,7 +198,7 @@ func TestHeartbeatsLingerFromTheFirst(t *testing.T) {
 	})
 }
 
-// TestReusableMemory is that of no more than maxSpare.
+// TestReusableMemory verifies that slices of up to maxSpare elements are reused.
 func TestReusableMemory(t *testing.T) {
 	for had, want := range map[int]int{0: 0, 1: 1, maxSpare: maxSpare, maxSpare + 1: 0} {
 		done := make([]*int, had)
@@ -216,13 +217,13 @@ func TestReusableMemory(t *testing.T) {
 	}
 }
 
-// TestWhatJustFits takes entries that are filled to the last byte and the last unit of work.
+// TestWhatJustFits verifies entries at the exact limits of bytes and of work.
 func TestWhatJustFits(t *testing.T) {
 	const each = 28
 	for name, c := range map[string]struct {
-		last        int // the size of the last command, behind 3000 of another session
-		work        int // of the last one
-		first, rest int // the number of commands in the first entry, and left
+		last        int // size of the last command, after 3000 of another session
+		work        int // of the last command
+		first, rest int // number of commands in the first entry, and left in the queue
 	}{
 		"to the last byte": {maxEntryBytes - 3_000*each, 1, 3_001, 0},
 		"a byte more":      {maxEntryBytes - 3_000*each + 1, 1, maxEntryWork/2 + 1, 3_000 - maxEntryWork/2},
@@ -241,7 +242,8 @@ func TestWhatJustFits(t *testing.T) {
 	}
 }
 
-// TestLargeCommandsShareEntries queues commands with many bytes before a small one of another session.
+// TestLargeCommandsShareEntries verifies that a small command is in the first entry although large ones of
+// another session are queued before it.
 func TestLargeCommandsShareEntries(t *testing.T) {
 	p := queueing()
 	for range 5 {
@@ -253,7 +255,8 @@ func TestLargeCommandsShareEntries(t *testing.T) {
 	}
 }
 
-// TestOversizedCommandsAreTakenAlone: an ending with more work than an entry has comes alone.
+// TestOversizedCommandsAreTakenAlone verifies that an expiry with more work than an entry may have gets an
+// entry of its own.
 func TestOversizedCommandsAreTakenAlone(t *testing.T) {
 	p := queueing()
 	for id := range uint64(3) {

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// instant is the future of an entry that was applied at once.
+// instant is the future of an entry that has already been applied.
 type instant struct {
 	failed
 	applied *fsm.Applied
@@ -21,8 +21,8 @@ type instant struct {
 
 func (i instant) Response() any { return i.applied }
 
-// unreplicated is a replica without raft: what the proposer packs is applied at once, and
-// completed as always.
+// unreplicated returns a replica without raft. What the proposer packs is applied immediately and completed
+// as usual.
 func unreplicated(b *testing.B) *Replica {
 	machine := fsm.NewReplicated(fsm.Level, func(err error) { b.Error(err) })
 	index := uint64(0)
@@ -59,8 +59,8 @@ func unreplicated(b *testing.B) *Replica {
 	return r
 }
 
-// pairs is one caller's acquires and releases. The next request is made when the last
-// one was answered, on the goroutine of the completer, as connections do.
+// pairs is a caller that acquires and releases. It makes the next request when the previous one is answered,
+// on the completer's goroutine, as connections do.
 type pairs struct {
 	r       *Replica
 	left    int
@@ -98,8 +98,8 @@ func openFor(b *testing.B, r *Replica, name string) uint64 {
 	return result.GetSession().GetSessionId()
 }
 
-// BenchmarkPropose is a pair of acquire and release by that many callers, from Propose to
-// its answer: queueing, packing, applying, answering; all but raft.
+// BenchmarkPropose measures pairs of acquire and release by several callers, from Propose to the result:
+// queueing, packing, applying and answering, but not raft.
 func BenchmarkPropose(b *testing.B) {
 	for _, callers := range []int{1, 128} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
@@ -121,8 +121,8 @@ func BenchmarkPropose(b *testing.B) {
 	}
 }
 
-// BenchmarkHeartbeat is a heartbeat from its receipt to its acknowledgement, many of them
-// proved by one entry.
+// BenchmarkHeartbeat measures a heartbeat from its receipt to its acknowledgement, when one entry proves
+// many.
 func BenchmarkHeartbeat(b *testing.B) {
 	const sessions = 1_000
 	r := unreplicated(b)
@@ -150,7 +150,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// crowd are the deadlines of that many sessions.
+// crowd returns the deadlines of that many sessions.
 func crowd(b *testing.B, sessions int) *deadlines {
 	d := newDeadlines(func(uint64, ending, func(*wire.Result)) bool { return true })
 	d.start(1, fsm.New(1))
@@ -160,7 +160,7 @@ func crowd(b *testing.B, sessions int) *deadlines {
 	return d
 }
 
-// BenchmarkDeadlines is what deadlines cost, beside those of that many sessions.
+// BenchmarkDeadlines measures operations on deadlines when there are that many sessions.
 func BenchmarkDeadlines(b *testing.B) {
 	for _, sessions := range []int{100, 100_000} {
 		b.Run(fmt.Sprint("touch/sessions=", sessions), func(b *testing.B) {
@@ -190,7 +190,7 @@ func BenchmarkDeadlines(b *testing.B) {
 	}
 }
 
-// benchmarkPass is a deadline that comes up, of a session that gave signs of life.
+// benchmarkPass measures a deadline that comes up for a session with signs of life.
 func benchmarkPass(b *testing.B, sessions int) {
 	d := crowd(b, sessions)
 	b.ReportAllocs()
@@ -205,12 +205,12 @@ func benchmarkPass(b *testing.B, sessions int) {
 	}
 }
 
-// swallow is a sink that has nobody to tell.
+// swallow is a sink that discards pushes.
 type swallow struct{ pushes int }
 
 func (s *swallow) Push(*wire.Push) { s.pushes++ }
 
-// BenchmarkPublish is a grant to a session that waited, until its connection has it.
+// BenchmarkPublish measures a grant after waiting, up to the connection's sink.
 func BenchmarkPublish(b *testing.B) {
 	h := newHub(nil)
 	h.begin()

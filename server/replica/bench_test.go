@@ -13,8 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// realCluster is three nodes with real disks and sockets in this process; it returns
-// the one that leads.
+// realCluster starts three nodes with real disks and sockets in this process and returns the leader.
 func realCluster(b *testing.B) *replica.Replica {
 	b.Helper()
 	if testing.Short() {
@@ -75,8 +74,7 @@ func call(r *replica.Replica, cmd *wire.Command) *wire.Result {
 	return <-done
 }
 
-// BenchmarkPairs measures acquire+release by that many callers, each with a lock of its
-// own.
+// BenchmarkPairs measures acquire and release by several callers, each with its own lock.
 func BenchmarkPairs(b *testing.B) {
 	for _, callers := range []int{1, 16, 128, 1024} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
@@ -93,8 +91,8 @@ func BenchmarkPairs(b *testing.B) {
 	}
 }
 
-// BenchmarkHandOver measures how often one hot lock changes hands while that many wait
-// for it: who releases it queues again at once.
+// BenchmarkHandOver measures how often a hot lock changes hands while that many sessions wait for it. A
+// session that releases it queues again immediately.
 func BenchmarkHandOver(b *testing.B) {
 	for _, waiters := range []int{1, 10, 100, 10_000} {
 		b.Run(fmt.Sprint("waiters=", waiters), func(b *testing.B) {
@@ -118,8 +116,8 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 }
 
-// takeTurns is a session that acquires and releases a hot lock until it is ended. It
-// says when it is in the queue for the first time, and tells every grant.
+// takeTurns runs a session that acquires and releases a hot lock until the benchmark ends. It calls queued
+// when it is in the queue for the first time, and sends each grant to grants.
 func takeTurns(b *testing.B, r *replica.Replica, name string, queued func(), grants chan<- struct{}, ended <-chan struct{}) {
 	session := call(r, openCommand(name, time.Minute)).GetSession().GetSessionId()
 	for seq := uint64(1); ; seq += 2 {
@@ -140,7 +138,7 @@ func takeTurns(b *testing.B, r *replica.Replica, name string, queued func(), gra
 	}
 }
 
-// waitInLine returns the grant, nil if the benchmark ended first.
+// waitInLine returns the grant, or nil if the benchmark ended first.
 func waitInLine(r *replica.Replica, session, seq uint64, queued func(), ended <-chan struct{}) *wire.Result {
 	results := make(chan *wire.Result, 2)
 	defer r.Await(session, seq, func(result *wire.Result) { results <- result })()
@@ -158,7 +156,7 @@ func waitInLine(r *replica.Replica, session, seq uint64, queued func(), ended <-
 	}
 }
 
-// eachCaller shares b.N rounds among the callers and reports them per second.
+// eachCaller distributes b.N rounds over the callers and reports the rate per second.
 func eachCaller(b *testing.B, r *replica.Replica, callers int, round func(caller int, session, seq uint64)) {
 	var left atomic.Int64
 	left.Store(int64(b.N))

@@ -16,35 +16,34 @@ import (
 	"github.com/quorumlock/quorumlock/server/replica/segment"
 )
 
-// lockTimeout is how long to wait for a process that is just going.
+// lockTimeout is how long to wait for another process that is just exiting.
 const lockTimeout = 2 * time.Second
 
-// boltStore keeps raft's stable values in a bolt file, and its log if that is not in
-// segments. It is safe for concurrent use.
+// boltStore stores raft's stable values in a bolt file, and its log unless that is in segments. It is safe
+// for concurrent use.
 //
-// Bolt trusts its pages, and has checksums for none but the first two. So everything
-// stored has one of its own, which covers its key too and is looked at with every read.
-// What is no longer there has no checksum: therefore every transaction also writes the
-// tail, which says where the log ends and how many values there are.
+// Bolt trusts its pages and has checksums only for the first two. So every stored value has a checksum of its
+// own, which also covers its key and is verified on every read. A checksum cannot detect a missing value. So
+// every transaction also writes the tail, which records where the log ends and how many values there are.
 type boltStore struct {
 	db *bbolt.DB
-	// segments has the log, once it is not here. Every transaction then writes down where
-	// that ends, and a log that ends before has lost something.
+	// segments has the log, once it is no longer in the file. From then on, every transaction records how far
+	// it extends; a log that ends earlier has lost something.
 	segments *segment.Log
 }
 
 var (
 	logsBucket   = []byte("entries") // big-endian index → entry
 	valuesBucket = []byte("values")
-	// tailKey is no key of raft's or of this package's.
+	// tailKey differs from all keys of raft and of this package.
 	tailKey = []byte("\x00tail")
 
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-	// errNoValue has the words by which raft knows it.
+	// errNoValue has the text by which raft recognizes it.
 	errNoValue = errors.New("not found")
 )
 
-// openBolt opens the file, or makes it. What is in it must have been checked before.
+// openBolt opens the file, or creates it. An existing file must have been checked before.
 func openBolt(path string) (*boltStore, error) {
 	db, err := openFile(path, false)
 	if err != nil {
@@ -53,7 +52,7 @@ func openBolt(path string) (*boltStore, error) {
 	store := &boltStore{db: db}
 	err = store.layOut()
 	if err == nil {
-		err = db.Sync() // a process that was killed may have left what only the kernel has
+		err = db.Sync() // a killed process may have left pages that only the kernel has
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the log: %w", err), db.Close())
@@ -61,8 +60,8 @@ func openBolt(path string) (*boltStore, error) {
 	return store, nil
 }
 
-// openFile has bolt open a file. Where bolt panics because of what it finds, that is an
-// error, and the file is closed, which its lock depends on.
+// openFile opens a file with bolt. If bolt panics because of the file's content, openFile returns an error
+// and closes the file, which also releases its lock.
 func openFile(path string, readOnly bool) (db *bbolt.DB, err error) {
 	var file *os.File
 	defer func() {
@@ -94,10 +93,10 @@ func boltError(path string, err error) error {
 	case errors.As(err, &errno):
 		return fmt.Errorf("open the log: %w", err)
 	}
-	return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err) // bolt does not like what it found
+	return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err) // bolt rejects the content
 }
 
-// layOut makes the buckets of a new file.
+// layOut creates the buckets of a new file.
 func (s *boltStore) layOut() error {
 	laidOut := false
 	if err := s.db.View(func(tx *bbolt.Tx) error {
@@ -126,7 +125,7 @@ func (s *boltStore) update(change func(logs, values *bbolt.Bucket) error) error 
 	})
 }
 
-// conclude ends every transaction.
+// conclude writes the tail, at the end of every transaction.
 func (s *boltStore) conclude(tx *bbolt.Tx) error {
 	logs, values := tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
 	now := tail{values: countValues(values)}
@@ -203,7 +202,7 @@ func (s *boltStore) StoreLogs(entries []*raft.Log) error {
 func (s *boltStore) DeleteRange(lowest, highest uint64) error {
 	return s.update(func(logs, _ *bbolt.Bucket) error {
 		cursor, from := logs.Cursor(), indexKey(lowest)
-		// A deletion moves what follows, so the way leads over the beginning each time.
+		// Deleting moves the following keys, so the cursor has to seek again each time.
 		for key, _ := cursor.Seek(from); key != nil && binary.BigEndian.Uint64(key) <= highest; key, _ = cursor.Seek(from) {
 			if err := cursor.Delete(); err != nil {
 				return err
@@ -251,13 +250,13 @@ func (s *boltStore) GetUint64(key []byte) (uint64, error) {
 
 func indexKey(index uint64) []byte { return binary.BigEndian.AppendUint64(nil, index) }
 
-// sealed puts the checksum of key and body before the body.
+// sealed returns the body, preceded by the checksum of key and body.
 func sealed(key, body []byte) []byte {
 	sum := crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, body)
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), sum), body...)
 }
 
-// unsealed is the body, checked.
+// unsealed returns the body after verifying the checksum.
 func unsealed(key, stored []byte) ([]byte, error) {
 	if len(stored) < 4 || crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, stored[4:]) != binary.BigEndian.Uint32(stored) {
 		return nil, fmt.Errorf("%w: the checksum of %q is wrong", ErrDamaged, key)
@@ -265,11 +264,11 @@ func unsealed(key, stored []byte) ([]byte, error) {
 	return stored[4:], nil
 }
 
-// entryHeader is what stands before an entry's data: term, type, and when the leader had it,
-// in nanoseconds since 1970, 0 if that is not known.
+// entryHeader is the size of what precedes an entry's data: term, type, and the time when the leader appended
+// it, in nanoseconds since 1970, 0 if unknown.
 const entryHeader = 8 + 1 + 8
 
-// What a tail takes: index and number, and with segments their id and a position.
+// Size of a tail (index and number of values), and of its part about segments (their id and a position).
 const (
 	tailSize     = 8 + 4
 	segmentsSize = 8 + 8 + 4
@@ -301,8 +300,8 @@ func readEntry(key, stored []byte, e *raft.Log) error {
 	return nil
 }
 
-// tail is what a transaction leaves behind: the index of the last entry, 0 if there is
-// none here, the number of values, and where the log is if it is in segments.
+// tail is what every transaction records: the index of the last entry in this file, 0 if there is none, the
+// number of values, and the position of the log if it is in segments.
 type tail struct {
 	last     uint64
 	values   uint32
@@ -317,7 +316,7 @@ func (t tail) bytes() []byte {
 	return b
 }
 
-// readTail reads the tail, which every file has.
+// readTail reads the tail, which every file must have.
 func readTail(values *bbolt.Bucket) (t tail, err error) {
 	stored := values.Get(tailKey)
 	body, err := unsealed(tailKey, stored)

@@ -87,7 +87,7 @@ func TestReadEntryChecksWhatItReads(t *testing.T) {
 	}
 }
 
-// TestInspectEntries has logs whose entries are each whole, and that are not as a log can be.
+// TestInspectEntries checks logs whose entries are intact, but which may not be a possible log.
 func TestInspectEntries(t *testing.T) {
 	type entries [][2]uint64 // index and term
 	for name, c := range map[string]struct {
@@ -140,7 +140,7 @@ func TestInspectEntries(t *testing.T) {
 	})
 }
 
-// TestInspectValues has a value that is damaged, and fewer values than were stored.
+// TestInspectValues checks a damaged value, and fewer values than were stored.
 func TestInspectValues(t *testing.T) {
 	key := []byte("key")
 	for name, c := range map[string]struct {
@@ -169,7 +169,7 @@ func TestInspectValues(t *testing.T) {
 	}
 }
 
-// makeBuckets makes a file of bolt's that has these buckets only.
+// makeBuckets creates a bolt file that has only these buckets.
 func makeBuckets(t *testing.T, path string, names ...[]byte) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, nil)
@@ -189,7 +189,8 @@ func makeBuckets(t *testing.T, path string, names ...[]byte) {
 	}
 }
 
-// A file that lacks one of its two buckets is damaged, for a node and for a reader of its log.
+// TestMissingBuckets verifies that a file that lacks one of its two buckets is damaged, both for a node and
+// for ReadLog.
 func TestMissingBuckets(t *testing.T) {
 	for _, left := range [][]byte{logsBucket, valuesBucket} {
 		cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
@@ -203,7 +204,7 @@ func TestMissingBuckets(t *testing.T) {
 	}
 }
 
-// A file that a process left before its first transaction is a log without entries.
+// TestReadLogWithoutBuckets verifies that a file without a first transaction is a log without entries.
 func TestReadLogWithoutBuckets(t *testing.T) {
 	dir := t.TempDir()
 	makeBuckets(t, filepath.Join(dir, logFile))
@@ -212,7 +213,8 @@ func TestReadLogWithoutBuckets(t *testing.T) {
 	}
 }
 
-// A failure to create the buckets is returned, and the file is closed: opening it again fails alike.
+// TestFileThatIsNotLaidOutIsClosed verifies that a failure to create the buckets is returned and the file is
+// closed, so that opening it again fails in the same way.
 func TestFileThatIsNotLaidOutIsClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), logFile)
 	makeBuckets(t, path, logsBucket)
@@ -223,7 +225,8 @@ func TestFileThatIsNotLaidOutIsClosed(t *testing.T) {
 	}
 }
 
-// Opening a file that a node has open returns ErrInUse; once that has closed it, it can be opened.
+// TestFileInUse verifies that opening a file that a node has open returns ErrInUse, and succeeds once the
+// node has closed it.
 func TestFileInUse(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -258,7 +261,7 @@ func TestFileInUse(t *testing.T) {
 	})
 }
 
-// inBolt runs f with an empty bucket, and takes back what it does.
+// inBolt runs f with an empty bucket and rolls back its changes.
 func inBolt(t *testing.T, f func(*bbolt.Bucket)) {
 	t.Helper()
 	db, err := bbolt.Open(filepath.Join(t.TempDir(), "bolt"), 0o600, &bbolt.Options{NoSync: true})
@@ -278,7 +281,7 @@ func inBolt(t *testing.T, f func(*bbolt.Bucket)) {
 	}
 }
 
-// TestFailedChangesAreReported has bolt refuse a write, as it does when its file is closed.
+// TestFailedChangesAreReported makes bolt refuse writes by closing its file.
 func TestFailedChangesAreReported(t *testing.T) {
 	store, err := openBolt(filepath.Join(t.TempDir(), logFile))
 	if err == nil {
@@ -310,7 +313,7 @@ func TestFailedChangesAreReported(t *testing.T) {
 	}
 }
 
-// TestRestrict has paths with too many and too few permissions.
+// TestRestrict checks paths with too many and with too few permissions.
 func TestRestrict(t *testing.T) {
 	for _, c := range []struct {
 		dir           bool
@@ -336,7 +339,7 @@ func TestRestrict(t *testing.T) {
 	}
 }
 
-// TestPageHeads has heads of pages that name others or more than there are.
+// TestPageHeads checks page headers with wrong ids, or with overflow pages that do not exist.
 func TestPageHeads(t *testing.T) {
 	for name, c := range map[string]struct {
 		id, says uint64

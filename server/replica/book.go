@@ -14,18 +14,18 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// book is what this node knows of the members: those of the state last applied, kept in the
-// stable store, and the incarnations of nodes that are not recorded yet.
+// book is this node's member directory: the members in the last applied state, which it also keeps in the
+// stable store, and the incarnations of members that are not recorded yet.
 type book struct {
 	id, incarnation string
-	certified       string // the cluster that the certificate names
+	certified       string // the cluster named by the certificate
 	stable          raft.StableStore
-	// named are the nodes of the configuration, which may begin a cluster with this one.
+	// named are the configured nodes, which may begin a cluster with this one.
 	named []Peer
-	// live is what the machine knows; fresh says whether that is as new as the record of the
-	// given revision.
+	// live calls look with the state machine, and reports true, if the machine is at least as new as the
+	// record of the given revision.
 	live func(revision uint64, look func(*fsm.Machine)) (fresh bool)
-	// vouchers ask the members about nodes that are in no record.
+	// vouchers asks the members about nodes that are in no record.
 	vouchers *vouchers
 	states   *peerStates
 
@@ -34,7 +34,7 @@ type book struct {
 	revision uint64
 	members  map[string]*wire.Member
 	removed  []*wire.RemovedMember
-	// noted are incarnations that came to raft before they were recorded.
+	// noted holds the incarnations that connected for raft before they were recorded, by id.
 	noted map[string]string
 }
 
@@ -68,8 +68,8 @@ func (b *book) enter(members []*wire.Member, removed []*wire.RemovedMember) {
 	}
 }
 
-// keep makes the membership the record. It returns the ids whose incarnation is no longer
-// what it was.
+// keep replaces the record and writes it to the stable store. It returns the ids whose former incarnation is
+// no longer valid.
 func (b *book) keep(revision uint64, now *wire.Membership) (gone []string, err error) {
 	page := binary.BigEndian.AppendUint64(nil, revision)
 	page, err = proto.MarshalOptions{Deterministic: true}.MarshalAppend(page, now)
@@ -103,8 +103,8 @@ func (b *book) ClusterID() string {
 // Self implements raftstream.Identity.
 func (b *book) Self() (id, incarnation string) { return b.id, b.incarnation }
 
-// Incarnation implements raftstream.Identity: the one recorded, or else, for a member that
-// has none on record, the one that came to raft first.
+// Incarnation implements raftstream.Identity. It returns the recorded incarnation or, for a member without
+// one, the first that connected for raft.
 func (b *book) Incarnation(id string) (string, bool) {
 	known, member := b.recorded(id)
 	if known != "" {
@@ -116,8 +116,8 @@ func (b *book) Incarnation(id string) (string, bool) {
 	return noted, ok && member
 }
 
-// recorded is the incarnation recorded for a member, empty if none is. After a restart
-// the book is ahead of the machine, until the log has been applied again.
+// recorded returns the incarnation recorded for a member, "" if there is none. After a restart, the record is
+// ahead of the state machine until the log has been applied again.
 func (b *book) recorded(id string) (incarnation string, member bool) {
 	b.mu.RLock()
 	known, revision := b.members[id], b.revision
@@ -126,8 +126,8 @@ func (b *book) recorded(id string) (incarnation string, member bool) {
 	return known.GetIncarnation(), known != nil
 }
 
-// standing is what the record says of a node, that is, what this node has applied or begun
-// the cluster with.
+// standing returns what the record says about a node, that is, what this node has applied or begun the
+// cluster with.
 func (b *book) standing(id, incarnation string) wire.Standing {
 	known, member := b.recorded(id)
 	switch {
@@ -154,12 +154,12 @@ func (b *book) wasRemoved(incarnation string) (removed bool) {
 	return removed
 }
 
-// begins reports whether a node may begin a cluster with this one, which knows of none yet.
+// begins reports whether a node may begin a cluster with this one, which does not know of any cluster yet.
 func (b *book) begins(id string) bool {
 	return b.blank() && slices.ContainsFunc(b.named, func(p Peer) bool { return p.ID == id })
 }
 
-// blank reports whether this node knows no member at all.
+// blank reports whether this node knows no members.
 func (b *book) blank() bool {
 	b.mu.RLock()
 	blank, revision := len(b.members) == 0, b.revision
@@ -195,8 +195,7 @@ func (b *book) Vouch(ctx context.Context, caller *wire.PeerHello, host string) w
 	return said
 }
 
-// witnesses are the members that this node knows by their incarnations, but for itself and the
-// node in question.
+// witnesses returns the members whose incarnations this node knows, except itself and the node in question.
 func (b *book) witnesses(about string) map[Peer]string {
 	_, revision, known := b.page()
 	members := make([]*wire.Member, 0, len(known))
@@ -213,7 +212,7 @@ func (b *book) witnesses(about string) map[Peer]string {
 	return found
 }
 
-// Observe implements raftstream.Identity. Strangers are not remembered.
+// Observe implements raftstream.Identity. It ignores nodes that are not members.
 func (b *book) Observe(hello *wire.PeerHello) {
 	if hello.GetPurpose() != wire.PeerHello_RAFT {
 		return
@@ -228,7 +227,7 @@ func (b *book) Observe(hello *wire.PeerHello) {
 	}
 }
 
-// peers are the other nodes that this one knows an address of.
+// peers returns the other nodes that this one has an address for.
 func (b *book) peers(configured []Peer) []Peer {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -246,14 +245,14 @@ func (b *book) peers(configured []Peer) []Peer {
 	return peers
 }
 
-// page is the record as it stands.
+// page returns the current record.
 func (b *book) page() (cluster string, revision uint64, members map[string]*wire.Member) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.cluster, b.revision, b.members
 }
 
-// sameRemoved reports whether the record has the same removed members.
+// sameRemoved reports whether the record has the same removed members as now.
 func (b *book) sameRemoved(now []*wire.RemovedMember) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

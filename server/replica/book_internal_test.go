@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// bookOf opens the book of node n1 in a stable store that holds the page.
+// bookOf opens the book of node n1 in a stable store that contains page.
 func bookOf(t *testing.T, certified string, page []byte) (*book, error) {
 	t.Helper()
 	stable := raft.NewInmemStore()
@@ -75,7 +75,7 @@ func TestBookIsOpenedAsItWasKept(t *testing.T) {
 	}
 }
 
-// someRecord has n2 with its incarnation, n3 without, and a member that was removed.
+// someRecord has n2 with its incarnation, n3 without one, and a removed member.
 var someRecord = &wire.Membership{
 	ClusterId: "c",
 	Members: []*wire.Member{
@@ -102,7 +102,7 @@ func TestStandingByTheRecord(t *testing.T) {
 		{record, "n9", "i9", wire.Standing_UNKNOWN},
 		{nil, "n2", "i2", wire.Standing_EXPECTED}, // the configuration names it
 		{nil, "n2", "", wire.Standing_UNKNOWN},
-		{alone, "n2", "i2", wire.Standing_UNKNOWN}, // that was for the beginning
+		{alone, "n2", "i2", wire.Standing_UNKNOWN}, // the configuration counts only before the beginning
 		{nil, "n9", "i9", wire.Standing_UNKNOWN},
 	} {
 		b, err := bookOf(t, "", c.page)
@@ -115,8 +115,8 @@ func TestStandingByTheRecord(t *testing.T) {
 	}
 }
 
-// TestFirstIncarnationIsNoted has nodes come to raft: the first one stands for a member without
-// incarnation on record, and for nobody else.
+// TestFirstIncarnationIsNoted verifies that the first incarnation that connects for raft is noted for a
+// member without a recorded one, and for no other node.
 func TestFirstIncarnationIsNoted(t *testing.T) {
 	b, err := bookOf(t, "", pageOf(t, 5, someRecord))
 	if err != nil {
@@ -135,7 +135,7 @@ func TestFirstIncarnationIsNoted(t *testing.T) {
 	call(wire.PeerHello_RAFT, "n3", "first")
 	call(wire.PeerHello_RAFT, "n3", "second")
 	call(wire.PeerHello_RAFT, "n2", "other") // is recorded
-	call(wire.PeerHello_RAFT, "n9", "i9")    // is no member
+	call(wire.PeerHello_RAFT, "n9", "i9")    // is not a member
 	if want := map[string]string{"n3": "first"}; !maps.Equal(b.noted, want) {
 		t.Errorf("noted %v, want %v", b.noted, want)
 	}
@@ -159,7 +159,7 @@ func TestFirstIncarnationIsNoted(t *testing.T) {
 	}
 }
 
-// TestNewRecordVoidsIncarnations replaces, removes and first records nodes.
+// TestNewRecordVoidsIncarnations replaces and removes nodes, and records one for the first time.
 func TestNewRecordVoidsIncarnations(t *testing.T) {
 	b, err := bookOf(t, "", pageOf(t, 5, someRecord))
 	if err != nil {
@@ -216,7 +216,7 @@ func TestPeersAndWitnesses(t *testing.T) {
 	}
 }
 
-// TestRecordThatIsNotKept is known all the same, until the node ends.
+// TestRecordThatIsNotKept verifies that a record that could not be stored is used until the node ends.
 func TestRecordThatIsNotKept(t *testing.T) {
 	b, err := bookOf(t, "", nil)
 	if err != nil {
@@ -260,8 +260,8 @@ func TestSameRemoved(t *testing.T) {
 	}
 }
 
-// TestVouchedStandings: what members say counts where the record does not know a caller, and no
-// longer than they said it.
+// TestVouchedStandings verifies that the members' answer counts if the record does not know a caller, and
+// only while it is cached.
 func TestVouchedStandings(t *testing.T) {
 	for _, said := range []wire.Standing{wire.Standing_UNKNOWN, wire.Standing_MEMBER, wire.Standing_REMOVED} {
 		b, err := bookOf(t, "", pageOf(t, 5, someRecord))

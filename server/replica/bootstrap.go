@@ -15,40 +15,39 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A node votes only with its memory. An empty data directory may be that of a new
-// cluster, of a node to be added, or of a voter whose disk was wiped; the last must not
-// come near an election. So an empty node runs no raft until it may, that is until
+// A node votes only if it has its memory. An empty data directory may belong to a new cluster, to a node that
+// is to be added, or to a voter whose disk was wiped; the last must not take part in an election. So an empty
+// node runs raft only when one of these holds:
 //
-//   - a majority of the configured nodes, itself counted, says that it is empty too, and
-//     nobody has state: then all of them begin one cluster, each noting durably the
-//     incarnations that it saw; or
-//   - a node with state says that it knows this one under its very incarnation, from the
-//     log or from having begun the cluster together.
+//   - A majority of the configured nodes, including itself, are empty too, and no node has state. Then these
+//     nodes begin one cluster, and each durably records the incarnations that it saw.
+//   - A node with state says that it knows this one under its incarnation, from the log or from having begun
+//     the cluster together.
 //
-// A node that is configured but was not seen at the beginning gets known by reporting
-// itself to the leader. Any other waits to be added.
+// A configured node that was not seen at the beginning becomes known by reporting itself to the leader. Any
+// other node waits to be added.
 
 const (
-	// probeTimeout bounds one question to one node.
+	// probeTimeout bounds one request to one node.
 	probeTimeout = time.Second
-	// The pause between rounds of questions grows from the first to the second.
+	// The pause between two rounds of probes grows from firstRound to lastRound.
 	firstRound, lastRound = 100 * time.Millisecond, time.Second
-	// patience is for how many rounds a majority of empty nodes waits for the others.
+	// patience is the number of rounds for which a majority of empty nodes waits for the others.
 	patience = 5
-	// nagging is how often a node that waits says so again.
+	// nagging is how often a waiting node repeats its log message.
 	nagging = time.Minute
 )
 
-// answer is what one peer said to a probe.
+// answer is the result of probing one peer.
 type answer struct {
 	peer  Peer
-	state *wire.NodeState // nil if it said nothing
-	// cluster is the one that the peer belongs to, if it is not ours.
+	state *wire.NodeState // nil if it did not answer
+	// cluster is the cluster of the peer, if it is not ours.
 	cluster string
 	err     error
 }
 
-// probe asks all peers at once who they are.
+// probe asks all peers concurrently who they are.
 func (r *Replica) probe(ctx context.Context, peers []Peer) []answer {
 	answers := make([]answer, len(peers))
 	var asked sync.WaitGroup
@@ -78,15 +77,15 @@ func (r *Replica) ask(ctx context.Context, p Peer) answer {
 type standing int
 
 const (
-	alone      standing = iota // nobody with state answered
-	known                      // under this incarnation
-	unknownYet                 // not, or not with any incarnation
-	replaced                   // under another incarnation
-	removed                    // it was a member
+	alone      standing = iota // no node with state answered
+	known                      // known under this incarnation
+	unknownYet                 // not known, or without an incarnation
+	replaced                   // known under another incarnation
+	removed                    // it was a member and was removed
 )
 
-// judge believes the node that has applied most; among equals, the one that knows this
-// node, since somebody must have recorded it.
+// judge returns the standing of this node according to the node that has applied most, and that node's state.
+// Among equals it prefers a removal, then any record of this node: a record must come from somewhere.
 func judge(answers []answer) (standing, *wire.NodeState) {
 	var best *wire.NodeState
 	var as standing
@@ -118,8 +117,7 @@ func better(a *wire.NodeState, as standing, b *wire.NodeState, bs standing) bool
 	return rank[as] > rank[bs]
 }
 
-// otherCluster is an error if the peers do not belong to one cluster, and this node to
-// it as well.
+// otherCluster returns an error unless all peers and this node belong to the same cluster.
 func otherCluster(answers []answer, mine string) error {
 	for _, a := range answers {
 		theirs := a.cluster
@@ -137,8 +135,8 @@ func otherCluster(answers []answer, mine string) error {
 	return nil
 }
 
-// settle asks around until this empty node may run raft. A nil error without done says
-// that it may not yet.
+// settle asks the other nodes whether this empty node may run raft, and starts raft if so. If done is false
+// and err is nil, it may not yet.
 func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) {
 	peers := r.book.peers(r.cfg.Cluster)
 	answers := r.probe(ctx, peers)
@@ -152,9 +150,9 @@ func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) 
 	case replaced:
 		cluster := outlookOf(answers)
 		if round == 0 && len(unreachable(answers)) > 0 || round < patience && cluster == unclear {
-			// Whoever has just learned of the removal closes what it had with this node's
-			// name; those left to answer may not have learned of it yet. And without a leader
-			// the next moments may tell whether there can be one.
+			// A node that has just learned of the removal closes its connections with this node, and the
+			// nodes that still answer may not have learned of it yet. And if there is no leader, the next
+			// moments may show whether there can be one.
 			return r.settleAgain(ctx, round, r.errReplaced(peer, cluster))
 		}
 		return false, r.errReplaced(peer, cluster)
@@ -174,8 +172,8 @@ func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) 
 	return r.beginCluster(answers, round)
 }
 
-// meet notes the members that know this node. It accepts them, and asks them about other callers,
-// until it has applied the cluster's log so far.
+// meet records the members that know this node. Until this node has applied the cluster's log up to now, it
+// accepts these members and asks them about other callers.
 func (r *Replica) meet(answers []answer) error {
 	now := &wire.Membership{Members: []*wire.Member{r.self()}}
 	revision := uint64(0)
@@ -185,21 +183,21 @@ func (r *Replica) meet(answers []answer) error {
 			now.Members = append(now.Members, a.state.Member)
 		}
 	}
-	// One less, so that the record of the cluster itself takes its place however quiet that is.
+	// One less, so that the cluster's own record replaces this one even if nothing changes there.
 	if _, err := r.book.keep(max(revision, 1)-1, now); err != nil {
 		return fmt.Errorf("join the cluster: %w", err)
 	}
 	return nil
 }
 
-// nagRemoved says that this node is no member any more. It waits: nobody talks to it.
+// nagRemoved logs that this node is no longer a member. The node then waits. Other nodes do not talk to it.
 func (r *Replica) nagRemoved(cluster string) {
 	r.nag("this node was removed from its cluster and takes no part any more; to have it back, move its data away, start it again, and add it",
 		"cluster", cluster, "data", r.cfg.DataDir, "run", r.addCommand())
 }
 
-// settleAgain gives news among the others the time to get around. If ctx leaves none for another
-// round, what is known so far is the verdict.
+// settleAgain waits briefly, so that news can spread among the other nodes, and calls settle again. If ctx
+// leaves no time for another round, it returns verdict, the result so far.
 func (r *Replica) settleAgain(ctx context.Context, round int, verdict error) (done bool, err error) {
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < firstRound+probeTimeout {
 		return false, verdict
@@ -212,8 +210,8 @@ func (r *Replica) settleAgain(ctx context.Context, round int, verdict error) (do
 	}
 }
 
-// beginCluster bootstraps if enough of the configured nodes are empty. If some do not
-// answer it waits a few rounds for them: they might have state.
+// beginCluster bootstraps a cluster if enough of the configured nodes are empty. If some do not answer, it
+// waits a few rounds for them, since they might have state.
 func (r *Replica) beginCluster(answers []answer, round int) (done bool, err error) {
 	members := []*wire.Member{r.self()}
 	for _, a := range answers {
@@ -243,7 +241,7 @@ func unreachable(answers []answer) []string {
 	return texts
 }
 
-// initialMembers are the configured nodes, with the incarnations that were seen.
+// initialMembers returns the configured nodes, with the incarnations that were seen.
 func (r *Replica) initialMembers(seen []*wire.Member) []*wire.Member {
 	var members []*wire.Member
 	for _, p := range r.cfg.Cluster {
@@ -257,7 +255,7 @@ func (r *Replica) initialMembers(seen []*wire.Member) []*wire.Member {
 	return members
 }
 
-// initialVoters is the same on every node that begins the cluster.
+// initialVoters returns the first configuration. It is the same on every node that begins the cluster.
 func (r *Replica) initialVoters() raft.Configuration {
 	var c raft.Configuration
 	for _, p := range r.cfg.Cluster {
@@ -267,8 +265,7 @@ func (r *Replica) initialVoters() raft.Configuration {
 	return c
 }
 
-// applyForMembership reports this node to the leader, which records it if it is one of
-// the cluster.
+// applyForMembership reports this node to the leader, which records it if it belongs to the cluster.
 func (r *Replica) applyForMembership(ctx context.Context, answers []answer, peer *wire.NodeState) {
 	leader, ok := leaderAmong(answers)
 	if !ok {
@@ -284,8 +281,8 @@ func (r *Replica) addCommand() string {
 	return fmt.Sprintf("qlock cluster add %s %s --reason joins", r.cfg.ID, r.cfg.Advertise.Peer)
 }
 
-// leaderAmong is the leader of the highest term that the answers name and that answered
-// itself.
+// leaderAmong returns the leader of the highest term named in the answers, among those that answered
+// themselves.
 func leaderAmong(answers []answer) (Peer, bool) {
 	var leader Peer
 	var term uint64
@@ -297,7 +294,7 @@ func leaderAmong(answers []answer) (Peer, bool) {
 	return leader, leader.ID != ""
 }
 
-// nag logs what the node waits for, when it changes and every now and then.
+// nag logs what the node waits for: when that changes, and then periodically.
 func (r *Replica) nag(message string, args ...any) {
 	if message == r.nagged && time.Since(r.naggedAt) < nagging {
 		return
@@ -306,8 +303,7 @@ func (r *Replica) nag(message string, args ...any) {
 	r.log.Warn(message, args...)
 }
 
-// settleDown goes on with settle until raft runs. It is the goroutine of a node that
-// was empty when it was opened.
+// settleDown repeats settle until raft runs. It is a goroutine of a node that was empty when it was opened.
 func (r *Replica) settleDown() {
 	pause := firstRound
 	for round := 1; ; round++ {

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// says is the answer of a node with state.
+// says returns the answer of a node with state.
 func says(id string, applied uint64, caller wire.Standing) answer {
 	return answer{peer: Peer{id, id + ":1"}, state: &wire.NodeState{Member: &wire.Member{Id: id}, AppliedIndex: applied, Caller: caller}}
 }
@@ -54,7 +54,7 @@ func TestOtherCluster(t *testing.T) {
 		}
 		return answers
 	}
-	refusing := answer{cluster: "d"} // does not tell its state
+	refusing := answer{cluster: "d"} // does not report its state
 	for name, c := range map[string]struct {
 		mine    string
 		answers []answer
@@ -108,7 +108,7 @@ func TestLeaderAmong(t *testing.T) {
 	}
 }
 
-// TestAdviceFitsTheCluster has a wiped node say what its operator can do.
+// TestAdviceFitsTheCluster verifies what a wiped node advises its operator to do, for each outlook.
 func TestAdviceFitsTheCluster(t *testing.T) {
 	r := &Replica{cfg: Config{ID: "n1", Advertise: Addresses{Peer: "h1:1"}}, book: &book{incarnation: "new"}}
 	peer := &wire.NodeState{ClusterId: "c", Member: &wire.Member{Id: "n2", ClientAddr: "h2:2"}}
@@ -142,7 +142,8 @@ func TestWipedVoters(t *testing.T) {
 	}
 }
 
-// TestInitialMembers has the configured nodes in order, with the incarnations that were seen.
+// TestInitialMembers verifies that the initial members are the configured nodes in order, with the
+// incarnations that were seen.
 func TestInitialMembers(t *testing.T) {
 	r := &Replica{cfg: Config{Cluster: []Peer{{"n3", "h3:1"}, {"n1", "h1:1"}, {"n2", "h2:1"}}}}
 	var got []string

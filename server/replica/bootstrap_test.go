@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A majority may begin the cluster; the one that was not there is let in once the
-// leader has recorded it, and remembers where it belongs.
+// TestMajorityBeginsAndTheLateNodeJoins verifies that a majority begins the cluster, and that the missing
+// node joins once the leader has recorded it, and remembers its cluster.
 func TestMajorityBeginsAndTheLateNodeJoins(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -36,7 +36,8 @@ func TestMajorityBeginsAndTheLateNodeJoins(t *testing.T) {
 	})
 }
 
-// All begin at once, in any order of their lists, whatever the network does.
+// TestSimultaneousBeginningsAreOne starts all nodes at the same time, with their lists in different order and
+// on slow networks.
 func TestSimultaneousBeginningsAreOne(t *testing.T) {
 	for _, slow := range []time.Duration{0, 30 * time.Millisecond, 400 * time.Millisecond} {
 		inVirtualTime(t, func(t *testing.T) {
@@ -60,7 +61,7 @@ func TestSimultaneousBeginningsAreOne(t *testing.T) {
 	}
 }
 
-// slowLog is a log that takes its time when raft opens it.
+// slowLog is a log that blocks when raft opens it.
 type slowLog struct {
 	*disk
 	opened chan struct{}
@@ -71,8 +72,8 @@ func (l slowLog) GetLog(index uint64, entry *raft.Log) error {
 	return l.disk.GetLog(index, entry)
 }
 
-// A node that is up, but has not opened its log yet, must not count as an empty one: two
-// wiped nodes would take it for a majority's third and begin anew.
+// TestNodeThatOpensItsLogIsNotEmpty verifies that a node that is up but has not opened its log yet does not
+// count as empty. Otherwise two wiped nodes would form a majority with it and begin a new cluster.
 func TestNodeThatOpensItsLogIsNotEmpty(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -130,7 +131,7 @@ func TestTokensBeginAboveTheFloor(t *testing.T) {
 			}
 		})
 		c.nodes["n1"].stop()
-		time.Sleep(30 * 365 * 24 * time.Hour) // virtual time begins in 2000, tokens in 2024
+		time.Sleep(30 * 365 * 24 * time.Hour) // virtual time starts in 2000, tokens in 2024
 		c.nodes["n1"].wipe()
 		c.nodes["n1"].cfg.TokenFloor = 5
 		c.startAll()

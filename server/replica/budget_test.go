@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// withBudgets is a cluster of one node with small budgets.
+// withBudgets starts a cluster of one node with small budgets.
 func withBudgets(t *testing.T, session, state uint64) (*cluster, *node) {
 	c := newCluster(t, 1)
 	for _, n := range c.nodes {
@@ -24,7 +24,7 @@ func withBudgets(t *testing.T, session, state uint64) (*cluster, *node) {
 	return c, c.startAll().settleIn()
 }
 
-// proposeAll proposes acquires of as many locks at once and returns the answers.
+// proposeAll proposes acquires of different locks in one call and returns their results.
 func proposeAll(n *node, session uint64, from, to uint64) []*wire.Result {
 	answers := make(chan *wire.Result, to-from)
 	var all []replica.Proposal
@@ -40,8 +40,8 @@ func proposeAll(n *node, session uint64, from, to uint64) []*wire.Result {
 	return results
 }
 
-// granted counts the grants among answers; all others must name the budget and not come from
-// the log.
+// granted returns the number of grants among the answers. All others must name the budget and must not come
+// from the log.
 func granted(t *testing.T, answers []*wire.Result, budget string) (n int) {
 	t.Helper()
 	for _, r := range answers {
@@ -55,8 +55,8 @@ func granted(t *testing.T, answers []*wire.Result, budget string) (n int) {
 	return n
 }
 
-// What exceeds the budget of the state is not logged, with all that is queued counted; what
-// makes the state smaller, and every retry, is executed.
+// TestFullStateRefusesBeforeTheLog verifies that commands that exceed the budget of the state, including
+// everything queued, are not logged, and that retries and commands that shrink the state are executed.
 func TestFullStateRefusesBeforeTheLog(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, leader := withBudgets(t, fsm.MinStateBytes, fsm.MinStateBytes)
@@ -89,7 +89,7 @@ func TestFullStateRefusesBeforeTheLog(t *testing.T) {
 		c.expect(leader.do(openCommand("b", time.Minute)), wire.Status_OK) // its session is open
 		c.expect(leader.do(attachCommand(other, "b")), wire.Status_OK)
 		c.expect(leader.do(releaseCommand(session, 2_000, again)), wire.Status_OK)
-		// Acknowledgements make room whatever they come with.
+		// Acknowledgements make room, whatever command carries them.
 		acks := acquireCommand(session, 2_001, "new", 0)
 		acks.AckedBelow = 2_001
 		c.expect(leader.do(acks), wire.Status_GRANTED)
@@ -101,7 +101,8 @@ func TestFullStateRefusesBeforeTheLog(t *testing.T) {
 	})
 }
 
-// A session that was refused for its own budget is refused before the log until it has room.
+// TestFullSessionRefusesBeforeTheLog verifies that a session that was refused because of its own budget is
+// refused before the log until it has room.
 func TestFullSessionRefusesBeforeTheLog(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, leader := withBudgets(t, fsm.MinSessionBytes, 64<<20)

@@ -7,30 +7,30 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Bounds of the cache. A follower that is further behind is sent what the disk has.
+// Bounds of the cache. Entries for a follower that is further behind are read from the disk.
 const (
 	cachedLogs  = 128
 	cachedBytes = 256 << 10
 )
 
-// cache keeps the last entries in memory, for followers that are a moment behind: as many as
-// there is room for, the last one always. It keeps copies: the leader's entries are parts of
-// raft's futures, which hold what became of them, several times the entry itself.
+// cache keeps the last entries in memory, for followers that are slightly behind: as many as fit, and always
+// the last one. It keeps copies, because the leader's entries are part of raft's futures, which also hold the
+// responses, several times the size of the entry.
 //
-// Raft's own cache counts entries only, and one entry may be as large as thousands.
+// Raft's own cache counts only entries, and one entry can be as large as thousands of others.
 type cache struct {
 	raft.LogStore
 
-	mu    sync.RWMutex // guards what follows
+	mu    sync.RWMutex // guards the fields below
 	ring  [cachedLogs]*raft.Log
-	first uint64 // first to last are in the ring; 0 if nothing is
+	first uint64 // the ring has entries first to last; 0 if it is empty
 	last  uint64
-	bytes int // of their data
+	bytes int // total size of their data
 }
 
 func newCache(store raft.LogStore) *cache { return &cache{LogStore: store} }
 
-// GetLog reads one entry.
+// GetLog implements raft.LogStore.
 func (c *cache) GetLog(index uint64, to *raft.Log) error {
 	c.mu.RLock()
 	cached := c.ring[index%cachedLogs]
@@ -42,10 +42,10 @@ func (c *cache) GetLog(index uint64, to *raft.Log) error {
 	return c.LogStore.GetLog(index, to)
 }
 
-// StoreLog stores one entry.
+// StoreLog implements raft.LogStore.
 func (c *cache) StoreLog(entry *raft.Log) error { return c.StoreLogs([]*raft.Log{entry}) }
 
-// StoreLogs stores entries.
+// StoreLogs implements raft.LogStore.
 func (c *cache) StoreLogs(entries []*raft.Log) error {
 	copies := slices.Clone(entries)
 	for i, entry := range entries {
@@ -63,8 +63,8 @@ func (c *cache) StoreLogs(entries []*raft.Log) error {
 	return nil
 }
 
-// DeleteRange deletes entries, both included. What is cached is forgotten: raft deletes what
-// is old, or what another leader has replaced.
+// DeleteRange implements raft.LogStore. It empties the cache: raft deletes old entries, or those that another
+// leader has replaced.
 func (c *cache) DeleteRange(first, last uint64) error {
 	c.mu.Lock()
 	c.forget()
@@ -72,16 +72,16 @@ func (c *cache) DeleteRange(first, last uint64) error {
 	return c.LogStore.DeleteRange(first, last)
 }
 
-// IsMonotonic says whether the log refuses gaps.
+// IsMonotonic reports whether the log rejects gaps.
 func (c *cache) IsMonotonic() bool {
 	store, ok := c.LogStore.(raft.MonotonicLogStore)
 	return ok && store.IsMonotonic()
 }
 
-// keep caches one more entry, and fewer of the old ones.
+// keep adds an entry to the cache and drops old ones to make room.
 func (c *cache) keep(entry *raft.Log) {
 	if c.first == 0 || entry.Index != c.last+1 {
-		c.forget() // there was nothing, or there is a gap behind another node's snapshot
+		c.forget() // the cache was empty, or there is a gap after a snapshot from another node
 		c.first = entry.Index
 	}
 	c.last = entry.Index

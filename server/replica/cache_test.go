@@ -10,10 +10,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// cachedFuture is what raft makes of an entry on the leader, which is a part of it.
+// cachedFuture is the future that raft creates for an entry on the leader. It contains the entry.
 type cachedFuture struct{ log raft.Log }
 
-// TestCacheKeepsNoFutures: what became of an entry is garbage once it was answered.
+// TestCacheKeepsNoFutures verifies that an entry's future can be garbage-collected once it was answered.
 func TestCacheKeepsNoFutures(t *testing.T) {
 	c := newCache(raft.NewInmemStore())
 	futures := [2]*cachedFuture{{log: raft.Log{Index: 1, Data: []byte("one")}}, {log: raft.Log{Index: 2, Data: []byte("two")}}}
@@ -37,7 +37,7 @@ func TestCacheKeepsNoFutures(t *testing.T) {
 	}
 }
 
-// missed is a log that counts what is read from it.
+// missed is a log that counts reads.
 type missed struct {
 	*raft.InmemStore
 	reads int
@@ -48,7 +48,7 @@ func (m *missed) GetLog(index uint64, to *raft.Log) error {
 	return m.InmemStore.GetLog(index, to)
 }
 
-// store adds entries first to last with so many bytes each, which name their index.
+// store appends entries first to last, with data of that size that identifies the index.
 func store(t *testing.T, c *cache, first, last uint64, size int) {
 	t.Helper()
 	for index := first; index <= last; index++ {
@@ -59,8 +59,8 @@ func store(t *testing.T, c *cache, first, last uint64, size int) {
 	}
 }
 
-// expectCached reads first to last, which all have to be right, and wants those from cached
-// on without a read of the store.
+// expectCached reads entries first to last. All must be correct, and those from cached on must not be read
+// from the store.
 func expectCached(t *testing.T, c *cache, first, last, cached uint64) {
 	t.Helper()
 	under := c.LogStore.(*missed)
@@ -76,7 +76,7 @@ func expectCached(t *testing.T, c *cache, first, last, cached uint64) {
 	}
 }
 
-// TestCacheIsBounded: by the number of entries and by their bytes, but for the last one.
+// TestCacheIsBounded verifies the limits of entries and of bytes, which do not apply to the last entry.
 func TestCacheIsBounded(t *testing.T) {
 	newCounted := func() *cache { return newCache(&missed{InmemStore: raft.NewInmemStore()}) }
 	t.Run("by number", func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestCacheIsBounded(t *testing.T) {
 	})
 }
 
-// broken is a log whose disk fails, and that refuses gaps if it says so.
+// broken is a log whose disk fails. monotonic is what it reports about gaps.
 type broken struct {
 	*raft.InmemStore
 	monotonic bool
@@ -133,7 +133,8 @@ func (b broken) IsMonotonic() bool              { return b.monotonic }
 
 var errBrokenLog = errors.New("input/output error")
 
-// TestCacheOfABrokenLog returns the disk's errors, and caches nothing that was not stored.
+// TestCacheOfABrokenLog verifies that the cache returns the disk's errors and caches nothing that was not
+// stored.
 func TestCacheOfABrokenLog(t *testing.T) {
 	c := newCache(broken{InmemStore: raft.NewInmemStore()})
 	for what, err := range map[string]error{
@@ -148,10 +149,10 @@ func TestCacheOfABrokenLog(t *testing.T) {
 	}
 }
 
-// TestCacheRefusesGapsAsItsLog does.
+// TestCacheRefusesGapsAsItsLog verifies that the cache is monotonic if and only if its log is.
 func TestCacheRefusesGapsAsItsLog(t *testing.T) {
 	for store, want := range map[raft.LogStore]bool{
-		raft.NewInmemStore():                false, // says nothing of gaps
+		raft.NewInmemStore():                false, // does not implement it
 		broken{raft.NewInmemStore(), false}: false,
 		broken{raft.NewInmemStore(), true}:  true,
 	} {

@@ -11,15 +11,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// catchUp says when this node has applied all that was committed when it first heard from a
-// leader after its start. Until then its state is of the past, its history of events has no
-// beginning, and what it lacks may be there in a moment.
+// catchUp tracks when this node has applied everything that was committed when it first heard from a leader
+// after its start. Until then, its state is outdated, its event log has no beginning, and what it lacks may
+// arrive any moment.
 type catchUp struct {
-	// applied is the index of the last command that the machine has applied.
+	// applied is the index of the last command that the state machine has applied.
 	applied atomic.Uint64
 
 	committed atomic.Uint64 // the first index that a leader announced; 0 before
-	announced chan struct{} // closed with the first one
+	announced chan struct{} // closed when committed is set
 	done      chan struct{} // closed when the node has caught up
 	ended     sync.Once
 }
@@ -28,24 +28,24 @@ func newCatchUp() *catchUp {
 	return &catchUp{announced: make(chan struct{}), done: make(chan struct{})}
 }
 
-// announce notes a commit index that a leader announced.
+// announce records a commit index that a leader announced.
 func (c *catchUp) announce(index uint64) {
 	if c.committed.Load() == 0 && c.committed.CompareAndSwap(0, index) {
 		close(c.announced)
 	}
 }
 
-// end notes that the node has caught up.
+// end records that the node has caught up.
 func (c *catchUp) end() { c.ended.Do(func() { close(c.done) }) }
 
 const (
-	// catchUpPoll is how often it is looked whether a node has caught up.
+	// catchUpPoll is how often followUp checks whether the node has caught up.
 	catchUpPoll = 10 * time.Millisecond
 	// catchUpWait is how long a watch waits for that.
 	catchUpWait = 5 * time.Second
 )
 
-// caughtUp returns when this node has caught up, or ErrUnavailable if it has not for a while.
+// caughtUp waits until this node has caught up. It returns ErrUnavailable if that takes too long.
 func (r *Replica) caughtUp(ctx context.Context) error {
 	select {
 	case <-r.catchUp.done:
@@ -60,13 +60,13 @@ func (r *Replica) caughtUp(ctx context.Context) error {
 	case <-enough.C:
 		return fmt.Errorf("%w: this node has not caught up with the cluster since its start: ask again, or another node", ErrUnavailable)
 	case <-r.ctx.Done():
-		return nil // the history says that the node stops
+		return nil // the event log reports that the node is stopping
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// followUp waits until the node has caught up. A leader has, once it serves.
+// followUp waits until the node has caught up. A leader has caught up as soon as it serves.
 func (r *Replica) followUp() {
 	select {
 	case <-r.catchUp.announced:
@@ -87,10 +87,10 @@ func (r *Replica) followUp() {
 	r.catchUp.end()
 }
 
-// hasApplied reports whether the machine has applied all commands up to an index.
+// hasApplied reports whether the state machine has applied every command up to index.
 func (r *Replica) hasApplied(index uint64) bool {
 	node := r.node.Load()
-	if node.AppliedIndex() < index { // what raft has handed to the machine
+	if node.AppliedIndex() < index { // what raft has handed to the state machine
 		return false
 	}
 	snapshot, err := strconv.ParseUint(node.Stats()["last_snapshot_index"], 10, 64)
@@ -100,7 +100,7 @@ func (r *Replica) hasApplied(index uint64) bool {
 	for ; index > max(snapshot, r.catchUp.applied.Load()); index-- {
 		var entry raft.Log
 		if err := r.stores.log.GetLog(index, &entry); err != nil || entry.Type == raft.LogCommand {
-			return false // a snapshot takes its place in a moment, or it is being applied
+			return false // it is being applied, or is about to be covered by a snapshot
 		}
 	}
 	return true

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// TestFirstAnnouncementCounts, and no later one.
+// TestFirstAnnouncementCounts verifies that only the first announced commit index counts.
 func TestFirstAnnouncementCounts(t *testing.T) {
 	c := newCatchUp()
 	c.announce(5)
@@ -26,7 +26,8 @@ func TestFirstAnnouncementCounts(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForANodeToCatchUp hears of it, gives up, is told to, or the node stops.
+// TestWhoWaitsForANodeToCatchUp verifies that waiting ends when the node has caught up, when the caller gives
+// up, after a timeout, and when the node stops.
 func TestWhoWaitsForANodeToCatchUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(r *Replica, giveUp func())
@@ -53,15 +54,15 @@ func TestWhoWaitsForANodeToCatchUp(t *testing.T) {
 	}
 }
 
-// TestWhatIsApplied: commands that the machine has seen, those in a snapshot, and entries that are
-// none.
+// TestWhatIsApplied verifies hasApplied for commands that the state machine has applied, commands in a
+// snapshot, and entries that are not commands.
 func TestWhatIsApplied(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
 		node := r.node.Load()
 		time.Sleep(time.Second)
 		last := node.AppliedIndex()
-		first := uint64(1) // command
+		first := uint64(1) // first command
 		for entry := (raft.Log{}); ; first++ {
 			if err := r.stores.log.GetLog(first, &entry); err != nil {
 				t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestWatchesWaitUntilANodeHasCaughtUp after its start: before it has heard from a leader, what
-// it has applied says nothing about the history that the cluster has.
+// TestWatchesWaitUntilANodeHasCaughtUp verifies that watches wait after a start. Before the node has heard
+// from a leader, what it has applied says nothing about the cluster's events.
 func TestWatchesWaitUntilANodeHasCaughtUp(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -58,13 +58,14 @@ func TestWatchesWaitUntilANodeHasCaughtUp(t *testing.T) {
 	})
 }
 
-// TestStartedNodesCatchUp, also those that have nothing to apply, and the only node of a cluster.
+// TestStartedNodesCatchUp verifies that a node catches up even if it has nothing to apply, or is the only
+// node of its cluster.
 func TestStartedNodesCatchUp(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		inVirtualTime(t, func(t *testing.T) {
 			c := newCluster(t, nodes).startAll()
 			c.settleIn()
-			for range 2 { // the second time after a start
+			for range 2 { // the second time after a restart
 				for _, n := range c.nodes {
 					w := n.watch(&wire.WatchRequest{}, nil)
 					c.within(time.Second, "a watch is answered", func() bool { return w.last() != nil })

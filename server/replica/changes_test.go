@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A node is asked how far it is, and removed while it answers: it must not get its vote
-// after all.
+// TestRemovedNodeIsNotPromoted verifies that a node that is removed while the leader asks how far it is does
+// not get its vote afterwards.
 func TestRemovedNodeIsNotPromoted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -40,7 +40,7 @@ func TestRemovedNodeIsNotPromoted(t *testing.T) {
 	})
 }
 
-// newcomer starts an empty node that may be added.
+// newcomer starts an empty node that can be added.
 func (c *cluster) newcomer(id string) *node {
 	c.t.Helper()
 	n := c.machine(id)
@@ -48,7 +48,8 @@ func (c *cluster) newcomer(id string) *node {
 	return n.start()
 }
 
-// With one of three down, removing another would leave two voters of which one answers.
+// TestRemovalThatWouldStopTheClusterIsRefused removes a node while another one of three is down, which would
+// leave two voters of which one answers.
 func TestRemovalThatWouldStopTheClusterIsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -68,8 +69,8 @@ func TestRemovalThatWouldStopTheClusterIsRefused(t *testing.T) {
 	})
 }
 
-// A node died while it began the cluster, between raft's term and its first entry. It is
-// as empty as it was, for itself and for the others.
+// TestCutBeginningIsForgotten verifies that a node that died while it began the cluster, between raft's term
+// and its first entry, counts as empty for itself and for others.
 func TestCutBeginningIsForgotten(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -83,7 +84,7 @@ func TestCutBeginningIsForgotten(t *testing.T) {
 	})
 }
 
-// slowSnapshots take as long as the channel is open.
+// slowSnapshots blocks writing a snapshot until done is closed.
 type slowSnapshots struct {
 	*raft.InmemSnapshotStore
 	begun, done chan struct{}
@@ -95,7 +96,8 @@ func (s slowSnapshots) Create(version raft.SnapshotVersion, index, term uint64, 
 	return s.InmemSnapshotStore.Create(version, index, term, c, of, trans)
 }
 
-// A snapshot of a big log takes long: meanwhile the node goes on following its members.
+// TestMembersAreKeptBesideASlowSnapshot verifies that a node keeps recording its members while a snapshot
+// takes long.
 func TestMembersAreKeptBesideASlowSnapshot(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1)

@@ -23,17 +23,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// cluster is a set of replicas on a network in memory, in virtual time.
+// cluster is a set of replicas on an in-memory network, in virtual time.
 type cluster struct {
 	t     *testing.T
 	net   *simnet.Net
 	nodes map[string]*node
 	peers []replica.Peer
 
-	mu sync.Mutex // guards which nodes run
+	mu sync.Mutex // guards which nodes are up
 }
 
-// node is one machine: its disk outlives its process.
+// node is a machine. Its disk outlives its process.
 type node struct {
 	*replica.Replica
 	c           *cluster
@@ -48,8 +48,8 @@ type node struct {
 	halted error
 }
 
-// disk is what survives a crash. Writes fail once broken is set, take as long as slow says,
-// do not return before hung is closed, and do harm to the entries that damage changes.
+// disk is what survives a crash. Writes fail once broken is set, take as long as slow says, do not return
+// before hung is closed, and store entries as damage changes them.
 type disk struct {
 	*raft.InmemStore
 	snapshots *raft.InmemSnapshotStore
@@ -96,7 +96,7 @@ func (d *disk) wait() error {
 	return broken
 }
 
-// hang has no write return before the function returned is called.
+// hang blocks all writes until release is called.
 func (d *disk) hang() (release func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +122,7 @@ func (d *disk) breakWith(err error) {
 	d.broken = err
 }
 
-// inVirtualTime runs a test in a bubble of its own.
+// inVirtualTime runs a test in its own bubble.
 func inVirtualTime(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	bubble.Test(t, f)
@@ -141,7 +141,7 @@ func newCluster(t *testing.T, n int) *cluster {
 	return c
 }
 
-// machine makes a node that does not run yet.
+// machine returns a node that is not running yet.
 func (c *cluster) machine(id string) *node {
 	n := &node{c: c, id: id, host: c.net.Host(id)}
 	n.cfg = replica.Config{
@@ -158,7 +158,7 @@ func (c *cluster) machine(id string) *node {
 	return n
 }
 
-// testLogger is silent unless QUORUMLOCK_TEST_LOG names a level.
+// testLogger discards everything unless QUORUMLOCK_TEST_LOG names a level.
 func testLogger(t *testing.T, id string) hclog.Logger {
 	level := hclog.LevelFromString(os.Getenv("QUORUMLOCK_TEST_LOG"))
 	if level == hclog.NoLevel {
@@ -217,7 +217,7 @@ func (n *node) start() *node {
 	return n
 }
 
-// stop is a graceful stop.
+// stop stops the node gracefully.
 func (n *node) stop() {
 	if !n.up {
 		return
@@ -228,7 +228,7 @@ func (n *node) stop() {
 	}
 }
 
-// crash ends the node without a word: nothing it says while it goes reaches anybody.
+// crash ends the node abruptly: nothing that it sends while it goes down arrives.
 func (n *node) crash() {
 	if !n.up {
 		return
@@ -262,7 +262,7 @@ func (c *cluster) stopAll() {
 	}
 }
 
-// eventually waits for a condition, for as long as any of this can take.
+// eventually waits for a condition, for longer than anything here can take.
 func (c *cluster) eventually(what string, ok func() bool) {
 	c.t.Helper()
 	c.within(time.Minute, what, ok)
@@ -277,7 +277,7 @@ func (c *cluster) within(limit time.Duration, what string, ok func() bool) {
 	}
 }
 
-// leader waits until one of the running nodes serves.
+// leader waits until a running node serves, and returns it.
 func (c *cluster) leader() *node {
 	c.t.Helper()
 	var leader *node
@@ -288,7 +288,7 @@ func (c *cluster) leader() *node {
 	return leader
 }
 
-// serving is a node that serves just now, nil if none does.
+// serving returns a node that serves at present, or nil if there is none.
 func (c *cluster) serving() *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -300,7 +300,7 @@ func (c *cluster) serving() *node {
 	return nil
 }
 
-// servingReplica is for goroutines beside the test's own, which restarts nodes.
+// servingReplica is serving for other goroutines than the test's own, which restarts nodes.
 func (c *cluster) servingReplica() *replica.Replica {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -356,7 +356,7 @@ func (n *node) wait(what string, call func(func(*wire.Result))) *wire.Result {
 	}
 }
 
-// must proposes on whoever leads until it is executed.
+// must proposes a command to the current leader until it is executed.
 func (c *cluster) must(cmd *wire.Command) *wire.Result {
 	c.t.Helper()
 	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -379,7 +379,7 @@ func (c *cluster) expect(r *wire.Result, want wire.Status_Code) *wire.Result {
 	return r
 }
 
-// openSession opens a session with that TTL under whoever leads.
+// openSession opens a session with that TTL on the current leader.
 func (c *cluster) openSession(name string, ttl time.Duration) uint64 {
 	c.t.Helper()
 	return c.expect(c.must(openCommand(name, ttl)), wire.Status_OK).Session.SessionId
@@ -409,7 +409,7 @@ func releaseCommand(session, seq uint64, of *wire.Result) *wire.Command {
 
 const forever = -1
 
-// holder is the session that holds the lock on that node, 0 if nobody.
+// holder returns the session that holds the lock according to this node, 0 if there is none.
 func (n *node) holder(lock string) (session uint64) {
 	n.View(func(m *fsm.Machine) {
 		if l, ok := m.GetLock(&wire.GetLockRequest{Name: lock}); ok && len(l.Holders) > 0 {
@@ -424,7 +424,7 @@ func (n *node) lives(session uint64) (ok bool) {
 	return ok
 }
 
-// entries are those in the node's log that are ours, but for mere hash points.
+// entries returns this package's entries in the node's log, except those that are only hash points.
 func (n *node) entries() (entries []*wire.Entry) {
 	n.c.t.Helper()
 	first, _ := n.disk.FirstIndex()
@@ -466,8 +466,7 @@ func (s *sink) all() []*wire.Push {
 	return slices.Clone(s.pushes)
 }
 
-// settleIn waits until the members have reported themselves, so that no housekeeping
-// adds entries later.
+// settleIn waits until the members have reported themselves, so that the reconciler adds no entries later.
 func (c *cluster) settleIn() *node {
 	c.t.Helper()
 	leader := c.leader()

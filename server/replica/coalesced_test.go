@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// drowsy is a logger that stands still, once it is tired, where its node has been elected.
+// drowsy is a logger that blocks once, if tired is set, when its node logs its election.
 type drowsy struct {
 	hclog.Logger
 	tired  atomic.Bool
@@ -34,9 +34,9 @@ func (d *drowsy) Info(msg string, args ...any) {
 	d.Logger.Info(msg, args...)
 }
 
-// Raft's notices of leadership coalesce: who looked away while it was lost, another led
-// and it was regained, finds one notice, that it leads. It is a reign of its own all the
-// same, which everything has to be begun anew for.
+// TestLeadershipRegainedInOneNotice verifies that leadership counts as new if it was lost, held by another
+// node and regained while nothing read raft's LeaderCh. LeaderCh coalesces, so the node gets only one notice:
+// that it leads.
 func TestLeadershipRegainedInOneNotice(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)

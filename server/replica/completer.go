@@ -10,9 +10,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// complete answers the proposer's entries in log order until there are no more. Raft's
-// future of the very entry says how it ended: an id could come again when a log is
-// replayed.
+// complete answers the proposer's entries in log order until flights is closed. It matches results to
+// requests through the future of the entry itself. An id would not do, since it could occur again when a log
+// is replayed.
 func (r *Replica) complete() {
 	for b := range r.proposer.flights {
 		if err := b.future.Error(); err != nil {
@@ -27,23 +27,23 @@ func (r *Replica) complete() {
 	}
 }
 
-// told says that everybody was answered.
+// told calls onAnswered: everything that waited for the entry has been answered.
 func (r *Replica) told() {
 	if f := r.onAnswered.Load(); f != nil {
 		(*f)()
 	}
 }
 
-// OnAnswered has f called after each entry, once everybody was told what became of it, by
-// their Done and by pushes of grants: what clients are to hear of it can go out together. It is
-// called on one goroutine, for which the next entry waits. There is one such f, the latest.
+// OnAnswered makes the replica call f after each entry, when every Done of the entry has been called and
+// every push of a grant delivered. So all messages that result from an entry can be sent together. f is
+// called on one goroutine, and the next entry waits for it. Only the latest f is called. cancel removes it.
 func (r *Replica) OnAnswered(f func()) (cancel func()) {
 	r.onAnswered.Store(&f)
 	return func() { r.onAnswered.CompareAndSwap(&f, nil) }
 }
 
-// fate is the answer to everything in an entry that raft did not complete. Only what
-// raft surely refused is told as not executed.
+// fate returns the result for everything in an entry that raft did not complete. Only what raft certainly
+// refused is reported as not executed.
 func fate(err error) *wire.Result {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader):
@@ -69,7 +69,7 @@ func (r *Replica) completeApplied(b *batch) {
 		return
 	}
 	r.metrics.applied(b, applied.Applied)
-	// Deadlines know of a session before its client does.
+	// Deadlines learn of a session before its client does.
 	r.deadlines.observe(applied.Events)
 	r.logDiscarded(b, applied.Failures)
 	for i, it := range b.items {
@@ -78,7 +78,7 @@ func (r *Replica) completeApplied(b *batch) {
 		if status == wire.Status_RESOURCE_EXHAUSTED {
 			r.deadlines.setExhausted(it.cmd.GetSessionId(), true)
 		}
-		it.answer(applied.Results[i]) // from now on, the command is not ours
+		it.answer(applied.Results[i]) // from here on, the command belongs to its sender
 	}
 	r.hub.publish(applied.Events)
 	for _, done := range b.proves {
@@ -87,12 +87,12 @@ func (r *Replica) completeApplied(b *batch) {
 	r.answerBeats(b)
 }
 
-// errMismatch means that the machine broke its contract.
+// errMismatch is returned when the state machine broke its contract.
 var errMismatch = errors.New("the machine answered another number of commands than it was given")
 
 type appliedEntry struct{ *fsm.Applied }
 
-// outcome is what the machine made of the batch.
+// outcome returns the state machine's response to the batch.
 func outcome(b *batch) (appliedEntry, error) {
 	switch response := b.future.Response().(type) {
 	case *fsm.Applied:
@@ -106,8 +106,8 @@ func outcome(b *batch) (appliedEntry, error) {
 	return appliedEntry{}, fmt.Errorf("%w: none", errMismatch)
 }
 
-// fateUnapplied is the answer to an entry that was committed but not applied here. What
-// is malformed is so on every node; anything else the others may have applied.
+// fateUnapplied returns the result for an entry that was committed but not applied here. A malformed entry is
+// malformed on every node. In all other cases, the other nodes may have applied it.
 func fateUnapplied(err error) *wire.Result {
 	if errors.Is(err, fsm.ErrMalformed) {
 		return refused(wire.Status_INTERNAL, err.Error())
@@ -128,7 +128,7 @@ func (it item) answer(result *wire.Result) {
 	}
 }
 
-// answer gives everybody in the batch the same result.
+// answer gives all waiters of the batch the same result.
 func (b *batch) answer(result *wire.Result) {
 	for _, it := range b.items {
 		it.answer(result)

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Only what raft surely refused is told as not executed.
+// TestFate verifies that only what raft certainly refused is reported as not executed.
 func TestFate(t *testing.T) {
 	for err, want := range map[error]wire.Status_Code{
 		raft.ErrNotLeader:                    wire.Status_NOT_LEADER,

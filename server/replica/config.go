@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Addresses are what a node tells others to reach it by, as host:port.
+// Addresses are the addresses, as host:port, at which others reach a node.
 type Addresses struct{ Peer, Client, HTTP string }
 
 // Peer is one node of the initial cluster.
@@ -25,105 +25,99 @@ type Peer struct {
 	Addr string
 }
 
-// LogStore is one of the ways to keep raft's log.
+// LogStore selects how raft's log is stored.
 type LogStore string
 
 const (
-	// LogInSegments are files that are only appended to, with one sync for each write.
+	// LogInSegments stores the log in append-only files, with one sync per write.
 	LogInSegments LogStore = "segment"
-	// LogInBolt is the bolt file that has term and vote as well.
+	// LogInBolt stores the log in the bolt file that also holds term and vote.
 	LogInBolt LogStore = "bolt"
 )
 
-// Stores replaces the files in Config.DataDir, for tests. Either all of its stores
-// are set or none.
+// Stores replaces the files in Config.DataDir, for tests. Set either all of its stores or none.
 type Stores struct {
 	Log       raft.LogStore
 	Stable    raft.StableStore
 	Snapshots raft.SnapshotStore
-	// Incarnation stands for the identity file.
+	// Incarnation replaces the identity file.
 	Incarnation string
 }
 
-// Config says how to open a replica. The zero value of every field that has a
-// default takes it.
+// Config configures a replica. A field that has a default takes it if it is zero.
 type Config struct {
-	// ID names the node for ever within its cluster.
+	// ID identifies the node permanently within its cluster.
 	ID string
 	// DataDir holds identity, log and snapshots. Unused with Stores.
 	DataDir string
-	// LogStore is where raft's log is kept; default LogInSegments. A log in bolt is moved to
-	// segments when the node starts. Unused with Stores.
+	// LogStore selects how raft's log is stored. Default: LogInSegments. A log in bolt is moved to segments
+	// when the node starts. Unused with Stores.
 	LogStore LogStore
-	// SegmentBytes is the size of a segment; default 16 MiB. A node has room on its disk for
-	// one more than it uses.
+	// SegmentBytes is the size of a segment. Default: 16 MiB. A node allocates one segment more than it uses.
 	SegmentBytes int64
-	// NoOverlap has the leader write an entry before it sends it, instead of meanwhile.
+	// NoOverlap makes the leader write an entry before it sends it, instead of concurrently.
 	NoOverlap bool
-	// Advertise is replicated and told to clients and peers.
+	// Advertise holds the addresses that are replicated and passed to clients and peers.
 	Advertise Addresses
-	// Cluster is the initial set of voters including this node. It is ignored once
-	// the node has state.
+	// Cluster is the initial set of voters, including this node. It is ignored once the node has state.
 	Cluster []Peer
-	// ClusterID is the cluster that the peer certificate names. Empty: with PeerTLS it is
-	// read from there, without it the cluster's first leader mints one.
+	// ClusterID is the cluster named by the peer certificate. If empty, it is read from there with PeerTLS;
+	// without PeerTLS the cluster's first leader mints one.
 	ClusterID string
-	// Level is the highest feature level to support; 0 is fsm.Level.
+	// Level is the highest feature level to support. Default: fsm.Level.
 	Level uint32
-	// Version of the program, for people.
+	// Version is the program's version, for display.
 	Version string
 
-	// HeartbeatTimeout, ElectionTimeout and LeaderLeaseTimeout default to 500 ms,
-	// CommitTimeout to 20 ms. They are raft's.
+	// HeartbeatTimeout, ElectionTimeout, LeaderLeaseTimeout and CommitTimeout are raft's. Defaults: 500 ms
+	// for the first three, 20 ms for CommitTimeout.
 	HeartbeatTimeout, ElectionTimeout, LeaderLeaseTimeout, CommitTimeout time.Duration
 
-	// DiskTimeout is how long one write to the log, with its syncs, may take before the
-	// disk counts as hung and the node halts; default 7 s. Bolt syncs two or three times
-	// for each.
+	// DiskTimeout bounds one write to the log, with its syncs. If a write takes longer, the disk counts as
+	// hung and the node halts. Default: 7 s. Bolt syncs two or three times per write.
 	DiskTimeout time.Duration
 
-	// NoFailoverHint leaves elections to raft's time-outs alone. Otherwise one is called as
-	// soon as a majority of the voters has seen the leader's process die.
+	// NoFailoverHint leaves elections to raft's timeouts. Otherwise an election is called as soon as a
+	// majority of the voters has seen the leader's process die.
 	NoFailoverHint bool
 
-	// NoTunnels refuses the connections that other nodes open for clients.
+	// NoTunnels makes the node refuse the connections that other nodes open for clients.
 	NoTunnels bool
-	// MaxTunnels bounds them; default 2,048.
+	// MaxTunnels bounds these connections. Default: 2,048.
 	MaxTunnels int
 
-	// Settings and TokenFloor are used only by the node that begins the cluster.
-	// Nil settings are fsm.DefaultSettings.
+	// Settings and TokenFloor are used only by the node that begins the cluster. Default settings:
+	// fsm.DefaultSettings.
 	Settings   *wire.Settings
 	TokenFloor uint64
 
-	// Network is what peers are dialled over; nil is transport.TCP{}.
+	// Network dials peers. Default: transport.TCP.
 	Network transport.Network
-	// PeerListener is the peer port, already listening. The replica closes it.
+	// PeerListener is the peer port, already listening. The replica closes it. Required.
 	PeerListener net.Listener
-	// PeerTLS secures the peer port; nil is plaintext.
+	// PeerTLS secures the peer port; nil means plaintext.
 	PeerTLS *transport.TLSFiles
 	Stores  Stores
 
-	// Logger defaults to one that discards.
+	// Logger defaults to one that discards everything.
 	Logger hclog.Logger
-	// Registry takes the metrics; nil keeps them unregistered.
+	// Registry registers the metrics; nil leaves them unregistered.
 	Registry prometheus.Registerer
-	// Halt is called at most once, from any goroutine, when the node must stop at
-	// once: its disk failed or hangs, the log needs a newer program (fsm.ErrUpgrade),
-	// another node took its place (ErrReplaced), most voters are in another state
-	// (ErrDiverged) or an invariant broke. The replica serves nothing any more by then and
-	// reaches no peer. It must not call Close itself, which waits for as long as a disk
-	// hangs.
+	// Halt is called at most once, from any goroutine, when the node must stop immediately: its disk failed
+	// or hangs, the log needs a newer program (fsm.ErrUpgrade), another node took its place (ErrReplaced),
+	// most voters are in another state (ErrDiverged), its disk was rolled back (ErrRolledBack), the log has
+	// forked (ErrForked), or an invariant was violated. By then the replica serves nothing and reaches no
+	// peer. Halt must not call Close itself, since Close waits for as long as a disk hangs.
 	Halt func(error)
 
-	// HashInterval is how often the nodes hash and compare their states, if these have
-	// moved; default 10 s. The leader's counts.
+	// HashInterval is how often the nodes hash and compare their states, if the states have changed. The
+	// leader's setting applies. Default: 10 s.
 	HashInterval time.Duration
 
-	// SnapshotThreshold and TrailingLogs count log entries; defaults 8192 and 2048.
+	// SnapshotThreshold and TrailingLogs count log entries. Defaults: 8192 and 2048.
 	SnapshotThreshold, TrailingLogs uint64
-	// SnapshotInterval is how often the node looks whether a snapshot is due, or up to
-	// twice that; default 30 s.
+	// SnapshotInterval is how often the node checks whether a snapshot is due; raft adds up to as much again
+	// at random. Default: 30 s.
 	SnapshotInterval time.Duration
 }
 
@@ -172,7 +166,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// complete validates and reads what the certificate says.
+// complete validates c and fills in the cluster that the peer certificate names.
 func (c *Config) complete() error {
 	if err := c.validate(); err != nil || c.PeerTLS == nil {
 		return err

@@ -41,7 +41,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestConfigIsChecked leaves out or spoils one field at a time.
+// TestConfigIsChecked omits or spoils one field at a time.
 func TestConfigIsChecked(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -51,7 +51,7 @@ func TestConfigIsChecked(t *testing.T) {
 	logs, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
 	for name, c := range map[string]struct {
 		change func(*Config)
-		says   string // "" for no error
+		says   string // "" means no error
 	}{
 		"whole":                       {func(*Config) {}, ""},
 		"in bolt":                     {func(c *Config) { c.LogStore = LogInBolt }, ""},
@@ -87,7 +87,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestCertificateNamesTheCluster, which the configuration may name as well.
+// TestCertificateNamesTheCluster verifies that the certificate names the cluster, and that the configuration
+// may name only the same one.
 func TestCertificateNamesTheCluster(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "c")
 	if _, err := pki.Init(dir, "c", []pki.Node{{ID: "n1"}}, nil); err != nil {

@@ -11,13 +11,11 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A node whose memory has holes must not take part: it would vote, and acknowledge, as if
-// it had never known what it has forgotten. So everything in the data directory is looked
-// at before any of it is used. Bolt would crash on some damaged pages and quietly go on
-// without others, so it gets the file only afterwards.
+// A node whose memory has holes must not take part: it would vote and acknowledge as if it had never known
+// what is missing. So everything in the data directory is checked before any of it is used. Bolt would crash
+// on some damaged pages and silently ignore others, so it opens the file only after this check.
 
-// inspect checks a data directory that was written before. snapshot is the index of its
-// newest snapshot, 0 if it has none.
+// inspect checks an existing data directory. snapshot is the index of its newest snapshot, 0 if it has none.
 func inspect(dir string, snapshot uint64) error {
 	path := filepath.Join(dir, logFile)
 	info, err := os.Stat(path)
@@ -30,7 +28,7 @@ func inspect(dir string, snapshot uint64) error {
 	return inspectLog(dir, snapshot)
 }
 
-// nothingLeft refuses a directory whose log is gone while other parts of it are there.
+// nothingLeft returns an error if other parts of the directory exist although its log does not.
 func nothingLeft(dir string, snapshot uint64) error {
 	_, err := os.Stat(filepath.Join(dir, identityFile))
 	if snapshot == 0 && errors.Is(err, os.ErrNotExist) {
@@ -39,8 +37,8 @@ func nothingLeft(dir string, snapshot uint64) error {
 	return fmt.Errorf("%w: %s is gone", ErrDamaged, filepath.Join(dir, logFile))
 }
 
-// noSegments refuses a directory that has segments of a log, although the file that is made
-// before them is not there.
+// noSegments returns an error if the directory has segments of a log. The file that is created before them
+// does not exist.
 func noSegments(dir string) error {
 	found, err := os.ReadDir(filepath.Join(dir, segmentDir))
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(found) == 0 {
@@ -52,7 +50,7 @@ func noSegments(dir string) error {
 	return fmt.Errorf("%w: %s is gone", ErrDamaged, filepath.Join(dir, logFile))
 }
 
-// inspectLog reads everything that is in bolt's file. Segments are read when they are opened.
+// inspectLog checks the content of bolt's file. Segments are checked when they are opened.
 func inspectLog(dir string, snapshot uint64) error {
 	path := filepath.Join(dir, logFile)
 	return readBolt(path, func(tx *bbolt.Tx) error {
@@ -61,7 +59,7 @@ func inspectLog(dir string, snapshot uint64) error {
 			return err
 		}
 		if logs == nil {
-			// The process may have ended between making the file and its first use.
+			// The process may have ended between creating the file and its first use.
 			return errors.Join(noSegments(dir), nothingLeft(dir, snapshot))
 		}
 		end, err := inspectValues(values)
@@ -78,8 +76,8 @@ func inspectLog(dir string, snapshot uint64) error {
 	})
 }
 
-// buckets returns both buckets, or nil for both if the file has neither. They are made in one
-// transaction, so a file with only one of them is damaged.
+// buckets returns both buckets, or nil for both if the file has neither. They are created in one transaction,
+// so a file with only one of them is damaged.
 func buckets(tx *bbolt.Tx) (logs, values *bbolt.Bucket, err error) {
 	logs, values = tx.Bucket(logsBucket), tx.Bucket(valuesBucket)
 	if (logs == nil) != (values == nil) {
@@ -102,8 +100,8 @@ func inspectValues(values *bbolt.Bucket) (end tail, err error) {
 	return end, err
 }
 
-// inspectEntries wants every entry that no snapshot has, up to the last. Below the snapshot
-// there may be holes: a node that was sent one keeps what it had before.
+// inspectEntries returns an error unless every entry after the snapshot is there, up to last. Before the
+// snapshot there may be gaps: a node that was sent a snapshot keeps its earlier entries.
 func inspectEntries(logs *bbolt.Bucket, snapshot, last uint64) error {
 	due := snapshot + 1
 	before, newest := uint64(0), raft.Log{}
@@ -128,7 +126,7 @@ func inspectEntries(logs *bbolt.Bucket, snapshot, last uint64) error {
 	return err
 }
 
-// readBolt shows what is in a file that nobody writes. A page that makes bolt stumble is
+// readBolt calls visit with the content of a file that no process has open. A page on which bolt panics is
 // damage.
 func readBolt(path string, visit func(*bbolt.Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -151,14 +149,14 @@ func readBolt(path string, visit func(*bbolt.Tx) error) (err error) {
 	return nil
 }
 
-// ReadLog visits the entries in the log of a node that does not run, in order. It is for
-// those who want to see what a cluster has decided: tools and tests. Errors: ErrInUse,
-// ErrDamaged, those of the disk, and that of visit, which ends it.
+// ReadLog calls visit with the log entries of a node that is not running, in order, for tools and tests that
+// inspect what a cluster has decided. It returns ErrInUse, ErrDamaged, an error of the disk, or the first
+// error of visit, after which it stops.
 func ReadLog(dataDir string, visit func(*raft.Log) error) error {
 	return readBolt(filepath.Join(dataDir, logFile), func(tx *bbolt.Tx) error {
 		logs, values, err := buckets(tx)
 		if logs == nil {
-			return err // nil if nothing was written yet
+			return err // nil if nothing has been written yet
 		}
 		end, err := readTail(values)
 		if err != nil {

@@ -16,17 +16,17 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// memory is all that a node's stores hold.
+// memory is everything that a node's stores contain.
 type memory struct {
 	entries   map[uint64]raft.Log
 	values    map[string]string
 	snapshots map[string]string // caption → state
 }
 
-// newestSnapshot is the index of the newer of the two that written makes.
+// newestSnapshot is the index of the newer of the two snapshots that written creates.
 const newestSnapshot = 200
 
-// lacksNothing says that all is as it was, but perhaps for entries that a snapshot has.
+// lacksNothing reports whether m equals want, except for missing entries that a snapshot covers.
 func (m memory) lacksNothing(want memory) bool {
 	full := maps.Clone(m.entries)
 	for i, e := range want.entries {
@@ -53,7 +53,7 @@ func recall(s *stores) (memory, error) {
 		var e raft.Log
 		err := s.log.GetLog(i, &e)
 		if errors.Is(err, raft.ErrLogNotFound) && i <= newestSnapshot {
-			continue // a node that was sent a snapshot has such holes, too
+			continue // a node that was sent a snapshot has such gaps too
 		}
 		if err != nil {
 			return m, err
@@ -84,15 +84,15 @@ func recall(s *stores) (memory, error) {
 	return m, err
 }
 
-// forEachLog runs a test with each of the ways to keep the log.
+// forEachLog runs a test for each LogStore.
 func forEachLog(t *testing.T, test func(t *testing.T, kind LogStore)) {
 	for _, kind := range []LogStore{LogInSegments, LogInBolt} {
 		t.Run(string(kind), func(t *testing.T) { test(t, kind) })
 	}
 }
 
-// written fills a data directory as a node does: a log that was cut at both ends, votes, and
-// two snapshots.
+// written fills a data directory as a node does: with a log that was truncated at both ends, votes, and two
+// snapshots.
 func written(t *testing.T, kind LogStore) (Config, memory) {
 	t.Helper()
 	cfg := Config{ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1"), LogStore: kind, SegmentBytes: 64 << 10}.withDefaults()
@@ -133,7 +133,7 @@ func fill(t *testing.T, cfg Config) {
 		}
 		check(s.log.StoreLogs(batch))
 	}
-	check(s.log.DeleteRange(391, 400)) // a conflict
+	check(s.log.DeleteRange(391, 400)) // as after a conflict with another leader's log
 	check(s.guard.SetUint64([]byte(currentTerm), 7))
 	check(s.guard.SetUint64([]byte(lastVoteTerm), 7))
 	check(s.guard.Set([]byte(lastVoteCandidate), []byte("n2")))
@@ -160,8 +160,8 @@ func reopen(t *testing.T, cfg Config) *stores {
 	return s
 }
 
-// reread opens a directory and reads everything in it. It ends as after a failed write, so
-// that it writes nothing.
+// reread opens a directory and reads everything in it. It closes the stores as after a failed write, so that
+// nothing is written.
 func reread(cfg Config) (memory, error) {
 	s, err := openStores(cfg, func(error) {})
 	if err != nil {
@@ -172,7 +172,7 @@ func reread(cfg Config) (memory, error) {
 	return m, errors.Join(err, s.close())
 }
 
-// A flipped bit is found, or it lies where nothing is.
+// TestFlippedBits verifies that a flipped bit is detected, unless it is in an unused part of a file.
 func TestFlippedBits(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogStore) {
 		cfg, want := written(t, kind)
@@ -189,7 +189,7 @@ func TestFlippedBits(t *testing.T) {
 	})
 }
 
-// sensitive are the files of which every used byte counts.
+// sensitive returns the files in which every used byte matters.
 func sensitive(t *testing.T, cfg Config) []string {
 	t.Helper()
 	newest, err := filepath.Glob(filepath.Join(cfg.DataDir, snapshotDir, "*-200-*", "*"))
@@ -221,7 +221,7 @@ func flipBits(t *testing.T, cfg Config, path string, want memory, density int) {
 			found++
 		case err == nil && got.lacksNothing(want):
 			if harmless++; cfg.LogStore == LogInSegments {
-				putBack(t, cfg.DataDir, sound) // what looked like a write that was cut off is gone
+				putBack(t, cfg.DataDir, sound) // the bytes that looked like a torn write have been cut off
 			}
 		default:
 			t.Fatalf("bit %d of byte %d: %v; a memory of %d entries", bit%8, bit/8, err, len(got.entries))
@@ -235,9 +235,9 @@ func flipBits(t *testing.T, cfg Config, path string, want memory, density int) {
 	}
 }
 
-// flips are the bits to flip. In bolt's file: all in the headers of its first pages, many in the
-// beginning of each page, where its header and the places of its elements are, and some
-// anywhere. Elsewhere: some in each of the first sectors, and some anywhere.
+// flips returns the bits to flip. In bolt's file: all in the headers of its first pages, many at the start of
+// each page, which has its header and the positions of its elements, and some anywhere. In other files: some
+// in each of the first sectors, and some anywhere.
 func flips(path string, size, density int) (all []int) {
 	const page = 4096
 	random := rand.New(rand.NewPCG(3, 4))
@@ -280,7 +280,7 @@ func keep(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// putBack has a directory hold these files and no others.
+// putBack replaces the content of a directory with these files.
 func putBack(t *testing.T, dir string, files map[string][]byte) {
 	t.Helper()
 	if err := os.RemoveAll(dir); err != nil {
@@ -293,7 +293,7 @@ func putBack(t *testing.T, dir string, files map[string][]byte) {
 	}
 }
 
-// overwrite makes it another file, which nobody has locked.
+// overwrite replaces a file with a new one, which no process has locked.
 func overwrite(t *testing.T, path string, content []byte) {
 	t.Helper()
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -312,7 +312,7 @@ func TestCutFiles(t *testing.T) {
 			whole := sound[path]
 			used := len(whole)
 			if filepath.Base(path) == logFile {
-				used = 4096 // what lies behind the last page in use may be missing
+				used = 4096 // what follows the last used page may be missing
 			}
 			for _, size := range []int{0, 1, used / 2, used - 2} {
 				overwrite(t, path, whole[:size])
@@ -331,7 +331,8 @@ func TestCutFiles(t *testing.T) {
 	})
 }
 
-// A log that is cut off behind its last page in use is whole, and one byte less is damage.
+// TestLogEndsWithItsLastPage verifies that a log truncated right after its last used page is intact, and that
+// one byte less is damage.
 func TestLogEndsWithItsLastPage(t *testing.T) {
 	cfg, want := written(t, LogInBolt)
 	path := filepath.Join(cfg.DataDir, logFile)
@@ -390,7 +391,8 @@ func TestMissingFiles(t *testing.T) {
 	})
 }
 
-// What a process leaves that ended in the middle of something is no damage.
+// TestUnfinishedIsNotDamaged verifies that what a process leaves behind if it ends in the middle of an
+// operation is not damage.
 func TestUnfinishedIsNotDamaged(t *testing.T) { forEachLog(t, unfinishedIsNotDamaged) }
 
 func unfinishedIsNotDamaged(t *testing.T, kind LogStore) {
@@ -451,7 +453,7 @@ func readLogShowsEveryEntry(t *testing.T, kind LogStore) {
 	}
 }
 
-// The way out stands in the message, with the node's own names.
+// TestDamageSaysWhatToDo verifies that the message contains the repair commands with the node's own names.
 func TestDamageSaysWhatToDo(t *testing.T) {
 	r := &Replica{cfg: Config{ID: "n2", DataDir: "/data", Advertise: Addresses{Peer: "h2:7401"}, Cluster: []Peer{{ID: "n1"}, {ID: "n2"}, {ID: "n3"}}}}
 	text := r.wayOut(fmt.Errorf("%w: /data/raft.db", ErrDamaged)).Error()
@@ -461,7 +463,7 @@ func TestDamageSaysWhatToDo(t *testing.T) {
 		}
 	}
 	r.cfg.Cluster = nil
-	const others = "snapshot save --stale" // at one of them
+	const others = "snapshot save --stale" // run at one of the others
 	if text := r.wayOut(ErrDamaged).Error(); !strings.Contains(text, "qlock snapshot restore") || strings.Contains(text, others) {
 		t.Errorf("a node that was alone is told %q", text)
 	}

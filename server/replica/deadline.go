@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// life is what the deadlines know of a session.
+// life is the state of a session, as far as deadlines know it.
 type life int
 
 const (
@@ -17,55 +17,55 @@ const (
 	unknown
 	alive
 	leased  // alive, but only an extension prolongs it
-	decided // its expiry is on its way to the log; it cannot come back
+	decided // its expiry is on its way into the log and cannot be undone
 )
 
-// kind is what ends by time.
+// kind is the kind of thing that a deadline ends.
 type kind int
 
 const (
 	ofSession kind = iota
-	ofWait         // of an acquire or an upgrade that allowed only so long
+	ofWait         // of an acquire or an upgrade that limits its wait
 	ofHold         // a hold's max_hold
 	ofGrace        // the grace of a hold's revocation
 	ofDelay        // a lock-delay
 	kinds
 )
 
-// deadline is when something ends. Signs of life only move last; the heap learns of them
-// when the deadline comes up.
+// deadline is the time at which something ends. A sign of life only moves last; the heap is corrected when
+// the deadline comes up.
 type deadline struct {
 	ending
 	ttl  time.Duration
 	last time.Time
-	// fixed: signs of life do not count, the session belongs to a lease.
+	// fixed is set if the session belongs to a lease, which signs of life do not prolong.
 	fixed   bool
 	decided bool
-	// forgiven: it was given longer after a stall, and there was no sign of life since.
+	// forgiven is set if the deadline was extended after a stall and there was no sign of life since.
 	forgiven bool
-	// exhausted: the session was refused something for want of room.
+	// exhausted is set if the session was refused something because a budget was used up.
 	exhausted bool
 
-	at    time.Time // when to look at it next
-	index int       // in the heap, -1 outside
+	at    time.Time // when to check it next
+	index int       // in the heap; -1 if it is not there
 }
 
-// ending names an end: the id is that of a session or claim, the generation the one that
-// the machine will compare.
+// ending identifies the end of something: id is that of a session or a claim, and the state machine will
+// compare generation.
 type ending struct {
 	of             kind
 	id, generation uint64
 }
 
-// deadlines holds the deadlines of one reign. Times are monotonic, counted from
-// receipt; they never leave this node's memory.
+// deadlines holds the deadlines of one leadership. Times are monotonic and counted from receipt. They never
+// leave this node's memory.
 type deadlines struct {
-	// expire proposes an end, under the term it was decided in. answered is called with
-	// what became of it.
+	// expire proposes an end that was decided in the given term. answered is called with its result. expire
+	// reports false if that term is over.
 	expire func(term uint64, e ending, answered func(*wire.Result)) bool
 
 	mu     sync.Mutex
-	term   uint64 // 0: inactive
+	term   uint64 // 0 if this node does not serve
 	tables [kinds]map[uint64]*deadline
 	heap   deadlineHeap
 	wake   chan struct{}
@@ -76,7 +76,7 @@ func newDeadlines(expire func(uint64, ending, func(*wire.Result)) bool) *deadlin
 	return &deadlines{expire: expire, wake: make(chan struct{}, 1), stopCh: make(chan struct{})}
 }
 
-// start begins a reign: everything that ends by time gets its full time from now on.
+// start begins a leadership: everything that ends by time gets its full time from now on.
 func (d *deadlines) start(term uint64, m *fsm.Machine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,7 +110,7 @@ func (d *deadlines) start(term uint64, m *fsm.Machine) {
 	d.nudge()
 }
 
-// stop ends the reign: nothing is decided any more.
+// stop ends the leadership. Nothing is decided any more.
 func (d *deadlines) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,8 +118,7 @@ func (d *deadlines) stop() {
 	clear(d.tables[:])
 }
 
-// add puts a new deadline into heap and table, in the place of an older one. Called
-// with mu.
+// add puts a new deadline into heap and table and replaces an older one. Called with mu held.
 func (d *deadlines) add(e *deadline) {
 	d.remove(e.of, e.id)
 	d.tables[e.of][e.id] = e
@@ -130,7 +129,7 @@ func (d *deadlines) add(e *deadline) {
 	}
 }
 
-// remove forgets a deadline, if there is one. Called with mu.
+// remove removes a deadline, if it exists. Called with mu held.
 func (d *deadlines) remove(of kind, id uint64) {
 	e := d.tables[of][id]
 	if e == nil {
@@ -157,7 +156,7 @@ func (d *deadlines) touch(session uint64, arrived time.Time) life {
 	return state
 }
 
-// sign is touch with mu held.
+// sign is touch, called with mu held.
 func (d *deadlines) sign(session uint64, arrived time.Time) (*deadline, life) {
 	e, state := d.find(session)
 	if state == alive && arrived.After(e.last) {
@@ -166,7 +165,7 @@ func (d *deadlines) sign(session uint64, arrived time.Time) (*deadline, life) {
 	return e, state
 }
 
-// state is what is known of the session under that term.
+// state returns what is known of the session in that term.
 func (d *deadlines) state(term, session uint64) life {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,7 +192,7 @@ func (d *deadlines) find(session uint64) (*deadline, life) {
 	return e, alive
 }
 
-// age is the time since the session's last sign of life, or a lease's last extension.
+// age returns the time since the session's last sign of life or, for a lease, since its last extension.
 func (d *deadlines) age(session uint64) (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -204,7 +203,7 @@ func (d *deadlines) age(session uint64) (time.Duration, bool) {
 	return time.Since(e.last), true
 }
 
-// remaining is the time left until an end, unless it is decided already.
+// remaining returns the time left until an end, unless that is already decided.
 func (d *deadlines) remaining(of kind, id uint64) (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -215,8 +214,8 @@ func (d *deadlines) remaining(of kind, id uint64) (time.Duration, bool) {
 	return max(0, time.Until(e.last.Add(e.ttl))), true
 }
 
-// observe follows what an entry did. Entries of an older reign come before start, when
-// there is nothing to follow.
+// observe follows the events of an entry. Entries of an older leadership come before start, when there is
+// nothing to follow.
 func (d *deadlines) observe(events []*wire.Event) {
 	if len(events) == 0 {
 		return
@@ -252,7 +251,7 @@ func (d *deadlines) observeOne(e *wire.Event, now time.Time) {
 		d.remove(ofWait, e.HoldId)
 	case wire.Event_GRANTED:
 		d.remove(ofWait, e.HoldId)
-		if e.MaxHoldMs > 0 && !e.Upgrade { // an upgrade leaves the hold's own deadline alone
+		if e.MaxHoldMs > 0 && !e.Upgrade { // an upgrade does not change the hold's own deadline
 			begin(ofHold, e.HoldId, e.MaxHoldMs)
 		}
 	case wire.Event_EXTENDED:

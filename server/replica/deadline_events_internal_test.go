@@ -10,18 +10,18 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// idleDeadlines decide nothing by themselves.
+// idleDeadlines returns deadlines that do not decide anything by themselves.
 func idleDeadlines() *deadlines {
 	d := newDeadlines(func(uint64, ending, func(*wire.Result)) bool { return true })
 	d.start(7, fsm.New(1))
 	return d
 }
 
-// TestEventsMoveDeadlines has an event observed where each kind of deadline stands, of id 1, with
-// generation 1 and an hour: it begins a new one, ends the old one, or leaves it alone.
+// TestEventsMoveDeadlines observes an event while there is a deadline of each kind, with id 1, generation 1
+// and an hour left. The event starts a new deadline, removes the old one, or does not affect it.
 func TestEventsMoveDeadlines(t *testing.T) {
 	const hour, second = time.Hour, time.Second
-	type left [kinds]time.Duration // of each kind, 0 if there is none
+	type left [kinds]time.Duration // for each kind, 0 if there is none
 	all := left{hour, hour, hour, hour, hour}
 	with := func(of kind, d time.Duration) left {
 		l := all
@@ -81,7 +81,7 @@ func TestEventsMoveDeadlines(t *testing.T) {
 	}
 }
 
-// Only leases are not prolonged by signs of life.
+// TestLeasesAreFixed verifies that only leases are not prolonged by signs of life.
 func TestLeasesAreFixed(t *testing.T) {
 	for _, c := range []struct {
 		event *wire.Event
@@ -101,8 +101,8 @@ func TestLeasesAreFixed(t *testing.T) {
 	}
 }
 
-// A sign of life counts from its arrival: one that arrived earlier than another takes nothing
-// back, and none moves the end of a lease or of a decided session.
+// TestSignsOfLifeOnlyProlong verifies that a sign of life counts from its arrival, that one which arrived
+// earlier than another has no effect, and that none moves the end of a lease or of a decided session.
 func TestSignsOfLifeOnlyProlong(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d, begun := idleDeadlines(), time.Now()
@@ -122,7 +122,7 @@ func TestSignsOfLifeOnlyProlong(t *testing.T) {
 		d.touch(2, time.Now())
 		want(1, 10*time.Second)
 		want(2, 5*time.Second)
-		d.touch(1, begun.Add(3*time.Second)) // arrived before, processed after
+		d.touch(1, begun.Add(3*time.Second)) // arrived before the last one, processed after it
 		want(1, 10*time.Second)
 		d.decide(begun.Add(10 * time.Second)) // the lease's end
 		if _, bounded := d.remaining(ofSession, 2); bounded {
@@ -153,7 +153,7 @@ func TestSignsOfLifeOnlyProlong(t *testing.T) {
 	})
 }
 
-// TestAnswersToEnds has an end decided that the log answers in each way.
+// TestAnswersToEnds decides an end and answers it with each status.
 func TestAnswersToEnds(t *testing.T) {
 	for status, pause := range map[wire.Status_Code]time.Duration{ // 0: not proposed again
 		wire.Status_OK: 0, wire.Status_FAILED_PRECONDITION: 0, wire.Status_NOT_FOUND: 0,
@@ -180,7 +180,7 @@ func TestAnswersToEnds(t *testing.T) {
 	}
 }
 
-// TestOtherEndsAreLeftAlone answers an end that another reign or a newer generation has overtaken.
+// TestOtherEndsAreLeftAlone verifies that the result of an end of another term or generation has no effect.
 func TestOtherEndsAreLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		term    uint64
@@ -199,7 +199,7 @@ func TestOtherEndsAreLeftAlone(t *testing.T) {
 		d.observe(opened(1, time.Second))
 		e := d.tables[ofSession][1]
 		e.decided = c.decided
-		d.retry(c.term, c.of, time.Hour) // it is in the heap: nothing is to be done
+		d.retry(c.term, c.of, time.Hour) // already in the heap, so there is nothing to do
 		if d.same(c.term, c.of) == e != c.same || len(d.heap) != 1 {
 			t.Errorf("%s: taken for the same: %v; %d in the heap", name, !c.same, len(d.heap))
 		}
@@ -209,7 +209,8 @@ func TestOtherEndsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestWhatIsForgiven is late by less than a stall, by one, and for the second time.
+// TestWhatIsForgiven checks a timer that is late by less than a stall, by a stall, and by a stall for the
+// second time.
 func TestWhatIsForgiven(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d, begun := idleDeadlines(), time.Now()

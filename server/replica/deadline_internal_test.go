@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// decisions records what deadlines decide, and answers for the log.
+// decisions records what deadlines decide, and answers in place of the log.
 type decisions struct {
 	mu     sync.Mutex
 	made   []ending
@@ -71,7 +71,8 @@ func TestRefusedEndsAreProposedAgainUntilTheReignEnds(t *testing.T) {
 	})
 }
 
-// An attach that was in the log before the expiry wins: its generation is newer.
+// TestNewGenerationLives verifies that an attach that was in the log before the expiry wins, because it has a
+// newer generation.
 func TestNewGenerationLives(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d, k := openDeadlines(t, wire.Status_FAILED_PRECONDITION)
@@ -93,12 +94,12 @@ func TestNewGenerationLives(t *testing.T) {
 	})
 }
 
-// After the process stood still, whoever is due gets a little longer: what they sent
-// lies unread.
+// TestStallForgives verifies that deadlines which are due after the process stood still are extended a
+// little, since what the clients sent is still unread.
 func TestStallForgives(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := &decisions{answer: refused(wire.Status_OK, "")}
-		d := newDeadlines(k.expire) // not running: as if stopped
+		d := newDeadlines(k.expire) // not running, as if the process were stopped
 		d.start(7, fsm.New(1))
 		d.observe(opened(1, 8*time.Second))
 		d.observe(opened(2, 8*time.Second))
@@ -108,7 +109,7 @@ func TestStallForgives(t *testing.T) {
 		if k.count() != 0 {
 			t.Fatal("decided before anybody could be heard")
 		}
-		d.touch(1, time.Now()) // what lay unread
+		d.touch(1, time.Now()) // what was still unread
 		time.Sleep(time.Second)
 		d.decide(time.Now())
 		if k.count() != 1 || k.made[0].id != 2 {
@@ -117,7 +118,7 @@ func TestStallForgives(t *testing.T) {
 	})
 }
 
-// Where every timer fires late, an end comes all the same.
+// TestStallsForgiveOnce verifies that an end is decided even if every timer fires late.
 func TestStallsForgiveOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := &decisions{answer: refused(wire.Status_OK, "")}
@@ -126,7 +127,7 @@ func TestStallsForgiveOnce(t *testing.T) {
 		d.observe(opened(1, 8*time.Second))
 		next := 8 * time.Second
 		for begin := time.Now(); k.count() == 0; next = d.decide(time.Now()) {
-			time.Sleep(next + time.Second) // never in time
+			time.Sleep(next + time.Second) // always late
 			if time.Since(begin) > 16*time.Second {
 				t.Fatal("twice its TTL after its last sign of life a session has not expired")
 			}
@@ -135,7 +136,7 @@ func TestStallsForgiveOnce(t *testing.T) {
 	})
 }
 
-// Deadlines of waits that end otherwise leave nothing behind.
+// TestEndedWaitsLeaveTheHeap verifies that deadlines of waits that ended otherwise leave nothing behind.
 func TestEndedWaitsLeaveTheHeap(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d, _ := openDeadlines(t, wire.Status_OK)
@@ -151,7 +152,8 @@ func TestEndedWaitsLeaveTheHeap(t *testing.T) {
 	})
 }
 
-// Nor do those of holds and lock-delays, also where each begins several times.
+// TestEndedHoldsLeaveTheHeap verifies the same for holds and lock-delays, even if each was started several
+// times.
 func TestEndedHoldsLeaveTheHeap(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d, k := openDeadlines(t, wire.Status_OK)
@@ -174,7 +176,8 @@ func TestEndedHoldsLeaveTheHeap(t *testing.T) {
 	})
 }
 
-// An end belongs to the term it was decided in, and goes nowhere under another.
+// TestEndsCarryTheirTerm verifies that an end carries the term in which it was decided and is not proposed in
+// another one.
 func TestEndsCarryTheirTerm(t *testing.T) {
 	r := &Replica{proposer: newProposer(nil, nil), machine: fsm.NewReplicated(1, nil)}
 	r.proposer.begin(7)
@@ -202,7 +205,7 @@ func TestEndsCarryTheirTerm(t *testing.T) {
 	}
 }
 
-// The earlier deadline of a hold counts, whichever of the two it has.
+// TestHoldRemaining verifies that the earlier of a hold's deadlines counts.
 func TestHoldRemaining(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d, _ := openDeadlines(t, wire.Status_OK)

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// acquiring claims one lock, and lets change the claim.
+// acquiring returns an acquire of one lock, modified by change if that is not nil.
 func acquiring(session, seq uint64, name string, change func(*wire.Acquire)) *wire.Command {
 	op := &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}}
 	if change != nil {
@@ -17,7 +17,8 @@ func acquiring(session, seq uint64, name string, change func(*wire.Acquire)) *wi
 	return &wire.Command{SessionId: session, Seq: seq, Op: &wire.Command_Acquire{Acquire: op}}
 }
 
-// TestReignsBeginWithEveryDeadline starts one on a state in which something of each kind ends by time.
+// TestReignsBeginWithEveryDeadline starts a leadership with a state that has something of each kind that ends
+// by time.
 func TestReignsBeginWithEveryDeadline(t *testing.T) {
 	r := governing(t)
 	one, two := r.openNow(t, "one"), r.openNow(t, "two")
@@ -84,7 +85,8 @@ func TestReignsBeginWithEveryDeadline(t *testing.T) {
 	}
 }
 
-// TestEndingsCostWhatTheirSessionHolds: an entry has room for the endings of few sessions with many locks.
+// TestEndingsCostWhatTheirSessionHolds verifies that an expiry's work includes the session's locks, so that
+// an entry has room only for a few sessions with many locks.
 func TestEndingsCostWhatTheirSessionHolds(t *testing.T) {
 	r := governing(t)
 	session := r.openNow(t, "a")

@@ -1,52 +1,55 @@
-// Package replica is the replicated core of a node: it opens the stores, runs raft
-// over the peers' transport and turns the state machine of package fsm into a lock
-// service with clocks.
+// Package replica is the replicated core of a node. It opens the stores, runs raft over the peer transport,
+// and turns the state machine of package fsm into a lock service with clocks.
 //
-// The machine knows no time and no network. Everything that needs either is here:
+// The state machine knows neither time nor network. Everything that needs them is here:
 //
-//   - identity.go, bootstrap.go: who a node is, and when an empty one may begin or
-//     join a cluster. A node whose disk was wiped must never vote.
-//   - book.go, vouch.go: the members, and what they say about a caller that this node does
-//     not know.
-//   - proposer.go, completer.go: group commit. One goroutine packs everything that is
-//     queued into one raft entry; another completes entries in log order.
-//   - leadership.go: a reign, from the barrier that begins it to the loss that ends it.
-//   - deadline.go, ending.go: when sessions, timed waits, bounded holds and lock-delays
-//     end. Never early, and always.
-//   - heartbeat.go: heartbeats, acknowledged only on proof of leadership that is newer
-//     than their arrival.
-//   - hub.go: who is told of a grant that was waited for, of a hold that was lost, and of
-//     others who want one.
-//   - history.go, interest.go, watch.go: the last events applied, on every node, and those
-//     who watch them at their own pace.
-//   - backup.go: a backup while everything goes on, and the restore that begins a new
-//     history from it.
-//   - hashes.go, agreement.go: whether all nodes are in the same state, and what a node
-//     does that is not.
-//   - guard.go, cache.go, bolt.go, segments.go, snapshots.go, damage.go: the disk. A write that
-//     fails or hangs is the node's last one; what was read is what was written, or the node stops.
-//     The log itself is in package segment.
-//   - overlap.go: the leader's disk writes while the others' do, and what makes that safe.
-//   - vigil.go, hint.go: a leader whose process is dead is replaced at once, if package
-//     failover says so, and not after raft's time-outs.
-//   - members.go, steward.go, report.go: members, their addresses and levels.
+//   - replica.go, config.go: starting and stopping a node.
+//   - identity.go, bootstrap.go: a node's identity, and when an empty node may begin or join a cluster. A
+//     node whose disk was wiped must never vote.
+//   - book.go, vouch.go: the member directory, and what members say about a caller that this node does not
+//     know.
+//   - propose.go, proposer.go, completer.go: group commit. One goroutine packs everything that is queued into
+//     one raft entry, another completes entries in log order. gathering.go coalesces batches, and share.go
+//     divides a full entry fairly among senders.
+//   - leadership.go: a leadership, from its barrier to its loss.
+//   - deadline.go, ending.go: the ends of sessions, timed waits, bounded holds and lock-delays. They are
+//     never early, and none is lost.
+//   - heartbeat.go: heartbeats, which are acknowledged only with proof of leadership that is newer than their
+//     arrival.
+//   - hub.go: the notifier, which pushes granted waits, lost holds, and notices that others want a hold.
+//   - history.go, packed.go, interest.go, watch.go: the event log of each node, and the watches that read it
+//     at their own pace. catchup.go makes watches wait until a node has caught up after its start.
+//   - backup.go, stale.go: backups while the cluster keeps running, and the restore that starts a new lineage
+//     from one.
+//   - hashes.go, agreement.go: comparing the states of all nodes. A node whose state differs from that of the
+//     majority stops.
+//   - peer_state.go, alarms.go: detecting a disk that was rolled back, and logs that have forked.
+//   - stores.go, guard.go, cache.go, bolt.go, pages.go, segments.go, snapshots.go, damage.go: the disk. A
+//     write that fails or hangs is the node's last one. What is read is what was written, or the node stops.
+//     Package segment implements the log itself.
+//   - overlap.go: the leader's disk writes, concurrent with the followers', and why that is safe.
+//   - vigil.go, hint.go: fail-over as soon as the leader's process is dead, without waiting for raft's
+//     timeouts, if package failover allows it.
+//   - slow_disk.go: handing leadership over when the leader's disk hangs.
+//   - members.go, member_rules.go, steward.go, report.go: members, their addresses and feature levels.
+//     majority.go recognizes a cluster that cannot elect a leader any more.
 //
-// # The way of a command
+// # Request path
 //
-// Propose puts it into the queue. The proposer takes all that is queued, up to 256 KiB,
-// as one entry; raft commits and applies it; the completer first calls every done of
-// the entry in command order, then hands the entry's events to deadlines and hub, then
-// goes to the next entry. So a done of an open or attach may Bind a connection and
-// misses no later push.
+// Propose queues a command. The proposer takes everything that is queued, up to 256 KiB, as one entry, and
+// raft commits and applies it. Then the completer updates the deadlines with the entry's events, calls every
+// Done of the entry in the order of the commands, and passes the events to the notifier, before it continues
+// with the next entry. So the Done of an open or attach can Bind a connection without missing a later push.
 //
-// # Reigns
+// # Leadership
 //
-// A reign is one term in which this node leads and serves. It begins with a barrier,
-// the BeginTerm command: when that is applied, every session of the machine gets one
-// full TTL, every timed wait its full wait, every bounded hold its max_hold and every
-// lock-delay its whole length again, and only then are commands accepted. It
-// ends when raft says so: deadlines stop first, then what is queued is refused, and all
-// bindings and awaits of the hub end, since grants of entries whose future was lost
-// would not reach them. A session therefore attaches anew under every reign, also under
-// two reigns of the same node.
+// A leadership (type reign) is one term in which this node leads and serves. It starts with a barrier, the
+// BeginTerm command. When that is applied, every session gets a full TTL, every timed wait its full wait,
+// every bounded hold its max_hold, and every lock-delay its full length again. Only then does the node accept
+// commands.
+//
+// A leadership ends when raft reports its loss, or when the node stops, fails or hands over. First the
+// deadlines stop, then the queued commands are refused, and then all bindings and awaits of the notifier end,
+// because the grants of entries whose future was lost would not reach them. So a session has to attach again
+// under every leadership, even if the same node leads twice in a row.
 package replica

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestVerdictTakesItsTime has voters differ for less and for as long as deciding takes.
+// TestVerdictTakesItsTime checks voters that differ for less than deciding, and for as long.
 func TestVerdictTakesItsTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := newHashes("n1")
@@ -39,7 +39,8 @@ func TestVerdictTakesItsTime(t *testing.T) {
 	})
 }
 
-// TestQuestionsAreBounded asks about callers of one host, of many, and in the next second.
+// TestQuestionsAreBounded checks the limits of questions about callers from one host, from many hosts, and in
+// the next second.
 func TestQuestionsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		v := newVouchers(nil)
@@ -69,8 +70,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestVerdictsMakeRoom fills the memory with verdicts: those out of date go, else the one that
-// would be next, and none that is being asked about.
+// TestVerdictsMakeRoom verifies which verdicts are dropped: expired ones first, then the one that expires
+// next, and never one that is still being asked about.
 func TestVerdictsMakeRoom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		v, now := newVouchers(nil), time.Now()
@@ -97,7 +98,7 @@ func TestVerdictsMakeRoom(t *testing.T) {
 	})
 }
 
-// TestWhoIsExpectedAgain counts commands of clients that the last entry answered.
+// TestWhoIsExpectedAgain verifies which commands count as sent again by clients that the last entry answered.
 func TestWhoIsExpectedAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gathering{}
@@ -106,7 +107,7 @@ func TestWhoIsExpectedAgain(t *testing.T) {
 		for i := range items {
 			items[i], results[i] = item{cmd: &wire.Command{SessionId: uint64(i + 1)}}, &wire.Result{Status: wire.Status_OK}
 		}
-		results[2].Status = wire.Status_QUEUED // is not done
+		results[2].Status = wire.Status_QUEUED // not done yet
 		applied := agree(items)
 		applied.Results = results
 		applied.Events = []*wire.Event{
@@ -142,14 +143,14 @@ func TestWhoIsExpectedAgain(t *testing.T) {
 	})
 }
 
-// refusingLog refuses to delete.
+// refusingLog returns an error for deletions.
 type refusingLog struct{ *raft.InmemStore }
 
 var errRefusing = errors.New("refused")
 
 func (refusingLog) DeleteRange(uint64, uint64) error { return errRefusing }
 
-// TestRefusedDeletions come through the overlapped log.
+// TestRefusedDeletions verifies that the overlapped log returns the error of a deletion.
 func TestRefusedDeletions(t *testing.T) {
 	o := newOverlapped(refusingLog{raft.NewInmemStore()})
 	defer o.close()
@@ -158,7 +159,7 @@ func TestRefusedDeletions(t *testing.T) {
 	}
 }
 
-// TestLogAfter reads what stands behind an entry, up to where it is stopped or cannot go on.
+// TestLogAfter verifies that logAfter yields the entries after an index until it is stopped or fails.
 func TestLogAfter(t *testing.T) {
 	logs := raft.NewInmemStore()
 	if err := logs.StoreLogs(entriesOf(1, 5)); err != nil {
@@ -193,7 +194,7 @@ func TestLogAfter(t *testing.T) {
 	}
 }
 
-// TestNewsOfTheLeader tells changes only.
+// TestNewsOfTheLeader verifies that subscribers are notified only of changes.
 func TestNewsOfTheLeader(t *testing.T) {
 	l := newLeaders()
 	for i, c := range []struct {

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// stall is how late the timer must fire for the process to have stood still
-	// (stopped, swapped out, no processor). What arrived meanwhile has not been read
-	// yet: whoever is due then gets a little longer, once.
+	// stall is how late the timer must fire to conclude that the process stood still (stopped, swapped out,
+	// or without a processor). What arrived in the meantime has not been read yet. So deadlines that are due
+	// then are extended a little, once.
 	stall = 250 * time.Millisecond
-	// again is when a decided end is proposed once more after it was refused, and
-	// againSlow after the machine failed over it.
+	// again is the delay before a decided end is proposed again after it was refused, and againSlow the delay
+	// after the state machine failed on it.
 	again     = 20 * time.Millisecond
 	againSlow = time.Second
 )
 
-// run decides what is due until close. It is the only goroutine that does.
+// run decides what is due until close. No other goroutine does.
 func (d *deadlines) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -37,9 +37,9 @@ func (d *deadlines) run() {
 
 func (d *deadlines) close() { close(d.stopCh) }
 
-// forgive gives whoever is due after a stall a little longer, once: what they sent
-// meanwhile may lie unread. It can only delay an end, by a quarter of the TTL at most,
-// also where every timer fires late.
+// forgive extends deadlines that are due after a stall, once each, since what the clients sent in the
+// meantime may still be unread. It can only delay an end, and by at most a quarter of the TTL, even if every
+// timer fires late.
 func (d *deadlines) forgive(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,7 +62,7 @@ func (d *deadlines) forgive(now time.Time) {
 	}
 }
 
-// decide proposes every end that is due and says when to look again.
+// decide proposes every end that is due and returns the time until the next check.
 func (d *deadlines) decide(now time.Time) time.Duration {
 	term, due, next := d.pop(now)
 	for _, e := range due {
@@ -71,7 +71,7 @@ func (d *deadlines) decide(now time.Time) time.Duration {
 	return next
 }
 
-// pop marks what is due as decided. Sessions that gave signs of life go back.
+// pop marks what is due as decided. Sessions with signs of life since go back into the heap.
 func (d *deadlines) pop(now time.Time) (term uint64, due []ending, next time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,13 +100,13 @@ func (d *deadlines) propose(term uint64, e ending) {
 		case wire.Status_INTERNAL:
 			d.retry(term, e, againSlow)
 		default:
-			// Applied, or overtaken: a new generation has its own deadline.
+			// Applied or obsolete: a new generation has a deadline of its own.
 			d.settle(term, e)
 		}
 	})
 }
 
-// retry looks at a decided end again, until it is applied or the reign ends.
+// retry schedules a decided end again, until it is applied or the leadership ends.
 func (d *deadlines) retry(term uint64, of ending, after time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,7 +125,7 @@ func (d *deadlines) settle(term uint64, of ending) {
 	}
 }
 
-// same finds the deadline that was decided, unless a newer one took its place.
+// same returns the deadline that was decided, unless a newer one has replaced it.
 func (d *deadlines) same(term uint64, of ending) *deadline {
 	if d.term != term {
 		return nil
@@ -163,7 +163,7 @@ func (h *deadlineHeap) Pop() any {
 	return e
 }
 
-// proposeEnding puts a decided end into the log.
+// proposeEnding proposes a decided end.
 func (r *Replica) proposeEnding(term uint64, e ending, answered func(*wire.Result)) bool {
 	it := newItem(e.command(term), answered)
 	it.work = workOf(it.cmd, r.locksOf)

@@ -45,7 +45,7 @@ func TestGroupCommit(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
-		for _, o := range c.except(leader) { // a network that makes commits cost something
+		for _, o := range c.except(leader) { // so that commits take time
 			c.net.Delay(leader.id, o, time.Millisecond)
 			c.net.Delay(o, leader.id, time.Millisecond)
 		}
@@ -80,7 +80,7 @@ func TestGroupCommit(t *testing.T) {
 	})
 }
 
-// An entry is bounded: what is larger together goes into several.
+// TestEntriesAreBounded verifies that commands that exceed the size of an entry go into several.
 func TestEntriesAreBounded(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()

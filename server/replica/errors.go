@@ -9,52 +9,49 @@ import (
 )
 
 var (
-	// ErrReplaced is returned when the cluster knows this node's id with another data
-	// directory. It has lost its memory and takes no part; the message holds the
-	// commands that replace it.
+	// ErrReplaced is returned when the cluster knows this node's id with another data directory. The node has
+	// lost its memory and does not take part. The message contains the commands that replace it.
 	ErrReplaced = errors.New("this node is known to its cluster with another data directory")
-	// ErrOtherNode is returned when the data directory belongs to another id.
+	// ErrOtherNode is returned when the data directory belongs to another node id.
 	ErrOtherNode = errors.New("the data directory belongs to another node")
-	// ErrOtherCluster is returned when the node, its certificate and its peers do not
-	// belong to one cluster.
+	// ErrOtherCluster is returned when the node, its certificate and its peers do not all belong to the same
+	// cluster.
 	ErrOtherCluster = errors.New("another cluster")
 	// ErrInUse is returned when another process has the data directory open.
 	ErrInUse = errors.New("the data directory is in use by another process")
-	// ErrStore is what Halt gets when a write to the disk failed.
+	// ErrStore is passed to Halt when a write to the disk failed.
 	ErrStore = errors.New("a write to the data directory failed")
-	// ErrDiverged is what Halt gets when most of the voters are in another state than this
-	// node, and what Open returns from then on; the message holds the commands that
-	// replace the node.
+	// ErrDiverged is passed to Halt when most of the voters are in another state than this node, and returned
+	// by Open from then on. The message contains the commands that replace the node.
 	ErrDiverged = errors.New("this node's state is not that of the majority")
-	// ErrRolledBack is what Halt gets when this node's disk lacks what the node has vouched for, and
-	// what Open returns from then on; the message holds the commands that replace the node.
+	// ErrRolledBack is passed to Halt when this node's disk lacks something that the node has vouched for,
+	// and returned by Open from then on. The message contains the commands that replace the node.
 	ErrRolledBack = errors.New("the data directory went back in time")
-	// ErrForked is what Halt gets when most of the voters went on from an earlier point of the log
-	// than this node, and what Open returns from then on; the message holds the commands that replace
-	// the node.
+	// ErrForked is passed to Halt when the logs of most voters continue differently from an earlier point of
+	// this node's log, and returned by Open from then on. The message contains the commands that replace the
+	// node.
 	ErrForked = errors.New("the cluster's log has two courses")
-	// ErrDiskHangs is what Halt gets when a write to the disk has not returned within
-	// Config.DiskTimeout.
+	// ErrDiskHangs is passed to Halt when a write to the disk has not returned within Config.DiskTimeout.
 	ErrDiskHangs = errors.New("the disk hangs")
-	// ErrDamaged is returned, or Halt gets it, when part of the data directory is missing
-	// or not what was written. The message holds the commands that replace the node.
+	// ErrDamaged is returned, or passed to Halt, when part of the data directory is missing or is not what
+	// was written. The message contains the commands that replace the node.
 	ErrDamaged = segment.ErrDamaged
-	// ErrIdentityFile is returned when the identity file is not what the node wrote, and all
-	// else in the data directory is sound. The message holds the command that mends it.
+	// ErrIdentityFile is returned when the identity file is not what the node wrote, and everything else in
+	// the data directory is intact. The message contains the command that repairs it.
 	ErrIdentityFile = errors.New("the identity file is damaged")
-	// ErrNotPrivate is returned when other users have access to the data directory and this
-	// one may not change that. The message says what to do.
+	// ErrNotPrivate is returned when other users have access to the data directory and this process may not
+	// change that. The message says what to do.
 	ErrNotPrivate = errors.New("other users have access to the data directory")
-	// ErrLogMoved is returned when Config.LogStore is bolt and the log is in segments. The
-	// message says what to do.
+	// ErrLogMoved is returned when Config.LogStore is LogInBolt and the log is in segments. The message says
+	// what to do.
 	ErrLogMoved = errors.New("the log was moved to segments, and does not come back")
 
-	// ErrNotLeader is returned when only the leader can do this; Leader names it.
+	// ErrNotLeader is returned when only the leader can do this. See Replica.Leader.
 	ErrNotLeader = errors.New("this node does not lead")
-	// ErrUnavailable is returned when nothing was done: no majority, no answer from
-	// the node in question, or this node is closing.
+	// ErrUnavailable is returned when nothing was done: there is no majority, the node in question does not
+	// answer, or this node is closing.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrUncertain is returned when it is not known whether the change was made.
+	// ErrUncertain is returned when it is unknown whether the change was made.
 	ErrUncertain = errors.New("it is not known whether this was done")
 	// ErrInvalid is returned when the request is malformed.
 	ErrInvalid = errors.New("invalid request")
@@ -62,12 +59,11 @@ var (
 	ErrNotFound = errors.New("no such member")
 	// ErrTooMany is returned when a bound of this node's memory is reached.
 	ErrTooMany = errors.New("too many")
-	// ErrPrecondition is returned when the cluster's state does not allow the change.
+	// ErrPrecondition is returned when the state of the cluster does not allow the change.
 	ErrPrecondition = errors.New("not possible now")
 )
 
-// Code is the wire status that stands for an error of this package. Anything
-// unknown is INTERNAL.
+// Code returns the wire status for an error of this package. It is INTERNAL for unknown errors.
 func Code(err error) wire.Status_Code {
 	switch {
 	case err == nil:
@@ -90,7 +86,7 @@ func Code(err error) wire.Status_Code {
 	return wire.Status_INTERNAL
 }
 
-// asError turns a result that is not OK into an error of this package.
+// asError returns nil for OK and an error of this package for all other results.
 func asError(r *wire.Result) error {
 	switch r.GetStatus() {
 	case wire.Status_OK:
@@ -113,7 +109,7 @@ func asError(r *wire.Result) error {
 	return &statusError{errors.New(r.GetStatus().String()), r}
 }
 
-// statusError keeps the machine's own words beside the sentinel.
+// statusError combines a sentinel with the message of the state machine.
 type statusError struct {
 	kind   error
 	result *wire.Result
@@ -128,7 +124,7 @@ func (e *statusError) Error() string {
 
 func (e *statusError) Unwrap() error { return e.kind }
 
-// refused makes the result of something that was not executed.
+// refused returns the result for something that was not executed.
 func refused(code wire.Status_Code, message string) *wire.Result {
 	return &wire.Result{Status: code, Message: message}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestErrorsOnTheWire go there and come back, with the words of the machine.
+// TestErrorsOnTheWire verifies that errors map to statuses and back, with the state machine's message.
 func TestErrorsOnTheWire(t *testing.T) {
 	for err, code := range map[error]wire.Status_Code{
 		ErrNotLeader: wire.Status_NOT_LEADER, ErrUncertain: wire.Status_UNCERTAIN, ErrUnavailable: wire.Status_UNAVAILABLE,

@@ -11,19 +11,19 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// client is a session as its SDK sees it: it lives until TTL after the sending of its
-// last acknowledged heartbeat, less a margin.
+// client is a session as its SDK sees it: alive until its TTL, less a margin, after it sent its last
+// acknowledged heartbeat.
 type client struct {
 	session  uint64
 	mu       sync.Mutex
-	lastSent time.Time // of a heartbeat that was acknowledged
-	anySent  time.Time // of any
-	told     bool      // that it is lost
+	lastSent time.Time // when the last acknowledged heartbeat was sent
+	anySent  time.Time // when the last heartbeat was sent
+	told     bool      // the session was reported lost
 }
 
 func (k *client) beatOn(c *cluster, delay time.Duration) {
 	sent := time.Now()
-	time.Sleep(delay) // the way to the leader
+	time.Sleep(delay) // latency to the leader
 	n := c.servingReplica()
 	k.mu.Lock()
 	k.anySent = time.Now()
@@ -47,9 +47,9 @@ func (k *client) beatOn(c *cluster, delay time.Duration) {
 	}
 }
 
-// Many clients beat at random and stop at random while leaders come and go. Nobody's
-// session ends before its client's own deadline, and all end by 2·TTL after the later
-// of the last heartbeat and the last barrier.
+// TestExpiryIsNeverEarlyAndAlwaysHappens lets many clients send heartbeats and stop at random while leaders
+// come and go. No session may end before its client's own deadline, and all must end within two TTLs after
+// the last heartbeat or the last barrier, whichever is later.
 func TestExpiryIsNeverEarlyAndAlwaysHappens(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -92,7 +92,7 @@ func expiryUnderFailover(t *testing.T, seed uint64) {
 	watch.wait(t, ttl)
 }
 
-// expiryWatch notes when each session is gone from the state of a serving leader.
+// expiryWatch records when each session is gone from the state of a serving leader.
 type expiryWatch struct {
 	c        *cluster
 	clients  []*client
@@ -196,7 +196,7 @@ func TestTimedWaits(t *testing.T) {
 			t.Errorf("timed out %v after the barrier, %v after the request", took, time.Since(begin))
 		}
 
-		// A grant that comes first wins, and no time-out follows.
+		// A grant that comes first wins, and no timeout follows.
 		next.Await(waiter, 3, func(r *wire.Result) { outcome <- r })
 		c.expect(next.do(acquireCommand(waiter, 3, "hot", 2*time.Second)), wire.Status_QUEUED)
 		c.expect(next.do(releaseCommand(s, 2, hold)), wire.Status_OK)
@@ -208,7 +208,7 @@ func TestTimedWaits(t *testing.T) {
 	})
 }
 
-// Any request is a sign of life, an attach by a stranger is none.
+// TestSignsOfLife verifies that every request is a sign of life, except an attach with the wrong secret.
 func TestSignsOfLife(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
@@ -231,8 +231,8 @@ func TestSignsOfLife(t *testing.T) {
 	})
 }
 
-// Once an end is decided nothing brings the session back, and the end is proposed
-// again until it is applied.
+// TestDecidedExpiryIsFinal verifies that nothing brings a session back once its end is decided, and that the
+// end is proposed again until it is applied.
 func TestDecidedExpiryIsFinal(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -242,7 +242,7 @@ func TestDecidedExpiryIsFinal(t *testing.T) {
 		to := &sink{}
 		leader.Bind(s, to)
 		time.Sleep(ttl - 100*time.Millisecond)
-		// The entry that ends it takes a while.
+		// Delay the entry that ends it.
 		for _, o := range c.except(leader) {
 			c.net.Delay(leader.id, o, 100*time.Millisecond)
 			c.net.Delay(o, leader.id, 100*time.Millisecond)

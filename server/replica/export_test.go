@@ -17,7 +17,7 @@ func (r *Replica) AskToStand(id string, term uint64) error {
 	return err
 }
 
-// StandCutOff closes the peer port and has this node asked to stand for election.
+// StandCutOff closes the peer port and then asks this node to stand for election.
 func (r *Replica) StandCutOff(ctx context.Context, leader string, term uint64) error {
 	if err := r.layer.Close(); err != nil {
 		return err
@@ -26,20 +26,20 @@ func (r *Replica) StandCutOff(ctx context.Context, leader string, term uint64) e
 	return err
 }
 
-// HandOverSlow has a leader do what it does when a write takes long.
+// HandOverSlow does what a leader does when a write takes long.
 func (r *Replica) HandOverSlow() { r.handOverSlow() }
 
-// Stand has this node asked to stand for election.
+// Stand asks this node to stand for election.
 func (r *Replica) Stand(ctx context.Context, leader string, term uint64) error {
 	_, err := r.serveStand(ctx, leader, &wire.StandRequest{Term: term})
 	return err
 }
 
-// MayStand says whether this node would, without standing.
+// MayStand returns the error that Stand would return before standing, without standing.
 func (r *Replica) MayStand(leader string, term uint64) error { return r.mayStand(leader, term) }
 
-// Demote takes a node's vote, until its steward gives it back, or takes the node out of raft's
-// configuration.
+// Demote takes a node's vote away, until the reconciler gives it back. If wholly is set, it removes the node
+// from raft's configuration.
 func (r *Replica) Demote(id string, wholly bool) error {
 	if wholly {
 		return r.node.Load().RemoveServer(raft.ServerID(id), 0, 0).Error()
@@ -47,21 +47,21 @@ func (r *Replica) Demote(id string, wholly bool) error {
 	return r.node.Load().DemoteVoter(raft.ServerID(id), 0, 0).Error()
 }
 
-// HasHandedOver notes that this node has handed over because of its disk.
+// HasHandedOver records that this node has handed over because of its disk.
 func (r *Replica) HasHandedOver() { r.successor.set("", 0, 0) }
 
-// Heard returns the voters, and those of whom this node has an answer when it asks about a leader.
+// Heard returns the voters, and those that answered this node's question about a leader.
 func (r *Replica) Heard(ctx context.Context, leader string) (voters, answered []string) {
 	h := r.hear(ctx, failover.Loss{Leader: leader})
 	return h.Voters, slices.Sorted(maps.Keys(h.Answers))
 }
 
-// AskVouch asks a member of that incarnation about a node.
+// AskVouch asks a member with that incarnation about a node.
 func (r *Replica) AskVouch(ctx context.Context, member, incarnation, id, its string) wire.Standing {
 	return r.askVouch(ctx, r.peer(r.servers()[member]), incarnation, callerKey{id, its})
 }
 
-// SeesDead reports whether this node believes that a leader is dead which it has seen go.
+// SeesDead reports whether this node, after it saw the leader die, still considers it dead.
 func (r *Replica) SeesDead(leader string) bool {
 	r.vigil.saw(failover.Loss{Leader: leader, Term: 1})
 	return r.vigil.view(r.node.Load()).Saw.Leader != ""

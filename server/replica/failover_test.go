@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// keepBeating sends heartbeats for a session to whoever leads, until stop is closed.
-// It reports when it is told that the session is lost.
+// keepBeating sends heartbeats for a session to the current leader until stop is closed. It sends the time to
+// lost when the session is reported lost.
 func (c *cluster) keepBeating(session uint64, every time.Duration, stop <-chan struct{}, lost chan<- time.Time) {
 	for {
 		if r := c.servingReplica(); r != nil {
@@ -65,7 +65,7 @@ func TestLeaderLossKeepsSessionsHoldsAndPlaces(t *testing.T) {
 		if len(queue) != 2 || queue[0] != sessions[1] || queue[1] != sessions[2] {
 			t.Fatalf("the queue is %v, want %v", queue, sessions[1:])
 		}
-		// The new leader tells the waiter of its grant, and the token is higher.
+		// The new leader pushes the waiter's grant, and the token is higher.
 		to := &sink{}
 		leader := c.leader()
 		c.expect(leader.wait("attach", func(done func(*wire.Result)) {
@@ -127,7 +127,7 @@ func TestPartitionedLeaderIsReplacedAndLeavesNothing(t *testing.T) {
 	})
 }
 
-// One-way: the leader's words arrive, the answers do not.
+// TestLeaderThatHearsNobodyIsReplaced cuts one direction: the leader's messages arrive, the answers do not.
 func TestLeaderThatHearsNobodyIsReplaced(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -162,7 +162,7 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 				t.Fatalf("round %d: queue %v", round, q)
 			}
 		}
-		// A retry of the acquire, long after, is the same grant.
+		// A retry of the acquire, long afterwards, returns the same grant.
 		again := c.expect(leader.do(acquireCommand(s, 1, "state/prod", 0)), wire.Status_GRANTED)
 		if again.Token != hold.Token || again.HoldId != hold.HoldId {
 			t.Errorf("a retry got %v, the first was %v", again, hold)
@@ -174,8 +174,8 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 	})
 }
 
-// Leadership that is lost and regained between two looks of the monitor is still a new
-// reign: everybody gets a full TTL from its barrier.
+// TestRegainedLeadershipRebuildsDeadlines verifies that leadership lost and regained between two reads of
+// LeaderCh is a new leadership, in which every session has a full TTL from its barrier.
 func TestRegainedLeadershipRebuildsDeadlines(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -186,8 +186,8 @@ func TestRegainedLeadershipRebuildsDeadlines(t *testing.T) {
 		leader.Bind(s, to)
 		time.Sleep(ttl - 2*time.Second)
 		term := leader.Leader().Term
-		// Isolated for about a second, then elected again because its log is the
-		// longest: the others are held back from standing.
+		// Isolate it for about a second. Then it is elected again because its log is the longest: the others
+		// are prevented from standing.
 		c.net.Isolate(leader.id, c.except(leader)...)
 		for _, a := range c.except(leader) {
 			c.net.Isolate(a, c.except(leader)...)

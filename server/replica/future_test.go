@@ -43,7 +43,7 @@ func TestWatchFromTheFutureIsRefused(t *testing.T) {
 			t.Errorf("of another history: %v, %v", first, err)
 		}
 
-		// One that is cut off is behind, whatever it believes to be.
+		// A node that is cut off may be behind, whatever it believes.
 		for _, n := range c.followers() {
 			c.net.Isolate(n.id, leader.id)
 		}

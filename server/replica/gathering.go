@@ -8,43 +8,45 @@ import (
 )
 
 const (
-	// gatherPatience is how soon a client has to ask again to count as one that does, and
-	// how long an entry waits for it.
+	// gatherPatience is how soon a client must send again to count as returning, and how long an entry waits
+	// for such clients.
 	gatherPatience = 4 * time.Millisecond
-	// gatherMemory is over how many entries the share of those who ask again is averaged.
+	// gatherMemory is the number of entries over which the share of returning clients is averaged.
 	gatherMemory = 8
-	// gatherSlots is how many clients are told apart; two in one slot count together.
+	// gatherSlots is the number of slots that sessions are distributed over. Sessions in the same slot are
+	// counted together.
 	gatherSlots = 1 << 10
 )
 
-// gathering tells the proposer whether to wait a moment before it packs an entry. Who was
-// just answered often asks again at once: a client that has its lock gives it back, the
-// next holder of a hot lock releases it while the last one queues again. If the entry does
-// not wait for them, the clients of a busy cluster fall into groups that take turns, and
-// each entry, which costs much the same whatever it carries, serves one group alone. So
-// where those who were answered by an entry usually ask again soon, the next one waits for
-// as many of them as usual.
+// gathering decides whether the proposer delays a batch briefly (batch coalescing). A client that was just
+// answered often sends again immediately: a client that was granted a lock releases it, and on a hot lock,
+// the previous holder queues again while the next one releases. If the next entry does not wait for them, the
+// clients of a busy cluster split into groups that take turns. Each entry then serves only one group,
+// although it costs much the same whatever it carries. So where the clients that an entry answered usually
+// send again soon, the next entry waits for as many of them as usual.
+//
+// Its methods are called with the proposer's mu held.
 type gathering struct {
-	// wake is called when the proposer has waited for long enough.
+	// wake is called when the proposer has waited long enough.
 	wake func()
 
-	entry    uint32 // numbers the entries
+	entry    uint32 // number of the last entry
 	landing  time.Time
 	slots    [gatherSlots]slot
-	answered int     // by the last entry
-	returned int     // of those, soon
-	share    float64 // 0..1: how many of those answered return soon, a moving average
-	want     int     // commands that are worth an entry now
+	answered int     // how many requests the last entry answered
+	returned int     // how many of them sent again soon
+	share    float64 // moving average of returned/answered, 0..1
+	want     int     // number of queued commands that are worth an entry
 	timer    *time.Timer
 }
 
-// slot counts the clients that an entry answered and that have not asked again.
+// slot counts the sessions that an entry answered and that have not sent again.
 type slot struct{ entry, away uint32 }
 
 func (g *gathering) slot(session uint64) *slot { return &g.slots[session%gatherSlots] }
 
-// landed begins to wait for those whom the batch's entry answered, while others are queued
-// already.
+// landed starts to wait for the clients that the batch's entry answered. queued is the number of commands
+// that are queued already.
 func (g *gathering) landed(b *batch, applied appliedEntry, queued int) {
 	if g.answered > 0 {
 		g.share += (float64(g.returned)/float64(g.answered) - g.share) / gatherMemory
@@ -76,7 +78,7 @@ func (g *gathering) expect(session uint64) {
 	g.answered++
 }
 
-// came notes a command.
+// came records that a session sent a command.
 func (g *gathering) came(session uint64) {
 	if s := g.slot(session); s.entry == g.entry && s.away > 0 && time.Since(g.landing) < gatherPatience {
 		s.away--
@@ -84,20 +86,20 @@ func (g *gathering) came(session uint64) {
 	}
 }
 
-// enough tells whether so many queued commands are worth an entry.
+// enough reports whether that many queued commands are worth an entry.
 func (g *gathering) enough(queued int) bool { return queued >= g.want }
 
-// waiting tells whether the end of the patience is under way.
+// waiting reports whether a delay is in progress.
 func (g *gathering) waiting() bool { return g.timer != nil }
 
-// wait bounds the waiting from now on, unless it is bounded already.
+// wait starts the timer that ends the delay, unless it is running.
 func (g *gathering) wait() {
 	if g.timer == nil {
 		g.timer = time.AfterFunc(gatherPatience, g.wake)
 	}
 }
 
-// stop ends the waiting.
+// stop ends the delay.
 func (g *gathering) stop() {
 	g.want = 0
 	if g.timer != nil {

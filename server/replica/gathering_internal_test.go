@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	commitTime = time.Millisecond       // of an entry of these tests
-	thinkTime  = 100 * time.Microsecond // from a client's answer to its next request
+	commitTime = time.Millisecond       // of an entry in these tests
+	thinkTime  = 100 * time.Microsecond // between a client's answer and its next request
 )
 
-// packing is a proposer without raft, whose entries are answered as a script says.
+// packing is a proposer without raft, whose entries are answered by apply.
 type packing struct {
 	*proposer
 	apply   func([]item) *fsm.Applied
 	mu      sync.Mutex
-	entries []int // the number of commands in each
+	entries []int // number of commands in each entry
 }
 
-// inVirtualTime runs f beside a proposer, in virtual time.
+// inVirtualTime runs f with a proposer, in virtual time.
 func inVirtualTime(t *testing.T, f func(p *packing)) {
 	bubble.Test(t, func(*testing.T) {
 		p := &packing{apply: agree}
@@ -44,7 +44,7 @@ func inVirtualTime(t *testing.T, f func(p *packing)) {
 	})
 }
 
-// agree grants everything at once.
+// agree grants everything immediately.
 func agree(items []item) *fsm.Applied {
 	return &fsm.Applied{Results: slices.Repeat([]*wire.Result{{Status: wire.Status_GRANTED}}, len(items))}
 }
@@ -69,7 +69,7 @@ func (p *packing) ask(session uint64, done func(*wire.Result)) {
 	p.submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil, nil)
 }
 
-// again lets a session ask again and again for so long.
+// again makes a session ask repeatedly until end.
 func (p *packing) again(session uint64, end time.Time) {
 	p.ask(session, func(*wire.Result) {
 		if time.Now().Before(end) {
@@ -78,8 +78,7 @@ func (p *packing) again(session uint64, end time.Time) {
 	})
 }
 
-// crowd lets sixteen sessions ask again and again for 100 ms, and returns when they have
-// had their last answers.
+// crowd makes sixteen sessions ask repeatedly for 100 ms, and returns when they have their last answers.
 func (p *packing) crowd() {
 	end := time.Now().Add(100 * time.Millisecond)
 	for session := range uint64(16) {
@@ -89,7 +88,7 @@ func (p *packing) crowd() {
 	p.sizes()
 }
 
-// sizes are the entries since the last call.
+// sizes returns the sizes of the entries since the last call.
 func (p *packing) sizes() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,14 +96,14 @@ func (p *packing) sizes() []int {
 	return p.entries
 }
 
-// Clients that began in two groups are soon served by one entry together.
+// TestCrowdsComeTogether verifies that clients that started in two groups are soon served by one entry.
 func TestCrowdsComeTogether(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		end := time.Now().Add(500 * time.Millisecond)
 		for session := range uint64(16) {
 			p.again(session+1, end)
 			if session == 7 {
-				time.Sleep(commitTime / 2) // an entry is under way now
+				time.Sleep(commitTime / 2) // an entry is in flight now
 			}
 		}
 		time.Sleep(400 * time.Millisecond)
@@ -119,11 +118,10 @@ func TestCrowdsComeTogether(t *testing.T) {
 	})
 }
 
-// hot is a lock that everybody wants. Its clients release it when they get it, and claim it
-// again at once.
+// hot is a contended lock. Its clients release it when they get it, and acquire it again immediately.
 type hot struct {
 	*packing
-	queue []uint64 // the first is the holder; only the completer knows
+	queue []uint64 // the first one is the holder; only the completer accesses it
 }
 
 func (h *hot) apply(items []item) *fsm.Applied {
@@ -145,16 +143,16 @@ func (h *hot) apply(items []item) *fsm.Applied {
 	return applied
 }
 
-// release is what a holder asks for; then it claims the lock again.
+// release makes the holder release the lock and then acquire it again.
 func (h *hot) release(holder uint64) {
 	cmd := &wire.Command{SessionId: holder, Op: &wire.Command_Release{Release: &wire.Release{}}}
 	done := func(*wire.Result) { time.AfterFunc(thinkTime/2, func() { h.ask(holder, nil) }) }
 	h.submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil, nil)
 }
 
-// A claim that joins the queue of a hot lock travels with the release that is due, though
-// it comes first: both their clients heard of the last entry, one by its answer and one
-// by its grant.
+// TestHandOversAreOneEntry verifies that an acquire that joins the queue of a hot lock shares an entry with
+// the release that is due, although it arrives first: the last entry answered both clients, one with a result
+// and one with a grant.
 func TestHandOversAreOneEntry(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		h := &hot{packing: p}
@@ -174,7 +172,8 @@ func TestHandOversAreOneEntry(t *testing.T) {
 	})
 }
 
-// Requests of those who were not answered a moment ago never wait for each other.
+// TestStrangersDoNotWait verifies that requests of clients that were not answered recently never wait for
+// each other.
 func TestStrangersDoNotWait(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		for session := range uint64(100) {
@@ -188,8 +187,8 @@ func TestStrangersDoNotWait(t *testing.T) {
 	})
 }
 
-// pairs lets two sessions ask together and then another one alone, who must not wait,
-// twenty times. The sessions are numbered in order.
+// pairs makes two sessions ask together and then another one alone, which must not wait, twenty times.
+// session numbers the sessions in order.
 func (p *packing) pairs(t *testing.T, session func(i int) uint64, pause time.Duration) {
 	t.Helper()
 	for i := range 20 {
@@ -206,21 +205,22 @@ func (p *packing) pairs(t *testing.T, session func(i int) uint64, pause time.Dur
 	}
 }
 
-// That others ask soon is no reason to expect those who were answered.
+// TestPairsOfStrangersAreNotExpected verifies that clients are not expected back because others sent again
+// soon.
 func TestPairsOfStrangersAreNotExpected(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		p.pairs(t, func(i int) uint64 { return uint64(i + 1) }, 3*commitTime)
 	})
 }
 
-// Who asks again, but late, is not waited for.
+// TestWhoThinksForLongIsNotExpected verifies that clients that send again late are not waited for.
 func TestWhoThinksForLongIsNotExpected(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		p.pairs(t, func(i int) uint64 { return uint64(i%3%2 + 1) }, 2*gatherPatience)
 	})
 }
 
-// What was learned of a crowd is forgotten with it.
+// TestAnotherCrowdIsLearnedAnew verifies that the share of a former crowd is forgotten.
 func TestAnotherCrowdIsLearnedAnew(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		p.crowd()
@@ -233,8 +233,8 @@ func TestAnotherCrowdIsLearnedAnew(t *testing.T) {
 	})
 }
 
-// Whoever is expected and does not come delays the others by a moment, and only until it
-// is known that they do not come.
+// TestNobodyWaitsInVainForLong verifies that clients that are expected and do not come delay the others only
+// slightly, and only until the share has adapted.
 func TestNobodyWaitsInVainForLong(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		p.crowd()
@@ -247,7 +247,7 @@ func TestNobodyWaitsInVainForLong(t *testing.T) {
 	})
 }
 
-// An entry waits for gatherPatience at most.
+// TestGatheringIsBounded verifies that an entry waits for at most gatherPatience.
 func TestGatheringIsBounded(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		p.crowd()
@@ -267,13 +267,13 @@ func TestGatheringIsBounded(t *testing.T) {
 	})
 }
 
-// What waits when a reign ends is answered then.
+// TestGatheringEndsWithTheReign verifies that commands that wait when a leadership ends are answered then.
 func TestGatheringEndsWithTheReign(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		p.crowd()
 		answers := 0
 		p.ask(99, func(*wire.Result) { answers++ })
-		synctest.Wait() // until the proposer waits for more
+		synctest.Wait() // until the proposer waits for more commands
 		p.end(refused(wire.Status_NOT_LEADER, ""))
 		if answers != 1 || p.gathering.waiting() {
 			t.Errorf("%d answers, want 1; still waiting: %v", answers, p.gathering.waiting())

@@ -12,30 +12,29 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// guard stands between the node and its disk. A write that failed may still be there, or
-// half of it; raft would only step down and go on. A write that hangs is worse: raft's
-// main loop waits in it, while other goroutines go on sending heartbeats, so nobody would
-// ever replace that leader. So the first write that fails, or takes longer than patience,
-// is reported, and nothing is written any more.
+// guard is the watchdog of the node's disk. After a failed write, the data may be on the disk or not, or half
+// of it, but raft would only step down and continue. A write that hangs is worse: raft's main loop waits for
+// it while other goroutines keep sending heartbeats, so that leader would never be replaced. So the first
+// write that fails, or takes longer than patience, is reported, and nothing is written after it.
 type guard struct {
 	logs   raft.LogStore
 	stable raft.StableStore
 	failed func(error)
-	// patience is how long one write may take. The time for which it waits for another one
-	// does not count.
+	// patience bounds one write, not counting the time that it waits for another one.
 	patience time.Duration
-	// turn is taken by who writes. It is no mutex, so that virtual time goes on meanwhile.
+	// turn is held during a write. It is not a mutex, so that synctest's clock can advance while writers wait
+	// for it.
 	turn    chan struct{}
 	broken  atomic.Bool
 	once    sync.Once
 	running atomic.Bool // raft's goroutines write, not Open
-	// bytes were logged since the last snapshot.
+	// bytes is the size of the entries logged since keepSmall last requested a snapshot.
 	bytes atomic.Int64
 	// deletable returns an error if these entries must not be deleted.
 	deletable func(lowest, highest uint64) error
 
-	// late counts the steps of the present write, and slowAt is when one last took as long as a
-	// leader waits before it asks for a successor; slow is told then, and after each further step.
+	// late is the number of time steps of the current write that have passed. slowAt is when a write last
+	// took so long that a leader asks for a successor. slow is signalled then, and after each further step.
 	late   atomic.Int64
 	slowAt atomic.Pointer[time.Time]
 	slow   chan struct{}
@@ -54,8 +53,8 @@ func (g *guard) fail(err error) {
 	g.once.Do(func() { g.failed(err) })
 }
 
-// write has its turn, and is watched. A write that returns after it was given up is one
-// that failed: the node has said that it stops.
+// write runs a write exclusively and with a time limit. A write that returns after it was given up counts as
+// failed, because the node has already reported that it stops.
 func (g *guard) write(what string, write func() error) error {
 	g.turn <- struct{}{}
 	defer func() { <-g.turn }()
@@ -66,7 +65,7 @@ func (g *guard) write(what string, write func() error) error {
 	return g.watch(what, g.passed, write)
 }
 
-// beside writes what the log does not wait for. It says nothing of how slow the log is.
+// beside runs a write that the log does not wait for. It does not count towards the log's slowness.
 func (g *guard) beside(what string, write func() error) error {
 	if g.broken.Load() {
 		return errBroken
@@ -74,7 +73,7 @@ func (g *guard) beside(what string, write func() error) error {
 	return g.watch(what, func(int) {}, write)
 }
 
-// watch reports a write that hangs or fails. passed is told of each step of its time.
+// watch runs a write and reports it if it hangs or fails. passed is called after each time step.
 func (g *guard) watch(what string, passed func(int), write func() error) error {
 	hung := startWriteTimer(g.patience, passed, func() {
 		g.fail(fmt.Errorf("%w: %s has not returned for %v", ErrDiskHangs, what, g.patience))
@@ -91,7 +90,7 @@ func (g *guard) watch(what string, passed func(int), write func() error) error {
 	return err
 }
 
-// passed notes that the present write has taken so many steps.
+// passed records that the current write has taken that many steps.
 func (g *guard) passed(steps int) {
 	g.late.Store(int64(steps))
 	if steps < handOverSteps(g.patience) {
@@ -105,13 +104,13 @@ func (g *guard) passed(steps int) {
 	}
 }
 
-// isSlow reports whether a write is late, or was within the time given.
+// isSlow reports whether a write is late now, or was slow within the given time.
 func (g *guard) isSlow(within time.Duration) bool {
 	at := g.slowAt.Load()
 	return g.late.Load() > 0 || at != nil && time.Since(*at) < within
 }
 
-// advice is what to do about a failed write.
+// advice returns what to do about a failed write, if there is a remedy.
 func advice(err error) string {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return "\nMake room on the disk, then start this node again: nothing that was acknowledged is lost"
@@ -119,7 +118,7 @@ func advice(err error) string {
 	return ""
 }
 
-// read passes on what was read. Damage is no answer to anybody: it stops the node.
+// read passes on the error of a read. Damage stops the node, since no answer may be based on it.
 func (g *guard) read(err error) error {
 	if errors.Is(err, ErrDamaged) {
 		g.fail(err)
@@ -188,10 +187,10 @@ func (g *guard) SetUint64(key []byte, value uint64) error {
 	})
 }
 
-// Raft keeps a vote under two keys, the term first. Dying between the two would leave
-// the new term with the candidate of an older one, who would then be granted the vote
-// again without a look at its log. So the candidate is blotted out before: such a term
-// is one in which this node has voted, for nobody.
+// Raft stores a vote under two keys, the term first. If the process died in between, the new term would be
+// combined with the candidate of an older one, which would then be granted the vote again without a check of
+// its log. So the candidate is overwritten first: the node then counts as having voted for nobody in that
+// term.
 const (
 	currentTerm       = "CurrentTerm"
 	lastVoteTerm      = "LastVoteTerm"
@@ -199,8 +198,8 @@ const (
 	nobody            = "\x00"
 )
 
-// keep writes term or vote. Raft panics, or goes on, when that fails; once the node is
-// told to stop, its goroutine ends here instead.
+// keep writes term or vote. Raft would panic or continue if that failed. A failure stops the node, so once raft
+// runs, keep ends the calling goroutine instead of returning an error.
 func (g *guard) keep(write func() error) error {
 	err := g.write("keep term or vote", write)
 	if err != nil && g.running.Load() {
@@ -209,8 +208,8 @@ func (g *guard) keep(write func() error) error {
 	return err
 }
 
-// notebook is the stable store for this package's own keys: guarded as well, and with
-// errors for those who write.
+// notebook is the stable store for this package's own keys. It is guarded as well, but returns errors to its
+// callers.
 type notebook struct{ *guard }
 
 // Set implements raft.StableStore.

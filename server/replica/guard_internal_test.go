@@ -12,12 +12,12 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// refusing is a store that fails to write what it is told to, and fails to read if it is not to.
+// refusing is a store that fails to write or to read certain keys.
 type refusing struct {
 	*raft.InmemStore
-	keys      []string // written in this order
-	entries   bool     // are refused
-	key, read string   // refused
+	keys      []string // in the order in which they were written
+	entries   bool     // changes of the log are refused
+	key, read string   // the key that is refused on writing, and on reading
 }
 
 func (r *refusing) refuse(key []byte) error {
@@ -50,7 +50,8 @@ func (r *refusing) DeleteRange(lowest, highest uint64) error {
 	return r.InmemStore.DeleteRange(lowest, highest)
 }
 
-// TestEveryFailedWriteIsReported has each kind of write fail. Nothing of a vote is written behind the part that failed.
+// TestEveryFailedWriteIsReported verifies that each kind of failed write is reported, and that nothing of a
+// vote is written after the part that failed.
 func TestEveryFailedWriteIsReported(t *testing.T) {
 	key := []byte("key")
 	for name, c := range map[string]struct {
@@ -81,8 +82,8 @@ func TestEveryFailedWriteIsReported(t *testing.T) {
 	}
 }
 
-// TestRaftEndsInAFailedVote: raft's goroutine does not go on once a term or vote is not written, and
-// that of Open gets the error.
+// TestRaftEndsInAFailedVote verifies that raft's goroutine ends if a term or vote was not written, and that
+// Open's goroutine gets the error instead.
 func TestRaftEndsInAFailedVote(t *testing.T) {
 	for _, running := range []bool{true, false} {
 		store := &refusing{InmemStore: raft.NewInmemStore(), key: currentTerm}
@@ -103,7 +104,8 @@ func TestRaftEndsInAFailedVote(t *testing.T) {
 	}
 }
 
-// TestWriteThatWasGivenUp returns after its time, and counts as failed, whichever write it is.
+// TestWriteThatWasGivenUp verifies that a write of either kind that returns after its time limit counts as
+// failed.
 func TestWriteThatWasGivenUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for name, write := range map[string]func(*guard, func() error) error{
@@ -124,7 +126,8 @@ func TestWriteThatWasGivenUp(t *testing.T) {
 	})
 }
 
-// TestTurnsAreSlowAndWhatIsBesideIsNot: only what the log waits for makes a leader hand over.
+// TestTurnsAreSlowAndWhatIsBesideIsNot verifies that only writes that the log waits for make a leader hand
+// over.
 func TestTurnsAreSlowAndWhatIsBesideIsNot(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGuard(nil, nil, 7*time.Second, func(err error) { t.Error(err) })

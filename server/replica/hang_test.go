@@ -11,7 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A write that never returns keeps raft's main loop, but not its heartbeats.
+// TestHungDiskOfTheLeader verifies a write that never returns: it blocks raft's main loop, but not its
+// heartbeats.
 func TestHungDiskOfTheLeader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -27,14 +28,15 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 			t.Errorf("halted with %v", err)
 		}
 		c.expect(c.must(acquireCommand(s, 2, "m", 0)), wire.Status_GRANTED)
-		release() // the process ended long ago, but for that
+		release() // the process would have ended long ago
 		if r := <-answers; r.Status != wire.Status_UNCERTAIN {
 			t.Errorf("an entry on its way to the disk was answered %v", r)
 		}
 	})
 }
 
-// Without watchdog and hand-over nobody would ever replace that leader: this is what they are for.
+// TestHungDiskWithoutWatchdog shows that without watchdog and hand-over, such a leader would never be
+// replaced.
 func TestHungDiskWithoutWatchdog(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -75,7 +77,8 @@ func TestHungDiskOfAFollower(t *testing.T) {
 	})
 }
 
-// The vote is kept on the disk too. A node that cannot give one is no candidate either.
+// TestHungDiskAtAnElection verifies that a node whose disk hangs neither votes nor stands, because its vote
+// is written to the disk.
 func TestHungDiskAtAnElection(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -92,12 +95,13 @@ func TestHungDiskAtAnElection(t *testing.T) {
 	})
 }
 
-// Every write takes nearly all of the time that it may, and others wait for it meanwhile.
+// TestSlowDiskIsNoHungDisk verifies writes that take nearly all of the allowed time while other writes wait
+// for them.
 func TestSlowDiskIsNoHungDisk(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
 		for _, n := range c.nodes {
-			n.cfg.NoFailoverHint = true // else a healthier node would lead
+			n.cfg.NoFailoverHint = true // otherwise a healthier node would lead
 		}
 		c.startAll()
 		leader := c.settleIn()

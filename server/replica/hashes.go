@@ -15,55 +15,55 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// All nodes apply the same log and so must be in the same state. Whether they are is
-// compared while they run, beside the log:
+// All nodes apply the same log, so they must be in the same state. This is verified at run time, outside the
+// log:
 //
-//   - Now and then the leader marks an entry as a hash point. Each node that applies it
-//     forks its state, which costs nothing, and hashes it while it goes on.
-//   - The nodes tell each other what came out, over the peers' control connections.
-//   - A node that finds most of the voters in another state than its own has a bug or a
-//     damage behind it that the others have not: it stops, and does not start again.
-//   - Where voters differ and there is no such majority nobody knows who is right. Then
-//     the leader has granting suspended, until a majority agrees on a later state.
+//   - From time to time the leader marks an entry as a hash point. Each node that applies it forks its state
+//     in O(1) and hashes the fork in the background.
+//   - The nodes exchange the hashes over the peers' control connections.
+//   - A node that finds most voters in a different state than its own has a bug or damage that the others do
+//     not have. It stops and does not start again.
+//   - If voters differ and there is no such majority, it is unknown which state is right. The leader then
+//     suspends granting until a majority agrees on a later state.
 
 const (
-	// hashRest is how many times as long as hashing took the next point is put off: a
-	// large state costs a sixtieth of a core at most.
+	// hashRest is the minimum time until the next point, as a multiple of the time that hashing took. So even
+	// a large state costs no more than a sixtieth of a core.
 	hashRest = 60
-	// hashSoon is how soon the next point comes while granting is suspended.
+	// hashSoon is the maximum interval between points while granting is suspended.
 	hashSoon = time.Second
-	// deciding is how long voters may differ before granting is suspended: the others may
-	// still be hashing, and a majority among them would settle it.
+	// deciding is how long voters may differ before granting is suspended. In the meantime, others may finish
+	// hashing and form a majority.
 	deciding = 2 * time.Second
 )
 
-// divergedKey holds the last words of a node that stopped because of its state. It would
-// come back with that: its snapshots may hold what is wrong.
+// divergedKey is the key of the final message of a node that stopped because of its state. Starting it again
+// would not help: its snapshots may contain the error.
 var divergedKey = []byte("quorumlock.diverged")
 
-// hashes is what this node knows of its own states and those of the others.
+// hashes holds the hashes of this node's states and of those of the others.
 type hashes struct {
-	// replayed is the last entry that was in the log when the node was opened: whatever
-	// there was to compare before is over.
+	// replayed is the last entry in the log when the node was opened. Earlier hash points are not compared
+	// again.
 	replayed uint64
-	// wake tells the hashing goroutine of a fork, news the telling one of a hash.
+	// wake signals a fork to the hashing goroutine, news a hash to the goroutine that sends it.
 	wake, news chan struct{}
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	agreement
-	// next is what is to be hashed when the present one is done, the latest only.
+	// next is the next fork to hash, if there is one; only the latest is kept.
 	next *fork
-	// marked is when the last point was applied, moved the revision that it had.
+	// marked is when the last point was applied, moved its revision.
 	marked time.Time
 	moved  uint64
-	// took is how long hashing the last state took, which had so many units.
+	// took is how long hashing the last state took, units that state's size.
 	took  time.Duration
 	units uint64
 	// differs is since when it is undecided which state is right; zero if it is not.
 	differs time.Time
 }
 
-// fork is a state to be hashed.
+// fork is a state that is to be hashed.
 type fork struct {
 	index   uint64
 	machine *fsm.Machine
@@ -78,8 +78,8 @@ func newHashes(self string) *hashes {
 	}
 }
 
-// point is a hash point that was applied just now. A point that comes while two others
-// are still to be hashed takes the place of the later one.
+// point records a hash point that was just applied. If one state is being hashed and another is waiting, the
+// new one replaces the waiting one.
 func (h *hashes) point(index uint64, machine *fsm.Machine) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,30 +97,31 @@ func poke(c chan struct{}) {
 	}
 }
 
-// due reports whether it is time for another hash point of a state that has so many units now.
+// due reports whether it is time for another hash point, given the revision and the size of the current
+// state.
 func (h *hashes) due(interval time.Duration, revision, units uint64, suspended bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if suspended {
 		interval = min(interval, hashSoon)
 	}
-	takes := h.took // at most: a state that was large once may be small now
+	takes := h.took // an upper bound: the state may have shrunk since
 	if units < h.units {
 		takes = time.Duration(float64(takes) * float64(units) / float64(h.units))
 	}
 	return time.Since(h.marked) >= max(interval, hashRest*takes) && (suspended || revision != h.moved)
 }
 
-// verdict is what has come of the comparisons so far: at which revision a majority last
-// agreed, and whether voters have differed since for longer than deciding takes.
+// verdict returns the revision at which a majority last agreed with this node, and reports whether voters
+// have differed for longer than deciding.
 func (h *hashes) verdict() (agreed uint64, undecided bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.agreed.revision, !h.differs.IsZero() && time.Since(h.differs) >= deciding
 }
 
-// extent is the last index at which a majority agreed with this node, and the last at
-// which there was none.
+// extent returns the last index at which a majority agreed with this node, and the last at which voters
+// differed without a majority.
 func (h *hashes) extent() (agreed, differing uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +166,7 @@ func (r *Replica) hashState(f *fork) {
 	poke(r.hashes.news)
 }
 
-// untilDone is a hash that takes no more once the node stops.
+// untilDone passes data to a hash, and fails once the node stops.
 type untilDone struct {
 	ctx context.Context
 	sum io.Writer
@@ -178,7 +179,7 @@ func (u untilDone) Write(data []byte) (int, error) {
 	return u.sum.Write(data)
 }
 
-// tellHashes tells the other nodes whenever there is something new, until the node stops.
+// tellHashes sends new hashes to the other nodes until the node stops.
 func (r *Replica) tellHashes() {
 	for {
 		select {
@@ -196,8 +197,8 @@ func (r *Replica) tellHashes() {
 	}
 }
 
-// tellHashesTo exchanges hashes with one node. Whom it does not reach may reach it; if
-// not, both tell more the next time.
+// tellHashesTo exchanges hashes with one node. If that node cannot be reached, it may reach this one instead;
+// otherwise the next exchange contains these hashes too.
 func (r *Replica) tellHashesTo(p Peer) {
 	ctx, cancel := context.WithTimeout(r.ctx, probeTimeout)
 	defer cancel()
@@ -216,7 +217,7 @@ func (r *Replica) ownHashes() *wire.StateHashes {
 	return r.hashes.said()
 }
 
-// hearHashes takes in what another node says, which is nothing if it does not know how.
+// hearHashes records another node's hashes. A nil report is from a node that does not support them.
 func (r *Replica) hearHashes(id, incarnation string, said *wire.StateHashes) {
 	if said == nil {
 		return
@@ -227,8 +228,8 @@ func (r *Replica) hearHashes(id, incarnation string, said *wire.StateHashes) {
 	r.compareHashes()
 }
 
-// compareHashes draws the consequences that a node draws for itself. Those for the
-// cluster the leader's steward draws.
+// compareHashes compares the hashes and draws the consequences for this node. The leader's reconciler draws
+// those for the cluster.
 func (r *Replica) compareHashes() {
 	var voters []string
 	for id, server := range r.servers() {
@@ -258,7 +259,7 @@ func (r *Replica) diverged(d *dissent) {
 	r.stopForGood(divergedKey, ErrDiverged, words)
 }
 
-// serveHashes answers another node's hashes with this one's.
+// serveHashes answers another node's hashes with those of this node.
 func (r *Replica) serveHashes(from *wire.PeerHello, said *wire.StateHashes) *wire.PeerResponse {
 	r.hearHashes(from.GetId(), from.GetIncarnation(), said)
 	return &wire.PeerResponse{Status: wire.Status_OK, Hashes: r.ownHashes()}

@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// Applying never waits for hashing: while one state is hashed the latest of the others
-// waits, and those between are skipped. What was in the log at the start is as well.
+// TestHashPointsNeverWait verifies that applying never waits for hashing: while one state is hashed, only the
+// latest of the others is kept. Points that were in the log at the start are skipped.
 func TestHashPointsNeverWait(t *testing.T) {
 	h := newHashes("n1")
 	h.replayed = 10
@@ -42,18 +42,18 @@ func TestHashPointsAreDue(t *testing.T) {
 		}
 		time.Sleep(9 * time.Second)
 		due(false, 1, false)
-		due(true, 1, true) // in doubt, it is urgent
+		due(true, 1, true) // urgent while granting is suspended
 		time.Sleep(time.Second)
 		due(true, 1, false)
-		due(false, 0, false) // nothing has moved
+		due(false, 0, false) // nothing has changed
 		due(true, 0, true)
 		h.took, h.units = time.Second, units // a large state
 		due(false, 1, false)
 		due(false, 1, true)
-		units /= 10 // it has become small
+		units /= 10 // the state has shrunk
 		due(true, 1, false)
 		units = h.units
-		time.Sleep((hashRest - 10) * h.took) // ten seconds have passed
+		time.Sleep((hashRest - 10) * h.took) // ten seconds have passed already
 		due(true, 1, false)
 		h.point(1, fsm.New(1))
 		due(false, 1, false)
@@ -72,7 +72,8 @@ func TestHashingEndsWithTheNode(t *testing.T) {
 	}
 }
 
-// TestHashedStateIsKept hashes a state: how long that took for how much counts for the next one.
+// TestHashedStateIsKept verifies that the time to hash a state and the state's size are kept for the next
+// point.
 func TestHashedStateIsKept(t *testing.T) {
 	r := governing(t)
 	r.openNow(t, "a")
@@ -88,7 +89,8 @@ func TestHashedStateIsKept(t *testing.T) {
 	}
 }
 
-// Hashing that ends because the node stops is not logged as a failure.
+// TestHashBrokenOffByTheStopIsNoFailure verifies that hashing that ends because the node stops is not logged
+// as a failure.
 func TestHashBrokenOffByTheStopIsNoFailure(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -13,8 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// rot damages a node's disk: the hold of the lock "rot" has another value there than the
-// one that was asked for.
+// rot damages a node's disk: there, the hold of the lock "rot" gets another value than the one requested.
 func (n *node) rot() {
 	n.disk.mu.Lock()
 	defer n.disk.mu.Unlock()
@@ -32,11 +31,11 @@ func (n *node) rot() {
 	}
 }
 
-// agreed waits until the node has found its state to be that of a majority, after
-// everything that has been applied now.
+// agreed waits until the node has found its state equal to that of a majority, including everything applied
+// by now.
 func (c *cluster) agreed(n *node) {
 	c.t.Helper()
-	c.openSession(fmt.Sprint("agreed ", n.id, time.Now()), 5*time.Second) // something moves
+	c.openSession(fmt.Sprint("agreed ", n.id, time.Now()), 5*time.Second) // changes the state
 	since := c.statusOf(c.leader()).CommitIndex
 	c.eventuallyAsking(n.id+" agrees with a majority", func() bool { return c.statusOf(n).AgreedIndex >= since })
 }
@@ -55,7 +54,7 @@ func (c *cluster) replace(n *node) {
 	c.eventuallyAsking(n.id+" votes again", func() bool { s := c.nodeStatus(n.id); return s.GetVoter() && s.GetReachable() })
 }
 
-// acquireRot is the command that a damaged disk holds differently.
+// acquireRot returns the command that a damaged disk changes.
 func acquireRot(session, seq uint64) *wire.Command {
 	return acquire(session, seq, "rot", &wire.Acquire{Value: []byte("sound")})
 }
@@ -70,8 +69,8 @@ func (n *node) stopsDiverged() error {
 	return err
 }
 
-// A node whose state is wrong stops itself, whether it follows or leads. The others go on
-// with every lock, and it does not come back before it was replaced.
+// TestDivergedNodeStopsItself verifies that a node with a wrong state stops, whether it follows or leads. The
+// others keep every lock, and the node cannot return before it was replaced.
 func TestDivergedNodeStopsItself(t *testing.T) {
 	for _, leads := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T) {
@@ -82,7 +81,7 @@ func TestDivergedNodeStopsItself(t *testing.T) {
 			s := c.openSession("a", 5*time.Minute)
 			held := c.expect(c.must(acquireCommand(s, 1, "door", 0)), wire.Status_GRANTED)
 			c.expect(c.must(acquireRot(s, 2)), wire.Status_GRANTED)
-			for _, n := range c.nodes { // or a wrong leader sends what its disk holds
+			for _, n := range c.nodes { // otherwise a wrong leader would send what its disk holds
 				c.eventually(n.id+" has it applied", func() bool { return n.holder("rot") == s })
 			}
 			if leads {
@@ -121,8 +120,8 @@ func TestDivergedNodeStopsItself(t *testing.T) {
 	}
 }
 
-// doubt is a cluster of two nodes up that differ, and of one that is down. Somebody holds
-// door, and somebody waits for it.
+// doubt starts a cluster of which two nodes differ and the third one is down. One session holds the lock
+// door, and another one waits for it.
 func doubt(t *testing.T) (c *cluster, down, wrong *node, holder, waiter uint64, held *wire.Result) {
 	c = newCluster(t, 3).startAll()
 	c.settleIn()
@@ -147,8 +146,8 @@ func (c *cluster) soundLeads(wrong *node) {
 	})
 }
 
-// Two of three nodes are up and differ, so nobody knows who is right: nothing is granted,
-// and everything else goes on.
+// TestNothingIsGrantedInDoubt verifies that nothing is granted while two of three nodes are up and differ,
+// since it is unknown which one is right, and that everything else continues.
 func TestNothingIsGrantedInDoubt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, down, _, holder, waiter, held := doubt(t)
@@ -162,7 +161,7 @@ func TestNothingIsGrantedInDoubt(t *testing.T) {
 		c.expect(c.must(releaseCommand(holder, 3, held)), wire.Status_OK)
 		gone := c.openSession("gone", 5*time.Second)
 		c.eventually("a session expires", func() bool { return !c.leader().lives(gone) })
-		// Not under the other leader either, and not after a restart of both.
+		// Neither under the other leader, nor after a restart of both.
 		c.leader().mustAdmin(func(l *node) error {
 			return l.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Reason: "test"})
 		})
@@ -184,13 +183,13 @@ func TestNothingIsGrantedInDoubt(t *testing.T) {
 	})
 }
 
-// The third node comes back and makes a majority: the wrong one stops, and who waited
-// meanwhile gets the turn that was due.
+// TestMajorityEndsTheDoubt verifies that the third node, when it returns, makes a majority: the wrong node
+// stops, and a session that waited meanwhile gets its lock.
 func TestMajorityEndsTheDoubt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, down, wrong, holder, waiter, held := doubt(t)
 		c.expect(c.must(releaseCommand(holder, 3, held)), wire.Status_OK)
-		c.soundLeads(wrong) // or the third node is sent what the damaged disk holds
+		c.soundLeads(wrong) // otherwise the third node is sent what the damaged disk holds
 		down.start()
 		wrong.stopsDiverged()
 		wrong.crash()
@@ -200,8 +199,8 @@ func TestMajorityEndsTheDoubt(t *testing.T) {
 	})
 }
 
-// An operator ends the doubt: without the lost node and the wrong one, what is left is
-// the majority, and the wrong one comes back without its memory.
+// TestReplacingTheWrongNodeEndsTheDoubt verifies that an operator can end the doubt: after removing the lost
+// node and replacing the wrong one, the remaining node is the majority.
 func TestReplacingTheWrongNodeEndsTheDoubt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, down, wrong, holder, waiter, _ := doubt(t)
@@ -219,7 +218,7 @@ func TestReplacingTheWrongNodeEndsTheDoubt(t *testing.T) {
 	})
 }
 
-// Nothing that a healthy cluster goes through makes its nodes differ.
+// TestHealthyNodesAgree verifies that nothing that happens to a healthy cluster makes its nodes differ.
 func TestHealthyNodesAgree(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -275,7 +274,7 @@ func TestHealthyNodesAgree(t *testing.T) {
 	})
 }
 
-// sound is an error where a node has ever found another state.
+// sound reports an error for each node that has ever found a different state.
 func (c *cluster) sound(what string) {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -288,8 +287,8 @@ func (c *cluster) sound(what string) {
 	}
 }
 
-// Nodes hash when something has moved, and only then; a lone node has nobody to compare
-// with.
+// TestHashPointsOnlyWhereSomethingMoved verifies that nodes hash only if the state has changed, and that a
+// single node does not hash at all.
 func TestHashPointsOnlyWhereSomethingMoved(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		for _, size := range []int{1, 3} {
@@ -318,7 +317,7 @@ func TestHashPointsOnlyWhereSomethingMoved(t *testing.T) {
 	})
 }
 
-// hashPoints counts those in the node's log.
+// hashPoints counts the hash points in the node's log.
 func (n *node) hashPoints() (points int) {
 	n.c.t.Helper()
 	first, _ := n.disk.FirstIndex()

@@ -7,14 +7,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A heartbeat counts from its receipt, but is acknowledged only on proof: some entry
-// that was proposed after it arrived has been committed and applied, so at that time no
-// other leader could have decided the session's end, and the session lives in that
-// state. Raft's VerifyLeader would not do: it counts answers to older questions.
+// A heartbeat counts from its receipt but is acknowledged only with proof of leadership: an entry that was
+// proposed after the heartbeat arrived has been committed and applied, and the session is alive in that
+// state. So no other leader could have decided the session's end when the heartbeat arrived. Raft's
+// VerifyLeader would not do: it also counts answers to older requests.
 
-// Heartbeat counts as a sign of life at once and answers OK on proof of leadership
-// newer than the call, if the session lives then; SESSION_LOST if it is unknown or its
-// expiry is decided. Answers are shared: they are only for reading.
+// Heartbeat counts immediately as a sign of life. It calls done with OK once there is proof of leadership
+// that is newer than the call, if the session is then alive, and with SESSION_LOST if the session is unknown
+// or its expiry is decided. Results are shared between calls and must not be changed.
 func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
 	switch r.deadlines.touch(session, time.Now()) {
 	case inactive:
@@ -28,17 +28,17 @@ func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
 	}
 }
 
-// lost is the answer to a session that is unknown or whose expiry is decided.
+// lost returns the result for a session that is unknown or whose expiry is decided.
 func (r *Replica) lost(session uint64) (answer *wire.Result) {
 	r.machine.View(func(m *fsm.Machine) { answer = m.SessionLost(session) })
 	return answer
 }
 
-// Prove calls done with OK once an entry that was proposed after this call has been
-// committed and applied here: what View shows then is linearizable.
+// Prove calls done with OK once an entry that was proposed after this call has been committed and applied
+// here. From then on, View is linearizable with respect to the call.
 func (r *Replica) Prove(done func(*wire.Result)) { r.proposer.prove(done) }
 
-// answerBeats acknowledges the heartbeats that the batch proves.
+// answerBeats acknowledges the heartbeats for which the batch is the proof.
 func (r *Replica) answerBeats(b *batch) {
 	if len(b.beats) == 0 {
 		return
@@ -48,7 +48,7 @@ func (r *Replica) answerBeats(b *batch) {
 			_, b.beats[i].lives = m.Session(b.beats[i].session)
 		}
 	})
-	well := &wire.Result{Status: wire.Status_OK} // for all of them
+	well := &wire.Result{Status: wire.Status_OK} // shared by all of them
 	for _, beat := range b.beats {
 		switch state := r.deadlines.state(b.term, beat.session); {
 		case state == inactive:
@@ -61,20 +61,19 @@ func (r *Replica) answerBeats(b *batch) {
 	}
 }
 
-// HeartbeatAge is the time since the session's last sign of life, or since the grant or
-// last extension of a lease; leader only.
+// HeartbeatAge returns the time since the session's last sign of life or, for a lease, since its grant or
+// last extension. Leader only.
 func (r *Replica) HeartbeatAge(session uint64) (time.Duration, bool) {
 	return r.deadlines.age(session)
 }
 
-// Remaining is how long the leader waits for the session's next sign of life from now
-// on; leader only.
+// Remaining returns how much longer the leader waits for the session's next sign of life. Leader only.
 func (r *Replica) Remaining(session uint64) (time.Duration, bool) {
 	return r.deadlines.remaining(ofSession, session)
 }
 
-// HoldRemaining is how long until a hold ends by the earlier of its own deadlines: its
-// max_hold's, and that of a revocation's grace. False without one; leader only.
+// HoldRemaining returns the time until a hold ends by its max_hold or by the grace of a revocation, whichever
+// is earlier. It returns false if the hold has neither. Leader only.
 func (r *Replica) HoldRemaining(hold uint64) (time.Duration, bool) {
 	left, bounded := r.deadlines.remaining(ofHold, hold)
 	grace, revoked := r.deadlines.remaining(ofGrace, hold)
@@ -84,8 +83,7 @@ func (r *Replica) HoldRemaining(hold uint64) (time.Duration, bool) {
 	return left, bounded || revoked
 }
 
-// DelayRemaining is how long until the lock-delay of a hold that ended is over; leader
-// only.
+// DelayRemaining returns the time until the lock-delay of an ended hold is over. Leader only.
 func (r *Replica) DelayRemaining(hold uint64) (time.Duration, bool) {
 	return r.deadlines.remaining(ofDelay, hold)
 }

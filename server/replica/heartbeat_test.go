@@ -14,8 +14,8 @@ func TestPartitionedLeaderAcknowledgesNoHeartbeat(t *testing.T) {
 		s := c.openSession("a", time.Minute)
 		c.expect(leader.beat(s), wire.Status_OK)
 		c.net.Isolate(leader.id, c.except(leader)...)
-		// Raft still believes in itself here, for its lease; so would VerifyLeader with
-		// answers to older heartbeats.
+		// Raft still considers itself the leader here, until its lease ends. So would VerifyLeader, because
+		// of answers to older heartbeats.
 		answers := make(chan *wire.Result, 100)
 		for range 100 {
 			leader.Heartbeat(s, func(r *wire.Result) { answers <- r })
@@ -65,7 +65,7 @@ func TestHeartbeatsShareOneEntry(t *testing.T) {
 		if n := len(leader.entries()) - before; n != 1 {
 			t.Errorf("%d heartbeats took %d entries, want 1", clients, n)
 		}
-		// Ordinary traffic serves too.
+		// Ordinary traffic proves leadership as well.
 		before = len(leader.entries())
 		leader.Heartbeat(sessions[0], func(r *wire.Result) { answers <- r })
 		c.expect(leader.do(acquireCommand(sessions[1], 1, "x", 0)), wire.Status_GRANTED)
@@ -77,7 +77,8 @@ func TestHeartbeatsShareOneEntry(t *testing.T) {
 	})
 }
 
-// An entry that was under way when the heartbeat arrived proves nothing about it.
+// TestProofIsNewerThanTheHeartbeat verifies that an entry that was in flight when the heartbeat arrived does
+// not prove it.
 func TestProofIsNewerThanTheHeartbeat(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()

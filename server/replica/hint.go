@@ -14,16 +14,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// firstHearing is the pause before the other voters are asked once more. They may notice
-// the same death a moment later.
+// firstHearing is the pause before the other voters are asked again. They may notice the same death slightly
+// later.
 const firstHearing = 5 * time.Millisecond
 
-// turn is how long each voter has to call an election before the next one may: many times
-// what that takes, and little beside the time-outs.
+// turn is how long each voter has to call an election before the next one may. It is many times what that
+// takes, but short compared with raft's timeouts.
 func (r *Replica) turn() time.Duration { return r.cfg.HeartbeatTimeout / 5 }
 
-// callElection calls one if package failover says so, and otherwise gives up: once somebody
-// else has, at the latest when raft's own time-outs have long passed.
+// callElection calls an election once package failover allows it. It gives up when another node has called
+// one, when failover says so, or after four heartbeat timeouts, when raft's own timeouts have long passed.
 func (r *Replica) callElection(ctx context.Context, lost failover.Loss) {
 	node, begun := r.node.Load(), time.Now()
 	for pause := firstHearing; ; pause = min(2*pause, r.turn()/2) {
@@ -32,7 +32,7 @@ func (r *Replica) callElection(ctx context.Context, lost failover.Loss) {
 		verdict := h.Judge(int(time.Since(begun) / r.turn()))
 		switch {
 		case ctx.Err() != nil:
-			return // there is another leader, or an election under way
+			return // there is another leader, or an election in progress
 		case verdict.Outcome == failover.Call:
 			r.stand(h, verdict)
 			return
@@ -61,7 +61,7 @@ func (r *Replica) stand(h failover.Hearing, verdict failover.Verdict) {
 
 // hear asks all other voters what they saw.
 func (r *Replica) hear(ctx context.Context, lost failover.Loss) failover.Hearing {
-	ctx, cancel := context.WithTimeout(ctx, r.turn()/2) // nobody misses its turn for one who is silent
+	ctx, cancel := context.WithTimeout(ctx, r.turn()/2) // a silent voter must not cost this node its turn
 	defer cancel()
 	h := failover.Hearing{Loss: lost, Answers: map[string]failover.Answer{}}
 	var mu sync.Mutex
@@ -100,7 +100,7 @@ func (r *Replica) askLoss(ctx context.Context, voter Peer, lost failover.Loss) f
 	return failover.Answer{Gone: said.Gone, Term: said.Term, Tail: failover.Tail{Term: said.LastLogTerm, Index: said.LastLogIndex}}
 }
 
-// testify answers another voter's question; nil says that this node takes no part.
+// testify answers another voter's question. It returns nil if this node does not take part.
 func (r *Replica) testify(q *wire.LeaderLossRequest) *wire.PeerResponse {
 	node := r.node.Load()
 	if node == nil || r.cfg.NoFailoverHint || r.halted.Load() != nil {
@@ -115,7 +115,8 @@ func (r *Replica) testify(q *wire.LeaderLossRequest) *wire.PeerResponse {
 	}}
 }
 
-// logEnd is where the log ends, that of a snapshot included. Raft tells no other way.
+// logEnd returns the last entry of the log, or of the snapshot if that is later. Raft provides it only
+// through Stats.
 func logEnd(node *raft.Raft) failover.Tail {
 	stats := node.Stats()
 	number := func(key string) uint64 {

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// watched is a cluster whose leader everybody holds a connection to.
+// watched starts a cluster whose followers hold connections to the leader.
 func watched(t *testing.T, n int, tune func(*replica.Config)) (*cluster, *node) {
 	t.Helper()
 	c := newCluster(t, n)
@@ -30,7 +30,7 @@ func watched(t *testing.T, n int, tune func(*replica.Config)) (*cluster, *node) 
 	return c, c.startAll().settleIn()
 }
 
-// count adds up a metric of all nodes since they were started.
+// count returns the sum of a metric over all nodes since they were started.
 func (c *cluster) count(metric string) (sum float64) {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -41,7 +41,7 @@ func (c *cluster) count(metric string) (sum float64) {
 	return sum
 }
 
-// mortal is a host whose process dies: from then on it dials nobody.
+// mortal is a host whose process can die; from then on it cannot dial.
 type mortal struct {
 	*simnet.Host
 	dead atomic.Bool
@@ -54,8 +54,8 @@ func (m *mortal) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return m.Host.Dial(ctx, addr)
 }
 
-// die ends the node's process for the others, who notice at once: all its connections are
-// reset and new ones refused. What is left of it here ends with bury.
+// die ends the node's process as the others see it: all its connections are reset, and new ones are refused.
+// bury ends what is left of it here.
 func (n *node) die() (bury func()) {
 	n.set(nil)
 	n.cfg.Network.(*mortal).dead.Store(true)
@@ -69,7 +69,7 @@ func (n *node) die() (bury func()) {
 	}
 }
 
-// outage lets the leader die and says how long nobody served.
+// outage kills the leader and returns the next one, and how long no node served.
 func (c *cluster) outage(leader *node) (next *node, took time.Duration) {
 	c.t.Helper()
 	begin := time.Now()
@@ -80,8 +80,8 @@ func (c *cluster) outage(leader *node) (next *node, took time.Duration) {
 	return next, took
 }
 
-// unmoved fails unless the leader goes on in its term for so long, without an election
-// called by anybody.
+// unmoved fails the test unless the leader keeps leading in its term for that long, without any called
+// election.
 func (c *cluster) unmoved(leader *node, term uint64, during time.Duration) {
 	c.t.Helper()
 	for begin := time.Now(); time.Since(begin) < during; time.Sleep(5 * time.Millisecond) {
@@ -120,7 +120,8 @@ func TestDeadLeaderIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
-// Whoever has died beside the leader cannot be asked, and costs no time.
+// TestDeadLeaderOfFiveWithAnotherNodeDown verifies that a node that is down as well cannot be asked and costs
+// no time.
 func TestDeadLeaderOfFiveWithAnotherNodeDown(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, leader := watched(t, 5, nil)
@@ -133,7 +134,8 @@ func TestDeadLeaderOfFiveWithAnotherNodeDown(t *testing.T) {
 	})
 }
 
-// One who says nothing might call as well, so the others give it its turn.
+// TestDeadLeaderOfFiveWithASilentNode verifies that the others give a silent node its turn, since it might
+// call an election too.
 func TestDeadLeaderOfFiveWithASilentNode(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, leader := watched(t, 5, nil)
@@ -146,7 +148,7 @@ func TestDeadLeaderOfFiveWithASilentNode(t *testing.T) {
 	})
 }
 
-// A longer log is not overruled: its node calls itself.
+// TestDeadLeaderIsReplacedByTheLongestLog verifies that the node with the longest log calls the election.
 func TestDeadLeaderIsReplacedByTheLongestLog(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, leader := watched(t, 3, nil)
@@ -156,7 +158,7 @@ func TestDeadLeaderIsReplacedByTheLongestLog(t *testing.T) {
 		if r := leader.do(acquireCommand(s, 1, "last/words", 0)); r.GetHoldId() == 0 {
 			t.Fatalf("got %v", r)
 		}
-		c.net.Reject(leader.id, behind.id) // nothing arrives that is under way
+		c.net.Reject(leader.id, behind.id) // nothing that is in flight arrives
 		c.net.Heal()
 		next, took := c.outage(leader)
 		if took > 450*time.Millisecond || next != ahead || next.holder("last/words") != s {
@@ -174,7 +176,8 @@ func TestSwitchedOffTheTimeoutsDecide(t *testing.T) {
 	})
 }
 
-// A node that does not know of all this, in the middle of an upgrade, bears no witness.
+// TestAmongNodesThatDoNotTakePartTheTimeoutsDecide verifies that nodes that do not know the question, as
+// during an upgrade, do not count as witnesses.
 func TestAmongNodesThatDoNotTakePartTheTimeoutsDecide(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, leader := watched(t, 3, func(cfg *replica.Config) { cfg.NoFailoverHint = true })
@@ -190,7 +193,7 @@ func TestAmongNodesThatDoNotTakePartTheTimeoutsDecide(t *testing.T) {
 	})
 }
 
-// harmless is what may become of connections to a leader that lives.
+// harmless are faults of connections to a leader that is alive.
 var harmless = map[string]func(c *cluster, leader *node){
 	"its connections are closed": func(c *cluster, leader *node) { leader.host.Reset() },
 	"they are closed again and again": func(c *cluster, leader *node) {
@@ -226,7 +229,8 @@ var harmless = map[string]func(c *cluster, leader *node){
 	"a follower dies": func(c *cluster, leader *node) { c.followers()[0].die()() },
 }
 
-// A leader that lives is not deposed, whatever becomes of connections to it.
+// TestLivingLeaderIsLeftAlone verifies that a live leader is not deposed, whatever happens to its
+// connections.
 func TestLivingLeaderIsLeftAlone(t *testing.T) {
 	for name, hurt := range harmless {
 		t.Run(name, func(t *testing.T) {
@@ -241,8 +245,9 @@ func TestLivingLeaderIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Whoever stops well hands over first: a follower that hears of the next leader late may
-// see the last one go, and learns of the next by asking.
+// TestRollingRestartCallsNoElection verifies that no election is called when nodes are stopped gracefully,
+// since they hand over first. A follower that learns of the next leader late may see the previous one go, and
+// learns of the next one by asking.
 func TestRollingRestartCallsNoElection(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, _ := watched(t, 3, nil)
@@ -268,8 +273,8 @@ func TestRollingRestartCallsNoElection(t *testing.T) {
 	})
 }
 
-// TestSilentLeaderIsNotSeenDead: its connections close and it answers nothing, until raft's time-outs
-// replace it.
+// TestSilentLeaderIsNotSeenDead closes a leader's connections and silences it. It is not seen dead; raft's
+// timeouts replace it.
 func TestSilentLeaderIsNotSeenDead(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, leader := watched(t, 3, nil)
@@ -284,7 +289,7 @@ func TestSilentLeaderIsNotSeenDead(t *testing.T) {
 	})
 }
 
-// TestTheOthersAreAsked about a leader, and neither that leader nor oneself.
+// TestTheOthersAreAsked verifies that a node asks all voters except the leader in question and itself.
 func TestTheOthersAreAsked(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 4).startAll()
@@ -302,7 +307,7 @@ func TestTheOthersAreAsked(t *testing.T) {
 	})
 }
 
-// TestMembersAnswerForOthers under the incarnation that is on record, and no other.
+// TestMembersAnswerForOthers verifies that a member's answer counts only under its recorded incarnation.
 func TestMembersAnswerForOthers(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()

@@ -9,44 +9,45 @@ import (
 )
 
 const (
-	// The bounds of what a node keeps of the events that it has applied.
+	// Bounds of the applied events that a node keeps.
 	historyEvents = 1 << 16
 	historyBytes  = 16 << 20
-	// pageEvents are in one page of the history. To find one, those before it are skipped.
+	// pageEvents is the number of events in a page. Finding an event means skipping those before it in its
+	// page.
 	pageEvents = 1 << 6
-	// eventBytes is what an event in an answer takes, but for its texts.
+	// eventBytes is the size of an event in an answer, without its texts.
 	eventBytes = 320
-	// maxWatches bounds those of one node.
+	// maxWatches bounds the watches of a node.
 	maxWatches = 10_000
-	// An answer to a watch ends after so many bytes, which are about 200 events, with the
-	// revision that it is in; but within that revision, if the answer has become too long.
+	// An answer to a watch ends with the revision in which it reaches watchBytes, about 200 events, but once
+	// it reaches revisionBytes it ends within a revision.
 	watchBytes    = 64 << 10
 	revisionBytes = 1 << 20
-	// scanAtOnce bounds how long a watch that looks for its events keeps others waiting,
-	// first of all the machine.
+	// scanAtOnce bounds the events that one read scans, since the others wait for the lock meanwhile, above
+	// all the goroutine that applies entries.
 	scanAtOnce = 2048
 )
 
-// history is the last events that this node has applied, in order. Watches read it at
-// their own pace: nothing waits for them, and whoever falls behind its beginning is told
-// so. Positions count events since the node was opened.
+// history is the event log: the last events that this node has applied, in order. Watches read it at their
+// own pace, and nothing waits for them: a watch whose next event has been dropped ends with COMPACTED.
+// Positions count events since the node was opened.
 type history struct {
-	// limit is of events, limitBytes of their bytes.
+	// limit bounds the events, limitBytes their packed size.
 	limit      uint64
 	limitBytes int
 
 	mu sync.Mutex
-	// lineage and revision are those of the machine after the last event's entry.
+	// lineage and revision are those of the state machine after the entry of the last event.
 	lineage  string
 	revision uint64
-	// oldest is the first revision after which nothing is missing here.
+	// oldest is the first revision after which no event is missing here.
 	oldest uint64
-	// ring are the pages, of packed events one behind the other; the oldest and the newest
-	// may have less than all of theirs. The newest is the beginning of page.
+	// ring holds the pages, each with packed events one after the other. The oldest and the newest page may
+	// be incomplete. The newest shares the memory of page, where it is being filled.
 	ring        [historyEvents/pageEvents + 1][]byte
 	page        []byte
 	first, next uint64
-	// forgotten is how much of the oldest page is no longer told, bytes what all have.
+	// forgotten is the size of the dropped part of the oldest page, bytes that of all pages.
 	forgotten, bytes int
 	closed           bool
 
@@ -57,8 +58,8 @@ func newHistory() *history {
 	return &history{limit: historyEvents, limitBytes: historyBytes, interest: newInterest()}
 }
 
-// record takes in what an entry did, after which the machine is at that revision. A
-// machine of another lineage has begun anew.
+// record appends the events of an entry, after which the state machine is at that revision. If the lineage
+// has changed, the log starts over.
 func (h *history) record(events []*wire.Event, revision uint64, lineage string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,8 +73,8 @@ func (h *history) record(events []*wire.Event, revision uint64, lineage string) 
 	}
 }
 
-// reset forgets everything: the machine has been replaced by one at that revision, and
-// nobody knows what happened on the way.
+// reset drops everything: the state has been replaced by one at that revision, and the events in between are
+// unknown.
 func (h *history) reset(revision uint64, lineage string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +84,7 @@ func (h *history) reset(revision uint64, lineage string) {
 func (h *history) begin(revision uint64, lineage string) {
 	h.lineage, h.revision, h.oldest = lineage, revision, revision
 	clear(h.ring[:])
-	h.next += pageEvents - h.next%pageEvents // a page of its own
+	h.next += pageEvents - h.next%pageEvents // continue on a new page
 	h.first, h.forgotten, h.bytes, h.page = h.next, 0, 0, h.page[:0]
 	h.all(func(w *watch) {
 		w.cut = true
@@ -91,7 +92,7 @@ func (h *history) begin(revision uint64, lineage string) {
 	})
 }
 
-// close gives every watch its last word.
+// close ends every watch.
 func (h *history) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,7 +124,7 @@ func (h *history) put(e *wire.Event) {
 	})
 }
 
-// drop forgets the oldest event, and its page with the last one there.
+// drop drops the oldest event, and its page if that was the last event there.
 func (h *history) drop() {
 	page := h.pageOf(h.first)
 	event, rest := cut((*page)[h.forgotten:])
@@ -138,7 +139,7 @@ func (h *history) pageOf(position uint64) *[]byte {
 	return &h.ring[position/pageEvents%uint64(len(h.ring))]
 }
 
-// from is an event and those behind it in its page.
+// from returns an event and those after it in its page, packed.
 func (h *history) from(position uint64) []byte {
 	rest := *h.pageOf(position)
 	for range position % pageEvents {
@@ -152,7 +153,7 @@ func (h *history) revisionAt(position uint64) uint64 {
 	return packed(event).revision()
 }
 
-// size is about what an event takes in memory.
+// size returns about how much memory an event takes, in bytes.
 func size(e *wire.Event) int {
 	n := eventBytes + len(e.Lock) + len(e.Reason)
 	for _, name := range e.Locks {
@@ -161,8 +162,8 @@ func size(e *wire.Event) int {
 	return n
 }
 
-// watch begins one, or says at once that it cannot: with an answer that is its only and
-// last, or nil if there are too many of them.
+// watch starts a watch. If it cannot, it returns an answer that is the watch's only one, or nil if there are
+// too many watches.
 func (h *history) watch(req *wire.WatchRequest) (*watch, *wire.WatchResponse) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,23 +187,22 @@ func (h *history) watch(req *wire.WatchRequest) (*watch, *wire.WatchResponse) {
 	return w, nil
 }
 
-// future reports whether the request is about this history and names a revision beyond the
-// present one.
+// future reports whether the request refers to this lineage and to a revision after the present one.
 func (h *history) future(req *wire.WatchRequest) (present uint64, future bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.revision, !h.closed && req.GetLineage() == h.lineage && req.GetAfterRevision() > h.revision
 }
 
-// end forgets a watch.
+// end removes a watch.
 func (h *history) end(w *watch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.leave(w)
 }
 
-// read is what the watch has to say next. It has events, or says up to where nothing
-// happened; drained means that there is no more just now.
+// read returns the next answer for the watch. It has events, or the revision up to which there are none for
+// it. drained reports that there is nothing more at present.
 func (h *history) read(w *watch) (resp *wire.WatchResponse, drained bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -217,15 +217,15 @@ func (h *history) read(w *watch) (resp *wire.WatchResponse, drained bool) {
 	resp = &wire.WatchResponse{Lineage: h.lineage, Status: wire.Status_OK, Events: h.collect(w)}
 	resp.Revision = h.revision
 	if w.behind {
-		// If the answer was cut within a revision, all of that has to be told again to
-		// whoever resumes here.
+		// If the answer ended within a revision, a client that resumes from it needs all events of that
+		// revision again.
 		resp.Revision = h.revisionAt(w.next) - 1
 	}
 	resp.Revision = max(resp.Revision, w.after)
 	return resp, !w.behind
 }
 
-// collect takes the watch's next events, as many as go into one answer.
+// collect returns the watch's next events, as many as fit into one answer.
 func (h *history) collect(w *watch) (events []*wire.Event) {
 	taken := 0
 	var event, rest []byte
@@ -251,7 +251,7 @@ func (h *history) collect(w *watch) (events []*wire.Event) {
 	return events
 }
 
-// extent is how many watches there are, and how many events.
+// extent returns the number of watches and the number of events.
 func (h *history) extent() (watches, events uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestAnswersOfAWatchAreBounded cuts answers at the event that reaches the bound: between two revisions,
-// and within one only if it is very long.
+// TestAnswersOfAWatchAreBounded verifies that an answer ends at the event that reaches the bound: between two
+// revisions, and within one only if that is very long.
 func TestAnswersOfAWatchAreBounded(t *testing.T) {
 	const each = 1 << 10
 	event := func() *wire.Event {
@@ -17,7 +17,7 @@ func TestAnswersOfAWatchAreBounded(t *testing.T) {
 		return e
 	}
 	for name, c := range map[string]struct {
-		revisions, events int // of each
+		revisions, events int // of each revision
 		want              int // in the first answer
 	}{
 		"between revisions": {watchBytes/each + 9, 1, watchBytes / each},
@@ -41,7 +41,7 @@ func TestAnswersOfAWatchAreBounded(t *testing.T) {
 	}
 }
 
-// TestWatchesLookAtSoManyEventsAtOnce of others, and no more.
+// TestWatchesLookAtSoManyEventsAtOnce verifies that one read scans at most scanAtOnce events.
 func TestWatchesLookAtSoManyEventsAtOnce(t *testing.T) {
 	h := newHistory()
 	w := begin(t, h, &wire.WatchRequest{SessionId: 2})
@@ -58,7 +58,7 @@ func TestWatchesLookAtSoManyEventsAtOnce(t *testing.T) {
 	}
 }
 
-// TestResumedWatchNeedsNoOlderEvents resumes one behind the oldest event, which is forgotten then.
+// TestResumedWatchNeedsNoOlderEvents resumes after the oldest event, which is then dropped.
 func TestResumedWatchNeedsNoOlderEvents(t *testing.T) {
 	h := smallHistory(16)
 	for range 16 {
@@ -71,7 +71,7 @@ func TestResumedWatchNeedsNoOlderEvents(t *testing.T) {
 	}
 }
 
-// TestHistoryThatBeginsAnewIsEmpty looks at the memory, too.
+// TestHistoryThatBeginsAnewIsEmpty verifies that an event log that starts over keeps no memory.
 func TestHistoryThatBeginsAnewIsEmpty(t *testing.T) {
 	h := newHistory()
 	for range 3 * pageEvents {
@@ -92,7 +92,8 @@ func TestHistoryThatBeginsAnewIsEmpty(t *testing.T) {
 	}
 }
 
-// TestRevisionsOfTheFuture are beyond the present one of this history, which goes on.
+// TestRevisionsOfTheFuture verifies that only revisions of this lineage after the present one are in the
+// future.
 func TestRevisionsOfTheFuture(t *testing.T) {
 	h := newHistory()
 	h.reset(7, "here")

@@ -19,7 +19,7 @@ func smallHistory(limit uint64) *history {
 	return h
 }
 
-// happen records one entry: as many events as given, all of the next revision.
+// happen records one entry, with the given events at the next revision.
 func happen(h *history, events ...*wire.Event) {
 	revision := h.revision + 1
 	for _, e := range events {
@@ -41,7 +41,7 @@ func begin(t *testing.T, h *history, req *wire.WatchRequest) *watch {
 	return w
 }
 
-// receiver is a watch and what it has to get.
+// receiver is a watch with the events that it must get.
 type receiver struct {
 	w    *watch
 	req  *wire.WatchRequest
@@ -55,7 +55,7 @@ func (v *receiver) concerns(e *wire.Event) bool {
 	return v.w.concerns(&u)
 }
 
-// repacked is an event that was packed.
+// repacked packs and unpacks an event.
 func repacked(e *wire.Event) unpacked {
 	p, _ := cut(pack(nil, e))
 	return packed(p).unpack()
@@ -65,7 +65,7 @@ func sameEvents(a, b []*wire.Event) bool {
 	return slices.EqualFunc(a, b, func(a, b *wire.Event) bool { return proto.Equal(a, b) })
 }
 
-// read takes one answer and checks it against what is to come.
+// read reads one answer and compares it with the expected events.
 func (v *receiver) read(t *testing.T, h *history) {
 	resp, drained := h.read(v.w)
 	if resp.Status == wire.Status_COMPACTED {
@@ -92,8 +92,8 @@ var watchRequests = []*wire.WatchRequest{
 	{}, {Name: "a/1"}, {Name: "b/2"}, {Prefix: "a"}, {Prefix: "a/"}, {Prefix: "a/1"}, {Prefix: "b/"}, {Prefix: "a/1/more"}, {SessionId: 3}, {SessionId: 77},
 }
 
-// Whatever happens and however fast it is read, every watch gets exactly its events, or
-// hears that it fell out, and only if it did.
+// TestWatchesGetExactlyTheirEvents verifies, for random events and reading speeds, that every watch gets
+// exactly its events, or COMPACTED if and only if it fell behind.
 func TestWatchesGetExactlyTheirEvents(t *testing.T) {
 	lost, told := 0, 0
 	for seed := range uint64(60) {
@@ -147,13 +147,13 @@ func randomEvent(random *rand.Rand) *wire.Event {
 	case 0:
 		e.Locks = []string{e.Lock, names[random.IntN(len(names))]}
 	case 1:
-		e.Lock = "" // of a session
+		e.Lock = "" // an event of a session, without a lock
 	}
 	return e
 }
 
-// Whoever resumes after an answer's revision gets what comes after it, and nothing twice:
-// an answer ends with a revision, unless that is too long for one.
+// TestWatchResumesAnywhere verifies that a watch resumed from an answer's revision gets everything after it,
+// and nothing twice. An answer ends with a revision, unless the revision is too long for one.
 func TestWatchResumesAnywhere(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	h := newHistory()
@@ -201,13 +201,13 @@ func TestWatchResumesAnywhere(t *testing.T) {
 	}
 }
 
-// An event is told as it happened, whichever of its fields are set.
+// TestKeptEventsSayAll verifies that packing preserves every field of an event.
 func TestKeptEventsSayAll(t *testing.T) {
 	all := &wire.Event{Locks: []string{"a", "b"}}
 	fields := all.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
-		if field.IsList() || field.Name() == "digest" { // which is for the push to the waiter alone
+		if field.IsList() || field.Name() == "digest" { // not kept: only the push to the waiter needs it
 			continue
 		}
 		value := map[protoreflect.Kind]protoreflect.Value{
@@ -233,7 +233,7 @@ func TestKeptEventsSayAll(t *testing.T) {
 	}
 }
 
-// TestKeptEventsOfEveryLength has texts whose lengths take one byte, and two.
+// TestKeptEventsOfEveryLength verifies events whose lengths take one byte, and two.
 func TestKeptEventsOfEveryLength(t *testing.T) {
 	for length := range 300 {
 		e := &wire.Event{Revision: 7, Lock: strings.Repeat("l", length)}
@@ -246,7 +246,7 @@ func TestKeptEventsOfEveryLength(t *testing.T) {
 	}
 }
 
-// TestNamesOfKeptEvents are those of its locks, and not the reason.
+// TestNamesOfKeptEvents verifies that the names of an event are those of its locks, and not its reason.
 func TestNamesOfKeptEvents(t *testing.T) {
 	for _, c := range []struct {
 		event *wire.Event
@@ -290,7 +290,7 @@ func TestWatchFromElsewhereIsCompacted(t *testing.T) {
 	if resp, _ := h.read(oldest); len(resp.Events) != 16 || resp.Revision != 140 {
 		t.Errorf("after the oldest: %v", resp)
 	}
-	// Beyond the present: it waits until it is past that.
+	// After the present revision: the watch is silent until that has passed.
 	later := begin(t, h, &wire.WatchRequest{AfterRevision: 142, Lineage: "here"})
 	for range 3 {
 		happen(h, lockEvent("x", 1))
@@ -299,7 +299,7 @@ func TestWatchFromElsewhereIsCompacted(t *testing.T) {
 			t.Errorf("at %d: %v", h.revision, resp)
 		}
 	}
-	h.reset(500, "here") // a snapshot came
+	h.reset(500, "here") // a snapshot was installed
 	for _, w := range []*watch{oldest, later} {
 		select {
 		case <-w.wake:
@@ -316,7 +316,8 @@ func TestWatchFromElsewhereIsCompacted(t *testing.T) {
 	}
 }
 
-// A watch that nothing concerns stays where everything else is long forgotten.
+// TestIdleWatchNeverFallsOut verifies that a watch without events continues even after everything else has
+// been dropped.
 func TestIdleWatchNeverFallsOut(t *testing.T) {
 	h := smallHistory(16)
 	idle := begin(t, h, &wire.WatchRequest{Name: "rare"})
@@ -362,7 +363,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// A history of exactly limitBytes keeps everything, and the newest event is kept whatever its size.
+// TestHistoryForgetsNoMoreThanItMust verifies that an event log of exactly limitBytes keeps everything, and
+// that the newest event is kept whatever its size.
 func TestHistoryForgetsNoMoreThanItMust(t *testing.T) {
 	const events = 5
 	filled := func(limit int) *history {
@@ -381,7 +383,7 @@ func TestHistoryForgetsNoMoreThanItMust(t *testing.T) {
 	}
 }
 
-// Watches cost the machine little, however many there are, unless events concern them.
+// BenchmarkHistory measures recording an event that concerns none of the watches, of which there may be many.
 func BenchmarkHistory(b *testing.B) {
 	for _, watches := range []int{0, 100, 10_000} {
 		b.Run(fmt.Sprint(watches, " watches"), func(b *testing.B) {

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// acquire makes a command of an acquire of one lock, with whatever else it says.
+// acquire returns a command that acquires one lock with the options of a.
 func acquire(session, seq uint64, lock string, a *wire.Acquire) *wire.Command {
 	if len(a.Locks) == 0 {
 		a.Locks = []*wire.LockRequest{{}}
@@ -50,21 +50,20 @@ func (c *cluster) bound(name string, ttl time.Duration) (uint64, *sink) {
 	return s, to
 }
 
-// lockOf is the lock as this node knows it, nil if it is not there.
+// lockOf returns the lock as this node knows it, nil if it does not exist.
 func (n *node) lockOf(name string) (l *wire.GetLockResponse) {
 	n.View(func(m *fsm.Machine) { l, _ = m.GetLock(&wire.GetLockRequest{Name: name}) })
 	return l
 }
 
-// told is what a sink has got once nothing is under way any more: an answer comes before
-// the pushes of its entry.
+// told returns the pushes once no more are in flight: an answer comes before the pushes of its entry.
 func (s *sink) told() []*wire.Push {
 	synctest.Wait()
 	return s.all()
 }
 
-// endsIn waits until the condition holds, and takes it for wrong if it held sooner than
-// soonest after begin, or much later.
+// endsIn waits until the condition holds, and reports an error if that is earlier than soonest after begin,
+// or much later.
 func (c *cluster) endsIn(begin time.Time, soonest time.Duration, what string, ok func() bool) {
 	c.t.Helper()
 	c.within(soonest+time.Minute, what, ok)
@@ -161,7 +160,7 @@ func TestLockDelayKeepsTheLockClosed(t *testing.T) {
 	})
 }
 
-// A skipped delay leaves no deadline behind.
+// TestSkippedDelay verifies that a skipped delay leaves no deadline behind.
 func TestSkippedDelay(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
@@ -216,8 +215,8 @@ func TestRevocationIsToldAndForcedAfterItsGrace(t *testing.T) {
 	})
 }
 
-// The earlier of grace and max_hold ends a hold, also after a second revocation and under a
-// new leader, where both start again.
+// TestGraceDoesNotProlongAHold verifies that the earlier of grace and max_hold ends a hold, even after a
+// second revocation and under a new leader, where both start again.
 func TestGraceDoesNotProlongAHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -248,7 +247,7 @@ func TestGraceDoesNotProlongAHold(t *testing.T) {
 	})
 }
 
-// An upgrade whose hold ends while it waits is told what ended the hold.
+// TestUpgradeWhoseHoldEnds verifies that an upgrade whose hold ends while it waits gets what ended the hold.
 func TestUpgradeWhoseHoldEnds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
@@ -342,8 +341,8 @@ func countOf(pushes []*wire.Push, what func(*wire.Push) bool) (n int) {
 	return n
 }
 
-// However many wait, a release tells one of them and nobody else, and the holder hears
-// once that somebody waits.
+// TestOneNoticePerRelease verifies that a release notifies exactly one of many waiters and nothing else, and
+// that the holder is notified once that others wait.
 func TestOneNoticePerRelease(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()

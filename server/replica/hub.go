@@ -7,13 +7,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Sink is where a session's pushes go. Push must not block.
+// Sink is the receiver of a session's pushes. Push must not block.
 type Sink interface{ Push(*wire.Push) }
 
-// hub knows who is told what. It is open during a reign; publish runs on the completer
-// only, so pushes go out in log order.
+// hub is the notifier: it delivers the outcomes of waits and other pushes. It is open while this node serves.
+// publish runs only on the completer, so pushes go out in log order.
 type hub struct {
-	// view shows the machine, which has applied at least what is published.
+	// view calls its argument with the state machine, which has applied at least the events that are being
+	// published.
 	view func(func(*fsm.Machine))
 
 	mu     sync.Mutex
@@ -24,22 +25,22 @@ type hub struct {
 
 type request struct{ session, seq uint64 }
 
-// await is one caller that waits for a request's final outcome.
+// await is a caller that waits for the final outcome of a request.
 type await struct{ done func(*wire.Result) }
 
 func newHub(view func(func(*fsm.Machine))) *hub {
 	return &hub{view: view, sinks: map[uint64]Sink{}, awaits: map[request]map[*await]struct{}{}}
 }
 
-// begin opens the hub, when nothing of an older reign can be published any more.
+// begin opens the hub. By then, nothing of an older leadership can be published any more.
 func (h *hub) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.open = true
 }
 
-// end closes it. A grant whose future is lost would reach nobody: every session has to
-// attach again, and every await to ask again.
+// end closes the hub. A grant whose future was lost would not be delivered, so every session has to attach
+// again, and every await has to be repeated.
 func (h *hub) end(hint *wire.LeaderHint) {
 	h.mu.Lock()
 	sinks, awaits := h.sinks, h.awaits
@@ -114,7 +115,7 @@ func (h *hub) await(session, seq uint64, done func(*wire.Result)) (cancel func()
 	}
 }
 
-// publish tells whom an entry's events concern.
+// publish delivers the events of an entry to the sessions and awaits that they concern.
 func (h *hub) publish(events []*wire.Event) {
 	for _, e := range events {
 		switch e.Type {
@@ -125,7 +126,7 @@ func (h *hub) publish(events []*wire.Event) {
 		case wire.Event_CANCELLED:
 			h.outcome(e, e.Status)
 		case wire.Event_EXPIRED:
-			if e.Status != wire.Status_SESSION_LOST { // otherwise the session's own end says it
+			if e.Status != wire.Status_SESSION_LOST { // otherwise the push for the session's own end covers it
 				h.holdLost(e, wire.HoldLost_EXPIRED)
 			}
 		case wire.Event_FORCED:
@@ -142,7 +143,7 @@ func (h *hub) publish(events []*wire.Event) {
 	}
 }
 
-// endOf is why a session ended that its client did not close.
+// endOf returns why a session ended that its client did not close.
 func endOf(e *wire.Event) wire.SessionLost_Reason {
 	if e.Restored {
 		return wire.SessionLost_RESTORED
@@ -150,10 +151,10 @@ func endOf(e *wire.Event) wire.SessionLost_Reason {
 	return wire.SessionLost_EXPIRED
 }
 
-// outcome delivers the final outcome of a request that had waited. A wait that ended
-// with its session is not pushed: the session's own end says it.
+// outcome delivers the final outcome of a request that has waited. If the wait ended with its session,
+// nothing is pushed: the push for the session's end covers it.
 func (h *hub) outcome(e *wire.Event, status wire.Status_Code) {
-	told := &struct { // in one piece of memory
+	told := &struct { // one allocation
 		push   wire.Push
 		body   wire.Push_Outcome
 		result wire.Result
@@ -185,21 +186,21 @@ func (h *hub) outcome(e *wire.Event, status wire.Status_Code) {
 	}
 }
 
-// holdLost says that a hold ended without its holder, whose session lives.
+// holdLost notifies the holder that its hold was ended, while its session is alive.
 func (h *hub) holdLost(e *wire.Event, reason wire.HoldLost_Reason) {
 	h.push(&wire.Push{SessionId: e.SessionId, Body: &wire.Push_HoldLost{HoldLost: &wire.HoldLost{
 		HoldId: e.HoldId, Token: e.Token, Reason: reason, Message: e.Reason,
 	}}})
 }
 
-// notice says that others want a hold.
+// notice notifies the holder that others want the hold.
 func (h *hub) notice(e *wire.Event, n *wire.HoldNotice) {
 	n.HoldId, n.Token = e.HoldId, e.Token
 	h.push(&wire.Push{SessionId: e.SessionId, Body: &wire.Push_HoldNotice{HoldNotice: n}})
 }
 
-// revocation is that of the hold now, which an answer to attach would tell, too; or else
-// what the event says of it.
+// revocation returns the current revocation of the hold, as an answer to attach would contain it, or else
+// what the event contains.
 func (h *hub) revocation(e *wire.Event) (known *wire.Revocation) {
 	h.view(func(m *fsm.Machine) {
 		for _, held := range m.HoldsOf(e.SessionId) {
@@ -214,8 +215,7 @@ func (h *hub) revocation(e *wire.Event) (known *wire.Revocation) {
 	return known
 }
 
-// count is how many acquires a hold counts that was granted after waiting: a new one
-// counts one.
+// count returns how many acquires a hold counts that was granted after waiting. A new hold counts one.
 func (h *hub) count(e *wire.Event) uint32 {
 	if !e.Upgrade {
 		return 1
@@ -225,8 +225,8 @@ func (h *hub) count(e *wire.Event) uint32 {
 	return max(1, known.GetCount())
 }
 
-// push reaches the sink of the session, if one is bound. Who is not connected learns it
-// from the answer to its next attach.
+// push delivers to the session's sink, if one is bound. A client that is not connected learns the same from
+// the answer to its next attach.
 func (h *hub) push(p *wire.Push) {
 	h.mu.Lock()
 	sink := h.sinks[p.SessionId]
@@ -236,7 +236,7 @@ func (h *hub) push(p *wire.Push) {
 	}
 }
 
-// lost is the last word about a session.
+// lost delivers the last push of a session and removes its binding.
 func (h *hub) lost(session uint64, reason wire.SessionLost_Reason) {
 	h.mu.Lock()
 	sink := h.sinks[session]
@@ -247,18 +247,17 @@ func (h *hub) lost(session uint64, reason wire.SessionLost_Reason) {
 	}
 }
 
-// Bind sends the session's pushes to s from now on. A sink bound before gets
-// SessionLost{SUPERSEDED} for it. Bindings end with the reign: every bound session
-// then gets a push with an (often empty) leader hint and has to be attached anew,
-// also if this same node leads again.
+// Bind makes s the receiver of the session's pushes. A previously bound sink gets SessionLost{SUPERSEDED} for
+// the session. Bindings end with the leadership: every bound session then gets a push with a leader hint,
+// which may be empty, and has to attach again, even if the same node leads again.
 func (r *Replica) Bind(session uint64, s Sink) { r.hub.bind(session, s) }
 
-// Unbind ends the binding unless another sink took the session over.
+// Unbind removes the binding, unless another sink has taken over the session.
 func (r *Replica) Unbind(session uint64, s Sink) { r.hub.unbind(session, s) }
 
-// Await calls done once with the final outcome of a request that is QUEUED or is
-// about to be: register before the propose. cancel ends it; done may still run at the
-// same moment. If the reign ends first, done gets UNCERTAIN.
+// Await calls done once with the final outcome of a request that is QUEUED or about to be: call it before
+// proposing the request. cancel stops waiting, but done may be running concurrently. If the leadership ends
+// first, done gets UNCERTAIN.
 func (r *Replica) Await(session, seq uint64, done func(*wire.Result)) (cancel func()) {
 	return r.hub.await(session, seq, done)
 }

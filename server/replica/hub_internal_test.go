@@ -15,7 +15,7 @@ type received []*wire.Push
 
 func (s *received) Push(p *wire.Push) { *s = append(*s, p) }
 
-// openHub is one during a reign, beside an empty machine.
+// openHub returns an open hub with an empty state machine.
 func openHub() *hub {
 	m := fsm.New(1)
 	h := newHub(func(f func(*fsm.Machine)) { f(m) })
@@ -23,7 +23,7 @@ func openHub() *hub {
 	return h
 }
 
-// told is the gist of a push.
+// told returns a summary of a push.
 func told(p *wire.Push) string {
 	switch {
 	case p.GetOutcome() != nil:
@@ -47,8 +47,8 @@ func told(p *wire.Push) string {
 func TestEventsAreToldToTheirSession(t *testing.T) {
 	for name, c := range map[string]struct {
 		event   *wire.Event
-		push    string // "" for none
-		awaited string // the status that who awaits the request gets
+		push    string // "" means none
+		awaited string // the status that an await of the request gets
 	}{
 		"granted at once": {&wire.Event{Type: wire.Event_GRANTED, Token: 9}, "", ""},
 		"granted": {&wire.Event{Type: wire.Event_GRANTED, Waited: true, Token: 9},
@@ -96,7 +96,8 @@ func TestEventsAreToldToTheirSession(t *testing.T) {
 	}
 }
 
-// A newer connection takes a session over from an older one, and only from another one.
+// TestBindingsAreTakenOver verifies that a newer connection takes a session over from an older one, but not
+// from itself.
 func TestBindingsAreTakenOver(t *testing.T) {
 	h, first, second := openHub(), &received{}, &received{}
 	h.bind(1, first)
@@ -117,7 +118,7 @@ func TestBindingsAreTakenOver(t *testing.T) {
 	h.push(&wire.Push{SessionId: 1})
 }
 
-// TestWithdrawnAwaits has two callers await a request; one withdraws, then the other.
+// TestWithdrawnAwaits has two callers await a request and cancel one after the other.
 func TestWithdrawnAwaits(t *testing.T) {
 	h := openHub()
 	var answered []string
@@ -136,7 +137,7 @@ func TestWithdrawnAwaits(t *testing.T) {
 	}
 }
 
-// TestHubEndsWithTheReign ends one with a binding and an await, and asks again after it.
+// TestHubEndsWithTheReign ends a hub with a binding and an await, and awaits again afterwards.
 func TestHubEndsWithTheReign(t *testing.T) {
 	h, sink := openHub(), &received{}
 	h.bind(1, sink)

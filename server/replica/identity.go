@@ -16,13 +16,13 @@ import (
 
 // Keys of this package in raft's stable store.
 var (
-	// incarnationKey makes the incarnation a part of the log's own file: whoever loses the
-	// log loses it too, and is a stranger to the cluster.
+	// incarnationKey is stored in the same file as the log: a node that loses its log loses its incarnation
+	// too, and becomes a stranger to the cluster.
 	incarnationKey = []byte("quorumlock.incarnation")
-	// nodeKey is the id of the node that the log belongs to.
+	// nodeKey is the key of the id of the node that the log belongs to.
 	nodeKey = []byte("quorumlock.node")
-	// membersKey remembers the members across restarts: until a leader is elected the
-	// log is not applied, but whom to trust must be known before.
+	// membersKey is the key of the members. They must survive a restart: the log is not applied until a
+	// leader is elected, but a node must know before that which peers to trust.
 	membersKey = []byte("quorumlock.members")
 )
 
@@ -31,15 +31,15 @@ const (
 	identityFormat = 1
 )
 
-// nodeFile is the identity file, for people.
+// nodeFile is the identity file, for operators.
 type nodeFile struct {
 	Format      int    `json:"format"`
 	ID          string `json:"id"`
 	Incarnation string `json:"incarnation"`
 }
 
-// openIdentity reads the node's identity or mints it. What counts is in the stable store, which
-// has checksums and belongs to the log; the identity file is checked against that.
+// openIdentity reads the node's identity, or creates one. The stable store is authoritative: it has checksums
+// and belongs to the log. The identity file is compared with it.
 func openIdentity(cfg Config, stable raft.StableStore) (incarnation string, err error) {
 	if cfg.Stores.Log != nil && cfg.Stores.Incarnation != "" {
 		return cfg.Stores.Incarnation, nil
@@ -68,7 +68,7 @@ func openIdentity(cfg Config, stable raft.StableStore) (incarnation string, err 
 	return incarnation, nil
 }
 
-// remembered returns what is stored under a key. In a new store that is value, from now on.
+// remembered returns the value stored under a key. In a new store it stores value first.
 func remembered(stable raft.StableStore, key []byte, value string) (string, error) {
 	stored, err := get(stable, key)
 	if err != nil || len(stored) > 0 {
@@ -77,7 +77,7 @@ func remembered(stable raft.StableStore, key []byte, value string) (string, erro
 	return value, stable.Set(key, []byte(value))
 }
 
-// mint makes an id that nobody else has.
+// mint returns a random, unique id.
 func mint() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -103,14 +103,14 @@ func readIdentity(path string) (*nodeFile, error) {
 	return &file, nil
 }
 
-// damagedIdentity says how to mend the identity file. All else in the data directory has been
-// checked before it is read.
+// damagedIdentity returns an error that says how to repair the identity file. Everything else in the data
+// directory has been checked before.
 func damagedIdentity(path string, why error) error {
 	return fmt.Errorf("%w: %s: %w\nNothing was changed, and nothing else is damaged: the log has this node's identity, too. "+
 		"Remove the file, which the node then writes anew: run\n  rm %s\nand start this node again", ErrIdentityFile, path, why, path)
 }
 
-// writeIdentity replaces the file whole or not at all.
+// writeIdentity replaces the file atomically.
 func writeIdentity(path string, file nodeFile) error {
 	data, err := json.MarshalIndent(file, "", "  ")
 	if err == nil {
@@ -137,7 +137,7 @@ func replaceFile(path string, data []byte) error {
 	return segment.Dir(filepath.Dir(path)).Sync()
 }
 
-// get reads a key; nil if it is not there.
+// get returns the value of a key, or nil if there is none.
 func get(stable raft.StableStore, key []byte) ([]byte, error) {
 	value, err := stable.Get(key)
 	if err != nil && err.Error() != "not found" {

@@ -11,7 +11,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestIdentityInGivenStores is the one that comes with them, or is kept in them, and needs no file.
+// TestIdentityInGivenStores verifies that with given stores, the identity is the given one or is kept in the
+// stores, and needs no file.
 func TestIdentityInGivenStores(t *testing.T) {
 	stable := raft.NewInmemStore()
 	cfg := Config{ID: "n1", DataDir: t.TempDir(), Stores: Stores{Log: stable}}
@@ -34,13 +35,13 @@ func TestIdentityInGivenStores(t *testing.T) {
 	if found, err := os.ReadDir(cfg.DataDir); err != nil || len(found) != 0 {
 		t.Errorf("it left %v, %v", found, err)
 	}
-	cfg.Stores.Log = nil // an incarnation without a log is not taken
+	cfg.Stores.Log = nil // an incarnation is ignored if no log is given
 	if kept, err := openIdentity(cfg, stable); err != nil || kept != minted {
 		t.Errorf("incarnation %q, %v, want %q", kept, err, minted)
 	}
 }
 
-// TestIdentityThatIsNotKept has a store that fails to read or to write a part of it.
+// TestIdentityThatIsNotKept verifies that a failure to read or write a part of the identity is returned.
 func TestIdentityThatIsNotKept(t *testing.T) {
 	for name, store := range map[string]*refusing{
 		"the node is not read":           {read: string(nodeKey)},
@@ -59,7 +60,8 @@ func TestIdentityThatIsNotKept(t *testing.T) {
 	}
 }
 
-// TestIdentityFilesThatAreNotRead has other things than files, and a file of a newer program.
+// TestIdentityFilesThatAreNotRead checks a missing file, paths that are not files, and a file of a newer
+// program.
 func TestIdentityFilesThatAreNotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), identityFile)
 	if file, err := readIdentity(path); file != nil || err != nil {

@@ -6,19 +6,19 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// watch is one receiver's place in the history, which guards it.
+// watch is the position of one watch in the event log. history.mu guards it.
 type watch struct {
-	// At most one of the three is set; without any, everything concerns it.
+	// At most one of the next three is set. If none is, every event concerns the watch.
 	name, prefix string
 	session      uint64
-	// after is the revision that it was to begin after.
+	// after is the revision after which the watch was requested to start.
 	after uint64
-	// behind: there may be events for it from position next on. Otherwise there are none.
+	// behind is set if there may be events for the watch from position next on. Otherwise there are none.
 	behind bool
 	next   uint64
-	// cut: the history began anew, and the watch cannot go on.
+	// cut is set if the log has started over, so the watch cannot continue.
 	cut bool
-	// wake has room for one.
+	// wake has a capacity of one.
 	wake chan struct{}
 }
 
@@ -41,15 +41,15 @@ func (w *watch) concerns(u *unpacked) bool {
 	return true
 }
 
-// interest finds the watches that an event concerns without asking each: it is looked up
-// for every event while it is applied.
+// interest is the index of watch filters. It finds the watches that an event concerns without checking each
+// of them, because it is used for every event while that is applied.
 type interest struct {
 	watches    int
 	everything watchSet
 	names      map[string]watchSet
 	prefixes   map[string]watchSet
 	sessions   map[uint64]watchSet
-	// lengths counts the different prefixes of each length.
+	// lengths counts the distinct prefixes by length.
 	lengths map[int]int
 }
 
@@ -93,7 +93,7 @@ func (i *interest) leave(w *watch) {
 	}
 }
 
-// enter says whether the key is new.
+// enter adds a watch to the set of key and reports whether the key is new.
 func enter[K comparable](sets map[K]watchSet, key K, w *watch) (first bool) {
 	set, ok := sets[key]
 	if !ok {
@@ -104,7 +104,7 @@ func enter[K comparable](sets map[K]watchSet, key K, w *watch) (first bool) {
 	return !ok
 }
 
-// leave says whether nobody is left there.
+// leave removes a watch from the set of key and reports whether that was the last one.
 func leave[K comparable](sets map[K]watchSet, key K, w *watch) (last bool) {
 	delete(sets[key], w)
 	if len(sets[key]) > 0 {
@@ -127,8 +127,7 @@ func (i *interest) all(f func(*watch)) {
 	}
 }
 
-// concerned calls f with the watches that the event concerns, with some perhaps more
-// than once.
+// concerned calls f with the watches that the event concerns, with some of them possibly more than once.
 func (i *interest) concerned(e *wire.Event, f func(*watch)) {
 	if i.watches == 0 {
 		return

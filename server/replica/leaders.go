@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// leaders tells who wants to know of leadership changes. Whoever is slow gets the
-// latest only; a reign's term is part of the hint, so none goes unnoticed altogether.
+// leaders notifies subscribers of leadership changes. A slow subscriber gets only the latest change. The hint
+// includes the term, so every subscriber notices that leadership has changed.
 type leaders struct {
 	mu   sync.Mutex
 	last *wire.LeaderHint
@@ -24,7 +24,7 @@ func newLeaders() *leaders {
 	return &leaders{last: &wire.LeaderHint{}, subs: map[*func(*wire.LeaderHint)]struct{}{}, wake: make(chan struct{}, 1)}
 }
 
-// change is told of the leader as it is now; it says so if that is news.
+// change records the current leader, and notifies the subscribers if it differs from the previous one.
 func (l *leaders) change(hint *wire.LeaderHint) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,9 +63,8 @@ func (l *leaders) news() (*wire.LeaderHint, []*func(*wire.LeaderHint)) {
 	return l.last, subs
 }
 
-// OnLeader calls f with every change of Leader, in order, on one goroutine; f must
-// not block. A slow f misses all but the latest. Two reigns of one node in a row
-// differ in their term.
+// OnLeader calls f for every change of Leader, in order, on one goroutine. f must not block; a slow f gets
+// only the latest change. Two successive leaderships of one node differ in their term.
 func (r *Replica) OnLeader(f func(*wire.LeaderHint)) (cancel func()) {
 	l := r.leaders
 	l.mu.Lock()
@@ -78,7 +77,7 @@ func (r *Replica) OnLeader(f func(*wire.LeaderHint)) (cancel func()) {
 	}
 }
 
-// leader is the member that leads, as far as this node knows.
+// leader returns the leading member, as far as this node knows.
 func (r *Replica) leader() (m *wire.Member, term uint64, ok bool) {
 	node := r.node.Load()
 	if node == nil {
@@ -102,7 +101,7 @@ func (r *Replica) leader() (m *wire.Member, term uint64, ok bool) {
 	return m, term, true
 }
 
-// Leader is what this node knows of the leader; an empty hint if nothing.
+// Leader returns what this node knows of the leader. The hint is empty if that is nothing.
 func (r *Replica) Leader() *wire.LeaderHint {
 	m, term, ok := r.leader()
 	if !ok {
@@ -111,13 +110,13 @@ func (r *Replica) Leader() *wire.LeaderHint {
 	return &wire.LeaderHint{Id: m.Id, ClientAddr: m.ClientAddr, Term: term}
 }
 
-// LeaderHTTP is the advertised HTTP address of the leader, empty if there is none.
+// LeaderHTTP returns the advertised HTTP address of the leader, "" if there is none.
 func (r *Replica) LeaderHTTP() string {
 	m, _, _ := r.leader()
 	return m.GetHttpAddr()
 }
 
-// self is this node as it reports itself.
+// self returns this node as it reports itself.
 func (r *Replica) self() *wire.Member {
 	a := r.cfg.Advertise
 	return &wire.Member{Id: r.cfg.ID, Incarnation: r.book.incarnation, PeerAddr: a.Peer, ClientAddr: a.Client, HttpAddr: a.HTTP, Level: r.cfg.Level}

@@ -10,24 +10,24 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// barrierAgain is the pause before a refused barrier is proposed once more.
+// barrierAgain is the pause before a refused barrier is proposed again.
 const barrierAgain = 50 * time.Millisecond
 
-// reign is one term in which this node leads. Its barrier begins it: what is decided by
-// time under older terms is void once that is applied.
+// reign is a leadership: one term in which this node leads. It starts with a barrier. Once that is applied,
+// decisions that were made by time in older terms are void.
 type reign struct {
 	term    uint64
 	ctx     context.Context
 	cancel  context.CancelFunc
 	serving bool
-	// refusedBarrier asks for the barrier once more.
+	// refusedBarrier requests another barrier.
 	refusedBarrier chan struct{}
 	steward        *steward
 }
 
-// lead follows raft's leadership. The channel coalesces: a true that comes without a
-// false before it means that leadership was lost and regained, so it begins a reign of its
-// own, unless that has been noticed already: one term is one reign.
+// lead follows raft's leadership. LeaderCh coalesces: a true without a false before it means that leadership
+// was lost and regained. That starts a new leadership, unless this was noticed before: there is exactly one
+// per term.
 func (r *Replica) lead() {
 	node := r.node.Load()
 	for {
@@ -62,11 +62,11 @@ func (r *Replica) current() *reign {
 	return r.reign
 }
 
-// ascend begins a reign with its barrier. Clients are served once that is applied.
+// ascend starts a leadership with its barrier. Clients are served once that is applied.
 func (r *Replica) ascend(node *raft.Raft) {
 	term := node.CurrentTerm()
 	if node.State() != raft.Leader {
-		return // lost again already; the channel will say so
+		return // lost again already; LeaderCh will report it
 	}
 	re := &reign{term: term, refusedBarrier: make(chan struct{}, 1)}
 	re.ctx, re.cancel = context.WithCancel(r.ctx)
@@ -99,8 +99,8 @@ func (r *Replica) proposeBarrier(re *reign) {
 	}))
 }
 
-// barrierDone runs on the completer: everything of older reigns has been completed, and
-// the machine is in the state of the barrier.
+// barrierDone runs on the completer: every entry of older leaderships has been completed, and the state is
+// that of the barrier.
 func (r *Replica) barrierDone(re *reign, result *wire.Result) {
 	if result.GetStatus() != wire.Status_OK {
 		r.log.Warn("the barrier was not applied", "term", re.term, "status", result.GetStatus(), "message", result.GetMessage())
@@ -123,8 +123,8 @@ func (r *Replica) barrierDone(re *reign, result *wire.Result) {
 	}))
 }
 
-// retryBarrier asks for the barrier again where that can help; otherwise raft will say
-// that leadership is lost.
+// retryBarrier requests another barrier where that can help. Otherwise raft will report that leadership is
+// lost.
 func (r *Replica) retryBarrier(re *reign, result *wire.Result) {
 	switch result.GetStatus() {
 	case wire.Status_UNAVAILABLE, wire.Status_INTERNAL, wire.Status_UNCERTAIN:
@@ -135,7 +135,7 @@ func (r *Replica) retryBarrier(re *reign, result *wire.Result) {
 	}
 }
 
-// bootstrapCommand begins the cluster's life in the log.
+// bootstrapCommand returns the command that begins the cluster in the log.
 func (r *Replica) bootstrapCommand() *wire.Command {
 	_, _, known := r.book.page()
 	members := []*wire.Member{}
@@ -159,8 +159,8 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 	}}}
 }
 
-// serve opens the node for clients: one full TTL for everybody from now on. It runs on
-// the completer, and nothing but the barrier has been applied in this reign.
+// serve opens the node for clients. Every session has a full TTL from now on. It runs on the completer, and
+// under this leadership nothing but the barrier and, in a new cluster, the bootstrap has been applied.
 func (r *Replica) serve(re *reign) {
 	node := r.node.Load()
 	r.mu.Lock()
@@ -182,8 +182,8 @@ func (r *Replica) serve(re *reign) {
 	r.log.Info("serving", "term", re.term)
 }
 
-// abdicate ends the reign, if there is one: first nothing is decided any more, then
-// everything that waits is answered.
+// abdicate ends the leadership, if there is one. First it stops all decisions, then it answers everything
+// that waits.
 func (r *Replica) abdicate(why string) {
 	r.mu.Lock()
 	re := r.reign
@@ -199,12 +199,12 @@ func (r *Replica) abdicate(why string) {
 		return
 	}
 	r.leaders.change(r.Leader())
-	if r.halted.Load() == nil { // the log may be on the disk that hangs
+	if r.halted.Load() == nil { // the log file may be on the disk that hangs
 		r.log.Info("the reign is over", "term", re.term, "because", why)
 	}
 }
 
-// refusal says why nothing is accepted now.
+// refusal returns the result for commands that this node does not accept at present.
 func (r *Replica) refusal() *wire.Result {
 	node := r.node.Load()
 	switch {
@@ -213,21 +213,21 @@ func (r *Replica) refusal() *wire.Result {
 	case r.ctx.Err() != nil:
 		return refused(wire.Status_UNAVAILABLE, "this node is stopping")
 	case node != nil && node.State() == raft.Leader && r.Leader().GetId() != r.cfg.ID:
-		return refused(wire.Status_NOT_LEADER, "") // handed over, and raft is stuck in a write
+		return refused(wire.Status_NOT_LEADER, "") // handed over, while raft is stuck in a write
 	case node != nil && node.State() == raft.Leader:
 		return refused(wire.Status_UNAVAILABLE, "the new leader has not taken over yet")
 	}
 	return refused(wire.Status_NOT_LEADER, "")
 }
 
-// Serving says that this node leads, has applied its barrier and accepts commands.
+// Serving reports whether this node leads, has applied its barrier and accepts commands.
 func (r *Replica) Serving() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.reign != nil && r.reign.serving
 }
 
-// do is execute where only success counts.
+// do is execute without the result.
 func (r *Replica) do(ctx context.Context, re *reign, cmd *wire.Command, level uint32) error {
 	_, err := r.execute(ctx, re, cmd, level)
 	return err

@@ -14,7 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestWhoIsNamedAsLeader by the leader and a follower, also when they have failed.
+// TestWhoIsNamedAsLeader verifies which leader the leader and a follower report, including after they have
+// failed.
 func TestWhoIsNamedAsLeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		if n := openIdle(t, nil); n.Leader().GetId() != "" || n.LeaderHTTP() != "" {
@@ -44,7 +45,7 @@ func TestWhoIsNamedAsLeader(t *testing.T) {
 	})
 }
 
-// TestNewsOfTheLeaderEndWithTheSubscription of who wants them.
+// TestNewsOfTheLeaderEndWithTheSubscription verifies that a cancelled subscriber is not called any more.
 func TestNewsOfTheLeaderEndWithTheSubscription(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := &Replica{leaders: newLeaders()}
@@ -64,7 +65,7 @@ func TestNewsOfTheLeaderEndWithTheSubscription(t *testing.T) {
 	})
 }
 
-// TestRefusals say why nothing is accepted.
+// TestRefusals verifies the reason why a command is not accepted, in each state of a node.
 func TestRefusals(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, nodes := openTogether(t, 2)
@@ -88,7 +89,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// inReign calls f with another reign.
+// inReign calls f while r has another leadership.
 func (r *Replica) inReign(re *reign, f func()) {
 	set := func(now *reign) (was *reign) {
 		r.mu.Lock()
@@ -101,7 +102,8 @@ func (r *Replica) inReign(re *reign, f func()) {
 	set(was)
 }
 
-// TestOnlyThePresentReignServes, of a node that leads in its term.
+// TestOnlyThePresentReignServes verifies that serve opens a node only for its current leadership, and only
+// while it leads in that term.
 func TestOnlyThePresentReignServes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, nodes := openTogether(t, 2)
@@ -133,7 +135,7 @@ func TestOnlyThePresentReignServes(t *testing.T) {
 	})
 }
 
-// TestWhoBeginsAReign: a leader that neither stops nor has failed.
+// TestWhoBeginsAReign verifies that only a leader that is neither stopping nor failed starts a leadership.
 func TestWhoBeginsAReign(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, nodes := openTogether(t, 2)
@@ -172,7 +174,8 @@ func TestWhoBeginsAReign(t *testing.T) {
 	})
 }
 
-// TestBeginningIsRepeated after the first attempts to begin the term and the cluster are refused.
+// TestBeginningIsRepeated verifies that the barrier is proposed again after the first barriers, or the
+// bootstrap, were refused.
 func TestBeginningIsRepeated(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r, err := Open(t.Context(), lone(t, inMemory(), func(err error) { t.Error(err) }))
@@ -196,7 +199,7 @@ func TestBeginningIsRepeated(t *testing.T) {
 	})
 }
 
-// TestWhichBarriersAreRepeated by how they ended.
+// TestWhichBarriersAreRepeated verifies which failed barriers are proposed again.
 func TestWhichBarriersAreRepeated(t *testing.T) {
 	n := &Replica{}
 	for status, want := range map[wire.Status_Code]int{
@@ -211,7 +214,8 @@ func TestWhichBarriersAreRepeated(t *testing.T) {
 	}
 }
 
-// TestBeginningOfACluster has the members that were seen, and the name that is known.
+// TestBeginningOfACluster verifies that the bootstrap has the members that were seen, and the cluster id if
+// it is known.
 func TestBeginningOfACluster(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, certified := range []string{"", "c"} {
@@ -232,7 +236,8 @@ func TestBeginningOfACluster(t *testing.T) {
 	})
 }
 
-// TestWhoFollowsWhom of two nodes and one that does not run.
+// TestWhoFollowsWhom checks the reports about leading and following of two nodes and of one that does not
+// run.
 func TestWhoFollowsWhom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		idle := openIdle(t, nil)
@@ -264,7 +269,7 @@ func TestWhoFollowsWhom(t *testing.T) {
 	})
 }
 
-// TestMajoritiesThatAreLost, of clusters of each size.
+// TestMajoritiesThatAreLost checks lost majorities for clusters of each size.
 func TestMajoritiesThatAreLost(t *testing.T) {
 	for _, c := range []struct {
 		voters, wiped int
@@ -301,7 +306,8 @@ func TestMajoritiesThatAreLost(t *testing.T) {
 	})
 }
 
-// TestFailureIsToldOnce, before anything is logged about it, and the peer port is closed.
+// TestFailureIsToldOnce verifies that a failure is reported to Halt once, before anything is logged about it,
+// and that the peer port is closed.
 func TestFailureIsToldOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		net, nodes := openTogether(t, 1)
@@ -335,7 +341,8 @@ func TestFailureIsToldOnce(t *testing.T) {
 	})
 }
 
-// TestStartOfANodeThatHasFailed meanwhile ends with the reason.
+// TestStartOfANodeThatHasFailed verifies that a node that fails during its start does not start and returns
+// the reason.
 func TestStartOfANodeThatHasFailed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)

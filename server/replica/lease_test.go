@@ -20,8 +20,8 @@ func extendLeaseCommand(name string, of *wire.Result) *wire.Command {
 	return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash[:], HoldId: of.HoldId}}}
 }
 
-// A lease lives for its TTL from the grant: repeating the request, or anything else that
-// keeps a session, does not prolong it; extending it does.
+// TestLeaseExpiresItsTTLAfterTheGrant verifies that a lease ends its TTL after the grant. Repeating the
+// request, or anything else that prolongs a session, does not prolong it; extending it does.
 func TestLeaseExpiresItsTTLAfterTheGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -65,7 +65,8 @@ func TestLeaseExpiresItsTTLAfterTheGrant(t *testing.T) {
 	})
 }
 
-// While it waits, repeated requests keep it alive; its time begins with the grant.
+// TestLeaseThatWaits verifies that repeated requests keep a waiting lease alive, and that its TTL starts with
+// the grant.
 func TestLeaseThatWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -97,7 +98,7 @@ func TestLeaseThatWaits(t *testing.T) {
 		c.expect(leader.do(lease()), wire.Status_GRANTED)
 		c.endsIn(begin, ttl, "the lease ends", func() bool { return !leader.lives(first.SessionId) })
 
-		// Given up by its client, it leaves the queue.
+		// Abandoned by its client, it leaves the queue.
 		c.expect(leader.do(acquireCommand(s, 3, "a", 0)), wire.Status_GRANTED)
 		begin = time.Now()
 		second := c.expect(leader.do(lease()), wire.Status_QUEUED)
@@ -112,7 +113,7 @@ func TestLeaseThatWaits(t *testing.T) {
 	})
 }
 
-// A lease whose wait is bounded is gone with it, and whoever waits is told.
+// TestLeaseThatTimesOut verifies that a lease ends with its bounded wait, and that its await is answered.
 func TestLeaseThatTimesOut(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()

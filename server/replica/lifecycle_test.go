@@ -87,7 +87,7 @@ func TestStoreFailureHalts(t *testing.T) {
 				if victim.Serving() {
 					t.Error("it still serves")
 				}
-				victim.disk.breakWith(nil) // nothing is written any more even so
+				victim.disk.breakWith(nil) // the disk works again, but nothing may be written
 				last, _ := victim.disk.LastIndex()
 				c.eventually("the others go on", func() bool { n := c.serving(); return n != nil && n != victim })
 				c.expect(c.must(acquireCommand(s, 2, "m", 0)), wire.Status_GRANTED)
@@ -99,7 +99,8 @@ func TestStoreFailureHalts(t *testing.T) {
 	}
 }
 
-// The real stores, the real network and a single node: its directory keeps it.
+// TestDirectoryKeepsTheNode runs a single node with the real stores and network, and verifies that its
+// directory preserves it.
 func TestDirectoryKeepsTheNode(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := t.TempDir()

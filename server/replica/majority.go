@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// wipedVoters remembers which members came back without their data, as far as they have asked
-// this node who they are. It is for messages only: nothing is decided by it.
+// wipedVoters tracks which members have come back without their data, as far as they asked this node for
+// their standing. It is used only for messages; nothing is decided by it.
 type wipedVoters struct {
 	mu  sync.Mutex
 	ids map[string]bool
@@ -20,7 +20,7 @@ type wipedVoters struct {
 
 func newWipedVoters() *wipedVoters { return &wipedVoters{ids: map[string]bool{}} }
 
-// saw notes how a member showed itself.
+// saw records how a member presented itself.
 func (w *wipedVoters) saw(id string, as wire.Standing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -32,7 +32,7 @@ func (w *wipedVoters) saw(id string, as wire.Standing) {
 	}
 }
 
-// among returns those of the voters that came back without their data.
+// among returns the number of voters, and those of them that came back without their data.
 func (w *wipedVoters) among(servers map[string]raft.Server) (voters int, wiped []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,8 +48,8 @@ func (w *wipedVoters) among(servers map[string]raft.Server) (voters int, wiped [
 	return voters, wiped
 }
 
-// lostMajority returns the voters that came back without their data, if they are so many that no
-// leader can be elected, and there is none.
+// lostMajority returns the voters that came back without their data, if there is no leader and they are so
+// many that none can be elected. Otherwise it returns nil.
 func (r *Replica) lostMajority() []string {
 	node := r.node.Load()
 	if node == nil {
@@ -63,7 +63,7 @@ func (r *Replica) lostMajority() []string {
 	return wiped
 }
 
-// nagLostMajority says on a node with state what to do with it.
+// nagLostMajority logs what to do if a majority of the voters has lost its data.
 func (r *Replica) nagLostMajority() {
 	wiped := r.lostMajority()
 	if wiped == nil {
@@ -76,7 +76,7 @@ func (r *Replica) nagLostMajority() {
 
 const restoreCommand = "qlock snapshot restore FILE --reason lost"
 
-// staleCommand saves what the node has that clients reach at addr.
+// staleCommand returns the command that saves the state of the node whose client address is addr.
 func (r *Replica) staleCommand(addr string) string {
 	if addr == "" {
 		addr = "HOST:PORT"
@@ -88,12 +88,12 @@ func (r *Replica) staleCommand(addr string) string {
 type outlook int
 
 const (
-	unclear  outlook = iota // there is no leader now
+	unclear  outlook = iota // there is no leader at present
 	led                     // there is a leader
 	hopeless                // no leader can be elected
 )
 
-// outlookOf is what the answers say of it.
+// outlookOf returns the outlook according to the answers.
 func outlookOf(answers []answer) outlook {
 	_, found := leaderAmong(answers)
 	switch {
@@ -105,7 +105,7 @@ func outlookOf(answers []answer) outlook {
 	return unclear
 }
 
-// errReplaced says what to do with a node that has lost its memory.
+// errReplaced returns the error of a node that has lost its memory, with what to do about it.
 func (r *Replica) errReplaced(peer *wire.NodeState, cluster outlook) error {
 	id := r.cfg.ID
 	lost := fmt.Errorf("%w: cluster %q knows node %q with another incarnation than this directory's (%s). Its memory is gone, so it must not vote",
@@ -121,7 +121,8 @@ func (r *Replica) errReplaced(peer *wire.NodeState, cluster outlook) error {
 		"If a majority of the voters has lost its data, no leader can be elected. %s", lost, replace, r.startOver(peer))
 }
 
-// startOver is the way out where no leader can be elected. from is a node that has its data.
+// startOver returns what to do if no leader can be elected. from is a node that still has its data; nil if
+// none is known.
 func (r *Replica) startOver(from *wire.NodeState) string {
 	whose := "of a node that has its data"
 	if id := from.GetMember().GetId(); id != "" {

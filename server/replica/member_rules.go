@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// The rules of membership, decided from what was asked and what the nodes said. They change
-// nothing and ask nobody: see members.go and steward.go for when each is asked.
+// The rules of membership, as pure functions of requests and nodes' answers. members.go and steward.go apply
+// them.
 
 func validMember(req *wire.AddMemberRequest) error {
 	if req.GetId() == "" {
@@ -24,8 +24,8 @@ func validMember(req *wire.AddMemberRequest) error {
 	return nil
 }
 
-// admit returns the member that a node becomes, by what it said of itself. recorded is the
-// incarnation under which its id is known, if it is.
+// admit returns the member that a node becomes, according to its answer. recorded is the incarnation under
+// which its id is recorded, "" if it is not.
 func admit(a answer, recorded string) (*wire.Member, error) {
 	switch id, addr := a.peer.ID, a.peer.Addr; {
 	case a.cluster != "":
@@ -53,7 +53,7 @@ func removable(id string, servers map[string]raft.Server, recorded bool) error {
 	return nil
 }
 
-// votersBut returns the voters without those named.
+// votersBut returns the voters except those named.
 func votersBut(servers map[string]raft.Server, ids ...string) (voters []raft.Server) {
 	for id, s := range servers {
 		if s.Suffrage == raft.Voter && !slices.Contains(ids, id) {
@@ -63,8 +63,8 @@ func votersBut(servers map[string]raft.Server, ids ...string) (voters []raft.Ser
 	return voters
 }
 
-// majorityOf returns an error unless most of the voters that would be left without a node
-// answer. This node is one of both.
+// majorityOf returns an error unless a majority of the voters that remain without a node has answered. Both
+// counts include this node.
 func majorityOf(without string, voters, answered int) error {
 	if answered > voters/2 {
 		return nil
@@ -72,7 +72,7 @@ func majorityOf(without string, voters, answered int) error {
 	return fmt.Errorf("%w: without %q there are %d voters, of which only %d answer: the cluster would stand still; bring others back first, or remove those", ErrPrecondition, without, voters, answered)
 }
 
-// electable returns the node of that id if it has a vote.
+// electable returns the node with that id if it is a voter.
 func electable(id string, servers map[string]raft.Server) (raft.Server, error) {
 	server, ok := servers[id]
 	switch {
@@ -84,7 +84,7 @@ func electable(id string, servers map[string]raft.Server) (raft.Server, error) {
 	return server, nil
 }
 
-// ableToLead returns an error unless the node answers and lacks few of the entries up to last.
+// ableToLead returns an error if the node did not answer or lacks too many of the entries up to last.
 func ableToLead(a answer, last uint64) error {
 	switch {
 	case a.state == nil:
@@ -96,8 +96,7 @@ func ableToLead(a answer, last uint64) error {
 	return nil
 }
 
-// longestLog returns the answer of the node with the longest log; its state is nil if none
-// answered.
+// longestLog returns the answer of the node with the longest log. Its state is nil if no node answered.
 func longestLog(answers []answer) (best answer) {
 	for _, a := range answers {
 		if a.state != nil && (best.state == nil || a.state.LastIndex > best.state.LastIndex) {
@@ -107,25 +106,25 @@ func longestLog(answers []answer) (best answer) {
 	return best
 }
 
-// awaitsVote reports whether a member is one that gets its vote later, and can be asked how
+// awaitsVote reports whether a member does not vote yet and its address is known, so that it can be asked how
 // far it is.
 func awaitsVote(server raft.Server, m *wire.Member) bool {
 	return server.Suffrage != raft.Voter && m.PeerAddr != ""
 }
 
-// mayVote reports whether a node, by its own word, is the one that was recorded and lacks so
-// little of what is committed that it can vote.
+// mayVote reports whether a node, according to its own answer, is the one that was recorded and lacks so few
+// of the committed entries that it can vote.
 func mayVote(state *wire.NodeState, incarnation string, committed uint64) bool {
 	return state != nil && !state.Empty && state.Member.GetIncarnation() == incarnation && state.AppliedIndex+caughtUp >= committed
 }
 
-// unchanged reports whether a node is still in raft's configuration as it was, and still
-// recorded with the same incarnation.
+// unchanged reports whether a node is still in raft's configuration as it was, and still recorded with the
+// same incarnation.
 func unchanged(was, is raft.Server, m, known *wire.Member) bool {
 	return is == was && known.GetIncarnation() == m.Incarnation
 }
 
-// configError says what raft's refusal of a configuration change means.
+// configError translates raft's refusal of a configuration change into an error of this package.
 func configError(err error) error {
 	switch {
 	case err == nil:

@@ -49,7 +49,7 @@ func TestValidMember(t *testing.T) {
 	}
 }
 
-// configured is a configuration of raft: voters and nodes without a vote.
+// configured returns a raft configuration with these voters and non-voters.
 func configured(voters []string, others ...string) map[string]raft.Server {
 	servers := map[string]raft.Server{}
 	for _, id := range voters {
@@ -115,7 +115,7 @@ func TestElectable(t *testing.T) {
 	}
 }
 
-// A node may lack caughtUp entries of what it is to lead or to vote on, and none more.
+// TestHowMuchMayBeLacking verifies that a node may lack exactly caughtUp entries to lead or to get its vote.
 func TestHowMuchMayBeLacking(t *testing.T) {
 	const last = 1_000
 	for has, enough := range map[uint64]bool{last + 1: true, last: true, last - caughtUp: true, last - caughtUp - 1: false, 0: false} {

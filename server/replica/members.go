@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// administer is what every administrative request begins with: this node must lead,
-// and Close waits for the request, since it waits for raft.
+// administer starts an administrative request: it checks that this node leads, and makes Close wait for the
+// request, since the request waits for raft.
 func (r *Replica) administer() (re *reign, done func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -28,9 +28,9 @@ func (r *Replica) administer() (re *reign, done func(), err error) {
 	return r.reign, r.admins.Done, nil
 }
 
-// oneByOne waits until nobody else changes the members: each change is a few steps in the
-// log and in raft's configuration, and steps of two must not mix. Otherwise a node that is
-// being removed could be promoted, or recorded again, right after.
+// oneByOne waits until no other membership change is in progress. Each change consists of several steps in
+// the log and in raft's configuration, and steps of two changes must not interleave: otherwise a node that is
+// being removed could be promoted, or recorded again, right afterwards.
 func (r *Replica) oneByOne(ctx context.Context) (done func(), err error) {
 	select {
 	case r.changing <- struct{}{}:
@@ -40,8 +40,8 @@ func (r *Replica) oneByOne(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// AddMember takes a running, empty node into the cluster, first as a non-voter; it
-// gets its vote by itself once it has caught up. Repeating it is harmless. Leader only.
+// AddMember adds a running, empty node to the cluster, first as a non-voter. The node gets its vote
+// automatically once it has caught up. AddMember is idempotent. Leader only.
 func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) error {
 	act := &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Operator: req.GetOperator(), Reason: req.GetReason(), Member: req.GetId(), Address: req.GetPeerAddr()}
 	if err := errors.Join(validMember(req), validAct(act)); err != nil {
@@ -52,7 +52,7 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 		return err
 	}
 	defer done()
-	// Before the changes under way: a node that does not answer is said to at once.
+	// Before waiting for other changes, so that a node that does not answer is reported immediately.
 	m, err := r.candidate(ctx, req)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 	if err := r.record(ctx, re, act); err != nil {
 		return err
 	}
-	// Its incarnation first: the node runs raft only once it is known by it.
+	// Its incarnation first: the node runs raft only once it is known under it.
 	if err := r.do(ctx, re, putMember(m), 0); err != nil {
 		return err
 	}
@@ -91,8 +91,9 @@ func (r *Replica) candidate(ctx context.Context, req *wire.AddMemberRequest) (*w
 	return admit(r.ask(ctx, Peer{req.Id, req.PeerAddr}), recorded)
 }
 
-// noAnswer says that a node was not reached within probeTimeout. It is no reason to try again, nor
-// one to doubt that this node leads, so a time-out of the call must not stand for one of the cluster.
+// noAnswer returns the error for a node that did not answer within probeTimeout. It is ErrPrecondition: the
+// client should neither retry nor doubt that this node leads, as it would if the call's timeout were passed
+// on.
 func noAnswer(a answer, remedy string) error {
 	what := "does not answer"
 	if errors.Is(a.err, raftstream.ErrRefused) {
@@ -101,9 +102,8 @@ func noAnswer(a answer, remedy string) error {
 	return fmt.Errorf("%w: node %q at %s %s: nothing was changed: %s: %v", ErrPrecondition, a.peer.ID, a.peer.Addr, what, remedy, a.err)
 }
 
-// RemoveMember takes a node out of the cluster and forgets its incarnation. Asked to
-// remove the leader itself it hands leadership over and returns ErrNotLeader: the next
-// leader does it. Leader only.
+// RemoveMember removes a node from the cluster and forgets its incarnation. If that node is the leader
+// itself, it hands leadership over and returns ErrNotLeader, and the next leader can remove it. Leader only.
 func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) error {
 	if req.GetId() == "" {
 		return fmt.Errorf("%w: the member has no id", ErrInvalid)
@@ -142,8 +142,8 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 	return r.remove(ctx, re, req.Id, configured)
 }
 
-// majorityWithout is an error unless most of the voters that would be left answer: their
-// votes are needed to commit the removal, and raft can not take it back.
+// majorityWithout returns an error unless a majority of the remaining voters answers: their votes are needed
+// to commit the removal, and raft cannot undo it.
 func (r *Replica) majorityWithout(ctx context.Context, id string) error {
 	var others []Peer
 	for _, s := range votersBut(r.servers(), id, r.cfg.ID) {
@@ -158,8 +158,8 @@ func (r *Replica) majorityWithout(ctx context.Context, id string) error {
 	return majorityOf(id, len(others)+1, answered)
 }
 
-// remove takes the vote away before it forgets the incarnation: the other way round a
-// wiped disk could vote under the old name.
+// remove takes the vote away before it forgets the incarnation. In the other order, a node with a wiped disk
+// could vote under the old name.
 func (r *Replica) remove(ctx context.Context, re *reign, id string, configured bool) error {
 	if configured {
 		if err := configError(r.node.Load().RemoveServer(raft.ServerID(id), 0, changeTimeout).Error()); err != nil {
@@ -174,8 +174,8 @@ func (r *Replica) remove(ctx context.Context, re *reign, id string, configured b
 	return nil
 }
 
-// stepAside lets another node remove this one. The audit log has the transfer here, the
-// removal there.
+// stepAside hands leadership over, so that the next leader can remove this node. The audit log records the
+// transfer here and the removal there.
 func (r *Replica) stepAside(ctx context.Context, re *reign, removal *wire.RecordAct) error {
 	to, err := r.bestVoter(ctx)
 	if err != nil {
@@ -191,8 +191,8 @@ func (r *Replica) stepAside(ctx context.Context, re *reign, removal *wire.Record
 	return fmt.Errorf("%w any more: leadership was handed over so that the next leader removes this node", ErrNotLeader)
 }
 
-// TransferLeadership hands leadership to the voter named, or to the best one, for an
-// operator, and returns when this node has ceased to lead. Leader only.
+// TransferLeadership transfers leadership to the voter named in the request, or to the best one, as an
+// operator's action. It returns when this node has ceased to lead. Leader only.
 func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) error {
 	act := &wire.RecordAct{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Operator: req.GetOperator(), Reason: req.GetReason(), Member: req.GetId()}
 	if err := validAct(act); err != nil {
@@ -216,8 +216,8 @@ func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLead
 	return r.transfer(ctx, to)
 }
 
-// StepDown hands leadership to the best voter, because this node stops: no operator's act.
-// Leader only.
+// StepDown transfers leadership to the best voter because this node is stopping. It is not an operator's
+// action and not audited. Leader only.
 func (r *Replica) StepDown(ctx context.Context) error {
 	_, done, err := r.administer()
 	if err != nil {
@@ -227,7 +227,7 @@ func (r *Replica) StepDown(ctx context.Context) error {
 	return r.passOn(ctx)
 }
 
-// passOn hands leadership to the best voter.
+// passOn transfers leadership to the best voter.
 func (r *Replica) passOn(ctx context.Context) error {
 	to, err := r.bestVoter(ctx)
 	if err != nil {
@@ -236,7 +236,7 @@ func (r *Replica) passOn(ctx context.Context) error {
 	return r.transfer(ctx, to)
 }
 
-// nextLeader is the voter named, if it answers, or the best one.
+// nextLeader returns the voter named, if it can lead, or the best one if id is "".
 func (r *Replica) nextLeader(ctx context.Context, id string) (raft.Server, error) {
 	if id == "" {
 		return r.bestVoter(ctx)
@@ -248,9 +248,8 @@ func (r *Replica) nextLeader(ctx context.Context, id string) (raft.Server, error
 	return server, ableToLead(r.ask(ctx, r.peer(server)), r.node.Load().LastIndex())
 }
 
-// bestVoter is the other voter that answers and has the longest log. Raft would pick
-// by what it sent; if that one is gone, it refuses every entry until its call has timed
-// out.
+// bestVoter returns the other voter that answers and has the longest log. Raft would choose by what it has
+// sent; if that voter is gone, raft refuses every entry until its call has timed out.
 func (r *Replica) bestVoter(ctx context.Context) (raft.Server, error) {
 	servers := r.servers()
 	var voters []Peer
@@ -267,7 +266,7 @@ func (r *Replica) bestVoter(ctx context.Context) (raft.Server, error) {
 	return servers[best.peer.ID], nil
 }
 
-// peer is how a server of raft's configuration is reached now.
+// peer returns a server of raft's configuration with its current address.
 func (r *Replica) peer(s raft.Server) Peer {
 	return Peer{string(s.ID), string(r.resolve(s.ID, s.Address))}
 }
@@ -275,10 +274,10 @@ func (r *Replica) peer(s raft.Server) Peer {
 // drainTimeout bounds how long a transfer waits for the entries in flight.
 const drainTimeout = 2 * time.Second
 
-// transfer hands leadership over with no entry in flight: raft refuses entries meanwhile, and
-// what is in flight when leadership ends is UNCERTAIN. So every command before the transfer has
-// its result, and those after it wait here: the end of the reign answers them NOT_LEADER, and
-// if there is no transfer they are proposed.
+// transfer transfers leadership when no entry is in flight, because raft refuses entries during a transfer,
+// and entries that are in flight when leadership ends are UNCERTAIN. So every command before the transfer has
+// its result. Later ones wait in the queue: the end of the leadership answers them with NOT_LEADER, or they
+// are proposed if the transfer fails.
 func (r *Replica) transfer(ctx context.Context, to raft.Server) error {
 	if re := r.current(); re != nil {
 		drained := r.proposer.pause(re.term)
@@ -294,8 +293,8 @@ func (r *Replica) transfer(ctx context.Context, to raft.Server) error {
 	return nil
 }
 
-// acceptsAgain returns once raft takes entries after a transfer that failed: it says that it failed
-// shortly before it does.
+// acceptsAgain waits until raft accepts entries after a failed transfer. Raft reports the failure slightly
+// before it does.
 func (r *Replica) acceptsAgain(node *raft.Raft) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -319,7 +318,7 @@ func (r *Replica) drain(ctx context.Context, drained <-chan struct{}) {
 	}
 }
 
-// settled waits until the reign is over here too: raft's answer may be ahead of it.
+// settled waits until the leadership has ended in this package too. Raft's answer may come first.
 func (r *Replica) settled(node *raft.Raft) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// statusOf asks until it is answered.
+// statusOf returns the cluster's status as the node sees it.
 func (c *cluster) statusOf(n *node) *wire.StatusResponse {
 	c.t.Helper()
 	s, err := n.Status(c.t.Context(), &wire.StatusRequest{Stale: true})
@@ -20,9 +20,8 @@ func (c *cluster) statusOf(n *node) *wire.StatusResponse {
 	return s
 }
 
-// eventuallyAsking is eventually for a status that stays once it is there. It looks the more
-// seldom the longer that takes: each look is a question to every node, and in virtual time the
-// next one comes at once.
+// eventuallyAsking is eventually for a status that does not change back. It checks less often the longer it
+// takes: each check asks every node, and in virtual time the next one would follow immediately.
 func (c *cluster) eventuallyAsking(what string, ok func() bool) {
 	c.t.Helper()
 	begin, next := time.Now(), time.Now()
@@ -68,7 +67,7 @@ func TestWipedVoterIsRefusedAndReplaced(t *testing.T) {
 				}
 			}
 			if wiped == 2 {
-				// No majority with its memory is left: nothing may be granted.
+				// No majority with its memory is left, so nothing may be granted.
 				c.eventually("the leader steps down", func() bool { return !leader.Serving() })
 				return
 			}
@@ -87,8 +86,8 @@ func TestWipedVoterIsRefusedAndReplaced(t *testing.T) {
 	}
 }
 
-// mustAdmin repeats an administrative request while there is no leader to do it, or a node that
-// it needs does not answer yet.
+// mustAdmin repeats an administrative request while there is no leader, or while a node that it needs does
+// not answer yet.
 func (n *node) mustAdmin(request func(*node) error) {
 	n.c.t.Helper()
 	n.c.eventually("the request is done", func() bool {
@@ -100,8 +99,8 @@ func (n *node) mustAdmin(request func(*node) error) {
 	})
 }
 
-// Wiped while the others were down: it finds out when they come, and takes no part
-// before.
+// TestWipedVoterWithoutPeersWaits verifies that a voter that was wiped while the others were down takes no
+// part, and notices when they return.
 func TestWipedVoterWithoutPeersWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -117,7 +116,7 @@ func TestWipedVoterWithoutPeersWaits(t *testing.T) {
 			t.Fatalf("alone: leader %v, halted %v", v.Leader(), v.haltedWith())
 		}
 		c.expect(v.beat(1), wire.Status_NOT_LEADER)
-		// The one that comes back has not applied its log yet, and still knows.
+		// The node that comes back has not applied its log yet, but knows the members.
 		c.nodes["n1"].start()
 		c.eventually("it stops", func() bool { return v.haltedWith() != nil })
 		if err := v.haltedWith(); !errors.Is(err, replica.ErrReplaced) {
@@ -129,8 +128,8 @@ func TestWipedVoterWithoutPeersWaits(t *testing.T) {
 	})
 }
 
-// A node that was replaced while it was away comes back with its old disk: that one is
-// no longer the member of that name.
+// TestReplacedNodeWithItsOldDiskStops verifies that a node that was replaced while it was away stops when it
+// comes back with its old disk, because that no longer belongs to the member.
 func TestReplacedNodeWithItsOldDiskStops(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -148,11 +147,11 @@ func TestReplacedNodeWithItsOldDiskStops(t *testing.T) {
 			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: v.id, PeerAddr: v.id + ":7401", Reason: "test"})
 		})
 		c.eventually("it votes again", func() bool { return c.nodeStatus(v.id).GetVoter() })
-		time.Sleep(time.Second) // everybody has noted it
+		time.Sleep(time.Second) // all nodes have recorded it
 		v.crash()
 		v.cfg.Stores, v.disk = old, oldDisk
 		term := c.statusOf(c.leader()).Term
-		err := v.open() // it may hear of it before it is open
+		err := v.open() // it may learn of it before Open returns
 		if err == nil {
 			c.eventually("it stops", func() bool { return v.haltedWith() != nil })
 			err = v.haltedWith()
@@ -187,11 +186,11 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Reason: "test"})
 		}
 		leader.mustAdmin(add)
-		leader.mustAdmin(add) // harmless
+		leader.mustAdmin(add) // idempotent
 		c.eventually("promoted", func() bool { return c.nodeStatus("n4").GetVoter() })
 		c.eventually("caught up", func() bool { return fresh.holder("l") == s })
 
-		// Its address changes: it reports itself, and raft follows.
+		// Its address changes: it reports itself, and raft uses the new address.
 		fresh.stop()
 		fresh.cfg.Advertise.Peer = "n4:7999"
 		fresh.start()
@@ -207,7 +206,7 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 			t.Errorf("leader %v, http %s", c.nodes["n1"].Leader(), fresh.LeaderHTTP())
 		}
 
-		// The leader removed: it hands over, and the next one does it.
+		// Removing the leader: it hands over, and the next leader removes it.
 		err := fresh.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Reason: "test"})
 		if !errors.Is(err, replica.ErrNotLeader) {
 			t.Errorf("removing the leader: %v", err)
@@ -223,14 +222,15 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 			t.Errorf("removed twice: %v", err)
 		}
 		term := c.statusOf(c.leader()).Term
-		time.Sleep(20 * time.Second) // the removed node disturbs nobody
+		time.Sleep(20 * time.Second) // the removed node must not disturb the cluster
 		if now := c.statusOf(c.leader()).Term; now != term {
 			t.Errorf("term %d became %d", term, now)
 		}
 	})
 }
 
-// Removing a node without a vote takes no vote away, so a silent voter does not delay it.
+// TestNodeWithoutAVoteIsRemovedAtOnce verifies that removing a non-voter does not wait for a silent voter,
+// since it takes no vote away.
 func TestNodeWithoutAVoteIsRemovedAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -313,7 +313,7 @@ func TestNodeOfALowerLevelStops(t *testing.T) {
 			}
 			return true
 		})
-		// Downgraded: it must not apply what it does not know.
+		// After a downgrade, it must not apply what it does not know.
 		old.stop()
 		old.cfg.Level = 1
 		if err := old.open(); err == nil {

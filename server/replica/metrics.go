@@ -13,8 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// metrics are the replica's own. Labels come from the schema only, so their number is
-// bounded.
+// metrics are the replica's own. Label values come only from the schema, so their number is bounded.
 type metrics struct {
 	registry   prometheus.Registerer
 	registered []prometheus.Collector
@@ -34,21 +33,20 @@ type metrics struct {
 	leaderHints   *prometheus.CounterVec
 	slowDisks     prometheus.Counter
 
-	// What is counted with every command, found without its labels' names. Only the
-	// completer uses these.
+	// Counters that are incremented for every command, cached to avoid a lookup by label values. Only the
+	// completer uses them.
 	answers  map[answerKind]prometheus.Counter
 	granted  map[grantKind]prometheus.Counter
 	released prometheus.Counter
 }
 
-// answerKind names one of the counters of commands: by the type of the operation and how
-// it was answered.
+// answerKind identifies a counter of commands, by the type of the operation and the status of the result.
 type answerKind struct {
 	op     reflect.Type
 	status wire.Status_Code
 }
 
-// grantKind names one of the counters of grants.
+// grantKind identifies a counter of grants.
 type grantKind struct {
 	mode   wire.Mode
 	waited bool
@@ -75,7 +73,7 @@ func newMetrics(r *Replica) (*metrics, error) {
 	return m, m.register(append(all, gauges(r)...))
 }
 
-// gauges read what they show when they are asked.
+// gauges returns the metrics that are read when they are collected.
 func gauges(r *Replica) []prometheus.Collector {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
@@ -142,7 +140,7 @@ func (m *metrics) register(all []prometheus.Collector) error {
 	return nil
 }
 
-// close takes the metrics back, so that the node can be opened again in this process.
+// close unregisters the metrics, so that the node can be opened again in this process.
 func (m *metrics) close() {
 	for _, c := range m.registered {
 		m.registry.Unregister(c)
@@ -150,7 +148,7 @@ func (m *metrics) close() {
 	m.registered = nil
 }
 
-// applied books an entry that was applied, but for its commands.
+// applied counts an entry that was applied, without its commands.
 func (m *metrics) applied(b *batch, applied *fsm.Applied) {
 	m.entries.WithLabelValues("applied").Inc()
 	m.batch.Observe(float64(len(b.items)))
@@ -160,7 +158,7 @@ func (m *metrics) applied(b *batch, applied *fsm.Applied) {
 	}
 }
 
-// answered books a command.
+// answered counts a command.
 func (m *metrics) answered(cmd *wire.Command, status wire.Status_Code) {
 	kind := answerKind{reflect.TypeOf(cmd.GetOp()), status}
 	counter := m.answers[kind]
@@ -171,7 +169,7 @@ func (m *metrics) answered(cmd *wire.Command, status wire.Status_Code) {
 	counter.Inc()
 }
 
-// grant books a grant.
+// grant counts a grant.
 func (m *metrics) grant(e *wire.Event) {
 	kind := grantKind{max(e.Mode, wire.Mode_EXCLUSIVE), e.Waited}
 	counter := m.granted[kind]
@@ -182,7 +180,7 @@ func (m *metrics) grant(e *wire.Event) {
 	counter.Inc()
 }
 
-// happened books an event.
+// happened counts an event.
 func (m *metrics) happened(e *wire.Event) {
 	switch e.Type {
 	case wire.Event_SESSION_EXPIRED:
@@ -211,7 +209,7 @@ func (m *metrics) happened(e *wire.Event) {
 	}
 }
 
-// failed books one that was not, or of which nobody knows.
+// failed counts an entry that was not applied, or whose outcome is unknown, and its commands.
 func (m *metrics) failed(b *batch, err error) {
 	status := fate(err).GetStatus()
 	m.entries.WithLabelValues(strings.ToLower(status.String())).Inc()
@@ -222,7 +220,7 @@ func (m *metrics) failed(b *batch, err error) {
 
 var opField = (&wire.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("op")
 
-// opName is the name of a command's operation in the schema.
+// opName returns the name of a command's operation in the schema.
 func opName(cmd *wire.Command) string {
 	if field := cmd.ProtoReflect().WhichOneof(opField); field != nil {
 		return string(field.Name())

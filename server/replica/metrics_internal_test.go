@@ -9,7 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Registering a metric that is there already fails, and takes back those registered before it.
+// TestMetricsOfTwoNodes verifies that registering a metric twice fails and unregisters those registered
+// before it.
 func TestMetricsOfTwoNodes(t *testing.T) {
 	counter := func(name string) prometheus.Collector {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name})
@@ -25,7 +26,7 @@ func TestMetricsOfTwoNodes(t *testing.T) {
 	}
 }
 
-// numbers are what the registry shows, by name and label values.
+// numbers returns the values in the registry, by name and label values.
 func numbers(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -45,7 +46,8 @@ func numbers(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return all
 }
 
-// TestMetricsAreTakenBackOnce: a node that is closed again leaves those of the next one alone.
+// TestMetricsAreTakenBackOnce verifies that closing a node again does not unregister the metrics of the next
+// one.
 func TestMetricsAreTakenBackOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	var r *Replica
@@ -83,7 +85,7 @@ func TestMetricsAreTakenBackOnce(t *testing.T) {
 	second.close()
 }
 
-// TestEventsAreCounted has each event of a hold, a wait and a session counted, by how it ended.
+// TestEventsAreCounted verifies the counters for each event of a hold, a wait and a session, by how it ended.
 func TestEventsAreCounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		event *wire.Event
@@ -114,7 +116,7 @@ func TestEventsAreCounted(t *testing.T) {
 		}
 		got := numbers(t, registry)
 		if got["quorumlock_hold_ends_total released"] == 0 {
-			delete(got, "quorumlock_hold_ends_total released") // it is there from the beginning
+			delete(got, "quorumlock_hold_ends_total released") // it exists from the start
 		}
 		for key, n := range c.want {
 			if got["quorumlock_"+key] != 2*n {
@@ -127,7 +129,8 @@ func TestEventsAreCounted(t *testing.T) {
 	}
 }
 
-// TestCommandsAreCounted by what they are and how they were answered, without a look for the names each time.
+// TestCommandsAreCounted verifies that commands are counted by operation and status, without a lookup of the
+// labels each time.
 func TestCommandsAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m, err := newMetrics(&Replica{cfg: Config{Registry: prometheus.NewRegistry()}})

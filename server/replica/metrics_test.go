@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// counted is what the metrics of a prefix show, by name and label values.
+// counted returns the metrics by name, without the prefix quorumlock_, and label values.
 func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -30,7 +30,7 @@ func (s refusingKey) Set(key, value []byte) error {
 	return s.StableStore.Set(key, value)
 }
 
-// tiring is a log whose last index can be asked for so many times.
+// tiring is a log that returns its last index only a limited number of times.
 type tiring struct {
 	*raft.InmemStore
 	left int
@@ -46,8 +46,8 @@ func (s *tiring) LastIndex() (uint64, error) {
 // spoiledStart is a configuration with which a node does not start.
 type spoiledStart struct {
 	spoil func(*Config)
-	want  error  // nil for any
-	says  string // in the error
+	want  error  // nil means any error
+	says  string // contained in the error
 }
 
 func spoiledStarts() map[string]spoiledStart {
@@ -86,7 +86,8 @@ func spoiledStarts() map[string]spoiledStart {
 	}
 }
 
-// TestStartsThatFail return their error, and leave the port and the metrics for the next start.
+// TestStartsThatFail verifies that a failed start returns its error and frees the port and the metrics for
+// the next start.
 func TestStartsThatFail(t *testing.T) {
 	for name, c := range spoiledStarts() {
 		bubble.Test(t, func(t *testing.T) {
@@ -127,7 +128,7 @@ func TestStartsThatFail(t *testing.T) {
 	}
 }
 
-// stubborn is a listener that does not close well.
+// stubborn is a listener whose Close returns an error.
 type stubborn struct{ net.Listener }
 
 func (s stubborn) Close() error {
@@ -135,7 +136,7 @@ func (s stubborn) Close() error {
 	return errDisk
 }
 
-// TestStopReturnsItsErrors, the first time.
+// TestStopReturnsItsErrors verifies that the first Close returns its errors.
 func TestStopReturnsItsErrors(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		cfg := lone(t, inMemory(), func(err error) { t.Error(err) })
@@ -150,13 +151,14 @@ func TestStopReturnsItsErrors(t *testing.T) {
 	})
 }
 
-// TestWhoHandsOver when it stops: a leader of others that has not failed and has the time.
+// TestWhoHandsOver verifies that a stopping node hands over if it leads others, has not failed and has the
+// time.
 func TestWhoHandsOver(t *testing.T) {
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, c := range map[string]struct {
 		nodes   int
-		who     int // 0 leads
+		who     int // 0 is the leader
 		ctx     context.Context
 		prepare func(*simnet.Net, *teammate)
 		moves   bool
@@ -186,7 +188,7 @@ func TestWhoHandsOver(t *testing.T) {
 	(&Replica{}).handOver(t.Context())
 }
 
-// TestWayOutOfDamage fits the size of the cluster.
+// TestWayOutOfDamage verifies that the advice about damage fits the size of the cluster.
 func TestWayOutOfDamage(t *testing.T) {
 	const backup, others = "qlock snapshot restore FILE --reason lost\nIf there are others", "The other nodes have all that was acknowledged"
 	three := []Peer{{"n1", "a:1"}, {"n2", "b:1"}, {"n3", "c:1"}}
@@ -206,7 +208,8 @@ func TestWayOutOfDamage(t *testing.T) {
 	}
 }
 
-// TestWhenTheMachineIsAsked: when it has a cluster, and is as new as the record.
+// TestWhenTheMachineIsAsked verifies that the state machine is used if it has a cluster and is as new as the
+// record.
 func TestWhenTheMachineIsAsked(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
@@ -227,7 +230,8 @@ func TestWhenTheMachineIsAsked(t *testing.T) {
 	})
 }
 
-// TestSettingsOfRaft are those of the configuration, and some that the replica relies on.
+// TestSettingsOfRaft verifies that raft's settings are those of the configuration, and those that the replica
+// relies on.
 func TestSettingsOfRaft(t *testing.T) {
 	r := &Replica{log: (&logged{}).logger(), cfg: Config{
 		ID: "n1", HeartbeatTimeout: 11, ElectionTimeout: 12, LeaderLeaseTimeout: 13, CommitTimeout: 14, TrailingLogs: 15, SnapshotThreshold: 16, SnapshotInterval: 17,
@@ -239,7 +243,8 @@ func TestSettingsOfRaft(t *testing.T) {
 	}
 }
 
-// TestAddressesOfNodes are those recorded, before those in raft's configuration.
+// TestAddressesOfNodes verifies that a node's recorded address takes precedence over the one in raft's
+// configuration.
 func TestAddressesOfNodes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)

@@ -7,42 +7,41 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// mostUnwritten bounds the entries that may be sent before they are written. With that many
-// the leader waits for its disk. Each may have maxEntryBytes.
+// mostUnwritten bounds the entries that may be sent before they are written. Beyond it, the leader waits for
+// its disk. Each entry may have maxEntryBytes.
 const mostUnwritten = 64
 
-// overlapped lets the leader's disk write while the others' do. Raft stores an entry, and
-// then sends it; so it is told at once that the entry is stored, and gets it from memory,
-// while a goroutine writes it. Raft counts the leader itself among those who have the entry
-// from then on, too early. What makes up for that:
+// overlapped lets the leader write to its disk while the followers write to theirs. Raft stores an entry and
+// then sends it. So overlapped reports immediately that the entry is stored, returns it from memory when raft
+// reads it, and writes it on another goroutine. From then on, raft counts the leader among the nodes that
+// have the entry, which is too early. These rules make it safe:
 //
-//   - No follower's word that it has an entry reaches raft before the entry is written here
-//     (raftstream.TransportConfig.Written). As soon as there is another voter, raft needs the
-//     word of one at least, so nothing is committed, applied or answered, nor are others told
-//     that it is committed, before. The only voter waits for its disk.
-//   - An entry that changes the members is written before it is sent, with all that are before
-//     it: from then on raft counts by it.
-//   - Who does not lead waits: whatever raft stores, reads or deletes, everything that was left
-//     from its own time as the leader is written first. A new leader asks whether an entry is
-//     there, and raft says so without storing it again.
-//   - After a write that failed nothing counts as written any more. Raft would panic if it could
-//     not read what it has stored, so it reads that; but the node has been told to halt before,
-//     and nothing that it says from then on leaves it (raftstream.Layer.Mute).
+//   - Raft learns that a follower has an entry only after the entry is written here
+//     (raftstream.TransportConfig.Written). If there is another voter, raft needs at least one follower's
+//     acknowledgement. So nothing is committed, applied, answered, or announced as committed before it is
+//     written here. The only voter of a cluster waits for its disk.
+//   - An entry that changes the members is written before it is sent, together with all entries before it:
+//     raft counts votes by it from then on.
+//   - A node that does not lead waits: before raft stores, reads or deletes anything, all entries that are
+//     left from the node's own leadership are written. A new leader asks whether the node has an entry, and
+//     raft confirms that without storing it again.
+//   - After a failed write, no entry counts as written any more. Raft would panic if it could not read what
+//     it has stored, so it can still read these entries. But by then the node is halting, and nothing it
+//     sends leaves it any more (raftstream.Layer.Mute).
 //
-// It stands before the cache, which has only what is written.
+// overlapped comes before the cache, which has only written entries.
 type overlapped struct {
 	under raft.LogStore
-	// leads tells whether this node leads, and needs others to commit anything. Raft's main
-	// goroutine gets an exact answer, since nobody else makes it lead or not. Set once, before
-	// raft runs.
+	// leads reports whether this node leads and needs other voters to commit anything. The answer is exact
+	// when raft's main goroutine asks, since only that goroutine changes it. Set once, before raft runs.
 	leads func() bool
 
 	wake    chan struct{}
 	running sync.WaitGroup
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	unwritten []*raft.Log
-	written   chan struct{} // closed when some of them are, or a write has failed
+	written   chan struct{} // closed when some of them are, or after a failed write
 	failed    bool
 }
 
@@ -52,7 +51,7 @@ func newOverlapped(under raft.LogStore) *overlapped {
 	return o
 }
 
-// run writes until close, and then what is left.
+// run writes until close, including what is left then.
 func (o *overlapped) run() {
 	for range o.wake {
 		for o.write() {
@@ -60,13 +59,14 @@ func (o *overlapped) run() {
 	}
 }
 
-// close ends run. Raft stores nothing any more.
+// close ends run. Raft must not store anything any more.
 func (o *overlapped) close() {
 	close(o.wake)
 	o.running.Wait()
 }
 
-// write writes all that waits, at once, and reports whether that may go on.
+// write writes all waiting entries in one batch. It reports whether there was something to write and the
+// write succeeded.
 func (o *overlapped) write() bool {
 	o.mu.Lock()
 	entries := o.unwritten
@@ -85,8 +85,8 @@ func (o *overlapped) write() bool {
 	return !o.failed
 }
 
-// isWritten tells whether every entry up to index that raft has stored is on the disk. If not,
-// it is time to ask again when the channel closes; nil means never.
+// isWritten reports whether every entry up to index that raft has stored is on the disk. If not, the caller
+// should ask again when the channel is closed; a nil channel means that the answer will not change.
 func (o *overlapped) isWritten(index uint64) (bool, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,7 +99,7 @@ func (o *overlapped) isWritten(index uint64) (bool, <-chan struct{}) {
 	return false, o.written
 }
 
-// settle waits until all that raft has stored so far is on the disk.
+// settle waits until everything that raft has stored so far is on the disk.
 func (o *overlapped) settle() error {
 	o.mu.Lock()
 	if len(o.unwritten) == 0 {
@@ -140,7 +140,7 @@ func (o *overlapped) StoreLogs(entries []*raft.Log) error {
 
 func changesMembers(e *raft.Log) bool { return e.Type == raft.LogConfiguration }
 
-// add leaves the entries to be written, unless there are too many already, or none will be.
+// add queues the entries for run. It reports false if too many are waiting already, or a write has failed.
 func (o *overlapped) add(entries []*raft.Log) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -169,7 +169,7 @@ func (o *overlapped) remembered(index uint64, e *raft.Log) bool {
 	if len(o.unwritten) == 0 {
 		return false
 	}
-	at := index - o.unwritten[0].Index // a large one, if it is before
+	at := index - o.unwritten[0].Index // wraps around to a large number if index is before
 	if at >= uint64(len(o.unwritten)) {
 		return false
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// slowLog is a store whose writes wait until each is allowed, and have then the result that
-// they are given.
+// slowLog is a store whose writes block until the test sends their result to allow.
 type slowLog struct {
 	*raft.InmemStore
 	allow chan error
@@ -25,7 +24,7 @@ func (s *slowLog) StoreLogs(entries []*raft.Log) error {
 	return s.InmemStore.StoreLogs(entries)
 }
 
-// onSlowDisk runs f on an overlapped log that begins with entries 1 to 3, in a bubble.
+// onSlowDisk runs f with an overlapped log that already has entries 1 to 3, in a bubble.
 func onSlowDisk(t *testing.T, f func(t *testing.T, o *overlapped, disk *slowLog)) {
 	bubble.Test(t, func(t *testing.T) {
 		disk := &slowLog{raft.NewInmemStore(), make(chan error)}
@@ -46,7 +45,7 @@ func entriesOf(from, to uint64) (all []*raft.Log) {
 	return all
 }
 
-// waits tells whether do waits for the disk, and lets it go on.
+// waits reports whether do waits for the disk, and then lets it finish.
 func waits(t *testing.T, disk *slowLog, do func()) bool {
 	t.Helper()
 	done := make(chan struct{})
@@ -98,7 +97,7 @@ func TestLeaderSendsWhatItWrites(t *testing.T) {
 	})
 }
 
-// Whatever is stored while the disk writes is written at once afterwards.
+// TestUnwrittenEntriesGather verifies that all entries stored during a write are written together afterwards.
 func TestUnwrittenEntriesGather(t *testing.T) {
 	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
 		for i := uint64(4); i < 4+mostUnwritten; i++ {
@@ -125,7 +124,7 @@ func TestUnwrittenEntriesGather(t *testing.T) {
 	})
 }
 
-// wantIndex takes the result of a question for an index.
+// wantIndex returns a check of an index and its error.
 func wantIndex(want uint64) func(uint64, error) error {
 	return func(got uint64, err error) error {
 		if err == nil && got != want {
@@ -135,7 +134,8 @@ func wantIndex(want uint64) func(uint64, error) error {
 	}
 }
 
-// Each of these waits until the disk has what the leader sent before.
+// TestWhatWaitsForTheLeadersDisk verifies which operations wait until the disk has everything that the leader
+// sent before.
 func TestWhatWaitsForTheLeadersDisk(t *testing.T) {
 	follows := func(o *overlapped) { o.leads = func() bool { return false } }
 	leads := func(*overlapped) {}
@@ -172,7 +172,8 @@ func TestWhatWaitsForTheLeadersDisk(t *testing.T) {
 	}
 }
 
-// A node that does not lead, or decides alone, has written what it stores.
+// TestFollowersWriteFirst verifies that a node that does not lead, or that is the only voter, waits for its
+// writes.
 func TestFollowersWriteFirst(t *testing.T) {
 	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
 		o.leads = func() bool { return false }
@@ -185,7 +186,7 @@ func TestFollowersWriteFirst(t *testing.T) {
 	})
 }
 
-// After a write that failed nothing more counts as written.
+// TestFailedOverlappedWrite verifies that nothing counts as written any more after a failed write.
 func TestFailedOverlappedWrite(t *testing.T) {
 	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
 		if err := o.StoreLogs(entriesOf(4, 4)); err != nil {
@@ -217,11 +218,11 @@ func TestFailedOverlappedWrite(t *testing.T) {
 		if err := o.GetLog(4, &e); err != nil || string(e.Data) != "4" {
 			t.Errorf("raft would panic: it cannot read what it has stored: %q, %v", e.Data, err)
 		}
-		close(disk.allow) // what is left is tried once more when the log is closed
+		close(disk.allow) // close tries the remaining entries once more
 	})
 }
 
-// A node that stops writes what is left.
+// TestStoppedLeaderWritesWhatIsLeft verifies that close writes the remaining entries.
 func TestStoppedLeaderWritesWhatIsLeft(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		disk := &slowLog{raft.NewInmemStore(), make(chan error)}
@@ -239,7 +240,8 @@ func TestStoppedLeaderWritesWhatIsLeft(t *testing.T) {
 	})
 }
 
-// TestFailedWriteOfAFollower returns the disk's error, since raft waits for it.
+// TestFailedWriteOfAFollower verifies that a follower's write returns the disk's error, since raft waits for
+// it.
 func TestFailedWriteOfAFollower(t *testing.T) {
 	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
 		o.leads = func() bool { return false }

@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// With the queue full an end still comes on time, and what is refused is refused at
-// once.
+// TestExpiryUnderOverload verifies that with a full queue, an expiry is still on time and refusals are
+// immediate.
 func TestExpiryUnderOverload(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -26,7 +26,7 @@ func TestExpiryUnderOverload(t *testing.T) {
 		var mu sync.Mutex
 		counts := map[wire.Status_Code]int{}
 		cmd := &wire.Command{SessionId: busy, Op: &wire.Command_Acknowledge{Acknowledge: &wire.Acknowledge{}}, Acked: make([]uint64, 100)}
-		for range 80_000 { // some forty entries, ten seconds' worth
+		for range 80_000 { // about forty entries, ten seconds' worth
 			leader.Propose(cmd, func(r *wire.Result) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -47,8 +47,8 @@ func TestExpiryUnderOverload(t *testing.T) {
 	})
 }
 
-// Raft refuses every entry while leadership is being handed over; when that fails, what
-// was decided meanwhile must not be forgotten.
+// TestExpirySurvivesAFailedTransfer verifies that an expiry that is decided during a leadership transfer is
+// not lost if the transfer fails. Raft refuses every entry during a transfer.
 func TestExpirySurvivesAFailedTransfer(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -57,7 +57,7 @@ func TestExpirySurvivesAFailedTransfer(t *testing.T) {
 		s := c.openSession("a", ttl)
 		target := c.followers()[0]
 		time.Sleep(ttl - 200*time.Millisecond)
-		// It answers the question before, and is gone when raft hands over.
+		// It answers the probe, and is unreachable by the time raft hands over.
 		const way = 10 * time.Millisecond
 		c.net.Delay(leader.id, target.id, way)
 		c.net.Delay(target.id, leader.id, way)
@@ -76,7 +76,7 @@ func TestExpirySurvivesAFailedTransfer(t *testing.T) {
 	})
 }
 
-// Whatever the order of awaits, acquires and releases, nobody misses a grant.
+// TestNoLostWakeUp verifies that no grant is missed, whatever the order of awaits, acquires and releases.
 func TestNoLostWakeUp(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -134,7 +134,7 @@ func TestNewerBindingSupersedes(t *testing.T) {
 		older, newer := &sink{}, &sink{}
 		leader.Bind(s, older)
 		leader.Bind(s, newer)
-		leader.Unbind(s, older) // comes late, and is not for the newer one
+		leader.Unbind(s, older) // comes late, and must not affect the newer one
 		c.expect(leader.do(&wire.Command{SessionId: s, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}}), wire.Status_OK)
 		c.eventually("told", func() bool { return len(newer.all()) == 1 })
 		if r := older.all(); len(r) != 1 || r[0].GetLost().GetReason() != wire.SessionLost_SUPERSEDED {

@@ -8,12 +8,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// packed is an event as the history keeps it: a fifth of what it takes as a message, and
-// nothing that the garbage collector has to look at. It begins with a set of the numbers
-// that are not 0, one bit each; then come these numbers, and then the texts.
+// packed is an event in the form in which the event log stores it: it takes a fifth of the message's memory
+// and has no pointers for the garbage collector to follow. It starts with a bit set of the numbers that are
+// not 0, followed by these numbers and then the texts.
 type packed []byte
 
-// The numbers of an event.
+// Numbers of an event, by their bit.
 const (
 	revisionNumber = iota
 	typeNumber
@@ -35,7 +35,7 @@ const (
 	allNumbers
 )
 
-// The flags of an event.
+// Flags of an event.
 const (
 	waitedFlag = 1 << iota
 	waitForeverFlag
@@ -45,7 +45,7 @@ const (
 	restoredFlag
 )
 
-// pack appends an event to b, behind its length.
+// pack appends an event to b, prefixed with its length.
 func pack(b []byte, e *wire.Event) []byte {
 	begin := len(b)
 	b = appendTexts(appendNumbers(append(b, 0), e), e)
@@ -78,7 +78,7 @@ func appendNumbers(b []byte, e *wire.Event) []byte {
 		maxHoldNumber:    uint64(e.MaxHoldMs),
 		lockDelayNumber:  uint64(e.LockDelayMs),
 	}
-	set := uint64(1) << revisionNumber // also if it is 0
+	set := uint64(1) << revisionNumber // even if it is 0
 	for i, n := range all {
 		if n != 0 {
 			set |= 1 << i
@@ -98,8 +98,7 @@ func flag(is bool, bit uint64) uint64 {
 	return 0
 }
 
-// appendTexts appends the lock, the reason and the names of several locks, as far as there
-// are any.
+// appendTexts appends the lock, the reason and the names of several locks, up to the last one that is set.
 func appendTexts(b []byte, e *wire.Event) []byte {
 	if e.Lock == "" && e.Reason == "" && len(e.Locks) == 0 {
 		return b
@@ -119,20 +118,20 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// cut parts b behind what begins with its length.
+// cut splits b after its first element, which is prefixed with its length.
 func cut(b []byte) (first, rest []byte) {
 	length, n := binary.Uvarint(b)
 	b = b[n:]
 	return b[:length:length], b[length:]
 }
 
-// unpacked is a packed event that was read as far as its texts.
+// unpacked is a packed event whose numbers have been decoded and whose texts have not.
 type unpacked struct {
 	numbers [allNumbers]uint64
 	texts   []byte
 }
 
-// revision is the first of the numbers, which every event has.
+// revision returns the first number, which every event has.
 func (p packed) revision() uint64 {
 	_, n := binary.Uvarint(p)
 	revision, _ := binary.Uvarint(p[n:])
@@ -150,19 +149,19 @@ func (p packed) unpack() (u unpacked) {
 	return u
 }
 
-// names says whether one of its locks is as asked for.
+// names reports whether fits holds for the name of any of its locks.
 func (u *unpacked) names(fits func(name []byte) bool) bool {
 	rest := u.texts
 	for i := 0; len(rest) > 0; i++ {
 		var text []byte
-		if text, rest = cut(rest); i != 1 && fits(text) { // the reason is the second one
+		if text, rest = cut(rest); i != 1 && fits(text) { // the reason is the second text
 			return true
 		}
 	}
 	return false
 }
 
-// event is the event again.
+// event returns the original event.
 func (u *unpacked) event() *wire.Event {
 	n, flags := &u.numbers, u.numbers[flagsNumber]
 	e := &wire.Event{

@@ -8,10 +8,10 @@ import (
 	"os"
 )
 
-// Bolt follows what stands in its pages, wherever that leads: beyond the file, in circles,
-// or into a page that it takes for free and writes over. Some of that ends the process in a
-// goroutine of bolt's, where nobody can catch it. So this looks at the pages first, by their
-// layout, which is bolt's file format and does not change:
+// Bolt follows whatever its pages contain: beyond the end of the file, in cycles, or into a page that it
+// considers free and overwrites. Some of these errors crash the process on a goroutine of bolt's, where
+// nothing can recover. So inspectPages checks the pages before bolt opens the file. It uses the layout of
+// bolt's file format, which does not change:
 //
 //	page    id 8, flags 2, count of elements 2, overflow 4 (further pages that belong to it)
 //	meta    magic 4, version 4, page size 4, flags 4, root 8, sequence 8, freelist 8,
@@ -19,8 +19,8 @@ import (
 //	branch  for each child: position of its first key 4, size of that 4, page 8
 //	leaf    for each element: flags 4, position of key and value 4, their sizes 4 and 4
 //
-// Positions count from the element's own place. The value of a bucket is its root page, 8,
-// and a sequence, 8; with root 0 the page itself follows.
+// Sizes are in bytes. Positions are relative to the element itself. The value of a bucket is its root page,
+// 8, and a sequence, 8. If root is 0, the page itself follows.
 const (
 	pageHeader  = 16
 	elementSize = 16
@@ -35,7 +35,7 @@ const (
 
 var native = binary.NativeEndian
 
-// pages is a bolt file as bytes.
+// pages is the content of a bolt file.
 type pages struct {
 	path string
 	data []byte
@@ -44,7 +44,7 @@ type pages struct {
 	seen map[uint64]bool
 }
 
-// inspectPages checks the two metas, and every page that the newer one leads to.
+// inspectPages checks both meta pages and every page reachable from the newer one.
 func inspectPages(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -62,8 +62,8 @@ func (p *pages) damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrDamaged, p.path, fmt.Sprintf(format, args...))
 }
 
-// metas wants both pages whole. Bolt itself would go on with the older one: with the log as
-// it was before its last transaction, which may have been acknowledged.
+// metas returns an error unless both meta pages are intact. Bolt itself would continue with the older one,
+// and thus with the log before its last transaction, which may have been acknowledged.
 func (p *pages) metas() (root uint64, err error) {
 	newest := uint64(0)
 	for i := range 2 {
@@ -88,8 +88,8 @@ func (p *pages) metas() (root uint64, err error) {
 	return root, nil
 }
 
-// tree checks a page and what is below it. Its keys lie from low, inclusive, to high,
-// exclusive, where these are known. It returns the highest.
+// tree checks a page and everything below it. Its keys must be at least low and less than high, where these
+// are not nil. tree returns the highest key.
 func (p *pages) tree(id uint64, low, high []byte) (highest []byte, err error) {
 	page, err := p.take(id)
 	if err != nil {
@@ -98,7 +98,7 @@ func (p *pages) tree(id uint64, low, high []byte) (highest []byte, err error) {
 	return p.elements(id, page, low, high)
 }
 
-// take returns a page with its overflow, which nobody else may have taken.
+// take returns a page with its overflow pages, none of which may have been taken before.
 func (p *pages) take(id uint64) ([]byte, error) {
 	if id < 2 || id >= p.used {
 		return nil, p.damaged("page %d is out of bounds", id)
@@ -153,7 +153,7 @@ func (p *pages) elements(id uint64, page, low, high []byte) (highest []byte, err
 	return highest, nil
 }
 
-// element returns the key of an element, and the value if it is of a leaf.
+// element returns the key of an element and, in a leaf, its value.
 func (p *pages) element(id uint64, page []byte, at int, kind uint16) (key, value []byte, err error) {
 	e := page[at:]
 	position, keySize, valueSize := int(native.Uint32(e)), int(native.Uint32(e[4:])), 0

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestBucketThatIsCutOff has a bucket end before the page that is in it does.
+// TestBucketThatIsCutOff checks buckets that end before their inline page does.
 func TestBucketThatIsCutOff(t *testing.T) {
 	for size := range bucketSize + pageHeader {
 		value := make([]byte, size)
@@ -22,14 +22,14 @@ func TestBucketThatIsCutOff(t *testing.T) {
 	}
 }
 
-// cell is an element of a page: a key with its value, or with the page that is below it.
+// cell is an element of a page: a key with its value or, in a branch page, with its child page.
 type cell struct {
 	key, value string
 	flags      uint32
 	child      uint64
 }
 
-// boltPage is a page that ends with its last element.
+// boltPage returns a page that ends with its last element.
 func boltPage(kind uint16, cells ...cell) []byte {
 	page := make([]byte, pageHeader+len(cells)*elementSize)
 	native.PutUint16(page[8:], kind)
@@ -60,13 +60,13 @@ func leafOf(keys ...string) []byte {
 	return boltPage(leafPage, cells...)
 }
 
-// bucketOf is a leaf with one bucket, whose value is a root page or has the page itself.
+// bucketOf returns a leaf page with one bucket, which has either a root page or an inline page.
 func bucketOf(root uint64, inline ...byte) []byte {
 	value := append(native.AppendUint64(nil, root), make([]byte, 8)...)
 	return boltPage(leafPage, cell{key: "k", value: string(append(value, inline...)), flags: bucketFlag})
 }
 
-// somePages is a file with the sound leaves 2 and 3, and with page 4, which is of no kind.
+// somePages returns a file with the valid leaf pages 2 and 3, and with page 4 of an unknown kind.
 func somePages() *pages {
 	const size = 128
 	p := &pages{path: "raft.db", size: size, used: 5, data: make([]byte, 5*size), seen: map[uint64]bool{}}
@@ -77,20 +77,20 @@ func somePages() *pages {
 	return p
 }
 
-// resized sets the size of a key, whose field is at that offset of the element.
+// resized overwrites a size of an element, such as its key's. field is the offset of the size in the element.
 func resized(page []byte, element, field int, size uint32) []byte {
 	native.PutUint32(page[pageHeader+element*elementSize+field:], size)
 	return page
 }
 
-// TestPageElements has pages whose elements are as bolt writes them, and as it never does.
+// TestPageElements checks pages with elements as bolt writes them, and as it never does.
 func TestPageElements(t *testing.T) {
 	const order, none, beyond, kind = "keys of page 9 are out of order", "a bucket without a page", "beyond its end", "of kind 7"
 	branch := func(cells ...cell) []byte { return boltPage(branchPage, cells...) }
 	for name, c := range map[string]struct {
 		page               []byte
 		low, high, highest string
-		says               string // of a damaged page
+		says               string // error for a damaged page
 	}{
 		"keys in order":               {page: leafOf("a", "b"), highest: "b"},
 		"keys out of order":           {page: leafOf("b", "a"), says: order},
@@ -136,7 +136,7 @@ func TestPageElements(t *testing.T) {
 	}
 }
 
-// TestPagesAreTakenOnce takes pages again, those beyond the end, and one at the very end of the file.
+// TestPagesAreTakenOnce takes pages twice, beyond the end, and at the very end of the file.
 func TestPagesAreTakenOnce(t *testing.T) {
 	p := somePages()
 	if _, err := p.take(2); err != nil {
@@ -152,7 +152,7 @@ func TestPagesAreTakenOnce(t *testing.T) {
 	}
 }
 
-// metaPage is what stands behind the header of page 0 or 1.
+// metaPage is the content of page 0 or 1 after the page header.
 type metaPage struct {
 	magic                   uint32
 	size                    uint32
@@ -175,7 +175,7 @@ func (m metaPage) bytes() []byte {
 	return native.AppendUint64(b, sum.Sum64())
 }
 
-// TestMetaPages wants both of them whole, and the newer one to count.
+// TestMetaPages verifies that both meta pages must be intact, and that the newer one counts.
 func TestMetaPages(t *testing.T) {
 	const size, end = 256, 256 + pageHeader + metaSummed + 8
 	for name, c := range map[string]struct {

@@ -6,13 +6,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
-// peerMetrics show the numbers of the peer port, which the layer keeps itself.
+// peerMetrics exports the statistics of the peer port, which the layer collects.
 type peerMetrics struct {
 	layer                   *raftstream.Layer
 	open, accepted, refused *prometheus.Desc
 }
 
-// showPeers adds the peer port's numbers to the node's.
+// showPeers registers the metrics of the peer port.
 func (m *metrics) showPeers(l *raftstream.Layer) error {
 	return m.register([]prometheus.Collector{&peerMetrics{
 		layer: l,

@@ -17,11 +17,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// faulty are stores of which one operation fails.
+// faulty are stores with one operation that fails.
 type faulty struct {
 	*raft.InmemStore
 	raft.SnapshotStore
-	fails atomic.Pointer[string] // what, such as "get key"
+	fails atomic.Pointer[string] // the operation, such as "get key"
 	kept  atomic.Int64           // how often memoryKey was written
 }
 
@@ -80,7 +80,7 @@ func (f *faulty) stores() Stores {
 	return Stores{Log: f, Stable: f, Snapshots: f, Incarnation: "i1"}
 }
 
-// TestUnreadableStarts counts a start where something cannot be read or written, or is no record.
+// TestUnreadableStarts verifies that a start fails if one of its records cannot be read, decoded or written.
 func TestUnreadableStarts(t *testing.T) {
 	count := func(f *faulty) (*peerStates, error) {
 		return openPeerStates(&Replica{stores: &stores{log: f, stable: f, snapshots: f}})
@@ -104,7 +104,7 @@ func TestUnreadableStarts(t *testing.T) {
 	}
 }
 
-// TestStartsAreCounted with what the disk holds.
+// TestStartsAreCounted verifies that starts are counted, with what the disk contains.
 func TestStartsAreCounted(t *testing.T) {
 	f := newFaulty("")
 	sink, err := f.Create(raft.SnapshotVersionMax, 9, 4, raft.Configuration{}, 1, nil)
@@ -125,7 +125,7 @@ func TestStartsAreCounted(t *testing.T) {
 	}
 }
 
-// TestNewTermsAreNoticed once.
+// TestNewTermsAreNoticed verifies that each new term is signalled once.
 func TestNewTermsAreNoticed(t *testing.T) {
 	s := &peerStates{begun: make(chan struct{}, 1)}
 	for i, c := range []struct {
@@ -140,13 +140,13 @@ func TestNewTermsAreNoticed(t *testing.T) {
 		}
 	}
 	s.applied(5)
-	s.applied(6) // nobody has looked yet
+	s.applied(6) // the first signal has not been received yet
 	if s.term.Load() != 6 {
 		t.Errorf("the term is %d", s.term.Load())
 	}
 }
 
-// acquainted is a node that does not run, of a cluster with so many members.
+// acquainted returns a node that does not run, in a cluster with these members.
 func acquainted(t *testing.T, members ...string) *Replica {
 	t.Helper()
 	r := governing(t)
@@ -173,7 +173,8 @@ func (r *Replica) haltedWith() error {
 	return nil
 }
 
-// TestNodesPartFromMost: a node stops if the logs of most voters have another course, and only of those.
+// TestNodesPartFromMost verifies that a node stops if the logs of most voters have forked from its own, and
+// only then.
 func TestNodesPartFromMost(t *testing.T) {
 	forked := errors.Join(ErrForked)
 	for name, c := range map[string]struct {
@@ -213,7 +214,7 @@ func TestNodesPartFromMost(t *testing.T) {
 	}
 }
 
-// TestMetNodesAreCompared: what another node knows of this one stops it if the disk went back.
+// TestMetNodesAreCompared verifies that a node stops if another one knows that its disk was rolled back.
 func TestMetNodesAreCompared(t *testing.T) {
 	knows := func(incarnation string, term uint64) *wire.PeerState {
 		return &wire.PeerState{Known: &wire.KnownState{Incarnation: incarnation, LastStart: &wire.DiskEvidence{Boot: 1, Nonce: 7, Term: term}}}
@@ -248,7 +249,8 @@ func TestMetNodesAreCompared(t *testing.T) {
 	}
 }
 
-// TestMemoryThatCannotBeKept returns the error, and stops the node if it is the disk's.
+// TestMemoryThatCannotBeKept verifies that a failure to store the memory is returned, and stops the node if
+// the disk is the cause.
 func TestMemoryThatCannotBeKept(t *testing.T) {
 	r := acquainted(t, "n1", "n2")
 	r.stores.stable.(*faulty).fails.Store(new("set " + string(memoryKey)))
@@ -263,7 +265,7 @@ func TestMemoryThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// TestMemoryIsKeptWhenItHasChanged, and not again and again.
+// TestMemoryIsKeptWhenItHasChanged verifies that the memory is written only if it has changed.
 func TestMemoryIsKeptWhenItHasChanged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFaulty("")
@@ -286,7 +288,7 @@ func TestMemoryIsKeptWhenItHasChanged(t *testing.T) {
 	})
 }
 
-// TestWhatIsLearnedOfOthers while this node runs, and before.
+// TestWhatIsLearnedOfOthers verifies what a node remembers of others before and while raft runs.
 func TestWhatIsLearnedOfOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		idle := acquainted(t, "n1")
@@ -312,8 +314,8 @@ func TestWhatIsLearnedOfOthers(t *testing.T) {
 		now := unixSeconds(time.Now())
 		for _, c := range []struct {
 			id   string
-			want uint64 // the median, of two the lower one
-		}{{"n9", now}, {"n5", now}, {"n1", now - 1_000}} { // a stranger, one without a vote, a voter
+			want uint64 // the median; of two, the lower one
+		}{{"n9", now}, {"n5", now}, {"n1", now - 1_000}} { // a stranger, a non-voter, a voter
 			if err := s.meet(c.id, "of "+c.id, &wire.PeerState{ClockUnixS: now - 1_000}); err != nil {
 				t.Error(err)
 			}
@@ -327,7 +329,7 @@ func TestWhatIsLearnedOfOthers(t *testing.T) {
 	})
 }
 
-// TestUnreadableSnapshotsKeepTheLog: what nobody knows to be in a snapshot is not cut.
+// TestUnreadableSnapshotsKeepTheLog verifies that entries are not deleted if the snapshots cannot be read.
 func TestUnreadableSnapshotsKeepTheLog(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFaulty("")
@@ -343,7 +345,7 @@ func TestUnreadableSnapshotsKeepTheLog(t *testing.T) {
 	})
 }
 
-// TestComplaints are logged while the reign lasts.
+// TestComplaints verifies that failed steps are logged while the leadership lasts.
 func TestComplaints(t *testing.T) {
 	r, out := governing(t), &logged{}
 	r.log = hclog.New(&hclog.LoggerOptions{Output: out})
@@ -363,7 +365,8 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
-// TestDoubtSuspendsGranting, and a majority that agrees on a later state ends that.
+// TestDoubtSuspendsGranting verifies that granting is suspended while it is unknown which state is right, and
+// resumed when a majority agrees on a later state.
 func TestDoubtSuspendsGranting(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
@@ -409,8 +412,8 @@ func TestDoubtSuspendsGranting(t *testing.T) {
 	})
 }
 
-// TestLeadersRecordThemselves where something has changed, and only then; and use the level that all
-// members understand.
+// TestLeadersRecordThemselves verifies that a leader records itself only if something has changed, and uses
+// the level that all members support.
 func TestLeadersRecordThemselves(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		stores := inMemory()

@@ -20,49 +20,49 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Keys of the stable store, for package rollback.
+// Keys of the stable store for package rollback.
 var (
 	bootKey   = []byte("quorumlock.boot")
 	memoryKey = []byte("quorumlock.peers")
-	// rolledBackKey and forkedKey hold the last words of a node that stopped because its disk went
-	// back in time, or because its log has another course than the majority's.
+	// rolledBackKey and forkedKey are the keys of the final message of a node that stopped because its disk
+	// was rolled back, or because its log has forked from those of most voters.
 	rolledBackKey = []byte("quorumlock.rolled-back")
 	forkedKey     = []byte("quorumlock.forked")
 )
 
 const (
-	// memoryInterval is how often what is known of the others is written down, if it has changed.
+	// memoryInterval is how often the memory of the other nodes is written to the disk, if it has changed.
 	memoryInterval = 800 * time.Millisecond
-	// startWait is how long a start waits for members that say nothing.
+	// startWait is how long a start waits for members that do not answer.
 	startWait = 500 * time.Millisecond
-	// keptStarts and toldStarts are how many beginnings of terms are kept and told.
+	// keptStarts and toldStarts are how many starts of terms are stored and sent to others.
 	keptStarts, toldStarts = 64, 16
 )
 
-// peerStates compares what this node and the others know of each other.
+// peerStates compares what this node and the others know about each other.
 type peerStates struct {
 	r      *Replica
 	boot   *rollback.Boot
 	memory *rollback.Memory
 
-	mu sync.Mutex // guards what follows
-	// met are the nodes met last, by id.
+	mu sync.Mutex // guards the fields below
+	// met holds the nodes as they were last met, by id.
 	met map[string]acquaintance
-	// forked are the nodes whose log has another course, and that know it, by id.
+	// forked holds the ids of the nodes whose logs have forked from this one's and that know it.
 	forked map[string]bool
 
-	term  atomic.Uint64 // the last that has begun in the applied state
-	begun chan struct{} // a term has
+	term  atomic.Uint64 // of the last BeginTerm in the applied state
+	begun chan struct{} // signalled when term has changed
 }
 
-// acquaintance is what a node said of itself.
+// acquaintance is what a node said about itself.
 type acquaintance struct {
 	incarnation string
 	position    *wire.LogPosition
 }
 
-// openPeerStates counts this start. It returns an error if the directory is that of a node that has
-// stopped for good.
+// openPeerStates counts this start. It returns an error if the directory belongs to a node that has stopped
+// for good.
 func openPeerStates(r *Replica) (*peerStates, error) {
 	stable := r.stores.stable
 	for _, stopped := range []struct {
@@ -99,7 +99,7 @@ func openPeerStates(r *Replica) (*peerStates, error) {
 	}, nil
 }
 
-// load reads a message of the stable store; what is not there leaves it empty.
+// load reads a message from the stable store; a missing one leaves it empty.
 func load(stable raft.StableStore, key []byte, into proto.Message) error {
 	data, err := get(stable, key)
 	if err == nil {
@@ -111,7 +111,7 @@ func load(stable raft.StableStore, key []byte, into proto.Message) error {
 	return nil
 }
 
-// stored is what raft finds on the disk.
+// stored returns what raft will find on the disk.
 func (s *stores) stored() (*wire.StoredState, error) {
 	state := &wire.StoredState{}
 	for key, field := range map[string]*uint64{currentTerm: &state.Term, lastVoteTerm: &state.VoteTerm} {
@@ -130,7 +130,7 @@ func (s *stores) stored() (*wire.StoredState, error) {
 	return state, err
 }
 
-// snapshotIndex is the last entry that is in a snapshot.
+// snapshotIndex returns the last entry that is in a snapshot.
 func (s *stores) snapshotIndex() (index uint64, err error) {
 	list, err := s.snapshots.List()
 	for _, meta := range list {
@@ -150,7 +150,7 @@ func (b *book) Meet(id, incarnation string, state *wire.PeerState) error {
 // Parted implements raftstream.Identity.
 func (b *book) Parted(id string, err error) { b.states.parted(id, err) }
 
-// state is what this node tells another one.
+// state returns what this node sends to another one.
 func (s *peerStates) state(incarnation string) *wire.PeerState {
 	return &wire.PeerState{
 		Stored:     s.boot.Stored,
@@ -160,20 +160,21 @@ func (s *peerStates) state(incarnation string) *wire.PeerState {
 	}
 }
 
-// position is how far this node has ever applied the log.
+// position returns how far this node has ever applied the log.
 func (s *peerStates) position() *wire.LogPosition {
 	now := &wire.LogPosition{}
 	s.r.machine.View(func(m *fsm.Machine) { now.Revision, now.TermStarts = m.Revision(), m.TermStarts() })
 	return s.memory.Position(now)
 }
 
-// latest is a position with the last starts of terms only.
+// latest returns a position with only the last starts of terms.
 func latest(p *wire.LogPosition, starts int) *wire.LogPosition {
 	return &wire.LogPosition{Revision: p.GetRevision(), TermStarts: p.GetTermStarts()[max(0, len(p.GetTermStarts())-starts):]}
 }
 
-// meet compares this node with another one and remembers that. With an error the two must not speak.
-// Where the log has two courses both are what their nodes remember, and the larger part goes on.
+// meet compares this node with another one and remembers the result. If it returns an error, the two nodes
+// must not communicate. If the log has forked, both nodes remember their own branch, and the branch with more
+// voters continues.
 func (s *peerStates) meet(id, incarnation string, said *wire.PeerState) error {
 	if err := s.compareLogs(id, said.GetPosition()); err != nil {
 		return err
@@ -192,7 +193,7 @@ func (s *peerStates) meet(id, incarnation string, said *wire.PeerState) error {
 	return nil
 }
 
-// compareLogs finds out whether another node's log has another course.
+// compareLogs returns an error if the other node's log has forked from this one's.
 func (s *peerStates) compareLogs(id string, theirs *wire.LogPosition) error {
 	difference := rollback.Forked(s.position(), theirs)
 	if difference == "" {
@@ -202,8 +203,8 @@ func (s *peerStates) compareLogs(id string, theirs *wire.LogPosition) error {
 	return fmt.Errorf("%w: node %q: %s", ErrForked, id, difference)
 }
 
-// parted stops this node if the logs of most voters have another course. All of them have been told what
-// this node has applied: they alarm before it ends.
+// parted stops this node if the logs of most voters have forked from its own. By then, each of them has
+// received this node's position, so they raise alarms before this node stops.
 func (s *peerStates) parted(id string, err error) {
 	if !errors.Is(err, ErrForked) {
 		return
@@ -214,7 +215,7 @@ func (s *peerStates) parted(id string, err error) {
 	s.r.forkedFromMost()
 }
 
-// applied notes the term of the applied state.
+// applied records the term of the applied state.
 func (s *peerStates) applied(term uint64) {
 	if s.term.Load() == term {
 		return
@@ -226,9 +227,9 @@ func (s *peerStates) applied(term uint64) {
 	}
 }
 
-// meetAgain has this node meet those again whose logs turn out to have another course now that it has
-// applied more. Two leaders of one term leave entries in two logs that raft takes for the same: only what
-// they do tells them apart.
+// meetAgain disconnects nodes whose logs turn out to have forked, now that this node has applied more, and
+// contacts them again. Two leaders of the same term leave entries in two logs that raft considers equal. Only
+// the content of the entries distinguishes them.
 func (s *peerStates) meetAgain() {
 	mine := s.position()
 	var others []string
@@ -248,7 +249,7 @@ func (s *peerStates) meetAgain() {
 	}
 }
 
-// forkedFromMost stops this node if the logs of most voters have another course than its own.
+// forkedFromMost stops this node if the logs of most voters have forked from its own.
 func (r *Replica) forkedFromMost() {
 	members := r.votersKnown()
 	s := r.states
@@ -266,7 +267,7 @@ func (r *Replica) forkedFromMost() {
 	}
 }
 
-// votersKnown are the ids of the voters, of the members before raft runs.
+// votersKnown returns the ids of the voters or, before raft runs, of all members.
 func (r *Replica) votersKnown() (ids []string) {
 	if r.node.Load() != nil {
 		for id, server := range r.servers() {
@@ -299,7 +300,7 @@ func (r *Replica) forked(why string) {
 		why, r.replacement("forked")))
 }
 
-// stopForGood halts the node, which says the same whenever it is started again.
+// stopForGood halts the node and stores the message, so that every later start fails with the same error.
 func (r *Replica) stopForGood(key []byte, kind error, words string) {
 	if r.halted.Load() != nil {
 		return
@@ -340,7 +341,8 @@ func (s *peerStates) Announced(incarnation string, index uint64) {
 	s.memory.Learn(incarnation, 0, 0, index, index)
 }
 
-// keepMemory writes down what is known of the others, at once when a term has begun, until the node stops.
+// keepMemory writes the memory of the other nodes to the disk periodically, and immediately when a term has
+// begun, until the node stops.
 func (r *Replica) keepMemory() {
 	tick := time.NewTicker(memoryInterval)
 	defer tick.Stop()
@@ -377,14 +379,14 @@ func (s *peerStates) keep() error {
 	return s.r.stores.guard.beside("keep what is known of the others", func() error { return s.r.stores.guard.stable.Set(memoryKey, data) })
 }
 
-// askAround has the other members say what they know of this node, before it takes part.
+// askAround probes the other members, which send what they know about this node, before it takes part.
 func (r *Replica) askAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	r.probe(ctx, r.book.peers(nil))
 }
 
-// keepsCommitted refuses to delete what is committed and in no snapshot.
+// keepsCommitted returns an error if entries are to be deleted that are committed and in no snapshot.
 func (r *Replica) keepsCommitted(lowest, highest uint64) error {
 	if lowest > max(r.states.memory.Committed(), r.machine.AppliedIndex()) {
 		return nil
@@ -396,7 +398,7 @@ func (r *Replica) keepsCommitted(lowest, highest uint64) error {
 	r.mu.Lock()
 	if !r.closing {
 		r.running.Go(func() {
-			r.askAround(r.ctx) // so that the others hear of it
+			r.askAround(r.ctx) // so that the others learn of it
 			r.forked(fmt.Sprintf("the leader has other entries from %d on, and this node knows its own to be committed", lowest))
 		})
 	}
@@ -406,7 +408,8 @@ func (r *Replica) keepsCommitted(lowest, highest uint64) error {
 
 var _ raftstream.Observer = (*peerStates)(nil)
 
-// medianClock is the median of the voters' clocks, as far as they are known; own is this node's.
+// medianClock returns the median of the voters' clocks, as far as they are known. own is the clock of this
+// node.
 func (s *peerStates) medianClock(own uint64) uint64 {
 	var others []string
 	s.mu.Lock()

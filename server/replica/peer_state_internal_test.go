@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// lone is the only node of a cluster, in memory.
+// lone returns the configuration of the only node of a cluster, on an in-memory network.
 func lone(t *testing.T, stores Stores, halt func(error)) Config {
 	t.Helper()
 	host := simnet.New(1).Host("n1")
@@ -34,8 +34,8 @@ func inMemory() Stores {
 	return Stores{Log: raft.NewInmemStore(), Stable: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "i1"}
 }
 
-// TestCommittedEntriesAreNotCut has raft delete entries as it does when a leader has others: those that
-// are committed stay, and the node stops for good.
+// TestCommittedEntriesAreNotCut deletes entries as raft does when a leader has others. Committed ones are
+// kept, and the node stops for good.
 func TestCommittedEntriesAreNotCut(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		stores, halted := inMemory(), make(chan error, 1)
@@ -67,7 +67,7 @@ func TestCommittedEntriesAreNotCut(t *testing.T) {
 	})
 }
 
-// TestCompactionDeletesCommittedEntries deletes what a snapshot holds.
+// TestCompactionDeletesCommittedEntries verifies that entries covered by a snapshot can be deleted.
 func TestCompactionDeletesCommittedEntries(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r, err := Open(t.Context(), lone(t, inMemory(), func(err error) { t.Error(err) }))
@@ -88,7 +88,7 @@ func TestCompactionDeletesCommittedEntries(t *testing.T) {
 	})
 }
 
-// dialling is a network that counts the connections asked for.
+// dialling is a network that counts dials.
 type dialling struct {
 	transport.Network
 	dials atomic.Int64
@@ -99,8 +99,8 @@ func (d *dialling) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return d.Network.Dial(ctx, addr)
 }
 
-// TestForkThatShowsLater meets a node whose term began at a revision that this one has not applied
-// yet. Once it has, without that term, the two meet again.
+// TestForkThatShowsLater meets a node whose term began at a revision that this one has not applied yet. Once
+// it has applied that revision, without that term, the two meet again.
 func TestForkThatShowsLater(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		cfg := lone(t, inMemory(), func(err error) { t.Error(err) })

@@ -13,15 +13,14 @@ import (
 const (
 	privateDir  = 0o700
 	privateFile = 0o600
-	// othersAccess are the permissions of everybody but the owner.
+	// othersAccess are the permissions of everyone except the owner.
 	othersAccess = 0o077
 )
 
-// makePrivate creates the data directory and that of the snapshots, accessible to their owner
-// only, and removes the access of others from existing ones and from the node's files in them.
-// Files that are not the node's are left alone: the private directory protects them as well. It
-// returns an error if a permission cannot be changed, and for a directory that is meant to be
-// shared.
+// makePrivate creates the data directory and the directory of snapshots, accessible only to their owner, and
+// removes the access of others from existing ones and from the node's files in them. It does not touch files
+// that are not the node's, since the private directory protects them as well. It returns an error if a
+// permission cannot be changed, or if the directory is meant to be shared.
 func makePrivate(dir string, log hclog.Logger) error {
 	if err := os.MkdirAll(dir, privateDir); err != nil {
 		return fmt.Errorf("open the data directory: %w", err)
@@ -36,7 +35,7 @@ func makePrivate(dir string, log hclog.Logger) error {
 	if err := restrict(dir, log); err != nil {
 		return err
 	}
-	// Raft would make it for everybody to read.
+	// Raft would create it readable for everyone.
 	if err := os.MkdirAll(filepath.Join(dir, snapshotDir), privateDir); err != nil {
 		return fmt.Errorf("open the data directory: %w", err)
 	}
@@ -48,7 +47,7 @@ func makePrivate(dir string, log hclog.Logger) error {
 	return nil
 }
 
-// restrictAll restricts a file, or a directory and all that is in it, if it exists.
+// restrictAll restricts a file, or a directory and everything in it, if it exists.
 func restrictAll(root string, log hclog.Logger) error {
 	return filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -61,7 +60,7 @@ func restrictAll(root string, log hclog.Logger) error {
 	})
 }
 
-// restrict leaves a file or a directory accessible to its owner only.
+// restrict makes a file or a directory accessible only to its owner.
 func restrict(path string, log hclog.Logger) error {
 	info, err := os.Stat(path)
 	if err != nil {

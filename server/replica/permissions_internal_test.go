@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// wantPrivate fails for whatever others than the owner have access to.
+// wantPrivate reports an error for everything that others than the owner can access.
 func wantPrivate(t *testing.T, dir string) {
 	t.Helper()
 	files := 0
@@ -40,7 +40,7 @@ func wantPrivate(t *testing.T, dir string) {
 	}
 }
 
-// takeSnapshot writes one as raft does.
+// takeSnapshot writes a snapshot as raft does.
 func takeSnapshot(t *testing.T, s *stores) {
 	t.Helper()
 	sink, err := s.snapshots.Create(raft.SnapshotVersionMax, 7, 3, raft.Configuration{}, 1, nil)
@@ -55,8 +55,8 @@ func takeSnapshot(t *testing.T, s *stores) {
 	}
 }
 
-// What a node writes is private, however open the directory was that it got, and what was
-// made open before is closed when the node starts.
+// TestDataIsPrivate verifies that a node's files are private, whatever the permissions of its directory were,
+// and that a start removes the access of others.
 func TestDataIsPrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "n1")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -73,7 +73,7 @@ func TestDataIsPrivate(t *testing.T) {
 		if err := s.close(); err != nil {
 			t.Fatal(err)
 		}
-		// Made open while nobody looked.
+		// Make everything accessible behind the node's back.
 		if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			return errors.Join(err, os.Chmod(path, 0o777))
 		}); err != nil {
@@ -109,7 +109,8 @@ func TestFileInPlaceOfADirectory(t *testing.T) {
 	}
 }
 
-// TestModesOfFiles are mended where others have access, or the owner has too little.
+// TestModesOfFiles verifies that permissions are corrected if others have access, or if the owner has too
+// little.
 func TestModesOfFiles(t *testing.T) {
 	logs := &logged{}
 	for _, c := range []struct {

@@ -12,7 +12,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// TestModesThatCannotBeChanged are those of a process's own files in /proc, which the kernel keeps.
+// TestModesThatCannotBeChanged uses a process's own files in /proc, whose permissions the kernel does not
+// change.
 func TestModesThatCannotBeChanged(t *testing.T) {
 	const fixed = "/proc/self/environ"
 	log := hclog.NewNullLogger()

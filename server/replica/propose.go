@@ -9,41 +9,41 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Proposal is a command and who wants to know what became of it.
+// Proposal is a command with the callback for its result.
 type Proposal struct {
-	// Command must not be changed until Done is called, and may be from then on.
+	// Command must not be changed until Done is called. Afterwards it belongs to the caller again.
 	Command *wire.Command
-	// Size bounds what the command takes when it is encoded, in bytes.
+	// Size is an upper bound on the encoded size of the command, in bytes.
 	Size int
-	// Connection tells commands without a session apart, so that none of their senders takes
-	// the room of the others. It is comparable, and nil if there is nothing to tell apart.
+	// Connection distinguishes the senders of commands without a session, so that none of them takes the
+	// others' share of the queue. It must be comparable. It may be nil if there is nothing to distinguish.
 	Connection any
-	// Until is where to put, if it is not nil and before Done is called, when the session of
-	// the command ends unless there is another sign of life. It stays zero if it is not alive.
+	// Until, if not nil, is set before Done is called to the time when the session of the command expires
+	// without another sign of life. It stays zero if the session is not alive.
 	Until *time.Time
-	// Done is called exactly once, possibly before Propose returns, and must not block.
+	// Done is called exactly once, possibly before Propose returns. It must not block.
 	Done func(*wire.Result)
 
-	// What follows is set by ProposeAll.
+	// The fields below are set by ProposeAll.
 	work int // see workOf
-	// growth is what it may add to the state: see fsm.GrowthUnits.
+	// growth is the number of units that the command may add to the state: see fsm.GrowthUnits.
 	growth uint64
-	// exhausted says that the session was refused something for want of room.
+	// exhausted is set if the session was refused something because a budget was used up.
 	exhausted bool
 }
 
-// Propose queues a command, with the promises of ProposeAll.
+// Propose queues a command, with the guarantees of ProposeAll.
 func (r *Replica) Propose(cmd *wire.Command, done func(*wire.Result)) { r.ProposeFrom(nil, cmd, done) }
 
-// ProposeFrom is Propose for a command that came over that connection: see Proposal.
+// ProposeFrom is Propose for a command that arrived over connection: see Proposal.
 func (r *Replica) ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result)) {
 	r.ProposeAll([]Proposal{{Command: cmd, Size: proto.Size(cmd), Connection: connection, Done: done}})
 }
 
-// ProposeAll queues commands in order, and keeps nothing of the slice. NOT_LEADER and
-// UNAVAILABLE mean that a command was not executed, UNCERTAIN that nobody knows. A command
-// with a session counts as a sign of life of that session; once the session's expiry is
-// decided it answers SESSION_LOST.
+// ProposeAll queues commands in order. It does not keep the slice. NOT_LEADER and UNAVAILABLE mean that a
+// command was not executed, UNCERTAIN that the outcome is unknown. A command with a session counts as a sign
+// of life of that session. Once the expiry of the session is decided, its commands are answered with
+// SESSION_LOST.
 func (r *Replica) ProposeAll(all []Proposal) {
 	now := time.Now()
 	for i := range all {
@@ -64,13 +64,13 @@ func (r *Replica) ProposeAll(all []Proposal) {
 	}
 }
 
-// faults returns why each of the commands is refused: because it is invalid whatever the
-// state is, or because a budget is used up. What applying would refuse is not logged. Nil says
-// that none is refused.
+// faults returns why each of the commands is refused, nil for those that are not. A command is refused if it
+// is invalid in any state, or if a budget is used up. This keeps commands out of the log that applying would
+// refuse. A nil slice means that no command is refused.
 func (r *Replica) faults(all []Proposal) (faults []*wire.Result) {
 	limits := r.machine.Limits()
 	if limits == nil {
-		return nil // before its bootstrap a cluster accepts nothing anyway
+		return nil // before its bootstrap, a cluster accepts nothing anyway
 	}
 	ahead := r.proposer.growth.Load()
 	for i := range all {
@@ -79,7 +79,7 @@ func (r *Replica) faults(all []Proposal) (faults []*wire.Result) {
 		if fault == nil {
 			fault = fsm.ValidateSize(p.Command, p.Size, limits)
 		}
-		if fault == nil { // what is valid can be counted
+		if fault == nil { // only valid commands can be counted
 			p.growth = fsm.GrowthUnits(p.Command)
 			fault = r.exhausted(p, ahead)
 		}
@@ -95,9 +95,9 @@ func (r *Replica) faults(all []Proposal) (faults []*wire.Result) {
 	return faults
 }
 
-// exhausted refuses a command that would exceed a budget. ahead is what the commands before
-// it may add to the state. The state is looked at only if it is nearly full, or if the session
-// was refused something before. Applying checks the budgets again, exactly.
+// exhausted refuses a command that would exceed a budget. ahead is what the commands before it may add to the
+// state, in units. It reads the state only if that is nearly full or the session was refused something
+// before. Applying the command checks the budgets again, exactly.
 func (r *Replica) exhausted(p *Proposal, ahead uint64) (refusal *wire.Result) {
 	if p.growth == 0 || !p.exhausted && !r.machine.Near(ahead+p.growth) {
 		return nil
@@ -109,15 +109,15 @@ func (r *Replica) exhausted(p *Proposal, ahead uint64) (refusal *wire.Result) {
 	return refusal
 }
 
-// touchAll counts signs of life that arrived at the given time, up to that of a session
-// whose expiry is decided, and returns the number of commands before it.
+// touchAll counts signs of life that arrived at the given time, up to the first command of a session whose
+// expiry is decided. It returns the number of commands before that one.
 func (d *deadlines) touchAll(all []Proposal, arrived time.Time) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n := range all {
 		p := &all[n]
 		session := p.Command.GetSessionId()
-		// An attach has yet to prove that it may speak for the session; its event counts.
+		// An attach has yet to prove that it may act for the session. Its event counts as the sign of life.
 		if session == 0 || p.Command.GetAttachSession() != nil {
 			continue
 		}
@@ -136,7 +136,7 @@ func (d *deadlines) touchAll(all []Proposal, arrived time.Time) int {
 	return len(all)
 }
 
-// setExhausted notes whether a session was refused something for want of room.
+// setExhausted records whether a session was refused something because a budget was used up.
 func (d *deadlines) setExhausted(session uint64, exhausted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,14 +145,14 @@ func (d *deadlines) setExhausted(session uint64, exhausted bool) {
 	}
 }
 
-// refusal is the answer to a command that was not queued.
+// refusal is the result of a command that was not queued, and the callback for it.
 type refusal struct {
 	done   func(*wire.Result)
 	result *wire.Result
 }
 
-// enqueue adds a client's command to the queue, and an operator's to the urgent one: few of
-// them are under way at once. Called with mu.
+// enqueue adds a client's command to the normal queue, and an operator's to the urgent one, since few of the
+// latter are in flight at a time. Called with mu held.
 func (p *proposer) enqueue(it item) {
 	if isOperators(it.cmd) {
 		p.urgent = append(p.urgent, it)
@@ -166,7 +166,7 @@ func (p *proposer) enqueue(it item) {
 	p.growth.Add(it.growth)
 }
 
-// isOperators reports whether a command is what an operator does to locks.
+// isOperators reports whether a command is an operator's action on locks.
 func isOperators(cmd *wire.Command) bool {
 	switch cmd.GetOp().(type) {
 	case *wire.Command_ForceRelease, *wire.Command_Revoke, *wire.Command_SkipDelay, *wire.Command_Resize:
@@ -175,8 +175,8 @@ func isOperators(cmd *wire.Command) bool {
 	return false
 }
 
-// submit queues clients' commands and adds to refusals what it does not queue: those with
-// a fault, among others. Nil faults are none.
+// submit queues clients' commands. It appends a refusal for each command that it does not queue, including
+// those with a fault. A nil faults means that there are none.
 func (p *proposer) submit(all []Proposal, faults []*wire.Result, refusals []refusal) []refusal {
 	p.mu.Lock()
 	defer p.mu.Unlock()

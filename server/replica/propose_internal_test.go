@@ -18,7 +18,7 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 		d.observe(opened(1, time.Second))
 		d.observe(opened(2, 2*time.Second))
 		d.observe(opened(3, 10*time.Millisecond))
-		time.Sleep(300 * time.Millisecond) // the third is decided
+		time.Sleep(300 * time.Millisecond) // the end of the third session is decided
 
 		var answers []wire.Status_Code
 		var ends [5]time.Time
@@ -59,7 +59,7 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 	})
 }
 
-// TestLargestCommand is as large as an entry may be.
+// TestLargestCommand verifies that a command may be exactly as large as an entry.
 func TestLargestCommand(t *testing.T) {
 	p := queueing()
 	for size, want := range map[int]int{maxEntryBytes - itemOverhead: 0, maxEntryBytes - itemOverhead + 1: 1} {
@@ -70,8 +70,8 @@ func TestLargestCommand(t *testing.T) {
 	}
 }
 
-// TestWhichRefusalCounts if there are several: a faulty command takes nobody's place, and nobody is
-// told what is wrong with a command by a node that accepts none.
+// TestWhichRefusalCounts verifies which reason counts if there are several: a faulty command displaces no
+// other one, and a node that accepts no commands does not report their faults.
 func TestWhichRefusalCounts(t *testing.T) {
 	p, fault := queueing(), refused(wire.Status_INVALID_ARGUMENT, "")
 	submit := func(faults []*wire.Result, want wire.Status_Code) {
@@ -81,7 +81,7 @@ func TestWhichRefusalCounts(t *testing.T) {
 			t.Errorf("refused %v, want %v", no, want)
 		}
 	}
-	p.backlog = maxBacklog // of nobody who could make room
+	p.backlog = maxBacklog // of no sender that could make room
 	submit([]*wire.Result{fault}, wire.Status_INVALID_ARGUMENT)
 	if p.shed {
 		t.Error("room was made for a faulty command")
@@ -91,13 +91,14 @@ func TestWhichRefusalCounts(t *testing.T) {
 	submit([]*wire.Result{fault}, wire.Status_NOT_LEADER)
 }
 
-// TestAttachIsNoSignOfLife, nor is it refused with its session, and an unknown session has no end.
+// TestAttachIsNoSignOfLife verifies that an attach does not prolong its session and is not refused with it,
+// and that an unknown session has no end.
 func TestAttachIsNoSignOfLife(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d, _ := openDeadlines(t, wire.Status_UNAVAILABLE)
 		d.observe(opened(1, time.Second))
 		d.observe(opened(2, 10*time.Millisecond))
-		time.Sleep(300 * time.Millisecond) // the second is decided
+		time.Sleep(300 * time.Millisecond) // the end of the second session is decided
 		var ends [3]time.Time
 		attach := &wire.Command_AttachSession{AttachSession: &wire.AttachSession{}}
 		all := []Proposal{
@@ -121,7 +122,8 @@ func TestAttachIsNoSignOfLife(t *testing.T) {
 	})
 }
 
-// TestSessionsThatWereRefused something are looked at until they have room.
+// TestSessionsThatWereRefused verifies that a session that was refused something is checked until it has
+// room.
 func TestSessionsThatWereRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)

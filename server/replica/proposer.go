@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// maxEntryBytes bounds one raft entry: raft's caches and thresholds count entries.
+	// maxEntryBytes bounds one raft entry, because raft's caches and thresholds count entries.
 	maxEntryBytes = 256 << 10
-	// maxQueued and maxBeats bound the proofs and the heartbeats that wait; for clients'
-	// commands see maxBacklog.
+	// maxQueued bounds the waiting proofs, maxBeats the waiting heartbeats. For clients' commands see
+	// maxBacklog.
 	maxQueued = 1 << 16
 	maxBeats  = 1 << 20
-	// itemOverhead is what an entry adds to each command.
+	// itemOverhead is what an entry adds to each command, in bytes.
 	itemOverhead = 8
-	// maxSpare is for how many of a kind memory is kept.
+	// maxSpare is the largest slice, in elements, that is kept for reuse.
 	maxSpare = 1 << 12
-	// linger is how long heartbeats of an idle cluster gather for one empty entry.
+	// linger is how long an idle cluster collects heartbeats for one empty entry.
 	linger = 100 * time.Millisecond
 	// enqueueTimeout bounds how long raft's main loop may take to accept an entry.
 	enqueueTimeout = 5 * time.Second
@@ -32,31 +32,31 @@ const (
 // item is a queued command.
 type item struct {
 	cmd *wire.Command
-	// connection tells those without a session apart: see Proposal.
+	// connection distinguishes the senders of commands without a session: see Proposal.
 	connection any
 	size       int
-	// work is what applying it costs: see workOf.
+	// work is the cost of applying cmd: see workOf.
 	work int
-	// growth is what it may add to the state.
+	// growth is the number of units that cmd may add to the state.
 	growth uint64
-	// level marks the entry if it is above the replicated level.
+	// level is the feature level that the entry needs, if it is above the replicated level.
 	level uint32
 	done  func(*wire.Result)
 }
 
-// newItem makes an item of a command that costs little to apply.
+// newItem returns an item for a command that is cheap to apply.
 func newItem(cmd *wire.Command, done func(*wire.Result)) item {
 	return item{cmd: cmd, size: proto.Size(cmd) + itemOverhead, work: 1, done: done}
 }
 
-// beat is a heartbeat that waits for its proof.
+// beat is a heartbeat that waits for its proof of leadership.
 type beat struct {
 	session uint64
 	done    func(*wire.Result)
-	lives   bool // in the state that proves it
+	lives   bool // the session is alive in the state that proves leadership
 }
 
-// batch is one raft entry and everybody who waits for it.
+// batch is one raft entry and all its waiters.
 type batch struct {
 	term   uint64
 	items  []item
@@ -70,48 +70,46 @@ type batch struct {
 	future raft.ApplyFuture
 }
 
-// proposer packs what is queued into raft entries: one goroutine, at most two entries
-// in flight. Its queue is open for a reign's own commands from begin on, for clients'
-// from serve on.
+// proposer packs the queue into raft entries: one goroutine, at most two entries in flight. Its queue accepts
+// the leadership's own commands from begin on, and clients' commands from serve on.
 type proposer struct {
 	apply func(data []byte, timeout time.Duration) raft.ApplyFuture
-	// refusal says why a command is not accepted while no reign serves.
+	// refusal returns why a command is not accepted while this node does not serve.
 	refusal func() *wire.Result
-	// flights are the entries in log order, for the completer.
+	// flights holds the entries in log order, for the completer.
 	flights chan *batch
-	// packed is the entry that is being encoded, and written its encoding; only run uses
-	// them.
+	// packed is the entry that is being encoded and written its encoding. Only run uses them.
 	packed  wire.Entry
 	written []byte
-	// growth is what the commands that are queued or in flight may add to the state. It is
+	// growth is the number of units that the queued and in-flight commands may add to the state. It is
 	// changed with mu held.
 	growth atomic.Uint64
 
 	mu      sync.Mutex
 	cond    *sync.Cond
 	stopped bool
-	term    uint64 // of the reign, 0 if there is none
+	term    uint64 // of the leadership, 0 if there is none
 	serving bool
-	// pauses counts those who hand leadership over: nothing is proposed meanwhile. drained is
-	// closed when the last entry in flight has come back; nil unless somebody waits for that.
+	// pauses counts the transfers of leadership in progress, during which nothing is proposed. drained is
+	// closed when no entry is in flight any more; it is nil unless pause waits for that.
 	pauses   int
 	drained  chan struct{}
 	level    uint32 // the replicated feature level
-	urgent   []item // expiry, time-outs, barriers, members, operators' acts
+	urgent   []item // expiries, timeouts, barriers, membership changes, operators' actions
 	normal   []item
-	backlog  int // what normal counts for: see cost
+	backlog  int // total cost of normal: see item.cost
 	shed     bool
-	bytes    int // of both
-	work     int // of both
+	bytes    int // of urgent and normal
+	work     int // of urgent and normal
 	proves   []func(*wire.Result)
 	beats    []beat
 	due      bool // the beats have lingered long enough
 	marks    bool // the next entry is a hash point
 	timer    *time.Timer
 	inflight int
-	// underway counts the entries that were taken and are not wholly answered yet.
+	// underway counts the entries that were taken and whose waiters have not all been answered yet.
 	underway atomic.Int32
-	// spare is a batch that is done; its memory is for the next one.
+	// spare is a finished batch whose memory the next one reuses.
 	spare     *batch
 	gathering gathering
 }
@@ -128,7 +126,7 @@ func newProposer(apply func([]byte, time.Duration) raft.ApplyFuture, refusal fun
 	return p
 }
 
-// run proposes until stop; it ends the completer by closing flights.
+// run proposes until stop. It ends the completer by closing flights.
 func (p *proposer) run() {
 	defer close(p.flights)
 	for b := p.next(); b != nil; b = p.next() {
@@ -137,8 +135,8 @@ func (p *proposer) run() {
 	}
 }
 
-// propose hands the batch to raft. The entry is complete before: what is proved by it
-// had arrived.
+// propose hands the batch to raft. The batch is complete by then, so everything that its entry proves arrived
+// before the entry was proposed.
 func (p *proposer) propose(b *batch) {
 	b.began = time.Now()
 	data, err := p.encode(b)
@@ -153,7 +151,7 @@ func (p *proposer) propose(b *batch) {
 	b.future = p.apply(data, enqueueTimeout)
 }
 
-// encode writes the batch down, in memory that raft may keep.
+// encode returns the encoded batch, in memory that raft may keep.
 func (p *proposer) encode(b *batch) ([]byte, error) {
 	commands := p.packed.Commands[:0]
 	for _, it := range b.items {
@@ -162,12 +160,12 @@ func (p *proposer) encode(b *batch) ([]byte, error) {
 	p.packed = wire.Entry{Level: p.entryLevel(b), WallUnixMs: time.Now().UnixMilli(), Commands: commands, HashPoint: b.marks}
 	var err error
 	p.written, err = wire.AppendEntry(p.written[:0], &p.packed)
-	clear(commands) // they are others' once they are answered
+	clear(commands) // the commands belong to their senders again once they are answered
 	return slices.Clone(p.written), err
 }
 
-// weed answers and drops the commands that cannot be written down, which are those with
-// a text that is not UTF-8.
+// weed answers and drops the commands that cannot be encoded, which are those with text that is not valid
+// UTF-8.
 func (b *batch) weed() {
 	b.items = slices.DeleteFunc(b.items, func(it item) bool {
 		_, err := proto.Marshal(it.cmd)
@@ -178,7 +176,8 @@ func (b *batch) weed() {
 	})
 }
 
-// next waits until there is something to propose and room in flight. Nil ends.
+// next waits until there is something to propose and fewer entries than allowed are in flight. It returns nil
+// after stop.
 func (p *proposer) next() *batch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,15 +199,15 @@ func (p *proposer) next() *batch {
 	}
 }
 
-// ready tells whether there is something to propose now.
+// ready reports whether there is something to propose now. Called with mu held.
 func (p *proposer) ready() bool {
 	return len(p.urgent) > 0 || len(p.proves) > 0 || p.due || p.marks ||
 		len(p.normal) > 0 && (p.gathering.enough(len(p.normal)) || p.bytes >= maxEntryBytes || p.work >= maxEntryWork)
 }
 
-// depth is how many entries may be in flight. A second one makes all smaller, and each
-// costs much the same whatever it carries: so it is allowed only where a whole one waits
-// already.
+// depth returns how many entries may be in flight. A second one makes all entries smaller, and an entry costs
+// much the same whatever it carries. So a second one is allowed only if a full one is already waiting. Called
+// with mu held.
 func (p *proposer) depth() int {
 	if p.bytes >= maxEntryBytes {
 		return 2
@@ -216,8 +215,9 @@ func (p *proposer) depth() int {
 	return 1
 }
 
-// take makes the next batch: urgent commands first, and everybody who waits for a
-// proof. It holds at least one command, or none if only proofs or a mark are asked for.
+// take returns the next batch: urgent commands first, then clients' commands, and all waiters for a proof. It
+// contains no command if only proofs or a hash point are requested. It returns nil if nothing is ready.
+// Called with mu held.
 func (p *proposer) take() *batch {
 	if !p.ready() {
 		return nil
@@ -228,7 +228,7 @@ func (p *proposer) take() *batch {
 	}
 	b.term = p.term
 	p.gathering.stop()
-	p.urgent = b.fill(p.urgent, maxEntryWork/2) // the other half is for clients
+	p.urgent = b.fill(p.urgent, maxEntryWork/2) // the other half is reserved for clients
 	urgent := len(b.items)
 	p.normal = b.fillFairly(p.normal, p.bytes <= maxEntryBytes && p.work <= maxEntryWork)
 	for _, it := range b.items[urgent:] {
@@ -248,7 +248,7 @@ func (p *proposer) take() *batch {
 	return b
 }
 
-// reusable is the memory of what is done with, unless it is that of a rare crowd.
+// reusable returns the memory of a finished slice, or nil if a rare peak made it large.
 func reusable[T any](done []T) []T {
 	if cap(done) > maxSpare {
 		return nil
@@ -257,7 +257,7 @@ func reusable[T any](done []T) []T {
 	return done[:0]
 }
 
-// recycle lets the next batch have the memory of one that is done.
+// recycle makes the memory of a finished batch available to the next one.
 func (p *proposer) recycle(b *batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,10 +266,10 @@ func (p *proposer) recycle(b *batch) {
 	p.underway.Add(-1)
 }
 
-// awaited says whether anybody may wait for an entry that is being applied.
+// awaited reports whether anything may wait for the result of an entry that is being applied.
 func (p *proposer) awaited() bool { return p.underway.Load() > 0 }
 
-// landed makes room for the next entry. What became of this one is nil if it failed.
+// landed makes room for the next entry. applied is empty if this one failed.
 func (p *proposer) landed(b *batch, applied appliedEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,7 +283,7 @@ func (p *proposer) landed(b *batch, applied appliedEntry) {
 	p.cond.Signal()
 }
 
-// closed says why nothing is accepted; nil if the proposer serves. Called with mu.
+// closed returns why nothing is accepted, or nil if the proposer serves. Called with mu held.
 func (p *proposer) closed() *wire.Result {
 	if !p.serving {
 		return p.refusal()
@@ -291,13 +291,13 @@ func (p *proposer) closed() *wire.Result {
 	return nil
 }
 
-// queueFull is the answer to a command that was not executed for want of room in the queue.
+// queueFull returns the result for a command that was not executed because the queue is full.
 func queueFull() *wire.Result {
 	return refused(wire.Status_UNAVAILABLE, "the leader's queue is full: try again later")
 }
 
-// urge queues a command of the reign itself ahead of all clients'. It reports false if
-// the reign is over.
+// urge queues one of the leadership's own commands ahead of all clients' commands. It reports false if the
+// leadership has ended.
 func (p *proposer) urge(term uint64, it item) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -311,7 +311,7 @@ func (p *proposer) urge(term uint64, it item) bool {
 	return true
 }
 
-// prove asks for an entry at once.
+// prove requests an entry immediately.
 func (p *proposer) prove(done func(*wire.Result)) {
 	p.mu.Lock()
 	no := p.closed()
@@ -328,7 +328,7 @@ func (p *proposer) prove(done func(*wire.Result)) {
 	p.mu.Unlock()
 }
 
-// mark makes the next entry a hash point, an empty one if there is nothing to propose.
+// mark makes the next entry a hash point. If there is nothing to propose, that is an empty entry.
 func (p *proposer) mark(term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -338,8 +338,8 @@ func (p *proposer) mark(term uint64) {
 	}
 }
 
-// beat lets a heartbeat wait for the next entry, whatever that carries; if none comes,
-// an empty one is proposed for all that gathered.
+// beat makes a heartbeat wait for the next entry, whatever that carries. If none comes within linger, an
+// empty one is proposed for all waiting heartbeats.
 func (p *proposer) beat(b beat) {
 	p.mu.Lock()
 	no := p.closed()
@@ -368,14 +368,14 @@ func (p *proposer) lingered() {
 	}
 }
 
-// begin opens the queue for a reign's own commands.
+// begin opens the queue for the leadership's own commands.
 func (p *proposer) begin(term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.term = term
 }
 
-// serve opens it for everybody.
+// serve opens the queue for clients' commands.
 func (p *proposer) serve(term uint64, level uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -402,8 +402,8 @@ func (p *proposer) end(result *wire.Result) {
 	b.answer(result)
 }
 
-// pause keeps what is queued from being proposed, until resume or the end of the reign. The
-// channel is closed once no entry is in flight.
+// pause stops proposing until resume or the end of the leadership. The returned channel is closed once no
+// entry is in flight.
 func (p *proposer) pause(term uint64) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -422,7 +422,7 @@ func (p *proposer) pause(term uint64) <-chan struct{} {
 	return drained
 }
 
-// resume ends one pause of that reign.
+// resume ends one pause of that term.
 func (p *proposer) resume(term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -432,7 +432,7 @@ func (p *proposer) resume(term uint64) {
 	}
 }
 
-// stop ends run once the queue has been ended.
+// stop makes run return. The queue must have been closed with end before.
 func (p *proposer) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// statuses notes answers.
+// statuses collects the statuses of results.
 type statuses []wire.Status_Code
 
 func (s *statuses) done(result *wire.Result) { *s = append(*s, result.GetStatus()) }
@@ -31,7 +31,7 @@ func (s *statuses) want(t *testing.T, when string, want ...wire.Status_Code) {
 	*s = nil
 }
 
-// TestQueueIsOpenForItsReignOnly asks before, during and after a reign, and under another term.
+// TestQueueIsOpenForItsReignOnly uses the queue before, during and after a leadership, and with another term.
 func TestQueueIsOpenForItsReignOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var got statuses
@@ -88,7 +88,8 @@ func TestQueueIsOpenForItsReignOnly(t *testing.T) {
 	})
 }
 
-// TestHeartbeatsOfTheNextReignLinger ends a reign in which heartbeats gather.
+// TestHeartbeatsOfTheNextReignLinger ends a leadership while heartbeats linger, and verifies that those of
+// the next one linger in full.
 func TestHeartbeatsOfTheNextReignLinger(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var got statuses
@@ -112,14 +113,14 @@ func TestHeartbeatsOfTheNextReignLinger(t *testing.T) {
 	})
 }
 
-// lingering reports whether heartbeats gather, and whether they have done so for long enough.
+// lingering reports whether heartbeats are lingering, and whether they have lingered long enough.
 func lingering(p *proposer) (waiting, due bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.timer != nil, p.due
 }
 
-// TestProofsAndHeartbeatsAreBounded fills both queues to the last place.
+// TestProofsAndHeartbeatsAreBounded fills both queues to their limits.
 func TestProofsAndHeartbeatsAreBounded(t *testing.T) {
 	p, answers := queueing(), 0
 	done := func(result *wire.Result) {
@@ -182,7 +183,8 @@ func TestPausesAreCounted(t *testing.T) {
 	}
 }
 
-// TestEntryLevels are the replicated one, or that of a command that is above it.
+// TestEntryLevels verifies that an entry's level is the replicated one, or that of a command with a higher
+// one.
 func TestEntryLevels(t *testing.T) {
 	p := newProposer(nil, nil)
 	for _, c := range []struct {
@@ -203,7 +205,7 @@ func (c committed) Error() error  { return nil }
 func (c committed) Response() any { return c.response }
 func (c committed) Index() uint64 { return 1 }
 
-// TestOutcomeOfAnEntry has a machine answer too little, too much, an error and nothing.
+// TestOutcomeOfAnEntry checks a state machine that returns too few results, too many, an error, and nothing.
 func TestOutcomeOfAnEntry(t *testing.T) {
 	broken := errors.New("broken")
 	answering := func(n int) *fsm.Applied { return &fsm.Applied{Results: make([]*wire.Result, n)} }
@@ -232,7 +234,7 @@ func TestOutcomeOfAnEntry(t *testing.T) {
 
 var _ raft.ApplyFuture = committed{}
 
-// TestFailedWrites says what to do only where that helps.
+// TestFailedWrites verifies that a failed write comes with advice only if there is a remedy.
 func TestFailedWrites(t *testing.T) {
 	for err, room := range map[error]bool{syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EIO: false} {
 		if got := advice(fmt.Errorf("write: %w", err)) != ""; got != room {
@@ -254,7 +256,7 @@ func TestFailedWrites(t *testing.T) {
 	}
 }
 
-// Damage that was read stops the node, and nothing else that reading returns.
+// TestWhatReadingReturns verifies that reading damage stops the node, and that no other error does.
 func TestWhatReadingReturns(t *testing.T) {
 	for err, stops := range map[error]bool{nil: false, raft.ErrLogNotFound: false, fmt.Errorf("%w: x", ErrDamaged): true} {
 		stopped := false
@@ -265,7 +267,8 @@ func TestWhatReadingReturns(t *testing.T) {
 	}
 }
 
-// A disk is slow while a write is late, and for a while after one that took very long.
+// TestSlowDisks verifies that a disk counts as slow while a write is late, and for some time after one that
+// took very long.
 func TestSlowDisks(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGuard(nil, nil, 7*time.Second, nil)
@@ -296,7 +299,7 @@ func TestSlowDisks(t *testing.T) {
 	})
 }
 
-// TestAnsweredCommandsAreForgotten proposes a command of which nothing is kept once it is answered.
+// TestAnsweredCommandsAreForgotten verifies that nothing of a command is kept once it is answered.
 func TestAnsweredCommandsAreForgotten(t *testing.T) {
 	p := queueing()
 	p.apply = func([]byte, time.Duration) raft.ApplyFuture { return committed{} }
@@ -314,7 +317,7 @@ func TestAnsweredCommandsAreForgotten(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
-// TestHaltedNodeProposesNothing has an entry refused by a node that has failed.
+// TestHaltedNodeProposesNothing verifies that a node that has failed proposes no entries.
 func TestHaltedNodeProposesNothing(t *testing.T) {
 	r := &Replica{}
 	r.halted.Store(&errDisk)

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/replica/segment"
 )
 
-// tampered opens a new store in a directory and changes its file as the store itself never does.
+// tampered opens a new store in a directory and changes its file in a way that the store itself never does.
 func tampered(t *testing.T, dir string, change func(logs, values *bbolt.Bucket) error) *boltStore {
 	t.Helper()
 	store, err := openBolt(filepath.Join(dir, logFile))
@@ -29,7 +29,7 @@ func tampered(t *testing.T, dir string, change func(logs, values *bbolt.Bucket) 
 	return store
 }
 
-// TestChangesThatBoltRefuses has a bucket stand where a record is to be written or deleted.
+// TestChangesThatBoltRefuses puts a bucket where a record is to be written or deleted.
 func TestChangesThatBoltRefuses(t *testing.T) {
 	key := []byte("key")
 	for name, c := range map[string]struct {
@@ -63,7 +63,7 @@ func TestChangesThatBoltRefuses(t *testing.T) {
 	}
 }
 
-// TestDamagedRecordsAreNotRead reads records that are not what was written, and one that is not there.
+// TestDamagedRecordsAreNotRead reads records that are not what was written, and one that does not exist.
 func TestDamagedRecordsAreNotRead(t *testing.T) {
 	dir := t.TempDir()
 	store := tampered(t, dir, func(logs, values *bbolt.Bucket) error {
@@ -96,7 +96,7 @@ func TestDamagedRecordsAreNotRead(t *testing.T) {
 	}
 }
 
-// TestTails has tails of every length, and none.
+// TestTails checks tails of every length, and a missing one.
 func TestTails(t *testing.T) {
 	for size := range tailSize + segmentsSize + 2 {
 		inBolt(t, func(values *bbolt.Bucket) {
@@ -122,17 +122,17 @@ func TestTails(t *testing.T) {
 	}
 }
 
-// TestInspectLog has files whose records are whole, some of which no node leaves.
+// TestInspectLog checks files whose records are intact, some of which a node never leaves behind.
 func TestInspectLog(t *testing.T) {
 	const gap, gone = "stands behind", "is gone"
 	elsewhere := &segments{}
 	for name, c := range map[string]struct {
 		entries  []uint64
 		end      tail
-		values   int // that are there
+		values   int // number of values that exist
 		identity bool
 		snapshot uint64
-		says     string // of a damaged one
+		says     string // error for a damaged file
 	}{
 		"whole":                                 {entries: []uint64{1, 2}, end: tail{last: 2, values: 1}, values: 1, identity: true},
 		"new":                                   {},
@@ -170,11 +170,11 @@ func TestInspectLog(t *testing.T) {
 	}
 }
 
-// TestDirectoriesWithoutALog has parts of a data directory left whose log was never made, or is gone.
+// TestDirectoriesWithoutALog checks data directories with parts of a node's data but without a log.
 func TestDirectoriesWithoutALog(t *testing.T) {
 	for name, c := range map[string]struct {
 		dir      string
-		left     string // a file
+		left     string // the remaining file
 		snapshot uint64
 		says     string
 	}{
@@ -227,7 +227,7 @@ func TestDirectoriesWithoutALog(t *testing.T) {
 	}
 }
 
-// TestFileThatCannotBeMade says so, and is no damage.
+// TestFileThatCannotBeMade verifies that a failure to create the file is returned and is not damage.
 func TestFileThatCannotBeMade(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "none", logFile)

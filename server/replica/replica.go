@@ -41,50 +41,50 @@ type Replica struct {
 	successor successor
 	alarms    alarm.List
 
-	// ctx ends when the node begins to stop. Goroutines that wait for raft's futures
-	// do not watch it: raft answers all of them before it is shut down.
+	// ctx is cancelled when the node begins to stop. Goroutines that wait for raft's futures do not watch it:
+	// raft completes all futures before it is shut down.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// running are this package's goroutines, but for proposer and completer.
+	// running tracks this package's goroutines, except proposer and completer.
 	running  sync.WaitGroup
 	pipeline sync.WaitGroup // proposer and completer
-	// snapshots that this package asked raft for; they end with raft at the latest.
+	// snapshots tracks the snapshots that this package requested from raft. They end with raft at the latest.
 	snapshots sync.WaitGroup
-	// changing is taken by who changes the members, see oneByOne.
+	// changing is held while the members are being changed; see oneByOne.
 	changing chan struct{}
-	// node is raft, once it runs, and trans its transport, set before.
+	// node is nil until raft runs. trans is raft's transport, set before node.
 	node  atomic.Pointer[raft.Raft]
 	trans *raftstream.Transport
-	// began is whether the disk held any state when it was opened: what others are told
-	// until raft runs. A node that only takes its time must not pass for an empty one.
+	// began is set if the disk held any state when it was opened. Other nodes see it until raft runs: a node
+	// that is slow to start must not be taken for an empty one.
 	began bool
 
-	// onAnswered is called after each entry, see OnAnswered.
+	// onAnswered is called after each entry; see OnAnswered.
 	onAnswered atomic.Pointer[func()]
-	// tunnels takes the connections that other nodes open for clients; nil while nobody does.
+	// tunnels accepts the connections that other nodes open for clients; nil while nothing does.
 	tunnels atomic.Pointer[acceptTunnel]
-	// busyWatches counts the watches that have something to tell, or rest after that.
+	// busyWatches counts the watches that are sending, or pausing after that; see restWatch.
 	busyWatches atomic.Int64
 
-	// halted is why the node has failed, once it has.
+	// halted is why the node has failed, nil until then.
 	halted atomic.Pointer[error]
 
-	// What the node last complained of. Owned by the goroutine that settles, then by the
-	// one that reports, which it starts.
+	// The last message of nag and its time. Owned by the goroutine that runs settle, then by the report
+	// goroutine, which it starts.
 	nagged   string
 	naggedAt time.Time
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	reign   *reign
 	opened  bool
 	closing bool
-	admins  sync.WaitGroup // administrative requests under way
+	admins  sync.WaitGroup // administrative requests in flight
 }
 
-// Open opens the stores and starts the node. It returns once the node runs, which
-// does not wait for a leader, nor for the other nodes of a new cluster. Errors:
-// ErrReplaced, ErrOtherNode, ErrOtherCluster, ErrInUse, ErrDiverged, fsm.ErrUpgrade and those of the
-// disk. It closes cfg.PeerListener if it fails.
+// Open opens the stores and starts the node. It returns once the node runs. It does not wait for a leader or,
+// in a new cluster, for the other nodes. It returns ErrReplaced, ErrOtherNode, ErrOtherCluster, ErrInUse,
+// ErrDiverged, ErrRolledBack, ErrForked, fsm.ErrUpgrade, or an error of the disk. If it fails, it closes
+// cfg.PeerListener.
 func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.complete(); err != nil {
@@ -121,7 +121,8 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	return r, nil
 }
 
-// failedMeanwhile ends Open: from here on a failure is told to Halt.
+// failedMeanwhile finishes Open and returns the error if the node has failed by then. Later failures are
+// reported to Config.Halt.
 func (r *Replica) failedMeanwhile(ctx context.Context) error {
 	r.mu.Lock()
 	cause := r.halted.Load()
@@ -130,7 +131,7 @@ func (r *Replica) failedMeanwhile(ctx context.Context) error {
 	if cause == nil {
 		return nil
 	}
-	_ = r.Close(ctx) // the cause says more
+	_ = r.Close(ctx) // cause is the error to report
 	return *cause
 }
 
@@ -170,7 +171,8 @@ func (r *Replica) openDisk() (err error) {
 	return nil
 }
 
-// live looks into the machine, if that has caught up with a record of the revision.
+// live calls look with the state machine, and reports true, if the machine has caught up with a record of the
+// given revision.
 func (r *Replica) live(revision uint64, look func(*fsm.Machine)) (fresh bool) {
 	r.machine.View(func(m *fsm.Machine) {
 		if fresh = m.ClusterID() != "" && m.Revision() >= revision; fresh {
@@ -208,7 +210,7 @@ func (r *Replica) openNetwork() error {
 	return err
 }
 
-// start runs raft if this node has state, and asks around if it has none.
+// start runs raft if this node has state. If it has none, it first asks the other nodes.
 func (r *Replica) start(ctx context.Context) error {
 	if r.began {
 		return r.startAgain(ctx)
@@ -223,7 +225,8 @@ func (r *Replica) start(ctx context.Context) error {
 	return nil
 }
 
-// startAgain runs raft on the state of this node, unless another one knows that it went back in time.
+// startAgain runs raft on this node's state, unless it learns from another node that this disk was rolled
+// back or the log has forked.
 func (r *Replica) startAgain(ctx context.Context) error {
 	r.askAround(ctx)
 	if cause := r.halted.Load(); cause != nil {
@@ -243,13 +246,13 @@ func (r *Replica) raftConfig() *raft.Config {
 	c.TrailingLogs = r.cfg.TrailingLogs
 	c.SnapshotThreshold = r.cfg.SnapshotThreshold
 	c.SnapshotInterval = r.cfg.SnapshotInterval
-	c.ShutdownOnRemove = false // a node that was removed says so instead of vanishing
+	c.ShutdownOnRemove = false // a removed node says so instead of vanishing
 	c.NoLegacyTelemetry = true
 	c.Logger = r.log.Named("raft")
 	return c
 }
 
-// startRaft runs raft, with seen as the beginning of a new cluster.
+// startRaft runs raft. If seen is not nil, it first begins a new cluster with these members.
 func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	conf := r.raftConfig()
 	if err := raft.ValidateConfig(conf); err != nil {
@@ -294,8 +297,8 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	return nil
 }
 
-// begin writes the beginning of a cluster to the disk: first who was seen, so that
-// nobody's memory can be lost unnoticed from here on.
+// begin writes the initial state of a cluster to the disk. The members that were seen come first: from then
+// on, a member that loses its data directory is recognized.
 func (r *Replica) begin(conf *raft.Config, trans raft.Transport, seen []*wire.Member) error {
 	r.log.Info("beginning a new cluster", "nodes", len(r.cfg.Cluster), "seen", len(seen))
 	if _, err := r.book.keep(0, &wire.Membership{Members: r.initialMembers(seen)}); err != nil {
@@ -307,7 +310,8 @@ func (r *Replica) begin(conf *raft.Config, trans raft.Transport, seen []*wire.Me
 	return nil
 }
 
-// newRaft returns what made the state unreadable, which raft only logs or panics with.
+// newRaft starts raft. It also returns an error where raft only logs, or panics, because the state is
+// unreadable.
 func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.Raft, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -320,9 +324,8 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 	return raft.NewRaft(conf, recorder{r.machine, r.history, r.hashes, r.catchUp, r.states, r.proposer.awaited}, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
 }
 
-// resolve prefers the replicated address of a node to the one in raft's configuration,
-// which stays what it was when the node was added: raft v1.7.3 reads a peer's entry
-// without its lock while it changes its address.
+// resolve returns the replicated address of a node, or else addr, the one in raft's configuration. That one
+// is never updated, because raft v1.7.3 reads a peer's entry without a lock while it updates its address.
 func (r *Replica) resolve(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress {
 	_, _, members := r.book.page()
 	if known := members[string(id)].GetPeerAddr(); known != "" {
@@ -331,7 +334,7 @@ func (r *Replica) resolve(id raft.ServerID, addr raft.ServerAddress) raft.Server
 	return addr
 }
 
-// awaited tells whether this node leads another one that is a member.
+// awaited reports whether this node leads and the other one is a member.
 func (r *Replica) awaited(id raft.ServerID) bool {
 	node := r.node.Load()
 	if node == nil || r.current() == nil {
@@ -340,8 +343,8 @@ func (r *Replica) awaited(id raft.ServerID) bool {
 	return slices.ContainsFunc(node.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
 }
 
-// follows reports whether raft follows that node in its present term. With a new term raft
-// forgets the leader.
+// follows reports whether raft follows that node in the current term. Raft forgets the leader when the term
+// changes.
 func (r *Replica) follows(id raft.ServerID) bool {
 	node := r.node.Load()
 	if node == nil || node.State() != raft.Follower {
@@ -351,7 +354,7 @@ func (r *Replica) follows(id raft.ServerID) bool {
 	return leader == id
 }
 
-// leadsOthers tells whether raft leads and needs another voter to commit anything.
+// leadsOthers reports whether raft leads and needs another voter to commit anything.
 func (r *Replica) leadsOthers() bool {
 	node := r.node.Load()
 	if node == nil || node.State() != raft.Leader {
@@ -373,7 +376,7 @@ func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {
 	return r.node.Load().Apply(data, timeout)
 }
 
-// abandon undoes a failed Open.
+// abandon cleans up after a failed Open.
 func (r *Replica) abandon() {
 	r.cancel()
 	r.history.close()
@@ -386,8 +389,8 @@ func (r *Replica) abandon() {
 	r.metrics.close()
 }
 
-// Close hands leadership over, as long as ctx allows, then stops and waits for every
-// goroutine.
+// Close hands leadership over, for as long as ctx allows, then stops the node and waits for all its
+// goroutines. Only the first call has an effect.
 func (r *Replica) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if r.closing {
@@ -403,8 +406,8 @@ func (r *Replica) Close(ctx context.Context) error {
 	r.handOver(ctx)
 	r.deadlines.close()
 	r.running.Wait()
-	// Raft forgets futures of entries that are on their way to the machine when it is
-	// shut down, so the pipeline has to be empty before.
+	// At shutdown, raft drops the futures of entries that are on their way to the state machine, so the
+	// pipeline must be empty first.
 	r.proposer.stop()
 	r.pipeline.Wait()
 	var err error
@@ -416,7 +419,7 @@ func (r *Replica) Close(ctx context.Context) error {
 	return errors.Join(err, r.layer.Close(), r.stores.close())
 }
 
-// handOver makes another node the leader before this one goes.
+// handOver makes another node the leader before this one stops.
 func (r *Replica) handOver(ctx context.Context) {
 	node := r.node.Load()
 	if node == nil || node.State() != raft.Leader || r.halted.Load() != nil || ctx.Err() != nil || r.voters() < 2 {
@@ -427,17 +430,18 @@ func (r *Replica) handOver(ctx context.Context) {
 	}
 }
 
-// halt stops serving for good and tells the owner, once. During Open the error is
-// Open's to return. It may be called with raft's own goroutine.
+// halt stops serving for good and reports err to Config.Halt, once. During Open, Open returns it instead.
+// halt may be called on raft's own goroutines.
 func (r *Replica) halt(err error) {
 	r.mu.Lock()
-	if r.layer != nil { // else the disk is being opened
+	if r.layer != nil { // nil while the disk is being opened
 		r.layer.Mute()
 	}
 	first, opened := r.halted.CompareAndSwap(nil, &err), r.opened
 	if first && opened && !r.closing {
-		// Some of raft's goroutines may go on with heartbeats while another one hangs, and
-		// the process may be unable to end: nobody must take this node for a leader.
+		// When one of raft's goroutines hangs, others may keep sending heartbeats, and the process may be
+		// unable to exit. Closing the layer makes sure that the other nodes do not take this node for a live
+		// leader.
 		r.running.Go(func() { _ = r.layer.Close() })
 	}
 	r.mu.Unlock()
@@ -449,13 +453,13 @@ func (r *Replica) halt(err error) {
 	if opened {
 		r.cfg.Halt(err)
 	}
-	// Last, since the log may be on the disk that hangs.
+	// Log last: the log file may be on the disk that hangs.
 	r.log.Error("this node must stop", "error", err)
 }
 
 func (r *Replica) diskFailed(err error) { r.halt(r.wayOut(err)) }
 
-// wayOut says what to do about damage.
+// wayOut adds to an error about damage the commands that repair it.
 func (r *Replica) wayOut(err error) error {
 	if !errors.Is(err, ErrDamaged) {
 		return err
@@ -469,15 +473,15 @@ func (r *Replica) wayOut(err error) error {
 		"That needs a leader. If a majority of the nodes has lost its data, there can be none. %s", err, r.replacement("damaged"), r.startOver(nil))
 }
 
-// replacement are the commands that keep this node's directory for whoever looks into what
-// became of it, and bring the node back without it.
+// replacement returns the commands that set this node's directory aside for investigation, with a suffix that
+// says what became of it, and bring the node back without it.
 func (r *Replica) replacement(became string) string {
 	id, dir := r.cfg.ID, r.cfg.DataDir
 	return fmt.Sprintf("run\n  mv %s %s.%s\n  qlock cluster remove %s --reason replaced\nstart this node again, and run\n  qlock cluster add %s %s --reason replaced", dir, dir, became, id, id, r.cfg.Advertise.Peer)
 }
 
-// View runs f on the state machine under a read lock: keep it short, change nothing.
+// View calls f with the state machine under a read lock. f must be short and must not change anything.
 func (r *Replica) View(f func(*fsm.Machine)) { r.machine.View(f) }
 
-// Fork is a copy of the state machine for long reads; it costs nothing.
+// Fork returns a copy of the state machine for long reads, in O(1).
 func (r *Replica) Fork() *fsm.Machine { return r.machine.Fork() }

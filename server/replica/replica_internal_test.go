@@ -29,7 +29,7 @@ func serving(t *testing.T, cfg Config) *Replica {
 	return r
 }
 
-// openSession has something applied.
+// openSession opens a session, so that something is applied.
 func (r *Replica) openSession(t *testing.T, name string) {
 	t.Helper()
 	hash := sha256.Sum256([]byte(name))
@@ -42,8 +42,8 @@ func (r *Replica) openSession(t *testing.T, name string) {
 	}
 }
 
-// startContext calls began when Open asks for its deadline, which it does once it has read the
-// disk and before it runs raft.
+// startContext calls began when Open asks for its deadline, which Open does after it has read the disk and
+// before it runs raft.
 type startContext struct {
 	context.Context
 	began func()
@@ -54,8 +54,8 @@ func (c startContext) Deadline() (time.Time, bool) {
 	return c.Context.Deadline()
 }
 
-// TestDamageDuringTheStart damages the newest snapshot after it was checked. Raft takes an older
-// one, and the node does not start.
+// TestDamageDuringTheStart damages the newest snapshot after it was checked. Raft uses an older one, but the
+// node does not start.
 func TestDamageDuringTheStart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -89,7 +89,7 @@ func TestDamageDuringTheStart(t *testing.T) {
 	})
 }
 
-// unreadable has a snapshot that cannot be opened.
+// unreadable lists a snapshot that cannot be opened.
 type unreadable struct{ raft.SnapshotStore }
 
 func (unreadable) List() ([]*raft.SnapshotMeta, error) {
@@ -100,7 +100,7 @@ func (unreadable) Open(string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return nil, nil, errDisk
 }
 
-// TestUnreadableStateIsNotOpened has raft fail before the node has.
+// TestUnreadableStateIsNotOpened verifies that Open returns an error if only raft finds the state unreadable.
 func TestUnreadableStateIsNotOpened(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		stores := inMemory()
@@ -111,8 +111,8 @@ func TestUnreadableStateIsNotOpened(t *testing.T) {
 	})
 }
 
-// TestRecordAheadOfTheMachine has a node know more of the members than it has applied, as after a
-// restart: the record counts.
+// TestRecordAheadOfTheMachine verifies that the record of the members counts if the state machine has not
+// caught up with it, as after a restart.
 func TestRecordAheadOfTheMachine(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
@@ -130,7 +130,7 @@ func TestRecordAheadOfTheMachine(t *testing.T) {
 	})
 }
 
-// TestClusterIsNoted has the name of a new cluster written down, whose members were known before.
+// TestClusterIsNoted verifies that the id of a new cluster is stored even if its members were known before.
 func TestClusterIsNoted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
@@ -143,8 +143,8 @@ func TestClusterIsNoted(t *testing.T) {
 	})
 }
 
-// TestStrangersAreToldLittle asks a member and a node without a cluster: only the latter shows its
-// addresses to whoever may add it.
+// TestStrangersAreToldLittle asks a member and a node without a cluster. Only the latter shows its addresses,
+// since any cluster may add it.
 func TestStrangersAreToldLittle(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		member := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
@@ -175,7 +175,8 @@ func TestStrangersAreToldLittle(t *testing.T) {
 	})
 }
 
-// TestGrantingGoesOnWhereNothingMoves suspends granting on a node that agrees with itself.
+// TestGrantingGoesOnWhereNothingMoves suspends granting on a node that agrees with itself, and verifies that
+// granting resumes although nothing else changes the state.
 func TestGrantingGoesOnWhereNothingMoves(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))

@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// keeping is how often a node looks at what the log says about members. Reading it
-	// costs nothing unless something was applied.
+	// keeping is how often a node checks the state for changes to the members. This is cheap unless something
+	// was applied.
 	keeping = 200 * time.Millisecond
-	// reporting is how often a node checks that the log knows it as it is.
+	// reporting is how often a node checks that the replicated state describes it correctly.
 	reporting = time.Second
-	// snapshotBytes of log bring about a snapshot before raft's count of entries does.
+	// snapshotBytes is the size of logged entries that triggers a snapshot, even if there are too few for
+	// raft to take one.
 	snapshotBytes = 64 << 20
 )
 
-// keep follows what raft and the machine know: leader hints, the book of members, alarms that
-// were acknowledged, and the size of the log. It ends with the node.
+// keep processes changes in raft and the state machine: it updates the leader hint and the member directory,
+// ends acknowledged alarms, and bounds the size of the log. It runs until the node stops.
 func (r *Replica) keep() {
 	node := r.node.Load()
 	seen := make(chan raft.Observation, 16)
@@ -51,7 +52,7 @@ func (r *Replica) keep() {
 	}
 }
 
-// keepBook writes the members down when the machine has newer ones.
+// keepBook records the members when the state machine has newer ones.
 func (r *Replica) keepBook() {
 	oldCluster, oldRevision, old := r.book.page()
 	var now *wire.Membership
@@ -79,9 +80,8 @@ func sameMembers(a map[string]*wire.Member, b []*wire.Member) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(b, func(m *wire.Member) bool { return !proto.Equal(a[m.Id], m) })
 }
 
-// keepSmall has a snapshot taken when the log has grown by many bytes in few entries. It
-// does not wait for it: a large one on a slow disk takes long, and meanwhile members come
-// and go.
+// keepSmall requests a snapshot when the log has grown by many bytes in few entries. It does not wait for the
+// snapshot: a large one on a slow disk takes long, and members may change meanwhile.
 func (r *Replica) keepSmall(node *raft.Raft) {
 	if r.stores.guard.bytes.Load() < snapshotBytes {
 		return
@@ -94,8 +94,8 @@ func (r *Replica) keepSmall(node *raft.Raft) {
 	})
 }
 
-// report makes the log know this node as it is: its incarnation, addresses and level.
-// It ends with the node.
+// report makes the replicated state describe this node correctly: its incarnation, addresses and level. It
+// runs until the node stops.
 func (r *Replica) report() {
 	tick := time.NewTicker(reporting)
 	defer tick.Stop()
@@ -112,7 +112,7 @@ func (r *Replica) report() {
 func (r *Replica) reportOnce() {
 	node := r.node.Load()
 	if r.halted.Load() != nil || node.State() == raft.Leader {
-		return // a leader's steward sees to it
+		return // a leader's reconciler takes care of it
 	}
 	leader, _, ok := r.leader()
 	if !ok {
@@ -135,11 +135,11 @@ func (r *Replica) reportOnce() {
 	}
 }
 
-// seek is what a node with state does that hears of no leader: perhaps the others know
-// it by an older address, or have replaced it.
+// seek probes the other nodes. A node with state calls it when it hears from no leader: the others may know
+// it by an older address, or may have replaced it.
 func (r *Replica) seek() {
 	answers := r.probe(r.ctx, r.book.peers(r.cfg.Cluster))
-	// The word of a node that has not followed a leader since it started may be old.
+	// The answer of a node that has not followed a leader since its start may be outdated.
 	as, peer := judge(answers)
 	if as == replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
 		r.halt(r.errReplaced(peer, led))
@@ -156,7 +156,7 @@ func (r *Replica) seek() {
 	}
 }
 
-// reportTo tells the leader who this node is.
+// reportTo reports this node to the leader.
 func (r *Replica) reportTo(ctx context.Context, leader Peer) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
 	defer cancel()
@@ -167,7 +167,7 @@ func (r *Replica) reportTo(ctx context.Context, leader Peer) error {
 	return asError(refused(resp.GetStatus(), resp.GetMessage()))
 }
 
-// serveControl answers other nodes.
+// serveControl answers requests of other nodes.
 func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *wire.PeerRequest) *wire.PeerResponse {
 	switch {
 	case req.GetProbe() != nil:
@@ -195,10 +195,10 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 	return nil
 }
 
-// nodeState is what this node says of itself.
+// nodeState returns what this node says about itself.
 func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
-	// Before what it is to date: old news must not pass for that of a later entry, or a
-	// node that was just removed is refused as replaced when it comes to be added again.
+	// Read the index before the state that it dates. The state may be newer than its index but must not be
+	// older, or a node that was just removed would be refused as replaced when it is added again.
 	applied := r.machine.AppliedIndex()
 	state := &wire.NodeState{
 		Member:       r.self(),
@@ -211,7 +211,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		Alarms:       r.Alarms(),
 	}
 	if known, _ := r.book.recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
-		state.Caller = wire.Standing_REPLACED // not only removed: another one has its place
+		state.Caller = wire.Standing_REPLACED // it was not only removed: another node has its place
 	}
 	r.wiped.saw(from.GetId(), state.Caller)
 	state.MajorityLost = r.lostMajority() != nil
@@ -227,7 +227,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		return state
 	}
 	if r.book.blank() {
-		return state // it has nothing to tell but who it is, for whoever may add it
+		return state // nothing but its identity, for a cluster that may add it
 	}
 	return &wire.NodeState{
 		Member: &wire.Member{Id: r.cfg.ID}, ClusterId: state.ClusterId, Empty: state.Empty, Caller: state.Caller,
@@ -235,7 +235,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 	}
 }
 
-// serveReport records a node of the cluster as it says it is.
+// serveReport records a node of the cluster as it describes itself.
 func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire.Member) error {
 	if m.GetId() != from.GetId() || m.GetIncarnation() != from.GetIncarnation() {
 		return fmt.Errorf("%w: a node reports itself only", ErrInvalid)
@@ -244,7 +244,7 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	if re == nil {
 		return ErrNotLeader
 	}
-	// A stranger gets its answer without a place in the queue of changes.
+	// Answer a stranger without making it wait for other changes.
 	if _, member := r.book.recorded(m.Id); !member && !r.configured(m.Id) {
 		return notAdded(m)
 	}
@@ -279,14 +279,14 @@ func putMember(m *wire.Member) *wire.Command {
 	return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: m}}}
 }
 
-// servers is raft's configuration by id.
+// servers returns raft's configuration by id.
 func (r *Replica) servers() map[string]raft.Server {
 	servers := map[string]raft.Server{}
 	node := r.node.Load()
 	if node == nil {
 		return servers
 	}
-	future := node.GetConfiguration() // done already
+	future := node.GetConfiguration() // already done
 	for _, s := range future.Configuration().Servers {
 		servers[string(s.ID)] = s
 	}

@@ -20,7 +20,7 @@ func dropping(id string) *wire.Command {
 	return &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: id}}}
 }
 
-// TestMembersAreWrittenDown gives a node records that differ from its machine in one point each.
+// TestMembersAreWrittenDown checks records that differ from the state machine in one point each.
 func TestMembersAreWrittenDown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
@@ -74,7 +74,7 @@ type unwritable struct{ raft.StableStore }
 
 func (unwritable) Set([]byte, []byte) error { return errDisk }
 
-// TestMembersThatAreNotWrittenDown stop the node.
+// TestMembersThatAreNotWrittenDown verifies that a failure to store the members stops the node.
 func TestMembersThatAreNotWrittenDown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
@@ -87,7 +87,7 @@ func TestMembersThatAreNotWrittenDown(t *testing.T) {
 	})
 }
 
-// TestSnapshotsAreDueByBytes, exactly from a limit on.
+// TestSnapshotsAreDueByBytes verifies the exact limit from which a snapshot is requested.
 func TestSnapshotsAreDueByBytes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
@@ -106,7 +106,7 @@ func TestSnapshotsAreDueByBytes(t *testing.T) {
 	})
 }
 
-// TestSnapshotThatFailsIsLogged, and no other one.
+// TestSnapshotThatFailsIsLogged verifies that a failed snapshot is logged.
 func TestSnapshotThatFailsIsLogged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
@@ -120,7 +120,8 @@ func TestSnapshotThatFailsIsLogged(t *testing.T) {
 	})
 }
 
-// TestNodeWithoutALeaderAsksTheOthers has one other node say what it knows.
+// TestNodeWithoutALeaderAsksTheOthers verifies what a node without a leader does, depending on another node's
+// answer.
 func TestNodeWithoutALeaderAsksTheOthers(t *testing.T) {
 	const lost, refusal = "this node was removed", "the cluster has a leader, but not for this node"
 	for name, c := range map[string]struct {
@@ -128,7 +129,7 @@ func TestNodeWithoutALeaderAsksTheOthers(t *testing.T) {
 		answer  wire.Status_Code
 		halts   bool
 		reports int
-		logs    string // "" for nothing
+		logs    string // "" means nothing
 	}{
 		"replaced":                  {&wire.NodeState{Caller: wire.Standing_REPLACED, LeaderId: "n2", Term: 3}, 0, true, 0, ""},
 		"replaced, without leader":  {&wire.NodeState{Caller: wire.Standing_REPLACED, Term: 3}, 0, false, 0, ""},
@@ -162,7 +163,7 @@ func TestNodeWithoutALeaderAsksTheOthers(t *testing.T) {
 	}
 }
 
-// TestReportsToTheLeader are sent to one that takes it, refuses it and does not run.
+// TestReportsToTheLeader sends reports to a leader that accepts them, refuses them, or does not run.
 func TestReportsToTheLeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
@@ -181,7 +182,7 @@ func TestReportsToTheLeader(t *testing.T) {
 	})
 }
 
-// TestAnswersToOtherNodes asks for each thing that a node answers, and for nothing.
+// TestAnswersToOtherNodes sends each request that a node answers, and an empty one.
 func TestAnswersToOtherNodes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
@@ -220,7 +221,8 @@ func TestAnswersToOtherNodes(t *testing.T) {
 	})
 }
 
-// TestWhatANodeSaysOfItself, with each term and log that raft can have, to callers of each standing.
+// TestWhatANodeSaysOfItself checks a node's state for each combination of term and log that raft can have,
+// and for callers of each standing.
 func TestWhatANodeSaysOfItself(t *testing.T) {
 	for _, c := range []struct {
 		term, last uint64
@@ -272,13 +274,13 @@ func TestWhatANodeSaysOfItself(t *testing.T) {
 	})
 }
 
-// recordAs asks the leader to record a node as it is.
+// recordAs reports m to the leader r in m's own name.
 func (r *Replica) recordAs(ctx context.Context, m *wire.Member) error {
 	return r.serveReport(ctx, &wire.PeerHello{Id: m.Id, Incarnation: m.Incarnation}, m)
 }
 
-// TestNodesAreRecordedAsTheySay reports nodes to the only node of a cluster: n2 is recorded, n3
-// configured, and n4 neither.
+// TestNodesAreRecordedAsTheySay reports nodes to the only node of a cluster. n2 is recorded, n3 is
+// configured, and n4 is neither.
 func TestNodesAreRecordedAsTheySay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
@@ -317,7 +319,8 @@ func TestNodesAreRecordedAsTheySay(t *testing.T) {
 	})
 }
 
-// TestReportsWaitForChanges of the members: what has changed meanwhile counts.
+// TestReportsWaitForChanges verifies that a report waits for another change of the members, and that the
+// members after that change count.
 func TestReportsWaitForChanges(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
@@ -369,14 +372,14 @@ func TestReportsWaitForChanges(t *testing.T) {
 	})
 }
 
-// TestRecordedNodesDoNotReport to the leader any more.
+// TestRecordedNodesDoNotReport verifies that a node stops reporting to the leader once it is recorded.
 func TestRecordedNodesDoNotReport(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, nodes := openTogether(t, 2)
 		time.Sleep(5 * reporting)
 		calls := nodes[0].layer.Stats().Accepted
 		time.Sleep(5 * reporting)
-		if now := nodes[0].layer.Stats().Accepted; now-calls > 2 { // others are about states
+		if now := nodes[0].layer.Stats().Accepted; now-calls > 2 { // two may exchange state hashes
 			t.Errorf("the leader took %d calls", now-calls)
 		}
 	})

@@ -20,7 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// lines counts the lines of the log that contain a text.
+// lines returns the number of log lines that contain a text.
 func (l *logged) lines(text string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,16 +36,16 @@ func (l *logged) logger() hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Output: l, Level: hclog.Info})
 }
 
-// idle is node n1 of a cluster of three, with its disk and its peer port open. It does not run
-// raft, and cannot, because of raft's settings.
+// idle is node n1 of a cluster of three, with its disk and its peer port open. It does not run raft, and
+// cannot, because its raft settings are invalid.
 type idle struct {
 	*Replica
 	net   *simnet.Net
 	log   *logged
-	index uint64 // of the entry applied last
+	index uint64 // of the last applied entry
 }
 
-// openIdle opens one in a bubble, which closes it.
+// openIdle opens an idle node in a bubble, which closes it.
 func openIdle(t *testing.T, tune func(*Config)) *idle {
 	t.Helper()
 	n := &idle{net: simnet.New(1), log: &logged{}}
@@ -82,7 +82,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 	return n
 }
 
-// applies puts commands into the machine without raft.
+// applies applies commands to the state machine without raft.
 func (n *idle) applies(t *testing.T, commands ...*wire.Command) {
 	t.Helper()
 	data, err := proto.Marshal(&wire.Entry{Level: 1, Commands: commands})
@@ -101,12 +101,12 @@ func (n *idle) applies(t *testing.T, commands ...*wire.Command) {
 	}
 }
 
-// someMember is a member with its incarnation and its addresses.
+// someMember returns a member with an incarnation and addresses.
 func someMember(id string) *wire.Member {
 	return &wire.Member{Id: id, Incarnation: "i-" + id, PeerAddr: id + ":7401", ClientAddr: id + ":7400", HttpAddr: id + ":7402", Level: 1}
 }
 
-// beginnings are the commands that begin cluster c with these members.
+// beginnings returns the commands that begin cluster c with these members.
 func beginnings(members ...*wire.Member) []*wire.Command {
 	return []*wire.Command{
 		{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings(), Members: members}}},
@@ -114,8 +114,8 @@ func beginnings(members ...*wire.Member) []*wire.Command {
 	}
 }
 
-// runRaft runs raft alone on the stores, among these voters, of which the others do not run. It
-// never leads if there are others.
+// runRaft runs raft alone on the stores, with these voters, of which the others do not run. If there are
+// others, it never leads.
 func (n *idle) runRaft(t *testing.T, voters ...string) *raft.Raft {
 	t.Helper()
 	conf := n.raftConfig()
@@ -143,17 +143,17 @@ func (n *idle) runRaft(t *testing.T, voters ...string) *raft.Raft {
 	return node
 }
 
-// scripted is another node, which says what it is told to.
+// scripted is another node, whose answers the test sets.
 type scripted struct {
-	id, cluster string // as its peer port says it
+	id, cluster string // as its peer port reports them
 
-	mu              sync.Mutex // guards what follows
+	mu              sync.Mutex // guards the fields below
 	state           *wire.NodeState
 	answer          wire.Status_Code // to a report
 	probes, reports int
 }
 
-// listenAs opens the peer port of another node at the address of the node at.
+// listenAs opens the peer port of s at the address of node at.
 func listenAs(t *testing.T, net *simnet.Net, at string, s *scripted) *scripted {
 	t.Helper()
 	host := net.Host(at)
@@ -173,7 +173,7 @@ func listenAs(t *testing.T, net *simnet.Net, at string, s *scripted) *scripted {
 	return s
 }
 
-// listens opens the peer port of another node, which answers probes with a state.
+// listens opens the peer port of another node, which answers probes with state.
 func listens(t *testing.T, net *simnet.Net, id string, state *wire.NodeState) *scripted {
 	t.Helper()
 	if state.Member == nil {
@@ -196,7 +196,7 @@ func (s *scripted) serve(_ context.Context, _ *wire.PeerHello, req *wire.PeerReq
 	return nil
 }
 
-// asked returns how often it was asked since the last call.
+// asked returns the number of probes and reports since the last call.
 func (s *scripted) asked() (probes, reports int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,14 +219,14 @@ func (s *scripted) Vouch(context.Context, *wire.PeerHello, string) wire.Standing
 	return wire.Standing_MEMBER
 }
 
-// teammate is a node that runs with others.
+// teammate is a node that runs together with others.
 type teammate struct {
 	*Replica
 	log *logged
 }
 
-// openTogether opens nodes of one cluster in a bubble, which closes them, and waits until all are
-// recorded. The first that it returns leads.
+// openTogether opens the nodes of a cluster in a bubble, which closes them, and waits until all are recorded.
+// The first node returned is the leader.
 func openTogether(t *testing.T, count int) (*simnet.Net, []*teammate) {
 	t.Helper()
 	net := simnet.New(1)

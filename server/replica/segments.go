@@ -14,14 +14,13 @@ import (
 	"github.com/quorumlock/quorumlock/server/replica/segment"
 )
 
-// The log is in segments, beside bolt's file, once that says so. Bolt's own entries are gone
-// in the same transaction, so there is one log at any moment, and it is whole.
+// Once bolt's file says so, the log is in segments next to it. The same transaction deletes bolt's own
+// entries, so at any moment there is exactly one log, and it is complete.
 
-// movedAtOnce is how many bytes of entries are written in one batch when the log is moved.
+// movedAtOnce is the size of a batch, in bytes of entries, when the log is moved.
 const movedAtOnce = 1 << 20
 
-// segments is what bolt's file knows of a log in segments: which one that is, and a position
-// that it has reached.
+// segments is what bolt's file records about a log in segments: its id, and a position that it has reached.
 type segments struct {
 	id      segment.ID
 	reached segment.Position
@@ -38,12 +37,12 @@ func readSegments(b []byte) *segments {
 	return s
 }
 
-// read visits the entries.
+// read calls visit with the entries.
 func (s *segments) read(dataDir string, visit func(*raft.Log) error) error {
 	return segment.Read(segment.Dir(filepath.Join(dataDir, segmentDir)), segment.Options{ID: s.id, Reached: s.reached}, visit)
 }
 
-// log is where raft's log is.
+// log returns the store that has raft's log.
 func (s *boltStore) log() raft.LogStore {
 	if s.segments != nil {
 		return s.segments
@@ -51,8 +50,8 @@ func (s *boltStore) log() raft.LogStore {
 	return s
 }
 
-// openLog opens the log in segments, or moves it there, unless it is to stay.
-// failed is told of a write that nobody waits for.
+// openLog opens the log in segments, or moves it there unless cfg keeps it in bolt. failed is called when a
+// write fails that nothing waits for.
 func (s *boltStore) openLog(cfg Config, dir segment.Directory, failed func(error)) error {
 	var known *segments
 	if err := s.db.View(func(tx *bbolt.Tx) error {
@@ -82,14 +81,13 @@ func (s *boltStore) openLog(cfg Config, dir segment.Directory, failed func(error
 	return nil
 }
 
-// move writes bolt's log to segments and then, in one transaction, has it there and no longer
-// here. A process that ends before leaves segments that nobody asks for, and the next one
-// begins again.
+// move writes bolt's log to segments and then switches to them in one transaction. If the process ends before
+// that, it leaves segments that are not used, and the next start moves the log again.
 func (s *boltStore) move(cfg Config, dir segment.Directory, options segment.Options) error {
 	if err := os.MkdirAll(filepath.Join(cfg.DataDir, segmentDir), 0o700); err != nil {
 		return fmt.Errorf("make a directory for the log: %w", err)
 	}
-	// Bolt does not sync the directory: its file must not be lost where segments are not.
+	// Bolt does not sync the directory. Sync it, so that its file cannot be lost while the segments remain.
 	if err := segment.Dir(cfg.DataDir).Sync(); err != nil {
 		return fmt.Errorf("make a directory for the log: %w", err)
 	}
@@ -111,8 +109,7 @@ func (s *boltStore) move(cfg Config, dir segment.Directory, options segment.Opti
 	return nil
 }
 
-// copyTo copies the entries that end with the last one and have no gap. Behind a gap stands
-// a snapshot, which has what was before.
+// copyTo copies the entries from the last gap on. A snapshot covers everything before the gap.
 func (s *boltStore) copyTo(log *segment.Log) (count int, err error) {
 	err = s.db.View(func(tx *bbolt.Tx) error {
 		cursor := tx.Bucket(logsBucket).Cursor()
@@ -149,7 +146,7 @@ func startOfLastRun(cursor *bbolt.Cursor) (key, stored []byte) {
 	return key, stored
 }
 
-// handOver is the moment in which the log moves.
+// handOver switches from bolt's log to the segments.
 func (s *boltStore) handOver(log *segment.Log) error {
 	s.segments = log
 	err := s.db.Update(func(tx *bbolt.Tx) error {
@@ -168,8 +165,8 @@ func (s *boltStore) handOver(log *segment.Log) error {
 	return err
 }
 
-// close closes bolt's file and the segments. If everything was written, what is known of the
-// log's end is written as well.
+// close closes bolt's file and the segments. If sound is set, because all writes have succeeded, it first
+// writes the position of the log's end.
 func (s *boltStore) close(sound bool) (err error) {
 	if s.segments != nil {
 		if sound {

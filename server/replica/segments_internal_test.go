@@ -22,7 +22,7 @@ import (
 
 var errKilled = errors.New("killed")
 
-// mortal is a directory in which only so many more calls do anything.
+// mortal is a directory in which only a limited number of calls have an effect.
 type mortal struct {
 	segment.Dir
 	left *int
@@ -67,8 +67,8 @@ func (f mortalFile) Truncate(size int64) error {
 
 func (f mortalFile) Sync() error { return spend(f.left, f.File.Sync) }
 
-// A log in bolt is in segments after the next start. A process that ends in the middle of
-// that leaves a whole log in bolt, which may stay there or be moved by the next one.
+// TestLogIsMoved verifies that a log in bolt is in segments after the next start. A process that ends during
+// the move leaves a complete log in bolt, which may stay there or be moved by the next start.
 func TestLogIsMoved(t *testing.T) {
 	cfg, want := written(t, LogInBolt)
 	sound := keep(t, cfg.DataDir)
@@ -99,7 +99,7 @@ func TestLogIsMoved(t *testing.T) {
 			putBack(t, cfg.DataDir, halfway)
 		}
 		if cut%2 == 0 {
-			putBack(t, cfg.DataDir, sound) // else the next one finds what this one has left
+			putBack(t, cfg.DataDir, sound) // otherwise the next one finds what this one has left
 		}
 	}
 	t.Logf("moving took %d calls", cut)
@@ -118,7 +118,7 @@ func TestLogIsMoved(t *testing.T) {
 	}
 }
 
-// Entries before a gap are in a snapshot, and stay behind.
+// TestMovedLogBeginsBehindItsGap verifies that entries before a gap, which a snapshot covers, are not moved.
 func TestMovedLogBeginsBehindItsGap(t *testing.T) {
 	cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
 	bolt, err := openBolt(filepath.Join(cfg.DataDir, logFile))
@@ -146,8 +146,8 @@ func TestMovedLogBeginsBehindItsGap(t *testing.T) {
 	}
 }
 
-// Segments that were put back to an earlier state, as a whole, are noticed: a vote was
-// written after that.
+// TestOlderSegmentsAreRefused verifies that segments replaced by an older copy are detected, because a vote
+// was written later.
 func TestOlderSegmentsAreRefused(t *testing.T) {
 	cfg, _ := written(t, LogInSegments)
 	older := keep(t, filepath.Join(cfg.DataDir, segmentDir))
@@ -160,7 +160,7 @@ func TestOlderSegmentsAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.guard.broken.Store(true) // it ends as if it had been killed
+	s.guard.broken.Store(true) // close as if the process had been killed
 	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
@@ -173,9 +173,9 @@ func TestOlderSegmentsAreRefused(t *testing.T) {
 	}
 }
 
-// TestMoveThatFails leaves the log in bolt, however it fails.
+// TestMoveThatFails verifies that the log stays in bolt if moving it fails.
 func TestMoveThatFails(t *testing.T) {
-	full, none := 1000, 0 // calls of the directory that do anything
+	full, none := 1000, 0 // calls of the directory that have an effect
 	for name, c := range map[string]struct {
 		prepare func(dir string, bolt *boltStore) error
 		left    *int
@@ -214,8 +214,8 @@ func TestMoveThatFails(t *testing.T) {
 	}
 }
 
-// TestMoveOfAWholeBatch has the log end with a batch that is written before the end is reached. Wherever
-// the process is killed, the log is in one of the two places.
+// TestMoveOfAWholeBatch moves a log that ends with a full batch. Wherever the process is killed, the log is
+// in exactly one of the two places.
 func TestMoveOfAWholeBatch(t *testing.T) {
 	for left := range 100 {
 		cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
@@ -243,14 +243,14 @@ func TestMoveOfAWholeBatch(t *testing.T) {
 	t.Error("it was never moved")
 }
 
-// TestSoundCloseMarksTheEnd: what was acknowledged before it is missed from then on. After a write
-// that failed nothing is written down.
+// TestSoundCloseMarksTheEnd verifies that closing records the log's end, so that the loss of acknowledged
+// entries is detected from then on, and that nothing is recorded after a failed write.
 func TestSoundCloseMarksTheEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		many, none := 1000, 0
 		for name, c := range map[string]struct {
 			sound bool
-			left  *int // calls of the directory that do anything
+			left  *int // calls of the directory that have an effect
 			want  error
 		}{
 			"sound":        {true, &many, nil},
@@ -296,7 +296,7 @@ func TestSoundCloseMarksTheEnd(t *testing.T) {
 	})
 }
 
-// TestMoveIsLogged only where there is anything to move.
+// TestMoveIsLogged verifies that a move is logged only if there were entries to move.
 func TestMoveIsLogged(t *testing.T) {
 	for _, entries := range []int{0, 2} {
 		log := &logged{}

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// raftNode is raft alone, on the stores of a node.
+// raftNode is raft alone on the stores of a node.
 type raftNode struct {
 	*raft.Raft
 	stores *stores
@@ -61,8 +61,8 @@ func awaitRaft(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// A node whose log ends before what the leader still has is sent a snapshot, and its log goes
-// on behind that. So it does when it is opened again.
+// TestFollowerThatWasSentASnapshot verifies a node whose log ends before what the leader still has: it is
+// sent a snapshot, its log continues after that, and so it does when the node is opened again.
 func TestFollowerThatWasSentASnapshot(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogStore) {
 		config := func(id string) Config {

@@ -11,11 +11,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestWhoAnswersIsChecked asks nodes of this cluster and of another one, and one in place of another.
+// TestWhoAnswersIsChecked probes nodes of this cluster and of others, and a node that listens at another's
+// address.
 func TestWhoAnswersIsChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		mine, theirs string
-		is, says     string // the node that listens, and the one that it says to be
+		is, says     string // the node that listens, and the one that it claims to be
 		state        bool
 		cluster      string
 	}{
@@ -39,7 +40,8 @@ func TestWhoAnswersIsChecked(t *testing.T) {
 	}
 }
 
-// TestMeetingTheMembers notes those that know this node, at a revision before theirs.
+// TestMeetingTheMembers verifies that meet records the members that know this node, at a revision before
+// theirs.
 func TestMeetingTheMembers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
@@ -78,7 +80,8 @@ func TestMeetingTheMembers(t *testing.T) {
 	})
 }
 
-// TestReplacedNodesAskAgain until the news among the others have got around, or there is no time.
+// TestReplacedNodesAskAgain verifies that a replaced node asks again until the news has spread among the
+// others, or there is no time left.
 func TestReplacedNodesAskAgain(t *testing.T) {
 	const both = firstRound + probeTimeout
 	led := func(caller wire.Standing) *wire.NodeState {
@@ -87,9 +90,9 @@ func TestReplacedNodesAskAgain(t *testing.T) {
 	leaderless := func(caller wire.Standing) *wire.NodeState { return &wire.NodeState{Caller: caller, Term: 1} }
 	for name, c := range map[string]struct {
 		state  *wire.NodeState
-		silent bool // one of the others
+		silent bool // one of the other nodes
 		round  int
-		within time.Duration // 0 is without end
+		within time.Duration // 0 means no limit
 		probes int
 	}{
 		"a leader":                            {led(wire.Standing_REPLACED), false, 0, 0, 1},
@@ -137,9 +140,9 @@ func TestReplacedNodesAskAgain(t *testing.T) {
 	})
 }
 
-// TestNodesWithoutStateSettle by what another one says of them.
+// TestNodesWithoutStateSettle verifies what an empty node does, depending on another node's answer.
 func TestNodesWithoutStateSettle(t *testing.T) {
-	const settings = "raft's settings" // with which no node runs raft here
+	const settings = "raft's settings" // no node can run raft with these
 	for name, c := range map[string]struct {
 		state   *wire.NodeState
 		answer  wire.Status_Code
@@ -180,7 +183,7 @@ func TestNodesWithoutStateSettle(t *testing.T) {
 	})
 }
 
-// TestHowManyBeginACluster has some of the configured nodes answer, sooner or later.
+// TestHowManyBeginACluster verifies how many configured nodes must answer, in early and late rounds.
 func TestHowManyBeginACluster(t *testing.T) {
 	for _, c := range []struct {
 		configured, answers, round int
@@ -210,7 +213,8 @@ func TestHowManyBeginACluster(t *testing.T) {
 	}
 }
 
-// TestComplaintsAreRepeatedSeldom, and at once when they change.
+// TestComplaintsAreRepeatedSeldom verifies that the same message is repeated rarely, and a different one is
+// logged immediately.
 func TestComplaintsAreRepeatedSeldom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
@@ -235,7 +239,8 @@ func TestComplaintsAreRepeatedSeldom(t *testing.T) {
 	})
 }
 
-// TestNodeThatCannotRunStops once it may begin a cluster with one that was started later.
+// TestNodeThatCannotRunStops verifies that a node stops if raft fails to start when it could begin a cluster
+// with a node that was started later.
 func TestNodeThatCannotRunStops(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
@@ -255,7 +260,7 @@ func TestNodeThatCannotRunStops(t *testing.T) {
 	})
 }
 
-// TestNodeThatIsStoppedWhileItAsks has not failed.
+// TestNodeThatIsStoppedWhileItAsks verifies that stopping a node while it probes others is not a failure.
 func TestNodeThatIsStoppedWhileItAsks(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)

@@ -8,25 +8,24 @@ import (
 )
 
 const (
-	// maxEntryWork bounds what applying one entry costs every node, during which it applies
-	// nothing else. One unit is about one lock that is asked for or given up: some
-	// microseconds, so an entry takes some tens of milliseconds at most. As many plain
-	// commands as fit into maxEntryBytes stay below it.
+	// maxEntryWork bounds the cost of applying one entry, during which a node applies nothing else. One unit
+	// is about one lock that is acquired or released, some microseconds, so an entry takes at most some tens
+	// of milliseconds. An entry full of plain commands stays below it: maxEntryBytes limits it first.
 	maxEntryWork = 4_096
-	// heavyWork is what a command costs at least that shares half of an entry with its like,
-	// where not everything queued fits into one.
+	// heavyWork is the minimum work of a heavy command. If the queue does not fit into one entry, all heavy
+	// commands together get half of it.
 	heavyWork = 8
 
-	// maxBacklog bounds the clients' commands that are queued, in bytes, each counted as
-	// minCost at least. So memory stays bounded, and an entry is shared fairly in a few
-	// milliseconds, for which the queue is locked.
+	// maxBacklog bounds the queued commands of clients, in bytes, where each counts as at least minCost. This
+	// bounds memory, and also the time that the queue is locked to divide an entry fairly, to a few
+	// milliseconds.
 	maxBacklog = 32 << 20
 	minCost    = 1 << 10
-	// shedBacklog is how much of a full backlog is made free at once.
+	// shedBacklog is how much of a full backlog is freed in one step.
 	shedBacklog = maxBacklog / 8
 )
 
-// sender is a session, or a connection whose commands have none. Senders share the queue.
+// sender is a session, or a connection for commands without one. The queue is shared fairly among senders.
 type sender struct {
 	session    uint64
 	connection any
@@ -39,12 +38,11 @@ func (it *item) sender() sender {
 	return sender{connection: it.connection}
 }
 
-// cost is what a queued command counts for.
+// cost returns what a queued command counts towards maxBacklog.
 func (it *item) cost() int { return max(it.size, minCost) }
 
-// makeRoom refuses the last commands of the senders that have most of a full backlog, and
-// adds the refusals. Where that makes little room, it is not tried again until an entry was
-// taken. Called with mu.
+// makeRoom refuses the last commands of the senders with the largest parts of a full backlog, and appends to
+// refusals. If that frees little, it is not repeated until an entry has been taken. Called with mu held.
 func (p *proposer) makeRoom(refusals []refusal) []refusal {
 	if p.shed {
 		return refusals
@@ -60,7 +58,7 @@ func (p *proposer) makeRoom(refusals []refusal) []refusal {
 	for _, it := range p.normal {
 		from, cost := it.sender(), it.cost()
 		if costs[from] > 0 && costs[from]+cost > most {
-			costs[from] = most + 1 // none of its later ones, which are to stay in order
+			costs[from] = most + 1 // also drop its later commands, so that those kept stay in order
 			p.drop(&it)
 			refusals = append(refusals, refusal{it.done, queueFull()})
 			continue
@@ -74,7 +72,7 @@ func (p *proposer) makeRoom(refusals []refusal) []refusal {
 	return refusals
 }
 
-// drop forgets a queued command of a client. Called with mu.
+// drop removes a client's queued command from the counters. Called with mu held.
 func (p *proposer) drop(it *item) {
 	p.backlog -= it.cost()
 	p.bytes -= it.size
@@ -82,8 +80,8 @@ func (p *proposer) drop(it *item) {
 	p.growth.Add(-it.growth)
 }
 
-// fairShare returns the largest share such that all together, each with its own or with
-// the share if that is less, come to no more than total.
+// fairShare returns the largest share for which the total is not exceeded if each sender gets its own cost or
+// the share, whichever is less.
 func fairShare(costs map[sender]int, total int) int {
 	sorted := make([]int, 0, len(costs))
 	for _, cost := range costs {
@@ -99,8 +97,8 @@ func fairShare(costs map[sender]int, total int) int {
 	return total
 }
 
-// workOf estimates what applying a command costs. locksOf reports how many locks a session
-// has, up to maxEntryWork.
+// workOf estimates the work of applying a command. locksOf returns the number of a session's locks, up to
+// maxEntryWork.
 func workOf(cmd *wire.Command, locksOf func(session uint64) int) int {
 	switch op := cmd.GetOp().(type) {
 	case *wire.Command_Acquire:
@@ -115,13 +113,13 @@ func workOf(cmd *wire.Command, locksOf func(session uint64) int) int {
 	return 1
 }
 
-// locksOf counts the locks of a session for workOf.
+// locksOf returns the number of a session's locks, for workOf.
 func (r *Replica) locksOf(session uint64) (n int) {
 	r.machine.View(func(m *fsm.Machine) { n = m.LocksOf(session, maxEntryWork) })
 	return n
 }
 
-// full reports whether an item does not fit into the batch. An empty batch takes any.
+// full reports whether an item does not fit into the batch. An empty batch accepts any item.
 func (b *batch) full(it item, work int) bool {
 	return len(b.items) > 0 && (b.size+it.size > maxEntryBytes || b.work+it.work > work)
 }
@@ -133,8 +131,8 @@ func (b *batch) add(it item) {
 	b.items = append(b.items, it)
 }
 
-// fill moves items from the front of the queue into the batch, up to so much work in all,
-// and returns the rest of the queue.
+// fill moves items from the front of the queue into the batch, until the batch has the given work, and
+// returns the rest of the queue.
 func (b *batch) fill(queue []item, work int) []item {
 	n := 0
 	for n < len(queue) && !b.full(queue[n], work) {
@@ -150,13 +148,14 @@ func (b *batch) fill(queue []item, work int) []item {
 
 // shares divides a batch among the senders of a queue that does not fit into it.
 type shares struct {
-	// each is what one sender may add, heavy what all heavy commands may add together.
+	// each is the work that one sender may add, heavy the work that all heavy commands together may still
+	// add.
 	each, heavy int
 	senders     map[sender]*share
 }
 
-// share is what one sender has of a batch: the work of its commands in it. Once its turn is
-// over, none of its later commands is taken: they stay in order.
+// share is one sender's part of a batch: the work of its commands in it. Once over is set, none of its later
+// commands is taken, so that they stay in order.
 type share struct {
 	work int
 	over bool
@@ -173,7 +172,7 @@ func newShares(queue []item) *shares {
 	return s
 }
 
-// take reports whether an item belongs into the batch, and counts it if so.
+// take reports whether an item goes into the batch, and counts it if so.
 func (s *shares) take(b *batch, it *item) bool {
 	of := s.senders[it.sender()]
 	heavy := it.work >= heavyWork
@@ -188,8 +187,8 @@ func (s *shares) take(b *batch, it *item) bool {
 	return true
 }
 
-// fillFairly is fill, but if not everything fits, each sender adds no more than its share,
-// and commands for many locks no more than half. The rest stays in order.
+// fillFairly is like fill, but if not everything fits, each sender adds no more than its share, and heavy
+// commands no more than half of the batch. The rest stays in order.
 func (b *batch) fillFairly(queue []item, fits bool) []item {
 	if fits {
 		return b.fill(queue, maxEntryWork)

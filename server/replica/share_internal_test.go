@@ -17,7 +17,7 @@ func acquireOf(session uint64, seq uint64, locks int) *wire.Command {
 	return &wire.Command{SessionId: session, Seq: seq, Op: &wire.Command_Acquire{Acquire: op}}
 }
 
-// queueing is a proposer whose batches are taken by hand.
+// queueing returns a proposer whose batches are taken by the test.
 func queueing() *proposer {
 	p := newProposer(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
 	p.begin(1)
@@ -29,8 +29,8 @@ func (p *proposer) queue(cmd *wire.Command, work int) {
 	p.submit([]Proposal{{Command: cmd, Size: 20, work: work, Done: func(*wire.Result) {}}}, nil, nil)
 }
 
-// TestWorkOfAnEntryIsBounded has many sessions with many locks end at the same time: they
-// end in several entries, in each of which a client's command has room.
+// TestWorkOfAnEntryIsBounded ends many sessions with many locks at the same time, and verifies that they are
+// distributed over several entries, each of which has room for a client's command.
 func TestWorkOfAnEntryIsBounded(t *testing.T) {
 	const sessions, locks = 40, 1_000
 	p := queueing()
@@ -41,7 +41,7 @@ func TestWorkOfAnEntryIsBounded(t *testing.T) {
 		p.urge(1, it)
 	}
 	ended, entries := 0, 0
-	if b := p.take(); b.work > maxEntryWork/2 { // of nobody else's
+	if b := p.take(); b.work > maxEntryWork/2 { // the other half is reserved for clients
 		t.Fatalf("endings alone have work %d", b.work)
 	} else {
 		ended = len(b.items)
@@ -67,8 +67,8 @@ func TestWorkOfAnEntryIsBounded(t *testing.T) {
 	}
 }
 
-// TestEndingsAndProofsDoNotWait has the next entry wait for clients that stay away: only clients'
-// commands wait with it.
+// TestEndingsAndProofsDoNotWait verifies that only clients' commands wait while the next entry waits for
+// clients that do not come.
 func TestEndingsAndProofsDoNotWait(t *testing.T) {
 	for name, ask := range map[string]func(*proposer){
 		"an ending": func(p *proposer) {
@@ -90,13 +90,13 @@ func TestEndingsAndProofsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestFloodsShareEntries queues thousands of commands of some sessions before one of
-// another: that is in the next entry, and those of each session stay in order.
+// TestFloodsShareEntries queues thousands of commands of some sessions and then one of another session. That
+// one is in the next entry, and the commands of each session stay in order.
 func TestFloodsShareEntries(t *testing.T) {
 	for _, locks := range []int{1, 64} {
 		t.Run(fmt.Sprintf("of %d locks", locks), func(t *testing.T) {
 			p := queueing()
-			const floods, each = 4, 4_000 // all of them are looked at
+			const floods, each = 4, 4_000 // each of them is examined
 			for seq := range uint64(each) {
 				for session := range uint64(floods) {
 					p.queue(acquireOf(session+1, seq+1, locks), locks)
@@ -127,9 +127,9 @@ func TestFloodsShareEntries(t *testing.T) {
 	}
 }
 
-// TestFullQueueCostsTheFlooders fills the queue with the commands of three senders, a session
-// and two connections whose commands have none: what is beyond their shares is refused, from
-// the last one on, and a command of another is taken.
+// TestFullQueueCostsTheFlooders fills the queue with the commands of three senders, a session and two
+// connections whose commands have none. What exceeds their shares is refused, starting with the last command,
+// and a command of another sender is accepted.
 func TestFullQueueCostsTheFlooders(t *testing.T) {
 	p := queueing()
 	refused := map[any]int{}
@@ -177,8 +177,8 @@ func TestFullQueueCostsTheFlooders(t *testing.T) {
 	}
 }
 
-// TestFullQueueOfManySenders has as many senders as the queue has places: nobody gives way,
-// and the queue is looked through for that once only.
+// TestFullQueueOfManySenders verifies a queue that is full with one command each of as many senders as it can
+// hold: none is displaced, and the queue is scanned for that only once.
 func TestFullQueueOfManySenders(t *testing.T) {
 	p := queueing()
 	for id := range uint64(maxBacklog / minCost) {
@@ -196,7 +196,8 @@ func TestFullQueueOfManySenders(t *testing.T) {
 	}
 }
 
-// TestOperatorsCommandsComeFirst queues one behind a flood, of which an entry holds a part.
+// TestOperatorsCommandsComeFirst queues an operator's command after a flood of commands, of which only a part
+// fits into an entry.
 func TestOperatorsCommandsComeFirst(t *testing.T) {
 	p := queueing()
 	for seq := range uint64(2 * maxEntryWork) {
@@ -224,7 +225,7 @@ func TestFairShare(t *testing.T) {
 		{[]int{10, 1}, 6, 5},
 		{[]int{10, 10, 1}, 7, 3},
 		{[]int{4, 3, 2, 1}, 8, 2},
-		{[]int{9, 2}, 5, 3}, // who needs just a share leaves the rest to the others
+		{[]int{9, 2}, 5, 3}, // a sender that needs less than its share leaves the rest to the others
 	} {
 		costs := map[sender]int{}
 		for i, cost := range test.costs {
@@ -251,7 +252,7 @@ func TestWorkOfCommands(t *testing.T) {
 	}
 }
 
-// TestSharesOfAnEntry divides entries by hand: for each queue, which of its commands are taken.
+// TestSharesOfAnEntry verifies for several queues which of their commands are taken.
 func TestSharesOfAnEntry(t *testing.T) {
 	type command struct {
 		session uint64
@@ -260,7 +261,7 @@ func TestSharesOfAnEntry(t *testing.T) {
 	many := func(session uint64) []command { return slices.Repeat([]command{{session, 1}}, maxEntryWork) }
 	for name, c := range map[string]struct {
 		queue []command
-		want  map[uint64][]int // the work of each session's commands
+		want  map[uint64][]int // work of the commands taken, by session
 	}{
 		"a share is used up": {
 			append(many(1), many(2)...),
@@ -291,7 +292,7 @@ func TestSharesOfAnEntry(t *testing.T) {
 	}
 }
 
-// TestHeavyCommandsHaveHalfAnEntry has each of 600 sessions ask for one thing.
+// TestHeavyCommandsHaveHalfAnEntry queues one command of each of 600 sessions, just below and at heavyWork.
 func TestHeavyCommandsHaveHalfAnEntry(t *testing.T) {
 	for work, want := range map[int]int{heavyWork - 1: maxEntryWork / (heavyWork - 1), heavyWork: maxEntryWork / 2 / heavyWork} {
 		var queue []item
@@ -305,7 +306,7 @@ func TestHeavyCommandsHaveHalfAnEntry(t *testing.T) {
 	}
 }
 
-// TestRoomInAFullQueue has one sender give way to others, by the command.
+// TestRoomInAFullQueue verifies to the exact command how much one sender is displaced by others.
 func TestRoomInAFullQueue(t *testing.T) {
 	const share, enough = (maxBacklog - shedBacklog) / minCost, shedBacklog / 2 / minCost
 	for name, c := range map[string]struct {
@@ -339,9 +340,9 @@ func TestRoomInAFullQueue(t *testing.T) {
 	}
 }
 
-// TestFullQueueKeepsOrder refuses what comes behind a command that was refused.
+// TestFullQueueKeepsOrder verifies that a sender's commands after a refused one are refused as well.
 func TestFullQueueKeepsOrder(t *testing.T) {
-	const share = (maxBacklog - shedBacklog) / 2 / maxEntryBytes // of each of two senders
+	const share = (maxBacklog - shedBacklog) / 2 / maxEntryBytes // for each of two senders
 	p, seq := queueing(), uint64(0)
 	queue := func(session uint64, bytes int) {
 		seq++
@@ -349,7 +350,7 @@ func TestFullQueueKeepsOrder(t *testing.T) {
 	}
 	queue(1, minCost)
 	for range share {
-		queue(1, maxEntryBytes) // the last does not fit behind the small one
+		queue(1, maxEntryBytes) // the last one does not fit after the small one
 	}
 	queue(1, minCost)
 	for range maxBacklog/maxEntryBytes - share {
@@ -367,7 +368,8 @@ func TestFullQueueKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestFirstCommandsAreKept has each sender have one command, which is more than its share.
+// TestFirstCommandsAreKept verifies that a sender's only command is not refused even if it exceeds the
+// sender's share.
 func TestFirstCommandsAreKept(t *testing.T) {
 	p := queueing()
 	for id := range uint64(maxBacklog / maxEntryBytes) {
@@ -378,7 +380,7 @@ func TestFirstCommandsAreKept(t *testing.T) {
 	}
 }
 
-// TestTakenCommandsAreForgotten looks at the memory of a queue of which a part was taken.
+// TestTakenCommandsAreForgotten verifies that a queue does not keep the memory of commands that were taken.
 func TestTakenCommandsAreForgotten(t *testing.T) {
 	queue := func() (queue []item) {
 		for id := range uint64(3) {

@@ -13,37 +13,37 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A leader whose disk hangs commits nothing, and goes on with heartbeats: nobody replaces it before
-// the watchdog ends it, which is later than the shortest TTL. Raft's own transfer waits for answers
-// that the hanging write withholds. So the leader itself asks a follower to stand for election, as
-// soon as a write takes longer than about a second and a majority of the voters without it is well:
-// each answers a question asked since, follows this leader in this term, and its own disk is not
-// slow. The successor is the one with the longest log.
+// A leader whose disk hangs commits nothing but keeps sending heartbeats. So nobody replaces it before the
+// watchdog ends it, which is later than the shortest TTL. Raft's own leadership transfer waits for answers
+// that the hanging write withholds. So the leader itself asks a follower to stand for election, as soon as a
+// write takes longer than about a second, if the healthy voters without it are a majority of all voters. A
+// voter is healthy if it answers a probe sent after that, follows this leader in this term, and has no slow
+// disk itself. The successor is the healthy voter with the longest log.
 //
-// A disk that is merely slow must not make leadership wander: a node whose disk was slow takes no
-// leadership for slowFor, and one that has handed over because of its disk neither takes it nor
-// hands over again for handOverRest.
+// A disk that is merely slow must not move leadership back and forth. A node whose disk was slow does not
+// accept leadership for slowFor. A node that has handed over because of its disk neither accepts leadership
+// nor hands over again for handOverRest.
 
 const (
 	slowFor      = 10 * time.Second
 	handOverRest = time.Minute
-	// standTimeout bounds the questions to the others, and then the election.
+	// standTimeout bounds the probes of the other voters, and then the election.
 	standTimeout = 500 * time.Millisecond
-	// standInterval is how often a node that stands looks whether it leads.
+	// standInterval is how often a candidate checks whether it leads.
 	standInterval = 2 * time.Millisecond
 )
 
 // successor is the node to which this one has handed over because of its disk.
 type successor struct {
-	mu sync.Mutex // guards what follows
-	// at is when it did; zero, which is long ago, if never.
+	mu sync.Mutex // guards the fields below
+	// at is when this node handed over; zero, long ago, if it never has.
 	at time.Time
-	// id leads since term, as far as this node knows; own is the term that this node led.
+	// id leads since term, as far as this node knows. own is the term in which this node led.
 	id        string
 	own, term uint64
 }
 
-// recent reports whether this node has handed over not long ago.
+// recent reports whether this node has handed over recently.
 func (s *successor) recent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,8 +56,8 @@ func (s *successor) set(id string, own, term uint64) {
 	s.at, s.id, s.own, s.term = time.Now(), id, own, term
 }
 
-// of returns who leads in place of this node, which led that term, and since which term. Raft may
-// not have noticed: its main loop may be in the write that hangs.
+// of returns the node that leads in place of this one, which led in term own, and its term. Raft may not have
+// noticed: its main loop may be in the write that hangs.
 func (s *successor) of(own uint64) (id string, term uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *successor) of(own uint64) (id string, term uint64) {
 	return s.id, s.term
 }
 
-// watchDisk hands over while the disk hangs. It ends with the node.
+// watchDisk hands over when a write takes too long. It runs until the node stops.
 func (r *Replica) watchDisk() {
 	for {
 		select {
@@ -79,8 +79,8 @@ func (r *Replica) watchDisk() {
 	}
 }
 
-// handOverSlow asks the best of the other voters to lead. Nothing is logged before, since the log
-// may be on the disk that hangs.
+// handOverSlow asks the best of the other voters to lead. It logs nothing before that, since the log file may
+// be on the disk that hangs.
 func (r *Replica) handOverSlow() {
 	re := r.current()
 	if re == nil || r.stores.guard.late.Load() == 0 || r.successor.recent() {
@@ -102,8 +102,8 @@ func (r *Replica) handOverSlow() {
 	}
 }
 
-// wellVoters are the voters that could lead in place of this node, the best first; none, unless
-// they are a majority.
+// wellVoters returns the voters that could lead in place of this node, best first. If they are no majority,
+// it returns none.
 func (r *Replica) wellVoters(ctx context.Context, term uint64) []answer {
 	var others []Peer
 	voters := 0
@@ -125,12 +125,12 @@ func (r *Replica) wellVoters(ctx context.Context, term uint64) []answer {
 	return well
 }
 
-// wellUnder reports whether a voter follows that leader in that term and its disk is not slow.
+// wellUnder reports whether a voter follows that leader in that term and has no slow disk.
 func wellUnder(leader string, term uint64, a answer) bool {
 	return a.state != nil && a.state.Term == term && a.state.LeaderId == leader && !a.state.DiskSlow
 }
 
-// askToStand asks a follower to stand for election, and returns the term that it leads then.
+// askToStand asks a follower to stand for election, and returns the term in which it leads.
 func (r *Replica) askToStand(to Peer, term uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, 2*standTimeout)
 	defer cancel()
@@ -144,7 +144,7 @@ func (r *Replica) askToStand(to Peer, term uint64) (uint64, error) {
 	return resp.GetStand().GetTerm(), err
 }
 
-// serveStand stands for election because the leader asks for it, and answers once this node leads.
+// serveStand stands for election at the leader's request, and answers once this node leads.
 func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequest) (*wire.PeerResponse, error) {
 	node := r.node.Load()
 	if node == nil || r.cfg.NoFailoverHint || r.halted.Load() != nil {
@@ -172,7 +172,7 @@ func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequ
 	return &wire.PeerResponse{Status: wire.Status_OK, Stand: &wire.StandReply{Term: node.CurrentTerm()}}, nil
 }
 
-// mayStand is nil if this node may stand for election because that one asks.
+// mayStand returns an error unless this node may stand for election at the request of from.
 func (r *Replica) mayStand(from string, term uint64) error {
 	server, member := r.servers()[r.cfg.ID]
 	switch {

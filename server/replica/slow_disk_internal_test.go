@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestSuccessors tells who leads in place of a node, in one term and for a while.
+// TestSuccessors verifies which node leads in place of this one, in one term and for a limited time.
 func TestSuccessors(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var s successor
@@ -34,7 +34,7 @@ func TestSuccessors(t *testing.T) {
 	})
 }
 
-// TestWellUnder: only a follower of the present leader, with a quick disk, can lead in its place.
+// TestWellUnder verifies that only a follower of the current leader with a fast disk can lead in its place.
 func TestWellUnder(t *testing.T) {
 	for name, c := range map[string]struct {
 		state *wire.NodeState
@@ -53,8 +53,8 @@ func TestWellUnder(t *testing.T) {
 	}
 }
 
-// TestWhoTakesPart asks a node about its leader and to stand: none answers that has been told not to take
-// part, has failed, or does not run yet.
+// TestWhoTakesPart verifies that a node answers neither about its leader nor when asked to stand if it is
+// configured not to take part, has failed, or does not run yet.
 func TestWhoTakesPart(t *testing.T) {
 	takesPart := func(r *Replica) (testifies, stands bool) {
 		resp, err := r.serveStand(t.Context(), "n2", &wire.StandRequest{})
@@ -86,7 +86,7 @@ func TestWhoTakesPart(t *testing.T) {
 	})
 }
 
-// TestViewOfTheLeader is raft's, with what the vigil has noted.
+// TestViewOfTheLeader verifies that the view combines raft's state with what the leader monitor has recorded.
 func TestViewOfTheLeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
@@ -132,7 +132,7 @@ func TestViewOfTheLeader(t *testing.T) {
 	})
 }
 
-// TestStandingNeedsALeader: a node that leads follows nobody.
+// TestStandingNeedsALeader verifies that a leader does not stand, since it follows no node.
 func TestStandingNeedsALeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))

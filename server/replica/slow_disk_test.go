@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// follow has the sessions' heartbeats go to whoever leads, at the pace of the SDK. A heartbeat
-// that is not answered OK within its TTL loses the session, as it would at a client.
+// follow sends the sessions' heartbeats to the current leader, at the SDK's pace. A session counts as lost,
+// as it would at a client, if no heartbeat is answered with OK within its TTL.
 func (c *cluster) follow(sessions []uint64, ttl time.Duration) (end func() (lost []uint64)) {
 	var mu sync.Mutex
 	var lost []uint64
@@ -59,8 +59,8 @@ func (c *cluster) follow(sessions []uint64, ttl time.Duration) (end func() (lost
 	}
 }
 
-// TestNoSessionIsLostByAHungDisk: a leader's disk hangs, whichever write it is in, and no session
-// of the shortest TTL notices more than another leader.
+// TestNoSessionIsLostByAHungDisk verifies that if a leader's disk hangs, in whichever write, sessions with
+// the shortest TTL survive and only see another leader.
 func TestNoSessionIsLostByAHungDisk(t *testing.T) {
 	for _, nodes := range []int{3, 5} {
 		for _, overlap := range []bool{true, false} {
@@ -111,8 +111,8 @@ func hangUnder(t *testing.T, nodes int, overlap bool) {
 	release()
 }
 
-// TestSlowDisksDoNotMoveLeadership: a leader whose disk alone is slow is replaced once. With the
-// disks of a majority slow it stays.
+// TestSlowDisksDoNotMoveLeadership verifies that a leader is replaced once if only its own disk is slow, and
+// stays if the disks of a majority are slow.
 func TestSlowDisksDoNotMoveLeadership(t *testing.T) {
 	const each = 1500 * time.Millisecond
 	for name, test := range map[string]struct {
@@ -143,7 +143,7 @@ func TestSlowDisksDoNotMoveLeadership(t *testing.T) {
 					if err := n.haltedWith(); err != nil {
 						t.Errorf("%s: %v", n.id, err)
 					}
-					n.disk.takeTime(0) // a graceful stop waits for raft's transfer, and that for the disk
+					n.disk.takeTime(0) // a graceful stop waits for raft's transfer, which waits for the disk
 				}
 				c.settleIn()
 			})
@@ -151,8 +151,8 @@ func TestSlowDisksDoNotMoveLeadership(t *testing.T) {
 	}
 }
 
-// TestSlowInTurn: every few seconds another leader's disk stalls for longer than a second. Each
-// node hands over at most once a minute.
+// TestSlowInTurn stalls another leader's disk for more than a second every few seconds. Each node must hand
+// over at most once a minute.
 func TestSlowInTurn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -176,7 +176,7 @@ func TestSlowInTurn(t *testing.T) {
 	})
 }
 
-// TestStandIsForTheLeaderOnly: whoever is not the leader cannot make a follower stand.
+// TestStandIsForTheLeaderOnly verifies that only the leader can make a follower stand.
 func TestStandIsForTheLeaderOnly(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -209,8 +209,8 @@ func TestStandIsForTheLeaderOnly(t *testing.T) {
 	})
 }
 
-// TestStandWithoutAnElection asks a follower whose peer port has closed, so that raft hears of no
-// election either.
+// TestStandWithoutAnElection asks a follower to stand whose peer port is closed, so that raft does not hold
+// an election.
 func TestStandWithoutAnElection(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -225,7 +225,7 @@ func TestStandWithoutAnElection(t *testing.T) {
 	})
 }
 
-// TestStandWithoutVotes asks a follower that reaches nobody.
+// TestStandWithoutVotes asks a follower to stand that reaches no other node.
 func TestStandWithoutVotes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -239,7 +239,7 @@ func TestStandWithoutVotes(t *testing.T) {
 	})
 }
 
-// TestOnlyVotersStand asks a node without a vote, and one that is out of the configuration.
+// TestOnlyVotersStand asks a non-voter, and a node that is not in raft's configuration.
 func TestOnlyVotersStand(t *testing.T) {
 	for _, wholly := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestOnlyVotersStand(t *testing.T) {
 	}
 }
 
-// TestHandOversRest: a leader that has handed over lately stays, however slow its disk is.
+// TestHandOversRest verifies that a leader that has handed over recently stays, however slow its disk is.
 func TestHandOversRest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -270,7 +270,7 @@ func TestHandOversRest(t *testing.T) {
 		leader.disk.takeTime(1500 * time.Millisecond)
 		c.openSession("a", time.Minute)
 		time.Sleep(5 * time.Second)
-		leader.disk.takeTime(0) // a graceful stop waits for raft's transfer, and that for the disk
+		leader.disk.takeTime(0) // a graceful stop waits for raft's transfer, which waits for the disk
 		c.settleIn()
 		if c.serving() != leader || c.statusOf(leader).Term != term {
 			t.Error("leadership has moved")

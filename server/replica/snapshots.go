@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// These are raft's own names.
+	// These are raft's names.
 	snapshotDir = "snapshots"
 	stateFile   = "state.bin"
-	// unfinished ends the names of snapshots that were being written.
+	// unfinished is the suffix of snapshots that are being written.
 	unfinished = ".tmp"
 )
 
-// snapshots are raft's snapshots in files. Raft's store has a checksum for the state, and
-// none for what is said about it: up to which entry it goes, and who the members were. So
-// the state begins with a copy of that, and both must agree. A snapshot that cannot be
-// written is a disk that cannot be written, one that cannot be believed stops the node.
+// snapshots stores raft's snapshots in files. Raft's store has a checksum for the state but none for its
+// description: the last entry it includes, and the members. So the state starts with a copy of the
+// description, and the two must be equal. A snapshot that cannot be written counts as a failed disk; one that
+// is damaged stops the node.
 type snapshots struct {
 	raft.SnapshotStore
-	dir    string // where raft's store puts them
+	dir    string // raft's directory of snapshots
 	failed func(error)
 }
 
-// caption is what a snapshot's own file repeats.
+// caption is the copy of a snapshot's description at the start of its state.
 type caption struct {
 	Version                         raft.SnapshotVersion
 	Index, Term, ConfigurationIndex uint64
@@ -41,7 +41,7 @@ type caption struct {
 }
 
 func (c caption) bytes() []byte {
-	line, _ := json.Marshal(c) // never fails: there are numbers and strings only
+	line, _ := json.Marshal(c) // never fails: it has only numbers and strings
 	return append(line, '\n')
 }
 
@@ -51,14 +51,14 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, con
 	if err != nil {
 		return nil, s.unwritten(err)
 	}
-	// Raft makes its files for everybody to read, and the state is not in them yet.
+	// Raft creates its files readable for everyone. The state is not in them yet.
 	if err := restrictAll(filepath.Join(s.dir, sink.ID()+unfinished), hclog.NewNullLogger()); err != nil {
 		return nil, errors.Join(s.unwritten(err), sink.Cancel())
 	}
 	guarded := &guardedSink{sink, s}
 	line := caption{version, index, term, configurationIndex, configuration}.bytes()
 	if _, err := guarded.Write(line); err != nil {
-		_ = guarded.Cancel() // the first error says more
+		_ = guarded.Cancel() // the first error is the one to report
 		return nil, err
 	}
 	return guarded, nil
@@ -84,7 +84,7 @@ func (g *guardedSink) Write(p []byte) (int, error) {
 	return n, g.store.unwritten(err)
 }
 
-// Close implements io.Closer: from here on the snapshot is there.
+// Close implements io.Closer. It completes the snapshot.
 func (g *guardedSink) Close() error { return g.store.unwritten(g.SnapshotSink.Close()) }
 
 // Open implements raft.SnapshotStore.
@@ -112,7 +112,7 @@ func (s *snapshots) open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return meta, state, nil
 }
 
-// caption reads what a state begins with, and compares it with the description.
+// caption reads the copy at the start of a state, compares it with the description and returns its size.
 func (s *snapshots) caption(meta *raft.SnapshotMeta, id string, state io.Reader) (size int64, err error) {
 	line := caption{meta.Version, meta.Index, meta.Term, meta.ConfigurationIndex, meta.Configuration}.bytes()
 	info, err := os.Stat(filepath.Join(s.dir, id, stateFile))
@@ -127,9 +127,9 @@ func (s *snapshots) caption(meta *raft.SnapshotMeta, id string, state io.Reader)
 	return int64(len(line)), nil
 }
 
-// newest checks the newest snapshot, and returns the index of its last entry, 0 if there
-// is none. Raft would only warn of one that it cannot read, and take an older one. That may
-// be half removed, if the process ended in the middle of it, and is not looked at.
+// newest checks the newest snapshot and returns the index of its last entry, 0 if there is no snapshot. Raft
+// would only log a warning for one that it cannot read, and use an older one. An older one may be half
+// removed, if the process ended while removing it, and is not checked.
 func (s *snapshots) newest() (index uint64, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *snapshots) newest() (index uint64, err error) {
 	return index, errors.Join(err, state.Close())
 }
 
-// missing files are damage in the newest snapshot, which nobody removes.
+// missing reports a missing file of the newest snapshot or of the log as damage: nothing removes these files.
 func missing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)

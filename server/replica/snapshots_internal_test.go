@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// snapshotsIn makes a store with snapshots of these terms and indexes.
+// snapshotsIn creates a store with snapshots of these terms and indexes.
 func snapshotsIn(t *testing.T, dir string, of [][2]uint64) *snapshots {
 	t.Helper()
 	files, err := raft.NewFileSnapshotStoreWithLogger(dir, len(of)+1, hclog.NewNullLogger())
@@ -35,7 +35,8 @@ func snapshotsIn(t *testing.T, dir string, of [][2]uint64) *snapshots {
 	return s
 }
 
-// TestNewestSnapshotIsRafts checks the snapshot that raft takes, in whatever order they are listed.
+// TestNewestSnapshotIsRafts verifies that the snapshot that is checked is the one that raft uses, in whatever
+// order they are listed.
 func TestNewestSnapshotIsRafts(t *testing.T) {
 	for _, of := range [][][2]uint64{
 		{{2, 9}, {2, 10}},
@@ -63,14 +64,14 @@ func TestDirectoryThatIsNoSnapshotIsDamage(t *testing.T) {
 	}
 }
 
-// described changes what the description of a snapshot says.
+// described changes the description of a snapshot.
 func described(t *testing.T, s *snapshots, id string, change func(meta map[string]any)) {
 	t.Helper()
 	path, meta := filepath.Join(s.dir, id, "meta.json"), map[string]any{}
 	content, err := os.ReadFile(path)
 	if err == nil {
 		decoder := json.NewDecoder(bytes.NewReader(content))
-		decoder.UseNumber() // a checksum does not fit a float
+		decoder.UseNumber() // a checksum does not fit into a float
 		err = decoder.Decode(&meta)
 	}
 	change(meta)
@@ -85,11 +86,11 @@ func described(t *testing.T, s *snapshots, id string, change func(meta map[strin
 	}
 }
 
-// TestSnapshotUnderAnotherName has a snapshot in a directory of another one, and descriptions that
-// say something else than the state.
+// TestSnapshotUnderAnotherName checks a snapshot in the directory of another one, and descriptions that
+// differ from the state.
 func TestSnapshotUnderAnotherName(t *testing.T) {
 	for name, c := range map[string]struct {
-		id      string // "" is its own
+		id      string // "" means its own
 		say     map[string]any
 		damaged bool
 	}{
@@ -122,8 +123,8 @@ func TestSnapshotUnderAnotherName(t *testing.T) {
 	}
 }
 
-// TestOlderSnapshotsAreNotLookedAt: of two of the same entry the later one counts. Files and
-// snapshots that were not finished do not.
+// TestOlderSnapshotsAreNotLookedAt verifies that the later one of two snapshots of the same entry counts, and
+// that files and unfinished snapshots do not.
 func TestOlderSnapshotsAreNotLookedAt(t *testing.T) {
 	for _, damaged := range []string{"2-9-1", "2-9-2"} {
 		s := snapshotsIn(t, t.TempDir(), [][2]uint64{{2, 9}, {1, 8}})
@@ -154,7 +155,8 @@ func TestOlderSnapshotsAreNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestSnapshotsThatCannotBeRead returns what reading them returned, and stops the node for damage only.
+// TestSnapshotsThatCannotBeRead verifies that errors of reading snapshots are returned, and that only damage
+// stops the node.
 func TestSnapshotsThatCannotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(s *snapshots, dir string) error
@@ -194,7 +196,7 @@ func TestSnapshotsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// failingSnapshots fail to be created, written to or finished.
+// failingSnapshots fail to be created, written or closed.
 type failingSnapshots struct {
 	raft.SnapshotStore
 	raft.SnapshotSink
@@ -211,7 +213,8 @@ func (f *failingSnapshots) Write(p []byte) (int, error) { return len(p), f.write
 func (f *failingSnapshots) Close() error                { return f.close }
 func (f *failingSnapshots) Cancel() error               { f.cancelled++; return nil }
 
-// TestSnapshotsThatCannotBeWritten stops the node, and leaves nothing that is not finished.
+// TestSnapshotsThatCannotBeWritten verifies that a failure to write a snapshot stops the node and leaves
+// nothing unfinished behind.
 func TestSnapshotsThatCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

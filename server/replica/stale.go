@@ -13,16 +13,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxDated bounds the log entries that are read to find out when the last change was made.
+// maxDated bounds the log entries that are read to find the time of the last change.
 const maxDated = 64
 
-// SaveStaleSnapshot writes a backup of what this node alone knows, without proof of leadership:
-// for a cluster that has lost its majority. It may lack the last changes that were acknowledged,
-// if this node had not received them. A node that knows a leader writes its applied state. One
-// that knows none also applies the rest of its log to a copy: after a restart it cannot know how
-// much of that is committed, and nothing that was committed must be missing. So the backup may
-// have changes that were never acknowledged. described gets what is known of it before the first
-// byte is written. There is nobody to record the act in the audit log: this node's own log has it.
+// SaveStaleSnapshot writes a backup of what this node alone knows, without proof of leadership, for a cluster
+// that has lost its majority. The backup may lack the last acknowledged changes, if this node had not
+// received them. A node that knows a leader writes its applied state. A node that knows none also applies the
+// rest of its log to a copy: after a restart it cannot know how much of the log is committed, and nothing
+// committed may be missing. So the backup may include changes that were never acknowledged. described is
+// called with what is known about the backup before the first byte is written. The act cannot be recorded in
+// the audit log; this node logs it instead.
 func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotRequest, described func(*wire.StaleSnapshot) error, w io.Writer) error {
 	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason()}
 	if err := validAct(act); err != nil {
@@ -40,7 +40,7 @@ func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotR
 	return m.WriteSnapshot(&chunks{ctx: ctx, w: w})
 }
 
-// stale is the most that this node knows.
+// stale returns the most recent state that this node knows, with a description.
 func (r *Replica) stale() (*fsm.Machine, *wire.StaleSnapshot, error) {
 	node := r.node.Load()
 	if node == nil {
@@ -66,7 +66,7 @@ func (r *Replica) stale() (*fsm.Machine, *wire.StaleSnapshot, error) {
 
 var errNoState = fmt.Errorf("%w: this node has no state to save: ask another one", ErrPrecondition)
 
-// logAfter yields the entries behind index.
+// logAfter yields the entries after index.
 func (r *Replica) logAfter(index uint64) iter.Seq2[*raft.Log, error] {
 	return func(yield func(*raft.Log, error) bool) {
 		last, err := r.stores.log.LastIndex()
@@ -82,7 +82,8 @@ func (r *Replica) logAfter(index uint64) iter.Seq2[*raft.Log, error] {
 	}
 }
 
-// changedAt is when the last command up to that entry was proposed; 0 if that is not in the log.
+// changedAt returns when the last command up to that entry was proposed, in Unix milliseconds, or 0 if the
+// log does not show it.
 func (r *Replica) changedAt(index uint64) int64 {
 	for range min(index, maxDated) {
 		e := raft.Log{}

@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// survivor is a replica that knows no leader, and nothing of what is committed, as after a restart. It
-// has applied entry 1.
+// survivor returns a replica that has applied entry 1 but, as after a restart, knows neither a leader nor
+// what is committed.
 func survivor(t *testing.T) (*Replica, *raft.InmemStore) {
 	t.Helper()
 	r, log := begun(t), raft.NewInmemStore()
@@ -22,8 +22,8 @@ func survivor(t *testing.T) (*Replica, *raft.InmemStore) {
 	return r, log
 }
 
-// TestStaleBackupSaysWhatIsCommitted: what a node has applied is committed, although raft does not know
-// that yet.
+// TestStaleBackupSaysWhatIsCommitted verifies that what a node has applied counts as committed, although raft
+// does not know that yet.
 func TestStaleBackupSaysWhatIsCommitted(t *testing.T) {
 	r, log := survivor(t)
 	if err := log.StoreLogs([]*raft.Log{{Index: 2, Term: 1, Type: raft.LogNoop}, {Index: 3, Term: 1, Type: raft.LogNoop}}); err != nil {
@@ -34,14 +34,15 @@ func TestStaleBackupSaysWhatIsCommitted(t *testing.T) {
 	}
 }
 
-// TestStaleBackupThatIsNotWritten ends with what failed, before anything else is done.
+// TestStaleBackupThatIsNotWritten verifies that a stale backup ends with the first error, before the next
+// step.
 func TestStaleBackupThatIsNotWritten(t *testing.T) {
 	req := &wire.SaveSnapshotRequest{Reason: "test"}
 	for name, c := range map[string]struct {
 		starting, describes bool
 		blank               bool
 		failing             reading
-		write               int // fails
+		write               int // the write that fails
 		want                error
 		described           int
 		pieces              int
@@ -80,7 +81,8 @@ func TestStaleBackupThatIsNotWritten(t *testing.T) {
 	}
 }
 
-// TestWhenTheLastChangeWas looks for the newest command that has a time, not too far.
+// TestWhenTheLastChangeWas verifies that changedAt finds the newest command that has a time, within its
+// limit.
 func TestWhenTheLastChangeWas(t *testing.T) {
 	entry := func(kind raft.LogType, wall int64, more ...byte) *raft.Log {
 		data, err := proto.Marshal(&wire.Entry{WallUnixMs: wall})

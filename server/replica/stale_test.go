@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// stale saves what the node alone knows.
+// stale saves the state that the node alone knows.
 func (n *node) stale(t *testing.T) (*fsm.Machine, *wire.StaleSnapshot) {
 	t.Helper()
 	var file bytes.Buffer
@@ -39,8 +39,8 @@ func (n *node) stale(t *testing.T) (*fsm.Machine, *wire.StaleSnapshot) {
 	return m, about
 }
 
-// TestStaleBackupOfTheSurvivor: whoever is left of three can save all that was acknowledged,
-// whether it ran on or was restarted.
+// TestStaleBackupOfTheSurvivor verifies that the last of three nodes can save everything that was
+// acknowledged, whether it kept running or was restarted.
 func TestStaleBackupOfTheSurvivor(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -66,7 +66,7 @@ func TestStaleBackupOfTheSurvivor(t *testing.T) {
 			t.Error("saving a backup has changed the node's state")
 		}
 		c.nodes[follower.id].start()
-		c.leader() // the node goes on as if nothing had been saved
+		c.leader() // the node continues as if nothing had been saved
 	})
 }
 
@@ -84,7 +84,7 @@ func survivorHas(t *testing.T, n *node, before *wire.StatusResponse, restarted b
 	}
 }
 
-// TestStaleBackupOfAnEmptyNode: a node without state says so.
+// TestStaleBackupOfAnEmptyNode verifies the error of a node without state.
 func TestStaleBackupOfAnEmptyNode(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -99,8 +99,8 @@ func TestStaleBackupOfAnEmptyNode(t *testing.T) {
 	})
 }
 
-// TestAdviceFitsTheCase: commands that need a leader are advised while there is one, and those
-// that need none where there can be none.
+// TestAdviceFitsTheCase verifies that commands that need a leader are advised while there is one, and others
+// when there can be none.
 func TestAdviceFitsTheCase(t *testing.T) {
 	const remove, start = "qlock cluster remove", "snapshot save --stale"
 	inVirtualTime(t, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestAdviceFitsTheCase(t *testing.T) {
 	})
 }
 
-// leaderless reports whether no node that runs knows a leader.
+// leaderless reports whether no running node knows a leader.
 func (c *cluster) leaderless() bool {
 	for _, n := range c.nodes {
 		if n.up && n.Leader().GetId() != "" {

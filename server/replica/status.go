@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Status describes the cluster as this node sees it, and asks the other members how
-// they are. Unless the request says stale it is linearizable and needs the leader.
+// Status describes the cluster as this node sees it, and asks the other members for their status. Unless the
+// request is stale, the result is linearizable and requires the leader.
 func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
 	if !req.GetStale() {
 		if err := r.proved(ctx); err != nil {
@@ -49,7 +49,7 @@ func (r *Replica) proved(ctx context.Context) error {
 	select {
 	case result := <-done:
 		if result.GetStatus() == wire.Status_UNCERTAIN {
-			return fmt.Errorf("%w: %s", ErrUnavailable, result.GetMessage()) // nothing was to be done
+			return fmt.Errorf("%w: %s", ErrUnavailable, result.GetMessage()) // no change was requested
 		}
 		return asError(result)
 	case <-ctx.Done():
@@ -57,7 +57,7 @@ func (r *Replica) proved(ctx context.Context) error {
 	}
 }
 
-// nodes are the members of the log and of raft's configuration, each asked for itself.
+// nodes returns the members of the replicated state and of raft's configuration, with each one's own answer.
 func (r *Replica) nodes(ctx context.Context, members []*wire.Member, leader string) []*wire.NodeStatus {
 	nodes := map[string]*wire.NodeStatus{}
 	for _, m := range members {

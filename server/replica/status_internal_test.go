@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestStatusOfEachNode shows a node that leads, one that is recorded, and one that is configured.
+// TestStatusOfEachNode verifies the status of a leader, of a recorded node, and of a configured one.
 func TestStatusOfEachNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		net, nodes := openTogether(t, 1)
@@ -51,8 +51,8 @@ func TestStatusOfEachNode(t *testing.T) {
 	})
 }
 
-// TestStatusBeforeTheLogIsApplied has the cluster's name from the record, and the node's addresses
-// from its configuration, unless the machine has them.
+// TestStatusBeforeTheLogIsApplied verifies that the cluster id comes from the record, and the node's
+// addresses from its configuration, unless the state machine has them.
 func TestStatusBeforeTheLogIsApplied(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
@@ -79,7 +79,7 @@ func TestStatusBeforeTheLogIsApplied(t *testing.T) {
 	})
 }
 
-// TestStatusWithoutAProof says that nothing is known to be done by it.
+// TestStatusWithoutAProof verifies that a lost proof is ErrUnavailable, since no change was requested.
 func TestStatusWithoutAProof(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, c := range []struct{ end, want error }{{nil, ErrUnavailable}, {ErrUncertain, ErrUnavailable}, {ErrNotLeader, ErrNotLeader}} {

@@ -12,19 +12,18 @@ import (
 )
 
 const (
-	// stewarding is how often a leader compares members with what they should be.
+	// stewarding is how often a leader compares the members with their desired state.
 	stewarding = 500 * time.Millisecond
-	// changeTimeout bounds how long a change of raft's configuration waits for the one
-	// before it.
+	// changeTimeout bounds how long a change of raft's configuration waits for the previous one.
 	changeTimeout = 2 * time.Second
-	// caughtUp is how many entries a node may lack to get its vote: it makes up for
-	// them while the change is being committed.
+	// caughtUp is how many entries a node may lack when it gets its vote. It receives them while the change
+	// is being committed.
 	caughtUp = 256
 )
 
-// steward is a reign's housekeeping: it compares the members in the log, raft's
-// configuration and the nodes themselves, and takes the next small step towards what
-// they should be. Every step is safe to repeat, also by the next leader.
+// steward is the membership reconciler of a leadership. It compares the members in the log, raft's
+// configuration and the nodes themselves, and takes the next small step towards the desired state. Every step
+// is safe to repeat, including by the next leader.
 type steward struct {
 	r    *Replica
 	re   *reign
@@ -35,7 +34,7 @@ func newSteward(r *Replica, re *reign) *steward {
 	return &steward{r: r, re: re, wake: make(chan struct{}, 1)}
 }
 
-// poke asks for a look at once.
+// poke requests a step immediately.
 func (s *steward) poke() {
 	select {
 	case s.wake <- struct{}{}:
@@ -57,7 +56,7 @@ func (s *steward) run() {
 	}
 }
 
-// step does what is to be done; what fails is tried again with the next one.
+// step takes every step that is due. What fails is tried again in the next one.
 func (s *steward) step(ctx context.Context) {
 	var members []*wire.Member
 	var level uint32
@@ -93,7 +92,7 @@ func (s *steward) reportSelf(ctx context.Context, members []*wire.Member) {
 	s.complain("record this node", s.r.do(ctx, s.re, putMember(self), 0))
 }
 
-// raiseLevel raises the replicated feature level to what every member understands.
+// raiseLevel raises the replicated feature level to the highest that all members support.
 func (s *steward) raiseLevel(ctx context.Context, members []*wire.Member, servers map[string]raft.Server, level uint32) {
 	lowest := s.r.cfg.Level
 	reported := map[string]bool{}
@@ -118,14 +117,14 @@ func (s *steward) raiseLevel(ctx context.Context, members []*wire.Member, server
 	}
 }
 
-// markState has the nodes hash their states, if there are others to compare with.
+// markState requests a hash point if one is due, and there are other nodes or granting is suspended.
 func (s *steward) markState(nodes int, revision, suspended uint64) {
 	if (nodes > 1 || suspended != 0) && s.r.hashes.due(s.r.cfg.HashInterval, revision, s.r.machine.Units(), suspended != 0) {
 		s.r.proposer.mark(s.re.term)
 	}
 }
 
-// settleGrants has granting suspended as long as nobody can tell which state is right.
+// settleGrants suspends granting while it is unknown which state is right, and resumes it afterwards.
 func (s *steward) settleGrants(ctx context.Context, suspended uint64) {
 	agreed, undecided := s.r.hashes.verdict()
 	switch {
@@ -146,7 +145,7 @@ func (s *steward) settleGrants(ctx context.Context, suspended uint64) {
 	}
 }
 
-// promote gives a node that has caught up its vote.
+// promote gives a node its vote once it has caught up.
 func (s *steward) promote(ctx context.Context, server raft.Server, m *wire.Member) {
 	if !awaitsVote(server, m) {
 		return
@@ -159,11 +158,11 @@ func (s *steward) promote(ctx context.Context, server raft.Server, m *wire.Membe
 	}
 	changed, err := s.r.oneByOne(ctx)
 	if err != nil {
-		return // the reign is over
+		return // the leadership has ended
 	}
 	defer changed()
 	if !s.awaits(server, m) {
-		return // removed or replaced, while it was being asked
+		return // removed or replaced since
 	}
 	err = node.AddVoter(server.ID, server.Address, 0, changeTimeout).Error()
 	s.complain("promote a node", err)
@@ -172,7 +171,7 @@ func (s *steward) promote(ctx context.Context, server raft.Server, m *wire.Membe
 	}
 }
 
-// awaits says whether the node, as it was, is still one that is to get its vote.
+// awaits reports whether the node is unchanged, so that it still awaits its vote.
 func (s *steward) awaits(server raft.Server, m *wire.Member) bool {
 	now := s.r.servers()[m.Id]
 	var known *wire.Member

@@ -15,22 +15,22 @@ const (
 	logFile           = "raft.db"
 	segmentDir        = "log"
 	retainedSnapshots = 2
-	// rest is how long nothing is written before the end of the log is marked.
+	// rest is the time without writes after which the end of the log is marked.
 	rest = time.Second
 )
 
 // stores are what a node remembers.
 type stores struct {
 	guard     *guard
-	log       raft.LogStore    // the guard behind a cache, and behind overlap
+	log       raft.LogStore    // overlap, unless that is nil, then a cache, then the guard
 	overlap   *overlapped      // nil if the leader waits for its disk
 	stable    raft.StableStore // for this package's own keys
 	snapshots raft.SnapshotStore
 	close     func() error
 }
 
-// openStores opens the files in dir, or takes those given. failed is told of the first
-// write that failed, and of damage.
+// openStores opens the files in cfg.DataDir, or uses cfg.Stores. failed is called when a write fails, and for
+// damage.
 func openStores(cfg Config, failed func(error)) (*stores, error) {
 	if cfg.Stores.Log != nil {
 		return assemble(cfg, cfg.Stores, func(bool) error { return nil }, failed)
@@ -60,7 +60,7 @@ func openStores(cfg Config, failed func(error)) (*stores, error) {
 	return assemble(cfg, Stores{Log: bolt.log(), Stable: bolt, Snapshots: snaps}, bolt.close, failed)
 }
 
-// assemble puts the guard before the stores. closer is told whether everything was written.
+// assemble puts the guard in front of the stores. closer closes them; sound reports that every write succeeded.
 func assemble(cfg Config, from Stores, closer func(sound bool) error, failed func(error)) (*stores, error) {
 	g := newGuard(from.Log, from.Stable, cfg.DiskTimeout, failed)
 	cache := newCache(g)
@@ -81,7 +81,7 @@ func assemble(cfg Config, from Stores, closer func(sound bool) error, failed fun
 	return s, nil
 }
 
-// isWritten is what raftstream.TransportConfig.Written asks.
+// isWritten implements raftstream.TransportConfig.Written.
 func (s *stores) isWritten(index uint64) (bool, <-chan struct{}) {
 	if s.overlap == nil {
 		return true, nil
@@ -89,7 +89,8 @@ func (s *stores) isWritten(index uint64) (bool, <-chan struct{}) {
 	return s.overlap.isWritten(index)
 }
 
-// whole refuses a log whose beginning is in no snapshot: part of the directory is gone.
+// whole returns an error if no snapshot covers what was before the start of the log: part of the directory is
+// gone.
 func (s *stores) whole() error {
 	first, err := s.log.FirstIndex()
 	if err != nil || first <= 1 {
@@ -107,19 +108,18 @@ func (s *stores) whole() error {
 	return fmt.Errorf("%w: the log begins at entry %d, but no snapshot holds what was before", ErrDamaged, first)
 }
 
-// begun tells whether raft has ever run on these stores.
+// begun reports whether raft has ever run on these stores.
 func (s *stores) begun() (bool, error) {
 	return raft.HasExistingState(s.log, s.guard, s.snapshots)
 }
 
-// forgetCutBeginning makes a node empty again that died while it began a cluster, after it
-// had written the first term and before the first entry. It would count as one with state,
-// which others join rather than begin a cluster, but know of no members and never lead.
-// Nothing is lost: no election has that term, so whoever has voted or heard of a leader
-// has a later one.
+// forgetCutBeginning makes a node empty again that died while it began a cluster, after it had written the
+// first term and before it had written the first entry. It would count as a node with state, which others
+// join instead of beginning a cluster, but it would know no members and could never lead. Nothing is lost: no
+// election has that term, so a node that has voted or followed a leader has a later one.
 func (s *stores) forgetCutBeginning() error {
 	term, err := s.stable.GetUint64([]byte(currentTerm))
-	if err != nil || term != 1 { // an error, if there is no term
+	if err != nil || term != 1 { // GetUint64 returns an error if there is no term
 		return nil
 	}
 	last, err := s.log.LastIndex()

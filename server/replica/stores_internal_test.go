@@ -97,8 +97,8 @@ func TestLogWithoutItsBeginningIsRefused(t *testing.T) {
 	}
 }
 
-// The candidate is blotted out before the term of a vote is written, and the first
-// failure is the last write.
+// TestVotesAndFailures verifies that the candidate is overwritten before the term of a vote is written, and
+// that nothing is written after the first failure.
 func TestVotesAndFailures(t *testing.T) {
 	store := &failing{InmemStore: raft.NewInmemStore()}
 	var told []error
@@ -150,7 +150,8 @@ func (rotten) GetLog(uint64, *raft.Log) error   { return ErrDamaged }
 func (rotten) Get([]byte) ([]byte, error)       { return nil, ErrDamaged }
 func (rotten) GetUint64([]byte) (uint64, error) { return 0, ErrDamaged }
 
-// Reading a damaged record returns ErrDamaged and stops the node.
+// TestDamageThatIsReadStopsTheNode verifies that reading a damaged record returns ErrDamaged and stops the
+// node.
 func TestDamageThatIsReadStopsTheNode(t *testing.T) {
 	for what, read := range map[string]func(*guard) error{
 		"an entry": func(g *guard) error { return g.GetLog(1, &raft.Log{}) },
@@ -166,11 +167,11 @@ func TestDamageThatIsReadStopsTheNode(t *testing.T) {
 	}
 }
 
-// advisedCommand is what a message tells people to run.
+// advisedCommand matches the command in a message to operators.
 var advisedCommand = regexp.MustCompile(`(?m)^  (rm .*)$`)
 
-// The log has the identity too, so nothing that happens to the file costs more than the
-// command that the node prints. Each damage is mended by running that, literally.
+// TestDamagedIdentityFileIsMendedByTheAdvice damages the identity file in many ways and runs, literally, the
+// command that the node prints. Since the log has the identity too, that always repairs it.
 func TestDamagedIdentityFileIsMendedByTheAdvice(t *testing.T) {
 	cfg := Config{ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1")}.withDefaults()
 	s := reopen(t, cfg)
@@ -202,7 +203,7 @@ func TestDamagedIdentityFileIsMendedByTheAdvice(t *testing.T) {
 		return err != nil
 	}
 	refused := 0
-	for size := range len(sound) - 2 { // without the end of the line it is sound
+	for size := range len(sound) - 2 { // it is intact without its final newline
 		if !try(fmt.Sprintf("cut off after %d bytes", size), sound[:size]) {
 			t.Errorf("cut off after %d bytes, and taken for sound", size)
 		}
@@ -223,7 +224,7 @@ func TestDamagedIdentityFileIsMendedByTheAdvice(t *testing.T) {
 	if again, err := openIdentity(cfg, s.stable); err != nil || again != first {
 		t.Errorf("without the file: incarnation %s, %v", again, err)
 	}
-	// The log says whose directory it is, whatever is done to the file.
+	// The log determines which node the directory belongs to, whatever is done to the file.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +234,8 @@ func TestDamagedIdentityFileIsMendedByTheAdvice(t *testing.T) {
 	}
 }
 
-// A failure to write the identity file is returned, and leaves no file.
+// TestIdentityFileThatIsNotWritten verifies that a failure to write the identity file is returned and leaves
+// no file.
 func TestIdentityFileThatIsNotWritten(t *testing.T) {
 	for what, obstruct := range map[string]func(path string) error{
 		"the new file is a directory": func(path string) error { return os.Mkdir(path+".new", 0o700) },
@@ -289,8 +291,8 @@ func (r reading) List() ([]*raft.SnapshotMeta, error) {
 	return r.SnapshotStore.List()
 }
 
-// TestTermIsForgottenOnlyOfACutBeginning has a node forget term 1 where nothing else was written,
-// and keep its term wherever it may have voted.
+// TestTermIsForgottenOnlyOfACutBeginning verifies that a node drops term 1 if nothing else was written, and
+// keeps its term in all cases in which it may have voted.
 func TestTermIsForgottenOnlyOfACutBeginning(t *testing.T) {
 	for name, c := range map[string]struct {
 		reading
@@ -326,7 +328,7 @@ func TestTermIsForgottenOnlyOfACutBeginning(t *testing.T) {
 	}
 }
 
-// TestTermThatCannotBeForgotten does not go on as if it were.
+// TestTermThatCannotBeForgotten verifies that a failure to drop the term is returned.
 func TestTermThatCannotBeForgotten(t *testing.T) {
 	memory := raft.NewInmemStore()
 	if err := memory.SetUint64([]byte(currentTerm), 1); err != nil {
@@ -339,8 +341,8 @@ func TestTermThatCannotBeForgotten(t *testing.T) {
 	}
 }
 
-// TestStoresAreClosedAsTheyAre: whoever closes the files is told whether everything was written, and
-// what that returns is returned.
+// TestStoresAreClosedAsTheyAre verifies that closer learns whether all writes have succeeded, and that its
+// error is returned.
 func TestStoresAreClosedAsTheyAre(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		for _, overlap := range []bool{false, true} {
@@ -362,14 +364,15 @@ func TestStoresAreClosedAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestSnapshotMeetsTheLog: nothing is missing between the newest of them and the first entry.
+// TestSnapshotMeetsTheLog verifies that no entry may be missing between the newest snapshot and the first
+// entry of the log.
 func TestSnapshotMeetsTheLog(t *testing.T) {
 	for first, want := range map[uint64]error{1: nil, 2: ErrDamaged, 6: nil, 7: ErrDamaged} {
 		memory := raft.NewInmemStore()
 		if err := memory.StoreLogs(entriesOf(first, first+1)); err != nil {
 			t.Fatal(err)
 		}
-		s := stores{log: memory, snapshots: unreadable{}} // of entry 5
+		s := stores{log: memory, snapshots: unreadable{}} // lists a snapshot of entry 5
 		if first < 5 {
 			s.snapshots = raft.NewInmemSnapshotStore()
 		}
@@ -379,7 +382,7 @@ func TestSnapshotMeetsTheLog(t *testing.T) {
 	}
 }
 
-// TestStoresThatCannotBeOpened: somebody reads the log, or the snapshots cannot be written.
+// TestStoresThatCannotBeOpened checks a log that another process reads, and snapshots that cannot be written.
 func TestStoresThatCannotBeOpened(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
@@ -396,7 +399,7 @@ func TestStoresThatCannotBeOpened(t *testing.T) {
 		if err := reader.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Mkdir(filepath.Join(cfg.DataDir, snapshotDir, "permTest"), 0o700); err != nil { // raft writes such a file
+		if err := os.Mkdir(filepath.Join(cfg.DataDir, snapshotDir, "permTest"), 0o700); err != nil { // raft writes this file
 			t.Fatal(err)
 		}
 		if _, err := openStores(cfg, func(err error) { t.Error(err) }); err == nil || !strings.Contains(err.Error(), "open the snapshots in "+cfg.DataDir) {

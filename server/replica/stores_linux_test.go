@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unwritten counts the pages of a file that the kernel has and the disk has not.
+// unwritten returns the number of pages of a file that the kernel has and the disk has not.
 func unwritten(t *testing.T, name string) uint64 {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
@@ -38,8 +38,8 @@ func segmentsIn(t *testing.T, dir string) []string {
 	return found
 }
 
-// What StoreLogs, Set and SetUint64 have returned for is on the disk. The store without
-// syncs beside it shows that the kernel would tell.
+// TestLogIsSynced verifies that what StoreLogs, Set and SetUint64 have written is on the disk when they
+// return. A second store without syncs shows that the kernel would report unwritten pages.
 func TestLogIsSynced(t *testing.T) {
 	dir := t.TempDir()
 	careless, err := openBolt(filepath.Join(dir, "careless.db"))

@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// replaceAllBut removes one member after the other and adds a new one for each, all but the one
-// named and the one that is away. A new one leads in the end.
+// replaceAllBut removes the members one by one and adds a new one for each, except keep and away. In the end,
+// a new member leads.
 func (c *cluster) replaceAllBut(keep, away *node) {
 	c.t.Helper()
 	for _, fresh := range []string{"n4", "n5"} {
@@ -35,7 +35,7 @@ func (c *cluster) replaceAllBut(keep, away *node) {
 	c.hand("n4")
 }
 
-// hand makes a node the leader.
+// hand transfers leadership to a node.
 func (c *cluster) hand(id string) {
 	c.t.Helper()
 	c.leader().mustAdmin(func(n *node) error {
@@ -44,8 +44,9 @@ func (c *cluster) hand(id string) {
 	c.eventually(id+" leads", func() bool { return c.leader().id == id })
 }
 
-// While a node is away all others but one are replaced. It knows neither the leader nor most of
-// the members, and hears of them from the one that it knows.
+// TestNodeThatWasAwayHearsOfItsLeaderFromAMember replaces all other members but one while a node is away.
+// When the node returns, it knows neither the leader nor most members, and learns of them from the one that
+// it knows.
 func TestNodeThatWasAwayHearsOfItsLeaderFromAMember(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -65,7 +66,8 @@ func TestNodeThatWasAwayHearsOfItsLeaderFromAMember(t *testing.T) {
 	})
 }
 
-// A node that knows no present member refuses all callers and takes no part.
+// TestNodeThatKnowsNobodyAnyMoreBelievesNobody verifies that a node that knows no current member refuses all
+// callers and takes no part.
 func TestNodeThatKnowsNobodyAnyMoreBelievesNobody(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -86,7 +88,8 @@ func TestNodeThatKnowsNobodyAnyMoreBelievesNobody(t *testing.T) {
 	})
 }
 
-// An incarnation that was removed is not added again; the node comes back with a new one.
+// TestRemovedIncarnationDoesNotComeBack verifies that a removed incarnation cannot be added again, and that
+// the node can return with a new one.
 func TestRemovedIncarnationDoesNotComeBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -106,7 +109,7 @@ func TestRemovedIncarnationDoesNotComeBack(t *testing.T) {
 		if err := add(c.leader()); !errors.Is(err, replica.ErrPrecondition) {
 			t.Errorf("a node with its old memory was added: %v", err)
 		}
-		// Its log is gone, its incarnation is not.
+		// The node loses its log, but keeps its incarnation.
 		gone.crash()
 		incarnation := gone.cfg.Stores.Incarnation
 		gone.wipe()

@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// With TLS the cluster's id is the certificate's, and another cluster's node finds
-// nobody, whatever it claims.
+// TestClusterOverTLS verifies that with TLS, the cluster id is that of the certificate, and that a node of
+// another cluster cannot connect to any node, whatever it claims.
 func TestClusterOverTLS(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		secure := func(n *node, dir string) {

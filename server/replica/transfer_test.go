@@ -9,9 +9,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Commands go on while leadership is handed over: each has its result, or was surely not
-// executed because this node does not lead any more. Nobody is left in doubt, and nobody is
-// refused by a node that still claims to lead.
+// TestTransferLeavesNobodyInDoubt proposes commands during leadership transfers. Each command must have its
+// result, or certainly not be executed because this node does not lead any more. None may be UNCERTAIN, and
+// none may be refused by a node that still claims to lead.
 func TestTransferLeavesNobodyInDoubt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -48,7 +48,7 @@ func TestTransferLeavesNobodyInDoubt(t *testing.T) {
 	})
 }
 
-// answers are counted by status.
+// answers counts results by status.
 type answers struct {
 	mu sync.Mutex
 	of map[wire.Status_Code]int
@@ -60,7 +60,7 @@ func (a *answers) add(r *wire.Result) {
 	a.of[r.GetStatus()]++
 }
 
-// only wants some of each of these statuses, and no others.
+// only fails the test unless there are results with each of these statuses, and none with others.
 func (a *answers) only(t *testing.T, want ...wire.Status_Code) {
 	t.Helper()
 	for _, status := range want {
@@ -74,7 +74,8 @@ func (a *answers) only(t *testing.T, want ...wire.Status_Code) {
 	}
 }
 
-// What was kept back during a transfer that fails is executed after it.
+// TestFailedTransferRefusesNobody verifies that commands that waited during a failed transfer are executed
+// after it.
 func TestFailedTransferRefusesNobody(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()

@@ -9,14 +9,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ErrLeaderMoved is returned by OpenTunnel when this node does not follow that leader.
+// ErrLeaderMoved is returned by OpenTunnel when this node does not follow the given leader.
 var ErrLeaderMoved = errors.New("the leader has moved")
 
-// acceptTunnel takes the connection of a client that another node has opened for it.
+// acceptTunnel takes over a client's connection that another node has opened.
 type acceptTunnel func(conn net.Conn, address string)
 
-// OpenTunnel connects to a leader for the bytes of a client of this node, whose address it is
-// told. It returns ErrLeaderMoved if this node follows another one, or none, and a
+// OpenTunnel opens a connection to the leader for the bytes of one of this node's clients. It sends the
+// client's address along. It returns ErrLeaderMoved if this node follows another leader or none, and a
 // *raftstream.TunnelError if the leader refuses.
 func (r *Replica) OpenTunnel(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error) {
 	node := r.node.Load()
@@ -30,15 +30,15 @@ func (r *Replica) OpenTunnel(ctx context.Context, leader *wire.LeaderHint, addre
 	return r.layer.Tunnel(ctx, string(r.resolve(id, addr)), leader.GetId(), &wire.TunnelRequest{Address: address})
 }
 
-// OnTunnel has accept called with the connections of clients that other nodes open to this one,
-// while it leads. accept owns the connection and must not block.
+// OnTunnel makes the replica call accept with each client connection that another node opens to this one
+// while it leads. accept owns the connection and must not block. cancel removes it.
 func (r *Replica) OnTunnel(accept func(conn net.Conn, address string)) (cancel func()) {
 	own := acceptTunnel(accept)
 	r.tunnels.Store(&own)
 	return func() { r.tunnels.CompareAndSwap(&own, nil) }
 }
 
-// tunnelAsked decides about a tunnel that another node wants to open.
+// tunnelAsked decides whether to accept a tunnel from another node.
 func (r *Replica) tunnelAsked(_ *wire.PeerHello, req *wire.TunnelRequest) (*wire.TunnelResponse, func(net.Conn)) {
 	accept, leader := r.tunnels.Load(), r.Leader()
 	switch err := checkClientAddress(req.GetAddress()); {
@@ -52,7 +52,7 @@ func (r *Replica) tunnelAsked(_ *wire.PeerHello, req *wire.TunnelRequest) (*wire
 	return &wire.TunnelResponse{Status: wire.Status_OK}, func(conn net.Conn) { (*accept)(conn, req.GetAddress()) }
 }
 
-// maxClientAddress bounds the address of a client, in bytes: people are shown it.
+// maxClientAddress bounds the address of a client, in bytes, because it is shown to operators.
 const maxClientAddress = 128
 
 func checkClientAddress(address string) error {

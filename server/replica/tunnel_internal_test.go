@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestTunnelsToNoLeader are not opened by a node that is starting, or knows no leader.
+// TestTunnelsToNoLeader verifies that a node that is starting or knows no leader opens no tunnel.
 func TestTunnelsToNoLeader(t *testing.T) {
 	r := &Replica{}
 	for _, says := range []string{"is starting", `follows "", not "n2"`} {
@@ -23,7 +23,7 @@ func TestTunnelsToNoLeader(t *testing.T) {
 	}
 }
 
-// TestWhoTakesTunnels asks a leader before somebody takes them and after, and a node that does not lead.
+// TestWhoTakesTunnels asks a leader without and with a handler for tunnels, and a node that does not lead.
 func TestWhoTakesTunnels(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		leader := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))

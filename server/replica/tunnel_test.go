@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// tunnel opens a tunnel from a follower to the leader. The status is OK if that accepted it.
+// tunnel opens a tunnel from a follower to the leader. The status is OK if the leader accepted it.
 func (c *cluster) tunnel(leader *node, address string) wire.Status_Code {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
@@ -28,8 +28,8 @@ func (c *cluster) tunnel(leader *node, address string) wire.Status_Code {
 	return wire.Status_OK
 }
 
-// TestTunnelsReachTheLeader opens tunnels for clients of several addresses, and to a leader that
-// takes none.
+// TestTunnelsReachTheLeader opens tunnels for clients with several addresses, and to a leader that accepts
+// none.
 func TestTunnelsReachTheLeader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		for _, off := range []bool{false, true} {

@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// wellSaid expects an operator's request to be refused within 2 s because a node does not answer,
-// and nothing else to have happened.
+// wellSaid verifies that an operator's request is refused within 2 s because a node does not answer, and that
+// nothing else happened.
 func (c *cluster) wellSaid(request func(leader *node) error, words ...string) {
 	c.t.Helper()
 	leader := c.leader()
@@ -27,8 +27,9 @@ func (c *cluster) wellSaid(request func(leader *node) error, words ...string) {
 	}
 }
 
-// A change that needs a node that does not answer says so, changes nothing, and takes less than 2 s,
-// however the node is silent. A member that is gone is removed without being asked.
+// TestNodesThatDoNotAnswer verifies that a change that needs a node which does not answer reports that,
+// changes nothing, and takes less than 2 s, however the node fails to answer. A member that is gone is
+// removed without being asked.
 func TestNodesThatDoNotAnswer(t *testing.T) {
 	for name, silence := range map[string]func(c *cluster, n *node){
 		"nobody listens": func(_ *cluster, n *node) { n.crash() },

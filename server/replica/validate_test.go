@@ -8,7 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What applying would refuse whatever the state is never reaches the log.
+// TestInvalidCommandsAreNotLogged verifies that a command that is invalid in any state does not reach the
+// log.
 func TestInvalidCommandsAreNotLogged(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()

@@ -11,28 +11,28 @@ import (
 	"github.com/quorumlock/quorumlock/transport/raftstream"
 )
 
-// The pause between two attempts to reach a leader grows from the first to the second.
+// The pause between two attempts to reach a leader grows from firstLook to lastLook.
 const firstLook, lastLook = 2 * time.Millisecond, time.Second
 
-// vigil watches over the leader's process. A follower holds a connection to it, and when
-// that closes and a new one is refused, it asks the other voters whether they saw the same
-// (hint.go). Until then it costs one idle connection.
+// vigil is the leader monitor. A follower holds a connection to the leader's process. When that closes and a
+// new one is refused, it asks the other voters whether they saw the same (hint.go). Until then, the cost is
+// one idle connection.
 type vigil struct {
 	r *Replica
-	// moved is told that who leads may have changed.
+	// moved is signalled when the leader may have changed.
 	moved chan struct{}
 
-	mu     sync.Mutex // guards what follows
-	leader string     // whom the connection is to, or is to be to
+	mu     sync.Mutex // guards the fields below
+	leader string     // the node that the connection is, or will be, to
 	leave  context.CancelFunc
-	self   failover.Self // only Saw and Called, and Term as the latest in which a vote was asked
+	self   failover.Self // only Saw, Called and, as Term, the latest term in which a vote was requested
 }
 
 func newVigil(r *Replica) *vigil {
 	return &vigil{r: r, moved: make(chan struct{}, 1), leave: func() {}}
 }
 
-// run ends with the node. Raft runs.
+// run runs until the node stops. Raft must be running.
 func (v *vigil) run() {
 	node := v.r.node.Load()
 	observer := raft.NewObserver(nil, false, v.observe)
@@ -51,7 +51,7 @@ func (v *vigil) run() {
 	}
 }
 
-// observe notes what raft is about to do. Raft's main loop calls it, before it acts.
+// observe records what raft is about to do. Raft calls it on its main loop, before it acts.
 func (v *vigil) observe(o *raft.Observation) bool {
 	switch data := o.Data.(type) {
 	case raft.RequestVoteRequest:
@@ -72,20 +72,20 @@ func (v *vigil) observe(o *raft.Observation) bool {
 	return false
 }
 
-// follow is the leader that raft knows, and a context that ends when it knows of another.
+// follow returns the leader that raft knows, and a context that is cancelled when raft learns of another one.
 func (v *vigil) follow(node *raft.Raft) (Peer, context.Context) {
 	ctx, cancel := context.WithCancel(v.r.ctx)
 	v.mu.Lock()
 	v.leave()
-	addr, id := node.LeaderWithID() // with mu: a change after this look finds the context
+	addr, id := node.LeaderWithID() // with mu held: a later change finds the context
 	v.leader, v.leave = string(id), cancel
 	v.mu.Unlock()
 	return v.r.peer(raft.Server{ID: id, Address: addr}), ctx
 }
 
-// watch holds a connection to the leader, again and again, until raft knows of another.
+// watch holds a connection to the leader, reopening it as needed, until raft learns of another leader.
 func (v *vigil) watch(ctx context.Context, leader Peer) {
-	var lost failover.Loss // whose connection has closed
+	var lost failover.Loss // the leader whose connection has closed
 	for pause := firstLook; ctx.Err() == nil; pause = min(2*pause, lastLook) {
 		err := v.r.layer.Lifeline(ctx, leader.Addr, leader.ID, v.seenAlive)
 		switch {
@@ -119,15 +119,15 @@ func (v *vigil) saw(l failover.Loss) {
 	v.self.Saw = l
 }
 
-// called notes that this node calls an election against the leader of that term.
+// called records that this node calls an election against the leader of that term.
 func (v *vigil) called(term uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.self.Called = max(v.self.Called, term)
 }
 
-// view is this node as it is now. What raft says in several answers is of one moment, or
-// it says that the node follows nobody.
+// view returns the current state of this node. Raft reports it in several calls: if they do not belong to the
+// same moment, Leader is empty.
 func (v *vigil) view(node *raft.Raft) failover.Self {
 	v.mu.Lock()
 	self := v.self

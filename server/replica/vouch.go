@@ -8,46 +8,45 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A node that was away first hears of a leader that was added meanwhile from that leader itself,
-// which it must not believe. So it asks the members that it knows about callers that it does not know.
-// An answer is kept for a while, few questions are asked at a time, and each has a deadline, so
-// that strangers can neither keep the members busy nor fill the memory.
+// A node that was away first hears of a leader that was added in the meantime from that leader itself, and
+// must not trust it. So it asks the members that it knows about callers that it does not know. Answers are
+// cached, the rate of questions is limited, and each question has a timeout, so strangers can neither keep
+// the members busy nor fill the memory.
 
 const (
 	// vouchTimeout bounds one round of questions.
 	vouchTimeout = time.Second
-	// dissentTimeout is for how long after the first member that knows the caller another one
-	// may say that it was removed.
+	// dissentTimeout is how long after the first member that knows the caller other members may still report
+	// its removal.
 	dissentTimeout = 100 * time.Millisecond
-	// vouchedFor is how long a caller counts as a member that members have vouched for, and
-	// unknownFor how long one that they did not know is not asked about again.
+	// vouchedFor is how long a positive answer, or a removal, is cached, and unknownFor how long any other
+	// answer.
 	vouchedFor = time.Minute
 	unknownFor = time.Second
-	// maxVerdicts bounds the callers that are remembered.
+	// maxVerdicts bounds the cached answers.
 	maxVerdicts = 64
-	// maxQuestions bounds the callers asked about in a second, maxHostQuestions those that
-	// call from one address.
+	// maxQuestions bounds the callers asked about per second, maxHostQuestions those from one address.
 	maxQuestions, maxHostQuestions = 20, 5
 )
 
 type callerKey struct{ id, incarnation string }
 
-// verdict is what members said about a caller.
+// verdict is the members' answer about a caller.
 type verdict struct {
-	done     chan struct{} // closed once they have
+	done     chan struct{} // closed once they have answered
 	standing wire.Standing
 	until    time.Time
 }
 
 // vouchers asks members about callers. It is safe for concurrent use.
 type vouchers struct {
-	// ask asks one member. It returns UNKNOWN if there is no answer.
+	// ask asks one member. It returns UNKNOWN if the member does not answer.
 	ask func(ctx context.Context, member Peer, incarnation string, about callerKey) wire.Standing
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	verdicts map[callerKey]*verdict
-	second   time.Time // when the present second of questions began
-	asked    int       // within it
+	second   time.Time // start of the current second of questions
+	asked    int       // callers asked about in that second
 	byHost   map[string]int
 }
 
@@ -55,7 +54,7 @@ func newVouchers(ask func(context.Context, Peer, string, callerKey) wire.Standin
 	return &vouchers{ask: ask, verdicts: map[callerKey]*verdict{}}
 }
 
-// known is what members have said already; UNKNOWN if that was too long ago.
+// known returns the members' cached answer, or UNKNOWN if there is none.
 func (v *vouchers) known(who callerKey) wire.Standing {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -65,8 +64,8 @@ func (v *vouchers) known(who callerKey) wire.Standing {
 	return wire.Standing_UNKNOWN
 }
 
-// about returns what members say about a caller at that address, and asks them unless somebody
-// has. Nobody vouches for himself.
+// about returns the members' answer about a caller at that address. It asks them unless the answer is cached
+// or being requested. The caller itself is never among the members asked.
 func (v *vouchers) about(ctx context.Context, who callerKey, host string, members map[Peer]string) wire.Standing {
 	v.mu.Lock()
 	found := v.verdicts[who]
@@ -101,7 +100,7 @@ func (v *vouchers) about(ctx context.Context, who callerKey, host string, member
 	return standing
 }
 
-// permit reports whether one more caller may be asked about in this second.
+// permit reports whether this second's limits allow questions about one more caller. Called with mu held.
 func (v *vouchers) permit(host string) bool {
 	if now := time.Now(); now.Sub(v.second) >= time.Second {
 		v.second, v.asked, v.byHost = now, 0, map[string]int{}
@@ -114,14 +113,15 @@ func (v *vouchers) permit(host string) bool {
 	return true
 }
 
-// evict makes room for a verdict: what is out of date goes, else what would be next.
+// evict makes room for a verdict. It drops expired verdicts and, if that is not enough, the one that expires
+// next. Called with mu held.
 func (v *vouchers) evict() {
 	now := time.Now()
 	var oldest callerKey
 	var until time.Time
 	for who, verdict := range v.verdicts {
 		switch {
-		case verdict.until.IsZero(): // being asked about
+		case verdict.until.IsZero(): // still being asked about
 		case !now.Before(verdict.until):
 			delete(v.verdicts, who)
 		case until.IsZero() || verdict.until.Before(until):
@@ -133,8 +133,8 @@ func (v *vouchers) evict() {
 	}
 }
 
-// question asks all members at once. A removal is final, whoever knows of it; otherwise it is
-// enough that one knows the caller.
+// question asks all members concurrently. A removal is final, whichever member reports it. Otherwise it is
+// enough that one member knows the caller.
 func (v *vouchers) question(ctx context.Context, who callerKey, members map[Peer]string) wire.Standing {
 	ctx, cancel := context.WithTimeout(ctx, vouchTimeout)
 	answers := make(chan wire.Standing, len(members))
@@ -169,7 +169,7 @@ func (v *vouchers) question(ctx context.Context, who callerKey, members map[Peer
 	return said
 }
 
-// askVouch asks one member, which must show the incarnation that it is recorded with.
+// askVouch asks one member, which must have the incarnation that is recorded for it.
 func (r *Replica) askVouch(ctx context.Context, member Peer, incarnation string, about callerKey) wire.Standing {
 	question := &wire.VouchRequest{Id: about.id, Incarnation: about.incarnation}
 	resp, reply, err := r.layer.Call(ctx, member.Addr, member.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Vouch{Vouch: question}})

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// answeringAfter asks nobody: each member says what stands here, after its time.
+// answeringAfter returns vouchers whose members give the answers in said, after the delays in after.
 func answeringAfter(asked *atomic.Int32, said map[string]wire.Standing, after map[string]time.Duration) *vouchers {
 	return newVouchers(func(ctx context.Context, member Peer, _ string, _ callerKey) wire.Standing {
 		asked.Add(1)
@@ -82,8 +82,8 @@ func TestMembersVouch(t *testing.T) {
 	}
 }
 
-// Strangers cannot keep the members busy, nor fill the memory, nor keep a host out that has asked
-// for little.
+// TestStrangersAreAskedAboutSeldom verifies that strangers can neither keep the members busy, nor fill the
+// memory, nor exclude a host that has asked for little.
 func TestStrangersAreAskedAboutSeldom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
@@ -106,7 +106,8 @@ func TestStrangersAreAskedAboutSeldom(t *testing.T) {
 	})
 }
 
-// TestNobodyToAsk has no member to ask: that takes no question from others, nor is it remembered.
+// TestNobodyToAsk verifies that a question without members to ask neither counts towards the limits nor is
+// cached.
 func TestNobodyToAsk(t *testing.T) {
 	v := newVouchers(nil)
 	if got := v.about(t.Context(), callerKey{"n9", "i9"}, "h", nil); got != wire.Standing_UNKNOWN || v.asked != 0 || len(v.verdicts) != 0 {
@@ -114,7 +115,8 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// The node in question is not asked, nor is one whose incarnation is not known.
+// TestNobodyVouchesForHimself verifies that neither the node in question nor one with an unknown incarnation
+// is asked.
 func TestNobodyVouchesForHimself(t *testing.T) {
 	cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
 	s := reopen(t, cfg)

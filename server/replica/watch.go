@@ -13,24 +13,26 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// progress is how often a watch without events says that it is alive.
+// progress is how often a watch without events sends an answer.
 const progress = 5 * time.Second
 
-// Watch sends the events that the request names, in order and without gaps, and blocks
-// until it ends. Every node can do it: the events are those that it has applied.
+// Watch sends the events that the request selects, in order and without gaps, until the watch ends. It works
+// on every node: the events are those that the node has applied.
 //
-// The first answer comes at once, if only to say from where on it watches; while
-// nothing happens one comes every five seconds. Events come some hundreds at a time, as
-// fast as send returns: they are shared, read-only. The last answer is COMPACTED if
-// the events asked for are not, or no longer, in memory, and UNAVAILABLE if the node
-// stops; Watch then returns nil. It returns ctx's error when that ends, and send's if
-// it fails, without a last word; ErrInvalid and ErrTooMany before the first answer, and
-// ErrNotLeader or ErrUnavailable if this node has not applied the revision yet and cannot
-// prove that there is none, and ErrUnavailable if it has not caught up since its start.
+// The first answer is sent immediately, if only to report the revision from which the watch runs. While there
+// are no events, an answer is sent every five seconds. Events come up to some hundreds at a time, as fast as
+// send returns. They are shared between watches and must not be changed. The last answer is COMPACTED if the
+// requested events are not, or no longer, in memory, and UNAVAILABLE if the node stops; Watch then returns
+// nil. It returns without a last answer when ctx ends, with its error, or when send fails, with that error.
 //
-// Whoever resumes after an answer's revision misses nothing, and gets nothing twice: the
-// events of one revision come in one answer. Only if they have more than a mebibyte they
-// come in several, which all but the last resume before that revision.
+// Before the first answer, Watch returns ErrInvalid or ErrTooMany; ErrNotLeader or ErrUnavailable if this
+// node has not applied the revision yet and cannot prove that it does not exist; or ErrUnavailable if the
+// node has not caught up since its start.
+//
+// A client that resumes from an answer's revision misses no event and gets none twice, because all events of
+// a revision come in one answer. If they exceed a mebibyte, they come in several answers. All of these except
+// the last carry the preceding revision, so a client that resumes from one gets all events of the revision
+// again.
 func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
 	if err := validWatch(req); err != nil {
 		return err
@@ -52,8 +54,8 @@ func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*
 	return r.follow(ctx, w, send)
 }
 
-// reached returns ErrInvalid if the revision to watch after does not exist yet. This node may
-// merely be behind: so it is said on a proof of leadership only.
+// reached returns ErrInvalid if the revision to watch from does not exist yet. This node may merely lag
+// behind, so that takes a proof of leadership.
 func (r *Replica) reached(ctx context.Context, req *wire.WatchRequest) error {
 	if _, future := r.history.future(req); !future {
 		return nil
@@ -77,8 +79,7 @@ func (r *Replica) reached(ctx context.Context, req *wire.WatchRequest) error {
 	return nil
 }
 
-// FutureRevision is the error of a watch from a revision that does not exist yet. It is
-// ErrInvalid.
+// FutureRevision returns the error for a watch from a revision that does not exist yet. It is ErrInvalid.
 func FutureRevision(after, present uint64) error {
 	return fmt.Errorf("%w: after_revision %d lies in the future, the present revision is %d: watch after that one, or after 0 from now on", ErrInvalid, after, present)
 }
@@ -101,11 +102,11 @@ func validWatch(req *wire.WatchRequest) error {
 	return nil
 }
 
-// follow sends until the watch ends.
+// follow sends answers until the watch ends.
 func (r *Replica) follow(ctx context.Context, w *watch, send func(*wire.WatchResponse) error) error {
 	idle := time.NewTimer(progress)
 	defer idle.Stop()
-	mark := true // the first answer comes at once
+	mark := true // the first answer is sent immediately
 	for ctx.Err() == nil {
 		resp, drained, err := r.answer(ctx, w, mark, send)
 		switch {
@@ -130,8 +131,8 @@ func (r *Replica) follow(ctx context.Context, w *watch, send func(*wire.WatchRes
 	return ctx.Err()
 }
 
-// answer sends what the watch has to tell, with mark even if that is nothing, but not its last
-// word, and then has it rest.
+// answer sends the next answer of the watch, unless it is the last one, and then pauses the watch. It sends
+// an answer without events only if mark is set.
 func (r *Replica) answer(ctx context.Context, w *watch, mark bool, send func(*wire.WatchResponse) error) (resp *wire.WatchResponse, drained bool, err error) {
 	busy, begun := r.busyWatches.Add(1), time.Now()
 	defer r.busyWatches.Add(-1)
@@ -146,10 +147,10 @@ func (r *Replica) answer(ctx context.Context, w *watch, mark bool, send func(*wi
 }
 
 const (
-	// A watch rests after an answer restFactor times as long as that took, times the number of
-	// busy watches. So all together take a third of a processor, however many wake up for the
-	// same events. A rest below leastRest is not worth a timer; longestRest bounds by how much
-	// an event may be delayed.
+	// After an answer, a watch pauses for restFactor times the time that the answer took, times the number of
+	// busy watches. So all watches together take at most a third of one processor, however many wake up for
+	// the same events. A pause below leastRest is not worth a timer. longestRest bounds the delay of an
+	// event.
 	restFactor  = 2
 	leastRest   = time.Millisecond
 	longestRest = 500 * time.Millisecond
@@ -173,15 +174,16 @@ func (r *Replica) lastWord(resp *wire.WatchResponse, send func(*wire.WatchRespon
 	return send(resp)
 }
 
-// recorder is the machine as raft sees it: what is applied becomes history, and some of
-// it is hashed. Raft calls it from one goroutine.
+// recorder is the state machine as raft sees it: applied events go to the event log, and the states at hash
+// points are hashed. Raft calls it on one goroutine.
 type recorder struct {
 	*fsm.Replicated
 	history *history
 	hashes  *hashes
 	catchUp *catchUp
 	states  *peerStates
-	// awaited says whether somebody on this node may wait for the entry that is applied.
+	// awaited reports whether anything on this node may wait for the result of the entry that is being
+	// applied.
 	awaited func() bool
 }
 
@@ -204,7 +206,7 @@ func (c recorder) Apply(entry *raft.Log) any {
 	return response
 }
 
-// Restore begins the history anew, at the snapshot.
+// Restore implements raft.FSM. The event log starts over at the snapshot.
 func (c recorder) Restore(snapshot io.ReadCloser) error {
 	err := c.Replicated.Restore(snapshot)
 	if err == nil {

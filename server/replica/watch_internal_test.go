@@ -19,7 +19,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestBusyWatchesRest in proportion to their number and to what they have done, within bounds.
+// TestBusyWatchesRest verifies that watches pause in proportion to their number and to the duration of their
+// answer, within bounds.
 func TestBusyWatchesRest(t *testing.T) {
 	for _, test := range []struct {
 		took time.Duration
@@ -49,8 +50,8 @@ func TestBusyWatchesRest(t *testing.T) {
 	}
 }
 
-// TestWatchIsSilentWhileItSkips has a watch look through more events of others than it does at
-// once: it says nothing before it is through.
+// TestWatchIsSilentWhileItSkips verifies that a watch that scans more events of others than one read does is
+// silent until it has scanned them all.
 func TestWatchIsSilentWhileItSkips(t *testing.T) {
 	const others = 3 * scanAtOnce
 	r := &Replica{history: newHistory()}
@@ -74,8 +75,8 @@ func TestWatchIsSilentWhileItSkips(t *testing.T) {
 	}
 }
 
-// TestWhenAWatchSpeaks: at once, with each event, after a pause without any, and with a last word. It has
-// to look through many events of others first.
+// TestWhenAWatchSpeaks verifies when a watch sends an answer: immediately, with each event, after a while
+// without events, and at its end. It first has to scan many events of others.
 func TestWhenAWatchSpeaks(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := governing(t)
@@ -112,7 +113,7 @@ func TestWhenAWatchSpeaks(t *testing.T) {
 	})
 }
 
-// TestWatchesOfANodeAreBounded begins one too many.
+// TestWatchesOfANodeAreBounded starts one watch too many.
 func TestWatchesOfANodeAreBounded(t *testing.T) {
 	r := governing(t)
 	r.catchUp = newCatchUp()
@@ -128,17 +129,18 @@ func TestWatchesOfANodeAreBounded(t *testing.T) {
 	if err := watch(); !errors.Is(err, context.Canceled) {
 		t.Errorf("the last one ended with %v", err)
 	}
-	begin(t, r.history, &wire.WatchRequest{}) // in its place
+	begin(t, r.history, &wire.WatchRequest{}) // takes the last place
 	if err := watch(); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one more: %v", err)
 	}
 }
 
-// TestRevisionsThatAreNotReached asks for the future, until what proves that there is none is answered.
+// TestRevisionsThatAreNotReached requests future revisions and answers the proof that they do not exist in
+// each way.
 func TestRevisionsThatAreNotReached(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer wire.Status_Code
-		moves  bool // the revision comes meanwhile
+		moves  bool // the revision is reached meanwhile
 		want   error
 	}{
 		"there is none":           {wire.Status_OK, false, ErrInvalid},
@@ -176,7 +178,7 @@ func TestRevisionsThatAreNotReached(t *testing.T) {
 	}
 }
 
-// TestWhatIsRecorded applies entries and restores snapshots, sound ones and others.
+// TestWhatIsRecorded applies entries and restores snapshots, valid ones and others.
 func TestWhatIsRecorded(t *testing.T) {
 	r := governing(t)
 	r.states = &peerStates{begun: make(chan struct{}, 1)}
@@ -191,7 +193,7 @@ func TestWhatIsRecorded(t *testing.T) {
 		}
 		return c.Apply(&raft.Log{Index: index, Data: data})
 	}
-	apply(&wire.Entry{Commands: []*wire.Command{opening("a")}}) // the history begins here
+	apply(&wire.Entry{Commands: []*wire.Command{opening("a")}}) // the event log starts here
 	w := begin(t, r.history, &wire.WatchRequest{})
 	if applied, ok := apply(&wire.Entry{Commands: []*wire.Command{opening("b")}, HashPoint: true}).(*fsm.Applied); !ok || len(applied.Results) != 1 {
 		t.Errorf("applied: %v", applied)
@@ -229,7 +231,8 @@ func TestWhatIsRecorded(t *testing.T) {
 	}
 }
 
-// TestReceiversThatFail get no more, not even a last word, which they get once otherwise.
+// TestReceiversThatFail verifies that a receiver that fails gets nothing more, not even a last answer, which
+// it gets once otherwise.
 func TestReceiversThatFail(t *testing.T) {
 	r, gone := governing(t), errors.New("gone")
 	r.catchUp = newCatchUp()
@@ -262,7 +265,8 @@ func TestReceiversThatFail(t *testing.T) {
 	}
 }
 
-// TestAnswersAreFollowedByARest among many that are busy, unless the receiver has failed.
+// TestAnswersAreFollowedByARest verifies that a busy watch pauses after an answer, unless its receiver has
+// failed.
 func TestAnswersAreFollowedByARest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := &Replica{history: newHistory()}

@@ -26,8 +26,8 @@ type watcher struct {
 	stop    context.CancelFunc
 }
 
-// watch runs a watch until it ends or is stopped. pace, if set, is called before each
-// answer is taken.
+// watch runs a watch until it ends or is stopped. pace, if not nil, is called before each answer is
+// processed.
 func (n *node) watch(req *wire.WatchRequest, pace func()) *watcher {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watcher{ended: make(chan struct{}), stop: cancel}
@@ -77,7 +77,7 @@ func (w *watcher) end(t *testing.T) {
 	}
 }
 
-// history is every event of the node's log, by a machine of its own.
+// history returns every event of the node's log, computed by a separate state machine.
 func (n *node) history() (events []*wire.Event) {
 	n.c.t.Helper()
 	m := fsm.New(fsm.Level)
@@ -100,7 +100,7 @@ func (n *node) revision() (revision uint64) {
 	return revision
 }
 
-// expectEvents compares what a watch got with what happened after a revision.
+// expectEvents compares the events that a watch got with those that happened after a revision.
 func expectEvents(t *testing.T, who string, got, all []*wire.Event, after, upTo uint64, concerns func(*wire.Event) bool) {
 	t.Helper()
 	var want []*wire.Event
@@ -123,7 +123,7 @@ func at(events []*wire.Event, i int) *wire.Event {
 	return nil
 }
 
-// nomad is a client that watches at whatever node lives, from where it was.
+// nomad is a client that resumes its watch at any running node.
 type nomad struct {
 	req    *wire.WatchRequest
 	got    []*wire.Event
@@ -157,7 +157,7 @@ func (k *nomad) wander(c *cluster, stop <-chan struct{}) {
 	}
 }
 
-// take notes an answer, in its own time.
+// take records an answer, slowly.
 func (k *nomad) take(resp *wire.WatchResponse) error {
 	if resp.Status != wire.Status_OK {
 		return errors.New(resp.Message)
@@ -171,7 +171,7 @@ func (k *nomad) take(resp *wire.WatchResponse) error {
 	return nil
 }
 
-// anyReplica is one that runs, leading or not.
+// anyReplica returns a running node, whether it leads or not.
 func (c *cluster) anyReplica(random *rand.Rand) *replica.Replica {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,8 +187,8 @@ func (c *cluster) anyReplica(random *rand.Rand) *replica.Replica {
 	return running[random.IntN(len(running))]
 }
 
-// Watches move from node to node while leaders come and go and nodes restart, and get
-// every event once and in order.
+// TestWatchHasNoGapsAcrossNodesAndLeaders moves watches from node to node while leaders change and nodes
+// restart. They must get every event once and in order.
 func TestWatchHasNoGapsAcrossNodesAndLeaders(t *testing.T) {
 	for seed := range uint64(3) {
 		inVirtualTime(t, func(t *testing.T) { wandering(t, seed) })
@@ -245,8 +245,8 @@ func wandering(t *testing.T, seed uint64) {
 	}
 }
 
-// Without events a watch says every few seconds that it is alive and up to where nothing
-// happened; with them, what it says is at once.
+// TestWatchMarksItsProgress verifies that a watch without events reports every few seconds up to which
+// revision nothing happened, and that events are sent immediately.
 func TestWatchMarksItsProgress(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -290,7 +290,8 @@ func (n *node) acquireMany(session uint64, locks int) {
 	}
 }
 
-// A receiver that takes nothing holds nobody up, and hears that it fell out.
+// TestSlowWatchFallsOut verifies that a receiver that reads nothing delays nothing else, and that its watch
+// ends with COMPACTED.
 func TestSlowWatchFallsOut(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
@@ -321,7 +322,8 @@ func TestSlowWatchFallsOut(t *testing.T) {
 	})
 }
 
-// Who watches at a node that stops is told to go on elsewhere.
+// TestWatchEndsWithTheNode verifies that a watch at a node that stops ends with the advice to continue at
+// another one.
 func TestWatchEndsWithTheNode(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -356,7 +358,8 @@ func TestBadWatchIsRefused(t *testing.T) {
 	})
 }
 
-// A node that gets the state as a snapshot does not know what happened before.
+// TestSnapshotBeginsTheHistoryAnew verifies that a node that receives a snapshot does not know the events
+// before it.
 func TestSnapshotBeginsTheHistoryAnew(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -392,7 +395,7 @@ func TestSnapshotBeginsTheHistoryAnew(t *testing.T) {
 		c.expect(c.must(acquireCommand(s, 1000, "after", 0)), wire.Status_GRANTED)
 		c.eventually("it goes on", func() bool { return len(again.events()) == 1 })
 		again.end(t)
-		// A restart goes back as far as its own snapshot.
+		// After a restart, the event log starts at the node's own snapshot.
 		f.stop()
 		f.start()
 		c.eventually("it has caught up", func() bool { return f.revision() == c.leader().revision() })

@@ -33,7 +33,7 @@ func TestWriteTimer(t *testing.T) {
 	})
 }
 
-// TestWriteTimerOutlastsAPause: what passes while the process does not run counts as one step.
+// TestWriteTimerOutlastsAPause verifies that time during which the process does not run counts as one step.
 func TestWriteTimerOutlastsAPause(t *testing.T) {
 	expired, passed := 0, []int{}
 	timer := startWriteTimer(7*time.Hour, func(steps int) { passed = append(passed, steps) }, func() { expired++ })
@@ -52,7 +52,7 @@ func TestWriteTimerOutlastsAPause(t *testing.T) {
 	timer.stop()
 }
 
-// TestStoppedWriteTimerSaysNothing has a step end while the timer is stopped.
+// TestStoppedWriteTimerSaysNothing verifies that a step that ends while the timer is stopped has no effect.
 func TestStoppedWriteTimerSaysNothing(t *testing.T) {
 	told := 0
 	timer := startWriteTimer(7*time.Hour, func(int) { told++ }, func() { told++ })
