@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// withhold keeps the answer to the next acquire of a name, which is executed, until
-// the function that it returns is called.
+// withhold delays the answer to the next acquire of name, which is executed, until the returned function is
+// called.
 func withhold(f *fake, name string) (answer func()) {
 	var late func()
 	f.set(func() {
@@ -41,8 +41,8 @@ func TestNothingAboveTheMarkIsAcknowledged(t *testing.T) {
 		s := f.session(c)
 		other := mustLock(t, f.session(c), "x")
 		answer := withhold(f, "slow")
-		slow := lockSoon(ctx, s, "slow") // number 1
-		waiting := lockSoon(ctx, s, "x") // number 2
+		slow := lockSoon(ctx, s, "slow") // sequence number 1
+		waiting := lockSoon(ctx, s, "x") // sequence number 2
 		ok(t, other.Unlock(ctx))
 		got := <-waiting
 		ok(t, got.err)
@@ -109,16 +109,16 @@ func TestFramesOfAConnectionThatWasLeftAreIgnored(t *testing.T) {
 	})
 }
 
-// Many callers of one session stand in line, and those who were served unlock while
-// the others still wait: the node never has to remember more outcomes than the requests
-// that may be under way at once.
+// TestLongLineLeavesTheWindowSmall has many callers of one session queue for locks, and those that were
+// served unlock while others still wait. The node never has to remember more outcomes than there can be
+// requests in flight.
 func TestLongLineLeavesTheWindowSmall(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		f.set(func() {
 			took := time.Millisecond
 			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
-				took += time.Nanosecond // they are answered in the order of the log
+				took += time.Nanosecond // answers arrive in log order
 				time.AfterFunc(took, func() { f.set(func() { cn.serveRequest(req) }) })
 				return true
 			}
@@ -150,8 +150,8 @@ func TestLongLineLeavesTheWindowSmall(t *testing.T) {
 	})
 }
 
-// A window that is full is freed by the mark alone. A release that is refused because of it
-// must not be what holds the mark back.
+// TestRefusedReleaseDoesNotHoldTheMark checks that a release refused because the window is full does not
+// hold back the mark, because only the mark frees the window.
 func TestRefusedReleaseDoesNotHoldTheMark(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)

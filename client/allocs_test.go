@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestAllocations holds the hot path to its budget: the hold for the client, and the lock's
-// name for the node. With the race detector a sync.Pool forgets on purpose.
+// TestAllocations limits the allocations of the hot path to two: the hold for the client, and the lock's
+// name for the node. It does not run with the race detector, under which a sync.Pool drops items on
+// purpose.
 func TestAllocations(t *testing.T) {
 	s := newPrompt(t).sessions(t, 1)[0]
 	ctx := context.Background()

@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// ackBatch is how many outcomes wait for the next request to acknowledge them;
-	// with more, they get a request of their own.
+	// ackBatch is how many outcomes may wait for the next request to acknowledge them. With more, the
+	// client sends a separate request.
 	ackBatch = 64
 	// ackMost bounds the acknowledgements in one request.
 	ackMost = 512
 )
 
-// enlist takes a call into the session's books. It is numbered when it is first sent.
+// enlist adds a call to the session. The call is numbered when it is first sent.
 func (s *Session) enlist(k *call) {
 	k.session = s
 	k.request.SessionId = s.id
 	s.unsent.push(k)
 }
 
-// number gives a call its sequence number: the promise that it is executed once. Numbers
-// follow the order of sending. Were they given earlier, requests that wait in line would
-// hold the mark back while others overtake them, until the session's window is full.
+// number assigns a call its sequence number, with which the cluster executes it exactly once. Numbers
+// follow the order of sending. If they were assigned earlier, requests waiting to be sent would hold back
+// the mark while others overtake them, until the session's window is full.
 func (s *Session) number(k *call) {
 	s.unsent.remove(k)
 	k.request.Seq = s.nextSeq
@@ -37,22 +37,22 @@ func (s *Session) number(k *call) {
 	}
 }
 
-// renumber sends a call once more that was refused because the session's window is full.
-// It was not executed and is not remembered, so that it may take another number; under its
-// own it would hold the mark, and with it the window, as it is.
+// renumber resends a call that was refused because the session's window is full. The call was not executed
+// and is not remembered, so it may take a new number. Under its old number it would hold back the mark and
+// thus keep the window full.
 func (s *Session) renumber(k *call) {
 	s.unnumber(k)
 	s.client.again(k)
 }
 
-// unnumber makes another request of one that was answered.
+// unnumber makes an answered request unsent again, so that it gets a new sequence number.
 func (s *Session) unnumber(k *call) {
 	s.unbook(k)
 	k.request.Seq = 0
 	s.unsent.push(k)
 }
 
-// unbook takes a request that has had its answer out of the session's books.
+// unbook removes an answered request from the session's lists.
 func (s *Session) unbook(k *call) {
 	if k.books != nil {
 		k.books.remove(k)
@@ -63,7 +63,7 @@ func (s *Session) unbook(k *call) {
 	}
 }
 
-// mark is the low-water mark: every request below has had its first answer.
+// mark returns the low-water mark: every request below it has had its first answer.
 func (s *Session) mark() uint64 {
 	if s.unanswered.head == nil {
 		return s.nextSeq
@@ -71,8 +71,8 @@ func (s *Session) mark() uint64 {
 	return s.unanswered.head.request.Seq
 }
 
-// stamp writes the acknowledgements into a request. Only outcomes below the mark are
-// acknowledged: there a late duplicate is STALE and never executed again.
+// stamp writes the acknowledgements into a request. Only outcomes below the mark are acknowledged: there a
+// late duplicate is answered STALE and never executed again.
 func (s *Session) stamp(k *call) {
 	mark := s.mark()
 	k.request.AckedBelow = mark
@@ -88,8 +88,8 @@ func (s *Session) stamp(k *call) {
 	})
 }
 
-// forget takes a finished call out of the session's books. What it should have
-// acknowledged and did not is left to another.
+// forget removes a finished call from the session. Acknowledgements that it carried without effect are left
+// to another request.
 func (s *Session) forget(k *call) {
 	if k.books != nil {
 		k.books.remove(k)
@@ -112,7 +112,7 @@ func (s *Session) forget(k *call) {
 	}
 }
 
-// acknowledge notes that the outcome of a request that had waited has arrived.
+// acknowledge records that the outcome of a request that had waited has arrived.
 func (s *Session) acknowledge(seq uint64) {
 	if s.state == Lost || slices.Contains(s.acks, seq) {
 		return
@@ -127,7 +127,7 @@ func (s *Session) acknowledge(seq uint64) {
 	s.client.submit(s.acknowledging)
 }
 
-// answered books the answer to one of the session's requests.
+// answered processes the answer to one of the session's requests.
 func (s *Session) answered(cn *conn, k *call, result *wire.Result) {
 	status := result.GetStatus()
 	if status == wire.Status_SESSION_LOST {
@@ -155,7 +155,7 @@ func (s *Session) answered(cn *conn, k *call, result *wire.Result) {
 	s.dispatch(k, result)
 }
 
-// dispatch books the answer to a request by what was asked.
+// dispatch processes an answer according to the kind of the request.
 func (s *Session) dispatch(k *call, result *wire.Result) {
 	status := result.GetStatus()
 	switch k.kind {
@@ -195,7 +195,7 @@ func (s *Session) closeAnswered(k *call, status wire.Status_Code) {
 	s.leave(nil)
 }
 
-// attach takes the session to the present connection.
+// attach attaches the session to the current connection.
 func (s *Session) attach() {
 	c := s.client
 	if s.attaching != nil || s.conn != nil && s.conn == c.conn {
@@ -207,8 +207,8 @@ func (s *Session) attach() {
 	c.submit(s.attaching)
 }
 
-// attached resumes the session, or learns that it cannot be. before is the last proof
-// of life ahead of this answer.
+// attached processes the answer to an attach: the session is resumed, or cannot be. before is the sending
+// time of the last request that was acknowledged before this answer.
 func (s *Session) attached(cn *conn, k *call, result *wire.Result, before time.Duration) {
 	c := s.client
 	switch result.GetStatus() {
@@ -232,8 +232,8 @@ func (s *Session) attached(cn *conn, k *call, result *wire.Result, before time.D
 	}
 }
 
-// reconcile compares what the cluster says of the session with what we know of it.
-// What came after that answer, by its revision, it cannot know.
+// reconcile compares the cluster's state of the session with the client's. The answer does not reflect
+// changes at higher revisions than its own.
 func (s *Session) reconcile(result *wire.Result, before time.Duration) {
 	state := result.GetSession()
 	clear(s.early)
@@ -265,8 +265,8 @@ func (s *Session) reconcile(result *wire.Result, before time.Duration) {
 	}
 }
 
-// missing ends a hold that the cluster does not name any more. One that is being
-// released is left to that answer.
+// missing ends a hold that the cluster no longer lists. If it is being released, the answer to the release
+// removes it.
 func (d *held) missing() {
 	d.lose(errMissing)
 	if !d.releasing() {
@@ -274,8 +274,8 @@ func (d *held) missing() {
 	}
 }
 
-// adoptHold looks at a hold that an attach's answer names. One that nobody here knows of
-// is given back: nothing may stay held silently.
+// adoptHold processes a hold listed in the answer to an attach. A hold without a caller is released:
+// nothing may remain held unnoticed.
 func (s *Session) adoptHold(held *wire.HeldLock, before time.Duration) {
 	if d := s.holds.find(held.GetHoldId()); d != nil {
 		d.noticed(held.GetWanted(), held.GetRevocation(), false, func(grace uint32) time.Duration { return untilOf(before, grace) })
@@ -290,7 +290,7 @@ func (s *Session) adoptHold(held *wire.HeldLock, before time.Duration) {
 	h.startRelease()
 }
 
-// open says whether the request of that number has not had its first answer.
+// open reports whether the request with that number has not had its first answer.
 func (s *Session) open(seq uint64) bool {
 	for k := s.unanswered.head; k != nil; k = k.links[books].next {
 		if k.request.Seq == seq {
@@ -300,9 +300,9 @@ func (s *Session) open(seq uint64) bool {
 	return false
 }
 
-// pushed books the outcome of a request that was QUEUED. It may come any number of
-// times; one whose request has not been answered yet is left to that answer.
-// What it tells happened after since.
+// pushed processes the outcome of a request that was QUEUED. It may arrive any number of times. If the
+// request has not had its first answer yet, that answer is awaited instead. The outcome happened after
+// since.
 func (s *Session) pushed(result *wire.Result, since time.Duration) {
 	seq := result.GetSeq()
 	k := s.waits[seq]

@@ -13,13 +13,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// mute is a clock that calls nobody.
+// mute is a clock whose timers never fire.
 type mute struct{ Clock }
 
 func (mute) AfterFunc(time.Duration, func()) Timer { return time.NewTimer(never) }
 
-// still is a client that does nothing by itself, connected to a node that follows n1 of term 5
-// with a request to send. Its clock stands at 1 s plus the bubble's time.
+// still returns a client whose goroutine does not run, with a request to send. It is connected to a node
+// that follows n1 in term 5. Its clock is at 1 s plus the time of the bubble.
 func still(t *testing.T) (*Client, *conn) {
 	cfg := makeFake(3).config()
 	cfg.Clock = mute{cfg.Clock}
@@ -38,12 +38,13 @@ func hintOf(id string, term uint64) *wire.LeaderHint {
 	return &wire.LeaderHint{Id: id, ClientAddr: id + ":7400", Term: term}
 }
 
-// around says which leader needs another way, and which node may know one.
+// TestWhichLeaderNeedsAnotherWay checks for which leader a tunnel is needed, and which node is asked for
+// it.
 func TestWhichLeaderNeedsAnotherWay(t *testing.T) {
 	failed := avoided{addr: "n1:7400", term: 5}
 	tests := map[string]struct {
 		change  func(c *Client, cn *conn)
-		to, via string // no way is needed if to is empty
+		to, via string // empty if no tunnel is needed
 	}{
 		"it was never tried":     {change: func(c *Client, _ *conn) { c.avoid = avoided{} }},
 		"it could not be tried":  {to: "n1", via: "n2:7400"},
@@ -80,7 +81,7 @@ func TestWhichLeaderNeedsAnotherWay(t *testing.T) {
 	}
 }
 
-// helped has a node say, so long ago, that it follows a leader, before a try.
+// helped records that a node reported, some time ago, that it follows a leader.
 func helped(node, leader string, ago time.Duration, tries int) func(*Client, *conn) {
 	return func(c *Client, _ *conn) {
 		c.helper = helper{node + ":7400", hintOf(leader, 5), c.clock.Now() - ago}
@@ -88,7 +89,8 @@ func helped(node, leader string, ago time.Duration, tries int) func(*Client, *co
 	}
 }
 
-// Word of a node is kept if that node may know a way, and is not the leader itself.
+// TestWhoMayKnowAWay checks that a node is remembered as helper if it may be able to reach the leader and
+// is not the leader itself.
 func TestWhoMayKnowAWay(t *testing.T) {
 	for name, test := range map[string]struct {
 		said heardFrom
@@ -111,7 +113,7 @@ func TestWhoMayKnowAWay(t *testing.T) {
 	}
 }
 
-// The times at which another way is looked for.
+// TestWhenAnotherWayIsLookedFor checks when the client looks for another path to the leader.
 func TestWhenAnotherWayIsLookedFor(t *testing.T) {
 	const at = time.Minute
 	asked := func(c *Client, ago time.Duration) {
@@ -161,8 +163,8 @@ func TestWhenAnotherWayIsLookedFor(t *testing.T) {
 	}
 }
 
-// Tries that come to nothing are made less and less often, and after some of them a client
-// that had a tunnel looks for leaders as others do.
+// TestWaysThatComeToNothing checks that failed attempts are repeated with a backoff, and that after some of
+// them a client that had a tunnel looks for leaders like any other client.
 func TestWaysThatComeToNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, cn := still(t)
@@ -175,7 +177,7 @@ func TestWaysThatComeToNothing(t *testing.T) {
 			now := c.clock.Now()
 			c.goAround(cn, now)
 			under := c.detour.to
-			c.goAround(cn, now) // not a second one beside it
+			c.goAround(cn, now) // does not start a second attempt
 			c.unlock()
 			c.wg.Wait()
 			c.mu.Lock()
@@ -197,7 +199,8 @@ func TestWaysThatComeToNothing(t *testing.T) {
 	})
 }
 
-// The leader itself is tried beside a tunnel, once at a time.
+// TestLeaderIsTriedBesideItsTunnel checks that the leader is tried directly while a tunnel is in use, one
+// attempt at a time.
 func TestLeaderIsTriedBesideItsTunnel(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, cn := still(t)
@@ -222,7 +225,8 @@ func TestLeaderIsTriedBesideItsTunnel(t *testing.T) {
 	})
 }
 
-// A connection that was made beside another one takes its place if it is of use still.
+// TestWhichConnectionIsReplaced checks that a connection made beside the current one replaces it only if it
+// is still useful.
 func TestWhichConnectionIsReplaced(t *testing.T) {
 	tests := map[string]struct {
 		change   func(c *Client, cn, made *conn)
@@ -279,7 +283,7 @@ func TestWhichConnectionIsReplaced(t *testing.T) {
 	})
 }
 
-// direct is a connection to the leader itself beside a tunnel to it, with a call in flight.
+// direct is a connection to the leader itself, made beside a tunnel with a call in flight.
 func direct(k *call) func(*Client, *conn, *conn) {
 	return func(c *Client, cn, made *conn) {
 		cn.direct, made.direct, cn.leads = "n1:7400", "", true
@@ -290,7 +294,8 @@ func direct(k *call) func(*Client, *conn, *conn) {
 	}
 }
 
-// Only an answer about the leader of the term, by a node that follows it, is of use.
+// TestWhoIsAskedForATunnel checks that only a node that follows the leader of the current term is asked for
+// a tunnel.
 func TestWhoIsAskedForATunnel(t *testing.T) {
 	tests := map[string]struct {
 		n2, n3 *wire.LeaderHint
@@ -313,7 +318,7 @@ func TestWhoIsAskedForATunnel(t *testing.T) {
 				t.Errorf("%s: the leader is asked for a way to itself", name)
 			}
 			c.wg.Wait()
-			c.cfg.Endpoints = []string{"n1:7400"} // not the address at which it is known
+			c.cfg.Endpoints = []string{"n1:7400"} // not the address at which the leader is known
 			f.node("n1").believes = hintOf("n1", 5)
 			if itself := c.findHelper(&wire.LeaderHint{Id: "n1", ClientAddr: "10.0.0.1:7400", Term: 5}); itself != "" {
 				t.Errorf("%s: the leader is asked for a way to itself at %s", name, itself)
@@ -326,7 +331,8 @@ func TestWhoIsAskedForATunnel(t *testing.T) {
 	}
 }
 
-// A race is won by whoever leads first, and nothing else is left open.
+// TestRaceToTheLeader checks that the first connection that leads wins the race, and that no other one is
+// left open.
 func TestRaceToTheLeader(t *testing.T) {
 	tests := map[string]struct {
 		change func(f *fake)
@@ -362,7 +368,8 @@ func TestRaceToTheLeader(t *testing.T) {
 	}
 }
 
-// Administration is neither repeated nor cut off for a better way.
+// TestWhatIsNotRepeated checks that administration requests are neither repeated nor interrupted for a
+// better path.
 func TestWhatIsNotRepeated(t *testing.T) {
 	kinds := map[kind]bool{kindAdmin: true, kindOperate: true}
 	for k := kindRead; k <= kindPing; k++ {

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// tap is a connection over TCP that counts how often it is written to.
+// tap is a TCP connection that counts writes.
 type tap struct {
 	*net.TCPConn
 	writes *atomic.Int64
@@ -38,8 +38,8 @@ func (t tapped) Write(f func(fd uintptr) bool) error {
 	return t.RawConn.Write(f)
 }
 
-// Requests of many sessions that share a connection leave together, though one that is
-// alone does not wait for others.
+// TestRequestsOfManySessionsLeaveTogether checks that requests of many sessions on one connection share
+// writes, while a single request does not wait for others.
 func TestRequestsOfManySessionsLeaveTogether(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, shape := range []struct{ sessions, atLeast, atMost int }{{1, 1, 1}, {64, 8, 64}} {

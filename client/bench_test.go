@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// benchClient is against the fake in real time: what it measures is client, framing
-// and fake together.
+// benchClient opens a session with the fake in real time. Its benchmarks measure client, framing and fake
+// together.
 func benchClient(b *testing.B) *Session {
 	f := newFake(b, 1)
 	f.set(func() {

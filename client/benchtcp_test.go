@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// prompt is a node that grants everything at once over real TCP, and costs as little as it
-// can: what is measured against it is the client and the system calls of both.
+// prompt is a node that grants everything immediately over real TCP, at the lowest possible cost. Its
+// benchmarks measure the client and the system calls of both sides.
 type prompt struct {
 	listener net.Listener
 	serving  sync.WaitGroup
@@ -75,7 +75,7 @@ func (p *prompt) serve(nc net.Conn) {
 	}
 }
 
-// sessions are so many that share a connection.
+// sessions opens n sessions that share a connection.
 func (p *prompt) sessions(t testing.TB, n int) (all []*Session) {
 	c, err := New(Config{Endpoints: []string{p.listener.Addr().String()}})
 	ok(t, err)
@@ -88,8 +88,8 @@ func (p *prompt) sessions(t testing.TB, n int) (all []*Session) {
 	return all
 }
 
-// BenchmarkPairs is what a lock and its release cost over real TCP, to be compared by the
-// CPU time of a fixed number of them.
+// BenchmarkPairs measures a lock and its release over real TCP. Compare the CPU time of a fixed number of
+// pairs.
 func BenchmarkPairs(b *testing.B) {
 	for _, shape := range []struct{ connections, callers int }{{1, 1}, {128, 1}, {1, 64}, {16, 64}} {
 		b.Run(fmt.Sprintf("%dx%d", shape.connections, shape.callers), func(b *testing.B) {
@@ -105,7 +105,7 @@ func BenchmarkPairs(b *testing.B) {
 	}
 }
 
-// pairs has each session lock and unlock its share of n times.
+// pairs makes each session lock and unlock its share of n times.
 func pairs(b testing.TB, sessions []*Session, n int) {
 	ctx := context.Background()
 	var working sync.WaitGroup

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// bookCheck checks what has to be true of a client's state whenever its mutex is free. The
-// tests check it after each alarm and at their end.
+// bookCheck checks the invariants of a client's state that hold whenever its mutex is free. The tests check
+// them after each alarm and at their end.
 type bookCheck struct {
 	c     *Client
 	now   time.Duration
 	wrong []string
 }
 
-// check fails the test if the books of one of its clients are wrong.
+// check fails the test if the state of one of the fake's clients violates an invariant.
 func (f *fake) check(when string) {
 	f.mu.Lock()
 	clients, t := f.clients, f.t
@@ -28,7 +28,7 @@ func (f *fake) check(when string) {
 	}
 }
 
-// checkBooks says what is wrong.
+// checkBooks returns the violated invariants.
 func (c *Client) checkBooks(now time.Duration) []string {
 	c.mu.Mutex.Lock()
 	defer c.mu.Mutex.Unlock()
@@ -55,14 +55,14 @@ func (b *bookCheck) that(right bool, format string, args ...any) {
 	}
 }
 
-// closed is a client that has nothing left.
+// closed checks that a closed client has no state left.
 func (b *bookCheck) closed() {
 	c := b.c
 	left := len(c.sessions) + len(c.agenda) + len(c.watchers) + len(c.urgent.all()) + len(c.ready.all()) + len(c.anywhere.all()) + len(c.stalled.all())
 	b.that(left == 0, "%d sessions, requests and watchers are left of a closed client", left)
 }
 
-// all are the calls of a list, as far as its links go.
+// all returns the calls of a list, as far as its links lead.
 func (l *callList) all() (calls []*call) {
 	for k := l.head; k != nil; k = k.links[l.slot].next {
 		calls = append(calls, k)
@@ -70,7 +70,7 @@ func (l *callList) all() (calls []*call) {
 	return calls
 }
 
-// list checks the links of a list, and that its calls know where they are.
+// list checks the links of a list, and that its calls refer to it.
 func (b *bookCheck) list(name string, l *callList) (calls []*call) {
 	calls = l.all()
 	b.that(len(calls) == l.n, "%s counts %d calls, and has %d", name, l.n, len(calls))
@@ -87,7 +87,7 @@ func (b *bookCheck) list(name string, l *callList) (calls []*call) {
 	return calls
 }
 
-// lanes are where calls wait to be sent or answered.
+// lanes checks the lists in which calls wait to be sent or answered.
 func (b *bookCheck) lanes() {
 	c := b.c
 	flight := b.list("flight", &c.flight)
@@ -105,7 +105,7 @@ func (b *bookCheck) lanes() {
 	b.that(c.conn != nil || c.flight.n == 0, "%d calls are in flight on no connection", c.flight.n)
 }
 
-// agenda is a heap in which every session has its place, never behind its next event.
+// agenda checks that the agenda is a heap that contains every session, at or before its next event.
 func (b *bookCheck) agenda() {
 	a := b.c.agenda
 	b.that(len(a) == len(b.c.sessions), "%d sessions have an event, of %d", len(a), len(b.c.sessions))
@@ -118,7 +118,7 @@ func (b *bookCheck) agenda() {
 	}
 }
 
-// alarm rings in time for all that is due one day.
+// alarm checks that the alarm fires in time for everything that will be due.
 func (b *bookCheck) alarm() {
 	c := b.c
 	by := func(what string, at time.Duration) {
@@ -214,7 +214,7 @@ func (b *bookCheck) holds(s *Session) {
 	}
 }
 
-// upgrades counts the upgrades of a hold that are under way.
+// upgrades counts the upgrades of a hold in flight.
 func (s *Session) upgrades(d *held) (n int) {
 	calls := slices.Concat(s.unanswered.all(), s.unsent.all(), slices.Collect(maps.Values(s.waits)))
 	for _, k := range calls {
@@ -225,7 +225,7 @@ func (s *Session) upgrades(d *held) (n int) {
 	return n
 }
 
-// watched reports whether the hold's time still matters: somebody may use it.
+// watched reports whether the hold's deadline still matters because a caller may be using it.
 func watched(d *held) bool { return d.gone == nil && d.count() > 0 }
 
 func (d *held) inBounded() bool {
@@ -233,7 +233,7 @@ func (d *held) inBounded() bool {
 	return is
 }
 
-// The checks see what is wrong.
+// TestBooksAreChecked checks that the checks find violations.
 func TestBooksAreChecked(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)

@@ -8,41 +8,40 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// rarity is what few holds have: a bound of their own, an upgrade, word from others who
-// want them. The client's mutex guards it.
+// rarity is state that few holds need: a bound of their own, an upgrade, or notices. It is guarded by the
+// client's mutex.
 type rarity struct {
 	bounded  bool
-	until    time.Duration // when the hold is over by itself, if it is bounded
-	by       uint64        // revision of the request that bounded it
-	maxHold  uint32        // in milliseconds; 0 has none
-	graced   bool          // a revocation's grace runs, beside the bound
-	graceEnd time.Duration // when the hold is forced away, if it is graced
-	expires  bool          // the leader said that the bound passes before the grace
+	until    time.Duration // when the hold ends by itself, if bounded
+	by       uint64        // revision of the request that set the bound
+	maxHold  uint32        // in milliseconds; 0 if none
+	graced   bool          // a revocation's grace is running in addition to the bound
+	graceEnd time.Duration // when the hold is forced away, if graced
+	expires  bool          // the leader reported that the bound ends before the grace
 	extends  []pendingExtend
-	upgrades int     // under way
-	limbo    []*call // refused with NOT_HELD while an upgrade may have changed the token
+	upgrades int     // in flight
+	limbo    []*call // calls refused with NOT_HELD while an upgrade may have changed the token
 
 	notice      Notice
-	revocations int // told so far
+	revocations int // number of revocations seen so far
 	call        func(Notice)
-	latest      chan Notice // of Revoked; made when it is first asked for
-	news        bool        // notice was not handed to call yet
+	latest      chan Notice // channel of Revoked; created on first use
+	news        bool        // notice was not passed to call yet
 	calling     bool
 	hushed      bool
 }
 
-// pendingExtend is an Extend that is under way. It may shorten the time, so that until
-// bounds the hold too.
+// pendingExtend is an Extend in flight. It may shorten the hold, so until bounds the hold as well.
 type pendingExtend struct {
 	call  *call
 	until time.Duration
 }
 
-// leastMaxHold is the least bound of a hold, in milliseconds. Below it our margin would
-// leave nothing.
+// leastMaxHold is the smallest bound of a hold, in milliseconds. With a smaller one the client's safety
+// margin would leave no time.
 const leastMaxHold = 100
 
-// rarely is the hold's rarity, made when it is first needed.
+// rarely returns the hold's rarity, creating it on first use.
 func (d *held) rarely() *rarity {
 	if d.rare == nil {
 		d.rare = &rarity{}
@@ -50,9 +49,9 @@ func (d *held) rarely() *rarity {
 	return d.rare
 }
 
-// deadline is when the hold is over by itself. The leader's count begins when it applies
-// what begins it, ours when that was sent at the latest, and ours ends earlier by the
-// margin, so that it never ends after the leader's.
+// deadline returns when the hold ends by itself. The leader counts from the time it applies the request
+// that starts the bound. The client counts from the time it sent that request, and ends earlier by the
+// margin, so it never ends the hold after the leader does.
 func (d *held) deadline() time.Duration {
 	at := never
 	if d.rare == nil {
@@ -70,7 +69,7 @@ func (d *held) deadline() time.Duration {
 	return at
 }
 
-// bound sets the deadline that a request of that revision began.
+// bound sets the deadline started by the request with that revision.
 func (d *held) bound(until time.Duration, by uint64) {
 	r := d.rarely()
 	r.bounded, r.until, r.by = true, until, by
@@ -84,7 +83,7 @@ func (d *held) grace(end time.Duration) {
 	d.watchBound()
 }
 
-// watchBound puts the hold among those whose time the session watches.
+// watchBound adds the hold to those whose deadline the session watches.
 func (d *held) watchBound() {
 	s, at := d.session, d.deadline()
 	if d.gone != nil || at == never {
@@ -98,8 +97,8 @@ func (d *held) watchBound() {
 	s.wakeBy(at)
 }
 
-// expireHolds loses those whose time is over. The cluster will expire them soon after;
-// to release them would skip their lock-delay.
+// expireHolds loses the holds whose deadline has passed. The cluster expires them soon after. Releasing
+// them here would skip their lock-delay.
 func (s *Session) expireHolds(now time.Duration) {
 	s.boundAt = never
 	for d := range s.bounded {
@@ -115,15 +114,16 @@ func (s *Session) expireHolds(now time.Duration) {
 	}
 }
 
-// untilOf is the client's end of a time that begins at since on the cluster, or later.
+// untilOf returns the client's end of a period of ms milliseconds that starts on the cluster at since or
+// later.
 func untilOf(since time.Duration, ms uint32) time.Duration {
 	d := time.Duration(ms) * time.Millisecond
 	return since + d - margin(d)
 }
 
-// boundGrant bounds a hold that was granted after since. One that had waited may have
-// been granted long ago as far as we know: its time is begun anew at once, and if too
-// little is certain of it, its caller waits for that. It reports whether the caller does.
+// boundGrant bounds a hold that was granted after since. A hold granted after a wait may have been granted
+// long ago, so its time is restarted with an extend immediately. If too little time is certain to remain,
+// the caller has to wait for the answer to that extend; boundGrant reports whether it does.
 func (h *Hold) boundGrant(k *call, result *wire.Result, since time.Duration) bool {
 	d, s := h.held, h.held.session
 	ms := k.acquired.acquire.MaxHoldMs
@@ -138,7 +138,7 @@ func (h *Hold) boundGrant(k *call, result *wire.Result, since time.Duration) boo
 	if scarce {
 		s.unbook(k)
 		k.confirming = true
-		revision := result.GetRevision() // the result is gone by then
+		revision := result.GetRevision() // the result is not valid when after runs
 		extend.after = func() { s.confirmed(k, until, revision) }
 	} else {
 		d.bound(until, result.GetRevision())
@@ -149,7 +149,7 @@ func (h *Hold) boundGrant(k *call, result *wire.Result, since time.Duration) boo
 	return scarce
 }
 
-// confirmed ends an acquire whose caller waited for its hold's time to begin anew.
+// confirmed finishes an acquire whose caller waited for its hold's time to be restarted.
 func (s *Session) confirmed(k *call, until time.Duration, revision uint64) {
 	if k.finished {
 		return
@@ -159,22 +159,22 @@ func (s *Session) confirmed(k *call, until time.Duration, revision uint64) {
 		h.held.bound(until, revision)
 		if now >= until {
 			h.held.lose(ErrHoldExpired)
-			h.startRelease() // nobody has seen it
+			h.startRelease() // no caller has seen it
 		}
 	}
 	if h.ended != nil {
 		k.hold, k.err = nil, h.ended
 	}
-	if h.ended == ErrNotHeld { // its time was over before it could be begun anew
+	if h.ended == ErrNotHeld { // its time had passed before it could be restarted
 		k.err = ErrHoldExpired
 	}
 	s.client.finish(k)
 }
 
-// Extend begins the hold's own time anew, with d from now on, or with what it had if d is
-// 0. It returns ErrFailedPrecondition if d is 0 and the hold has no bound, and while a
-// revocation's grace runs. If ctx ends first the error matches ctx's and ErrUncertain; the
-// hold then ends no later than d allows. d is rounded up to a millisecond.
+// Extend restarts the hold's own bound: the hold ends d from now, or after its previous max_hold if d is 0.
+// It returns ErrFailedPrecondition if d is 0 and the hold has no bound, and while a revocation's grace is
+// running. If ctx ends first, the error matches ctx's error and ErrUncertain, and the hold ends no later
+// than d allows. d is rounded up to a millisecond.
 func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
 	ms, err := millis("max_hold", d)
 	if err != nil {
@@ -199,7 +199,7 @@ func (h *Hold) newExtend(ms uint32) *call {
 	return k
 }
 
-// startExtend counts with the shorter time from the moment that it may be applied.
+// startExtend makes the shorter of the old and the new time apply, from the time the extend may be applied.
 func (h *Hold) startExtend(k *call, ms uint32) {
 	if ms == 0 {
 		return
@@ -226,7 +226,7 @@ func (h *Hold) extendAnswered(k *call, result *wire.Result) {
 	h.answered(k, result)
 }
 
-// endExtend takes an Extend that is over out of the books: it was answered, or will never be sent.
+// endExtend removes an Extend that was answered or will never be sent.
 func (d *held) endExtend(k *call) {
 	if d.rare != nil {
 		d.rare.extends = slices.DeleteFunc(d.rare.extends, func(e pendingExtend) bool { return e.call == k })

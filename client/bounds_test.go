@@ -114,13 +114,14 @@ func TestExtend(t *testing.T) {
 
 		free := mustLock(t, s, "y")
 		wantErr(t, free.Extend(ctx, 0), ErrFailedPrecondition)
-		ok(t, free.Extend(ctx, time.Second)) // a bound where there was none
+		ok(t, free.Extend(ctx, time.Second)) // adds a bound
 		<-free.Context().Done()
 		wantErr(t, context.Cause(free.Context()), ErrHoldExpired)
 	})
 }
 
-// While nobody knows whether an Extend was applied, the shorter time counts.
+// TestExtendWithoutAnAnswer checks that the shorter time counts while it is unknown whether an Extend was
+// applied.
 func TestExtendWithoutAnAnswer(t *testing.T) {
 	for name, want := range map[string]struct{ d, left time.Duration }{
 		"longer":  {time.Minute, 3960 * time.Millisecond},
@@ -132,7 +133,7 @@ func TestExtendWithoutAnAnswer(t *testing.T) {
 				f.set(func() {
 					f.intercept = func(cn *fakeConn, req *wire.Request) bool {
 						if req.GetExtend() != nil {
-							f.service.serve(cn, req) // unheard
+							f.service.serve(cn, req) // executed, but the answer is lost
 						}
 						return true
 					}
@@ -148,7 +149,8 @@ func TestExtendWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// The time of a repeated acquire counts from the first sending that may have been applied.
+// TestBoundOfARepeatedAcquire checks that the time of a repeated acquire counts from the first request that
+// may have been applied.
 func TestBoundOfARepeatedAcquire(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -176,7 +178,8 @@ func TestBoundOfARepeatedAcquire(t *testing.T) {
 	})
 }
 
-// A hold whose bound has passed before its grant could be told was not taken by anybody.
+// TestBoundThatPassedBehindABreakIsTakenForForce checks that a hold whose bound passed before its grant
+// arrived is reported as expired, not as forced.
 func TestBoundThatPassedBehindABreakIsTakenForForce(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -200,12 +203,12 @@ func TestBoundThatPassedBehindABreakIsTakenForForce(t *testing.T) {
 	})
 }
 
-// A grant that had waited may be old: its time begins anew before it is handed out, if
-// little is certain of it.
+// TestBoundOfAWait checks that a hold granted after a wait is extended before it is returned, if too little
+// time is certain to remain.
 func TestBoundOfAWait(t *testing.T) {
 	for name, want := range map[string]struct {
 		d      time.Duration
-		broken bool // the connection, when it is granted
+		broken bool // the connection, when the hold is granted
 		answer wire.Status_Code
 		err    error
 	}{
@@ -272,8 +275,8 @@ func TestBoundOfAWait(t *testing.T) {
 	}
 }
 
-// A hold whose time was over before its caller could have it was lost to its max_hold,
-// whatever the cluster knows of it by then.
+// TestGrantThatExpiredBeforeItsCallerHadIt checks that a hold whose time passed before its caller got it is
+// lost to its max_hold, whatever the cluster knows about it by then.
 func TestGrantThatExpiredBeforeItsCallerHadIt(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -303,7 +306,7 @@ func TestGrantThatExpiredBeforeItsCallerHadIt(t *testing.T) {
 	})
 }
 
-// awaitOldProof waits until the last proof of the session's life is so old.
+// awaitOldProof waits until the last acknowledged request of the session is age old.
 func awaitOldProof(s *Session, age time.Duration) {
 	old := func() bool {
 		s.client.mu.Lock()
@@ -315,7 +318,8 @@ func awaitOldProof(s *Session, age time.Duration) {
 	}
 }
 
-// A caller who leaves while its grant is made certain leaves nothing behind.
+// TestCallerLeavesWhileItsGrantIsConfirmed checks that a caller that leaves while its grant is being
+// confirmed leaves nothing behind.
 func TestCallerLeavesWhileItsGrantIsConfirmed(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
@@ -349,7 +353,7 @@ func TestCallerLeavesWhileItsGrantIsConfirmed(t *testing.T) {
 				wantErr(t, <-done, context.Canceled)
 			}
 			synctest.Wait()
-			if f.held("x") != 0 { // at once, not when its max_hold passes
+			if f.held("x") != 0 { // immediately, not when its max_hold passes
 				t.Fatal("held silently")
 			}
 			f.set(func() { late() })
@@ -363,12 +367,12 @@ func TestCallerLeavesWhileItsGrantIsConfirmed(t *testing.T) {
 	}
 }
 
-// boundCheck fails the test if a hold is ended by its time, or by a grace, on the cluster
-// while its user may still believe in it. Notices take less than half of any grace here.
+// boundCheck fails the test if the cluster ends a hold by its time, or by a grace, while the hold's user
+// may still rely on it. Notices take less than half of any grace here.
 type boundCheck struct {
 	mu      sync.Mutex
 	holds   map[uint64]*Hold
-	expired int // and forced among them
+	expired int // of these, forced ones
 	forced  int
 	late    int
 }
@@ -385,25 +389,25 @@ func (b *boundCheck) onLost(k *claim, reason wire.HoldLost_Reason) {
 	h := b.holds[k.id]
 	b.expired++
 	if reason == wire.HoldLost_FORCED {
-		b.forced++ // by a grace: operators who do not wait are not in this test
+		b.forced++ // by a grace, since no operator in this test forces a hold without one
 	}
 	if h == nil || reason == wire.HoldLost_FORCED && !h.knowsGrace() {
-		return // word of the grace was lost with a connection
+		return // the notice was lost with a connection
 	}
 	if plain(h).Err() == nil {
 		b.late++
 	}
 }
 
-// knowsGrace says whether word of a grace has arrived.
+// knowsGrace reports whether the notice of a grace has arrived.
 func (h *Hold) knowsGrace() bool {
 	h.held.session.client.mu.Lock()
 	defer h.held.session.client.mu.Unlock()
 	return h.held.rare.graced
 }
 
-// worker locks with bounds, extends, upgrades, unlocks late or never, and has operators
-// ask for some of it.
+// worker acquires bounded holds, extends, upgrades, unlocks late or never, and has operators ask for some
+// of them.
 func (b *boundCheck) worker(f *fake, s *Session, r *rand.Rand) {
 	for range 30 {
 		name := fmt.Sprint("x", r.IntN(3))

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// mischief breaks and delays what passes, by a seeded generator.
+// mischief loses, delays and cuts off requests, driven by a seeded generator.
 func mischief(f *fake, r *rand.Rand) func(*fakeConn, *wire.Request) bool {
 	return func(cn *fakeConn, req *wire.Request) bool {
 		switch r.IntN(24) {
@@ -25,13 +25,13 @@ func mischief(f *fake, r *rand.Rand) func(*fakeConn, *wire.Request) bool {
 			_ = cn.nc.Close()
 		case 2:
 			cn.answer(req, respond(status(wire.Status_UNAVAILABLE)))
-		case 3: // executed, says the node does not know
+		case 3: // executed, and answered UNCERTAIN
 			f.service.serve(cn, req)
 			cn.answer(req, respond(status(wire.Status_UNCERTAIN)))
 		case 4, 5, 6:
 			delay := time.Duration(r.IntN(400)) * time.Millisecond
 			time.AfterFunc(delay, func() { f.set(func() { cn.serveRequest(req) }) })
-		case 7: // executed long after the connection is gone, perhaps behind its repetition
+		case 7: // executed long after the connection ended, perhaps after its repetition
 			_ = cn.nc.Close()
 			delay := time.Duration(r.IntN(2000)) * time.Millisecond
 			time.AfterFunc(delay, func() { f.set(func() { f.service.straggler(req) }) })
@@ -42,7 +42,7 @@ func mischief(f *fake, r *rand.Rand) func(*fakeConn, *wire.Request) bool {
 	}
 }
 
-// straggler executes a command that was on its way when its connection ended.
+// straggler executes a command that was in flight when its connection ended.
 func (v *service) straggler(req *wire.Request) {
 	if s := v.sessions[req.GetSessionId()]; s != nil && req.GetSeq() != 0 {
 		v.revision++
@@ -50,8 +50,8 @@ func (v *service) straggler(req *wire.Request) {
 	}
 }
 
-// workLoad locks and unlocks with callers that give up at any time, and checks that no
-// two are inside at once.
+// workLoad locks and unlocks with callers that give up at any time, and checks that no two hold the lock at
+// the same time.
 func workLoad(t *testing.T, s *Session, inside *atomic.Int32, r *rand.Rand, grants *atomic.Int64) {
 	for range 40 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+r.IntN(3000))*time.Millisecond)
@@ -113,7 +113,7 @@ func TestExactlyOnceThroughEverything(t *testing.T) {
 	}
 }
 
-// moveLeader moves leadership on, with and without a word.
+// moveLeader changes the leader, with and without notifying clients.
 func moveLeader(f *fake, stop <-chan struct{}, every time.Duration) {
 	for term := uint64(2); ; term++ {
 		select {
@@ -128,7 +128,7 @@ func moveLeader(f *fake, stop <-chan struct{}, every time.Duration) {
 	}
 }
 
-// checkQuiet checks that nothing is left of the load, here and there.
+// checkQuiet checks that the load leaves no state behind, on the client or on the cluster.
 func checkQuiet(t *testing.T, f *fake, c *Client) {
 	t.Helper()
 	if twice := f.twice(); len(twice) > 0 {

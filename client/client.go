@@ -9,64 +9,64 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Client is one connection to the cluster, shared by all sessions and goroutines of
-// a process. All methods, of its sessions and holds as well, are safe for concurrent use.
+// Client is one connection to the cluster, shared by all sessions and goroutines of a process. All its
+// methods, and those of its sessions and holds, are safe for concurrent use.
 type Client struct {
 	cfg   Config
 	clock Clock
 	log   *slog.Logger
 
-	ctx    context.Context // ends with Close
+	ctx    context.Context // cancelled by Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	need   chan struct{} // one token: there is something to connect for
+	need   chan struct{} // holds one token while there is a reason to connect
 	spare  spare
 
-	mu     moment // guards what follows, and all state of sessions, holds and calls
+	mu     moment // guards the fields below and all state of sessions, holds and calls
 	closed bool
-	notes  []note // to be logged once mu is free
+	notes  []note // log lines to write once mu is released
 
-	conn     *conn // nil while there is none
+	conn     *conn // nil while disconnected
 	nextCall uint64
-	byID     numbered         // those in flight
-	frame    wire.ClientFrame // of what is sent just now
+	byID     numbered         // the calls in flight
+	frame    wire.ClientFrame // reused for the request being sent
 	body     wire.ClientFrame_Request
 	flight   callList // sent and unanswered, oldest first
-	urgent   callList // to be sent: what keeps sessions alive and gives back
+	urgent   callList // to be sent to the leader first: requests that keep sessions alive or release locks
 	ready    callList // to be sent to the leader
 	anywhere callList // to be sent to any node
-	stalled  callList // to be sent again at retryAt
+	stalled  callList // to be resent at retryAt
 
 	watchers map[*Watcher]struct{}
-	watching map[uint64]*Watcher // those under way, by request
+	watching map[uint64]*Watcher // the active watches, by request id
 
 	sessions map[uint64]*Session
-	agenda   agenda // of sessions, by the time of their next event
+	agenda   agenda // sessions by the time of their next event
 
 	alarm   Timer
-	alarmAt time.Duration // 0 while none is set
-	retryAt time.Duration // 0 while nothing is stalled
-	retries int           // in a row without a definite answer
-	silence time.Duration // with an unanswered request, before giving up the connection
-	lookAt  time.Duration // not before that is the next lookout
-	looks   int           // lookouts in a row without a definite answer
+	alarmAt time.Duration // 0 if not set
+	retryAt time.Duration // 0 if no call is stalled
+	retries int           // consecutive retries without a definite answer
+	silence time.Duration // how long a request may be unanswered before the connection is closed
+	lookAt  time.Duration // the earliest time of the next probe
+	looks   int           // consecutive probes without a definite answer
 	looking bool
-	endLook func() // ends the last lookout; nil before the first
+	endLook func() // cancels the last probe; nil before the first
 
-	leader   *wire.LeaderHint // of the highest term heard of
-	cluster  string           // of the last connection
-	next     *wire.LeaderHint // whom to connect to, if set
+	leader   *wire.LeaderHint // the leader of the highest known term
+	cluster  string           // cluster id of the last connection
+	next     *wire.LeaderHint // the leader to connect to next, if set
 	avoid    avoided
-	helper   helper   // the node last heard of that follows the leader
-	detour   detour   // the way to the leader through another node
-	made     *conn    // connected already, to be used next
-	learned  []string // addresses of nodes from hints
+	helper   helper   // the last node known to follow the leader
+	detour   detour   // reaching the leader through another node
+	made     *conn    // an established connection to use next
+	learned  []string // addresses learned from leader hints
 	turn     int      // rotates through the endpoints
-	attempts int      // connections in a row that brought no definite answer or soon ended
-	lastErr  error    // of the last attempt, for those who stop waiting
+	attempts int      // consecutive connections that got no definite answer or ended early
+	lastErr  error    // error of the last connection attempt, reported to callers that stop waiting
 }
 
-// note is a log line that waits until the mutex is free: a slow log must not delay
+// note is a log line that is written after the mutex is released, so that a slow log handler cannot delay
 // the end of a hold.
 type note struct {
 	level slog.Level
@@ -74,8 +74,7 @@ type note struct {
 	args  []any
 }
 
-// New checks cfg and returns a client, which connects when it is first used and has
-// to be closed.
+// New validates cfg and returns a client. The client connects on first use and must be closed.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -86,7 +85,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// newClient is a client that does not run yet.
+// newClient returns a client whose goroutine is not started yet.
 func newClient(cfg Config) *Client {
 	c := &Client{
 		cfg:      cfg,
@@ -113,16 +112,15 @@ func newClient(cfg Config) *Client {
 	return c
 }
 
-// Close ends the connection and every goroutine of the client. Sessions that were
-// not closed are lost, with ErrClientClosed as the reason; on the cluster they live on
-// until their TTL has passed. It returns nil.
+// Close closes the connection and stops every goroutine of the client. Sessions that are still open are
+// lost with ErrClientClosed; the cluster keeps them until their TTL has passed. Close always returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if !c.closed {
 		c.closed = true
 		for _, s := range c.sessions {
 			s.lose(ErrClientClosed)
-			s.leave(ErrClientClosed) // one that is being closed was lost before
+			s.leave(ErrClientClosed) // a closing session is already lost
 		}
 		for _, l := range []*callList{&c.urgent, &c.ready, &c.anywhere, &c.stalled, &c.flight} {
 			for call := l.head; call != nil; {
@@ -144,7 +142,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// unlock frees the mutex and writes what has to be logged.
+// unlock releases the mutex and writes the pending log lines.
 func (c *Client) unlock() {
 	notes := c.notes
 	c.notes = nil
@@ -154,12 +152,12 @@ func (c *Client) unlock() {
 	}
 }
 
-// note has a line logged soon. c.mu is held.
+// note queues a log line to be written by unlock. The caller holds c.mu.
 func (c *Client) note(level slog.Level, text string, args ...any) {
 	c.notes = append(c.notes, note{level, text, shown(args)})
 }
 
-// shown escapes the texts among the values of a log line, whatever the handler makes of them.
+// shown escapes the texts among the values of a log line, so that no log handler sees control characters.
 func shown(args []any) []any {
 	for i, arg := range args {
 		switch arg := arg.(type) {
@@ -175,13 +173,13 @@ func shown(args []any) []any {
 // shownError is an error whose text is one line without control characters.
 type shownError struct{ error }
 
-// Error is the escaped text.
+// Error returns the escaped text.
 func (e shownError) Error() string { return wire.PrintableLine(e.error.Error()) }
 
-// Unwrap is the error itself.
+// Unwrap returns the original error.
 func (e shownError) Unwrap() error { return e.error }
 
-// kick tells the connecting goroutine that there is something to connect for.
+// kick wakes the connecting goroutine.
 func (c *Client) kick() {
 	select {
 	case c.need <- struct{}{}:

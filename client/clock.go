@@ -5,43 +5,41 @@ import (
 	"time"
 )
 
-// Clock measures the time that decides whether a session lives. Now must run
-// through suspend and never go back; only differences of it are used.
+// Clock measures the time that decides whether a session is alive. Now must include suspended time and must
+// never go back. Only differences of its values are used.
 type Clock interface {
 	Now() time.Duration
-	// AfterFunc calls f in its own goroutine once Now has advanced by d. It may be
-	// late, never early.
+	// AfterFunc calls f in a new goroutine once Now has advanced by d. It may be late, but never early.
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
-// Timer is a call that AfterFunc has promised.
+// Timer is a pending call of AfterFunc.
 type Timer interface {
 	// Stop reports whether it prevented the call.
 	Stop() bool
 }
 
-// RuntimeClock is a Clock on Go's own monotonic clock. On most systems it stands
-// still while the machine is suspended; it is for tests and for systems without a
-// better one.
+// RuntimeClock returns a Clock based on Go's monotonic clock. On most systems that clock stops while the
+// machine is suspended. Use it in tests and on systems without a better clock.
 func RuntimeClock() Clock { return &runtimeClock{start: time.Now()} }
 
 type runtimeClock struct{ start time.Time }
 
-// Now is the time since the clock was made.
+// Now returns the time since the clock was created.
 func (c *runtimeClock) Now() time.Duration { return time.Since(c.start) }
 
-// AfterFunc is time.AfterFunc.
+// AfterFunc calls time.AfterFunc.
 func (c *runtimeClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
-// moment is a mutex under which the clock is looked at once at most, since a look may be
-// dear: what is decided under it is decided for the moment of that look.
+// moment is a mutex that reads the clock at most once while it is held, since reading the clock can be
+// expensive. Everything decided under it is decided for that time.
 type moment struct {
 	sync.Mutex
 	clock Clock
-	at    time.Duration // 0 before the look
+	at    time.Duration // 0 until the clock is read
 }
 
-// now is the time of the first look since the mutex was taken.
+// now returns the time of the first call since the mutex was locked.
 func (m *moment) now() time.Duration {
 	if m.at == 0 {
 		m.at = m.clock.Now()
@@ -49,7 +47,7 @@ func (m *moment) now() time.Duration {
 	return m.at
 }
 
-// Unlock forgets the time and frees the mutex.
+// Unlock forgets the time and releases the mutex.
 func (m *moment) Unlock() {
 	m.at = 0
 	m.Mutex.Unlock()

@@ -9,18 +9,17 @@ import (
 )
 
 const (
-	// wakeSlice bounds how late a timer of the boot clock fires after a suspend: Go's
-	// timers stand still meanwhile, so a long one is slept in slices and each slice
-	// looks at the clock.
+	// wakeSlice bounds how late a timer of the boot clock fires after a suspend. Go's timers stop during a
+	// suspend, so a long wait is split into slices, and the clock is read after each.
 	wakeSlice = 250 * time.Millisecond
-	// paceFor is how long the boot clock is derived from clocks that Go reads without a
-	// system call, and paceOff the least jump of theirs that ends this at once.
+	// paceFor is how long boot time is derived from clocks that Go reads without a system call. paceOff is
+	// the smallest jump of those clocks that ends this immediately.
 	paceFor = 10 * time.Millisecond
 	paceOff = time.Millisecond
 )
 
-// systemClock is CLOCK_BOOTTIME, or Go's monotonic clock where the kernel refuses it. All
-// clients have the same one.
+// systemClock returns a clock on CLOCK_BOOTTIME, or on Go's monotonic clock if the kernel does not support
+// that. All clients share it.
 var systemClock = sync.OnceValue(func() Clock {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
@@ -33,35 +32,35 @@ var systemClock = sync.OnceValue(func() Clock {
 	}}
 })
 
-// sinceBoot is the time since boot, suspended time included.
+// sinceBoot returns the time since boot, including suspended time.
 func sinceBoot() time.Duration {
 	var ts unix.Timespec
-	// It cannot fail: systemClock has tried it.
+	// This cannot fail: systemClock has tried it.
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
 	return time.Duration(ts.Nano())
 }
 
-// bootClock is CLOCK_BOOTTIME. To read it is a system call, ten times as dear as to read
-// the wall clock and the monotonic clock. It is ahead of the latter by the time that the
-// machine was suspended, and the kernel puts the wall clock forward by the same time in
-// the same step. So while those two keep their distance, so does the boot clock, and the
-// monotonic one tells the time. Should somebody set the wall clock back by just as much as
-// it was put forward, that is noticed a little later.
+// bootClock measures CLOCK_BOOTTIME. Reading it costs a system call, about ten times as much as reading the
+// wall clock and the monotonic clock. Boot time is ahead of the monotonic clock by the time the machine was
+// suspended, and after a suspend the kernel advances the wall clock by the same amount in the same step. So
+// while the difference between wall and monotonic clock is constant, the difference between boot and
+// monotonic clock is constant too, and boot time is derived from the monotonic clock. If the wall clock is
+// also set back by exactly the suspended time, that is noticed within paceFor.
 type bootClock struct {
 	boot func() time.Duration
 	read func() (wall, mono time.Duration)
 
 	pace atomic.Pointer[pace]
-	mu   sync.Mutex // guards the change of pace
+	mu   sync.Mutex // serializes changes of pace
 }
 
-// pace is how far clocks are ahead of the monotonic one.
+// pace is how far the other clocks are ahead of the monotonic one.
 type pace struct {
 	wall, boot time.Duration
-	until      time.Duration // by the monotonic one
+	until      time.Duration // on the monotonic clock
 }
 
-// Now is the time since boot, suspended time included.
+// Now returns the time since boot, including suspended time.
 func (c *bootClock) Now() time.Duration {
 	wall, mono := c.read()
 	if p := c.pace.Load(); p != nil && mono < p.until && (wall-mono-p.wall).Abs() < paceOff {
@@ -70,9 +69,9 @@ func (c *bootClock) Now() time.Duration {
 	return c.look()
 }
 
-// look reads the boot clock. What it tells is never ahead of it, nor behind what was told
-// before, however long it takes to get from one reading to the next; who was held up there
-// has the next look read it again, and so has a suspend after the first reading.
+// look reads the boot clock. However long the goroutine is delayed between the readings, its result is
+// never ahead of the boot clock and never behind an earlier result. After such a delay, or after a suspend
+// that follows the first reading, the next call of Now reads the boot clock again.
 func (c *bootClock) look() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +89,7 @@ func (c *bootClock) look() time.Duration {
 	return mono + p.boot
 }
 
-// AfterFunc sleeps in slices, so that a wake-up from suspend is noticed at once.
+// AfterFunc waits in slices, so that it notices soon when the machine resumes from suspend.
 func (c *bootClock) AfterFunc(d time.Duration, f func()) Timer {
 	t := &bootTimer{clock: c, due: c.Now() + d, f: f}
 	t.mu.Lock()
@@ -104,12 +103,12 @@ type bootTimer struct {
 	due   time.Duration
 	f     func()
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	timer *time.Timer
 	over  bool
 }
 
-// check calls f if its time has come, and sleeps on otherwise.
+// check calls f if it is due, and otherwise waits for another slice.
 func (t *bootTimer) check() {
 	t.mu.Lock()
 	if t.over {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// machine is a machine's clocks.
+// machine simulates the clocks of a machine.
 type machine struct {
 	boot, mono, wall time.Duration
-	looks            int    // at the boot clock
-	during           func() // happens once such a look has read
+	looks            int    // reads of the boot clock
+	during           func() // called after such a read
 }
 
 func (m *machine) clock() *bootClock {
@@ -30,8 +30,8 @@ func (m *machine) pass(d time.Duration) { m.boot, m.mono, m.wall = m.boot+d, m.m
 
 func (m *machine) suspend(d time.Duration) { m.boot, m.wall = m.boot+d, m.wall+d }
 
-// The boot clock is itself read now and then only, and tells of a suspend at once all the
-// same, whatever becomes of the wall clock.
+// TestBootClock checks that the boot clock is itself read only occasionally and still shows a suspend
+// immediately, whatever happens to the wall clock.
 func TestBootClock(t *testing.T) {
 	m := &machine{boot: time.Hour, mono: time.Minute, wall: 9 * time.Hour}
 	clock := m.clock()
@@ -50,16 +50,17 @@ func TestBootClock(t *testing.T) {
 	}
 	m.suspend(2 * time.Second)
 	same()
-	m.wall -= time.Hour // somebody sets it
+	m.wall -= time.Hour // the wall clock is set back
 	same()
 	m.pass(time.Millisecond)
 	m.suspend(3 * time.Second)
-	m.wall -= 3 * time.Second // not to be seen, but for so long
+	m.wall -= 3 * time.Second // this hides the suspend, but not for longer than paceFor
 	m.pass(paceFor)
 	same()
 }
 
-// One that is held up between two readings is late for that look only, and never goes back.
+// TestBootClockHeldUp checks that a delay between two readings makes only that result late, and that the
+// clock never goes back.
 func TestBootClockHeldUp(t *testing.T) {
 	m := &machine{boot: time.Hour}
 	clock := m.clock()

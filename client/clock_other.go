@@ -2,6 +2,6 @@
 
 package client
 
-// systemClock is Go's monotonic clock. Where it stands still during suspend, only
-// fencing tokens protect against what a suspended holder does when it wakes up.
+// systemClock returns Go's monotonic clock. If that stops during suspend, only fencing tokens protect
+// against a holder that resumes.
 func systemClock() Clock { return RuntimeClock() }

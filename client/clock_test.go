@@ -43,7 +43,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// countedClock counts the looks at it.
+// countedClock counts reads of the clock.
 type countedClock struct {
 	Clock
 	looks atomic.Int64
@@ -54,8 +54,8 @@ func (c *countedClock) Now() time.Duration {
 	return c.Clock.Now()
 }
 
-// A lock and its release look at the clock when each is asked for and when each is
-// answered, and a look at a hold is always one at the clock.
+// TestLooksAtTheClock checks that a lock and its release read the clock once when each is requested and
+// once when each is answered, and that checking a hold always reads the clock.
 func TestLooksAtTheClock(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t, 1)

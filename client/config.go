@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// Config says how to reach a cluster. Only Endpoints is required.
+// Config configures a Client. Only Endpoints is required.
 type Config struct {
-	// Endpoints are host:port of nodes' framed ports, any of them in any order. The
-	// client learns the leader's address from whichever answers.
+	// Endpoints are the host:port addresses of the session protocol ports of one or more nodes, in any
+	// order. The client learns the leader's address from the node that answers.
 	Endpoints []string
-	// TLS secures the connection; nil is plaintext. An empty ServerName takes the
-	// host of the endpoint.
+	// TLS secures the connection; nil means plaintext. If ServerName is empty, the host of the endpoint is
+	// used.
 	TLS *tls.Config
-	// Dial opens the bytes' way to an address, before TLS; nil is TCP.
+	// Dial opens the network connection to an address, before TLS; nil means TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// Clock decides over sessions' deadlines; nil is CLOCK_BOOTTIME where there is one.
+	// Clock measures session deadlines; nil means CLOCK_BOOTTIME where the system has it.
 	Clock Clock
-	// Logger gets connection and session changes; nil logs nothing.
+	// Logger receives connection and session state changes; nil disables logging.
 	Logger *slog.Logger
-	// Agent names the program in the nodes' logs. Control characters, and what is not UTF-8
-	// or beyond 128 bytes, are replaced or cut off.
+	// Agent names the program in the nodes' logs. Control characters and invalid UTF-8 are replaced, and
+	// anything beyond 128 bytes is cut off.
 	Agent string
-	// RequestTimeout bounds reads, administration and NewSession where the caller's
-	// ctx has no deadline of its own. 0 sets no bound.
+	// RequestTimeout bounds reads, administration requests and NewSession if the caller's ctx has no
+	// deadline. 0 means no bound.
 	RequestTimeout time.Duration
 }
 
-// check refuses what cannot work, before anything is started.
+// check returns an error if the configuration cannot work.
 func (c *Config) check() error {
 	if len(c.Endpoints) == 0 {
 		return errors.New("quorumlock: no endpoints: give host:port of at least one node")
@@ -48,31 +48,31 @@ func (c *Config) check() error {
 	return nil
 }
 
-// SessionOptions shape a session.
+// SessionOptions configures a session.
 type SessionOptions struct {
-	// TTL is how long the session outlives its last heartbeat, in whole
-	// milliseconds; 0 takes the cluster's default. Out of the cluster's range is an error.
+	// TTL is how long the session outlives its last heartbeat, in whole milliseconds; 0 means the cluster's
+	// default. A TTL outside the cluster's range is an error.
 	TTL time.Duration
-	// Name and Labels show people which client holds a lock: UTF-8 without control
-	// characters. Other text is refused with ErrInvalidArgument.
+	// Name and Labels describe the client to people who inspect a lock. They must be UTF-8 without control
+	// characters; other text is refused with ErrInvalidArgument.
 	Name   string
 	Labels map[string]string
 }
 
-// State is what a session knows of itself.
+// State is the state of a session as the client knows it.
 type State int32
 
 // The states of a session. Lost is final.
 const (
-	// Active: heartbeats are acknowledged.
+	// Active means that heartbeats are acknowledged.
 	Active State = iota + 1
-	// Jeopardy: a heartbeat is overdue; what is held is held still, so far.
+	// Jeopardy means that a heartbeat is overdue. The session still owns its locks.
 	Jeopardy
-	// Lost: everything held and waited for is gone.
+	// Lost means that all holds and waits of the session have ended.
 	Lost
 )
 
-// String names the state in lower case.
+// String returns the state's name in lower case.
 func (s State) String() string {
 	switch s {
 	case Active:

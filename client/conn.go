@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// helloTimeout bounds dialling, TLS and hello of one node.
+	// helloTimeout bounds dialling a node, TLS and the hello.
 	helloTimeout = time.Second
-	// defaultWindow is the bound of requests under way where the node names none.
+	// defaultWindow is the maximum number of requests in flight if the node sets none.
 	defaultWindow = 128
-	// Back-off of connections: the first ones follow at once, since a leader that
-	// moved is found by the second or third.
+	// Backoff of connections. The first ones follow without delay, since a leader that moved is usually
+	// found by the second or third.
 	connectFree  = 3
 	connectFirst = 10 * time.Millisecond
 	connectMost  = time.Second
-	// steady is how long a connection has to last to count as a success. One that answers
-	// and ends sooner is a failure: what ended it may happen again at once.
+	// steady is how long a connection must last to count as a success. One that answers but ends sooner
+	// counts as a failure, because whatever ended it may happen again immediately.
 	steady = time.Second
-	// Back-off of requests that were answered "not now".
+	// Backoff of requests that were answered "not now".
 	retryFirst = 5 * time.Millisecond
 	retryMost  = 500 * time.Millisecond
 )
@@ -35,30 +35,30 @@ const (
 type conn struct {
 	addr    string
 	node    string // id of the node at the other end
-	cluster string // its cluster's
+	cluster string // id of that node's cluster
 	leader  *wire.LeaderHint
 	nc      net.Conn
-	since   time.Time // when it was made
+	since   time.Time // when it was established
 	in      *transport.FrameReader
-	frames  wire.ServerFrameDecoder // of what is read
+	frames  wire.ServerFrameDecoder // decodes what in reads
 	out     *transport.Outbox
 
-	window  int // requests under way at once
-	reserve int // of them, kept for what is urgent
+	window  int // maximum number of requests in flight
+	reserve int // part of the window reserved for urgent requests
 
 	// Guarded by the client's mutex.
-	leads  bool          // the node leads, as far as we know
-	term   uint64        // under which it does
+	leads  bool          // the node leads, as far as the client knows
+	term   uint64        // the term in which it leads
 	heard  time.Duration // when the last frame arrived
-	spoke  time.Duration // when the last one left
-	pinged time.Duration // when it was last asked for a sign of life
+	spoke  time.Duration // when the last frame was sent
+	pinged time.Duration // when the last ping was sent
 	useful bool          // it brought a definite answer
-	direct string        // of a tunnel: the leader's own address
-	retry  time.Duration // of a tunnel: when to try that again
-	err    error         // why we ended it, if it was us
+	direct string        // tunnel only: the leader's own address
+	retry  time.Duration // tunnel only: when to try that address again
+	err    error         // why the client ended it, if it did
 }
 
-// fail ends the connection: its reader returns and the next one is made.
+// fail ends the connection: its reader returns, and the next connection is established.
 func (cn *conn) fail(err error) {
 	if cn.err == nil {
 		cn.err = err
@@ -66,7 +66,7 @@ func (cn *conn) fail(err error) {
 	transport.Cut(cn.nc)
 }
 
-// run connects whenever there is something to connect for, until Close.
+// run connects whenever there is a reason to, until Close.
 func (c *Client) run() {
 	defer c.wg.Done()
 	defer c.discardMade()
@@ -85,14 +85,14 @@ func (c *Client) run() {
 	}
 }
 
-// hangUp ends the connection of a client that is closed, after what it had to say.
+// hangUp closes the connection of a closed client after flushing its outbox.
 func (c *Client) hangUp(cn *conn) {
 	_ = cn.out.Close(nil)
 	transport.Cut(cn.nc)
 }
 
-// awaitNeed waits out the back-off and until there is something to connect for. It
-// reports false once the client is closed.
+// awaitNeed waits for the backoff and then for a reason to connect. It returns false once the client is
+// closed.
 func (c *Client) awaitNeed() bool {
 	c.mu.Lock()
 	c.attempts++
@@ -125,12 +125,12 @@ func (c *Client) awaitNeed() bool {
 	}
 }
 
-// wanted says that there is something that only a leader can do.
+// wanted reports whether there is work that only a leader can do.
 func (c *Client) wanted() bool {
 	return len(c.sessions)+len(c.watchers)+c.ready.n+c.urgent.n+c.stalled.n > 0
 }
 
-// backoff is a random time up to first·2^n, at most most (full jitter).
+// backoff returns a random time up to first·2^n, capped at most (full jitter).
 func backoff(n int, first, most time.Duration) time.Duration {
 	limit := most
 	if n = max(n, 0); n < 16 {
@@ -147,7 +147,7 @@ func (c *Client) connectFailed(err error) {
 	c.unlock()
 }
 
-// dial opens a connection and says hello.
+// dial opens a connection and completes the hello.
 func (c *Client) dial(ctx context.Context, addr string) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
@@ -158,7 +158,7 @@ func (c *Client) dial(ctx context.Context, addr string) (*conn, error) {
 	return newConn(addr, nc, reply, in), nil
 }
 
-// newConn makes a connection of one that has been greeted.
+// newConn returns the conn for a network connection that has completed the hello.
 func newConn(addr string, nc net.Conn, reply *wire.HelloReply, in *transport.FrameReader) *conn {
 	cn := &conn{
 		addr: addr, node: reply.GetNodeId(), cluster: reply.GetClusterId(), leader: reply.GetLeader(), nc: nc, in: in, since: time.Now(),
@@ -174,8 +174,8 @@ func newConn(addr string, nc net.Conn, reply *wire.HelloReply, in *transport.Fra
 	return cn
 }
 
-// hello opens a connection as far as the node's answer to the first frame, which asks for a
-// tunnel if there is a leader to go to.
+// hello opens a connection and returns the node's answer to the first frame. With tunnelTo, that frame asks
+// for a tunnel to the leader.
 func (c *Client) hello(ctx context.Context, addr, tunnelTo string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
 	var network transport.Network
 	if c.cfg.Dial != nil {
@@ -193,24 +193,24 @@ func (c *Client) hello(ctx context.Context, addr, tunnelTo string) (net.Conn, *w
 	return nc, reply, in, nil
 }
 
-// dialler makes a network of a function that dials.
+// dialler adapts a dial function to transport.Network.
 type dialler func(ctx context.Context, addr string) (net.Conn, error)
 
 // Dial calls the function.
 func (d dialler) Dial(ctx context.Context, addr string) (net.Conn, error) { return d(ctx, addr) }
 
-// Listen is not what a client does.
+// Listen is not supported by a client.
 func (dialler) Listen(context.Context, string) (net.Listener, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// discard ends a connection that is not going to be used.
+// discard ends a connection that will not be used.
 func (cn *conn) discard() {
 	transport.Cut(cn.nc)
 	_ = cn.out.Close(nil)
 }
 
-// adopt makes cn the client's connection, attaches every session and sends what waits.
+// adopt makes cn the client's connection, attaches every session and sends the waiting requests.
 func (c *Client) adopt(cn *conn) bool {
 	c.mu.Lock()
 	defer c.unlock()
@@ -231,9 +231,9 @@ func (c *Client) adopt(cn *conn) bool {
 	return true
 }
 
-// begin believes what the node says of the leader. What was heard before yields to a
-// node that leads, and to another cluster: there, terms begin anew. A node without a cluster
-// may come to another one, also if those that this client knew had none when it connected.
+// begin accepts what the node reports about the leader. It replaces earlier information if the node itself
+// leads or belongs to another cluster, because each cluster counts terms from the start. A node without a
+// cluster id may belong to another cluster, even if the client connected before to nodes without one.
 func (c *Client) begin(cn *conn) {
 	if cn.leads || cn.cluster == "" || cn.cluster != c.cluster {
 		c.leader = &wire.LeaderHint{Term: min(c.leader.GetTerm(), cn.term)}
@@ -242,7 +242,7 @@ func (c *Client) begin(cn *conn) {
 	c.hear(cn.leader)
 }
 
-// attachAll takes every session to the connection, and with each its requests.
+// attachAll attaches every session to the connection, which also sends their requests.
 func (c *Client) attachAll() {
 	for _, s := range c.sessions {
 		s.attach()
@@ -265,7 +265,7 @@ func (c *Client) handle(cn *conn, frame *wire.ServerFrame) error {
 	c.mu.Lock()
 	defer c.unlock()
 	if cn.err != nil {
-		// We left it: its answers would be taken for answers of the next one.
+		// The client has left this connection. Its answers would be mistaken for answers of the next one.
 		return cn.err
 	}
 	cn.heard = c.mu.now()
@@ -280,7 +280,7 @@ func (c *Client) handle(cn *conn, frame *wire.ServerFrame) error {
 	return fmt.Errorf("%w: unexpected frame %T", transport.ErrMalformed, frame.GetFrame())
 }
 
-// drop gives up a connection and puts what was under way on it back in line.
+// drop abandons a connection and requeues its requests in flight.
 func (c *Client) drop(cn *conn, err error) {
 	transport.Cut(cn.nc)
 	_ = cn.out.Close(nil)
@@ -293,13 +293,13 @@ func (c *Client) drop(cn *conn, err error) {
 		c.conn = nil
 	}
 	if cn.direct != "" && c.next == nil && c.made == nil {
-		c.next = &wire.LeaderHint{ClientAddr: cn.addr} // it knows who leads, and can be reached
+		c.next = &wire.LeaderHint{ClientAddr: cn.addr} // that node knows the leader and is reachable
 	}
 	if cn.useful && time.Since(cn.since) >= steady {
 		c.attempts = 0
 	}
 	if c.endLook != nil {
-		c.endLook() // the next connection has one of its own
+		c.endLook() // the next connection starts its own probe
 	}
 	c.lastErr = fmt.Errorf("connection to %s: %w", cn.addr, err)
 	for _, s := range c.sessions {
@@ -320,7 +320,7 @@ func (c *Client) drop(cn *conn, err error) {
 	}
 }
 
-// cutOff decides over a call whose answer will not come any more.
+// cutOff handles a call whose answer will not arrive any more.
 func (c *Client) cutOff(cn *conn, k *call) {
 	switch {
 	case k.finished:
@@ -332,15 +332,15 @@ func (c *Client) cutOff(cn *conn, k *call) {
 	case k.kind == kindAdmin, k.kind == kindOperate:
 		c.fail(k, &StatusError{wire.Status_UNCERTAIN, c.lastErr.Error()})
 	case k.kind == kindOpen && k.abandoned:
-		// If there is a session, nobody will ever send its heartbeats.
+		// If a session was opened, no heartbeat will be sent for it, so it ends with its TTL.
 		c.finish(k)
 	default:
 		c.place(k)
 	}
 }
 
-// transferred says that a transfer of leadership was seen to succeed: word of the new
-// leader overtakes the answer, and we have followed it.
+// transferred reports whether a leadership transfer is known to have succeeded: the push about the new
+// leader arrived before the answer, and the client has followed it.
 func (c *Client) transferred(cn *conn, k *call) bool {
 	body, ok := k.request.Body.(*wire.Request_TransferLeadership)
 	if !ok || c.leader.GetTerm() <= cn.term || c.leader.GetId() == cn.node {
@@ -350,7 +350,7 @@ func (c *Client) transferred(cn *conn, k *call) bool {
 	return wanted == "" || wanted == c.leader.GetId()
 }
 
-// lineUp sends the calls of one lane back to where they wait for a connection.
+// lineUp moves the calls of one list back to where they wait for a connection.
 func (c *Client) lineUp(l *callList) {
 	for n := l.n; n > 0; n-- {
 		k := l.pop()

@@ -8,15 +8,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestConnect has nodes name leaders, or be down. It compares the node that the client connects to,
-// and the leader that it considers unreachable.
+// TestConnect lets nodes name leaders or be down. It compares the node that the client connects to, and the
+// leader that it considers unreachable.
 func TestConnect(t *testing.T) {
 	all := func(hint *wire.LeaderHint) [3]*wire.LeaderHint { return [3]*wire.LeaderHint{hint, hint, hint} }
 	for name, test := range map[string]struct {
 		said  [3]*wire.LeaderHint
 		down  []string
-		next  *wire.LeaderHint // the leader that a hint names
-		used  bool             // there was a tunnel to the last leader
+		next  *wire.LeaderHint // the leader named by a hint
+		used  bool             // the last leader was reached through a tunnel
 		want  []string
 		avoid string
 	}{

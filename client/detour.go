@@ -13,42 +13,43 @@ import (
 )
 
 const (
-	// detourAfter is how long a leader cannot be reached before a tunnel is asked for: one that
-	// has died is replaced sooner, mostly, and its clients shall not ask all at once.
+	// detourAfter is how long a leader must be unreachable before the client asks for a tunnel. A dead
+	// leader is usually replaced sooner, and its clients should not all ask at the same time.
 	detourAfter = 400 * time.Millisecond
-	// detourTimeout bounds the opening of a tunnel, the leader's hello included.
+	// detourTimeout bounds opening a tunnel, including the leader's hello.
 	detourTimeout = 2 * time.Second
-	// helperFor is how long what a node said of the leader is good for.
+	// helperFor is how long a node's report about the leader is used.
 	helperFor = 3 * time.Second
-	// directEvery is how often a client with a tunnel tries the leader itself, at least half of it.
+	// directEvery is the longest interval at which a client with a tunnel tries the leader directly; the
+	// shortest is half of it.
 	directEvery = 10 * time.Second
-	// Back-off of tunnels that were not opened.
+	// Backoff of tunnels that could not be opened.
 	detourFirst = 250 * time.Millisecond
 	detourMost  = 4 * time.Second
 )
 
-// helper is a node that has named a leader which is another one.
+// helper is a node that has named another node as leader.
 type helper struct {
 	addr   string
 	leader *wire.LeaderHint
 	at     time.Duration // when it did
 }
 
-// detourTries is how many attempts in a row a client that had a tunnel makes to keep it that way.
+// detourTries is how many consecutive attempts a client that had a tunnel makes to get another one.
 const detourTries = 3
 
-// detour is what is under way to reach a leader otherwise than before.
+// detour is the state of reaching the leader over another path.
 type detour struct {
-	to     *wire.LeaderHint // nil while nothing is under way
-	after  time.Duration    // not before that is the next
-	tries  int              // in a row that came to nothing
-	direct bool             // the leader of a tunnel is being tried itself
-	// used: the last leader was reached through a tunnel, and the next one may be out of reach
-	// as well. It is dialled beside a connection to another node, never instead of one.
+	to     *wire.LeaderHint // the leader being tried; nil if none is
+	after  time.Duration    // the earliest time of the next attempt
+	tries  int              // consecutive failed attempts
+	direct bool             // the leader of a tunnel is being tried directly
+	// used means that the last leader was reached through a tunnel, so the next one may be unreachable too.
+	// The client then dials a leader beside a connection to another node, never instead of it.
 	used bool
 }
 
-// heardHelper remembers a node that may know a way to the leader.
+// heardHelper remembers a node that may be able to reach the leader.
 func (c *Client) heardHelper(cn *conn, h heardFrom) {
 	if h.leads() || h.addr == "" {
 		return
@@ -57,8 +58,9 @@ func (c *Client) heardHelper(cn *conn, h heardFrom) {
 	c.armAround(cn)
 }
 
-// around is the leader that cannot be reached itself, and the node to ask for a tunnel; nil if there
-// is no need. If the connection is to the leader, others have to be found.
+// around returns the leader that cannot be reached directly and the node to ask for a tunnel. to is nil if
+// no tunnel is needed. If the connection is to the leader itself, via is empty: another node has to be
+// found.
 func (c *Client) around(cn *conn) (to *wire.LeaderHint, via string) {
 	if cn.leads {
 		return &wire.LeaderHint{Id: cn.node, ClientAddr: c.leader.GetClientAddr(), Term: cn.term}, ""
@@ -74,13 +76,13 @@ func (c *Client) around(cn *conn) (to *wire.LeaderHint, via string) {
 	return to, cn.addr
 }
 
-// failed reports whether that leader was the last one that could not be reached.
+// failed reports whether that leader is the one that last could not be reached.
 func (c *Client) failed(to *wire.LeaderHint) bool {
 	return to.GetClientAddr() == c.avoid.addr && to.GetTerm() <= c.avoid.term
 }
 
-// aroundAt is when to look for another way to the leader, never if there is no need: soon after
-// it stopped answering or could not be reached.
+// aroundAt returns when to look for another path to the leader: soon after it stopped answering or could
+// not be reached, or never if there is no need.
 func (c *Client) aroundAt(cn *conn) time.Duration {
 	to, _ := c.around(cn)
 	if to == nil || c.detour.to != nil {
@@ -97,7 +99,7 @@ func (c *Client) aroundAt(cn *conn) time.Duration {
 	return never
 }
 
-// directAt is when to try the leader itself, which a tunnel leads to.
+// directAt returns when to try the leader of a tunnel directly.
 func (c *Client) directAt(cn *conn) time.Duration {
 	if cn.direct == "" || c.detour.direct {
 		return never
@@ -105,22 +107,23 @@ func (c *Client) directAt(cn *conn) time.Duration {
 	return cn.retry
 }
 
-// detourAt is the earlier of both.
+// detourAt returns the earlier of aroundAt and directAt.
 func (c *Client) detourAt(cn *conn) time.Duration { return min(c.aroundAt(cn), c.directAt(cn)) }
 
-// hungAfter is when a leader that does not answer may not be reached any more, and how long it has
-// to answer on another connection. A session of the shortest TTL has time for both, for a tunnel,
-// and for what its user needs to end well if there is none.
+// hungAfter returns how long a leader may leave a request unanswered before the client looks for another
+// path. It is also how long the leader then has to answer on another connection. A session with the
+// shortest TTL has enough time for both, for opening a tunnel, and, if that fails, for its user to end its
+// work safely.
 func (c *Client) hungAfter() time.Duration { return max(patience, c.silence/4) }
 
-// armAround has the alarm ring when it is time to look for another way.
+// armAround sets the alarm for the next attempt to find another path.
 func (c *Client) armAround(cn *conn) {
 	if at := c.detourAt(cn); at != never {
 		c.armAt(at)
 	}
 }
 
-// goAround looks for another way to the leader, if it is time.
+// goAround looks for another path to the leader if it is time.
 func (c *Client) goAround(cn *conn, now time.Duration) {
 	if now >= c.directAt(cn) {
 		c.goDirect(cn, now)
@@ -150,8 +153,8 @@ func (c *Client) goAround(cn *conn, now time.Duration) {
 	})
 }
 
-// goDirect tries the leader itself beside a tunnel to it. Nothing waits for that: a tunnel that
-// hangs meanwhile is replaced by another one.
+// goDirect tries the leader directly while a tunnel to it is in use. The attempt runs in the background: if
+// the tunnel stalls meanwhile, it is replaced by another one.
 func (c *Client) goDirect(cn *conn, now time.Duration) {
 	cn.retry = now + directEvery/2 + rand.N(directEvery/2)
 	c.detour.direct = true
@@ -164,8 +167,8 @@ func (c *Client) goDirect(cn *conn, now time.Duration) {
 	})
 }
 
-// race connects to a leader itself, and through another node as well if that takes longer than
-// detourAfter or fails. The first connection wins.
+// race connects to a leader directly and, if that takes longer than detourAfter or fails, also through
+// another node. The first connection wins.
 func (c *Client) race(via string, to *wire.LeaderHint) (*conn, error) {
 	type attempt struct {
 		cn  *conn
@@ -211,7 +214,7 @@ func (c *Client) race(via string, to *wire.LeaderHint) (*conn, error) {
 	}
 }
 
-// dialLeader connects to a node that has to lead.
+// dialLeader connects to a node and returns an error if it does not lead.
 func (c *Client) dialLeader(ctx context.Context, addr string) (*conn, error) {
 	cn, err := c.dial(ctx, addr)
 	if err == nil && !cn.leads {
@@ -221,15 +224,15 @@ func (c *Client) dialLeader(ctx context.Context, addr string) (*conn, error) {
 	return cn, err
 }
 
-// detours reports whether leaders are dialled beside a connection to another node only.
+// detours reports whether leaders are only dialled beside a connection to another node.
 func (c *Client) detours() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.detour.used
 }
 
-// reach opens a tunnel to a leader that does not answer on the connection that there is. On another
-// one it has so long to answer: if it does, it is only slow.
+// reach opens a tunnel to a leader that does not answer on the existing connection. It first gives the
+// leader limit to answer on a new connection; a leader that does is only slow.
 func (c *Client) reach(to *wire.LeaderHint, limit time.Duration) (*conn, error) {
 	found := make(chan string, 1)
 	c.wg.Go(func() { found <- c.findHelper(to) })
@@ -245,8 +248,8 @@ func (c *Client) reach(to *wire.LeaderHint, limit time.Duration) (*conn, error) 
 	return c.dialThrough(c.ctx, via, to)
 }
 
-// findHelper asks all nodes who leads, and returns the address of the first that follows that
-// leader; empty if nobody does, or if somebody knows of a later one.
+// findHelper asks all nodes for the leader and returns the address of the first node that follows this
+// leader. It returns the empty string if there is none.
 func (c *Client) findHelper(to *wire.LeaderHint) (via string) {
 	c.survey(func(addr string) bool { return addr == to.GetClientAddr() }, func(h heardFrom) bool {
 		if h.leader.GetId() == to.GetId() && h.leader.GetTerm() >= to.GetTerm() && !h.leads() {
@@ -285,14 +288,14 @@ func (c *Client) dialThrough(ctx context.Context, via string, to *wire.LeaderHin
 	return made, nil
 }
 
-// replace has a connection that was made beside cn take its place, if it is of use still.
+// replace switches from cn to the connection made beside it, if that is still useful.
 func (c *Client) replace(cn, made *conn, err error) {
 	switch {
 	case made == nil:
 		c.note(slog.LevelDebug, "no other way to the leader", "err", err)
 	case c.closed || c.conn != cn || cn.err != nil || !made.leads || made.term < c.leader.GetTerm():
 		made.discard()
-	case made.direct == "" && cn.direct != "" && c.unrepeatable(): // it goes on as it is
+	case made.direct == "" && cn.direct != "" && c.unrepeatable(): // keep the tunnel for now
 		cn.retry = c.clock.Now() + time.Second
 		made.discard()
 	default:
@@ -304,8 +307,8 @@ func (c *Client) replace(cn, made *conn, err error) {
 	c.armAround(cn)
 }
 
-// unrepeatable reports whether a request is under way whose outcome would be unknown if the
-// connection ended.
+// unrepeatable reports whether a request is in flight whose outcome would be unknown if the connection
+// ended.
 func (c *Client) unrepeatable() bool {
 	for k := c.flight.head; k != nil; k = k.links[lane].next {
 		if k.kind == kindAdmin || k.kind == kindOperate {
@@ -323,7 +326,7 @@ func (c *Client) takeMade() *conn {
 	return made
 }
 
-// discardMade ends a connection that nobody will use any more.
+// discardMade discards an established connection that will not be used.
 func (c *Client) discardMade() {
 	if made := c.takeMade(); made != nil {
 		made.discard()

@@ -19,8 +19,8 @@ func (f *fake) asked() (sum int) {
 	return sum
 }
 
-// block cuts clients off nodes: they answer no hello, and nothing on the connections that there
-// are. What comes through other nodes arrives.
+// block cuts clients off from nodes: the nodes answer no hello and nothing on existing connections. Traffic
+// through other nodes arrives.
 func (f *fake) block(ids ...string) {
 	f.set(func() {
 		for _, id := range ids {
@@ -62,7 +62,8 @@ func TestTunnelWhereTheLeaderIsOutOfReach(t *testing.T) {
 	})
 }
 
-// A leader that was never reached is tried before a tunnel is asked for.
+// TestTunnelForANewClient checks that a leader that was never reached is tried directly before a tunnel is
+// requested.
 func TestTunnelForANewClient(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		f.set(func() { f.node("n2").tunnels, f.node("n3").tunnels = true, true })
@@ -81,7 +82,7 @@ func TestTunnelForANewClient(t *testing.T) {
 	})
 }
 
-// Where the leader is reached, or replaced soon, nobody asks for a tunnel.
+// TestNoTunnelWithoutNeed checks that no tunnel is requested if the leader is reachable or soon replaced.
 func TestNoTunnelWithoutNeed(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		f.set(func() { f.node("n2").tunnels, f.node("n3").tunnels = true, true })
@@ -99,7 +100,7 @@ func TestNoTunnelWithoutNeed(t *testing.T) {
 	})
 }
 
-// A leader that takes its time is not left for a tunnel.
+// TestNoTunnelToASlowLeader checks that a slow leader is not abandoned for a tunnel.
 func TestNoTunnelToASlowLeader(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		f.set(func() { f.node("n2").tunnels, f.node("n3").tunnels = true, true })
@@ -116,7 +117,7 @@ func TestNoTunnelToASlowLeader(t *testing.T) {
 	})
 }
 
-// Nodes that open no tunnels are not asked without end.
+// TestRefusedTunnelsAreAskedForSeldom checks that nodes that refuse tunnels are not asked endlessly.
 func TestRefusedTunnelsAreAskedForSeldom(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		f.session(c)
@@ -128,7 +129,7 @@ func TestRefusedTunnelsAreAskedForSeldom(t *testing.T) {
 	})
 }
 
-// tunnelling is a client with a session of the shortest TTL, whose tunnel to n1 leads through n3.
+// tunnelling opens a session with the shortest TTL, whose tunnel to n1 leads through n3.
 func tunnelling(t *testing.T, f *fake, c *Client) *Session {
 	t.Helper()
 	f.set(func() { f.node("n2").tunnels, f.node("n3").tunnels = true, true })
@@ -144,7 +145,8 @@ func tunnelling(t *testing.T, f *fake, c *Client) *Session {
 	return s
 }
 
-// A tunnel that hangs while the leader itself is tried is replaced as soon as any other.
+// TestHungTunnelIsReplacedWhileTheLeaderIsTried checks that a tunnel that hangs while the leader is tried
+// directly is replaced as soon as any other.
 func TestHungTunnelIsReplacedWhileTheLeaderIsTried(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		s := tunnelling(t, f, c)
@@ -178,7 +180,8 @@ func TestHungTunnelIsReplacedWhileTheLeaderIsTried(t *testing.T) {
 	})
 }
 
-// The next leader is dialled beside a connection to another node, and asked for through it soon.
+// TestNextLeaderIsOutOfReachToo checks that the next leader is dialled beside a connection to another node,
+// and that a tunnel to it is requested soon.
 func TestNextLeaderIsOutOfReachToo(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		s := tunnelling(t, f, c)
@@ -195,7 +198,8 @@ func TestNextLeaderIsOutOfReachToo(t *testing.T) {
 	})
 }
 
-// Whoever had a tunnel to one leader reaches the next one itself if that is possible.
+// TestNextLeaderIsWithinReach checks that a client that had a tunnel to one leader connects to the next one
+// directly if possible.
 func TestNextLeaderIsWithinReach(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		s := tunnelling(t, f, c)

@@ -7,15 +7,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ErrMismatchedAnswer is returned when the answer to an acquire or an upgrade is about
-// another request than the one that was sent: its digest or its lock differs. Nothing is
-// known of the request then, so that it is ErrUncertain as well; the client has it cancelled,
-// and releases what it was granted all the same.
+// ErrMismatchedAnswer is returned when the answer to an acquire or an upgrade belongs to a different
+// request: its digest or its lock differs. The outcome of the request is then unknown, so the error also
+// matches ErrUncertain. The client cancels the request and releases whatever it was granted.
 var ErrMismatchedAnswer error = &reason{"quorumlock: the answer is about another request", []error{ErrUncertain}}
 
-// mismatch returns an error if a result is not the answer to this acquire, upgrade or
-// lease. What a node refuses before it is proposed says neither digest nor lock, and
-// grants nothing.
+// mismatch returns an error if a result does not belong to this acquire, upgrade or lease. A result from a
+// node that refused the request before proposing it has no digest and no lock, and grants nothing.
 func (k *call) mismatch(result *wire.Result) error {
 	if result.GetDigest() == 0 && result.GetName() == "" && !decided(result.GetStatus()) {
 		return nil
@@ -29,13 +27,13 @@ func (k *call) mismatch(result *wire.Result) error {
 	return nil
 }
 
-// decided reports whether a status says what a request for a lock has come to.
+// decided reports whether a status is the outcome of a request for a lock.
 func decided(status wire.Status_Code) bool {
 	return status == wire.Status_GRANTED || status == wire.Status_QUEUED ||
 		status >= wire.Status_NOT_ACQUIRED && status < wire.Status_SESSION_LOST
 }
 
-// failure is what an answer to a call outside any session says went wrong.
+// failure returns the error in the answer to a call outside any session, or nil.
 func (k *call) failure(result *wire.Result) error {
 	granted := false
 	if k.kind == kindLease {
@@ -50,7 +48,7 @@ func (k *call) failure(result *wire.Result) error {
 	return statusError(result)
 }
 
-// firstLock is the first lock of what the call asks for.
+// firstLock returns the name of the first lock that the call requests.
 func (k *call) firstLock() string {
 	op := k.request.GetAcquire()
 	switch {
@@ -65,9 +63,9 @@ func (k *call) firstLock() string {
 	return op.Locks[0].Name
 }
 
-// misanswered fails a request whose answer is about another one. What it has come to is
-// unknown: it is cancelled, and given back if it was granted, by a call that nobody waits
-// for and that keeps the low-water mark below it meanwhile.
+// misanswered fails a request whose answer belongs to a different one. Its outcome is unknown, so a call
+// without a caller takes its place: that call is cancelled, releases what it was granted, and until then
+// keeps the low-water mark from passing the request.
 func (s *Session) misanswered(k *call, err error) {
 	s.client.note(slog.LevelError, "answer about another request", "session", s.id, "error", err)
 	rest := &call{kind: k.kind, session: s, hold: k.hold, acquired: k.acquired, abandoned: true, sends: 2}

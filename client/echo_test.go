@@ -9,15 +9,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// wrongEchoes make of the right answer to a request one about another request.
+// wrongEchoes turn the right answer to a request into one about another request.
 var wrongEchoes = map[string]func(*wire.Result){
 	"another digest": func(r *wire.Result) { r.Digest++ },
 	"another lock":   func(r *wire.Result) { r.Name = "other" },
 	"no echo":        func(r *wire.Result) { r.Digest, r.Name = 0, "" },
 }
 
-// misecho answers the next request that asks picks with a grant about another request, and
-// all others as they should be.
+// misecho answers the next request that asks selects with a grant about another request, and all others
+// correctly.
 func (f *fake) misecho(asks func(*wire.Request) bool, wrong func(*wire.Result)) {
 	f.set(func() {
 		done := false
@@ -37,7 +37,7 @@ func (f *fake) misecho(asks func(*wire.Request) bool, wrong func(*wire.Result)) 
 	})
 }
 
-// mismatched expects that nobody was given what the answer granted.
+// mismatched checks that the error is ErrMismatchedAnswer, so no caller got what the answer granted.
 func mismatched(t *testing.T, err error) {
 	t.Helper()
 	if !errors.Is(err, ErrMismatchedAnswer) || !errors.Is(err, ErrUncertain) {
@@ -56,7 +56,7 @@ func TestAnswerAboutAnotherRequestIsAnError(t *testing.T) {
 				if hold != nil {
 					t.Errorf("hold %v", hold)
 				}
-				ok(t, mustLock(t, s, "asked").Unlock(context.Background())) // the session goes on
+				ok(t, mustLock(t, s, "asked").Unlock(context.Background())) // the session is still usable
 			})
 		})
 		t.Run("upgrade, "+name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestAnswerAboutAnotherRequestIsAnError(t *testing.T) {
 	}
 }
 
-// TestPushAboutAnotherRequestIsAnError waits for a lock, and is told of another grant.
+// TestPushAboutAnotherRequestIsAnError waits for a lock and receives the push of another grant.
 func TestPushAboutAnotherRequestIsAnError(t *testing.T) {
 	virtual(t, 2, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -106,7 +106,7 @@ func TestPushAboutAnotherRequestIsAnError(t *testing.T) {
 		})
 		mismatched(t, <-got)
 		ok(t, first.Unlock(context.Background()))
-		time.Sleep(time.Second) // what the wait was granted is given back
+		time.Sleep(time.Second) // the hold that the wait was granted is released
 		if holder := f.held("asked"); holder != 0 {
 			t.Errorf("session %d holds it still", holder)
 		}

@@ -8,29 +8,27 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Election finds one leader among those who stand for it: an exclusive lock whose value
-// says who leads. Candidates wait in the order in which they came. It is a name and
-// options, without any state, like a [RWLock]; several elections, and ordinary locks, go
-// by names of their own.
+// Election elects one leader among its candidates. It is an exclusive lock whose value describes the
+// leader. Candidates queue in arrival order. An Election is a name with options and has no state, like an
+// [RWLock]. Elections and other locks share one namespace, so give each its own name.
 type Election struct {
 	session *Session
 	name    string
 	opts    []LockOption
 }
 
-// Election makes one. The options go with every campaign: [WithRevocation] for a leader
-// that hands over when it is asked to, [WithLockDelay] for a pause after one that died.
+// Election returns an election. The options apply to every campaign: [WithRevocation] for a leader that
+// hands over on request, [WithLockDelay] for a pause after a leader that died.
 func (s *Session) Election(name string, opts ...LockOption) *Election {
 	return &Election{s, name, opts}
 }
 
-// Name is the election's name, which is that of its lock.
+// Name returns the election's name, which is the name of its lock.
 func (e *Election) Name() string { return e.name }
 
-// Campaign waits for leadership, as long as ctx allows, and then leads, with a value for
-// everybody to read: an address, say, of at most 1 KiB. Errors are those of
-// [Session.Lock]. Every call is a candidate of its own: one who leads and campaigns again
-// waits for its own end.
+// Campaign waits for leadership as long as ctx allows. value is published for everybody to read, for
+// example an address; it may have up to 1 KiB. Errors are those of [Session.Lock]. Each call is a separate
+// candidate: a leader that campaigns again waits for its own leadership to end.
 func (e *Election) Campaign(ctx context.Context, value []byte) (*Leadership, error) {
 	hold, err := e.session.Lock(ctx, e.name, append(inMode(e.opts, Exclusive), WithValue(value))...)
 	if err != nil {
@@ -39,63 +37,63 @@ func (e *Election) Campaign(ctx context.Context, value []byte) (*Leadership, err
 	return &Leadership{hold}, nil
 }
 
-// Leader says who leads, or returns ErrNotFound if nobody does.
+// Leader returns the current leader, or ErrNotFound if there is none.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return e.session.client.Leader(ctx, e.name)
 }
 
-// Observe is [Client.Observe] of the election.
+// Observe calls [Client.Observe] for the election.
 func (e *Election) Observe(ctx context.Context) <-chan Leader {
 	return e.session.client.Observe(ctx, e.name)
 }
 
-// Leadership is an election won. It is lost with the session, like every hold, and the
-// next candidate may lead from then on: do what only a leader may do with Context, and
-// hand Token to whatever must not obey a leader of the past.
+// Leadership is a won election. Like every hold it is lost with its session, and the next candidate may
+// lead from then on. Use Context for work that only the leader may do, and pass Token to every resource
+// that must reject former leaders.
 type Leadership struct {
 	hold *Hold
 }
 
-// Token is the fencing token: greater than that of every leader before.
+// Token returns the fencing token, which is greater than that of every earlier leader.
 func (l *Leadership) Token() uint64 { return l.hold.Token() }
 
-// Context is cancelled when the leadership ends, as a [Hold]'s is.
+// Context returns a context that is cancelled when the leadership ends, as [Hold.Context] does.
 func (l *Leadership) Context() context.Context { return l.hold.Context() }
 
-// Lost is closed when the leadership ended other than by Resign.
+// Lost returns a channel that is closed when the leadership ends in any way other than Resign.
 func (l *Leadership) Lost() <-chan struct{} { return l.hold.Lost() }
 
-// Remaining is the time until it is lost if no heartbeat is acknowledged any more.
+// Remaining returns the time until the leadership is lost if no further heartbeat is acknowledged.
 func (l *Leadership) Remaining() time.Duration { return l.hold.Remaining() }
 
-// Revoked carries the latest word about who wants the leadership, as a [Hold]'s does.
+// Revoked returns a channel with the latest notice that others want the leadership, as [Hold.Revoked] does.
 func (l *Leadership) Revoked() <-chan Notice { return l.hold.Revoked() }
 
-// SetValue replaces what everybody may read of the leader. Observers are told.
+// SetValue replaces the leader's published value. Observers are notified.
 func (l *Leadership) SetValue(ctx context.Context, value []byte) error {
 	return l.hold.SetValue(ctx, value)
 }
 
-// Resign ends the leadership: Context is cancelled, and the next candidate leads. Errors
-// are those of [Hold.Unlock].
+// Resign ends the leadership: it cancels Context, and the next candidate leads. Errors are those of
+// [Hold.Unlock].
 func (l *Leadership) Resign(ctx context.Context) error { return l.hold.Unlock(ctx) }
 
-// Leader is who leads. The zero Leader is nobody.
+// Leader describes the leader of an election. The zero Leader means that there is none.
 type Leader struct {
-	// Value is what the leader says of itself.
+	// Value is the value published by the leader.
 	Value []byte
-	// Token is that of its grant; 0 if nobody leads.
+	// Token is the fencing token of the leader's grant; 0 if there is no leader.
 	Token uint64
-	// Revision is that of its grant.
+	// Revision is the revision of the leader's grant.
 	Revision uint64
-	// SessionID is the leader's session.
+	// SessionID is the id of the leader's session.
 	SessionID uint64
-	// Client says who that is, for people.
+	// Client describes the leader, for people.
 	Client *wire.ClientInfo
 }
 
-// Leader says who leads an election, or returns ErrNotFound if nobody does. It needs no
-// session. The answer was true at some moment of the call.
+// Leader returns the leader of an election, or ErrNotFound if there is none. It needs no session. The
+// answer was true at some moment during the call.
 func (c *Client) Leader(ctx context.Context, name string) (Leader, error) {
 	leader, _, err := c.readLeader(ctx, name)
 	if err == nil && leader.Token == 0 {
@@ -104,7 +102,8 @@ func (c *Client) Leader(ctx context.Context, name string) (Leader, error) {
 	return leader, err
 }
 
-// readLeader says who leads at which revision, if that is known. The zero Leader is nobody.
+// readLeader returns the leader and the revision of the answer, 0 if unknown. The zero Leader means that
+// there is none.
 func (c *Client) readLeader(ctx context.Context, name string) (leader Leader, revision uint64, err error) {
 	lock, err := c.GetLock(ctx, &wire.GetLockRequest{Name: name, QueueLimit: 1})
 	if errors.Is(err, ErrNotFound) {

@@ -17,7 +17,7 @@ func campaign(t testing.TB, e *Election, value string) *Leadership {
 	return l
 }
 
-// leads waits for the next word about who leads.
+// leads waits for the next leader on the channel.
 func leads(t testing.TB, leaders <-chan Leader, value string, token uint64) {
 	t.Helper()
 	synctest.Wait()
@@ -102,7 +102,7 @@ func TestCampaignEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// What others hold together is no election's.
+// TestReadersDoNotLead checks that shared holders of the lock are not leaders.
 func TestReadersDoNotLead(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
@@ -128,7 +128,7 @@ func TestObserve(t *testing.T) {
 		before := f.count(reads)
 		waiting := make(chan *Leadership)
 		go func() { waiting <- campaign(t, e, "second") }()
-		silent(t, leaders) // somebody waits, and that is not news
+		silent(t, leaders) // a new waiter is not a change of leader
 		if n := f.count(reads) - before; n != 0 {
 			t.Errorf("%d reads for somebody who waits", n)
 		}
@@ -138,7 +138,7 @@ func TestObserve(t *testing.T) {
 		second := <-waiting
 		leads(t, leaders, "second", second.Token())
 
-		// Whoever does not read misses what was overtaken, and nobody waits for him.
+		// A slow reader misses leaders that were replaced, and does not block the observer.
 		ok(t, second.SetValue(ctx, []byte("a")))
 		synctest.Wait()
 		ok(t, second.SetValue(ctx, []byte("b")))
@@ -158,8 +158,8 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// Connections break, nodes fall silent and the cluster's own leader changes: who leads in
-// the end is told.
+// TestObserveSurvivesBreaks breaks connections, hangs nodes and changes the cluster's own leader. The final
+// leader is reported.
 func TestObserveSurvivesBreaks(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
@@ -189,7 +189,7 @@ func TestObserveSurvivesBreaks(t *testing.T) {
 			last = <-leaders
 		}
 
-		// Nobody leads the cluster for a while.
+		// The cluster has no leader for a while.
 		f.set(func() { f.leader = &wire.LeaderHint{Term: 3} })
 		f.cut("n2")
 		time.Sleep(3 * time.Second)
@@ -200,8 +200,8 @@ func TestObserveSurvivesBreaks(t *testing.T) {
 	})
 }
 
-// What happened is not in memory any more, or belongs to another history: who leads is
-// read, and followed from there.
+// TestObserveBeginsAnewWhereEventsAreGone checks that the leader is read again, and followed from there, if
+// the events are no longer in memory or belong to another lineage.
 func TestObserveBeginsAnewWhereEventsAreGone(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
@@ -220,14 +220,14 @@ func TestObserveBeginsAnewWhereEventsAreGone(t *testing.T) {
 			f.cut("n1")
 			f.set(func() {
 				for _, k := range f.service.claims() {
-					k.value = []byte{byte('a' + round)} // an event that nobody will hear of
+					k.value = []byte{byte('a' + round)} // an event that is not delivered
 				}
 				f.node("n1").down = false
 				forget(&f.service.history)
 			})
 			synctest.Wait()
 			if round == 0 {
-				time.Sleep(10 * time.Second) // what the watch asks for stays refused
+				time.Sleep(10 * time.Second) // the position of the watch remains refused
 				f.set(func() { f.service.history.oldest = 0 })
 			}
 			leads(t, leaders, string(rune('a'+round)), first.Token())

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// maxHops bounds how often one search follows a hint to the next.
+	// maxHops bounds how many hints one search follows.
 	maxHops = 4
-	// maxLearned bounds the addresses kept from hints.
+	// maxLearned bounds the number of addresses kept from hints.
 	maxLearned = 16
-	avoidFor   = 500 * time.Millisecond // a leader that could not be reached
-	// forgetAfter is when attempts to reach a leader are no longer part of one failure.
+	avoidFor   = 500 * time.Millisecond // how long a leader that could not be reached is avoided
+	// forgetAfter is when an attempt to reach a leader no longer belongs to the same outage.
 	forgetAfter = 5 * time.Second
-	speakAfter  = time.Minute            // without a word of ours to that node
-	pingAfter   = 7 * time.Second        // without a word from a node that owes us one some day
-	patience    = 250 * time.Millisecond // with an unanswered request, before asking others
-	silenceMax  = 5 * time.Second        // with an unanswered request, before giving up the connection: or a third of the shortest TTL
+	speakAfter  = time.Minute            // ping after sending nothing to a quiet node for this long
+	pingAfter   = 7 * time.Second        // ping after receiving nothing for this long from a node that owes an answer or an event
+	patience    = 250 * time.Millisecond // ask other nodes after a request was unanswered for this long
+	silenceMax  = 5 * time.Second        // close the connection after a request was unanswered for this long, or a third of the shortest TTL
 )
 
-// avoided is a leader that could not be reached though nodes name it: it may be dead
-// and not replaced yet, or the way to it is cut.
+// avoided is a leader that could not be reached although nodes name it. It may have died without being
+// replaced yet, or the network path to it is broken.
 type avoided struct {
 	addr  string
 	term  uint64
@@ -33,7 +33,7 @@ type avoided struct {
 	until time.Duration
 }
 
-// endpoints are all addresses to ask, in rotation.
+// endpoints returns all addresses to ask, in rotation.
 func (c *Client) endpoints() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,8 +64,8 @@ func (c *Client) hear(hint *wire.LeaderHint) {
 	}
 }
 
-// follow leaves the present connection for the leader that hint names, unless that
-// is known not to work. It reports whether it did.
+// follow leaves the current connection for the leader named by hint, unless that leader is known to be
+// unreachable. It reports whether it did.
 func (c *Client) follow(hint *wire.LeaderHint) bool {
 	if hint.GetClientAddr() == "" || hint.GetTerm() < c.leader.GetTerm() {
 		return false
@@ -86,23 +86,23 @@ func (c *Client) follow(hint *wire.LeaderHint) bool {
 
 func (c *Client) avoids(hint *wire.LeaderHint) bool {
 	if c.detour.to.GetId() == hint.GetId() && hint.GetId() != "" && hint.GetTerm() <= c.detour.to.GetTerm() {
-		return true // it is being reached another way
+		return true // another path to it is being tried
 	}
 	if c.detour.used && hint.GetId() != "" {
-		return true // it is going to be
+		return true // another path to it will be tried
 	}
 	return hint.GetClientAddr() == c.avoid.addr && hint.GetTerm() <= c.avoid.term && c.clock.Now() < c.avoid.until
 }
 
-// notLeader handles a refusal: the hint is followed, or everybody is asked.
+// notLeader handles a NOT_LEADER answer: it follows the hint or asks all nodes.
 func (c *Client) notLeader(cn *conn, hint *wire.LeaderHint) {
 	if hint.GetId() == cn.node && cn.node != "" {
-		return // it was elected and does not serve yet: what it refused is sent again
+		return // it was elected but does not serve yet, and the request is resent
 	}
 	c.leadsNoMore(cn, hint)
 }
 
-// onLeader handles a push that leadership moved; nobody may lead for the moment.
+// onLeader handles a push about a change of leadership. There may be no leader at the moment.
 func (c *Client) onLeader(cn *conn, hint *wire.LeaderHint) {
 	switch {
 	case hint.GetTerm() < c.leader.GetTerm() && hint.GetId() != "":
@@ -114,7 +114,7 @@ func (c *Client) onLeader(cn *conn, hint *wire.LeaderHint) {
 	}
 }
 
-// leadsNoMore looks for the leader elsewhere: at the hint's, or by asking everybody.
+// leadsNoMore looks for the leader elsewhere, by following the hint or by asking all nodes.
 func (c *Client) leadsNoMore(cn *conn, hint *wire.LeaderHint) {
 	cn.leads = false
 	if !c.follow(hint) {
@@ -122,8 +122,8 @@ func (c *Client) leadsNoMore(cn *conn, hint *wire.LeaderHint) {
 	}
 }
 
-// leadsNow begins to use a node that was connected before it led. What was attached
-// under an earlier term of it is attached no more.
+// leadsNow starts to use a node that was already connected when it became leader. Sessions attached in an
+// earlier term of that node are no longer attached.
 func (c *Client) leadsNow(cn *conn, term uint64) {
 	if cn.leads && term <= cn.term {
 		return
@@ -136,8 +136,8 @@ func (c *Client) leadsNow(cn *conn, term uint64) {
 	c.pump()
 }
 
-// connect finds the leader. If there is none it makes do with any node, which will
-// say when there is one.
+// connect finds the leader. If there is none, it returns a connection to any node, which will report the
+// next leader.
 func (c *Client) connect() (*conn, error) {
 	if cn := c.takeMade(); cn != nil {
 		return cn, nil
@@ -147,7 +147,7 @@ func (c *Client) connect() (*conn, error) {
 	if fallback != nil && (fallback.leads || c.detours()) {
 		return fallback, nil
 	}
-	// Nobody leads there: ask all others at once.
+	// That led to no leader: ask all others in parallel.
 	answered := ""
 	best := c.survey(func(addr string) bool { return tried[addr] }, func(h heardFrom) bool {
 		answered = h.addr
@@ -158,7 +158,7 @@ func (c *Client) connect() (*conn, error) {
 		next = append(next, addr)
 	}
 	if fallback == nil && answered != "" {
-		next = append(next, answered) // should the leader not be reached
+		next = append(next, answered) // in case the leader cannot be reached
 	}
 	unreached := map[string]bool{failed: true}
 	for _, addr := range next {
@@ -184,7 +184,7 @@ func (c *Client) connect() (*conn, error) {
 	return fallback, nil
 }
 
-// chase tries one endpoint and follows the hints from there, until one fails or leads nowhere.
+// chase tries one endpoint and follows the hints from there, until a node fails or has no further hint.
 func (c *Client) chase() (last *conn, tried map[string]bool, failed string, err error) {
 	addr, term := c.firstChoice()
 	tried = make(map[string]bool)
@@ -213,8 +213,8 @@ func (c *Client) chase() (last *conn, tried map[string]bool, failed string, err 
 	return last, tried, failed, err
 }
 
-// chaseTimeout bounds the dialling of a node. One that is not known to lead does not get all the
-// time if there are others to ask: they will all be asked at once.
+// chaseTimeout bounds dialling a node. A node that is not known to lead gets half the time if there are
+// other endpoints, since all of them will be asked in parallel afterwards.
 func (c *Client) chaseTimeout(term uint64) time.Duration {
 	if term == 0 && len(c.cfg.Endpoints) > 1 {
 		return helloTimeout / 2
@@ -234,7 +234,7 @@ func (c *Client) avoidsLocked(hint *wire.LeaderHint) bool {
 	return c.avoids(hint)
 }
 
-// firstChoice is the leader last heard of, else the next endpoint.
+// firstChoice returns the leader that a hint has named, or else the next endpoint.
 func (c *Client) firstChoice() (addr string, term uint64) {
 	c.mu.Lock()
 	hint := c.next
@@ -250,8 +250,8 @@ func (c *Client) firstChoice() (addr string, term uint64) {
 	return all[0], 0
 }
 
-// unreachable remembers that a leader does not answer, for a while. Of other nodes, which have
-// no term, it remembers nothing.
+// unreachable remembers for a while that a leader does not answer. Nodes not known to lead, with term 0,
+// are not remembered.
 func (c *Client) unreachable(addr string, term uint64, begun time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -268,7 +268,7 @@ func (c *Client) unreachable(addr string, term uint64, begun time.Duration) {
 	c.avoid = avoided{addr, term, begun, now + avoidFor}
 }
 
-// heardFrom is what one node says of the leader.
+// heardFrom is what one node reports about the leader.
 type heardFrom struct {
 	addr   string
 	node   string
@@ -278,18 +278,18 @@ type heardFrom struct {
 func heard(addr, node string, leader *wire.LeaderHint) heardFrom {
 	h := heardFrom{addr, node, leader}
 	if h.leads() {
-		// We reach it here, and perhaps not at the address that it advertises.
+		// The node is reachable at addr, and perhaps not at the address it advertises.
 		h.leader = &wire.LeaderHint{Id: node, ClientAddr: addr, Term: leader.GetTerm()}
 	}
 	return h
 }
 
-// leads says that the node names itself.
+// leads reports whether the node names itself.
 func (h heardFrom) leads() bool { return h.node != "" && h.node == h.leader.GetId() }
 
-// survey says hello to all endpoints at once, but for those left out. It returns the
-// leader of the highest term named, early if enough says so, or nil. Once somebody has named one,
-// the others have patience to name a later one.
+// survey asks all endpoints in parallel, except those left out. It returns the leader of the highest term
+// named, or nil. It returns early if enough returns true. Once a node has named a leader, survey waits for
+// at most the time patience for other nodes to name a later one.
 func (c *Client) survey(leaveOut func(addr string) bool, enough func(heardFrom) bool) *wire.LeaderHint {
 	ctx, cancel := context.WithTimeout(c.ctx, helloTimeout)
 	defer cancel()
@@ -336,7 +336,7 @@ func (c *Client) survey(leaveOut func(addr string) bool, enough func(heardFrom) 
 	return best
 }
 
-// ask says one short hello. An empty address in its answer means that nobody answered.
+// ask completes one short hello. The address in the result is empty if the node did not answer.
 func (c *Client) ask(ctx context.Context, addr string) heardFrom {
 	nc, reply, _, err := c.hello(ctx, addr, "")
 	if err != nil {
@@ -346,19 +346,20 @@ func (c *Client) ask(ctx context.Context, addr string) heardFrom {
 	return heard(addr, reply.GetNodeId(), reply.GetLeader())
 }
 
-// quiet says that we wait for word from the node, and for nothing that has to come soon:
-// only something to answer shows whether it lives.
+// quiet reports whether the client waits for the node, but for nothing that is due soon. Then only a ping
+// shows whether the node is alive.
 func (c *Client) quiet(cn *conn) bool {
 	return cn.leads && (len(c.watching) > 0 || c.flight.n > 0) && c.oldest() == nil
 }
 
-// pingAt is when a quiet connection needs a word of ours: to see whether the node lives,
-// and to show it that we do, since it closes connections that say nothing for long.
+// pingAt returns when a quiet connection needs a ping. The ping checks that the node is alive, and shows
+// the node that the client is, since nodes close connections that are silent for long.
 func (cn *conn) pingAt() time.Duration { return min(cn.heard+pingAfter, cn.spoke+speakAfter) }
 
-// doubtAt is when a node that leaves a request unanswered is pinged. If it answers that, it is alive, and the
-// request waits for its disk or for a majority: the connection is kept, since on another one the sessions
-// would have to be attached again, and wait as long. It returns never if no request is unanswered, or a ping is.
+// doubtAt returns when a node with an unanswered request is pinged. A node that answers the ping is alive, and
+// the request waits for its disk or for a majority. The connection is kept then: on another one the sessions
+// would have to attach again and wait as long. doubtAt returns never if no request is unanswered, or if a
+// ping is.
 func (c *Client) doubtAt(cn *conn, oldest *call) time.Duration {
 	if oldest == nil || cn.pinged > cn.heard {
 		return never
@@ -366,7 +367,7 @@ func (c *Client) doubtAt(cn *conn, oldest *call) time.Duration {
 	return max(cn.heard, oldest.sentAt) + max(patience, c.silence)/2
 }
 
-// ping asks what any node answers at once.
+// ping sends a request that any node answers immediately.
 func (c *Client) ping(cn *conn) {
 	cn.pinged = c.clock.Now()
 	k := &call{kind: kindPing}
@@ -374,8 +375,8 @@ func (c *Client) ping(cn *conn) {
 	c.submit(k)
 }
 
-// silentAt is when the connection is given up unless a frame comes. Without an unanswered ping it returns
-// never: this program may have been paused, with the answers unread.
+// silentAt returns when the connection is closed unless a frame arrives. It returns never if no ping is
+// unanswered: this process may have been paused and not have read the answers yet.
 func (c *Client) silentAt(cn *conn) time.Duration {
 	if cn.pinged <= cn.heard {
 		return never
@@ -383,8 +384,8 @@ func (c *Client) silentAt(cn *conn) time.Duration {
 	return cn.pinged + max(patience, c.silence)/2
 }
 
-// oldest is the request that is longest without an answer. Administration may take its
-// time: a node that joins has to catch up first. So may a lease that has to wait.
+// oldest returns the request that has been unanswered the longest. It ignores administration requests,
+// since a node that joins has to catch up first, and leases, which may have to wait for a grant.
 func (c *Client) oldest() *call {
 	k := c.flight.head
 	for k != nil && (k.kind == kindAdmin || k.kind == kindLease) {

@@ -12,7 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// The leader of the highest term is remembered, with the addresses of the last ones.
+// TestHear checks that the leader of the highest term is remembered, and the addresses of the last few
+// leaders.
 func TestHear(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)
@@ -50,7 +51,7 @@ func TestHear(t *testing.T) {
 	})
 }
 
-// Leaders that are known to be out of reach, or are being reached otherwise, are left alone.
+// TestAvoids checks that leaders known to be unreachable, or being reached over another path, are avoided.
 func TestAvoids(t *testing.T) {
 	failed := avoided{addr: "n1:7400", term: 5, until: 2 * time.Second}
 	tests := map[string]struct {
@@ -87,14 +88,14 @@ func TestAvoids(t *testing.T) {
 	}
 }
 
-// What a push of the node connected about the leader leads to.
+// TestWordOfTheLeader checks the effect of a push about the leader.
 func TestWordOfTheLeader(t *testing.T) {
 	tests := map[string]struct {
 		change func(c *Client, cn *conn)
 		hint   *wire.LeaderHint
-		leads  bool   // the node, afterwards
-		next   string // the leader that is connected to
-		leader string // the one believed in
+		leads  bool   // whether the node leads afterwards
+		next   string // the leader to connect to
+		leader string // the leader remembered
 	}{
 		"an earlier one":          {leading, hintOf("n3", 4), true, "", "n2"},
 		"another one":             {leading, hintOf("n3", 6), false, "n3", "n3"},
@@ -116,7 +117,7 @@ func TestWordOfTheLeader(t *testing.T) {
 			c.onLeader(cn, test.hint)
 			next := c.next.GetId()
 			if test.next == "" && c.next.GetClientAddr() == "x:1" {
-				next = "" // it has no name, and an address to follow
+				next = "" // it has no id, but an address to follow
 			}
 			if cn.leads != test.leads || next != test.next || c.leader.GetId() != test.leader {
 				t.Errorf("%s: it leads %v, next %v, leader %v", name, cn.leads, c.next, c.leader)
@@ -131,10 +132,11 @@ func TestWordOfTheLeader(t *testing.T) {
 	}
 }
 
-// leading has the node connected, n2, lead term 5.
+// leading makes the connected node, n2, leader of term 5.
 func leading(c *Client, cn *conn) { cn.leads, cn.term, c.leader = true, 5, hintOf("n2", 5) }
 
-// A node that leads anew is attached anew, and one that leads as before is not.
+// TestAttachedAnewInALaterTerm checks that sessions are attached again to a node that leads in a new term,
+// but not to one that still leads.
 func TestAttachedAnewInALaterTerm(t *testing.T) {
 	for term, want := range map[uint64]bool{4: false, 5: false, 6: true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -150,7 +152,8 @@ func TestAttachedAnewInALaterTerm(t *testing.T) {
 	}
 }
 
-// A refusal of the leader itself moves nobody: it was elected and does not serve yet.
+// TestNotLeader checks that a refusal by the leader itself does not move the client: it was elected but
+// does not serve yet.
 func TestNotLeader(t *testing.T) {
 	for name, test := range map[string]struct {
 		node string
@@ -174,10 +177,10 @@ func TestNotLeader(t *testing.T) {
 	}
 }
 
-// A search follows each hint once, and not without end.
+// TestChaseEnds checks that a search follows each hint once, and a bounded number of hints.
 func TestChaseEnds(t *testing.T) {
 	for name, test := range map[string]struct {
-		next  func(n int) int // the node that a node says leads
+		next  func(n int) int // the node that node n names as leader
 		hops  int
 		last  string
 		fails bool
@@ -209,7 +212,7 @@ func TestChaseEnds(t *testing.T) {
 	}
 }
 
-// open are the connections that the client has not ended.
+// open returns the connections that the client has not ended.
 func (f *fake) open() (open []*fakeConn) {
 	f.mu.Lock()
 	var all []*fakeConn
@@ -231,8 +234,8 @@ func isClosed(err error) bool {
 	return !is || !timeout.Timeout()
 }
 
-// Of several leaders that are named the one of the highest term counts, and of one term
-// the one that says it of itself.
+// TestSurvey checks that among several named leaders the one with the highest term counts, and within one
+// term a node that names itself.
 func TestSurvey(t *testing.T) {
 	unreachable := &wire.LeaderHint{Id: "n2", ClientAddr: "10.0.0.2:7400", Term: 5}
 	for name, test := range map[string]struct {
@@ -245,7 +248,7 @@ func TestSurvey(t *testing.T) {
 		"itself, of two": {[3]*wire.LeaderHint{unreachable, unreachable, unreachable}, hintOf("n2", 5)},
 		"without terms":  {[3]*wire.LeaderHint{{}, hintOf("n3", 0), {}}, hintOf("n3", 0)},
 	} {
-		for first := range 3 { // whoever answers first
+		for first := range 3 { // the node that answers first
 			bubble.Test(t, func(t *testing.T) {
 				f := newFake(t, 3)
 				for i, hint := range test.said {
@@ -270,7 +273,7 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// A survey ends with what is enough, and soon after somebody has named a leader.
+// TestSurveyEnds checks that a survey ends as soon as enough is known, and soon after a leader was named.
 func TestSurveyEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		hung   []string
@@ -308,7 +311,8 @@ func TestSurveyEnds(t *testing.T) {
 	}
 }
 
-// A leader that could not be reached is remembered with the beginning of that; others are not.
+// TestUnreachable checks that a leader that could not be reached is remembered with the time of the first
+// attempt, and that other nodes are not.
 func TestUnreachable(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)
@@ -338,7 +342,7 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// What a node says of itself is believed at the address at which it was asked.
+// TestHeard checks that a node that names itself is recorded with the address at which it was asked.
 func TestHeard(t *testing.T) {
 	h := heard("n2.example:7400", "n2", hintOf("n2", 5))
 	if !h.leads() || h.leader.GetClientAddr() != "n2.example:7400" || h.leader.GetTerm() != 5 {
@@ -352,8 +356,8 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// A connection that waits for pushes only is tried from time to time, with a read that any
-// node answers.
+// TestPing checks that a connection that only waits for pushes is tested from time to time, with a read
+// that any node answers.
 func TestPing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, cn := still(t)

@@ -9,15 +9,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// StatusError is an answer of the cluster other than success. It matches, by
-// errors.Is, the sentinel of its status.
+// StatusError is an answer of the cluster other than success. With errors.Is it matches the sentinel of its
+// status.
 type StatusError struct {
 	Status wire.Status_Code
-	// Message is for people and may be empty.
+	// Message is meant for people and may be empty.
 	Message string
 }
 
-// Error names the status and what the cluster said about it.
+// Error returns the text of the status and the cluster's message.
 func (e *StatusError) Error() string {
 	text := statusTexts[e.Status]
 	if text == "" {
@@ -35,95 +35,93 @@ func (e *StatusError) Is(target error) bool {
 	return ok && t.Status == e.Status && t.Message == ""
 }
 
-// Sentinels, one per status; match them with errors.Is.
+// Sentinel errors, one per status; match them with errors.Is.
 var (
-	// ErrNotAcquired is returned when a try found the lock held or somebody queued for it.
+	// ErrNotAcquired is returned when an attempt without waiting found the lock held or queued for.
 	ErrNotAcquired error = sentinel(wire.Status_NOT_ACQUIRED)
-	// ErrTimeout is returned when a timed wait ended without a grant.
+	// ErrTimeout is returned when a wait with a timeout ended without a grant.
 	ErrTimeout error = sentinel(wire.Status_TIMEOUT)
 	// ErrCancelled is returned when the wait was cancelled.
 	ErrCancelled error = sentinel(wire.Status_CANCELLED)
-	// ErrNotHeld is returned when the hold is not, or no longer, held.
+	// ErrNotHeld is returned when the hold is not held, or no longer held.
 	ErrNotHeld error = sentinel(wire.Status_NOT_HELD)
-	// ErrAlreadyHeld is returned when the owner holds this lock already.
+	// ErrAlreadyHeld is returned when the owner already holds this lock.
 	ErrAlreadyHeld error = sentinel(wire.Status_ALREADY_HELD)
-	// ErrAlreadyQueued is returned when the owner waits for this lock already.
+	// ErrAlreadyQueued is returned when the owner already waits for this lock.
 	ErrAlreadyQueued error = sentinel(wire.Status_ALREADY_QUEUED)
-	// ErrUpgradeConflict is returned when another holder waits to upgrade the same lock:
-	// both would wait for ever. Release the hold and acquire anew.
+	// ErrUpgradeConflict is returned when another holder is waiting to upgrade the same lock: both would
+	// wait forever. Release the hold and acquire the lock again.
 	ErrUpgradeConflict error = sentinel(wire.Status_UPGRADE_CONFLICT)
-	// ErrDeadlock is returned when waiting would close a cycle of owners that wait for
-	// each other; errors.As finds a *DeadlockError that names it.
+	// ErrDeadlock is returned when waiting would close a cycle of owners waiting for each other. errors.As
+	// finds a *DeadlockError that lists the cycle.
 	ErrDeadlock error = sentinel(wire.Status_DEADLOCK)
-	// ErrMismatch is returned when the lock exists with another order, kind or limit.
+	// ErrMismatch is returned when the lock exists with a different order, kind or limit.
 	ErrMismatch error = sentinel(wire.Status_MISMATCH)
-	// ErrSessionLost is returned when the session is over, for whichever reason.
+	// ErrSessionLost is returned when the session has ended, for any reason.
 	ErrSessionLost error = sentinel(wire.Status_SESSION_LOST)
 	// ErrPermissionDenied is returned when the secret does not belong to the session.
 	ErrPermissionDenied error = sentinel(wire.Status_PERMISSION_DENIED)
-	// ErrStale is returned when a request came below the acknowledged mark.
+	// ErrStale is returned when a request arrived below the acknowledged mark.
 	ErrStale error = sentinel(wire.Status_STALE)
-	// ErrResourceExhausted is returned when a limit is reached; the message names which.
+	// ErrResourceExhausted is returned when a limit is reached; the message names it.
 	ErrResourceExhausted error = sentinel(wire.Status_RESOURCE_EXHAUSTED)
-	// ErrInvalidArgument is returned when the request is malformed; the message says how.
+	// ErrInvalidArgument is returned when the request is malformed; the message explains how.
 	ErrInvalidArgument error = sentinel(wire.Status_INVALID_ARGUMENT)
 	// ErrNotFound is returned when there is no such lock, session or member.
 	ErrNotFound error = sentinel(wire.Status_NOT_FOUND)
-	// ErrFailedPrecondition is returned when the state of the cluster does not allow it.
+	// ErrFailedPrecondition is returned when the state of the cluster does not allow the request.
 	ErrFailedPrecondition error = sentinel(wire.Status_FAILED_PRECONDITION)
-	// ErrUnsupported is returned when the feature level of the cluster does not allow it yet.
+	// ErrUnsupported is returned when the cluster's feature level does not allow the request yet.
 	ErrUnsupported error = sentinel(wire.Status_UNSUPPORTED)
-	// ErrCompacted is returned when the events asked for are not in memory any more;
-	// errors.As finds a *CompactedError that says what is.
+	// ErrCompacted is returned when the requested events are no longer in memory. errors.As finds a
+	// *CompactedError that reports which ones are.
 	ErrCompacted error = sentinel(wire.Status_COMPACTED)
 	// ErrNotLeader is returned when no leader was found in the time given.
 	ErrNotLeader error = sentinel(wire.Status_NOT_LEADER)
-	// ErrUnavailable is returned when the request was certainly not executed: nobody
-	// could be reached, or nobody led, in the time given.
+	// ErrUnavailable is returned when the request was certainly not executed, because no node could be
+	// reached or there was no leader in the time given.
 	ErrUnavailable error = sentinel(wire.Status_UNAVAILABLE)
-	// ErrUncertain is returned to a caller that stopped waiting while it is not known
-	// whether the request was, or will be, executed.
+	// ErrUncertain is returned to a caller that stopped waiting before it was known whether the request
+	// was, or will be, executed.
 	ErrUncertain error = sentinel(wire.Status_UNCERTAIN)
 	// ErrInternal is returned when the cluster discarded the request because its handler failed.
 	ErrInternal error = sentinel(wire.Status_INTERNAL)
 )
 
-// Reasons for which a session is lost; each is then also ErrSessionLost.
+// Reasons why a session is lost. Each also matches ErrSessionLost.
 var (
 	// ErrExpired is the reason when no heartbeat was acknowledged in time.
 	ErrExpired error = &reason{"quorumlock: session expired", []error{ErrSessionLost}}
 	// ErrClosed is the reason when the session or its client was closed.
 	ErrClosed error = &reason{"quorumlock: session closed", []error{ErrSessionLost}}
-	// ErrClientClosed is the reason when the client was closed; it is also ErrClosed.
-	// Whatever is asked of a closed client returns it.
+	// ErrClientClosed is the reason when the client was closed; it also matches ErrClosed. Every request to
+	// a closed client returns it.
 	ErrClientClosed error = &reason{"quorumlock: client closed", []error{ErrClosed}}
 	// ErrSuperseded is the reason when another connection attached the session.
 	ErrSuperseded error = &reason{"quorumlock: session taken over by another connection", []error{ErrSessionLost}}
-	// ErrRestored is the reason when a backup was restored, or the cluster was begun anew:
-	// the session is not part of the state that the cluster has now.
+	// ErrRestored is the reason when a backup was restored or the cluster was set up again: the session is
+	// not part of the cluster's present state.
 	ErrRestored error = &reason{"quorumlock: session ended because a backup was restored", []error{ErrSessionLost}}
 	// errSessionForced is the reason when an operator ended the session.
 	errSessionForced error = &reason{"quorumlock: session ended by an operator", []error{ErrForced, ErrSessionLost}}
 )
 
-// Reasons for which a hold ends while its session lives. They are the causes of its
-// context.
+// Reasons why a hold ends while its session is alive. They are the causes of its context.
 var (
 	// ErrReleased is the cause once Unlock has begun.
 	ErrReleased = errors.New("quorumlock: hold released")
 	// ErrHoldExpired is the cause when the hold's own bound, its max_hold, has passed.
 	ErrHoldExpired = errors.New("quorumlock: hold expired: its max_hold has passed")
-	// ErrForced is the cause when an operator took the hold away, or a revocation's grace
-	// has passed. It is also the reason when an operator ended the whole session: that
-	// error is ErrSessionLost as well.
+	// ErrForced is the cause when an operator took the hold away or a revocation's grace has passed. It is
+	// also the reason when an operator ended the whole session; that error matches ErrSessionLost as well.
 	ErrForced = errors.New("quorumlock: taken away by an operator")
 )
 
-// errMissing is the cause when the cluster does not name the hold after a break: an
-// operator took it meanwhile, or somebody else with the session's secret.
+// errMissing is the cause when the cluster does not list the hold after a reconnect: an operator, or
+// another process with the session's secret, took it away in the meantime.
 var errMissing error = &reason{"quorumlock: hold taken away while the connection was down", []error{ErrForced, ErrNotHeld}}
 
-// forced is ErrForced with the operator's reason.
+// forced returns ErrForced with the operator's reason.
 func forced(message string) error {
 	if message == "" {
 		return ErrForced
@@ -131,29 +129,29 @@ func forced(message string) error {
 	return fmt.Errorf("%w: %s", ErrForced, wire.Printable(message))
 }
 
-// reason is why a session was lost.
+// reason is an error with a fixed text that also matches its parents.
 type reason struct {
 	text    string
 	parents []error
 }
 
-// Error says the reason.
+// Error returns the text.
 func (r *reason) Error() string { return r.text }
 
-// Unwrap makes every reason match ErrSessionLost.
+// Unwrap returns the parents.
 func (r *reason) Unwrap() []error { return r.parents }
 
-// DeadlockError is the refusal of a request whose wait would close a cycle of owners
-// that wait for each other. It is ErrDeadlock.
+// DeadlockError reports a request that was refused because its wait would close a cycle of owners waiting
+// for each other. It matches ErrDeadlock.
 type DeadlockError struct {
-	// Cycle begins with the request that was refused. Each step waits for what the next
-	// one, and the last for what the first, holds or waits for ahead of it.
+	// Cycle starts with the refused request. Each step waits for a lock that the next step holds, or waits
+	// for ahead of it; the last step waits for the first.
 	Cycle []*wire.DeadlockStep
-	// Message is the cluster's.
+	// Message is the cluster's message.
 	Message string
 }
 
-// Error prints the cycle.
+// Error describes the cycle.
 func (e *DeadlockError) Error() string {
 	var b strings.Builder
 	b.WriteString("quorumlock: deadlock")
@@ -168,7 +166,7 @@ func (e *DeadlockError) Error() string {
 	return b.String()
 }
 
-// stepName says who a step is: the session, its name, and which of its owners.
+// stepName describes a step by its session, the session's name and its owner.
 func stepName(step *wire.DeadlockStep) string {
 	text := fmt.Sprintf("session %d", step.GetSessionId())
 	if step.GetClientName() != "" {
@@ -180,21 +178,21 @@ func stepName(step *wire.DeadlockStep) string {
 	return text
 }
 
-// Is makes it match ErrDeadlock.
+// Is reports whether target is ErrDeadlock.
 func (e *DeadlockError) Is(target error) bool { return errors.Is(ErrDeadlock, target) }
 
-// CompactedError says that a watch cannot begin where it was asked to. Read the state
-// and watch from its revision. It is ErrCompacted.
+// CompactedError reports that a watch cannot start at the requested position. Read the state and watch from
+// its revision. It matches ErrCompacted.
 type CompactedError struct {
-	// Oldest is the oldest revision after which a watch may begin; 0 if that is unknown.
+	// Oldest is the oldest revision after which a watch can start; 0 if unknown.
 	Oldest uint64
-	// Lineage is that of the revisions there are now.
+	// Lineage is the current lineage.
 	Lineage string
-	// Message is the cluster's.
+	// Message is the cluster's message.
 	Message string
 }
 
-// Error says what is left.
+// Error reports where a watch can start.
 func (e *CompactedError) Error() string {
 	text := fmt.Sprintf("quorumlock: events compacted: a watch may begin after revision %d", e.Oldest)
 	if e.Message != "" {
@@ -203,10 +201,10 @@ func (e *CompactedError) Error() string {
 	return text
 }
 
-// Is makes it match ErrCompacted.
+// Is reports whether target is ErrCompacted.
 func (e *CompactedError) Is(target error) bool { return errors.Is(ErrCompacted, target) }
 
-// sentinel returns the error that stands for one status.
+// sentinel returns the sentinel error for a status.
 func sentinel(code wire.Status_Code) *StatusError { return &StatusError{Status: code} }
 
 var statusTexts = map[wire.Status_Code]string{
@@ -235,7 +233,7 @@ var statusTexts = map[wire.Status_Code]string{
 	wire.Status_INTERNAL:            "internal error of the cluster",
 }
 
-// statusError turns a result that is not a success into an error.
+// statusError converts an unsuccessful result to an error.
 func statusError(result *wire.Result) error {
 	if result.GetStatus() == wire.Status_DEADLOCK {
 		return &DeadlockError{Cycle: result.GetCycle(), Message: result.GetMessage()}
@@ -243,14 +241,14 @@ func statusError(result *wire.Result) error {
 	return &StatusError{Status: result.GetStatus(), Message: result.GetMessage()}
 }
 
-// isStatus reports whether err is that answer of the cluster.
+// isStatus reports whether err is an answer of the cluster with that status.
 func isStatus(err error, code wire.Status_Code) bool { return errors.Is(err, sentinel(code)) }
 
-// maybe reports whether what failed with err may have happened.
+// maybe reports whether the request that failed with err may have been executed.
 func maybe(err error) bool { return errors.Is(err, ErrUncertain) }
 
-// stopped is what a caller gets whose ctx ended first. It matches ctx's error, its
-// cause if that is another, and what is known of the request.
+// stopped returns the error for a caller whose ctx ended first. It matches ctx's error, its cause if
+// different, and known, which is what the client knows about the request.
 func stopped(ctx context.Context, known error) error {
 	err := &stoppedError{causes: []error{ctx.Err()}}
 	if cause := context.Cause(ctx); cause != ctx.Err() {
@@ -266,7 +264,7 @@ type stoppedError struct {
 	causes []error
 }
 
-// Error says why the caller stopped and what is known.
+// Error lists the causes.
 func (e *stoppedError) Error() string {
 	text := "quorumlock: stopped waiting"
 	for _, cause := range e.causes {
@@ -275,10 +273,10 @@ func (e *stoppedError) Error() string {
 	return text
 }
 
-// Unwrap gives all of them to errors.Is.
+// Unwrap returns all causes.
 func (e *stoppedError) Unwrap() []error { return e.causes }
 
-// lostReason is the reason that a push gives.
+// lostReason returns the reason given by a push.
 func lostReason(r wire.SessionLost_Reason) error {
 	switch r {
 	case wire.SessionLost_CLOSED:
@@ -293,7 +291,7 @@ func lostReason(r wire.SessionLost_Reason) error {
 	return ErrExpired
 }
 
-// lostAnswer is the reason that an answer with SESSION_LOST gives.
+// lostAnswer returns the reason given by a SESSION_LOST answer.
 func lostAnswer(result *wire.Result) error {
 	if result.GetRestored() {
 		return ErrRestored

@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// cluster is client.Config{Endpoints: []string{"10.0.0.1:7400", …}} in a program; here
-// it comes with a node in memory.
+// In a program, cluster is client.Config{Endpoints: []string{"10.0.0.1:7400", …}}; here it is a node in
+// memory.
 var cluster = client.Cluster
 
 func Example() {
@@ -29,8 +29,8 @@ func Example() {
 	defer session.Close(ctx)
 
 	err = session.Do(ctx, "orders/42", func(ctx context.Context, token uint64) error {
-		// Work with ctx: it ends before anybody else can get the lock. Hand token to
-		// what you write to, which refuses lower ones.
+		// Work with ctx, which ends before anybody else can get the lock. Pass token to whatever you write
+		// to, and let it reject lower ones.
 		fmt.Println("refunding with token", token)
 		return nil
 	})
@@ -64,13 +64,13 @@ func ExampleSession_Lock() {
 	session, _ := c.NewSession(ctx, client.SessionOptions{})
 	hold, _ := session.Lock(ctx, "terraform/prod")
 
-	// Somebody else waits as long as their ctx allows.
+	// Another owner waits as long as its ctx allows.
 	impatient, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
 	_, err := session.Lock(impatient, "terraform/prod")
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 
-	// Whoever asks with the hold's context asks as its owner, and is told.
+	// A call with the hold's context acts as the hold's owner.
 	_, err = session.Lock(hold.Context(), "terraform/prod")
 	fmt.Println(errors.Is(err, client.ErrAlreadyHeld))
 

@@ -2,9 +2,8 @@ package client
 
 import "context"
 
-// Cluster is a cluster in memory for the examples.
+// Cluster returns the configuration of a cluster in memory for the examples.
 func Cluster() Config { return makeFake(1).config() }
 
-// plain is a hold's context without the look at the clock: it ends only when the hold was
-// ended.
+// plain returns a hold's context without the check of the clock. It ends only when the hold is ended.
 func plain(h *Hold) context.Context { return h.Context().(*holdContext).Context }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An Extend that was given up before it was sent has never been asked for: it does not
-// bound the hold.
+// TestExtendThatWasNeverSentBoundsNothing checks that an Extend whose caller gave up before it was sent
+// does not bound the hold.
 func TestExtendThatWasNeverSentBoundsNothing(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()

@@ -90,13 +90,13 @@ func TestFindsTheLeader(t *testing.T) {
 		if f.count(at("n3")) != 1 || f.count() != 1 {
 			t.Fatal("the hello's hint was not followed")
 		}
-		// It loses leadership without a word: the refusal names the next one.
+		// It loses leadership without a push, and the refusal names the next leader.
 		f.lead("n2", 6)
 		hold := mustLock(t, s, "x")
 		if f.count(acquires, at("n2")) != 1 || time.Since(f.start) > 50*time.Millisecond {
 			t.Fatalf("redirect took %v", time.Since(f.start))
 		}
-		// A push moves it before anything is asked.
+		// A push moves the client before it makes a request.
 		f.lead("n1", 7)
 		f.set(func() {
 			cn := f.node("n2").conns[len(f.node("n2").conns)-1]
@@ -106,7 +106,7 @@ func TestFindsTheLeader(t *testing.T) {
 		if f.count(attaches, at("n1")) != 1 {
 			t.Fatal("the push was not followed")
 		}
-		// An old hint is not.
+		// An old hint does not.
 		f.set(func() {
 			cn := f.node("n1").conns[len(f.node("n1").conns)-1]
 			cn.push(&wire.Push{Body: &wire.Push_Leader{Leader: &wire.LeaderHint{Id: "n2", ClientAddr: "n2:7400", Term: 6}}})
@@ -162,7 +162,7 @@ func TestHungLeaderIsLeftForANewerOne(t *testing.T) {
 		f.set(func() { f.intercept = stop; f.node("n1").hung = true })
 		asked := time.Now()
 		waiting := lockSoon(context.Background(), s, "x")
-		// Nobody newer yet: it stays.
+		// There is no newer leader yet, so it stays.
 		time.Sleep(time.Second)
 		if f.count(attaches) != 0 {
 			t.Fatal("it left for nobody")
@@ -233,7 +233,7 @@ func TestAttachThatIsRefusedLosesTheSession(t *testing.T) {
 	})
 }
 
-// TestRestoredWhileDisconnected: the client was away while a backup was restored.
+// TestRestoredWhileDisconnected restores a backup while the client is disconnected.
 func TestRestoredWhileDisconnected(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -385,8 +385,8 @@ func TestTransferIsSeenToSucceed(t *testing.T) {
 	}
 }
 
-// A leader that was deposed and does not know it is met again: what others say of the
-// newer term, which we had heard before, counts.
+// TestDeposedLeaderIsLeftAgain connects to a leader that was deposed without noticing. The newer term that
+// the client knows from other nodes counts.
 func TestDeposedLeaderIsLeftAgain(t *testing.T) {
 	virtual(t, 2, func(t *testing.T, f *fake, c *Client) {
 		f.lead("n2", 5)
@@ -408,7 +408,8 @@ func TestDeposedLeaderIsLeftAgain(t *testing.T) {
 	})
 }
 
-// Where nodes advertise addresses that we cannot reach, their endpoints serve.
+// TestUnreachableAdvertisedAddress checks that the endpoints are used if the advertised addresses cannot be
+// reached.
 func TestUnreachableAdvertisedAddress(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		for term, id := range []string{"n2", "n3", "n1", "n3"} {
@@ -425,8 +426,8 @@ func TestUnreachableAdvertisedAddress(t *testing.T) {
 	})
 }
 
-// The terms of a cluster that was built anew are lower. A client that lives longer than
-// the cluster follows its leaders all the same.
+// TestClientOutlivesTheCluster checks that a client that outlives a cluster follows the leaders of the
+// cluster that replaces it, although its terms are lower.
 func TestClientOutlivesTheCluster(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		f.lead("n1", 70)
@@ -449,8 +450,8 @@ func TestClientOutlivesTheCluster(t *testing.T) {
 	})
 }
 
-// The nodes of a new cluster have no cluster id at first, and neither had those of the one before when
-// the client connected to them.
+// TestClientOutlivesAClusterThatItMetEmpty is about nodes without a cluster id: those of a new cluster, and
+// those of the previous cluster when the client connected to them.
 func TestClientOutlivesAClusterThatItMetEmpty(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		f.set(func() { f.cluster = "" })
@@ -472,7 +473,8 @@ func TestClientOutlivesAClusterThatItMetEmpty(t *testing.T) {
 	})
 }
 
-// A session with a short TTL outlives a connection that went silent without a word.
+// TestShortSessionOutlivesASilentConnection checks that a session with a short TTL survives a connection
+// that silently stops working.
 func TestShortSessionOutlivesASilentConnection(t *testing.T) {
 	for _, dead := range []string{"", "n2"} {
 		virtual(t, 2, func(t *testing.T, f *fake, c *Client) {

@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake is a cluster in memory that speaks the real framing. One leads; the state is
-// shared, as if replication took no time. Tests script it through intercept.
+// fake is a cluster in memory that uses the real framing. One node leads. The state is shared, as if
+// replication took no time. Tests script it through intercept.
 type fake struct {
 	t     testing.TB
 	clock *testClock
@@ -34,13 +34,13 @@ type fake struct {
 	leader    *wire.LeaderHint
 	cluster   string
 	service   *service
-	clients   []*Client // whose books are checked
+	clients   []*Client // clients whose state is checked
 	seen      []seen
 	window    uint32
-	highest   int // most requests unanswered at once on any connection
+	highest   int // highest number of unanswered requests on any connection
 	intercept func(cn *fakeConn, req *wire.Request) bool
-	onLost    func(k *claim, reason wire.HoldLost_Reason) // before a hold ends by time or force
-	lag       func() time.Duration                        // of the wire, each way; nil is none
+	onLost    func(k *claim, reason wire.HoldLost_Reason) // called before a hold ends by time or force
+	lag       func() time.Duration                        // of the network, each way; nil means none
 }
 
 // seen is a request as it arrived.
@@ -55,11 +55,11 @@ type fakeNode struct {
 	f        *fake
 	id, addr string
 	down     bool             // refuses connections
-	hung     bool             // accepts and never answers
-	believes *wire.LeaderHint // what it says of the leader, if not the truth
+	hung     bool             // accepts connections and never answers
+	believes *wire.LeaderHint // the leader it names, if not the actual one
 	dials    int
-	asked    int  // for tunnels
-	tunnels  bool // opens them
+	asked    int  // number of requests for tunnels
+	tunnels  bool // opens tunnels
 	conns    []*fakeConn
 }
 
@@ -70,15 +70,15 @@ type fakeConn struct {
 	out     *transport.Outbox
 	pending int
 	tunnel  bool // it comes through another node
-	// When the last frame arrives, each way, where the wire has a lag.
+	// When the last frame arrives, each way, if the network has a lag.
 	inAt, outAt time.Time
 }
 
-// testClock is virtual time in a bubble, plus the time that the machine was suspended.
+// testClock is virtual time in a bubble, plus the time the machine was suspended.
 type testClock struct {
 	start     time.Time
 	suspended atomic.Int64
-	rung      func() // called after each call that AfterFunc has promised
+	rung      func() // called after each timer has fired
 }
 
 func (c *testClock) Now() time.Duration {
@@ -119,7 +119,7 @@ func (f *fake) close() {
 	}
 }
 
-// lead makes a node the leader of a term; nobody is told.
+// lead makes a node the leader of a term without notifying any client.
 func (f *fake) lead(id string, term uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,8 +127,7 @@ func (f *fake) lead(id string, term uint64) {
 	f.service.restartBounds()
 }
 
-// elect makes a node the leader of a term, and tells all connections of others than the
-// nodes named.
+// elect makes a node the leader of a term, and notifies all connections except those of the deaf nodes.
 func (f *fake) elect(id string, term uint64, deaf ...string) {
 	f.lead(id, term)
 	f.set(func() {
@@ -260,7 +259,7 @@ func (cn *fakeConn) greet(hello *wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
 	return reply, nil
 }
 
-// arrive has a request arrive after the wire's lag, in order.
+// arrive delivers a request after the lag of the network, in order.
 func (cn *fakeConn) arrive(req *wire.Request) {
 	cn.f.mu.Lock()
 	lag := cn.f.lag
@@ -274,7 +273,7 @@ func (cn *fakeConn) arrive(req *wire.Request) {
 	time.AfterFunc(wait, func() { cn.request(req) })
 }
 
-// inOrder is how long a frame takes that may not pass the last one.
+// inOrder returns how long a frame takes, given that it must not overtake the last one.
 func inOrder(last *time.Time, lag time.Duration) time.Duration {
 	now := time.Now()
 	at := now.Add(lag)
@@ -285,7 +284,7 @@ func inOrder(last *time.Time, lag time.Duration) time.Duration {
 	return at.Sub(now)
 }
 
-// send has a frame leave for the client. f.mu is held.
+// send sends a frame to the client. The caller holds f.mu.
 func (cn *fakeConn) send(frame *wire.ServerFrame) {
 	if cn.f.lag == nil {
 		_ = cn.out.Send(frame)
@@ -294,7 +293,7 @@ func (cn *fakeConn) send(frame *wire.ServerFrame) {
 	time.AfterFunc(inOrder(&cn.outAt, cn.f.lag()), func() { _ = cn.out.Send(frame) })
 }
 
-// hint is what the node says of the leader. f.mu is held.
+// hint returns the leader that the node names. The caller holds f.mu.
 func (n *fakeNode) hint() *wire.LeaderHint {
 	if n.believes != nil {
 		return proto.CloneOf(n.believes)
@@ -302,7 +301,7 @@ func (n *fakeNode) hint() *wire.LeaderHint {
 	return proto.CloneOf(n.f.leader)
 }
 
-// drain reads and says nothing.
+// drain reads everything and answers nothing.
 func (cn *fakeConn) drain() {
 	buf := make([]byte, 1<<10)
 	for {
@@ -325,7 +324,7 @@ func (cn *fakeConn) request(req *wire.Request) {
 	cn.serveRequest(req)
 }
 
-// serveRequest answers as a node does. f.mu is held.
+// serveRequest answers as a node does. The caller holds f.mu.
 func (cn *fakeConn) serveRequest(req *wire.Request) {
 	if resp := cn.stale(req); resp != nil {
 		cn.answer(req, resp)
@@ -347,7 +346,7 @@ func (cn *fakeConn) stale(req *wire.Request) *wire.Response {
 	return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_Status{Status: &wire.StatusResponse{NodeId: cn.node.id}}}
 }
 
-// answer sends a response. f.mu is held.
+// answer sends a response. The caller holds f.mu.
 func (cn *fakeConn) answer(req *wire.Request, resp *wire.Response) {
 	cn.pending--
 	resp.Id = req.GetId()
@@ -360,7 +359,7 @@ func (cn *fakeConn) push(p *wire.Push) {
 
 func status(code wire.Status_Code) *wire.Result { return &wire.Result{Status: code} }
 
-// count is how many requests satisfy all conditions.
+// count returns the number of requests that satisfy all conditions.
 func (f *fake) count(conditions ...func(seen) bool) int { return len(f.all(conditions...)) }
 
 func (f *fake) all(conditions ...func(seen) bool) (found []seen) {
@@ -384,8 +383,8 @@ func at(node string) func(seen) bool {
 	return func(s seen) bool { return s.node == node }
 }
 
-// virtual runs a test in a bubble: time passes when everybody waits. The clients' books are
-// right all the time.
+// virtual runs a test in a bubble, where time passes when all goroutines wait. It checks the clients'
+// invariants throughout.
 func virtual(t *testing.T, nodes int, test func(t *testing.T, f *fake, c *Client)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
@@ -396,7 +395,7 @@ func virtual(t *testing.T, nodes int, test func(t *testing.T, f *fake, c *Client
 	})
 }
 
-// result is what a call in another goroutine gave.
+// lockResult is the result of a call in another goroutine.
 type lockResult struct {
 	hold *Hold
 	err  error

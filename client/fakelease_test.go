@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// fakeLease is an implicit session's: its time, and who waits for its outcome.
+// fakeLease belongs to an implicit session: its time, and the requests waiting for its outcome.
 type fakeLease struct {
 	waiting    []func(*wire.Result)
 	endsAt     time.Duration // since the start; 0 while it waits
@@ -56,7 +56,7 @@ func (v *service) acquireLease(cn *fakeConn, req *wire.Request) *wire.Response {
 	return nil
 }
 
-// leaseSettled tells all who wait for a lease.
+// leaseSettled answers all requests that wait for a lease.
 func (v *service) leaseSettled(s *fakeSession, result *wire.Result) {
 	if result.GetStatus() == wire.Status_GRANTED {
 		v.leaseBegins(s, s.ttl)
@@ -71,7 +71,7 @@ func (v *service) leaseSettled(s *fakeSession, result *wire.Result) {
 	s.lease.waiting = nil
 }
 
-// leaseBegins begins a lease's time anew.
+// leaseBegins restarts a lease's time.
 func (v *service) leaseBegins(s *fakeSession, ms uint32) {
 	s.ttl = ms
 	s.lease.generation++

@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What operators do to the fake's holds, and what one asks about a token.
+// Operator actions on the fake's holds, and the verification of a token.
 
 func (v *service) force(r *wire.ForceRelease) *wire.Result {
 	k := v.claimOf(nil, r.GetHoldId(), r.GetToken())

@@ -8,21 +8,21 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// fakeHistory remembers what happened, from the first watch on.
+// fakeHistory records events from the first watch on.
 type fakeHistory struct {
 	events   []*wire.Event
 	watches  []*fakeWatch
 	on       bool
 	flushing bool
 	lineage  string
-	oldest   uint64 // what happened up to it is not remembered
+	oldest   uint64 // events up to this revision are gone
 }
 
 type fakeWatch struct {
 	cn   *fakeConn
 	id   uint64
 	req  *wire.WatchRequest
-	sent uint64 // revision up to which it was told
+	sent uint64 // revision up to which events were sent
 }
 
 func (v *service) watch(cn *fakeConn, req *wire.Request) *wire.Response {
@@ -54,7 +54,7 @@ func (v *service) endWatch(cn *fakeConn, id uint64) {
 	v.history.watches = slices.DeleteFunc(v.history.watches, func(w *fakeWatch) bool { return w.cn == cn && w.id == id })
 }
 
-// emit has what happened told once the command is done.
+// emit sends an event once the command is done.
 func (v *service) emit(what wire.Event_Type, k *claim) {
 	h := &v.history
 	if !h.on {
@@ -78,8 +78,8 @@ func (v *service) emit(what wire.Event_Type, k *claim) {
 	})
 }
 
-// tell pushes what a watch was not told yet, in answers of a few events, which are cut
-// where they are full.
+// tell pushes the events that a watch has not received yet, in responses of a few events that are cut when
+// full.
 func (v *service) tell(w *fakeWatch, always bool) {
 	h := &v.history
 	var events []*wire.Event

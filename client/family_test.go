@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// The locks of the fake: all modes, semaphores, several at once, upgrades and bounds. It
-// knows no deadlocks, orders or limits.
+// The locks of the fake: all modes, semaphores, several locks at once, upgrades and bounds. It does not
+// implement deadlocks, orders or limits.
 
 type fakeLock struct {
 	holders, queue []*claim
@@ -19,7 +19,7 @@ type fakeLock struct {
 	limit          uint64
 }
 
-// claim is a wait, and from its grant on a hold.
+// claim is a wait and, after its grant, a hold.
 type claim struct {
 	session    *fakeSession
 	seq, id    uint64
@@ -29,7 +29,7 @@ type claim struct {
 	held       bool
 	count      uint32
 	value      []byte
-	upgradeSeq uint64 // while it waits to be exclusive
+	upgradeSeq uint64 // set while it waits to become exclusive
 	maxHold    uint32
 	bound      timer // of its max_hold
 	grace      timer // of its revocation
@@ -49,7 +49,7 @@ func (v *service) claims() []*claim {
 	return slices.SortedFunc(maps.Keys(seen), func(a, b *claim) int { return int(a.id) - int(b.id) })
 }
 
-// claimOf is the session's hold of that id and token; nil if it has none.
+// claimOf returns the session's hold with that id and token, or nil.
 func (v *service) claimOf(s *fakeSession, id, token uint64) *claim {
 	if k := v.holds[id]; k != nil && k.token == token && (s == nil || k.session == s) {
 		return k
@@ -64,7 +64,7 @@ func (k *claim) heldLock() *wire.HeldLock {
 	}
 }
 
-// cloned is what an answer may carry: it is written later.
+// cloned returns copies for an answer, which is written later.
 func cloned(locks []*wire.LockRequest) (copies []*wire.LockRequest) {
 	for _, r := range locks {
 		copies = append(copies, proto.CloneOf(r))
@@ -72,7 +72,7 @@ func cloned(locks []*wire.LockRequest) (copies []*wire.LockRequest) {
 	return copies
 }
 
-// told is the revocation as an attach tells it: by another clock than the push.
+// told returns the revocation as an attach reports it, with a clock that differs from that of the push.
 func (k *claim) told() *wire.Revocation {
 	if k.revocation == nil {
 		return nil
@@ -82,10 +82,10 @@ func (k *claim) told() *wire.Revocation {
 	return r
 }
 
-// exclusive says how the claim has the lock, or wants it.
+// exclusive reports whether the claim holds or requests the lock exclusively.
 func (k *claim) exclusive() bool { return k.locks[0].GetMode() == wire.Mode_EXCLUSIVE }
 
-// fits says whether a claim is compatible with all holders of a lock.
+// fits reports whether a claim is compatible with all holders of a lock.
 func (l *fakeLock) fits(k *claim, r *wire.LockRequest) bool {
 	used := max(r.GetPermits(), 1)
 	for _, h := range l.holders {
@@ -111,7 +111,7 @@ func (v *service) lockOf(r *wire.LockRequest) *fakeLock {
 	return l
 }
 
-// plant has a claim hold its locks, whatever they are.
+// plant makes a claim hold its locks unconditionally.
 func (v *service) plant(k *claim) {
 	k.held, k.count = true, 1
 	v.holds[k.id] = k
@@ -154,7 +154,7 @@ func (v *service) acquire(s *fakeSession, seq uint64, a *wire.Acquire) *wire.Res
 	return &wire.Result{Status: wire.Status_QUEUED, HoldId: k.id, Position: uint64(len(v.lockOf(k.locks[0]).queue))}
 }
 
-// owned answers an acquire of what its owner has already.
+// owned answers an acquire of a lock that its owner already holds or waits for.
 func (v *service) owned(k *claim, reentrant bool) *wire.Result {
 	for _, r := range k.locks {
 		l := v.locks[r.GetName()]
@@ -178,8 +178,8 @@ func (v *service) owned(k *claim, reentrant bool) *wire.Result {
 	return nil
 }
 
-// free says whether a claim can be granted: a newcomer passes nobody, one that waits has
-// to be the first everywhere.
+// free reports whether a claim can be granted. A newcomer does not overtake anyone, and a waiter must be
+// first in every queue.
 func (v *service) free(k *claim, newcomer bool) bool {
 	for _, r := range k.locks {
 		l := v.locks[r.GetName()]
@@ -202,19 +202,19 @@ func (v *service) grant(k *claim) *wire.Result {
 	return &wire.Result{Status: wire.Status_GRANTED, HoldId: k.id, Token: k.token, Seq: k.seq, Revision: v.revision, Count: 1}
 }
 
-// later runs a step of the leader's after a while.
+// later runs a step of the leader after a delay.
 func (v *service) later(ms uint32, step func()) {
 	time.AfterFunc(time.Duration(ms)*time.Millisecond, func() {
 		v.f.set(func() { v.revision++; step() })
 	})
 }
 
-// bound begins a hold's own time anew.
+// bound restarts a hold's own time.
 func (v *service) bound(k *claim, ms uint32) {
 	v.restart(&k.bound, k, ms, wire.HoldLost_EXPIRED)
 }
 
-// grace begins that of a revocation.
+// grace starts the grace of a revocation.
 func (v *service) grace(k *claim) {
 	v.restart(&k.grace, k, k.revocation.GetGraceMs(), wire.HoldLost_FORCED)
 }
@@ -222,7 +222,7 @@ func (v *service) grace(k *claim) {
 // timer is one of a hold's own deadlines.
 type timer struct {
 	begun  int
-	endsAt time.Duration // 0 without one
+	endsAt time.Duration // 0 if there is none
 }
 
 func (v *service) restart(t *timer, k *claim, ms uint32, reason wire.HoldLost_Reason) {
@@ -240,7 +240,7 @@ func (v *service) restart(t *timer, k *claim, ms uint32, reason wire.HoldLost_Re
 	})
 }
 
-// left is the time to the earlier of a hold's own deadlines.
+// left returns the time until the earlier of a hold's own deadlines.
 func (v *service) left(k *claim) (ms uint64, bounded bool) {
 	end := k.bound.endsAt
 	if g := k.grace.endsAt; g != 0 && (end == 0 || g < end) {
@@ -249,7 +249,7 @@ func (v *service) left(k *claim) (ms uint64, bounded bool) {
 	return uint64((end - time.Since(v.f.start)) / time.Millisecond), end != 0
 }
 
-// restartBounds is what a new leader does.
+// restartBounds restarts all bounds, as a new leader does.
 func (v *service) restartBounds() {
 	for _, k := range v.claims() {
 		if k.held {
@@ -282,7 +282,7 @@ func (k *claim) push(p *wire.Push) {
 	}
 }
 
-// remove takes a claim off its locks. An upgrade of it ends.
+// remove removes a claim from its locks and ends its upgrade.
 func (v *service) remove(k *claim) {
 	v.endUpgrade(k, wire.Status_NOT_HELD)
 	k.held = false
@@ -299,7 +299,7 @@ func (v *service) remove(k *claim) {
 	}
 }
 
-// settleAll grants to whoever has become first, where something has changed.
+// settleAll grants to the waiters that are now first, for all changed locks.
 func (v *service) settleAll() {
 	for len(v.changed) > 0 {
 		name := v.changed[0]
@@ -340,7 +340,7 @@ func (v *service) settleLock(name string, l *fakeLock) bool {
 	return true
 }
 
-// settle gives a request that waits its outcome.
+// settle delivers its outcome to a waiting request.
 func (v *service) settle(s *fakeSession, seq uint64, result *wire.Result) {
 	result.Seq, result.Revision = seq, v.revision
 	s.outcomes[seq] = s.echo(result)
@@ -352,7 +352,7 @@ func (v *service) settle(s *fakeSession, seq uint64, result *wire.Result) {
 	}
 }
 
-// want tells the holders of a lock that somebody waits.
+// want notifies the holders of a lock that it has a waiter.
 func (v *service) want(l *fakeLock) {
 	for _, k := range l.holders {
 		if k.notify && !k.wanted {
@@ -377,7 +377,7 @@ func (v *service) release(s *fakeSession, r *wire.Release) *wire.Result {
 	return status(wire.Status_OK)
 }
 
-// drop frees a lock without a word to its holder.
+// drop frees a lock without notifying its holder.
 func (v *service) drop(name string) {
 	v.remove(v.locks[name].holders[0])
 	v.settleAll()

@@ -13,31 +13,31 @@ import (
 // never is later than any event.
 const never = time.Duration(math.MaxInt64)
 
-// agenda is a heap of sessions by the time of their next event. Acknowledgements only
-// move events back, so that an entry may come too early, never too late, and the hot
-// path leaves the heap alone.
+// agenda is a heap of sessions by the time of their next event. Acknowledgements only postpone events and
+// do not update the heap, which keeps it off the hot path: an entry may come up too early, but never too
+// late.
 type agenda []*Session
 
-// Len is the number of sessions.
+// Len returns the number of sessions.
 func (a agenda) Len() int { return len(a) }
 
-// Less orders by time.
+// Less orders sessions by time.
 func (a agenda) Less(i, j int) bool { return a[i].wakeAt < a[j].wakeAt }
 
-// Swap exchanges two.
+// Swap exchanges two sessions.
 func (a agenda) Swap(i, j int) {
 	a[i], a[j] = a[j], a[i]
 	a[i].place, a[j].place = i, j
 }
 
-// Push adds one.
+// Push adds a session.
 func (a *agenda) Push(x any) {
 	s := x.(*Session)
 	s.place = len(*a)
 	*a = append(*a, s)
 }
 
-// Pop takes the last.
+// Pop removes the last session.
 func (a *agenda) Pop() any {
 	last := len(*a) - 1
 	s := (*a)[last]
@@ -47,7 +47,7 @@ func (a *agenda) Pop() any {
 	return s
 }
 
-// armAt has the alarm ring at a time, or earlier.
+// armAt makes the alarm fire at a time or earlier.
 func (c *Client) armAt(at time.Duration) {
 	if c.closed || c.alarmAt != 0 && c.alarmAt <= at {
 		return
@@ -59,7 +59,7 @@ func (c *Client) armAt(at time.Duration) {
 	c.alarm = c.clock.AfterFunc(max(0, at-c.clock.Now()), c.ring)
 }
 
-// ring does whatever is due, for all sessions and requests.
+// ring handles whatever is due for all sessions and requests.
 func (c *Client) ring() {
 	c.mu.Lock()
 	defer c.unlock()
@@ -80,8 +80,8 @@ func (c *Client) ring() {
 	c.rearm(now)
 }
 
-// rearm sets the alarm to the earliest event to come. Sessions' are kept to the
-// moment; the others are not worth ringing twice in a millisecond.
+// rearm sets the alarm to the earliest upcoming event. The events of sessions are handled on time; for the
+// others the alarm fires at most once per millisecond.
 func (c *Client) rearm(now time.Duration) {
 	if len(c.agenda) > 0 {
 		c.armAt(c.agenda[0].wakeAt)
@@ -120,29 +120,29 @@ func (s *Session) begin(sentAt time.Duration) {
 	s.client.armAt(s.wakeAt)
 }
 
-// interval is TTL/3, a little less at random so that sessions do not march in step.
+// interval returns TTL/3, randomly reduced a little so that sessions do not send their heartbeats in step.
 func (s *Session) interval() time.Duration {
 	third := s.ttl / 3
 	return third - rand.N(third/8+1)
 }
 
-// lead is how much before its time a heartbeat may go, to leave in one write with others:
-// it takes both sides far longer to wake up for a heartbeat than to deal with it.
+// lead returns how early a heartbeat may be sent to share one write with others. Both sides spend far more
+// on waking up for a heartbeat than on processing it.
 func (s *Session) lead() time.Duration { return s.ttl / 48 }
 
-// due says whether something is to be done for the session now.
+// due reports whether the session needs attention now.
 func (s *Session) due(now time.Duration) bool {
 	return s.wakeAt <= now || s.wakeAt == s.beatAt && s.beatAt-s.lead() <= now
 }
 
-// margin is how much earlier than the cluster the session gives up.
+// margin returns how much earlier than the cluster the client considers a session ended.
 func margin(ttl time.Duration) time.Duration { return max(ttl/100, 20*time.Millisecond) }
 
-// deadline is when the session is over unless an acknowledgement comes.
+// deadline returns when the session ends unless another request is acknowledged.
 func (s *Session) deadline() time.Duration { return s.proofAt + s.ttl - margin(s.ttl) }
 
-// overdue is when the session is in jeopardy: the last acknowledgement is as old as
-// one and a half heartbeats.
+// overdue returns when the session enters Jeopardy: when the last acknowledgement is one and a half
+// heartbeat intervals old.
 func (s *Session) overdue() time.Duration { return s.proofAt + s.ttl/2 }
 
 func (s *Session) nextEvent() time.Duration {
@@ -153,7 +153,7 @@ func (s *Session) nextEvent() time.Duration {
 	return at
 }
 
-// tick does what is due: the deadline first, then the state, then a heartbeat.
+// tick does what is due: first the deadline, then the state, then a heartbeat.
 func (s *Session) tick(now time.Duration) {
 	if s.closing != nil {
 		s.leave(&StatusError{wire.Status_UNCERTAIN, "the session was not closed before its TTL had passed"})
@@ -172,15 +172,15 @@ func (s *Session) tick(now time.Duration) {
 	s.wakeAt = s.nextEvent()
 }
 
-// unlist takes the session off the agenda.
+// unlist removes the session from the agenda.
 func (s *Session) unlist() {
 	if s.place >= 0 {
 		heap.Remove(&s.client.agenda, s.place)
 	}
 }
 
-// beat sends a heartbeat, unless one is under way or the session waits for being
-// attached, which is a sign of life as well.
+// beat sends a heartbeat, unless one is in flight or the session is not attached; its attach renews it as
+// well.
 func (s *Session) beat() {
 	c := s.client
 	if s.heartbeat != nil || c.conn == nil || s.conn != c.conn {
@@ -192,7 +192,7 @@ func (s *Session) beat() {
 	c.submit(s.heartbeat)
 }
 
-// heartbeatFailed tries again soon: the node could not serve just then.
+// heartbeatFailed schedules another heartbeat soon, since the node could not serve this one.
 func (s *Session) heartbeatFailed() {
 	c := s.client
 	s.heartbeat = nil
@@ -201,7 +201,7 @@ func (s *Session) heartbeatFailed() {
 	s.wakeBy(s.beatAt)
 }
 
-// wakeBy has the session looked at by then.
+// wakeBy makes the alarm handle the session by that time.
 func (s *Session) wakeBy(at time.Duration) {
 	if s.place >= 0 && at < s.wakeAt {
 		s.wakeAt = at
@@ -210,8 +210,8 @@ func (s *Session) wakeBy(at time.Duration) {
 	}
 }
 
-// proved moves the deadline: a request sent then was acknowledged on proof of
-// leadership newer than its arrival.
+// proved extends the deadline: a request sent at that time was acknowledged with a proof of leadership that
+// is newer than the request's arrival.
 func (s *Session) proved(sentAt time.Duration) {
 	if sentAt <= s.proofAt {
 		return
@@ -223,7 +223,8 @@ func (s *Session) proved(sentAt time.Duration) {
 	}
 }
 
-// proves says which answers only the log or a heartbeat's proof can give.
+// proves reports whether an answer with this status proves leadership. Such answers come only from the log
+// or from a heartbeat's leadership check.
 func proves(status wire.Status_Code) bool {
 	switch status {
 	case wire.Status_OK, wire.Status_GRANTED, wire.Status_QUEUED, wire.Status_NOT_ACQUIRED,
@@ -235,10 +236,11 @@ func proves(status wire.Status_Code) bool {
 	return false
 }
 
-// alive is aliveAt now: the check at each use.
+// alive is aliveAt for the current time. It is checked at each use of the session.
 func (s *Session) alive() bool { return s.aliveAt(s.client.mu.now()) }
 
-// aliveAt ends the session if its deadline has passed, and the holds whose own has.
+// aliveAt ends the session if its deadline has passed, ends the holds whose own deadline has passed, and
+// reports whether the session is alive.
 func (s *Session) aliveAt(now time.Duration) bool {
 	if s.state != Lost && now >= s.deadline() {
 		s.client.note(slog.LevelWarn, "session expired", "session", s.id, "late", now-s.deadline())

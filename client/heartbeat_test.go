@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A session that begins is woken for its first heartbeat, a third of its TTL after the
+// TestBegin checks that a new session is scheduled for its first heartbeat a third of its TTL after the
 // request that opened it was sent.
 func TestBegin(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestBegin(t *testing.T) {
 	})
 }
 
-// One heartbeat is under way at a time, and none for a session that is not attached.
+// TestBeat checks that at most one heartbeat is in flight, and none for a session that is not attached.
 func TestBeat(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(c *Client, s *Session)
@@ -51,7 +51,7 @@ func TestBeat(t *testing.T) {
 	}
 }
 
-// What each moment brings to a session: a heartbeat a little early, Jeopardy at half the
+// TestTick checks what happens over the time of a session: a heartbeat slightly early, Jeopardy at half the
 // TTL, the end at the deadline.
 func TestTick(t *testing.T) {
 	deadline := ttl - margin(ttl)
@@ -100,7 +100,7 @@ func TestTick(t *testing.T) {
 	}
 }
 
-// A session is due at its next event, and for a heartbeat a little before.
+// TestDue checks that a session is due at its next event, and slightly earlier for a heartbeat.
 func TestDue(t *testing.T) {
 	s := &Session{ttl: 48 * time.Second, wakeAt: 100 * time.Second}
 	for name, test := range map[string]struct {
@@ -120,8 +120,8 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// An answer moves the deadline by when its request was sent, never back, and ends Jeopardy
-// only if it is young enough.
+// TestProved checks that an answer extends the deadline according to when its request was sent, never
+// shortens it, and ends Jeopardy only if it is recent enough.
 func TestProved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
@@ -144,14 +144,15 @@ func TestProved(t *testing.T) {
 			t.Errorf("%v, the next heartbeat at %v, want %v", s.state, s.beatAt, beat)
 		}
 		s.proved(now)
-		s.proved(now + time.Second) // the heartbeat can wait
+		s.proved(now + time.Second) // the heartbeat is postponed
 		if s.beatAt < now+time.Second+ttl/4 || s.deadline() != now+time.Second+ttl-margin(ttl) || s.overdue() != now+time.Second+ttl/2 {
 			t.Errorf("the next heartbeat at %v, the deadline at %v", s.beatAt, s.deadline())
 		}
 	})
 }
 
-// Every status is either decided by the log, and then proves that the session lives, or not.
+// TestWhichAnswersProve checks for every status whether it is decided by the log, and so proves that the
+// session is alive.
 func TestWhichAnswersProve(t *testing.T) {
 	proofs := map[wire.Status_Code]bool{}
 	for _, code := range []wire.Status_Code{
@@ -168,7 +169,7 @@ func TestWhichAnswersProve(t *testing.T) {
 	}
 }
 
-// The time of a session, and of its holds, is looked at to the moment.
+// TestAliveAt checks that the deadlines of a session and of its holds are exact.
 func TestAliveAt(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, s := opened(t)
@@ -199,7 +200,8 @@ func TestAliveAt(t *testing.T) {
 	})
 }
 
-// A hold that a grace forces away was forced, one that would have expired anyhow expired.
+// TestHowHoldsEnd checks that a hold ended by a grace is forced, while one that would have expired anyway
+// expires.
 func TestHowHoldsEnd(t *testing.T) {
 	const at = 5 * time.Second
 	for name, test := range map[string]struct {
@@ -246,7 +248,7 @@ func TestHowHoldsEnd(t *testing.T) {
 	}
 }
 
-// A heartbeat that could not be served is sent again soon, and later and later.
+// TestHeartbeatFailed checks that a heartbeat that failed is resent soon, with a growing backoff.
 func TestHeartbeatFailed(t *testing.T) {
 	for retries, most := range map[int]time.Duration{0: retryFirst, 3: 8 * retryFirst, 60: retryMost} {
 		bubble.Test(t, func(t *testing.T) {

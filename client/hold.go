@@ -10,59 +10,58 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// holdKey finds the hold that a context descends from.
+// holdKey is the context key under which a context finds the hold it descends from.
 type holdKey struct{}
 
-// Hold is one lock held, or several that were acquired together. One that came by
-// [Reentrant] shares id, token, mode and bounds with the first of its owner; context and
-// Unlock are its own.
+// Hold is one granted lock, or several locks that were acquired together. Holds of one owner acquired with
+// [Reentrant] share id, token, mode and bounds; each has its own context and its own Unlock.
 type Hold struct {
 	held *held
 
 	// Guarded by the client's mutex.
-	asked    context.Context // the one that the lock was asked with
-	ctx      holdContext     // made when it is first asked for
+	asked    context.Context // the ctx of the acquire
+	ctx      holdContext     // created on first use
 	cancel   context.CancelCauseFunc
-	next     *Hold         // the next one of the same held
+	next     *Hold         // the next handle of the same held
 	ended    error         // why the context was cancelled
-	lost     chan struct{} // made when it is first asked for
-	release  *releaseCall  // from Unlock on, until it is acknowledged
+	lost     chan struct{} // created on first use
+	release  *releaseCall  // from Unlock until it is acknowledged
 	released bool          // acknowledged by the cluster
 }
 
-// held is what the cluster knows as one hold.
+// held is one hold as the cluster knows it. It has one Hold as a handle for each acquire.
 type held struct {
 	session  *Session
 	name     string
 	id       uint64
-	token    atomic.Uint64 // an upgrade changes it
+	token    atomic.Uint64 // changed by an upgrade
 	revision uint64
 	owner    uint64
 
 	// Guarded by the client's mutex.
 	mode    Mode
-	changed uint64   // the revision of the last change of mode and token
-	gone    error    // why it is lost; kept until the cluster has no hold of this id
-	first   *Hold    // of the handles that were not released yet
-	orphan  bool     // it was found at an attach: nobody here asked for it
-	rare    *rarity  // what few holds have
-	names   []string // of several locks; nil for one
+	changed uint64   // revision of the last change of mode and token
+	gone    error    // why it is lost; kept until the cluster has no hold with this id
+	first   *Hold    // first of the handles that are not released yet
+	orphan  bool     // found by an attach, with no caller that asked for it
+	rare    *rarity  // state that few holds need
+	names   []string // for several locks; nil for one
 }
 
-// firstHold is a hold in one piece of memory.
+// firstHold combines a hold and its first handle in one allocation.
 type firstHold struct {
 	Hold
 	of held
 }
 
-// holdContext is a hold's context, or one of Do. It is the standard library's but that
-// Err looks at the clock first, and that it knows its hold.
+// holdContext is the context of a hold or of Do. It differs from the standard library's in two ways: Err
+// checks the clock first, and Value returns the hold.
 type holdContext struct {
 	context.Context
 	hold *Hold
 }
 
-// Err is nil as long as the hold is held for certain.
+// Err returns nil while the hold is certainly held.
 func (h *holdContext) Err() error {
 	if err := h.Context.Err(); err != nil {
 		return err
@@ -74,7 +73,7 @@ func (h *holdContext) Err() error {
 	return h.Context.Err()
 }
 
-// Value finds the hold.
+// Value returns the hold for a holdKey.
 func (h *holdContext) Value(key any) any {
 	if key == (holdKey{}) {
 		return h.hold
@@ -82,7 +81,7 @@ func (h *holdContext) Value(key any) any {
 	return h.Context.Value(key)
 }
 
-// newHold books a hold that is new to us.
+// newHold registers a hold that the client did not know before.
 func newHold(s *Session, name string, id, token, revision uint64) *Hold {
 	h := &firstHold{}
 	h.held = &h.of
@@ -94,14 +93,14 @@ func newHold(s *Session, name string, id, token, revision uint64) *Hold {
 	return &h.Hold
 }
 
-// again makes one more handle of a hold that counts its acquires.
+// again adds a handle to a hold that counts its acquires.
 func (d *held) again() *Hold {
 	h := &Hold{held: d, next: d.first}
 	d.first = h
 	return h
 }
 
-// open makes the hold's context, with the values of its caller's.
+// open creates the hold's context, with the values of the acquire's ctx.
 func (h *Hold) open() {
 	ctx := h.asked
 	if ctx != context.Background() {
@@ -114,10 +113,10 @@ func (h *Hold) open() {
 	}
 }
 
-// Name is the lock's name, the first one of several.
+// Name returns the name of the lock, or of the first of several.
 func (h *Hold) Name() string { return h.held.name }
 
-// Names are all names, in the order of the request.
+// Names returns the names of all locks, in the order of the request.
 func (h *Hold) Names() []string {
 	if h.held.names == nil {
 		return []string{h.held.name}
@@ -125,26 +124,26 @@ func (h *Hold) Names() []string {
 	return append([]string(nil), h.held.names...)
 }
 
-// ID names the hold on the cluster.
+// ID returns the id of the hold on the cluster.
 func (h *Hold) ID() uint64 { return h.held.id }
 
-// Token is the fencing token: greater than that of every grant before. Hand it to the
-// resource that the lock protects, which refuses tokens lower than the highest seen. Only
-// an exclusive hold's token fences; Upgrade gives the hold another one.
+// Token returns the fencing token, which is greater than that of every earlier grant. Pass it to the
+// resource that the lock protects, and make the resource reject tokens lower than the highest it has seen.
+// Only the token of an exclusive hold fences. Upgrade changes the token.
 func (h *Hold) Token() uint64 { return h.held.token.Load() }
 
-// Revision is the revision of the grant.
+// Revision returns the revision of the grant.
 func (h *Hold) Revision() uint64 { return h.held.revision }
 
-// Mode is how the lock is held now, the first one of several.
+// Mode returns how the lock is held now; for several locks, how the first is held.
 func (h *Hold) Mode() Mode {
 	h.held.session.client.mu.Lock()
 	defer h.held.session.client.unlock()
 	return h.held.mode
 }
 
-// Count is how many acquires the hold counts: those that were granted and whose Unlock
-// has not begun. It is more than 1 by [Reentrant] only, and 0 once the hold has ended.
+// Count returns the number of acquires that were granted and whose Unlock has not begun. It exceeds 1 only
+// with [Reentrant], and is 0 once the hold has ended.
 func (h *Hold) Count() int {
 	h.held.session.client.mu.Lock()
 	defer h.held.session.client.unlock()
@@ -161,10 +160,10 @@ func (d *held) count() (n int) {
 	return n
 }
 
-// Context is cancelled when the hold ends, with the reason as its cause (context.Cause):
-// before the cluster can grant the lock to anybody else if the session is lost or the
-// hold's own bound passes, and with ErrReleased as soon as Unlock begins. It has the
-// values of the ctx that the lock was asked with, but neither its deadline nor its end.
+// Context returns a context that is cancelled when the hold ends, with the reason as its cause (see
+// context.Cause). If the session is lost or the hold's own bound passes, it is cancelled before the cluster
+// can grant the lock to another owner. When Unlock begins, it is cancelled with ErrReleased. It has the
+// values of the ctx passed to the acquire, but not its deadline or cancellation.
 func (h *Hold) Context() context.Context {
 	h.held.session.client.mu.Lock()
 	defer h.held.session.client.unlock()
@@ -174,7 +173,8 @@ func (h *Hold) Context() context.Context {
 	return &h.ctx
 }
 
-// Lost is closed when the hold ended other than by Unlock; after an Unlock it never is.
+// Lost returns a channel that is closed when the hold ends in any way other than Unlock. After Unlock it is
+// never closed.
 func (h *Hold) Lost() <-chan struct{} {
 	h.held.session.client.mu.Lock()
 	defer h.held.session.client.unlock()
@@ -188,8 +188,8 @@ func (h *Hold) Lost() <-chan struct{} {
 	return h.lost
 }
 
-// Remaining is the time until the hold is lost, by its session's end if no heartbeat is
-// acknowledged any more or by its own bound, whichever comes first; 0 once it has ended.
+// Remaining returns the time until the hold is lost, or 0 once it has ended. It is the earlier of the
+// session's deadline, assuming that no further heartbeat is acknowledged, and the hold's own bound.
 func (h *Hold) Remaining() time.Duration {
 	s := h.held.session
 	s.client.mu.Lock()
@@ -201,7 +201,7 @@ func (h *Hold) Remaining() time.Duration {
 	return min(s.deadline(), h.held.deadline()) - now
 }
 
-// end cancels the hold's context. It is not held any more as far as its user goes.
+// end cancels the hold's context. For its user the hold has ended.
 func (h *Hold) end(reason error) {
 	if h.ended != nil {
 		return
@@ -215,7 +215,7 @@ func (h *Hold) end(reason error) {
 	}
 }
 
-// lose ends all handles of a hold that is not held any more, or that may not be.
+// lose ends all handles of a hold that is lost, or that may be.
 func (d *held) lose(reason error) {
 	if d.gone == nil {
 		d.gone = reason
@@ -226,7 +226,7 @@ func (d *held) lose(reason error) {
 	d.hush()
 }
 
-// drop takes a handle that was released, or never will be, off its hold.
+// drop removes a handle that was released, or never will be.
 func (d *held) drop(h *Hold) {
 	for at := &d.first; *at != nil; at = &(*at).next {
 		if *at == h {
@@ -236,18 +236,17 @@ func (d *held) drop(h *Hold) {
 	}
 }
 
-// forget takes a hold that the cluster does not know any more out of the books.
+// forget removes a hold that the cluster no longer knows.
 func (d *held) forget() {
 	d.session.holds.remove(d)
 	d.hush()
 }
 
-// Unlock releases the hold. Its context is cancelled first. The release is repeated
-// until the cluster acknowledges it or the session is lost, also when ctx ends earlier:
-// then the error matches ctx's and ErrUncertain, and Unlock can be called again to wait
-// for the same release. Once released it returns nil, however often it is called; of a
-// hold that was lost it returns the reason. Where acquires are counted it gives back
-// this one; the lock is free after the last.
+// Unlock releases the hold. It first cancels the hold's context. The client repeats the release until the
+// cluster acknowledges it or the session is lost, even if ctx ends earlier. In that case the error matches
+// ctx's error and ErrUncertain, and calling Unlock again waits for the same release. Once the hold is
+// released, Unlock returns nil however often it is called. If the hold was lost, Unlock returns the reason.
+// With [Reentrant] it releases one acquire; the lock is free after the last one.
 func (h *Hold) Unlock(ctx context.Context) error {
 	c := h.held.session.client
 	c.mu.Lock()
@@ -270,7 +269,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	return c.awaitOver(ctx, k)
 }
 
-// awaitRelease waits for a release, for the one who began it.
+// awaitRelease waits for a release on behalf of the caller that started it.
 func (c *Client) awaitRelease(ctx context.Context, k *releaseCall) error {
 	if !k.await(ctx) {
 		select {
@@ -286,17 +285,17 @@ func (c *Client) awaitRelease(ctx context.Context, k *releaseCall) error {
 	return err
 }
 
-// during calls fn while the hold is held, and then releases it, also if fn panics. The
-// ctx of fn ends with ctx and with the hold. If the hold was lost meanwhile the error
-// matches the reason as well, whatever fn returned.
+// during calls fn while the hold is held and then releases it, even if fn panics. The ctx passed to fn ends
+// with ctx and with the hold. If the hold was lost in the meantime, the error also matches the reason for
+// that, whatever fn returned.
 func (h *Hold) during(ctx context.Context, fn func(ctx context.Context, token uint64) error) (err error) {
 	inner, cancel := context.WithCancelCause(h.Context())
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer func() {
 		stop()
 		cancel(nil)
-		// Not ctx: a caller that gave up wants the lock released all the more. It ends
-		// with the session at the latest.
+		// Not ctx: if that has ended, the lock still has to be released. The wait ends with the session at
+		// the latest.
 		if uerr := h.Unlock(context.WithoutCancel(ctx)); uerr != nil {
 			err = errors.Join(err, uerr)
 		}
@@ -304,7 +303,7 @@ func (h *Hold) during(ctx context.Context, fn func(ctx context.Context, token ui
 	return fn(&holdContext{inner, h}, h.Token())
 }
 
-// startRelease sends the release, or fails at once if the session is lost.
+// startRelease sends the release, or fails it immediately if the session is lost.
 func (h *Hold) startRelease() {
 	h.end(ErrReleased)
 	if h.held.count() == 0 {
@@ -348,10 +347,10 @@ func (h *Hold) releaseAnswered(k *call, result *wire.Result) {
 		d.drop(h)
 		d.forget()
 	case wire.Status_RESOURCE_EXHAUSTED:
-		s.renumber(k) // it has to get through
+		s.renumber(k) // the release must not be dropped
 		return
 	default:
-		// It is held still: the next Unlock tries anew.
+		// The lock is still held; the next Unlock tries again.
 		s.client.note(slog.LevelError, "release refused", "session", s.id, "lock", d.name, "err", statusError(result))
 		k.err = statusError(result)
 		h.release = nil
@@ -359,17 +358,17 @@ func (h *Hold) releaseAnswered(k *call, result *wire.Result) {
 	s.client.finish(k)
 }
 
-// SetValue replaces the bytes that everybody may read with the hold. It returns
-// ErrNotHeld if it is not held any more. If ctx ends first the error matches ctx's and
-// ErrUncertain: the value may be set then or later.
+// SetValue replaces the bytes stored in the hold that everybody can read. It returns ErrNotHeld if the hold
+// has ended. If ctx ends first, the error matches ctx's error and ErrUncertain: the value may be set, now
+// or later.
 func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	k := &call{kind: kindSetValue}
 	k.request.Body = &wire.Request_SetValue{SetValue: &wire.SetValue{HoldId: h.held.id, Token: h.Token(), Value: value}}
 	return h.request(ctx, k, nil)
 }
 
-// request sends a request about the hold and waits for its answer. begin is called once
-// it is certain that it will be sent.
+// request sends a request about the hold and waits for its answer. It calls begin once the request is
+// certain to be sent.
 func (h *Hold) request(ctx context.Context, k *call, begin func()) error {
 	c, s := h.held.session.client, h.held.session
 	k.hold, k.done = h, c.spare.done()
@@ -387,7 +386,7 @@ func (h *Hold) request(ctx context.Context, k *call, begin func()) error {
 	return c.await(ctx, k)
 }
 
-// usable says why nothing can be asked of the hold, if so.
+// usable returns an error if no request about the hold can be made.
 func (h *Hold) usable() error {
 	if err := h.held.session.usable(); err != nil {
 		return err
@@ -408,7 +407,7 @@ func (h *Hold) setValueAnswered(k *call, result *wire.Result) {
 	h.answered(k, result)
 }
 
-// answered ends a request about the hold, which may be known to be lost now.
+// answered finishes a request about the hold. The answer may reveal that the hold is lost.
 func (h *Hold) answered(k *call, result *wire.Result) {
 	d := h.held
 	if result.GetStatus() != wire.Status_OK {
@@ -424,7 +423,7 @@ func (h *Hold) answered(k *call, result *wire.Result) {
 	d.session.client.finish(k)
 }
 
-// releasing says whether a release of the hold is under way.
+// releasing reports whether a release of the hold is in flight.
 func (d *held) releasing() bool {
 	for h := d.first; h != nil; h = h.next {
 		if h.release != nil {

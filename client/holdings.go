@@ -1,9 +1,9 @@
 package client
 
-// holdings are a session's holds. Most sessions have one at a time, which needs no map.
+// holdings are the holds of a session. Most sessions have one at a time, which needs no map.
 type holdings struct {
-	one  *held            // of them
-	more map[uint64]*held // the others, by id; nil before there are any
+	one  *held            // one of the holds; nil if this place is empty
+	more map[uint64]*held // the others, by id; nil until needed
 }
 
 func (h *holdings) find(id uint64) *held {
@@ -13,7 +13,7 @@ func (h *holdings) find(id uint64) *held {
 	return h.more[id]
 }
 
-// add takes one in that is not there.
+// add adds a hold that is not in the set.
 func (h *holdings) add(d *held) {
 	switch {
 	case h.one == nil:
@@ -25,7 +25,7 @@ func (h *holdings) add(d *held) {
 	}
 }
 
-// remove takes one out, if it is there.
+// remove removes a hold if it is in the set.
 func (h *holdings) remove(d *held) {
 	if h.one == d {
 		h.one = nil
@@ -34,7 +34,7 @@ func (h *holdings) remove(d *held) {
 	}
 }
 
-// all calls yield with each. What is taken out meanwhile is not told any more.
+// all calls yield for each hold. Holds removed during the iteration are not visited.
 func (h *holdings) all(yield func(*held) bool) {
 	if h.one != nil && !yield(h.one) {
 		return

@@ -20,7 +20,7 @@ func TestHoldings(t *testing.T) {
 			known[id] = &held{id: id}
 			h.add(known[id])
 		} else {
-			h.remove(&held{id: id}) // another one
+			h.remove(&held{id: id}) // a different hold with the same id
 			h.remove(d)
 			delete(known, id)
 		}

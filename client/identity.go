@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// clientInfo says who we are, for people who look at who holds what.
+// clientInfo describes the client to people who inspect a lock.
 func clientInfo(opts SessionOptions) *wire.ClientInfo {
 	self := process()
 	info := &wire.ClientInfo{
@@ -28,13 +28,13 @@ func clientInfo(opts SessionOptions) *wire.ClientInfo {
 	return info
 }
 
-// identity does not change while the process runs.
+// identity describes the process; it does not change while the process runs.
 type identity struct {
 	host, boot string
 	started    int64
 }
 
-// loaded is close to the start of the process, for where the system does not tell it.
+// loaded approximates the start of the process on systems that do not report it.
 var loaded = time.Now().UnixMilli()
 
 var process = sync.OnceValue(func() identity {
@@ -43,8 +43,8 @@ var process = sync.OnceValue(func() identity {
 	return identity{host: host, boot: strings.TrimSpace(string(boot)), started: processStart()}
 })
 
-// processStart is when the process began, in milliseconds since 1970. On Linux that is
-// in clock ticks since boot, the field 22 of stat, of which there are 100 in a second.
+// processStart returns when the process started, in milliseconds since 1970. Linux reports it in field 22
+// of /proc/self/stat, in clock ticks since boot; a second has 100 ticks.
 func processStart() int64 {
 	stat, _ := os.ReadFile("/proc/self/stat")
 	system, _ := os.ReadFile("/proc/stat")
@@ -54,10 +54,10 @@ func processStart() int64 {
 	return loaded
 }
 
-// startOf reads when a process began from its stat and the system's.
+// startOf computes when a process started from its stat file and that of the system.
 func startOf(stat, system string) (ms int64, ok bool) {
 	const ticksToMs = 10
-	// The program's name may have anything in it.
+	// The program's name may contain any characters.
 	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
 	_, after, _ := strings.Cut(system, "\nbtime ")
 	if len(fields) < 20 {

@@ -9,31 +9,30 @@ import (
 )
 
 const (
-	// leaseTTL is a lease's TTL where none is given.
+	// leaseTTL is the default TTL of a lease.
 	leaseTTL = 15 * time.Second
 )
 
-// LeaseOptions shape a lease.
+// LeaseOptions configures a lease.
 type LeaseOptions struct {
-	// Secret is the only proof of whose the lease is, 16 to 64 random bytes. nil makes
-	// one of 32. Whoever asks again with the secret of a lease that lives gets that lease,
-	// extended.
+	// Secret is the only proof of ownership of the lease: 16 to 64 random bytes. If nil, 32 bytes are
+	// generated. Acquiring again with the secret of a live lease returns that lease, extended.
 	Secret []byte
-	// TTL is how long it lives from its grant, or from its last extension, in whole
-	// milliseconds; 0 is 15 s. Out of the cluster's range is an error.
+	// TTL is how long the lease lives after its grant or last extension, in whole milliseconds; 0 means 15
+	// s. A TTL outside the cluster's range is an error.
 	TTL time.Duration
-	// Try asks once. Otherwise Wait bounds the waiting as the leader counts it, and 0
+	// Try makes one attempt without waiting. Otherwise Wait bounds the wait, measured by the leader, and 0
 	// waits as long as ctx allows.
 	Try  bool
 	Wait time.Duration
-	// Name and Labels are for people who look at who holds what.
+	// Name and Labels describe the holder to people who inspect the lock.
 	Name   string
 	Labels map[string]string
 }
 
-// Lease is a hold without a session: it lives for its TTL and is extended explicitly,
-// by whoever has its secret, in this process or another. Nothing is called when it is
-// over; look at Remaining, and let the resource look at Token.
+// Lease is a hold without a session. It lives for its TTL and is extended explicitly by any process that
+// has its secret. The client does not notify anyone when a lease ends: check Remaining, and make the
+// resource check Token.
 type Lease struct {
 	client  *Client
 	secret  []byte
@@ -49,11 +48,12 @@ type Lease struct {
 	over    bool
 }
 
-// AcquireLease acquires locks as one lease, for programs that cannot keep a session. If
-// ctx ends first the error matches ErrUncertain if it may be, or come to be, held. What a
-// secret has that was made here is then given back in the background; one that was given
-// can be asked again, or released, and ends with its TTL. Other errors are Lock's. Of the options [WithValue], [WithShared], [WithUnfair], [WithLockDelay] and
-// [AllowDeadlock] mean something here.
+// AcquireLease acquires locks as one lease, for programs that cannot keep a session. If ctx ends first, the
+// error matches ErrUncertain if the lease may be held, or may still be granted. If the secret was generated
+// here, the client then releases the lease in the background. If the caller supplied the secret, it can
+// acquire again with it, release it, or let the lease end with its TTL. Other errors are those of
+// [Session.Lock]. The supported options are [WithValue], [WithShared], [WithUnfair], [WithLockDelay] and
+// [AllowDeadlock].
 func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts LeaseOptions, more ...LockOption) (*Lease, error) {
 	l, request, err := c.newLease(specs, opts, more)
 	if err != nil {
@@ -63,12 +63,12 @@ func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts LeaseO
 	k.request.Body = &wire.Request_AcquireLease{AcquireLease: request}
 	k.after = func() { l.granted(k) }
 	if err := c.call(ctx, k); err != nil {
-		if maybe(err) { // it may be held under our secret
+		if maybe(err) { // the lease may be held under the generated secret
 			l.abandon(opts)
 		}
 		return nil, err
 	}
-	// A grant that had waited, or that another process had asked for, may be old.
+	// A grant after a wait, or to an earlier request with the same secret, may already be old.
 	if opts.Secret == nil && l.Remaining() > l.ttl/2 {
 		return l, nil
 	}
@@ -135,8 +135,8 @@ func checkSecret(secret []byte) error {
 	return nil
 }
 
-// granted books the outcome of a lease's acquire. Its time began after the first request
-// that may have been executed was sent.
+// granted records the outcome of a lease's acquire. The lease's time began after the first request that may
+// have been executed was sent.
 func (l *Lease) granted(k *call) {
 	result := k.response.GetResult()
 	if k.err != nil || result.GetStatus() != wire.Status_GRANTED {
@@ -146,8 +146,8 @@ func (l *Lease) granted(k *call) {
 	l.until = k.firstAt + l.ttl - margin(l.ttl)
 }
 
-// abandon gives back, in the background and for as long as it can live, what a secret has
-// that nobody else knows. Others decide over theirs.
+// abandon releases, in the background and for as long as the lease can live, whatever a generated secret
+// may hold: nobody else knows that secret. A lease with a secret supplied by the caller is left alone.
 func (l *Lease) abandon(opts LeaseOptions) {
 	c := l.client
 	c.mu.Lock()
@@ -170,9 +170,9 @@ func newReleaseLease(secret []byte, hold uint64) *call {
 	return k
 }
 
-// ReleaseLease releases the lease of that secret, or cancels its wait. It returns
-// ErrNotHeld if there is none, or if hold is not 0 and not its id. If ctx ends first the
-// error matches ctx's and ErrUncertain.
+// ReleaseLease releases the lease with that secret, or cancels its wait. It returns ErrNotHeld if there is
+// no such lease, or if hold is neither 0 nor the lease's id. If ctx ends first, the error matches ctx's
+// error and ErrUncertain.
 func (c *Client) ReleaseLease(ctx context.Context, secret []byte, hold uint64) error {
 	if err := checkSecret(secret); err != nil {
 		return err
@@ -181,20 +181,20 @@ func (c *Client) ReleaseLease(ctx context.Context, secret []byte, hold uint64) e
 	k.done = c.spare.done()
 	err := c.readOnce(ctx, k)
 	if k.err != nil && k.sends-k.answers > 1 && k.response.GetResult().GetStatus() == wire.Status_NOT_HELD {
-		return nil // an earlier sending of this very request released it
+		return nil // an earlier transmission of this request released it
 	}
 	return err
 }
 
-// ExtendLease begins the time of the lease of that secret anew, with ttl, or with the
-// lease's own if ttl is 0. It returns ErrNotHeld if hold is not held by it any more, or
-// not yet. If ctx ends first the error matches ctx's and ErrUncertain.
+// ExtendLease restarts the time of the lease with that secret, with ttl, or with the lease's current TTL if
+// ttl is 0. It returns ErrNotHeld if the secret does not hold that hold, either no longer or not yet. If
+// ctx ends first, the error matches ctx's error and ErrUncertain.
 func (c *Client) ExtendLease(ctx context.Context, secret []byte, hold uint64, ttl time.Duration) error {
 	_, err := c.extendLease(ctx, secret, hold, ttl)
 	return err
 }
 
-// extendLease also says when the request that succeeded was sent.
+// extendLease also returns when the successful request was sent.
 func (c *Client) extendLease(ctx context.Context, secret []byte, hold uint64, ttl time.Duration) (time.Duration, error) {
 	ms, err := leaseMillis(ttl)
 	if err == nil {
@@ -211,30 +211,30 @@ func (c *Client) extendLease(ctx context.Context, secret []byte, hold uint64, tt
 	return k.sentAt, nil
 }
 
-// ID names the hold on the cluster.
+// ID returns the id of the hold on the cluster.
 func (l *Lease) ID() uint64 { return l.id }
 
-// Session names the lease's implicit session on the cluster.
+// Session returns the id of the lease's implicit session on the cluster.
 func (l *Lease) Session() uint64 { return l.session }
 
-// Token is the fencing token, as of any hold.
+// Token returns the fencing token, as [Hold.Token] does.
 func (l *Lease) Token() uint64 { return l.token }
 
-// Names are the names of its locks, in the order of the request.
+// Names returns the names of the locks, in the order of the request.
 func (l *Lease) Names() []string { return slices.Clone(l.names) }
 
-// Secret is what extends and releases the lease from anywhere. Keep it to yourself.
+// Secret returns the secret, with which any process can extend and release the lease. Keep it private.
 func (l *Lease) Secret() []byte { return slices.Clone(l.secret) }
 
-// TTL is what the lease lives from its grant or last extension.
+// TTL returns how long the lease lives after its grant or last extension.
 func (l *Lease) TTL() time.Duration {
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
 	return l.ttl
 }
 
-// Remaining is the time until the lease is over unless it is extended, and 0 once it is:
-// never more than the leader counts. What other processes do to it is not in it.
+// Remaining returns the time until the lease ends unless it is extended, or 0 if it has ended. It is never
+// more than the time the leader counts. It does not reflect what other processes do with the lease.
 func (l *Lease) Remaining() time.Duration {
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
@@ -248,9 +248,9 @@ func (l *Lease) Remaining() time.Duration {
 	return max(0, until-l.client.clock.Now())
 }
 
-// Extend begins the lease's time anew, with ttl, or with what it has if ttl is 0. It
-// returns ErrNotHeld if it is over. If ctx ends first the error matches ctx's and
-// ErrUncertain; Remaining then counts with whichever time is shorter.
+// Extend restarts the lease's time with ttl, or with its current TTL if ttl is 0. It returns ErrNotHeld if
+// the lease has ended. If ctx ends first, the error matches ctx's error and ErrUncertain, and Remaining
+// counts with the shorter of the two times.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	c := l.client
 	c.mu.Lock()
@@ -268,7 +268,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case err == nil:
 		l.until, l.ttl = sentAt+ttl-margin(ttl), ttl
-		l.pending = l.pending[i+1:] // whatever became of those before
+		l.pending = l.pending[i+1:] // earlier extends no longer matter, whatever their outcome
 	case !maybe(err) && i >= 0:
 		l.pending = slices.Delete(l.pending, i, i+1)
 	}
@@ -278,8 +278,8 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// Release releases the lease. It returns ErrNotHeld if it was over. If ctx ends first the
-// error matches ctx's and ErrUncertain, and Release can be called again.
+// Release releases the lease. It returns ErrNotHeld if the lease had ended. If ctx ends first, the error
+// matches ctx's error and ErrUncertain, and Release can be called again.
 func (l *Lease) Release(ctx context.Context) error {
 	l.client.mu.Lock()
 	l.over = true

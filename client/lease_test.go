@@ -61,7 +61,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// Acquired in one process, extended and released in others.
+// TestLeaseElsewhere acquires a lease in one process, and extends and releases it in others.
 func TestLeaseElsewhere(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -142,7 +142,8 @@ func TestLeaseIsGivenUp(t *testing.T) {
 				t.Error("it waits on for nobody")
 			}
 		})
-		// Whose secret was given may belong to others, too: they decide.
+		// A lease whose secret was given by the caller may also belong to others, who decide what becomes
+		// of it.
 		secret := make([]byte, 32)
 		_, err = c.AcquireLease(withTimeout(t, time.Second), one("x"), LeaseOptions{Secret: secret})
 		wantErr(t, err, ErrUncertain)
@@ -151,7 +152,7 @@ func TestLeaseIsGivenUp(t *testing.T) {
 			t.Fatal("released for others")
 		}
 		ok(t, c.ReleaseLease(context.Background(), secret, 0))
-		// A node that cannot be reached is not asked for ever.
+		// A node that cannot be reached is not asked forever.
 		f.set(func() { f.node("n1").down = true })
 		f.cut("n1")
 		synctest.Wait()
@@ -173,7 +174,8 @@ func TestLeaseIsGivenUp(t *testing.T) {
 	})
 }
 
-// The answer to the release is lost: that it was not held any more is what was asked for.
+// TestLeaseReleaseThatIsRepeated loses the answer to a release. The repeated release gets NOT_HELD, which
+// means success here.
 func TestLeaseReleaseThatIsRepeated(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		l := mustLease(t, c, "x", time.Minute)
@@ -192,8 +194,8 @@ func TestLeaseReleaseThatIsRepeated(t *testing.T) {
 	})
 }
 
-// While nobody knows whether an extension was applied, the shorter time counts; the next
-// one that succeeds settles it.
+// TestLeaseExtensionWithoutAnAnswer checks that the shorter time counts while it is unknown whether an
+// extension was applied, until the next one succeeds.
 func TestLeaseExtensionWithoutAnAnswer(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()

@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// The grant and the end of the caller's ctx can be there together. The caller is then told of
-// the grant, and what it is told of stays its own.
+// TestGrantThatComesWithTheEndOfTheContextIsKept checks that a caller gets its grant, and keeps it, if the
+// grant and the end of its ctx arrive at the same time.
 func TestGrantThatComesWithTheEndOfTheContextIsKept(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -24,7 +24,7 @@ func TestGrantThatComesWithTheEndOfTheContextIsKept(t *testing.T) {
 		s.enlist(&k.call)
 		c.submit(&k.call)
 		c.unlock()
-		synctest.Wait() // it is granted, and its caller has not noticed
+		synctest.Wait() // it is granted, and its caller has not noticed yet
 		cancel()
 		hold, err := c.stopWaiting(ctx, &k.call)
 		ok(t, err)
@@ -36,7 +36,7 @@ func TestGrantThatComesWithTheEndOfTheContextIsKept(t *testing.T) {
 	})
 }
 
-// leftUpgrade has the caller of an upgrade leave before the answer, which comes then.
+// leftUpgrade makes the caller of an upgrade leave before the answer arrives.
 func leftUpgrade(t *testing.T, f *fake, hold *Hold) {
 	t.Helper()
 	var late func()
@@ -57,8 +57,8 @@ func leftUpgrade(t *testing.T, f *fake, hold *Hold) {
 	synctest.Wait()
 }
 
-// An upgrade whose caller left is taken back where it changed the hold, and only there: a
-// hold that was exclusive before stays so.
+// TestUpgradeWhoseCallerLeftIsTakenBack checks that an upgrade whose caller left is undone if it changed
+// the hold, and only then: a hold that was exclusive before remains so.
 func TestUpgradeWhoseCallerLeftIsTakenBack(t *testing.T) {
 	for name, want := range map[string]Mode{"of a shared hold": Shared, "of an exclusive hold": Exclusive} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,8 @@ func TestUpgradeWhoseCallerLeftIsTakenBack(t *testing.T) {
 	}
 }
 
-// Answers can be overtaken by those of later commands: the mode of the latest revision counts.
+// TestModeOfTheLatestRevisionCounts checks that the mode of the latest revision counts, since answers to
+// later commands can arrive first.
 func TestModeOfTheLatestRevisionCounts(t *testing.T) {
 	d := &held{}
 	for _, step := range []struct {

@@ -7,32 +7,31 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// cancelGrace is how long a caller whose ctx has ended waits to learn whether its wait
-// was cancelled, before it is told that this is unknown.
+// cancelGrace is how long a caller whose ctx has ended still waits for the answer to its cancel request
+// before it gets ErrUncertain.
 const cancelGrace = 100 * time.Millisecond
 
-// Lock waits for the lock as long as ctx allows. If ctx ends first the error matches
-// ctx's, and ErrUncertain as well if it is not known whether the lock was granted in
-// the end; the session then gives it back as soon as it knows. Other errors:
-// ErrAlreadyHeld, ErrAlreadyQueued, ErrDeadlock, ErrMismatch, ErrSessionLost,
-// ErrResourceExhausted, ErrInvalidArgument.
+// Lock waits for the lock as long as ctx allows. If ctx ends first, the error matches ctx's error. It also
+// matches ErrUncertain if the client does not know whether the lock was granted in the end; the session
+// then releases the lock as soon as it knows. Other errors are ErrAlreadyHeld, ErrAlreadyQueued,
+// ErrDeadlock, ErrMismatch, ErrSessionLost, ErrResourceExhausted and ErrInvalidArgument.
 //
-// A ctx that descends from a hold's context asks as that hold's owner, so that a
-// function which locks again what its caller holds is refused with ErrAlreadyHeld
-// rather than wait for itself. Otherwise each call is an owner of its own.
+// A call whose ctx descends from a hold's context acts as the owner of that hold: a function that locks
+// what its caller already holds gets ErrAlreadyHeld instead of waiting for itself. Otherwise each call is a
+// separate owner.
 func (s *Session) Lock(ctx context.Context, name string, opts ...LockOption) (*Hold, error) {
 	return s.acquire(ctx, name, 0, true, opts)
 }
 
-// TryLock takes the lock if it is free and nobody waits for it, else it returns
-// ErrNotAcquired at once. Otherwise it is like Lock.
+// TryLock acquires the lock if it is free and nobody waits for it. Otherwise it returns ErrNotAcquired
+// without waiting. In all other respects it is like Lock.
 func (s *Session) TryLock(ctx context.Context, name string, opts ...LockOption) (*Hold, error) {
 	return s.acquire(ctx, name, 0, false, opts)
 }
 
-// LockTimeout waits at most wait, as the leader counts it, then it returns ErrTimeout.
-// The wait is rounded up to a millisecond; after a change of leaders it begins anew.
-// Otherwise it is like Lock.
+// LockTimeout waits for the lock for at most wait, measured by the leader, and then returns ErrTimeout.
+// wait is rounded up to a millisecond, and starts over after a change of leader. In all other respects it
+// is like Lock.
 func (s *Session) LockTimeout(ctx context.Context, name string, wait time.Duration, opts ...LockOption) (*Hold, error) {
 	ms, err := millis("wait", wait)
 	if err != nil {
@@ -41,9 +40,9 @@ func (s *Session) LockTimeout(ctx context.Context, name string, wait time.Durati
 	return s.acquire(ctx, name, ms, false, opts)
 }
 
-// Do calls fn while it holds the lock and returns what fn returns, after the lock is
-// released. The ctx of fn ends with ctx and with the hold. If the lock was lost
-// meanwhile the error matches the reason as well, whatever fn returned.
+// Do calls fn while it holds the lock, releases the lock, and returns fn's error. The ctx passed to fn ends
+// with ctx and with the hold. If the lock was lost in the meantime, the error also matches the reason for
+// that, whatever fn returned.
 func (s *Session) Do(ctx context.Context, name string, fn func(ctx context.Context, token uint64) error, opts ...LockOption) error {
 	hold, err := s.Lock(ctx, name, opts...)
 	if err != nil {
@@ -52,11 +51,10 @@ func (s *Session) Do(ctx context.Context, name string, fn func(ctx context.Conte
 	return hold.during(ctx, fn)
 }
 
-// LockAll waits for all of up to 64 locks with different names, as long as ctx allows.
-// It gets all of them in one step, under one hold and one token, or none, and while it
-// waits it holds none and has its place in every queue: two of them never deadlock each
-// other. A semaphore's permits are acquired by it too, alone or among others.
-// Otherwise it is like Lock.
+// LockAll waits for up to 64 locks with different names, as long as ctx allows. It acquires all of them in
+// one step, as one hold with one token, or none of them. While it waits it holds none and keeps its place
+// in every queue, so two such calls cannot deadlock each other. LockAll also acquires permits of
+// semaphores, alone or among other locks. In all other respects it is like Lock.
 func (s *Session) LockAll(ctx context.Context, specs []LockSpec, opts ...LockOption) (*Hold, error) {
 	return s.acquireAll(ctx, specs, 0, true, opts)
 }
@@ -140,7 +138,7 @@ func (s *Session) run(ctx context.Context, k *acquireCall) (*Hold, error) {
 	return c.awaitWait(ctx, &k.call)
 }
 
-// awaitWait waits for the outcome of a call that may have to wait.
+// awaitWait waits for the outcome of a call that may be queued by the cluster.
 func (c *Client) awaitWait(ctx context.Context, k *call) (*Hold, error) {
 	if !k.await(ctx) {
 		return c.stopWaiting(ctx, k)
@@ -148,7 +146,7 @@ func (c *Client) awaitWait(ctx context.Context, k *call) (*Hold, error) {
 	return c.take(k)
 }
 
-// usable says why nothing can be asked of the session, if so.
+// usable returns an error if the session can no longer make requests.
 func (s *Session) usable() error {
 	if !s.alive() {
 		return s.reason
@@ -156,7 +154,7 @@ func (s *Session) usable() error {
 	return nil
 }
 
-// take returns the outcome of a finished call whose token has been received.
+// take returns the outcome of a finished call. The caller has received the token from k.done.
 func (c *Client) take(k *call) (*Hold, error) {
 	hold, err := k.hold, k.err
 	if k.acquired != nil && k.simple() {
@@ -167,7 +165,7 @@ func (c *Client) take(k *call) (*Hold, error) {
 	return hold, err
 }
 
-// stopWaiting ends the wait of a caller whose ctx has ended.
+// stopWaiting handles a caller whose ctx has ended before its call finished.
 func (c *Client) stopWaiting(ctx context.Context, k *call) (*Hold, error) {
 	c.mu.Lock()
 	if k.finished {
@@ -227,12 +225,12 @@ func (s *Session) cancelAnswered(k *call, result *wire.Result) {
 	c, wait := s.client, k.target
 	switch result.GetStatus() {
 	case wire.Status_RESOURCE_EXHAUSTED:
-		k.session.renumber(k) // it has to get through
+		k.session.renumber(k) // the cancel must not be dropped
 		return
 	case wire.Status_INTERNAL, wire.Status_INVALID_ARGUMENT, wire.Status_UNSUPPORTED:
-		// The wait goes on; if it is granted, that is when it is given back.
+		// The wait goes on. If it is granted, the hold is released then.
 		wait.cancelled = false
-		if wait.books != nil { // it was misanswered, and nobody waits for it
+		if wait.books != nil { // its answer was a mismatch, so no caller waits for it
 			c.finish(wait)
 		}
 	default:
@@ -241,7 +239,7 @@ func (s *Session) cancelAnswered(k *call, result *wire.Result) {
 	c.finish(k)
 }
 
-// acquireAnswered books the answer to an acquire or an upgrade.
+// acquireAnswered processes the answer to an acquire or an upgrade.
 func (s *Session) acquireAnswered(k *call, result *wire.Result) {
 	if result.GetStatus() != wire.Status_QUEUED {
 		var since time.Duration
@@ -261,7 +259,7 @@ func (s *Session) acquireAnswered(k *call, result *wire.Result) {
 	}
 }
 
-// outcome ends an acquire or an upgrade. What granted it happened after since.
+// outcome finishes an acquire or an upgrade. A grant happened after since.
 func (s *Session) outcome(k *call, result *wire.Result, since time.Duration) {
 	if k.finished || k.confirming {
 		return
@@ -281,7 +279,7 @@ func (s *Session) outcome(k *call, result *wire.Result, since time.Duration) {
 	}
 }
 
-// granted gives an acquire's caller the hold, or gives that back.
+// granted hands the hold to the acquire's caller, or releases it if the caller has left.
 func (s *Session) granted(k *call, result *wire.Result, since time.Duration) {
 	c, a := s.client, k.acquired
 	d := s.holds.find(result.GetHoldId())
@@ -304,7 +302,7 @@ func (s *Session) granted(k *call, result *wire.Result, since time.Duration) {
 	}
 }
 
-// handle is the hold that a grant gives: a new one, or one more of d.
+// handle returns the handle for a grant: of a new hold, or one more of d for a reentrant acquire.
 func (s *Session) handle(d *held, a *acquireCall, result *wire.Result) *Hold {
 	var h *Hold
 	if d != nil {

@@ -303,7 +303,7 @@ func TestOutcomesOfWaitsAreAcknowledged(t *testing.T) {
 			t.Fatalf("acked %v, below %d", last.GetAcked(), last.GetAckedBelow())
 		}
 
-		// Many at once take a request of their own.
+		// Many holds at a time need a separate request to acknowledge them.
 		holds := make([]*Hold, 200)
 		results := make([]<-chan lockResult, len(holds))
 		for i := range holds {

@@ -8,65 +8,64 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Locker is a lock as a [sync.Locker], for code that knows only Lock and Unlock and
-// cannot be told that it has lost what it holds. If Unlock returns, the lock was held all
-// the time since Lock: the cluster has said so. A loss cannot pass unnoticed:
+// Locker adapts a lock to [sync.Locker], for code that only knows Lock and Unlock and cannot receive
+// errors. If Unlock returns, the lock was held continuously since Lock; the cluster has confirmed that. A
+// loss cannot go unnoticed:
 //
-//   - Lock panics if the lock cannot be had;
-//   - when a lock that is held is lost, the function that the Locker was given is called
-//     at once, in a goroutine of its own: it should end what the lock protects, or the
-//     program;
-//   - Unlock panics if the lock was lost before it was released, whatever that function
-//     did, and if it is not locked.
+//   - Lock panics if the lock cannot be acquired;
+//   - if a held lock is lost, the onLost function runs immediately in a separate goroutine; it should stop
+//     the work that the lock protects, or exit the program;
+//   - Unlock panics if the lock was lost before it was released, whatever onLost did, and if the Locker is
+//     not locked.
 //
-// They panic with a *[LockerError] that matches the reason. Where there is a choice take
-// [Session.Do]: its ctx ends in time, and its errors are errors.
+// The panic value is a *[LockerError] that matches the reason. Prefer [Session.Do] where possible: its ctx
+// ends in time, and it returns errors.
 //
-// Like a [sync.Mutex] a Locker keeps the goroutines of a program apart, and is not
-// reentrant: Lock by whoever has it locked waits for ever. Others of the program ask the
-// cluster only when the one before has called Unlock, so that Unlock never gives back
-// what somebody else holds. After a loss it can be locked again if its session lives.
+// Like a [sync.Mutex], a Locker excludes the goroutines of a program from each other and is not reentrant:
+// a goroutine that calls Lock while it has the Locker locked waits forever. Other goroutines contact the
+// cluster only after the previous one has called Unlock, so Unlock never releases another goroutine's hold.
+// After a loss the Locker can be locked again if its session is alive.
 type Locker struct {
 	ctx     context.Context
 	session *Session
 	name    string
 	onLost  func(error)
 	opts    []LockOption
-	turn    chan struct{} // carries a token while nobody in the program has it locked
+	turn    chan struct{} // holds a token while no goroutine has the Locker locked
 
-	mu   sync.Mutex // guards what follows
-	hold *Hold      // nil while it is not locked
+	mu   sync.Mutex // guards the fields below
+	hold *Hold      // nil while not locked
 }
 
 var _ sync.Locker = (*Locker)(nil)
 
-// LockerError is what a [Locker] panics with.
+// LockerError is the value that a [Locker] panics with.
 type LockerError struct {
-	// Name is the lock's.
+	// Name is the name of the lock.
 	Name string
-	// Err is why it could not be had, was lost or could not be released.
+	// Err is why the lock could not be acquired, was lost, or could not be released.
 	Err error
 }
 
-// Error says what happened to which lock.
+// Error names the lock and the reason.
 func (e *LockerError) Error() string {
 	return fmt.Sprintf("quorumlock: locker %s: %v", wire.Printable(e.Name), e.Err)
 }
 
-// Unwrap is the reason.
+// Unwrap returns Err.
 func (e *LockerError) Unwrap() error { return e.Err }
 
-// Locker makes one. Lock waits as long as ctx allows. onLost is called with the reason as
-// soon as a lock is lost, once. Without it only Unlock tells: code that takes long between
-// Lock and Unlock goes on without the lock until then. The options go with every Lock;
-// [WithShared] makes a reader's Locker.
+// Locker returns a Locker for the named lock. Its Lock waits as long as ctx allows. onLost is called once,
+// with the reason, as soon as a held lock is lost. If onLost is nil, only Unlock reports the loss, and code
+// between Lock and Unlock runs on without the lock until then. The options apply to every Lock; with
+// [WithShared] it is a reader's Locker.
 func (s *Session) Locker(ctx context.Context, name string, onLost func(reason error), opts ...LockOption) *Locker {
 	l := &Locker{ctx: ctx, session: s, name: name, onLost: onLost, opts: opts, turn: make(chan struct{}, 1)}
 	l.turn <- struct{}{}
 	return l
 }
 
-// Lock waits for the lock. It panics with the error that [Session.Lock] returns.
+// Lock waits for the lock. It panics with a *[LockerError] that wraps the error of [Session.Lock].
 func (l *Locker) Lock() {
 	select {
 	case <-l.turn:
@@ -92,8 +91,8 @@ func (l *Locker) Lock() {
 	l.mu.Unlock()
 }
 
-// Unlock gives the lock back. It returns when the cluster has acknowledged that, and
-// panics if it was lost, or is lost before that.
+// Unlock releases the lock and returns when the cluster has acknowledged that. It panics if the lock was
+// lost, or is lost before the acknowledgement.
 func (l *Locker) Unlock() {
 	l.mu.Lock()
 	hold := l.hold
@@ -102,7 +101,7 @@ func (l *Locker) Unlock() {
 	if hold == nil {
 		panic(&LockerError{l.name, fmt.Errorf("%w: Unlock without Lock", ErrNotHeld)})
 	}
-	// Not the ctx of Lock: whoever cannot wait any longer wants it released all the more.
+	// Not the ctx of Lock: if that has ended, the lock still has to be released.
 	err := hold.Unlock(context.WithoutCancel(l.ctx))
 	l.turn <- struct{}{}
 	if err != nil {
@@ -110,8 +109,8 @@ func (l *Locker) Unlock() {
 	}
 }
 
-// Context ends when the lock is lost or Unlock begins, with the reason as its cause. While
-// it is not locked it is one that has ended, with ErrNotHeld.
+// Context returns a context that ends when the lock is lost or Unlock begins, with the reason as its cause.
+// While the Locker is not locked it returns a context that has ended with ErrNotHeld.
 func (l *Locker) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,8 +122,8 @@ func (l *Locker) Context() context.Context {
 	return ctx
 }
 
-// Err is nil while the lock is locked and held for certain. Otherwise it is the reason
-// why not; ErrNotHeld while it is not locked.
+// Err returns nil while the lock is certainly held. Otherwise it returns the reason, which is ErrNotHeld
+// while the Locker is not locked.
 func (l *Locker) Err() error {
 	ctx := l.Context()
 	if ctx.Err() == nil {
@@ -133,7 +132,7 @@ func (l *Locker) Err() error {
 	return context.Cause(ctx)
 }
 
-// Token is the fencing token of the lock; 0 while it is not locked.
+// Token returns the fencing token of the lock, or 0 while the Locker is not locked.
 func (l *Locker) Token() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

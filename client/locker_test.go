@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// panicked is what a function panics with, as an error.
+// panicked returns the value with which a function panics, as an error.
 func panicked(t testing.TB, f func()) (err error) {
 	t.Helper()
 	defer func() {
@@ -49,7 +49,7 @@ func TestLocker(t *testing.T) {
 	})
 }
 
-// Goroutines of one program, and of two, keep each other out.
+// TestLockerExcludes checks that goroutines of one program, and of two, exclude each other.
 func TestLockerExcludes(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -82,8 +82,8 @@ func TestLockerExcludes(t *testing.T) {
 	})
 }
 
-// A loss is told at once, and Unlock does not return. What another goroutine holds then
-// is not given back.
+// TestLockerLoss checks that a loss is reported immediately, that Unlock panics, and that another
+// goroutine's hold is not released.
 func TestLockerLoss(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -107,7 +107,7 @@ func TestLockerLoss(t *testing.T) {
 			t.Error("it locked what another one holds")
 		}
 		ok(t, other.Unlock(ctx))
-		<-next // the session lives, so that it can be locked again
+		<-next // the session is alive, so the Locker can be locked again
 		l.Unlock()
 		if len(lost) > 0 {
 			t.Error("told twice:", <-lost)
@@ -115,7 +115,7 @@ func TestLockerLoss(t *testing.T) {
 	})
 }
 
-// The session expires under a Locker, whose program cannot reach the cluster any more.
+// TestLockerExpires makes the session expire under a Locker whose program can no longer reach the cluster.
 func TestLockerExpires(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -150,14 +150,14 @@ func TestLockerGivesUpWithItsContext(t *testing.T) {
 		defer cancel()
 		l := s.Locker(ctx, "till", nil)
 		first := make(chan error, 1)
-		go func() { first <- panicked(t, l.Lock) }() // waits on the cluster
+		go func() { first <- panicked(t, l.Lock) }() // waits for the cluster
 		synctest.Wait()
-		wantErr(t, panicked(t, l.Lock), context.DeadlineExceeded) // behind it
+		wantErr(t, panicked(t, l.Lock), context.DeadlineExceeded) // waits for the other goroutine
 		wantErr(t, <-first, context.DeadlineExceeded)
 		ok(t, hold.Unlock(context.Background()))
 		wantErr(t, panicked(t, l.Lock), context.DeadlineExceeded)
 
-		// What is locked when its ctx ends is held still, and given back.
+		// A lock that is held when its ctx ends remains held and is released by Unlock.
 		ctx, cancel = context.WithCancel(context.Background())
 		l = s.Locker(ctx, "till", nil)
 		l.Lock()
@@ -173,14 +173,14 @@ func TestLockerGivesUpWithItsContext(t *testing.T) {
 	})
 }
 
-// A Lock that was refused leaves the Locker to the next one.
+// TestLockerRefused checks that a refused Lock leaves the Locker usable.
 func TestLockerRefused(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		s := f.session(c)
 		hold := mustLock(t, s, "till")
-		l := s.Locker(hold.Context(), "till", nil) // its own caller holds it
+		l := s.Locker(hold.Context(), "till", nil) // its own caller already holds it
 		wantErr(t, panicked(t, l.Lock), ErrAlreadyHeld)
 		wantErr(t, l.Err(), ErrNotHeld)
 		stop := context.AfterFunc(ctx, func() { _ = hold.Unlock(context.Background()) })

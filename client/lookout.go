@@ -10,17 +10,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// lookMost is how long one lookout lasts at most.
+// lookMost is the longest duration of a probe.
 const lookMost = time.Second
 
-// lookFor is how long a lookout lasts, the first and each that follows without success. No
-// two clients take turns in step.
+// lookFor returns how long a probe lasts; it grows with each probe without success. The duration is random,
+// so that clients do not probe in step.
 func lookFor(looks int) time.Duration {
 	lasts := min(patience<<min(looks, 8), lookMost)
 	return lasts - rand.N(lasts/2)
 }
 
-// armLook has somebody else asked soon, less and less often while it does not help.
+// armLook schedules the next probe. The interval grows while probes have no success.
 func (c *Client) armLook() {
 	now := c.clock.Now()
 	if c.lookAt <= now {
@@ -29,8 +29,8 @@ func (c *Client) armLook() {
 	c.armAt(c.lookAt)
 }
 
-// look has a lookout beside the connection, if it is time: while the node connected does
-// not lead or leaves a request unanswered.
+// look checks the connection and probes other endpoints when due: while the connected node does not lead or
+// leaves a request unanswered.
 func (c *Client) look(now time.Duration) {
 	cn := c.conn
 	if cn == nil || cn.err != nil || c.closed {
@@ -59,10 +59,10 @@ func (c *Client) look(now time.Duration) {
 	c.wg.Go(func() { c.lookAround(ctx, cancel, cn, c.lookouts(cn, hung, turn)) })
 }
 
-// lookAround listens to one other node, which is told of the next leader as soon as there
-// is one, and moves at the first word of it. One connection that stays says more than
-// asking everybody again and again, and costs the nodes little: while they have no leader
-// all their clients look out at once, and an election must not drown in questions.
+// lookAround listens to one other node, which reports the next leader as soon as there is one, and acts on
+// the first report. One open connection reveals more than repeated questions and costs the nodes little.
+// While there is no leader all clients probe at the same time, and their questions must not slow down an
+// election.
 func (c *Client) lookAround(ctx context.Context, cancel context.CancelFunc, cn *conn, addrs []string) {
 	defer cancel()
 	for _, addr := range addrs {
@@ -84,8 +84,8 @@ func (c *Client) lookAround(ctx context.Context, cancel context.CancelFunc, cn *
 	c.armAt(c.lookAt)
 }
 
-// lookouts are the nodes to listen to until one answers, the one connected last, and not
-// at all if it hangs.
+// lookouts returns the nodes to probe, in order, until one answers. The connected node comes last, and is
+// left out if it hangs.
 func (c *Client) lookouts(cn *conn, hung bool, turn int) (addrs []string) {
 	for _, addr := range c.endpoints() {
 		if addr != cn.addr || cn.direct != "" {
@@ -101,8 +101,8 @@ func (c *Client) lookouts(cn *conn, hung bool, turn int) (addrs []string) {
 	return addrs
 }
 
-// listen says hello to a node and hears what it says of the leader, until that is enough,
-// or ctx or the connection ends.
+// listen completes a hello with a node and passes on what it reports about the leader, until enough returns
+// true, or ctx or the connection ends.
 func (c *Client) listen(ctx context.Context, addr string, enough func(heardFrom) bool) {
 	nc, reply, in, err := c.hello(ctx, addr, "")
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *Client) listen(ctx context.Context, addr string, enough func(heardFrom)
 	}
 }
 
-// heardOf acts on one answer to a survey and reports whether it settles it.
+// heardOf acts on one node's report about the leader and reports whether it settles the search.
 func (c *Client) heardOf(cn *conn, h heardFrom) bool {
 	hint := h.leader
 	if hint.GetId() == "" || hint.GetTerm() < c.leader.GetTerm() {
@@ -128,7 +128,7 @@ func (c *Client) heardOf(cn *conn, h heardFrom) bool {
 	}
 	c.heardHelper(cn, h)
 	if hint.GetId() == cn.node {
-		// An old word of others may be of a term that it has lost since.
+		// Another node's report may be old and name a term that this node has since lost.
 		if !cn.leads && (h.node == cn.node || hint.GetTerm() > cn.term) {
 			c.hear(hint)
 			c.leadsNow(cn, hint.GetTerm())

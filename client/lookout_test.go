@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestElectionsDoNotDrownInQuestions: a thousand clients without a leader asked every node
-// so often that the nodes, on a busy machine, had no time left to elect one, for a minute.
+// TestElectionsDoNotDrownInQuestions is a regression test: a thousand clients without a leader asked every
+// node so often that the nodes, on a busy machine, had no time left to elect a leader for a minute.
 func TestElectionsDoNotDrownInQuestions(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -31,13 +31,13 @@ func TestElectionsDoNotDrownInQuestions(t *testing.T) {
 	})
 }
 
-// TestLookoutIsToldOfTheElection is a client whose own node is cut off from the others, and
-// says nothing of the next leader.
+// TestLookoutIsToldOfTheElection has a client whose own node is cut off from the others and does not report
+// the next leader.
 func TestLookoutIsToldOfTheElection(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		f.set(func() { f.node("n1").believes = &wire.LeaderHint{Term: 2}; f.leader = &wire.LeaderHint{} })
-		waiting := lockSoon(context.Background(), s, "x") // n1 refuses it
+		waiting := lockSoon(context.Background(), s, "x") // refused by n1
 		time.Sleep(3 * time.Second)
 		elected := time.Now()
 		f.elect("n2", 3, "n1")

@@ -10,8 +10,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// The nodes to listen to: each gets its turn, the one connected comes last, and not at all
-// if it hangs. The way of a tunnel says nothing of the node at its end.
+// TestLookouts checks the order in which nodes are probed: the first one rotates, and the connected one
+// comes last, or not at all if it hangs. With a tunnel the connected address says nothing about the node at
+// the other end.
 func TestLookouts(t *testing.T) {
 	for name, test := range map[string]struct {
 		hung, tunnel bool
@@ -44,7 +45,7 @@ func TestLookouts(t *testing.T) {
 	})
 }
 
-// What a lookout hears is acted on only if it is news.
+// TestHeardOf checks that a report about the leader has an effect only if it is news.
 func TestHeardOf(t *testing.T) {
 	itself := func(node string, term uint64) heardFrom {
 		return heard(node+":7400", node, hintOf(node, term))
@@ -53,7 +54,7 @@ func TestHeardOf(t *testing.T) {
 		return heard(node+":7400", node, hintOf(leader, term))
 	}
 	tests := map[string]struct {
-		leads   bool // the node connected, n2, and the leader believed in is n2, of term 5
+		leads   bool // n2, the connected node, leads, and is the leader remembered, in term 5
 		said    heardFrom
 		settled bool
 		next    string
@@ -87,12 +88,12 @@ func TestHeardOf(t *testing.T) {
 	}
 }
 
-// unanswered leaves a request unanswered for so long.
+// unanswered adds a request that has been unanswered for that long.
 func unanswered(c *Client, ago time.Duration) {
 	c.flight.push(&call{kind: kindRead, sentAt: c.clock.Now() - ago})
 }
 
-// inDoubt is a leader that leaves a request unanswered, and was pinged so long ago.
+// inDoubt makes the connection one to a leader that has an unanswered request and was pinged that long ago.
 func inDoubt(pinged time.Duration) func(c *Client, cn *conn) {
 	return func(c *Client, cn *conn) {
 		leading(c, cn)
@@ -134,7 +135,7 @@ var whenALookoutBegins = map[string]struct {
 	}, false, false, false},
 }
 
-// When a lookout begins, and what else is due then.
+// TestWhenALookoutBegins verifies when a lookout begins, and what else is due then.
 func TestWhenALookoutBegins(t *testing.T) {
 	for name, test := range whenALookoutBegins {
 		bubble.Test(t, func(t *testing.T) {
@@ -173,7 +174,8 @@ func TestWhenALookoutBegins(t *testing.T) {
 	}
 }
 
-// A lookout of a connection that has ended does nothing to the next one.
+// TestLookoutOfAnotherConnection checks that a probe started for a connection that has ended does not
+// affect the next one.
 func TestLookoutOfAnotherConnection(t *testing.T) {
 	for name, end := range map[string]func(c *Client, cn *conn){
 		"replaced": func(c *Client, _ *conn) { c.conn = &conn{node: "n2"} },
@@ -198,7 +200,8 @@ func TestLookoutOfAnotherConnection(t *testing.T) {
 	}
 }
 
-// Lookouts last longer while nothing comes of them, and are never in step.
+// TestLookFor checks that probes last longer while they have no success, and that their durations are
+// random.
 func TestLookFor(t *testing.T) {
 	for looks, most := range map[int]time.Duration{0: patience, 1: 2 * patience, 2: lookMost, 3: lookMost, 40: lookMost} {
 		seen := map[time.Duration]bool{}
@@ -215,7 +218,8 @@ func TestLookFor(t *testing.T) {
 	}
 }
 
-// Those who look out soon are not delayed, and those who looked out long ago wait anew.
+// TestArmLook checks that a probe that is due soon is not delayed, and that one that was due in the past is
+// scheduled anew.
 func TestArmLook(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)

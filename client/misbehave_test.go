@@ -173,7 +173,7 @@ func TestThousandSessionsOnOneConnection(t *testing.T) {
 		for range n {
 			ok(t, <-done)
 		}
-		f.cut("n1") // all of them resume
+		f.cut("n1") // all sessions resume
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if f.node("n1").dials != 2 {

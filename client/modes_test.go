@@ -89,7 +89,7 @@ func TestSeveralAtOnce(t *testing.T) {
 		if !slices.Equal(got.hold.Names(), []string{"a", "b", "c"}) || got.hold.Name() != "a" || !slices.Equal(b.Names(), []string{"b"}) {
 			t.Fatal(got.hold.Names())
 		}
-		f.cut("n1") // it is known again
+		f.cut("n1") // the attach reports it again
 		_, err = s.TryLock(ctx, "a")
 		wantErr(t, err, ErrNotAcquired)
 		ok(t, got.hold.Context().Err())
@@ -132,7 +132,7 @@ func TestReentry(t *testing.T) {
 		if inner.Token() != outer.Token() || inner.ID() != outer.ID() || inner.Count() != 2 || outer.Count() != 2 || inner.Mode() != Exclusive {
 			t.Fatalf("count %d, token %d", inner.Count(), inner.Token())
 		}
-		// The first one may be given back first; repeated Unlocks count once.
+		// The first handle may be released first, and repeated Unlocks count once.
 		ok(t, outer.Unlock(ctx))
 		ok(t, outer.Unlock(ctx))
 		wantErr(t, context.Cause(outer.Context()), ErrReleased)
@@ -151,7 +151,8 @@ func TestReentry(t *testing.T) {
 	})
 }
 
-// A re-entry whose caller left is given back alone; one that breaks is counted once.
+// TestReentryThroughBreaks checks that a reentrant acquire whose caller left is released alone, and that
+// one interrupted by a break counts once.
 func TestReentryThroughBreaks(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -190,7 +191,8 @@ func TestReentryThroughBreaks(t *testing.T) {
 	})
 }
 
-// A counted hold that nobody here knows of is given back as often as it counts.
+// TestCountedHoldThatNobodyKnowsIsReleased checks that a counted hold without a caller is released as often
+// as it counts.
 func TestCountedHoldThatNobodyKnowsIsReleased(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -284,7 +286,7 @@ func TestOperators(t *testing.T) {
 		if skipped.GetRevision()+resized.GetRevision()+restored.GetRevision()+deadlocks.GetRevision()+audit.GetRevision() != 25 {
 			t.Fatal("an answer is lost")
 		}
-		// It may have been done: nobody repeats it.
+		// It may have been executed, so it is not repeated.
 		asked := f.count()
 		f.set(func() {
 			f.intercept = func(cn *fakeConn, _ *wire.Request) bool { _ = cn.nc.Close(); return true }
@@ -297,7 +299,7 @@ func TestOperators(t *testing.T) {
 	})
 }
 
-// answered5 answers what the fake does not serve, as of revision 5.
+// answered5 answers requests that the fake does not serve, as of revision 5.
 func answered5(req *wire.Request) *wire.Response {
 	resp := &wire.Response{Result: &wire.Result{Status: wire.Status_OK, Revision: 5}}
 	switch {

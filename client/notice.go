@@ -6,22 +6,21 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Notice says that others want a hold. It tells all there is to know, so that only the
-// latest matters.
+// Notice reports that others want a hold. Each notice carries the complete state, so only the latest
+// matters.
 type Notice struct {
-	// Wanted: somebody waits for it. Told only with [WithRevocation].
+	// Wanted means that another owner waits for the lock. It is set only with [WithRevocation].
 	Wanted bool
-	// Revoked: an operator asked for it, for Reason.
+	// Revoked means that an operator asked for the hold, for the given Reason.
 	Revoked bool
 	Reason  string
-	// Grace is how long after that the hold is forced away; 0 is never. What is left of it
-	// is part of the hold's Remaining.
+	// Grace is the time from the revocation until the hold is forced away; 0 means never. The hold's
+	// Remaining takes the rest of the grace into account.
 	Grace time.Duration
 }
 
-// Revoked carries the latest notice about the hold whenever there is news: whoever reads
-// late misses those between. It is closed when the hold ends. There is one channel per
-// hold.
+// Revoked returns a channel that carries the latest notice about the hold after each change; a slow reader
+// misses those in between. It is closed when the hold ends. There is one channel per hold.
 func (h *Hold) Revoked() <-chan Notice {
 	c := h.held.session.client
 	c.mu.Lock()
@@ -40,7 +39,7 @@ func (h *Hold) Revoked() <-chan Notice {
 	return r.latest
 }
 
-// hush ends the notices of a hold that has ended, and its bound.
+// hush stops the notices of a hold that has ended and no longer watches its bound.
 func (d *held) hush() {
 	if s := d.session; s.bounded != nil {
 		if delete(s.bounded, d); len(s.bounded) == 0 {
@@ -55,9 +54,9 @@ func (d *held) hush() {
 	}
 }
 
-// noticed books what a node said of a hold, and where a grace ends that begins with it.
-// A push tells of a new revocation; an attach's answer repeats the last one, so that only
-// another reason or grace there is new.
+// noticed records a report from a node about a hold. until returns when a grace that starts with it ends. A
+// push reports a new revocation. The answer to an attach repeats the last one, so there a revocation is new
+// only if its reason or grace differs.
 func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, until func(grace uint32) time.Duration) {
 	if !wanted && revocation == nil || d.gone != nil {
 		return
@@ -88,10 +87,10 @@ func graceOf(r *wire.Revocation) time.Duration {
 	return time.Duration(r.GetGraceMs()) * time.Millisecond
 }
 
-// noticePushed bounds a grace that was pushed. Nobody says when it began: not before the
-// last request that was answered earlier. If that would leave less than half of it, half
-// of it is taken to be left, until the leader says how much there is: a push that takes
-// that long is not expected on a connection that lives.
+// noticePushed handles a pushed notice and bounds its grace. The push does not say when the grace began; it
+// was not before the last answered request was sent. If counting from there leaves less than half of the
+// grace, half is assumed until the leader reports the rest, because on a live connection a push is not
+// expected to take that long.
 func (s *Session) noticePushed(n *wire.HoldNotice) {
 	d := s.holds.find(n.GetHoldId())
 	if d == nil {
@@ -103,8 +102,8 @@ func (s *Session) noticePushed(n *wire.HoldNotice) {
 	})
 }
 
-// askGrace asks the leader what is left of the hold, and counts that from the moment of
-// asking. It is what is left of the grace unless the hold's bound passes before.
+// askGrace asks the leader how much time the hold has left and counts that from the time the request was
+// sent. It is the rest of the grace, unless the hold's bound ends earlier.
 func (d *held) askGrace() {
 	s, r := d.session, d.rare
 	nth, grace := r.revocations, r.notice.Grace
@@ -124,8 +123,8 @@ func (d *held) askGrace() {
 	s.client.submit(k)
 }
 
-// tell hands the notice on: to the channel, and to the function in a goroutine that ends
-// when there is no more to tell.
+// tell delivers the notice to the channel, and to the function in a goroutine that exits when it has
+// delivered the latest.
 func (d *held) tell() {
 	r := d.rare
 	if r.hushed {
@@ -145,7 +144,7 @@ func (d *held) tell() {
 	}
 }
 
-// callNotice calls the function until it knows the latest.
+// callNotice calls the function until it has received the latest notice.
 func (c *Client) callNotice(r *rarity) {
 	for {
 		c.mu.Lock()
@@ -161,7 +160,7 @@ func (c *Client) callNotice(r *rarity) {
 	}
 }
 
-// holdLost books that a hold ended while its session lives.
+// holdLost handles a report that a hold ended while its session is alive.
 func (s *Session) holdLost(lost *wire.HoldLost) {
 	err := ErrHoldExpired
 	if lost.GetReason() != wire.HoldLost_EXPIRED {
@@ -173,7 +172,7 @@ func (s *Session) holdLost(lost *wire.HoldLost) {
 			if s.early == nil {
 				s.early = make(map[uint64]error)
 			}
-			s.early[lost.GetHoldId()] = err // its grant may still come
+			s.early[lost.GetHoldId()] = err // its grant may still arrive
 		}
 		return
 	}
@@ -183,12 +182,12 @@ func (s *Session) holdLost(lost *wire.HoldLost) {
 	}
 }
 
-// maxEarly bounds the holds that are known to be lost before they were known.
+// maxEarly bounds the holds whose loss was reported before their grant arrived.
 const maxEarly = 4096
 
-// lostAlready says why a grant that arrives is not held any more, if so: the word of its
-// end came first, or an attach has shown that it is gone. Nobody took it if its own bound
-// may have passed by then.
+// lostAlready returns an error if an arriving grant is no longer held: because its loss was reported first,
+// or because an attach showed that the hold is gone. The error is ErrHoldExpired if the hold's own bound
+// may have passed by now.
 func (s *Session) lostAlready(k *call, result *wire.Result) error {
 	id := result.GetHoldId()
 	if err := s.early[id]; err != nil {

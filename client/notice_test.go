@@ -51,7 +51,8 @@ func TestForcedHoldIsToldAlone(t *testing.T) {
 	})
 }
 
-// What was taken during a break is missing from the attach's answer.
+// TestForcedInABreak checks that a hold taken away while disconnected is missing from the answer to the
+// attach.
 func TestForcedInABreak(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -72,7 +73,7 @@ func TestForcedInABreak(t *testing.T) {
 	})
 }
 
-// mustLockDown gives a session another hold while nobody answers, as if it had been there.
+// mustLockDown adds a hold to a session while no node answers, as if it had been there before.
 func mustLockDown(t *testing.T, f *fake, s *Session, name string) *Hold {
 	t.Helper()
 	f.set(func() {
@@ -85,7 +86,7 @@ func mustLockDown(t *testing.T, f *fake, s *Session, name string) *Hold {
 	return h
 }
 
-// A release that was under way when the hold was taken says so.
+// TestForcedDuringUnlock checks that a release in flight when the hold is taken away returns the reason.
 func TestForcedDuringUnlock(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		hold := mustLock(t, f.session(c), "x")
@@ -104,8 +105,8 @@ func TestForcedDuringUnlock(t *testing.T) {
 	})
 }
 
-// A grant whose answer arrives after word of its end, or after an attach has shown that
-// it is gone, is no grant.
+// TestGrantThatIsLostAlready checks that a grant is refused if its answer arrives after the report of its
+// end, or after an attach has shown that it is gone.
 func TestGrantThatIsLostAlready(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
@@ -159,7 +160,7 @@ func TestHolderIsToldThatItIsWanted(t *testing.T) {
 		if got := <-notices; got != want {
 			t.Fatal(got)
 		}
-		f.cut("n1") // the attach's answer tells it again
+		f.cut("n1") // the answer to the attach repeats the notice
 		mustLock(t, s, "z")
 		synctest.Wait()
 		if len(notices) != 0 || len(told) < 2 || told[len(told)-1] != want || told[0] != (Notice{Wanted: true}) {
@@ -183,7 +184,8 @@ func TestHolderIsToldThatItIsWanted(t *testing.T) {
 	})
 }
 
-// The function is called one at a time and skips what is outdated; nothing waits for it.
+// TestSlowNoticeFunction checks that the function is called one call at a time, skips outdated notices, and
+// blocks nothing.
 func TestSlowNoticeFunction(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -217,7 +219,7 @@ func TestSlowNoticeFunction(t *testing.T) {
 	})
 }
 
-// A grace ends here before it does on the cluster.
+// TestGrace checks that a grace ends here before it ends on the cluster.
 func TestGrace(t *testing.T) {
 	for _, grace := range []time.Duration{time.Second, 4 * time.Second, 30 * time.Second} {
 		virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
@@ -246,8 +248,8 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// A grace longer than what is left of the max_hold does not prolong the hold, and Extend
-// is refused while it runs.
+// TestGraceDoesNotProlongAHold checks that a grace longer than the rest of the max_hold does not prolong
+// the hold, and that Extend is refused during the grace.
 func TestGraceDoesNotProlongAHold(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -269,7 +271,8 @@ func TestGraceDoesNotProlongAHold(t *testing.T) {
 	})
 }
 
-// Nobody answers when the notice has come: what was certain before counts, or half.
+// TestGraceWithoutAnAnswer checks which time counts if no node answers after the notice: what is left as of
+// the last proof, or half of the grace.
 func TestGraceWithoutAnAnswer(t *testing.T) {
 	for grace, want := range map[time.Duration]time.Duration{2 * time.Second: time.Second, 30 * time.Second: 0} {
 		virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
@@ -294,8 +297,8 @@ func TestGraceWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// A revocation that began in a break is told by the attach's answer, and bounded by what
-// was certain before.
+// TestGraceThatBeganInABreak checks that a revocation made while disconnected is reported by the attach,
+// and bounded by the last proof.
 func TestGraceThatBeganInABreak(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -318,7 +321,8 @@ func TestGraceThatBeganInABreak(t *testing.T) {
 	})
 }
 
-// The attach's answer repeats a grace that runs: it does not begin anew.
+// TestGraceThroughABreak checks that a running grace, which the answer to the attach repeats, does not
+// start over.
 func TestGraceThroughABreak(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -333,7 +337,7 @@ func TestGraceThroughABreak(t *testing.T) {
 			f.intercept = func(_ *fakeConn, req *wire.Request) bool { return req.GetVerifyToken() != nil }
 		})
 		f.cut("n1")
-		lockSoon(context.Background(), f.session(c), "x") // tells one thing more
+		lockSoon(context.Background(), f.session(c), "x") // adds a notice
 		<-hold.Context().Done()
 		if took := time.Since(began); took > 20*time.Second || took < 19*time.Second || calls != 2 || asked != 1 {
 			t.Fatalf("ended after %v, told %d times", took, calls) // of the grace, and of the waiter

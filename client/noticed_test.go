@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What is told of a hold is handed on if it is news: a push of a revocation always is, an
-// attach's answer only where it differs.
+// TestWhatIsNews checks which reports about a hold are passed on: a pushed revocation always, one in the
+// answer to an attach only if it differs.
 func TestWhatIsNews(t *testing.T) {
 	asked := &wire.Revocation{Reason: "deploy", GraceMs: 4000}
 	known := Notice{Revoked: true, Reason: "deploy", Grace: 4 * time.Second}
@@ -19,8 +19,8 @@ func TestWhatIsNews(t *testing.T) {
 		wanted     bool
 		revocation *wire.Revocation
 		pushed     bool
-		news       bool // somebody is told
-		revoked    int  // as another revocation
+		news       bool // the user is notified
+		revoked    int  // number of revocations counted
 		after      Notice
 	}{
 		"nothing":                  {news: false},
@@ -78,8 +78,8 @@ func TestWhatIsNews(t *testing.T) {
 	})
 }
 
-// How much is left of a grace is the leader's to say; an answer that does not say it
-// changes nothing.
+// TestWhatIsLeftOfAGrace checks that the leader's answer determines the rest of a grace, and that an answer
+// without it changes nothing.
 func TestWhatIsLeftOfAGrace(t *testing.T) {
 	left := func(id uint64, ms uint64) *wire.VerifyTokenResponse {
 		return &wire.VerifyTokenResponse{Held: true, Holder: &wire.HolderInfo{HoldId: id, Token: 9, RemainingHoldMs: &ms}}
@@ -88,7 +88,7 @@ func TestWhatIsLeftOfAGrace(t *testing.T) {
 		answer  *wire.VerifyTokenResponse
 		status  wire.Status_Code
 		change  func(h *Hold)
-		ends    time.Duration // after the question
+		ends    time.Duration // after the request
 		expires bool
 	}{
 		"it says":          {left(9, 3000), wire.Status_OK, nil, 3*time.Second - 40*time.Millisecond, false},
@@ -121,8 +121,8 @@ func TestWhatIsLeftOfAGrace(t *testing.T) {
 	}
 }
 
-// A push says nothing of when the grace began: not before the last proof of life; and half
-// of it is left at least.
+// TestGraceThatIsPushed checks that a pushed grace counts from the last proof, but has at least half of it
+// left.
 func TestGraceThatIsPushed(t *testing.T) {
 	for age, want := range map[time.Duration]time.Duration{
 		time.Second:             3*time.Second - 40*time.Millisecond,
@@ -142,8 +142,8 @@ func TestGraceThatIsPushed(t *testing.T) {
 	}
 }
 
-// Word of the end of a hold that is not known yet is kept for its grant, as long as one may
-// come, and in bounded numbers.
+// TestEndsBeforeTheirGrants checks that the reported end of an unknown hold is kept while its grant may
+// still arrive, in bounded numbers.
 func TestEndsBeforeTheirGrants(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, s := opened(t)
@@ -183,10 +183,11 @@ func TestEndsBeforeTheirGrants(t *testing.T) {
 	})
 }
 
-// A grant that an attach's answer does not name was taken meanwhile, or has expired.
+// TestGrantThatAnAttachDoesNotName checks that a grant missing from the answer to an attach was taken away
+// or has expired.
 func TestGrantThatAnAttachDoesNotName(t *testing.T) {
 	for name, test := range map[string]struct {
-		revision uint64 // of the grant; the attach's is 100
+		revision uint64 // of the grant; that of the attach is 100
 		named    bool
 		maxHold  uint32
 		want     error

@@ -1,14 +1,13 @@
 package client
 
-// fewCalls is how many places a client begins with; a power of two.
+// fewCalls is the initial number of slots of a client; a power of two.
 const fewCalls = 8
 
-// numbered finds calls by their numbers. They count up and few are under way at a time, so
-// that the last digits of a number nearly always are a place of its own, beside those of
-// its neighbours.
+// numbered maps request ids to calls. Ids are consecutive and few calls are in flight at a time, so the low
+// bits of an id nearly always select a free slot, next to those of the neighbouring ids.
 type numbered struct {
-	places []*call          // by the last digits; a power of two
-	others map[uint64]*call // those whose place was taken
+	places []*call          // by the low bits of the id; the length is a power of two
+	others map[uint64]*call // calls whose slot was taken
 	n      int
 }
 
@@ -37,7 +36,7 @@ func (c *numbered) add(k *call) {
 	}
 }
 
-// grow doubles the places. Those who had one have one then.
+// grow doubles the slots. Calls with a slot keep one, since their low bits still differ.
 func (c *numbered) grow() {
 	before := c.places
 	c.places = make([]*call, 2*len(before))

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Calls are found by their numbers and no others, also where some stay for long and where
-// many come at once.
+// TestNumbered checks that calls are found by their ids, including when some stay for long and when many
+// arrive together.
 func TestNumbered(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	found, known := newNumbered(), map[uint64]*call{}

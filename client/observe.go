@@ -15,14 +15,14 @@ const (
 	observeMost  = 5 * time.Second
 )
 
-// Observe follows an election. The channel carries who leads now, and then whoever leads
-// whenever that, or the leader's value, has changed; the zero Leader while nobody does.
-// Whoever reads late gets the latest and misses those between. It goes on over broken
-// connections and changes of the cluster's own leader, and is closed when ctx ends or the
-// client is closed, or if the name is not valid. It needs no session.
+// Observe follows an election. The channel first carries the current leader, and then the leader each time
+// it or its value changes; the zero Leader means that there is none. A slow reader gets the latest leader
+// and misses those in between. Observe continues across broken connections and changes of the cluster's own
+// leader. The channel is closed when ctx ends, when the client is closed, or if the name is invalid. No
+// session is required.
 //
-// What it says may be outdated when it is read. It is for finding the leader, not for
-// proof that there is no other.
+// A value may be outdated when it is read. Use Observe to find the leader, not as proof that there is no
+// other.
 func (c *Client) Observe(ctx context.Context, name string) <-chan Leader {
 	o := &observer{client: c, name: name, leaders: make(chan Leader, 1)}
 	c.mu.Lock()
@@ -40,20 +40,20 @@ func (c *Client) Observe(ctx context.Context, name string) <-chan Leader {
 	return o.leaders
 }
 
-// observer is one Observe. Its goroutine alone uses it.
+// observer is the state of one Observe. Only its goroutine accesses it.
 type observer struct {
 	client  *Client
 	name    string
 	leaders chan Leader
 	told    bool
 	last    Leader
-	seen    uint64 // the revision as of which last is true; 0 if that is unknown
-	retries int    // in a row that nothing came of
+	seen    uint64 // the revision of last; 0 if unknown
+	retries int    // consecutive failed attempts
 }
 
-// run watches until there is no point in it any more. A watch that fails is begun anew
-// where the cluster is then, and who leads is read again: nothing in between is missed
-// that has not been overtaken.
+// run watches until ctx ends or the client is closed. If the watch fails, it starts a new one at the
+// cluster's current position and reads the leader again, so it only misses leaders that have already been
+// replaced.
 func (o *observer) run(ctx context.Context) {
 	for {
 		err := o.follow(ctx)
@@ -73,12 +73,11 @@ func (o *observer) run(ctx context.Context) {
 	}
 }
 
-// follow watches the election's lock, and reads it when its holder or value may have
-// changed.
+// follow watches the election's lock and reads the lock when its holder or value may have changed.
 func (o *observer) follow(ctx context.Context) error {
 	w := o.client.Watch(ctx, WatchOptions{Name: o.name})
 	defer w.Close()
-	o.seen = 0 // the history may be another one
+	o.seen = 0 // the lineage may have changed
 	for begun := false; ; begun = true {
 		batch, err := w.Next(ctx)
 		if err != nil {
@@ -87,8 +86,7 @@ func (o *observer) follow(ctx context.Context) error {
 		if begun && !o.matters(batch.Events) {
 			continue
 		}
-		// The first batch says that the watch has begun: what the read does not see is
-		// told after it.
+		// The first batch confirms that the watch is active, so events after this read will be delivered.
 		if err := o.read(ctx); err != nil {
 			return err
 		}
@@ -96,7 +94,7 @@ func (o *observer) follow(ctx context.Context) error {
 	}
 }
 
-// matters says whether events can have changed what was read last.
+// matters reports whether the events may have changed what was last read.
 func (o *observer) matters(events []*wire.Event) bool {
 	for _, e := range events {
 		switch e.GetType() {
@@ -110,7 +108,7 @@ func (o *observer) matters(events []*wire.Event) bool {
 	return false
 }
 
-// read tells who leads, if that is news.
+// read publishes the leader if it or its value has changed.
 func (o *observer) read(ctx context.Context) error {
 	leader, revision, err := o.client.readLeader(ctx, o.name)
 	if err != nil {
@@ -121,7 +119,7 @@ func (o *observer) read(ctx context.Context) error {
 		return nil
 	}
 	o.told, o.last = true, leader
-	o.last.Value = bytes.Clone(leader.Value) // the other one is the receiver's
+	o.last.Value = bytes.Clone(leader.Value) // the receiver owns the original
 	select {
 	case <-o.leaders:
 	default:
@@ -130,7 +128,7 @@ func (o *observer) read(ctx context.Context) error {
 	return nil
 }
 
-// pause waits before the next attempt. It reports whether there is to be one.
+// pause waits before the next attempt. It reports false if there should not be one.
 func (o *observer) pause(ctx context.Context) bool {
 	wait := backoff(o.retries, observeFirst, observeMost)
 	o.retries++

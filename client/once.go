@@ -9,41 +9,39 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// doneSuffix names the lock that says that something was done, beside the one under
-// which it is done.
+// doneSuffix is appended to the name of the lock under which the work is done. It names the lock that
+// records that the work is done.
 const doneSuffix = "/done"
 
-// Once has something done once by all who come for it, on however many machines: a job
-// that cron starts everywhere at the same time, a migration that every replica finds due.
-// One of them does it. The others wait, in case it fails or dies, and go away when it is
-// done; so do those who come later, for as long as that is kept.
+// Once runs a job once, no matter how many machines try to run it: for example a job that cron starts
+// everywhere at the same time, or a migration that every replica finds due. One caller runs it. The others
+// wait, in case it fails or dies, and return when it is done; so do later callers, as long as the record of
+// it is kept.
 //
-// While it is done, the lock of that name is held, and the lock NAME/done for a time Keep
-// after it was done, by a lease: that outlives the process. Both can be seen, by whom and
-// since when, like any other lock.
+// While the job runs, its lock is held. After it is done, a lease holds the lock NAME/done for the time
+// given as keep, so the record outlives the process. Both locks can be inspected like any other, with their
+// holder and age.
 //
-// What is promised:
+// Guarantees:
 //
-//   - At most one does it at a time, in the sense of any lock: who was stopped for so long
-//     that its session expired may still be about. Its token is lower than that of the
-//     next one.
-//   - Once it was done successfully and Do has returned without an error, nobody begins
-//     again who comes within Keep after that. Keep has to be longer than they are apart:
-//     the skew of the machines' clocks, and what delays a start.
-//   - It is done again, by one of those who wait or who come then, if it failed, or if its
-//     process died, or lost its session or its way to the cluster, before that was
-//     recorded. This is so also if it had been done all but for that: between the last act
-//     of the work and the record of it there is a gap that nothing outside the work itself
-//     can close. Where that matters let the work's last act be one that the token fences
-//     and that can be recognised, such as a row with the day's date.
+//   - At most one caller runs the job at a time, in the sense of any lock: a caller that was stopped until
+//     its session expired may still be active. Its token is lower than that of the next caller.
+//   - Once the job has succeeded and Do has returned without an error, no caller that arrives within keep
+//     after that runs it again. keep must exceed the time by which callers may be apart: clock skew
+//     between the machines plus delays in starting.
+//   - The job runs again, by a waiting or a new caller, if it failed, or if its process died, lost its
+//     session or lost contact with the cluster before the job was recorded as done. That includes a job
+//     that was finished but not yet recorded: between the last action of the job and the record there is a
+//     gap that only the job itself can close. Where that matters, make the last action one that the token
+//     fences and that can be recognised later, such as a row with the day's date.
 //
-// So it is exactly once as long as nothing fails, and at least once for those who go on
-// asking until Do returns nil.
+// So a job runs exactly once if nothing fails, and at least once for callers that retry until Do returns
+// nil.
 //
-// Name what is done with the time that it is due: cron/billing/2026-11-21. Whoever is
-// very late then does not take the next day's run for its own.
+// Include the due time in the name, as in cron/billing/2026-11-21. A caller that is very late then does not
+// mistake the next day's run for its own.
 //
-// It is a name, a time and options, without any state, like a [RWLock].
+// A Once is a name, a time and options, and has no state, like an [RWLock].
 type Once struct {
 	session *Session
 	name    string
@@ -51,28 +49,27 @@ type Once struct {
 	opts    []LockOption
 }
 
-// Once makes one. keep has the bounds of a TTL, 5 s to 10 min unless the cluster is set
-// otherwise. The options go with the lock that is held meanwhile: [WithMaxHold] bounds the
-// work, [WithLockDelay] has the next one wait a while after one that died.
+// Once returns a Once. keep has the bounds of a TTL, 5 s to 10 min unless the cluster is configured
+// otherwise. The options apply to the lock that is held while the job runs: [WithMaxHold] bounds the job,
+// and [WithLockDelay] makes the next caller wait for a while after one that died.
 func (s *Session) Once(name string, keep time.Duration, opts ...LockOption) *Once {
 	return &Once{s, name, keep, opts}
 }
 
-// Name is the name of the lock under which it is done.
+// Name returns the name of the lock under which the job runs.
 func (o *Once) Name() string { return o.name }
 
-// Do calls fn unless it has been done, and reports whether it did. While another one is at
-// it Do waits, as long as ctx allows. Without an error it has been done, by fn or by
-// another one.
+// Do calls fn unless the job is done, and reports whether it called fn. While another caller runs the job,
+// Do waits as long as ctx allows. If the error is nil, the job is done, by fn or by another caller.
 //
-// The ctx of fn ends with ctx and with the hold, and token fences what it does. If fn
-// returns an error, or panics, it is not done, and whoever waits begins. An fn that is not
-// to be repeated although it failed returns nil and says so elsewhere.
+// The ctx passed to fn ends with ctx and with the hold, and token fences what fn does. If fn returns an
+// error or panics, the job is not done, and a waiting caller starts. If a failed fn must not be repeated,
+// it has to return nil and report its failure in another way.
 //
-// With fn called, an error is that of fn, or says that it may be done again although fn
-// has succeeded, since that could not be recorded; then it matches ErrSessionLost or
-// another reason for which holds are lost, or what ended the recording. A keep out of
-// bounds is refused with ErrInvalidArgument before fn is called. Other errors are Lock's.
+// If fn was called, an error is either the error of fn, or means that the job may run again although fn has
+// succeeded, because that could not be recorded. In the latter case it matches ErrSessionLost, another
+// reason why holds are lost, or the reason why recording failed. If keep is out of bounds, Do returns
+// ErrInvalidArgument before it calls fn. Other errors are those of [Session.Lock].
 func (o *Once) Do(ctx context.Context, fn func(ctx context.Context, token uint64) error) (ran bool, err error) {
 	hold, err := o.session.Lock(ctx, o.name, inMode(o.opts, Exclusive)...)
 	if err != nil {
@@ -81,8 +78,8 @@ func (o *Once) Do(ctx context.Context, fn func(ctx context.Context, token uint64
 	return o.run(ctx, hold, fn)
 }
 
-// TryDo is like Do, but where another one is at it, or waits, it returns ErrNotAcquired at
-// once: it will be done, or may fail.
+// TryDo is like Do, but returns ErrNotAcquired without waiting if another caller runs the job or waits for
+// it. In that case the job may still fail.
 func (o *Once) TryDo(ctx context.Context, fn func(ctx context.Context, token uint64) error) (ran bool, err error) {
 	hold, err := o.session.TryLock(ctx, o.name, inMode(o.opts, Exclusive)...)
 	if err != nil {
@@ -91,7 +88,7 @@ func (o *Once) TryDo(ctx context.Context, fn func(ctx context.Context, token uin
 	return o.run(ctx, hold, fn)
 }
 
-// Done says whether it was done, and that is still kept.
+// Done reports whether the job is done and the record of it is still kept.
 func (o *Once) Done(ctx context.Context) (bool, error) {
 	lock, err := o.session.client.GetLock(ctx, &wire.GetLockRequest{Name: o.name + doneSuffix, QueueLimit: 1})
 	if errors.Is(err, ErrNotFound) {
@@ -100,8 +97,8 @@ func (o *Once) Done(ctx context.Context) (bool, error) {
 	return err == nil && len(lock.GetHolders()) > 0, err
 }
 
-// run is what is done under the lock. Whoever records that it was done holds the lock, so
-// that the next one to hold it sees the record.
+// run does the work under the lock. The job is recorded as done while the lock is held, so that the next
+// holder sees the record.
 func (o *Once) run(ctx context.Context, hold *Hold, fn func(ctx context.Context, token uint64) error) (ran bool, err error) {
 	err = hold.during(ctx, func(ctx context.Context, token uint64) error {
 		done, err := o.Done(ctx)
@@ -120,8 +117,8 @@ func (o *Once) run(ctx context.Context, hold *Hold, fn func(ctx context.Context,
 	return ran, err
 }
 
-// checkKeep asks the cluster whether it can keep the record, without leaving one: a lease
-// on what we hold is refused for its TTL first.
+// checkKeep asks the cluster whether it accepts keep as a TTL, without leaving a record: a lease on the
+// lock held by this caller is refused for its TTL first.
 func (o *Once) checkKeep(ctx context.Context) error {
 	lease, err := o.lease(ctx, o.name)
 	switch {
@@ -132,23 +129,23 @@ func (o *Once) checkKeep(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	// It came free: the hold is lost, which the release says.
+	// The lease was granted, so the hold is lost; releasing the hold reports that.
 	_ = lease.Release(ctx)
 	return ErrNotHeld
 }
 
-// record keeps that it was done. The ctx is the hold's: what the caller allowed was for
-// the work, and after the hold's end another one may be at it.
+// record records that the job is done. It uses the hold's ctx: the caller's ctx bounds the job only, and
+// after the end of the hold another caller may run the job.
 func (o *Once) record(hold *Hold) error {
 	ctx := hold.Context()
 	if ctx.Err() != nil {
-		return nil // the release says why
+		return nil // the release returns the reason
 	}
 	value := fmt.Sprintf("token %d of session %d", hold.Token(), o.session.ID())
 	_, err := o.lease(ctx, o.name+doneSuffix, WithValue([]byte(value)))
 	switch {
 	case errors.Is(err, ErrNotAcquired):
-		return nil // of one who did it before us, and is late
+		return nil // recorded by an earlier, slow caller
 	case err != nil:
 		return fmt.Errorf("quorumlock: %s was done, and that is not recorded: %w", wire.Printable(o.name), err)
 	}

@@ -15,8 +15,8 @@ import (
 
 func done(context.Context, uint64) error { return nil }
 
-// Fifty machines start a job within some seconds. One runs it, whatever it takes, and
-// all know when it is done.
+// TestOnceAmongMany starts a job on fifty machines within some seconds. One of them runs it, and all know
+// when it is done.
 func TestOnceAmongMany(t *testing.T) {
 	const machines = 50
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
@@ -33,7 +33,7 @@ func TestOnceAmongMany(t *testing.T) {
 				c := f.client()
 				defer c.Close()
 				s := f.session(c)
-				time.Sleep(time.Duration(i) * 100 * time.Millisecond) // the skew of its clock
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond) // clock skew of this machine
 				ran, err := s.Once("cron/nightly/2026-11-21", time.Minute).Do(ctx, func(ctx context.Context, token uint64) error {
 					mu.Lock()
 					runs = append(runs, time.Since(begun))
@@ -55,7 +55,8 @@ func TestOnceAmongMany(t *testing.T) {
 	})
 }
 
-// It is kept for as long as was asked, also after the program that did it, and not longer.
+// TestOnceIsKept checks that the record is kept for as long as requested, even after the program has
+// exited, and no longer.
 func TestOnceIsKept(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
@@ -103,7 +104,8 @@ func TestOnceIsKept(t *testing.T) {
 	})
 }
 
-// One that fails, panics or dies leaves it to the next one, and so on until it is done.
+// TestOnceFallsToTheNext checks that a caller that fails, panics or dies leaves the job to the next one,
+// until it is done.
 func TestOnceFallsToTheNext(t *testing.T) {
 	broke := errors.New("no disk")
 	for name, end := range map[string]struct {
@@ -152,7 +154,7 @@ func TestOnceFallsToTheNext(t *testing.T) {
 	}
 }
 
-// tryPanic turns a panic into an error.
+// tryPanic converts a panic to an error.
 func (o *Once) tryPanic(ctx context.Context, fn func(context.Context, uint64) error) (ran bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -170,7 +172,7 @@ func (f *fake) take(name string) {
 	})
 }
 
-// part cuts a session off: its requests come to nothing, and it expires on the cluster.
+// part cuts a session off: its requests fail, and it expires on the cluster.
 func (f *fake) part(s *Session) {
 	f.set(func() {
 		inner := f.intercept
@@ -181,7 +183,7 @@ func (f *fake) part(s *Session) {
 	f.expire(s)
 }
 
-// expire ends a session on the cluster that will not be heard of any more.
+// expire ends a session on the cluster that has been cut off.
 func (f *fake) expire(s *Session) {
 	f.set(func() {
 		v := f.service
@@ -200,7 +202,7 @@ func (v *service) sessionConn(id uint64) *fakeConn {
 	return nil
 }
 
-// What it is asked to keep is checked before anything is done.
+// TestOnceChecksFirst checks that keep is validated before the job runs.
 func TestOnceChecksFirst(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
@@ -233,7 +235,8 @@ func TestOnceChecksFirst(t *testing.T) {
 	})
 }
 
-// Where it is not known to be recorded, Do says so, and another one may do it again.
+// TestOnceSaysWhenItIsNotRecorded checks that Do returns an error if recording may have failed, and that
+// another caller may run the job again.
 func TestOnceSaysWhenItIsNotRecorded(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
@@ -264,8 +267,8 @@ func TestOnceSaysWhenItIsNotRecorded(t *testing.T) {
 	})
 }
 
-// Machines that die at any moment, or whose work fails: never do two work at a time, a
-// success is followed by no other while it is kept, and in the end it is done.
+// TestOnceAmongMachinesThatDie has machines that die at any moment or whose job fails. Two never run at the
+// same time, no run follows a success while it is kept, and in the end the job is done.
 func TestOnceAmongMachinesThatDie(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

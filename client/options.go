@@ -8,21 +8,20 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Mode says who may hold a lock together. Its zero value leaves the choice to the
-// rest of a request.
+// Mode is how a lock is held. With the zero value the mode follows from the other fields of the request.
 type Mode int32
 
 // The modes of a hold.
 const (
-	// Exclusive: one holder, alone.
+	// Exclusive allows one holder.
 	Exclusive = Mode(wire.Mode_EXCLUSIVE)
-	// Shared: any number of holders, none of them exclusive.
+	// Shared allows any number of holders, none of them exclusive.
 	Shared = Mode(wire.Mode_SHARED)
-	// Permits: some of a semaphore's permits.
+	// Permits is the mode of a hold on some of a semaphore's permits.
 	Permits = Mode(wire.Mode_PERMITS)
 )
 
-// String names the mode in lower case.
+// String returns the mode's name in lower case.
 func (m Mode) String() string {
 	switch m {
 	case Exclusive:
@@ -35,19 +34,18 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", int32(m))
 }
 
-// LockSpec is one lock of an acquire: of a lock with modes, or some permits of a
-// semaphore.
+// LockSpec describes one lock of an acquire: a lock with a mode, or permits of a semaphore.
 type LockSpec struct {
 	Name string
-	// Mode is Exclusive unless it is given. A semaphore has none.
+	// Mode defaults to Exclusive, or to Shared with [WithShared]. For a semaphore it is zero or Permits.
 	Mode Mode
-	// Permits are those to take of a semaphore, 1 to Limit; 0 takes 1.
+	// Permits is how many permits of a semaphore to take, 1 to Limit; 0 means 1.
 	Permits uint64
-	// Limit makes it a semaphore of so many permits. All who use it name the same.
+	// Limit makes the lock a semaphore with that many permits. All its users must give the same limit.
 	Limit uint64
 }
 
-// request is the spec as it is sent.
+// request returns the spec in wire format.
 func (l LockSpec) request(shared bool) *wire.LockRequest {
 	mode := l.Mode
 	if mode == 0 && l.Limit == 0 {
@@ -59,7 +57,7 @@ func (l LockSpec) request(shared bool) *wire.LockRequest {
 	return &wire.LockRequest{Name: l.Name, Mode: wire.Mode(mode), Permits: l.Permits, Limit: l.Limit}
 }
 
-// LockOption changes one lock call.
+// LockOption configures one lock call.
 type LockOption func(*lockOptions)
 
 type lockOptions struct {
@@ -75,73 +73,70 @@ type lockOptions struct {
 	owner         uint64
 }
 
-// WithValue stores bytes in the hold for everybody to read, at most 1 KiB unless
-// the cluster is set otherwise.
+// WithValue stores bytes in the hold that everybody can read, at most 1 KiB unless the cluster is
+// configured otherwise.
 func WithValue(value []byte) LockOption {
 	return func(o *lockOptions) { o.value = value }
 }
 
-// WithShared asks for the lock together with others who do so: as a reader. Of several
-// locks it means those whose spec leaves the mode out.
+// WithShared requests the lock in shared mode, as a reader. For several locks it applies to those whose
+// spec does not set a mode.
 func WithShared() LockOption {
 	return func(o *lockOptions) { o.shared = true }
 }
 
-// WithUnfair asks for a lock that is given to one of those who wait by lot, not in their
-// order. It is for one exclusive lock, and belongs to the lock as long as that exists:
-// whoever asks otherwise gets ErrMismatch.
+// WithUnfair requests a lock that is granted to waiters in random order instead of arrival order. It
+// applies to a single exclusive lock. The order is a property of the lock while it exists: requests with
+// the other order get ErrMismatch.
 func WithUnfair() LockOption {
 	return func(o *lockOptions) { o.unfair = true }
 }
 
-// Reentrant lets an owner that holds the lock already, in this mode or exclusively,
-// hold it once more instead of being refused with ErrAlreadyHeld. The lock is free after
-// as many Unlocks. An owner is whoever asks with a ctx that descends from the hold's
-// Context. The hold keeps the token and the bounds that it has. Not for semaphores, nor
-// for several locks.
+// Reentrant lets an owner that already holds the lock, in the same mode or exclusively, acquire it again
+// instead of being refused with ErrAlreadyHeld. The lock is free after as many Unlocks. An acquire belongs
+// to the same owner if its ctx descends from the hold's Context. The hold keeps its token and bounds.
+// Reentrant cannot be used with semaphores or with several locks.
 func Reentrant() LockOption {
 	return func(o *lockOptions) { o.reentrant = true }
 }
 
-// WithMaxHold bounds this hold: it is lost, with ErrHoldExpired, once d has passed
-// without Extend, while the session lives on. From 100 ms to 24 days, rounded up to a
-// millisecond.
+// WithMaxHold bounds the hold: unless it is extended, it is lost with ErrHoldExpired once d has passed,
+// while the session stays alive. d is 100 ms to 24 days, rounded up to a millisecond.
 func WithMaxHold(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.maxHold = d }
 }
 
-// WithLockDelay keeps what this hold held closed for d, at most a minute, if it ends by
-// time or by force rather than by Unlock: for whoever still acts on it then. It is
-// rounded up to a millisecond.
+// WithLockDelay keeps the lock closed for d after the hold ends by expiry or by force rather than by
+// Unlock, which protects against a former holder that is still acting. d is at most one minute, rounded up
+// to a millisecond.
 func WithLockDelay(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.lockDelay = d }
 }
 
-// WithRevocation asks to be told when somebody begins to wait for what is held, once,
-// and calls notice for that and for every word of an operator who wants the hold back.
-// It is called in a goroutine of its own, one call after the other, with the latest there
-// is to know; that may be before Lock has returned. A nil notice leaves it to
-// [Hold.Revoked].
+// WithRevocation requests notices about the hold and calls notice for each: once when another owner starts
+// to wait for the lock, and each time an operator asks for the hold back. Calls are made one at a time in a
+// separate goroutine, possibly before Lock has returned, and always carry the latest state. If notice is
+// nil, use [Hold.Revoked].
 func WithRevocation(notice func(Notice)) LockOption {
 	return func(o *lockOptions) { o.notify, o.notice = true, notice }
 }
 
-// AllowDeadlock waits even where that closes a cycle of owners that wait for each other,
-// instead of being refused with ErrDeadlock.
+// AllowDeadlock waits even if that closes a cycle of owners waiting for each other, instead of returning
+// ErrDeadlock.
 func AllowDeadlock() LockOption {
 	return func(o *lockOptions) { o.allowDeadlock = true }
 }
 
-// withOwner asks as that owner, unless the ctx descends from a hold's.
+// withOwner sets the owner of the request, unless the ctx descends from a hold's context.
 func withOwner(owner uint64) LockOption {
 	return func(o *lockOptions) { o.owner = owner }
 }
 
-// ownerBit keeps the keys of lock objects apart from those of single calls, which are
-// their sequence numbers.
+// ownerBit separates the owner keys of lock objects from those of single calls, which are their sequence
+// numbers.
 const ownerBit = 1 << 63
 
-// newOwner is a fresh owner key for a lock object that asks more than once.
+// newOwner returns a new owner key for a lock object that makes more than one request.
 func (s *Session) newOwner() uint64 {
 	s.client.mu.Lock()
 	defer s.client.unlock()
@@ -157,7 +152,7 @@ func optionsOf(opts []LockOption) *lockOptions {
 	return o
 }
 
-// millis is d in milliseconds, rounded up, as requests carry it.
+// millis converts d to milliseconds, rounded up, as requests carry it.
 func millis(what string, d time.Duration) (uint32, error) {
 	if d < 0 || d > math.MaxUint32*time.Millisecond {
 		return 0, invalid("%s %v: give 0 to 49 days", what, d)

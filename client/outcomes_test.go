@@ -11,7 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A grant whose time was begun anew is handed out; one that ended meanwhile is not.
+// TestConfirmed checks that a grant whose time was restarted is returned, and one that ended in the
+// meantime is not.
 func TestConfirmed(t *testing.T) {
 	const until = time.Minute
 	for name, test := range map[string]struct {
@@ -63,12 +64,12 @@ func TestConfirmed(t *testing.T) {
 	}
 }
 
-// An answer is that to a request if it names its digest and, if any, its lock; refusals
-// from before the log name neither.
+// TestMismatch checks that an answer must have the digest of its request and, if it names a lock, the same
+// lock. Refusals made before the log have neither.
 func TestMismatch(t *testing.T) {
 	for name, test := range map[string]struct {
 		status wire.Status_Code
-		digest uint64 // more than the right one; 99 is none at all
+		digest uint64 // offset from the right one; 99 means none
 		lock   string
 		wrong  bool
 	}{
@@ -111,7 +112,7 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// Memory is used again only of calls that nobody else can know of.
+// TestSimple checks that only calls that nothing else can refer to are reused.
 func TestSimple(t *testing.T) {
 	for name, spoil := range map[string]func(*call){
 		"failed":     func(k *call) { k.err = ErrNotHeld },
@@ -132,7 +133,7 @@ func TestSimple(t *testing.T) {
 	}
 }
 
-// Texts of errors say what is known, and no more.
+// TestTextsOfErrors checks that the texts of errors say what is known, and no more.
 func TestTextsOfErrors(t *testing.T) {
 	step := func(session, owner uint64, name, lock string) *wire.DeadlockStep {
 		return &wire.DeadlockStep{SessionId: session, Owner: owner, ClientName: name, Lock: lock}
@@ -164,7 +165,7 @@ func TestTextsOfErrors(t *testing.T) {
 	}
 }
 
-// A connection that has been left sends nothing any more.
+// TestPumpOfALeftConnection checks that nothing is sent on a connection that the client has left.
 func TestPumpOfALeftConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := opened(t)
@@ -181,7 +182,7 @@ func TestPumpOfALeftConnection(t *testing.T) {
 	})
 }
 
-// A share of the connection's bound is kept for what is urgent.
+// TestReserve checks that part of the connection's window is reserved for urgent requests.
 func TestReserve(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := opened(t)
@@ -206,7 +207,8 @@ func TestReserve(t *testing.T) {
 	})
 }
 
-// The first connections of a row follow each other at once, and the others after a while.
+// TestBackoffOfConnections checks that the first connections in a row follow each other without delay, and
+// the others after a backoff.
 func TestBackoffOfConnections(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)
@@ -238,7 +240,8 @@ func TestBackoffOfConnections(t *testing.T) {
 	})
 }
 
-// A connection is a success if it brought an answer and lasted.
+// TestWhichConnectionsSucceed checks that a connection counts as a success if it brought an answer and
+// lasted long enough.
 func TestWhichConnectionsSucceed(t *testing.T) {
 	for name, test := range map[string]struct {
 		useful bool
@@ -282,7 +285,8 @@ func TestWhichConnectionsSucceed(t *testing.T) {
 	}
 }
 
-// After a tunnel the node that it led through is asked next, unless somebody better is known.
+// TestWhoIsAskedAfterATunnel checks that after a tunnel its node is asked next, unless a better one is
+// known.
 func TestWhoIsAskedAfterATunnel(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(c *Client, cn *conn)
@@ -304,8 +308,8 @@ func TestWhoIsAskedAfterATunnel(t *testing.T) {
 	}
 }
 
-// What a node says of the leader is believed, for a node that leads or of another cluster
-// also if its term is lower.
+// TestBeginBelieves checks that a node's report about the leader is accepted, even with a lower term if the
+// node leads or belongs to another cluster.
 func TestBeginBelieves(t *testing.T) {
 	for name, test := range map[string]struct {
 		leads   bool
@@ -333,7 +337,8 @@ func TestBeginBelieves(t *testing.T) {
 	}
 }
 
-// When the process began is what the system says where it says it.
+// TestProcessStart checks that the start of the process is taken from the system where the system reports
+// it.
 func TestProcessStart(t *testing.T) {
 	start := time.UnixMilli(processStart())
 	if d := time.Since(start); d < -2*time.Second || d > time.Hour {

@@ -14,12 +14,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Times that are not whole milliseconds, or do not fit, are refused, not changed.
+// TestTimesThatAreRefused checks that times that are not whole milliseconds or do not fit are refused, not
+// changed.
 func TestTimesThatAreRefused(t *testing.T) {
 	const most = math.MaxUint32 * time.Millisecond
 	for name, test := range map[string]struct {
 		d                    time.Duration
-		session, lease, wait bool // whether it will do
+		session, lease, wait bool // whether it is accepted
 		ms                   uint32
 	}{
 		"none":        {0, true, true, true, 0},
@@ -52,7 +53,8 @@ func TestTimesThatAreRefused(t *testing.T) {
 	}
 }
 
-// An answer to an open is a session only if it names one, with a TTL, that is not known yet.
+// TestOpened checks that the answer to an open creates a session only if it has an id that is not known
+// yet, and a TTL.
 func TestOpened(t *testing.T) {
 	for name, test := range map[string]struct {
 		status    wire.Status_Code
@@ -101,8 +103,8 @@ func TestOpened(t *testing.T) {
 	}
 }
 
-// Everything that a session knew ends with it, and a closed one is kept until the cluster
-// knows.
+// TestLose checks that all state of a session ends with it, and that a closed session is kept until the
+// cluster knows.
 func TestLose(t *testing.T) {
 	for name, closing := range map[string]bool{"lost": false, "closed": true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -160,7 +162,7 @@ func TestLose(t *testing.T) {
 	}
 }
 
-// A session that could not be closed in time is left to its TTL.
+// TestCloseThatIsNeverAnswered checks that a session that could not be closed in time is left to its TTL.
 func TestCloseThatIsNeverAnswered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
@@ -173,7 +175,7 @@ func TestCloseThatIsNeverAnswered(t *testing.T) {
 	})
 }
 
-// What a lease is made of, and what it cannot have.
+// TestNewLease checks the request for a lease, and the options that a lease cannot have.
 func TestNewLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := opened(t)
@@ -217,7 +219,7 @@ func TestNewLease(t *testing.T) {
 	})
 }
 
-// What a lease's time is while extensions are under way: the shortest, until one succeeds.
+// TestLeaseTimes checks that the shortest time counts while extensions are in flight, until one succeeds.
 func TestLeaseTimes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := opened(t)
@@ -255,7 +257,7 @@ func TestLeaseTimes(t *testing.T) {
 	})
 }
 
-// When the process began is read whatever its program is called.
+// TestStartOf checks that the start of the process is parsed whatever the name of the program.
 func TestStartOf(t *testing.T) {
 	stat := func(name string) string {
 		return "17 (" + name + ") S 1 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 12345 99 98"
@@ -281,8 +283,8 @@ func TestStartOf(t *testing.T) {
 	}
 }
 
-// Few calls have their places, and need nothing else; places are added only where they are
-// short.
+// TestNumberedPlaces checks that a few calls need nothing but their slots, and that slots are added only if
+// they run short.
 func TestNumberedPlaces(t *testing.T) {
 	c := newNumbered()
 	add := func(id uint64) *call {
@@ -297,7 +299,7 @@ func TestNumberedPlaces(t *testing.T) {
 	if len(c.places) != fewCalls || len(c.others) != 0 || c.n != fewCalls {
 		t.Errorf("%d places and %d others for %d", len(c.places), len(c.others), c.n)
 	}
-	add(fewCalls) // its place is taken
+	add(fewCalls) // its slot is taken
 	if len(c.places) != 2*fewCalls || len(c.others) != 0 {
 		t.Errorf("%d places and %d others for %d", len(c.places), len(c.others), c.n)
 	}
@@ -316,7 +318,8 @@ func TestNumberedPlaces(t *testing.T) {
 	}
 }
 
-// An outcome that arrives while its caller is leaving is told, whichever comes first.
+// TestOutcomeAtTheLastMoment checks that an outcome that arrives while its caller is leaving is returned,
+// in either order.
 func TestOutcomeAtTheLastMoment(t *testing.T) {
 	over := func() context.Context {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -325,7 +328,7 @@ func TestOutcomeAtTheLastMoment(t *testing.T) {
 	}
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
-		for range 20 { // both are ready: either may be seen first
+		for range 20 { // both are ready, and select picks one at random
 			k := s.asked("x")
 			k.done = make(chan struct{}, 1)
 			c.fail(k, ErrNotAcquired)
@@ -346,8 +349,8 @@ func TestOutcomeAtTheLastMoment(t *testing.T) {
 	})
 }
 
-// A caller whose time for a cancel passes in the moment in which its wait ends is told that
-// it stopped, and that nothing is unknown.
+// TestWaitThatEndsWithItsGrace checks that a caller whose cancelGrace passes at the moment its wait ends is
+// not told that the outcome is unknown.
 func TestWaitThatEndsWithItsGrace(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
@@ -364,14 +367,14 @@ func TestWaitThatEndsWithItsGrace(t *testing.T) {
 		c.mu.Lock()
 		time.Sleep(time.Nanosecond)
 		for range 1000 {
-			runtime.Gosched() // it waits for the mutex now
+			runtime.Gosched() // let it wait for the mutex
 		}
 		c.fail(k, sentinel(wire.Status_CANCELLED))
 		c.unlock()
 		if err := <-got; !errors.Is(err, context.Canceled) || errors.Is(err, ErrUncertain) {
 			t.Error(err)
 		}
-		// And one whose wait goes on is told that it may be granted.
+		// If the wait continues, the caller gets ErrUncertain.
 		k = s.queued("y", 3)
 		if _, err := c.awaitWait(ctx, k); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrUncertain) || k.done != nil || !k.abandoned {
 			t.Errorf("%v, %+v", err, k)
@@ -379,7 +382,7 @@ func TestWaitThatEndsWithItsGrace(t *testing.T) {
 	})
 }
 
-// A hold's refusals say why nothing can be asked of it.
+// TestUsable checks which error a hold returns when no request about it can be made.
 func TestUsable(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, s := opened(t)

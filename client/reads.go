@@ -6,8 +6,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ListLocks lists locks by prefix, in pages. Unless req.Stale is set it shows every
-// lock that was granted before the call; stale, it shows what some node knows.
+// ListLocks lists locks by prefix, in pages. Unless req.Stale is set, it includes every lock granted before
+// the call. With req.Stale it returns what one node knows.
 func (c *Client) ListLocks(ctx context.Context, req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
 	k := c.newRead(req.GetStale())
 	k.request.Body = &wire.Request_ListLocks{ListLocks: req}
@@ -15,8 +15,8 @@ func (c *Client) ListLocks(ctx context.Context, req *wire.ListLocksRequest) (*wi
 	return k.response.GetListLocks(), err
 }
 
-// GetLock shows one lock with its holders and its queue in order, or returns
-// ErrNotFound if nobody holds it or waits for it.
+// GetLock returns one lock with its holders and its queue in order. It returns ErrNotFound if the lock has
+// neither holders nor waiters.
 func (c *Client) GetLock(ctx context.Context, req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
 	k := c.newRead(req.GetStale())
 	k.request.Body = &wire.Request_GetLock{GetLock: req}
@@ -32,8 +32,8 @@ func (c *Client) ListSessions(ctx context.Context, req *wire.ListSessionsRequest
 	return k.response.GetListSessions(), err
 }
 
-// Status shows the cluster and its nodes. With req.Stale any node answers, also where
-// there is no leader.
+// Status returns the state of the cluster and its nodes. With req.Stale any node answers, even without a
+// leader.
 func (c *Client) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
 	k := c.newRead(req.GetStale())
 	k.request.Body = &wire.Request_Status{Status: req}
@@ -41,8 +41,8 @@ func (c *Client) Status(ctx context.Context, req *wire.StatusRequest) (*wire.Sta
 	return k.response.GetStatus(), err
 }
 
-// AddMember adds a node, which becomes a voter once it has caught up. If the connection
-// breaks meanwhile the error matches ErrUncertain: look at Status.
+// AddMember adds a node, which becomes a voter once it has caught up. If the connection breaks in the
+// meantime, the error matches ErrUncertain; check Status.
 func (c *Client) AddMember(ctx context.Context, req *wire.AddMemberRequest) (*wire.AddMemberResponse, error) {
 	k := &call{kind: kindAdmin, done: c.spare.done()}
 	k.request.Body = &wire.Request_AddMember{AddMember: req}
@@ -52,7 +52,7 @@ func (c *Client) AddMember(ctx context.Context, req *wire.AddMemberRequest) (*wi
 	return &wire.AddMemberResponse{}, nil
 }
 
-// RemoveMember removes a node. Errors are AddMember's.
+// RemoveMember removes a node. Errors are those of AddMember.
 func (c *Client) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) {
 	k := &call{kind: kindAdmin, done: c.spare.done()}
 	k.request.Body = &wire.Request_RemoveMember{RemoveMember: req}
@@ -62,8 +62,8 @@ func (c *Client) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest
 	return &wire.RemoveMemberResponse{}, nil
 }
 
-// TransferLeadership hands leadership to the node named, or to one that raft chooses.
-// Errors are AddMember's. The answer names the new leader if the old one knew it.
+// TransferLeadership transfers leadership to the given node, or to one that raft chooses. The response
+// names the new leader if the old one knew it. Errors are those of AddMember.
 func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
 	k := &call{kind: kindAdmin, done: c.spare.done()}
 	k.request.Body = &wire.Request_TransferLeadership{TransferLeadership: req}
@@ -73,7 +73,7 @@ func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeade
 	return &wire.TransferLeadershipResponse{LeaderId: k.response.GetLeader().GetId()}, nil
 }
 
-// AcknowledgeAlarms ends the alarms of all nodes that Status shows. Errors are AddMember's.
+// AcknowledgeAlarms clears the alarms of all nodes shown by Status. Errors are those of AddMember.
 func (c *Client) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
 	k := &call{kind: kindAdmin, done: c.spare.done()}
 	k.request.Body = &wire.Request_AcknowledgeAlarms{AcknowledgeAlarms: req}
@@ -87,14 +87,14 @@ func (c *Client) newRead(stale bool) *call {
 	return &call{kind: kindRead, stale: stale, done: c.spare.done()}
 }
 
-// readOnce makes one call that belongs to no session.
+// readOnce makes a call that does not belong to a session.
 func (c *Client) readOnce(ctx context.Context, k *call) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	return c.call(ctx, k)
 }
 
-// bounded gives a ctx without a deadline the client's.
+// bounded applies the client's RequestTimeout to a ctx without a deadline.
 func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok || c.cfg.RequestTimeout == 0 {
 		return ctx, func() {}
@@ -140,8 +140,8 @@ func (c *Client) await(ctx context.Context, k *call) error {
 	return stopped(ctx, c.abandon(k))
 }
 
-// abandon decides what becomes of a call whose caller has gone, and what its caller
-// is told beside its ctx's error.
+// abandon handles a call whose caller has left. It returns the error that the caller gets in addition to
+// its ctx's error.
 func (c *Client) abandon(k *call) error {
 	switch {
 	case !k.uncertain():
@@ -157,7 +157,7 @@ func (c *Client) abandon(k *call) error {
 	return ErrUncertain
 }
 
-// unreached says why a request was never executed, if that is for want of a leader.
+// unreached returns why a request was never executed, or nil if that was not for lack of a leader.
 func (c *Client) unreached() error {
 	switch {
 	case c.conn != nil && c.conn.leads:
@@ -170,7 +170,7 @@ func (c *Client) unreached() error {
 	return &StatusError{wire.Status_UNAVAILABLE, "no node reached yet"}
 }
 
-// awaitOver waits for a call that others may wait for too, and that goes on without us.
+// awaitOver waits for a call that may have several waiters and continues after they leave.
 func (c *Client) awaitOver(ctx context.Context, k *call) error {
 	select {
 	case <-k.over:

@@ -29,7 +29,7 @@ func must(hold *Hold, err error) *Hold {
 	return hold
 }
 
-// readable answers GetLock from the fake's state and tells watches of new values.
+// readable makes the fake answer GetLock from its state, and notify watches of new values.
 func (f *fake) readable() {
 	f.set(func() {
 		f.intercept = func(cn *fakeConn, req *wire.Request) bool {
@@ -86,7 +86,7 @@ func TestRWLock(t *testing.T) {
 		wantErr(t, err, ErrTimeout)
 
 		writer := soon(l.Lock, ctx)
-		_, err = l.TryRLock(ctx) // behind the writer that waits
+		_, err = l.TryRLock(ctx) // behind the waiting writer
 		wantErr(t, err, ErrNotAcquired)
 		_, err = l.RLockTimeout(ctx, time.Second)
 		wantErr(t, err, ErrTimeout)
@@ -110,7 +110,7 @@ func TestRWLock(t *testing.T) {
 	})
 }
 
-// The calls say which mode it is, not an option.
+// TestRWLockSetsTheMode checks that the method determines the mode, not an option.
 func TestRWLockSetsTheMode(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -142,7 +142,7 @@ func TestSemaphoreRecipe(t *testing.T) {
 		one := must(l.TryAcquire(ctx, 1))
 		waiting := soon(func(ctx context.Context) (*Hold, error) { return l.Acquire(ctx, 3) }, ctx)
 		ok(t, two.Unlock(ctx))
-		_, err = l.TryAcquire(ctx, 1) // behind the one that wants three
+		_, err = l.TryAcquire(ctx, 1) // behind the request for three
 		wantErr(t, err, ErrNotAcquired)
 		ok(t, one.Unlock(ctx))
 		all := <-waiting
@@ -221,7 +221,7 @@ func TestMultiLockDo(t *testing.T) {
 	})
 }
 
-// An error of the work does not hide that the locks were lost.
+// TestMultiLockDoTellsOfALoss checks that an error of fn does not hide the loss of the locks.
 func TestMultiLockDoTellsOfALoss(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()

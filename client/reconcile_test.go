@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// opened is a session of a client that does nothing by itself, attached to a node that leads.
+// opened returns a session, attached to a node that leads, of a client whose goroutine does not run.
 func opened(t *testing.T) (*Client, *Session) {
 	c, cn := still(t)
 	leading(c, cn)
@@ -23,7 +23,7 @@ func opened(t *testing.T) (*Client, *Session) {
 	return c, s
 }
 
-// asked is an acquire of the session's that was sent under the next number.
+// asked returns an acquire of the session that was sent under the next sequence number.
 func (s *Session) asked(name string) *call {
 	k := newAcquire(context.Background(), s.client, 0, true)
 	k.lock.Name = name
@@ -35,7 +35,7 @@ func (s *Session) asked(name string) *call {
 	return &k.call
 }
 
-// waits is one that was answered QUEUED as of a revision.
+// queued returns an acquire that was answered QUEUED as of a revision.
 func (s *Session) queued(name string, revision uint64) *call {
 	k := s.asked(name)
 	k.revision = revision
@@ -43,7 +43,7 @@ func (s *Session) queued(name string, revision uint64) *call {
 	return k
 }
 
-// granted is the answer to an acquire that grants it as that hold.
+// grants returns an answer that grants an acquire as the given hold.
 func grants(k *call, hold uint64) *wire.Result {
 	return &wire.Result{
 		Status: wire.Status_GRANTED, Seq: k.request.Seq, HoldId: hold, Token: hold, Revision: hold, Count: 1,
@@ -51,11 +51,11 @@ func grants(k *call, hold uint64) *wire.Result {
 	}
 }
 
-// A wait that an attach's answer does not name is asked for again, unless it began after
-// that answer. One that it names goes on.
+// TestWaitsThatTheClusterDoesNotKnow checks that a wait missing from the answer to an attach is requested
+// again, unless it began after that answer. A wait in the answer continues.
 func TestWaitsThatTheClusterDoesNotKnow(t *testing.T) {
 	for name, test := range map[string]struct {
-		revision     uint64 // of the wait; the answer's is 100
+		revision     uint64 // of the wait; that of the answer is 100
 		named        bool
 		asked, waits bool
 	}{
@@ -83,11 +83,11 @@ func TestWaitsThatTheClusterDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A hold that an attach's answer does not name is gone, unless it was granted after that.
-// One that nobody here asked for is given back.
+// TestHoldsThatTheClusterDoesNotKnow checks that a hold missing from the answer to an attach is lost,
+// unless it was granted after that answer. A hold without a caller is released.
 func TestHoldsThatTheClusterDoesNotKnow(t *testing.T) {
 	for name, test := range map[string]struct {
-		revision uint64 // of the hold; the answer's is 100
+		revision uint64 // of the hold; that of the answer is 100
 		named    bool
 		gone     bool
 	}{
@@ -146,8 +146,8 @@ func TestHoldsThatTheClusterDoesNotKnow(t *testing.T) {
 	})
 }
 
-// Pushes that repeat what is known are acknowledged, once; those about what is not answered
-// yet, or was never asked, are not.
+// TestWhatIsAcknowledged checks that repeated pushes are acknowledged once, but not those for requests that
+// are unanswered or were never made.
 func TestWhatIsAcknowledged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, s := opened(t)
@@ -187,12 +187,12 @@ func TestWhatIsAcknowledged(t *testing.T) {
 	})
 }
 
-// Outcomes leave with any request, those below the mark, in bounded numbers; many of them
-// have a request of their own, one at a time.
+// TestHowIsAcknowledged checks that any request carries acknowledgements, only for outcomes below the mark
+// and in bounded numbers, and that many of them get a request of their own, one at a time.
 func TestHowIsAcknowledged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
-		first := s.asked("open") // number 1 holds the mark
+		first := s.asked("open") // sequence number 1, which holds back the mark
 		s.nextSeq = 2000
 		for seq := uint64(2); seq < 2+ackBatch; seq++ {
 			s.acknowledge(seq)
@@ -238,7 +238,7 @@ func TestHowIsAcknowledged(t *testing.T) {
 	})
 }
 
-// A cancel is sent once, and again after one that was refused.
+// TestCancelIsSentOnce checks that a cancel is sent once, and again only after it was refused.
 func TestCancelIsSentOnce(t *testing.T) {
 	refused := []wire.Status_Code{wire.Status_INTERNAL, wire.Status_INVALID_ARGUMENT, wire.Status_UNSUPPORTED}
 	for _, code := range refused {
@@ -280,7 +280,8 @@ func TestCancelIsSentOnce(t *testing.T) {
 	}
 }
 
-// The grants that an abandoned acquire gets are given back, whenever they come.
+// TestWhoLeftKeepsNothing checks that whatever an abandoned acquire is granted is released, whenever the
+// grant arrives.
 func TestWhoLeftKeepsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, s := opened(t)
@@ -305,8 +306,8 @@ func TestWhoLeftKeepsNothing(t *testing.T) {
 	})
 }
 
-// A grant tells since when it may have been held: the time of the resumption if it is
-// newer than that, else of the first request.
+// TestSinceWhenAGrantMayBeHeld checks from when the time of a grant counts: from the resumption if the
+// grant is newer than that, otherwise from the first request.
 func TestSinceWhenAGrantMayBeHeld(t *testing.T) {
 	for revision, want := range map[uint64]time.Duration{99: time.Second, 100: time.Second, 101: 30 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {
@@ -326,7 +327,7 @@ func TestSinceWhenAGrantMayBeHeld(t *testing.T) {
 	}
 }
 
-// A session is attached once to each connection.
+// TestAttach checks that a session is attached once to each connection.
 func TestAttach(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(c *Client, s *Session)
@@ -336,7 +337,7 @@ func TestAttach(t *testing.T) {
 		"not attached":     {func(_ *Client, s *Session) { s.conn = nil }, true},
 		"elsewhere":        {func(_ *Client, s *Session) { s.conn = &conn{} }, true},
 		"under way":        {func(_ *Client, s *Session) { s.conn, s.attaching = nil, &call{} }, false},
-		"no connection":    {func(c *Client, s *Session) { c.conn, s.conn = nil, nil }, true}, // once there is one
+		"no connection":    {func(c *Client, s *Session) { c.conn, s.conn = nil, nil }, true}, // as soon as there is one
 		"of another place": {func(c *Client, _ *Session) { c.conn = nil }, true},
 	} {
 		bubble.Test(t, func(t *testing.T) {

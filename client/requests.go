@@ -11,13 +11,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// kind says what a call is, where that decides how it is sent and answered.
+// kind is the kind of a call where it affects how the call is sent and answered.
 type kind uint8
 
 const (
-	kindRead    kind = iota // repeated freely
+	kindRead    kind = iota // can be repeated
 	kindAdmin               // never repeated once it may have been executed
-	kindOperate             // likewise, and answered soon
+	kindOperate             // like kindAdmin, but answered soon
 	kindOpen
 	kindAttach
 	kindHeartbeat
@@ -31,52 +31,52 @@ const (
 	kindDowngrade
 	kindExtend
 	kindLease    // answered after its wait
-	kindLeased   // about a lease; repeated freely
+	kindLeased   // about a lease; can be repeated
 	kindWatch    // answered, and then followed by pushes
 	kindEndWatch // of this connection only
-	kindPing     // likewise
+	kindPing     // of this connection only
 )
 
-// call is one request from its first sending to its outcome. c.mu guards it.
+// call is one request, from its submission to its outcome. It is guarded by c.mu.
 type call struct {
 	kind     kind
 	stale    bool         // any node may answer
-	session  *Session     // nil for the client's own
-	hold     *Hold        // kindAcquire: the one granted; otherwise whose it is
+	session  *Session     // nil if the call belongs to no session
+	hold     *Hold        // kindAcquire: the hold granted; otherwise the hold it is about
 	target   *call        // kindCancel: the wait
-	acquired *acquireCall // kindAcquire: itself
-	opening  *Session     // kindOpen: what it will be
+	acquired *acquireCall // kindAcquire: the call itself
+	opening  *Session     // kindOpen: the session being opened
 
 	request wire.Request
 
-	list  *callList // the list of lane links that it is in
+	list  *callList // the list it is in by its lane link
 	links [2]link
-	books *callList // the list of its session's that it is in
+	books *callList // the list of its session that it is in
 
 	sentAt     time.Duration
-	firstAt    time.Duration // of the first sending that may have been executed
+	firstAt    time.Duration // when the first request that may have been executed was sent
 	sends      int
-	answers    int  // of the sends, those that said it was not executed
+	answers    int  // how many of the sends were answered as not executed
 	queued     bool // it was answered QUEUED
-	confirming bool // it was granted, and its caller waits for more
-	cancelled  bool // a Cancel for it is under way
-	abandoned  bool // its caller does not want the outcome any more
+	confirming bool // it was granted, and its caller waits for an extend
+	cancelled  bool // a Cancel for it is in flight
+	abandoned  bool // its caller has left
 	finished   bool
 
-	response *wire.Response // not of the frequent kinds: see keep
+	response *wire.Response // not set for frequent kinds: see keep
 	revision uint64         // of the last answer
 	err      error
-	done     chan struct{} // one token once finished; nil if nobody waits
-	over     chan struct{} // closed once finished, where many wait
-	after    func()        // called once finished, under the mutex; nil mostly
+	done     chan struct{} // receives one token when finished; nil if no caller waits
+	over     chan struct{} // closed when finished, if several callers may wait
+	after    func()        // called when finished, with the mutex held; usually nil
 }
 
-// uncertain says that the call may have been executed though no answer tells.
+// uncertain reports whether the call may have been executed without the client knowing.
 func (k *call) uncertain() bool { return k.sends > k.answers }
 
-// await takes the token that says that the call is finished. It returns false if ctx ends
-// before. To wait for two things at once takes several times as long as for one, and a
-// context that never ends need not be waited for.
+// await takes the token that marks the call as finished. It returns false if ctx ends first. A context that
+// never ends is not waited for, because a select over two channels takes several times as long as one
+// receive.
 func (k *call) await(ctx context.Context) bool {
 	end := ctx.Done()
 	if end == nil {
@@ -91,8 +91,8 @@ func (k *call) await(ctx context.Context) bool {
 	}
 }
 
-// The two memberships of a call: where it stands on its way, and in the books of its
-// session, among those to be numbered or the unanswered ones.
+// The two lists a call can be in: lane orders it for sending, books is one of its session's lists, either
+// the calls to be numbered or the unanswered ones.
 const (
 	lane = iota
 	books
@@ -100,7 +100,7 @@ const (
 
 type link struct{ prev, next *call }
 
-// callList is a queue of calls that lets go of any of them at once.
+// callList is a queue of calls from which any call can be removed in constant time.
 type callList struct {
 	slot       int
 	head, tail *call
@@ -145,7 +145,7 @@ func (l *callList) remove(k *call) {
 	}
 }
 
-// insert puts a call back among those of its session, by its sequence number.
+// insert puts a call back into its session's list, ordered by sequence number.
 func (l *callList) insert(k *call) {
 	var later []*call
 	for l.tail != nil && l.tail.request.Seq > k.request.Seq {
@@ -158,7 +158,7 @@ func (l *callList) insert(k *call) {
 	}
 }
 
-// pop takes the first call, or nil.
+// pop removes and returns the first call, or nil.
 func (l *callList) pop() *call {
 	k := l.head
 	if k != nil {
@@ -167,7 +167,7 @@ func (l *callList) pop() *call {
 	return k
 }
 
-// laneOf is where a call waits to be sent.
+// laneOf returns the list in which a call waits to be sent.
 func (c *Client) laneOf(k *call) *callList {
 	switch {
 	case k.session != nil && k.kind != kindAttach && (c.conn == nil || k.session.conn != c.conn):
@@ -181,20 +181,20 @@ func (c *Client) laneOf(k *call) *callList {
 	return &c.urgent
 }
 
-// submit takes a new call on its way.
+// submit starts a new call.
 func (c *Client) submit(k *call) {
 	c.prepare(k)
 	c.place(k)
 	c.pump()
 }
 
-// prepare gives a new call its number on the connection.
+// prepare assigns a new call its request id.
 func (c *Client) prepare(k *call) {
 	c.nextCall++
 	k.request.Id = c.nextCall
 }
 
-// ofConnection says that a call is about its connection: the next one makes its own.
+// ofConnection reports whether a call concerns only its connection. It is not resent on the next one.
 func (k *call) ofConnection() bool {
 	switch k.kind {
 	case kindAttach, kindHeartbeat, kindAcknowledge, kindEndWatch, kindPing:
@@ -203,7 +203,7 @@ func (k *call) ofConnection() bool {
 	return false
 }
 
-// place puts a call where it waits to be sent, again or for the first time.
+// place puts a call into the list in which it waits to be sent, or sent again.
 func (c *Client) place(k *call) {
 	c.laneOf(k).push(k)
 	if c.conn == nil {
@@ -211,8 +211,8 @@ func (c *Client) place(k *call) {
 	}
 }
 
-// pump sends what may be sent. A share of the connection's bound is kept for what
-// keeps sessions alive and gives locks back.
+// pump sends what can be sent. Part of the connection's window is reserved for requests that keep sessions
+// alive and release locks.
 func (c *Client) pump() {
 	cn := c.conn
 	if cn == nil || cn.err != nil {
@@ -236,9 +236,9 @@ func (c *Client) pump() {
 	}
 }
 
-// flush has written what was sent. A request that is the only one under way is written
-// here: nobody waits for the mutex meanwhile. Where there are more, the writer lets others
-// add theirs to the same write.
+// flush writes what was queued. If only one request is in flight, it is written on this goroutine, since no
+// other goroutine needs the mutex meanwhile. Otherwise the writer goroutine does it, so that other callers
+// can add their requests to the same write.
 func (c *Client) flush(cn *conn) {
 	if c.flight.n == 1 {
 		cn.out.FlushHere()
@@ -257,7 +257,7 @@ func (c *Client) pumpLane(cn *conn, l *callList, window int) (sent bool) {
 	return sent
 }
 
-// transmit puts one call into the outbox. It reports whether the connection can go on.
+// transmit puts one call into the outbox. It reports whether the connection is still usable.
 func (c *Client) transmit(cn *conn, k *call) bool {
 	if s := k.session; s != nil && k.books == &s.unsent {
 		s.number(k)
@@ -289,15 +289,14 @@ func (c *Client) transmit(cn *conn, k *call) bool {
 	return true
 }
 
-// fail finishes a call with an error of our own.
+// fail finishes a call with an error of the client.
 func (c *Client) fail(k *call, err error) {
 	k.err = err
 	c.finish(k)
 }
 
-// finish hands a call to whoever waits for it, who may use its memory for another one at
-// once. One that is in flight stays there, since the node counts it, until it is answered
-// or the connection ends.
+// finish hands a call to its waiting caller, which may reuse its memory immediately. A call in flight
+// remains in flight, since the node counts it, until it is answered or the connection ends.
 func (c *Client) finish(k *call) {
 	if k.finished {
 		return
@@ -320,7 +319,7 @@ func (c *Client) finish(k *call) {
 	}
 }
 
-// again has a call that was not answered for good sent once more after a while.
+// again resends a call that got no definite answer, after a backoff.
 func (c *Client) again(k *call) {
 	switch {
 	case k.finished:
@@ -341,7 +340,7 @@ func (c *Client) again(k *call) {
 	}
 }
 
-// retryStalled sends again what stalled.
+// retryStalled resends the stalled calls when the backoff has passed.
 func (c *Client) retryStalled(now time.Duration) {
 	if c.retryAt == 0 || now < c.retryAt {
 		return
@@ -353,7 +352,8 @@ func (c *Client) retryStalled(now time.Duration) {
 	c.pump()
 }
 
-// onResponse books an answer, which is valid until the next frame. It returns an error if the node breaks the protocol.
+// onResponse processes a response, which is valid until the next frame. It returns an error if the node
+// violates the protocol.
 func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
 	k := c.byID.find(resp.GetId())
 	if k == nil {
@@ -391,7 +391,8 @@ func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
 	return nil
 }
 
-// unknown handles UNCERTAIN: what has a sequence number finds out by asking again.
+// unknown handles an UNCERTAIN answer. A request with a sequence number learns its outcome by being sent
+// again.
 func (c *Client) unknown(k *call, resp *wire.Response) {
 	if k.kind == kindAdmin || k.kind == kindOperate {
 		c.fail(k, statusError(resp.GetResult()))
@@ -400,7 +401,7 @@ func (c *Client) unknown(k *call, resp *wire.Response) {
 	c.again(k)
 }
 
-// notAttached has the session attached once more before the call is repeated.
+// notAttached attaches the session again before the call is repeated.
 func (c *Client) notAttached(cn *conn, k *call) {
 	s := k.session
 	if s == nil || k.kind == kindAttach {
@@ -420,7 +421,7 @@ func (c *Client) notAttached(cn *conn, k *call) {
 	}
 }
 
-// answered gives a definite answer to what waits for it.
+// answered passes a definite answer on to its call.
 func (c *Client) answered(cn *conn, k *call, resp *wire.Response) {
 	k.keep(cn, resp)
 	switch {
@@ -434,8 +435,8 @@ func (c *Client) answered(cn *conn, k *call, resp *wire.Response) {
 	}
 }
 
-// keep keeps an answer beyond the next frame, where somebody is going to look at it: what
-// answers acquires and releases say is taken out of them at once.
+// keep retains an answer beyond the next frame if it is read later. The contents of answers to acquires and
+// releases are extracted immediately.
 func (k *call) keep(cn *conn, resp *wire.Response) {
 	k.revision = resp.GetResult().GetRevision()
 	switch k.kind {
@@ -446,7 +447,7 @@ func (k *call) keep(cn *conn, resp *wire.Response) {
 	}
 }
 
-// onPush books what a node said unasked, which is valid until the next frame.
+// onPush processes a push, which is valid until the next frame.
 func (c *Client) onPush(cn *conn, push *wire.Push) error {
 	switch body := push.GetBody().(type) {
 	case *wire.Push_Leader:
@@ -472,7 +473,7 @@ func (c *Client) onPush(cn *conn, push *wire.Push) error {
 			w.arrived(body.Watch.GetResponse())
 		}
 	default:
-		// A newer node may say what we need not understand.
+		// A newer node may send pushes that this client does not need to understand.
 		c.note(slog.LevelDebug, "unknown push", "session", push.GetSessionId())
 	}
 	c.pump()

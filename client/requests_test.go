@@ -12,12 +12,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// contextWith is a ctx of the client's.
+// contextWith returns a child of the client's ctx.
 func contextWith(c *Client) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.ctx, lookMost)
 }
 
-// Lists of calls lose and turn round nothing, in both slots.
+// TestCallList checks that lists of calls keep all calls in order, in both slots.
 func TestCallList(t *testing.T) {
 	for slot := range 2 {
 		random := rand.New(rand.NewPCG(11, uint64(slot)))
@@ -43,7 +43,7 @@ func TestCallList(t *testing.T) {
 					t.Fatalf("step %d: a call that was taken out is in", step)
 				}
 				want = slices.Delete(want, i, i+1)
-				if random.IntN(2) == 0 { // and comes back
+				if random.IntN(2) == 0 { // and is added again
 					l.insert(k)
 					at, _ := slices.BinarySearchFunc(want, k, func(a, b *call) int { return int(a.request.Seq) - int(b.request.Seq) })
 					want = slices.Insert(want, at, k)
@@ -60,7 +60,7 @@ func TestCallList(t *testing.T) {
 	}
 }
 
-// Where calls of each kind wait to be sent.
+// TestLanes checks where calls of each kind wait to be sent.
 func TestLanes(t *testing.T) {
 	ready := []kind{kindRead, kindAdmin, kindOperate, kindOpen, kindAcquire, kindUpgrade, kindLease, kindWatch}
 	ofConnection := []kind{kindAttach, kindHeartbeat, kindAcknowledge, kindEndWatch, kindPing}
@@ -95,11 +95,11 @@ func TestLanes(t *testing.T) {
 	})
 }
 
-// What becomes of a call that a node could not serve just then.
+// TestAgain checks what happens to a call that a node could not serve.
 func TestAgain(t *testing.T) {
 	tests := map[string]struct {
 		call           *call
-		sentAgain, own bool // after a while; with an end of its own
+		sentAgain, own bool // resent after a while; finished by itself
 	}{
 		"an acquire":                  {&call{kind: kindAcquire, sends: 1}, true, false},
 		"a read":                      {&call{kind: kindRead, sends: 1, answers: 1}, true, false},
@@ -150,7 +150,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// What becomes of calls whose connection has ended, by kind.
+// TestCutOff checks what happens to calls of each kind when their connection ends.
 func TestCutOff(t *testing.T) {
 	over := []kind{kindAttach, kindHeartbeat, kindAcknowledge, kindEndWatch, kindPing}
 	bubble.Test(t, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestCutOff(t *testing.T) {
 		if c.cutOff(cn, done); done.list != nil {
 			t.Error("what is over is sent again")
 		}
-		// The same where they wait.
+		// The same in the lists in which they wait.
 		lane := &callList{}
 		ping, read := &call{kind: kindPing}, &call{kind: kindRead}
 		lane.push(ping)
@@ -186,8 +186,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// A transfer of leadership is seen to have succeeded if a later leader, and the one that
-// was asked for, is known.
+// TestTransferred checks that a transfer of leadership counts as successful if a later leader is known and
+// is the requested one.
 func TestTransferred(t *testing.T) {
 	for name, test := range map[string]struct {
 		to     string
@@ -222,7 +222,7 @@ func TestTransferred(t *testing.T) {
 	}
 }
 
-// What a caller who leaves is told of a request of its own, by how far that has come.
+// TestAbandon checks which error a caller gets when it leaves, depending on the state of its request.
 func TestAbandon(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, cn := still(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// aboutHolds are the requests about a hold, which name its token.
+// aboutHolds are the requests about a hold, which carry its token.
 var aboutHolds = map[string]func(h *Hold) *call{
 	"release": func(h *Hold) *call { h.startRelease(); return &h.release.call },
 	"value": func(h *Hold) *call {
@@ -28,7 +28,7 @@ func sentCall(h *Hold, k *call) *call {
 	return k
 }
 
-// upgrading is an upgrade of the hold that is under way.
+// upgrading returns an upgrade of the hold that is in flight.
 func upgrading(h *Hold) *call {
 	k := &upgradeCall{}
 	k.kind, k.hold = kindUpgrade, h
@@ -40,7 +40,7 @@ func upgrading(h *Hold) *call {
 	return sentCall(h, &k.call)
 }
 
-// answer gives a call an answer of that status, as the node does.
+// answer answers a call with that status, as the node does.
 func (c *Client) answer(k *call, code wire.Status_Code) {
 	r := &wire.Result{Status: code, Revision: 50}
 	if k.kind == kindUpgrade {
@@ -55,8 +55,9 @@ func (c *Client) answer(k *call, code wire.Status_Code) {
 	c.pump()
 }
 
-// A request about a hold that is refused for its token is sent again, as another one, with
-// the token that the hold has by then; while an upgrade may change it, once that is known.
+// TestRequestsOutliveTheirToken checks that a request about a hold that is refused for its token is sent
+// again under a new number with the hold's current token. While an upgrade may change the token, it waits
+// until the token is known.
 func TestRequestsOutliveTheirToken(t *testing.T) {
 	for name, ask := range aboutHolds {
 		for _, known := range []bool{true, false} {
@@ -95,7 +96,7 @@ func TestRequestsOutliveTheirToken(t *testing.T) {
 	}
 }
 
-// Of a hold that is gone, or whose token is the right one, NOT_HELD is the answer.
+// TestRequestsAboutWhatIsNotHeld checks that NOT_HELD is final if the hold is gone or the token was right.
 func TestRequestsAboutWhatIsNotHeld(t *testing.T) {
 	for name, ask := range aboutHolds {
 		for _, gone := range []error{nil, ErrHoldExpired} {
@@ -130,7 +131,8 @@ func TestRequestsAboutWhatIsNotHeld(t *testing.T) {
 	}
 }
 
-// What gives back gets through although a window is full. What somebody waits for fails.
+// TestRequestsThatHaveToGetThrough checks that requests that release or downgrade are repeated if a window
+// is full, while those with a caller fail.
 func TestRequestsThatHaveToGetThrough(t *testing.T) {
 	for name, ask := range aboutHolds {
 		for _, awaited := range []bool{false, true} {
@@ -158,7 +160,7 @@ func TestRequestsThatHaveToGetThrough(t *testing.T) {
 	}
 }
 
-// A release that was refused can be asked for again; one that succeeded cannot.
+// TestReleaseAnswers checks that a refused release can be repeated, and that a successful one cannot.
 func TestReleaseAnswers(t *testing.T) {
 	for code, want := range map[wire.Status_Code]struct{ released, kept, again bool }{
 		wire.Status_OK:       {true, false, false},
@@ -184,7 +186,8 @@ func TestReleaseAnswers(t *testing.T) {
 	}
 }
 
-// Where acquires are counted each is given back by itself, and the last one frees the lock.
+// TestReleaseOfOneOfSeveral checks that counted acquires are released one by one, and that the last release
+// frees the lock.
 func TestReleaseOfOneOfSeveral(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
@@ -209,7 +212,7 @@ func TestReleaseOfOneOfSeveral(t *testing.T) {
 		if s.holds.find(9) != nil || second.held.first != nil {
 			t.Error("it is kept")
 		}
-		// One that nobody knows of is given back as often as it counts.
+		// A hold without a caller is released as often as it counts.
 		orphan := newHold(s, "y", 10, 10, 10)
 		orphan.held.orphan = true
 		orphan.startRelease()
@@ -221,7 +224,7 @@ func TestReleaseOfOneOfSeveral(t *testing.T) {
 		if next == nil || next == orphan || next.release == nil {
 			t.Fatal("an orphan is held on")
 		}
-		// Unless somebody has acquired it once more meanwhile.
+		// Unless it was acquired once more in the meantime.
 		mine := next.held.again()
 		k = &next.release.call
 		c.flight.remove(k)
@@ -233,7 +236,7 @@ func TestReleaseOfOneOfSeveral(t *testing.T) {
 	})
 }
 
-// The mode of a hold is that of its latest revision.
+// TestChange checks that the mode of a hold is that of the latest revision.
 func TestChange(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, s := opened(t)
@@ -251,8 +254,8 @@ func TestChange(t *testing.T) {
 	})
 }
 
-// The outcome of an upgrade gives the hold mode and token, if they are newer; one that
-// nobody waits for is undone.
+// TestUpgraded checks that the outcome of an upgrade sets the hold's mode and token if they are newer, and
+// that it is undone if its caller has left.
 func TestUpgraded(t *testing.T) {
 	for name, test := range map[string]struct {
 		abandoned, ended bool
@@ -287,12 +290,12 @@ func TestUpgraded(t *testing.T) {
 	}
 }
 
-// An Extend bounds the hold from its first sending that may have been applied, unless a
-// later revision has done so.
+// TestExtendAnswered checks that an Extend bounds the hold from the first request that may have been
+// applied, unless a later revision has set the bound.
 func TestExtendAnswered(t *testing.T) {
 	for name, test := range map[string]struct {
 		ms       uint32
-		revision uint64 // of the bound before; the answer's is 50
+		revision uint64 // of the bound before; that of the answer is 50
 		want     time.Duration
 	}{
 		"longer":           {60_000, 9, untilOf(3*time.Second, 60_000)},

@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A grant is bounded as it is where that is certain, or where nobody wants it; otherwise its
-// time is begun anew, and its caller waits if little is certain.
+// TestBoundGrant checks that a grant keeps its bound if its time is certain or its caller has left.
+// Otherwise its time is restarted, and the caller waits for that if little time is certain.
 func TestBoundGrant(t *testing.T) {
 	const ms = 10_000
 	for name, test := range map[string]struct {
@@ -47,7 +47,7 @@ func TestBoundGrant(t *testing.T) {
 	}
 }
 
-// The alarm is set for the earliest event, and for none once the client is closed.
+// TestArmAt checks that the alarm is set for the earliest event, and not at all once the client is closed.
 func TestArmAt(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)
@@ -66,8 +66,8 @@ func TestArmAt(t *testing.T) {
 	})
 }
 
-// A hold that an Unlock of one of several handles gave back goes on for the others: only one
-// that nobody asked for is given back as often as it counts.
+// TestLastHandleOfACountedHold checks that releasing one of several handles keeps the others. Only a hold
+// without a caller is released as often as it counts.
 func TestLastHandleOfACountedHold(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
@@ -76,14 +76,14 @@ func TestLastHandleOfACountedHold(t *testing.T) {
 		k := &h.release.call
 		c.flight.remove(k)
 		c.byID.remove(k)
-		h.releaseAnswered(k, &wire.Result{Status: wire.Status_OK, Count: 1}) // its grant is on the way
+		h.releaseAnswered(k, &wire.Result{Status: wire.Status_OK, Count: 1}) // its grant is about to arrive
 		if h.held.first != nil || s.holds.find(9) == nil {
 			t.Error("what another acquire holds is given back")
 		}
 	})
 }
 
-// Answers that cannot be right end the connection.
+// TestAnswersThatCannotBe checks that impossible answers end the connection.
 func TestAnswersThatCannotBe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
@@ -105,7 +105,7 @@ func TestAnswersThatCannotBe(t *testing.T) {
 	})
 }
 
-// What becomes of a request whose session is not attached to its connection.
+// TestNotAttached checks what happens to a request whose session is not attached to its connection.
 func TestNotAttached(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
@@ -137,7 +137,8 @@ func TestNotAttached(t *testing.T) {
 	})
 }
 
-// Pushes are for sessions that live, by the clock read then.
+// TestPushesAfterTheDeadline checks that pushes are ignored for a session whose deadline has passed by the
+// current clock.
 func TestPushesAfterTheDeadline(t *testing.T) {
 	for name, push := range map[string]*wire.Push{
 		"outcome":   {Body: &wire.Push_Outcome{Outcome: &wire.Result{Seq: 1, Status: wire.Status_GRANTED, HoldId: 9}}},
@@ -159,7 +160,8 @@ func TestPushesAfterTheDeadline(t *testing.T) {
 	}
 }
 
-// An upgrade that is over lets those go on who waited for it, but for those who are over.
+// TestUpgradeOver checks that the requests waiting for an upgrade continue when it ends, except finished
+// ones.
 func TestUpgradeOver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
@@ -179,7 +181,7 @@ func TestUpgradeOver(t *testing.T) {
 	})
 }
 
-// A tunnel that is made anew is tried directly after a while.
+// TestTunnelIsTriedDirectlyLater checks that the leader of a new tunnel is tried directly after a while.
 func TestTunnelIsTriedDirectlyLater(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t, 2)
@@ -201,7 +203,8 @@ func TestTunnelIsTriedDirectlyLater(t *testing.T) {
 	})
 }
 
-// A leader that says something else is news, and so is another one that says the same.
+// TestNewsOfLeaders checks that a change of the leader's value is news, and so is another leader with the
+// same value.
 func TestNewsOfLeaders(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t, 1)
@@ -221,7 +224,8 @@ func TestNewsOfLeaders(t *testing.T) {
 	})
 }
 
-// An extension that is refused after a later one has succeeded changes nothing.
+// TestExtensionThatIsOvertaken checks that an extension that is refused after a later one has succeeded
+// changes nothing.
 func TestExtensionThatIsOvertaken(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()

@@ -7,17 +7,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Semaphore gives out a number of permits, not one lock: at most so many workers, or so
-// many connections, over all machines. First come, first served, also if a later request
-// is smaller and would fit.
+// Semaphore limits how many holders there are at a time, for example the number of workers or connections
+// across all machines. Requests are granted in arrival order, even if a smaller request behind would fit.
 //
-// All who use one name the same limit; another is refused with ErrMismatch while anybody
-// holds or waits for a permit. To change it at run time resize it with [Client.Resize],
-// and give programs the new limit: those with the old one are refused from then on.
+// All users must give the same limit; a different one is refused with ErrMismatch while anybody holds or
+// waits for a permit. To change the limit at run time, call [Client.Resize] and give programs the new
+// limit: requests with the old one are refused from then on.
 //
-// It is a name, a limit and options, without any state, like a [RWLock]. A permit's hold
-// is lost with its session as any other. Its token does not fence: others hold permits
-// too.
+// A Semaphore is a name, a limit and options, and has no state, like an [RWLock]. Permits are lost with the
+// session, like any other hold. Their token does not fence, since others hold permits too.
 type Semaphore struct {
 	session *Session
 	name    string
@@ -25,20 +23,20 @@ type Semaphore struct {
 	opts    []LockOption
 }
 
-// Semaphore makes a semaphore of limit permits. The options go with every call; those
-// about modes mean nothing here, and [WithUnfair] and [Reentrant] are refused.
+// Semaphore returns a semaphore with limit permits. The options apply to every call. Options about modes
+// have no effect, and [WithUnfair] and [Reentrant] are refused.
 func (s *Session) Semaphore(name string, limit uint64, opts ...LockOption) *Semaphore {
 	return &Semaphore{s, name, limit, opts}
 }
 
-// Name is the semaphore's name.
+// Name returns the semaphore's name.
 func (l *Semaphore) Name() string { return l.name }
 
-// Limit is how many permits there are, as this program knows it.
+// Limit returns the number of permits that this program uses in its requests.
 func (l *Semaphore) Limit() uint64 { return l.limit }
 
-// Acquire waits for n permits, all of them in one hold, as long as ctx allows. Errors are
-// Lock's, and ErrInvalidArgument unless n is 1 to the limit.
+// Acquire waits for n permits, all in one hold, as long as ctx allows. It returns ErrInvalidArgument unless
+// n is between 1 and the limit. Other errors are those of [Session.Lock].
 func (l *Semaphore) Acquire(ctx context.Context, n uint64) (*Hold, error) {
 	specs, err := l.permits(n)
 	if err != nil {
@@ -47,7 +45,7 @@ func (l *Semaphore) Acquire(ctx context.Context, n uint64) (*Hold, error) {
 	return l.session.LockAll(ctx, specs, l.opts...)
 }
 
-// TryAcquire takes n permits if there are as many and nobody waits, else it returns
+// TryAcquire acquires n permits if that many are free and nobody waits. Otherwise it returns
 // ErrNotAcquired.
 func (l *Semaphore) TryAcquire(ctx context.Context, n uint64) (*Hold, error) {
 	specs, err := l.permits(n)
@@ -57,7 +55,7 @@ func (l *Semaphore) TryAcquire(ctx context.Context, n uint64) (*Hold, error) {
 	return l.session.TryLockAll(ctx, specs, l.opts...)
 }
 
-// AcquireTimeout waits at most wait for n permits, then it returns ErrTimeout.
+// AcquireTimeout waits for n permits for at most wait, and then returns ErrTimeout.
 func (l *Semaphore) AcquireTimeout(ctx context.Context, n uint64, wait time.Duration) (*Hold, error) {
 	specs, err := l.permits(n)
 	if err != nil {
@@ -66,8 +64,8 @@ func (l *Semaphore) AcquireTimeout(ctx context.Context, n uint64, wait time.Dura
 	return l.session.LockAllTimeout(ctx, specs, wait, l.opts...)
 }
 
-// permits is the request for n of them. Without a limit it would be another kind of lock,
-// and 0 permits would be one.
+// permits returns the request for n permits. It refuses a limit of 0, which would request an ordinary lock,
+// and n = 0, which would request one permit.
 func (l *Semaphore) permits(n uint64) ([]LockSpec, error) {
 	switch {
 	case l.limit == 0:

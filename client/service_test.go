@@ -9,19 +9,18 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// service is a deliberately simple lock service behind the fake's nodes. The fake's
-// mutex guards it.
+// service is a deliberately simple lock service behind the fake's nodes. It is guarded by the fake's mutex.
 type service struct {
 	f        *fake
 	sessions map[uint64]*fakeSession
 	locks    map[string]*fakeLock
 	holds    map[uint64]*claim // by id
-	changed  []string          // locks to be settled
+	changed  []string          // names of locks to settle
 	lastID   uint64
 	revision uint64
 	token    uint64
 	history  fakeHistory
-	restored uint64 // the last session of before a restore
+	restored uint64 // the last session from before a restore
 }
 
 type fakeSession struct {
@@ -135,7 +134,7 @@ func (v *service) state(s *fakeSession) *wire.Result {
 	return &wire.Result{Status: wire.Status_OK, Revision: v.revision, Session: state}
 }
 
-// command does what has to be done exactly once.
+// command executes what must be executed exactly once.
 func (v *service) command(s *fakeSession, req *wire.Request) *wire.Result {
 	if req.GetHeartbeat() != nil {
 		return status(wire.Status_OK)
@@ -198,7 +197,7 @@ func (v *service) execute(s *fakeSession, req *wire.Request) *wire.Result {
 	return status(wire.Status_INVALID_ARGUMENT)
 }
 
-// firstName is the first lock of what a request for one asks.
+// firstName returns the first lock of a request.
 func (v *service) firstName(req *wire.Request) string {
 	op := req.GetAcquire()
 	switch {
@@ -215,14 +214,14 @@ func (v *service) firstName(req *wire.Request) string {
 	return op.GetLocks()[0].GetName()
 }
 
-// echo has an answer name what it answers.
+// echo adds to an answer the digest and the lock of its request.
 func (s *fakeSession) echo(result *wire.Result) *wire.Result {
 	asked := s.asked[result.GetSeq()]
 	result.Digest, result.Name = asked.digest, asked.name
 	return result
 }
 
-// ask notes what a request asks for.
+// ask records the digest and the lock of a request.
 func (s *fakeSession) ask(seq, digest uint64, name string) {
 	if s.asked == nil {
 		s.asked = make(map[uint64]echo)
@@ -230,7 +229,7 @@ func (s *fakeSession) ask(seq, digest uint64, name string) {
 	s.asked[seq] = echo{digest, name}
 }
 
-// echo is what an answer to a request says of that.
+// echo is what an answer repeats from its request.
 type echo struct {
 	digest uint64
 	name   string
@@ -248,7 +247,7 @@ func (v *service) end(s *fakeSession) {
 	v.settleAll()
 }
 
-// held says who holds a lock: a session's id, or 0.
+// held returns the id of the session that holds a lock, or 0.
 func (f *fake) held(name string) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

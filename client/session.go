@@ -16,24 +16,24 @@ import (
 // secretSize is the length of a session's secret, in bytes.
 const secretSize = 32
 
-// Session is a life on the cluster: it holds and waits for locks as long as its
-// heartbeats are acknowledged, which the client sends by itself.
+// Session owns locks. It stays alive as long as its heartbeats, which the client sends automatically, are
+// acknowledged.
 type Session struct {
 	client *Client
 
-	// Guarded by the client's mutex. id and ttl are set before anybody else sees them.
-	// What every request looks at stands together.
+	// Guarded by the client's mutex. id and ttl are set before the session is shared. The fields that every
+	// request reads are adjacent.
 	id      uint64
 	ttl     time.Duration
 	state   State
-	proofAt time.Duration // sending time of the last acknowledged request
+	proofAt time.Duration // when the last acknowledged request was sent
 	beatAt  time.Duration // when the next heartbeat is due
-	boundAt time.Duration // the earliest bound of a hold's own, or before it
+	boundAt time.Duration // no later than the earliest deadline of a hold with its own bound
 
-	conn       *conn // to which it is attached; nil if to none
+	conn       *conn // the connection it is attached to; nil if none
 	nextSeq    uint64
-	unsent     callList // requests that have no sequence number yet
-	unanswered callList // by seq; its first is the low-water mark
+	unsent     callList // requests without a sequence number yet
+	unanswered callList // by seq; the first is the low-water mark
 	closing    *call
 	attaching  *call
 	heartbeat  *call
@@ -42,30 +42,30 @@ type Session struct {
 
 	acks    []uint64 // outcomes to be acknowledged one by one
 	holds   holdings
-	early   map[uint64]error   // holds that were lost before we knew them; nil before there are any
-	bounded map[*held]struct{} // holds with a bound of their own; nil before there are any
+	early   map[uint64]error   // holds lost before their grant arrived; nil until needed
+	bounded map[*held]struct{} // holds with their own bound; nil until needed
 	waits   map[uint64]*call   // acquires that were QUEUED, by seq
-	resumed resumption         // by the last attach
-	parked  callList           // requests that wait for the session to be attached
-	owners  uint64             // owner keys given to lock objects
-	wakeAt  time.Duration      // its key in the agenda
-	place   int                // its place there; -1 outside
-	reason  error              // why it was lost
+	resumed resumption         // result of the last attach
+	parked  callList           // requests that wait until the session is attached
+	owners  uint64             // number of owner keys given to lock objects
+	wakeAt  time.Duration      // key in the agenda
+	place   int                // index in the agenda; -1 if not in it
+	reason  error              // why the session was lost
 
 	secret []byte
 	lost   chan struct{}
 	states chan State
 }
 
-// resumption is what the answer to an attach said, for grants that arrive after it.
+// resumption is what the answer to an attach reported. It is used for grants that arrive later.
 type resumption struct {
 	sentAt   time.Duration
 	revision uint64
 	holds    map[uint64]bool // by id; nil if no request was unanswered then
 }
 
-// NewSession opens a session. With an error that matches ErrUncertain a session may
-// have been opened; it is closed as soon as that is known, or ends with its TTL.
+// NewSession opens a session. If the error matches ErrUncertain, a session may have been opened: the client
+// closes it once it knows, otherwise it ends with its TTL.
 func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session, error) {
 	if opts.TTL < 0 || opts.TTL > math.MaxUint32*time.Millisecond || opts.TTL%time.Millisecond != 0 {
 		return nil, invalid("TTL %v: give whole milliseconds, or 0 for the cluster's default", opts.TTL)
@@ -83,7 +83,7 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 	return s, nil
 }
 
-// newSession is a session that is not open yet.
+// newSession returns a session that is not open yet.
 func newSession(c *Client) *Session {
 	return &Session{
 		client: c, secret: newSecret(), lost: make(chan struct{}), states: make(chan State, 1),
@@ -94,7 +94,7 @@ func newSession(c *Client) *Session {
 
 func newSecret() []byte {
 	secret := make([]byte, secretSize)
-	_, _ = rand.Read(secret) // it ends the process rather than fail
+	_, _ = rand.Read(secret) // crypto/rand aborts the process rather than return an error
 	return secret
 }
 
@@ -102,7 +102,7 @@ func invalid(format string, args ...any) error {
 	return &StatusError{wire.Status_INVALID_ARGUMENT, fmt.Sprintf(format, args...)}
 }
 
-// opened begins the session that a call has opened.
+// opened activates the session that a call has opened.
 func (c *Client) opened(cn *conn, k *call, result *wire.Result) {
 	s, state := k.opening, result.GetSession()
 	if result.GetStatus() != wire.Status_OK || state.GetSessionId() == 0 || state.GetTtlMs() == 0 {
@@ -125,14 +125,14 @@ func (c *Client) opened(cn *conn, k *call, result *wire.Result) {
 	}
 }
 
-// ID names the session on the cluster. It gives no rights: those are in the secret,
-// which leaves the client only to open and to attach.
+// ID returns the session's id on the cluster. It grants no rights: those require the secret, which the
+// client sends only when it opens or attaches the session.
 func (s *Session) ID() uint64 { return s.id }
 
-// TTL is the time that the session outlives its last heartbeat, as the cluster set it.
+// TTL returns how long the session outlives its last heartbeat, as set by the cluster.
 func (s *Session) TTL() time.Duration { return s.ttl }
 
-// State is the present state, after a look at the clock.
+// State returns the current state, after checking the deadline against the clock.
 func (s *Session) State() State {
 	s.client.mu.Lock()
 	defer s.client.unlock()
@@ -140,14 +140,14 @@ func (s *Session) State() State {
 	return s.state
 }
 
-// StateChanges carries the latest state whenever it has changed: whoever reads late
-// misses those between. It is closed after Lost. There is one channel per session.
+// StateChanges returns a channel that carries the latest state after each change; a slow reader misses the
+// states in between. It is closed after Lost. There is one channel per session.
 func (s *Session) StateChanges() <-chan State { return s.states }
 
-// Lost is closed when the session is lost, for whichever reason.
+// Lost returns a channel that is closed when the session is lost, for any reason.
 func (s *Session) Lost() <-chan struct{} { return s.lost }
 
-// Err is the reason once the session is lost, and nil before.
+// Err returns why the session was lost, or nil if it is alive.
 func (s *Session) Err() error {
 	s.client.mu.Lock()
 	defer s.client.unlock()
@@ -155,8 +155,8 @@ func (s *Session) Err() error {
 	return s.reason
 }
 
-// Remaining is the time until the session is lost if no heartbeat is acknowledged any
-// more; 0 if it is lost.
+// Remaining returns the time until the session is lost if no further heartbeat is acknowledged, or 0 if it
+// is lost.
 func (s *Session) Remaining() time.Duration {
 	s.client.mu.Lock()
 	defer s.client.unlock()
@@ -167,11 +167,11 @@ func (s *Session) Remaining() time.Duration {
 	return s.deadline() - now
 }
 
-// Close ends the session. Contexts of its holds are cancelled at once, with ErrClosed;
-// then the cluster releases all holds and cancels all waits in one step. It returns nil
-// once that is acknowledged or the session is known to be gone. If ctx ends before, the
-// client goes on trying until the TTL has passed, and Close can be called again. After
-// the client's Close it returns ErrClientClosed: the cluster then waits for the TTL.
+// Close ends the session. It cancels the contexts of all holds immediately, with ErrClosed as the cause;
+// the cluster then releases all holds and cancels all waits in one step. Close returns nil once the cluster
+// has acknowledged that or the session is known to be gone. If ctx ends first, the client keeps trying
+// until the TTL has passed, and Close can be called again. After [Client.Close] it returns ErrClientClosed,
+// and the cluster keeps the session until its TTL has passed.
 func (s *Session) Close(ctx context.Context) error {
 	c := s.client
 	c.mu.Lock()
@@ -190,11 +190,11 @@ func (s *Session) Close(ctx context.Context) error {
 	return c.awaitOver(ctx, k)
 }
 
-// startClose loses the session here and has the cluster close it.
+// startClose marks the session lost locally and sends the request to close it.
 func (s *Session) startClose() {
 	c, conn := s.client, s.conn
 	s.lose(ErrClosed)
-	c.sessions[s.id], s.conn = s, conn // until the cluster knows
+	c.sessions[s.id], s.conn = s, conn // until the cluster has closed it
 	s.wakeAt = s.deadline()
 	heap.Push(&c.agenda, s)
 	c.armAt(s.wakeAt)
@@ -203,11 +203,11 @@ func (s *Session) startClose() {
 	s.closing.request.Body = &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}
 	c.submit(s.closing)
 	if c.conn != nil && c.conn.leads {
-		s.attach() // what was under way of that ended with lose
+		s.attach() // lose ended any attach that was in flight
 	}
 }
 
-// enter changes the state and tells.
+// enter changes the state and publishes it.
 func (s *Session) enter(state State) {
 	s.state = state
 	select {
@@ -218,7 +218,7 @@ func (s *Session) enter(state State) {
 	s.client.note(slog.LevelInfo, "session state", "session", s.id, "state", state.String())
 }
 
-// lose ends the session for good: holds first, then everything that waits.
+// lose ends the session for good: first its holds, then its pending requests.
 func (s *Session) lose(reason error) {
 	if s.state == Lost {
 		return
@@ -242,7 +242,7 @@ func (s *Session) lose(reason error) {
 	s.leave(reason)
 }
 
-// leave takes a lost session out of the client's books.
+// leave removes a lost session from the client.
 func (s *Session) leave(err error) {
 	s.unlist()
 	delete(s.client.sessions, s.id)
@@ -257,7 +257,7 @@ func (s *Session) leave(err error) {
 	s.conn, s.attaching, s.heartbeat = nil, nil, nil
 }
 
-// gone handles word from the cluster that the session is no more.
+// gone handles a report from the cluster that the session no longer exists.
 func (s *Session) gone(reason error) {
 	if s.closing != nil {
 		s.leave(nil)

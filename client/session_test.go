@@ -39,8 +39,8 @@ func TestHeartbeatsComeEveryThirdOfTheTTL(t *testing.T) {
 	})
 }
 
-// TestHeartbeatsOfManySessionsLeaveTogether: a client of many sessions does not wake up for
-// each, and none is late for that.
+// TestHeartbeatsOfManySessionsLeaveTogether checks that a client with many sessions does not wake up for
+// each of them, and that no heartbeat is late because of that.
 func TestHeartbeatsOfManySessionsLeaveTogether(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		const sessions = 100
@@ -79,7 +79,7 @@ func TestDeadlineCountsFromTheSending(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		hold := mustLock(t, s, "a")
-		// The first heartbeat is answered 3 s late: its sending time counts.
+		// The first heartbeat is answered 3 s late. The time it was sent counts.
 		var sent time.Time
 		f.set(func() {
 			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
@@ -326,8 +326,8 @@ func TestClientCloseEndsEverything(t *testing.T) {
 	})
 }
 
-// Close comes while the session is being attached to a new connection, at each point of
-// that: it must get through on this connection, not at the end of the TTL.
+// TestCloseDuringAttach calls Close at each stage of attaching the session to a new connection. The close
+// must be sent on this connection, not at the end of the TTL.
 func TestCloseDuringAttach(t *testing.T) {
 	for name, meet := range map[string]func(cn *fakeConn, req *wire.Request) (answered bool){
 		"not answered yet": func(cn *fakeConn, req *wire.Request) bool {
@@ -366,8 +366,8 @@ func TestCloseDuringAttach(t *testing.T) {
 	}
 }
 
-// The ctx of Do looks at the clock as the hold's own does: a process that wakes up from
-// suspend past its deadline must not read "go on" there.
+// TestContextOfDoNoticesSuspend checks that the ctx of Do checks the clock as the hold's context does: a
+// process that resumes from suspend after its deadline must not see a live ctx.
 func TestContextOfDoNoticesSuspend(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)

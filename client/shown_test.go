@@ -13,11 +13,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// hostile is a text that would begin a line, drive a terminal and reverse what follows. The
-// cluster refuses its control characters, and a client must not rely on that.
+// hostile is a text that would start a line, control a terminal and reverse the text that follows. The
+// cluster refuses its control characters, but a client must not rely on that.
 const hostile = "a\nlevel=ERROR\x1b[2J\u202egnp\u200b\u2028\u0085"
 
-// checkShown fails if a text has a character that Printable would have escaped.
+// checkShown fails if a text contains a character that Printable would have escaped.
 func checkShown(t *testing.T, what, text string) {
 	t.Helper()
 	for _, r := range text {
@@ -52,7 +52,7 @@ func TestErrorsShowTextsEscaped(t *testing.T) {
 	}
 }
 
-// lines is a handler that writes values as they are.
+// lines is a log handler that writes values unchanged.
 type lines struct {
 	slog.Handler
 	to *[]string

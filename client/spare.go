@@ -7,29 +7,29 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// acquireCall is an acquire in one piece of memory.
+// acquireCall holds an acquire call and its request in one allocation.
 type acquireCall struct {
 	call
 	body    wire.Request_Acquire
 	acquire wire.Acquire
 	lock    wire.LockRequest
 	locks   [1]*wire.LockRequest
-	ctx     context.Context // the caller's, for the values of the hold's
+	ctx     context.Context // the caller's, for the values of the hold's context
 	notice  func(Notice)    // of WithRevocation
 }
 
-// releaseCall is a release in one piece of memory.
+// releaseCall holds a release call and its request in one allocation.
 type releaseCall struct {
 	call
 	body    wire.Request_Release
 	release wire.Release
 }
 
-// spare is memory of calls that are over, for others. A client has its own, so that the
-// channels in a synctest bubble work.
+// spare is the free list of finished calls. Each client has its own, because channels must not be shared
+// between synctest bubbles.
 type spare struct{ acquires, releases, dones sync.Pool }
 
-// done is a channel that carries one token from finish to the call's caller.
+// done returns a channel that carries one token from finish to the call's caller.
 func (s *spare) done() chan struct{} {
 	if done, ok := s.dones.Get().(chan struct{}); ok {
 		return done
@@ -37,7 +37,7 @@ func (s *spare) done() chan struct{} {
 	return make(chan struct{}, 1)
 }
 
-// acquire is an empty acquire.
+// acquire returns an empty acquire.
 func (s *spare) acquire() *acquireCall {
 	if k, ok := s.acquires.Get().(*acquireCall); ok {
 		return k
@@ -47,7 +47,7 @@ func (s *spare) acquire() *acquireCall {
 	return k
 }
 
-// release is an empty release.
+// release returns an empty release.
 func (s *spare) release() *releaseCall {
 	if k, ok := s.releases.Get().(*releaseCall); ok {
 		return k
@@ -57,7 +57,7 @@ func (s *spare) release() *releaseCall {
 	return k
 }
 
-// keepAcquire takes an acquire whose caller has its outcome.
+// keepAcquire recycles an acquire whose caller has its outcome.
 func (s *spare) keepAcquire(k *acquireCall) {
 	done := k.done
 	*k = acquireCall{}
@@ -65,7 +65,7 @@ func (s *spare) keepAcquire(k *acquireCall) {
 	s.acquires.Put(k)
 }
 
-// keepRelease takes a release whose caller has its outcome.
+// keepRelease recycles a release whose caller has its outcome.
 func (s *spare) keepRelease(k *releaseCall) {
 	done := k.done
 	*k = releaseCall{}
@@ -73,13 +73,13 @@ func (s *spare) keepRelease(k *releaseCall) {
 	s.releases.Put(k)
 }
 
-// simple says that a finished call was sent once and succeeded by the answer to that, so
-// that nobody but its caller knows of it any more.
+// simple reports whether a finished call was sent once and succeeded with the first answer, so that only
+// its caller still refers to it.
 func (k *call) simple() bool {
 	return k.err == nil && k.sends == 1 && !k.queued && !k.cancelled && !k.confirming && !k.abandoned
 }
 
-// shared is the call for one more who waits for it.
+// shared prepares the call for another waiter.
 func (k *call) shared() *call {
 	if k.over == nil {
 		k.over = make(chan struct{})

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// Calls use the memory of others: each hold is its caller's all the same, who waits for its
-// own release, and so does everybody else who unlocks it.
+// TestCallsUsedAgain checks that calls can reuse memory: each caller gets its own hold and waits for its
+// own release, and so does every other goroutine that unlocks it.
 func TestCallsUsedAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t, 1)
@@ -30,7 +30,7 @@ func TestCallsUsedAgain(t *testing.T) {
 			})
 		}
 		working.Wait()
-		time.Sleep(time.Second) // for what was given up
+		time.Sleep(time.Second) // for requests that were abandoned
 		synctest.Wait()
 		s.client.mu.Lock()
 		defer s.client.mu.Unlock()
@@ -40,7 +40,7 @@ func TestCallsUsedAgain(t *testing.T) {
 	})
 }
 
-// usedAgain locks and unlocks, with a caller and with others who do not always wait.
+// usedAgain locks and unlocks, with a caller and with other goroutines that do not always wait.
 func usedAgain(t *testing.T, s *Session, name string, random *rand.Rand) {
 	brief := func() (context.Context, context.CancelFunc) {
 		return context.WithTimeout(t.Context(), time.Duration(random.IntN(4000))*time.Microsecond)

@@ -8,13 +8,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxOwnText bounds the texts that the client says of its machine and program, in bytes.
+// maxOwnText bounds the texts with which the client describes its machine and program, in bytes.
 const maxOwnText = 128
 
-// checkTexts returns ErrInvalidArgument if a text of a request breaks the rules of
-// [wire.ValidName] or [wire.ValidText]. It runs before a request is queued: the caller is
-// told at once, and no connection is ever asked to carry what cannot be encoded. It finds
-// the texts by the schema, so that a new field is checked as well.
+// checkTexts returns ErrInvalidArgument if a text in a request violates the rules of [wire.ValidName] or
+// [wire.ValidText]. It runs before a request is queued, so the caller gets the error immediately and no
+// connection has to carry a request that cannot be encoded. It finds the texts through the schema, so new
+// fields are checked as well.
 func checkTexts(request *wire.Request) error {
 	if a := request.GetAcquire(); a != nil {
 		return checkLocks(a.Locks)
@@ -22,7 +22,7 @@ func checkTexts(request *wire.Request) error {
 	return checkMessage(request.ProtoReflect())
 }
 
-// checkLocks is checkTexts of an acquire, which is frequent.
+// checkLocks is checkTexts for acquires, which are frequent.
 func checkLocks(locks []*wire.LockRequest) error {
 	for _, l := range locks {
 		if err := wire.ValidName(l.Name); err != nil {
@@ -32,7 +32,7 @@ func checkLocks(locks []*wire.LockRequest) error {
 	return nil
 }
 
-// checkMessage checks the texts of a message and of those in it.
+// checkMessage checks the texts of a message and of its nested messages.
 func checkMessage(m protoreflect.Message) (err error) {
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {
@@ -73,7 +73,7 @@ func checkText(field protoreflect.FieldDescriptor, text string) error {
 	return wire.ValidText(what, text)
 }
 
-// whatTexts say what a text is where the field's name alone does not.
+// whatTexts describes texts whose field name is not descriptive enough.
 var whatTexts = map[string]string{
 	"ClientInfo.name":              "the session's name",
 	"Label.key":                    "the key of a label",
@@ -83,7 +83,7 @@ var whatTexts = map[string]string{
 	"TransferLeadershipRequest.id": "the node's id",
 }
 
-// refusedText adds the beginning of the text to the reason why it is refused.
+// refusedText adds the beginning of the text to the reason why it was refused.
 func refusedText(reason error, text string) error {
 	const shown = 64
 	if len(text) > shown {

@@ -17,18 +17,18 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// poison is what no request may carry.
+// poison is text that no request may carry.
 const poison = "a\xffb"
 
-// poisoned are calls of the SDK that take text from their caller, by method. The walk over
-// the exported methods says if one is missing.
+// poisoned are the calls of the SDK that take text from their caller, by method.
+// TestEveryTextOfTheAPIIsTried finds methods that are missing here.
 func poisoned(ctx context.Context, c *Client, s *Session) map[string]func(text string) error {
 	calls := poisonedOfSession(ctx, s)
 	maps.Copy(calls, poisonedOfClient(ctx, c))
 	return calls
 }
 
-// errorOf is the error of a call whose answer does not matter.
+// errorOf returns the error of a call and drops its result.
 func errorOf[T any](_ T, err error) error { return err }
 
 func specs(text string) []LockSpec { return []LockSpec{{Name: "fine"}, {Name: text}} }
@@ -99,8 +99,8 @@ func poisonedOfSession(ctx context.Context, s *Session) map[string]func(text str
 	}
 }
 
-// Text that cannot be sent is refused by the call that brought it, before anything is sent,
-// and nobody else of the client notices.
+// TestPoisonedTextFailsAlone checks that text that cannot be sent is refused by the call that brought it,
+// before anything is sent, and that no other call of the client is affected.
 func TestPoisonedTextFailsAlone(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
@@ -128,7 +128,7 @@ func TestPoisonedTextFailsAlone(t *testing.T) {
 	})
 }
 
-// A method that takes text has to be among those that the test before tries.
+// TestEveryTextOfTheAPIIsTried checks that every method that takes text is in poisoned.
 func TestEveryTextOfTheAPIIsTried(t *testing.T) {
 	known := poisoned(context.Background(), nil, nil)
 	for _, of := range []any{(*Client)(nil), (*Session)(nil)} {
@@ -147,7 +147,7 @@ func TestEveryTextOfTheAPIIsTried(t *testing.T) {
 	}
 }
 
-// carriesText reports whether a value of the type can carry text.
+// carriesText reports whether a value of the type can contain text.
 func carriesText(typ reflect.Type, seen []reflect.Type) bool {
 	if slices.Contains(seen, typ) {
 		return false
@@ -168,8 +168,8 @@ func carriesText(typ reflect.Type, seen []reflect.Type) bool {
 	return false
 }
 
-// Every text field of every request of the schema is checked, those of messages within
-// messages as well, so that a field added later is.
+// TestEveryTextOfARequestIsChecked checks that every text field of every request in the schema is
+// validated, including those of nested messages. Fields that are added later are covered too.
 func TestEveryTextOfARequestIsChecked(t *testing.T) {
 	bodies := (&wire.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
 	tried := 0
@@ -192,7 +192,7 @@ func TestEveryTextOfARequestIsChecked(t *testing.T) {
 	}
 }
 
-// textPaths are the ways from a message to its text fields.
+// textPaths returns the paths from a message to its text fields.
 func textPaths(m protoreflect.MessageDescriptor, above []protoreflect.FieldDescriptor) (paths [][]protoreflect.FieldDescriptor) {
 	for i := range m.Fields().Len() {
 		field := m.Fields().Get(i)
@@ -221,8 +221,8 @@ func setText(m protoreflect.Message, path []protoreflect.FieldDescriptor, text s
 	}
 }
 
-// A request that passes every check and still cannot be encoded, or is longer than the node
-// takes, fails alone as well.
+// TestRequestThatCannotBeSentFailsAlone checks that a request that passes all checks, but cannot be encoded
+// or is larger than the node accepts, fails without affecting others.
 func TestRequestThatCannotBeSentFailsAlone(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
@@ -245,8 +245,8 @@ func TestRequestThatCannotBeSentFailsAlone(t *testing.T) {
 	})
 }
 
-// A connection that answers and then ends is one more failure: what made it end may be our
-// own doing, and would do so again.
+// TestConnectionThatSoonEndsCountsAsAFailure checks that a connection that answers and then ends counts as
+// a failure: the client itself may have caused its end, and would do so again.
 func TestConnectionThatSoonEndsCountsAsAFailure(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -257,7 +257,7 @@ func TestConnectionThatSoonEndsCountsAsAFailure(t *testing.T) {
 					return false
 				}
 				_ = cn.nc.Close()
-				cn.node.down = cn.node.dials > 300 // or time would never pass
+				cn.node.down = cn.node.dials > 300 // otherwise time would never pass
 				return true
 			}
 		})
@@ -272,7 +272,8 @@ func TestConnectionThatSoonEndsCountsAsAFailure(t *testing.T) {
 	})
 }
 
-// What nobody chose is cleaned, not refused.
+// TestTextsOfTheMachineAreCleaned checks that texts that the caller did not choose are cleaned, not
+// refused.
 func TestTextsOfTheMachineAreCleaned(t *testing.T) {
 	defer func(old func() identity) { process = old }(process)
 	process = func() identity { return identity{host: "host\n" + poison + strings.Repeat("x", 1000), boot: "\x00"} }

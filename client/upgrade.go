@@ -7,35 +7,34 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// upgradeCall is an upgrade in one piece of memory.
+// upgradeCall holds an upgrade call and its request in one allocation.
 type upgradeCall struct {
 	call
 	body    wire.Request_Upgrade
 	upgrade wire.Upgrade
 }
 
-// Upgrade makes a shared hold exclusive, ahead of all who wait, and waits for the other
-// readers as long as ctx allows. Then Token is another one, greater than all before. Of
-// an exclusive hold it changes nothing. If another reader waits for the same it returns
-// ErrUpgradeConflict: both would wait for ever, so that this one has to release its hold.
-// If the hold ends meanwhile it returns ErrNotHeld, or the reason that the hold's context
-// has. Whatever the error, a hold that lasts stays shared; if ctx ends first and the upgrade was
-// granted all the same, the session downgrades it as soon as it knows.
+// Upgrade makes a shared hold exclusive, ahead of all waiters, and waits for the other readers to release
+// as long as ctx allows. The hold then has a new token, greater than all earlier ones. On an exclusive hold
+// Upgrade changes nothing. If another reader is already waiting to upgrade the same lock, it returns
+// ErrUpgradeConflict: both would wait forever, so this caller has to release its hold. If the hold ends in
+// the meantime, it returns ErrNotHeld or the cause of the hold's context. After an error, a hold that is
+// still held remains shared. If ctx ends first but the upgrade is granted anyway, the session downgrades
+// the hold as soon as it knows.
 //
-// Of the options only [AllowDeadlock] means something here. A hold of several locks, or
-// of permits, cannot be upgraded.
+// The only supported option is [AllowDeadlock]. A hold of several locks, or of permits, cannot be upgraded.
 func (h *Hold) Upgrade(ctx context.Context, opts ...LockOption) error {
 	return h.upgrade(ctx, 0, true, opts)
 }
 
-// TryUpgrade makes a shared hold exclusive if it is the only one, else it returns
-// ErrNotAcquired at once. Otherwise it is like Upgrade.
+// TryUpgrade makes a shared hold exclusive if there is no other holder. Otherwise it returns ErrNotAcquired
+// without waiting. In all other respects it is like Upgrade.
 func (h *Hold) TryUpgrade(ctx context.Context, opts ...LockOption) error {
 	return h.upgrade(ctx, 0, false, opts)
 }
 
-// UpgradeTimeout waits at most wait, as the leader counts it, then it returns ErrTimeout.
-// Otherwise it is like Upgrade.
+// UpgradeTimeout waits for at most wait, measured by the leader, and then returns ErrTimeout. In all other
+// respects it is like Upgrade.
 func (h *Hold) UpgradeTimeout(ctx context.Context, wait time.Duration, opts ...LockOption) error {
 	ms, err := millis("wait", wait)
 	if err != nil {
@@ -71,7 +70,7 @@ func (h *Hold) upgrade(ctx context.Context, waitMs uint32, forever bool, opts []
 	return err
 }
 
-// upgraded books the outcome of an upgrade.
+// upgraded processes the outcome of an upgrade.
 func (s *Session) upgraded(k *call, result *wire.Result) {
 	h, d := k.hold, k.hold.held
 	before := k.request.GetUpgrade().GetToken()
@@ -96,21 +95,21 @@ func (s *Session) upgraded(k *call, result *wire.Result) {
 	s.client.finish(k)
 }
 
-// change notes the mode that the hold has from that revision on.
+// change records the hold's mode as of that revision.
 func (d *held) change(mode Mode, revision uint64) {
 	if revision >= d.changed {
 		d.mode, d.changed = mode, revision
 	}
 }
 
-// giveBack downgrades a hold that nobody wants exclusive any more.
+// giveBack downgrades a hold whose upgrade was granted after its caller had left.
 func (h *Hold) giveBack() {
 	k := h.newDowngrade()
 	h.held.session.enlist(k)
 	h.held.session.client.submit(k)
 }
 
-// upgradeOver decides over the requests that waited to know the hold's token.
+// upgradeOver resumes the requests that waited to learn the hold's token.
 func (d *held) upgradeOver() {
 	r, s := d.rare, d.session
 	r.upgrades--
@@ -126,9 +125,9 @@ func (d *held) upgradeOver() {
 	}
 }
 
-// outdated deals with the answer NOT_HELD where an upgrade may have changed the hold's
-// token under the request: it is sent again with the new one, or waits until it is known.
-// It reports whether it does.
+// outdated handles a NOT_HELD answer if an upgrade may have changed the hold's token while the request was
+// in flight. It resends the request with the new token, or keeps it until the token is known, and reports
+// whether it did either.
 func (d *held) outdated(k *call) bool {
 	s := d.session
 	switch {
@@ -145,7 +144,7 @@ func (d *held) outdated(k *call) bool {
 	return false
 }
 
-// retoken sends a request about a hold again, as another one, with the hold's token.
+// retoken resends a request about a hold, under a new sequence number, with the hold's current token.
 func (s *Session) retoken(k *call) {
 	s.unnumber(k)
 	token := k.hold.held.token.Load()
@@ -164,7 +163,7 @@ func (s *Session) retoken(k *call) {
 	s.client.place(k)
 }
 
-// tokenOf is the token that a request about a hold names.
+// tokenOf returns the token in a request about a hold.
 func tokenOf(k *call) uint64 {
 	switch body := k.request.GetBody().(type) {
 	case *wire.Request_Release:
@@ -181,9 +180,9 @@ func tokenOf(k *call) uint64 {
 	return 0
 }
 
-// Downgrade makes an exclusive hold shared, in one step and under the same token, so that
-// readers who wait join it. Of a shared hold it changes nothing. If ctx ends first the
-// error matches ctx's and ErrUncertain: it may be shared then or later.
+// Downgrade makes an exclusive hold shared in one step, under the same token, so waiting readers can join.
+// On a shared hold it changes nothing. If ctx ends first, the error matches ctx's error and ErrUncertain:
+// the hold may become shared, now or later.
 func (h *Hold) Downgrade(ctx context.Context) error {
 	return h.request(ctx, h.newDowngrade(), nil)
 }
@@ -205,7 +204,7 @@ func (h *Hold) downgradeAnswered(k *call, result *wire.Result) {
 		}
 	case wire.Status_RESOURCE_EXHAUSTED:
 		if k.done == nil {
-			d.session.renumber(k) // it has to get through
+			d.session.renumber(k) // a downgrade without a caller must not be dropped
 			return
 		}
 	}

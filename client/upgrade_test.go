@@ -93,7 +93,8 @@ func TestUpgradeIsCancelled(t *testing.T) {
 	})
 }
 
-// An upgrade that is granted to a caller who has left is given back, but not the hold.
+// TestUpgradeThatWinsAgainstCancelIsDowngraded checks that an upgrade granted to a caller that has left is
+// undone, but that the hold remains.
 func TestUpgradeThatWinsAgainstCancelIsDowngraded(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
@@ -124,7 +125,7 @@ func TestUpgradeThatWinsAgainstCancelIsDowngraded(t *testing.T) {
 	})
 }
 
-// Unlock while an upgrade changes the token under it: the release gets through.
+// TestUnlockDuringUpgrade checks that a release succeeds while an upgrade changes its token.
 func TestUnlockDuringUpgrade(t *testing.T) {
 	for _, granted := range []bool{false, true} {
 		virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
@@ -236,8 +237,8 @@ func TestUpgradeOfALostHold(t *testing.T) {
 	})
 }
 
-// Readers who upgrade, downgrade and leave in the middle of breaks: never two writers, and
-// nothing is left.
+// TestUpgradesThroughEverything has readers that upgrade, downgrade and leave during broken connections.
+// There are never two writers, and nothing remains.
 func TestUpgradesThroughEverything(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -295,7 +296,7 @@ func TestUpgradesThroughEverything(t *testing.T) {
 	}
 }
 
-// withTimeout is a ctx that ends by itself.
+// withTimeout returns a ctx with a timeout.
 func withTimeout(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)

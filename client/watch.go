@@ -8,59 +8,59 @@ import (
 )
 
 const (
-	// watchAhead bounds the events that wait in a watcher for Next. With more the watch
-	// is ended on the node, and begun again where it stopped once they are read.
+	// watchAhead bounds the events buffered for Next. Beyond that the watch is ended on the node, and
+	// resumed at the same position once they have been read.
 	watchAhead = 4096
 )
 
-// Position is a place in the cluster's history. Revisions of different lineages have
-// nothing to do with each other: a restored backup begins a new one.
+// Position is a place in the cluster's event log. Revisions of different lineages are unrelated: restoring
+// a backup starts a new lineage.
 type Position struct {
 	Lineage  string
 	Revision uint64
 }
 
-// WatchOptions say what to watch: at most one of Name, Prefix and SessionID; without any,
+// WatchOptions selects what to watch: at most one of Name, Prefix and SessionID; with none of them,
 // everything.
 type WatchOptions struct {
 	Name      string
 	Prefix    string
 	SessionID uint64
-	// After is where to begin: with what happened after it. The zero Position begins now,
-	// that is, at the Position of the first Batch. Those of GetLock and of batches serve.
+	// After is the position after which the watch starts. The zero Position starts now, which is the
+	// Position of the first Batch. Use a position from GetLock or from an earlier Batch.
 	After Position
 }
 
-// Batch is what happened next.
+// Batch is a group of consecutive events.
 type Batch struct {
-	// Events are in order, those of one revision together. Without any the batch is a
-	// progress mark: nothing that is watched happened up to Position.
+	// Events are in order; the events of one revision are never split. A batch without events is a progress
+	// mark: nothing that is watched happened up to Position.
 	Events []*wire.Event
-	// Position is where to go on, here or in another process.
+	// Position is where to resume, in this process or another.
 	Position Position
 }
 
-// Watcher follows what happens to locks, without gaps and without repeats, also when the
-// connection breaks or the leader moves. It never ends silently: Next says why.
+// Watcher follows lock events without gaps and without repeats, across broken connections and changes of
+// leader. It never ends silently: Next returns why it ended.
 type Watcher struct {
 	client *Client
 	what   WatchOptions
-	wake   chan struct{} // one token: there is something for Next
-	stop   func() bool   // does not wait for the ctx's end any more
+	wake   chan struct{} // holds one token when there is something for Next
+	stop   func() bool   // stops waiting for the end of ctx
 
 	// Guarded by the client's mutex.
-	at      Position      // of what has arrived last
-	cut     []*wire.Event // of a revision that has not arrived whole
-	batches []Batch       // that Next has not taken yet
-	events  int           // in them
-	call    *call         // that begins the watch; nil while one is under way, and while it pauses
-	conn    *conn         // on which the watch is under way
-	id      uint64        // its request there
-	err     error         // why it has ended
+	at      Position      // position of the last events received
+	cut     []*wire.Event // events of a revision that has not fully arrived
+	batches []Batch       // batches not yet returned by Next
+	events  int           // number of events in batches
+	call    *call         // the request that starts the watch; nil while it is active or paused
+	conn    *conn         // the connection on which the watch is active; nil if it is not
+	id      uint64        // request id of the watch on conn
+	err     error         // why the watcher has ended
 }
 
-// Watch begins to watch. The watcher goes on until ctx ends, Close is called or Next
-// returns an error. It begins by itself; the first Batch is a mark and says where.
+// Watch starts a watch, which runs until ctx ends, Close is called or Next returns an error. The first
+// Batch is a progress mark that reports where the watch starts.
 func (c *Client) Watch(ctx context.Context, what WatchOptions) *Watcher {
 	w := &Watcher{client: c, what: what, at: what.After, wake: make(chan struct{}, 1)}
 	c.mu.Lock()
@@ -84,12 +84,10 @@ func (c *Client) Watch(ctx context.Context, what WatchOptions) *Watcher {
 	return w
 }
 
-// Next waits for the next batch. It is for one goroutine at a time. Its error is final
-// unless it is that of ctx: ErrCompacted if what comes next is not in memory any more (then
-// read the state, and watch from its revision), ErrClosed after Close, ErrClientClosed,
-// ErrInvalidArgument (also for a position of the future),
-// ErrResourceExhausted for too many watches of one client, or the end
-// of the ctx that Watch was given.
+// Next waits for the next batch. It must not be called concurrently. An error is final unless it is that of
+// ctx: ErrCompacted if the next events are no longer in memory (read the state, and watch from its
+// revision), ErrClosed after Close, ErrClientClosed, ErrInvalidArgument (also for a position in the
+// future), ErrResourceExhausted if one client has too many watches, or the end of the ctx passed to Watch.
 func (w *Watcher) Next(ctx context.Context) (Batch, error) {
 	for {
 		if batch, ok, err := w.take(); ok || err != nil {
@@ -103,7 +101,7 @@ func (w *Watcher) Next(ctx context.Context) (Batch, error) {
 	}
 }
 
-// take is the next batch there is.
+// take returns the next batch if there is one.
 func (w *Watcher) take() (batch Batch, ok bool, err error) {
 	c := w.client
 	c.mu.Lock()
@@ -117,24 +115,24 @@ func (w *Watcher) take() (batch Batch, ok bool, err error) {
 	if len(w.batches) == 0 {
 		w.batches = nil
 		if w.err == nil && w.conn == nil && w.call == nil {
-			w.begin() // it had to pause
+			w.begin() // it was paused
 			c.submit(w.call)
 		}
 	}
 	return batch, true, nil
 }
 
-// Close ends the watch. What Next has not returned yet it still returns, then ErrClosed.
+// Close ends the watch. Next still returns the batches already received, and then ErrClosed.
 func (w *Watcher) Close() {
 	w.client.mu.Lock()
 	defer w.client.unlock()
 	w.fail(errWatchClosed)
 }
 
-// errWatchClosed is what Next returns after Close.
+// errWatchClosed is returned by Next after Close.
 var errWatchClosed error = &reason{"quorumlock: watch closed", []error{ErrClosed}}
 
-// begin makes the request that begins the watch, or goes on with it.
+// begin creates the request that starts or resumes the watch.
 func (w *Watcher) begin() {
 	k := &call{kind: kindWatch}
 	k.request.Body = &wire.Request_Watch{Watch: &wire.WatchRequest{
@@ -145,7 +143,7 @@ func (w *Watcher) begin() {
 	w.call = k
 }
 
-// answered books the answer to the request that began the watch.
+// answered processes the answer to the request that started the watch.
 func (w *Watcher) answered(k *call) {
 	if w.call != k {
 		return
@@ -166,7 +164,7 @@ func (w *Watcher) answered(k *call) {
 	}
 }
 
-// arrived books what the node says next.
+// arrived processes the next response of the node.
 func (w *Watcher) arrived(r *wire.WatchResponse) {
 	switch r.GetStatus() {
 	case wire.Status_OK, wire.Status_UNSPECIFIED:
@@ -197,9 +195,10 @@ func (w *Watcher) arrived(r *wire.WatchResponse) {
 	}
 }
 
-// append has Next return what has arrived. A mark replaces the one before. Nodes may cut
-// an answer within the events of one revision; whoever resumes after it gets them again.
-// So they wait until their revision is whole, and are forgotten if the connection breaks.
+// append adds a response to what Next returns. A progress mark replaces the one before. A node may split
+// the events of one revision between responses, and a watch that resumes after that revision receives them
+// all again. Events are therefore held back until their revision is complete, and are dropped if the
+// connection breaks.
 func (w *Watcher) append(r *wire.WatchResponse) {
 	events := append(w.cut, r.GetEvents()...)
 	w.cut = nil
@@ -247,14 +246,14 @@ func (w *Watcher) fail(err error) {
 		w.call = nil
 		w.client.finish(k)
 		if k.list == &w.client.flight {
-			w.client.endWatch(k.request.Id) // it may be under way by then
+			w.client.endWatch(k.request.Id) // the watch may be active when the answer arrives
 		}
 	}
 	delete(w.client.watchers, w)
 	w.tell()
 }
 
-// detach leaves a watch that is under way, and tells the node unless it knows.
+// detach leaves an active watch. If tell is set, it notifies the node.
 func (w *Watcher) detach(tell bool) {
 	if w.conn == nil {
 		return
@@ -267,7 +266,7 @@ func (w *Watcher) detach(tell bool) {
 	w.conn, w.cut = nil, nil
 }
 
-// endWatch tells the node that nobody listens any more.
+// endWatch tells the node to end a watch.
 func (c *Client) endWatch(id uint64) {
 	if c.closed {
 		return
@@ -277,7 +276,7 @@ func (c *Client) endWatch(id uint64) {
 	c.submit(k)
 }
 
-// rewatch goes on elsewhere with what was watched on a connection that has ended.
+// rewatch resumes the watches of an ended connection on the next one.
 func (c *Client) rewatch(cn *conn) {
 	for w := range c.watchers {
 		if w.conn == cn {

@@ -16,7 +16,7 @@ import (
 func watchRequests(s seen) bool { return s.req.GetWatch() != nil }
 func endWatches(s seen) bool    { return s.req.GetEndWatch() != nil }
 
-// story is what happened to a lock, as "GRANTED x 3" for lock and hold.
+// story returns the events of a lock, as "GRANTED x 3" for lock and hold.
 func story(events []*wire.Event) (lines []string) {
 	for _, e := range events {
 		lines = append(lines, fmt.Sprintf("%v %s %d", e.GetType(), e.GetLock(), e.GetToken()))
@@ -24,7 +24,7 @@ func story(events []*wire.Event) (lines []string) {
 	return lines
 }
 
-// nextEvents skips the progress marks.
+// nextEvents skips progress marks.
 func nextEvents(t testing.TB, w *Watcher) Batch {
 	t.Helper()
 	for {
@@ -63,7 +63,7 @@ func TestWatch(t *testing.T) {
 		if got = append(got, story(batch.Events)...); !slices.Equal(got, []string{"QUEUED x 0", "RELEASED x 1", "GRANTED x 3"}) {
 			t.Fatal(got)
 		}
-		// Another one, from there on and from the beginning.
+		// Another watcher, from that position and from the start.
 		again := c.Watch(ctx, WatchOptions{Prefix: "x", After: mark.Position})
 		for n := 0; n < 4; {
 			n += len(nextEvents(t, again).Events)
@@ -90,7 +90,7 @@ func TestWatchEndsWithWord(t *testing.T) {
 		_, err := w.Next(ctx)
 		ok(t, err)
 		cancel()
-		for err == nil { // marks that have come before are still told
+		for err == nil { // earlier marks are still returned
 			_, err = w.Next(ctx)
 		}
 		wantErr(t, err, context.Canceled)
@@ -143,7 +143,7 @@ func TestWatchEndsWithWord(t *testing.T) {
 	})
 }
 
-// A new history is not taken for a continuation of the old one.
+// TestWatchOfANewHistory checks that a new lineage is not mistaken for a continuation of the old one.
 func TestWatchOfANewHistory(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		w := c.Watch(context.Background(), WatchOptions{})
@@ -160,7 +160,8 @@ func TestWatchOfANewHistory(t *testing.T) {
 	})
 }
 
-// A leader that steps down ends its watches with a word: they go on with the next one.
+// TestWatchFollowsTheLeader checks that watches ended by a leader that steps down continue with the next
+// one.
 func TestWatchFollowsTheLeader(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -184,7 +185,7 @@ func TestWatchFollowsTheLeader(t *testing.T) {
 	})
 }
 
-// A watch alone finds out that the node is gone without a word.
+// TestWatchOfASilentNode checks that a watch on its own detects a node that is gone.
 func TestWatchOfASilentNode(t *testing.T) {
 	virtual(t, 2, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -210,7 +211,8 @@ func TestWatchOfASilentNode(t *testing.T) {
 	})
 }
 
-// A node that tells of its life hears of ours, too.
+// TestWatchKeepsItsConnection checks that the client also shows that it is alive to a node that sends
+// events.
 func TestWatchKeepsItsConnection(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		w := c.Watch(context.Background(), WatchOptions{})
@@ -232,7 +234,7 @@ func TestWatchKeepsItsConnection(t *testing.T) {
 	})
 }
 
-// Whoever reads slowly ends the watch for a while instead of filling the memory.
+// TestSlowReaderOfAWatch checks that a slow reader pauses the watch instead of filling memory.
 func TestSlowReaderOfAWatch(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -245,7 +247,7 @@ func TestSlowReaderOfAWatch(t *testing.T) {
 			ok(t, mustLock(t, s, "x").Unlock(ctx))
 		}
 		synctest.Wait()
-		if most := watchAhead + watchAhead/4; w.events > most || f.count(endWatches) == 0 { // one batch more
+		if most := watchAhead + watchAhead/4; w.events > most || f.count(endWatches) == 0 { // plus one batch
 			t.Fatalf("%d events in memory", w.events)
 		}
 		for token := uint64(1); token <= times; {
@@ -265,8 +267,8 @@ func TestSlowReaderOfAWatch(t *testing.T) {
 	})
 }
 
-// An answer that is cut within a revision, before a break: no repeats, and no part of it
-// alone.
+// TestWatchThatIsCutWithinARevision splits a response within a revision, just before a break: no event is
+// repeated, and no part of the revision is returned alone.
 func TestWatchThatIsCutWithinARevision(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
@@ -304,7 +306,7 @@ func TestWatchThatIsCutWithinARevision(t *testing.T) {
 	})
 }
 
-// No gaps and no repeats, whatever breaks.
+// TestWatchThroughEverything checks that there are no gaps and no repeats, whatever breaks.
 func TestWatchThroughEverything(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

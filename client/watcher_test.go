@@ -11,8 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// begun is a watch that is under way on the connection of a client that does nothing by
-// itself.
+// begun returns an active watch of a client whose goroutine does not run.
 func begun(t *testing.T) (*Client, *Watcher) {
 	c, _ := opened(t)
 	w := c.Watch(context.Background(), WatchOptions{Name: "x"})
@@ -30,14 +29,15 @@ func eventsAt(revisions ...uint64) (events []*wire.Event) {
 	return events
 }
 
-// Events arrive whole by revision and once each; marks without any replace each other.
+// TestAppend checks that each event arrives once, whole by revision, and that progress marks replace each
+// other.
 func TestAppend(t *testing.T) {
 	type arrival struct {
 		revision uint64
 		events   []uint64
 	}
 	for name, test := range map[string]struct {
-		at       uint64 // where the watch stands
+		at       uint64 // position of the watch
 		arrivals []arrival
 		batches  [][]uint64
 		position uint64
@@ -86,13 +86,13 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// What a node says of a watch ends it, or has it go on elsewhere, and the node is told of
-// the end unless it knows.
+// TestWatchArrivals checks which responses end a watch and which make it continue elsewhere, and that the
+// node is notified of the end unless it knows.
 func TestWatchArrivals(t *testing.T) {
 	for name, test := range map[string]struct {
 		said      *wire.WatchResponse
 		want      error
-		told      bool // the node
+		told      bool // the node is notified
 		elsewhere bool
 	}{
 		"a mark":            {&wire.WatchResponse{Status: wire.Status_OK, Lineage: "l"}, nil, false, false},
@@ -127,7 +127,7 @@ func TestWatchArrivals(t *testing.T) {
 	}
 }
 
-// A watch that is left tells the node of its own connection, and no other.
+// TestDetach checks that ending a watch notifies the node only on the watch's own connection.
 func TestDetach(t *testing.T) {
 	for name, test := range map[string]struct {
 		tell   bool
@@ -160,7 +160,8 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// A watcher that ends before its watch was answered ends that, too, if it was sent.
+// TestWatcherEndsBeforeItsWatch checks that a watcher that ends before its request was answered also ends
+// the watch on the node, if the request was sent.
 func TestWatcherEndsBeforeItsWatch(t *testing.T) {
 	for _, sent := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -189,7 +190,7 @@ func TestWatcherEndsBeforeItsWatch(t *testing.T) {
 	}
 }
 
-// Connections that end take their watches with them, which go on where they stopped.
+// TestRewatch checks that the watches of an ended connection resume where they stopped.
 func TestRewatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, w := begun(t)
@@ -208,7 +209,8 @@ func TestRewatch(t *testing.T) {
 	})
 }
 
-// A watch that paused for a slow reader goes on once what had arrived is read.
+// TestPausedWatchGoesOn checks that a watch paused for a slow reader resumes once the buffered events are
+// read.
 func TestPausedWatchGoesOn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, w := begun(t)
@@ -234,7 +236,8 @@ func TestPausedWatchGoesOn(t *testing.T) {
 	})
 }
 
-// Which events may have changed who leads: all kinds but some, and only later ones.
+// TestWhatMattersToObservers checks which events may have changed the leader: all except some kinds, and
+// only later ones.
 func TestWhatMattersToObservers(t *testing.T) {
 	never := map[wire.Event_Type]bool{
 		wire.Event_QUEUED: true, wire.Event_CANCELLED: true, wire.Event_WANTED: true, wire.Event_REVOKED: true,
@@ -255,7 +258,7 @@ func TestWhatMattersToObservers(t *testing.T) {
 	}
 }
 
-// Attempts to observe are made less and less often, until the end of the ctx or the client.
+// TestObserverPauses checks that attempts to observe back off, and end with the ctx or the client.
 func TestObserverPauses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)

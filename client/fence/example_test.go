@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/client/fence"
 )
 
-// A service that guards files of its own: a printer's, a ledger's.
+// A service that guards its own files, such as those of a printer or a ledger.
 func ExampleGuard() {
 	var guard fence.Guard
 	var balance int
@@ -21,8 +21,8 @@ func ExampleGuard() {
 	}
 
 	fmt.Println(set(33, 100)) // the first holder
-	fmt.Println(set(34, 50))  // the next one
-	err := set(33, 90)        // the first one again: it had been stopped
+	fmt.Println(set(34, 50))  // the next holder
+	err := set(33, 90)        // the first holder again, which had been stopped
 	fmt.Println(errors.Is(err, fence.ErrStaleToken), err)
 	fmt.Println("balance:", balance)
 	// Output:
@@ -44,10 +44,10 @@ func ExampleTable_Update() {
 	// [50 34 7 34] <nil>
 }
 
-// store stands for an object store: an object has an ETag that changes with it, and a
-// write may demand the one that it expects.
+// store stands for an object store. An object has an ETag that changes with it, and a write can require the
+// ETag that it expects.
 type store struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	etag     int
 	body     string
 	metadata map[string]string
@@ -71,8 +71,8 @@ func (s *store) putIfMatch(etag int, body string, metadata map[string]string) er
 	return nil
 }
 
-// put writes unless a later holder has: it looks at the token in the metadata, and writes
-// on condition that nobody has written since it looked.
+// put writes unless a later holder has written. It checks the token in the metadata, and makes the write
+// conditional on no other write since then.
 func put(s *store, token uint64, body string) error {
 	for {
 		etag, metadata := s.get()

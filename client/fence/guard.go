@@ -8,39 +8,38 @@ import (
 )
 
 var (
-	// ErrStaleToken is returned when a later holder has been here: the caller does not
-	// hold the lock any more, whatever it believes, and must not go on.
+	// ErrStaleToken is returned when a later holder has accessed the resource. The caller no longer holds
+	// the lock, even if it does not know that yet, and must stop.
 	ErrStaleToken = errors.New("quorumlock: stale fencing token")
-	// ErrInvalidToken is returned for a number that no grant carries: 0, or one of more
-	// than 63 bits.
+	// ErrInvalidToken is returned for a number that is not a token: 0, or a number of more than 63 bits.
 	ErrInvalidToken = errors.New("quorumlock: not a fencing token")
 )
 
-// Guard remembers the highest token seen of each resource and refuses lower ones. Equal
-// ones pass: a holder may come any number of times. The zero Guard is ready and has seen
-// nothing. It is safe for concurrent use.
+// Guard remembers the highest token seen for each resource and refuses lower ones. An equal token passes,
+// so a holder can come any number of times. The zero Guard is ready to use and has seen no token. A Guard
+// is safe for concurrent use.
 type Guard struct {
-	mu        sync.Mutex // guards the map alone
+	mu        sync.Mutex // guards the map only
 	resources map[string]*guarded
 }
 
-// guarded is one resource. Its mutex is held while somebody writes to it.
+// guarded is the state of one resource. Its mutex is held during a write to the resource.
 type guarded struct {
 	mu      sync.Mutex
 	highest uint64
 }
 
-// Check remembers token as seen of resource, or returns ErrStaleToken if a higher one was
-// seen before. A write that follows it is not protected from one who is let in between
-// the two: use Do for that. Check alone is for announcing a token before reading.
+// Check records token as seen for resource, or returns ErrStaleToken if a higher one was seen before. It
+// does not protect a write that follows, because a later holder may come between the two; use Do for that.
+// Use Check alone to present a token before reading.
 func (g *Guard) Check(resource string, token uint64) error {
 	return g.Do(resource, token, func() error { return nil })
 }
 
-// Do calls write if token is not lower than any seen of resource, and returns what write
-// returns, else ErrStaleToken. Others who come for the same resource wait meanwhile, so
-// that no higher token is seen before write has returned; it must not come for the same
-// resource itself. The token counts as seen whatever write returns.
+// Do calls write and returns its error, unless a higher token was seen for resource; then it returns
+// ErrStaleToken. Other calls for the same resource wait, so no higher token is seen until write has
+// returned. write must not use the Guard for the same resource. The token counts as seen whatever write
+// returns.
 func (g *Guard) Do(resource string, token uint64, write func() error) error {
 	if err := validToken(token); err != nil {
 		return err
@@ -55,7 +54,7 @@ func (g *Guard) Do(resource string, token uint64, write func() error) error {
 	return write()
 }
 
-// Highest is the highest token seen of resource; 0 if there was none.
+// Highest returns the highest token seen for resource, or 0 if there was none.
 func (g *Guard) Highest(resource string) uint64 {
 	g.mu.Lock()
 	r := g.resources[resource]
@@ -68,9 +67,8 @@ func (g *Guard) Highest(resource string) uint64 {
 	return r.highest
 }
 
-// Forget gives back the memory that a resource takes, some hundred bytes. From then on
-// any token passes, so it is for resources that are gone for good, or whose late writers
-// are certain to be gone.
+// Forget frees the memory used for a resource, about a hundred bytes. Afterwards any token passes, so use
+// it only for resources that no longer exist or that have no late writers left.
 func (g *Guard) Forget(resource string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

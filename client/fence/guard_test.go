@@ -50,13 +50,13 @@ func TestGuardRemembersTheTokenOfAFailedWrite(t *testing.T) {
 		defer func() { _ = recover() }()
 		_ = g.Do("a", 8, func() error { panic("in a write") })
 	}()
-	if err := g.Check("a", 8); err != nil { // it would wait for ever if the panic had kept the resource
+	if err := g.Check("a", 8); err != nil { // this would block forever if the panic had kept the resource locked
 		t.Fatal(err)
 	}
 }
 
-// Whatever the order in which writers come, the tokens written never fall, and a lower
-// token is never let in once a higher one was.
+// TestGuardUnderConcurrency checks that the tokens written never decrease, whatever the order of the
+// writers, and that no lower token passes after a higher one.
 func TestGuardUnderConcurrency(t *testing.T) {
 	const writers, writes = 16, 200
 	var (

@@ -11,23 +11,22 @@ import (
 	"unicode/utf8"
 )
 
-// Dialect says how a database quotes names and numbers arguments.
+// Dialect is a database's syntax for quoting names and numbering arguments.
 type Dialect uint8
 
-// The dialects.
+// The supported dialects.
 const (
-	// SQLite writes "name" and ?.
+	// SQLite uses "name" and ?.
 	SQLite Dialect = iota + 1
-	// PostgreSQL writes "name" and $1. CockroachDB does as well.
+	// PostgreSQL uses "name" and $1. It also fits CockroachDB.
 	PostgreSQL
-	// MySQL writes `name` and ?, MariaDB too. Its connections must count the rows that
-	// were found, not those that came out different (clientFoundRows=true with
-	// github.com/go-sql-driver/mysql): otherwise a row that has the new values already
-	// looks like one that was refused.
+	// MySQL uses `name` and ?. It also fits MariaDB. Connections must report the rows found, not the rows
+	// changed (clientFoundRows=true with github.com/go-sql-driver/mysql): otherwise a row that already has
+	// the new values looks like a refused one.
 	MySQL
 )
 
-// String names the dialect.
+// String returns the name of the dialect.
 func (d Dialect) String() string {
 	switch d {
 	case SQLite:
@@ -40,25 +39,23 @@ func (d Dialect) String() string {
 	return fmt.Sprintf("Dialect(%d)", uint8(d))
 }
 
-// Row gives columns their values. Names are quoted as they stand, so that PostgreSQL
-// tells capital letters in them from small ones.
+// Row maps columns to values. Names are quoted unchanged, so PostgreSQL treats them as case-sensitive.
 type Row map[string]any
 
-// Table is a database table whose rows remember the highest token that was shown to them.
+// Table is a database table whose rows remember the highest token presented to them.
 type Table struct {
 	// Dialect is required.
 	Dialect Dialect
-	// Name is the table's, or schema.table.
+	// Name is the table's name, or schema.table.
 	Name string
-	// Fence is the column of the token, an integer of 64 bits that is never NULL and
-	// begins with 0; an empty one is "fence".
+	// Fence is the name of the token column, a 64-bit integer that is never NULL and starts at 0. If empty,
+	// the column is "fence".
 	Fence string
 }
 
-// Update returns a statement that changes the row of that key unless a later holder's
-// token was shown to it. Without anything to set it only shows the token, which is what
-// has to be done before reading a row in order to change it. Hand the outcome of the
-// statement to Applied.
+// Update returns a statement that updates the row with that key, unless a later holder's token was
+// presented to it. With an empty set it only presents the token, which must be done before reading a row in
+// order to change it. Pass the result of the statement to Applied.
 func (t Table) Update(token uint64, key, set Row) (query string, args []any, err error) {
 	w, err := t.begin(token, key, set)
 	if err != nil {
@@ -76,10 +73,10 @@ func (t Table) Update(token uint64, key, set Row) (query string, args []any, err
 	return w.query.String(), w.args, nil
 }
 
-// Upsert returns a statement that inserts the row of that key, or changes it unless a
-// later holder's token was shown to it. The key's columns must be those of the primary
-// key or of a unique index. MySQL has no such statement that tells whether it was refused:
-// there, INSERT IGNORE the key with a fence of 0 and then Update.
+// Upsert returns a statement that inserts the row with that key, or updates it unless a later holder's
+// token was presented to it. The columns of the key must be those of the primary key or of a unique index.
+// Upsert returns an error for MySQL, which has no such statement that reports a refusal: there, INSERT
+// IGNORE the key with a fence of 0 and then Update.
 func (t Table) Upsert(token uint64, key, set Row) (query string, args []any, err error) {
 	if t.Dialect == MySQL {
 		return "", nil, errors.New("quorumlock: no fenced upsert in MySQL: INSERT IGNORE the key with a fence of 0, then Update")
@@ -104,18 +101,18 @@ func (t Table) Upsert(token uint64, key, set Row) (query string, args []any, err
 	return w.query.String(), w.args, nil
 }
 
-// Result is what a database says of a statement; sql.Result is one.
+// Result is the result of a statement; sql.Result implements it.
 type Result interface {
 	RowsAffected() (int64, error)
 }
 
-// Applied turns the outcome of a statement of a Table into an error: its own if it
-// failed, ErrStaleToken if it changed no row.
+// Applied converts the result of a Table's statement to an error: the statement's own error if it failed,
+// or ErrStaleToken if it changed no row.
 //
 //	err := fence.Applied(db.ExecContext(ctx, query, args...))
 //
-// An Update changes no row either if there is none of that key: where rows may be
-// missing, take Upsert, or look whether it is there.
+// An Update also changes no row if there is none with that key. Where rows may be missing, use Upsert or
+// check that the row exists.
 func Applied(result Result, err error) error {
 	if err != nil {
 		return err
@@ -137,7 +134,7 @@ func (t Table) fence() string {
 	return t.Fence
 }
 
-// begin checks everything that goes into a statement.
+// begin validates everything that goes into a statement.
 func (t Table) begin(token uint64, key, set Row) (*writer, error) {
 	if t.Dialect < SQLite || t.Dialect > MySQL {
 		return nil, fmt.Errorf("quorumlock: table %q has no dialect: set SQLite, PostgreSQL or MySQL", t.Name)
@@ -176,7 +173,7 @@ func (t Table) begin(token uint64, key, set Row) (*writer, error) {
 	return w, nil
 }
 
-// names are the columns of a row in the order in which they are written, always the same.
+// names returns the columns of a row in sorted order, so that statements are deterministic.
 func names(r Row) []string { return slices.Sorted(maps.Keys(r)) }
 
 var errName = errors.New("give a name of 1 to 128 bytes of UTF-8 without control characters")
@@ -188,7 +185,7 @@ func validName(name string) error {
 	return nil
 }
 
-// quote makes any valid name stand for itself.
+// quote quotes a valid name.
 func (d Dialect) quote(name string) string {
 	mark := `"`
 	if d == MySQL {
@@ -197,7 +194,7 @@ func (d Dialect) quote(name string) string {
 	return mark + strings.ReplaceAll(name, mark, mark+mark) + mark
 }
 
-// writer puts a statement together.
+// writer builds a statement.
 type writer struct {
 	dialect Dialect
 	table   string // quoted

@@ -14,23 +14,22 @@ import (
 )
 
 const (
-	// quietWait is how long a wait may last before it is worth a line.
+	// quietWait is how long a wait may last before it is reported.
 	quietWait = time.Second
-	// closeTimeout bounds the closing of a session that holds nothing any more, or
-	// that the user does not want to wait for.
+	// closeTimeout bounds closing a session that no longer holds anything, or that the user does not want
+	// to wait for.
 	closeTimeout = 2 * time.Second
-	// reopenPause parts attempts to open a session anew.
+	// reopenPause is the pause between attempts to open another session.
 	reopenPause = 200 * time.Millisecond
 )
 
-// held is a lock with the session that holds it.
+// held is a hold together with its session.
 type held struct {
 	session session
 	hold    hold
 }
 
-// acquire waits for the lock. A signal ends the wait and leaves neither hold nor
-// session behind.
+// acquire waits for the lock. A signal ends the wait and leaves neither a hold nor a session behind.
 func (j *job) acquire() (held, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -54,7 +53,7 @@ func (j *job) acquire() (held, error) {
 	}
 }
 
-// unlessSignalled gives a lock up again if a signal came with it.
+// unlessSignalled releases the lock again if a signal arrived at the same time.
 func (j *job) unlessSignalled(h held, err error) (held, error) {
 	if sig, ok := j.sig.pending(); ok {
 		j.discard(h)
@@ -63,16 +62,16 @@ func (j *job) unlessSignalled(h held, err error) (held, error) {
 	return h, err
 }
 
-// discard closes the session, if there is one, and everything in it.
+// discard closes the session, if there is one, which releases everything it holds.
 func (j *job) discard(h held) {
 	if h.session != nil {
 		j.close(h.session)
 	}
 }
 
-// wait opens a session and waits in it. If the session expires meanwhile, because no
-// leader was heard of for its TTL, a wait without bound goes on in a new one, at the
-// end of the queue.
+// wait opens a session and waits for the lock in it. If the session expires in the meantime, because no
+// leader could be reached for its TTL, a wait without a bound continues in a new session, at the end of the
+// queue.
 func (j *job) wait(ctx context.Context) (held, error) {
 	for again := false; ; again = true {
 		s, err := j.open(ctx, again)
@@ -91,7 +90,7 @@ func (j *job) wait(ctx context.Context) (held, error) {
 	}
 }
 
-// lock waits in one session, and says so if that takes long.
+// lock waits in one session, and reports why if that takes long.
 func (j *job) lock(ctx context.Context, s session) (hold, error) {
 	noticing, cancel := context.WithCancel(ctx)
 	var notice sync.WaitGroup
@@ -108,7 +107,8 @@ func (j *job) lock(ctx context.Context, s session) (hold, error) {
 	return h, err
 }
 
-// notAcquired says that there is no lock. A session lost while waiting has lost no lock.
+// notAcquired returns the error for a lock that was not acquired. A session that was lost while waiting has
+// not lost a lock, so that is exit code 75 and not 76.
 func (j *job) notAcquired(err error) error {
 	err = refused(j.opts.claim, err)
 	if errors.Is(err, client.ErrSessionLost) || errors.Is(err, client.ErrForced) {
@@ -117,7 +117,7 @@ func (j *job) notAcquired(err error) error {
 	return j.blame(err)
 }
 
-// refused says that the locks of a claim were not acquired, and why.
+// refused returns the error for a claim that was not acquired.
 func refused(k claim, err error) error {
 	if errors.Is(err, client.ErrNotAcquired) {
 		return failf(exitNotAcquired, "%s not acquired: somebody holds it or waits for it, see qlock why; --wait waits", k.what())
@@ -128,15 +128,15 @@ func refused(k claim, err error) error {
 	return fmt.Errorf("%s not acquired: %w", k.what(), err)
 }
 
-// tooLongValue reports whether the cluster refused the value for its length. How much it
-// takes is its own setting. That will not be otherwise later, as with other limits.
+// tooLongValue reports whether the cluster refused the value because of its length. The limit is a setting
+// of the cluster. Unlike with other limits, trying again later does not help.
 func tooLongValue(err error) bool {
 	var refusal *client.StatusError
 	return errors.As(err, &refusal) && refusal.Status == wire.Status_RESOURCE_EXHAUSTED && strings.HasPrefix(refusal.Message, "max_value_bytes:")
 }
 
-// open opens a session, within a bound the first time and as long as it takes when
-// the wait has been going on.
+// open opens a session. The first time it fails if that takes too long. For a wait that has already been
+// going on (again) it keeps trying.
 func (j *job) open(ctx context.Context, again bool) (session, error) {
 	for {
 		s, err := j.openOnce(ctx)
@@ -159,7 +159,7 @@ func (j *job) openOnce(ctx context.Context) (session, error) {
 	return j.svc.Open(ctx, j.opts.session)
 }
 
-// checkGrace settles the grace period now that the TTL is known.
+// checkGrace settles the grace period once the TTL is known.
 func (j *job) checkGrace(s session) (session, error) {
 	if err := j.opts.checkGrace(s.TTL()); err != nil {
 		j.close(s)
@@ -169,18 +169,17 @@ func (j *job) checkGrace(s session) (session, error) {
 	return s, nil
 }
 
-// sayWhy tells a person what the wait is for.
+// sayWhy reports to the user what the wait is for.
 func (j *job) sayWhy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	text, err := whoHolds(ctx, j.svc, j.opts.claim.names())
-	if err == nil || ctx.Err() != context.Canceled { // else the wait is over
+	if err == nil || ctx.Err() != context.Canceled { // otherwise the wait is over
 		j.say("waiting for %s%s", j.opts.claim.what(), text)
 	}
 }
 
-// whoHolds describes the first of the locks that somebody holds, to stand behind
-// their names.
+// whoHolds describes the first of the locks that is held, as text that follows their names.
 func whoHolds(ctx context.Context, svc service, names []string) (string, error) {
 	for _, name := range names {
 		lock, err := svc.GetLock(ctx, &wire.GetLockRequest{Name: name, QueueLimit: 1})

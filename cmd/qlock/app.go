@@ -10,7 +10,7 @@ import (
 // defaultTimeout bounds a read.
 const defaultTimeout = 2 * time.Second
 
-// verbs are the commands of one app; each stands in a file of its own.
+// verbs returns the commands of an app. Each is in its own file.
 func verbs(std console, dial dialer) []*cli.Command {
 	return slices.Concat(
 		under("Hold a lock", runVerb(std, dial), electVerb(std, dial), acquireVerb(dial), extendVerb(dial), releaseVerb(dial)),
@@ -30,7 +30,7 @@ func under(heading string, verbs ...*cli.Command) []*cli.Command {
 	return verbs
 }
 
-// globalFlags stand before or after any verb; each is QLOCK_<FLAG> in the environment.
+// globalFlags are accepted before and after any verb. Each is QLOCK_<FLAG> in the environment.
 func globalFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "endpoints", Value: "127.0.0.1:7400", EnvVars: []string{"QLOCK_ENDPOINTS"},
@@ -50,7 +50,7 @@ func globalFlags() []cli.Flag {
 	}
 }
 
-// newApp puts the verbs together. Its errors come back from Run; nothing in it exits.
+// newApp builds the app from the verbs. Run returns its errors, and nothing in it exits the process.
 func newApp(std console, dial dialer) *cli.App {
 	app := &cli.App{
 		Name:  "qlock",
@@ -75,7 +75,7 @@ func newApp(std console, dial dialer) *cli.App {
 	return app
 }
 
-// prepare gives every verb what the library would decide otherwise.
+// prepare overrides the library's defaults in every verb.
 func prepare(commands []*cli.Command) {
 	for _, c := range commands {
 		c.OnUsageError = asUsage
@@ -87,12 +87,12 @@ func prepare(commands []*cli.Command) {
 	}
 }
 
-// asUsage turns the library's complaint into a usage error.
+// asUsage converts an error of the library to a usage error.
 func asUsage(c *cli.Context, err error, _ bool) error {
 	return usagef("%v; see %s --help", err, fullName(c))
 }
 
-// noVerb answers a command line that stops where a verb is due.
+// noVerb handles a command line that ends where a verb is required.
 func noVerb(c *cli.Context) error {
 	if c.Bool("version") {
 		return showVersion(c)
@@ -100,7 +100,7 @@ func noVerb(c *cli.Context) error {
 	return usagef("which verb? see %s --help", fullName(c))
 }
 
-// fullName is the path of verbs, "qlock cluster add".
+// fullName returns the path of a verb, such as "qlock cluster add".
 func fullName(c *cli.Context) string {
 	if c.Command == nil || c.Command.Name == "" || c.Command.Name == c.App.Name {
 		return c.App.Name
@@ -111,7 +111,7 @@ func fullName(c *cli.Context) string {
 	return c.App.Name + " " + c.Command.Name
 }
 
-// checkGlobals refuses values that no verb can work with.
+// checkGlobals refuses values that no verb can use.
 func checkGlobals(c *cli.Context) error {
 	if !slices.Contains(formats, c.String("output")) {
 		return usagef("output %q is neither table nor json", c.String("output"))
@@ -122,7 +122,7 @@ func checkGlobals(c *cli.Context) error {
 	return nil
 }
 
-// timeout is --timeout if it was given, else the verb's own default.
+// timeout returns --timeout if it was given, or else the verb's default.
 func timeout(c *cli.Context, standard time.Duration) time.Duration {
 	if c.IsSet("timeout") {
 		return c.Duration("timeout")
@@ -130,14 +130,14 @@ func timeout(c *cli.Context, standard time.Duration) time.Duration {
 	return standard
 }
 
-// arguments are what stands on the command line besides flags; the "--" between
-// them means nothing here.
+// arguments returns the words of the command line that are not flags. A "--" between them has no meaning
+// here.
 func arguments(c *cli.Context) []string {
 	before, behind, _ := splitDashes(c)
 	return append(before, behind...)
 }
 
-// splitDashes parts the arguments before "--" from those behind it.
+// splitDashes splits the arguments at "--".
 func splitDashes(c *cli.Context) (before, behind []string, dashes bool) {
 	args := c.Args().Slice()
 	at := slices.Index(args, "--")

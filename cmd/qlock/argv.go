@@ -7,23 +7,23 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// commandLine is an argv taken apart. The library stops reading flags at the first
-// argument; people do not.
+// commandLine is a parsed argv. The library stops parsing flags at the first argument, but users put flags
+// after arguments too.
 type commandLine struct {
 	globals []string // flags of the program, with their values
-	verbs   []string // "cluster", "add"
+	verbs   []string // such as "cluster", "add"
 	flags   []string // flags of the verb, with their values
-	args    []string // before "--"
-	tail    []string // behind "--", untouched
+	args    []string // arguments before "--"
+	tail    []string // arguments after "--", unchanged
 	dashes  bool     // there was a "--"
-	help    bool     // help was asked for
+	help    bool     // help was requested
 
 	command *cli.Command // the innermost verb; nil if none was named
-	wanting cli.Flag     // the last word, a flag that still lacks its value
+	wanting cli.Flag     // the last word, if it is a flag without its value
 }
 
-// parse takes words, the command line without the program's name, apart. Flags may
-// stand anywhere before "--": a verb's own flags behind the verb, global ones everywhere.
+// parse parses words, which are the command line without the program's name. Flags may appear anywhere
+// before "--": a verb's own flags after the verb, global flags anywhere.
 func parse(app *cli.App, words []string) (*commandLine, error) {
 	l, err := scan(app, words)
 	if err == nil && l.wanting != nil {
@@ -32,7 +32,7 @@ func parse(app *cli.App, words []string) (*commandLine, error) {
 	return l, err
 }
 
-// scan is parse for a line that may not be finished yet.
+// scan is parse for a line that may be incomplete.
 func scan(app *cli.App, words []string) (*commandLine, error) {
 	l := &commandLine{}
 	for i := 0; i < len(words); i++ {
@@ -56,7 +56,7 @@ func scan(app *cli.App, words []string) (*commandLine, error) {
 	return l, nil
 }
 
-// flag takes the flag at the head of words and returns how many words it is.
+// flag consumes the flag at the start of words and returns how many words it took.
 func (l *commandLine) flag(app *cli.App, words []string) (int, error) {
 	name, _, hasValue := strings.Cut(strings.TrimLeft(words[0], "-"), "=")
 	if slices.Contains(cli.HelpFlag.Names(), name) {
@@ -79,7 +79,7 @@ func (l *commandLine) flag(app *cli.App, words []string) (int, error) {
 	return taken, nil
 }
 
-// lookup finds a flag, the verb's own first, and the list that it belongs to.
+// lookup finds a flag, among the verb's own first, and the list it belongs to.
 func (l *commandLine) lookup(app *cli.App, name string) (cli.Flag, *[]string) {
 	if l.command != nil {
 		if f := findFlag(l.command.Flags, name); f != nil {
@@ -89,7 +89,7 @@ func (l *commandLine) lookup(app *cli.App, name string) (cli.Flag, *[]string) {
 	return findFlag(app.Flags, name), &l.globals
 }
 
-// word takes a verb where one is due and an argument elsewhere.
+// word consumes a verb where one is expected, and an argument elsewhere.
 func (l *commandLine) word(app *cli.App, word string) error {
 	choices := l.choices(app)
 	if len(choices) == 0 {
@@ -109,7 +109,7 @@ func (l *commandLine) word(app *cli.App, word string) error {
 	return usagef("%s has no verb %q; see %s --help", l.name(app), word, l.name(app))
 }
 
-// choices are the verbs that may come next; none once arguments are due.
+// choices returns the verbs that may come next. There are none once arguments are expected.
 func (l *commandLine) choices(app *cli.App) []*cli.Command {
 	if l.command == nil {
 		return app.Commands
@@ -117,13 +117,13 @@ func (l *commandLine) choices(app *cli.App) []*cli.Command {
 	return l.command.Subcommands
 }
 
-// name is the line up to the innermost verb.
+// name returns the line up to the innermost verb.
 func (l *commandLine) name(app *cli.App) string {
 	return strings.Join(append([]string{app.Name}, l.verbs...), " ")
 }
 
-// argv puts the line together in the only order that the library understands. The
-// first "--" ends the flags; a second one stands where the user wrote it.
+// argv returns the line in the only order that the library understands. The first "--" ends the flags; a
+// second one stays where the user put it.
 func (l *commandLine) argv(program string) []string {
 	out := append([]string{program}, l.globals...)
 	out = append(out, l.verbs...)
@@ -143,8 +143,7 @@ func (l *commandLine) argv(program string) []string {
 	return out
 }
 
-// exports tells whether a shell evaluates what the line prints, also where the line
-// itself is wrong.
+// exports reports whether a shell evaluates the output of the line, even if the line itself is invalid.
 func (l *commandLine) exports(words []string) bool {
 	if l.command == nil || l.command.Name != "acquire" || l.help {
 		return false
@@ -168,7 +167,7 @@ func findFlag(flags []cli.Flag, name string) cli.Flag {
 	return nil
 }
 
-// takesValue tells a flag with a value from a switch.
+// takesValue reports whether a flag takes a value.
 func takesValue(f cli.Flag) bool {
 	doc, ok := f.(cli.DocGenerationFlag)
 	return ok && doc.TakesValue()

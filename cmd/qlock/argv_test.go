@@ -168,7 +168,7 @@ func TestMistakesAboutWhatToHold(t *testing.T) {
 	})
 }
 
-// mistakes checks that each line is a usage error that says so in one line.
+// mistakes checks that each line is reported as a usage error in one line.
 func mistakes(t *testing.T, lines map[string]string) {
 	t.Helper()
 	for line, want := range lines {
@@ -191,7 +191,7 @@ func TestHelpIsNoMistake(t *testing.T) {
 	}
 }
 
-// execution is what a command line did.
+// execution is the result of a command line.
 type execution struct {
 	code     int
 	out, err string
@@ -210,7 +210,7 @@ func execInput(t *testing.T, dial dialer, input string, words ...string) executi
 	return execution{code, content(t, std.out), content(t, std.err)}
 }
 
-// scratch is a file with content, at its beginning.
+// scratch returns a file with content, positioned at its start.
 func scratch(t *testing.T, text string) *os.File {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "console")

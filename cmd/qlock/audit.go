@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// auditVerb lists what operators did.
+// auditVerb lists operator actions.
 func auditVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "audit",
@@ -32,7 +32,7 @@ func auditVerb(dial dialer) *cli.Command {
 	}
 }
 
-// allAudit joins the pages of the listing.
+// allAudit joins the pages of the list.
 func allAudit(ctx context.Context, svc service) ([]*wire.AuditRecord, error) {
 	var all []*wire.AuditRecord
 	req := &wire.ListAuditRequest{}
@@ -48,7 +48,7 @@ func allAudit(ctx context.Context, svc service) ([]*wire.AuditRecord, error) {
 	}
 }
 
-// writeAudit is the table for people.
+// writeAudit writes the table for people.
 func writeAudit(w io.Writer, records []*wire.AuditRecord) {
 	if len(records) == 0 {
 		fmt.Fprintln(w, "no operator did anything yet")
@@ -62,15 +62,15 @@ func writeAudit(w io.Writer, records []*wire.AuditRecord) {
 	t.write(w)
 }
 
-// when is a leader's wall clock, in UTC.
+// when formats a leader's wall clock time in UTC.
 func when(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format(time.RFC3339) }
 
-// act is the verb that does it.
+// act returns the verb that performs the action.
 func act(a wire.AuditRecord_Action) string {
 	return strings.ReplaceAll(strings.ToLower(a.String()), "_", "-")
 }
 
-// about is what it was done to.
+// about returns what the action was applied to.
 func about(r *wire.AuditRecord) string {
 	switch {
 	case r.GetAction() == wire.AuditRecord_RESIZE:
@@ -86,7 +86,7 @@ func about(r *wire.AuditRecord) string {
 	return "-"
 }
 
-// sum is the checksum of a backup's file, where it is known.
+// sum returns the checksum of a backup's file, if known.
 func sum(b *wire.Backup) string {
 	if len(b.GetSha256()) == 0 {
 		return ""
@@ -94,7 +94,7 @@ func sum(b *wire.Backup) string {
 	return fmt.Sprintf(", sha256 %x", b.GetSha256())
 }
 
-// from is the cluster whose act it was, if a restore brought the record.
+// from returns the cluster in which the action took place, if a restore imported the record.
 func from(r *wire.AuditRecord) string {
 	if r.GetImported() == nil {
 		return "-"

@@ -24,7 +24,7 @@ import (
 // benchName is the name of the sessions that load a cluster.
 const benchName = "qlock bench"
 
-// How much load there is, unless the command line says.
+// The load, unless the command line sets it.
 const (
 	benchSessions    = 16
 	idleSessions     = 1_000
@@ -71,8 +71,8 @@ func benchVerb(std console, dial dialer) *cli.Command {
 	}
 }
 
-// measures tells whether a command line measures a cluster. Then every microsecond of the
-// program's own counts, since often the nodes share its processors.
+// measures reports whether a command line measures a cluster. If so, the program's own delays matter to the
+// microsecond, because the nodes often share its processors.
 func measures(words []string) bool {
 	if !slices.Contains(words, "bench") {
 		return false
@@ -81,7 +81,7 @@ func measures(words []string) bool {
 	return err == nil && len(line.verbs) > 1 && line.verbs[0] == "bench" && !line.help
 }
 
-// workloadVerb is the verb of one workload.
+// workloadVerb returns the verb of one workload.
 func workloadVerb(std console, dial dialer, workload bench.Workload, usage, description string, flags []cli.Flag) *cli.Command {
 	return &cli.Command{
 		Name:        string(workload),
@@ -98,7 +98,7 @@ func workloadVerb(std console, dial dialer, workload bench.Workload, usage, desc
 	}
 }
 
-// loopFlags are those of workloads that lock and unlock.
+// loopFlags are the flags of workloads that lock and unlock.
 func loopFlags(duration time.Duration) []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "sessions", Value: benchSessions, Usage: "load with `N` sessions"},
@@ -110,7 +110,7 @@ func loopFlags(duration time.Duration) []cli.Flag {
 	}
 }
 
-// parkFlags are those of workloads that only stay.
+// parkFlags are the flags of workloads that keep sessions or locks.
 func parkFlags(what, sessions string) []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "sessions", DefaultText: sessions, Usage: "open `N` sessions"},
@@ -118,7 +118,7 @@ func parkFlags(what, sessions string) []cli.Flag {
 	}
 }
 
-// benchFlags are those of all workloads.
+// benchFlags are the flags of all workloads.
 func benchFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "connections", DefaultText: fmt.Sprintf("one for each session, at most %d", benchConnections),
@@ -133,7 +133,7 @@ func benchFlags() []cli.Flag {
 	}
 }
 
-// benchPlan reads what is to be measured.
+// benchPlan returns the plan that the command line describes.
 func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
 	p := bench.Plan{Workload: workload, Sessions: c.Int("sessions"), Connections: c.Int("connections"), Locks: 1,
 		Writes: c.Int("writes"), Hold: c.Duration("hold"), Duration: c.Duration("duration"), WarmUp: c.Duration("warm-up"), Rate: c.Float64("rate"),
@@ -174,7 +174,7 @@ func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
 	return p, asBenchUsage(p.Check())
 }
 
-// standardSessions is how many sessions there are if the command line does not say.
+// standardSessions returns the default number of sessions.
 func standardSessions(p bench.Plan) int {
 	switch p.Workload {
 	case bench.Idle:
@@ -185,7 +185,7 @@ func standardSessions(p bench.Plan) int {
 	return benchSessions
 }
 
-// asBenchUsage gives errors of a measurement their exit codes, where the SDK does not.
+// asBenchUsage assigns exit codes to errors of a measurement that are not errors of the SDK.
 func asBenchUsage(err error) error {
 	switch {
 	case errors.Is(err, bench.ErrPlan):
@@ -196,7 +196,7 @@ func asBenchUsage(err error) error {
 	return err
 }
 
-// measure carries a plan out and shows what came of it, also where a signal ended it.
+// measure carries out a plan and prints the result, even if a signal ended it early.
 func measure(c *cli.Context, svc service, std console, plan bench.Plan) error {
 	ctx, came, stop := untilSignal(c.Context)
 	defer stop()
@@ -225,9 +225,8 @@ func measure(c *cli.Context, svc service, std console, plan bench.Plan) error {
 	return signalled(sig)
 }
 
-// untilSignal is a context that the first signal ends, and which signal that was. A
-// second one has its usual effect: whoever does not want to wait until everything is
-// closed need not.
+// untilSignal returns a context that ends with the first signal, and a function that returns that signal. A
+// second signal has its default effect, so the user does not have to wait until everything is closed.
 func untilSignal(parent context.Context) (ctx context.Context, came func() syscall.Signal, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	caught := make(chan os.Signal, 1)
@@ -258,8 +257,8 @@ func untilSignal(parent context.Context) (ctx context.Context, came func() sysca
 	}
 }
 
-// othersServed refuses to load a cluster that serves others: nobody's lock is at stake,
-// but everybody would be slower.
+// othersServed refuses to load a cluster that serves other clients: their locks would be safe, but all
+// their requests would be slower.
 func othersServed(ctx context.Context, svc service) error {
 	req := &wire.ListSessionsRequest{}
 	for {

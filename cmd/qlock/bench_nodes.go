@@ -18,14 +18,14 @@ import (
 // maxMetrics bounds what is read of a node's metrics, which are some ten kilobytes.
 const maxMetrics = 8 << 20
 
-// asked are the nodes whose CPU and memory are asked for.
+// asked are the nodes whose CPU and memory are sampled.
 type asked struct {
 	svc   service
 	nodes []bench.Node
 }
 
-// benchNodes looks at the cluster before it is loaded: who its nodes are, and whether
-// anybody else uses it.
+// benchNodes looks at the cluster before it is loaded: which nodes it has, and whether other clients use
+// it.
 func benchNodes(ctx context.Context, c *cli.Context, svc service) (*asked, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout(c, openTimeout))
 	defer cancel()
@@ -54,7 +54,7 @@ func benchNodes(ctx context.Context, c *cli.Context, svc service) (*asked, error
 	return a, nil
 }
 
-// advertised are the nodes' HTTP ports as they tell them.
+// advertised returns the HTTP addresses that the nodes advertise.
 func advertised(members []*wire.NodeStatus) []bench.Node {
 	var nodes []bench.Node
 	for _, m := range members {
@@ -67,7 +67,8 @@ func advertised(members []*wire.NodeStatus) []bench.Node {
 	return nodes
 }
 
-// sample asks all nodes at once. Whoever does not answer soon is not known.
+// sample reads the metrics of all nodes in parallel. Values of a node that does not answer soon are
+// unknown.
 func (a *asked) sample(ctx context.Context) bench.Sample {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
@@ -85,7 +86,7 @@ func (a *asked) sample(ctx context.Context) bench.Sample {
 	return s
 }
 
-// ask asks one node.
+// ask reads the metrics of one node.
 func (a *asked) ask(ctx context.Context, n bench.Node) bench.Node {
 	if n.HTTP == "" {
 		n.Unknown = "it advertises no HTTP port; start it with --http-addr, or give --http"
@@ -100,7 +101,7 @@ func (a *asked) ask(ctx context.Context, n bench.Node) bench.Node {
 	return n
 }
 
-// Metrics reads them from a node's HTTP port.
+// Metrics reads the metrics from a node's HTTP port.
 func (c cluster) Metrics(ctx context.Context, addr string, to io.Writer) error {
 	web, base := c.web(addr)
 	defer web.CloseIdleConnections()

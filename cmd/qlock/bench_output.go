@@ -11,10 +11,10 @@ import (
 	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
 )
 
-// notKnown stands where nobody told.
+// notKnown is printed for unknown values.
 const notKnown = "not known"
 
-// writeReport is a measurement for people.
+// writeReport writes a report for people.
 func writeReport(w io.Writer, r *bench.Report) {
 	fmt.Fprintf(w, "%s, %s: %s on %s, %s after a warm-up of %s\n", r.Workload, loopOf(r), count(uint64(r.Sessions), "session"),
 		count(uint64(r.Connections), "connection"), inSeconds(r.DurationSeconds), inSeconds(r.WarmUpSeconds))
@@ -27,7 +27,7 @@ func writeReport(w io.Writer, r *bench.Report) {
 	writeCosts(w, r)
 }
 
-// loopOf is how the load came.
+// loopOf describes the loop of the load.
 func loopOf(r *bench.Report) string {
 	switch {
 	case r.Workload == bench.Held:
@@ -48,7 +48,7 @@ func loopOf(r *bench.Report) string {
 	return text
 }
 
-// troubles says what did not go well.
+// troubles describes what went wrong.
 func troubles(r *bench.Report) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(r.Errors)) {
@@ -69,7 +69,7 @@ func troubles(r *bench.Report) string {
 	return strings.Join(parts, ", ")
 }
 
-// latencyOrder is the order in which latencies happen.
+// latencyOrder lists the latencies in the order in which they occur.
 var latencyOrder = []string{"open", "late", "lock", "read", "write", "handOver", "unlock", "pair"}
 
 func writeLatency(w io.Writer, r *bench.Report) {
@@ -82,7 +82,7 @@ func writeLatency(w io.Writer, r *bench.Report) {
 	t.write(w)
 }
 
-// writeCosts is what it took.
+// writeCosts writes the cost for nodes and client.
 func writeCosts(w io.Writer, r *bench.Report) {
 	t := &table{}
 	if g := r.Gap; g != nil {
@@ -104,7 +104,7 @@ func writeCosts(w io.Writer, r *bench.Report) {
 	t.write(w)
 }
 
-// leaders says who led, and whether that changed.
+// leaders describes the leader and whether it changed.
 func leaders(r *bench.Report) string {
 	name := func(l bench.Leader) string {
 		if l.ID == "" {
@@ -130,7 +130,7 @@ func serversCPU(r *bench.Report) string {
 	return text
 }
 
-// nodeCosts is one node's share.
+// nodeCosts describes the cost for one node.
 func nodeCosts(n bench.NodeReport) string {
 	if n.NotKnown != "" {
 		return notKnown + ": " + printable(n.NotKnown)
@@ -139,7 +139,7 @@ func nodeCosts(n bench.NodeReport) string {
 		inSeconds(*n.CPUSeconds), mebibytes(*n.ResidentBytesBefore), mebibytes(*n.ResidentBytesAfter))
 }
 
-// grown is by how much the nodes have grown.
+// grown describes the growth of the nodes' memory.
 func grown(bytes *float64, format string) string {
 	if bytes == nil {
 		return notKnown + ": not every node said that it has grown; start them anew, or load them more"
@@ -149,7 +149,7 @@ func grown(bytes *float64, format string) string {
 
 func mebibytes(bytes float64) string { return fmt.Sprintf("%.1f MiB", bytes/(1<<20)) }
 
-// inMillis is a latency with three digits: 312µs, 1.21ms, 45.6ms, 3.05s.
+// inMillis formats a latency with three digits: 312µs, 1.21ms, 45.6ms, 3.05s.
 func inMillis(ms float64) string {
 	switch {
 	case ms < 0.9995:
@@ -164,7 +164,7 @@ func inMillis(ms float64) string {
 	return fmt.Sprintf("%.2fs", ms/1000)
 }
 
-// inSeconds is a time of some length.
+// inSeconds formats a longer duration.
 func inSeconds(s float64) string {
 	if s < 60 {
 		return fmt.Sprintf("%.2fs", s)

@@ -11,12 +11,12 @@ import (
 
 func ptr(x float64) *float64 { return &x }
 
-// some are percentiles of the order of ms.
+// some returns percentiles of about ms milliseconds.
 func some(count int64, ms float64) bench.Percentiles {
 	return bench.Percentiles{Count: count, MeanMs: 1.1 * ms, P50Ms: ms, P90Ms: 1.5 * ms, P99Ms: 4 * ms, P999Ms: 10 * ms, MaxMs: 33 * ms}
 }
 
-// benchReports are one of each kind.
+// benchReports returns one report of each kind.
 func benchReports() map[string]*bench.Report {
 	n1 := bench.NodeReport{ID: "n1", HTTPAddr: "10.0.0.1:7402", CPUSeconds: ptr(1.25), ResidentBytesBefore: ptr(30 << 20), ResidentBytesAfter: ptr(41.5 * (1 << 20))}
 	n2 := bench.NodeReport{ID: "n2", HTTPAddr: "10.0.0.2:7402", CPUSeconds: ptr(0.5), ResidentBytesBefore: ptr(29 << 20), ResidentBytesAfter: ptr(39 << 20)}
@@ -81,7 +81,8 @@ func TestLatenciesForPeople(t *testing.T) {
 	}
 }
 
-// Only what measures begins anew with relaxed timers: run's command would inherit them.
+// TestMeasures checks that only verbs that measure restart the process with relaxed timers, because the
+// command of run would inherit them.
 func TestMeasures(t *testing.T) {
 	for words, want := range map[string]bool{
 		"bench pairs": true, "--timeout 3s bench hot --sessions 3": true,

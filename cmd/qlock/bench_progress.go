@@ -12,14 +12,14 @@ import (
 	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
 )
 
-// progressInterval is how often the line is written anew.
+// progressInterval is how often the line is rewritten.
 const progressInterval = time.Second
 
-// wipe goes to the beginning of the line and empties it.
+// wipe moves to the start of the line and clears it.
 const wipe = "\r\x1b[K"
 
-// showProgress keeps a line about p on a terminal until it is called off. Elsewhere
-// there is none: nobody watches a file.
+// showProgress keeps a progress line on a terminal until done is called. It does nothing if to is not a
+// terminal.
 func showProgress(to *os.File, p *bench.Progress) (done func()) {
 	size, err := unix.IoctlGetWinsize(int(to.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -34,7 +34,7 @@ func showProgress(to *os.File, p *bench.Progress) (done func()) {
 	}
 }
 
-// keepProgress writes the line until over, and wipes it.
+// keepProgress rewrites the line until over is closed, and then clears it.
 func keepProgress(to io.Writer, width int, p *bench.Progress, over <-chan struct{}) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
@@ -56,7 +56,7 @@ func keepProgress(to io.Writer, width int, p *bench.Progress, over <-chan struct
 	}
 }
 
-// progressLine says how far it is, and how fast since the last line.
+// progressLine describes the progress, and the rate since the previous line.
 func progressLine(before, view bench.View, since time.Duration, now time.Time) string {
 	line := string(view.Phase)
 	if view.Lasting > 0 {

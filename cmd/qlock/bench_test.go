@@ -20,15 +20,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// willing is a cluster in memory that takes no time.
+// willing is a cluster in memory whose requests take no time.
 type willing struct {
 	opened, closed atomic.Int64 // sessions
 	token          atomic.Uint64
 	locks          sync.Map               // of *sync.RWMutex, by name
-	dull           bool                   // tokens do not rise
-	openError      error                  // instead of a session
-	each           func(grant int) error  // before each grant
-	asked          *client.SessionOptions // by the last session
+	dull           bool                   // tokens do not increase
+	openError      error                  // error to return instead of a session
+	each           func(grant int) error  // called before each grant
+	asked          *client.SessionOptions // options of the last session
 }
 
 func (w *willing) Open(context.Context) (bench.Session, error) {
@@ -84,10 +84,10 @@ func (h *willingHold) Unlock(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// nodeMetrics are what a node says of itself.
+// nodeMetrics is what a node reports.
 const nodeMetrics = "process_cpu_seconds_total 12.5\nprocess_resident_memory_bytes 3e7\nprocess_start_time_seconds 1.7e9\n"
 
-// benching is a cluster of two nodes to load.
+// benching returns a cluster of two nodes to load.
 func benching(t *testing.T, w *willing) *fakeService {
 	return &fakeService{t: t,
 		statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
@@ -108,7 +108,7 @@ func benching(t *testing.T, w *willing) *fakeService {
 	}
 }
 
-// benchLine runs a short one.
+// benchLine runs a short measurement.
 func benchLine(t *testing.T, f *fakeService, line string) execution {
 	t.Helper()
 	return execTest(t, f.dialer, strings.Fields("bench "+line+" --duration 250ms --warm-up 0s")...)
@@ -186,7 +186,7 @@ func TestBenchUsage(t *testing.T) {
 	}
 }
 
-// Nobody's cluster is loaded by mistake.
+// TestBenchBesideOthers checks that a cluster in use is not loaded by mistake.
 func TestBenchBesideOthers(t *testing.T) {
 	for _, c := range []struct {
 		pages  []string // names of sessions
@@ -265,7 +265,8 @@ func TestBenchExitCodes(t *testing.T) {
 	}
 }
 
-// What was measured until the interruption is shown, and everything is closed.
+// TestBenchInterrupted checks that an interrupted run prints what was measured so far and closes
+// everything.
 func TestBenchInterrupted(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		w := &willing{}
@@ -312,7 +313,8 @@ func TestProgressLine(t *testing.T) {
 	}
 }
 
-// The line is written once a second, fits the terminal, and is gone at the end.
+// TestProgressIsWiped checks that the line is written once per second, fits the terminal, and is gone at
+// the end.
 func TestProgressIsWiped(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var screen bytes.Buffer

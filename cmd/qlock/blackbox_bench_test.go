@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/ports"
 )
 
-// benchJSON is what is pinned of qlock bench.
+// benchJSON has the fields of qlock bench that must not change.
 type benchJSON struct {
 	Workload    string
 	Prefix      string
@@ -55,7 +55,7 @@ func TestBinaryBench(t *testing.T) {
 		"held --locks 30 --sessions 3 --ttl 5s":  "lock",
 		"pairs --sessions 1 --prefix bench/mine": "unlock",
 	} {
-		// Other tests' sessions may not have ended yet.
+		// Sessions of other tests may still exist.
 		words := strings.Fields("bench " + line + " --duration 300ms --warm-up 0s --beside-others -o json")
 		got := qlock(t, ep, words...)
 		want(t, got, 0, "")
@@ -81,7 +81,7 @@ func TestBinaryBenchRefusesToDisturb(t *testing.T) {
 	want(t, qlock(t, ports.For(t, 1)[0], "bench", "pairs", "--timeout", "200ms"), 69, "no serving leader")
 }
 
-// A signal ends the measurement, not the tidying up.
+// TestBinaryBenchInterrupted checks that a signal ends the measurement but not the cleanup.
 func TestBinaryBenchInterrupted(t *testing.T) {
 	ep := endpoint(t)
 	for _, line := range []string{"hot --sessions 30 --hold 1ms", "idle --sessions 30", "held --locks 100 --sessions 5"} {
@@ -102,7 +102,7 @@ func TestBinaryBenchInterrupted(t *testing.T) {
 	}
 }
 
-// Whoever looks for a leader that is not there can be interrupted, too.
+// TestBinaryBenchInterruptedEarly checks that a signal also ends the search for a missing leader.
 func TestBinaryBenchInterruptedEarly(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -110,7 +110,7 @@ func TestBinaryBenchInterruptedEarly(t *testing.T) {
 	}
 	defer l.Close()
 	p := begin(t, l.Addr().String(), "", nil, "bench", "pairs", "--timeout", "20s")
-	asked, err := l.Accept() // it looks, and nobody answers
+	asked, err := l.Accept() // qlock looks for a leader, and gets no answer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,8 @@ func TestBinaryBenchInterruptedEarly(t *testing.T) {
 	want(t, p.end(), 143, "")
 }
 
-// Without HTTP ports there is nobody to ask, and no number is made up.
+// TestBinaryBenchWithoutMetrics checks that values are unknown, not made up, if the nodes have no HTTP
+// ports.
 func TestBinaryBenchWithoutMetrics(t *testing.T) {
 	addrs := ports.For(t, 2)
 	n := startNode(t, addrs[0], "--id", "n1", "--data-dir", t.TempDir(), "--peer-addr", addrs[1])
@@ -134,7 +135,8 @@ func TestBinaryBenchWithoutMetrics(t *testing.T) {
 	}
 }
 
-// On a terminal a line tells how far it is, and is gone in the end; Ctrl-C ends it.
+// TestBinaryBenchOnATerminal checks that the progress line appears on a terminal and is gone at the end,
+// and that Ctrl-C ends the measurement.
 func TestBinaryBenchOnATerminal(t *testing.T) {
 	ep := endpoint(t)
 	term := newTerminal(t, ep)
@@ -145,7 +147,7 @@ func TestBinaryBenchOnATerminal(t *testing.T) {
 	term.sees("\r\x1b[Kcode=130")
 }
 
-// What clients see of a change of leaders is told: who led before and after.
+// TestBinaryBenchSeesAFailover checks that the report shows the leaders before and after a failover.
 func TestBinaryBenchSeesAFailover(t *testing.T) {
 	addrs := ports.For(t, 9)
 	members := "n1=" + addrs[3] + ",n2=" + addrs[4] + ",n3=" + addrs[5]

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// token is that of the one holder of a lock.
+// token returns the token of the only holder of a lock.
 func token(t *testing.T, endpoints, name string) string {
 	t.Helper()
 	l, ok := show(t, endpoints, name)
@@ -22,7 +22,7 @@ func token(t *testing.T, endpoints, name string) string {
 	return l.Holders[0].Token
 }
 
-// shows checks that a command line does well and prints all of parts.
+// shows checks that a command line succeeds and prints all parts.
 func shows(t *testing.T, endpoints, words string, parts ...string) string {
 	t.Helper()
 	got := qlock(t, endpoints, strings.Fields(words)...)
@@ -37,7 +37,7 @@ func shows(t *testing.T, endpoints, words string, parts ...string) string {
 	return got.out
 }
 
-// codes checks the exit code of command lines.
+// codes checks the exit codes of command lines.
 func codes(t *testing.T, endpoints string, lines map[string]int) {
 	t.Helper()
 	for words, code := range lines {
@@ -56,12 +56,12 @@ func TestBinaryReadersAndWriters(t *testing.T) {
 	codes(t, ep, map[string]int{
 		"run modes/a --no-wait -- true":           75,
 		"run modes/a --shared --no-wait -- true":  0,
-		"run modes/a --limit 3 --no-wait -- true": 64, // it is no semaphore
+		"run modes/a --limit 3 --no-wait -- true": 64, // it is not a semaphore
 	})
 	want(t, first(), 0, "")
 	writer := begin(t, ep, "", nil, "run", "modes/a", "--", "true")
 	eventually(t, "the writer waits", func() bool { l, _ := show(t, ep, "modes/a"); return len(l.Queue) == 1 })
-	codes(t, ep, map[string]int{"run modes/a --shared --no-wait -- true": 75}) // no reader passes a writer
+	codes(t, ep, map[string]int{"run modes/a --shared --no-wait -- true": 75}) // no reader overtakes a writer
 	shows(t, ep, "why modes/a", "wants it exclusively", "to release it, heartbeat")
 	want(t, second(), 0, "")
 	want(t, writer.end(), 0, "")
@@ -113,7 +113,8 @@ func TestBinaryMaxHold(t *testing.T) {
 	codes(t, ep, map[string]int{"run bounded --no-wait -- true": 0})
 }
 
-// A forced release ends the command like a lost session, and hits one hold only.
+// TestBinaryForceRelease checks that a forced release ends the command as a lost session does, and affects
+// only one hold.
 func TestBinaryForceRelease(t *testing.T) {
 	ep := endpoint(t)
 	dir := t.TempDir()
@@ -141,7 +142,8 @@ func TestBinaryForceRelease(t *testing.T) {
 	shows(t, ep, "audit", "force-release", "skip-delay", "sh token "+is)
 }
 
-// An operator's wish reaches the command, which ends as it likes and loses nothing.
+// TestBinaryRevoke checks that an operator's request reaches the command, which ends normally and loses
+// nothing.
 func TestBinaryRevoke(t *testing.T) {
 	ep := endpoint(t)
 	for _, grace := range []string{"", " --grace 3500ms"} {
@@ -153,7 +155,7 @@ func TestBinaryRevoke(t *testing.T) {
 	}
 }
 
-// The lease of a script, as a shell has it.
+// TestBinaryLeaseInAScript uses a lease from a shell script.
 func TestBinaryLeaseInAScript(t *testing.T) {
 	ep := endpoint(t)
 	out, err := bash(t, ep, "set -e; PATH="+scratch+":$PATH\n"+`
@@ -193,12 +195,12 @@ func TestBinaryLeaseEnds(t *testing.T) {
 	if _, ok := show(t, ep, "lease/file"); ok {
 		t.Error("it is held still")
 	}
-	// One that is not extended ends by itself.
+	// A lease that is not extended ends by itself.
 	shows(t, ep, "acquire lease/short --ttl 1s --no-wait")
 	want(t, qlock(t, ep, "run", "lease/short", "--", "true"), 0, "")
 }
 
-// A signal to an acquire that waits leaves nothing in the queue.
+// TestBinaryAcquireInterrupted checks that a signal to a waiting acquire leaves nothing in the queue.
 func TestBinaryAcquireInterrupted(t *testing.T) {
 	ep := endpoint(t)
 	release := holding(t, ep, "lease/wait")
@@ -240,7 +242,7 @@ func TestBinaryElection(t *testing.T) {
 	}
 }
 
-// toFile begins a qlock whose stdout is a file.
+// toFile starts a qlock whose stdout is a file.
 func toFile(t *testing.T, endpoints, path string, words ...string) *process {
 	t.Helper()
 	f, err := os.Create(path)
@@ -266,7 +268,7 @@ func TestBinaryWatch(t *testing.T) {
 	var events []event
 	eventually(t, "the watch sees a release", func() bool {
 		if !strings.Contains(read(seen), "RELEASED") {
-			want(t, qlock(t, ep, "run", "watched/b", "--", "true"), 0, "") // it may have begun late
+			want(t, qlock(t, ep, "run", "watched/b", "--", "true"), 0, "") // the watch may have started late
 			return false
 		}
 		return true
@@ -281,7 +283,7 @@ func TestBinaryWatch(t *testing.T) {
 	if events[0].Type != "GRANTED" || !strings.HasPrefix(events[0].Lock, "watched/") {
 		t.Errorf("%+v", events)
 	}
-	// Another begins where that one ended.
+	// Another watch starts where that one ended.
 	last := events[len(events)-1]
 	next := filepath.Join(t.TempDir(), "next")
 	before, _ := strconv.Atoi(events[0].Revision)
@@ -306,7 +308,7 @@ func TestBinarySnapshots(t *testing.T) {
 
 	id := regexp.MustCompile(`cluster ([^,]+),`).FindStringSubmatch(saved)[1]
 
-	// Twice from one backup: no token comes again.
+	// Restoring one backup twice never grants the same token again.
 	before := number(t, last) + 1<<32
 	for range 2 {
 		out := shows(t, n.addr, "snapshot restore "+file+" --operator me --reason lost --cluster-id "+id, "restored: every token is above ")

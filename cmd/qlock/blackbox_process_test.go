@@ -18,7 +18,7 @@ import (
 
 func ignore(sig syscall.Signal) { signal.Ignore(sig) }
 
-// bash runs a script; the test is skipped where there is no bash.
+// bash runs a script. It skips the test if bash is not installed.
 func bash(t *testing.T, endpoints, script string) (string, error) {
 	t.Helper()
 	path, err := exec.LookPath("bash")
@@ -32,7 +32,7 @@ func bash(t *testing.T, endpoints, script string) (string, error) {
 	return string(out), err
 }
 
-// gone tells whether no process of a process group runs any more.
+// gone reports whether no process of a process group runs any more.
 func gone(pgrp int) bool {
 	if syscall.Kill(-pgrp, 0) == syscall.ESRCH {
 		return true
@@ -121,8 +121,8 @@ func TestBinaryLeavesNoProcessBehind(t *testing.T) {
 	nothingLeft(t, ep, "leftovers", "sh")
 }
 
-// A qlock that is killed takes its command with it, and what that has started, and the
-// lock comes free.
+// TestBinaryKilledTakesTheCommandWithIt checks that a killed qlock takes its command with it, and
+// everything that the command has started, and that the lock is released.
 func TestBinaryKilledTakesTheCommandWithIt(t *testing.T) {
 	ep := endpoint(t)
 	dir := t.TempDir()
@@ -139,7 +139,7 @@ func TestBinaryKilledTakesTheCommandWithIt(t *testing.T) {
 	want(t, qlock(t, ep, "run", "killed", "--", "true"), 0, "")
 }
 
-// holderPID finds the command of a run.
+// holderPID returns the pid of the command of a run.
 func holderPID(t *testing.T, parent int) int {
 	t.Helper()
 	out, err := exec.Command("ps", "-e", "-o", "ppid=,pid=,args=").Output()
@@ -155,9 +155,9 @@ func holderPID(t *testing.T, parent int) int {
 	return 0
 }
 
-// The proof of SPEC's hardest promise about run: the cluster is stopped as a whole, so
-// no heartbeat is answered any more, and every process of the command must be dead
-// before the last answered heartbeat plus the TTL, though they all ignore TERM.
+// TestBinaryCommandIsDeadBeforeTheDeadline proves the strongest guarantee that SPEC makes for run. The
+// whole cluster is stopped, so no heartbeat is answered any more. All processes of the command ignore TERM,
+// and must still be dead before the last answered heartbeat plus the TTL.
 func TestBinaryCommandIsDeadBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
@@ -195,13 +195,12 @@ func TestBinaryCommandIsDeadBeforeTheDeadline(t *testing.T) {
 	if late := ended - heartbeat - ttl; late > 5*time.Second {
 		t.Errorf("it returned only %v after the deadline", late)
 	}
-	// The lock comes free by itself.
+	// The lock becomes free by itself.
 	want(t, qlock(t, n.addr, "run", "fenced", "--timeout", bound.String(), "--wait", bound.String(), "--", "true"), 0, "")
 }
 
-// stopAfterHeartbeat stops the node soon after a heartbeat of the lock's holder, well
-// before the next one, and returns the earliest time at which that heartbeat can have
-// arrived.
+// stopAfterHeartbeat stops the node soon after a heartbeat of the lock's holder, well before the next one.
+// It returns the earliest time at which that heartbeat can have arrived.
 func stopAfterHeartbeat(t *testing.T, n *node, name string) time.Duration {
 	t.Helper()
 	var arrived time.Duration
@@ -224,7 +223,7 @@ func stopAfterHeartbeat(t *testing.T, n *node, name string) time.Duration {
 	return arrived
 }
 
-// A command that obeys has the grace period for an orderly end.
+// TestBinaryCommandIsAskedFirst checks that a command that obeys has the grace period for an orderly end.
 func TestBinaryCommandIsAskedFirst(t *testing.T) {
 	t.Parallel()
 	n := own(t)
@@ -240,8 +239,8 @@ func TestBinaryCommandIsAskedFirst(t *testing.T) {
 	line(t, filepath.Join(dir, "told"))
 }
 
-// A command that ends while nobody answers keeps its exit code; the run returns when
-// the lock must be free.
+// TestBinaryReleaseWithoutACluster checks that a command that ends while the cluster is unreachable keeps
+// its exit code, and that the run returns when the lock must be free.
 func TestBinaryReleaseWithoutACluster(t *testing.T) {
 	t.Parallel()
 	n := own(t)
@@ -283,7 +282,7 @@ func TestBinaryStatusWithDeadNodes(t *testing.T) {
 	want(t, qlock(t, all, "locks", "--timeout", "300ms"), 69, "no serving leader")
 }
 
-// reachable are the ids of the reachable ones of three nodes.
+// reachable returns the ids of the reachable nodes, of three.
 func reachable(t *testing.T, text string) string {
 	var s struct {
 		Nodes []struct {

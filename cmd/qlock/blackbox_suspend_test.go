@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// state is the letter that /proc has for what a process does; T is stopped.
+// state returns the letter that /proc has for the state of a process; T means stopped.
 func state(pid string) string {
 	text, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
 	if err != nil {
@@ -21,9 +21,9 @@ func state(pid string) string {
 	return string(fields[0])
 }
 
-// A script that is no job of an interactive shell shares its process group with the qlock
-// that it runs. SIGTSTP to qlock stops qlock and its command, and SIGCONT continues both;
-// the script goes on all the time. So it is under a shell and in a session of its own.
+// TestBinaryStopLeavesTheScriptAlone runs qlock in a script that is not a job of an interactive shell, so
+// both share a process group. This is the case under a shell and in a session of its own. SIGTSTP to qlock
+// stops qlock and its command, SIGCONT continues both, and the script keeps running.
 func TestBinaryStopLeavesTheScriptAlone(t *testing.T) {
 	ep := endpoint(t)
 	for name, attr := range map[string]*syscall.SysProcAttr{"job": {Setpgid: true}, "session": {Setsid: true}} {

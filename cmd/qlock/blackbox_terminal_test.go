@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a pseudo-terminal with an interactive shell on it.
+// terminal is a pseudo-terminal with an interactive shell.
 type terminal struct {
 	t      *testing.T
 	master *os.File
@@ -24,7 +24,7 @@ type terminal struct {
 	screen bytes.Buffer
 }
 
-// newTerminal starts bash as the shell of a terminal of its own.
+// newTerminal starts bash as the shell of a new terminal.
 func newTerminal(t *testing.T, endpoints string) *terminal {
 	t.Helper()
 	shell, err := exec.LookPath("bash")
@@ -35,7 +35,7 @@ func newTerminal(t *testing.T, endpoints string) *terminal {
 	master, slave := openPTY(t)
 	ctx, hangUp := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, shell, "--norc", "--noprofile", "-i")
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGHUP) } // which it passes on to its jobs
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGHUP) } // which bash passes on to its jobs
 	cmd.WaitDelay = bound
 	cmd.Env = cleanEnv("QLOCK_ENDPOINTS="+endpoints, "PS1=$ ", "PATH="+scratch+":"+os.Getenv("PATH"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
@@ -78,8 +78,8 @@ func openPTY(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// unlockPTY returns the number of master's other end. It leaves master pollable, which Fd
-// would not: closing it has to end a Read.
+// unlockPTY returns the number of master's other end. It leaves master pollable, unlike Fd, because closing
+// master must end a Read.
 func unlockPTY(master *os.File) (n int, err error) {
 	raw, err := master.SyscallConn()
 	if err != nil {
@@ -93,9 +93,9 @@ func unlockPTY(master *os.File) (n int, err error) {
 	return n, errors.Join(controlErr, err)
 }
 
-// gate is a file that a command reads from until the test opens the gate. A command that
-// is to be stopped must not start others meanwhile: a shell that uses vfork cannot be
-// stopped while its child, stopped before its exec, has its memory.
+// gate returns a file from which a command reads until the test calls open. A command that will be stopped
+// must not start other processes meanwhile: a shell that uses vfork cannot be stopped while its child,
+// stopped before its exec, uses its memory.
 func gate(t *testing.T) (path string, open func()) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gate")
@@ -115,7 +115,7 @@ func gate(t *testing.T) (path string, open func()) {
 	}
 }
 
-// read keeps what appears on the screen, until the terminal is closed.
+// read collects what appears on the screen until the terminal is closed.
 func (term *terminal) read() {
 	buf := make([]byte, 4096)
 	for {
@@ -129,7 +129,7 @@ func (term *terminal) read() {
 	}
 }
 
-// enter types.
+// enter types text.
 func (term *terminal) enter(text string) {
 	term.t.Helper()
 	if _, err := term.master.WriteString(text); err != nil {
@@ -137,7 +137,7 @@ func (term *terminal) enter(text string) {
 	}
 }
 
-// sees waits until text appears on the screen and wipes the screen.
+// sees waits until text appears on the screen, and then clears the screen.
 func (term *terminal) sees(text string) {
 	term.t.Helper()
 	term.t.Cleanup(func() {
@@ -186,8 +186,8 @@ func TestBinaryCommandReadsTheTerminal(t *testing.T) {
 	term.sees("back=2")
 }
 
-// A job that is stopped with Ctrl-Z stops with its keeper and goes on with it, as
-// long as the lock is held.
+// TestBinaryCtrlZStopsTheJob checks that a job stopped with Ctrl-Z stops together with its qlock, and
+// continues with it if the lock is still held.
 func TestBinaryCtrlZStopsTheJob(t *testing.T) {
 	ep := endpoint(t)
 	path, open := gate(t)
@@ -208,8 +208,8 @@ func TestBinaryCtrlZStopsTheJob(t *testing.T) {
 	nothingLeft(t, ep, "tty/z", "sh")
 }
 
-// A job that stays stopped beyond its TTL has lost the lock: it is killed when it is
-// continued, before any of its processes runs.
+// TestBinaryStoppedJobLosesTheLock checks that a job that stays stopped beyond its TTL has lost the lock:
+// it is killed when it is continued, before any of its processes runs.
 func TestBinaryStoppedJobLosesTheLock(t *testing.T) {
 	ep := endpoint(t)
 	path, open := gate(t)
@@ -229,7 +229,8 @@ func TestBinaryStoppedJobLosesTheLock(t *testing.T) {
 	}
 }
 
-// A background job must not take the terminal from the shell.
+// TestBinaryBackgroundJobLeavesTheTerminal checks that a background job does not take the terminal from the
+// shell.
 func TestBinaryBackgroundJobLeavesTheTerminal(t *testing.T) {
 	ep := endpoint(t)
 	dir := t.TempDir()

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/ports"
 )
 
-// lockJSON is what is pinned of qlock show and of the entries of qlock locks.
+// lockJSON has the fields of qlock show, and of the entries of qlock locks, that must not change.
 type lockJSON struct {
 	Name    string       `json:"name"`
 	Holders []holderJSON `json:"holders"`
@@ -42,7 +42,7 @@ type clientJSON struct {
 	Labels   []struct{ Key, Value string }
 }
 
-// show is qlock show -o json; ok is false if there is no such lock.
+// show returns the output of qlock show -o json. ok is false if there is no such lock.
 func show(t *testing.T, endpoints, name string) (lockJSON, bool) {
 	t.Helper()
 	got := qlock(t, endpoints, "show", name, "-o", "json")
@@ -55,7 +55,7 @@ func show(t *testing.T, endpoints, name string) (lockJSON, bool) {
 	return decode[lockJSON](t, got.out), true
 }
 
-// want checks the exit code, and that stderr has nothing but lines of ours.
+// want checks the exit code, and that stderr contains only lines of qlock.
 func want(t *testing.T, got outcome, code int, inErr string) {
 	t.Helper()
 	if got.code != code || !strings.Contains(got.err, inErr) {
@@ -68,8 +68,8 @@ func want(t *testing.T, got outcome, code int, inErr string) {
 	}
 }
 
-// nothingLeft checks that nobody holds or waits for the lock, and that no session of
-// that name lives.
+// nothingLeft checks that the lock has no holder and no waiter, and that no session with that name is
+// alive.
 func nothingLeft(t *testing.T, endpoints, name, session string) {
 	t.Helper()
 	if l, ok := show(t, endpoints, name); ok {
@@ -127,7 +127,7 @@ func TestBinaryRunEnvironment(t *testing.T) {
 			t.Errorf("%s is %q, no positive number", key, values[key])
 		}
 	}
-	// 128 bits or more, however they were written, would be long.
+	// A secret of 128 bits or more would be long in any encoding.
 	for key, value := range values {
 		if strings.HasPrefix(key, "QLOCK") && key != "QLOCK_ENDPOINTS" && key != "QLOCK_NAME" && len(value) > 20 {
 			t.Errorf("%s is long enough to be a secret: %q", key, value)
@@ -356,8 +356,8 @@ func TestBinaryBashCompletesLockNames(t *testing.T) {
 	want(t, release(), 0, "")
 }
 
-// The secret is on no command line, in no output and in no environment: whatever
-// looks like 16 random bytes or more in base64 would be one.
+// TestBinarySessionsShowNoSecret checks that the secret is in no command line, no output and no
+// environment: anything that looks like 16 or more random bytes in base64 would be one.
 func TestBinarySessionsShowNoSecret(t *testing.T) {
 	ep := endpoint(t)
 	release := holding(t, ep, "secret")

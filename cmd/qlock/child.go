@@ -6,16 +6,16 @@ import (
 	"syscall"
 )
 
-// child is the command: the first process of a process group of its own.
+// child is the command: the first process of its own process group.
 type child struct {
 	pid     int
-	exited  chan syscall.WaitStatus // once
+	exited  chan syscall.WaitStatus // receives once
 	stopped chan struct{}           // it was stopped, by a signal or the terminal
-	guard   *guard                  // of its group, should this program be killed
+	guard   *guard                  // guards its group in case this program is killed
 }
 
-// startChild starts the program. If this program has the terminal's foreground, the
-// command's group gets it before the command runs.
+// startChild starts the program. If this program has the terminal's foreground, the command's group gets it
+// before the command runs.
 func startChild(path string, argv, environ []string, files console, tty *terminal) (*child, error) {
 	attr := &syscall.ProcAttr{
 		Env:   environ,
@@ -36,8 +36,8 @@ func startChild(path string, argv, environ []string, files console, tty *termina
 	return c, nil
 }
 
-// own starts the process and waits for it. The kernel sends the death signal when the
-// thread that forked ends, not the process: so this goroutine keeps its thread.
+// own starts the process and waits for it. The kernel sends the death signal when the thread that forked
+// exits, not when the process does, so this goroutine stays on its thread.
 func (c *child) own(path string, argv []string, attr *syscall.ProcAttr, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -49,11 +49,11 @@ func (c *child) own(path string, argv []string, attr *syscall.ProcAttr, started 
 	}
 }
 
-// reap waits until the child has ended, and notes when it is stopped.
+// reap waits until the child has exited, and notifies when it is stopped.
 func (c *child) reap() {
 	whom := c.pid
 	if os.Getpid() == 1 {
-		whom = -1 // in a container, every orphan is ours to bury
+		whom = -1 // as pid 1 of a container, reap every orphan
 	}
 	for {
 		var status syscall.WaitStatus
@@ -74,7 +74,7 @@ func (c *child) reap() {
 	}
 }
 
-// code is the exit code that passes status on.
+// code returns the exit code that stands for status.
 func code(status syscall.WaitStatus) int {
 	if status.Signaled() {
 		return exitSignal + int(status.Signal())

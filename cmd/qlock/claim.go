@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// forever waits without bound.
+	// forever is a wait without a bound.
 	forever time.Duration = -1
 	// maxNames is how many locks one request may name.
 	maxNames = 64
-	// minMaxHold and maxLockDelay are the cluster's bounds, said here in the command
-	// line's own words.
+	// minMaxHold and maxLockDelay are the cluster's bounds. They are checked here to name the flags in the
+	// error.
 	minMaxHold   = 100 * time.Millisecond
 	maxLockDelay = time.Minute
 )
 
-// claim is what run, elect and acquire ask a cluster for: locks, all or nothing.
+// claim is what run, elect and acquire request from a cluster: one or more locks, all or none.
 type claim struct {
 	locks     []client.LockSpec
 	unfair    bool
-	wait      time.Duration // forever, 0 for one try
+	wait      time.Duration // forever, or 0 for a single attempt
 	value     []byte
-	maxHold   time.Duration // 0 without bound
+	maxHold   time.Duration // 0 means no bound
 	lockDelay time.Duration
 }
 
-// names are the names of the locks, as they were given.
+// names returns the names of the locks, in the order given.
 func (k claim) names() []string {
 	names := make([]string, len(k.locks))
 	for i, l := range k.locks {
@@ -41,10 +41,10 @@ func (k claim) names() []string {
 	return names
 }
 
-// what names the locks to people.
+// what names the locks for people.
 func (k claim) what() string { return nameList(k.names()) }
 
-// nameList is names for people.
+// nameList joins names for people.
 func nameList(names []string) string {
 	shown := make([]string, len(names))
 	for i, name := range names {
@@ -53,7 +53,7 @@ func nameList(names []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// waitFlags say how long to wait; every verb that acquires has them.
+// waitFlags set how long to wait. Every verb that acquires has them.
 func waitFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.DurationFlag{Name: "wait", DefaultText: "wait for ever", Usage: "give up after `DURATION`"},
@@ -61,7 +61,7 @@ func waitFlags() []cli.Flag {
 	}
 }
 
-// holdFlags say what holds when the lock is held.
+// holdFlags set properties of the hold.
 func holdFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.DurationFlag{Name: "lock-delay", DefaultText: "none",
@@ -70,12 +70,12 @@ func holdFlags() []cli.Flag {
 	}
 }
 
-// maxHoldFlag bounds a hold. A lease has its TTL for that.
+// maxHoldFlag bounds a hold. A lease has its TTL instead.
 func maxHoldFlag() cli.Flag {
 	return &cli.DurationFlag{Name: "max-hold", DefaultText: "no bound", Usage: "hold it no longer than `DURATION`, however well the session lives"}
 }
 
-// kindFlags say what kind of lock it is.
+// kindFlags set the kind of the lock.
 func kindFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "shared", DisableDefaultText: true, Usage: "hold it together with others who say so, and with nobody who does not"},
@@ -86,7 +86,7 @@ func kindFlags() []cli.Flag {
 	}
 }
 
-// claimOf reads names and flags. A flag that the verb does not have reads as absent.
+// claimOf builds a claim from names and flags. A flag that the verb does not have counts as absent.
 func claimOf(c *cli.Context, names []string) (claim, error) {
 	k := claim{unfair: c.Bool("unfair"), wait: forever, value: []byte(c.String("value")),
 		maxHold: c.Duration("max-hold"), lockDelay: c.Duration("lock-delay")}
@@ -114,7 +114,7 @@ func claimOf(c *cli.Context, names []string) (claim, error) {
 	return k, nil
 }
 
-// request makes the request of every name.
+// request adds the request for every name.
 func (k *claim) request(c *cli.Context, names []string) error {
 	limit, shared := c.Uint64("limit"), c.Bool("shared")
 	switch {
@@ -150,7 +150,7 @@ func (k *claim) request(c *cli.Context, names []string) error {
 	return nil
 }
 
-// options are the rest as the SDK names it.
+// options returns the other settings as options of the SDK.
 func (k claim) options() []client.LockOption {
 	opts := []client.LockOption{client.WithValue(k.value), client.WithMaxHold(k.maxHold), client.WithLockDelay(k.lockDelay)}
 	if k.unfair {

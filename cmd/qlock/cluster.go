@@ -14,7 +14,7 @@ import (
 // changeTimeout bounds a change of membership, which waits for a new node to catch up.
 const changeTimeout = 30 * time.Second
 
-// clusterVerb changes who the cluster is.
+// clusterVerb changes the membership and leadership of the cluster.
 func clusterVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "cluster",
@@ -136,7 +136,7 @@ func acknowledgeVerb(dial dialer) *cli.Command {
 	}
 }
 
-// done answers a change: with the schema's response, or with a line for people.
+// done prints the result of a change: the response as JSON, or a line for people.
 func done(c *cli.Context, answer one, err error, format string, args ...any) error {
 	if err != nil {
 		return err

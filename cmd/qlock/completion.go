@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	_ "embed" // the scripts
+	_ "embed" // for the scripts
 	"fmt"
 	"io"
 	"strings"
@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// The scripts hand the words before the cursor to the hidden verb complete, which
-// answers with one candidate per line; so they need not know the verbs.
+// The scripts pass the words before the cursor to the hidden verb complete, which prints one candidate per
+// line. So the scripts do not need to know the verbs.
 var (
 	//go:embed completion/qlock.bash
 	bashScript string
@@ -24,10 +24,10 @@ var (
 	fishScript string
 )
 
-// completionTimeout is how long a person at the Tab key waits for lock names.
+// completionTimeout is how long a user who pressed Tab waits for lock names.
 const completionTimeout = 500 * time.Millisecond
 
-// completionVerb prints a shell's script.
+// completionVerb prints the completion script of a shell.
 func completionVerb() *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
@@ -46,8 +46,8 @@ func completionVerb() *cli.Command {
 	}
 }
 
-// completeVerb is what the scripts call: qlock complete -- WORD… with the word at
-// the cursor last. It never complains: there is nobody to read it.
+// completeVerb is called by the scripts: qlock complete -- WORD… with the word at the cursor last. It
+// prints no errors, because nobody would read them.
 func completeVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:   "complete",
@@ -55,7 +55,7 @@ func completeVerb(dial dialer) *cli.Command {
 		Action: func(c *cli.Context) error {
 			_, words, _ := splitDashes(c)
 			for _, candidate := range candidates(c, dial, words) {
-				if printable(candidate) == candidate { // others would have to be typed otherwise than they are shown
+				if printable(candidate) == candidate { // others would have to be typed differently from how they are shown
 					fmt.Fprintln(c.App.Writer, candidate)
 				}
 			}
@@ -64,7 +64,7 @@ func completeVerb(dial dialer) *cli.Command {
 	}
 }
 
-// candidates are what may stand in place of the last word.
+// candidates returns the words that can replace the last one.
 func candidates(c *cli.Context, dial dialer, words []string) []string {
 	if len(words) == 0 {
 		words = []string{""}
@@ -88,7 +88,7 @@ func candidates(c *cli.Context, dial dialer, words []string) []string {
 	return nil
 }
 
-// takesLock tells whether the next argument is a lock's name.
+// takesLock reports whether the next argument is a lock's name.
 func takesLock(line *commandLine) bool {
 	switch line.command.Name {
 	case "run", "acquire":
@@ -96,12 +96,12 @@ func takesLock(line *commandLine) bool {
 	case "show", "locks", "why", "watch", "elect", "force-release", "revoke", "skip-delay", "resize":
 		return len(line.args) == 0
 	case "verify":
-		return len(line.verbs) == 1 && len(line.args) == 0 // and not snapshot verify
+		return len(line.verbs) == 1 && len(line.args) == 0 // but not snapshot verify
 	}
 	return false
 }
 
-// lockNames asks the cluster that the line itself names, whichever node answers first.
+// lockNames asks the cluster that the line itself selects; any node may answer.
 func lockNames(line *commandLine, dial dialer, prefix string) []string {
 	var names []string
 	app := &cli.App{Name: "qlock", Flags: globalFlags(), HideHelp: true, ExitErrHandler: func(*cli.Context, error) {},

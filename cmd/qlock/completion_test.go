@@ -56,7 +56,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// The scripts are read by their shells, where those are installed.
+// TestScriptsAreGoodShell has the scripts parsed by their shells, if those are installed.
 func TestScriptsAreGoodShell(t *testing.T) {
 	for shell, script := range map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript} {
 		path, err := exec.LookPath(shell)

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// deadlocksVerb lists who waits for each other.
+// deadlocksVerb lists the owners that wait for each other.
 func deadlocksVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "deadlocks",
@@ -35,7 +35,7 @@ func deadlocksVerb(dial dialer) *cli.Command {
 	}
 }
 
-// writeDeadlocks is the list for people.
+// writeDeadlocks writes the list for people.
 func writeDeadlocks(w io.Writer, deadlocks []*wire.Deadlock) {
 	if len(deadlocks) == 0 {
 		fmt.Fprintln(w, "no deadlocks")
@@ -52,7 +52,7 @@ func writeDeadlocks(w io.Writer, deadlocks []*wire.Deadlock) {
 	}
 }
 
-// stepOwner is one owner of a cycle: its session, and its key where it has one.
+// stepOwner describes one owner of a cycle by its session, and by its key if it has one.
 func stepOwner(step *wire.DeadlockStep) string {
 	text := fmt.Sprintf("session %d", step.GetSessionId())
 	if step.GetClientName() != "" {

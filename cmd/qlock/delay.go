@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// skipDelayVerb opens what a lock-delay closes.
+// skipDelayVerb ends a lock-delay.
 func skipDelayVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:        "skip-delay",

@@ -1,43 +1,41 @@
-// Command qlock is the way people and scripts talk to a Quorumlock cluster.
+// Command qlock is the command-line client of a Quorumlock cluster, for people and scripts.
 //
-// Its flagship is run: it takes a lock, runs a command while the lock is held and
-// passes the command's exit code on; elect is run where the lock means to lead. Scripts
-// that cannot be wrapped use acquire, extend and release. Everything else looks (locks,
-// show, why, watch, verify, sessions, deadlocks, status, audit), sets right what people
-// must decide (revoke, force-release, skip-delay, resize), or is about the cluster
-// itself (cluster, snapshot, tls, bench).
+// Its main verb is run: it acquires a lock, runs a command while the lock is held, and exits with the
+// command's exit code. elect is run for locks that stand for leadership. Scripts that cannot be wrapped use
+// acquire, extend and release. The other verbs inspect (locks, show, why, watch, verify, sessions,
+// deadlocks, status, audit), intervene where an operator has to decide (revoke, force-release, skip-delay,
+// resize), or manage the cluster itself (cluster, snapshot, tls, bench).
 //
-// # How it is laid out
+// # Layout
 //
-// One file per verb. main.go and app.go put the verbs together; argv.go lets flags
-// stand anywhere before "--"; service.go says what the verbs ask of the SDK; exit.go
-// is the one table from errors to exit codes; output.go, table.go and words.go are
-// what people and programs read, and texts.go which texts no cluster takes.
+// There is one file per verb. main.go and app.go assemble the verbs; argv.go allows flags anywhere before
+// "--"; service.go lists what the verbs need of the SDK; exit.go maps errors to exit codes; output.go,
+// table.go and words.go format output for people and programs; texts.go refuses texts that no cluster
+// accepts.
 //
-// claim.go reads what to hold, run.go what to run and onlost.go how to end it. job.go
-// is the life of one run: wait for the lock (acquire.go), start the command (child.go,
-// group.go, terminal.go), keep watch over it (keeper.go, signals.go) and release
-// (release.go). The files lease_*.go are the verbs of leases, lease_file.go what is in a
-// --lease-file, and snapshot_*.go the verbs of snapshots; operator.go finds the one hold that
-// an operator means. bench.go is the verb that measures, bench_nodes.go asks the nodes what
-// that cost them, bench_progress.go and bench_output.go tell people; the load itself is the
-// package bench.
+// claim.go parses what to hold, run.go what to run, and onlost.go how to end it. job.go is one run from
+// start to end: wait for the lock (acquire.go), start the command (child.go, group.go, terminal.go),
+// supervise it (keeper.go, signals.go), and release the lock (release.go). The files lease_*.go are the
+// verbs of leases, and lease_file.go the content of a --lease-file. The files snapshot_*.go are the verbs
+// of snapshots. operator.go finds the hold that an operator names. bench.go is the verb that measures;
+// bench_nodes.go reads what that cost the nodes, and bench_progress.go and bench_output.go print the
+// results; the load itself is package bench.
 //
-// # What run promises
+// # Guarantees of run
 //
-// The command runs only while this session's own deadline says that the lock is held.
-// The deadline counts from the sending of the last acknowledged heartbeat, so it
-// passes before the cluster can grant the lock to anybody else. When it comes near
-// without a fresh heartbeat the command's process group gets TERM, after the grace
-// period KILL, and is gone before the deadline; only then is anything released.
+// The command runs only while the session's local deadline says that the lock is held. The deadline counts
+// from the time the last acknowledged heartbeat was sent, so it passes before the cluster can grant the
+// lock to another session. If it approaches without a new acknowledgement, the command's process group gets
+// TERM, and KILL after the grace period, and has exited before the deadline. Only then is anything
+// released.
 //
-// What the command leaves in its process group when it exits is ended likewise,
-// before the release: work under a lock does not outlive the lock. A process that
-// leaves the group on purpose (setsid) has left the lock's protection too.
+// When the command exits, the processes left in its process group are ended in the same way before the
+// release: work under a lock does not outlive the lock. A process that leaves the group on purpose (setsid)
+// also leaves the protection of the lock.
 //
-// If qlock itself is killed, the kernel kills the command with it (PR_SET_PDEATHSIG),
-// and a second small process, the guard (guard.go), whatever else is in the command's
-// process group. SIGTSTP stops the command and qlock, and nobody else; SIGCONT continues both,
-// and the command goes on if the lock is held still. If qlock is stopped with SIGSTOP, nothing can watch the deadline: only
-// the fencing token in QLOCK_TOKEN protects then, which is why resources should check it.
+// If qlock itself is killed, the kernel kills the command too (PR_SET_PDEATHSIG), and a small second
+// process, the guard (guard.go), kills the rest of the command's process group. SIGTSTP stops only the
+// command and qlock. SIGCONT continues both, and the command goes on if the lock is still held. If qlock is
+// stopped with SIGSTOP, nothing can watch the deadline. Then only the fencing token in QLOCK_TOKEN
+// protects, which is why resources should check it.
 package main

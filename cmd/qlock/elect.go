@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// electVerb runs a command on whoever leads, or says who does.
+// electVerb runs a command while leading an election, or prints the leader.
 func electVerb(std console, dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "elect",
@@ -55,7 +55,7 @@ func electVerb(std console, dial dialer) *cli.Command {
 	}
 }
 
-// lookAtElection says who leads, once or as it changes.
+// lookAtElection prints the leader, once or after each change.
 func lookAtElection(c *cli.Context, dial dialer) error {
 	names, argv, _ := splitDashes(c)
 	if len(names) == 0 {
@@ -84,7 +84,7 @@ func lookAtElection(c *cli.Context, dial dialer) error {
 	return withService(c, dial, func(svc service) error { return observe(c, svc, names[0]) })
 }
 
-// leadership is who leads; the zero value but for the name is nobody.
+// leadership describes a leader. If only name is set, there is no leader.
 type leadership struct {
 	name  string
 	value string
@@ -92,7 +92,7 @@ type leadership struct {
 	owner string
 }
 
-// String is the leader for people.
+// String describes the leader for people.
 func (l leadership) String() string {
 	if l.token == 0 {
 		return "nobody leads " + printable(l.name)
@@ -103,7 +103,7 @@ func (l leadership) String() string {
 	return fmt.Sprintf("%s leads %s, token %d, %s", printable(l.value), printable(l.name), l.token, l.owner)
 }
 
-// electionOf reads an election's lock. Where it does not exist, nobody leads.
+// electionOf reads an election's lock. If the lock does not exist, there is no leader.
 func electionOf(ctx context.Context, svc service, name string) (*wire.GetLockResponse, error) {
 	lock, err := svc.GetLock(ctx, &wire.GetLockRequest{Name: name})
 	if errors.Is(err, client.ErrNotFound) {
@@ -112,7 +112,7 @@ func electionOf(ctx context.Context, svc service, name string) (*wire.GetLockRes
 	return lock, err
 }
 
-// leaderOf is who leads by the election's lock.
+// leaderOf returns the leader according to the election's lock.
 func leaderOf(name string, lock *wire.GetLockResponse) leadership {
 	l := leadership{name: name}
 	if len(lock.GetHolders()) > 0 {
@@ -122,7 +122,7 @@ func leaderOf(name string, lock *wire.GetLockResponse) leadership {
 	return l
 }
 
-// observe prints the leader whenever it is another one, or says something else.
+// observe prints the leader whenever it or its value changes.
 func observe(c *cli.Context, svc service, name string) error {
 	last := leadership{}
 	look := func() error {
@@ -147,7 +147,7 @@ func observe(c *cli.Context, svc service, name string) error {
 		if begun && len(b.Events) == 0 {
 			return nil
 		}
-		begun = true // what happened between the first look and the watch is seen now
+		begun = true // this look covers the time between the first look and the start of the watch
 		return look()
 	})
 }

@@ -10,30 +10,29 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Exit codes, for scripts. Under run the command's own code, or 128 plus the signal
-// that ended it, is passed on instead.
+// Exit codes, for scripts. With run, the command's own code is returned instead, or 128 plus the number of
+// the signal that ended it.
 const (
 	exitOK            = 0
 	exitUsage         = 64  // the command line, or a value in it, is wrong
-	exitNoSuch        = 66  // no such lock, session or file, or events that are over
-	exitNoLeader      = 69  // no serving leader within the time-out, or outcome unknown
+	exitNoSuch        = 66  // no such lock, session or file, or events no longer in memory
+	exitNoLeader      = 69  // no serving leader within the timeout, or outcome unknown
 	exitInternal      = 70  // anything that should not happen
 	exitNotAcquired   = 75  // the lock was not acquired
 	exitLost          = 76  // the lock was lost while the command ran
 	exitNotHeld       = 77  // the lock is not held
 	exitCannotExecute = 126 // the command was found but cannot be executed
 	exitNotFound      = 127 // the command was not found
-	exitSignal        = 128 // plus the signal's number
+	exitSignal        = 128 // plus the number of the signal
 )
 
-// failure is an error that knows its exit code. Its cause says what happened, and
-// may be nil: then there is nothing to say.
+// failure is an error with an exit code. cause is nil if there is nothing to print.
 type failure struct {
 	code  int
 	cause error
 }
 
-// Error is the cause's text.
+// Error returns the text of the cause.
 func (f *failure) Error() string {
 	if f.cause == nil {
 		return ""
@@ -41,19 +40,19 @@ func (f *failure) Error() string {
 	return f.cause.Error()
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (f *failure) Unwrap() error { return f.cause }
 
-// failf is a failure with a text of its own.
+// failf returns a failure with the formatted text.
 func failf(code int, format string, args ...any) error {
 	return &failure{code: code, cause: fmt.Errorf(format, args...)}
 }
 
-// usagef is a mistake in the command line.
+// usagef returns a usage error.
 func usagef(format string, args ...any) error { return failf(exitUsage, format, args...) }
 
-// outcomes maps what the SDK returns to an exit code and to what to do next. The
-// first match counts, so reasons stand before the errors that they are kinds of.
+// outcomes maps errors of the SDK to an exit code and to advice. The first match counts, so specific errors
+// come before the general ones they match.
 var outcomes = []struct {
 	err  error
 	code int
@@ -90,7 +89,7 @@ var outcomes = []struct {
 	{client.ErrInternal, exitInternal, "see the leader's log"},
 }
 
-// exitCode is the program's exit code for err.
+// exitCode returns the exit code of the program for err.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK
@@ -106,7 +105,7 @@ func exitCode(err error) int {
 	return exitInternal
 }
 
-// explain is one line about err: what happened, and what to do next.
+// explain describes err in one line: what happened, and what to do next.
 func explain(err error) string {
 	text := wire.PrintableLine(oneLine(err.Error()))
 	if f := (*failure)(nil); errors.As(err, &f) {
@@ -120,7 +119,7 @@ func explain(err error) string {
 	return text
 }
 
-// oneLine joins an error's lines and drops the SDK's prefix, which repeats the program's.
+// oneLine joins the lines of an error and drops the SDK's prefix, since the program adds its own.
 func oneLine(text string) string {
 	text = strings.ReplaceAll(text, "quorumlock: ", "")
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), "; ")

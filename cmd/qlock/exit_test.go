@@ -62,8 +62,8 @@ func TestExitCodesOfErrors(t *testing.T) {
 	}
 }
 
-// Every status that means failure has a place in the table, so that a new one is
-// thought about.
+// TestEveryStatusHasAnExitCode checks that every status for a failure is in the table, so that a new status
+// is not forgotten.
 func TestEveryStatusHasAnExitCode(t *testing.T) {
 	inTable := func(code wire.Status_Code) bool {
 		for _, o := range outcomes {
@@ -76,7 +76,7 @@ func TestEveryStatusHasAnExitCode(t *testing.T) {
 	for number, name := range wire.Status_Code_name {
 		switch code := wire.Status_Code(number); code {
 		case wire.Status_UNSPECIFIED, wire.Status_OK, wire.Status_GRANTED, wire.Status_QUEUED:
-		case wire.Status_NOT_ATTACHED: // the SDK's own business
+		case wire.Status_NOT_ATTACHED: // handled inside the SDK
 		default:
 			if !inTable(code) {
 				t.Errorf("%s has no exit code", name)

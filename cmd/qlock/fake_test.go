@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// fakeService answers from fields. Functions that are nil fail the test.
+// fakeService answers from its fields. A call of a nil function fails the test.
 type fakeService struct {
 	t          *testing.T
 	listLocks  func(*wire.ListLocksRequest) (*wire.ListLocksResponse, error)
@@ -178,7 +178,7 @@ func (f *fakeService) Close() error {
 	return nil
 }
 
-// fakeSession is a session whose lock calls a function of the test answers.
+// fakeSession is a session whose acquires are answered by a function of the test.
 type fakeSession struct {
 	id    uint64
 	ttl   time.Duration
@@ -191,7 +191,7 @@ type fakeSession struct {
 func (s *fakeSession) ID() uint64         { return s.id }
 func (s *fakeSession) TTL() time.Duration { return s.ttl }
 
-// Remaining is 0, no longer than any hold has, unless the test sets it.
+// Remaining returns 0, which is no more than that of any hold, unless the test sets it.
 func (s *fakeSession) Remaining() time.Duration { return s.left }
 
 func (s *fakeSession) Lock(ctx context.Context, k claim) (hold, error) {
@@ -214,7 +214,7 @@ type fakeHold struct {
 	unlock func(ctx context.Context) error
 
 	mu       sync.Mutex
-	deadline time.Duration // 0: heartbeats are answered, so it never comes nearer
+	deadline time.Duration // 0 means that heartbeats are answered, so the deadline keeps moving
 	ttl      time.Duration
 }
 
@@ -240,7 +240,7 @@ func (h *fakeHold) Remaining() time.Duration {
 	return max(0, h.deadline-bootTime())
 }
 
-// silence stops the heartbeats' answers and returns the deadline that this sets.
+// silence stops answering heartbeats and returns the resulting deadline.
 func (h *fakeHold) silence() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -249,7 +249,7 @@ func (h *fakeHold) silence() time.Duration {
 	return h.deadline
 }
 
-// lose ends the hold for a reason.
+// lose ends the hold with a reason.
 func (h *fakeHold) lose(reason error) {
 	h.cancel(reason)
 	h.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// family are locks of every kind, with everything that can be said of them.
+// family returns locks of every kind, with all properties set.
 func family() map[string]*wire.GetLockResponse {
 	return map[string]*wire.GetLockResponse{
 		"pool": {Name: "pool", Limit: 10, PermitsUsed: 7, HolderCount: 5, QueueLength: 2,
@@ -43,7 +43,7 @@ func family() map[string]*wire.GetLockResponse {
 	}
 }
 
-// auditPage is the audit log in two pages.
+// auditPage returns the audit log in two pages.
 func auditPage(req *wire.ListAuditRequest) *wire.ListAuditResponse {
 	if req.GetPageToken() == "" {
 		return &wire.ListAuditResponse{NextPageToken: "2", Records: []*wire.AuditRecord{

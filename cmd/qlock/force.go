@@ -48,7 +48,7 @@ func forceVerb(dial dialer) *cli.Command {
 	}
 }
 
-// writeDryRun says what a forced release would do.
+// writeDryRun describes what a forced release would do.
 func (t target) writeDryRun(w io.Writer) {
 	fmt.Fprintf(w, "would take %s away from %s, token %d\n", printable(t.name), t.who(), t.token)
 	if t.holder == nil {
@@ -69,7 +69,7 @@ func (t target) writeDryRun(w io.Writer) {
 	}
 }
 
-// without are the names but one.
+// without returns the names except one.
 func without(names []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
 }

@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// group is a process group, named by the pid of its first process. While any process
-// is in it the kernel gives that number to nobody else.
+// group is a process group, identified by the pid of its first process. While the group has any process,
+// the kernel does not reuse that number.
 type group int
 
-// signal sends to every process of the group. An empty group is no error.
+// signal sends a signal to every process of the group. An empty group is not an error.
 func (g group) signal(sig syscall.Signal) error {
 	if err := syscall.Kill(-int(g), sig); err != nil && err != syscall.ESRCH {
 		return fmt.Errorf("signal process group %d: %w", g, err)
@@ -20,8 +20,7 @@ func (g group) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// alive tells whether any process of the group may still run. Dead ones that their
-// parent has not yet buried do not count.
+// alive reports whether any process of the group may still run. Zombies do not count.
 func (g group) alive() bool {
 	if syscall.Kill(-int(g), 0) == syscall.ESRCH {
 		return false
@@ -44,18 +43,18 @@ func (g group) alive() bool {
 			return true
 		}
 	}
-	return !seen // without a /proc to look at, the signal's word counts
+	return !seen // without /proc, the result of the signal decides
 }
 
-// stat is what is read of /proc/PID/stat.
+// stat holds fields of /proc/PID/stat.
 type stat struct {
 	dead   bool
 	parent int
 	group  int
-	halted bool // by a signal
+	halted bool // stopped by a signal
 }
 
-// parseStat reads "pid (comm) state ppid pgrp …", where comm may contain anything.
+// parseStat parses "pid (comm) state ppid pgrp …", where comm may contain anything.
 func parseStat(text []byte) (stat, bool) {
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(fields) < 3 {
@@ -66,7 +65,7 @@ func parseStat(text []byte) (stat, bool) {
 	return stat{bytes.ContainsAny(fields[0], "ZXx"), parent, group, bytes.ContainsAny(fields[0], "Tt")}, parentErr == nil && groupErr == nil
 }
 
-// stopped reports whether a process is stopped by a signal; true where nobody knows.
+// stopped reports whether a process is stopped by a signal. It returns true if that is unknown.
 func stopped(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

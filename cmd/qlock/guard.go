@@ -9,35 +9,35 @@ import (
 	"time"
 )
 
-// guardName is what this program is called when it guards a command.
+// guardName is the argv[0] of this program when it guards a command.
 const guardName = "qlock-guard"
 
 const (
-	// guardFile is the file that the guard listens on.
+	// guardFile is the descriptor that the guard reads.
 	guardFile = 3
-	// guardTries is how often the guard kills, a moment apart: whatever is being forked
-	// meanwhile is met the next time.
+	// guardTries is how often the guard kills the group, with a pause in between: a process that is being
+	// forked meanwhile is killed the next time.
 	guardTries = 100
 )
 
-// A process called that way is a guard, whatever program it is: the tests' too.
+// A process with that name is a guard, whatever its executable is; in tests it is the test binary.
 func init() {
 	if os.Args[0] == guardName {
 		keepGuard(os.NewFile(guardFile, "run"))
-		// Its run waits for it: with the race detector os.Exit takes a second.
+		// The run waits for this exit, and with the race detector os.Exit takes a second.
 		syscall.Exit(exitOK)
 	}
 }
 
-// guard is a second process that outlives this one if this one is killed. The kernel
-// then ends the command itself, but not what the command has started.
+// guard is a second process that outlives this one if this one is killed. In that case the kernel kills the
+// command itself, but not the processes that the command has started.
 type guard struct {
-	words   *os.File // its end is how the guard learns that we are gone
+	words   *os.File // when it is closed, the guard knows that this program is gone
 	process *os.Process
 }
 
-// startGuard starts the guard, in a process group of its own and without our files. It
-// is nil if there can be none: the kernel's own way is all there is then.
+// startGuard starts the guard in its own process group and without this program's files. It returns nil if
+// the guard cannot be started; then only the kernel ends the command.
 func startGuard() *guard {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -59,14 +59,14 @@ func startGuard() *guard {
 	return &guard{words, process}
 }
 
-// take gives a process group into the guard's care.
+// take makes the guard responsible for a process group.
 func (g *guard) take(whom group) {
 	if g != nil {
-		_, _ = g.words.WriteString(strconv.Itoa(int(whom)) + "\n") // without a guard it fails
+		_, _ = g.words.WriteString(strconv.Itoa(int(whom)) + "\n") // this fails if the guard is gone
 	}
 }
 
-// dismiss ends the guard, after the group.
+// dismiss ends the guard after the group has ended.
 func (g *guard) dismiss() {
 	if g != nil {
 		_, _ = g.words.WriteString("done\n")
@@ -74,7 +74,7 @@ func (g *guard) dismiss() {
 	}
 }
 
-// leave lets the guard end the group, if one is in its care.
+// leave lets the guard end its group, if it has one.
 func (g *guard) leave() {
 	if g != nil {
 		g.words.Close()
@@ -82,7 +82,7 @@ func (g *guard) leave() {
 	}
 }
 
-// keepGuard is the guard's whole life: it hears which group, and then that all is done
+// keepGuard is the main function of the guard. It reads the group, and then either that everything is done
 // or, if its run was killed, nothing more.
 func keepGuard(run io.Reader) {
 	heard, _ := io.ReadAll(run)

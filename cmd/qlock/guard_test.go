@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A guard that is left ends the group in its care, and one that is dismissed does not.
+// TestGuard checks that a guard ends its group when its run is gone, and does not when it is dismissed.
 func TestGuard(t *testing.T) {
 	for name, test := range map[string]struct {
 		leave func(g *guard)
@@ -29,7 +29,7 @@ func TestGuard(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	var none *guard // where there can be none
+	var none *guard // the guard could not be started
 	none.take(nobody)
 	none.dismiss()
 	none.leave()

@@ -17,16 +17,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// hostile would begin a line, drive the terminal, reverse what follows and hide itself.
+// hostile would start a line, control the terminal, reverse the text that follows, and hide itself.
 const hostile = "né\nFORGED \x1b[2J\u202egnp\u200b\u2028FORGED\u0085FORGED\r\tFORGED 👩\u200d💻"
 
-// hostileShown is how it is shown.
+// hostileShown is its escaped form.
 const hostileShown = `né\nFORGED \x1b[2J\u202egnp\u200b\u2028FORGED\u0085FORGED\r\tFORGED 👩\u200d💻`
 
-// hostileService answers like the service in it, with every text replaced.
+// hostileService answers like the service that it wraps, with every text replaced.
 type hostileService struct{ *fakeService }
 
-// replaceTexts replaces all texts in an answer, and ends a listing, whose page token is one.
+// replaceTexts replaces all texts in an answer, and ends a listing, whose page token is a text too.
 func replaceTexts[M proto.Message](answer M, err error) (M, error) {
 	if err != nil {
 		return answer, err
@@ -40,7 +40,7 @@ func replaceTexts[M proto.Message](answer M, err error) (M, error) {
 	return answer, nil
 }
 
-// replace replaces all texts in a message, and values.
+// replace replaces all texts and values in a message.
 func replace(m protoreflect.Message) {
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {
@@ -94,8 +94,8 @@ func (h hostileService) TransferLeadership(ctx context.Context, req *wire.Transf
 
 func (h hostileService) dialer(*cli.Context) (service, error) { return h, nil }
 
-// checkEscaped fails if text for people has a character that Printable escapes, but for
-// line breaks, or if a line begins within a text.
+// checkEscaped fails if text for people contains a character that Printable escapes, except line breaks, or
+// if a text contains a line break.
 func checkEscaped(t *testing.T, what, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -111,8 +111,8 @@ func checkEscaped(t *testing.T, what, text string) {
 	}
 }
 
-// TestHostileTextsAreEscaped shows locks, sessions, nodes and records whose every text is
-// hostile, by all verbs that show them: to people escaped, to programs exactly.
+// TestHostileTextsAreEscaped shows locks, sessions, nodes and records, all of whose texts are hostile, with
+// every verb that shows them. They are escaped for people and unchanged for programs.
 func TestHostileTextsAreEscaped(t *testing.T) {
 	exact, err := json.Marshal(hostile)
 	if err != nil {
@@ -140,7 +140,7 @@ func TestHostileTextsAreEscaped(t *testing.T) {
 	}
 }
 
-// TestHostileEventsAreEscaped is about watch, whose lines are events.
+// TestHostileEventsAreEscaped checks watch, whose lines are events.
 func TestHostileEventsAreEscaped(t *testing.T) {
 	all := events()
 	for _, e := range all {
@@ -170,7 +170,7 @@ func TestHostileEventsAreEscaped(t *testing.T) {
 	}
 }
 
-// TestHostileErrorsAreEscaped is about what the program says itself.
+// TestHostileErrorsAreEscaped checks the program's own messages.
 func TestHostileErrorsAreEscaped(t *testing.T) {
 	step := &wire.DeadlockStep{Lock: hostile, ClientName: hostile}
 	for _, err := range []error{

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// job is the life of one run.
+// job is one run, from start to end.
 type job struct {
 	opts  runOptions
 	std   console
@@ -28,8 +28,8 @@ func newJob(opts runOptions, std console, svc service, blame func(error) error) 
 	return &job{opts: opts, std: std, svc: svc, blame: blame}
 }
 
-// run waits for the lock, runs the command and releases. Its error carries the exit
-// code; it is nil if the command ended well.
+// run waits for the lock, runs the command and releases the lock. Its error carries the exit code; it is
+// nil if the command succeeded.
 func (j *job) run() error {
 	j.sig = catchSignals()
 	defer j.sig.stop()
@@ -53,8 +53,8 @@ func (j *job) start(h held) (*keeper, error) {
 	tty := terminalOf(j.std.in)
 	environ := childEnviron(os.Environ(), j.opts.claim.names(), h.hold.Token(), h.session.ID())
 	j.sig.guard()
-	// The command's time counts from here: a hold that is taken away while it starts
-	// leaves it the grace period all the same.
+	// The command's time counts from here. If the hold is taken away while the command starts, the command
+	// still gets its grace period.
 	deadline := bootTime() + h.hold.Remaining()
 	c, err := startChild(j.opts.path, j.opts.argv, environ, j.std, tty)
 	if err != nil {
@@ -67,7 +67,7 @@ func (j *job) start(h held) (*keeper, error) {
 	}, nil
 }
 
-// margin is what is kept back of the hold's time.
+// margin returns how much of the hold's time is kept in reserve.
 func (j *job) margin(s session) time.Duration {
 	if bound := j.opts.claim.maxHold; bound > 0 {
 		return margin(min(bound, s.TTL()))
@@ -75,10 +75,10 @@ func (j *job) margin(s session) time.Duration {
 	return margin(s.TTL())
 }
 
-// finish releases and decides how the run ended.
+// finish releases the lock and determines the result of the run.
 func (j *job) finish(h held, k *keeper) error {
 	if k.abandoned {
-		k.child.guard.leave() // it goes on trying for a moment
+		k.child.guard.leave() // it keeps trying for a moment
 		return failf(exitLost, "%s was lost and process group %d still runs: end it yourself", j.opts.claim.what(), k.group)
 	}
 	k.child.guard.dismiss()
@@ -98,8 +98,8 @@ func (j *job) finish(h held, k *keeper) error {
 	return nil
 }
 
-// lostUnseen tells whether a release found that the lock had been taken away, rather
-// than that the cluster could not be reached before the deadline.
+// lostUnseen reports whether a release found that the lock had been taken away, rather than that the
+// cluster could not be reached before the deadline.
 func lostUnseen(err error) bool {
 	if errors.Is(err, client.ErrExpired) || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -107,7 +107,7 @@ func lostUnseen(err error) bool {
 	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrSessionLost) || errors.Is(err, client.ErrForced)
 }
 
-// say writes one line of our own, in one piece.
+// say prints one line in a single write.
 func (j *job) say(format string, args ...any) {
 	fmt.Fprintf(j.std.err, "qlock: %s\n", wire.PrintableLine(fmt.Sprintf(format, args...)))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// Why the command is stopped while the lock is held still: the time left is what an
-// orderly end needs.
+// The reasons for stopping the command while the lock is still held: an orderly end needs the remaining
+// time.
 var (
 	errDeadlineNear = errors.New("no heartbeat was answered for too long")
 	errMaxHoldNear  = errors.New("its max-hold is nearly over")
@@ -22,46 +22,46 @@ var (
 )
 
 const (
-	// watchSlice bounds how late the watch notices that the machine was suspended,
-	// during which timers stand still.
+	// watchSlice bounds how late the loop notices that the machine was suspended, because timers stop
+	// during a suspend.
 	watchSlice = 250 * time.Millisecond
-	// endSlice is how often a group that is being ended is looked at.
+	// endSlice is how often a group that is being ended is checked.
 	endSlice = 10 * time.Millisecond
-	// maxMargin is the most that is kept back before the deadline for the kernel to
-	// carry out a KILL.
+	// maxMargin is the maximum time kept in reserve before the deadline, for the kernel to carry out a
+	// KILL.
 	maxMargin = 500 * time.Millisecond
 )
 
-// keeper watches over a command that runs under a hold. One goroutine runs it; it
-// alone signals the group.
+// keeper supervises a command that runs under a hold. Only the goroutine that runs watch uses it and
+// signals the group.
 type keeper struct {
-	lock    string // for people
+	lock    string // for messages
 	hold    hold
 	session session
 	child   *child
 	group   group
 	sig     *signals
-	tty     *terminal // nil without one
+	tty     *terminal // nil if there is none
 	onLost  onLost
 	grace   time.Duration
 	margin  time.Duration
 	say     func(format string, args ...any)
-	now     func() time.Duration // a clock that runs through suspend
+	now     func() time.Duration // a clock that includes suspended time
 
 	status    *syscall.WaitStatus  // of the child, once it has exited
-	deadline  time.Duration        // on now's clock: the hold's, as last known
-	lost      error                // why the command is, or was, being stopped
-	notices   <-chan client.Notice // of operators' wishes; nil when there are no more
-	asked     bool                 // the command was told that it has to end
-	revoked   bool                 // because an operator wants the lock back
+	deadline  time.Duration        // the hold's last known deadline, on now's clock
+	lost      error                // why the command is being, or was, stopped
+	notices   <-chan client.Notice // requests of operators; nil when there will be no more
+	asked     bool                 // the command was asked to end
+	revoked   bool                 // an operator wants the lock back
 	ended     bool                 // the child or the group was told to end
-	killAt    time.Duration        // when ended, on now's clock
+	killAt    time.Duration        // when to kill once ended is set, on now's clock
 	killed    time.Duration        // when KILL was first sent; 0 before
-	cannot    bool                 // the group resists KILL; said once
+	cannot    bool                 // the group cannot be killed; reported once
 	abandoned bool                 // the deadline passed before the group was gone
 }
 
-// bootTime is the time since boot, suspended time included.
+// bootTime returns the time since boot, including suspended time.
 func bootTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -70,11 +70,11 @@ func bootTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// margin is what is kept back of a TTL before the deadline.
+// margin returns how much time before the deadline is kept in reserve for a TTL.
 func margin(ttl time.Duration) time.Duration { return min(ttl/20, maxMargin) }
 
-// watch returns when no process of the group is left, or when that cannot be
-// waited for any longer. The deadline is looked at before anything else is done.
+// watch returns when the group has no process left, or when that can no longer be awaited. It checks the
+// deadline before it handles any event.
 func (k *keeper) watch() {
 	lost := k.hold.Lost()
 	k.notices = k.hold.Revoked()
@@ -134,7 +134,7 @@ func (k *keeper) check() {
 	}
 }
 
-// losing begins to end the command, unless it is to go on without the lock.
+// losing starts to end the command, unless it should continue without the lock.
 func (k *keeper) losing(now time.Duration) {
 	why := oneLine(k.lost.Error())
 	if k.onLost == ignore {
@@ -145,8 +145,8 @@ func (k *keeper) losing(now time.Duration) {
 	k.end(now)
 }
 
-// lastMoment is when whatever runs still is killed. Without the lock nothing is due
-// before anybody's deadline.
+// lastMoment returns when to kill the processes that still run. With --on-lost ignore, a lost lock imposes
+// no deadline.
 func (k *keeper) lastMoment() time.Duration {
 	if k.onLost == ignore && k.lost != nil {
 		return k.killAt
@@ -154,7 +154,7 @@ func (k *keeper) lastMoment() time.Duration {
 	return min(k.killAt, k.deadline-k.margin)
 }
 
-// wanted passes on that an operator wants the lock back.
+// wanted handles a notice that an operator wants the lock back.
 func (k *keeper) wanted(n client.Notice, more bool) {
 	if !more {
 		k.notices = nil
@@ -171,7 +171,7 @@ func (k *keeper) wanted(n client.Notice, more bool) {
 	k.ask()
 }
 
-// hear looks whether an operator's wish is what shortened the hold's time.
+// hear checks whether an operator's request is what shortened the hold's time.
 func (k *keeper) hear() {
 	select {
 	case n, ok := <-k.notices:
@@ -180,7 +180,7 @@ func (k *keeper) hear() {
 	}
 }
 
-// ask tells the command, once, that it has to end.
+// ask asks the command to end, once.
 func (k *keeper) ask() {
 	if k.asked || k.onLost == ignore {
 		return
@@ -188,12 +188,12 @@ func (k *keeper) ask() {
 	k.asked = true
 	if k.onLost != kill {
 		k.send(syscall.Signal(k.onLost))
-		k.send(syscall.SIGCONT) // a stopped process hears it only once it goes on
+		k.send(syscall.SIGCONT) // a stopped process handles the signal only once it continues
 	}
 }
 
-// reason is why the command must stop now, if it must. It keeps the deadline
-// current while there is a hold.
+// reason returns why the command must stop now, or nil. It keeps the deadline up to date while the lock is
+// held.
 func (k *keeper) reason(now time.Duration) error {
 	select {
 	case <-k.hold.Lost():
@@ -211,7 +211,7 @@ func (k *keeper) reason(now time.Duration) error {
 	k.hear()
 	switch bounded := k.session.Remaining() > left; {
 	case bounded && k.revoked && left <= k.margin:
-		return errGraceNear // it was asked when the wish came
+		return errGraceNear // it was asked when the notice arrived
 	case bounded && !k.revoked && left <= k.grace+k.margin:
 		return errMaxHoldNear
 	case !bounded && left <= k.grace+k.margin:
@@ -220,8 +220,8 @@ func (k *keeper) reason(now time.Duration) error {
 	return nil
 }
 
-// end begins to end the group, once: it is asked now, and killed when the grace period
-// is over.
+// end starts to end the group, once: it asks the group to end now, and sets the time to kill it, after the
+// grace period.
 func (k *keeper) end(now time.Duration) {
 	if k.ended {
 		return
@@ -229,28 +229,28 @@ func (k *keeper) end(now time.Duration) {
 	k.ended = true
 	k.killAt = now + k.grace
 	if now >= k.lastMoment() {
-		return // there is no time to ask: check kills
+		return // there is no time to ask, and check kills
 	}
-	if k.onLost == ignore { // what the command left behind
+	if k.onLost == ignore { // for processes that the command left behind
 		k.send(syscall.SIGTERM)
 		k.send(syscall.SIGCONT)
 	}
 	k.ask()
 }
 
-// over tells whether there is nothing left to watch over.
+// over reports whether there is nothing left to supervise.
 func (k *keeper) over() bool {
 	if k.status != nil && !k.group.alive() {
 		return true
 	}
-	// A process that KILL does not end, because it is another user's or hangs in the
-	// kernel, keeps the lock as long as the session lives, and no longer. KILL may come
-	// late where this program itself stood still; it needs its time all the same.
+	// A process that cannot be killed, because it belongs to another user or hangs in the kernel, keeps the
+	// lock only as long as the session is alive. If this program itself was stopped, KILL may be sent late,
+	// but it still gets its time to take effect.
 	k.abandoned = k.lost != nil && k.killed > 0 && k.now() >= max(k.deadline, k.killed)+maxMargin
 	return k.abandoned
 }
 
-// pause is how long nothing needs to be looked at.
+// pause returns how long nothing needs to be checked.
 func (k *keeper) pause() time.Duration {
 	if k.ended || k.status != nil {
 		return endSlice
@@ -271,16 +271,16 @@ func (k *keeper) send(sig syscall.Signal) {
 	}
 }
 
-// suspend answers SIGTSTP to this program: first the command stops, then its keeper, and
-// nobody else.
+// suspend handles SIGTSTP to this program: it stops the command and then this process, but no other
+// process.
 func (k *keeper) suspend() {
 	k.send(syscall.SIGSTOP)
 	k.stop(suspendProcess)
 }
 
-// childStopped answers a command that was stopped at the terminal, by Ctrl-Z or
-// because it read in the background: the shell gets the terminal back and sees its
-// job stopped, as if the command had been its own. A stop that is over by now was ours.
+// childStopped handles a command that was stopped at the terminal, by Ctrl-Z or because it read in the
+// background. The shell gets the terminal back and sees its job stopped, as if it had started the command
+// itself. A stop that has ended by now was caused by this program.
 func (k *keeper) childStopped() {
 	if k.tty == nil || k.ended || !stopped(k.child.pid) {
 		return
@@ -289,9 +289,8 @@ func (k *keeper) childStopped() {
 	k.stop(suspendJob)
 }
 
-// stop stops this program, and with it the heartbeats. Until it is continued
-// nobody watches the deadline, but the command stands still; it goes on only if the
-// lock is held still.
+// stop stops this program and its heartbeats. Until it is continued nothing watches the deadline, but the
+// command is stopped as well. The command continues only if the lock is still held.
 func (k *keeper) stop(suspend func()) {
 	suspend()
 	k.sig.guard()

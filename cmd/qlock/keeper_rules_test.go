@@ -11,14 +11,15 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// nobody is a process group without processes, and everybody the tests' own, which is only
-// looked at here.
+// nobody is a process group without processes, and everybody is the group of the tests themselves, which
+// must not be signalled.
 var (
 	nobody    = group(1 << 30)
 	everybody = group(syscall.Getpgrp())
 )
 
-// watched is a keeper whose time the test sets; at is now, and the hold has left so long.
+// watched returns a keeper whose time the test sets: at is the current time, and left is what the hold has
+// left.
 func watched(at, left time.Duration) (k *keeper, said *[]string) {
 	said = &[]string{}
 	h := newFakeHold(left)
@@ -28,13 +29,13 @@ func watched(at, left time.Duration) (k *keeper, said *[]string) {
 	return k, said
 }
 
-// Why a command must stop, to the nanosecond.
+// TestReasonToStop checks why a command must stop, to the nanosecond.
 func TestReasonToStop(t *testing.T) {
 	const need = 2500 * time.Millisecond // grace and margin
 	exited := syscall.WaitStatus(0)
 	for name, test := range map[string]struct {
 		left    time.Duration
-		session time.Duration // 0 is as long as the hold
+		session time.Duration // 0 means as long as the hold
 		change  func(k *keeper)
 		want    error
 	}{
@@ -68,14 +69,15 @@ func TestReasonToStop(t *testing.T) {
 	}
 }
 
-// An operator's wish is passed on once, to a command that runs and heeds it.
+// TestWishesOfOperators checks that an operator's request is passed on once, to a running command, unless
+// it is to be ignored.
 func TestWishesOfOperators(t *testing.T) {
 	for name, test := range map[string]struct {
 		notice   client.Notice
 		change   func(k *keeper)
 		asked    bool
 		says     string
-		no, more bool // it is passed on; more may come
+		no, more bool // it is passed on; more may follow
 	}{
 		"a wish":          {notice: client.Notice{Revoked: true, Reason: "deploy"}, asked: true, says: "an operator wants orders/42 back: deploy", more: true},
 		"with a grace":    {notice: client.Notice{Revoked: true, Grace: time.Minute, Reason: "a\nb"}, asked: true, says: `back within 1m0s: a\nb`, more: true},
@@ -101,7 +103,7 @@ func TestWishesOfOperators(t *testing.T) {
 	}
 }
 
-// When whatever runs still is killed.
+// TestLastMoment checks when processes that still run are killed.
 func TestLastMoment(t *testing.T) {
 	for name, test := range map[string]struct {
 		killAt, deadline time.Duration
@@ -122,7 +124,8 @@ func TestLastMoment(t *testing.T) {
 	}
 }
 
-// A loss ends the command, or not if that goes on without the lock; and it is told once.
+// TestCheckEndsTheCommand checks that a loss ends the command, unless it should continue without the lock,
+// and that the loss is reported once.
 func TestCheckEndsTheCommand(t *testing.T) {
 	const now = time.Hour
 	exited := syscall.WaitStatus(0)
@@ -161,7 +164,7 @@ func TestCheckEndsTheCommand(t *testing.T) {
 	}
 }
 
-// When there is nothing left to watch over.
+// TestOver checks when there is nothing left to supervise.
 func TestOver(t *testing.T) {
 	const now = time.Hour
 	exited := syscall.WaitStatus(0)
@@ -193,7 +196,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// How long nothing is looked at.
+// TestPause checks how long nothing needs to be checked.
 func TestPause(t *testing.T) {
 	exited := syscall.WaitStatus(0)
 	for name, test := range map[string]struct {
@@ -215,7 +218,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// What the command left behind is asked and then killed, also where it was not to be told.
+// TestWhatIsLeftBehindIsEnded checks that processes left behind by the command are asked to end and then
+// killed, even with --on-lost ignore.
 func TestWhatIsLeftBehindIsEnded(t *testing.T) {
 	k, _ := watched(time.Hour, time.Hour)
 	k.deadline = 2 * time.Hour
@@ -234,8 +238,8 @@ func TestWhatIsLeftBehindIsEnded(t *testing.T) {
 	}
 }
 
-// Groups are alive as long as a process of theirs is not dead, and stats are read whatever
-// a program is called.
+// TestGroups checks that a group is alive as long as it has a process that is not dead, and that stat is
+// parsed whatever the name of the program.
 func TestGroups(t *testing.T) {
 	if nobody.alive() || !everybody.alive() {
 		t.Error("nobody lives, or everybody is dead")

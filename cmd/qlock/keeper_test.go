@@ -10,10 +10,10 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// byTTL leaves the grace period to the TTL.
+// byTTL derives the grace period from the TTL.
 const byTTL time.Duration = -1
 
-// job begins a run without a command line: the library that reads those is not for
+// job starts a run without a command line, because the library that parses command lines cannot be used in
 // parallel tests.
 func (s *scene) job(grace time.Duration, body string) <-chan execution {
 	argv := s.script(body)
@@ -21,7 +21,7 @@ func (s *scene) job(grace time.Duration, body string) <-chan execution {
 		path: argv[0], argv: argv, grace: grace, onLost: term, open: bound})
 }
 
-// jobOf begins a run with options.
+// jobOf starts a run with options.
 func (s *scene) jobOf(opts runOptions) <-chan execution {
 	std := console{in: scratch(s.t, ""), out: scratch(s.t, ""), err: scratch(s.t, "")}
 	results := make(chan execution, 1)
@@ -35,8 +35,8 @@ func (s *scene) jobOf(opts runOptions) <-chan execution {
 	return results
 }
 
-// deadBefore checks that the process group had ended when the release was tried, and
-// that this was before the deadline.
+// deadBefore checks that the process group had ended when the release was attempted, and that this was
+// before the deadline.
 func (s *scene) deadBefore(deadline time.Duration) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -90,8 +90,8 @@ func TestAStoppedCommandIsEndedToo(t *testing.T) {
 	s.deadBefore(deadline)
 }
 
-// A hold that an operator took away is granted to somebody else at once; the grace
-// period stands all the same.
+// TestAForcedReleaseLeavesTheGracePeriod checks that the command has its grace period even after an
+// operator took the hold away, although the lock is granted to another session immediately.
 func TestAForcedReleaseLeavesTheGracePeriod(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
@@ -114,7 +114,8 @@ func TestAHoldThatExpiredUnseenMeansKillAtOnce(t *testing.T) {
 	wantCode(t, s.wait(running), 76, "lost orders/42")
 }
 
-// What a command leaves in its process group is ended before the release.
+// TestLeftoversAreEndedBeforeTheRelease checks that the processes a command leaves in its process group are
+// ended before the release.
 func TestLeftoversAreEndedBeforeTheRelease(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
@@ -132,8 +133,8 @@ func TestALossFoundAtTheReleaseCounts(t *testing.T) {
 	}
 }
 
-// An unreachable cluster does not change how the command ended: the lock was held to
-// the end, and comes free at the deadline.
+// TestAReleaseThatIsNotAcknowledgedEndsAtTheDeadline checks that an unreachable cluster does not change the
+// result of the command: the lock was held until the end, and becomes free at the deadline.
 func TestAReleaseThatIsNotAcknowledgedEndsAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	for _, result := range []error{client.ErrExpired, nil} {

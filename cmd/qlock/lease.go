@@ -19,30 +19,30 @@ const (
 	leaseVariable = "QLOCK_LEASE"
 	// leaseSecretBytes is the length of a lease's secret.
 	leaseSecretBytes = 32
-	// maxLeaseText is more than a lease is ever written as.
+	// maxLeaseText is longer than any lease in text form.
 	maxLeaseText = 4096
 )
 
-// lease names a leased hold and proves the right to it: who has the text of it can
-// extend and release the hold.
+// lease identifies a leased hold and proves the right to it: anyone who has its text can extend and release
+// the hold.
 type lease struct {
 	hold   uint64
 	secret []byte
 }
 
-// newSecret is a fresh secret.
+// newSecret returns a random secret.
 func newSecret() []byte {
 	secret := make([]byte, leaseSecretBytes)
 	rand.Read(secret) // it never fails
 	return secret
 }
 
-// String is the lease as one word that no shell needs to quote.
+// String returns the lease as one word that does not need quoting in a shell.
 func (l lease) String() string {
 	return strconv.FormatUint(l.hold, 10) + "." + base64.RawURLEncoding.EncodeToString(l.secret)
 }
 
-// parseLease reads what String wrote of a lease that was granted.
+// parseLease parses the text of a granted lease.
 func parseLease(text string) (lease, error) {
 	l, err := parseWord(text)
 	if err == nil && l.hold == 0 {
@@ -53,8 +53,8 @@ func parseLease(text string) (lease, error) {
 
 var errNoLease = usagef("that is no lease as qlock acquire wrote it")
 
-// parseWord is parseLease, and takes hold 0, which is whatever the secret has. What a lease
-// file has below its first line is left out. Its error does not repeat the secret.
+// parseWord is parseLease, but also accepts hold 0, which stands for whatever the secret holds. It ignores
+// the lines after the first, which a lease file has. Its error does not contain the secret.
 func parseWord(text string) (lease, error) {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	id, secret, _ := strings.Cut(strings.TrimSpace(text), ".")
@@ -68,7 +68,7 @@ func parseWord(text string) (lease, error) {
 	return l, nil
 }
 
-// leaseFlags say which lease is meant.
+// leaseFlags select a lease.
 func leaseFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "lease-file", Usage: "`FILE` that qlock acquire --lease-file wrote; - reads stdin"},
@@ -77,7 +77,7 @@ func leaseFlags() []cli.Flag {
 	}
 }
 
-// leaseOf finds the lease that a command line means.
+// leaseOf returns the lease that a command line selects.
 func leaseOf(c *cli.Context) (lease, error) {
 	if len(arguments(c)) > 0 {
 		return lease{}, usagef("%s takes no arguments: the lease comes from %s or --lease-file", c.Command.Name, leaseVariable)

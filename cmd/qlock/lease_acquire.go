@@ -20,10 +20,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// unsetLease undoes what the shell may know of an earlier lease.
+// unsetLease removes an earlier lease from the shell's environment.
 const unsetLease = "unset QLOCK_LEASE QLOCK_NAME QLOCK_TOKEN"
 
-// acquireVerb acquires for a script, which holds the lock without this program.
+// acquireVerb acquires a lock for a script, which then holds it without this program.
 func acquireVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "acquire",
@@ -56,14 +56,14 @@ func acquireVerb(dial dialer) *cli.Command {
 	}
 }
 
-// leaseRequest is what acquire asks for.
+// leaseRequest is what acquire requests.
 type leaseRequest struct {
 	claim   claim
 	secret  []byte
-	session client.SessionOptions // implicit
+	session client.SessionOptions // of the implicit session
 }
 
-// leased is a lease that was granted.
+// leased is a granted lease.
 type leased struct {
 	lease
 	token   uint64
@@ -71,7 +71,7 @@ type leased struct {
 	ttl     time.Duration
 }
 
-// leaseRequestOf reads what acquire asks for.
+// leaseRequestOf returns the request that the command line describes.
 func leaseRequestOf(c *cli.Context) (leaseRequest, error) {
 	names := arguments(c)
 	if len(names) == 0 {
@@ -93,7 +93,7 @@ func leaseRequestOf(c *cli.Context) (leaseRequest, error) {
 	return req, err
 }
 
-// ttlOf is --ttl in whole milliseconds, 0 where it is left out.
+// ttlOf returns --ttl in whole milliseconds, or 0 if it is absent.
 func ttlOf(c *cli.Context) (time.Duration, error) {
 	ttl := c.Duration("ttl").Truncate(time.Millisecond)
 	if c.IsSet("ttl") && (ttl <= 0 || ttl > math.MaxUint32*time.Millisecond) {
@@ -102,7 +102,7 @@ func ttlOf(c *cli.Context) (time.Duration, error) {
 	return ttl, nil
 }
 
-// script is the name of the program that called this one, which holds the lease.
+// script returns the name of the program that called this one and holds the lease.
 func script() string {
 	name, err := os.ReadFile("/proc/" + strconv.Itoa(os.Getppid()) + "/comm")
 	if text := strings.TrimSpace(string(name)); err == nil && text != "" {
@@ -111,8 +111,8 @@ func script() string {
 	return "acquire"
 }
 
-// acquireLease acquires and hands the lease over. What cannot be handed over is
-// released again.
+// acquireLease acquires a lease and hands it over to the caller. If that fails, it releases the lease
+// again.
 func acquireLease(c *cli.Context, svc service, req leaseRequest) error {
 	file, err := reserveLeaseFile(c.Context, c.String("lease-file"), svc, req)
 	if err != nil {
@@ -124,7 +124,7 @@ func acquireLease(c *cli.Context, svc service, req leaseRequest) error {
 	got, err := waitForLease(c, svc, req)
 	if err != nil {
 		if file != nil && !errors.Is(err, client.ErrUncertain) {
-			file.forget() // else it may be held after all, and the file has the secret
+			file.forget() // if uncertain, the lease may be held and the file has its secret
 		}
 		return err
 	}
@@ -137,8 +137,8 @@ func acquireLease(c *cli.Context, svc service, req leaseRequest) error {
 	return err
 }
 
-// waitForLease waits as long as the request allows; a signal ends it. Finding a leader
-// is bounded in any case.
+// waitForLease waits as long as the request allows; a signal ends the wait. Finding a leader is bounded in
+// any case.
 func waitForLease(c *cli.Context, svc service, req leaseRequest) (leased, error) {
 	bound := timeout(c, openTimeout)
 	caught := make(chan os.Signal, 1)
@@ -187,15 +187,15 @@ func leads(ctx context.Context, svc service, bound time.Duration) error {
 	return err
 }
 
-// giveUp releases, or stops waiting for, what nobody will have. If that fails too it
-// ends with the TTL.
+// giveUp releases a lease, or cancels its wait, that no script will use. If that fails, the lease ends with
+// its TTL.
 func giveUp(svc service, req leaseRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	_ = svc.ReleaseLease(ctx, req.secret, 0)
 }
 
-// leaseJSON is what acquire prints with -o json.
+// leaseJSON is the output of acquire with -o json.
 type leaseJSON struct {
 	Locks   []string `json:"locks"`
 	HoldID  string   `json:"holdId"`
@@ -232,8 +232,8 @@ func handOver(c *cli.Context, file *leaseFile, req leaseRequest, got leased) err
 	})
 }
 
-// exportFailure is what acquire --export prints where it fails: a shell would take no
-// output for a success, and believe what it knows of an earlier lease.
+// exportFailure is the output of acquire --export when it fails. A shell would treat no output as success
+// and keep the variables of an earlier lease.
 func exportFailure(w io.Writer, code int) {
 	fmt.Fprintf(w, "%s; (exit %d)\n", unsetLease, code)
 }

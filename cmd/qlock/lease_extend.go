@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// extendVerb starts a leased hold's time anew.
+// extendVerb restarts a leased hold's time.
 func extendVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "extend",
@@ -38,7 +38,7 @@ func extendVerb(dial dialer) *cli.Command {
 	}
 }
 
-// heldJSON is what extend and release print with -o json.
+// heldJSON is the output of extend and release with -o json.
 type heldJSON struct {
 	HoldID string `json:"holdId"`
 	Held   bool   `json:"held"`

@@ -17,20 +17,20 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A lease file is written before the acquire, with the secret and hold 0: if the file cannot
-// be written nothing is acquired, and no secret is lost with this program. It is locked
-// (flock) until the acquire has its outcome. The lease is its first line; the others say
-// what it is of, for the next acquire that is given the same file.
+// A lease file is written before the acquire, with the secret and hold 0. If it cannot be written, nothing
+// is acquired; and if this program dies, the secret is not lost. The file is locked (flock) until the
+// outcome of the acquire is known. Its first line is the lease. The other lines describe the lease for the
+// next acquire that is given the same file.
 
-// leaseRecord is what a lease file says.
+// leaseRecord is the content of a lease file.
 type leaseRecord struct {
 	lease
 	lock  string // one of its locks
 	ttl   time.Duration
-	until time.Time // when it is over unless it was extended elsewhere; zero if unknown
+	until time.Time // when it ends unless it was extended elsewhere; zero if unknown
 }
 
-// String is the file's content.
+// String returns the content of the file.
 func (r leaseRecord) String() string {
 	text := r.lease.String() + "\nlock " + strconv.Quote(r.lock) + "\n"
 	if !r.until.IsZero() {
@@ -39,7 +39,7 @@ func (r leaseRecord) String() string {
 	return text
 }
 
-// parseRecord reads what String wrote. Lines that it does not know say nothing.
+// parseRecord parses what String returns. It ignores unknown lines.
 func parseRecord(text string) (r leaseRecord, err error) {
 	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if r.lease, err = parseWord(first); err != nil {
@@ -59,14 +59,14 @@ func parseRecord(text string) (r leaseRecord, err error) {
 	return r, nil
 }
 
-// leaseFile is a lease file that this program has locked.
+// leaseFile is a lease file locked by this program.
 type leaseFile struct {
 	file    *os.File
 	path    string
-	created bool // by us
+	created bool // by this program
 }
 
-// openLeaseFile opens and locks a lease file, and makes it if it is not there.
+// openLeaseFile opens and locks a lease file, and creates it if it does not exist.
 func openLeaseFile(path string) (*leaseFile, error) {
 	f := &leaseFile{path: path, created: true}
 	var err error
@@ -85,7 +85,7 @@ func openLeaseFile(path string) (*leaseFile, error) {
 	return f, nil
 }
 
-// lock makes sure that the file is nobody else's now, and readable by its owner alone.
+// lock locks the file and makes it readable only by its owner.
 func (f *leaseFile) lock() error {
 	info, err := f.file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -106,7 +106,7 @@ func (f *leaseFile) lock() error {
 	return nil
 }
 
-// read returns what the file says; nil if it is empty.
+// read returns the content of the file, or nil if it is empty.
 func (f *leaseFile) read() (*leaseRecord, error) {
 	text, err := io.ReadAll(io.LimitReader(f.file, maxLeaseText))
 	if err != nil {
@@ -122,7 +122,8 @@ func (f *leaseFile) read() (*leaseRecord, error) {
 	return &r, nil
 }
 
-// write replaces what the file says, in place: there was room for it, or for nearly as much.
+// write replaces the content of the file in place. The file already has about the required size, so the
+// disk space rarely runs out.
 func (f *leaseFile) write(r leaseRecord) error {
 	text := r.String()
 	if _, err := f.file.WriteAt([]byte(text), 0); err != nil {
@@ -134,7 +135,7 @@ func (f *leaseFile) write(r leaseRecord) error {
 	return f.file.Sync()
 }
 
-// forget leaves the file as it was found, but for a lease that was over.
+// forget restores the file as it was found, except that an expired lease is removed from it.
 func (f *leaseFile) forget() {
 	if f.created {
 		_ = os.Remove(f.path)
@@ -143,8 +144,8 @@ func (f *leaseFile) forget() {
 	}
 }
 
-// reserveLeaseFile takes the file of --lease-file for a lease that is going to be acquired,
-// unless it has one that lives. It is nil without --lease-file.
+// reserveLeaseFile takes the file of --lease-file for a lease that is about to be acquired, unless the file
+// contains a live one. It returns nil without --lease-file.
 func reserveLeaseFile(ctx context.Context, path string, svc service, req leaseRequest) (*leaseFile, error) {
 	if path == "" {
 		return nil, nil
@@ -170,9 +171,9 @@ func reserveLeaseFile(ctx context.Context, path string, svc service, req leaseRe
 	return f, nil
 }
 
-// checkOver refuses a file whose lease may live: the cluster knows, and where it cannot be
-// asked the end counts that the file names. An acquire that did not come to its end left
-// hold 0; whatever it was granted nobody uses, so that it is released.
+// checkOver refuses a file whose lease may be alive. It asks the cluster; if that is not possible, the end
+// recorded in the file decides. An acquire that did not finish left hold 0: nobody uses what it may have
+// been granted, so that is released.
 func checkOver(ctx context.Context, svc service, path string, old leaseRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
@@ -195,10 +196,10 @@ func checkOver(ctx context.Context, svc service, path string, old leaseRecord) e
 	return nil
 }
 
-// holds asks the cluster whether a lease still holds its lock.
+// holds reports whether the cluster still knows the lease as a holder of its lock.
 func holds(ctx context.Context, svc service, r leaseRecord) (bool, error) {
 	if r.lock == "" {
-		return true, nil // there is nothing to ask about
+		return true, nil // the lock is not known, so the cluster cannot be asked
 	}
 	lock, err := svc.GetLock(ctx, &wire.GetLockRequest{Name: r.lock})
 	if errors.Is(err, client.ErrNotFound) {
@@ -212,11 +213,11 @@ func holds(ctx context.Context, svc service, r leaseRecord) (bool, error) {
 			return true, nil
 		}
 	}
-	return lock.GetHolderCount() > uint64(len(lock.GetHolders())), nil // it may be among those not shown
+	return lock.GetHolderCount() > uint64(len(lock.GetHolders())), nil // it may be among those not listed
 }
 
-// recordEnd notes in a lease file that the lease was extended. If that fails, the end in the
-// file is too early, and who wants to know asks the cluster.
+// recordEnd updates the end in a lease file after an extend. If that fails, the recorded end is too early,
+// but it is used only if the cluster cannot be asked.
 func recordEnd(path string, ttl time.Duration) {
 	if path == "" || path == "-" {
 		return

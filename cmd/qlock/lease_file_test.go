@@ -23,7 +23,8 @@ func readFile(t *testing.T, file string) string {
 	return string(text)
 }
 
-// The secret is in the file before anything is acquired with it.
+// TestLeaseFileIsWrittenBeforeTheAcquire checks that the secret is in the file before it is used to acquire
+// anything.
 func TestLeaseFileIsWrittenBeforeTheAcquire(t *testing.T) {
 	f := newLeasing(t)
 	for _, file := range []string{filepath.Join(t.TempDir(), "nowhere", "lease"), t.TempDir(), os.DevNull} {
@@ -48,8 +49,8 @@ func TestLeaseFileIsWrittenBeforeTheAcquire(t *testing.T) {
 	}
 }
 
-// A lease that lives is not overwritten: the cluster is asked, and without an answer the
-// recorded end counts.
+// TestLeaseFileOfALiveLeaseIsKept checks that a live lease is not overwritten. The cluster is asked;
+// without an answer the recorded end decides.
 func TestLeaseFileOfALiveLeaseIsKept(t *testing.T) {
 	f := newLeasing(t)
 	file := filepath.Join(t.TempDir(), "lease")
@@ -93,7 +94,8 @@ func TestLeaseFileOfALiveLeaseIsKept(t *testing.T) {
 	}
 }
 
-// Nor is a file that is something else, or somebody else's just now.
+// TestLeaseFileThatIsNoneIsKept checks that a file with other content, or one that is in use, is not
+// overwritten.
 func TestLeaseFileThatIsNoneIsKept(t *testing.T) {
 	f := newLeasing(t)
 	dir := t.TempDir()
@@ -122,8 +124,8 @@ func TestLeaseFileThatIsNoneIsKept(t *testing.T) {
 	}
 }
 
-// An acquire that fails leaves the file as it was; one whose outcome nobody knows leaves the
-// secret.
+// TestLeaseFileAfterAFailure checks that a failed acquire leaves the file as it was, and that one with an
+// unknown outcome leaves the secret.
 func TestLeaseFileAfterAFailure(t *testing.T) {
 	f := newLeasing(t)
 	dir := t.TempDir()
@@ -152,7 +154,7 @@ func TestLeaseFileAfterAFailure(t *testing.T) {
 	}
 }
 
-// To extend it moves the end that the file names.
+// TestLeaseFileFollowsExtensions checks that an extension updates the end in the file.
 func TestLeaseFileFollowsExtensions(t *testing.T) {
 	f := newLeasing(t)
 	file := filepath.Join(t.TempDir(), "lease")

@@ -39,7 +39,7 @@ func releaseVerb(dial dialer) *cli.Command {
 	}
 }
 
-// leaseError says what a lease that nobody knows means.
+// leaseError explains an error about a lease that the cluster does not know.
 func leaseError(err error) error {
 	if errors.Is(err, client.ErrNotHeld) {
 		return failf(exitNotHeld, "the lease is over: it was released, its TTL has passed or it was forced away")
@@ -47,7 +47,7 @@ func leaseError(err error) error {
 	return err
 }
 
-// forget removes the file of a lease that is over.
+// forget removes the file of a lease that has ended.
 func forget(file string) error {
 	if file == "" || file == "-" {
 		return nil

@@ -22,7 +22,7 @@ type leasing struct {
 	asked    leaseRequest
 	extended []time.Duration
 	released []lease
-	err      error // of every call but the first look
+	err      error // of every call except the first look
 }
 
 func newLeasing(t *testing.T) *leasing {
@@ -44,7 +44,7 @@ func newLeasing(t *testing.T) *leasing {
 	return f
 }
 
-// known tells the lease that was granted from others.
+// known distinguishes the granted lease from others.
 func (f *leasing) known(l lease) error {
 	if f.err == nil && (l.hold != 211 || !bytes.Equal(l.secret, f.asked.secret)) {
 		return client.ErrNotHeld
@@ -87,7 +87,8 @@ func TestAcquireForAScript(t *testing.T) {
 	}
 }
 
-// A shell would go on after an eval of nothing.
+// TestAcquireThatFailsFailsInTheShellToo checks the output of a failed acquire --export: a shell would
+// continue after an eval of nothing.
 func TestAcquireThatFailsFailsInTheShellToo(t *testing.T) {
 	for line, want := range map[string]int{
 		"acquire deploy --export":                   75,
@@ -189,7 +190,8 @@ func TestALeaseInAFile(t *testing.T) {
 	}
 }
 
-// What may have been granted, or waits, is given back when nobody asks any more.
+// TestAcquireLeavesNothingBehind checks that whatever may have been granted, or still waits, is released
+// when its caller is gone.
 func TestAcquireLeavesNothingBehind(t *testing.T) {
 	f := newLeasing(t)
 	f.err = client.ErrUncertain

@@ -39,7 +39,7 @@ func locksVerb(dial dialer) *cli.Command {
 	}
 }
 
-// allLocks joins the pages of a listing.
+// allLocks joins the pages of the list.
 func allLocks(ctx context.Context, svc lockLister, req *wire.ListLocksRequest) ([]*wire.LockInfo, error) {
 	var all []*wire.LockInfo
 	for {
@@ -54,7 +54,7 @@ func allLocks(ctx context.Context, svc lockLister, req *wire.ListLocksRequest) (
 	}
 }
 
-// writeLocks is the table for people.
+// writeLocks writes the table for people.
 func writeLocks(w io.Writer, prefix string, locks []*wire.LockInfo) {
 	if len(locks) == 0 {
 		if prefix == "" {
@@ -84,7 +84,7 @@ func writeLocks(w io.Writer, prefix string, locks []*wire.LockInfo) {
 	t.write(w)
 }
 
-// share is how a hold holds a lock, and of a semaphore how much.
+// share describes how a hold holds a lock, and how many permits of a semaphore.
 func share(l *wire.LockInfo, mode wire.Mode, permits uint64) string {
 	if mode == wire.Mode_PERMITS {
 		return fmt.Sprintf("%d of %d permits", permits, l.GetLimit())

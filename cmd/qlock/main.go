@@ -9,8 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/cmd/timerslack"
 )
 
-// console is where a command line reads and writes. The child of run gets the very
-// same files.
+// console holds the input and output of a command line. The child of run gets the same files.
 type console struct {
 	in, out, err *os.File
 }
@@ -47,7 +46,7 @@ func execute(words []string, std console, dial dialer) (code int) {
 	return exitCode(err)
 }
 
-// complain says one line about err, if it has anything to say.
+// complain prints err in one line, if it has text.
 func complain(w io.Writer, err error) {
 	if text := explain(err); text != "" {
 		fmt.Fprintf(w, "qlock: %s\n", text)

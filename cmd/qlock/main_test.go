@@ -21,13 +21,13 @@ import (
 	"github.com/quorumlock/quorumlock/test/ports"
 )
 
-// The tests in this package know nothing but the binaries: they build qlock and
-// qlockd, start nodes on loopback and look at exit codes, output and processes.
+// The tests in this package use only the binaries: they build qlock and qlockd, start nodes on loopback,
+// and check exit codes, output and processes.
 
 // bound is how long anything may take before it counts as hanging.
 const bound = 30 * time.Second
 
-// scratch holds the binaries and the shared node's data; TestMain removes it.
+// scratch holds the binaries and the shared node's data. TestMain removes it.
 var scratch string
 
 func TestMain(m *testing.M) {
@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(testMain(m))
 }
 
-// heedHangup starts this program anew if it came under nohup: what it ignores, qlock
-// rightly ignores too, and the tests of hangups would wait for nothing.
+// heedHangup restarts this program if it was started under nohup: qlock would inherit the ignored SIGHUP
+// and rightly ignore it too, and the tests of hangups would wait in vain.
 func heedHangup() {
 	if !signal.Ignored(syscall.SIGHUP) {
 		return
@@ -66,9 +66,9 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// beat is what this test binary is when a test runs it as a command: it ignores TERM
-// and writes the time to a file as long as it lives. TEST_BEAT_FORK names the file of
-// a second one, in the same process group.
+// beat is what this test binary does when a test runs it as a command: it ignores TERM and writes the time
+// to a file as long as it is alive. TEST_BEAT_FORK names the file of a second such process, in the same
+// process group.
 func beat(file string) {
 	ignore(syscall.SIGTERM)
 	if second := os.Getenv("TEST_BEAT_FORK"); second != "" {
@@ -89,7 +89,7 @@ func beat(file string) {
 	}
 }
 
-// bootTime is the clock that sessions' deadlines are counted on.
+// bootTime reads the clock on which sessions' deadlines are counted.
 func bootTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -124,7 +124,7 @@ type node struct {
 	log  *bytes.Buffer // to be read after the end
 }
 
-// startNode starts qlockd and leaves it to the caller to stop it.
+// startNode starts qlockd. The caller must stop it.
 func startNode(t *testing.T, client string, flags ...string) *node {
 	t.Helper()
 	n := &node{addr: client, log: &bytes.Buffer{}}
@@ -139,13 +139,13 @@ func startNode(t *testing.T, client string, flags ...string) *node {
 
 func (n *node) signal(sig syscall.Signal) { _ = n.cmd.Process.Signal(sig) }
 
-// stop ends the node, also one that is stopped by a signal.
+// stop ends the node, even if it is stopped by a signal.
 func (n *node) stop() {
 	_ = n.cmd.Process.Kill()
 	_ = n.cmd.Wait()
 }
 
-// single starts a cluster of one node, with TTLs that tests can wait for.
+// single starts a cluster of one node, with TTLs short enough for tests.
 func single(t *testing.T, dir string) *node {
 	t.Helper()
 	addrs := ports.For(t, 3)
@@ -163,13 +163,13 @@ func serving(t *testing.T, endpoints string) {
 	}
 }
 
-// shared is the node of all tests that do it no harm.
+// shared is the node of all tests that do not damage it.
 var shared struct {
 	sync.Mutex
 	node *node
 }
 
-// endpoint is the shared node's.
+// endpoint returns the address of the shared node.
 func endpoint(t *testing.T) string {
 	t.Helper()
 	shared.Lock()
@@ -180,7 +180,7 @@ func endpoint(t *testing.T) string {
 	return shared.node.addr
 }
 
-// own is a node for one test.
+// own starts a node for one test.
 func own(t *testing.T) *node {
 	t.Helper()
 	n := single(t, t.TempDir())
@@ -188,13 +188,13 @@ func own(t *testing.T) *node {
 	return n
 }
 
-// outcome is what a command line did.
+// outcome is the result of a command line.
 type outcome struct {
 	code     int // -1 if a signal ended it
 	out, err string
 }
 
-// process is a qlock that runs.
+// process is a running qlock.
 type process struct {
 	t        *testing.T
 	cmd      *exec.Cmd
@@ -209,7 +209,7 @@ func begin(t *testing.T, endpoints, input string, env []string, words ...string)
 	return beginTo(t, nil, endpoints, input, env, words...)
 }
 
-// beginTo is begin with a file for stdout, unless that is nil.
+// beginTo is begin with a file for stdout, unless out is nil.
 func beginTo(t *testing.T, out *os.File, endpoints, input string, env []string, words ...string) *process {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
@@ -220,7 +220,7 @@ func beginTo(t *testing.T, out *os.File, endpoints, input string, env []string, 
 	if out != nil {
 		p.cmd.Stdout = out
 	}
-	p.cmd.WaitDelay = time.Second // what holds the output open longer was left behind
+	p.cmd.WaitDelay = time.Second // a process that keeps the output open longer was left behind
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func qlock(t *testing.T, endpoints string, words ...string) outcome {
 	return begin(t, endpoints, "", nil, words...).end()
 }
 
-// cleanEnv is the environment without anything of ours, and with what is given.
+// cleanEnv returns the environment without any variables of qlock, plus add.
 func cleanEnv(add ...string) []string {
 	var env []string
 	for _, pair := range os.Environ() {
@@ -265,7 +265,7 @@ func cleanEnv(add ...string) []string {
 	return append(env, add...)
 }
 
-// decode reads JSON into a value.
+// decode parses JSON into a value.
 func decode[T any](t *testing.T, text string) T {
 	t.Helper()
 	var v T
@@ -290,7 +290,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// line waits until a file holds a whole line, and returns it.
+// line waits until a file contains a whole line, and returns it.
 func line(t *testing.T, path string) string {
 	t.Helper()
 	var text string

@@ -6,15 +6,15 @@ import (
 	"syscall"
 )
 
-// onLost is what the command is told when the lock is lost.
+// onLost is how the command is notified when the lock is lost.
 type onLost syscall.Signal
 
 const (
-	// term is what a run does unless told otherwise.
+	// term is the default.
 	term = onLost(syscall.SIGTERM)
-	// kill asks nobody.
+	// kill ends the command without asking.
 	kill = onLost(syscall.SIGKILL)
-	// ignore tells the command nothing: it goes on without the lock.
+	// ignore does not notify the command, which continues without the lock.
 	ignore = onLost(0)
 )
 
@@ -27,7 +27,7 @@ var onLostWords = []struct {
 	{"usr1", onLost(syscall.SIGUSR1)}, {"usr2", onLost(syscall.SIGUSR2)}, {"kill", kill}, {"ignore", ignore},
 }
 
-// onLostNames are the values of --on-lost, for completion and complaints.
+// onLostNames returns the values of --on-lost, for completion and errors.
 func onLostNames() []string {
 	var names []string
 	for _, w := range onLostWords {
@@ -36,7 +36,7 @@ func onLostNames() []string {
 	return names
 }
 
-// parseOnLost reads a value of --on-lost, in any case and with or without SIG.
+// parseOnLost parses a value of --on-lost, in any case and with or without SIG.
 func parseOnLost(text string) (onLost, error) {
 	word := strings.TrimPrefix(strings.ToLower(text), "sig")
 	at := slices.IndexFunc(onLostWords, func(w struct {

@@ -16,7 +16,7 @@ func (s *scene) jobWith(grace time.Duration, what onLost, maxHold time.Duration,
 		path: argv[0], argv: argv, grace: grace, onLost: what, open: bound})
 }
 
-// loop keeps a shell busy in a way that lets it hear signals.
+// loop keeps a shell busy in a way that lets it handle signals.
 const loop = "echo ready > $D/ready; while [ ! -e $D/go ]; do sleep 0.01 2>/dev/null; done 2>/dev/null"
 
 func TestParseOnLost(t *testing.T) {
@@ -36,7 +36,7 @@ func TestAnotherSignalThanTerm(t *testing.T) {
 	s.hold.lose(client.ErrForced)
 	wantCode(t, s.wait(running), 76, "taken away by an operator")
 	s.file("told")
-	s.wantEvents("lock orders/42 -1ns", "unlock", "close") // the session lives still
+	s.wantEvents("lock orders/42 -1ns", "unlock", "close") // the session is still alive
 }
 
 func TestKillAsksNobody(t *testing.T) {
@@ -49,7 +49,8 @@ func TestKillAsksNobody(t *testing.T) {
 	s.wantEvents("lock orders/42 -1ns", "unlock", "close")
 }
 
-// A command that is to go on without the lock does, and the run says so in the end.
+// TestIgnoreLetsTheCommandGoOn checks that a command runs on without the lock if requested, and that the
+// run reports the loss at the end.
 func TestIgnoreLetsTheCommandGoOn(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
@@ -63,7 +64,8 @@ func TestIgnoreLetsTheCommandGoOn(t *testing.T) {
 	s.file("finished")
 }
 
-// The command of a bounded hold ends before the bound, and the text names the bound.
+// TestMaxHoldEndsTheCommandInTime checks that the command of a bounded hold ends before the bound, and that
+// the message names the bound.
 func TestMaxHoldEndsTheCommandInTime(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 4*time.Second) // what the hold has left
@@ -76,8 +78,8 @@ func TestMaxHoldEndsTheCommandInTime(t *testing.T) {
 	s.deadBefore(deadline)
 }
 
-// An operator's wish is passed on. A command that heeds it ends as it likes, and the
-// lock was never lost.
+// TestARevocationAsksTheCommand checks that an operator's request is passed on. A command that obeys ends
+// normally, and the lock was never lost.
 func TestARevocationAsksTheCommand(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
@@ -90,7 +92,8 @@ func TestARevocationAsksTheCommand(t *testing.T) {
 	s.wantEvents("lock orders/42 -1ns", "unlock", "close")
 }
 
-// It is asked once only: the end of the grace does not ask again.
+// TestARevocationIsNotHeeded checks that the command is asked only once: the end of the grace does not ask
+// again.
 func TestARevocationIsNotHeeded(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 4*time.Second)
@@ -106,7 +109,8 @@ func TestARevocationIsNotHeeded(t *testing.T) {
 	s.deadBefore(deadline)
 }
 
-// A bound that passes while the release is under way was kept.
+// TestAMaxHoldThatPassesDuringTheReleaseIsNoLoss checks that a bound that passes during the release was
+// kept.
 func TestAMaxHoldThatPassesDuringTheReleaseIsNoLoss(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// reasonFlags say who sets something right and why: the audit log keeps both.
+// reasonFlags set who intervenes and why. The audit log records both.
 func reasonFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "reason", DefaultText: "must be given", Usage: "`TEXT` for the audit log, and for the holder of what is taken"},
@@ -24,7 +24,7 @@ func reasonFlags() []cli.Flag {
 	}
 }
 
-// namedHoldFlags name one hold.
+// namedHoldFlags select one hold.
 func namedHoldFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.Uint64Flag{Name: "token", DefaultText: "must be given", Usage: "the hold's `TOKEN`, as qlock show prints it: another hold is left alone"},
@@ -32,7 +32,7 @@ func namedHoldFlags() []cli.Flag {
 	}
 }
 
-// reasonOf reads them.
+// reasonOf returns the values of reasonFlags.
 func reasonOf(c *cli.Context) (reason, operator string, err error) {
 	reason, operator = c.String("reason"), c.String("operator")
 	if operator == "" {
@@ -50,7 +50,7 @@ func reasonOf(c *cli.Context) (reason, operator string, err error) {
 	return reason, operator, nil
 }
 
-// whoAmI is the user at this host, as far as anybody knows.
+// whoAmI returns the user at this host, as far as known.
 func whoAmI() string {
 	name := strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil {
@@ -62,16 +62,16 @@ func whoAmI() string {
 	return wire.CleanText(name, wire.MaxOperatorBytes)
 }
 
-// target is the hold that an operator means.
+// target is the hold that an operator selected.
 type target struct {
 	name   string
 	token  uint64
 	holdID uint64
-	holder *wire.HolderInfo      // nil where it is not among those that are shown
-	lock   *wire.GetLockResponse // as it was before
+	holder *wire.HolderInfo      // nil if it is not among those listed
+	lock   *wire.GetLockResponse // before the change
 }
 
-// targetOf reads NAME --token and looks the hold up.
+// targetOf returns the hold selected by NAME and --token.
 func targetOf(ctx context.Context, c *cli.Context, svc service) (target, error) {
 	t := target{name: arguments(c)[0], token: c.Uint64("token"), holdID: c.Uint64("hold")}
 	var err error
@@ -89,12 +89,12 @@ func targetOf(ctx context.Context, c *cli.Context, svc service) (target, error) 
 		}
 	}
 	if t.holdID != 0 && t.lock.GetHolderCount() > uint64(len(t.lock.GetHolders())) {
-		return t, nil // the cluster will say
+		return t, nil // the cluster decides
 	}
 	return t, failf(exitNotHeld, "%s", t.notThat())
 }
 
-// notThat says who holds the lock in place of the token that was given.
+// notThat describes who holds the lock instead of the given token.
 func (t target) notThat() string {
 	holders := t.lock.GetHolders()
 	text := fmt.Sprintf("token %d does not hold %s", t.token, printable(t.name))
@@ -109,7 +109,7 @@ func (t target) notThat() string {
 	return text + "; see qlock show"
 }
 
-// who is the holder, for people.
+// who describes the holder for people.
 func (t target) who() string {
 	if t.holder == nil {
 		return fmt.Sprintf("hold %d", t.holdID)
@@ -117,7 +117,7 @@ func (t target) who() string {
 	return owner(t.holder.GetClient(), t.holder.GetSessionId())
 }
 
-// checkTarget refuses a command line that names no hold.
+// checkTarget refuses a command line that does not select a hold.
 func checkTarget(c *cli.Context, example string) error {
 	if len(arguments(c)) != 1 {
 		return usagef("%s takes one lock's name, as in %s", c.Command.Name, example)
@@ -128,7 +128,7 @@ func checkTarget(c *cli.Context, example string) error {
 	return checkName(arguments(c)[0])
 }
 
-// notHeld says what an answer of the cluster means that came too late.
+// notHeld explains the error of a request that came after the end of the hold.
 func (t target) notHeld(err error) error {
 	if errors.Is(err, client.ErrNotHeld) {
 		return failf(exitNotHeld, "token %d does not hold %s any more", t.token, printable(t.name))

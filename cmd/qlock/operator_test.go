@@ -37,8 +37,8 @@ func TestWhatOperatorsAskFor(t *testing.T) {
 	}
 }
 
-// Nothing is asked of the cluster where the hold is another one, and a dry run asks
-// for nothing at all.
+// TestOperatorsHitOneHold checks that nothing is requested of the cluster if the hold is a different one,
+// and that a dry run makes no request.
 func TestOperatorsHitOneHold(t *testing.T) {
 	f := answering(t)
 	f.force = func(req *wire.ForceRelease) (*wire.OperatorResponse, error) {

@@ -17,7 +17,7 @@ import (
 // formats are the values of --output.
 var formats = []string{"table", "json"}
 
-// show writes message as JSON, or as the table that people read.
+// show prints message as JSON, or the table for people.
 func show(c *cli.Context, message json.Marshaler, people func(io.Writer)) error {
 	var out bytes.Buffer
 	if c.String("output") == "json" {
@@ -35,8 +35,8 @@ func show(c *cli.Context, message json.Marshaler, people func(io.Writer)) error 
 	return nil
 }
 
-// shownLines escapes what may have slipped through in lines for people: each text has been
-// escaped on its own before, which alone keeps a text from beginning a line.
+// shownLines escapes what remains unescaped in lines for people. Each text must already be escaped on its
+// own; only that keeps a text from starting a line.
 func shownLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -45,7 +45,7 @@ func shownLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// showLine writes one line of many: JSON without line breaks, or text for people.
+// showLine prints one line of many: JSON without line breaks, or text for people.
 func showLine(c *cli.Context, message json.Marshaler, people string) error {
 	var out bytes.Buffer
 	if c.String("output") == "json" {
@@ -66,7 +66,7 @@ func showLine(c *cli.Context, message json.Marshaler, people string) error {
 	return nil
 }
 
-// writeJSON indents what protojson writes: its own spacing changes from build to build.
+// writeJSON indents the output of protojson, whose own spacing changes from build to build.
 func writeJSON(out *bytes.Buffer, message json.Marshaler) error {
 	raw, err := message.MarshalJSON()
 	if err != nil {
@@ -78,7 +78,7 @@ func writeJSON(out *bytes.Buffer, message json.Marshaler) error {
 	return out.WriteByte('\n')
 }
 
-// one is a message whose own fields stand at the top level.
+// one is a message whose own fields are at the top level.
 type one struct{ proto.Message }
 
 // MarshalJSON is protojson with unpopulated fields.
@@ -86,13 +86,13 @@ func (o one) MarshalJSON() ([]byte, error) {
 	return protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(o.Message)
 }
 
-// list is one key with all the messages of an answer, its pages joined.
+// list is one key with all messages of a result, with its pages joined.
 type list[M proto.Message] struct {
 	key   string
 	items []M
 }
 
-// MarshalJSON writes an empty list as [].
+// MarshalJSON encodes an empty list as [].
 func (l list[M]) MarshalJSON() ([]byte, error) {
 	items := make([]json.RawMessage, len(l.items))
 	for i, item := range l.items {
@@ -105,13 +105,13 @@ func (l list[M]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]json.RawMessage{l.key: items})
 }
 
-// with is a message with more keys beside its own fields.
+// with is a message with additional keys beside its own fields.
 type with struct {
 	proto.Message
 	extra map[string]any
 }
 
-// MarshalJSON puts the keys before the message's, in alphabetical order.
+// MarshalJSON puts the additional keys before those of the message, in alphabetical order.
 func (w with) MarshalJSON() ([]byte, error) {
 	raw, err := one{w.Message}.MarshalJSON()
 	if err != nil {
@@ -124,8 +124,8 @@ func (w with) MarshalJSON() ([]byte, error) {
 	return slices.Concat(extra[:len(extra)-1], []byte(","), raw[1:]), nil
 }
 
-// fields is JSON that is no message of the schema.
+// fields is JSON that is not a message of the schema.
 type fields struct{ value any }
 
-// MarshalJSON is encoding/json's.
+// MarshalJSON uses encoding/json.
 func (f fields) MarshalJSON() ([]byte, error) { return json.Marshal(f.value) }

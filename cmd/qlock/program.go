@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// findProgram looks a command up as a shell would, before anybody waits for a lock
-// that the command could not use.
+// findProgram looks up a command as a shell would. It runs before the wait for the lock, so that a missing
+// command is reported immediately.
 func findProgram(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil || errors.Is(err, exec.ErrDot) {
@@ -23,7 +23,7 @@ func findProgram(name string) (string, error) {
 	return "", failf(exitNotFound, "command %s not found: check its name and PATH", printable(name))
 }
 
-// existing is the file that name means although it cannot be executed, if any.
+// existing returns the file with that name if there is one, even if it cannot be executed.
 func existing(name string) string {
 	if strings.Contains(name, "/") {
 		if _, err := os.Stat(name); err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
@@ -39,7 +39,7 @@ func existing(name string) string {
 	return ""
 }
 
-// cannotStart maps what the kernel said to an attempt to execute the program.
+// cannotStart maps an error from executing the program to an exit code.
 func cannotStart(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return failf(exitNotFound, "cannot start %s: %w; the file or its interpreter is gone", printable(path), err)

@@ -8,14 +8,12 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// quietRelease is how long a release may take before it is worth a line, and before a
-// signal is taken to mean it.
+// quietRelease is how long a release may take before it is reported, and before a signal ends the wait.
 const quietRelease = time.Second
 
-// release gives the lock back. It returns when that is acknowledged, or at the
-// session's deadline, when the cluster gives the lock away by itself. A person who
-// sees that it hangs may end the wait by a signal: the lock is free at the deadline
-// in any case.
+// release releases the lock. It returns when the cluster has acknowledged that, or at the session's
+// deadline, when the cluster releases the lock itself. A user who sees that the release hangs can end the
+// wait with a signal: the lock is free at the deadline in any case.
 func (j *job) release(h held) error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(0, h.hold.Remaining()))
 	defer cancel()
@@ -41,12 +39,12 @@ func (j *job) release(h held) error {
 	}
 }
 
-// endedAlone tells whether the hold had ended while its session lives.
+// endedAlone reports whether the hold had ended while its session is alive.
 func endedAlone(err error) bool {
 	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrForced) || errors.Is(err, client.ErrHoldExpired)
 }
 
-// nextSignal is closed by the next signal that comes from now on.
+// nextSignal returns a channel that is closed by the next signal from now on.
 func (j *job) nextSignal(ctx context.Context) <-chan struct{} {
 	for {
 		if _, ok := j.sig.pending(); !ok {
@@ -64,8 +62,8 @@ func (j *job) nextSignal(ctx context.Context) <-chan struct{} {
 	return came
 }
 
-// close ends a session within a bound; what it still has the cluster then takes
-// itself, at the session's deadline.
+// close closes a session within a bound. If that fails, the cluster releases the rest at the session's
+// deadline.
 func (j *job) close(s session) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what is shown to testdata, instead of comparing")
 
-// golden compares what was shown with a file in testdata.
+// golden compares output with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -43,7 +43,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// web and batch are two clients; the second has chosen its name to annoy.
+// web and batch are two clients. The second one has a hostile name.
 func web() *wire.ClientInfo {
 	return &wire.ClientInfo{Name: "refund", HostName: "web1", BootId: "b1", Pid: 4242, ProcessStartUnixMs: 1_700_000_000_000,
 		Labels: []*wire.Label{{Key: "region", Value: "eu"}, {Key: "team", Value: "pay\nments"}}, Address: "10.0.0.7:51234"}
@@ -79,7 +79,7 @@ func clusterStatus() *wire.StatusResponse {
 		}}
 }
 
-// acknowledged answers the acknowledgement that is shown.
+// acknowledged answers AcknowledgeAlarms.
 func acknowledged(req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
 	if req.GetReason() != "seen" || req.GetOperator() != "me" {
 		return nil, fmt.Errorf("acknowledged by %v", req)
@@ -87,12 +87,12 @@ func acknowledged(req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsRe
 	return &wire.AcknowledgeAlarmsResponse{Revision: 305}, nil
 }
 
-// always answers every request alike.
+// always returns the same answer to every request.
 func always[Req, Resp any](answer Resp) func(Req) (Resp, error) {
 	return func(Req) (Resp, error) { return answer, nil }
 }
 
-// answering is a cluster that has something of everything, in two pages each.
+// answering is a cluster that has an example of everything, in two pages each.
 func answering(t *testing.T) *fakeService {
 	return &fakeService{t: t,
 		listLocks: func(req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
@@ -257,7 +257,7 @@ func TestErrorsOfTheClusterBecomeExitCodes(t *testing.T) {
 	}
 }
 
-// Without a leader, what some node last knew is shown all the same.
+// TestStatusWithoutALeader checks that the state last known to a node is printed even without a leader.
 func TestStatusWithoutALeader(t *testing.T) {
 	f := &fakeService{t: t, statusFunc: func(req *wire.StatusRequest) (*wire.StatusResponse, error) {
 		if !req.GetStale() {
@@ -283,7 +283,7 @@ func TestStatusWithoutALeader(t *testing.T) {
 	}
 }
 
-// Nodes that differ are told of first, and what that means for locks.
+// TestStatusInDoubt checks that nodes that differ are reported first, with the consequences for locks.
 func TestStatusInDoubt(t *testing.T) {
 	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
 		s := clusterStatus()
@@ -297,7 +297,7 @@ func TestStatusInDoubt(t *testing.T) {
 	golden(t, "status-doubt.table", got.out)
 }
 
-// alarmed is a cluster in which two nodes have found that the log of a third has another course.
+// alarmed is a cluster in which two nodes have found that the log of a third one diverges.
 func alarmed() *wire.StatusResponse {
 	s := clusterStatus()
 	for i, node := range s.Nodes[:2] {
@@ -307,7 +307,7 @@ func alarmed() *wire.StatusResponse {
 	return s
 }
 
-// TestStatusWithAlarms: what nodes have found comes first, with what to do.
+// TestStatusWithAlarms checks that alarms come first, with advice.
 func TestStatusWithAlarms(t *testing.T) {
 	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return alarmed(), nil }}
 	for name, line := range map[string]string{"status-alarms": "status", "members-alarms": "cluster members"} {

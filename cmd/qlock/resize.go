@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// resizeVerb gives a semaphore another limit.
+// resizeVerb changes the limit of a semaphore.
 func resizeVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "resize",

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// revokeVerb asks for a hold back.
+// revokeVerb asks a holder to release its hold.
 func revokeVerb(dial dialer) *cli.Command {
 	const example = "qlock revoke orders/42 --token 4611686018427387921 --reason \"deploy\" --grace 30s"
 	return &cli.Command{

@@ -13,14 +13,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// openTimeout is how long run looks for a leader before it has joined a queue:
-// longer than a fail-over takes, shorter than a person's patience with a typing error.
+// openTimeout is how long run looks for a leader before it has joined a queue. It is longer than a failover
+// takes, and short enough for a user who mistyped an endpoint.
 const openTimeout = 10 * time.Second
 
-// maxGrace is the longest grace period that is taken unasked.
+// maxGrace is the longest default grace period.
 const maxGrace = 10 * time.Second
 
-// runVerb is the flagship: a command under a lock.
+// runVerb runs a command under a lock.
 func runVerb(std console, dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "run",
@@ -54,7 +54,7 @@ func runJob(c *cli.Context, dial dialer, opts runOptions, std console) error {
 	})
 }
 
-// commandFlags say what becomes of the command.
+// commandFlags set how the command is ended.
 func commandFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.DurationFlag{Name: "ttl", DefaultText: "the cluster's",
@@ -66,7 +66,7 @@ func commandFlags() []cli.Flag {
 	}
 }
 
-// sessionFlags say who holds the lock.
+// sessionFlags describe the holder of the lock.
 func sessionFlags(standard string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringSliceFlag{Name: "label", Usage: "`KEY=VALUE` for people who look at who holds what; may be repeated"},
@@ -74,15 +74,15 @@ func sessionFlags(standard string) []cli.Flag {
 	}
 }
 
-// runOptions are what the command line of run says.
+// runOptions is what the command line of run specifies.
 type runOptions struct {
 	claim   claim
-	path    string   // of the program, found
+	path    string   // of the program, as found
 	argv    []string // as given
 	session client.SessionOptions
-	grace   time.Duration // below 0: by the TTL
+	grace   time.Duration // if negative, derived from the TTL
 	onLost  onLost
-	open    time.Duration // bound on finding a leader
+	open    time.Duration // how long to look for a leader
 }
 
 func runOptionsOf(c *cli.Context) (runOptions, error) {
@@ -104,11 +104,11 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 	return opts, err
 }
 
-// namesAndCommand parts what stands before "--" from what stands behind it.
+// namesAndCommand splits the arguments at "--" into lock names and the command.
 func namesAndCommand(c *cli.Context) (names, argv []string, err error) {
 	names, argv, dashes := splitDashes(c)
 	if at := slices.Index(argv, "--"); len(names) == 0 && at > 0 {
-		names, argv = argv[:at], argv[at+1:] // run -- NAME -- COMMAND, for names like flags
+		names, argv = argv[:at], argv[at+1:] // run -- NAME -- COMMAND, for names that look like flags
 	}
 	switch {
 	case len(names) == 0:
@@ -119,7 +119,7 @@ func namesAndCommand(c *cli.Context) (names, argv []string, err error) {
 	return names, argv, nil
 }
 
-// times reads how long and how the command is ended, and refuses what contradicts itself.
+// times reads when and how the command is ended, and refuses contradictions.
 func (o *runOptions) times(c *cli.Context) (err error) {
 	if c.IsSet("ttl") && c.Duration("ttl") <= 0 {
 		return usagef("--ttl must be positive; leave it out for the cluster's default")
@@ -141,7 +141,7 @@ func (o *runOptions) times(c *cli.Context) (err error) {
 	return o.checkGrace(c.Duration("ttl"))
 }
 
-// checkGrace refuses a grace period that leaves no time to run; 0 is not known yet.
+// checkGrace refuses a grace period that leaves the command no time to run. A ttl of 0 is not known yet.
 func (o *runOptions) checkGrace(ttl time.Duration) error {
 	switch {
 	case ttl > 0 && o.grace > ttl/2:
@@ -152,7 +152,7 @@ func (o *runOptions) checkGrace(ttl time.Duration) error {
 	return nil
 }
 
-// settleGrace is the grace period under a session of this TTL.
+// settleGrace returns the grace period for a session with that TTL.
 func (o *runOptions) settleGrace(ttl time.Duration) time.Duration {
 	if o.grace >= 0 {
 		return o.grace
@@ -164,7 +164,7 @@ func (o *runOptions) settleGrace(ttl time.Duration) time.Duration {
 	return min(least/4, maxGrace)
 }
 
-// sessionOptionsOf reads who holds the lock.
+// sessionOptionsOf returns the description of the holder from the command line.
 func sessionOptionsOf(c *cli.Context, name string) (client.SessionOptions, error) {
 	labels, err := parseLabels(c.StringSlice("label"))
 	if err != nil {
@@ -177,7 +177,7 @@ func sessionOptionsOf(c *cli.Context, name string) (client.SessionOptions, error
 	return client.SessionOptions{TTL: c.Duration("ttl"), Name: name, Labels: labels}, checkText("the session's name", name)
 }
 
-// parseLabels reads KEY=VALUE pairs.
+// parseLabels parses KEY=VALUE pairs.
 func parseLabels(pairs []string) (map[string]string, error) {
 	labels := make(map[string]string, len(pairs))
 	for _, pair := range pairs {
@@ -196,12 +196,12 @@ func parseLabels(pairs []string) (map[string]string, error) {
 	return labels, nil
 }
 
-// childEnviron is the command's environment: ours, and the three variables about the
-// lock in place of those of an outer run. No secret is among them, neither the
-// session's nor that of a leased hold.
+// childEnviron returns the command's environment: that of this program, with the three variables about the
+// lock replacing those of an outer run. It contains no secrets, neither the session's nor that of a leased
+// hold.
 func childEnviron(environ, names []string, token, sessionID uint64) []string {
 	ours := []string{
-		"QLOCK_NAME=" + strings.Join(names, "\n"), // no name has a control character
+		"QLOCK_NAME=" + strings.Join(names, "\n"), // names have no control characters
 		fmt.Sprintf("QLOCK_TOKEN=%d", token),
 		fmt.Sprintf("QLOCK_SESSION=%d", sessionID),
 	}

@@ -21,8 +21,8 @@ import (
 // bound is how long anything in these tests may take before it counts as hanging.
 const bound = 20 * time.Second
 
-// scene is one run against a fake cluster. It records, at the moment of the release
-// and of the close, whether the command's process group had ended.
+// scene is one run against a fake cluster. At the release and at the close it records whether the command's
+// process group had ended.
 type scene struct {
 	t       *testing.T
 	dir     string
@@ -52,8 +52,8 @@ func newScene(t *testing.T, ttl time.Duration) *scene {
 	return s
 }
 
-// note records an event, and that nothing of the command may run any more if one of
-// its processes has written its pid.
+// note records an event. If the command has written its pid, note fails the test if one of its processes
+// still runs.
 func (s *scene) note(event string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *scene) note(event string) {
 	}
 }
 
-// pid is what the command wrote to the file pid.
+// pid returns what the command wrote to the file pid.
 func (s *scene) pid() (int, bool) {
 	text, err := os.ReadFile(filepath.Join(s.dir, "pid"))
 	if err != nil {
@@ -74,8 +74,8 @@ func (s *scene) pid() (int, bool) {
 	return pid, err == nil
 }
 
-// script is a shell script that knows the scene's directory as $D and has written its
-// pid, which is also its process group.
+// script returns a shell script in which $D is the scene's directory, and which first writes its pid, which
+// is also its process group.
 func (s *scene) script(body string) []string {
 	return []string{"/bin/sh", "-c", "D='" + s.dir + "'; echo $$ > $D/pid.new; mv $D/pid.new $D/pid; " + body}
 }
@@ -86,7 +86,7 @@ func (s *scene) run(flags []string, body string) execution {
 	return s.wait(s.start(flags, body))
 }
 
-// start begins qlock run.
+// start starts qlock run.
 func (s *scene) start(flags []string, body string) <-chan execution {
 	words := append(append([]string{"run", "orders/42"}, flags...), "--")
 	results := make(chan execution, 1)
@@ -105,7 +105,7 @@ func (s *scene) wait(results <-chan execution) execution {
 	}
 }
 
-// file waits until the command has written a file, and returns what is in it.
+// file waits until the command has written a file, and returns its content.
 func (s *scene) file(name string) string {
 	s.t.Helper()
 	var text string
@@ -117,7 +117,7 @@ func (s *scene) file(name string) string {
 	return strings.TrimSuffix(text, "\n")
 }
 
-// create makes an empty file that the command waits for.
+// create creates an empty file that the command waits for.
 func (s *scene) create(name string) {
 	s.t.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, name), nil, 0o600); err != nil {
@@ -155,7 +155,7 @@ func wantCode(t *testing.T, got execution, code int, inErr string) {
 		t.Errorf("exit code %d, stderr %q; want %d and %q", got.code, got.err, code, inErr)
 	}
 	for line := range strings.Lines(got.err) {
-		if !strings.HasPrefix(line, "qlock: ") && line != "Terminated\n" { // which is the shell's
+		if !strings.HasPrefix(line, "qlock: ") && line != "Terminated\n" { // printed by the shell
 			t.Errorf("stderr has a line that is not marked as ours: %q", line)
 		}
 	}
@@ -283,7 +283,8 @@ func TestRunWithoutALeader(t *testing.T) {
 	wantCode(t, s.run([]string{"--timeout", "50ms"}, "true"), 69, "no serving leader at 127.0.0.1:7400")
 }
 
-// A wait without bound survives its session: it begins again at the end of the queue.
+// TestRunWaitsOnInANewSession checks that a wait without a bound survives its session: it starts again at
+// the end of the queue.
 func TestRunWaitsOnInANewSession(t *testing.T) {
 	s := newScene(t, 15*time.Second)
 	var tries int
@@ -342,8 +343,8 @@ func TestASignalEndsTheWait(t *testing.T) {
 	}
 }
 
-// The grant and the signal race; whichever the program sees first, nothing runs and
-// nothing stays held.
+// TestASignalThatComesWithTheGrant has the grant and a signal race. Whichever the program sees first, no
+// command runs and nothing remains held.
 func TestASignalThatComesWithTheGrant(t *testing.T) {
 	s := newScene(t, 15*time.Second)
 	s.session.lock = func(context.Context, string, time.Duration) (hold, error) {

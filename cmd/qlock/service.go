@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// service is what the verbs ask of a cluster: the SDK, or a fake in tests.
+// service is what the verbs need of a cluster: the SDK, or a fake in tests.
 type service interface {
 	ListLocks(context.Context, *wire.ListLocksRequest) (*wire.ListLocksResponse, error)
 	GetLock(context.Context, *wire.GetLockRequest) (*wire.GetLockResponse, error)
@@ -26,7 +26,7 @@ type service interface {
 	VerifyToken(ctx context.Context, name string, token uint64) (bool, error)
 	ListDeadlocks(context.Context, *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
 	ListAudit(context.Context, *wire.ListAuditRequest) (*wire.ListAuditResponse, error)
-	// Watch begins where the request says; its first word comes with Next.
+	// Watch starts where the options say. Errors are returned by Next.
 	Watch(client.WatchOptions) watcher
 
 	AddMember(context.Context, *wire.AddMemberRequest) (*wire.AddMemberResponse, error)
@@ -38,54 +38,56 @@ type service interface {
 	SkipDelay(context.Context, *wire.SkipDelay) (*wire.OperatorResponse, error)
 	Resize(context.Context, *wire.Resize) (*wire.OperatorResponse, error)
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
-	// SaveSnapshot writes a snapshot from the HTTP port at addr, and describes a stale one.
+	// SaveSnapshot writes a snapshot from the HTTP port at addr. If it is stale, SaveSnapshot returns its
+	// description.
 	SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) (*wire.StaleSnapshot, error)
 	// Metrics writes the metrics of the node whose HTTP port is at addr.
 	Metrics(ctx context.Context, addr string, to io.Writer) error
-	// Connector makes connections of their own, whose sessions have these options.
+	// Connector returns a function that opens separate connections, whose sessions have these options.
 	Connector(client.SessionOptions) func() (bench.Connection, error)
 
 	Open(context.Context, client.SessionOptions) (session, error)
 	AcquireLease(context.Context, leaseRequest) (leased, error)
-	// ExtendLease keeps a lease's TTL where ttl is 0.
+	// ExtendLease keeps the lease's TTL if ttl is 0.
 	ExtendLease(ctx context.Context, secret []byte, hold uint64, ttl time.Duration) error
-	// ReleaseLease releases any hold of the secret, or its wait, where hold is 0.
+	// ReleaseLease releases any hold of the secret, or cancels its wait, if hold is 0.
 	ReleaseLease(ctx context.Context, secret []byte, hold uint64) error
 	Close() error
 }
 
-// watcher says what happens, in order.
+// watcher returns events in order.
 type watcher interface {
 	// Next waits for events or a progress mark. Its error is final.
 	Next(context.Context) (client.Batch, error)
 	Close()
 }
 
-// session is what run asks of a session.
+// session is what run needs of a session.
 type session interface {
 	ID() uint64
 	TTL() time.Duration
-	// Remaining is the time to the local deadline of the session and all it holds.
+	// Remaining returns the time until the local deadline of the session and of all its holds.
 	Remaining() time.Duration
 	Lock(context.Context, claim) (hold, error)
 	Close(context.Context) error
 }
 
-// hold is what run asks of a lock that it holds.
+// hold is what run needs of a hold.
 type hold interface {
 	Token() uint64
-	// Context ends, with the reason as its cause, when the hold does.
+	// Context returns a context that ends with the hold, with the reason as its cause.
 	Context() context.Context
-	// Lost is closed when the hold ended other than by Unlock.
+	// Lost returns a channel that is closed when the hold ends in any way other than Unlock.
 	Lost() <-chan struct{}
-	// Remaining is the time to the local deadline, the session's or the hold's own.
+	// Remaining returns the time until the local deadline of the session or of the hold itself.
 	Remaining() time.Duration
-	// Revoked carries operators' wishes to have it back; it is closed when the hold ends.
+	// Revoked returns a channel with operators' requests to release the hold. It is closed when the hold
+	// ends.
 	Revoked() <-chan client.Notice
 	Unlock(context.Context) error
 }
 
-// dialer makes the service that a command line's flags describe. It does not connect.
+// dialer returns the service that a command line's flags describe. It does not connect.
 type dialer func(*cli.Context) (service, error)
 
 // dial is the dialer of the real program.
@@ -106,7 +108,7 @@ func dial(c *cli.Context) (service, error) {
 	return cluster{sdk, cfg}, nil
 }
 
-// endpoints are the addresses of --endpoints.
+// endpoints returns the addresses of --endpoints.
 func endpoints(c *cli.Context) []string {
 	var list []string
 	for _, addr := range strings.Split(c.String("endpoints"), ",") {
@@ -117,7 +119,7 @@ func endpoints(c *cli.Context) []string {
 	return list
 }
 
-// clientTLS is nil, plaintext, unless one of the certificate flags was given.
+// clientTLS returns nil, for plaintext, unless one of the certificate flags is set.
 func clientTLS(c *cli.Context) (*tls.Config, error) {
 	files := transport.TLSFiles{CA: c.String("cacert"), Cert: c.String("cert"), Key: c.String("key")}
 	if files.IsZero() {
@@ -133,23 +135,23 @@ func clientTLS(c *cli.Context) (*tls.Config, error) {
 	return secure, nil
 }
 
-// cluster is the service that the SDK provides.
+// cluster implements service with the SDK.
 type cluster struct {
 	*client.Client
 	cfg client.Config
 }
 
-// Connector makes connections to the same cluster.
+// Connector opens connections to the same cluster.
 func (c cluster) Connector(opts client.SessionOptions) func() (bench.Connection, error) {
 	return bench.SDK(c.cfg, opts)
 }
 
-// Watch lasts until it is closed.
+// Watch returns a watcher that lasts until it is closed.
 func (c cluster) Watch(what client.WatchOptions) watcher {
 	return c.Client.Watch(context.Background(), what)
 }
 
-// AcquireLease acquires without a session.
+// AcquireLease acquires locks without a session.
 func (c cluster) AcquireLease(ctx context.Context, req leaseRequest) (leased, error) {
 	l, err := c.Client.AcquireLease(ctx, req.claim.locks, client.LeaseOptions{Secret: req.secret, TTL: req.session.TTL,
 		Try: req.claim.wait == 0, Wait: max(0, req.claim.wait), Name: req.session.Name, Labels: req.session.Labels}, req.claim.options()...)
@@ -170,7 +172,7 @@ func (c cluster) Open(ctx context.Context, opts client.SessionOptions) (session,
 
 type opened struct{ *client.Session }
 
-// Lock picks the SDK's call by the wait.
+// Lock chooses the SDK's method according to the wait.
 func (s opened) Lock(ctx context.Context, k claim) (hold, error) {
 	h, err := s.lock(ctx, k)
 	if err != nil {
@@ -191,7 +193,7 @@ func (s opened) lock(ctx context.Context, k claim) (*client.Hold, error) {
 	}
 }
 
-// withService runs a call that bounds itself.
+// withService runs a call that bounds its own duration.
 func withService(c *cli.Context, dial dialer, call func(service) error) error {
 	svc, err := dial(c)
 	if err != nil {
@@ -201,7 +203,7 @@ func withService(c *cli.Context, dial dialer, call func(service) error) error {
 	return call(svc)
 }
 
-// ask runs one call against the cluster, bounded by the time-out.
+// ask runs one call against the cluster, bounded by the timeout.
 func ask(c *cli.Context, dial dialer, standard time.Duration, call func(context.Context, service) error) error {
 	return withService(c, dial, func(svc service) error {
 		ctx, cancel := context.WithTimeout(c.Context, timeout(c, standard))
@@ -210,8 +212,8 @@ func ask(c *cli.Context, dial dialer, standard time.Duration, call func(context.
 	})
 }
 
-// blame names the endpoints in an error that says that nobody led. That an outcome is
-// unknown does not say that: the leader had the request, and the connection broke.
+// blame adds the endpoints to an error if there was no leader. It does not do so for an unknown outcome:
+// then a leader had the request and the connection broke.
 func blame(c *cli.Context, err error) error {
 	if exitCode(err) == exitNoLeader && !errors.Is(err, client.ErrUncertain) {
 		return fmt.Errorf("no serving leader at %s: %w", strings.Join(endpoints(c), ","), err)

@@ -32,7 +32,7 @@ func sessionsVerb(dial dialer) *cli.Command {
 	}
 }
 
-// allSessions joins the pages of the listing.
+// allSessions joins the pages of the list.
 func allSessions(ctx context.Context, svc service) ([]*wire.SessionInfo, error) {
 	var all []*wire.SessionInfo
 	req := &wire.ListSessionsRequest{}
@@ -48,7 +48,7 @@ func allSessions(ctx context.Context, svc service) ([]*wire.SessionInfo, error) 
 	}
 }
 
-// writeSessions is the table for people.
+// writeSessions writes the table for people.
 func writeSessions(w io.Writer, sessions []*wire.SessionInfo) {
 	if len(sessions) == 0 {
 		fmt.Fprintln(w, "no sessions")
@@ -63,7 +63,7 @@ func writeSessions(w io.Writer, sessions []*wire.SessionInfo) {
 	t.write(w)
 }
 
-// sign is a session's last sign of life. A lease gives none: it is extended.
+// sign formats the age of a session's last heartbeat. A lease has none, since it is extended instead.
 func sign(s *wire.SessionInfo) string {
 	if s.GetLeased() {
 		return "none: leased"
@@ -71,7 +71,7 @@ func sign(s *wire.SessionInfo) string {
 	return ago(s.HeartbeatAgeMs)
 }
 
-// ttl is a TTL as it is set, without false precision.
+// ttl formats a TTL as it was set, without false precision.
 func ttl(ms uint32) string {
 	if ms%1000 == 0 && ms < 60_000 {
 		return fmt.Sprintf("%ds", ms/1000)
@@ -79,7 +79,7 @@ func ttl(ms uint32) string {
 	return millis(uint64(ms))
 }
 
-// dash stands for what is not known.
+// dash returns "-" for an empty text.
 func dash(text string) string {
 	if text == "" {
 		return "-"

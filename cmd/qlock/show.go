@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// showVerb shows a lock as it is.
+// showVerb shows the current state of a lock.
 func showVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "show",
@@ -41,19 +41,19 @@ func showVerb(dial dialer) *cli.Command {
 	}
 }
 
-// noLock is the error for a lock that does not exist.
+// noLock returns the error for a lock that does not exist.
 func noLock(name string) error {
 	return failf(exitNoSuch, "no lock %s: nobody holds it or waits for it", printable(name))
 }
 
-// writeLock is one lock for people.
+// writeLock writes one lock for people.
 func writeLock(w io.Writer, lock *wire.GetLockResponse) {
 	fmt.Fprintln(w, printable(lock.GetName())+kindOf(lock))
 	writeHolders(w, lock)
 	writeQueue(w, lock)
 }
 
-// kindOf says what is not plain about a lock, to stand behind its name.
+// kindOf describes what is special about a lock, as text that follows its name.
 func kindOf(lock *wire.GetLockResponse) string {
 	switch {
 	case lock.GetLimit() > 0:
@@ -64,7 +64,7 @@ func kindOf(lock *wire.GetLockResponse) string {
 	return ""
 }
 
-// writeHolders says who holds the lock and what a lock-delay closes of it.
+// writeHolders writes the holders of the lock, and what a lock-delay keeps closed.
 func writeHolders(w io.Writer, lock *wire.GetLockResponse) {
 	if len(lock.GetHolders())+len(lock.GetDelays()) == 0 {
 		fmt.Fprintln(w, "held by nobody")
@@ -81,7 +81,7 @@ func writeHolders(w io.Writer, lock *wire.GetLockResponse) {
 	}
 }
 
-// writeHolder is one hold: a line on who, a line on the hold, and what else there is.
+// writeHolder writes one hold: a line about the holder, a line about the hold, and any further properties.
 func writeHolder(w io.Writer, name string, h *wire.HolderInfo) {
 	how := "held by "
 	if h.GetMode() == wire.Mode_SHARED || h.GetMode() == wire.Mode_PERMITS {
@@ -113,7 +113,7 @@ func writeHolder(w io.Writer, name string, h *wire.HolderInfo) {
 	writeAbout(w, h)
 }
 
-// writeAbout is what the holder said about itself.
+// writeAbout writes the holder's description of itself.
 func writeAbout(w io.Writer, h *wire.HolderInfo) {
 	if addr := h.GetClient().GetAddress(); addr != "" {
 		fmt.Fprintf(w, "  from %s\n", printable(addr))
@@ -133,7 +133,7 @@ func maxHold(ms uint32) string {
 	return ", max-hold " + ttl(ms)
 }
 
-// writeQueue is the queue in order. What is wanted is said only where that differs.
+// writeQueue writes the queue in order. It shows what a waiter requests only if the requests differ.
 func writeQueue(w io.Writer, lock *wire.GetLockResponse) {
 	if len(lock.GetQueue()) == 0 {
 		fmt.Fprintln(w, "nobody waits")
@@ -158,7 +158,7 @@ func writeQueue(w io.Writer, lock *wire.GetLockResponse) {
 	}
 }
 
-// wants is how a waiter wants the lock.
+// wants describes how a waiter requests the lock.
 func wants(q *wire.WaiterInfo) string {
 	how := "exclusively"
 	switch {
@@ -175,7 +175,7 @@ func wants(q *wire.WaiterInfo) string {
 	return how
 }
 
-// patience is how much longer a waiter waits.
+// patience formats how much longer a waiter waits.
 func patience(q *wire.WaiterInfo) string {
 	if q.GetWaitForever() {
 		return "never"

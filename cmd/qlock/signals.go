@@ -6,25 +6,24 @@ import (
 	"syscall"
 )
 
-// ending are the signals that end a wait for a lock; all are passed on to a command
-// that runs.
+// ending are the signals that end a wait for a lock. All are passed on to a running command.
 var ending = []syscall.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
 }
 
-// passing are passed on to a command that runs, and mean nothing before.
+// passing are passed on to a running command and ignored before.
 var passing = []syscall.Signal{syscall.SIGWINCH, syscall.SIGCONT}
 
-// signals are what this program was sent.
+// signals receives the signals sent to this program.
 type signals struct {
 	ending  chan os.Signal
 	passing chan os.Signal
 	suspend chan os.Signal
 }
 
-// catchSignals begins to catch. What was ignored when the program started, as under
-// nohup, stays ignored, here and in the command.
+// catchSignals starts to catch signals. Signals ignored when the program started, as under nohup, remain
+// ignored, here and in the command.
 func catchSignals() *signals {
 	s := &signals{
 		ending:  make(chan os.Signal, 64),
@@ -33,8 +32,8 @@ func catchSignals() *signals {
 	}
 	notify(s.ending, ending)
 	notify(s.passing, passing)
-	// Writing to a closed stderr must be an error, not the end of the watch over the
-	// command. Nobody reads this channel.
+	// Writing to a closed stderr must return an error rather than end this process, which supervises the
+	// command. The channel is never read.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return s
 }
@@ -47,24 +46,22 @@ func notify(c chan os.Signal, which []syscall.Signal) {
 	}
 }
 
-// guard begins what holds only while a command runs: stopping this program would stop
-// its heartbeats and leave the command running, so SIGTSTP is caught, to stop the
-// command first.
+// guard catches SIGTSTP, which is only needed while a command runs: stopping this program would stop its
+// heartbeats and leave the command running, so the command has to be stopped first.
 func (s *signals) guard() { notify(s.suspend, []syscall.Signal{syscall.SIGTSTP}) }
 
-// ignoreTerminal lets this program write to, and take back, a terminal whose
-// foreground the command has. It comes after the start of the command, which would
-// inherit it.
+// ignoreTerminal lets this program write to, and take back, a terminal whose foreground the command has.
+// Call it after the start of the command, which would inherit it.
 func ignoreTerminal() { signal.Ignore(syscall.SIGTTOU) }
 
-// stop gives the signals back their usual meaning.
+// stop restores the default handling of the signals.
 func (s *signals) stop() {
 	signal.Stop(s.ending)
 	signal.Stop(s.passing)
 	signal.Stop(s.suspend)
 }
 
-// pending is a signal that has arrived and ends the wait, if any.
+// pending returns a signal that has arrived and ends the wait, if there is one.
 func (s *signals) pending() (syscall.Signal, bool) {
 	select {
 	case sig := <-s.ending:
@@ -74,5 +71,5 @@ func (s *signals) pending() (syscall.Signal, bool) {
 	}
 }
 
-// signalled is the exit of a run that a signal ended before its command ran.
+// signalled returns the error of a run that a signal ended before its command ran.
 func signalled(sig syscall.Signal) error { return &failure{code: exitSignal + int(sig)} }

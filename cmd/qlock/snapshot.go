@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// snapshotVerb saves, looks at and restores backups.
+// snapshotVerb saves, inspects and restores backups.
 func snapshotVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "snapshot",
@@ -38,7 +38,7 @@ func snapshotFile(c *cli.Context) (string, error) {
 	return args[0], nil
 }
 
-// readSnapshot reads a whole snapshot, checksum and all. sum is the SHA-256 of the file.
+// readSnapshot reads and verifies a whole snapshot. sum is the SHA-256 of the file.
 func readSnapshot(path string) (m *fsm.Machine, sum []byte, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +53,7 @@ func readSnapshot(path string) (m *fsm.Machine, sum []byte, err error) {
 	return m, whole.Sum(nil), err
 }
 
-// parseSnapshot says what is wrong with a file that is no whole snapshot.
+// parseSnapshot reads a snapshot. Its error explains what is wrong with the file.
 func parseSnapshot(path string, r io.Reader) (*fsm.Machine, error) {
 	m, err := fsm.Restore(bufio.NewReaderSize(r, 1<<20), fsm.Level)
 	switch {
@@ -100,7 +100,7 @@ func inspectVerb() *cli.Command {
 	}
 }
 
-// verifySnapshotVerb checks a snapshot.
+// verifySnapshotVerb verifies a snapshot.
 func verifySnapshotVerb() *cli.Command {
 	return &cli.Command{
 		Name:        "verify",
@@ -123,7 +123,7 @@ func verifySnapshotVerb() *cli.Command {
 	}
 }
 
-// restoreVerb begins a new history from a snapshot.
+// restoreVerb starts a new lineage from a snapshot.
 func restoreVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "restore",
@@ -176,7 +176,7 @@ func restoreSnapshot(c *cli.Context, dial dialer) error {
 	})
 }
 
-// said is what the cluster said about a status, without the status.
+// said returns the cluster's message without the text of the status.
 func said(err error) string {
 	if s := (*client.StatusError)(nil); errors.As(err, &s) && s.Message != "" {
 		return oneLine(s.Message)
@@ -184,7 +184,7 @@ func said(err error) string {
 	return oneLine(err.Error())
 }
 
-// auditOf is the audit log of a snapshot, oldest first.
+// auditOf returns the audit log of a snapshot, oldest first.
 func auditOf(m *fsm.Machine) []*wire.AuditRecord {
 	var records []*wire.AuditRecord
 	req := &wire.ListAuditRequest{}

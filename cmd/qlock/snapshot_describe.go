@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// snapshotJSON is what a snapshot contains; 64-bit numbers are strings, as in protojson.
+// snapshotJSON describes a snapshot. As in protojson, 64-bit numbers are strings.
 type snapshotJSON struct {
 	ClusterID string `json:"clusterId"`
 	Lineage   string `json:"lineage"`
@@ -39,7 +39,7 @@ func describeSnapshot(m *fsm.Machine) snapshotJSON {
 	}
 }
 
-// savedJSON is snapshotJSON, with what the node said of a stale one; null otherwise.
+// savedJSON is snapshotJSON with the node's description of a stale snapshot, or null.
 type savedJSON struct {
 	snapshotJSON
 	Stale *one `json:"stale"`
@@ -53,7 +53,7 @@ func describeSaved(m *fsm.Machine, about *wire.StaleSnapshot) savedJSON {
 	return described
 }
 
-// writeStale says how far a stale snapshot can be relied on. It writes nothing of any other.
+// writeStale describes how far a stale snapshot can be relied on. It writes nothing for other snapshots.
 func writeStale(w io.Writer, about *wire.StaleSnapshot, now time.Time) {
 	if about == nil {
 		return
@@ -72,14 +72,14 @@ func writeStale(w io.Writer, about *wire.StaleSnapshot, now time.Time) {
 	}
 }
 
-// contents is snapshotJSON, with the locks where those were asked for.
+// contents is snapshotJSON with the locks, if requested.
 type contents struct {
 	snapshotJSON
 	listed bool
 	locks  []*wire.LockInfo
 }
 
-// MarshalJSON calls the list lockList: locks is their number.
+// MarshalJSON names the list lockList, because locks is their number.
 func (c contents) MarshalJSON() ([]byte, error) {
 	if !c.listed {
 		return json.Marshal(c.snapshotJSON)
@@ -95,14 +95,14 @@ func (c contents) MarshalJSON() ([]byte, error) {
 	return append(append(head[:len(head)-1], ','), raw[1:]...), nil
 }
 
-// inBrief is a snapshot in one line.
+// inBrief describes a snapshot in one line.
 func inBrief(m *fsm.Machine) string {
 	t := m.Totals()
 	return fmt.Sprintf("cluster %s, revision %d, last token %d; %s, %s, %s, %s", dash(printable(m.ClusterID())), m.Revision(), m.Token(),
 		count(t.Sessions, "session"), count(t.Locks, "lock"), count(t.Holds, "hold"), count(t.Waiters, "waiter"))
 }
 
-// writeSnapshot is a snapshot for people.
+// writeSnapshot describes a snapshot for people.
 func writeSnapshot(w io.Writer, path string, m *fsm.Machine) {
 	fmt.Fprintf(w, "%s\n%s\n", printable(path), inBrief(m))
 	fmt.Fprintf(w, "lineage %s, feature level %d, term %d, led by %s, %s\n", dash(printable(m.Lineage())), m.FeatureLevel(), m.Term(),
@@ -114,7 +114,7 @@ func writeSnapshot(w io.Writer, path string, m *fsm.Machine) {
 	t.write(w)
 }
 
-// writeSavedLocks is a table like that of the verb locks, without what only a cluster
+// writeSavedLocks writes a table like that of the verb locks, without the columns that only a cluster
 // knows.
 func writeSavedLocks(w io.Writer, locks []*wire.LockInfo) {
 	if len(locks) == 0 {
@@ -135,15 +135,15 @@ func writeSavedLocks(w io.Writer, locks []*wire.LockInfo) {
 	t.write(w)
 }
 
-// lockLister lists locks: a cluster's, or a snapshot's.
+// lockLister lists the locks of a cluster or of a snapshot.
 type lockLister interface {
 	ListLocks(context.Context, *wire.ListLocksRequest) (*wire.ListLocksResponse, error)
 }
 
-// machineLocks are the locks of a snapshot.
+// machineLocks lists the locks of a snapshot.
 type machineLocks struct{ m *fsm.Machine }
 
-// ListLocks never fails.
+// ListLocks never returns an error.
 func (l machineLocks) ListLocks(_ context.Context, req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
 	return l.m.ListLocks(req), nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// SaveSnapshot reads a snapshot from a node's HTTP port: the framed port carries only
-// messages of a bounded size.
+// SaveSnapshot reads a snapshot from a node's HTTP port, because the session protocol only carries messages
+// of bounded size.
 func (c cluster) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) (about *wire.StaleSnapshot, err error) {
 	web, base := c.web(addr)
 	defer web.CloseIdleConnections()
@@ -36,7 +36,7 @@ func (c cluster) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSn
 	return about, webError(addr, pieces.Err())
 }
 
-// web is a client of the HTTP port at addr, and what its addresses begin with.
+// web returns an HTTP client for the port at addr and the base of its URLs.
 func (c cluster) web(addr string) (web *http.Client, base string) {
 	base = "http://" + addr
 	if c.cfg.TLS != nil {
@@ -45,7 +45,7 @@ func (c cluster) web(addr string) (web *http.Client, base string) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: c.cfg.TLS.Clone()}}, base
 }
 
-// webError gives an error of the HTTP port the status that it carries, as the SDK would.
+// webError converts an error of the HTTP port to the status that it carries, as the SDK would.
 func webError(addr string, err error) error {
 	var from *connect.Error
 	if !errors.As(err, &from) {

@@ -18,9 +18,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// FuzzSnapshotFile: any file is read whole or refused, and what was read can be shown, and
-// restored into a cluster whose state holds together afterwards. The bytes are tried as a file,
-// and as changes to the records of a good one under a correct checksum.
+// FuzzSnapshotFile checks that any file is either read whole or refused, and that a file that was read can
+// be shown, and restored into a cluster whose state is consistent afterwards. The bytes are tried as a
+// file, and as changes to the records of a valid file under a correct checksum.
 func FuzzSnapshotFile(f *testing.F) {
 	good := fuzzedSnapshot(f)
 	f.Add(good)
@@ -37,7 +37,7 @@ func FuzzSnapshotFile(f *testing.F) {
 	})
 }
 
-// applied has a machine apply one command.
+// applied makes a machine apply one command.
 func applied(t testing.TB, m *fsm.Machine, cmd *wire.Command) *wire.Result {
 	t.Helper()
 	data, err := proto.Marshal(&wire.Entry{Level: fsm.Level, WallUnixMs: 1_700_000_000_000, Commands: []*wire.Command{cmd}})
@@ -57,7 +57,7 @@ func begun(t testing.TB) *fsm.Machine {
 	return m
 }
 
-// fuzzedSnapshot is a file with something of everything.
+// fuzzedSnapshot returns a file with an example of everything.
 func fuzzedSnapshot(t testing.TB) []byte {
 	t.Helper()
 	m := begun(t)
@@ -79,7 +79,7 @@ func fuzzedSnapshot(t testing.TB) []byte {
 	return file.Bytes()
 }
 
-// altered changes some records of a file, and puts the right trailer behind them.
+// altered changes some records of a file and appends the right trailer.
 func altered(t testing.TB, file []byte, s *generate.Source) []byte {
 	t.Helper()
 	var records []*wire.SnapshotRecord
@@ -143,7 +143,7 @@ func restoreFile(t *testing.T, file []byte) (read bool) {
 	return true
 }
 
-// The files that the fuzzer makes are not all refused.
+// TestFuzzedSnapshotsAreRead checks that not all files of the fuzzer are refused.
 func TestFuzzedSnapshotsAreRead(t *testing.T) {
 	good := fuzzedSnapshot(t)
 	if !restoreFile(t, good) || !restoreFile(t, altered(t, good, generate.NewSource(nil))) {

@@ -17,10 +17,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// saveTimeout bounds the saving of a snapshot.
+// saveTimeout bounds saving a snapshot.
 const saveTimeout = 5 * time.Minute
 
-// saveVerb saves a snapshot of a cluster that goes on working.
+// saveVerb saves a snapshot of a running cluster.
 func saveVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "save",
@@ -61,7 +61,7 @@ func saveVerb(dial dialer) *cli.Command {
 	}
 }
 
-// saveSnapshot writes to a file beside the one named, and gives it that name last.
+// saveSnapshot writes to a temporary file in the same directory and renames it at the end.
 func saveSnapshot(c *cli.Context, svc service, req *wire.SaveSnapshotRequest, path string) (*fsm.Machine, *wire.StaleSnapshot, error) {
 	addr, err := httpAddr(c, svc)
 	if err != nil {
@@ -71,7 +71,7 @@ func saveSnapshot(c *cli.Context, svc service, req *wire.SaveSnapshotRequest, pa
 	if err != nil {
 		return nil, nil, failf(exitInternal, "save the snapshot: %w", err)
 	}
-	defer os.Remove(f.Name()) // nothing once it has its name
+	defer os.Remove(f.Name()) // does nothing after the rename
 	defer f.Close()
 	ctx, cancel := context.WithTimeout(c.Context, timeout(c, saveTimeout))
 	defer cancel()
@@ -89,7 +89,7 @@ func saveSnapshot(c *cli.Context, svc service, req *wire.SaveSnapshotRequest, pa
 	return m, about, nil
 }
 
-// checkSaved reads back what was written, once it is on the disk.
+// checkSaved syncs the file and verifies what was written.
 func checkSaved(path string, f *os.File) (*fsm.Machine, error) {
 	if err := f.Sync(); err != nil {
 		return nil, failf(exitInternal, "save the snapshot: %w", err)
@@ -100,7 +100,7 @@ func checkSaved(path string, f *os.File) (*fsm.Machine, error) {
 	return parseSnapshot(path, f)
 }
 
-// syncDir makes a new name in a directory last.
+// syncDir makes a rename in a directory durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -109,8 +109,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// httpAddr is the HTTP port to save from: that of the leader, or of a stale snapshot that of the
-// node which answers.
+// httpAddr returns the HTTP port to save from: that of the leader, or for a stale snapshot that of the
+// answering node.
 func httpAddr(c *cli.Context, svc service) (string, error) {
 	if addr := c.String("http"); addr != "" {
 		return addr, nil
@@ -131,8 +131,8 @@ func httpAddr(c *cli.Context, svc service) (string, error) {
 	return "", failf(exitInternal, "leader %s has no HTTP port, which snapshots come from: start it with --http-addr, or give --http", dash(printable(s.GetLeaderId())))
 }
 
-// reachableHost puts the host that clients reach the node under in place of one that
-// only means all its interfaces.
+// reachableHost replaces a host that means all interfaces of the node by the host at which clients reach
+// the node.
 func reachableHost(n *wire.NodeStatus) string {
 	host, port, err := net.SplitHostPort(n.GetHttpAddr())
 	if ip := net.ParseIP(strings.Trim(host, "[]")); err != nil || host != "" && (ip == nil || !ip.IsUnspecified()) {

@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// savedState is a snapshot of a cluster with one session that holds orders/42, and of
-// one act of an operator.
+// savedState returns a snapshot of a cluster with one session that holds orders/42, and one operator
+// action.
 func savedState(t *testing.T) []byte {
 	t.Helper()
 	m := fsm.New(fsm.Level)
@@ -55,7 +55,7 @@ func acquireCommand(seq uint64, semaphore string) *wire.Command {
 		Locks: []*wire.LockRequest{{Name: semaphore, Permits: 2, Limit: 5}}}}}
 }
 
-// saving is a cluster that such a snapshot comes from.
+// saving is a cluster from which such a snapshot can be saved.
 func saving(t *testing.T, data []byte, err error) *fakeService {
 	return &fakeService{t: t,
 		statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
@@ -88,8 +88,8 @@ func TestSnapshotSave(t *testing.T) {
 	}
 }
 
-// TestSnapshotSaveStale: without a leader the node that answers is asked, and what it says of the
-// snapshot is shown.
+// TestSnapshotSaveStale checks that without a leader the node that answers is asked, and that its
+// description of the snapshot is printed.
 func TestSnapshotSaveStale(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.snap")
 	f := saving(t, savedState(t), nil)
@@ -115,7 +115,8 @@ func TestSnapshotSaveStale(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong, the older snapshot stays as it is, and nothing lies beside it.
+// TestSnapshotSaveAllOrNothing checks that after any failure the older snapshot is unchanged and no other
+// file remains.
 func TestSnapshotSaveAllOrNothing(t *testing.T) {
 	good := savedState(t)
 	for name, c := range map[string]struct {
@@ -199,7 +200,7 @@ func TestSnapshotInspect(t *testing.T) {
 	}
 }
 
-// origin is where the tests run, and testdata is.
+// origin is the directory where the tests run, which contains testdata.
 var origin, _ = os.Getwd()
 
 func TestSnapshotRestore(t *testing.T) {
@@ -230,7 +231,8 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 }
 
-// A restore whose connection broke was told as one that found no leader.
+// TestUnknownOutcomeOfARestoreIsNoMissingLeader is a regression test: a restore whose connection broke was
+// reported as one that found no leader.
 func TestUnknownOutcomeOfARestoreIsNoMissingLeader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.snap")
 	if err := os.WriteFile(path, savedState(t), 0o600); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// statusVerb shows the cluster's health, as far as anybody knows it.
+// statusVerb shows the health of the cluster, as far as it can be determined.
 func statusVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "status",
@@ -26,8 +26,8 @@ func statusVerb(dial dialer) *cli.Command {
 	}
 }
 
-// status asks the leader and, at the same time, whichever node answers: without a leader
-// what that one knows is still worth showing, but it is no success. Both share the time-out.
+// status asks the leader and, in parallel, any node that answers. Without a leader the state known to that
+// node is still printed, but the command fails. Both requests share the timeout.
 func status(c *cli.Context, svc service) error {
 	ctx, cancel := context.WithTimeout(c.Context, timeout(c, defaultTimeout))
 	defer cancel()
@@ -66,7 +66,7 @@ func showStatus(c *cli.Context, answer *wire.StatusResponse) error {
 	return show(c, one{answer}, func(w io.Writer) { writeStatus(w, answer) })
 }
 
-// writeStatus is the cluster for people.
+// writeStatus describes the cluster for people.
 func writeStatus(w io.Writer, s *wire.StatusResponse) {
 	leader := "leader " + printable(s.GetLeaderId())
 	if s.GetLeaderId() == "" {
@@ -81,7 +81,7 @@ func writeStatus(w io.Writer, s *wire.StatusResponse) {
 	writeNodes(w, s.GetNodes())
 }
 
-// writeAgreement says so if the nodes have not applied the log alike.
+// writeAgreement reports if the nodes' states differ after applying the same log.
 func writeAgreement(w io.Writer, s *wire.StatusResponse) {
 	if s.GetDifferingIndex() > s.GetAgreedIndex() {
 		fmt.Fprintf(w, "THE NODES DIFFER in their state after log entry %d, and no majority agrees: please report this\n", s.GetDifferingIndex())
@@ -91,7 +91,7 @@ func writeAgreement(w io.Writer, s *wire.StatusResponse) {
 	}
 }
 
-// writeAlarms shows what nodes have found, and then each thing that there is to do about it.
+// writeAlarms writes the alarms of the nodes, followed by the advice for each kind.
 func writeAlarms(w io.Writer, nodes []*wire.NodeStatus) {
 	var advice []string
 	for _, n := range nodes {
@@ -107,7 +107,7 @@ func writeAlarms(w io.Writer, nodes []*wire.NodeStatus) {
 	}
 }
 
-// writeNodes is the table of members, after their alarms.
+// writeNodes writes the table of members, after their alarms.
 func writeNodes(w io.Writer, nodes []*wire.NodeStatus) {
 	writeAlarms(w, nodes)
 	if len(nodes) == 0 {
@@ -126,7 +126,7 @@ func writeNodes(w io.Writer, nodes []*wire.NodeStatus) {
 	t.write(w)
 }
 
-// role is what a node does in the cluster.
+// role returns the role of a node in the cluster.
 func role(n *wire.NodeStatus) string {
 	switch {
 	case n.GetLeader():

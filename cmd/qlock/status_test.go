@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// leaderless is a cluster whose leader never answers; its nodes do.
+// leaderless is a cluster whose leader never answers, but whose nodes do.
 type leaderless struct {
 	*fakeService
 	mu        sync.Mutex
@@ -31,8 +31,8 @@ func (l *leaderless) Status(ctx context.Context, req *wire.StatusRequest) (*wire
 	return nil, client.ErrUnavailable
 }
 
-// TestStatusTakesItsTimeOnce: without a leader, status shows what a node knows, within the
-// time-out of every other verb and not after another one.
+// TestStatusTakesItsTimeOnce checks that without a leader status prints what a node knows, within one
+// timeout like every other verb, not two.
 func TestStatusTakesItsTimeOnce(t *testing.T) {
 	l := &leaderless{fakeService: &fakeService{t: t}, deadlines: map[bool]time.Time{}}
 	got := execTest(t, func(*cli.Context) (service, error) { return l, nil }, "status", "--timeout", "50ms")
@@ -44,8 +44,8 @@ func TestStatusTakesItsTimeOnce(t *testing.T) {
 	}
 }
 
-// TestTooLongValueIsAUsageError: how long a value may be is the cluster's setting, and
-// no later try succeeds.
+// TestTooLongValueIsAUsageError checks the exit code for a value that is too long: the limit is a setting
+// of the cluster, and trying again does not help.
 func TestTooLongValueIsAUsageError(t *testing.T) {
 	tooLong := &client.StatusError{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "max_value_bytes: the value has 1025 bytes, at most 1024 are allowed"}
 	for _, line := range []string{"run a --value x -- true", "elect a --value x -- true"} {
@@ -62,7 +62,7 @@ func TestTooLongValueIsAUsageError(t *testing.T) {
 	}
 }
 
-// TestElectionIsShownLikeALock: programs read who leads as they read any lock.
+// TestElectionIsShownLikeALock checks that programs can read the leader like any lock.
 func TestElectionIsShownLikeALock(t *testing.T) {
 	want := execTest(t, answering(t).dialer, "show", "orders/42", "-o", "json")
 	got := execTest(t, answering(t).dialer, "elect", "orders/42", "--leader", "-o", "json")

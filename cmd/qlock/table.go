@@ -6,16 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// table aligns columns, each as wide as its widest cell and no wider.
+// table aligns columns; each is as wide as its widest cell.
 type table struct{ rows [][]string }
 
-// newTable begins with the columns' heads.
+// newTable starts with the headings of the columns.
 func newTable(heads ...string) *table { return &table{rows: [][]string{heads}} }
 
-// row adds one line.
+// row adds a row.
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
 
-// write puts two spaces between columns and none at the end of a line.
+// write separates columns by two spaces and leaves no space at the end of a line.
 func (t *table) write(w io.Writer) {
 	widths := t.widths()
 	var b strings.Builder

@@ -10,16 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the controlling terminal, whose foreground passes between this program's
-// process group and the command's, so that Ctrl-C, Ctrl-Z and reading work as if the
-// command had been started by the shell itself.
+// terminal is the controlling terminal. Its foreground passes between this program's process group and the
+// command's, so that Ctrl-C, Ctrl-Z and reading work as if the shell had started the command itself.
 type terminal struct {
 	fd    int
 	own   int  // this program's process group
-	given bool // the command's group has the foreground from us
+	given bool // this program gave the foreground to the command's group
 }
 
-// terminalOf is stdin if that is the controlling terminal, and nil otherwise.
+// terminalOf returns stdin if it is the controlling terminal, or nil.
 func terminalOf(stdin *os.File) *terminal {
 	t := &terminal{fd: int(stdin.Fd()), own: syscall.Getpgrp()}
 	if _, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); err != nil {
@@ -28,8 +27,8 @@ func terminalOf(stdin *os.File) *terminal {
 	return t
 }
 
-// ours tells whether this program has the foreground. A background job has not, and
-// must not take it.
+// ours reports whether this program has the foreground. A background job does not have it and must not take
+// it.
 func (t *terminal) ours() bool {
 	pgrp, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	return err == nil && pgrp == t.own
@@ -42,30 +41,31 @@ func (t *terminal) give(g group) {
 	}
 }
 
-// take takes back what was given. SIGTTOU must be ignored, or it would stop us.
+// take takes back the foreground if it was given. SIGTTOU must be ignored, because it would stop this
+// program.
 func (t *terminal) take() {
 	if t != nil && t.given {
 		t.given = false
-		// It fails only if the terminal is gone; then there is nothing to take.
+		// This fails only if the terminal is gone, and then there is nothing to take.
 		_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, t.own)
 	}
 }
 
-// suspendJob stops this program's whole process group, as the shell expects of a job whose
-// command was stopped at the terminal, and returns when it is continued. Where no shell could
-// continue it, it returns at once.
+// suspendJob stops this program's whole process group, as the shell expects of a job whose command was
+// stopped at the terminal, and returns when it is continued. If no shell could continue it, suspendJob
+// returns immediately.
 func suspendJob() {
 	if !orphaned() {
 		stopUntilContinued(0)
 	}
 }
 
-// suspendProcess stops this process alone, and returns when it is continued. A script that
-// started it may be in the same process group, and goes on.
+// suspendProcess stops only this process, and returns when it is continued. A script that started it may be
+// in the same process group, and must go on.
 func suspendProcess() { stopUntilContinued(os.Getpid()) }
 
-// stopUntilContinued sends SIGSTOP, which does what SIGTSTP would: once a Go program has
-// caught that one, it cannot have its usual effect any more.
+// stopUntilContinued sends SIGSTOP, which has the effect that SIGTSTP normally has. Once a Go program has
+// caught SIGTSTP, the default effect cannot be restored.
 func stopUntilContinued(pid int) {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
@@ -73,12 +73,12 @@ func stopUntilContinued(pid int) {
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
 	select {
 	case <-continued:
-	case <-time.After(100 * time.Millisecond): // the stop may come a moment after the call
+	case <-time.After(100 * time.Millisecond): // the stop may take effect shortly after the call
 	}
 }
 
-// orphaned tells whether this program's process group has no shell that could
-// continue it: no ancestor outside the group, in the same session.
+// orphaned reports whether this program's process group has no shell that could continue it, that is, no
+// ancestor outside the group in the same session.
 func orphaned() bool {
 	pgrp := syscall.Getpgrp()
 	session, err := unix.Getsid(0)
@@ -96,7 +96,7 @@ func orphaned() bool {
 	return true
 }
 
-// parent is a process's parent, 0 if there is none or nobody knows.
+// parent returns the parent of a process, or 0 if there is none or it is unknown.
 func parent(pid int) int {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

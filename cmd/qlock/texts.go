@@ -6,13 +6,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What a cluster would refuse is refused here, before anybody connects: also where there is
-// no cluster to ask, and before a wait that would have been in vain.
+// Texts that a cluster would refuse are refused here before connecting: even without a reachable cluster,
+// and before a wait that would be useless.
 
-// maxChosen bounds a text that this program chooses itself, in bytes.
+// maxChosen bounds texts that this program chooses itself, in bytes.
 const maxChosen = 128
 
-// checkName refuses what is no lock's name.
+// checkName refuses text that is not a valid lock name.
 func checkName(name string) error {
 	if err := wire.ValidName(name); err != nil {
 		return badText(err, name)
@@ -20,7 +20,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkText refuses text that is not UTF-8 or has control characters.
+// checkText refuses text that is not UTF-8 or contains control characters.
 func checkText(what, text string) error {
 	if err := wire.ValidText(what, text); err != nil {
 		return badText(err, text)
@@ -28,7 +28,7 @@ func checkText(what, text string) error {
 	return nil
 }
 
-// badText says why a text is refused, and shows its beginning.
+// badText returns the reason why a text is refused, with the beginning of the text.
 func badText(why error, text string) error {
 	const shown = 64
 	if len(text) > shown {

@@ -11,8 +11,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// badTexts are command lines, by verb, with a text that no cluster takes in each place that
-// takes text. BAD stands for it.
+// badTexts are command lines, by verb, with a text that no cluster accepts in each place that takes text.
+// BAD is its placeholder.
 var badTexts = map[string][]string{
 	"run": {"run BAD -- true", "run a BAD -- true", "run a --label k=BAD -- true", "run a --label BAD=v -- true", "run a --session-name BAD -- true"},
 	"elect": {"elect BAD -- true", "elect BAD --leader", "elect BAD --observe",
@@ -34,14 +34,14 @@ var badTexts = map[string][]string{
 	"bench pairs":         {"bench pairs --prefix BAD"},
 }
 
-// noTexts are verbs without text for the cluster. They take none, or files and addresses.
+// noTexts are verbs without text for the cluster. They take no arguments, or files and addresses.
 var noTexts = []string{"extend", "release", "sessions", "deadlocks", "status", "audit", "cluster members",
 	"bench hot", "bench readers", "bench idle", "bench held", "bench failover", // like bench pairs
 	"snapshot save", "snapshot inspect", "snapshot verify", "snapshot restore",
 	"tls init", "tls add", "version", "completion", "complete"}
 
-// TestBadTextIsRefusedBeforeConnecting tries them all, each with several bad texts: the
-// program ends at once with 64 and says which text is wrong, and connects to nobody.
+// TestBadTextIsRefusedBeforeConnecting tries all of badTexts with several bad texts: the program exits with
+// 64 without connecting, and names the text that is wrong.
 func TestBadTextIsRefusedBeforeConnecting(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,7 +81,7 @@ func TestBadTextIsRefusedBeforeConnecting(t *testing.T) {
 	}
 }
 
-// badLine is a command line with that text, and with a reason where the verb needs one.
+// badLine returns a command line with that text, and with a reason if the verb needs one.
 func badLine(verb, line, bad string) []string {
 	words := strings.Fields(line)
 	commands := newApp(console{}, dial).Commands
@@ -98,7 +98,7 @@ func badLine(verb, line, bad string) []string {
 	return words
 }
 
-// TestEveryVerbIsTriedWithBadText fails for a verb that nobody has thought of.
+// TestEveryVerbIsTriedWithBadText fails for a verb that is in neither list.
 func TestEveryVerbIsTriedWithBadText(t *testing.T) {
 	var walk func(path string, commands []*cli.Command)
 	walk = func(path string, commands []*cli.Command) {
@@ -114,7 +114,7 @@ func TestEveryVerbIsTriedWithBadText(t *testing.T) {
 	walk("", newApp(console{}, dial).Commands)
 }
 
-// TestNamesThatNoClusterTakes is about the rules for names, not only for text.
+// TestNamesThatNoClusterTakes checks the rules for names in addition to those for text.
 func TestNamesThatNoClusterTakes(t *testing.T) {
 	for _, name := range []string{"", "/a", "a//b", "a/..", strings.Repeat("x", 513)} {
 		for _, verb := range []string{"run", "elect", "acquire", "show", "why", "watch", "verify"} {

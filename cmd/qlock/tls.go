@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/pki"
 )
 
-// tlsVerb makes certificates.
+// tlsVerb creates certificates.
 func tlsVerb() *cli.Command {
 	return &cli.Command{
 		Name:  "tls",
@@ -25,7 +25,7 @@ func tlsVerb() *cli.Command {
 	}
 }
 
-// issuer makes certificates and returns the paths of the files.
+// issuer creates certificates and returns the paths of the files.
 type issuer func(dir, cluster string, nodes []pki.Node, clients []string) ([]string, error)
 
 func issueVerb(name, usage string, issue issuer) *cli.Command {
@@ -60,7 +60,7 @@ func issueVerb(name, usage string, issue issuer) *cli.Command {
 	}
 }
 
-// issueError tells what the caller can mend from what nobody expected.
+// issueError distinguishes errors that the caller can correct from unexpected ones.
 func issueError(err error) error {
 	if errors.Is(err, pki.ErrInvalid) || errors.Is(err, pki.ErrExists) {
 		return usagef("%w", err)
@@ -68,7 +68,7 @@ func issueError(err error) error {
 	return failf(exitInternal, "make certificates: %w", err)
 }
 
-// parseNodes reads ID=HOST,HOST… pairs.
+// parseNodes parses ID=HOST,HOST… pairs.
 func parseNodes(pairs []string) ([]pki.Node, error) {
 	var nodes []pki.Node
 	for _, pair := range pairs {
@@ -85,7 +85,7 @@ func parseNodes(pairs []string) ([]pki.Node, error) {
 	return nodes, nil
 }
 
-// made says which flags use the certificates.
+// made lists the flags that use the certificates.
 type made struct {
 	Dir     string     `json:"dir"`
 	CAKey   string     `json:"caKey"`
@@ -123,7 +123,7 @@ func certFlags(cert, key, authority, at, name, ca string) []string {
 	}
 }
 
-// writeMade says what to do with the files.
+// writeMade explains what to do with the files.
 func writeMade(w io.Writer, m made) {
 	fmt.Fprintf(w, "Keep %s away from the nodes: it signs for anybody who has it.\n", m.CAKey)
 	for _, n := range m.Nodes {
@@ -136,7 +136,7 @@ func writeMade(w io.Writer, m made) {
 	}
 }
 
-// writeFlags writes one flag with its value per line, to be pasted into a shell.
+// writeFlags writes one flag with its value per line, ready to paste into a shell.
 func writeFlags(w io.Writer, flags []string) {
 	for i := 0; i+1 < len(flags); i += 2 {
 		fmt.Fprintf(w, " \\\n    %s %s", flags[i], shellQuote(flags[i+1]))
@@ -144,7 +144,7 @@ func writeFlags(w io.Writer, flags []string) {
 	fmt.Fprintln(w)
 }
 
-// shellQuote quotes what a shell would not take as one plain word.
+// shellQuote quotes text that a shell would not take as one plain word.
 func shellQuote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:,=+@%", r)

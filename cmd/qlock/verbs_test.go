@@ -21,7 +21,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// failing is a cluster that fails at everything.
+// failing is a cluster that fails every request.
 func failing(t *testing.T, err error) *fakeService {
 	return &fakeService{t: t,
 		listLocks:  func(*wire.ListLocksRequest) (*wire.ListLocksResponse, error) { return nil, err },
@@ -56,7 +56,8 @@ type deadWatcher struct{ err error }
 func (w deadWatcher) Next(context.Context) (client.Batch, error) { return client.Batch{}, w.err }
 func (deadWatcher) Close()                                       {}
 
-// No verb takes a failure of the cluster for success, and its exit code is that of the error.
+// TestNoVerbHidesAFailure checks that every verb reports a failure of the cluster, with the exit code of
+// the error.
 func TestNoVerbHidesAFailure(t *testing.T) {
 	word := lease{211, newSecret()}.String()
 	backup := filepath.Join(t.TempDir(), "backup")
@@ -80,7 +81,7 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 			}
 		}
 	}
-	// Verbs that ask no cluster are no part of this; all others are.
+	// The verbs that do not contact a cluster. All others must be in lines.
 	known := " version completion complete tls init tls add snapshot inspect snapshot verify "
 	for line := range lines {
 		known += line + " "
@@ -97,7 +98,7 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 	}
 }
 
-// An error of the HTTP port has the status that it carries.
+// TestWebErrors checks that an error of the HTTP port has the status that it carries.
 func TestWebErrors(t *testing.T) {
 	detailed := connect.NewError(connect.CodeFailedPrecondition, errors.New("not now"))
 	detail, err := connect.NewErrorDetail(&wire.ErrorDetail{Status: wire.Status_PERMISSION_DENIED})
@@ -131,7 +132,8 @@ func TestWebErrors(t *testing.T) {
 	}
 }
 
-// The host that clients reach a node under replaces one that means all interfaces.
+// TestReachableHost checks that the host at which clients reach a node replaces one that means all
+// interfaces.
 func TestReachableHost(t *testing.T) {
 	for http, want := range map[string]string{
 		"10.0.0.9:7402": "10.0.0.9:7402", "n1.example:7402": "n1.example:7402", "[fe80::1]:7402": "[fe80::1]:7402",
@@ -146,7 +148,7 @@ func TestReachableHost(t *testing.T) {
 	}
 }
 
-// Metrics are read whole, and an answer that is none is an error.
+// TestMetricsOfANode checks that metrics are read whole, and that an invalid response is an error.
 func TestMetricsOfANode(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/metrics" || r.Header.Get("Odd") != "" {
@@ -170,7 +172,7 @@ func TestMetricsOfANode(t *testing.T) {
 	}
 }
 
-// The commit is told with a mark if the tree had been changed.
+// TestCommit checks that the commit is marked if the tree had changes.
 func TestCommit(t *testing.T) {
 	set := func(pairs ...string) (settings []debug.BuildSetting) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -198,7 +200,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// Times on the command line that contradict each other, to the last bit.
+// TestGraceThatFits checks contradicting times on the command line, at their exact limits.
 func TestGraceThatFits(t *testing.T) {
 	for name, test := range map[string]struct {
 		grace, ttl, maxHold time.Duration
@@ -247,7 +249,8 @@ func TestGraceThatFits(t *testing.T) {
 	}
 }
 
-// A lease file that cannot be removed or written is told, and one that is gone is well.
+// TestLeaseFilesThatFail checks that a lease file that cannot be removed or written is reported, and that a
+// missing one is not an error.
 func TestLeaseFilesThatFail(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "inside"), nil, 0o600); err != nil {
@@ -308,7 +311,8 @@ func TestLeaseFilesThatFail(t *testing.T) {
 	}
 }
 
-// The end of a lease is noted where the file has one, with the lease's TTL or another one.
+// TestRecordEnd checks that the end of a lease is updated if the file has one, with the lease's TTL or
+// another one.
 func TestRecordEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lease")
 	known := leaseRecord{lease: lease{211, newSecret()}, lock: "a", ttl: time.Minute, until: time.Unix(1, 0)}
@@ -317,7 +321,7 @@ func TestRecordEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		record leaseRecord
 		ttl    time.Duration
-		want   time.Duration // from now; 0 leaves it
+		want   time.Duration // from now; 0 leaves it unchanged
 	}{
 		"its own TTL": {known, 0, time.Minute}, "another one": {known, time.Hour, time.Hour}, "not known": {unknown, time.Hour, 0},
 	} {
@@ -336,14 +340,15 @@ func TestRecordEnd(t *testing.T) {
 	recordEnd("-", 1)
 }
 
-// Lines for people are escaped once more as a whole.
+// TestShownLines checks that lines for people are escaped once more as a whole.
 func TestShownLines(t *testing.T) {
 	if got := shownLines("a\x1b[2J\nb\u202e\n"); got != "a\\x1b[2J\nb\\u202e\n" {
 		t.Errorf("%q", got)
 	}
 }
 
-// A lock that has come free since is no failure of why, and any other error is one.
+// TestWhyWithALockThatIsGone checks that a lock that has become free is not an error for why, and that any
+// other error is.
 func TestWhyWithALockThatIsGone(t *testing.T) {
 	for want, gone := range map[int]error{exitOK: client.ErrNotFound, exitInternal: client.ErrInternal} {
 		f := failing(t, nil)
@@ -359,7 +364,7 @@ func TestWhyWithALockThatIsGone(t *testing.T) {
 	}
 }
 
-// A command that is killed at once has no grace period, whatever the TTL.
+// TestKillHasNoGrace checks that --on-lost kill has no grace period, whatever the TTL.
 func TestKillHasNoGrace(t *testing.T) {
 	o := &runOptions{grace: -1}
 	app := newApp(console{}, nil)
@@ -373,7 +378,7 @@ func TestKillHasNoGrace(t *testing.T) {
 	}
 }
 
-// The shells to complete for are offered once.
+// TestShellsAreOfferedOnce checks that completion offers each shell once.
 func TestShellsAreOfferedOnce(t *testing.T) {
 	for line, want := range map[string]string{"completion ": "bash\nzsh\nfish\n", "completion z": "zsh\n", "completion bash ": ""} {
 		if got := execTest(t, failing(t, nil).dialer, append([]string{"complete", "--"}, strings.Split(line, " ")...)...); got.out != want {

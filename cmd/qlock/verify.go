@@ -9,14 +9,14 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// verdict is the answer of verify as JSON.
+// verdict is the output of verify as JSON.
 type verdict struct {
 	Name  string `json:"name"`
 	Token string `json:"token"`
 	Held  bool   `json:"held"`
 }
 
-// verifyVerb asks whether a token still holds a lock.
+// verifyVerb verifies whether a token still holds a lock.
 func verifyVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "verify",

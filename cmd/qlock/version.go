@@ -12,7 +12,7 @@ import (
 // version is set by the linker in releases.
 var version = ""
 
-// buildInfo says which program this is.
+// buildInfo identifies the build of this program.
 type buildInfo struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit"`
@@ -35,7 +35,7 @@ func build() buildInfo {
 	return b
 }
 
-// commit is the revision built from, marked if the tree had been changed.
+// commit returns the revision of the build, marked if the tree had changes.
 func commit(settings []debug.BuildSetting) string {
 	var revision, mark string
 	for _, s := range settings {
@@ -52,7 +52,7 @@ func commit(settings []debug.BuildSetting) string {
 	return revision + mark
 }
 
-// versionVerb says which program this is.
+// versionVerb prints the version.
 func versionVerb() *cli.Command {
 	return &cli.Command{
 		Name:  "version",

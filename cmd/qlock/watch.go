@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// watchVerb shows what happens, as it happens.
+// watchVerb prints events as they happen.
 func watchVerb(std console, dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "watch",
@@ -43,7 +43,7 @@ func watchVerb(std console, dial dialer) *cli.Command {
 	}
 }
 
-// watchOptions reads what to watch from where.
+// watchOptions reads what to watch and from where.
 func watchOptions(c *cli.Context) (client.WatchOptions, error) {
 	args := arguments(c)
 	what := client.WatchOptions{Prefix: c.String("prefix"), SessionID: c.Uint64("session")}
@@ -80,7 +80,7 @@ func watchOptions(c *cli.Context) (client.WatchOptions, error) {
 	return what, nil
 }
 
-// watch prints events until a signal or the last word.
+// watch prints events until a signal or a final error.
 func watch(c *cli.Context, svc service, what client.WatchOptions, std console) error {
 	if err := leads(c.Context, svc, timeout(c, defaultTimeout)); err != nil {
 		return blame(c, err)
@@ -100,8 +100,7 @@ func watch(c *cli.Context, svc service, what client.WatchOptions, std console) e
 	})
 }
 
-// follow calls each for every batch of a watch, until it fails, a signal comes or the
-// watch has said its last word.
+// follow calls each for every batch of a watch, until each fails, a signal arrives or the watch ends.
 func follow(c *cli.Context, svc service, what client.WatchOptions, each func(client.Batch) error) error {
 	caught := make(chan os.Signal, 1)
 	notify(caught, ending)
@@ -137,7 +136,7 @@ func follow(c *cli.Context, svc service, what client.WatchOptions, each func(cli
 	}
 }
 
-// watchError says what to do about the last word.
+// watchError adds advice to the final error of a watch.
 func watchError(c *cli.Context, err error) error {
 	if errors.Is(err, client.ErrCompacted) {
 		return failf(exitNoSuch, "%s; see what holds now with qlock locks, and watch without --after", oneLine(err.Error()))
@@ -145,7 +144,7 @@ func watchError(c *cli.Context, err error) error {
 	return blame(c, err)
 }
 
-// eventLine is an event for people.
+// eventLine describes an event for people.
 func eventLine(e *wire.Event) string {
 	lock := printable(e.GetLock())
 	if len(e.GetLocks()) > 1 {

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// scripted is a watch that says what it was given, then fails.
+// scripted is a watch that returns the given batches and then an error.
 type scripted struct {
 	t       *testing.T
 	batches []client.Batch
@@ -36,7 +36,7 @@ func (s *scripted) Next(ctx context.Context) (client.Batch, error) {
 
 func (s *scripted) Close() { s.closed = true }
 
-// events are one of every kind.
+// events returns one event of every kind.
 func events() []*wire.Event {
 	return []*wire.Event{
 		{Type: wire.Event_SESSION_OPENED, Revision: 301, SessionId: 9, TtlMs: 15_000, Generation: 1},
@@ -50,7 +50,7 @@ func events() []*wire.Event {
 	}
 }
 
-// watching is a cluster on which that happens.
+// watching is a cluster with those events.
 func watching(t *testing.T, s *scripted) *fakeService {
 	s.t = t
 	return &fakeService{t: t,
@@ -118,7 +118,7 @@ func TestWatchSaysItsLastWord(t *testing.T) {
 	}
 }
 
-// Whoever leads is said once, and again only when that changes.
+// TestObserve checks that the leader is printed once, and again only after a change.
 func TestObserve(t *testing.T) {
 	leaders := []string{"", "", "a", "a", "b", ""}
 	f := watching(t, &scripted{batches: []client.Batch{{}, {Events: events()}, {}, {Events: events()}, {Events: events()}, {}, {Events: events()}, {Events: events()}}})

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxExplained is how many waiters are explained unless one session is asked for.
+// maxExplained is how many waiters are explained unless one session is selected.
 const maxExplained = 10
 
 // whyVerb answers "why am I waiting?".
@@ -47,14 +47,14 @@ func whyVerb(dial dialer) *cli.Command {
 	}
 }
 
-// reasons is all that explains the waits for one lock.
+// reasons holds everything that explains the waits for one lock.
 type reasons struct {
 	lock      *wire.GetLockResponse
-	others    map[string]*wire.GetLockResponse // of acquires of several locks
-	deadlocks []*wire.Deadlock                 // that a waiter is in
+	others    map[string]*wire.GetLockResponse // the other locks of acquires of several locks
+	deadlocks []*wire.Deadlock                 // those that a waiter is part of
 }
 
-// reasonsFor reads it. The reads are not of one moment.
+// reasonsFor reads the reasons. The reads are not from a single moment.
 func reasonsFor(ctx context.Context, svc service, name string) (*reasons, error) {
 	r := &reasons{others: map[string]*wire.GetLockResponse{}}
 	var err error
@@ -86,7 +86,7 @@ func reasonsFor(ctx context.Context, svc service, name string) (*reasons, error)
 	return r, err
 }
 
-// MarshalJSON is the lock as show has it, beside the deadlocks.
+// MarshalJSON encodes the lock as show does, with the deadlocks added.
 func (r *reasons) MarshalJSON() ([]byte, error) {
 	deadlocks, err := list[*wire.Deadlock]{"deadlocks", r.deadlocks}.MarshalJSON()
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *reasons) MarshalJSON() ([]byte, error) {
 	return with{r.lock, extra}.MarshalJSON()
 }
 
-// write explains it to people, all waiters or those of one session.
+// write explains the waits to people, for all waiters or for those of one session.
 func (r *reasons) write(w io.Writer, session uint64) {
 	fmt.Fprintln(w, printable(r.lock.GetName())+kindOf(r.lock))
 	writeHolders(w, r.lock)
@@ -138,7 +138,7 @@ func (r *reasons) writeWait(w io.Writer, at int, q *wire.WaiterInfo) {
 	}
 }
 
-// reasons are why it waits still.
+// reasons returns why a request still waits.
 func (r *reasons) reasons(at int, q *wire.WaiterInfo) []string {
 	var why []string
 	queue := r.lock.GetQueue()
@@ -163,7 +163,7 @@ func (r *reasons) reasons(at int, q *wire.WaiterInfo) []string {
 	return why
 }
 
-// blockers are who keeps the first in a queue waiting.
+// blockers describes what keeps the first waiter in a queue waiting.
 func blockers(lock *wire.GetLockResponse, q *wire.WaiterInfo) []string {
 	var why []string
 	free := lock.GetLimit() - min(lock.GetLimit(), lock.GetPermitsUsed())
@@ -181,7 +181,7 @@ func blockers(lock *wire.GetLockResponse, q *wire.WaiterInfo) []string {
 	return why
 }
 
-// also says how it stands with another lock of the same acquire.
+// also describes the wait for another lock of the same acquire.
 func (r *reasons) also(name string, q *wire.WaiterInfo) string {
 	text := "also wants " + printable(name)
 	lock := r.others[name]

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// span is a duration as people say it: 0.4s, 12s, 3m5s, 2h7m, 3d4h.
+// span formats a duration for people: 0.4s, 12s, 3m5s, 2h7m, 3d4h.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -27,7 +27,7 @@ func span(d time.Duration) string {
 	}
 }
 
-// units writes d in a large unit and, unless it is nothing, a small one.
+// units formats d in a large unit and, unless it is zero, a small one.
 func units(d, large time.Duration, l string, small time.Duration, s string) string {
 	text := strconv.FormatInt(int64(d/large), 10) + l
 	if small > 0 && d%large >= small {
@@ -36,10 +36,10 @@ func units(d, large time.Duration, l string, small time.Duration, s string) stri
 	return text
 }
 
-// millis is span of a number of milliseconds.
+// millis is span for a number of milliseconds.
 func millis(ms uint64) string { return span(time.Duration(min(ms, 1<<50)) * time.Millisecond) }
 
-// ago is the age of a heartbeat, which only the leader knows.
+// ago formats the age of a heartbeat, which only the leader knows.
 func ago(ms *uint64) string {
 	if ms == nil {
 		return "unknown"
@@ -47,7 +47,7 @@ func ago(ms *uint64) string {
 	return millis(*ms) + " ago"
 }
 
-// left is a time to go, which only the leader knows.
+// left formats a remaining time, which only the leader knows.
 func left(ms *uint64) string {
 	if ms == nil {
 		return "an unknown time"
@@ -55,7 +55,7 @@ func left(ms *uint64) string {
 	return millis(*ms)
 }
 
-// modeOf is how a lock is held.
+// modeOf describes how a lock is held.
 func modeOf(mode wire.Mode, permits uint64) string {
 	switch mode {
 	case wire.Mode_SHARED:
@@ -66,7 +66,7 @@ func modeOf(mode wire.Mode, permits uint64) string {
 	return "exclusive"
 }
 
-// owner says who a session is: host/pid and its name.
+// owner describes a session: host/pid and its name.
 func owner(info *wire.ClientInfo, sessionID uint64) string {
 	var parts []string
 	if info.GetHostName() != "" {
@@ -81,7 +81,7 @@ func owner(info *wire.ClientInfo, sessionID uint64) string {
 	return strings.Join(parts, " ")
 }
 
-// labels are a session's labels as they were given.
+// labels formats a session's labels in the order given.
 func labels(info *wire.ClientInfo) string {
 	pairs := make([]string, 0, len(info.GetLabels()))
 	for _, l := range info.GetLabels() {
@@ -90,10 +90,10 @@ func labels(info *wire.ClientInfo) string {
 	return strings.Join(pairs, " ")
 }
 
-// printable shows text that somebody else chose: see [wire.Printable].
+// printable makes text from others safe to print: see [wire.Printable].
 func printable(text string) string { return wire.Printable(text) }
 
-// count is a number and its noun.
+// count formats a number and its noun.
 func count(n uint64, noun string) string {
 	if n == 1 {
 		return "1 " + noun

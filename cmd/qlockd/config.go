@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/server"
 )
 
-// configure turns flags into a server.Config. What is wrong beyond their form,
-// server.Config.Validate says.
+// configure converts flags to a server.Config. It only checks their form; server.Config.Validate checks the
+// rest.
 func configure(c *cli.Context) (server.Config, error) {
 	if c.NArg() > 0 {
 		return server.Config{}, usage(fmt.Errorf("unexpected argument %q: everything is a flag", c.Args().First()))
@@ -29,7 +29,7 @@ func configure(c *cli.Context) (server.Config, error) {
 	return cfg, nil
 }
 
-// parseCluster reads n1=host:port,n2=host:port.
+// parseCluster parses n1=host:port,n2=host:port.
 func parseCluster(text string) ([]server.Peer, error) {
 	if text == "" {
 		return nil, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/server"
 )
 
-// given calls do with what the command line makes of args, as the program does.
+// given calls do with the context that the command line makes of args, as the program does.
 func given(t *testing.T, do func(c *cli.Context) error, args ...string) error {
 	t.Helper()
 	app := newApp()
@@ -29,11 +29,12 @@ func given(t *testing.T, do func(c *cli.Context) error, args ...string) error {
 	return app.Run(append([]string{"qlockd"}, args...))
 }
 
-// A number or time that would be taken for "the default", or does not fit, is refused.
+// TestLimitsOfSettings checks that a number or time that would mean "the default", or does not fit, is
+// refused.
 func TestLimitsOfSettings(t *testing.T) {
 	most := ttl(math.MaxInt32)
 	for _, test := range []struct {
-		name, value, says string // without says it will do
+		name, value, says string // says is the expected error; empty means valid
 	}{
 		{"min-ttl", "1ms", ""}, {"min-ttl", "0s", "whole milliseconds"}, {"min-ttl", "-1s", "whole milliseconds"},
 		{"min-ttl", "1500us", "whole milliseconds"}, {"min-ttl", "999us", "whole milliseconds"},
@@ -50,14 +51,15 @@ func TestLimitsOfSettings(t *testing.T) {
 			t.Errorf("--%s %s: %v, want %q", test.name, test.value, err, test.says)
 		}
 	}
-	// All that is wrong is said at once.
+	// All errors are reported together.
 	err := given(t, defaults().read, "--max-sessions", "0", "--min-ttl", "0s")
 	if err == nil || !strings.Contains(err.Error(), "--max-sessions") || !strings.Contains(err.Error(), "--min-ttl") {
 		t.Errorf("%v", err)
 	}
 }
 
-// Every number of the groups in which 0 would mean the default is refused where there is one.
+// TestNoNumberIsTakenForItsDefault checks that 0 is refused for every number that has a default, in the
+// groups where 0 would mean that default.
 func TestNoNumberIsTakenForItsDefault(t *testing.T) {
 	for _, g := range defaults().groups() {
 		for _, s := range g.settings {
@@ -80,7 +82,8 @@ func TestNoNumberIsTakenForItsDefault(t *testing.T) {
 	}
 }
 
-// What the flags leave to the node is zero, not what package server has by default.
+// TestDefaultsThatAreTheNodes checks that settings that the flags leave to the node are zero, not the
+// defaults of package server.
 func TestDefaultsThatAreTheNodes(t *testing.T) {
 	o, served := defaults(), server.Defaults()
 	if o.MaxBufferBytes != 0 || o.Settings.MaxStateBytes != 0 || o.Limits.MaxTunnels != 0 {
@@ -122,7 +125,7 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// A node that is thrown away has a directory of its own, and no other.
+// TestPrepareDev checks that a temporary node has its own directory and no other.
 func TestPrepareDev(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for name, test := range map[string]struct {
@@ -168,7 +171,8 @@ func TestPrepareDev(t *testing.T) {
 	}
 }
 
-// The exit code says who can mend it, and the last line how.
+// TestExitCode checks that the exit code shows whether the user can correct the error, and that the last
+// line explains how.
 func TestExitCode(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
@@ -194,7 +198,7 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
-// Where nothing else says it the build does.
+// TestProgramVersion checks that the version comes from the build information if it is not set otherwise.
 func TestProgramVersion(t *testing.T) {
 	defer func(before string) { version = before }(version)
 	version = "v9"

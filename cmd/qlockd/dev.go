@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/server"
 )
 
-// prepareDev makes cfg that of a throw-away node, if --dev asks for one. remove takes away
-// what it made, and may be called always.
+// prepareDev makes cfg the configuration of a temporary node if --dev is set. remove deletes what
+// prepareDev created; it is never nil.
 func prepareDev(c *cli.Context, cfg *server.Config) (remove func(), err error) {
 	remove = func() {}
 	if !c.Bool("dev") {

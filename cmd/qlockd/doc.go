@@ -1,10 +1,10 @@
 // Command qlockd runs one node of a Quorumlock cluster.
 //
-// Everything it does is done by package server; what is here is what a process needs
-// around that: flags with their environment variables and a file (flags.go, file.go,
-// config.go), a throw-away node for trying things (dev.go), logs (logging.go), signals and
-// the end (serve.go, exit.go), the Go runtime's garbage (garbage.go).
+// The node itself is package server. This package contains what the process needs around it: flags with
+// their environment variables and configuration file (flags.go, file.go, config.go), a temporary node for
+// trying things out (dev.go), logging (logging.go), signals and exit (serve.go, exit.go), and the pacing of
+// Go's garbage collector (garbage.go).
 //
-// A setting is taken from its flag, else from its variable QLOCKD_<FLAG>, else from the
-// file given with --config, else from its default.
+// A setting is taken from its flag, or else from its variable QLOCKD_<FLAG>, or else from the file given
+// with --config, or else from its default.
 package main

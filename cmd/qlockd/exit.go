@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What the process ends with. The numbers are those of sysexits.h.
+// The exit codes of the process. The numbers are those of sysexits.h.
 const (
 	exitOK       = 0
 	exitUsage    = 64
@@ -18,13 +18,13 @@ const (
 )
 
 var (
-	// errUsage is returned, joined with the reason, when the program was called wrongly.
+	// errUsage is returned, joined with the reason, for a usage error.
 	errUsage = errors.New("usage")
-	// errHalted is returned when the node had to stop at once.
+	// errHalted is returned when the node had to stop immediately.
 	errHalted = errors.New("halted")
 )
 
-// exitCode says the last word on w, its last line, and gives the code for it.
+// exitCode writes the error to w, as the last output of the process, and returns its exit code.
 func exitCode(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
@@ -37,7 +37,7 @@ func exitCode(w io.Writer, err error) int {
 	return exitSoftware
 }
 
-// words leaves out what only marks an error, and indents what has several lines.
+// words returns the text of an error without the usage marker, indented if it has several lines.
 func words(err error) string {
 	text := strings.TrimPrefix(err.Error(), errUsage.Error()+"\n")
 	lines := strings.Split(text, "\n")

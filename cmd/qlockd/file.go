@@ -14,8 +14,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// applyFile takes the settings of the --config file that neither a flag nor the
-// environment has set.
+// applyFile applies those settings of the --config file that are set neither by a flag nor by the
+// environment.
 func applyFile(c *cli.Context) error {
 	name := c.String("config")
 	if name == "" {
@@ -43,14 +43,14 @@ func applyFile(c *cli.Context) error {
 	return nil
 }
 
-// isSetting tells whether a file may hold the key. A file cannot name another file.
+// isSetting reports whether a file may contain the key. A file cannot name another file.
 func isSetting(c *cli.Context, key string) bool {
 	return key != "config" && slices.ContainsFunc(c.App.Flags, func(f cli.Flag) bool {
 		return f.Names()[0] == key && f != cli.HelpFlag && f != cli.VersionFlag
 	})
 }
 
-// fileValue is the value of one key, as a flag would be given it.
+// fileValue is the value of one key, in the form a flag would have it.
 type fileValue struct {
 	text string
 	line int
@@ -75,7 +75,7 @@ func parseFile(content []byte) (map[string]fileValue, error) {
 	return values, nil
 }
 
-// flagText writes a value as it would stand behind its flag: a list with commas.
+// flagText returns a value in the form a flag would have it: a list is joined with commas.
 func flagText(node *yaml.Node) (string, error) {
 	switch {
 	case node.Kind == yaml.ScalarNode && node.Tag != "!!null":

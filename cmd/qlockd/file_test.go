@@ -13,7 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// The values of a file are written as they would stand behind their flags.
+// TestParseFile checks that the values of a file have the form that their flags would have.
 func TestParseFile(t *testing.T) {
 	for name, test := range map[string]struct {
 		content string
@@ -41,7 +41,7 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
-// A file sets what neither a flag nor the environment sets, and only flags.
+// TestApplyFile checks that a file sets what neither a flag nor the environment sets, and only flags.
 func TestApplyFile(t *testing.T) {
 	for name, test := range map[string]struct {
 		content, env string
@@ -84,7 +84,7 @@ func TestApplyFile(t *testing.T) {
 	}
 }
 
-// failing writes nothing.
+// failing is a writer that always fails.
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
@@ -128,7 +128,7 @@ func TestNewLogger(t *testing.T) {
 	}
 }
 
-// Usage errors of the command line's own parser are usage errors.
+// TestUsage checks that errors of the command-line parser are usage errors.
 func TestUsage(t *testing.T) {
 	err := given(t, func(*cli.Context) error { return nil }, "--dve")
 	if !errors.Is(err, errUsage) {

@@ -4,8 +4,8 @@ package main
 
 import "github.com/hashicorp/go-hclog"
 
-// raiseFileLimit does nothing: this system has no such limit.
+// raiseFileLimit does nothing, since this system has no such limit.
 func raiseFileLimit(hclog.Logger, int) {}
 
-// hideNewFiles does nothing: this system has no umask.
+// hideNewFiles does nothing, since this system has no umask.
 func hideNewFiles() {}

@@ -7,15 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareFiles are for the log, the snapshots and the other nodes.
+// spareFiles is the number of descriptors for the log, the snapshots and connections to other nodes.
 const spareFiles = 256
 
-// hideNewFiles has files that the process makes be for its own user only, whatever the umask
-// was that it inherited.
+// hideNewFiles makes files created by the process private to its user, whatever umask it inherited.
 func hideNewFiles() { unix.Umask(0o077) }
 
-// raiseFileLimit makes use of all the file descriptors that the process may have, and
-// says if these are fewer than the connections that it was told to take.
+// raiseFileLimit raises the limit of open files as far as allowed, and logs a warning if that is too low
+// for the configured number of connections.
 func raiseFileLimit(log hclog.Logger, connections int) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// All files that the process may have open are made use of, and too few of them are told.
+// TestRaiseFileLimit checks that the limit of open files is raised as far as allowed, and that a limit that
+// is too low is logged.
 func TestRaiseFileLimit(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil || before.Max > 1<<30 || before.Max < 512 {

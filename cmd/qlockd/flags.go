@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/server"
 )
 
-// options are what the flags set.
+// options are the values set by flags.
 type options struct {
 	server.Config
 
@@ -17,8 +17,8 @@ type options struct {
 	logFormat  string
 }
 
-// defaults are the options without any flag: those of package server, but zero where that
-// leaves a value to others.
+// defaults returns the options without any flags. They are those of package server, except that a zero
+// marks values that are derived from others.
 func defaults() *options {
 	o := &options{Config: server.Defaults(), logLevel: "info", logFormat: "text"}
 	o.MaxBufferBytes, o.Settings.MaxStateBytes, o.Limits.MaxTunnels = 0, 0, 0
@@ -26,22 +26,22 @@ func defaults() *options {
 	return o
 }
 
-// setting is one flag. What it sets holds its default.
+// setting is one flag. Its field initially holds the default.
 type setting struct {
 	name string
-	// field points into the options: to a string, bool, number or duration, or it is milliseconds.
+	// field points to a string, bool, number or duration in options, or is a milliseconds.
 	field any
 	usage string
 }
 
-// milliseconds is a field that a duration sets.
+// milliseconds is a field in milliseconds that is set by a duration.
 type milliseconds struct{ field *uint32 }
 
-// group is the flags of one heading.
+// group is the flags under one heading.
 type group struct {
 	category string
 	settings []setting
-	// positive has 0 refused, which package server would take for "the default".
+	// positive makes 0 an error, since package server would treat it as "the default".
 	positive bool
 }
 
@@ -57,7 +57,7 @@ func (o *options) groups() []group {
 	}
 }
 
-// flags are all settings.
+// flags returns all settings as flags.
 func flags() (all []cli.Flag) {
 	for _, g := range defaults().groups() {
 		for _, s := range g.settings {

@@ -10,38 +10,37 @@ import (
 )
 
 const (
-	// lookEvery is how often the pace of the allocations is looked at.
+	// lookEvery is how often the allocation rate is measured.
 	lookEvery = time.Second
-	// quietLooks in a row have to find a slower pace before there is less room for garbage.
+	// quietLooks is how many consecutive measurements must find a lower rate before garbage is given less
+	// room.
 	quietLooks = 4
-	// collectEvery is how far apart collections are at least that are earlier than Go's
-	// default would have them.
+	// collectEvery is the minimum interval between collections that come earlier than with Go's default.
 	collectEvery = 30 * time.Second
 
-	// A load has ended when the pace of the allocations was slowFactor times as fast before, and
-	// has been that slow in so many looks in a row.
+	// A load has ended when the allocation rate was slowFactor times as high before, and has been this low
+	// in slowLooks consecutive measurements.
 	slowFactor, slowLooks = 4, 2
-	// smallFootprint is not worth a collection after a load.
+	// smallFootprint is a footprint too small to justify a collection after a load.
 	smallFootprint = 64 << 20
-	// returnRest is how many times as long as giving memory back took the next time is put off.
+	// After memory was returned, it is not returned again for returnRest times as long as returning it
+	// took.
 	returnRest = 10
 )
 
-// limitMemory has the collector work harder before the process takes more than nine tenths
-// of the node's memory: the rest is for what Go does not count. GOMEMLIMIT in the environment
-// takes precedence.
+// limitMemory makes the collector work harder before the process exceeds nine tenths of the node's memory;
+// the rest is for memory that Go does not count. GOMEMLIMIT in the environment takes precedence.
 func limitMemory(bytes int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(bytes / 10 * 9)
 	}
 }
 
-// spareMemory keeps the heap close to what lives as long as little is allocated, until
-// the function that it returns is called. By default Go lets garbage take as much as what
-// lives, and gives back what a load has left only little by little; a node that holds
-// many locks and has little to do need not pay for either. Under load it is as by
-// default: a collection costs time in proportion to what lives, and would come too often.
-// When a load has ended, what it took is given back at once. Who has set GOGC is obeyed.
+// spareMemory keeps the heap close to its live size while little is allocated, until stop is called. By
+// default Go lets garbage take as much memory as live data, and returns memory only slowly after a load. A
+// node that holds many locks and has little to do should not need that memory. Under load the default
+// applies: the cost of a collection is proportional to the live heap, and collections would be too
+// frequent. When a load has ended, its memory is returned immediately. If GOGC is set, it is left alone.
 func spareMemory() (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -68,26 +67,26 @@ func spareMemory() (stop func()) {
 	}
 }
 
-// memory is what the process has allocated ever, what of it lived at the last collection, and
-// what the process has of the machine's memory, in bytes.
+// memory holds, in bytes, what the process has allocated in total, what was live at the last collection,
+// and what the process occupies of the machine's memory.
 type memory struct{ allocated, live, footprint uint64 }
 
-// pace is that of the garbage.
+// pace adapts the collector to the allocation rate.
 type pace struct {
 	read       func() memory
 	setPercent func(percent int)
 	giveBack   func()
-	// allocated are all bytes ever, when it was last looked.
+	// allocated is the total number of bytes allocated as of the last measurement.
 	allocated uint64
 	percent   int
-	// quiet counts the looks in a row that found a slower pace.
+	// quiet counts consecutive measurements with a lower rate.
 	quiet int
-	// fastest is how much was allocated between two looks at most since memory was given back.
+	// fastest is the highest number of bytes allocated between two measurements since memory was returned.
 	fastest uint64
-	// slow counts the looks in a row that found far less.
+	// slow counts consecutive measurements with a far lower rate.
 	slow int
-	// rest is until when no memory is given back, but for the time that comes in again looks, if
-	// that is not 0, because much was given back the last time.
+	// Until rest, memory is not returned after a load. The exception is again: if it is not 0, memory is
+	// returned once more after that many measurements, because much was returned the last time.
 	rest  time.Time
 	again int
 }
@@ -105,7 +104,7 @@ func newPace() *pace {
 		},
 		setPercent: func(percent int) { debug.SetGCPercent(percent) },
 		giveBack: func() {
-			runtime.GC() // after which sync.Pool still has what was in it
+			runtime.GC() // this leaves the contents of each sync.Pool in place
 			debug.FreeOSMemory()
 		},
 		percent: 100,
@@ -114,8 +113,8 @@ func newPace() *pace {
 	return p
 }
 
-// look gives the garbage more room at once where it is needed, and less after a while,
-// when it also gives back what was needed until then.
+// look measures the allocation rate. It gives garbage more room immediately if needed, and less room after
+// a while; it then also returns the memory that was needed until then.
 func (p *pace) look() {
 	u := p.read()
 	allocated := u.allocated - p.allocated
@@ -138,16 +137,16 @@ func (p *pace) look() {
 	}
 }
 
-// returned notes that memory was given back, from begun on, of a footprint of so much.
+// returned records that memory was returned, starting at begun, while the process had that footprint.
 func (p *pace) returned(footprint, allocated uint64, begun time.Time) {
 	p.fastest, p.slow, p.again = allocated, 0, 0
 	p.rest = begun.Add(returnRest * time.Since(begun))
 	if p.read().footprint < footprint/4*3 {
-		p.again = quietLooks // what was in use still may be free by then
+		p.again = quietLooks // memory that was still in use may be free by then
 	}
 }
 
-// ended reports whether a load has ended that left memory worth giving back.
+// ended reports whether a load has ended that left memory worth returning.
 func (p *pace) ended(allocated, footprint uint64, now time.Time) bool {
 	if p.again > 0 {
 		if p.again--; p.again == 0 {
@@ -163,8 +162,8 @@ func (p *pace) ended(allocated, footprint uint64, now time.Time) bool {
 	return p.slow >= slowLooks && footprint > smallFootprint && now.After(p.rest)
 }
 
-// garbagePercent is how much garbage there may be, in hundredths of what lives, if that
-// much is allocated from one look to the next.
+// garbagePercent returns how much garbage to allow, in percent of the live heap, if allocated bytes are
+// allocated between two measurements.
 func garbagePercent(allocated, live uint64) int {
 	between := allocated * uint64(collectEvery/lookEvery)
 	for _, percent := range []uint64{10, 25, 50} {

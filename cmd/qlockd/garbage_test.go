@@ -23,7 +23,7 @@ func TestGarbagePercent(t *testing.T) {
 	}
 }
 
-// TestLoadsThatEnd gives memory back after a load, once, and not while it goes on.
+// TestLoadsThatEnd checks that memory is returned once after a load, and not during it.
 func TestLoadsThatEnd(t *testing.T) {
 	const mib = 1 << 20
 	p, now := &pace{}, time.Now()
@@ -54,7 +54,7 @@ func TestLoadsThatEnd(t *testing.T) {
 	now = now.Add(2 * time.Minute)
 	look(false, 5, 64) // too little
 	look(true, 5, 200)
-	p.again = quietLooks // much was given back
+	p.again = quietLooks // much was returned
 	for range quietLooks - 1 {
 		look(false, 5, 200)
 	}
@@ -62,7 +62,8 @@ func TestLoadsThatEnd(t *testing.T) {
 	look(false, 5, 200)
 }
 
-// TestSpareMemory has a process that allocates nothing, and ends as it began.
+// TestSpareMemory checks that an idle process gets a lower percentage, and that the old one is restored at
+// the end.
 func TestSpareMemory(t *testing.T) {
 	t.Setenv("GOGC", "")
 	percent := func() int {
@@ -71,7 +72,7 @@ func TestSpareMemory(t *testing.T) {
 		return now
 	}
 	before := percent()
-	lives := make([]byte, 64<<20) // beside which all that others allocate is little
+	lives := make([]byte, 64<<20) // much larger than the other live memory
 	runtime.GC()
 	bubble.Test(t, func(t *testing.T) {
 		stop := spareMemory()

@@ -15,11 +15,11 @@ func TestNodeThatCannotWriteHalts(t *testing.T) {
 	if err != nil {
 		t.Skip("no sh to limit the size of files with: ", err)
 	}
-	limited := append([]string{"-c", `ulimit -f 256 && exec "$0" "$@"`, binary}, freePorts("--dev", "--log-store", "bolt")...) // whose file grows
+	limited := append([]string{"-c", `ulimit -f 256 && exec "$0" "$@"`, binary}, freePorts("--dev", "--log-store", "bolt")...) // its file grows
 	d := startProgram(t, sh, nil, limited...)
 	_, conn, frames := hello(t, d.addr("client"))
 	out := transport.NewFrameWriter(conn, transport.DefaultMaxFrame)
-	opened := 0 // none until the node leads
+	opened := 0 // sessions; opening fails until the node leads
 	for id := uint64(1); opened < 1_000; id++ {
 		open := &wire.Request{Id: id, Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{
 			Secret: fmt.Appendf(nil, "secret of session %d", id), Client: &wire.ClientInfo{Name: strings.Repeat("n", 3_000)},

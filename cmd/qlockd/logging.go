@@ -31,12 +31,12 @@ func newLogger(c *cli.Context, w io.Writer) (hclog.Logger, error) {
 	}), nil
 }
 
-// lineWriter keeps each record of the log on one line, and free of what Printable escapes.
-// hclog calls Write once for each record, quotes values and leaves messages, and breaks
-// values into lines: a name or an error with a line break could pass for a record.
+// lineWriter keeps each log record on one line and escapes it with Printable. hclog calls Write once per
+// record. It quotes values but not messages, and splits values into lines, so a name or an error with a
+// line break could look like a record.
 type lineWriter struct{ to io.Writer }
 
-// Write takes one record.
+// Write writes one record.
 func (l lineWriter) Write(record []byte) (int, error) {
 	line := wire.PrintableLine(string(bytes.TrimSuffix(record, []byte("\n"))))
 	if _, err := io.WriteString(l.to, line+"\n"); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// TestLogRecordIsOneLine: whatever a caller sends, it neither begins a line of the log nor
-// drives the terminal that shows it.
+// TestLogRecordIsOneLine checks that no text sent by a caller can start a line of the log or control the
+// terminal that shows it.
 func TestLogRecordIsOneLine(t *testing.T) {
 	const hostile = "né\n2026-11-22T23:59:59.000Z [ERROR] forged\x1b[2J\u202egnp\u200b\u2028\u0085\r"
 	for _, format := range []string{"text", "json"} {

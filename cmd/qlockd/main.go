@@ -30,10 +30,10 @@ func newApp() *cli.App {
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
 			return usage(err)
 		},
-		// The default ends the process; main does.
+		// The default handler exits the process; main does that itself.
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
 }
 
-// usage marks an error as one of how the program was called.
+// usage marks an error as a usage error.
 func usage(err error) error { return errors.Join(errUsage, err) }

@@ -7,10 +7,10 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// scene is a process whose memory the test sets, and what its pace did.
+// scene is a process whose memory the test sets, and records the actions of its pace.
 type scene struct {
 	memory
-	left    uint64 // of the footprint, after memory is given back
+	left    uint64 // the footprint after memory was returned
 	takes   time.Duration
 	percent int
 	given   int
@@ -25,8 +25,8 @@ func (s *scene) pace() *pace {
 	}
 }
 
-// Garbage gets more room at once, and less after as many looks as are quiet; then memory is
-// given back.
+// TestRoomForGarbage checks that garbage gets more room immediately, and less after quietLooks
+// measurements, when memory is also returned.
 func TestRoomForGarbage(t *testing.T) {
 	const mib = 1 << 20
 	bubble.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestRoomForGarbage(t *testing.T) {
 		for range 3 * quietLooks {
 			look(10, 10, 1)
 		}
-		look(20, 25, 1) // more at once
+		look(20, 25, 1) // more, immediately
 		look(10, 25, 1)
 		look(45, 50, 1)
 		for range quietLooks - 1 {
@@ -60,7 +60,7 @@ func TestRoomForGarbage(t *testing.T) {
 		}
 		look(20, 25, 2)
 		for range quietLooks {
-			look(20, 25, 2) // no more, no less
+			look(20, 25, 2) // unchanged
 		}
 		for range quietLooks - 1 {
 			look(1, 25, 2)
@@ -69,18 +69,18 @@ func TestRoomForGarbage(t *testing.T) {
 	})
 }
 
-// What a load took is given back when it has ended, and not again for a while; sooner if
-// much came of it.
+// TestMemoryIsGivenBack checks that the memory of a load is returned when the load has ended, and not again
+// for a while, or sooner if much memory was returned.
 func TestMemoryIsGivenBack(t *testing.T) {
 	const mib = 1 << 20
 	for name, test := range map[string]struct {
 		left  uint64
-		again int // looks after the first time until the second
+		again int // measurements between the first time and the second
 	}{
 		"little came of it": {150 * mib, 0},
 		"just too little":   {150*mib + 1, 0},
 		"much came of it":   {150*mib - 1, quietLooks},
-		"all came of it":    {smallFootprint, 0}, // and there is too little for a second time
+		"all came of it":    {smallFootprint, 0}, // too little remains for a second time
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			s := &scene{memory: memory{footprint: 200 * mib}, left: test.left, takes: 2 * time.Second}
@@ -112,7 +112,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 }
 
-// The process's own memory is what a pace reads and sets.
+// TestPaceOfTheProcess checks that a pace reads and sets the memory of the process itself.
 func TestPaceOfTheProcess(t *testing.T) {
 	p := newPace()
 	before := p.read()
@@ -130,5 +130,5 @@ func TestPaceOfTheProcess(t *testing.T) {
 	kept = nil
 }
 
-// kept keeps what it holds alive.
+// kept keeps its value alive.
 var kept []byte

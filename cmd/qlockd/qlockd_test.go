@@ -23,7 +23,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an expected event.
 const patience = 30 * time.Second
 
 // binary is the program under test, built once.
@@ -49,7 +49,7 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// command is qlockd with nothing of the tests' own environment but env.
+// command returns a qlockd command whose environment has only env from the tests.
 func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	return program(t, binary, env, args...)
@@ -62,7 +62,7 @@ func program(t *testing.T, name string, env []string, args ...string) *exec.Cmd 
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append([]string{"TMPDIR=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}, env...)
 	for _, pair := range os.Environ() {
-		if strings.HasPrefix(pair, "MUTATION_") { // of "make mutate"
+		if strings.HasPrefix(pair, "MUTATION_") { // set by "make mutate"
 			cmd.Env = append(cmd.Env, pair)
 		}
 	}
@@ -70,7 +70,7 @@ func program(t *testing.T, name string, env []string, args ...string) *exec.Cmd 
 	return cmd
 }
 
-// runToEnd waits for a qlockd that ends by itself.
+// runToEnd runs a qlockd that exits by itself.
 func runToEnd(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := command(t, env, args...)
@@ -89,14 +89,14 @@ func runToEnd(t *testing.T, env []string, args ...string) (code int, stdout, std
 type daemon struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	at   map[string]any // of its serving line
+	at   map[string]any // the fields of its "serving" line
 	done chan struct{}
 
 	mu  sync.Mutex
 	log bytes.Buffer
 }
 
-// start runs qlockd with JSON logs until its serving line.
+// start runs qlockd with JSON logs until its "serving" line.
 func start(t *testing.T, env []string, args ...string) *daemon {
 	t.Helper()
 	return startProgram(t, binary, env, args...)
@@ -152,7 +152,7 @@ func (d *daemon) text() string {
 
 func (d *daemon) addr(port string) string { return fmt.Sprint(d.at[port]) }
 
-// signal sends it and waits for the end.
+// signal sends a signal and waits for the exit.
 func (d *daemon) signal(sig os.Signal) (code int) {
 	d.t.Helper()
 	if err := d.cmd.Process.Signal(sig); err != nil {
@@ -166,7 +166,7 @@ func (d *daemon) signal(sig os.Signal) (code int) {
 	return d.cmd.ProcessState.ExitCode()
 }
 
-// freePorts are flags for ports of the system's choice.
+// freePorts returns flags for ports chosen by the system.
 func freePorts(more ...string) []string {
 	return append([]string{"--peer-addr", "127.0.0.1:0", "--client-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}, more...)
 }
@@ -230,8 +230,8 @@ func lastWord(t *testing.T, frames *transport.FrameReader) *wire.Goodbye {
 	}
 }
 
-// The node's memory limit is the collector's, unless the environment says otherwise; and health
-// is answered on a listener of its own.
+// TestMemoryLimitAndHealth checks that the node's memory limit is passed to the collector unless the
+// environment sets another one, and that health checks have their own listener.
 func TestMemoryLimitAndHealth(t *testing.T) {
 	for _, c := range []struct{ env, want string }{{"", "go_gc_gomemlimit_bytes 9e+08"}, {"GOMEMLIMIT=800000000", "go_gc_gomemlimit_bytes 8e+08"}} {
 		d := start(t, []string{c.env}, freePorts("--dev", "--memory-limit", "1000000000", "--health-addr", "127.0.0.1:0")...)
@@ -285,7 +285,7 @@ func TestServingLineIsText(t *testing.T) {
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	d := start(t, nil, freePorts("--dev")...)
-	// A client that neither reads nor hangs up keeps the graceful stop busy for a moment.
+	// A client that neither reads nor closes its connection delays the graceful stop for a moment.
 	hello(t, d.addr("client"))
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

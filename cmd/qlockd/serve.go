@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// lastWords is how long a node that has halted may take to say why.
+	// lastWords is how long a node that has halted may take to report why.
 	lastWords = 2 * time.Second
-	// hangUpTimeout is how long it may take to send its clients elsewhere.
+	// hangUpTimeout is how long it may take to redirect its clients.
 	hangUpTimeout = 250 * time.Millisecond
 )
 
-// serve runs the node until a signal or until it has to stop.
+// serve runs the node until a signal arrives or the node halts.
 func serve(c *cli.Context) error {
 	if err := applyFile(c); err != nil {
 		return err
@@ -53,7 +53,7 @@ func serve(c *cli.Context) error {
 	return run(cfg, log, signals, removeDev)
 }
 
-// run opens the node, waits for its end, and closes it.
+// run opens the node, waits until it should stop, and closes it.
 func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDev func()) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -62,7 +62,7 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 		log.Info("stopping", "signal", <-signals)
 		close(stop)
 		cancel()
-		second := <-signals // the process is free to end before
+		second := <-signals // the process may exit before that
 		removeDev()
 		fmt.Fprintf(os.Stderr, "qlockd: ended at once by a second signal (%v)\n", second)
 		os.Exit(128 + int(second.(syscall.Signal)))
@@ -71,7 +71,7 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 	node, err := server.Open(ctx, cfg)
 	if err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-			return nil // a signal came before the node had begun
+			return nil // a signal arrived before the node was open
 		}
 		return err
 	}
@@ -81,8 +81,8 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 
 	select {
 	case reason := <-node.Halted():
-		// Nothing is closed: what made the node halt may hang that as well, and all that
-		// was acknowledged is on the disk. Even the last words may hang, if they go there.
+		// Nothing is closed: whatever made the node halt could block that too, and everything acknowledged
+		// is on disk. Even reporting the reason could block, if stderr is on the same disk.
 		time.AfterFunc(lastWords, func() { os.Exit(exitSoftware) })
 		ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
 		defer cancel()

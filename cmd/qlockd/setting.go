@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// mostSmallBytes bounds the sizes that have 32 bits.
+// mostSmallBytes is the maximum of sizes stored in 32 bits.
 const mostSmallBytes = 64 << 10
 
 func envName(flag string) string {
@@ -20,7 +20,7 @@ func envName(flag string) string {
 
 func ttl(ms uint32) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// flag is the setting as the command line has it; the type of the field says of which kind.
+// flag returns the setting as a command-line flag. The type of the field determines the type of the flag.
 func (s setting) flag(category string) cli.Flag {
 	name, usage, env := s.name, s.usage, []string{envName(s.name)}
 	switch field := s.field.(type) {
@@ -38,12 +38,12 @@ func (s setting) flag(category string) cli.Flag {
 		return &cli.Uint64Flag{Name: name, Value: *field, Usage: usage, Category: category, EnvVars: env}
 	case *uint32:
 		return &cli.UintFlag{Name: name, Value: uint(*field), Usage: usage, Category: category, EnvVars: env}
-	default: // a string of some type
+	default: // a string type
 		return &cli.StringFlag{Name: name, Value: reflect.ValueOf(field).Elem().String(), Usage: usage, Category: category, EnvVars: env}
 	}
 }
 
-// read sets the field to what the command line, the environment or the file says.
+// read sets the field to the value from the command line, the environment or the file.
 func (s setting) read(c *cli.Context, positive bool) error {
 	value := reflect.ValueOf(c.Value(s.name))
 	switch field := s.field.(type) {

@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/cmd/timerslack"
 )
 
-// TestTimersAreRelaxed looks at every thread of a node, Go's monitor among them, under the
-// pid and the name that it was started with.
+// TestTimersAreRelaxed checks every thread of a node, including Go's monitor, and that the node keeps the
+// pid and the name with which it was started.
 func TestTimersAreRelaxed(t *testing.T) {
 	d := start(t, nil, freePorts("--dev")...)
 	process := fmt.Sprintf("/proc/%d", d.cmd.Process.Pid)
@@ -30,7 +30,7 @@ func TestTimersAreRelaxed(t *testing.T) {
 		switch {
 		case errors.Is(err, fs.ErrPermission):
 			t.Skip("another process's slack may not be read here: ", err)
-		case errors.Is(err, fs.ErrNotExist): // it has ended
+		case errors.Is(err, fs.ErrNotExist): // the thread has exited
 		case err != nil || string(ns) != want:
 			t.Errorf("thread %s has a slack of %q, want %q, %v", thread.Name(), ns, want, err)
 		}

@@ -125,7 +125,7 @@ func TestFlagBeforeEnvironmentBeforeFileBeforeDefault(t *testing.T) {
 			}
 		})
 	}
-	// The list of the file stands where nothing overrides it.
+	// The list in the file applies if nothing overrides it.
 	code, _, stderr := runToEnd(t, nil, "--config", file)
 	if code != exitUsage || !strings.Contains(stderr, "--dev makes its own --cluster") {
 		t.Errorf("code %d\n%s", code, stderr)

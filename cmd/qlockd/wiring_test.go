@@ -11,15 +11,15 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// elsewhere are words of flags that the name of the field has otherwise.
+// elsewhere are words in flag names that differ in the name of the field.
 var elsewhere = map[string]string{
 	"client-addr": "Listen.Client", "peer-addr": "Listen.Peer", "http-addr": "Listen.HTTP",
 	"advertise-client-addr": "Advertise.Client", "advertise-peer-addr": "Advertise.Peer", "advertise-http-addr": "Advertise.HTTP",
 	"config": "configFile",
 }
 
-// TestEveryFlagSetsItsField gives one flag after the other a value of its own: the field of its name has
-// that afterwards, and no other has changed.
+// TestEveryFlagSetsItsField gives each flag in turn a new value, and checks that the field with its name
+// has that value and that no other field has changed.
 func TestEveryFlagSetsItsField(t *testing.T) {
 	fields := map[any]string{}
 	for _, g := range defaults().groups() {
@@ -59,7 +59,7 @@ func named(flag, path string) bool {
 	return strings.Contains(plain, strings.ReplaceAll(flag, "-", ""))
 }
 
-// another is a value that is not the flag's default, and how the field prints it.
+// another returns a value that is not the flag's default, and how the field prints it.
 func another(t *testing.T, g group, name string) (text, want string) {
 	t.Helper()
 	i := slices.IndexFunc(g.settings, func(s setting) bool { return s.name == name })
@@ -78,7 +78,7 @@ func another(t *testing.T, g group, name string) (text, want string) {
 	return "other", "other"
 }
 
-// parsed is what the command line makes of these arguments.
+// parsed returns the options that the command line makes of these arguments.
 func parsed(t *testing.T, args ...string) *options {
 	t.Helper()
 	o := defaults()
@@ -90,7 +90,7 @@ func parsed(t *testing.T, args ...string) *options {
 	return o
 }
 
-// changes are the fields in which two options differ, by path, with the values of b.
+// changes returns the fields in which two options differ, by path, with the values of b.
 func changes(a, b *options) map[string]any {
 	found := map[string]any{}
 	compare("", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem(), found)
@@ -119,7 +119,7 @@ func compare(path string, a, b reflect.Value, found map[string]any) {
 	}
 }
 
-// printable is a value that may come from a field that is not exported.
+// printable returns a value that can be printed even if its field is not exported.
 func printable(v reflect.Value) any {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Duration]():
@@ -137,13 +137,13 @@ func printable(v reflect.Value) any {
 // unflagged are the fields of the configuration that no flag sets.
 var unflagged = []string{
 	"HTTPLimits.BodyTimeout", "HTTPLimits.HeaderTimeout", "HTTPLimits.IdleTimeout", "HTTPLimits.LeaderWait", "HTTPLimits.MaxBodyBytes",
-	"HTTPLimits.MaxHandshakes", // as --max-handshakes says
+	"HTTPLimits.MaxHandshakes", // set by --max-handshakes
 	"HTTPLimits.MaxHeaderBytes", "HTTPLimits.MaxWatchesPerConnection", "HTTPLimits.RetryGrace", "HTTPLimits.WatchTimeout", "HTTPLimits.WriteTimeout",
 	"Level", "Limits.MaxLeaseWaits", "Limits.MaxWatchesPerConnection", "SnapshotInterval", "Stores.Incarnation", "Version",
 }
 
-// TestEveryFieldHasAFlag finds every field of the configuration among those that flags set, or in the
-// list of the others.
+// TestEveryFieldHasAFlag checks that every field of the configuration is either set by a flag or listed in
+// unflagged.
 func TestEveryFieldHasAFlag(t *testing.T) {
 	o := defaults()
 	flagged := map[string]bool{}
@@ -183,7 +183,7 @@ func unset(path string, v reflect.Value, flagged map[string]bool, without *[]str
 	}
 }
 
-// TestHandshakesAreBoundedOnBothPorts has one flag for two ports.
+// TestHandshakesAreBoundedOnBothPorts checks that one flag sets the limit of both ports.
 func TestHandshakesAreBoundedOnBothPorts(t *testing.T) {
 	app := newApp()
 	app.Action = func(c *cli.Context) error {

@@ -1,3 +1,3 @@
-// Package timerslack lets the kernel end the sleeps of a process a little later, to end
-// several at once: see decision 0023.
+// Package timerslack lets the kernel delay the end of a process's sleeps slightly, so that one wake-up can
+// end several: see decision 0023.
 package timerslack

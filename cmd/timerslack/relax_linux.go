@@ -9,17 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Relaxed is how much later than asked for the kernel may end a sleep of a process that is
-// relaxed. Nothing in ours is meant to the tenth of a millisecond but the naps of Go's own
-// monitor, a thread that looks every 20 us whether something is stuck for as long as there
-// is work. They took a fifth of a node's processor time when one client was all there was
-// to do.
+// Relaxed is how late the kernel may end a sleep of a relaxed process. Nothing in Quorumlock needs sleeps
+// that are exact to the tenth of a millisecond, except the naps of Go's own monitor thread, which checks
+// every 20 us for blocked goroutines while there is work. Those naps took a fifth of a node's CPU time when
+// it served a single client.
 const Relaxed = time.Millisecond
 
-// Relax has the process begin anew with that slack, unless it has as much: it is for the
-// first line of a program. A thread gets the slack of the one that made it, and the monitor
-// is made before main begins, so only a process can have it from its beginning. What cannot
-// be had is done without.
+// Relax restarts the process with that slack, unless it already has as much. Call it in the first line of
+// main. A thread inherits the slack of the thread that created it, and the monitor thread starts before
+// main, so only a new process has the slack from the start. If the slack cannot be set, Relax does nothing.
 func Relax() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -28,14 +26,14 @@ func Relax() {
 	}
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(Relaxed.Nanoseconds()), 0, 0, 0)
 	if timerSlack() < Relaxed {
-		return // a thread of a real-time class has none
+		return // a thread of a real-time class has no slack
 	}
 	if program, err := os.Executable(); err == nil {
 		_ = syscall.Exec(program, os.Args, os.Environ())
 	}
 }
 
-// timerSlack is that of the calling thread.
+// timerSlack returns the slack of the calling thread.
 func timerSlack() time.Duration {
 	ns, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package timerslack
 
-// Relax is for Linux.
+// Relax does nothing: timer slack exists only on Linux.
 func Relax() {}

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelAlarm rings to some ten microseconds. The runtime's own timers wait in whole
-// milliseconds wherever a program is otherwise idle, which is more than a commit takes;
-// a descriptor of the kernel ends that wait early.
+// kernelAlarm is accurate to some ten microseconds. When a program is otherwise idle, the timers of Go's
+// runtime wait in whole milliseconds, longer than a commit takes. A timer descriptor of the kernel ends
+// that wait early.
 type kernelAlarm struct {
 	fd   int
-	file *os.File // of fd, which the runtime's poller knows
+	file *os.File // of fd, registered with the runtime's poller
 }
 
-// newAlarm is the best alarm that there is.
+// newAlarm returns the most accurate alarm available.
 func newAlarm() alarm {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *kernelAlarm) sleep(ctx context.Context, at time.Time) bool {
 	if err := unix.TimerfdSettime(a.fd, 0, in, nil); err != nil {
 		return timer{}.sleep(ctx, at)
 	}
-	// A deadline that has passed ends the read; there is none before ctx ends.
+	// A deadline in the past ends the read. None is set before ctx ends.
 	stop := context.AfterFunc(ctx, func() { _ = a.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var rings [8]byte

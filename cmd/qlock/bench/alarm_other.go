@@ -2,5 +2,5 @@
 
 package bench
 
-// newAlarm is the best alarm that there is.
+// newAlarm returns the most accurate alarm available.
 func newAlarm() alarm { return timer{} }

@@ -1,21 +1,20 @@
-// Package bench loads a cluster through the public SDK and says what that took: of
-// time, for those who asked, and of the nodes, in CPU and memory.
+// Package bench loads a cluster through the public SDK and reports the cost: latency for the callers, CPU
+// and memory for the nodes.
 //
-// A [Plan] says what is done, [Run] does it and makes a [Report]. Each session is a
-// worker, and workers share connections. In a closed loop a worker asks again as soon as
-// it was answered. In an open loop operations are due at times of their own, which no
-// answer moves (schedule.go), and whoever is free takes the next: its latency counts
-// from the moment that it was due. So a stall is seen by all who would have come
-// meanwhile, not by the few who happened to wait; leaving those out is known as
-// coordinated omission.
+// A [Plan] describes a measurement. [Runner.Run] carries it out and returns a [Report]. Each session is a
+// worker, and workers share connections. In a closed loop a worker makes its next request as soon as it has
+// an answer. In an open loop operations are due at fixed times that do not depend on answers (schedule.go),
+// and the next free worker takes each. The latency of an operation counts from the time it was due. A stall
+// therefore affects all operations that fall due during it, not only the few that were in flight; ignoring
+// the others is known as coordinated omission.
 //
-// Only what is due within the measured window is counted (recorder.go), in histograms of
-// high dynamic range (latencies.go). What is unanswered when the window ends may still be
-// answered for a time; what is not by then counts with the time that it had waited.
+// Only operations due within the measured window are counted (recorder.go), in high dynamic range
+// histograms (latencies.go). Operations that are unanswered at the end of the window get additional time.
+// If they are still unanswered then, they count with the time they have waited.
 //
-// load.go runs the workloads that lock and unlock, worker.go is one session of them,
-// parked.go runs those that open sessions or take locks and then stay. lock.go looks on
-// whether a lock keeps its word under load: a measurement of one that does not is worth
-// nothing. What the nodes tell of themselves is read by metrics.go. Everything but the
-// alarm clock of the open loop (alarm_linux.go) runs in virtual time as it is.
+// load.go runs the workloads that lock and unlock, and worker.go one session of them. parked.go runs the
+// workloads that open sessions or acquire locks and then stay idle. lock.go checks the guarantees of each
+// lock under load, because the measurement of a lock that breaks them is worthless. metrics.go reads the
+// nodes' own metrics. Everything except the alarm clock of the open loop (alarm_linux.go) also runs in
+// virtual time.
 package bench

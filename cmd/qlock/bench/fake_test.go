@@ -11,29 +11,28 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// fake is a cluster in memory: each request takes a time, and locks are given out in the
-// order in which they were asked for.
+// fake is a cluster in memory. Each request takes some time, and locks are granted in request order.
 type fake struct {
 	t       *testing.T
-	service time.Duration                         // of a request
-	refuse  func(session int, name string) error  // instead of a grant
-	stall   func(now time.Time) (until time.Time) // no request is served before
+	service time.Duration                         // duration of a request
+	refuse  func(session int, name string) error  // error to return instead of a grant
+	stall   func(now time.Time) (until time.Time) // no request is served before the returned time
 	broken  bool                                  // grants to everybody
-	dull    bool                                  // tokens do not rise
+	dull    bool                                  // tokens do not increase
 
 	mu       sync.Mutex
 	locks    map[string]*fakeLock
 	token    uint64
 	opened   []*fakeSession
 	open     int         // sessions
-	conns    int         // open
+	conns    int         // open connections
 	byConn   map[int]int // sessions opened, by connection
 	held     int
 	mostHeld int
 }
 
 type fakeLock struct {
-	holders int // -1 is a writer
+	holders int // -1 means a writer
 	queue   []*fakeWait
 }
 
@@ -46,13 +45,14 @@ func newFake(t *testing.T) *fake {
 	return &fake{t: t, service: time.Millisecond, locks: map[string]*fakeLock{}, byConn: map[int]int{}}
 }
 
-// runner loads the fake. Its alarms are the runtime's, which are exact in virtual time.
+// runner returns a Runner that loads the fake. Its alarms are the runtime's, which are exact in virtual
+// time.
 func (f *fake) runner() *Runner {
 	return &Runner{Connect: f.connect, Sample: func(context.Context) Sample { return Sample{} },
 		Progress: &Progress{}, alarm: func() alarm { return timer{} }}
 }
 
-// inBubble runs a plan in virtual time, and looks whether everything was closed.
+// inBubble runs a plan in virtual time, and checks that everything was closed.
 func (f *fake) inBubble(ctx context.Context, r *Runner, p Plan) (*Report, error) {
 	report, err := r.Run(ctx, p)
 	synctest.Wait()
@@ -71,7 +71,7 @@ func (f *fake) connect() (Connection, error) {
 	return &fakeConnection{f, len(f.byConn) + f.conns - 1}, nil
 }
 
-// serve is the time that a request takes.
+// serve waits for the duration of a request.
 func (f *fake) serve(ctx context.Context) error {
 	until := time.Now().Add(f.service)
 	if f.stall != nil {
@@ -182,7 +182,7 @@ func (f *fake) enqueue(name string, shared bool) *fakeWait {
 	return w
 }
 
-// grant lets in whoever may, in order.
+// grant grants the lock to the waiters that fit, in order.
 func (f *fake) grant(l *fakeLock) {
 	for len(l.queue) > 0 {
 		w := l.queue[0]
@@ -226,7 +226,7 @@ func (h *fakeHold) Unlock(ctx context.Context) error {
 	return nil
 }
 
-// plan is a plan that suits the tests.
+// plan returns a plan that suits the tests.
 func plan(w Workload, change func(*Plan)) Plan {
 	p := Plan{Workload: w, Sessions: 4, Connections: 2, Locks: 1, Writes: 20, Duration: 10 * time.Second, WarmUp: time.Second,
 		Seed: 1, Prefix: "bench", Patience: 10 * time.Second}

@@ -7,30 +7,30 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A latency is kept to three digits, up to a day and then some.
+// Latencies are kept with three significant digits, up to a little more than a day.
 const (
 	latencyDigits = 3
 	maxLatency    = 2 * maxDuration
 )
 
-// latencies is how long many of one thing took. One goroutine at a time.
+// latencies is a set of latencies of one kind. It is not safe for concurrent use.
 type latencies struct {
-	counts  *hdrhistogram.Histogram // of nanoseconds; nil while there are none
+	counts  *hdrhistogram.Histogram // of nanoseconds; nil while empty
 	longest time.Duration           // exact
 }
 
-// add counts one.
+// add adds one latency.
 func (l *latencies) add(d time.Duration) {
 	if l.counts == nil {
 		l.counts = hdrhistogram.New(1, int64(maxLatency), latencyDigits)
 	}
 	d = min(max(d, 0), maxLatency)
 	l.longest = max(l.longest, d)
-	// It refuses only what is out of the range that d was just brought into.
+	// This only fails for values out of range, and d was just clamped to the range.
 	_ = l.counts.RecordValue(int64(d))
 }
 
-// merge adds all that another has.
+// merge adds all latencies of another set.
 func (l *latencies) merge(other *latencies) {
 	if other.counts == nil {
 		return
@@ -42,7 +42,7 @@ func (l *latencies) merge(other *latencies) {
 	l.longest = max(l.longest, other.longest)
 }
 
-// count is how many there are.
+// count returns the number of latencies.
 func (l *latencies) count() int64 {
 	if l.counts == nil {
 		return 0
@@ -50,12 +50,12 @@ func (l *latencies) count() int64 {
 	return l.counts.TotalCount()
 }
 
-// at is the latency that this percentage did not exceed.
+// at returns the latency at that percentile.
 func (l *latencies) at(percentile float64) time.Duration {
 	return min(time.Duration(l.counts.ValueAtPercentile(percentile)), l.longest)
 }
 
-// Percentiles are what a report says of latencies, in milliseconds.
+// Percentiles summarizes latencies in a report, in milliseconds.
 type Percentiles struct {
 	Count  int64   `json:"count"`
 	MeanMs float64 `json:"meanMs"`
@@ -66,7 +66,7 @@ type Percentiles struct {
 	MaxMs  float64 `json:"maxMs"`
 }
 
-// percentiles sums up.
+// percentiles returns the summary.
 func (l *latencies) percentiles() Percentiles {
 	if l.count() == 0 {
 		return Percentiles{}
@@ -77,10 +77,10 @@ func (l *latencies) percentiles() Percentiles {
 	}
 }
 
-// inMs is d in milliseconds, to the microsecond.
+// inMs returns d in milliseconds, rounded to the microsecond.
 func inMs(d time.Duration) float64 { return rounded(float64(d)/1e6, 3) }
 
-// rounded is x with so many decimals.
+// rounded returns x rounded to that many decimals.
 func rounded(x float64, decimals int) float64 {
 	scale := math.Pow10(decimals)
 	return math.Round(x*scale) / scale

@@ -29,8 +29,8 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-// No percentile is above the longest, which is exact, and what is out of range is
-// counted at its end rather than left out.
+// TestLatenciesAtTheEdges checks that no percentile exceeds the longest latency, which is exact, and that
+// values out of range are counted at the end of the range rather than dropped.
 func TestLatenciesAtTheEdges(t *testing.T) {
 	l := &latencies{}
 	l.add(-time.Second)
@@ -44,7 +44,7 @@ func TestLatenciesAtTheEdges(t *testing.T) {
 	}
 }
 
-// However workers are spread over shards, the sum is the same.
+// TestMergedIsTheSameAsOne checks that the sum does not depend on how workers are spread over shards.
 func TestMergedIsTheSameAsOne(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	begin := time.Unix(1_700_000_000, 0)
@@ -76,7 +76,7 @@ func TestOnlyTheWindowCounts(t *testing.T) {
 	r := newRecorder(at(10), at(20), true, &Progress{})
 	for _, o := range []struct{ due, done float64 }{
 		{9.9, 9.95},  // warm-up
-		{9.9, 11},    // answered in the window, due before
+		{9.9, 11},    // answered in the window, due before it
 		{10, 12},     // both
 		{19.9, 25},   // due in the window
 		{20, 20.001}, // too late

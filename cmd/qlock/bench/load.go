@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// errOver ends the work of those who wait for an answer still when no time is left.
+// errOver ends the work of those workers that still wait for an answer when no time is left.
 var errOver = errors.New("the run is over")
 
-// load has every session lock and unlock, as the schedule says.
+// load makes every session lock and unlock according to the schedule.
 func (r *run) load(ctx context.Context) error {
 	begin := time.Now()
 	r.from = begin.Add(r.plan.WarmUp)
@@ -39,7 +39,7 @@ func (r *run) load(ctx context.Context) error {
 	return err
 }
 
-// finish gives what is under way, or overdue, the time to be answered.
+// finish gives operations in flight or overdue the time to be answered.
 func (r *run) finish(ctx context.Context, wg *sync.WaitGroup, stop context.CancelCauseFunc) {
 	r.Progress.enter(Finishing, r.plan.Patience)
 	all := make(chan struct{})
@@ -66,7 +66,7 @@ func (r *run) finish(ctx context.Context, wg *sync.WaitGroup, stop context.Cance
 	r.recorder.gap.answered(r.until)
 }
 
-// worker makes the worker of a session.
+// worker returns the worker of a session.
 func (r *run) worker(i int, locks []lock) *worker {
 	w := &worker{run: r, id: i, random: rand.New(rand.NewPCG(r.plan.Seed, uint64(i)+1)), gap: gap{last: r.from}}
 	w.alarm = timer{}

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// ErrBroken is returned when a lock was held by two who must not hold it together, or a
-// fencing token did not rise.
+// ErrBroken is returned when a lock had two holders that exclude each other, or a fencing token did not
+// increase.
 var ErrBroken = errors.New("the lock broke its promise")
 
-// lock is one lock, and looks on at it. It knows only this program's holders.
+// lock is one lock and checks its guarantees. It knows only the holders of this program.
 type lock struct {
 	name string
 
@@ -19,12 +19,11 @@ type lock struct {
 	readers map[Hold]struct{}
 	writer  Hold      // nil if there is none
 	token   uint64    // of the last writer
-	freed   time.Time // when the last holder began to unlock; zero once somebody was granted
+	freed   time.Time // when the last holder began to unlock; zero after the next grant
 }
 
-// enter takes note of a grant. It returns how long nobody had the lock, if there was
-// somebody before, and ErrBroken if the grant must not be. Holds that have ended by
-// themselves are in nobody's way.
+// enter records a grant. It returns for how long the lock was free, if it had a holder before, and
+// ErrBroken if the grant violates a guarantee. Holds that have ended by themselves exclude nobody.
 func (l *lock) enter(h Hold, shared bool, at time.Time) (handOver time.Duration, handed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +46,7 @@ func (l *lock) enter(h Hold, shared bool, at time.Time) (handOver time.Duration,
 	return handOver, handed, err
 }
 
-// inTheWay is a hold that excludes another one.
+// inTheWay returns a hold that excludes a new one, or nil.
 func (l *lock) inTheWay(shared bool) Hold {
 	if l.writer != nil && lives(l.writer) {
 		return l.writer
@@ -64,7 +63,7 @@ func (l *lock) inTheWay(shared bool) Hold {
 
 func lives(h Hold) bool { return h.Context().Err() == nil }
 
-// leave comes before the unlock is sent.
+// leave records the end of a hold. Call it before sending the unlock.
 func (l *lock) leave(h Hold, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,31 +9,31 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Sample is what the nodes tell of themselves at one moment.
+// Sample is what the nodes report about themselves at one moment.
 type Sample struct {
 	Leader Leader
 	Nodes  []Node
 }
 
-// Leader is who led, and in which term; zero is nobody that could be asked.
+// Leader is the leader and its term. The zero Leader means that none could be asked.
 type Leader struct {
 	ID   string `json:"id"`
 	Term string `json:"term"`
 }
 
-// Node is what one node tells of its process.
+// Node is what one node reports about its process.
 type Node struct {
 	ID   string
 	HTTP string // address
-	// CPU is the process's CPU time, in seconds; Resident its memory, in bytes; Started
-	// the time of its start, in seconds. They are 0 where Unknown says why.
+	// CPU is the process's CPU time in seconds, Resident its memory in bytes, and Started its start time in
+	// seconds. They are 0 if Unknown is set, which gives the reason.
 	CPU      float64
 	Resident float64
 	Started  float64
 	Unknown  string
 }
 
-// Read takes what it needs of a node's metrics.
+// Read sets the fields from a node's metrics.
 func (n *Node) Read(metrics io.Reader) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(metrics)
@@ -53,7 +53,7 @@ func (n *Node) Read(metrics io.Reader) {
 	}
 }
 
-// value is that of a metric without labels.
+// value returns the value of a metric without labels.
 func value(family *dto.MetricFamily) (float64, bool) {
 	if len(family.GetMetric()) != 1 {
 		return 0, false

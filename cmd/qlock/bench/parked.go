@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// park opens no more than sessions and locks, and lets them stay.
+// park only opens sessions and acquires locks, and then keeps them.
 func (r *run) park(ctx context.Context) error {
 	begun := time.Now()
 	r.recorder = newRecorder(begun, begun.Add(maxLatency), false, r.Progress)
 	if r.plan.Workload == Held {
-		r.before.Nodes = r.Sample(ctx).Nodes // with sessions and without locks
+		r.before.Nodes = r.Sample(ctx).Nodes // with sessions, without locks
 		begun = time.Now()
 		if err := r.fill(ctx); err != nil {
 			return err
@@ -31,8 +31,8 @@ func (r *run) park(ctx context.Context) error {
 	return err
 }
 
-// fill takes the locks, which stay held until the sessions are closed. Each session
-// takes its share, one after the other.
+// fill acquires the locks, which stay held until the sessions are closed. Each session acquires its share
+// one by one.
 func (r *run) fill(ctx context.Context) error {
 	r.Progress.enter(Filling, 0)
 	return parallel(ctx, len(r.sessions), len(r.sessions), func(ctx context.Context, i int) error {
@@ -45,7 +45,7 @@ func (r *run) fill(ctx context.Context) error {
 	})
 }
 
-// hold takes a lock and keeps it.
+// hold acquires a lock and keeps it.
 func (r *run) hold(ctx context.Context, session, lock int) error {
 	ctx, cancel := context.WithTimeout(ctx, r.plan.Patience)
 	defer cancel()

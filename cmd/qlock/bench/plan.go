@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Workload says what the sessions do.
+// Workload is what the sessions do.
 type Workload string
 
 // The workloads.
 const (
-	// Pairs: each session locks and unlocks a lock of its own.
+	// Pairs has each session lock and unlock its own lock.
 	Pairs Workload = "pairs"
-	// Hot: all sessions want the same lock.
+	// Hot has all sessions compete for one lock.
 	Hot Workload = "hot"
-	// Readers: all sessions read, and now and then write, under a few locks.
+	// Readers has all sessions read, and sometimes write, under a few locks.
 	Readers Workload = "readers"
-	// Idle: sessions are open and do nothing but stay alive.
+	// Idle keeps sessions open that only send heartbeats.
 	Idle Workload = "idle"
-	// Held: sessions hold many locks and do nothing with them.
+	// Held keeps many locks held without using them.
 	Held Workload = "held"
-	// Failover: Pairs, while somebody else makes the cluster lose its leader.
+	// Failover is Pairs while something else makes the cluster lose its leader.
 	Failover Workload = "failover"
 )
 
@@ -34,42 +34,42 @@ const (
 	maxOperations  = 1_000_000_000 // of an open loop
 )
 
-// Plan is one measurement.
+// Plan describes one measurement.
 type Plan struct {
 	Workload Workload
-	// Sessions are spread over Connections, which are at most as many.
+	// Sessions are spread over Connections, of which there are at most as many.
 	Sessions    int
 	Connections int
-	// Locks are those of Readers and Held together. The other workloads have their own.
+	// Locks is the total number of locks of Readers and Held. The other workloads determine it themselves.
 	Locks int
-	// Writes are the operations of Readers that write, in percent.
+	// Writes is the share of writes among the operations of Readers, in percent.
 	Writes int
-	// Duration is how long is measured, after WarmUp.
+	// Duration is the length of the measured window, which starts after WarmUp.
 	Duration time.Duration
 	WarmUp   time.Duration
 	// Hold is how long a lock is held before it is unlocked.
 	Hold time.Duration
-	// Rate is how many operations are due each second, over all sessions: an open loop.
-	// 0 is a closed loop.
+	// Rate is the number of operations due per second, over all sessions, in an open loop. 0 means a closed
+	// loop.
 	Rate float64
-	// Random spreads the operations of an open loop as if each came by itself, with
-	// exponential gaps; otherwise the gaps are even.
+	// Random gives the operations of an open loop exponential gaps, as if they arrived independently;
+	// otherwise the gaps are even.
 	Random bool
-	// Seed decides over all that is random.
+	// Seed seeds all random choices.
 	Seed uint64
-	// Prefix begins the names of all locks, without the slash behind it.
+	// Prefix starts the names of all locks, without the slash that follows it.
 	Prefix string
-	// TTL of the sessions; 0 is the cluster's default.
+	// TTL is the TTL of the sessions; 0 means the cluster's default.
 	TTL time.Duration
-	// Patience bounds the opening of one session, the time that is left to operations
-	// after the end, and the closing of everything.
+	// Patience bounds opening one session, the additional time for operations after the window, and closing
+	// everything.
 	Patience time.Duration
 }
 
 // ErrPlan is returned for a plan that cannot be carried out.
 var ErrPlan = errors.New("cannot measure that")
 
-// Check refuses what cannot be carried out, with ErrPlan.
+// Check returns ErrPlan if the plan cannot be carried out.
 func (p *Plan) Check() error {
 	operations := p.Rate * (p.WarmUp + p.Duration).Seconds()
 	for _, c := range []struct {
@@ -98,10 +98,10 @@ func (p *Plan) Check() error {
 	return nil
 }
 
-// parked tells workloads that only stay from those that lock and unlock.
+// parked reports whether the workload keeps sessions or locks instead of locking and unlocking.
 func (p *Plan) parked() bool { return p.Workload == Idle || p.Workload == Held }
 
-// locks is how many locks there are in all.
+// locks returns the total number of locks.
 func (p *Plan) locks() int {
 	switch p.Workload {
 	case Pairs, Failover:
@@ -114,12 +114,12 @@ func (p *Plan) locks() int {
 	return p.Locks
 }
 
-// name is that of the lock with this number.
+// name returns the name of the lock with that number.
 func (p *Plan) name(number int) string {
 	return fmt.Sprintf("%s/%s/%d", p.Prefix, p.Workload, number)
 }
 
-// unit is what is counted, in the plural.
+// unit returns what is counted, in the plural.
 func (p *Plan) unit() string {
 	switch p.Workload {
 	case Hot:

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Phase is what a run does at the moment, for people.
+// Phase is what a run is currently doing, for people.
 type Phase string
 
 // The phases, in order.
@@ -19,22 +19,23 @@ const (
 	Closing   Phase = "closing sessions"
 )
 
-// Progress is how far a run has come. The zero value is ready.
+// Progress is how far a run has come. The zero value is ready to use.
 type Progress struct {
 	opened, done, failed atomic.Int64
 
-	mu      sync.Mutex // guards the rest
+	mu      sync.Mutex // guards the fields below
 	phase   Phase
 	since   time.Time
 	lasting time.Duration
 }
 
-// View is a Progress at one moment.
+// View is a copy of a Progress at one moment.
 type View struct {
 	Phase   Phase
 	Since   time.Time
-	Lasting time.Duration // of the phase; 0 if nobody knows
-	// Opened sessions, Done operations or locks taken, Failed operations, since the start.
+	Lasting time.Duration // of the phase; 0 if unknown
+	// The sessions opened, the operations done or locks acquired, and the operations failed, since the
+	// start.
 	Opened, Done, Failed int64
 }
 

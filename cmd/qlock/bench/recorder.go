@@ -11,19 +11,19 @@ import (
 type series int
 
 const (
-	undecided series = iota // what an operation that never began would have been
+	undecided series = iota // an operation that never began and whose kind was not chosen yet
 	opening                 // of a session
-	late                    // from when an operation was due to its beginning
-	locking                 // from when it was due to the grant
+	late                    // from when an operation was due until it began
+	locking                 // from when it was due until the grant
 	reading                 // the same, for a reader
-	writing                 // the same, for a writer beside readers
-	handOver                // from the beginning of an unlock to the next grant
-	unlocking               // from the beginning of the unlock to its answer
-	whole                   // from when the operation was due to the unlock's answer
+	writing                 // the same, for a writer among readers
+	handOver                // from the start of an unlock until the next grant
+	unlocking               // from the start of an unlock until its answer
+	whole                   // from when the operation was due until the unlock's answer
 	seriesCount
 )
 
-// seriesNames stand in reports; they are for ever.
+// seriesNames are used in reports and must not change.
 var seriesNames = [seriesCount]string{
 	undecided: "undecided", opening: "open", late: "late", locking: "lock", reading: "read", writing: "write",
 	handOver: "handOver", unlocking: "unlock", whole: "pair",
@@ -35,7 +35,7 @@ type operation struct {
 	as                                  series // locking, reading or writing
 }
 
-// recorder counts what was due in the window from from to until.
+// recorder counts what was due in the window [from, until).
 type recorder struct {
 	from, until time.Time
 	open        bool // an open loop, in which operations may begin late
@@ -44,10 +44,10 @@ type recorder struct {
 
 	finished atomic.Int64 // within the window
 	mu       sync.Mutex   // guards gap
-	gap      gap          // without an answer to anybody
+	gap      gap          // longest time without an answer to any worker
 }
 
-// shard is what some of the workers count.
+// shard holds the counts of some of the workers.
 type shard struct {
 	mu         sync.Mutex
 	latencies  [seriesCount]latencies
@@ -65,13 +65,13 @@ func newRecorder(from, until time.Time, open bool, progress *Progress) *recorder
 	return r
 }
 
-// within tells whether what happened then is counted.
+// within reports whether t is within the window.
 func (r *recorder) within(t time.Time) bool { return !t.Before(r.from) && t.Before(r.until) }
 
-// shard is where that worker counts.
+// shard returns the shard of a worker.
 func (r *recorder) shard(worker int) *shard { return &r.shards[worker%len(r.shards)] }
 
-// add counts one thing that took d.
+// add adds one latency.
 func (r *recorder) add(worker int, of series, d time.Duration) {
 	s := r.shard(worker)
 	s.mu.Lock()
@@ -79,7 +79,7 @@ func (r *recorder) add(worker int, of series, d time.Duration) {
 	s.latencies[of].add(d)
 }
 
-// succeeded counts an operation.
+// succeeded counts a completed operation.
 func (r *recorder) succeeded(worker int, o *operation) {
 	r.progress.done.Add(1)
 	if r.within(o.done) {
@@ -102,7 +102,7 @@ func (r *recorder) succeeded(worker int, o *operation) {
 	s.latencies[whole].add(o.done.Sub(o.due))
 }
 
-// failed counts an operation that was refused.
+// failed counts an operation that returned an error.
 func (r *recorder) failed(worker int, due time.Time, err error) {
 	r.progress.failed.Add(1)
 	if !r.within(due) {
@@ -114,9 +114,9 @@ func (r *recorder) failed(worker int, due time.Time, err error) {
 	s.errors[nameOf(err)]++
 }
 
-// gaveUp counts an operation that had no answer when everything ended. The time that it
-// had waited until then is the least that it would have taken. Where a run was interrupted
-// that says nothing: most had only just begun.
+// gaveUp counts an operation that was unanswered at the end of the run. The time it had waited until then
+// is a lower bound of its latency. If the run was interrupted, the time is ignored, because most such
+// operations had only just begun.
 func (r *recorder) gaveUp(worker int, o *operation, at time.Time, interrupted bool) {
 	if !r.within(o.due) {
 		return
@@ -141,7 +141,7 @@ func (r *recorder) gaveUp(worker int, o *operation, at time.Time, interrupted bo
 	}
 }
 
-// lostSession counts a session that was lost, whatever it did.
+// lostSession counts a lost session.
 func (r *recorder) lostSession(worker int) {
 	s := r.shard(worker)
 	s.mu.Lock()
@@ -149,7 +149,7 @@ func (r *recorder) lostSession(worker int) {
 	s.lost++
 }
 
-// total is all shards in one.
+// total returns the sum of all shards.
 func (r *recorder) total() *shard {
 	all := &shard{errors: map[string]int64{}}
 	for i := range r.shards {
@@ -170,12 +170,12 @@ func (r *recorder) total() *shard {
 
 // gap is the longest time without an answer.
 type gap struct {
-	last    time.Time // answer
+	last    time.Time // time of the last answer
 	longest time.Duration
-	since   time.Time // when the longest began
+	since   time.Time // when the longest gap began
 }
 
-// answered ends a gap. Answers may come a little out of order.
+// answered ends a gap. Answers may arrive slightly out of order.
 func (g *gap) answered(at time.Time) {
 	if d := at.Sub(g.last); d > g.longest {
 		g.longest, g.since = d, g.last

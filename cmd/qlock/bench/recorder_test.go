@@ -10,12 +10,12 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// at is a moment, in seconds after the beginning of the window of 10 s.
+// at returns the time s seconds after the start of the window, which lasts 10 s.
 func at(s float64) time.Time {
 	return time.Unix(1_700_000_000, 0).Add(time.Duration(s * float64(time.Second)))
 }
 
-// counts are what each series has, in order: late, locking, reading, unlocking, whole.
+// counts returns the number of latencies per series: late, locking, reading, unlocking, whole.
 func counts(r *recorder) (n [5]int64) {
 	all := r.total()
 	for i, of := range []series{late, locking, reading, unlocking, whole} {
@@ -24,7 +24,8 @@ func counts(r *recorder) (n [5]int64) {
 	return n
 }
 
-// What is due in the window counts, whenever it ends; what ends in the window makes the rate.
+// TestWhatOperationsCount checks that operations due in the window count, whenever they end, and that
+// operations that end in the window determine the rate.
 func TestWhatOperationsCount(t *testing.T) {
 	for name, test := range map[string]struct {
 		due, done float64
@@ -52,7 +53,8 @@ func TestWhatOperationsCount(t *testing.T) {
 	}
 }
 
-// An operation without an answer counts with what it has waited, by how far it came.
+// TestWhatCountsOfUnanswered checks that an unanswered operation counts with the time it has waited,
+// depending on how far it got.
 func TestWhatCountsOfUnanswered(t *testing.T) {
 	for name, test := range map[string]struct {
 		o           operation
@@ -86,7 +88,8 @@ func TestWhatCountsOfUnanswered(t *testing.T) {
 	}
 }
 
-// Errors count by name if they were due in the window, lost sessions always.
+// TestWhatFailuresCount checks that errors count by name if their operation was due in the window, and that
+// lost sessions always count.
 func TestWhatFailuresCount(t *testing.T) {
 	r := newRecorder(at(0), at(10), false, &Progress{})
 	for worker, due := range []float64{-1, 0, 1, 9, 10} {
@@ -100,15 +103,15 @@ func TestWhatFailuresCount(t *testing.T) {
 	}
 }
 
-// The longest gap is the first one of its length, and answers out of order do not shorten
-// what comes after.
+// TestGaps checks that the first of several longest gaps is recorded, and that answers out of order do not
+// shorten later gaps.
 func TestGaps(t *testing.T) {
 	g := gap{last: at(0)}
 	g.answered(at(2))
 	if g.longest != 2*time.Second || !g.since.Equal(at(0)) {
 		t.Errorf("%+v", g)
 	}
-	g.answered(at(4)) // as long
+	g.answered(at(4)) // a gap of the same length
 	if g.longest != 2*time.Second || !g.since.Equal(at(0)) {
 		t.Errorf("%+v", g)
 	}
@@ -119,8 +122,8 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// Nobody had the lock from the leaving of the last one to the next grant, and a grant beside
-// another one has nothing to do with that.
+// TestTimeBetweenHolders checks that the lock counts as free from when the last holder left until the next
+// grant, and that a grant beside another hold does not count.
 func TestTimeBetweenHolders(t *testing.T) {
 	l, ctx := &lock{}, context.Background()
 	first, second := &standing{1, ctx}, &standing{2, ctx}
@@ -136,7 +139,8 @@ func TestTimeBetweenHolders(t *testing.T) {
 	}
 }
 
-// A writer's token is above that of the last one, unless its hold has ended by itself.
+// TestTokensRise checks that a writer's token must exceed that of the previous writer, unless the hold has
+// ended by itself.
 func TestTokensRise(t *testing.T) {
 	ended, end := context.WithCancel(context.Background())
 	end()
@@ -164,7 +168,7 @@ func TestTokensRise(t *testing.T) {
 	}
 }
 
-// Each bound of a plan stands where it says, and one beyond is refused.
+// TestBoundsOfPlans checks that each bound of a plan is accepted, and that a value beyond it is refused.
 func TestBoundsOfPlans(t *testing.T) {
 	for name, test := range map[string]struct {
 		at, beyond func(p *Plan)
@@ -205,7 +209,7 @@ func TestBoundsOfPlans(t *testing.T) {
 	}
 }
 
-// The phases of a run are told with their beginning.
+// TestProgress checks that a run reports its phases and when they began.
 func TestProgress(t *testing.T) {
 	p, before := &Progress{}, time.Now()
 	p.enter(Measuring, time.Minute)

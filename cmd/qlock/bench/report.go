@@ -5,16 +5,14 @@ import (
 	"time"
 )
 
-// Report is what was measured. The names of its JSON are for ever; what is not known is
-// null.
+// Report is the result of a measurement. Its JSON names must not change; unknown values are null.
 type Report struct {
 	Workload    Workload `json:"workload"`
-	Loop        string   `json:"loop"` // closed, open, or none where sessions only stay
+	Loop        string   `json:"loop"` // closed, open, or none if sessions only stay open
 	Sessions    int      `json:"sessions"`
 	Connections int      `json:"connections"`
 	Locks       int      `json:"locks"`
-	// WritePercent is that of readers, Rate and Arrivals (even or random) those of an
-	// open loop.
+	// WritePercent applies to Readers. Rate and Arrivals (even or random) apply to an open loop.
 	WritePercent    int     `json:"writePercent"`
 	HoldMs          float64 `json:"holdMs"` // of each lock
 	Rate            float64 `json:"rate"`
@@ -25,12 +23,12 @@ type Report struct {
 	DurationSeconds float64 `json:"durationSeconds"` // as measured
 	Interrupted     bool    `json:"interrupted"`
 
-	// Unit is what Completed counts, of which PerSecond were completed: pairs and
-	// hand-overs within the window, sessions and locks while they were opened and taken.
+	// Unit is what Completed counts and PerSecond is the rate of: pairs and hand-overs within the window,
+	// or sessions and locks while they were opened and acquired.
 	Unit      string  `json:"unit"`
 	Completed int64   `json:"completed"`
 	PerSecond float64 `json:"perSecond"`
-	// Unfinished were due in the window and unanswered when patience ended.
+	// Unfinished counts operations due in the window that were unanswered when Patience had passed.
 	Unfinished       int64            `json:"unfinished"`
 	Errors           map[string]int64 `json:"errors"` // by status
 	SessionsLost     int64            `json:"sessionsLost"`
@@ -45,15 +43,15 @@ type Report struct {
 	ClientCPUSeconds float64 `json:"clientCpuSeconds"`
 }
 
-// Gap is the longest time in which nobody was answered, where it began, and the longest
-// in which some session was not.
+// Gap is the longest time without an answer to any session, where it began, and the longest time without an
+// answer to one session.
 type Gap struct {
 	LongestMs        float64 `json:"longestMs"`
-	AtSeconds        float64 `json:"atSeconds"` // from the beginning of the window
+	AtSeconds        float64 `json:"atSeconds"` // from the start of the window
 	LongestSessionMs float64 `json:"longestSessionMs"`
 }
 
-// report sums up.
+// report builds the report.
 func (r *run) report() *Report {
 	all := r.recorder.total()
 	all.latencies[opening].merge(&r.openings)
@@ -81,7 +79,7 @@ func (r *run) report() *Report {
 	return out
 }
 
-// describe fills in what only some workloads have.
+// describe sets the fields that only some workloads have.
 func (r *run) describe(out *Report) {
 	switch {
 	case r.plan.parked():
@@ -103,5 +101,5 @@ func (r *run) describe(out *Report) {
 	out.Gap = &Gap{LongestMs: inMs(g.longest), AtSeconds: seconds(g.since.Sub(r.from)), LongestSessionMs: inMs(r.sessionGap)}
 }
 
-// seconds is d in seconds, to the microsecond.
+// seconds returns d in seconds, rounded to the microsecond.
 func seconds(d time.Duration) float64 { return rounded(d.Seconds(), 6) }

@@ -9,53 +9,51 @@ import (
 	"time"
 )
 
-// width is how many sessions are opened or closed at a time.
+// width is how many sessions are opened or closed in parallel.
 const width = 256
 
-// openGrace is how long an interrupted opening may take to be answered.
+// openGrace is how long an interrupted request to open a session may still take.
 const openGrace = 500 * time.Millisecond
 
 // Runner carries out plans.
 type Runner struct {
-	// Connect makes one more connection to the cluster.
+	// Connect opens another connection to the cluster.
 	Connect func() (Connection, error)
-	// Sample asks the nodes about themselves: before sessions are opened, before locks
-	// are taken to be held, when the measured window begins and when it ends. It bounds
-	// itself.
+	// Sample reads the nodes' metrics: before sessions are opened, before held locks are acquired, and at
+	// the start and the end of the measured window. It must bound its own duration.
 	Sample func(context.Context) Sample
 	// Progress is kept up to date.
 	Progress *Progress
 
-	alarm func() alarm // nil is the best that there is
+	alarm func() alarm // nil means newAlarm
 }
 
-// run is one plan under way.
+// run is the execution of one plan.
 type run struct {
 	*Runner
 	plan     Plan
 	conns    []Connection
-	sessions []Session // by worker, which alone replaces its own once all are open
+	sessions []Session // by worker; once all are open, each worker alone replaces its own
 
 	from, until   time.Time // the window
 	took          time.Duration
 	schedule      *schedule
 	recorder      *recorder
 	stop          context.CancelCauseFunc // ends all work
-	before        Sample                  // what memory is measured of: sessions, or held locks
-	first, last   Sample                  // of the window
+	before        Sample                  // the baseline for the memory of sessions or held locks
+	first, last   Sample                  // at the start and end of the window
 	cpuAt, cpuEnd time.Duration           // this program's
 	interrupted   bool
 	unclosed      int
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	openings   latencies
 	sessionGap time.Duration // the longest of any session
 }
 
-// Run carries out a plan. When ctx ends it stops early and reports what it has, unless
-// nothing was measured yet: then the error is ctx's. Whatever happens, it closes what it
-// has opened. Errors beside ctx's are ErrPlan, ErrBroken and those of the SDK when
-// sessions are opened or locks taken that are to be held.
+// Run carries out a plan. If ctx ends it stops early and returns a report of what was measured so far, or
+// ctx's error if nothing was. In any case it closes everything that it has opened. Other errors are
+// ErrPlan, ErrBroken, and those of the SDK from opening sessions or acquiring held locks.
 func (r *Runner) Run(ctx context.Context, plan Plan) (*Report, error) {
 	if err := plan.Check(); err != nil {
 		return nil, err
@@ -109,8 +107,8 @@ func (r *run) open(ctx context.Context) error {
 	})
 }
 
-// openSession opens a session for a worker. If ctx ends it waits a moment longer, for a
-// session that nobody knows of would live on until its TTL has passed.
+// openSession opens a session for a worker. If ctx ends it waits a moment longer, because a session that
+// was opened without an owner would live until its TTL has passed.
 func (r *run) openSession(ctx context.Context, worker int) (Session, error) {
 	interrupted := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.plan.Patience)
@@ -123,8 +121,7 @@ func (r *run) openSession(ctx context.Context, worker int) (Session, error) {
 	return s, err
 }
 
-// watch waits for the window and lets it pass. It returns an error unless the window
-// has begun.
+// watch waits for the start and the end of the window. It returns an error if the window did not start.
 func (r *run) watch(ctx context.Context) error {
 	r.Progress.enter(WarmingUp, r.plan.WarmUp)
 	if !(timer{}).sleep(ctx, r.from) {
@@ -141,8 +138,8 @@ func (r *run) watch(ctx context.Context) error {
 	return nil
 }
 
-// close closes sessions, then connections, also where ctx has ended. It gives up once
-// none was closed for as long as patience lasts.
+// close closes the sessions and then the connections, even if ctx has ended. It gives up when Patience has
+// passed without any session being closed.
 func (r *run) close(ctx context.Context) {
 	r.Progress.enter(Closing, 0)
 	ctx = context.WithoutCancel(ctx)
@@ -151,7 +148,7 @@ func (r *run) close(ctx context.Context) {
 	patience := time.AfterFunc(r.plan.Patience, cancel)
 	defer patience.Stop()
 	var unclosed atomic.Int64
-	// No error ends it early.
+	// do never returns an error, so all sessions are visited.
 	_ = parallel(ctx, len(r.sessions), width, func(_ context.Context, i int) error {
 		switch s := r.sessions[i]; {
 		case s == nil:
@@ -169,7 +166,7 @@ func (r *run) close(ctx context.Context) {
 	r.unclosed = int(unclosed.Load())
 }
 
-// parallel calls do for 0 to n-1, some at a time, until one fails or ctx ends.
+// parallel calls do for 0 to n-1, at most width at a time, until one call fails or ctx ends.
 func parallel(ctx context.Context, n, width int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -188,7 +185,7 @@ func parallel(ctx context.Context, n, width int, do func(ctx context.Context, i 
 	return context.Cause(ctx)
 }
 
-// ownCPU is the CPU time that this program has used.
+// ownCPU returns the CPU time used by this program.
 func ownCPU() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

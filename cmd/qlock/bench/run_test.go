@@ -19,7 +19,7 @@ import (
 func TestClosedLoops(t *testing.T) {
 	for _, c := range []struct {
 		plan   Plan
-		atMost float64 // each second
+		atMost float64 // per second
 		locks  int
 		series string
 	}{
@@ -60,8 +60,8 @@ func TestClosedLoops(t *testing.T) {
 	}
 }
 
-// The hot lock's figures are exact in virtual time: an unlock takes a millisecond, the
-// next in the queue has it at once.
+// TestHandOver checks the figures of the hot lock, which are exact in virtual time: an unlock takes a
+// millisecond, and the next waiter has the lock immediately.
 func TestHandOver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -96,8 +96,8 @@ func TestReadersAndWriters(t *testing.T) {
 	})
 }
 
-// A session that is lost is replaced, and the cluster is left alone for a moment after
-// every error.
+// TestLostSessionsAndErrors checks that a lost session is replaced, and that a worker pauses after every
+// error.
 func TestLostSessionsAndErrors(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -130,7 +130,8 @@ func TestLostSessionsAndErrors(t *testing.T) {
 	})
 }
 
-// A cluster that never answers again counts with all the time that was waited for it.
+// TestUnfinished checks that operations on a cluster that stops answering count with the whole time they
+// waited.
 func TestUnfinished(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -193,7 +194,8 @@ func TestInterruptedBeforeTheWindow(t *testing.T) {
 	}
 }
 
-// A lock that two hold, or whose tokens do not rise, ends the measurement.
+// TestBrokenLocksAreFound checks that a lock with two holders, or whose tokens do not increase, ends the
+// measurement.
 func TestBrokenLocksAreFound(t *testing.T) {
 	for name, break_ := range map[string]func(*fake){
 		"granted twice": func(f *fake) { f.broken = true },
@@ -216,7 +218,7 @@ func TestReadersBesideWriters(t *testing.T) {
 	end()
 	for name, c := range map[string]struct {
 		shared []bool
-		lost   int // whose hold has ended by itself, counted from 1
+		lost   int // number, counted from 1, of the grant whose hold has ended by itself
 		broken bool
 	}{
 		"readers":              {[]bool{true, true}, 0, false},
@@ -252,7 +254,7 @@ func TestReadersBesideWriters(t *testing.T) {
 	}
 }
 
-// standing is a hold that nobody releases.
+// standing is a hold that is never released.
 type standing struct {
 	token uint64
 	ctx   context.Context
@@ -262,7 +264,8 @@ func (h *standing) Token() uint64                { return h.token }
 func (h *standing) Context() context.Context     { return h.ctx }
 func (h *standing) Unlock(context.Context) error { return nil }
 
-// What cannot be opened or taken ends the run with the cluster's own error.
+// TestErrorsBeforeTheWindow checks that a session that cannot be opened or a lock that cannot be acquired
+// ends the run with the cluster's error.
 func TestErrorsBeforeTheWindow(t *testing.T) {
 	limit := &client.StatusError{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "locks"}
 	bubble.Test(t, func(t *testing.T) {

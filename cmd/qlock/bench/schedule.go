@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// schedule says when operations are due, to whichever worker asks next. That of an open
-// loop does not know how long operations take: after a stall workers find theirs overdue,
-// one after the other.
+// schedule determines when operations are due; the next free worker takes each. In an open loop it does not
+// depend on how long operations take: after a stall the workers find overdue operations, one after the
+// other.
 type schedule struct {
 	mu    sync.Mutex
 	until time.Time            // nothing is due from then on
 	due   time.Time            // the next operation of an open loop
-	gap   func() time.Duration // to the one after it; nil in a closed loop
+	gap   func() time.Duration // from due to the operation after it; nil in a closed loop
 }
 
 func newSchedule(p *Plan, begin, until time.Time) *schedule {
@@ -25,8 +25,8 @@ func newSchedule(p *Plan, begin, until time.Time) *schedule {
 	return s
 }
 
-// gaps are those between the operations of an open loop. Even ones are counted from the
-// beginning, so that rounding does not add up.
+// gaps returns a function that returns the gaps between the operations of an open loop. Even gaps are
+// computed from the start, so that rounding errors do not accumulate.
 func gaps(p *Plan) func() time.Duration {
 	mean := float64(time.Second) / p.Rate
 	if p.Random {
@@ -42,8 +42,8 @@ func gaps(p *Plan) func() time.Duration {
 	}
 }
 
-// take is the time at which the next operation of a caller is due that is free since then,
-// which may be over or yet to come; ok is false if there is none left.
+// take returns when the next operation is due for a worker that has been free since the given time. That
+// may be in the past or the future. ok is false if no operation is left.
 func (s *schedule) take(free time.Time) (due time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *schedule) take(free time.Time) (due time.Time, ok bool) {
 	return due, true
 }
 
-// cut ends the schedule at that time, if it would go on longer.
+// cut ends the schedule at that time if it would end later.
 func (s *schedule) cut(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *schedule) cut(at time.Time) {
 	}
 }
 
-// left calls each for every operation that an open loop still had to begin.
+// left calls each for every operation of an open loop that has not begun.
 func (s *schedule) left(each func(due time.Time)) {
 	if s.gap == nil {
 		return
@@ -78,12 +78,12 @@ func (s *schedule) left(each func(due time.Time)) {
 
 // alarm wakes one worker at a time.
 type alarm interface {
-	// sleep returns true when it is at, or false as soon as ctx ends before.
+	// sleep returns true at the given time, or false as soon as ctx ends if that is earlier.
 	sleep(ctx context.Context, at time.Time) bool
 	close()
 }
 
-// timer is the alarm of Go's runtime, which may ring a millisecond late.
+// timer is the alarm of Go's runtime, which may be a millisecond late.
 type timer struct{}
 
 func (timer) sleep(ctx context.Context, at time.Time) bool {

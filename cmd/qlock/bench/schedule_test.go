@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// taken are all times that a schedule gives, from its beginning.
+// taken returns all times of a schedule, from its start.
 func taken(p Plan) []time.Duration {
 	begin := time.Unix(1_700_000_000, 0)
 	s := newSchedule(&p, begin, begin.Add(p.WarmUp+p.Duration))
@@ -21,7 +21,7 @@ func taken(p Plan) []time.Duration {
 	return all
 }
 
-// A rate that does not divide a second must not drift.
+// TestEvenSchedule checks that a rate that does not divide a second does not drift.
 func TestEvenSchedule(t *testing.T) {
 	all := taken(plan(Pairs, func(p *Plan) { p.Rate, p.Duration, p.WarmUp = 3, 1000*time.Second, 0 }))
 	if len(all) != 3000 {
@@ -34,8 +34,8 @@ func TestEvenSchedule(t *testing.T) {
 	}
 }
 
-// Random arrivals are those of a Poisson process: as many as the rate says, with gaps
-// whose deviation is their mean.
+// TestRandomSchedule checks that random arrivals are those of a Poisson process: the rate is right, and the
+// standard deviation of the gaps is their mean.
 func TestRandomSchedule(t *testing.T) {
 	with := func(seed uint64) []time.Duration {
 		return taken(plan(Pairs, func(p *Plan) { p.Rate, p.Duration, p.Random, p.Seed = 1000, 20*time.Second, true, seed }))
@@ -70,7 +70,7 @@ func TestScheduleIsCut(t *testing.T) {
 		s.take(time.Time{})
 	}
 	s.cut(begin.Add(time.Second))
-	s.cut(begin.Add(time.Minute)) // never longer again
+	s.cut(begin.Add(time.Minute)) // cannot extend it again
 	n := 0
 	s.left(func(time.Time) { n++ })
 	if n != 7 {
@@ -89,8 +89,8 @@ func stallAt(after time.Duration) func(time.Time) time.Time {
 	}
 }
 
-// A cluster that stands still for a second is seen, in an open loop, by everybody who
-// would have come in that second; in a closed loop by those four who stood there.
+// TestOpenLoopSeesTheWholeStall stalls a cluster for a second. In an open loop all operations due in that
+// second show the stall; in a closed loop only the four in flight do.
 func TestOpenLoopSeesTheWholeStall(t *testing.T) {
 	for _, c := range []struct {
 		rate           float64
@@ -124,12 +124,12 @@ func TestOpenLoopSeesTheWholeStall(t *testing.T) {
 	}
 }
 
-// What is due is due although more sessions than there are would be needed: the backlog
-// is measured, and what remains of it in the end is not passed over.
+// TestOverloadIsNotHidden checks that operations remain due even if that requires more sessions than there
+// are. The backlog is measured, and its rest at the end is not ignored.
 func TestOverloadIsNotHidden(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.service = 100 * time.Millisecond // 4 sessions: 20 pairs a second
+		f.service = 100 * time.Millisecond // 4 sessions: 20 pairs per second
 		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.Rate, p.WarmUp, p.Patience = 100, 0, 5*time.Second }))
 		if err != nil {
 			t.Fatal(err)
@@ -138,12 +138,12 @@ func TestOverloadIsNotHidden(t *testing.T) {
 		if got.Count != 1000 || report.PerSecond < 19 || report.PerSecond > 20 {
 			t.Errorf("%+v", report)
 		}
-		// 15 s at 20/s, and what was under way.
+		// 15 s at 20/s, plus the operations in flight.
 		if report.Unfinished < 699 || report.Unfinished > 705 {
 			t.Errorf("%d unfinished", report.Unfinished)
 		}
-		// The 300th was due after 3 s and answered after 15; the last waited from the 10th
-		// to the 15th, and longer if it had been let.
+		// The 300th was due after 3 s and answered after 15 s. The last waited at least from the 10th to
+		// the 15th second.
 		if got.P50Ms < 7_900 || got.P50Ms > 8_100 || got.MaxMs < 11_900 || report.Latency["late"].Count != 1000 {
 			t.Errorf("%+v", report.Latency)
 		}

@@ -14,10 +14,10 @@ type Connection interface {
 	Close() error
 }
 
-// Session is what a worker asks of a session.
+// Session is what a worker needs of a session.
 type Session interface {
 	Lock(ctx context.Context, name string, shared bool) (Hold, error)
-	// Lost is closed when the session is.
+	// Lost returns a channel that is closed when the session is lost.
 	Lost() <-chan struct{}
 	Close(context.Context) error
 }
@@ -25,12 +25,12 @@ type Session interface {
 // Hold is a lock held.
 type Hold interface {
 	Token() uint64
-	// Context ends with the hold.
+	// Context returns a context that ends with the hold.
 	Context() context.Context
 	Unlock(context.Context) error
 }
 
-// SDK makes connections with the public SDK; their sessions are opened with opts.
+// SDK returns a function that connects through the public SDK. Sessions are opened with opts.
 func SDK(cfg client.Config, opts client.SessionOptions) func() (Connection, error) {
 	return func() (Connection, error) {
 		c, err := client.New(cfg)
@@ -68,7 +68,7 @@ func (s session) Lock(ctx context.Context, name string, shared bool) (Hold, erro
 	return h, nil
 }
 
-// nameOf is the name of an error in a report: that of its status.
+// nameOf returns the name of an error in a report, which is the name of its status.
 func nameOf(err error) string {
 	if errors.Is(err, client.ErrSessionLost) {
 		return "SESSION_LOST"

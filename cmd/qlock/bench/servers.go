@@ -2,33 +2,32 @@ package bench
 
 import "cmp"
 
-// Servers is what the load cost the nodes. What is not known of every node is not known
-// of all, and null.
+// Servers is what the load cost the nodes. A value that is not known for every node is null.
 type Servers struct {
-	// CPUSeconds were used within the window, CPUSecondsPer1000 for a thousand of what
-	// was completed, Cores in each second.
+	// CPUSeconds is the CPU time used within the window, CPUSecondsPer1000 the CPU time per thousand
+	// completed units, and Cores the CPU time per second.
 	CPUSeconds        *float64 `json:"cpuSeconds"`
 	CPUSecondsPer1000 *float64 `json:"cpuSecondsPer1000"`
 	Cores             *float64 `json:"cores"`
-	// BytesPerSession is by how much the resident memory of all nodes together has grown,
-	// for each session; BytesPerLock the mean growth of one node for each held lock.
+	// BytesPerSession is the growth of the resident memory of all nodes together, per session. BytesPerLock
+	// is the mean growth of one node, per held lock.
 	BytesPerSession *float64     `json:"bytesPerSession"`
 	BytesPerLock    *float64     `json:"bytesPerLock"`
 	Nodes           []NodeReport `json:"nodes"`
 }
 
-// NodeReport is one node's share.
+// NodeReport is the cost of the load for one node.
 type NodeReport struct {
 	ID                  string   `json:"id"`
 	HTTPAddr            string   `json:"httpAddr"`
 	CPUSeconds          *float64 `json:"cpuSeconds"`
-	ResidentBytesBefore *float64 `json:"residentBytesBefore"` // sessions were opened, or held locks taken
-	ResidentBytesAfter  *float64 `json:"residentBytesAfter"`  // the window
-	// NotKnown says why something is null.
+	ResidentBytesBefore *float64 `json:"residentBytesBefore"` // before sessions were opened or held locks acquired
+	ResidentBytesAfter  *float64 `json:"residentBytesAfter"`  // after the window
+	// NotKnown is the reason why a value is null.
 	NotKnown string `json:"notKnown"`
 }
 
-// servers compares what the nodes said before, when the window began and when it ended.
+// servers compares the samples taken before, at the start of the window and at its end.
 func (r *run) servers(out *Report) Servers {
 	s := Servers{Nodes: []NodeReport{}}
 	for _, n := range r.before.Nodes {
@@ -53,7 +52,8 @@ func (r *run) servers(out *Report) Servers {
 	return s
 }
 
-// nodeReport is one node's share. A process that was started anew counts from 0.
+// nodeReport returns the report of one node. A process that was restarted counts from 0, so its CPU time is
+// unknown.
 func nodeReport(before, first, last Node) NodeReport {
 	n := NodeReport{ID: before.ID, HTTPAddr: before.HTTP}
 	for _, at := range []Node{before, first, last} {
@@ -74,8 +74,8 @@ func nodeReport(before, first, last Node) NodeReport {
 	return n
 }
 
-// growth is by how much a node has grown, if it has. Where it has not, what the load
-// took is lost in what was free before.
+// growth returns how much a node's memory has grown. It returns nil if it has not grown: then the load used
+// memory that was free in the process before.
 func growth(n NodeReport) *float64 {
 	if n.NotKnown != "" || *n.ResidentBytesAfter <= *n.ResidentBytesBefore {
 		return nil
@@ -83,7 +83,7 @@ func growth(n NodeReport) *float64 {
 	return known(*n.ResidentBytesAfter - *n.ResidentBytesBefore)
 }
 
-// sum is nil if one of them is, or if there are none.
+// sum returns nil if one of the values is nil or if there are none.
 func sum(nodes []NodeReport, of func(NodeReport) *float64) *float64 {
 	var total float64
 	for _, n := range nodes {

@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// scrapes are what three nodes say: before anything is measured of memory, when the
-// window begins, and when it ends.
+// scrapes returns the samples of three nodes: the baseline for memory, the start of the window, and its
+// end.
 func scrapes(change func(moment int, nodes []Node)) func(context.Context) Sample {
 	moment := -1
 	return func(context.Context) Sample {
@@ -63,7 +63,7 @@ func TestMemoryOfSessionsAndLocks(t *testing.T) {
 	if idle.Completed != 100 || idle.Unit != "sessions" || idle.PerSecond <= 0 || idle.Loop != "none" || idle.Gap != nil || idle.Latency["open"].Count != 100 {
 		t.Errorf("%+v", idle)
 	}
-	// Here the first sample is of nodes that have no sessions yet: it does not count.
+	// The first sample is of nodes without sessions, so it does not count here.
 	held := reportOf(t, plan(Held, func(p *Plan) { p.Locks = 1000 }), func(moment int, nodes []Node) {
 		if moment == 0 {
 			for i := range nodes {
@@ -79,12 +79,12 @@ func TestMemoryOfSessionsAndLocks(t *testing.T) {
 	}
 }
 
-// Numbers that nobody knows are not made up.
+// TestWhatIsNotKnown checks that unknown values are not made up.
 func TestWhatIsNotKnown(t *testing.T) {
 	for name, c := range map[string]struct {
 		change           func(moment int, nodes []Node)
 		why              string
-		cpu, memory, rss bool // is known; rss of the node at the end
+		cpu, memory, rss bool // whether they are known; rss is that of the node at the end
 	}{
 		"silent":       {func(m int, n []Node) { n[1] = Node{ID: "n2", Unknown: "refused"} }, "refused", false, false, false},
 		"gone later":   {func(m int, n []Node) { n[1].Unknown = strings.Repeat("refused", m/2) }, "refused", false, false, false},
@@ -103,7 +103,7 @@ func TestWhatIsNotKnown(t *testing.T) {
 	}
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, nil)) // knows no nodes
+		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, nil)) // without any nodes
 		if err != nil || report.Servers.CPUSeconds != nil || report.Servers.Nodes == nil {
 			t.Errorf("%v, %+v", err, report)
 		}

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// How long a worker leaves the cluster alone after a failure.
+// How long a worker pauses after a failure.
 const (
 	afterError   = 10 * time.Millisecond
 	afterNotOpen = 100 * time.Millisecond
 )
 
-// worker is one session's goroutine.
+// worker is the goroutine of one session.
 type worker struct {
 	*run
 	id     int
 	alarm  alarm
 	random *rand.Rand
-	choose func() (l *lock, as series) // what comes next
+	choose func() (l *lock, as series) // chooses the next operation
 	locks  []lock                      // to choose from
 	gap    gap                         // between this session's answers
-	free   time.Time                   // when it could ask again
+	free   time.Time                   // since when it could make its next request
 }
 
-// work does what is due until nothing is, or ctx ends.
+// work performs operations as they fall due until none is left or ctx ends.
 func (w *worker) work(ctx context.Context) {
 	defer w.alarm.close()
 	for w.free = time.Now(); ctx.Err() == nil; {
@@ -38,7 +38,7 @@ func (w *worker) work(ctx context.Context) {
 		}
 	}
 	if now := time.Now(); w.recorder.within(now) {
-		w.gap.answered(now) // it was interrupted
+		w.gap.answered(now) // the run was interrupted
 	} else {
 		w.gap.answered(w.recorder.until)
 	}
@@ -47,7 +47,7 @@ func (w *worker) work(ctx context.Context) {
 	w.sessionGap = max(w.sessionGap, w.gap.longest)
 }
 
-// readOrWrite draws a lock and what to do with it.
+// readOrWrite draws a lock and the operation on it.
 func (w *worker) readOrWrite() (*lock, series) {
 	l := &w.locks[w.random.IntN(len(w.locks))]
 	if w.random.IntN(100) < w.plan.Writes {
@@ -56,7 +56,7 @@ func (w *worker) readOrWrite() (*lock, series) {
 	return l, reading
 }
 
-// operate locks and unlocks, and counts what came of it.
+// operate locks and unlocks, and counts the outcome.
 func (w *worker) operate(ctx context.Context, due time.Time) error {
 	l, as := w.choose()
 	o := operation{due: due, begun: w.free, as: as}
@@ -99,7 +99,7 @@ func (w *worker) pair(ctx context.Context, o *operation, l *lock) error {
 	return err
 }
 
-// stay holds the lock for its time, or as long as it can.
+// stay holds the lock for the planned time, or until the hold ends.
 func (w *worker) stay(ctx context.Context, hold Hold, until time.Time) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -107,7 +107,7 @@ func (w *worker) stay(ctx context.Context, hold Hold, until time.Time) {
 	w.alarm.sleep(ctx, until)
 }
 
-// lookOn ends the whole run if the grant must not be.
+// lookOn stops the whole run if the grant violates a guarantee.
 func (w *worker) lookOn(l *lock, hold Hold, o *operation) {
 	free, handed, err := l.enter(hold, o.as == reading, o.granted)
 	if err != nil {
@@ -118,8 +118,7 @@ func (w *worker) lookOn(l *lock, hold Hold, o *operation) {
 	}
 }
 
-// recover leaves the cluster alone for a moment, and opens another session in place of
-// one that was lost.
+// recover pauses for a moment, and replaces a lost session.
 func (w *worker) recover(ctx context.Context) {
 	select {
 	case <-w.sessions[w.id].Lost():

@@ -14,7 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// An open loop says how late its operations began, and what its arrivals are like.
+// TestOpenLoops checks that the report of an open loop shows how late operations began, and the kind of
+// arrivals.
 func TestOpenLoops(t *testing.T) {
 	for _, random := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -37,11 +38,11 @@ func TestOpenLoops(t *testing.T) {
 	}
 }
 
-// Operations that wait for a worker are late, and said to be.
+// TestLateOperations checks that operations that wait for a worker are reported as late.
 func TestLateOperations(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.service = 100 * time.Millisecond // 4 workers make 20 pairs a second
+		f.service = 100 * time.Millisecond // 4 workers make 20 pairs per second
 		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.Rate, p.WarmUp = 40, 0 }))
 		if err != nil {
 			t.Fatal(err)
@@ -52,7 +53,7 @@ func TestLateOperations(t *testing.T) {
 	})
 }
 
-// The share of writers is what was asked for, to the last percent.
+// TestShareOfWriters checks that the share of writers is exactly the planned one.
 func TestShareOfWriters(t *testing.T) {
 	for writes, most := range map[int]int{0: 0, 1: 200, 100: 10_000} {
 		w := &worker{run: &run{plan: plan(Readers, func(p *Plan) { p.Writes = writes })}, locks: make([]lock, 3), random: rand.New(rand.NewPCG(1, 2))}
@@ -68,11 +69,11 @@ func TestShareOfWriters(t *testing.T) {
 	}
 }
 
-// A worker's gap ends with its answers in the window, and at the end of the window, or of
-// the run if that was interrupted.
+// TestGapOfAWorker checks that a worker's gap ends with its answers in the window, and with the window or,
+// if the run was interrupted, with the run.
 func TestGapOfAWorker(t *testing.T) {
 	for name, test := range map[string]struct {
-		stall, until time.Duration // no answers in between, after the beginning of 11 s
+		stall, until time.Duration // no answers between them, counted from the start of an 11 s run
 		interrupted  time.Duration
 		longest      float64 // of any session, in ms
 	}{
@@ -109,8 +110,8 @@ func TestGapOfAWorker(t *testing.T) {
 	}
 }
 
-// After an error a worker leaves the cluster alone for a moment, and after a lost session
-// until it has another one.
+// TestRecover checks that a worker pauses after an error, and after a lost session until it has another
+// one.
 func TestRecover(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -132,7 +133,8 @@ func TestRecover(t *testing.T) {
 	})
 }
 
-// What cannot be connected or opened ends the run, and nothing of it counts as open.
+// TestRunsThatDoNotBegin checks that a connection or session that cannot be opened ends the run, and does
+// not count as open.
 func TestRunsThatDoNotBegin(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -163,7 +165,7 @@ func TestRunsThatDoNotBegin(t *testing.T) {
 	}
 }
 
-// Of operations that never began nobody knows whether they would have read or written.
+// TestWhatNeverBegan checks that operations that never began count neither as reads nor as writes.
 func TestWhatNeverBegan(t *testing.T) {
 	for _, w := range []Workload{Pairs, Readers} {
 		bubble.Test(t, func(t *testing.T) {
@@ -190,7 +192,8 @@ func (c broken) Close() error {
 	return io.ErrClosedPipe
 }
 
-// Connections that do not close keep no others from it.
+// TestConnectionsThatDoNotClose checks that connections that do not close do not prevent others from
+// closing.
 func TestConnectionsThatDoNotClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -214,7 +217,8 @@ func (s stubborn) Close(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Sessions that do not close are counted, after patience from the last one that did.
+// TestSessionsThatDoNotClose checks that sessions that do not close are counted, once Patience has passed
+// since the last one that did.
 func TestSessionsThatDoNotClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -242,7 +246,7 @@ func TestSessionsThatDoNotClose(t *testing.T) {
 	})
 }
 
-// parallel does all of it, so many at a time, until one fails.
+// TestParallel checks that parallel makes all calls, a limited number at a time, until one fails.
 func TestParallel(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -282,7 +286,7 @@ func TestParallel(t *testing.T) {
 	})
 }
 
-// The program's own CPU time is that of the window.
+// TestOwnCPU checks that the program's own CPU time is that of the window.
 func TestOwnCPU(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -294,13 +298,13 @@ func TestOwnCPU(t *testing.T) {
 	})
 }
 
-// A worker has the alarm that its plan needs.
+// TestAlarmsOfWorkers checks that a worker has the alarm that its plan needs.
 func TestAlarmsOfWorkers(t *testing.T) {
 	for name, test := range map[string]struct {
 		rate float64
 		hold time.Duration
 		own  bool
-		fine bool // it is the kernel's, where there is one
+		fine bool // it is the kernel's, if available
 	}{
 		"a closed loop": {0, 0, false, false},
 		"an open loop":  {5, 0, false, true},
@@ -325,7 +329,7 @@ func TestAlarmsOfWorkers(t *testing.T) {
 	}
 }
 
-// An alarm of the kernel that fails leaves it to the runtime's.
+// TestAlarmThatFails checks that the runtime's alarm is used if that of the kernel fails.
 func TestAlarmThatFails(t *testing.T) {
 	a := newAlarm()
 	a.close()
@@ -339,7 +343,8 @@ func TestAlarmThatFails(t *testing.T) {
 	}
 }
 
-// The connections of the SDK are its clients, and its refusals are no holds.
+// TestSDK checks that the connections of SDK are separate clients, and that a refused acquire returns a nil
+// Hold.
 func TestSDK(t *testing.T) {
 	if c, err := SDK(client.Config{}, client.SessionOptions{})(); c != nil || err == nil {
 		t.Errorf("%v, %v without endpoints", c, err)
@@ -354,8 +359,8 @@ func TestSDK(t *testing.T) {
 	}
 }
 
-// A lock that breaks its promise is found in the window, and while the last answers are
-// waited for.
+// TestBrokenLate checks that a broken guarantee is found in the window and while the last answers are
+// awaited.
 func TestBrokenLate(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, 11500 * time.Millisecond} {
 		bubble.Test(t, func(t *testing.T) {
@@ -379,7 +384,7 @@ func TestBrokenLate(t *testing.T) {
 	}
 }
 
-// The first holder of all was handed nothing.
+// TestFirstHolder checks that the first grant of a lock is not a hand-over.
 func TestFirstHolder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -390,14 +395,14 @@ func TestFirstHolder(t *testing.T) {
 	})
 }
 
-// drowsy is an alarm that rings 5 ms late.
+// drowsy is an alarm that is 5 ms late.
 type drowsy struct{ timer }
 
 func (a drowsy) sleep(ctx context.Context, at time.Time) bool {
 	return a.timer.sleep(ctx, at.Add(5*time.Millisecond))
 }
 
-// Operations are late by what their alarms are late.
+// TestLateAlarms checks that operations are late by as much as their alarms.
 func TestLateAlarms(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -410,8 +415,8 @@ func TestLateAlarms(t *testing.T) {
 	})
 }
 
-// Where nothing was completed, nothing cost anything; and the first reason why something is
-// not known is told.
+// TestCostsOfNothing checks that there are no costs per unit if nothing was completed, and that the first
+// reason why a value is unknown is reported.
 func TestCostsOfNothing(t *testing.T) {
 	one := Node{ID: "n1", Started: 1, CPU: 2, Resident: 3}
 	r := &run{plan: plan(Pairs, nil), before: Sample{Nodes: []Node{one}}, first: Sample{Nodes: []Node{one}}, last: Sample{Nodes: []Node{one}}}
