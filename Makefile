@@ -1,5 +1,5 @@
-# Everything needs Go (with a C compiler for the race detector), git and make. The
-# tools beside them are pinned here or in scripts/, and Go fetches them.
+# All targets need Go (with a C compiler for the race detector), git and make. Other tools are pinned here or
+# in scripts/, and Go downloads them.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -9,66 +9,66 @@ STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS     := -X main.version=$(VERSION)
 
-# FUZZTIME is how long each fuzz target runs under "make fuzz" and "make check".
+# FUZZTIME is how long each fuzz target runs in "make fuzz" and "make check".
 FUZZTIME    ?= 30s
-# BENCH selects benchmarks, ROUNDS and BENCHTIME say how often and how long each of them
-# runs, BASE is the commit to compare with if not the merge base.
+# BENCH selects benchmarks. ROUNDS and BENCHTIME are how often and how long each of them runs. BASE is the
+# commit to compare with; the default is the merge base.
 BENCH       ?= .
 ROUNDS      ?= 6
 BENCHTIME   ?= 0.2s
 BASE        ?=
-# Tests of TIMED packages run real clusters against the clock: three packages at a time, which
-# mostly wait, so that they disturb each other no more than they mean to. The others have no
-# clock but their own, and share the cores. TIMELESS leaves out fsm, which is tested apart.
+# Tests of TIMED packages run real clusters in real time. At most three of these packages run concurrently;
+# they mostly wait, so they disturb each other little. No other test depends on real time; those share the
+# cores. TIMELESS excludes fsm, which is tested separately.
 CLOCKED     := ./server/web ./cmd/qlock ./cmd/qlockd ./server
-# FAULTS hurt processes, which are built without the race detector: that sees only the load, which
-# test/virtual has as well. So they run without it, but for a line of "make check". So do EXAMPLES,
-# whose database takes longer to compile than all the rest.
+# FAULTS inject faults into processes that are built without the race detector. It would only check the load,
+# which test/virtual runs too, so these packages run without it, except for one line of "make check". The same
+# holds for EXAMPLES, whose database takes longer to compile than everything else.
 FAULTS      := ./test/process ./test/hostile ./test/disk
 EXAMPLES    := ./test/migrate ./test/examples/...
 TIMED       := $(CLOCKED) $(FAULTS) $(EXAMPLES)
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1))")
-# SERIAL packages and SERIAL_TESTS of SERIAL_IN compute in one goroutine, so that there is no race to
-# detect: "make test" runs them without the detector, which slows them down about tenfold.
+# SERIAL packages and the SERIAL_TESTS of SERIAL_IN compute in one goroutine and cannot have races. "make test"
+# runs them without the race detector, which would slow them down about tenfold.
 SERIAL      := ./internal/lint ./scripts/bench ./scripts/demo/generate ./server/replica/failover \
                ./test/model ./test/mutants ./test/mutation ./transport/wire
 SERIAL_IN   := ./server/replica ./server/replica/segment
 SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
-# REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends, too.
+# REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends as well.
 REPEATED    := ^(FuzzFramed|FuzzHTTP)$$
-# DURATION is how long "make soak" goes on, SEED that of its first episode.
+# DURATION is how long "make soak" runs, SEED the seed of its first episode.
 DURATION    ?= 10m
 SEED        ?= 1
-# NICE lets lint and what runs without the race detector wait for the timed tests: "make test"
-# has them fill the time in which those leave the cores idle.
+# NICE gives lint and the tests without the race detector a lower priority than the timed tests: in "make
+# test" they use the time in which the timed tests leave the cores idle.
 NICE        ?=
-# BUG selects seeded bugs by the names of their files in test/mutants/testdata.
+# BUG selects seeded bugs by their file names in test/mutants/testdata.
 BUG         ?=
-# RACE runs tests; vet has its own place in "make lint". The state machine and clusters in
-# virtual time run without the race detector, where they are cheap. With it, a tenth of the
-# clusters runs, and of the machine what SHARED names: the tests that have goroutines. RACE_ONLY
-# leaves out the checks of unsafe pointers that come with the detector and take an eighth of the
-# time: they concern dependencies, and "make check" has them.
+# RACE runs tests with the race detector, without vet, which is part of "make lint". The tests of the state
+# machine and of clusters in virtual time run without the detector, since they are much cheaper that way; with
+# it, only a tenth of the clusters run, and those tests of the state machine that use goroutines (SHARED).
+# RACE_ONLY omits the checks of unsafe pointers that the detector enables and that take an eighth of the time:
+# they concern dependencies, and "make check" includes them.
 RACE        := $(GO) test -race -vet=off
 UNCHECKED   := -gcflags=all=-d=checkptr=0
 RACE_ONLY   := $(RACE) $(UNCHECKED)
-# ROOMY lets garbage take more memory, which saves a tenth of the time. Nodes in processes of their
-# own are tested as they are.
+# ROOMY collects garbage less often, which saves a tenth of the time. Nodes in separate processes are tested
+# with the default.
 ROOMY       := GOGC=300
-# What several targets of "make test" would compile at the same time is compiled before them.
+# COMPILE builds in advance what several targets of "make test" would otherwise compile concurrently.
 COMPILE     := GOGC=400 $(GO) build
 SHARED      := ^(TestModel|TestReadersBesideApply|TestForksAreIndependent)$$
-# PKG is the package that "make mutate" changes, SUITES are packages with more of its tests. COUNT
-# places are drawn with SEED, from the files named FILE if that is given. ONLY tries some of their
-# numbers, and prints what the tests say.
+# PKG is the package that "make mutate" changes, SUITES are other packages that test it. COUNT places are drawn
+# with SEED, only from the file FILE if that is set. ONLY tries only the places with these numbers, and prints
+# the output of the tests.
 PKG         ?=
 SUITES      ?=
 COUNT       ?= 200
 FILE        ?=
 ONLY        ?=
-# COMPARE_FLAGS go to the comparison: --smoke tries it, --systems and --workloads choose.
+# COMPARE_FLAGS are flags for the comparison: --smoke makes a short trial, --systems and --workloads select.
 COMPARE_FLAGS ?=
-# DEMO_FLAGS go to the demo: --no-fencing lets a stale write in, --keep keeps its files.
+# DEMO_FLAGS are flags for the demo: --no-fencing accepts stale writes, --keep keeps its files.
 DEMO_FLAGS  ?=
 
 .PHONY: build
@@ -97,7 +97,7 @@ demo-programs:
 test: ## format, vet, staticcheck and all tests, with the race detector where anything is shared
 	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' beside race
 
-# beside is what "make test" runs beside the timed tests.
+# beside is what "make test" runs concurrently with the timed tests.
 .PHONY: beside
 beside: lint
 	@$(MAKE) --no-print-directory norace
@@ -128,7 +128,7 @@ faults: packages ## tests that hurt processes, and the examples
 	$(GO) test -vet=off -timeout 5m -p 2 $(FAULTS)
 	$(GO) test -vet=off -timeout 5m -p 1 $(EXAMPLES)
 
-# clocked takes about as long with one package at a time as faults with two.
+# clocked takes about as long with one package at a time as faults takes with two.
 .PHONY: clocked
 clocked: race-packages
 	$(RACE_ONLY) -timeout 5m -p 1 $(CLOCKED)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Compares the benchmarks of this tree, uncommitted changes included, with those of the
-# commit that it grew from, in turns on this machine: bench.sh
+# Compares the benchmarks of this tree, including uncommitted changes, with those of its base commit, in
+# alternation on this machine: bench.sh
 #
-#   BASE       the commit to compare with; the merge base with main if not given, and on
-#              main itself the commit before the last one
+#   BASE       the commit to compare with (the merge base with main; on main itself, the
+#              commit before the last one)
 #   BENCH      selects benchmarks (.)
-#   ROUNDS     is how often each side runs, 4 or more (6)
-#   BENCHTIME  of each benchmark in each round (0.2s)
+#   ROUNDS     how often each side runs, at least 4 (6)
+#   BENCHTIME  duration of each benchmark in each round (0.2s)
 #
-# Times are for information. It fails if a benchmark allocates more than it did.
+# Times are informative. It fails if a benchmark allocates more than before.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,10 +19,10 @@ if [ "$rounds" -lt 4 ]; then
 	exit 2
 fi
 
-# commit names a commit in full, or fails silently.
+# commit prints the full hash of a commit, or fails silently.
 commit() { git rev-parse --quiet --verify "$1^{commit}"; }
 
-# base is the commit to compare with.
+# base prints the commit to compare with.
 base() {
 	if [ -n "${BASE:-}" ]; then
 		commit "$BASE" && return
@@ -32,7 +32,7 @@ base() {
 	local main grown
 	main=$(commit origin/main || commit main || true)
 	grown=$(git merge-base HEAD "${main:-HEAD}" || true)
-	# What is not committed yet is compared with the last commit, also on main.
+	# Uncommitted changes are compared with the last commit, also on main.
 	if [ -n "$grown" ] && { [ "$grown" != "$(commit HEAD)" ] || ! git diff --quiet HEAD; }; then
 		echo "$grown"
 		return
@@ -42,7 +42,7 @@ base() {
 	return 1
 }
 
-# build makes a test binary of each package in a tree that has benchmarks, and lists them.
+# build builds a test binary of each package with benchmarks in a tree, and lists the packages.
 build() { # TREE OUTPUT
 	local tree=$1 out=$2 dir
 	mkdir -p "$out"
@@ -55,7 +55,7 @@ build() { # TREE OUTPUT
 	done
 }
 
-# measure runs the benchmarks of one package of one side, if there are any.
+# measure runs the benchmarks of one package on one side, if there are any.
 measure() { # SIDE TREE PACKAGE
 	local binary=$work/$1/${3//\//+}.test
 	[ -x "$binary" ] || return 0
@@ -63,7 +63,7 @@ measure() { # SIDE TREE PACKAGE
 		-test.bench "$bench" -test.benchtime "$benchtime") >"$work/output" 2>&1 || {
 		cat "$work/output" >&2
 		echo "$3: the benchmarks of the $1 failed" >&2
-		[ "$1" = base ] # what has been repaired since cannot be compared, that is all
+		[ "$1" = base ] # a failure that was fixed since only prevents the comparison
 		return
 	}
 	cat "$work/output" >>"$work/$1.txt"
@@ -81,7 +81,7 @@ packages=$(sort -u "$work"/*/packages)
 for round in $(seq "$rounds"); do
 	echo "round $round of $rounds" >&2
 	for package in $packages; do
-		# Whoever comes second may find a warmer machine: they take turns.
+		# The sides alternate, since the second one may run on a warmer machine.
 		if [ $((round % 2)) -eq 1 ]; then
 			measure base "$work/tree" "$package"
 			measure head "$PWD" "$package"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs every native fuzz target of the repository for a while: fuzz.sh [30s]
+# Runs every native fuzz target of the repository for a limited time: fuzz.sh [30s]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 duration=${1:-30s}
 
 mapfile -t packages < <(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u)
-# "go test -list" prints the matching names of a package and then "ok <package> ...".
+# "go test -list" prints the matching names of a package, followed by "ok <package> ...".
 targets=$(go test -list '^Fuzz' "${packages[@]}" | awk '/^Fuzz/ { names[++n] = $1 }
 	/^(ok|\?)/ { for (i = 1; i <= n; i++) print $2, names[i]; n = 0 }')
 if [ -z "$targets" ]; then
@@ -14,6 +14,6 @@ if [ -z "$targets" ]; then
 fi
 while read -r package name; do
 	echo "== $name ($package)"
-	# Without a bound, making one input smaller may take a minute, in which nothing new is tried.
+	# Without a bound, minimizing one input may take a minute, during which no new inputs are tried.
 	go test -run '^$' -fuzz "^$name\$" -fuzztime "$duration" -fuzzminimizetime 16x "$package"
 done <<<"$targets"

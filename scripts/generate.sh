@@ -2,7 +2,7 @@
 # Generates the Go code of the schema with pinned tools.
 #
 #   generate.sh           writes it beside the .proto files
-#   generate.sh --check   compares it with what is there, and changes nothing
+#   generate.sh --check   compares it with the existing code, and changes nothing
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,18 +1,18 @@
-// Package lint holds the house rules that a machine can check, written as tests.
+// Package lint contains the project's rules that can be checked automatically, as tests.
 //
-// A rule is a function from the repository's parsed source to findings. Every rule
-// stands in a table beside an example that breaks it, and the example is run too: a
-// rule that cannot fail says nothing. To add one, write the function, add it to a
-// table with its example, and name what to do instead in the finding's text.
+// A rule is a function from the repository's parsed source to findings. Every rule is in a table with an
+// example that violates it, and the example is run too: a rule that cannot fail checks nothing. To add a
+// rule, write the function, add it to a table with its example, and say in the finding's text what to do
+// instead.
 //
-// What each file guards:
+// Files and what they check:
 //
-//   - imports_test.go: who may import whom, and what the SDK drags in
-//   - pure_test.go: what the state machine must not touch to stay deterministic
+//   - imports_test.go: which packages may import which, and the SDK's dependencies
+//   - pure_test.go: what the state machine must not use, to stay deterministic
 //   - shape_test.go: sizes, names, package and declaration comments
-//   - schema_test.go: the generated code belongs to the .proto files beside it
+//   - schema_test.go: the generated code matches the .proto files beside it
 //   - sleep_test.go: tests wait for conditions, not for time to pass
 //   - words_test.go: the vocabulary, and links in documents
-//   - documents_test.go: the Go in the documents compiles
-//   - proofs_test.go: tests that the documents name are there
+//   - documents_test.go: the Go code in the documents compiles
+//   - proofs_test.go: tests named in the documents exist
 package lint

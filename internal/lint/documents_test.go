@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// fenced finds the Go in a document.
+// fenced matches the Go code blocks of a document.
 var fenced = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
 
-// around makes a program of an excerpt. What it may use beside the SDK stands here.
+// around turns an excerpt into a program. It declares what excerpts may use besides the SDK.
 const around = `package main
 
 import (
@@ -35,7 +35,7 @@ func excerpt(ctx context.Context) error {
 }
 `
 
-// excerpts type-checks every Go excerpt of a document against the SDK as it is.
+// excerpts type-checks every Go excerpt of a document against the current SDK.
 func excerpts(t *testing.T, name, text string) []string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -64,7 +64,7 @@ func TestDocumentsCompile(t *testing.T) {
 		t.Error("README.md shows no Go")
 	}
 	for name, text := range repo.docs {
-		// What the migration pages show is run by test/migrate, from where it compiles.
+		// test/migrate compiles and runs the code in the migration pages.
 		if fenced.Match(text) && !strings.HasPrefix(name, "docs/migrate/") {
 			report(t, excerpts(t, filepath.FromSlash(name), string(text)))
 		}

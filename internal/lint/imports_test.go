@@ -8,10 +8,9 @@ import (
 	"testing"
 )
 
-// layers is the import policy: which of our packages each package may import,
-// outside its tests. Read downwards, a package knows only what stands above it. A
-// name that ends in /... stands for a package and all below it. A new package needs
-// a line here: decide where it stands before it is written.
+// layers is the import policy: which of our packages each package may import, outside its tests. A package
+// may only depend on packages above it in the list. A name that ends in /... means a package and all below
+// it. A new package needs a line here: decide its place before writing it.
 var layers = []struct {
 	pkg   string
 	knows []string
@@ -46,7 +45,7 @@ var layers = []struct {
 	{"test/...", []string{"..."}},
 }
 
-// raftUsers are the only places that know the consensus library.
+// raftUsers are the only places that may import the consensus library.
 var raftUsers = []string{"fsm/raft.go", "transport/raftstream/...", "server/replica/...", "test/..."}
 
 var importRules = []rule{{
@@ -70,7 +69,7 @@ var importRules = []rule{{
 	},
 }}
 
-// match tells whether a path is the pattern's, which may end in /... .
+// match reports whether the path matches the pattern, which may end in /... .
 func match(pattern, path string) bool {
 	if pattern == "..." {
 		return true
@@ -85,7 +84,7 @@ func matchAny(patterns []string, path string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return match(p, path) })
 }
 
-// ours strips the module path; ok is false for other people's packages.
+// ours strips the module path. ok is false for packages of other modules.
 func ours(path string) (string, bool) {
 	if path == module {
 		return ".", true
@@ -133,9 +132,9 @@ func raftContained(t *tree) []string {
 	return findings
 }
 
-// lowTests keeps the tests of the lowest packages from needing the upper ones, so
-// that a failure there points at its own package. The model stands beside the state
-// machine and knows nothing of it; a bubble knows nothing at all.
+// lowTests keeps the tests of the lowest packages from importing upper ones, so that a failure there points
+// to its own package. They may import the model, which does not depend on the state machine, and bubble,
+// which depends on nothing.
 func lowTests(t *tree) []string {
 	var findings []string
 	for _, f := range t.files {
@@ -152,8 +151,7 @@ func lowTests(t *tree) []string {
 	return findings
 }
 
-// sdkNeeds is all that a program which imports the SDK builds beside the standard
-// library.
+// sdkNeeds is everything besides the standard library that a program with the SDK builds.
 var sdkNeeds = []string{
 	module + "/client",
 	module + "/transport",
@@ -162,8 +160,8 @@ var sdkNeeds = []string{
 	"golang.org/x/sys/...",
 }
 
-// outside lists the packages that pkg builds, itself included, beside the standard
-// library and the allowed ones.
+// outside lists the packages that pkg builds, itself included, besides the standard library and the allowed
+// ones.
 func outside(t *testing.T, pkg string, allowed []string) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg)

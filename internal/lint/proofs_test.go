@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// proof is a link to a test by its name: a promise in a document, and what shows it.
+// proof matches a link to a test by its name, which documents use as the evidence for a promise.
 var proof = regexp.MustCompile("\\[`?((?:Test|Example|Benchmark|Fuzz)[\\w]*)`?\\]\\(([^)\\s#]+_test\\.go)\\)")
 
 var proofRules = []rule{{

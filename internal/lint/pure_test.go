@@ -15,10 +15,9 @@ import (
 	"testing/fstest"
 )
 
-// impure are the packages that bring time, chance, concurrency or the outside
-// world. The state machine applies the same log on every node and must end in the
-// same bytes, so it may import none of them. Only raft.go, which adapts the machine
-// to the consensus library, is exempt.
+// impure are the packages that provide time, randomness, concurrency or I/O. The state machine applies the
+// same log on every node and must reach the same bytes, so it may import none of them. Only raft.go, which
+// adapts the machine to the consensus library, is exempt.
 var impure = []string{
 	"context",
 	"crypto/rand",
@@ -53,7 +52,7 @@ var pureRules = []rule{{
 	},
 }}
 
-// pureFiles are the state machine's own files.
+// pureFiles returns the state machine's own files.
 func pureFiles(t *tree) []*file {
 	return slices.DeleteFunc(slices.Clone(t.files), func(f *file) bool {
 		return f.dir() != "fsm" || f.test || f.path == "fsm/raft.go"
@@ -97,9 +96,8 @@ func pureSyntax(t *tree) []string {
 	return findings
 }
 
-// mapOrder finds every place where the order of a Go map decides something: a range
-// over one, or the iterators of package maps. It needs types, so it stands apart
-// from the rules that need only source.
+// mapOrder finds every place where the order of a Go map may matter: a range over one, or the iterators of
+// package maps. It needs types, so it is separate from the rules that need only source.
 func mapOrder(t *tree, from types.Importer) ([]string, error) {
 	files := slices.DeleteFunc(slices.Clone(t.files), func(f *file) bool {
 		return f.dir() != "fsm" || f.test
@@ -140,7 +138,7 @@ func overMap(n ast.Node, info *types.Info) bool {
 	return false
 }
 
-// compiled imports what the packages depend on from the compiler's own output.
+// compiled returns an importer of the packages' dependencies, from the compiler's output.
 func compiled(t *testing.T, fset *token.FileSet, packages ...string) types.Importer {
 	t.Helper()
 	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, packages...)

@@ -18,7 +18,7 @@ import (
 	_ "github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// schema reads the .proto files by the paths under which they import each other.
+// schema reads the .proto files by their import paths.
 func schema(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(root(), "transport", "wire", "*.proto"))
@@ -36,8 +36,8 @@ func schema(t *testing.T) map[string]string {
 	return sources
 }
 
-// stale compares what the sources say with what the generated code says. Only the
-// meaning counts; "make check" compares the generated text as well.
+// stale compares the sources with the generated code. It compares only their meaning; "make check" compares
+// the generated text as well.
 func stale(t *testing.T, sources map[string]string) []string {
 	t.Helper()
 	var findings []string
@@ -81,8 +81,8 @@ func compileSchema(t *testing.T, sources map[string]string) []protoreflect.FileD
 	return files
 }
 
-// unordered finds map fields: their encoding has no fixed order, and one log must
-// give the same bytes on every node.
+// unordered finds map fields. Their encoding has no fixed order, but one log must give the same bytes on
+// every node.
 func unordered(files []protoreflect.FileDescriptor) []string {
 	var findings []string
 	for _, file := range files {

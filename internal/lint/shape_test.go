@@ -9,14 +9,13 @@ import (
 	"strings"
 )
 
-// A file fits a head and a function fits a screen, or they are parted. Generated
-// code alone is exempt.
+// Limits for the length of files and functions. Split what exceeds them. Only generated code is exempt.
 const (
-	fileLines     = 500 // and more are too many
+	fileLines     = 500 // exclusive
 	functionLines = 70
 )
 
-// emptyNames say nothing about what is inside.
+// emptyNames are names that say nothing about the content.
 var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "manager", "types", "misc", "base"}
 
 var shapeRules = []rule{{
@@ -99,7 +98,7 @@ func names(t *tree) []string {
 	return findings
 }
 
-// packageDocs wants a doc.go with a comment in every package that has code of ours.
+// packageDocs requires a doc.go with a comment in every package with non-generated code.
 func packageDocs(t *tree) []string {
 	documented := map[string]bool{}
 	var findings []string
@@ -125,7 +124,7 @@ func packageDocs(t *tree) []string {
 	return findings
 }
 
-// wellKnown are methods whose meaning the standard library says.
+// wellKnown are methods whose meaning is defined by the standard library.
 var wellKnown = []string{"Error", "Unwrap", "Is", "As", "String", "Len", "Less", "Swap"}
 
 func exportedDocs(t *tree) []string {
@@ -143,7 +142,7 @@ func exportedDocs(t *tree) []string {
 	return findings
 }
 
-// undocumented lists the exported names of a declaration that no comment covers.
+// undocumented lists the exported names of a declaration that have no comment.
 func undocumented(decl ast.Decl) []*ast.Ident {
 	switch decl := decl.(type) {
 	case *ast.FuncDecl:
@@ -178,8 +177,8 @@ func undocumentedSpec(spec ast.Spec) []*ast.Ident {
 	return slices.DeleteFunc(all, func(name *ast.Ident) bool { return !name.IsExported() })
 }
 
-// exportedReceiver tells whether the function, if it is a method, can be seen from
-// outside and says something of its own.
+// exportedReceiver reports whether the function must be documented: it is not a method, or it is a method of
+// an exported type and not well known.
 func exportedReceiver(fn *ast.FuncDecl) bool {
 	if fn.Recv == nil {
 		return true

@@ -22,8 +22,8 @@ var sleepRules = []rule{{
 	},
 }}
 
-// bareBubbles finds the bubbles in which the race detector crashes; see test/bubble. The
-// comparison with other systems is a module of its own, tested without the detector.
+// bareBubbles finds the use of bubbles in which the race detector crashes; see test/bubble. The comparison
+// with other systems is a separate module, which is tested without the detector.
 func bareBubbles(t *tree) []string {
 	var findings []string
 	for _, f := range t.files {
@@ -39,16 +39,16 @@ func bareBubbles(t *tree) []string {
 	return findings
 }
 
-// usesBubbles tells whether a file of tests runs in virtual time.
+// usesBubbles reports whether a test file runs in virtual time.
 func usesBubbles(f *file) bool {
 	return slices.ContainsFunc(f.imports(), func(path string) bool {
 		return path == "testing/synctest" || path == module+"/test/bubble"
 	})
 }
 
-// sleeps finds tests that wait by the clock. In virtual time sleeping is how the clock
-// is moved, so it is allowed in what is passed to bubble.Test or to a function of
-// the same package that calls it, and in the helpers of a file that uses these.
+// sleeps finds tests that wait by the clock. In virtual time, sleeping advances the clock, so it is allowed
+// in what is passed to bubble.Test or to a function of the same package that calls it, and in the helpers of
+// a file that uses these.
 func sleeps(t *tree) []string {
 	virtual := virtualTime(t)
 	var findings []string
@@ -86,7 +86,7 @@ func calls(file *ast.File, wanted func(string) bool) []ast.Node {
 	return found
 }
 
-// virtualTime names, as directory.function, the tests' functions that call bubble.Test.
+// virtualTime returns the tests' functions that call bubble.Test, as directory.function.
 func virtualTime(t *tree) map[string]bool {
 	names := map[string]bool{}
 	for _, f := range t.files {

@@ -30,10 +30,10 @@ type file struct {
 
 func (f *file) dir() string { return path.Dir(f.path) }
 
-// lines counts as an editor does.
+// lines returns the number of lines, as an editor shows it.
 func (f *file) lines() int { return bytes.Count(f.src, []byte("\n")) }
 
-// imports yields the import paths of the file.
+// imports returns the import paths of the file.
 func (f *file) imports() []string {
 	var paths []string
 	for _, spec := range f.ast.Imports {
@@ -50,13 +50,12 @@ type tree struct {
 	docs  map[string][]byte // Markdown by path
 }
 
-// at names a place for a finding.
+// at returns a position for a finding.
 func (t *tree) at(f *file, n ast.Node) string {
 	return fmt.Sprintf("%s:%d", f.path, t.fset.Position(n.Pos()).Line)
 }
 
-// load parses every Go file of fsys; hidden directories, bin and testdata are not
-// part of the source.
+// load parses every Go file of fsys, except in hidden directories, bin and testdata.
 func load(fsys fs.FS) (*tree, error) {
 	t := &tree{fsys: fsys, fset: token.NewFileSet(), docs: map[string][]byte{}}
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -122,21 +121,21 @@ var root = sync.OnceValue(func() string {
 
 var repository = sync.OnceValues(func() (*tree, error) { return load(os.DirFS(root())) })
 
-// rule is one check beside examples that it must refuse.
+// rule is one check with examples that it must reject.
 type rule struct {
 	name  string
 	check func(*tree) []string
 	bad   []example
 }
 
-// example is a small repository that breaks a rule.
+// example is a small repository that violates a rule.
 type example struct {
 	path, src string
-	// want is part of the finding that it gives.
+	// want is part of the finding that it must cause.
 	want string
 }
 
-// rules lists every check that needs nothing but source.
+// rules returns every check that needs only source.
 func rules() []rule {
 	var all []rule
 	for _, group := range [][]rule{importRules, pureRules, shapeRules, sleepRules, wordRules, proofRules} {

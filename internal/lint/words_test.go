@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// vocabulary names words that the project does not use, each with the one that it
-// does: one thing has one name, in code, on the wire and in the documents.
+// vocabulary lists words that the project does not use, each with its replacement: there is one name for one
+// thing, in code, on the wire and in the documents.
 var vocabulary = []struct{ not, instead string }{
 	{`owner[ _-]id\b`, "session, or owner key"},
 	{`lease[ _-]id\b`, "session"},
@@ -18,7 +18,7 @@ var vocabulary = []struct{ not, instead string }{
 	{`\bzombie\b`, "expired session"},
 }
 
-// unfinished are marks of work left for later: an issue is the place for that.
+// unfinished matches marks of unfinished work, which belongs into issues.
 var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
 
 var wordRules = []rule{{
@@ -37,8 +37,7 @@ var wordRules = []rule{{
 	},
 }}
 
-// words reads comments and documents; identifiers are left alone, since other
-// people's names stand among them.
+// words checks comments and documents. It ignores identifiers, since some come from other projects.
 func words(t *tree) []string {
 	var findings []string
 	for _, f := range t.files {
@@ -80,7 +79,7 @@ func wordsOf(name string, line int, text string) []string {
 
 var link = regexp.MustCompile(`\]\(([^)\s#:]+)(#[^)]*)?\)`)
 
-// links follows the relative links of the documents.
+// links checks the relative links of the documents.
 func links(t *tree) []string {
 	var findings []string
 	for name, text := range t.docs {

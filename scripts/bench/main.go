@@ -24,14 +24,13 @@ func main() {
 	fmt.Printf("no allocations have been added to %d benchmarks\n", compared)
 }
 
-// growth is a benchmark that allocates more than it did, per operation.
+// growth is a benchmark that allocates more than before, per operation.
 type growth struct {
 	name, unit string
 	base, head float64
 }
 
-// judge reads benchstat's tables. It also says how many benchmarks were there before and
-// are there now.
+// judge reads benchstat's tables. compared is the number of benchmarks that both commits have.
 func judge(tables io.Reader) (grown []growth, compared int, err error) {
 	rows := csv.NewReader(tables)
 	rows.FieldsPerRecord = -1
@@ -64,9 +63,9 @@ func judge(tables io.Reader) (grown []growth, compared int, err error) {
 	}
 }
 
-// comparison is what a row says of both sides; it is none if one of them is missing. Its
-// columns are the name, two medians with the width of their intervals, the difference, "~"
-// if that may be chance, and how likely it is so.
+// comparison parses a row that compares both sides. ok is false if one of them is missing. The columns are
+// the name, two medians with the width of their intervals, the difference ("~" if it is not significant), and
+// its p-value.
 func comparison(row []string, unit string) (g growth, ok bool, err error) {
 	if len(row) != 7 || !strings.HasPrefix(row[6], "p=") {
 		return growth{}, false, nil
@@ -79,8 +78,8 @@ func comparison(row []string, unit string) (g growth, ok bool, err error) {
 	return g, err == nil, err
 }
 
-// grew allows for what chance does to the memory of tables that grow, and to thousands of
-// allocations; one more among few is one too many.
+// grew tolerates random variation in the memory of growing tables, and in thousands of allocations. A single
+// additional allocation is too many if there are few.
 func (g growth) grew() bool {
 	more := g.head - g.base
 	switch g.unit {

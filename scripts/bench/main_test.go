@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// tables is what benchstat prints, with one row of each unit.
+// tables returns output of benchstat, with one row per unit.
 func tables(allocs, bytes, times string) string {
 	return fmt.Sprintf(`goos: linux
 pkg: x/gone

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/scripts/compare/system"
 )
 
-// Exit codes: 1 something failed, 64 usage.
+// Exit codes: 1 for a failure, 64 for wrong usage.
 const (
 	exitFailed = 1
 	exitUsage  = 64
@@ -21,7 +21,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop) // a second signal ends us at once, and the kernel the servers
+	context.AfterFunc(ctx, stop) // a second signal ends us immediately, and then the kernel ends the servers
 	err := run(ctx, os.Args[1:])
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
@@ -34,7 +34,7 @@ func main() {
 	os.Exit(exitFailed)
 }
 
-// run is the whole comparison.
+// run runs the whole comparison.
 func run(ctx context.Context, args []string) error {
 	o, err := parse(args, os.Stderr)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	maxWindow = 10 * time.Minute
 )
 
-// The lengths of a trial, unless the command line says.
+// Defaults of a trial.
 const (
 	smokeWindow = time.Second
 	smokeWarmUp = 500 * time.Millisecond
@@ -42,7 +42,7 @@ type options struct {
 	args           []string
 }
 
-// errUsage is returned for a command line that cannot be carried out.
+// errUsage is returned for an invalid command line.
 var errUsage = errors.New("usage")
 
 // parse reads the command line. Quorumlock itself always takes part.
@@ -73,7 +73,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, o.choose(*names, *stages)
 }
 
-// shorten makes a trial of it, except where the command line says otherwise.
+// shorten applies the defaults of a trial to options that the command line does not set.
 func (o *options) shorten(set map[string]bool) {
 	if !o.smoke {
 		return
@@ -89,7 +89,7 @@ func (o *options) shorten(set map[string]bool) {
 	}
 }
 
-// choose picks systems and stages, and refuses what cannot be.
+// choose selects systems and stages, and rejects invalid options.
 func (o *options) choose(names, stages string) error {
 	bin, err := filepath.Abs(o.bin)
 	if err != nil {
@@ -126,7 +126,7 @@ func (o *options) choose(names, stages string) error {
 	return nil
 }
 
-// words are the parts of a list with commas.
+// words splits a list at its commas.
 func words(list string) []string {
 	var all []string
 	for word := range strings.SplitSeq(list, ",") {
@@ -145,10 +145,11 @@ func stageNames() []string {
 	return names
 }
 
-// openFiles is how many this program has at once: one for each of ten thousand connections.
+// openFiles is the number of files that this program has open: one for each of ten thousand connections, and
+// some more.
 const openFiles = 12_000
 
-// ready refuses a machine on which it cannot work, and says what to do.
+// ready returns an error with advice if the comparison cannot run on this machine.
 func (o *options) ready() error {
 	if missing := system.Missing(o.systems); len(missing) > 0 {
 		var files []string

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// progress tells on standard error how far it is: in one line that is written over, once a
-// second and whenever something begins, on a terminal; else in a line for each beginning.
+// progress reports the progress on standard error. On a terminal it is one line that is redrawn every second
+// and whenever a step begins; otherwise one line per step.
 type progress struct {
 	out      *os.File
 	terminal bool
 	begun    time.Time
 	all      int
-	stop     chan struct{} // ends ticking
+	stop     chan struct{} // ends tick
 	ended    sync.WaitGroup
 
-	mu   sync.Mutex // guards what follows
-	done int        // of all
-	what string     // goes on
+	mu   sync.Mutex // guards the fields below
+	done int        // out of all
+	what string     // current step
 }
 
 func newProgress(out *os.File, all int) *progress {
@@ -46,7 +46,7 @@ func (p *progress) tick() {
 	}
 }
 
-// show says what begins after so many of all are done.
+// show reports that a step begins after done of all steps.
 func (p *progress) show(done int, what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,7 +54,7 @@ func (p *progress) show(done int, what string) {
 	p.draw()
 }
 
-// draw needs mu.
+// draw prints the line. The caller must hold mu.
 func (p *progress) draw() {
 	line := p.line(time.Since(p.begun))
 	if p.terminal {
@@ -64,8 +64,8 @@ func (p *progress) draw() {
 	}
 }
 
-// line says how long it has taken, what share is done, and what is left if that goes on. It
-// needs mu.
+// line returns the elapsed time, the percentage done, and an estimate of the remaining time. The caller must
+// hold mu.
 func (p *progress) line(spent time.Duration) string {
 	left := ""
 	if p.done > 0 {
@@ -75,7 +75,7 @@ func (p *progress) line(spent time.Duration) string {
 	return fmt.Sprintf("%v, %d%%%s: %s", spent.Round(time.Second), 100*p.done/max(p.all, 1), left, p.what)
 }
 
-// say leaves a line that stays.
+// say prints a permanent line.
 func (p *progress) say(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ func (p *progress) say(text string) {
 	fmt.Fprintln(p.out, text)
 }
 
-// end leaves no line behind that is written over.
+// end clears the line that is redrawn.
 func (p *progress) end() {
 	close(p.stop)
 	p.ended.Wait()

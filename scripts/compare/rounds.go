@@ -16,16 +16,16 @@ import (
 	"github.com/quorumlock/quorumlock/scripts/compare/workload"
 )
 
-// comparison is one under way.
+// comparison is a comparison in progress.
 type comparison struct {
 	*options
 	results  report.Results
 	progress *progress
-	done     int    // workloads, each counted for each system and round
-	temp     string // of all that the servers write
+	done     int    // workloads, counted per system and round
+	temp     string // directory for the servers' files
 }
 
-// newComparison learns about machine and systems before anything is measured.
+// newComparison collects information about machine and systems before anything is measured.
 func newComparison(ctx context.Context, o *options) (*comparison, error) {
 	c := &comparison{options: o, results: report.Results{
 		Begun: time.Now(), Smoke: o.smoke, WindowSeconds: o.window.Seconds(), WarmUpSeconds: o.warmUp.Seconds(),
@@ -41,7 +41,7 @@ func newComparison(ctx context.Context, o *options) (*comparison, error) {
 	return c, nil
 }
 
-// command is how to run it again.
+// command returns the command that reproduces the comparison.
 func command(args []string) string {
 	if len(args) == 0 {
 		return "make compare"
@@ -49,7 +49,7 @@ func command(args []string) string {
 	return fmt.Sprintf("make compare COMPARE_FLAGS='%s'", strings.Join(args, " "))
 }
 
-// turns is how many workloads a round has, each counted for each system.
+// turns returns the number of workloads in a round, counted per system.
 func (c *comparison) turns() int {
 	n := 0
 	for _, s := range c.stages {
@@ -58,16 +58,16 @@ func (c *comparison) turns() int {
 	return n
 }
 
-// taking are the systems that take part in a stage, in the order of that round: each time
-// another is first.
+// taking returns the systems that take part in a stage, in the order of that round: each round starts with
+// another one.
 func (c *comparison) taking(s workload.Stage, round int) []system.System {
 	all := slices.DeleteFunc(slices.Clone(c.systems), func(one system.System) bool { return !slices.Contains(s.Systems, one.Name()) })
 	first := round % len(all)
 	return slices.Concat(all[first:], all[:first])
 }
 
-// run measures round after round. After each, what there is so far is written. If ctx ends, the
-// round under way is as if it had never begun. An error says so, or that something failed.
+// run measures round after round, and writes the results so far after each. If ctx ends, the current round is
+// discarded. run then returns an error, as it does if something failed.
 func (c *comparison) run(ctx context.Context) error {
 	temp, err := os.MkdirTemp(c.dir, "quorumlock-compare-")
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *comparison) run(ctx context.Context) error {
 	return nil
 }
 
-// measure carries out rounds until ctx ends, which is no error.
+// measure runs rounds until ctx ends, which is not an error.
 func (c *comparison) measure(ctx context.Context) error {
 	for round := range c.rounds {
 		if err := c.round(ctx, round); ctx.Err() != nil {
@@ -113,15 +113,15 @@ func (c *comparison) measure(ctx context.Context) error {
 	return nil
 }
 
-// outcome is what a system did in one stage.
+// outcome is the result of a system in one stage.
 type outcome struct {
 	system  string
 	figures workload.Figures
 	failure string // empty if there was none
 }
 
-// round measures everything once, and notes it once all is measured. Its error ends the
-// comparison; what fails in a system is noted, and the others go on.
+// round measures everything once, and adds the results when all are complete. An error ends the comparison. A
+// failure of one system is recorded, and the others continue.
 func (c *comparison) round(ctx context.Context, round int) error {
 	took, err := report.Fsync(c.temp)
 	if err != nil {
@@ -152,7 +152,7 @@ func (c *comparison) round(ctx context.Context, round int) error {
 	return nil
 }
 
-// turn starts a system, has it do what the stage asks for, and ends it.
+// turn starts a system, runs the stage's workloads, and ends it.
 func (c *comparison) turn(ctx context.Context, stage workload.Stage, s system.System, where string) (workload.Figures, error) {
 	begun := c.done
 	defer func() { c.done = begun + len(stage.Workloads) }()
@@ -164,7 +164,7 @@ func (c *comparison) turn(ctx context.Context, stage workload.Stage, s system.Sy
 		defer os.RemoveAll(dir)
 	}
 	c.progress.show(c.done, where+": starting")
-	runtime.GC() // nobody is to be late for the garbage of the one before
+	runtime.GC() // so that the next system does not pay for the previous one's garbage
 	cluster, err := s.Start(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (c *comparison) turn(ctx context.Context, stage workload.Stage, s system.Sy
 	return stage.Run(ctx, bed)
 }
 
-// write leaves what there is so far in the files.
+// write writes the results so far to the files.
 func (c *comparison) write() error {
 	c.results.Finish()
 	chart, err := c.results.Chart()

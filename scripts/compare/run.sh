@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds what is compared, installs what is missing, and compares: run.sh [flags of compare]
+# Builds the systems under comparison, installs missing packages, and runs the comparison:
+# run.sh [flags of compare]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -25,7 +26,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
 		sudo=(sudo)
 	fi
 	echo "installing ${missing[*]}" >&2
-	# No service is to start: the servers that are compared are ours.
+	# Keep the packages from starting services: the comparison starts its own servers.
 	policy=/usr/sbin/policy-rc.d
 	forget() { :; }
 	if [ ! -e "$policy" ]; then
@@ -36,7 +37,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
 	fi
 	"${sudo[@]}" apt-get update
 	"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"
-	forget # exec does not run the trap
+	forget # exec skips the trap
 	trap - EXIT
 fi
 

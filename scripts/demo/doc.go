@@ -1,12 +1,11 @@
-// Package demo is what the programs of "make demo" share: the refund requests that
-// ship as data, and the ledger's interface.
+// Package demo is shared by the programs of "make demo": the refund requests, which are part of the
+// repository, and the ledger's interface.
 //
-// The story. Customers, their browsers, their payment apps and the support desk ask
-// for refunds, and they ask more than once: double clicks, retries after a time-out,
-// a second try by phone. Eight workers take the requests as they arrive. Each order
-// must be refunded exactly once.
+// The scenario: customers, their browsers, their payment apps and the support desk request refunds, and they
+// do so more than once: double clicks, retries after a timeout, a second attempt by phone. Eight workers take
+// the requests as they arrive. Each order must be refunded exactly once.
 //
-//	generate   makes refunds.csv; its seed is fixed and its output is committed
+//	generate   creates refunds.csv; its seed is fixed and its output is committed
 //	worker     one worker process: the example of how to use the SDK
 //	ledger     where refunds are written: the example of a resource that checks
 //	           fencing tokens

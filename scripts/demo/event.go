@@ -1,28 +1,28 @@
 package demo
 
-// Kind says what happened to a worker.
+// Kind is what happened to a worker.
 type Kind string
 
-// What a worker reports, as one JSON object a line on its standard output.
+// Reports of a worker, as one JSON object per line on its standard output.
 const (
-	// Ready: it has a session and waits for a line on its standard input to start.
+	// Ready means that it has a session and waits for a line on its standard input to start.
 	Ready Kind = "ready"
-	// Granted: it holds the order's lock.
+	// Granted means that it holds the order's lock.
 	Granted Kind = "granted"
-	// Checked: it has checked the order, is about to write, and waits for a line on
-	// its standard input. Only the worker with --signal-after does so, once.
+	// Checked means that it has checked the order, is about to write, and waits for a line on its standard
+	// input. Only the worker with --signal-after reports it, once.
 	Checked Kind = "checked"
-	// Refunded: it wrote the refund. The request is answered.
+	// Refunded means that it wrote the refund. The request is answered.
 	Refunded Kind = "refunded"
-	// Retried: the order was refunded under the same idempotency key before. The
-	// request is answered.
+	// Retried means that the order was already refunded under the same idempotency key. The request is
+	// answered.
 	Retried Kind = "retried"
-	// Duplicate: the order was refunded under another idempotency key before. The
-	// request is answered.
+	// Duplicate means that the order was already refunded under another idempotency key. The request is
+	// answered.
 	Duplicate Kind = "duplicate"
-	// Stale: the ledger refused its token. It takes the request up again.
+	// Stale means that the ledger rejected its token. It retries the request.
 	Stale Kind = "stale"
-	// Lost: its session was lost. It opens another.
+	// Lost means that its session was lost. It opens another one.
 	Lost Kind = "lost"
 )
 
@@ -37,7 +37,7 @@ type Event struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Answers tells whether the event is the answer to a request.
+// Answers reports whether the event is the answer to a request.
 func (e Event) Answers() bool {
 	return e.Kind == Refunded || e.Kind == Retried || e.Kind == Duplicate
 }

@@ -10,17 +10,17 @@ import (
 	"net/http"
 )
 
-// ErrStaleToken is returned when the ledger has seen a higher fencing token for the
-// order: the caller's lock is gone, whatever the caller believes.
+// ErrStaleToken is returned when the ledger has seen a higher fencing token for the order: the caller's lock
+// is gone, whatever the caller believes.
 var ErrStaleToken = errors.New("stale fencing token")
 
-// Access is what every call to the ledger carries.
+// Access is part of every call to the ledger.
 type Access struct {
 	Order string `json:"order"`
-	// Token is the fencing token of the caller's hold on the order's lock. JSON
-	// carries it as a string: a token has 63 bits, a JavaScript number 53.
+	// Token is the fencing token of the caller's hold on the order's lock. In JSON it is a string: a token
+	// has 63 bits, a JavaScript number only 53.
 	Token uint64 `json:"token,string"`
-	// Worker is who calls, for the journal.
+	// Worker identifies the caller, for the journal.
 	Worker int `json:"worker"`
 }
 
@@ -31,7 +31,7 @@ type Refund struct {
 	Cents int    `json:"cents"`
 }
 
-// Order is what the ledger knows of an order.
+// Order is what the ledger knows about an order.
 type Order struct {
 	Refunded bool `json:"refunded"`
 	// Key is the idempotency key under which it was refunded.
@@ -43,7 +43,7 @@ type Refusal struct {
 	Highest uint64 `json:"highest,string"`
 }
 
-// Entry is one line of the ledger's journal, in the order in which things happened.
+// Entry is one line of the ledger's journal, in the order of the calls.
 type Entry struct {
 	// Op is "check", "refund", or "refused" for a call with a stale token.
 	Op string `json:"op"`
@@ -52,13 +52,13 @@ type Entry struct {
 
 // Ledger calls the ledger.
 type Ledger struct {
-	// URL is where it listens.
+	// URL is its address.
 	URL string
 }
 
-// Check asks whether the order was refunded. The ledger remembers the token, and
-// refuses older ones from then on: without that, a paused older holder could still
-// write between this check and the write that follows it.
+// Check returns whether the order was refunded. The ledger remembers the token and rejects older ones from
+// then on: otherwise a paused older holder could still write between this check and the write that follows
+// it.
 func (l Ledger) Check(ctx context.Context, access Access) (Order, error) {
 	var order Order
 	err := l.post(ctx, "/check", access, &order)

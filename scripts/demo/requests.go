@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Request is one line of refunds.csv: somebody asks for a refund.
+// Request is one line of refunds.csv: a request for a refund.
 type Request struct {
-	// Line counts from 1 and names the request.
+	// Line counts from 1 and identifies the request.
 	Line int
 	// Arrival is when the request reaches the payment system, after the start.
 	Arrival time.Duration
 	// Order is what is refunded. Several requests may name one order.
 	Order string
-	// Key is the idempotency key that the caller sent: a retry repeats it, a second
-	// submission has another one.
+	// Key is the idempotency key that the caller sent: a retry repeats it, a second submission has another
+	// one.
 	Key string
 	// Cents is the amount.
 	Cents int
@@ -77,9 +77,9 @@ func parse(record []string) (Request, error) {
 	}, nil
 }
 
-// Share gives worker number k of n, counted from 1, its requests: one line each in
-// turn, as a load balancer deals them out. Requests for one order stand near each
-// other in the file, so they meet on different workers at the same time.
+// Share returns the requests of worker number k of n, counted from 1: the lines are distributed in turn, as
+// by a load balancer. Requests for one order are close together in the file, so different workers get them at
+// the same time.
 func Share(requests []Request, k, n int) []Request {
 	var share []Request
 	for i, request := range requests {
@@ -90,9 +90,8 @@ func Share(requests []Request, k, n int) []Request {
 	return share
 }
 
-// Contested tells for each line of worker k whether it is the first request for its
-// order, and another of the n workers is asked for the same order soon after: an
-// order worth stopping at.
+// Contested returns the lines of worker k at which it is worth stopping: the request is the first one for its
+// order, and another of the n workers gets a request for the same order soon after.
 func Contested(requests []Request, k, n int) map[int]bool {
 	const soon = 3 * time.Second
 	first := map[string]Request{}

@@ -16,7 +16,8 @@ func shipped(t *testing.T) []Request {
 	return requests
 }
 
-// The demo proves something only if its data has what a payment system sees.
+// TestShippedRequestsRepeatOrders verifies that the demo's data contains what a payment system sees.
+// Otherwise the demo proves nothing.
 func TestShippedRequestsRepeatOrders(t *testing.T) {
 	requests := shipped(t)
 	keys := map[string]map[string]bool{}

@@ -7,14 +7,14 @@ import (
 	"testing/synctest"
 )
 
-// bubbles counts the bubbles that run, and what the processors were before the first.
+// bubbles counts the running bubbles, and remembers the number of processors before the first one.
 var bubbles struct {
 	sync.Mutex
 	running, processors int
 }
 
-// Test runs a test in a bubble of its own, as synctest.Test does; with the race detector
-// the process has one processor for so long.
+// Test runs a test in its own bubble, as synctest.Test does. With the race detector, the process is limited
+// to one processor in the meantime.
 func Test(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if raced {

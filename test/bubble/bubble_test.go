@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
-// TestTimersOfOneInstant does what, with the race detector, crashes every second run of it
-// on two processors: it asks for timers while others of the same instant fire.
+// TestTimersOfOneInstant reads timers while others of the same instant fire. On two processors with the race
+// detector, every second run of this crashes.
 func TestTimersOfOneInstant(t *testing.T) {
 	processors := runtime.GOMAXPROCS(0)
 	for range 8 {

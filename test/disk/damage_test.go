@@ -13,13 +13,14 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// command finds what a node tells people to run.
+// command matches the commands that a node advises its operator to run.
 var command = regexp.MustCompile(`(?m)^ *((?:mv|qlock cluster) .*)$`)
 
-// removal finds the command that mends an identity file.
+// removal matches the command that repairs an identity file.
 var removal = regexp.MustCompile(`(?m)^ *(rm .*)$`)
 
-// A node does not start on damaged files, and whoever does as it says has a sound one again.
+// TestDamagedFiles verifies that a node refuses to start on damaged files, and that following its advice
+// repairs it.
 func TestDamagedFiles(t *testing.T) {
 	c := process.StartWith(t, programs, process.Options{Nodes: 3, Flags: []string{"--log-segment-bytes", "65536"}})
 	s := fillSafe(t, c)
@@ -66,8 +67,8 @@ func TestDamagedFiles(t *testing.T) {
 	s.complete()
 }
 
-// The identity file is the one that a node can do without: whoever does as the node says has it
-// back with all its memory.
+// TestDamagedIdentityFile verifies that following a node's advice about its identity file restores the node
+// with all its state. A node can do without this file.
 func TestDamagedIdentityFile(t *testing.T) {
 	c := process.StartWith(t, programs, process.Options{Nodes: 3})
 	s := fillSafe(t, c)
@@ -105,7 +106,7 @@ func TestDamagedIdentityFile(t *testing.T) {
 	s.complete()
 }
 
-// replace does what the node has said last.
+// replace runs the commands that the node advised last.
 func replace(t *testing.T, c *process.Cluster, id string) {
 	t.Helper()
 	log := c.Log(id)
@@ -129,7 +130,7 @@ func qlock(t *testing.T, c *process.Cluster, words []string) {
 	})
 }
 
-// segments are the files of a node's log, the oldest first.
+// segments returns the files of a node's log, oldest first.
 func segments(t *testing.T, dir string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "log", "*.segment"))
@@ -165,7 +166,7 @@ func replaceBy(t *testing.T, from, to string) {
 	run(t, "cp", "-a", from, to)
 }
 
-// flipLast changes a bit in the last byte of a file that is not zero.
+// flipLast flips a bit in the last non-zero byte of a file.
 func flipLast(t *testing.T, path string) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -175,7 +176,7 @@ func flipLast(t *testing.T, path string) {
 	flip(t, path, len(bytes.TrimRight(content, "\x00"))-1, len(content))
 }
 
-// flip changes a bit of the file, from one byte on and then again and again.
+// flip flips a bit at offset from, and again at intervals of every bytes.
 func flip(t *testing.T, path string, from, every int) {
 	t.Helper()
 	content, err := os.ReadFile(path)

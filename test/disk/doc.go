@@ -1,15 +1,13 @@
-// Package disk breaks disks under running nodes:
+// Package disk injects disk faults into running nodes:
 //
-//   - Injection has the system calls of one process fail, come late or do nothing, by
-//     strace (inject.go);
-//   - Volume is a file system of its own, which can be frozen, filled, and lose its power
-//     (volume.go).
+//   - Injection makes the system calls of one process fail, take longer or do nothing, with strace
+//     (inject.go);
+//   - Volume is a separate file system that can be frozen, filled, and lose power (volume.go).
 //
-// A process that writes to a frozen volume is in uninterruptible sleep and cannot end, as
-// with a disk that has stopped to answer. A volume that lost its power has what was synced
-// and nothing else.
+// A process that writes to a frozen volume is in uninterruptible sleep and cannot exit, as with a disk that
+// has stopped responding. A volume that lost power contains what was synced and nothing else.
 //
-// The tests run clusters of real processes on such disks, and look afterwards whether
-// everything that was acknowledged is there. Each shows that its fault took effect. They
-// need root, strace and xfsprogs, and say so where they are skipped.
+// The tests run clusters of real processes on such disks, and check afterwards that everything that was
+// acknowledged is there. Each test verifies that its fault took effect. They need root, strace and xfsprogs,
+// and are skipped with a message otherwise.
 package disk

@@ -8,7 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// A write or a sync that fails is a node's last one. Whoever else there is goes on.
+// TestFailedWritesAndSyncs verifies that a node ends when a write or sync fails, and that the others
+// continue.
 func TestFailedWritesAndSyncs(t *testing.T) {
 	for _, test := range []struct {
 		name, calls, effect string
@@ -43,7 +44,7 @@ func TestFailedWritesAndSyncs(t *testing.T) {
 	}
 }
 
-// With room for it, a node goes on where it had to stop.
+// TestFullDisk verifies that a node that ended on a full disk continues once there is room.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	volumes := map[string]*disk.Volume{}

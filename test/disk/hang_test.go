@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// A write to a frozen file system sleeps so that no signal ends it: neither can the process
-// end, though it tries. The others must replace it all the same, before a session is lost.
+// TestHungDiskOfTheLeader freezes the leader's file system. The writer is in uninterruptible sleep, so the
+// process cannot exit, although it tries. The others must replace it anyway, before a session is lost.
 func TestHungDiskOfTheLeader(t *testing.T) {
 	const bound, shortest = 4 * time.Second, 5 * time.Second
 	dir := t.TempDir()
@@ -65,13 +65,13 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 	if err := volumes[old].Thaw(); err != nil {
 		t.Fatal(err)
 	}
-	ended(t, c, old, "the disk hangs: ", " has not returned for ") // an append to the log, or the list of the members
+	ended(t, c, old, "the disk hangs: ", " has not returned for ") // an append to the log, or the member list
 	c.Restart(old)
 	c.AwaitAll()
 	s.complete()
 }
 
-// sleeps is nil if a thread of the process is in uninterruptible sleep.
+// sleeps returns nil if a thread of the process is in uninterruptible sleep.
 func sleeps(pid int) error {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
@@ -86,7 +86,7 @@ func sleeps(pid int) error {
 	return fmt.Errorf("none of %d threads sleeps", len(threads))
 }
 
-// A disk that is merely slow ends nobody.
+// TestSlowDiskOfTheLeader verifies that a slow disk does not end the node.
 func TestSlowDiskOfTheLeader(t *testing.T) {
 	onlyInFull(t)
 	c := process.Start(t, programs, 3)

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// What can be done to system calls, in strace's words. The first two leave a call undone.
+// Effects on system calls, in strace's syntax. With the first two, the call is not executed.
 const (
 	FailIO    = "error=EIO"
 	FailSpace = "error=ENOSPC"
-	// Skip answers that all is well, and does nothing.
+	// Skip returns success without executing the call.
 	Skip = "retval=0"
-	// Hang has a call wait for longer than a node does, and than it takes to replace it. A
-	// process whose calls hang cannot end meanwhile.
+	// Hang delays a call for longer than a node waits for its disk, and than it takes to replace the node. A
+	// process whose calls hang cannot exit in the meantime.
 	Hang = "delay_enter=15s"
 )
 
-// Slow has each call take that much longer.
+// Slow delays each call by that much.
 func Slow(by time.Duration) string { return fmt.Sprintf("delay_enter=%dus", by.Microseconds()) }
 
-// Syncs and Writes are the system calls of a node's disk.
+// Syncs and Writes are the system calls for a node's disk I/O.
 const (
 	Syncs  = "fdatasync,fsync"
 	Writes = "pwrite64"
@@ -36,7 +36,7 @@ const (
 // attachTimeout bounds the wait for strace.
 const attachTimeout = 10 * time.Second
 
-// NoInjection says why calls cannot be tampered with here; nil if they can.
+// NoInjection returns why system calls cannot be manipulated here; nil if they can.
 var NoInjection = sync.OnceValue(func() error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root may tamper with another process's system calls")
@@ -48,16 +48,16 @@ var NoInjection = sync.OnceValue(func() error {
 	return nil
 })
 
-// Injection tampers with one process until it is lifted, or the process has ended.
+// Injection manipulates one process until it is lifted, or the process has ended.
 type Injection struct {
 	strace *exec.Cmd
 	trace  string
 	done   chan struct{}
-	words  bytes.Buffer // strace's own; read after done
+	words  bytes.Buffer // strace's own output; may be read after done
 }
 
-// Inject has an effect on those system calls of a process, all of its threads and those to
-// come included. It returns when that has begun.
+// Inject applies an effect to some system calls of a process, in all present and future threads. It returns
+// when the injection is active.
 func Inject(pid int, calls, effect string) (*Injection, error) {
 	dir, err := os.MkdirTemp("", "disk-strace-")
 	if err != nil {
@@ -72,7 +72,7 @@ func Inject(pid int, calls, effect string) (*Injection, error) {
 	}
 	go func() {
 		defer close(i.done)
-		_ = i.strace.Wait() // how it ended is how the process did
+		_ = i.strace.Wait() // its status is that of the process
 	}()
 	if err := i.attached(pid); err != nil {
 		i.Lift()
@@ -94,7 +94,7 @@ func (i *Injection) attached(pid int) error {
 			}
 		case <-i.done:
 			if i.calls() > 0 {
-				return nil // and the process has ended of it
+				return nil // and it has ended the process
 			}
 			return fmt.Errorf("strace: %s", i.words.String())
 		case <-late:
@@ -116,12 +116,11 @@ func traced(pid int) bool {
 	return true
 }
 
-// liftTimeout is how long strace may take to let go. It can wait for a call that it holds
-// back; when it is killed, the kernel lets go.
+// liftTimeout bounds the wait for strace to detach. strace may wait for a call that it delays; if it is
+// killed, the kernel detaches it.
 const liftTimeout = 2 * time.Second
 
-// Lift ends it and returns how many calls it has had an effect on. Of calls that hang it may
-// know nothing.
+// Lift ends the injection and returns the number of affected calls. It may miss calls that hang.
 func (i *Injection) Lift() (calls uint64) {
 	_ = i.strace.Process.Signal(syscall.SIGTERM) // it may have ended with the process
 	select {
@@ -134,11 +133,11 @@ func (i *Injection) Lift() (calls uint64) {
 	return i.calls()
 }
 
-// calls counts those that it has had an effect on so far.
+// calls counts the affected calls so far.
 func (i *Injection) calls() (calls uint64) {
 	trace, _ := os.ReadFile(i.trace)
 	for line := range strings.Lines(string(trace)) {
-		// A call that hung until the process ended has no result to be marked.
+		// A call that hung until the process ended has no result, and so no mark.
 		if strings.Contains(line, "(INJECTED)") || strings.Contains(line, "(DELAYED)") || strings.Contains(line, "<unfinished ...>") {
 			calls++
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// full asks for the long version of every test.
+// full enables the long version of every test.
 var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
 
 // programs are the binaries under test, built once.
@@ -47,8 +47,8 @@ func onlyInFull(t *testing.T) {
 	}
 }
 
-// safe is a session that takes one lock after the other and keeps them: what it was told
-// of has to be there, whatever happened to the disks.
+// safe is a session that acquires one lock after the other and keeps them. Every acknowledged lock must still
+// be held after a disk fault.
 type safe struct {
 	t       *testing.T
 	c       *process.Cluster
@@ -56,11 +56,11 @@ type safe struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	tokens map[string]uint64
 }
 
-// fillSafe begins, and returns once some locks are held.
+// fillSafe starts acquiring, and returns once some locks are held.
 func fillSafe(t *testing.T, c *process.Cluster) *safe {
 	t.Helper()
 	session, err := c.NewClient().NewSession(t.Context(), client.SessionOptions{TTL: 10 * time.Minute, Name: "safe"})
@@ -98,7 +98,7 @@ func (s *safe) count() int {
 	return len(s.tokens)
 }
 
-// await waits for so many more locks.
+// await waits for this many more locks.
 func (s *safe) await(more int) {
 	s.t.Helper()
 	begun := s.count()
@@ -110,13 +110,13 @@ func (s *safe) await(more int) {
 	})
 }
 
-// close takes no more.
+// close stops acquiring.
 func (s *safe) close() {
 	s.stop()
 	s.done.Wait()
 }
 
-// lost counts the locks that are not there any more as they were acknowledged.
+// lost returns the number of locks that are no longer held as acknowledged.
 func (s *safe) lost() (n int) {
 	s.t.Helper()
 	s.close()
@@ -137,7 +137,7 @@ func (s *safe) lost() (n int) {
 	return n
 }
 
-// complete wants all of them.
+// complete fails the test if any lock is lost.
 func (s *safe) complete() {
 	s.t.Helper()
 	if lost := s.lost(); lost > 0 {
@@ -146,7 +146,7 @@ func (s *safe) complete() {
 	s.t.Logf("%d locks were acknowledged", len(s.tokens))
 }
 
-// ended wants a node that has ended by itself, with those words as its last.
+// ended fails the test unless the node has ended on its own with an error that contains those words.
 func ended(t *testing.T, c *process.Cluster, id string, words ...string) {
 	t.Helper()
 	if code := c.Ended(id); code != 70 {

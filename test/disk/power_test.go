@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// What was acknowledged outlives the loss of power of all nodes at once.
+// TestPowerLoss verifies that what was acknowledged survives a simultaneous power loss of all nodes.
 func TestPowerLoss(t *testing.T) {
 	v := disk.Mount(t, filepath.Join(t.TempDir(), "mnt"))
 	c := process.StartWith(t, programs, process.Options{Nodes: 3, Dir: v.Dir})
@@ -25,8 +25,8 @@ func TestPowerLoss(t *testing.T) {
 	s.complete()
 }
 
-// Nodes whose syncs do nothing lose acknowledged locks in the same outage: so the others
-// would, if theirs did nothing.
+// TestPowerLossWithoutSyncs verifies that nodes whose syncs do nothing lose acknowledged locks in the same
+// outage. It shows that TestPowerLoss can fail.
 func TestPowerLossWithoutSyncs(t *testing.T) {
 	v := disk.Mount(t, filepath.Join(t.TempDir(), "mnt"))
 	c := process.StartWith(t, programs, process.Options{Nodes: 3, Dir: v.Dir})
@@ -50,7 +50,7 @@ func TestPowerLossWithoutSyncs(t *testing.T) {
 	}
 }
 
-// outage is a loss of power, and its end.
+// outage cuts the power and restores it.
 func outage(t *testing.T, c *process.Cluster, v *disk.Volume) {
 	t.Helper()
 	if err := v.CutPower(); err != nil {

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Requests to a file system, of linux/fs.h and xfs_fs.h.
+// File system ioctls from linux/fs.h and xfs_fs.h.
 const (
 	freeze    = 0xC0045877
 	thaw      = 0xC0045878
 	goDown    = 0x8004587D
-	noLogging = 2 // what the file system has not written of its own log is gone too
+	noLogging = 2 // drop also the unwritten part of the file system's own log
 )
 
-// imageSize is the least that mkfs.xfs takes. The file has holes.
+// imageSize is the minimum for mkfs.xfs. The file is sparse.
 const imageSize = 320 << 20
 
-// NoVolume says why there can be no volumes here; nil if there can.
+// NoVolume returns why volumes are not possible here; nil if they are.
 var NoVolume = sync.OnceValue(func() error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root may mount")
@@ -48,8 +48,8 @@ type Volume struct {
 	frozen bool
 }
 
-// Mount makes a volume and mounts it at a directory, until the end of the test. Where that
-// cannot be, the test is skipped.
+// Mount creates a volume and mounts it on a directory until the end of the test. It skips the test if that is
+// not possible here.
 func Mount(t testing.TB, dir string) *Volume {
 	t.Helper()
 	if err := NoVolume(); err != nil {
@@ -80,7 +80,7 @@ func (v *Volume) format() error {
 
 func (v *Volume) mount() error { return run("mount", "-t", "xfs", "-o", "loop", v.image, v.Dir) }
 
-// unmount does not wait for those who still have files open there.
+// unmount does not wait for processes with open files there.
 func (v *Volume) unmount() error { return run("umount", "--lazy", v.Dir) }
 
 func run(name string, args ...string) error {
@@ -99,28 +99,28 @@ func (v *Volume) request(what uint, argument int) error {
 	return unix.IoctlSetPointerInt(int(dir.Fd()), what, argument)
 }
 
-// Freeze has everybody who writes wait, in a sleep that no signal ends.
+// Freeze blocks all writers, in uninterruptible sleep.
 func (v *Volume) Freeze() error {
 	v.frozen = true
 	return v.request(freeze, 0)
 }
 
-// Thaw lets them go on.
+// Thaw unblocks them.
 func (v *Volume) Thaw() error {
 	v.frozen = false
 	return v.request(thaw, 0)
 }
 
-// CutPower takes away what was not synced. Nothing can be read or written any more.
+// CutPower discards what was not synced. Reads and writes fail afterwards.
 func (v *Volume) CutPower() error { return v.request(goDown, noLogging) }
 
-// Remount is what comes after the power is back. Nobody may have files open there.
+// Remount mounts the volume again, as after power is restored. No process may have files open there.
 func (v *Volume) Remount() error { return errors.Join(run("umount", v.Dir), v.mount()) }
 
-// filler takes all the room that there is.
+// filler is the name of the file that takes all free space.
 const filler = "filler"
 
-// Fill leaves no room.
+// Fill uses up all free space.
 func (v *Volume) Fill() error {
 	f, err := os.Create(filepath.Join(v.Dir, filler))
 	if err != nil {
@@ -142,5 +142,5 @@ func (v *Volume) Fill() error {
 	return nil
 }
 
-// MakeRoom takes the filling away.
+// MakeRoom removes the filler.
 func (v *Volume) MakeRoom() error { return os.Remove(filepath.Join(v.Dir, filler)) }

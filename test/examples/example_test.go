@@ -10,8 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A client and a session are made once; both are shared by all goroutines. Lock waits for
-// as long as its ctx allows.
+// A client and a session are created once and shared by all goroutines. Lock waits as long as its ctx allows.
 func Example_lock() {
 	ctx := context.Background()
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
@@ -45,7 +44,7 @@ func Example_lock() {
 	// quorumlock: hold released
 }
 
-// TryLock does not wait: what somebody else does already need not be done twice.
+// TryLock does not wait: a job that runs elsewhere need not run twice.
 func Example_tryLock() {
 	ctx := context.Background()
 	first, second, err := startTwo(ctx)
@@ -74,8 +73,8 @@ func Example_tryLock() {
 	// somebody else is at it
 }
 
-// LockTimeout gives up after a time that the leader counts. A ctx with a deadline is
-// the other way; it counts here, and includes the way to the cluster.
+// LockTimeout gives up after a time that the leader measures. The alternative is a ctx with a deadline, which
+// is measured here and includes the round trip to the cluster.
 func Example_lockTimeout() {
 	ctx := context.Background()
 	first, second, err := startTwo(ctx)
@@ -103,8 +102,8 @@ func Example_lockTimeout() {
 	// printer <nil>
 }
 
-// Do is lock, work, unlock. The ctx of the work ends before anybody else can get the lock,
-// and carries its owner: to lock the same again within is an error, not a standstill.
+// Do locks, works and unlocks. The ctx of the work ends before the lock can be granted to another client, and
+// carries its owner: to lock the same lock again with it is an error, not a deadlock.
 func Example_do() {
 	ctx := context.Background()
 	p, err := start(ctx, "refunds")
@@ -122,7 +121,7 @@ func Example_do() {
 	})
 	fmt.Println(err)
 
-	// It was released all the same.
+	// It was released anyway.
 	err = p.Do(ctx, "orders/42", func(context.Context, uint64) error { return nil })
 	fmt.Println(err)
 	// Output:
@@ -131,8 +130,8 @@ func Example_do() {
 	// <nil>
 }
 
-// A hold is lost with its session: here it is closed under the worker; it is the same when
-// it expires because no node was reached in time.
+// A hold is lost with its session. Here the session is closed while the worker holds the lock; the effect is
+// the same when it expires because no node could be reached in time.
 func Example_lost() {
 	ctx := context.Background()
 	first, second, err := startTwo(ctx)
@@ -151,7 +150,7 @@ func Example_lost() {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		<-hold.Lost() // or <-hold.Context().Done(), which ends with Unlock as well
+		<-hold.Lost() // or <-hold.Context().Done(), which also ends with Unlock
 		reason := context.Cause(hold.Context())
 		fmt.Println("stop:", reason, errors.Is(reason, client.ErrSessionLost))
 	}()
@@ -168,8 +167,8 @@ func Example_lost() {
 	// the next one leads: true
 }
 
-// Why am I waiting? A read shows who holds a lock, with what value, and who waits for it,
-// in order.
+// To find out why a request waits, a read shows who holds a lock, with what value, and who waits for it, in
+// order.
 func Example_queue() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -192,7 +191,7 @@ func Example_queue() {
 	}()
 
 	lock := &wire.GetLockResponse{}
-	for lock.GetQueueLength() == 0 { // until the other's request has arrived
+	for lock.GetQueueLength() == 0 { // until the other request has arrived
 		if lock, err = first.client.GetLock(ctx, &wire.GetLockRequest{Name: "build/main"}); err != nil {
 			fmt.Println(err)
 			return

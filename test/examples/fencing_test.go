@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// account is a resource that a lock protects. It remembers the highest token that it was
-// shown and refuses lower ones: one comparison, in the same step as the write. In SQL that
-// is UPDATE … SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2.
+// account is a resource that a lock protects. It remembers the highest token presented so far and rejects
+// lower ones: one comparison, atomic with the write. In SQL that is UPDATE … SET balance = $1, fence = $2
+// WHERE id = $3 AND fence <= $2.
 type account struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	fence   uint64
 	balance int
 }
@@ -28,9 +28,9 @@ func (a *account) set(token uint64, balance int) error {
 	return nil
 }
 
-// A process that stands still between its last look at the ctx and its write can be too
-// late, and no lock can help it. The token does: it is greater than that of every grant
-// before it, so that the resource knows who is late.
+// A process that is stopped between its last check of the ctx and its write can be late, and no lock can
+// prevent that. The token does: it is greater than that of every earlier grant, so the resource can tell
+// which write is late.
 func Example_fencing() {
 	ctx := context.Background()
 	slow, quick, err := startTwo(ctx)
@@ -47,7 +47,7 @@ func Example_fencing() {
 		fmt.Println(err)
 		return
 	}
-	// Here the slow one is stopped, for so long that the cluster gives it up.
+	// Here the slow process is stopped until the cluster has expired its session.
 	if err := slow.Session.Close(ctx); err != nil {
 		fmt.Println(err)
 		return
@@ -57,7 +57,7 @@ func Example_fencing() {
 	})
 	fmt.Println("the next holder:", err)
 
-	// It wakes up and writes what it had worked out.
+	// It resumes and writes its outdated result.
 	fmt.Println("the late one:", checking.set(late.Token(), 90))
 	fmt.Println("balance:", checking.balance)
 	// Output:

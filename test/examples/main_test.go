@@ -10,16 +10,15 @@ import (
 	"github.com/quorumlock/quorumlock/test/single"
 )
 
-// endpoint is the client port of the node, "10.0.0.1:7400" in a program. A cluster has
-// three of them or more; naming one is enough to find the others.
+// endpoint is the client port of the node; in a program it is, for example, "10.0.0.1:7400". A cluster has
+// three or more of them. One is enough to find the others.
 var endpoint string
 
 func TestMain(m *testing.M) {
 	os.Exit(single.Main(m, 0, func(addr string) { endpoint = addr }))
 }
 
-// process is what stands for one program in an example: a client with a session. It
-// ends with close.
+// process stands for one program in an example: a client with a session. It ends with close.
 type process struct {
 	*client.Session
 	client *client.Client

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// frame makes a program of the README's lines: what they assume to be there, and no more.
+// frame turns the README's lines into a program. It declares only what they assume.
 const frame = `package main
 
 import (
@@ -65,7 +65,7 @@ func TestProgramInTheReadme(t *testing.T) {
 	}
 }
 
-// firstGoBlock returns what stands between the first ```go and its end.
+// firstGoBlock returns the first Go code block of a document.
 func firstGoBlock(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)

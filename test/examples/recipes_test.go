@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// Readers together, a writer alone. A reader becomes a writer without letting go, and the
-// other way round.
+// Readers share a lock, a writer has it alone. A reader becomes a writer without releasing the lock, and vice
+// versa.
 func Example_rwLock() {
 	ctx := context.Background()
 	first, second, err := startTwo(ctx)
@@ -49,7 +49,7 @@ func Example_rwLock() {
 	// a reader again: shared <nil>
 }
 
-// At most so many at once, over all machines.
+// A semaphore limits concurrency across all machines.
 func Example_semaphore() {
 	ctx := context.Background()
 	first, second, err := startTwo(ctx)
@@ -77,8 +77,8 @@ func Example_semaphore() {
 	// <nil>
 }
 
-// Both accounts of a transfer, in whichever order they are named: two that take one lock
-// after the other would wait for each other for ever.
+// A transfer locks both accounts, in whatever order they are named. Two transfers that took one lock after
+// the other could wait for each other forever.
 func Example_multiLock() {
 	ctx := context.Background()
 	first, second, err := startTwo(ctx)
@@ -110,7 +110,7 @@ func Example_multiLock() {
 	// Output: map[a:100 b:100]
 }
 
-// A sync.Locker for code that knows no other. Unlock does not return if the lock was lost.
+// A sync.Locker is for code that supports nothing else. Unlock does not return if the lock was lost.
 func Example_locker() {
 	ctx := context.Background()
 	p, err := start(ctx, "till")
@@ -143,12 +143,12 @@ func Example_locker() {
 	// panic: quorumlock: locker till/3: quorumlock: session closed
 }
 
-// Cron starts the job on every machine at about the same time. One does it, the others
-// wait in case that one fails, and know when it is done.
+// Cron starts the job on every machine at about the same time. One runs it; the others wait in case it fails,
+// and learn when it is done.
 func Example_once() {
 	ctx := context.Background()
 	day := time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC)
-	// Nobody starts it more than a minute later than the others.
+	// Every machine starts it within a minute of the first.
 	job := func(p *process) *client.Once { return p.Once("cron/billing/"+day.Format(time.DateOnly), time.Minute) }
 
 	var wg sync.WaitGroup
@@ -191,7 +191,7 @@ func Example_once() {
 	// longer than the cluster can keep it: true
 }
 
-// One leads, the others stand by, and everybody knows whom to ask.
+// One leads, the others stand by, and every client can find the leader.
 func Example_election() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -231,7 +231,7 @@ func Example_election() {
 	}()
 	fmt.Println(leadership.Resign(ctx))
 	fmt.Println("tokens rise:", (<-elected).Token() > leadership.Token())
-	for l := range observed { // between the two there may have been nobody
+	for l := range observed { // in between there may have been no leader
 		if l.Token != 0 {
 			fmt.Printf("%s leads\n", l.Value)
 			break

@@ -10,11 +10,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// seedCount conversations are looked through for every kind of request; the corpus of them is what
-// fuzzing begins with.
+// seedCount is the number of conversations that are searched for every kind of request. corpus is how many of
+// them seed the fuzzing.
 const seedCount, corpus = 160, 48
 
-// seeds are random: what they say is decided by the generator.
+// seeds are random bytes: the generator determines their meaning.
 func seeds() (all [][]byte) {
 	random := rand.NewChaCha8([32]byte{13})
 	for range seedCount {
@@ -25,9 +25,9 @@ func seeds() (all [][]byte) {
 	return all
 }
 
-// Requests of every kind are among the seeds, and are answered well at least once: else
-// fuzzing would begin before the door. It sends the whole corpus, so "make test" does without
-// running that as FuzzFramed and FuzzHTTP again.
+// TestSeedsReachEveryRequest verifies that the seeds contain requests of every kind, each of which succeeds
+// at least once. Otherwise fuzzing would not get past validation. It sends the whole corpus, so "make test"
+// does not run it again as FuzzFramed and FuzzHTTP.
 func TestSeedsReachEveryRequest(t *testing.T) {
 	kinds := func() (all []string) {
 		for i := range requestKinds().Len() {

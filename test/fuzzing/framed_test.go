@@ -15,12 +15,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// requestKinds are those of the framed port, as the schema has them.
+// requestKinds returns the requests of the framed port, from the schema.
 func requestKinds() protoreflect.FieldDescriptors {
 	return (&wire.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
 }
 
-// FuzzFramed: any conversation on the framed port.
+// FuzzFramed sends arbitrary conversations to the framed port.
 func FuzzFramed(f *testing.F) {
 	for _, data := range seeds()[:corpus] {
 		f.Add(data)
@@ -45,7 +45,8 @@ func talkFramed(t *testing.T, data []byte, tally *tally) {
 	})
 }
 
-// guestWatch is a watch of each connection, guestAttach what takes the guest's session to it.
+// guestWatch is the ID of the watch on each connection, guestAttach that of the request that attaches the
+// guest's session to it.
 const (
 	guestAttach = 1 << 32
 	guestWatch  = guestAttach + 1
@@ -63,7 +64,7 @@ type framedConn struct {
 	mu      sync.Mutex
 	answers map[uint64]*wire.Response
 	err     error
-	// changed has room for one.
+	// changed has a buffer of one.
 	changed chan struct{}
 }
 
@@ -142,8 +143,8 @@ func (c *framedConn) close() {
 	c.reading.Wait()
 }
 
-// exchange sends one request of the kind and waits for its answer. Now and then its bytes are
-// damaged: then the node may hang up as well, which is an answer, too.
+// exchange sends one request of the kind and waits for its answer. Sometimes its bytes are corrupted; then
+// the node may also close the connection.
 func (c *framedConn) exchange(s *generate.Source, field protoreflect.FieldDescriptor, id uint64) {
 	c.t.Helper()
 	req := &wire.Request{}
@@ -190,7 +191,7 @@ func (c *framedConn) await(id uint64) *wire.Response {
 	}
 }
 
-// damaged sends a frame with a byte changed, and then nothing more.
+// damaged sends a frame with a bit flipped, and then stops using the connection.
 func (c *framedConn) damaged(s *generate.Source, data []byte) {
 	data[s.Below(len(data))] ^= 1 << s.Below(8)
 	_ = c.conn.SetWriteDeadline(time.Now().Add(waitLimit))

@@ -25,21 +25,21 @@ import (
 // waitLimit bounds every wait, in virtual time.
 const waitLimit = time.Minute
 
-// mostRequests are in one conversation.
+// mostRequests is the maximum length of a conversation.
 const mostRequests = 40
 
-// target is a node under attack and what has to stay as it is.
+// target is a node under attack, with what must not change.
 type target struct {
 	t    *testing.T
 	net  *simnet.Net
 	node *server.Node
 	log  *raft.InmemStore
-	// honest is a session with one hold; there is none in an empty cluster.
+	// honest is a session with one hold; 0 in an empty cluster.
 	honest, hold, token uint64
 	// guest is a session that the fuzzer knows from the beginning, if there is an honest one.
 	guest   *wire.Credentials
 	lineage string
-	// known is what the conversation has said so far.
+	// known contains what the conversation has exchanged so far.
 	known *generate.Memory
 	tally *tally
 }
@@ -67,7 +67,7 @@ func open(t *testing.T, tally *tally) *target {
 		Insecure:   true,
 		Network:    g.net.Host("n1"),
 		Stores:     replica.Stores{Log: g.log, Stable: g.log, Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "one"},
-		TokenFloor: 1 << 56, // so that nobody guesses a token
+		TokenFloor: 1 << 56, // so that tokens cannot be guessed
 		Settings:   &wire.Settings{DefaultTtlMs: 600_000},
 		Logger:     hclog.NewNullLogger(),
 	})
@@ -111,7 +111,8 @@ func (g *target) do(cmd *wire.Command) *wire.Result {
 	return <-answered
 }
 
-// settle opens the honest session and gives it its hold, and records a member that is gone.
+// settle opens the honest session with its hold and the guest's session, and adds a member that is not
+// running.
 func (g *target) settle() {
 	g.t.Helper()
 	hash := sha256.Sum256([]byte("what only the honest one knows"))
@@ -134,7 +135,7 @@ func (g *target) settle() {
 	}}}})
 }
 
-// provide gives the guest something of everything, for requests to go deep.
+// provide gives the guest a hold, a wait or a lease of every kind, so that requests get past validation.
 func (g *target) provide() {
 	g.t.Helper()
 	g.known.Learn(g.guest.ProtoReflect())
@@ -158,7 +159,7 @@ func (g *target) provide() {
 	g.known.Learn(lease.ProtoReflect(), leased.ProtoReflect())
 }
 
-// check looks at what must hold after every request.
+// check verifies what must hold after every request.
 func (g *target) check(after string) {
 	g.t.Helper()
 	select {
@@ -174,7 +175,7 @@ func (g *target) check(after string) {
 		g.t.Fatalf("after %s: %d commands were discarded, because their handlers panicked", after, n)
 	}
 	if g.hold == 0 || m.Lineage() != g.lineage {
-		return // another history: a restore that names the cluster may do that
+		return // a new lineage: the cluster was restored
 	}
 	answer := m.VerifyToken(&wire.VerifyTokenRequest{Name: "honest/lock", Token: g.token})
 	if !answer.GetHeld() || answer.GetHolder().GetHoldId() != g.hold || answer.GetHolder().GetSessionId() != g.honest {
@@ -182,7 +183,7 @@ func (g *target) check(after string) {
 	}
 }
 
-// replay applies the log to a machine of its own, which must pass through the live state.
+// replay applies the log to a separate machine, which must reach the live state.
 func (g *target) replay() {
 	g.t.Helper()
 	again := fsm.NewReplicated(fsm.Level, func(err error) { g.t.Error(err) })
@@ -210,7 +211,7 @@ func (g *target) replay() {
 	g.t.Fatalf("a replay of the log is in another state at revision %d", live.Revision())
 }
 
-// latest are the commands of the last entries, for a failure's message.
+// latest returns the commands of the last entries, for failure messages.
 func (g *target) latest(n uint64) (entries []*wire.Entry) {
 	last, _ := g.log.LastIndex()
 	for i := last - min(n, last-1); i <= last; i++ {
@@ -232,7 +233,7 @@ func hashOf(t *testing.T, m *fsm.Machine) [sha256.Size]byte {
 	return sha256.Sum256(b.Bytes())
 }
 
-// tally counts what each kind of request was answered.
+// tally counts the answers to each kind of request.
 type tally struct {
 	mu sync.Mutex
 	of map[string]map[wire.Status_Code]int
@@ -252,13 +253,13 @@ func (c *tally) add(kind string, status wire.Status_Code) {
 	c.of[kind][status]++
 }
 
-// succeeded reports whether a request of the kind was answered well.
+// succeeded reports whether a request of the kind was successful.
 func (c *tally) succeeded(kind string) bool {
 	n := c.of[kind]
 	return n[wire.Status_OK]+n[wire.Status_GRANTED]+n[wire.Status_QUEUED] > 0
 }
 
-// waits reports whether a request asks to wait for longer than the caller does.
+// waits reports whether a request may wait for longer than the caller does.
 func waits(message protoreflect.Message) (long bool) {
 	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {
@@ -274,7 +275,8 @@ func waits(message protoreflect.Message) (long bool) {
 	return long
 }
 
-// answered notes a status, and fails with one that must not be. It reports success.
+// answered records a status, and fails the test if it is not allowed. It reports whether the request
+// succeeded.
 func (g *target) answered(kind string, status wire.Status_Code, message string) bool {
 	g.t.Helper()
 	if wire.Status_UNSPECIFIED.Descriptor().Values().ByNumber(status.Number()) == nil || status == wire.Status_UNSPECIFIED || status == wire.Status_INTERNAL {

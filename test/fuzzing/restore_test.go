@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// FuzzRestoreInput: any requests to restore into an empty cluster, on the framed port. Whatever
-// was restored, tokens never go back, and the cluster grants or says why not.
+// FuzzRestoreInput sends arbitrary restore requests to an empty cluster, on the framed port. Whatever was
+// restored, tokens never decrease, and the cluster grants locks or refuses with a reason.
 func FuzzRestoreInput(f *testing.F) {
 	for _, data := range seeds()[:corpus] {
 		f.Add(data[:512])
@@ -39,7 +39,7 @@ func talkRestore(t *testing.T, data []byte, tally *tally) {
 	})
 }
 
-// backup is what a good one looks like, for the fuzzer to change.
+// backup is a valid restore request for the fuzzer to modify.
 func backup(g *target) *wire.RestoreRequest {
 	m := g.node.Replica().Fork()
 	return &wire.RestoreRequest{
@@ -48,7 +48,7 @@ func backup(g *target) *wire.RestoreRequest {
 	}
 }
 
-// grants asks for a lock.
+// grants acquires a lock.
 func (g *target) grants() {
 	g.t.Helper()
 	hash := sha256.Sum256([]byte("after the restore"))

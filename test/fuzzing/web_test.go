@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// procedures are those of the HTTP port, as the schema has them.
+// procedures returns the methods of the HTTP port, from the schema.
 func procedures() (all []protoreflect.MethodDescriptor) {
 	services := wire.File_transport_wire_service_proto.Services()
 	for i := range services.Len() {
@@ -30,7 +30,7 @@ func procedures() (all []protoreflect.MethodDescriptor) {
 	return all
 }
 
-// FuzzHTTP: any conversation on the HTTP port, in JSON and in protobuf.
+// FuzzHTTP sends arbitrary conversations to the HTTP port, in JSON and in protobuf.
 func FuzzHTTP(f *testing.F) {
 	for _, data := range seeds()[:corpus] {
 		f.Add(data)
@@ -59,7 +59,7 @@ type httpClient struct {
 	http *http.Client
 }
 
-// made is a new message of the type.
+// made returns a new message of the type.
 func made(t *testing.T, of protoreflect.MessageDescriptor) proto.Message {
 	t.Helper()
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(of.FullName())
@@ -69,7 +69,7 @@ func made(t *testing.T, of protoreflect.MessageDescriptor) proto.Message {
 	return kind.New().Interface()
 }
 
-// exchange posts one request and reads the answer; of a stream, what comes at once.
+// exchange posts one request and reads the answer; for a stream, what arrives before the timeout.
 func (c *httpClient) exchange(s *generate.Source, method protoreflect.MethodDescriptor) {
 	c.t.Helper()
 	req := made(c.t, method.Input())
@@ -91,7 +91,7 @@ func (c *httpClient) exchange(s *generate.Source, method protoreflect.MethodDesc
 		if !waits(req.ProtoReflect()) {
 			c.t.Fatalf("%s was not answered", kind)
 		}
-		return // the caller had enough
+		return // the caller gave up
 	}
 	answer := made(c.t, method.Output())
 	status := c.read(method, code, data, answer, unmarshal)
@@ -100,7 +100,7 @@ func (c *httpClient) exchange(s *generate.Source, method protoreflect.MethodDesc
 	}
 }
 
-// mostAnswer is read of a stream.
+// mostAnswer is the maximum number of bytes read of an answer.
 const mostAnswer = 8 << 20
 
 func (c *httpClient) post(path, contentType string, body []byte) (code int, data []byte) {
@@ -127,7 +127,7 @@ func (c *httpClient) post(path, contentType string, body []byte) (code int, data
 	return resp.StatusCode, data
 }
 
-// read finds the status of an answer. What the port itself refuses has a code alone.
+// read returns the status of an answer. If the port itself refuses, there is only a code.
 func (c *httpClient) read(method protoreflect.MethodDescriptor, code int, data []byte, answer proto.Message, unmarshal func([]byte, proto.Message) error) wire.Status_Code {
 	c.t.Helper()
 	switch {

@@ -7,20 +7,20 @@ import (
 // Facts are the values of one exchange by the names of their fields.
 type Facts map[protoreflect.Name]protoreflect.Value
 
-// Memory is what was said so far.
+// Memory contains the facts of earlier exchanges.
 type Memory struct {
 	all []Facts
-	// secret reports what must not be repeated.
+	// secret reports whether a value must not be repeated.
 	secret func(protoreflect.Value) bool
 }
 
-// mostFacts bounds a memory; the oldest are forgotten, but for the first few.
+// mostFacts bounds a memory. It drops the oldest facts, except for the first keptFacts.
 const mostFacts, keptFacts = 96, 16
 
-// NewMemory makes an empty Memory. It never repeats a value that is secret.
+// NewMemory returns an empty Memory. It never repeats a value that is secret.
 func NewMemory(secret func(protoreflect.Value) bool) *Memory { return &Memory{secret: secret} }
 
-// aliases are fields that carry what was said under another name.
+// aliases maps fields to fields of other names that carry the same value.
 var aliases = map[protoreflect.Name][]protoreflect.Name{
 	"next_page_token": {"page_token"},
 	"revision":        {"after_revision"},
@@ -30,8 +30,8 @@ var aliases = map[protoreflect.Name][]protoreflect.Name{
 	"lock":            {"name"},
 }
 
-// Learn keeps what a request and its answers said: together, and each message within a list
-// for itself.
+// Learn stores the facts of a request and its answers: those of the exchange as a whole, and separately those
+// of each message within a list.
 func (m *Memory) Learn(said ...protoreflect.Message) {
 	facts := Facts{}
 	for _, message := range said {
@@ -51,7 +51,7 @@ func (m *Memory) add(facts Facts) {
 }
 
 func (m *Memory) collect(facts Facts, message protoreflect.Message, depth int) {
-	for i := range message.Descriptor().Fields().Len() { // in this order, always
+	for i := range message.Descriptor().Fields().Len() { // always in this order
 		field := message.Descriptor().Fields().Get(i)
 		value := message.Get(field)
 		switch {
@@ -92,11 +92,11 @@ func (m *Memory) note(facts Facts, name protoreflect.Name, value protoreflect.Va
 	}
 }
 
-// draws is how many exchanges are looked at for each message.
+// draws is how many exchanges are considered for each message.
 const draws = 6
 
-// pick is the facts of one exchange, of a few that are drawn the one that says most of what is
-// wanted, the latest ones more often; nil if there are none.
+// pick draws the facts of a few exchanges, recent ones more often, and returns those that contain most of the
+// wanted fields; nil if there are none.
 func (m *Memory) pick(s *Source, wanted map[protoreflect.Name]bool) (best Facts) {
 	most := -1
 	for range draws {
@@ -125,7 +125,7 @@ func (m *Memory) draw(s *Source) Facts {
 	return m.all[s.Below(n)]
 }
 
-// wanted are the fields that identify something, of a message and those in it.
+// wanted collects the fields that identify something, of a message and the messages in it.
 func wanted(message protoreflect.MessageDescriptor, depth int, names map[protoreflect.Name]bool) {
 	for i := range message.Fields().Len() {
 		field := message.Fields().Get(i)

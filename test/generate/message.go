@@ -22,7 +22,7 @@ func Messages(s *Source, known *Memory, all ...protoreflect.Message) {
 // deepest bounds the nesting.
 const deepest = 6
 
-// maker makes one message: a plausible one of facts and the dictionary, or a wild one.
+// maker makes one message: a plausible one from facts and the dictionary, or a wild one.
 type maker struct {
 	s     *Source
 	known *Memory
@@ -58,7 +58,7 @@ func (m *maker) field(message protoreflect.Message, field protoreflect.FieldDesc
 	}
 }
 
-// items makes a list: mostly of one, or none, now and then of many.
+// items fills a list: usually with one element or none, sometimes with many.
 func (m *maker) items(list protoreflect.List, field protoreflect.FieldDescriptor, depth int) {
 	count := m.s.Below(2)
 	switch {
@@ -98,7 +98,7 @@ func (m *maker) entries(entries protoreflect.Map, field protoreflect.FieldDescri
 	}
 }
 
-// scalar is a value for the field; it may be left out.
+// scalar returns a value for the field. set is false if the field is to be left out.
 func (m *maker) scalar(field protoreflect.FieldDescriptor) (value protoreflect.Value, set bool) {
 	if m.wild && m.s.Below(2) == 0 || m.s.OneIn(32) {
 		return m.any(field), true
@@ -116,7 +116,7 @@ func (m *maker) scalar(field protoreflect.FieldDescriptor) (value protoreflect.V
 	case fresh:
 		value, known = protoreflect.ValueOf(likely[m.s.Below(len(likely))]), true
 	case known && len(likely) == 0 && !identifies(field) && m.s.Below(4) > 0:
-		return value, false // an option that somebody chose once
+		return value, false // leave out an optional value from an earlier exchange
 	}
 	if value, ok := fit(field, value); known && ok {
 		return value, true
@@ -127,14 +127,14 @@ func (m *maker) scalar(field protoreflect.FieldDescriptor) (value protoreflect.V
 	return value, false
 }
 
-// identifies reports whether a field names something, by the habits of the schema.
+// identifies reports whether a field identifies something, by the naming conventions of the schema.
 func identifies(field protoreflect.FieldDescriptor) bool {
 	name := string(field.Name())
 	return name == "token" || name == "lineage" || name == "name" || name == "after_revision" || field.Kind() == protoreflect.BytesKind ||
 		strings.HasSuffix(name, "_id") || strings.HasSuffix(name, "_token") || strings.HasSuffix(name, "_seq")
 }
 
-// any is whatever the bytes say.
+// any returns a random value.
 func (m *maker) any(field protoreflect.FieldDescriptor) protoreflect.Value {
 	switch field.Kind() {
 	case protoreflect.BytesKind:
@@ -156,7 +156,7 @@ func (m *maker) any(field protoreflect.FieldDescriptor) protoreflect.Value {
 	return value
 }
 
-// fit gives the value the type of the field, if it can have that.
+// fit converts the value to the field's type, if possible.
 func fit(field protoreflect.FieldDescriptor, value protoreflect.Value) (protoreflect.Value, bool) {
 	switch v := value.Interface().(type) {
 	case string:
@@ -195,7 +195,7 @@ func number(field protoreflect.FieldDescriptor, n uint64) (protoreflect.Value, b
 	return protoreflect.Value{}, false
 }
 
-// dictionary is what fields of these names may look like, whatever message they are in.
+// dictionary contains plausible values for fields by name, in any message.
 var dictionary = map[protoreflect.Name][]any{
 	"name":          {"a", "a/b", "b", "pool", "q"},
 	"seq":           {uint64(1), uint64(2), uint64(3), uint64(4), uint64(5), uint64(6), uint64(7), uint64(8), uint64(9), uint64(10), uint64(11)},

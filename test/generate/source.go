@@ -1,15 +1,15 @@
 package generate
 
-// Source hands out the bytes of a fuzzer. Behind their end there are only zeros.
+// Source provides the bytes of a fuzzer. After their end it returns zeros.
 type Source struct{ data []byte }
 
-// NewSource makes a Source.
+// NewSource returns a Source of the bytes.
 func NewSource(data []byte) *Source { return &Source{data} }
 
 // More reports whether there are bytes left.
 func (s *Source) More() bool { return len(s.data) > 0 }
 
-// Byte is the next byte.
+// Byte returns the next byte.
 func (s *Source) Byte() byte {
 	if len(s.data) == 0 {
 		return 0
@@ -19,7 +19,7 @@ func (s *Source) Byte() byte {
 	return b
 }
 
-// Below is a number from 0 to n-1.
+// Below returns a number from 0 to n-1.
 func (s *Source) Below(n int) int {
 	if n <= 1 {
 		return 0
@@ -30,10 +30,10 @@ func (s *Source) Below(n int) int {
 	return (int(s.Byte())<<8 | int(s.Byte())) % n
 }
 
-// OneIn is true about once in n times.
+// OneIn returns true about once in n times.
 func (s *Source) OneIn(n int) bool { return s.Below(n) == n-1 }
 
-// Number is any number, often an extreme one.
+// Number returns a random number, often an extreme one.
 func (s *Source) Number() uint64 {
 	extremes := []uint64{0, 1, 2, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<62 - 1, 1 << 62, 1<<63 - 1, 1 << 63, 1<<64 - 1}
 	switch s.Below(4) {
@@ -51,7 +51,7 @@ func (s *Source) Number() uint64 {
 	return n
 }
 
-// Bytes are any bytes, now and then many.
+// Bytes returns random bytes, sometimes many.
 func (s *Source) Bytes() []byte {
 	size := s.Below(24)
 	if s.OneIn(32) {

@@ -15,8 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// scene is one tapped connection, what its node said, and a clock that stands until it is
-// moved.
+// scene is a tapped connection, what its node sent, and a clock that only the test advances.
 type scene struct {
 	t    *testing.T
 	now  time.Duration
@@ -28,7 +27,7 @@ type scene struct {
 	node *node
 }
 
-// node is the other end. What is said arrives in small pieces.
+// node is the other end. What it sends arrives in small pieces.
 type node struct {
 	net.Conn
 	said bytes.Buffer
@@ -48,7 +47,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// connect says hello, so that what the tap has to skip is skipped.
+// connect sends the hello, so that the tap has seen the preface.
 func (s *scene) connect() {
 	s.t.Helper()
 	var err error
@@ -96,8 +95,8 @@ func acquire(id, seq uint64) *wire.Request {
 	return &wire.Request{Id: id, SessionId: 5, Seq: seq, Body: &wire.Request_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}}}}
 }
 
-// play is a session with an acquire that waits, one whose answer never comes, and one that
-// is answered on the next connection.
+// play is a session with an acquire that waits, one whose answer never arrives, and one that is answered on
+// the next connection.
 func play(t *testing.T) *scene {
 	s := newScene(t)
 	s.now = time.Second
@@ -143,8 +142,8 @@ func TestTapBooksWhatTheWireSaid(t *testing.T) {
 	}
 }
 
-// TestDeadlineCountsFromTheSending: an answer moves the deadline to when its request was
-// sent, unless it comes after the deadline.
+// TestDeadlineCountsFromTheSending verifies that an answer moves the deadline relative to the time at which
+// its request was sent, unless it arrives after the deadline.
 func TestDeadlineCountsFromTheSending(t *testing.T) {
 	s := play(t).log.History().Sessions()[5]
 	if s.Opened != time.Second || s.Proved != 2*time.Second || s.Tried != 5*time.Second {

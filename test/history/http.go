@@ -8,10 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TapHTTP is what Tap is for a client's calls over HTTP: an interceptor that books those of
-// the LeaseService. They are written down as the frames that would have asked and told the
-// same; what HTTP does not tell of a result is missing. A call that failed is unknown,
-// whatever its error says.
+// TapHTTP is Tap for a client's calls over HTTP: an interceptor that records calls of the LeaseService. They
+// are recorded as the frames that correspond to them; parts of a result that HTTP does not return are
+// missing. A failed call is unknown, whatever its error.
 func (l *Log) TapHTTP(client string) connect.Interceptor {
 	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
@@ -30,15 +29,14 @@ func (l *Log) TapHTTP(client string) connect.Interceptor {
 	})
 }
 
-// answered books an answer that has arrived.
+// answered records an answer that has arrived.
 func (l *Log) answered(op *Op, result *wire.Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	op.Return, op.Response, op.Outcome = l.now(), &wire.Response{Result: result}, OutcomeOf(result.GetStatus())
 }
 
-// requestOf is the request of a frame that asks for the same; nil if calls of that kind are
-// not booked.
+// requestOf returns the body of the corresponding request frame; nil if calls of that kind are not recorded.
 func requestOf(message any) *wire.Request {
 	switch m := message.(type) {
 	case *wire.AcquireLeaseRequest:
@@ -51,7 +49,7 @@ func requestOf(message any) *wire.Request {
 	return nil
 }
 
-// resultOf is what an answer tells of a result; nil if it tells of none.
+// resultOf returns what a response says about a result; nil if it has none.
 func resultOf(message any) *wire.Result {
 	switch m := message.(type) {
 	case *wire.AcquireResponse:

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// landlord answers calls for leases, each a second after it was sent.
+// landlord answers lease calls, each a second after it was sent.
 type landlord struct {
 	wireconnect.UnimplementedLeaseServiceHandler
 	now *time.Duration
@@ -34,7 +34,7 @@ func (l landlord) Release(context.Context, *connect.Request[wire.ReleaseLeaseReq
 	return nil, connect.NewError(connect.CodeUnavailable, errors.New("elsewhere"))
 }
 
-// TestTapBooksCallsOverHTTP, with what they were answered, if they were.
+// TestTapBooksCallsOverHTTP verifies that calls are recorded, with their answers if there are any.
 func TestTapBooksCallsOverHTTP(t *testing.T) {
 	now := time.Second
 	log := New(func() time.Duration { return now })

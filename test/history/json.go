@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// line is a record as JSON. Times are nanoseconds since the beginning.
+// line is a record as JSON. Times are in nanoseconds since the beginning.
 type line struct {
 	BeginUnixNano int64      `json:"begin_unix_nano,omitempty"`
 	Op            *opLine    `json:"op,omitempty"`
@@ -23,7 +23,7 @@ type line struct {
 	Fault         *eventLine `json:"fault,omitempty"`
 }
 
-// opLine tells status, token and revision once more, for people and simple tools.
+// opLine repeats status, token and revision for people and simple tools.
 type opLine struct {
 	Client   string          `json:"client"`
 	Conn     uint64          `json:"conn,omitempty"`
@@ -67,8 +67,8 @@ type eventLine struct {
 	Text string `json:"text"`
 }
 
-// WriteTo writes the history as JSON, one record to a line, after a line that says when it
-// began. It implements io.WriterTo.
+// WriteTo writes the history as JSON, one record per line, after a line with the time at which it began. It
+// implements io.WriterTo.
 func (h *History) WriteTo(w io.Writer) (int64, error) {
 	counted := &counter{w: bufio.NewWriter(w)}
 	enc := json.NewEncoder(counted)
@@ -137,7 +137,7 @@ func (o *Op) line() (*opLine, error) {
 
 func jsonOf(m proto.Message) (json.RawMessage, error) { return protojson.Marshal(m) }
 
-// nanos is nil for Never.
+// nanos returns nil for Never.
 func nanos(d time.Duration) *int64 {
 	if d == Never {
 		return nil
@@ -153,7 +153,7 @@ func since(n *int64) time.Duration {
 	return time.Duration(*n)
 }
 
-// Read is the way back from WriteTo.
+// Read reads what WriteTo wrote.
 func Read(r io.Reader) (*History, error) {
 	dec := json.NewDecoder(r)
 	h := &History{}

@@ -14,19 +14,19 @@ import (
 // Never is the time of what has not happened.
 const Never = time.Duration(math.MaxInt64)
 
-// Log collects what clients do. It is safe for concurrent use. All times are those of one
-// clock that never jumps, since the log's beginning.
+// Log records what clients do. It is safe for concurrent use. All times are measured on one monotonic clock
+// since the log's beginning.
 type Log struct {
 	now   func() time.Duration
 	begin time.Time
 
-	mu      sync.Mutex // guards what follows, and every record in it
+	mu      sync.Mutex // guards the fields below, and every record
 	records []Record
 	conns   uint64
 }
 
-// New begins a log. now tells the time since the beginning; nil is the time since this
-// call, on CLOCK_MONOTONIC or, in a synctest bubble, the bubble's.
+// New begins a log. now returns the time since the beginning; nil means the time since this call, on
+// CLOCK_MONOTONIC or, in a synctest bubble, on the bubble's clock.
 func New(now func() time.Duration) *Log {
 	if now == nil {
 		begin := time.Now()
@@ -35,7 +35,7 @@ func New(now func() time.Duration) *Log {
 	return &Log{now: now, begin: time.Now().Add(-now())}
 }
 
-// Now is the time since the log began.
+// Now returns the time since the log began.
 func (l *Log) Now() time.Duration { return l.now() }
 
 func (l *Log) add(r Record) {
@@ -44,15 +44,15 @@ func (l *Log) add(r Record) {
 	l.records = append(l.records, r)
 }
 
-// Fault books that a client saw what must not be, in words.
+// Fault records a violation that a client observed.
 func (l *Log) Fault(format string, args ...any) {
 	l.add(Record{Fault: &Fault{At: l.now(), Text: fmt.Sprintf(format, args...)}})
 }
 
-// Mark books that something happened to the whole: Healed, or a text for people.
+// Mark records something that happened to the cluster as a whole: Healed, or a text for people.
 func (l *Log) Mark(what string) { l.add(Record{Mark: &Mark{At: l.now(), What: what}}) }
 
-// Grant books a hold from now on, unless h.Granted says since when.
+// Grant records a hold, from h.Granted or, if that is 0, from now on.
 func (l *Log) Grant(h Hold) *Held {
 	if h.Granted == 0 {
 		h.Granted = l.now()
@@ -62,8 +62,7 @@ func (l *Log) Grant(h Hold) *Held {
 	return &Held{log: l, hold: &h}
 }
 
-// Held is a hold that lasts, for the application to say what becomes of it. It is safe
-// for concurrent use.
+// Held is a hold in progress. The application reports its changes. It is safe for concurrent use.
 type Held struct {
 	log  *Log
 	hold *Hold // guarded by the log's mutex
@@ -72,8 +71,8 @@ type Held struct {
 // Follow ends the hold with its context.
 func (h *Held) Follow(ctx context.Context) { context.AfterFunc(ctx, h.End) }
 
-// End books that the application does not count on the hold any more: its context has
-// ended, or its release is about to be asked for. The first call decides.
+// End records that the application does not rely on the hold any more: its context has ended, or its release
+// is about to be requested. Only the first call has an effect.
 func (h *Held) End() {
 	at := h.log.now()
 	h.log.mu.Lock()
@@ -81,16 +80,15 @@ func (h *Held) End() {
 	h.hold.Ended = min(h.hold.Ended, at)
 }
 
-// Acknowledge books that the release was acknowledged.
+// Acknowledge records that the release was acknowledged.
 func (h *Held) Acknowledge() {
 	h.log.mu.Lock()
 	defer h.log.mu.Unlock()
 	h.hold.Released = true
 }
 
-// Become books that the hold has another mode and token from now on. It is called after an
-// upgrade was granted, and before a downgrade is asked for. Of a hold that has ended it
-// books nothing.
+// Become records that the hold has another mode and token from now on. It must be called after an upgrade was
+// granted, and before a downgrade is requested. It has no effect on a hold that has ended.
 func (h *Held) Become(mode wire.Mode, token, revision uint64) {
 	at := h.log.now()
 	h.log.mu.Lock()
@@ -109,7 +107,7 @@ func (h *Held) Become(mode wire.Mode, token, revision uint64) {
 	h.log.records = append(h.log.records, Record{Hold: &next})
 }
 
-// History is a copy of what was booked so far. What has no answer by now is unknown.
+// History returns a copy of the records so far. Operations without an answer are unknown.
 func (l *Log) History() *History {
 	l.mu.Lock()
 	defer l.mu.Unlock()

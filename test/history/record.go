@@ -6,11 +6,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// History is what clients did, in the order in which it was booked: operations by their
-// call, holds by their grant.
+// History is what clients did, in the order in which it was recorded: operations by their call, holds by
+// their grant.
 type History struct {
-	// Begin is the time of day at which the history's clock stood at 0. It serves only to
-	// compare with the stamps in the log of nodes on the same machine.
+	// Begin is the wall-clock time at which the history's clock was 0. It is only used for comparison with
+	// the timestamps in the log of nodes on the same machine.
 	Begin   time.Time
 	Records []Record
 }
@@ -24,23 +24,23 @@ type Record struct {
 	Fault *Fault
 }
 
-// Outcome says what is known of an operation.
+// Outcome is what is known about an operation's execution.
 type Outcome uint8
 
-// The outcomes of an operation.
+// Outcomes of an operation.
 const (
-	// Unknown: there was no answer, or UNCERTAIN. It may have happened, or happen yet.
+	// Unknown means that there was no answer, or UNCERTAIN. It may have been executed, or may still be.
 	Unknown Outcome = iota
-	// OK: it was answered out of the replicated state, which includes refusals.
+	// OK means that it was answered from the replicated state. This includes refusals.
 	OK
-	// Fail: it was certainly not executed, here and this time.
+	// Fail means that this attempt was certainly not executed.
 	Fail
 )
 
-// String names the outcome in lower case.
+// String returns the outcome's name in lower case.
 func (o Outcome) String() string { return [...]string{"unknown", "ok", "fail"}[o] }
 
-// OutcomeOf says what an answer makes known.
+// OutcomeOf returns the outcome that follows from an answer's status.
 func OutcomeOf(status wire.Status_Code) Outcome {
 	switch status {
 	case wire.Status_NOT_LEADER, wire.Status_UNAVAILABLE, wire.Status_NOT_ATTACHED:
@@ -51,28 +51,28 @@ func OutcomeOf(status wire.Status_Code) Outcome {
 	return OK
 }
 
-// Op is one sending of one request. A retry is another one.
+// Op is one attempt of a request. A retry is another Op.
 type Op struct {
-	// Client is who sent it, Conn on which of all connections, from 1 on; 0 is none.
+	// Client is the sender, Conn the number of the connection among all, from 1; 0 if there is none.
 	Client string
 	Conn   uint64
-	// HTTP says that it was a call over HTTP, whose answer tells less of the result.
+	// HTTP is set for a call over HTTP, whose response contains less of the result.
 	HTTP bool
 	// Kind is the request's name in frame.proto.
 	Kind         string
 	Session, Seq uint64
-	// Call is before it was sent, Return after its answer came, or Never. The final outcome
-	// of a request that is answered QUEUED comes by a push or with an attach's answer.
+	// Call is the time before it was sent, Return the time after its answer arrived, or Never. If the answer
+	// is QUEUED, the final outcome comes with a push or with the answer to an attach.
 	Call, Return time.Duration
 	Outcome      Outcome
 	Request      *wire.Request
 	Response     *wire.Response // nil if there was none
 }
 
-// Result is what the request was answered; nil if it was not.
+// Result returns the result in the answer; nil if there was no answer.
 func (o *Op) Result() *wire.Result { return o.Response.GetResult() }
 
-// Push is what a node said unasked.
+// Push is a message that a node sent without a request.
 type Push struct {
 	Client string
 	Conn   uint64
@@ -80,7 +80,7 @@ type Push struct {
 	Push   *wire.Push
 }
 
-// Share is what a hold has of one lock.
+// Share is the part of a hold that concerns one lock.
 type Share struct {
 	Lock    string    `json:"lock"`
 	Mode    wire.Mode `json:"mode"`
@@ -88,48 +88,48 @@ type Share struct {
 	Limit   uint64    `json:"limit,omitempty"`
 }
 
-// Hold is what an application believed of one hold, under one token.
+// Hold is what an application believed about one hold, under one token.
 type Hold struct {
 	Client                       string
 	Session, ID, Token, Revision uint64
 	Locks                        []Share
-	// Asked is before the acquire, Granted when the application learned of the grant, Ended
-	// when it counted on it no more, or Never.
+	// Asked is the time before the acquire, Granted that at which the application learned of the grant, Ended
+	// that at which it stopped relying on the hold, or Never.
 	Asked, Granted, Ended time.Duration
-	// Released says that its release was acknowledged.
+	// Released is set if its release was acknowledged.
 	Released bool
-	// Unguarded says that the client was stopped beyond its deadline on purpose: only the
-	// token guards what it does then.
+	// Unguarded is set if the client was deliberately stopped beyond its deadline: then only the token
+	// protects the resource.
 	Unguarded bool
 }
 
-// Exclusive is all of one lock.
+// Exclusive returns the share of an exclusive hold.
 func Exclusive(lock string) []Share { return []Share{{Lock: lock, Mode: wire.Mode_EXCLUSIVE}} }
 
-// Shared is one reader's part of a lock.
+// Shared returns the share of a reader.
 func Shared(lock string) []Share { return []Share{{Lock: lock, Mode: wire.Mode_SHARED}} }
 
-// Permits are some of a semaphore's.
+// Permits returns the share of a hold of some of a semaphore's permits.
 func Permits(lock string, permits, limit uint64) []Share {
 	return []Share{{Lock: lock, Mode: wire.Mode_PERMITS, Permits: permits, Limit: limit}}
 }
 
-// Healed marks that every fault has ended.
+// Healed marks the end of all faults.
 const Healed = "healed"
 
-// Mark is something that happened to the whole.
+// Mark is something that happened to the cluster as a whole.
 type Mark struct {
 	At   time.Duration
 	What string
 }
 
-// Fault is what must not be, as a client saw it.
+// Fault is a violation that a client observed.
 type Fault struct {
 	At   time.Duration
 	Text string
 }
 
-// clone copies what may still change. Messages do not.
+// clone copies what may still change. Messages do not change.
 func (r Record) clone() Record {
 	switch {
 	case r.Op != nil:

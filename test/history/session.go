@@ -8,28 +8,28 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Session is one session's signs of life, as the wire saw them.
+// Session is a session as observed on the wire.
 type Session struct {
 	ID     uint64
 	Client string
 	TTL    time.Duration
 	// Opened is when the request that opened it was sent.
 	Opened time.Duration
-	// Proved is when the last request was sent that was acknowledged before the deadline,
-	// Tried when the last one was sent at all.
+	// Proved is when the last request was sent that was acknowledged before the deadline, Tried when the last
+	// one was sent.
 	Proved, Tried time.Duration
-	// Closed is when its close was first sent, or Never.
+	// Closed is when the first close was sent, or Never.
 	Closed time.Duration
 }
 
-// Deadline is when the session is over for its client: by what was proved, and earlier
-// than the cluster's by a hundredth of the TTL and 20 ms at least.
+// Deadline returns when the session is over for its client. It is counted from Proved, and precedes the
+// cluster's deadline by a hundredth of the TTL, at least 20 ms.
 func (s Session) Deadline() time.Duration {
 	return s.Proved + s.TTL - max(s.TTL/100, 20*time.Millisecond)
 }
 
-// Sessions works out every session that a client opened and learned of. Leased ones live
-// by extensions and are none of them.
+// Sessions returns all sessions that a client opened and learned of, except leases, which are kept alive by
+// extensions.
 func (h *History) Sessions() map[uint64]Session {
 	answered := slices.DeleteFunc(h.Ops(), func(o *Op) bool { return o.Outcome != OK })
 	slices.SortStableFunc(answered, func(a, b *Op) int { return cmp.Compare(a.Return, b.Return) })
@@ -63,13 +63,13 @@ func (h *History) Sessions() map[uint64]Session {
 	return all
 }
 
-// Proves says which answers come from the log, or from a proof of leadership newer than
-// the request.
+// Proves reports whether an answer with this status comes from the log, or follows a leadership check newer
+// than the request.
 func Proves(status wire.Status_Code) bool {
 	return status >= wire.Status_OK && status < wire.Status_SESSION_LOST
 }
 
-// Ops are all operations, by their call.
+// Ops returns all operations, ordered by their call.
 func (h *History) Ops() []*Op {
 	var all []*Op
 	for _, r := range h.Records {
@@ -81,7 +81,7 @@ func (h *History) Ops() []*Op {
 	return all
 }
 
-// Holds are all holds, by their grant.
+// Holds returns all holds, ordered by their grant.
 func (h *History) Holds() []*Hold {
 	var all []*Hold
 	for _, r := range h.Records {
@@ -93,7 +93,7 @@ func (h *History) Holds() []*Hold {
 	return all
 }
 
-// Faults are all that clients found wrong, with their times.
+// Faults returns all violations that clients observed.
 func (h *History) Faults() []*Fault {
 	var all []*Fault
 	for _, r := range h.Records {

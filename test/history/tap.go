@@ -15,8 +15,8 @@ import (
 // DialFunc opens a connection to an address, as client.Config.Dial does.
 type DialFunc = func(ctx context.Context, addr string) (net.Conn, error)
 
-// Tap gives a client's way to its nodes on which the log reads along. It takes plain
-// connections, not TLS. dial is the way below it; nil is TCP.
+// Tap returns a DialFunc whose connections are recorded in the log. It supports plain connections, not TLS.
+// dial opens the underlying connections; nil means TCP.
 func (l *Log) Tap(client string, dial DialFunc) DialFunc {
 	if dial == nil {
 		var d net.Dialer
@@ -40,12 +40,12 @@ type tapped struct {
 	log     *Log
 	client  string
 	id      uint64
-	skip    int // bytes of the preface still to come
+	skip    int // remaining bytes of the preface
 	out, in bytes.Buffer
-	flight  map[uint64]*Op // without an answer, by request id
+	flight  map[uint64]*Op // requests without an answer, by request ID
 }
 
-// Write books requests before they leave.
+// Write records requests before they are sent.
 func (t *tapped) Write(b []byte) (int, error) {
 	t.log.mu.Lock()
 	skip := min(t.skip, len(b))
@@ -63,7 +63,7 @@ func (t *tapped) Write(b []byte) (int, error) {
 	return t.Conn.Write(b)
 }
 
-// Read books answers once they have arrived.
+// Read records answers after they have arrived.
 func (t *tapped) Read(b []byte) (int, error) {
 	n, err := t.Conn.Read(b)
 	t.log.mu.Lock()
@@ -78,7 +78,7 @@ func (t *tapped) Read(b []byte) (int, error) {
 		switch f := f.Frame.(type) {
 		case *wire.ServerFrame_Hello:
 			if f.Hello.GetTunnel().GetStatus() == wire.Status_OK {
-				t.skip = len(transport.Preface) // the client begins anew, with the leader
+				t.skip = len(transport.Preface) // the client starts over, with the leader
 			}
 		case *wire.ServerFrame_Response:
 			t.response(f.Response)
@@ -89,7 +89,7 @@ func (t *tapped) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// frames takes the whole frames off the buffer.
+// frames removes the complete frames from the buffer.
 func frames(b *bytes.Buffer) func(func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		for b.Len() >= transport.HeaderSize {
@@ -132,7 +132,7 @@ func (t *tapped) response(r *wire.Response) {
 	op.Return, op.Response, op.Outcome = t.log.now(), r, OutcomeOf(r.GetResult().GetStatus())
 }
 
-// KindOf is the name of a request's body in frame.proto; empty if it has none.
+// KindOf returns the name of a request's body in frame.proto; empty if it has none.
 func KindOf(r *wire.Request) string {
 	m := r.ProtoReflect()
 	if body := m.WhichOneof(m.Descriptor().Oneofs().ByName("body")); body != nil {

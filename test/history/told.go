@@ -8,20 +8,20 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Told is one outcome of one request as a client learned it: by an answer, by a push or
-// with an attach's answer. The same may be told often.
+// Told is an outcome of a request as a client learned it: from an answer, from a push or from the answer to
+// an attach. The same outcome may be told repeatedly.
 type Told struct {
 	Client string
-	Op     *Op // what it answered; nil if it came by a push
+	Op     *Op // the request that it answered; nil for a push
 	Seq    uint64
-	// Session is the request's.
+	// Session is the request's session.
 	Session uint64
 	At      time.Duration
 	Result  *wire.Result
 }
 
-// Told are all outcomes of requests with a number in a session, by the time at which they
-// were learned.
+// Told returns all outcomes of requests that have a sequence number, ordered by the time at which clients
+// learned them.
 func (h *History) Told() []Told {
 	var all []Told
 	for _, r := range h.Records {

@@ -22,34 +22,34 @@ import (
 type attack struct {
 	name string
 	port port
-	// raw: it sends TCP, whatever the port speaks.
+	// raw is set if it sends TCP, whatever the port's protocol.
 	raw bool
-	// h2: it speaks HTTP/2.
+	// h2 is set if it uses HTTP/2.
 	h2 bool
-	// greeted: it has said a proper hello before.
+	// greeted is set if it sends a valid hello first.
 	greeted bool
 	send    []byte
-	// fin: it closes its sending half then. Otherwise it waits.
+	// fin is set if it closes its sending half afterwards. Otherwise it waits.
 	fin bool
-	// within is how long the node may take to close it.
+	// within is how long the node may take to close the connection.
 	within time.Duration
-	// log is what the line about it must say; none is for a caller that hung up in
-	// the midst of what it was allowed to say, of which a node may make nothing.
+	// log is what the log line about it must contain. It is empty for a caller that hung up in the middle of
+	// valid input, which a node may ignore.
 	log []string
 }
 
 const (
-	// tries is how often an attack is made until a line about it is seen: in a storm, and
-	// this is one, logs take samples.
+	// tries is how often an attack is repeated until its log line is found: under many errors, as in these
+	// tests, logs are sampled.
 	tries = 4
-	// sampleTime is how long a line is waited for that the log may have left out.
+	// sampleTime is how long to wait for a log line that may have been left out.
 	sampleTime = 2 * time.Second
 )
 
-// logTime is how long a line may take from the process that wrote it.
+// logTime is how long a log line may take to arrive.
 var logTime = aloneOrShared(2*time.Second, 20*time.Second)
 
-// run makes the attack and checks what becomes of it.
+// run makes the attack and checks its effects.
 func (a attack) run(t *testing.T, c *cluster) {
 	t.Helper()
 	for i := range tries {
@@ -66,7 +66,7 @@ func (a attack) run(t *testing.T, c *cluster) {
 	t.Errorf("after %d attacks no line of the log says %q", tries, a.log)
 }
 
-// once returns the address that the node saw, and how long it took to close.
+// once returns the address that the node saw, and how long it took to close the connection.
 func (a attack) once(t *testing.T, c *cluster) (local string, took time.Duration) {
 	t.Helper()
 	config := c.insider(a.port)
@@ -83,7 +83,7 @@ func (a attack) once(t *testing.T, c *cluster) (local string, took time.Duration
 	}
 	begun := time.Now()
 	_ = conn.SetDeadline(begun.Add(a.within + slack))
-	_, err := conn.Write(a.send) // it may be closed before all of it is written
+	_, err := conn.Write(a.send) // the connection may be closed before everything is written
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && a.fin && err == nil {
 		_ = half.CloseWrite()
 	}
@@ -93,7 +93,7 @@ func (a attack) once(t *testing.T, c *cluster) (local string, took time.Duration
 	return conn.LocalAddr().String(), time.Since(begun)
 }
 
-// logged waits for a line with all of the texts.
+// logged waits for a log line with all of the texts.
 func logged(t testing.TB, n *node, texts ...string) bool {
 	t.Helper()
 	return loggedWithin(t, logTime, n, texts...)
@@ -117,7 +117,7 @@ func loggedWithin(t testing.TB, within time.Duration, n *node, texts ...string) 
 	}
 }
 
-// greet says a proper hello.
+// greet sends a valid hello.
 func greet(t testing.TB, c *cluster, conn net.Conn, p port) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -140,7 +140,7 @@ func greet(t testing.TB, c *cluster, conn net.Conn, p port) {
 	}
 }
 
-// peerHello is that of a node which may call: n9, not known yet.
+// peerHello returns the hello of a node that may connect: n9, not known yet.
 func (c *cluster) peerHello(purpose wire.PeerHello_Purpose) *wire.PeerHello {
 	hello := &wire.PeerHello{Version: 1, Purpose: purpose, Id: "n9", Incarnation: "made up", TargetId: c.leader.id}
 	if c.certs != "" {
@@ -149,15 +149,15 @@ func (c *cluster) peerHello(purpose wire.PeerHello_Purpose) *wire.PeerHello {
 	return hello
 }
 
-// first is the preface and then a frame with these bytes.
+// first returns the preface and a frame with this body.
 func first(body []byte) []byte { return append([]byte(transport.Preface), frame(body)...) }
 
 func frame(body []byte) []byte { return append(length(len(body)), body...) }
 
-// length is a frame's head.
+// length returns a frame's header.
 func length(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
-// torn is the beginning of a frame that claims more than comes.
+// torn returns the beginning of a frame whose header claims more bytes than follow.
 func torn(claimed, come int) []byte { return append(length(claimed), make([]byte, come)...) }
 
 func prefaced(b []byte) []byte { return append([]byte(transport.Preface), b...) }
@@ -174,7 +174,7 @@ func request(r *wire.Request) []byte {
 	return encoded(&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: r}})
 }
 
-// repeat is n bytes of one value.
+// repeat returns n bytes of one value.
 func repeat(b byte, n int) []byte {
 	all := make([]byte, n)
 	for i := range all {
@@ -183,7 +183,7 @@ func repeat(b byte, n int) []byte {
 	return all
 }
 
-// noise is the same every time.
+// noise returns n pseudo-random bytes, always the same.
 func noise(n int) []byte {
 	var all []byte
 	for block := sha256.Sum256([]byte("noise")); len(all) < n; block = sha256.Sum256(block[:]) {

@@ -18,11 +18,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// niceness of the attackers: on one machine they must not take the cores from the nodes,
-// which attackers elsewhere could not either.
+// niceness of the attackers. They share a machine with the nodes, but must not take their cores, which remote
+// attackers could not do either.
 const niceness = "10"
 
-// attackerProcess is one attack under way, in a process of its own.
+// attackerProcess is an attack in progress, in a separate process.
 type attackerProcess struct {
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -37,7 +37,7 @@ type attackerProcess struct {
 	closed chan struct{}
 }
 
-// startAttack returns once the attack has made its preparations.
+// startAttack returns once the attack is prepared.
 func startAttack(t testing.TB, c *cluster, plan attacker.Plan) *attackerProcess {
 	t.Helper()
 	plan.Nodes = []attacker.Node{c.leader.endpoints()}
@@ -112,8 +112,8 @@ func (p *attackerProcess) prepared(context.Context) error {
 	return nil
 }
 
-// achieved is what the attack has done since it was ready: totals, and the most that was
-// open and unread at any time.
+// achieved returns what the attack has done since it was ready: totals, and the maxima of open connections
+// and unread bytes.
 func (p *attackerProcess) achieved() attacker.Report {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/hostile/attacker"
 )
 
-// full runs the long version:
+// full enables the long version:
 //
 //	QUORUMLOCK_CHECK=1 go test -count 1 -timeout 30m -v -run '^TestAttacks$' ./test/hostile
 var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
@@ -22,18 +22,18 @@ var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
 // scenario is one attack of package attacker on a cluster.
 type scenario struct {
 	plan attacker.Plan
-	// secure: the cluster has TLS.
+	// secure is set if the cluster has TLS.
 	secure bool
-	// length is that of the long version, short that of the short one; without it the
-	// attack is not part of that.
+	// length is the duration in the long version, short that in the short version; if it is 0, the short
+	// version skips the attack.
 	length, short time.Duration
-	// restart: each node is killed and started again afterwards.
+	// restart is set if each node is killed and restarted afterwards.
 	restart bool
 	proof   proof
 }
 
-// needed is what an attack has to achieve. The short version asks for a part of it, and shares
-// the cores with other tests, to which attackers give way.
+// needed returns what an attack has to achieve. The short version requires a fraction of it, since it shares
+// the cores with other tests and attackers have a lower priority.
 func needed(least float64) float64 {
 	if !full {
 		return least / 100
@@ -41,10 +41,10 @@ func needed(least float64) float64 {
 	return least
 }
 
-// proof says why an attack did not take effect, if so, in as many seconds.
+// proof returns an error if an attack did not take effect within that many seconds.
 type proof func(r attacker.Report, seconds float64) error
 
-// atRate requires so much per second of what the attack counts.
+// atRate requires a minimum rate, per second, of what the attack counts.
 func atRate(least float64, what string, count func(attacker.Report) int64) proof {
 	least = needed(least)
 	return func(r attacker.Report, seconds float64) error {
@@ -55,8 +55,8 @@ func atRate(least float64, what string, count func(attacker.Report) int64) proof
 	}
 }
 
-// answered, opened and sentBytes require so many answers, connections, one after the other or at
-// once, and bytes.
+// answered, opened and sentBytes require a number of answers, connections (concurrent or not), and bytes per
+// second.
 func answered(least float64) proof {
 	return atRate(least, "requests were answered", func(r attacker.Report) int64 { return r.Answered })
 }
@@ -69,7 +69,7 @@ func sentBytes(least float64) proof {
 	return atRate(least, "bytes were sent", func(r attacker.Report) int64 { return r.BytesSent })
 }
 
-// openAtOnce requires so many connections at once.
+// openAtOnce requires a number of concurrent connections.
 func openAtOnce(least int64) proof {
 	return func(r attacker.Report, _ float64) error {
 		if r.Open < least {
@@ -79,8 +79,8 @@ func openAtOnce(least int64) proof {
 	}
 }
 
-// unreadBytes requires that a node had so many bytes in its connections that nobody read,
-// or that it closed connections for that.
+// unreadBytes requires that unread bytes accumulated in a node's connections, or that it closed connections
+// because of them.
 func unreadBytes(least int64) proof {
 	return func(r attacker.Report, _ float64) error {
 		if r.Unread+r.Closed<<10 < least {
@@ -109,20 +109,19 @@ var scenarios = []scenario{
 }
 
 const (
-	// memoryBudget is what each node is given and must stay within, in MiB.
+	// memoryBudget is the memory limit of each node, which it must not exceed, in MiB.
 	memoryBudget = 700
-	// baseline is how long honest callers are measured before an attack and after it,
-	// recovery what everything has to be as before.
+	// baseline is how long honest callers are measured before and after an attack, recovery how long
+	// everything may take to return to its earlier state.
 	baseline, recovery = 5 * time.Second, 10 * time.Second
-	// The same in the short version, where recovery is the most that is waited for.
+	// In the short version, recovery is only the maximum time to wait.
 	shortBaseline = time.Second
-	// shortPart is the part of an attack's rate that the short version asks for: it shares the
-	// cores with other tests.
+	// shortPart divides an attack's rate in the short version, which shares the cores with other tests.
 	shortPart = 4
 )
 
-// TestUnboundedNodeIsNoticed attacks a node that may take as much memory as it likes, and
-// has the judge find that it does: positive control of TestAttacks.
+// TestUnboundedNodeIsNoticed attacks a node without a memory limit, and expects the judge to find that. It is
+// the positive control of TestAttacks.
 func TestUnboundedNodeIsNoticed(t *testing.T) {
 	const unbounded, budget = 64 << 30, 150 // bytes, MiB
 	limit := fmt.Sprint(unbounded)
@@ -141,9 +140,9 @@ func TestUnboundedNodeIsNoticed(t *testing.T) {
 	})
 }
 
-// bound is what the attacks are judged by. The short version runs beside other tests and
-// with the race detector: of time it says nothing but that everybody is answered, elections
-// included, and it does not wait until freed memory has gone back to the machine.
+// bound returns the bounds for attacks. The short version runs alongside other tests and with the race
+// detector. It only requires that all requests are answered, elections included, and it does not wait until
+// freed memory is returned to the machine.
 func bound() bounds {
 	if !full {
 		return bounds{memory: memoryBudget << 10, growth: memoryBudget << 10, p99: callTimeout, operator: callTimeout, health: callTimeout, fewest: 1, shared: true}
@@ -151,8 +150,8 @@ func bound() bounds {
 	return bounds{memory: memoryBudget << 10, growth: memoryBound, p99: 250 * time.Millisecond, operator: operatorTimeout, health: healthTimeout, fewest: 15}
 }
 
-// TestAttacks overloads clusters in every way that one caller has, beside honest callers
-// of every kind, and prints a row of figures for each.
+// TestAttacks overloads clusters in every way available to one caller, alongside honest callers of every
+// kind, and prints a row of measurements for each.
 func TestAttacks(t *testing.T) {
 	rows := []string{tableHead}
 	for _, secure := range []bool{false, true} {
@@ -172,7 +171,7 @@ func TestAttacks(t *testing.T) {
 // site is a cluster with something to list, and the honest callers of one attack.
 type site struct {
 	*cluster
-	populated int // how often
+	populated int // number of times
 	standing  []*client.Session
 	honest    *callers
 }
@@ -187,8 +186,7 @@ func startSite(t *testing.T, secure bool) *site {
 	return &site{cluster: startCluster(t, 3, secure, flags...)}
 }
 
-// populate takes locks with large values, so that pages of them are large, unless that
-// stands already.
+// populate acquires locks with large values, so that pages of them are large, unless they are still held.
 func (s *site) populate(t *testing.T) {
 	t.Helper()
 	if len(s.standing) > 0 && !slices.ContainsFunc(s.standing, func(s *client.Session) bool { return s.Err() != nil }) {
@@ -222,14 +220,14 @@ func (s *site) populate(t *testing.T) {
 	}
 }
 
-// attack runs one scenario, judges it and returns its row of the table.
+// attack runs one scenario, checks it and returns its row of the table.
 func (s *site) attack(t *testing.T, what scenario) string {
 	length, base, plan := what.length, baseline, what.plan
 	if !full {
 		length, base = what.short, shortBaseline
 		plan.Rate /= shortPart
 	}
-	s.awaitLeader() // an attack that failed may have moved it
+	s.awaitLeader() // a failed attack may have moved leadership
 	s.populate(t)
 	defer func(t testing.TB) { s.t = t }(s.t)
 	s.t = t
@@ -270,7 +268,7 @@ func (s *site) attack(t *testing.T, what scenario) string {
 	return f.line()
 }
 
-// describe sums up what an attack did.
+// describe summarizes what an attack did.
 func describe(r attacker.Report, seconds float64) string {
 	text := fmt.Sprintf("%.0f/s answered (%d granted, %d queued, %d refused)", float64(r.Answered)/seconds, r.Granted, r.Queued, r.Refused)
 	text += fmt.Sprintf(", %d of %d connections open at once %v, %d closed", r.Open, r.Opened, r.Ports, r.Closed)
@@ -278,7 +276,7 @@ func describe(r attacker.Report, seconds float64) string {
 	return text
 }
 
-// look notes what every node is like, and has the peaks begin anew.
+// look records every node's measurements, and resets the peaks.
 func (s *site) look(f *figures, p phase) {
 	for i, n := range s.inOrder() {
 		if p == before {
@@ -294,7 +292,7 @@ func (s *site) look(f *figures, p phase) {
 	}
 }
 
-// inOrder are the nodes, the leader first.
+// inOrder returns the nodes, the leader first.
 func (s *site) inOrder() []*node {
 	all := []*node{s.leader}
 	for _, n := range s.nodes {
@@ -311,7 +309,7 @@ func (s *site) peaks(f *figures) {
 	}
 }
 
-// settle gives the nodes their time to be as before: all of it in the long version.
+// settle gives the nodes time to return to their earlier state. The long version waits for all of it.
 func (s *site) settle(f *figures) {
 	ctx, cancel := context.WithTimeout(context.Background(), recovery)
 	defer cancel()
@@ -339,11 +337,11 @@ func (s *site) settled(f *figures) bool {
 	return true
 }
 
-// agreementTime is how long the nodes may take to compare the state that they are in now. In the
-// short version it may still be large then.
+// agreementTime bounds the time that the nodes take to compare their current states. In the short version the
+// state may still be large.
 var agreementTime = aloneOrShared(10*time.Second, timeout)
 
-// compare waits until every node has found its state to be that of a majority, as of now.
+// compare waits until every node has found its current state to be that of a majority.
 func (s *site) compare(f *figures) {
 	committed := s.leader.metrics()["quorumlock_commit_index"]
 	for i, n := range s.inOrder() {
@@ -351,7 +349,7 @@ func (s *site) compare(f *figures) {
 	}
 }
 
-// disagreement is what keeps a node from being sure of its state, after so many entries.
+// disagreement returns why a node has not confirmed its state up to that entry; empty if it has.
 func (s *site) disagreement(n *node, committed float64) string {
 	ctx, cancel := context.WithTimeout(context.Background(), agreementTime)
 	defer cancel()
@@ -373,7 +371,7 @@ func (s *site) disagreement(n *node, committed float64) string {
 	}
 }
 
-// summarize adds what the callers saw.
+// summarize adds the callers' measurements.
 func (h *callers) summarize(f *figures) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -386,7 +384,7 @@ func (h *callers) summarize(f *figures) {
 	}
 }
 
-// restart kills each node and starts it again: what the budgets admitted has to fit them
+// restart kills and restarts each node: the state that the budgets admitted has to fit into the memory limit
 // while it is read back.
 func (s *site) restart(t *testing.T, f *figures) {
 	t.Helper()

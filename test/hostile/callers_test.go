@@ -20,21 +20,21 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// phase says when something was measured, relative to an attack.
+// phase is the time of a measurement relative to an attack.
 type phase int32
 
 const (
 	before phase = iota
 	during
-	settling // the attack has ended, and everything gets time to be as before
+	settling // the attack has ended, and everything may return to its earlier state
 	after
 	phases
 )
 
-// What honest callers do, as their samples are called.
+// Operations of honest callers, by the names of their samples.
 const (
-	opLock     = "lock"     // Lock or Unlock of the SDK, on a connection that stands
-	opHandover = "handover" // from Unlock to the grant of who waited
+	opLock     = "lock"     // Lock or Unlock of the SDK, on an existing connection
+	opHandover = "handover" // from Unlock to the grant of the waiter
 	opConnect  = "connect"  // a new client: connection, session, lock
 	opHTTP     = "http"     // a lease over HTTP, acquired and released
 	opOperator = "operator" // qlock status and qlock force: a new client each time
@@ -43,8 +43,8 @@ const (
 
 var ops = []string{opLock, opHandover, opConnect, opHTTP, opOperator, opHealth}
 
-// callTimeout bounds one call of an honest client, operatorTimeout that of an operator's
-// (the CLI's own), healthTimeout a probe (the default of Kubernetes).
+// callTimeout bounds one call of an honest client, operatorTimeout one of an operator (the CLI's own
+// timeout), healthTimeout a probe (the default of Kubernetes).
 var (
 	callTimeout     = aloneOrShared(5*time.Second, timeout)
 	operatorTimeout = aloneOrShared(2*time.Second, timeout)
@@ -52,16 +52,16 @@ var (
 )
 
 const (
-	// How often each does what it does.
+	// Intervals of the operations.
 	workerInterval, rareInterval = 10 * time.Millisecond, 200 * time.Millisecond
-	// keepers hold one lock each from the beginning to the end.
+	// keepers is the number of sessions that hold one lock each throughout.
 	keepers = 4
 )
 
-// callerSession outlives what a busy machine may do to a heartbeat.
+// callerSession has a TTL that tolerates a busy machine.
 var callerSession = client.SessionOptions{TTL: aloneOrShared(20*time.Second, time.Minute), Name: "caller"}
 
-// callers are honest clients of every kind who use a cluster beside an attack.
+// callers are honest clients of every kind that use a cluster during an attack.
 type callers struct {
 	t      testing.TB
 	c      *cluster
@@ -70,8 +70,8 @@ type callers struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	lost   atomic.Int64 // sessions
-	// refused counts calls that the full budget of the whole state refused, until the sessions
-	// that filled it have ended. It says so at once, and nothing is lost by it.
+	// refused counts calls refused because the budget of the whole state was full, until the sessions that
+	// filled it have ended. The refusal is immediate, and nothing is lost by it.
 	refused atomic.Int64
 
 	sessions []*client.Session
@@ -156,7 +156,7 @@ func (h *callers) every(interval time.Duration, do func(i int)) {
 	}
 }
 
-// measure does something in at most so much time, and keeps how long it took.
+// measure runs do with a timeout, and records how long it took.
 func (h *callers) measure(op string, within time.Duration, do func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(h.ctx, within)
 	defer cancel()
@@ -176,8 +176,8 @@ func (h *callers) now() phase { return phase(h.phase.Load()) }
 
 func (h *callers) enter(p phase) { h.phase.Store(int32(p)) }
 
-// stay returns after so long. In the short version, which may have to share its cores, it waits
-// until every kind of caller was answered as well.
+// stay waits for d. In the short version, which may share its cores, it also waits until every kind of caller
+// was answered.
 func (h *callers) stay(p phase, d time.Duration) {
 	h.t.Helper()
 	<-time.After(d)
@@ -231,7 +231,7 @@ func (h *callers) count(op string, at phase) int {
 	return len(h.samples[op][at]) - h.failures[op][at]
 }
 
-// reset forgets all samples.
+// reset drops all samples.
 func (h *callers) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -241,7 +241,7 @@ func (h *callers) reset() {
 	h.errs = nil
 }
 
-// work locks and unlocks, every fourth time what others want as well.
+// work locks and unlocks, every fourth time a shared lock.
 func (h *callers) work(s *client.Session, i int) {
 	h.every(workerInterval, func(round int) {
 		name := fmt.Sprintf("own/%d", i)
@@ -259,7 +259,7 @@ func (h *callers) work(s *client.Session, i int) {
 	})
 }
 
-// keep holds a lock until the end and counts its loss as that of a session.
+// keep holds a lock until the end and counts its loss as a lost session.
 func (h *callers) keep(s *client.Session, i int) {
 	h.t.Helper()
 	hold, err := s.Lock(h.ctx, fmt.Sprintf("kept/%d", i))
@@ -275,7 +275,7 @@ func (h *callers) keep(s *client.Session, i int) {
 	})
 }
 
-// hand passes one lock to and fro between two sessions.
+// hand passes one lock back and forth between two sessions.
 func (h *callers) hand(holder, waiter *client.Session) {
 	const name = "passed"
 	var hold *client.Hold
@@ -289,7 +289,7 @@ func (h *callers) hand(holder, waiter *client.Session) {
 		granted := make(chan *client.Hold, 1)
 		h.wg.Go(func() { granted <- h.take(waiter, name) })
 		if !h.queued(name, granted) {
-			<-granted // it failed, and that was noted
+			<-granted // it failed, and that was recorded
 			return
 		}
 		var next *client.Hold
@@ -305,7 +305,7 @@ func (h *callers) hand(holder, waiter *client.Session) {
 	})
 }
 
-// take locks the name, which may have to be waited for, or notes why not.
+// take locks the name, waiting if necessary, or records the failure.
 func (h *callers) take(s *client.Session, name string) *client.Hold {
 	ctx, cancel := context.WithTimeout(h.ctx, 2*callTimeout)
 	defer cancel()
@@ -316,8 +316,7 @@ func (h *callers) take(s *client.Session, name string) *client.Hold {
 	return hold
 }
 
-// queued waits until somebody waits for the lock, and reports false if the request that was to
-// wait has ended.
+// queued waits until a request waits for the lock. It returns false if the request has ended instead.
 func (h *callers) queued(name string, ended chan *client.Hold) bool {
 	ask := func() (bool, error) {
 		ctx, cancel := context.WithTimeout(h.ctx, callTimeout)
@@ -336,7 +335,7 @@ func (h *callers) queued(name string, ended chan *client.Hold) bool {
 	return len(ended) == 0
 }
 
-// connect is a new client that locks once.
+// connect creates a new client that locks once.
 func (h *callers) connect(i int) {
 	cl, err := client.New(client.Config{Endpoints: h.c.clientAddrs(), TLS: h.c.clientTLS(), Agent: "newcomer"})
 	if err != nil {
@@ -359,7 +358,7 @@ func (h *callers) connect(i int) {
 	}
 }
 
-// lease takes and releases a lease over HTTP, of each node in turn.
+// lease acquires and releases a lease over HTTP, on each node in turn.
 func (h *callers) lease(i int) {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret)
@@ -378,7 +377,7 @@ func (h *callers) lease(i int) {
 	})
 }
 
-// post asks the HTTP port on a connection that stands.
+// post calls the HTTP port on an existing connection.
 func (h *callers) post(ctx context.Context, n *node, procedure string, body, answer any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -404,7 +403,7 @@ func (h *callers) post(ctx context.Context, n *node, procedure string, body, ans
 	return json.Unmarshal(text, answer)
 }
 
-// operate is what an operator does: look at the cluster, and take a hold away.
+// operate does what an operator does: read the cluster's status, and force a hold away.
 func (h *callers) operate(victim *client.Session, i int) {
 	name := fmt.Sprintf("forced/%d", i)
 	hold, err := victim.TryLock(h.ctx, name)
@@ -433,8 +432,7 @@ func (h *callers) operate(victim *client.Session, i int) {
 	})
 }
 
-// probe asks one node whether it lives and is ready, on the listener for that and on the
-// HTTP port in turn.
+// probe requests one node's liveness and readiness, on the health listener and on the HTTP port in turn.
 func (h *callers) probe(i int) {
 	n := h.c.nodes[i/4%len(h.c.nodes)]
 	path := []string{"/healthz", "/readyz"}[i%2]

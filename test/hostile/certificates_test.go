@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/pki"
 )
 
-// TestCertificates looks at nodes alone with TLS and nobody who uses them, one for each
-// way to ask HTTP callers for certificates.
+// TestCertificates tests single, otherwise unused nodes with TLS, one for each setting of client certificates
+// over HTTP.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	for _, auth := range []string{"require", "optional", "none"} {
@@ -35,7 +35,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// testCallers asks with every certificate for what everybody may have and for what not.
+// testCallers requests public and protected resources with every certificate.
 func testCallers(t *testing.T, c *cluster, auth string) {
 	foreign := t.TempDir()
 	if _, err := pki.Init(foreign, clusterName, []pki.Node{{ID: "n1"}}, []string{"app"}); err != nil {
@@ -71,7 +71,7 @@ func testCallers(t *testing.T, c *cluster, auth string) {
 	}
 }
 
-// status is 0 if there was no answer.
+// status returns 0 if there was no answer.
 func (c *cluster) status(config *tls.Config, path string) int {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}, Timeout: timeout}
 	resp, err := client.Get("https://" + c.leader.addr[httpPort] + path)
@@ -83,8 +83,8 @@ func (c *cluster) status(config *tls.Config, path string) int {
 	return resp.StatusCode
 }
 
-// testRotation replaces a node's certificates by others of the same authority: new
-// connections see them, on every port, and the process is the same.
+// testRotation replaces a node's certificates by others of the same authority: new connections see them, on
+// every port, without a restart.
 func testRotation(t *testing.T, c *cluster) {
 	fresh := t.TempDir()
 	for _, name := range []string{"ca.crt", "ca.key"} {
@@ -145,7 +145,7 @@ func testRotation(t *testing.T, c *cluster) {
 	}
 }
 
-// serials are those of the certificates that the ports show to a new connection.
+// serials returns the serial numbers of the certificates that the ports present to a new connection.
 func (c *cluster) serials(t *testing.T) map[port]string {
 	t.Helper()
 	all := map[port]string{}

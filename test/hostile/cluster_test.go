@@ -21,7 +21,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// port is one of a node's three.
+// port is one of a node's three ports.
 type port string
 
 const (
@@ -32,27 +32,27 @@ const (
 
 var ports = []port{clientPort, peerPort, httpPort}
 
-// The deadlines of the nodes under attack: those that flags can set are short, so that
-// the tests need not be long; the others are the product's.
+// Deadlines of the nodes under attack. Those that have flags are short, to keep the tests short; the others
+// are the product's.
 const (
-	handshakeTime = 3 * time.Second // client port, --handshake-timeout; the peer port has the same
+	handshakeTime = 3 * time.Second // client port, --handshake-timeout; the same on the peer port
 	frameTime     = 4 * time.Second // --frame-timeout
 	idleTime      = 6 * time.Second // --idle-timeout
 	headerTime    = 10 * time.Second
 	bodyTime      = 10 * time.Second
 )
 
-// slack is for a machine that does a dozen other things.
+// slack allows for a busy machine.
 var slack = aloneOrShared(5*time.Second, 30*time.Second)
 
 // clusterName is the cluster in the certificates.
 const clusterName = "c1"
 
-// cluster is nodes under attack.
+// cluster is a cluster under attack.
 type cluster struct {
 	t      testing.TB
 	nodes  []*node
-	certs  string // directory of an authority; empty is plaintext
+	certs  string // directory of an authority; empty means plaintext
 	leader *node
 }
 
@@ -91,7 +91,7 @@ func (c *cluster) flags(n *node, peers string) []string {
 		"--client-addr", n.addr[clientPort], "--peer-addr", n.addr[peerPort], "--http-addr", n.addr[httpPort],
 		"--health-addr", n.healthAddr,
 		"--handshake-timeout", handshakeTime.String(), "--frame-timeout", frameTime.String(), "--idle-timeout", idleTime.String(),
-		// Patient with each other, so that a busy machine is not taken for a dead leader.
+		// Long timeouts, so that a busy machine is not mistaken for a dead leader.
 		"--heartbeat-timeout", "2s", "--election-timeout", "2s", "--leader-lease-timeout", "2s",
 		"--log-format", "json",
 	}
@@ -109,7 +109,7 @@ func (c *cluster) flags(n *node, peers string) []string {
 	return all
 }
 
-// addresses are on loopback, one for each port of a node.
+// addresses returns a free address on loopback for each port of a node.
 func addresses(t testing.TB) map[port]string {
 	t.Helper()
 	addrs := map[port]string{}
@@ -141,7 +141,7 @@ func (c *cluster) awaitLeader() {
 	})
 }
 
-// client makes an SDK client, which is closed with the test at the latest.
+// client creates an SDK client, which is closed when the test ends, at the latest.
 func (c *cluster) client() *client.Client {
 	c.t.Helper()
 	cl, err := client.New(client.Config{Endpoints: c.clientAddrs(), TLS: c.clientTLS(), Agent: "hostile-test", RequestTimeout: timeout})
@@ -152,7 +152,7 @@ func (c *cluster) client() *client.Client {
 	return cl
 }
 
-// clientAddrs are those of all nodes.
+// clientAddrs returns the client addresses of all nodes.
 func (c *cluster) clientAddrs() (addrs []string) {
 	for _, n := range c.nodes {
 		addrs = append(addrs, n.addr[clientPort])
@@ -160,7 +160,7 @@ func (c *cluster) clientAddrs() (addrs []string) {
 	return addrs
 }
 
-// clientTLS is what an honest client uses; nil is plaintext.
+// clientTLS returns the configuration of an honest client; nil means plaintext.
 func (c *cluster) clientTLS() *tls.Config {
 	c.t.Helper()
 	if c.certs == "" {
@@ -169,7 +169,7 @@ func (c *cluster) clientTLS() *tls.Config {
 	return c.identity("clients/app/client")
 }
 
-// identity is a configuration with one of the certificates of the cluster's authority.
+// identity returns a configuration with one of the certificates of the cluster's authority.
 func (c *cluster) identity(name string) *tls.Config {
 	c.t.Helper()
 	return identityOf(c.t, filepath.Join(c.certs, name), filepath.Join(c.certs, "ca.crt"))
@@ -184,21 +184,21 @@ func identityOf(t testing.TB, pair, ca string) *tls.Config {
 	return config
 }
 
-// insider is the identity with which a port lets one in to its protocol: a client's, or
-// on the peer port that of a node which could join.
+// insider returns the identity that a port accepts: a client's, or on the peer port that of a node that may
+// join.
 func (c *cluster) insider(p port) *tls.Config {
 	if c.certs == "" {
 		return nil
 	}
 	if p == peerPort {
 		config := c.identity("nodes/n9/peer")
-		config.InsecureSkipVerify = true // it is called by address, certificates name nodes
+		config.InsecureSkipVerify = true // it dials addresses, but certificates contain node names
 		return config
 	}
 	return c.clientTLS()
 }
 
-// dial opens a connection to a port of the leader, up to where its protocol begins.
+// dial opens a connection to a port of the leader, up to the start of its protocol.
 func (c *cluster) dial(t testing.TB, p port) net.Conn {
 	t.Helper()
 	return dial(t, c.leader.addr[p], c.insider(p))
@@ -222,7 +222,7 @@ func dial(t testing.TB, addr string, config *tls.Config) net.Conn {
 	return conn
 }
 
-// sizes are those of all nodes, by id.
+// sizes returns the sizes of all nodes, by ID.
 func (c *cluster) sizes() map[string]size {
 	c.t.Helper()
 	all := map[string]size{}
@@ -232,8 +232,8 @@ func (c *cluster) sizes() map[string]size {
 	return all
 }
 
-// How much larger a node may be after all attacks than before. What Go's runtime keeps
-// for a while after a peak is part of it.
+// How much a node may have grown after all attacks, including what Go's runtime keeps for a while after a
+// peak.
 const (
 	memoryBound    = 64 << 10 // KiB
 	goroutineBound = 30
@@ -258,7 +258,7 @@ func (c *cluster) settles(before map[string]size) {
 	}
 }
 
-// honest checks that no line of a log was made up by an attacker.
+// honest fails the test if a log contains a line that an attacker forged.
 func (c *cluster) honest() {
 	c.t.Helper()
 	for _, n := range c.nodes {

@@ -18,27 +18,26 @@ import (
 )
 
 const (
-	// crowdSize is how many connections make a crowd, halfOpen how many of those that are
-	// only opened.
+	// crowdSize is the number of connections in a crowd, halfOpen that of connections that are only opened.
 	crowdSize, halfOpen = 80, 200
-	// drip is the time between two bytes of a slow-loris.
+	// drip is the interval between two bytes of a slow-loris attack.
 	drip = 250 * time.Millisecond
-	// turnTime is what a port's log needs to have room for as many lines again.
+	// turnTime is how long a port's log needs until it accepts as many lines again.
 	turnTime = 5 * time.Second
 )
 
-// crowd is many connections that do the same, at once.
+// crowd is a set of connections that do the same at the same time.
 type crowd struct {
 	name string
 	port port
 	raw  bool
 	size int
-	// greeted: a hello came before.
+	// greeted is set if a hello was sent before.
 	greeted bool
-	// slowly is sent one byte at a time, and again from its end on when it is used up.
+	// slowly is sent one byte at a time. After its end, its last byte is repeated.
 	slowly []byte
 	within time.Duration
-	// log is what one line about one of them must say, at least.
+	// log is what at least one log line about one of them must contain.
 	log []string
 }
 
@@ -62,9 +61,9 @@ func crowds(c *cluster) []crowd {
 	return all
 }
 
-// testCrowds has crowds come to every port, one after the other: a port's log takes
-// samples, and each crowd shall have one. Only on the HTTP port, where they take long, the
-// next begins before the last has ended.
+// testCrowds lets crowds connect to every port, one after the other, since a port's log is sampled and each
+// crowd must appear in it. Only on the HTTP port, where they take long, the next one begins before the
+// previous one has ended.
 func testCrowds(t *testing.T, c *cluster) {
 	for _, p := range ports {
 		t.Run(string(p), func(t *testing.T) {
@@ -134,7 +133,7 @@ func (k crowd) run(t *testing.T, c *cluster) {
 	})
 }
 
-// drip sends the bytes to all, one at a time.
+// drip sends the bytes to all connections, one at a time.
 func (k crowd) drip(conns []net.Conn, stop <-chan struct{}) {
 	if len(k.slowly) == 0 {
 		return
@@ -145,7 +144,7 @@ func (k crowd) drip(conns []net.Conn, stop <-chan struct{}) {
 		at := min(i, len(k.slowly)-1)
 		for _, conn := range conns {
 			_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = conn.Write(k.slowly[at : at+1]) // that one may be closed
+			_, _ = conn.Write(k.slowly[at : at+1]) // that connection may be closed
 		}
 		select {
 		case <-tick.C:
@@ -155,7 +154,8 @@ func (k crowd) drip(conns []net.Conn, stop <-chan struct{}) {
 	}
 }
 
-// awaitClosed waits until the other side has closed, and counts those that it has not.
+// awaitClosed waits until the other side has closed the connections, and returns the number of those that are
+// still open.
 func awaitClosed(conns []net.Conn, deadline time.Time) (late int) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -175,8 +175,8 @@ func awaitClosed(conns []net.Conn, deadline time.Time) (late int) {
 	return late
 }
 
-// TestTooManyConnections fills a node's places: who comes then is told so and closed, who
-// is there stays, and when the places are free again they are given again.
+// TestTooManyConnections uses up a node's connection limit. New connections get an error and are closed,
+// existing ones stay, and freed slots can be used again.
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	const places, more = 60, 200
@@ -198,7 +198,7 @@ func testPlaces(t *testing.T, c *cluster, places, more int) {
 				conns = append(conns, c.raw(t, p))
 			}
 			for _, conn := range conns {
-				if p == clientPort { // it is established with its hello, on the HTTP port with a request
+				if p == clientPort { // established by its hello, or on the HTTP port by a request
 					_, _ = conn.Write(first(encoded(&wire.ClientFrame{Frame: &wire.ClientFrame_Hello{Hello: &wire.Hello{Version: 1}}})))
 				} else {
 					_, _ = conn.Write([]byte("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// helloLimit is what strangers may claim for their first frame.
+	// helloLimit is the size limit of an unauthenticated peer's first frame.
 	helloLimit = 4 << 10
-	// startGroup begins an unknown group of field 1: nesting for one byte a level.
+	// startGroup begins an unknown group of field 1, which nests at one byte per level.
 	startGroup = 0x0b
 
 	getRequest = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 )
 
-// clientHello is how a TLS client begins.
+// clientHello is the first message of a TLS client.
 var clientHello = func() []byte {
 	near, far := net.Pipe()
 	defer far.Close()
 	go func() {
-		_ = tls.Client(near, &tls.Config{ServerName: "x"}).Handshake() // it gets no answer
+		_ = tls.Client(near, &tls.Config{ServerName: "x"}).Handshake() // it gets no reply
 		_ = near.Close()
 	}()
 	hello := make([]byte, 5)
@@ -40,7 +40,7 @@ var clientHello = func() []byte {
 	return append(hello, body...)
 }()
 
-// framedGarbage are attacks on the client port's protocol.
+// framedGarbage returns attacks on the client port's protocol.
 func framedGarbage() []attack {
 	hello := encoded(&wire.ClientFrame{Frame: &wire.ClientFrame_Hello{Hello: &wire.Hello{Version: 1}}})
 	alien := first(encoded(&wire.PeerHello{Version: 1, Purpose: wire.PeerHello_RAFT, Id: "n2", TargetId: "n1"}))
@@ -73,7 +73,7 @@ func framedGarbage() []attack {
 	return on(clientPort, all)
 }
 
-// peerGarbage are attacks on the protocol between nodes, by somebody whom TLS lets in.
+// peerGarbage returns attacks on the protocol between nodes, by a caller that TLS accepts.
 func peerGarbage(c *cluster) []attack {
 	hello := func(change func(*wire.PeerHello)) []byte {
 		h := c.peerHello(wire.PeerHello_RAFT)
@@ -106,7 +106,7 @@ func peerGarbage(c *cluster) []attack {
 		{name: "then a nested call", greeted: true, send: frame(repeat(startGroup, 200_000))},
 		{name: "then half a call", greeted: true, send: torn(200_000, 100), fin: true},
 	}
-	if c.certs == "" { // TLS would find the name false before
+	if c.certs == "" { // with TLS, the name would be rejected earlier
 		all = append(all, attack{
 			name: "another incarnation", send: hello(func(h *wire.PeerHello) { h.Id = c.other().id }), log: []string{`reason="incarnation"`},
 		})
@@ -114,12 +114,12 @@ func peerGarbage(c *cluster) []attack {
 	return on(peerPort, all)
 }
 
-// other is a node that does not lead.
+// other returns a node that does not lead.
 func (c *cluster) other() *node {
 	return c.nodes[slices.IndexFunc(c.nodes, func(n *node) bool { return n != c.leader })]
 }
 
-// httpGarbage are attacks on HTTP; beneath TLS a node cannot see what begins a connection.
+// httpGarbage returns attacks on HTTP. With TLS, a node does not see how a connection begins.
 func httpGarbage(c *cluster) []attack {
 	const none = "without a request"
 	bad, long := "400 Bad Request", "431"
@@ -145,7 +145,7 @@ func httpGarbage(c *cluster) []attack {
 	return on(httpPort, all)
 }
 
-// beneath are attacks on TLS itself.
+// beneath returns attacks on TLS itself.
 func beneath(p port, tlsFault, timeout []string) []attack {
 	within := handshakeTime
 	if p == httpPort {
@@ -173,7 +173,7 @@ func on(p port, all []attack) []attack {
 	return all
 }
 
-// garbage is everything of one connection each that a cluster can be sent.
+// garbage returns all attacks that use a single connection.
 func garbage(c *cluster) []attack {
 	all := slices.Concat(framedGarbage(), peerGarbage(c), httpGarbage(c))
 	if c.certs == "" {
@@ -185,8 +185,8 @@ func garbage(c *cluster) []attack {
 		beneath(httpPort, []string{"TLS handshake error"}, []string{"TLS handshake error", "timeout"}))
 }
 
-// testGarbage runs all of it: the quick ones one after the other, port by port, so that
-// the log's sampling leaves each a line; those that wait, beside them.
+// testGarbage runs them: the quick ones one after the other on each port, so that log sampling leaves a line
+// for each; those that wait, concurrently.
 func testGarbage(t *testing.T, c *cluster) {
 	quick := map[port][]attack{}
 	for _, a := range garbage(c) {

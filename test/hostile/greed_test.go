@@ -20,7 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// caller speaks the framed protocol by hand.
+// caller is a separate implementation of the session protocol.
 type caller struct {
 	t    *testing.T
 	conn net.Conn
@@ -41,7 +41,7 @@ func call(t *testing.T, c *cluster) *caller {
 	return &caller{t: t, conn: conn, r: r, w: transport.NewFrameWriter(conn, transport.DefaultMaxFrame)}
 }
 
-// response is the next answer, whatever is said unasked before it.
+// response returns the next response and skips pushes.
 func (c *caller) response() *wire.Response {
 	c.t.Helper()
 	for {
@@ -72,8 +72,8 @@ func (c *caller) session() uint64 {
 	return resp.GetResult().GetSession().GetSessionId()
 }
 
-// testUnattached asks thousands of times for what belongs to others: each is refused, and
-// that is all that happens.
+// testUnattached sends thousands of requests for sessions of others. Each is refused, without further
+// effects.
 func testUnattached(t *testing.T, c *cluster) {
 	const count = 3_000
 	cl := call(t, c)
@@ -95,7 +95,7 @@ func testUnattached(t *testing.T, c *cluster) {
 	}
 }
 
-// testNeverReads sends requests and leaves the answers unread.
+// testNeverReads sends requests and does not read the answers.
 func testNeverReads(t *testing.T, c *cluster) {
 	cl := call(t, c)
 	if plain, ok := cl.conn.(*net.TCPConn); ok {
@@ -120,9 +120,9 @@ func testNeverReads(t *testing.T, c *cluster) {
 	}
 }
 
-// testCallerNeverReads asks for metrics again and again and leaves them unread.
+// testCallerNeverReads repeatedly requests metrics and does not read them.
 func testCallerNeverReads(t *testing.T, c *cluster) {
-	const writeTime = 30 * time.Second // the port's own, no flag sets it
+	const writeTime = 30 * time.Second // the port's own; there is no flag for it
 	conn := c.dial(t, httpPort)
 	begun := time.Now()
 	_ = conn.SetDeadline(begun.Add(writeTime + 2*slack))
@@ -140,7 +140,7 @@ func testCallerNeverReads(t *testing.T, c *cluster) {
 	}
 }
 
-// testSwellingBodies posts what is small on the wire and large or deep when it is read.
+// testSwellingBodies posts bodies that are small on the wire and large or deeply nested when decoded.
 func testSwellingBodies(t *testing.T, c *cluster) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -189,8 +189,8 @@ func (c *cluster) post(kind, packing string, body []byte) (status int, err error
 	return resp.StatusCode, err
 }
 
-// testSwellingMessages sends requests that are as large as requests may be, full of what
-// is small on the wire and large in memory, on the connection of a session.
+// testSwellingMessages sends requests of the maximum size with contents that are small on the wire and large
+// in memory, on the connection of a session.
 func testSwellingMessages(t *testing.T, c *cluster) {
 	const count = 200
 	cl := call(t, c)

@@ -2,8 +2,8 @@ package hostile
 
 import "testing"
 
-// TestHostileTraffic attacks one cluster in plaintext and one with TLS while both are
-// used, and checks then that they are as they were.
+// TestHostileTraffic attacks one cluster in plaintext and one with TLS while both are in use, and then checks
+// that they have returned to their earlier state.
 func TestHostileTraffic(t *testing.T) {
 	t.Parallel()
 	for name, secure := range map[string]bool{"plaintext": false, "tls": true} {
@@ -20,8 +20,8 @@ func TestHostileTraffic(t *testing.T) {
 	}
 }
 
-// testAttacks has everything come, the crowds last: in a storm logs take samples, and of
-// what comes alone each shall have its line.
+// testAttacks runs the crowds last: under many errors logs are sampled, and each single attack must get its
+// line.
 func testAttacks(t *testing.T, c *cluster) {
 	t.Run("garbage", func(t *testing.T) { testGarbage(t, c) })
 	t.Run("crowds", func(t *testing.T) { testCrowds(t, c) })

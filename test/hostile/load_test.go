@@ -12,20 +12,20 @@ import (
 
 const (
 	workers = 4
-	// pace keeps the load from being all that the machine does.
+	// pace keeps the load from using the whole machine.
 	pace = 5 * time.Millisecond
 )
 
 var (
-	// pauseBound is the longest that a lock and its release may take together. The machine that
-	// runs the attackers runs the nodes as well, so it is much more than the attacks themselves cost.
+	// pauseBound bounds the time for a lock and its release. The attackers run on the same machine as the
+	// nodes, so it is much larger than the cost of the attacks.
 	pauseBound = aloneOrShared(3*time.Second, timeout)
 
 	sessionOptions = client.SessionOptions{TTL: aloneOrShared(10*time.Second, time.Minute), Name: "load"}
 )
 
-// load is the service that must not be hurt: workers that take and release locks, each
-// its own and all of them one.
+// load is the use that attacks must not affect: workers that acquire and release locks, each its own and a
+// common one.
 type load struct {
 	t    testing.TB
 	stop chan struct{}
@@ -37,7 +37,7 @@ type load struct {
 	errs    []error
 }
 
-// startLoad returns when the load is well under way.
+// startLoad returns once the load is well in progress.
 func startLoad(t testing.TB, c *cluster) *load {
 	t.Helper()
 	l := &load{t: t, stop: make(chan struct{})}
@@ -111,7 +111,7 @@ func (l *load) seen() (rounds int, longest time.Duration, errs []error) {
 	return l.rounds, l.longest, l.errs
 }
 
-// finish ends the load and says what it saw.
+// finish ends the load and reports what it saw.
 func (l *load) finish() {
 	l.t.Helper()
 	close(l.stop)

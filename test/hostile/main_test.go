@@ -13,11 +13,11 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// qlockd is the program under test, attackerProgram that of package attacker. Both are
-// built once, without the race detector.
+// qlockd is the program under test, attackerProgram that of package attacker. Both are built once, without
+// the race detector.
 var qlockd, attackerProgram string
 
-// atOnce is how many tests run at once: nearly all of them wait.
+// atOnce is the number of parallel tests: nearly all of them wait.
 const atOnce = "100"
 
 func TestMain(m *testing.M) {

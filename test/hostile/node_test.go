@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// timeout is how long anything may take that has to happen, unless a test says otherwise.
+// timeout bounds anything that must happen, unless a test says otherwise.
 var timeout = aloneOrShared(20*time.Second, time.Minute)
 
-// aloneOrShared chooses a bound for a machine that does nothing else, which the long version
-// asks for, or for one that is shared with other tests and the race detector. Bounds of time for
-// the second find what hangs, and no more.
+// aloneOrShared chooses a bound: for a machine that does nothing else, which the long version requires, or
+// for one that is shared with other tests and the race detector. Time bounds for the latter detect only what
+// hangs.
 func aloneOrShared(alone, shared time.Duration) time.Duration {
 	if full {
 		return alone
@@ -35,19 +35,19 @@ type node struct {
 	t    testing.TB
 	id   string
 	addr map[port]string
-	// healthAddr is the listener for probes alone, in plaintext.
+	// healthAddr is the plaintext listener for probes.
 	healthAddr string
 	log        *journal
 	cmd        *exec.Cmd
 	done       chan struct{} // closed when it has ended
 	args       []string
-	// caller reads the HTTP port as somebody does who may, on a new connection each time;
-	// regular keeps its connections.
+	// caller reads the HTTP port with valid credentials, on a new connection each time. regular reuses its
+	// connections.
 	caller, regular *http.Client
 	scheme          string
 }
 
-// start runs qlockd. It is killed with the test, and its log shown if that fails.
+// start runs qlockd. It is killed when the test ends, and its log is shown if the test failed.
 func (n *node) start(args ...string) {
 	n.t.Helper()
 	n.log, n.args = &journal{}, args
@@ -66,13 +66,13 @@ func (n *node) start(args ...string) {
 	})
 }
 
-// kill ends the process at once.
+// kill kills the process.
 func (n *node) kill() {
 	_ = n.cmd.Process.Kill()
 	<-n.done
 }
 
-// run starts the process, also again on the same directory.
+// run starts the process, possibly again on the same directory.
 func (n *node) run() {
 	n.t.Helper()
 	n.done = make(chan struct{})
@@ -85,12 +85,12 @@ func (n *node) run() {
 	}
 	cmd, done := n.cmd, n.done
 	go func() {
-		_ = cmd.Wait() // it is killed in the end
+		_ = cmd.Wait() // it is killed at the end
 		close(done)
 	}()
 }
 
-// get asks the HTTP port.
+// get sends a request to the HTTP port.
 func (n *node) get(ctx context.Context, path string) (string, error) {
 	return n.fetch(ctx, n.scheme+"://"+n.addr[httpPort]+path)
 }
@@ -112,12 +112,12 @@ func (n *node) fetch(ctx context.Context, url string) (string, error) {
 	return string(body), err
 }
 
-// health asks the listener for probes whether the node lives or is ready.
+// health requests liveness or readiness from the health listener.
 func (n *node) health(ctx context.Context, path string) (string, error) {
 	return n.fetch(ctx, "http://"+n.healthAddr+path)
 }
 
-// metrics reads the node's metrics, keyed as they stand there, with their labels.
+// metrics reads the node's metrics. The keys include the labels.
 func (n *node) metrics() map[string]float64 {
 	n.t.Helper()
 	var text string
@@ -135,7 +135,7 @@ func (n *node) metrics() map[string]float64 {
 	return values
 }
 
-// size is what a node takes of the machine.
+// size is a node's resource use.
 type size struct {
 	rss, peak, goroutines, files int // rss and peak in KiB
 }
@@ -151,7 +151,7 @@ func (n *node) size() size {
 	return s
 }
 
-// memory is what the process takes now and has ever taken, since the last resetPeak.
+// memory returns the current memory use of the process, and its peak since the last resetPeak.
 func (n *node) memory() (rss, peak int) {
 	n.t.Helper()
 	status, err := os.ReadFile(n.proc("status"))
@@ -169,7 +169,7 @@ func (n *node) memory() (rss, peak int) {
 	return rss, peak
 }
 
-// resetPeak has the kernel forget the largest size of the process.
+// resetPeak resets the kernel's record of the peak.
 func (n *node) resetPeak() {
 	n.t.Helper()
 	const resetPeak = "5" // see proc_pid_clear_refs(5)
@@ -190,10 +190,10 @@ type journal struct {
 	mu    sync.Mutex
 	part  []byte
 	lines []string // as "key=value key=value", without quotes or escapes
-	bad   []string // what is no JSON
+	bad   []string // lines that are not JSON
 }
 
-// Write takes the process's standard error.
+// Write receives the process's standard error.
 func (j *journal) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -225,7 +225,7 @@ func (j *journal) add(line string) {
 	j.lines = append(j.lines, text.String())
 }
 
-// find returns the lines that have all of the texts.
+// find returns the lines that contain all of the texts.
 func (j *journal) find(texts ...string) (found []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -237,7 +237,7 @@ func (j *journal) find(texts ...string) (found []string) {
 	return found
 }
 
-// forged are the lines that the node cannot have meant.
+// forged returns the lines that the node cannot have written itself.
 func (j *journal) forged() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -250,7 +250,7 @@ func (j *journal) tail(most int) string {
 	return strings.Join(append(j.lines[max(0, len(j.lines)-most):len(j.lines):len(j.lines)], j.bad...), "\n")
 }
 
-// await looks at a condition until it holds, that is until it returns nil.
+// await checks a condition until it holds, that is, until it returns nil.
 func await(t testing.TB, what string, within time.Duration, holds func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)

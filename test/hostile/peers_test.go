@@ -17,16 +17,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// usurped is the term of which intruders tell the node.
+// usurped is the term that intruders claim.
 const usurped = 1_000
 
-// intruder calls the peer port as raft would, with what certificate it has. It goes on
-// when its hello is refused, so that what follows is really sent.
+// intruder calls the peer port as raft would, with the certificate that it has. It continues after its hello
+// is refused, so that the rest is really sent.
 type intruder struct {
 	name   string
-	config *tls.Config // nil is plaintext
-	id     string      // whom it says it is
-	// log is what the node must say of it.
+	config *tls.Config // nil means plaintext
+	id     string      // the node that it claims to be
+	// log is what the node must log about it.
 	log []string
 
 	hello *wire.PeerHello
@@ -54,7 +54,7 @@ func (i *intruder) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Con
 	return conn, nil
 }
 
-// Accept implements raft.StreamLayer: nobody calls an intruder.
+// Accept implements raft.StreamLayer. Nobody connects to an intruder.
 func (i *intruder) Accept() (net.Conn, error) { return nil, net.ErrClosed }
 
 // Close implements raft.StreamLayer.
@@ -63,8 +63,7 @@ func (i *intruder) Close() error { return nil }
 // Addr implements raft.StreamLayer.
 func (i *intruder) Addr() net.Addr { return &net.TCPAddr{} }
 
-// usurp tells the node of a new leader in a later term. A node that believes it answers
-// with that term.
+// usurp announces a new leader in a later term to the node. A node that accepts it answers with that term.
 func (i *intruder) usurp(c *cluster) (term uint64, err error) {
 	i.hello = c.peerHello(wire.PeerHello_RAFT)
 	i.hello.Id = i.id
@@ -79,7 +78,7 @@ func (i *intruder) usurp(c *cluster) (term uint64, err error) {
 	return resp.Term, err
 }
 
-// intruders have every certificate but the right one.
+// intruders have every kind of wrong certificate.
 func intruders(t *testing.T, c *cluster) []*intruder {
 	t.Helper()
 	ca := filepath.Join(c.certs, "ca.crt")
@@ -110,14 +109,14 @@ func intruders(t *testing.T, c *cluster) []*intruder {
 	}
 	for _, i := range all {
 		if i.config != nil {
-			i.config.InsecureSkipVerify = true // certificates of peers name nodes, not addresses
+			i.config.InsecureSkipVerify = true // peers' certificates contain node names, not addresses
 		}
 	}
 	return all
 }
 
-// testIntruders expects of each that raft never hears of it: refused, logged and counted,
-// and neither term nor log moved. TestStrangersAreNotHeard shows that the look would have shown it.
+// testIntruders expects that no intruder reaches raft: each is refused, logged and counted, and neither term
+// nor log changes. TestStrangersAreNotHeard verifies that these checks would detect it.
 func testIntruders(t *testing.T, c *cluster) {
 	state := func() string {
 		m := c.leader.metrics()

@@ -20,12 +20,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// impostor speaks to the peer port of a plaintext cluster by hand.
+// impostor is a separate implementation of the peer protocol, for a plaintext cluster.
 type impostor struct {
 	id, incarnation string
 }
 
-// member is what somebody knows who can read a node's data directory.
+// member returns the identity of a node, which can be read from its data directory.
 func (c *cluster) member(n *node) impostor {
 	c.t.Helper()
 	at := slices.Index(n.cmd.Args, "--data-dir")
@@ -40,7 +40,7 @@ func (c *cluster) member(n *node) impostor {
 	return impostor{known.ID, known.Incarnation}
 }
 
-// hello opens a connection to a node and returns what is answered.
+// hello opens a connection to a node and returns the reply.
 func (i impostor) hello(t *testing.T, to *node, purpose wire.PeerHello_Purpose) (net.Conn, *wire.PeerHelloReply) {
 	t.Helper()
 	conn := dial(t, to.addr[peerPort], nil)
@@ -56,8 +56,8 @@ func (i impostor) hello(t *testing.T, to *node, purpose wire.PeerHello_Purpose) 
 	return conn, &reply
 }
 
-// call says something in raft's words, whatever the hello was answered with, and returns the
-// answer's error and the term in it.
+// call sends a raft request, whatever the reply to the hello was, and returns the error and the term in the
+// response.
 func (i impostor) call(t *testing.T, to *node, kind byte, request any) (term uint64, err error) {
 	t.Helper()
 	conn, _ := i.hello(t, to, wire.PeerHello_RAFT)
@@ -82,7 +82,8 @@ func header(id string) raft.RPCHeader {
 	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: []byte(id + "@127.0.0.1:1")}
 }
 
-// requests are what raft's nodes ask of each other, in the name of a node and of a late term.
+// requests returns the requests that raft nodes send to each other, in the name of a node and with a late
+// term.
 func requests(id string) map[byte]any {
 	return map[byte]any{
 		0: &raft.AppendEntriesRequest{RPCHeader: header(id), Term: usurped},
@@ -93,9 +94,9 @@ func requests(id string) map[byte]any {
 	}
 }
 
-// Strangers, removed nodes and members who pretend to be others are not heard by raft, and
-// strangers are not told what would make them members. A member in its own name is: the look
-// would have shown the others.
+// TestStrangersAreNotHeard verifies that raft does not hear strangers, removed nodes and members that pretend
+// to be others, and that strangers do not learn what would make them members. A member in its own name is
+// heard, which shows that the check would detect the others.
 func TestStrangersAreNotHeard(t *testing.T) {
 	c := startCluster(t, 3, false)
 	var followers []*node
@@ -138,7 +139,7 @@ func TestStrangersAreNotHeard(t *testing.T) {
 	}
 }
 
-// saysLittle probes as a stranger: no incarnation may be learned.
+// saysLittle probes as a stranger, which must not learn an incarnation.
 func (c *cluster) saysLittle(t *testing.T, of *node, i impostor) {
 	t.Helper()
 	conn, reply := i.hello(t, of, wire.PeerHello_CONTROL)
@@ -168,7 +169,8 @@ func (c *cluster) saysLittle(t *testing.T, of *node, i impostor) {
 	}
 }
 
-// A removed node that goes on is told that it was removed, disturbs nobody and waits.
+// TestRemovedNodeIsNotHeard verifies that a removed node that keeps running is notified of its removal,
+// disturbs no other node and waits.
 func TestRemovedNodeIsNotHeard(t *testing.T) {
 	c := startCluster(t, 3, false)
 	at := slices.IndexFunc(c.nodes, func(n *node) bool { return n != c.leader })

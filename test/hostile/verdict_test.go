@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// bounds are what nodes and honest callers may notice of an attack.
+// bounds are the acceptable effects of an attack on nodes and honest callers.
 type bounds struct {
-	// memory is what each node may take at any time, in KiB.
+	// memory is the maximum memory of each node at any time, in KiB.
 	memory int
-	// growth is how much larger each may be afterwards, in KiB.
+	// growth is how much each may have grown afterwards, in KiB.
 	growth int
-	// p99 is for every op of honest callers, operator and probe the longest of theirs.
+	// p99 is for every operation of honest callers; operator and health are the maxima of these operations.
 	p99, operator, health time.Duration
-	// fewest is how many samples each op needs in each phase, to be judged at all.
+	// fewest is the minimum number of samples per operation and phase.
 	fewest int
-	// shared: others use the machine as well, which may stop a leader for so long that an election
-	// is called.
+	// shared is set if others use the machine too, which may stop a leader for so long that an election is
+	// called.
 	shared bool
 }
 
-// latency sums samples up.
+// latency summarizes samples.
 type latency struct {
 	count         int
 	p50, p99, max time.Duration
@@ -43,10 +43,10 @@ func (l latency) String() string {
 	return ms(l.p50) + "/" + ms(l.p99) + "/" + ms(l.max)
 }
 
-// nodeFigures are those of one node, memory in KiB.
+// nodeFigures are the measurements of one node, memory in KiB.
 type nodeFigures struct {
 	id           string
-	rss          [phases]int // during is the peak
+	rss          [phases]int // during contains the peak
 	files        [phases]int
 	goroutines   [phases]int
 	restartPeak  int // 0 if it was not restarted
@@ -54,7 +54,7 @@ type nodeFigures struct {
 	disagreement string // about the state, if any
 }
 
-// figures are everything that was seen of one attack.
+// figures are all measurements of one attack.
 type figures struct {
 	attack     string
 	unproved   error // why the attack did not take effect
@@ -63,8 +63,8 @@ type figures struct {
 	latencies  map[string][phases]latency
 	failures   map[string][phases]int
 	lost       int
-	refused    int  // calls, for the budget of the whole state
-	filled     bool // whether the attack is to fill that budget
+	refused    int  // calls refused for the budget of the whole state
+	filled     bool // whether the attack is meant to fill that budget
 	leader     [phases]string
 	complaints []string
 }
@@ -141,7 +141,7 @@ func (f *figures) judgeOp(op string, p phase, b bounds, add func(string, ...any)
 // tableHead names the columns of line.
 const tableHead = "| attack | achieved | peak MiB of the leader and the others | lock p50/p99/max ms before, during, after | during: handover | connect | http | operator | health | lost | failed | refused |"
 
-// line is one row of the table of all attacks.
+// line returns one row of the table of all attacks.
 func (f *figures) line() string {
 	var peaks []string
 	for _, n := range f.nodes {
@@ -164,7 +164,7 @@ func (f *figures) line() string {
 	return "| " + strings.Join(append(cells, fmt.Sprint(f.lost), fmt.Sprint(failed), fmt.Sprint(f.refused)), " | ") + " |"
 }
 
-// good are figures with which nothing is wrong.
+// good returns figures with which nothing is wrong.
 func good() (*figures, bounds) {
 	b := bounds{memory: 700 << 10, growth: 64 << 10, p99: 250 * time.Millisecond, operator: 2 * time.Second, health: time.Second, fewest: 10}
 	f := &figures{attack: "none", latencies: map[string][phases]latency{}, failures: map[string][phases]int{}, leader: [phases]string{before: "n1", after: "n1"}}
@@ -182,7 +182,7 @@ func good() (*figures, bounds) {
 	return f, b
 }
 
-// TestVerdict has the judge find each thing that can be wrong, and nothing else.
+// TestVerdict verifies that the judge finds each thing that can be wrong, and nothing else.
 func TestVerdict(t *testing.T) {
 	f, b := good()
 	if findings := f.judge(b); len(findings) > 0 {
@@ -224,7 +224,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestLatencies sums known samples up.
+// TestLatencies summarizes known samples.
 func TestLatencies(t *testing.T) {
 	var samples []time.Duration
 	for i := range 1_000 {

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// compact has the log begin anew: what was committed so far is a snapshot from now on.
+// compact replaces the log by a snapshot of what was committed so far.
 func (s *stage) compact() {
 	s.t.Helper()
 	var state bytes.Buffer
@@ -19,8 +19,8 @@ func (s *stage) compact() {
 	s.snapshot, s.compacted = state.Bytes(), len(s.entries)
 }
 
-// stored takes the way over data directories: those of one node that has all, and two that
-// have what comes after the snapshot, and the snapshot.
+// stored writes and reads the data directories of three nodes, each with the snapshot and the entries after
+// it.
 func (s *stage) stored() {
 	s.t.Helper()
 	var logs []*raft.Log
@@ -39,8 +39,8 @@ func (s *stage) stored() {
 	s.entries, s.snapshot, s.compacted = entries, snapshot, 0
 }
 
-// midway is a stage whose log was compacted while much was under way: a lock is held and
-// waited for, one session has expired, another is closed, a third will expire.
+// midway is a stage whose log was compacted in the middle of activity: a lock is held and waited for, one
+// session has expired, another is closed, and a third will expire.
 func midway(t *testing.T) (s *stage, held []*history.Hold) {
 	s = newStage(t)
 	lost, closed, a, b, idle := s.open(ttl), s.open(ttl), s.open(ttl), s.open(ttl), s.open(ttl)
@@ -79,15 +79,15 @@ func midway(t *testing.T) (s *stage, held []*history.Hold) {
 		s.heartbeat(b)
 	}
 	s.pass(ttl / 20)
-	s.expire(idle) // in time, since there was a new leader
+	s.expire(idle) // in time, since the leader changed
 	s.closes(a)
 	s.pass(time.Second)
 	s.closes(b)
 	return s, held
 }
 
-// TestCompactedHistory: a run is judged from the snapshot on that its log begins with, and
-// what was true before is not held against anybody.
+// TestCompactedHistory verifies that a run is checked from the snapshot on that its log begins with, and that
+// correct answers from before it are not reported as faults.
 func TestCompactedHistory(t *testing.T) {
 	s, _ := midway(t)
 	s.stored()
@@ -127,7 +127,7 @@ func TestForgedCompactedHistory(t *testing.T) {
 	}
 }
 
-// youngState is a snapshot of a cluster that has only begun.
+// youngState is a snapshot of a new cluster.
 func youngState(t *testing.T) []byte {
 	s := newStage(t)
 	s.open(ttl)

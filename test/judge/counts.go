@@ -9,26 +9,24 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Counts are what a run did. One that did too little proves nothing.
+// Counts says how much a run did. A run that did too little proves nothing.
 type Counts struct {
-	// Operations are requests that clients sent, retries included; Unknown those that
-	// nobody knows the outcome of.
+	// Operations are requests that clients sent, including retries; Unknown are those with an unknown
+	// outcome.
 	Operations, Unknown int
-	// Entries and Commands are those of the log; Repeated are commands that had been there
-	// before.
+	// Entries and Commands are those in the log; Repeated are commands that the log already contained.
 	Entries, Commands, Repeated int
-	// Grants are all, Contended those that were waited for.
+	// Grants are all grants, Contended those after a wait.
 	Grants, Contended int
-	// Expiries are sessions, Leaders changes of the leader after the first.
+	// Expiries are expired sessions, Leaders changes of the leader after the first one.
 	Expiries, Leaders int
-	// Reads are linearizable reads that were compared with the model, Holds those that
-	// applications saw.
+	// Reads are linearizable reads compared with the model, Holds those that applications saw.
 	Reads, Holds int
-	// Windows are the pieces of history that porcupine judged.
+	// Windows are the pieces of the history checked by porcupine.
 	Windows int
 }
 
-// Add adds what another run did.
+// Add adds the counts of another run.
 func (c *Counts) Add(o Counts) {
 	sum, other := reflect.ValueOf(c).Elem(), reflect.ValueOf(o)
 	for i := range sum.NumField() {
@@ -36,7 +34,7 @@ func (c *Counts) Add(o Counts) {
 	}
 }
 
-// Enough returns an error that names everything of which there was less than in least.
+// Enough returns an error that names every count smaller than that in least.
 func (c Counts) Enough(least Counts) error {
 	did, want := reflect.ValueOf(c), reflect.ValueOf(least)
 	var errs []error
@@ -48,7 +46,7 @@ func (c Counts) Enough(least Counts) error {
 	return errors.Join(errs...)
 }
 
-// String tells all of it in one line.
+// String formats all counts on one line.
 func (c Counts) String() string {
 	return fmt.Sprintf("%d operations (%d of unknown outcome), %d grants (%d contended), %d sessions expired, %d leader changes, %d log entries with %d commands (%d repeated), %d reads and %d holds compared, %d windows",
 		c.Operations, c.Unknown, c.Grants, c.Contended, c.Expiries, c.Leaders, c.Entries, c.Commands, c.Repeated, c.Reads, c.Holds, c.Windows)

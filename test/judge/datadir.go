@@ -17,21 +17,21 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// remains are what one node's data directory has of the log.
+// remains is what one node's data directory contains of the log.
 type remains struct {
-	// log is the run of entries that ends with the last one, committed or not.
+	// log is the run of consecutive entries that ends with the last one, committed or not.
 	log map[uint64]*raft.Log
-	// snapshots are those that were finished.
+	// snapshots are the completed ones.
 	snapshots []savedState
 }
 
-// savedState is one snapshot: the state that the log up to its entry makes.
+// savedState is a snapshot: the state after the log up to its entry.
 type savedState struct {
 	index, term uint64
 	dir         string
 }
 
-// readDir reads all but the states themselves.
+// readDir reads everything except the states themselves.
 func readDir(dir string) (remains, error) {
 	log, err := readLog(dir)
 	if err != nil {
@@ -44,7 +44,7 @@ func readDir(dir string) (remains, error) {
 	return remains{lastRun(log), snapshots}, nil
 }
 
-// lastEntry is the term and index of the last that the node knows of.
+// lastEntry returns the term and index of the last entry that the node has.
 func (n remains) lastEntry() (term, index uint64) {
 	for i, l := range n.log {
 		if i > index {
@@ -59,8 +59,8 @@ func (n remains) lastEntry() (term, index uint64) {
 	return term, index
 }
 
-// lastRun leaves out what comes before a gap. A follower that was sent a snapshot keeps
-// there what it had before, which may never have been committed.
+// lastRun drops what precedes a gap. A follower that installed a snapshot keeps its earlier entries there,
+// which may never have been committed.
 func lastRun(log map[uint64]*raft.Log) map[uint64]*raft.Log {
 	last := uint64(0)
 	for i := range log {
@@ -73,7 +73,7 @@ func lastRun(log map[uint64]*raft.Log) map[uint64]*raft.Log {
 	return run
 }
 
-// readLog reads all that one node has, from its files as docs/PROTOCOL.md describes them.
+// readLog reads a node's whole log from its files, as docs/PROTOCOL.md describes them.
 func readLog(dir string) (all map[uint64]*raft.Log, err error) {
 	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0, &bbolt.Options{ReadOnly: true, Timeout: 5 * time.Second})
 	if err != nil {
@@ -83,7 +83,7 @@ func readLog(dir string) (all map[uint64]*raft.Log, err error) {
 	all = map[uint64]*raft.Log{}
 	err = db.View(func(tx *bbolt.Tx) (err error) {
 		if values := tx.Bucket([]byte("values")); values != nil {
-			// A checksum, the last index, the number of values; behind that the log's id.
+			// A checksum, the last index, the number of values, then the log's ID.
 			if tail := values.Get([]byte("\x00tail")); len(tail) > 4+8+4+8 {
 				all, err = readSegments(filepath.Join(dir, "log"), tail[4+8+4:][:8])
 				return err
@@ -104,8 +104,8 @@ func readLog(dir string) (all map[uint64]*raft.Log, err error) {
 	return all, err
 }
 
-// readEntry takes an entry apart: a checksum over key and all that follows, the term, the
-// type, when the leader had it, and the data.
+// readEntry decodes an entry: a checksum over the key and everything after it, the term, the type, the time
+// at which the leader appended it, and the data.
 func readEntry(key, value []byte) (*raft.Log, error) {
 	const header = 4 + 8 + 1 + 8
 	if len(key) != 8 || len(value) < header {
@@ -123,8 +123,8 @@ func readEntry(key, value []byte) (*raft.Log, error) {
 	}, nil
 }
 
-// readSnapshots lists a node's snapshots. It reads raft's files itself, since raft's own
-// reader writes to the directory.
+// readSnapshots lists a node's snapshots. It reads raft's files directly, since raft's own reader writes to
+// the directory.
 func readSnapshots(dir string) (all []savedState, err error) {
 	metas, err := filepath.Glob(filepath.Join(dir, "snapshots", "*", "meta.json"))
 	if err != nil {
@@ -145,7 +145,7 @@ func readSnapshots(dir string) (all []savedState, err error) {
 	return all, nil
 }
 
-// read is the state, after the line that describes it.
+// read returns the state, which follows a header line.
 func (s savedState) read() ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(s.dir, "state.bin"))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// alone is a stage with a session whose client is heard of last at that time.
+// alone is a stage with one session, whose client sends its last heartbeat after three seconds.
 func alone(t *testing.T) (s *stage, session uint64) {
 	s = newStage(t)
 	session = s.open(ttl)
@@ -22,7 +22,7 @@ func TestExpiries(t *testing.T) {
 		return func(s *stage, session uint64) { s.pass(d); s.expire(session) }
 	}
 	for what, c := range map[string]struct {
-		fault string // none if empty
+		fault string // none expected if empty
 		play  func(s *stage, session uint64)
 	}{
 		"in time":            {"", after(ttl)},
@@ -45,7 +45,7 @@ func TestExpiries(t *testing.T) {
 	}
 }
 
-// TestExpiriesWithoutStamps goes by what clients asked and were told around the expiry.
+// TestExpiriesWithoutStamps relies on what clients requested and received around the expiry.
 func TestExpiriesWithoutStamps(t *testing.T) {
 	for what, c := range map[string]struct {
 		fault string
@@ -75,19 +75,19 @@ func (s *stage) expireHold(grant *wire.Result, generation uint64) {
 	s.apply(&wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: grant.HoldId, Term: s.term, Generation: generation}}})
 }
 
-// extend begins a hold's time anew.
+// extend restarts the time of a bounded hold.
 func (s *stage) extend(session uint64, grant *wire.Result) {
 	s.t.Helper()
 	op := &wire.Extend{HoldId: grant.HoldId, Token: grant.Token}
 	s.request(session, &wire.Request{Body: &wire.Request_Extend{Extend: op}}, &wire.Command{Op: &wire.Command_Extend{Extend: op}})
 }
 
-// bounded asks for a lock for two seconds, with a lock-delay of one.
+// bounded is an acquire of a lock for two seconds, with a lock-delay of one second.
 func bounded() *wire.Acquire {
 	return &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x"}}, MaxHoldMs: 2_000, LockDelayMs: 1_000}
 }
 
-// timerPlays end in time, too early or too late; fault is what is found.
+// timerPlays end deadlines in time, too early or too late. fault is the expected fault.
 var timerPlays = map[string]struct {
 	fault string
 	play  func(s *stage, a, b uint64)
@@ -152,7 +152,7 @@ var timerPlays = map[string]struct {
 	"a lease too long":  {"the lease of session", func(s *stage, _, _ uint64) { s.lease(7 * time.Second) }},
 }
 
-// TestTimers: what is decided by time is decided neither early nor late.
+// TestTimers verifies that deadlines enforced early or late are reported.
 func TestTimers(t *testing.T) {
 	for what, c := range timerPlays {
 		t.Run(what, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestTimers(t *testing.T) {
 	}
 }
 
-// revoke has a hold x, bounded, and revokes that with a grace.
+// revoke acquires the bounded hold x and revokes it with a grace period.
 func (s *stage) revoke(a uint64, grace uint32) *wire.Result {
 	s.t.Helper()
 	grant := s.acquire(a, bounded())
@@ -180,7 +180,7 @@ func (s *stage) expireGrace(grant *wire.Result) {
 	s.apply(&wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: grant.HoldId, Term: s.term, Generation: 1, Grace: true}}})
 }
 
-// waitFor has b wait half a second at most for what a holds, and ends that after a while.
+// waitFor lets b wait at most half a second for what a holds, and ends the wait after a while.
 func (s *stage) waitFor(a, b uint64, ends time.Duration) {
 	s.t.Helper()
 	s.lock(a, "x")
@@ -212,7 +212,7 @@ func TestLeasesAreToldTheTruth(t *testing.T) {
 	s.refused("by the log it is")
 }
 
-// TestLiveness: who is alive is answered, and told what its wait came to.
+// TestLiveness verifies that live clients must be answered, and notified when their wait ends.
 func TestLiveness(t *testing.T) {
 	play := func() (s *stage, a, b uint64) {
 		s = newStage(t)
@@ -232,7 +232,7 @@ func TestLiveness(t *testing.T) {
 	s.accepted()
 	op := s.ops("acquire")[1]
 	op.Outcome, op.Return, op.Response = history.Unknown, history.Never, nil
-	s.accepted() // it was told by the push
+	s.accepted() // the push contained the outcome
 	for i, r := range s.records {
 		if r.Push != nil {
 			s.records[i] = history.Record{Mark: &history.Mark{What: "lost"}}
@@ -243,7 +243,7 @@ func TestLiveness(t *testing.T) {
 	s.accepted() // there was no time to answer
 	s.bounds.Answer = 5 * time.Second
 	s.closes(b)
-	s.accepted() // nobody is left who could be told
+	s.accepted() // no client is left to be notified
 
 	s, _, _ = play()
 	for i, r := range s.records {
@@ -254,7 +254,7 @@ func TestLiveness(t *testing.T) {
 	s.refused("never told")
 }
 
-// timeOut ends the wait of the first who waits for a lock.
+// timeOut ends the first waiter of a lock by timeout.
 func (s *stage) timeOut(name string) {
 	s.t.Helper()
 	lock, _ := s.machine.GetLock(&wire.GetLockRequest{Name: name})

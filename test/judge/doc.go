@@ -1,27 +1,25 @@
-// Package judge says whether a cluster kept its promises in a run: from what its clients
-// did and saw (package history) and from its committed log, once all is over.
+// Package judge checks whether a cluster kept its guarantees in a run, from what its clients did and saw
+// (package history) and from its committed log, after the run.
 //
-// The log is replayed through the state machine and through the independent model
-// (package model), entry by entry. They must agree on every answer and event; then what
-// the model said at each revision is the truth that everything else is held against:
+// The log is replayed, entry by entry, through the state machine and through the independent model (package
+// model). Both must agree on every answer and event. The model's results at each revision are then the
+// reference for all other checks:
 //
-//   - replay.go: the two replays, and rules about the events that know neither of them
-//     (rules.go): tokens rise, grants go to live sessions, holders fit together, queues
-//     are first in, first out;
-//   - told.go: every answer, push and read that a client got is the truth, and so nothing
-//     that was acknowledged is missing in the log;
-//   - order.go: revisions agree with real time: what was told before something else was
-//     asked came before it;
-//   - holds.go: holds as applications saw them never conflict at one moment, and end
-//     before anybody else can have the lock;
-//   - expiry.go, timers.go: no session, wait, bounded hold, lease or lock-delay ends early,
-//     and all of them end in time;
-//   - liveness.go: after healing everybody was answered, and nobody waits for nothing;
+//   - replay.go: the two replays, and rules about the events that depend on neither of them (rules.go):
+//     tokens increase, grants go to live sessions, holders are compatible, queues are first in, first out;
+//   - told.go: every answer, push and read that a client received agrees with the model, and so the log
+//     contains everything that was acknowledged;
+//   - order.go: revisions agree with real time: what was reported before a request was sent precedes that
+//     request;
+//   - holds.go: conflicting holds, as applications saw them, never overlap, and a hold ends before the lock
+//     is granted to another client;
+//   - expiry.go, timers.go: no session, wait, bounded hold, lease or lock-delay ends early, and all end in
+//     time;
+//   - liveness.go: after healing, every client is answered, and no client waits without a reason;
 //   - window.go: a second opinion by porcupine, about one lock at a time.
 //
-// A run that did too little proves nothing: Counts.Enough. Each checker has a test that
-// shows it a forged history and wants it refused.
+// A run that did too little proves nothing (see Counts.Enough). Each checker has a test that gives it a
+// forged history and expects it to be rejected.
 //
-// The log comes from wherever the nodes keep it: ReadLogs reads the data directories of
-// real nodes that have stopped.
+// The log may come from any source: ReadLogs reads the data directories of stopped nodes.
 package judge

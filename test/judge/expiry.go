@@ -11,10 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// expiries judges the end of every session that a client kept alive: never before that
-// client gave up, and two TTLs at the latest after its last sign of life or the last new
-// leader's barrier, whichever came later. What a fault held back may have arrived when it
-// was healed.
+// expiries checks the end of every session that a client kept alive. It must not end before the client gave
+// up, and at the latest two TTLs after its last sign of life or the last new leader's barrier, whichever came
+// later. A request that a fault held back may have arrived when the fault was healed.
 func expiries(r *replay) (faults []string) {
 	over := map[uint64]step{}
 	ended := map[uint64]bool{}
@@ -54,9 +53,9 @@ func (r *replay) judgeExpiry(s history.Session, expiry step, w witness) (faults 
 	return faults
 }
 
-// latest is when something must have happened that is due so long after since, if it
-// happened at over, with that revision: new leaders begin anew, and faults hold things up
-// until they end.
+// latest returns the latest acceptable time of an event that is due at since plus due. over and revision are
+// the actual time and revision of the event: only what happened before it counts. New leaders restart
+// deadlines, and faults delay them until they are healed.
 func (r *replay) latest(since, due, over time.Duration, revision uint64) time.Duration {
 	if r.restarts == nil {
 		r.restarts = r.beginnings()
@@ -66,15 +65,14 @@ func (r *replay) latest(since, due, over time.Duration, revision uint64) time.Du
 		case begun.at <= over:
 			since = max(since, begun.at)
 		case begun.revision != 0 && begun.revision < revision && !r.in.Bounds.Stamps:
-			since = over // nobody can tell when, only that it came before
+			since = over // the exact time is unknown, but it was before revision
 		}
 	}
 	return since + due + r.in.Bounds.Commit + r.in.Bounds.Slack
 }
 
-// beginnings are the times at which deadlines may have begun anew: barriers, and the ends
-// of faults, which have no revision. Where the log begins with a snapshot, its leader may
-// have begun just before.
+// beginnings returns the times at which deadlines may have been restarted: barriers, and the ends of faults,
+// which have no revision. If the log begins with a snapshot, its leader may have been elected just before.
 func (r *replay) beginnings() []news {
 	all := []news{{}}
 	w := r.witness()
@@ -99,7 +97,7 @@ func (r *replay) beginnings() []news {
 	return all
 }
 
-// end is when the run was over, as far as anything tells.
+// end returns the last time recorded in the history.
 func (r *replay) end() time.Duration {
 	end := time.Duration(0)
 	for _, record := range r.in.History.Records {
@@ -113,8 +111,8 @@ func (r *replay) end() time.Duration {
 	return end
 }
 
-// witness tells between which times a revision was applied, by what clients asked for and
-// were told: a command comes after its request, and before its answer.
+// witness bounds the time at which a revision was applied by what clients requested and received: a command
+// is applied after its request is sent and before its answer arrives.
 type witness struct {
 	asked, told []news
 }
@@ -137,8 +135,7 @@ func (r *replay) witness() witness {
 	return w
 }
 
-// around is the latest time before which, and the earliest after which, the revision
-// cannot have been applied.
+// around returns bounds for the time at which the revision was applied: not before from, and not after to.
 func (w witness) around(revision uint64) (from, to time.Duration) {
 	byRevision := func(n news, revision uint64) int { return cmp.Compare(n.revision, revision) }
 	to = math.MaxInt64

@@ -10,17 +10,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// claimed is a hold that an application saw, and what the log says of it.
+// claimed is a hold as an application saw it, with what the log says about it.
 type claimed struct {
 	*history.Hold
-	// forced is the revision at which an operator took it; 0 if nobody did.
+	// forced is the revision at which an operator forced it away; 0 if none did.
 	forced uint64
 }
 
-// holds judges what applications believed: every hold is in the log, none outlasts its
-// expiry, and no two that conflict are held at one moment. A hold that was forced away is
-// told at once, but not before the next one has the lock: there only tokens guard, as they
-// do for a client that was stopped on purpose.
+// holds checks what applications believed: every hold is in the log, none outlasts its expiry, and no two
+// conflicting ones are held at the same time. The holder of a hold that was forced away is notified
+// immediately, but possibly after the next hold is granted: in between, only tokens protect, as for a client
+// that was stopped on purpose.
 func holds(r *replay) (faults []string) {
 	granted, ended := r.grants(), r.endings()
 	byLock := map[string][]claimed{}
@@ -60,7 +60,7 @@ func show(h *history.Hold) string {
 	return fmt.Sprintf("%v under token %d from %v to %v", h.Locks, h.Token, h.Granted, h.Ended)
 }
 
-// grants are all grants by their token.
+// grants returns all grants by their token.
 func (r *replay) grants() map[uint64]*wire.Event {
 	all := map[uint64]*wire.Event{}
 	for _, s := range r.steps {
@@ -73,7 +73,7 @@ func (r *replay) grants() map[uint64]*wire.Event {
 	return all
 }
 
-// endings are the steps that ended holds, each with that event alone, by token.
+// endings returns the steps that ended holds, each with only that event, by token.
 func (r *replay) endings() map[uint64]*step {
 	all := map[uint64]*step{}
 	for _, s := range r.steps {
@@ -102,8 +102,8 @@ func differs(h *history.Hold, e *wire.Event) []string {
 	return nil
 }
 
-// outlasts judges a hold that expired, by the leader's stamp: a client that runs has given
-// it up before.
+// outlasts checks a hold that expired against the leader's timestamp: a running client has given it up
+// before.
 func (r *replay) outlasts(h *history.Hold, end *step) []string {
 	if end == nil || h.Unguarded || !r.in.Bounds.Stamps || end.events[0].Type != wire.Event_EXPIRED {
 		return nil
@@ -114,7 +114,7 @@ func (r *replay) outlasts(h *history.Hold, end *step) []string {
 	return nil
 }
 
-// conflicts finds holds of one lock that overlap and must not.
+// conflicts finds incompatible holds of one lock that overlap.
 func (r *replay) conflicts(name string, all []claimed, limit uint64) (faults []string) {
 	slices.SortStableFunc(all, func(a, b claimed) int { return cmp.Compare(a.Granted, b.Granted) })
 	var present []claimed
@@ -140,13 +140,13 @@ func (r *replay) conflicts(name string, all []claimed, limit uint64) (faults []s
 	return faults
 }
 
-// excused says that one of two holds was forced away before the other was granted, or that
-// both are one hold under two tokens.
+// excused reports whether one of two holds was forced away before the other was granted, or both are the same
+// hold under two tokens.
 func excused(a, b claimed) bool {
 	return a.forced != 0 && a.forced <= b.Revision || b.forced != 0 && b.forced <= a.Revision || a.ID != 0 && a.ID == b.ID
 }
 
-// limits are the largest that semaphores ever had; a resize leaves holds as they are.
+// limits returns the largest limit that each semaphore ever had. A resize leaves existing holds alone.
 func (r *replay) limits() map[string]uint64 {
 	all := map[string]uint64{}
 	for _, s := range r.steps {
@@ -157,7 +157,7 @@ func (r *replay) limits() map[string]uint64 {
 	return all
 }
 
-// fit says whether holds of a lock may be there together.
+// fit reports whether these holds of a lock may coexist.
 func fit(name string, all []claimed, limit uint64) bool {
 	sum := uint64(0)
 	for _, c := range all {
@@ -175,5 +175,5 @@ func fit(name string, all []claimed, limit uint64) bool {
 	return limit == 0 || sum <= limit
 }
 
-// stampRound is what a stamp loses: it counts whole milliseconds.
+// stampRound is the precision of timestamps, which are whole milliseconds.
 const stampRound = time.Millisecond

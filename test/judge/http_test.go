@@ -10,8 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// tenants is a stage with two leases over HTTP of one lock: the second waits until the first
-// is given back.
+// tenants is a stage with two leases over HTTP of one lock: the second waits until the first is released.
 func tenants(t *testing.T) *stage {
 	s := newStage(t)
 	mine, other := []byte("first-----------"), []byte("second----------")
@@ -30,7 +29,7 @@ func tenants(t *testing.T) *stage {
 	return s
 }
 
-// rent asks for a lease over HTTP.
+// rent acquires a lease over HTTP.
 func (s *stage) rent(secret []byte, lock string) *wire.Result {
 	s.t.Helper()
 	asked := &wire.Acquire{Locks: []*wire.LockRequest{{Name: lock}}, WaitForever: true}
@@ -38,14 +37,14 @@ func (s *stage) rent(secret []byte, lock string) *wire.Result {
 		&wire.Command{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: hashOf(secret), TtlMs: 10_000, Acquire: asked}}})
 }
 
-// vacate gives it back.
+// vacate releases it.
 func (s *stage) vacate(secret []byte, grant *wire.Result) {
 	s.t.Helper()
 	s.call(&wire.Request{Body: &wire.Request_ReleaseLease{ReleaseLease: &wire.ReleaseLeaseRequest{Secret: secret, HoldId: grant.HoldId}}},
 		&wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: hashOf(secret), HoldId: grant.HoldId}}})
 }
 
-// call asks over HTTP, whose answer tells less of what it came to.
+// call makes a request over HTTP, whose response contains less of the result.
 func (s *stage) call(req *wire.Request, cmd *wire.Command) *wire.Result {
 	s.t.Helper()
 	at := len(s.records)
@@ -57,7 +56,7 @@ func (s *stage) call(req *wire.Request, cmd *wire.Command) *wire.Result {
 	return result
 }
 
-// TestForgedAnswersOverHTTP changes one thing that a call over HTTP was answered.
+// TestForgedAnswersOverHTTP changes one detail of an HTTP response, and expects a fault.
 func TestForgedAnswersOverHTTP(t *testing.T) {
 	tenants(t).accepted()
 	for what, c := range map[string]struct {
@@ -93,7 +92,7 @@ func TestForgedAnswersOverHTTP(t *testing.T) {
 	}
 }
 
-// TestCallThatFailedProvesNothing: it may have happened or not.
+// TestCallThatFailedProvesNothing verifies that a failed call is accepted whether or not it was executed.
 func TestCallThatFailedProvesNothing(t *testing.T) {
 	s := tenants(t)
 	for _, op := range s.ops("release_lease") {

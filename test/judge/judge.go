@@ -7,47 +7,46 @@ import (
 	"github.com/quorumlock/quorumlock/test/history"
 )
 
-// Entry is one committed entry of the log that carries commands of the service.
+// Entry is a committed entry of the log that contains commands of the service.
 type Entry struct {
 	Index, Term uint64
 	Data        []byte
 }
 
-// Bounds are what the checkers allow for.
+// Bounds are the tolerances of the checkers.
 type Bounds struct {
-	// Stamps says that the leaders' stamps in the log can be compared with the history's
-	// clock: all ran on one machine whose time of day did not jump. Without it deadlines are
-	// judged by what clients were told before and after, which is less sharp.
+	// Stamps means that the leaders' timestamps in the log are comparable with the history's clock: all nodes
+	// ran on one machine whose wall clock did not jump. Otherwise deadlines are checked against what clients
+	// received before and after them, which is less precise.
 	Stamps bool
-	// Commit is how long a decision may take to be committed in calm weather. 2 s if 0.
+	// Commit is how long a commit may take without faults. The default is 2 s.
 	Commit time.Duration
 	// Slack is how late a running client's goroutines may be: 0 in virtual time.
 	Slack time.Duration
-	// Answer is how long after healing everybody has an answer; 0 leaves that unjudged.
+	// Answer is how long after healing every request must be answered; 0 disables the check.
 	Answer time.Duration
 }
 
-// Input is all that is known of a run.
+// Input is everything known about a run.
 type Input struct {
 	History *history.History
-	// Entries are all of the log, in order, from the first on, or from the one after
-	// Snapshot.
+	// Entries are all entries of the log, in order, from the first one or from the one after Snapshot.
 	Entries []Entry
-	// Snapshot is the state before the first entry; nil is that of an empty cluster. What
-	// was told of revisions before it is not judged by the replay.
+	// Snapshot is the state before the first entry; nil means that of an empty cluster. The replay does not
+	// check answers from revisions before it.
 	Snapshot []byte
 	Bounds   Bounds
 }
 
-// Verdict is what the judge found.
+// Verdict is the result of Run.
 type Verdict struct {
-	// Faults say what was wrong, in words; none in a good run. At most some hundred of
-	// each checker.
+	// Faults describe what was wrong; there are none in a good run. Each checker reports about a hundred at
+	// most.
 	Faults []string
 	Counts Counts
 }
 
-// Err is nil if nothing was wrong, and else names the first faults.
+// Err returns nil if nothing was wrong, and otherwise an error with the first faults.
 func (v Verdict) Err() error {
 	const some = 10
 	switch n := len(v.Faults); {
@@ -60,7 +59,7 @@ func (v Verdict) Err() error {
 	}
 }
 
-// Run judges a run.
+// Run checks a run.
 func Run(in Input) Verdict {
 	if in.Bounds.Commit == 0 {
 		in.Bounds.Commit = 2 * time.Second
@@ -76,7 +75,7 @@ func Run(in Input) Verdict {
 	return Verdict{Faults: r.faults, Counts: r.counts()}
 }
 
-// most cuts a list of faults that only repeats itself.
+// most truncates a long list of faults.
 func most(faults []string) []string {
 	const enough = 100
 	if n := len(faults); n > enough {

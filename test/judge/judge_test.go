@@ -13,7 +13,7 @@ import (
 
 const ttl = 10 * time.Second
 
-// queue is a stage on which three clients have had a lock one after the other.
+// queue is a stage on which three clients held a lock one after the other.
 func queue(t *testing.T) (*stage, []*history.Hold) {
 	s := newStage(t)
 	a, b, c := s.open(ttl), s.open(ttl), s.open(ttl)
@@ -36,7 +36,7 @@ func queue(t *testing.T) (*stage, []*history.Hold) {
 		}
 		s.pass(5 * time.Millisecond)
 	}
-	s.release(b, first) // of somebody else's hold: NOT_HELD
+	s.release(b, first) // another client's hold: NOT_HELD
 	for _, session := range []uint64{a, b, c} {
 		s.closes(session)
 	}
@@ -68,7 +68,8 @@ func TestTrueHistory(t *testing.T) {
 	}
 }
 
-// TestForgedAnswers changes one thing that a client was told, or did, or that the log has.
+// TestForgedAnswers changes one detail that a client received or did, or that the log contains, and expects a
+// fault.
 func TestForgedAnswers(t *testing.T) {
 	for what, forge := range map[string]struct {
 		fault string
@@ -130,7 +131,7 @@ func TestForgedHolds(t *testing.T) {
 	}
 }
 
-// TestHoldsByMode: readers stand together, permits up to the limit; writers alone.
+// TestHoldsByMode verifies that readers may coexist, permits up to the limit, and writers not at all.
 func TestHoldsByMode(t *testing.T) {
 	share := func(locks []history.Share, from, to time.Duration) claimed {
 		return claimed{Hold: &history.Hold{Locks: locks, Granted: from, Ended: to}}
@@ -156,8 +157,8 @@ func TestHoldsByMode(t *testing.T) {
 	}
 }
 
-// TestForcedHoldIsExcused: an operator's force grants at once; the old holder learns of it
-// a moment later.
+// TestForcedHoldIsExcused verifies that an operator's force may grant a lock before the old holder learns of
+// it.
 func TestForcedHoldIsExcused(t *testing.T) {
 	s := newStage(t)
 	a, b := s.open(ttl), s.open(ttl)
@@ -174,7 +175,8 @@ func TestForcedHoldIsExcused(t *testing.T) {
 	s.refused("by the log it is")
 }
 
-// TestSeveralTellingsOfOneOutcome: a retry, an attach and a push may all tell it.
+// TestSeveralTellingsOfOneOutcome verifies that a retry, an attach and a push may all contain the same
+// outcome.
 func TestSeveralTellingsOfOneOutcome(t *testing.T) {
 	s := newStage(t)
 	a, b := s.open(ttl), s.open(ttl)
@@ -198,8 +200,8 @@ func (s *stage) attach(session uint64) {
 		&wire.Command{SessionId: session, Op: &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: view.SecretHash, Address: "here"}}})
 }
 
-// TestGrantsThatTellAnEarlierRevision: a second acquire of one's own hold, and an upgrade
-// of what is exclusive already, tell the revision of the grant.
+// TestGrantsThatTellAnEarlierRevision verifies that a second acquire of an own hold, and an upgrade of an
+// exclusive hold, may return the revision of the grant.
 func TestGrantsThatTellAnEarlierRevision(t *testing.T) {
 	s := newStage(t)
 	a := s.open(ttl)

@@ -9,10 +9,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// liveness judges, for sessions that lived to the end, that every request was answered
-// within the bound after it was made or the last fault was healed, and that everybody who
-// was granted or refused after a wait was told so. Whoever still waits at the end must have
-// somebody to wait for: that is the replay's to judge.
+// liveness checks, for sessions that lived to the end, that every request was answered within the bound after
+// it was sent or the last fault was healed, and that every client whose wait ended was notified. Whether a
+// request that still waits at the end has something to wait for is checked by the replay.
 func liveness(r *replay) (faults []string) {
 	if r.in.Bounds.Answer == 0 {
 		return nil
@@ -46,7 +45,7 @@ func liveness(r *replay) (faults []string) {
 	return faults
 }
 
-// final is what a request that waited came to; nil if it waits.
+// final returns the final outcome of a request that waited; nil if it still waits.
 func (r *replay) final(key request) *wire.Result {
 	if came := r.came[key]; len(came) > 0 {
 		return came[len(came)-1]
@@ -54,7 +53,7 @@ func (r *replay) final(key request) *wire.Result {
 	return nil
 }
 
-// healed is when the last fault ended; 0 if there was none.
+// healed returns when the last fault ended; 0 if there was none.
 func (r *replay) healed() time.Duration {
 	at := time.Duration(0)
 	for _, record := range r.in.History.Records {
@@ -65,8 +64,8 @@ func (r *replay) healed() time.Duration {
 	return at
 }
 
-// gone are the sessions whose clients need no answer any more: they ended, or were not
-// heard of for a TTL by the end.
+// gone returns the sessions whose clients need no answer any more: those that ended or were being closed,
+// those past their client's deadline at the end, and those without an acknowledged request since healing.
 func (r *replay) gone(healed time.Duration) map[uint64]bool {
 	gone := map[uint64]bool{}
 	for _, s := range r.steps {

@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// node runs a node in a directory, lets use talk to it over tapped connections, and stops.
+// node runs a node on a directory, calls use with a client on tapped connections, and stops the node.
 func node(t *testing.T, dir string, tune func(*server.Config), log *history.Log, use func(ctx context.Context, c *client.Client)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -42,7 +42,7 @@ func node(t *testing.T, dir string, tune func(*server.Config), log *history.Log,
 	}
 }
 
-// contend has sessions lock and unlock one lock in turn, and look at it.
+// contend lets sessions lock and unlock one lock in turn, and read it.
 func contend(t *testing.T, log *history.Log, rounds int) func(ctx context.Context, c *client.Client) {
 	return func(ctx context.Context, c *client.Client) {
 		var all sync.WaitGroup
@@ -89,8 +89,7 @@ func takeTurns(ctx context.Context, log *history.Log, c *client.Client, rounds i
 
 var bounds = judge.Bounds{Stamps: true, Commit: 10 * time.Second, Slack: time.Second, Answer: 20 * time.Second}
 
-// TestRealNode judges a run of a real node by the log that it leaves in its directory,
-// which is only read.
+// TestRealNode checks a run of a real node by the log in its directory, which is only read.
 func TestRealNode(t *testing.T) {
 	dir, log := t.TempDir(), history.New(nil)
 	node(t, dir, nil, log, contend(t, log, 20))
@@ -109,7 +108,7 @@ func TestRealNode(t *testing.T) {
 	t.Log(v.Counts)
 }
 
-// stamp is what shows that a directory was written to.
+// stamp returns a fingerprint of a directory that changes when it is written to.
 func stamp(t *testing.T, dir string) string {
 	t.Helper()
 	text := ""

@@ -9,15 +9,15 @@ import (
 	"github.com/quorumlock/quorumlock/test/history"
 )
 
-// news is a revision that somebody knew of at a time.
+// news is a revision known at a time.
 type news struct {
 	at       time.Duration
 	revision uint64
 	from     string
 }
 
-// realTime compares the order of revisions with that of real time: what is executed, or
-// read, has a later revision than anything that was told before it was asked.
+// realTime compares the order of revisions with real time: a command has a later revision, and a read no
+// earlier one, than anything that was reported before it was sent.
 func realTime(r *replay) (faults []string) {
 	known := r.news()
 	asked := r.questions()
@@ -37,7 +37,7 @@ func realTime(r *replay) (faults []string) {
 	return faults
 }
 
-// news are all revisions that clients were told, in order of time.
+// news returns all revisions that clients received, ordered by time.
 func (r *replay) news() []news {
 	var all []news
 	for _, t := range r.in.History.Told() {
@@ -52,8 +52,9 @@ func (r *replay) news() []news {
 	return all
 }
 
-// question is something asked for, first at that time, and where it came in the log. A
-// command's own revision comes after all that was known; a read's may be the last of it.
+// question is a request with the time at which it was first sent, and its revision in the log. The revision
+// of a command must be greater than all revisions known before (after is 1); that of a read may be equal to
+// the greatest (after is 0).
 type question struct {
 	at       time.Duration
 	revision uint64

@@ -10,20 +10,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ErrCompacted is returned when no node has the log from its beginning any more, and no
-// snapshot joins on to what is left.
+// ErrCompacted is returned if no node has the beginning of the log, and no snapshot connects to what is left.
 var ErrCompacted = errors.New("the beginning of the log is gone: have the nodes keep more of it")
 
-// ErrForked is returned when two nodes have different entries where both must be committed:
-// what raft promises never to happen.
+// ErrForked is returned if two nodes have different entries where both must be committed, which raft promises
+// never to happen.
 var ErrForked = errors.New("two nodes have committed different entries")
 
-// ReadLogs reads the committed log out of the data directories of all nodes of a cluster,
-// which have stopped. It changes nothing. An entry counts as committed if a majority of
-// them has it, or a snapshot includes it; dirs are those of all voters, one at least. If the
-// log was compacted everywhere, it begins after the oldest snapshot from which it is whole,
-// and that snapshot is returned as well. It returns ErrForked or ErrCompacted, or an error
-// of a file.
+// ReadLogs reads the committed log from the data directories of all nodes of a cluster, which must have
+// stopped. It changes nothing. An entry counts as committed if a majority has it or a snapshot includes it.
+// dirs are those of all voters, at least one. If the log was compacted everywhere, it begins after the oldest
+// snapshot from which it is complete, and that snapshot is returned as well. ReadLogs returns ErrForked,
+// ErrCompacted, or an error of a file.
 func ReadLogs(dirs ...string) (entries []Entry, snapshot []byte, err error) {
 	var nodes []remains
 	for _, dir := range dirs {
@@ -59,7 +57,7 @@ func ReadLogs(dirs ...string) (entries []Entry, snapshot []byte, err error) {
 	return entries, snapshot, nil
 }
 
-// joining finds the oldest snapshot that a log from first to last goes on from.
+// joining returns the oldest snapshot that a log from first to last continues.
 func joining(first, last uint64, nodes []remains) (savedState, error) {
 	var found []savedState
 	for _, n := range nodes {
@@ -75,13 +73,13 @@ func joining(first, last uint64, nodes []remains) (savedState, error) {
 	return slices.MinFunc(found, func(a, b savedState) int { return cmp.Compare(a.index, b.index) }), nil
 }
 
-// committed joins what the nodes have to one log, and says up to where it is committed.
+// committed merges the nodes' logs into one, and returns up to where it is committed.
 //
-// The newest log, by the term of its last entry and then its length, lacks nothing that was
-// committed: any majority would elect that node. What the others have is as good up to the
-// last entry that they share with it, since two logs with one entry in common are the same
-// up to there. Beyond that it was never committed, whatever its term: a later leader may
-// have committed entries of an older term in its place.
+// The newest log, by the term of its last entry and then by its length, contains everything that was
+// committed: any majority would elect its node. The other logs are equal to it up to the last entry that they
+// share with it, since two logs with one entry in common are identical up to there. What another log has
+// beyond that was never committed, whatever its term: a later leader may have committed entries of an older
+// term in its place.
 func committed(nodes []remains) (all map[uint64]*raft.Log, last uint64, err error) {
 	if err := oneLeaderInATerm(nodes); err != nil {
 		return nil, 0, err
@@ -110,16 +108,16 @@ func committed(nodes []remains) (all map[uint64]*raft.Log, last uint64, err erro
 		}
 		shared = append(shared, upTo)
 	}
-	shared = shared[1:] // the newest came twice
+	shared = shared[1:] // the newest log was added twice
 	slices.Sort(shared)
 	last = max(last, shared[(len(shared)-1)/2])
 	return j.log, last, j.lacksNothing(nodes, end)
 }
 
-// joined is one log out of several.
+// joined is one log merged from several.
 type joined struct {
 	log map[uint64]*raft.Log
-	// terms are those of its entries, also of some that only snapshots know of.
+	// terms are the terms of its entries, including some that only snapshots know.
 	terms map[uint64]uint64
 }
 
@@ -131,7 +129,7 @@ func (j joined) know(index, term uint64) error {
 	return nil
 }
 
-// add joins on what a node shares with the log, and says up to where that is.
+// add merges the part that a node shares with the log, and returns where that part ends.
 func (j joined) add(n remains) (upTo uint64, err error) {
 	for i, l := range n.log {
 		if term, ok := j.terms[i]; ok && term == l.Term {
@@ -150,9 +148,10 @@ func (j joined) add(n remains) (upTo uint64, err error) {
 	return upTo, nil
 }
 
-// lacksNothing wants whatever a majority has in the log, which ends there. Strictly it may
-// lack what a new leader was passing on from older ones, and had not yet added to, when
-// all nodes stopped at once; none of that was ever acknowledged.
+// lacksNothing returns ErrForked unless the merged log, which ends at end, contains all that a majority has.
+// There is an exception that it does not consider: entries of older terms that a new leader was replicating,
+// without an entry of its own yet, when all nodes stopped at the same moment. None of these was ever
+// acknowledged.
 func (j joined) lacksNothing(nodes []remains, end uint64) error {
 	votes := map[[2]uint64]int{}
 	for _, n := range nodes {
@@ -169,7 +168,7 @@ func (j joined) lacksNothing(nodes []remains, end uint64) error {
 	return nil
 }
 
-// oneLeaderInATerm wants entries of one index and term to be the same.
+// oneLeaderInATerm returns ErrForked unless entries with the same index and term are identical.
 func oneLeaderInATerm(nodes []remains) error {
 	seen := map[[2]uint64]*raft.Log{}
 	for _, n := range nodes {

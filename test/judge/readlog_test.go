@@ -18,8 +18,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// logged are entries of consecutive indexes from one on, of those terms. Their data tells
-// index and term.
+// logged returns entries with consecutive indexes from first on, with these terms. Their data contains index
+// and term.
 func logged(first uint64, terms ...uint64) (all []*raft.Log) {
 	for i, term := range terms {
 		index := first + uint64(i)
@@ -28,7 +28,7 @@ func logged(first uint64, terms ...uint64) (all []*raft.Log) {
 	return all
 }
 
-// dataDir writes what a node that has stopped leaves: its log, as docs/PROTOCOL.md has it.
+// dataDir writes the files of a stopped node: its log, in the format of docs/PROTOCOL.md.
 func dataDir(t *testing.T, all []*raft.Log) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func entryOnDisk(l *raft.Log) (key, value []byte) {
 	return key, append(binary.BigEndian.AppendUint32(nil, sum), body...)
 }
 
-// saveState adds a snapshot up to an entry. name is what raft's store calls it.
+// saveState adds a snapshot up to an entry. name is its name in raft's store.
 func saveState(t *testing.T, dir, name string, index, term uint64, state []byte) {
 	t.Helper()
 	path := filepath.Join(dir, "snapshots", name)
@@ -71,11 +71,11 @@ func saveState(t *testing.T, dir, name string, index, term uint64, state []byte)
 	}
 }
 
-// TestReadLogs joins the logs of three nodes, each as the terms of its entries.
+// TestReadLogs merges the logs of three nodes, each given as the terms of its entries.
 func TestReadLogs(t *testing.T) {
 	for what, c := range map[string]struct {
 		nodes [3][]*raft.Log
-		want  []uint64 // the terms of what is committed, from entry 1 on
+		want  []uint64 // the terms of the committed entries, from entry 1 on
 	}{
 		"three alike":          {[3][]*raft.Log{logged(1, 1, 1, 2), logged(1, 1, 1, 2), logged(1, 1, 1, 2)}, []uint64{1, 1, 2}},
 		"one that lags":        {[3][]*raft.Log{logged(1, 1, 1, 2), logged(1, 1), logged(1, 1, 1, 2)}, []uint64{1, 1, 2}},
@@ -123,8 +123,8 @@ func wantEntries(t *testing.T, got []Entry, want []*raft.Log) {
 	}
 }
 
-// TestLaterTermThatWasNeverCommittedIsLeftOut: a leader of term 3 wrote for itself and was
-// replaced by that of term 2, come back in term 4, who committed its own old entries.
+// TestLaterTermThatWasNeverCommittedIsLeftOut: the leader of term 3 appended an entry only to its own log.
+// The leader of term 2 replaced it in term 4 and committed its own old entries.
 func TestLaterTermThatWasNeverCommittedIsLeftOut(t *testing.T) {
 	winner := logged(1, 1, 2, 2, 4)
 	dirs := []string{dataDir(t, winner), dataDir(t, winner), dataDir(t, logged(1, 1, 3))}
@@ -138,8 +138,8 @@ func TestLaterTermThatWasNeverCommittedIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestRemainsBelowAGapAreLeftOut: a follower that was sent a snapshot keeps what it had
-// before, and that was never committed.
+// TestRemainsBelowAGapAreLeftOut verifies that what a follower had before it installed a snapshot is ignored,
+// since it was never committed.
 func TestRemainsBelowAGapAreLeftOut(t *testing.T) {
 	stale := append(logged(1, 1, 1, 2, 2), logged(7, 3, 3)...)
 	whole := logged(1, 1, 1, 1, 3, 3, 3, 3, 3)
@@ -156,7 +156,7 @@ func TestRemainsBelowAGapAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestOnlyCommandsAreEntries: raft's own are none of the service's.
+// TestOnlyCommandsAreEntries verifies that raft's internal entries are left out.
 func TestOnlyCommandsAreEntries(t *testing.T) {
 	all := logged(1, 1, 1, 1)
 	all[1].Type = raft.LogNoop
@@ -211,7 +211,7 @@ func TestCompactedLogs(t *testing.T) {
 	}
 	for what, c := range map[string]struct {
 		dirs  []string
-		state string // of the snapshot that joins; none if empty
+		state string // of the snapshot that the log continues; none if empty
 		want  []*raft.Log
 	}{
 		"no snapshot":                   {[]string{dataDir(t, tail), dataDir(t, tail)}, "", nil},
@@ -236,7 +236,8 @@ func TestCompactedLogs(t *testing.T) {
 	}
 }
 
-// TestSnapshotProvesWhatItIncludes: nodes whose logs are empty behind it have committed it.
+// TestSnapshotProvesWhatItIncludes verifies that a snapshot's entries count as committed on nodes with no log
+// behind it.
 func TestSnapshotProvesWhatItIncludes(t *testing.T) {
 	whole := dataDir(t, logged(1, 1, 1, 2))
 	sent := dataDir(t, nil)
@@ -296,7 +297,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// spoilEntry changes what is stored of an entry.
+// spoilEntry modifies the stored bytes of an entry.
 func spoilEntry(t *testing.T, dir string, l *raft.Log, spoil func([]byte) []byte) {
 	t.Helper()
 	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0o600, &bbolt.Options{NoSync: true})

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// readRevision is the revision of the state that a read saw; 0 if it is none.
+// readRevision returns the revision of the state that a read saw; 0 if op is not a read.
 func readRevision(op *history.Op) uint64 {
 	switch body := op.Response.GetBody().(type) {
 	case *wire.Response_GetLock:
@@ -23,7 +23,7 @@ func readRevision(op *history.Op) uint64 {
 	return 0
 }
 
-// stale says that a read asked for whatever the node had.
+// stale reports whether a read allowed a stale answer.
 func stale(op *history.Op) bool {
 	r := op.Request
 	return r.GetGetLock().GetStale() || r.GetListLocks().GetStale() || r.GetVerifyToken().GetStale() || r.GetListSessions().GetStale()
@@ -63,7 +63,7 @@ func compareRead(d *model.Model, op *history.Op) error {
 	return nil
 }
 
-// compareLock leaves out what only the clock of the node says, and what a page cuts off.
+// compareLock ignores what depends on the node's clock, and what was cut off by paging.
 func compareLock(d *model.Model, got *wire.LockInfo) error {
 	if d.Locks[got.Name] == nil {
 		return fmt.Errorf("read %v at revision %d, when there was no such lock", got, d.Revision)

@@ -15,19 +15,19 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// request is one of a session's.
+// request identifies a request of a session.
 type request struct{ session, seq uint64 }
 
-// step is one command of the log and what it came to.
+// step is one command of the log with its results.
 type step struct {
 	revision uint64
-	at       time.Duration // the leader's stamp, on the history's clock
+	at       time.Duration // the leader's timestamp, on the history's clock
 	cmd      *wire.Command
-	said     *wire.Result // by the model
+	said     *wire.Result // the model's answer
 	events   []*wire.Event
 }
 
-// replay is the log, as the state machine and the model see it.
+// replay is the log as replayed by the state machine and the model.
 type replay struct {
 	in      Input
 	machine *fsm.Machine
@@ -37,24 +37,23 @@ type replay struct {
 
 	first uint64 // revision of steps[0]
 	steps []step
-	// opened is the last session that was opened before the first step, live are those of
-	// them that lived then.
+	// opened is the last session opened before the first step, live are those that were alive then.
 	opened uint64
 	live   map[uint64]bool
 	// entries are the revisions at which an entry ended.
 	entries map[uint64]bool
-	// executed is the revision of a request's first command; asked lists what was answered
-	// each time that it came, came what its wait came to.
+	// executed is the revision of a request's first command. asked contains the answer to each of its
+	// commands, came the outcomes of its wait.
 	executed map[request]uint64
 	asked    map[request][]*wire.Result
 	came     map[request][]*wire.Result
-	// leases are the answers to leases by the hash of their secret.
+	// leases are the answers to leases, by the hash of their secret.
 	leases map[string][]*wire.Result
-	// reads are those of clients, by the revision that they saw.
+	// reads are the clients' reads, by the revision that they saw.
 	reads    map[uint64][]*history.Op
 	repeated int
 	restarts []news // see beginnings
-	windows  int    // judged by porcupine
+	windows  int    // checked by porcupine
 }
 
 func newReplay(in Input) *replay {
@@ -69,7 +68,7 @@ func newReplay(in Input) *replay {
 	return r
 }
 
-// begin takes the state before the first entry from a snapshot.
+// begin loads the state before the first entry from a snapshot.
 func (r *replay) begin(snapshot []byte) {
 	machine, err := fsm.Restore(bytes.NewReader(snapshot), fsm.Level)
 	if err != nil {
@@ -89,14 +88,14 @@ func (r *replay) begin(snapshot []byte) {
 	r.rules.load(state)
 }
 
-// before says that a session was over before the first step.
+// before reports whether a session ended before the first step.
 func (r *replay) before(session uint64) bool { return session <= r.opened && !r.live[session] }
 
 func (r *replay) fault(format string, args ...any) {
 	r.faults = append(r.faults, fmt.Sprintf(format, args...))
 }
 
-// at is the step of that revision; nil if the log has none.
+// at returns the step with that revision; nil if the log has none.
 func (r *replay) at(revision uint64) *step {
 	if revision < r.first || revision-r.first >= uint64(len(r.steps)) {
 		return nil
@@ -104,8 +103,7 @@ func (r *replay) at(revision uint64) *step {
 	return &r.steps[revision-r.first]
 }
 
-// run replays every entry, until the two replays differ: from there on nothing that the
-// model says could be held against anybody.
+// run replays every entry, until the two replays differ: after that the model is no longer a valid reference.
 func (r *replay) run() {
 	for _, e := range r.in.Entries {
 		if err := r.entry(e); err != nil {
@@ -127,7 +125,7 @@ func (r *replay) run() {
 	}
 }
 
-// counted is how many acquires a hold counts.
+// counted returns how many acquires a hold counts.
 func (r *replay) counted(id uint64) uint32 {
 	if c := r.model.Claim(id); c != nil {
 		return c.Count
@@ -162,7 +160,7 @@ func (r *replay) entry(e Entry) error {
 	return nil
 }
 
-// command replays one command of which the machine said that.
+// command replays one command. got and all are the machine's answer, and the events of the whole entry.
 func (r *replay) command(at time.Duration, wall int64, cmd *wire.Command, got *wire.Result, all []*wire.Event) error {
 	var events []*wire.Event
 	var granted []uint64
@@ -186,7 +184,7 @@ func (r *replay) command(at time.Duration, wall int64, cmd *wire.Command, got *w
 	return nil
 }
 
-// remember keeps what clients may have been told of a step.
+// remember stores what clients may receive about a step.
 func (r *replay) remember(s step) {
 	if key := (request{s.cmd.SessionId, s.cmd.Seq}); key.seq != 0 {
 		if _, known := r.executed[key]; known {

@@ -10,26 +10,26 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// rules looks at the events alone, in the order of the log: tokens rise, grants go to live
-// sessions and once for each request, holders of a lock fit together, nobody passes those
-// who queued before, and nobody who could be granted is left waiting.
+// rules checks only the events, in the order of the log: tokens increase, grants go to live sessions and once
+// per request, holders of a lock are compatible, no request overtakes an earlier one, and no grantable
+// request is left waiting.
 type rules struct {
 	faults  []string
 	token   uint64
 	live    map[uint64]bool
 	granted map[request]bool
 	claims  map[uint64]*stake
-	queues  map[string][]uint64        // who waits for a lock
-	taken   map[string]map[uint64]bool // who has a lock, or keeps it closed
+	queues  map[string][]uint64        // waiters by lock
+	taken   map[string]map[uint64]bool // claims that hold a lock or keep it closed
 	limits  map[string]uint64
 }
 
-// stake is a claim as its events told of it.
+// stake is a claim as described by its events.
 type stake struct {
 	id, session uint64
 	locks       []*wire.LockRequest
 	unfair      bool
-	rising      bool // it has one lock, shared, and wants it alone
+	rising      bool // a shared hold of a single lock that waits for its upgrade
 }
 
 func newRules() *rules {
@@ -39,7 +39,7 @@ func newRules() *rules {
 	}
 }
 
-// load begins with a state instead of nothing.
+// load starts from a state instead of an empty one.
 func (u *rules) load(d *model.Model) {
 	u.token = d.Token
 	for _, s := range d.Live {
@@ -66,7 +66,7 @@ func (u *rules) fault(e *wire.Event, format string, args ...any) {
 	u.faults = append(u.faults, fmt.Sprintf("revision %d, %v of %q by %d: ", e.Revision, e.Type, e.Lock, e.HoldId)+fmt.Sprintf(format, args...))
 }
 
-// step follows one command.
+// step processes one command.
 func (u *rules) step(s step) {
 	for _, e := range s.events {
 		u.meet(s.cmd, e)
@@ -81,7 +81,7 @@ func (u *rules) step(s step) {
 	}
 }
 
-// namesOf are all locks that an event is about.
+// namesOf returns all locks that an event is about.
 func namesOf(e *wire.Event) []string {
 	if len(e.Locks) > 0 || e.Lock == "" {
 		return e.Locks
@@ -89,7 +89,7 @@ func namesOf(e *wire.Event) []string {
 	return []string{e.Lock}
 }
 
-// meet learns of a new claim.
+// meet records a new claim.
 func (u *rules) meet(cmd *wire.Command, e *wire.Event) {
 	op := cmd.GetAcquire()
 	if lease := cmd.GetOpenLease(); lease != nil {
@@ -189,7 +189,7 @@ func (u *rules) leave(c *stake, e *wire.Event) {
 	}
 }
 
-// grant judges one grant and books it.
+// grant checks one grant and records it.
 func (u *rules) grant(c *stake, e *wire.Event) {
 	key := request{e.SessionId, e.Seq}
 	switch {
@@ -227,7 +227,7 @@ func (u *rules) raise(c *stake, e *wire.Event) {
 	c.rising, c.locks[0].Mode = false, wire.Mode_EXCLUSIVE
 }
 
-// room says whether those who have a lock leave what is wanted of it to another.
+// room reports whether the other claims on a lock leave room for the request.
 func (u *rules) room(want *wire.LockRequest, who uint64) bool {
 	sum := want.Permits
 	for id := range u.taken[want.Name] {
@@ -247,7 +247,7 @@ func (u *rules) room(want *wire.LockRequest, who uint64) bool {
 	return want.Mode != wire.Mode_PERMITS || sum <= u.limits[want.Name]
 }
 
-// free says whether a claim that waits could be granted.
+// free reports whether a waiting claim could be granted.
 func (u *rules) free(c *stake) bool {
 	for _, l := range c.locks {
 		if u.queues[l.Name][0] != c.id && !c.unfair || !u.room(l, c.id) {

@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// scene makes up events, as a state machine that keeps no rule would.
+// scene produces events like a state machine that keeps no rules.
 type scene struct {
 	rules    *rules
 	revision uint64
@@ -34,7 +34,7 @@ func (s *scene) tell(op *wire.Acquire, events ...*wire.Event) {
 	s.rules.step(step{revision: s.revision, cmd: cmd, events: events})
 }
 
-// ask is a session's acquire, granted at once or queued. It returns the claim's id.
+// ask adds a session's acquire, granted immediately or queued. It returns the claim's ID.
 func (s *scene) ask(session uint64, what wire.Event_Type, locks ...*wire.LockRequest) uint64 {
 	id := s.revision + 1
 	e := &wire.Event{Type: what, Lock: locks[0].Name, SessionId: session, Seq: id, HoldId: id}
@@ -51,7 +51,7 @@ func (s *scene) ask(session uint64, what wire.Event_Type, locks ...*wire.LockReq
 	return id
 }
 
-// grant is a grant from the queue.
+// grant returns a grant from the queue.
 func (s *scene) grant(session, id uint64, lock string) *wire.Event {
 	s.token++
 	return &wire.Event{Type: wire.Event_GRANTED, Waited: true, Lock: lock, SessionId: session, Seq: id, HoldId: id, Token: s.token}
@@ -153,7 +153,7 @@ var stories = map[string]struct {
 	"granted to nobody": {"nobody asked", func(s *scene) { s.tell(nil, s.grant(1, 77, "x")) }},
 }
 
-// TestRules tells stories that keep the rules and such that break one.
+// TestRules plays stories that keep the rules and some that break one.
 func TestRules(t *testing.T) {
 	for what, c := range stories {
 		t.Run(what, func(t *testing.T) {

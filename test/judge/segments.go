@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// What docs/PROTOCOL.md says of segments.
+// Constants of the segment format, from docs/PROTOCOL.md.
 const (
 	sectorBytes = 512
 	bodyFrom    = 8
@@ -29,24 +29,24 @@ type segmentFile struct {
 	data     []byte
 	salt     uint32
 	sequence uint64
-	after    uint64 // the last entry before it that counts, 0 for none
-	before   uint32 // the sector at which the file before it ends
+	after    uint64 // the last valid entry before it, 0 for none
+	before   uint32 // the sector at which the previous file ends
 }
 
-// readSegments reads the log that has the given id.
+// readSegments reads the log with the given ID.
 func readSegments(dir string, id []byte) (map[uint64]*raft.Log, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.segment"))
 	if err != nil {
 		return nil, err
 	}
 	var files []segmentFile
-	for _, name := range names { // they come in order
+	for _, name := range names { // Glob returns them in order
 		f, err := readSegment(name, id)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		if f.after == 0 {
-			files = nil // nothing that was before counts
+			files = nil // earlier files are obsolete
 		}
 		files = append(files, f)
 	}
@@ -92,7 +92,7 @@ func readSegment(name string, id []byte) (f segmentFile, err error) {
 	return f, nil
 }
 
-// sector returns a body and where the batch begins that it belongs to, if it is whole.
+// sector returns a sector's body and the first sector of its batch. ok reports whether the sector is intact.
 func (f segmentFile) sector(number uint32) (body []byte, start uint32, ok bool) {
 	at := int(number) * sectorBytes
 	if at+sectorBytes > len(f.data) {
@@ -105,8 +105,8 @@ func (f segmentFile) sector(number uint32) (body []byte, start uint32, ok bool) 
 	return s[bodyFrom:bodyTo], binary.BigEndian.Uint32(s) & 0xFFFFFF, ok
 }
 
-// entries goes through the batches up to where the file ends or, with 0, up to the first that
-// is not whole.
+// entries visits the entries of all batches up to sector end or, if end is 0, up to the first batch that is
+// not intact.
 func (f segmentFile) entries(end uint32, visit func(*raft.Log)) error {
 	at := uint32(batchFrom)
 	for end == 0 || at < end {
@@ -132,7 +132,7 @@ func (f segmentFile) entries(end uint32, visit func(*raft.Log)) error {
 	return nil
 }
 
-// batch is the stream of the batch that begins at a sector.
+// batch returns the stream of the batch that begins at a sector.
 func (f segmentFile) batch(at uint32) (stream []byte, sectors uint32, ok bool) {
 	body, start, ok := f.sector(at)
 	if !ok || start != at {

@@ -18,7 +18,7 @@ import (
 
 var logID = segment.ID{7, 7, 7}
 
-// segmentsDir writes what a node that has stopped leaves whose log is in segments.
+// segmentsDir writes the files of a stopped node whose log is in segments.
 func segmentsDir(t *testing.T, write func(*segment.Log)) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ func segmentsDir(t *testing.T, write func(*segment.Log)) string {
 	return dir
 }
 
-// TestSegmentsAreRead: what a log of segments was told is what is read out of its files.
+// TestSegmentsAreRead verifies that the entries written to a segment log are the entries read from its files.
 func TestSegmentsAreRead(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -53,7 +53,7 @@ func TestSegmentsAreRead(t *testing.T) {
 		dir := segmentsDir(t, func(l *segment.Log) {
 			last, term := uint64(0), uint64(1)
 			for range 60 {
-				if random.IntN(12) == 0 { // behind a snapshot
+				if random.IntN(12) == 0 { // after a snapshot
 					last += 10
 					clear(want)
 				}
@@ -94,7 +94,7 @@ func TestSegmentsAreRead(t *testing.T) {
 	}
 }
 
-// TestDamagedSegments: nothing is made of files that are not whole.
+// TestDamagedSegments verifies that damaged files are rejected.
 func TestDamagedSegments(t *testing.T) {
 	for what, test := range map[string]struct {
 		spoil func(t *testing.T, first, second string)

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// stage plays a cluster and its clients, so that a true history can be made up and then
-// forged. Each request takes a millisecond to its leader and another one back.
+// stage simulates a cluster and its clients, to produce a true history that tests can forge. Each request
+// takes a millisecond to the leader and another one back.
 type stage struct {
 	t       *testing.T
 	now     time.Duration
@@ -25,7 +25,7 @@ type stage struct {
 	seqs    map[uint64]uint64
 	term    uint64
 	bounds  Bounds
-	// snapshot is the state after so many entries, where the log was compacted.
+	// snapshot is the state after compacted entries, if the log was compacted.
 	snapshot  []byte
 	compacted int
 }
@@ -42,7 +42,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// lead begins a term.
+// lead starts a term.
 func (s *stage) lead() {
 	s.term++
 	s.apply(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: s.term, LeaderId: fmt.Sprint("n", s.term)}}})
@@ -76,7 +76,7 @@ func (s *stage) apply(cmd *wire.Command) *wire.Result {
 
 func client(session uint64) string { return fmt.Sprint("client ", session) }
 
-// ask sends a request that is a command in the log, and books it.
+// ask sends a request that is a command in the log, and records it.
 func (s *stage) ask(req *wire.Request, cmd *wire.Command) *wire.Result {
 	s.t.Helper()
 	op := &history.Op{
@@ -99,7 +99,7 @@ func (s *stage) open(ttl time.Duration) uint64 {
 	return r.GetSession().GetSessionId()
 }
 
-// request is a session's next one. command makes both of its forms.
+// request is a session's next request. It fills in both of its forms.
 func (s *stage) request(session uint64, req *wire.Request, cmd *wire.Command) *wire.Result {
 	s.t.Helper()
 	s.seqs[session]++
@@ -112,7 +112,7 @@ func (s *stage) acquire(session uint64, op *wire.Acquire) *wire.Result {
 	return s.request(session, &wire.Request{Body: &wire.Request_Acquire{Acquire: op}}, &wire.Command{Op: &wire.Command_Acquire{Acquire: op}})
 }
 
-// lock waits for a lock alone, under an owner key of its own.
+// lock acquires a lock exclusively, waiting if necessary, under a fresh owner.
 func (s *stage) lock(session uint64, name string) *wire.Result {
 	s.t.Helper()
 	return s.acquire(session, &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}, WaitForever: true, Owner: s.seqs[session] + 1})
@@ -144,14 +144,14 @@ func (s *stage) expire(session uint64) {
 	s.apply(&wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{SessionId: session, Term: s.term, Generation: view.Generation}}})
 }
 
-// closes ends a session by its client's wish.
+// closes closes a session, as its client requests.
 func (s *stage) closes(session uint64) {
 	s.t.Helper()
 	s.ask(&wire.Request{SessionId: session, Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}},
 		&wire.Command{SessionId: session, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}})
 }
 
-// read asks for a lock.
+// read reads a lock.
 func (s *stage) read(name string) *wire.GetLockResponse {
 	s.t.Helper()
 	lock, ok := s.machine.GetLock(&wire.GetLockRequest{Name: name})
@@ -171,7 +171,7 @@ func (s *stage) read(name string) *wire.GetLockResponse {
 	return lock
 }
 
-// holds books a hold as its application saw it, until now if it has ended.
+// holds records a hold as its application saw it.
 func (s *stage) holds(session uint64, grant *wire.Result, locks []history.Share, from, to time.Duration) *history.Hold {
 	h := &history.Hold{
 		Client: client(session), Session: session, ID: grant.HoldId, Token: grant.Token, Revision: grant.Revision,
@@ -193,7 +193,7 @@ func (s *stage) judge() Verdict {
 	})
 }
 
-// ops are the operations of a kind.
+// ops returns the operations of a kind.
 func (s *stage) ops(kind string) []*history.Op {
 	var all []*history.Op
 	for _, r := range s.records {
@@ -204,7 +204,7 @@ func (s *stage) ops(kind string) []*history.Op {
 	return all
 }
 
-// accepted wants nothing to be found wrong.
+// accepted fails the test if any fault is found.
 func (s *stage) accepted() Counts {
 	s.t.Helper()
 	v := s.judge()
@@ -214,7 +214,7 @@ func (s *stage) accepted() Counts {
 	return v.Counts
 }
 
-// refused wants a fault that says what is wrong.
+// refused fails the test unless a fault contains what.
 func (s *stage) refused(what string) {
 	s.t.Helper()
 	v := s.judge()

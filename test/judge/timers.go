@@ -7,16 +7,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// timer is one deadline of the leader's other than a session's: of a wait, of a bounded
-// hold or a revocation's grace, of a lease, of a lock-delay.
+// timer is one of the leader's deadlines other than a session's: that of a wait, a bounded hold, a
+// revocation's grace, a lease or a lock-delay.
 type timer struct {
 	what  string
 	began time.Duration
 	lasts time.Duration
 }
 
-// timers judges, by the leaders' stamps, that no such deadline is decided early and that
-// each is decided in time. A new leader gives everybody the full time again.
+// timers checks, by the leaders' timestamps, that each of these deadlines is enforced neither early nor late.
+// A new leader restarts all of them.
 func timers(r *replay) (faults []string) {
 	if !r.in.Bounds.Stamps {
 		return nil
@@ -67,7 +67,7 @@ const (
 	aWait, aHold, aGrace, aDelay, aLease = "the wait of", "the bound of hold", "the grace of hold", "the lock-delay of", "the lease of session"
 )
 
-// ends names the deadline that a command ended by time; empty if it ended none.
+// ends names the deadline that a command enforced; empty if none.
 func ends(s step) string {
 	switch op := s.cmd.Op.(type) {
 	case *wire.Command_TimeoutWait:
@@ -93,7 +93,7 @@ func ends(s step) string {
 	return ""
 }
 
-// follow begins and stops deadlines as an event tells of them.
+// follow starts and stops deadlines according to an event.
 func follow(running map[string]timer, e *wire.Event, at time.Duration) {
 	begin := func(kind string, id uint64, ms uint32) {
 		key := keyOf(kind, id)

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// told holds every answer and push against what the model said.
+// told compares every answer and push with the model's.
 func told(r *replay) (faults []string) {
 	for _, t := range r.in.History.Told() {
 		if err := r.toldRequest(t); err != nil {
@@ -30,19 +30,19 @@ func told(r *replay) (faults []string) {
 	return faults
 }
 
-// fromTheLog says whether an answer was given by the replicated state. A node refuses some
-// requests by itself; what it refuses has no revision.
+// fromTheLog reports whether an answer came from the replicated state. A node refuses some requests on its
+// own; such refusals have no revision.
 func fromTheLog(result *wire.Result) bool {
 	return result.GetRevision() != 0 || history.Proves(result.GetStatus())
 }
 
-// past says that a result came before the log that is left.
+// past reports whether a result is older than the remaining log.
 func (r *replay) past(result *wire.Result) bool {
 	return result.Revision != 0 && result.Revision < r.first
 }
 
-// toldRequest finds what a client was told of a request with a number among all that the
-// model said of it.
+// toldRequest checks that what a client received about a request with a sequence number is among the model's
+// answers and outcomes.
 func (r *replay) toldRequest(t history.Told) error {
 	key := request{t.Session, t.Seq}
 	if !fromTheLog(t.Result) || r.past(t.Result) {
@@ -65,7 +65,7 @@ func (r *replay) toldRequest(t history.Told) error {
 	return fmt.Errorf("told %v; by the log it is %v, then %v", t.Result, r.asked[key], r.came[key])
 }
 
-// sameAnswer compares all of an answer but what is said for people.
+// sameAnswer compares everything in an answer except messages for people.
 func sameAnswer(got, want *wire.Result) bool {
 	got = proto.CloneOf(got)
 	got.Message = ""
@@ -75,27 +75,25 @@ func sameAnswer(got, want *wire.Result) bool {
 	return model.Same(got, want)
 }
 
-// sameCall compares what an answer over HTTP tells of an extension or a release.
+// sameCall compares what an HTTP response says about an extension or a release.
 func sameCall(got, want *wire.Result) bool {
 	return got.Status == want.Status && got.Revision == want.Revision && got.Count == want.Count
 }
 
-// sameEcho compares which request an outcome is of. One about what is over may leave the
-// lock out.
+// sameEcho compares the request that an outcome belongs to. An outcome of what is over may omit the lock.
 func sameEcho(got, want *wire.Result) bool {
 	return got.Digest == want.Digest && (got.Name == want.Name || got.Name == "" || want.Name == "")
 }
 
-// sameOutcome compares what a request came to, wherever it is told. A wait that came to
-// nothing is told with its id or without.
+// sameOutcome compares the outcome of a request, from whatever source. If a wait ended without a grant, its
+// ID may be missing.
 func sameOutcome(got, want *wire.Result) bool {
 	nothing := got.Status == wire.Status_TIMEOUT || got.Status == wire.Status_CANCELLED || got.Status == wire.Status_SESSION_LOST
 	return got.Status == want.Status && got.Revision == want.Revision && (nothing || got.HoldId == want.HoldId) && got.Token == want.Token && got.Count == want.Count &&
 		sameEcho(got, want)
 }
 
-// toldOther is for requests without a number: the log has them at the revision that they
-// were told.
+// toldOther checks requests without a sequence number: the log contains them at the revision of their answer.
 func (r *replay) toldOther(op *history.Op) error {
 	result := op.Result()
 	if op.Kind == "acquire_lease" {
@@ -117,8 +115,8 @@ func (r *replay) toldOther(op *history.Op) error {
 	return nil
 }
 
-// ownRevision says whether an operation was answered by a command without a number, each
-// time by one of its own.
+// ownRevision reports whether an operation was answered by a command without a sequence number, which has its
+// own revision each time.
 func ownRevision(op *history.Op) bool {
 	switch op.Kind {
 	case "open_session", "attach", "close_session", "acknowledge", "extend_lease", "release_lease",
@@ -128,7 +126,7 @@ func ownRevision(op *history.Op) bool {
 	return false
 }
 
-// isOf says whether a command can be that of an operation.
+// isOf reports whether a command can belong to an operation.
 func isOf(cmd *wire.Command, op *history.Op) bool {
 	switch body := cmd.Op.(type) {
 	case *wire.Command_OpenSession:
@@ -160,8 +158,8 @@ func hashOf(secret []byte) []byte {
 	return sum[:]
 }
 
-// toldLease finds the final outcome of a lease's acquire: as it was answered, or as the wait
-// ended in its session.
+// toldLease checks the outcome of a lease's acquire: it must be one of the answers, or the end of the wait in
+// its session.
 func (r *replay) toldLease(op *history.Op) error {
 	result := op.Result()
 	if !fromTheLog(result) || r.past(result) {
@@ -175,7 +173,7 @@ func (r *replay) toldLease(op *history.Op) error {
 		}
 		sessions[said.SessionId] = true
 	}
-	if r.live[result.SessionId] { // it was asked for before the log begins
+	if r.live[result.SessionId] { // requested before the log begins
 		sessions[result.SessionId] = true
 	}
 	for _, outcome := range r.came[request{result.SessionId, leaseSeq}] {
@@ -186,5 +184,5 @@ func (r *replay) toldLease(op *history.Op) error {
 	return fmt.Errorf("told %v; by the log it is %v", result, answers)
 }
 
-// leaseSeq is the number of a lease's only request in its session.
+// leaseSeq is the sequence number of a lease's only request in its session.
 const leaseSeq = 1

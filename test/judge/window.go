@@ -15,18 +15,17 @@ import (
 )
 
 const (
-	// A window ends at the first moment after so many moves at which nothing of the lock is
-	// under way and nobody has it.
+	// windowMoves is the minimum length of a window. It ends at the first moment after so many moves at which
+	// no operation on the lock is in flight and nobody holds it.
 	windowMoves = 60
-	// windowTime bounds what porcupine may spend on one.
+	// windowTime bounds the time that porcupine may spend on one window.
 	windowTime = 20 * time.Second
 )
 
-// windows asks porcupine whether what clients did with each lock can have happened one
-// after the other: the state is who holds the lock, the last token, and which sessions are
-// over. It looks at locks that are only ever locked exclusively, one at a time, for as
-// long as their holders like; there the log is not asked, but for the death of sessions
-// whose clients are gone.
+// windows checks with porcupine whether the clients' operations on each lock are linearizable. The state
+// consists of the holder, the last token, and the sessions that are over. It considers locks that are only
+// ever locked exclusively, one at a time, without a bound or lock-delay. It does not use the log, except for
+// the death of sessions whose clients are gone.
 func windows(r *replay) (faults []string) {
 	all := r.crowd()
 	for _, name := range slices.Sorted(maps.Keys(r.plainLocks())) {
@@ -50,15 +49,15 @@ func windows(r *replay) (faults []string) {
 	return faults
 }
 
-// move is something done to one lock.
+// move is an operation on one lock.
 type move struct {
 	kind    moveKind
 	session uint64
-	// token is that of the hold granted or released; before, of a grant, the greatest known
-	// one below it: since tokens rise, that grant and no other came right before.
+	// token is that of the hold granted or released. For a grant, before is the greatest known token below
+	// it: since tokens increase, that grant and no other came right before.
 	token, before uint64
-	// unknown says that nobody knows whether it happened. It has by the first proof of its
-	// session's death, or never does.
+	// unknown is set if the outcome is unknown. If it happened at all, it happened before the first proof of
+	// its session's death.
 	unknown bool
 }
 
@@ -71,14 +70,14 @@ const (
 	dies                      // the end of a session
 )
 
-// chair is a lock's state. Its slice is never changed in place.
+// chair is a lock's state. Its slice must not be modified.
 type chair struct {
-	holder, token uint64 // session 0 is nobody; token 0 is not known
+	holder, token uint64 // session 0 means free; token 0 means unknown
 	last          uint64
 	dead          []uint64
 }
 
-// sequential is a lock that one client after the other uses.
+// sequential is the porcupine model of a lock that clients use one after the other.
 func sequential(init chair) porcupine.Model {
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{init} },
@@ -98,7 +97,7 @@ func sequential(init chair) porcupine.Model {
 	return model.ToModel()
 }
 
-// after is the state that a move leaves; none if it cannot happen in this one.
+// after returns the states after a move; none if the move is impossible in this state.
 func (c chair) after(m move) []any {
 	switch m.kind {
 	case takes:
@@ -130,7 +129,7 @@ func (c chair) heldBy(m move) bool {
 	return c.holder == m.session && (c.token == m.token || c.token == 0)
 }
 
-// plainLocks are the locks of which every use is plain.
+// plainLocks returns the locks that windows considers: those used only in the plain way.
 func (r *replay) plainLocks() map[string]bool {
 	plain, other := map[string]bool{}, map[string]bool{}
 	odd := func(id uint64) {
@@ -165,8 +164,8 @@ func (r *replay) plainLocks() map[string]bool {
 	return plain
 }
 
-// usedBefore are the locks that clients asked for and of whose use the log may lack some:
-// it begins with a snapshot.
+// usedBefore returns the locks that clients requested and whose use may be missing in part from a log that
+// begins with a snapshot.
 func (r *replay) usedBefore() map[string]bool {
 	names := map[string]bool{}
 	if r.in.Snapshot == nil {
@@ -183,7 +182,7 @@ func (r *replay) usedBefore() map[string]bool {
 	return names
 }
 
-// locksOf are the locks of a claim.
+// locksOf returns the locks of a claim.
 func (r *replay) locksOf(id uint64) map[string]bool {
 	names := map[string]bool{}
 	if s := r.at(id); s != nil {
@@ -194,8 +193,8 @@ func (r *replay) locksOf(id uint64) map[string]bool {
 	return names
 }
 
-// life is when a session died: between its client's deadline, or its close, and the first
-// proof of its death.
+// life bounds the time of a session's death: between its client's deadline or close, and the first proof of
+// its death.
 type life struct{ from, to time.Duration }
 
 func (r *replay) lives() map[uint64]life {
@@ -214,20 +213,20 @@ func (r *replay) lives() map[uint64]life {
 	return all
 }
 
-// wish is a request of a client with all its sendings.
+// wish is a client's request with all its retries.
 type wish struct {
-	op       *history.Op // the first
+	op       *history.Op // the first attempt
 	result   *wire.Result
 	returned time.Duration
 }
 
-// known says that its client learned what it came to.
+// known reports whether the client learned the outcome.
 func (w *wish) known() bool { return w.result != nil && w.result.Status != wire.Status_SESSION_LOST }
 
-// crowd is all that clients did, indexed for looking at one lock after the other.
+// crowd contains all operations of the clients, indexed by lock.
 type crowd struct {
-	acquires map[string][]*wish // of one lock, by its name
-	releases map[uint64]*wish   // by token; a hold's first
+	acquires map[string][]*wish // by lock name, for single-lock acquires
+	releases map[uint64]*wish   // by token; the first release of a hold
 	deaths   map[uint64]life
 }
 
@@ -247,7 +246,7 @@ func (r *replay) crowd() *crowd {
 	return c
 }
 
-// wishes are all requests by their number, with what they came to.
+// wishes returns all requests with a sequence number, with their outcomes.
 func (r *replay) wishes() map[request]*wish {
 	all := map[request]*wish{}
 	for _, op := range r.in.History.Ops() {
@@ -265,7 +264,7 @@ func (r *replay) wishes() map[request]*wish {
 	return all
 }
 
-// moves are all that was done with a lock, by the time of the call.
+// moves returns all operations on a lock, ordered by the time of the call.
 func (c *crowd) moves(name string) []porcupine.Operation {
 	var all []porcupine.Operation
 	sessions, tokens := map[uint64]bool{}, []uint64{}
@@ -307,7 +306,7 @@ func (c *crowd) moves(name string) []porcupine.Operation {
 	return all
 }
 
-// release is the move of a release, and from when to when it may have happened.
+// release returns the move of a release, and the interval in which it may have happened.
 func release(w *wish, token uint64, death time.Duration) (m move, from, to time.Duration) {
 	m = move{kind: givesBack, session: w.op.Session, token: token, unknown: !w.known()}
 	switch {
@@ -319,7 +318,7 @@ func release(w *wish, token uint64, death time.Duration) (m move, from, to time.
 	return m, w.op.Call, w.returned
 }
 
-// deathOf is the first proof that a session is over, or Never.
+// deathOf returns the first proof that a session is over, or Never.
 func (c *crowd) deathOf(session uint64) time.Duration {
 	if l, known := c.deaths[session]; known {
 		return l.to
@@ -327,7 +326,7 @@ func (c *crowd) deathOf(session uint64) time.Duration {
 	return history.Never
 }
 
-// cut parts moves where nothing is under way and nobody holds the lock.
+// cut splits moves where no operation is in flight and nobody holds the lock.
 func cut(all []porcupine.Operation) (parts [][]porcupine.Operation) {
 	begin, busy, held := 0, int64(math.MinInt64), map[uint64]uint64{}
 	for i, op := range all {

@@ -21,7 +21,7 @@ func giveBack(session, token uint64) move {
 	return move{kind: givesBack, session: session, token: token}
 }
 
-// TestSequential: what one client after the other can have done, and what they cannot.
+// TestSequential checks sequences that clients can and cannot have produced one after the other.
 func TestSequential(t *testing.T) {
 	maybe := func(m move) move { m.unknown = true; return m }
 	dead := func(session uint64) move { return move{kind: dies, session: session} }
@@ -65,7 +65,7 @@ func TestSequential(t *testing.T) {
 	}
 }
 
-// TestWindows judges locks as clients saw them.
+// TestWindows checks locks as clients saw them.
 func TestWindows(t *testing.T) {
 	s, _ := queue(t)
 	if c := s.accepted(); c.Windows != 1 {
@@ -79,7 +79,7 @@ func TestWindows(t *testing.T) {
 	s.refused("porcupine says Illegal")
 }
 
-// TestWindowsAreCutWhereNothingIsUnderWay and know what came before.
+// TestWindowsAreCutWhereNothingIsUnderWay also verifies that a window knows what came before it.
 func TestWindowsAreCutWhereNothingIsUnderWay(t *testing.T) {
 	s := newStage(t)
 	a := s.open(ttl)

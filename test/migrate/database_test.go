@@ -57,7 +57,7 @@ func runNightly(ctx context.Context, session *client.Session) error {
 	// end
 }
 
-// Whoever held the lock before and comes late is refused by the row itself.
+// A late write of an earlier holder is rejected by the row itself.
 func Example_database() {
 	ctx := context.Background()
 	db, err := sql.Open("sqlite", "file:orders?mode=memory&cache=shared")

@@ -37,7 +37,7 @@ func electAndFollow(ctx context.Context, session *client.Session) error {
 	// end
 }
 
-// Locking twice is refused, not forgotten: the first unlock frees what was locked once.
+// Locking twice is refused, not ignored: otherwise the first unlock would free the lock.
 func Example_etcd() {
 	ctx := context.Background()
 	p := start(ctx, "worker")

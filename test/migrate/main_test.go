@@ -10,10 +10,10 @@ import (
 	"github.com/quorumlock/quorumlock/test/single"
 )
 
-// endpoint is the client port of the node that the pages talk to.
+// endpoint is the client port of the node that the pages use.
 var endpoint string
 
-// ttl is that of the sessions here: short, since some of them die for show.
+// ttl is the TTL of the sessions here. It is short, since some examples wait for an expiry.
 const ttl = time.Second
 
 func TestMain(m *testing.M) {
@@ -26,8 +26,7 @@ type program struct {
 	session *client.Session
 }
 
-// start runs a program that takes part. An error ends the example, which then fails
-// for want of its output.
+// start starts a program with a session. An error panics, which fails the example.
 func start(ctx context.Context, name string) *program {
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
 	if err != nil {
@@ -40,10 +39,10 @@ func start(ctx context.Context, name string) *program {
 	return &program{c, session}
 }
 
-// crash ends a program without a word to the cluster.
+// crash ends a program without notifying the cluster.
 func (p *program) crash() { _ = p.client.Close() }
 
-// stop ends it in order.
+// stop ends it gracefully.
 func (p *program) stop(ctx context.Context) {
 	_ = p.session.Close(ctx)
 	_ = p.client.Close()

@@ -13,8 +13,7 @@ var (
 	ran   = regexp.MustCompile(`(?ms)^[ \t]*// begin\n(.*?)^[ \t]*// end$`)
 )
 
-// What a page shows is what its test runs, and nothing that is run for a page is missing
-// there.
+// TestPagesShowWhatRuns verifies that each page shows exactly the code that its test runs.
 func TestPagesShowWhatRuns(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/migrate/*.md")
 	if err != nil || len(pages) < 6 {
@@ -54,7 +53,7 @@ func blocks(t *testing.T, pattern *regexp.Regexp, path string) []string {
 	return found
 }
 
-// dedented takes away the indentation that all lines share.
+// dedented removes the indentation that all lines share.
 func dedented(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	shared := -1

@@ -47,7 +47,7 @@ func leaseToShip(ctx context.Context, c *client.Client) error {
 	// end
 }
 
-// The one that crashed blocks the others for its TTL and no longer, and nobody polls.
+// A crashed holder blocks the others for its TTL and no longer, and no client polls.
 func Example_redis() {
 	ctx := context.Background()
 	first, second := start(ctx, "first"), start(ctx, "second")

@@ -31,7 +31,8 @@ func sendInvoices(ctx context.Context, session *client.Session) (string, error) 
 	// end
 }
 
-// The holder that nobody hears any more knows it before the next one is let in.
+// A holder that the cluster does not hear from any more knows that its hold is over before the next one is
+// granted.
 func Example_redlock() {
 	ctx := context.Background()
 	first, second := start(ctx, "first"), start(ctx, "second")

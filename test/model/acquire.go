@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// plain is a lock request with everything filled in.
+// plain returns a copy of the lock request with its defaults filled in.
 func plain(l *wire.LockRequest) *wire.LockRequest {
 	l = proto.CloneOf(l)
 	switch {
@@ -41,7 +41,7 @@ func validAcquire(op *wire.Acquire) bool {
 	return op.LockDelayMs <= 60_000 && validMaxHold(op.MaxHoldMs)
 }
 
-// validName says whether a lock may be called that.
+// validName reports whether a lock may have this name.
 func validName(name string) bool {
 	for segment := range strings.SplitSeq(name, "/") {
 		if segment == "" || segment == "." || segment == ".." {
@@ -97,7 +97,7 @@ func plainAll(locks []*wire.LockRequest) []*wire.LockRequest {
 	return all
 }
 
-// Mine is what an owner has to do with a lock already.
+// Mine returns the owner's claim on the lock, delays excluded; nil if it has none.
 func (d *Model) Mine(session, owner uint64, name string) *Claim {
 	for _, c := range d.Of(session) {
 		if c.Owner == owner && c.part(name) != nil {
@@ -121,7 +121,7 @@ func (d *Model) second(c *Claim, l *wire.LockRequest, reentrant bool) *wire.Resu
 	return c.grant()
 }
 
-// room says whether one more claim keeps within the limits.
+// room reports whether one more claim stays within the limits.
 func (d *Model) room(s *Session, op *wire.Acquire, free bool) bool {
 	locks := uint64(len(d.Locks))
 	for _, l := range op.Locks {
@@ -135,7 +135,7 @@ func (d *Model) room(s *Session, op *wire.Acquire, free bool) bool {
 	return d.Names(s.ID)+uint64(len(op.Locks)) <= d.Limits.MaxClaimsPerSession && (locks == uint64(len(d.Locks)) || locks <= d.Limits.MaxLocks)
 }
 
-// claimFor puts a new claim behind all others.
+// claimFor adds a new claim behind all others.
 func (d *Model) claimFor(s *Session, seq uint64, op *wire.Acquire, order wire.Order) *Claim {
 	c := &Claim{
 		ID: d.Revision, Session: s.ID, Owner: op.Owner, Seq: seq, Locks: plainAll(op.Locks), Value: op.Value,
@@ -151,7 +151,7 @@ func (d *Model) claimFor(s *Session, seq uint64, op *wire.Acquire, order wire.Or
 	return c
 }
 
-// grant is the answer that a hold gives.
+// grant returns the answer to the grant of c.
 func (c *Claim) grant() *wire.Result {
 	return &wire.Result{Status: wire.Status_GRANTED, Revision: c.Granted, HoldId: c.ID, Token: c.Token, Count: c.Count}
 }

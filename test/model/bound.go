@@ -2,7 +2,7 @@ package model
 
 import "github.com/quorumlock/quorumlock/transport/wire"
 
-// Graced says that an operator's patience with the hold has an end.
+// Graced reports whether an operator revoked the hold with a deadline.
 func (c *Claim) Graced() bool { return c.Revoked.GetGraceMs() > 0 }
 
 func (d *Model) extend(s *Session, op *wire.Extend) *wire.Result {
@@ -42,7 +42,7 @@ func (d *Model) expireHold(op *wire.ExpireHold) *wire.Result {
 	return says(wire.Status_OK)
 }
 
-// takeAway ends a hold against the will of its holder.
+// takeAway ends a hold that its holder did not release.
 func (d *Model) takeAway(c *Claim, what wire.Event_Type, reason string) {
 	why := "the hold's max_hold passed"
 	if what == wire.Event_FORCED {
@@ -59,7 +59,7 @@ func (d *Model) takeAway(c *Claim, what wire.Event_Type, reason string) {
 	d.settle()
 }
 
-// bury ends a hold. With a lock-delay its locks stay closed.
+// bury ends a hold. If it has a lock-delay, its locks stay closed.
 func (d *Model) bury(c *Claim) {
 	if c.Delay == 0 {
 		d.drop(c)

@@ -7,28 +7,28 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Queued says that it waits for its grant.
+// Queued reports whether c waits for its grant.
 func (c *Claim) Queued() bool { return c.Token == 0 }
 
-// Holds says that somebody has it.
+// Holds reports whether c is a hold.
 func (c *Claim) Holds() bool { return c.Token != 0 && !c.Over }
 
-// Delays says that it only keeps locks closed any more.
+// Delays reports whether c is a lock-delay: its hold is over, and it keeps the locks closed.
 func (c *Claim) Delays() bool { return c.Over }
 
-// Upgrading says that it is a hold that waits to be alone.
+// Upgrading reports whether c is a hold that waits to become exclusive.
 func (c *Claim) Upgrading() bool { return c.Upgrade != nil }
 
-// Waiting says that it waits, as an acquire or as an upgrade.
+// Waiting reports whether c waits, as an acquire or as an upgrade.
 func (c *Claim) Waiting() bool { return !c.Over && (c.Token == 0 || c.Upgrade != nil) }
 
-// closes says that it takes up room.
+// closes reports whether c occupies its locks, as a hold or as a lock-delay.
 func (c *Claim) closes() bool { return c.Token != 0 }
 
-// Is says whether it is for one lock, in that mode.
+// Is reports whether c is for a single lock, in that mode.
 func (c *Claim) Is(mode wire.Mode) bool { return len(c.Locks) == 1 && c.Locks[0].Mode == mode }
 
-// part is what it wants of a lock; nil if nothing.
+// part returns what c requests of a lock; nil if nothing.
 func (c *Claim) part(name string) *wire.LockRequest {
 	for _, l := range c.Locks {
 		if l.Name == name {
@@ -38,7 +38,7 @@ func (c *Claim) part(name string) *wire.LockRequest {
 	return nil
 }
 
-// add puts a claim behind all others.
+// add appends a claim behind all others.
 func (d *Model) add(c *Claim) {
 	d.Claims = append(d.Claims, c)
 	d.bySession[c.Session] = append(d.bySession[c.Session], c)
@@ -47,7 +47,7 @@ func (d *Model) add(c *Claim) {
 	}
 }
 
-// drop takes a claim off the list. Whoever calls it settles.
+// drop removes a claim from the list. The caller must settle.
 func (d *Model) drop(c *Claim) {
 	if at, found := d.at(c.ID); found {
 		d.Claims = slices.Delete(d.Claims, at, at+1)
@@ -66,7 +66,7 @@ func without[K comparable](index map[K][]*Claim, key K, c *Claim) {
 	}
 }
 
-// clean forgets locks that nobody has to do with any more.
+// clean deletes locks without claims.
 func (d *Model) clean() {
 	for _, name := range d.left {
 		if len(d.byLock[name]) == 0 {
@@ -80,7 +80,7 @@ func (d *Model) at(id uint64) (int, bool) {
 	return slices.BinarySearchFunc(d.Claims, id, func(c *Claim, id uint64) int { return cmp.Compare(c.ID, id) })
 }
 
-// Claim is the one of that id, delays too; nil if there is none.
+// Claim returns the claim with that ID, which may be a delay; nil if there is none.
 func (d *Model) Claim(id uint64) *Claim {
 	if at, found := d.at(id); found {
 		return d.Claims[at]
@@ -88,7 +88,7 @@ func (d *Model) Claim(id uint64) *Claim {
 	return nil
 }
 
-// Of are the claims of a session that it still has: no delays.
+// Of returns the claims of a session, without delays.
 func (d *Model) Of(session uint64) []*Claim {
 	var found []*Claim
 	for _, c := range d.bySession[session] {
@@ -99,7 +99,7 @@ func (d *Model) Of(session uint64) []*Claim {
 	return found
 }
 
-// Load are the holds and the waits of a session.
+// Load returns the number of holds and of waits of a session.
 func (d *Model) Load(session uint64) (holds, waits uint64) {
 	for _, c := range d.Of(session) {
 		if c.Token != 0 {
@@ -112,8 +112,8 @@ func (d *Model) Load(session uint64) (holds, waits uint64) {
 	return holds, waits
 }
 
-// Names is what counts against the session's limit: each hold and each wait as often as it
-// names a lock.
+// Names returns what counts towards the session's limit: each hold and each wait counts once for every lock
+// it names.
 func (d *Model) Names(session uint64) (names uint64) {
 	for _, c := range d.Of(session) {
 		names += uint64(len(c.Locks))
@@ -124,7 +124,7 @@ func (d *Model) Names(session uint64) (names uint64) {
 	return names
 }
 
-// those are the claims on a lock that fit, in the order in which they asked.
+// those returns the claims on a lock for which fit holds, in the order of their requests.
 func (d *Model) those(name string, fit func(*Claim) bool) []*Claim {
 	var found []*Claim
 	for _, c := range d.byLock[name] {
@@ -135,7 +135,7 @@ func (d *Model) those(name string, fit func(*Claim) bool) []*Claim {
 	return found
 }
 
-// first is the first of those; nil if there is none.
+// first returns the first claim that those would return; nil if there is none.
 func (d *Model) first(name string, fit func(*Claim) bool) *Claim {
 	for _, c := range d.byLock[name] {
 		if fit(c) {
@@ -145,7 +145,7 @@ func (d *Model) first(name string, fit func(*Claim) bool) *Claim {
 	return nil
 }
 
-// holders are those who hold a lock, by token.
+// holders returns the holders of a lock, ordered by token.
 func (d *Model) holders(name string) []*Claim {
 	found := d.those(name, (*Claim).Holds)
 	slices.SortFunc(found, byToken)
@@ -154,7 +154,7 @@ func (d *Model) holders(name string) []*Claim {
 
 func byToken(a, b *Claim) int { return cmp.Compare(a.Token, b.Token) }
 
-// told are at most eight holders of the first of the locks that is in the way.
+// told returns at most eight holders of the first of the locks for which inTheWay holds.
 func (d *Model) told(locks []*wire.LockRequest, inTheWay func(*wire.LockRequest) bool) []*wire.HolderInfo {
 	var infos []*wire.HolderInfo
 	for _, l := range locks {
@@ -171,15 +171,15 @@ func (d *Model) told(locks []*wire.LockRequest, inTheWay func(*wire.LockRequest)
 	return nil
 }
 
-// taken says whether anybody holds a lock or keeps it closed.
+// taken reports whether the lock is held, or closed by a lock-delay.
 func (d *Model) taken(l *wire.LockRequest) bool { return d.first(l.Name, (*Claim).closes) != nil }
 
-// busy says whether a newcomer has to wait for a lock.
+// busy reports whether a new request for the lock has to wait.
 func (d *Model) busy(l *wire.LockRequest) bool {
 	return !d.fits(l) || d.first(l.Name, (*Claim).Queued) != nil || d.first(l.Name, (*Claim).Upgrading) != nil
 }
 
-// place in the queue of the first lock; 1 is next.
+// place returns the claim's position in the queue of its first lock; 1 is next.
 func (d *Model) place(c *Claim) uint64 {
 	if c.Token != 0 {
 		return 1
@@ -188,7 +188,7 @@ func (d *Model) place(c *Claim) uint64 {
 	return uint64(1 + slices.Index(d.those(name, (*Claim).Queued), c) + len(d.those(name, (*Claim).Upgrading)))
 }
 
-// fits says whether those who hold the lock, or keep it closed, leave room.
+// fits reports whether the lock's holders and lock-delays leave room for the request.
 func (d *Model) fits(want *wire.LockRequest) bool {
 	used := want.Permits
 	for _, c := range d.those(want.Name, (*Claim).closes) {
@@ -202,7 +202,7 @@ func (d *Model) fits(want *wire.LockRequest) bool {
 	return l == nil || l.Limit == 0 || used <= l.Limit
 }
 
-// held is the session's hold of that id and token; nil if it has none.
+// held returns the session's hold with that ID and token; nil if it has none.
 func (d *Model) held(s *Session, hold, token uint64) *Claim {
 	c := d.Claim(hold)
 	if c == nil || c.Session != s.ID || !c.Holds() || c.Token != token {

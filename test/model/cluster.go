@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// DefaultLimits are those of a cluster that was given none, as documented.
+// DefaultLimits returns the documented limits of a cluster that was configured with none.
 func DefaultLimits() *wire.Settings {
 	return &wire.Settings{
 		MinTtlMs: 5_000, MaxTtlMs: 600_000, DefaultTtlMs: 15_000,
@@ -20,8 +20,7 @@ func DefaultLimits() *wire.Settings {
 	}
 }
 
-// Smallest are the least that the limits may be, as documented. Tests of small limits lower
-// them.
+// Smallest are the documented minima of the limits. Tests of small limits lower them.
 var Smallest = &wire.Settings{
 	MinTtlMs: 100, MaxTtlMs: 100, DefaultTtlMs: 100,
 	MaxSessions: 16, MaxLocks: 64, MaxWaitersPerLock: 16,
@@ -36,7 +35,7 @@ var largest = &wire.Settings{
 	MaxStateBytes: 1 << 50, MaxSessionBytes: 1 << 50,
 }
 
-// limitsFrom fills in what is not given; nil if they cannot be kept.
+// limitsFrom fills in defaults. It returns nil if the limits are invalid.
 func limitsFrom(given *wire.Settings) *wire.Settings {
 	limits := DefaultLimits()
 	if most := given.GetMaxStateBytes(); most > 0 && most < limits.MaxSessionBytes {
@@ -56,14 +55,15 @@ func limitsFrom(given *wire.Settings) *wire.Settings {
 	return limits
 }
 
-// highestFloor leaves a trillion grants. aYear is how far a floor may be ahead.
+// highestFloor leaves room for a trillion grants. aYear is the maximum distance of a token floor from the
+// clock.
 const (
 	highestFloor = 1<<63 - 1 - 1<<40
 	aYear        = 31_622_400 << 32
-	beginning    = 1_704_067_200 // 2024 began
+	beginning    = 1_704_067_200 // start of 2024
 )
 
-// clock is the least token of that second.
+// clock returns the smallest token of that second.
 func clock(seconds uint64) uint64 {
 	if seconds < beginning {
 		return 0
@@ -93,7 +93,7 @@ func validMember(m *wire.Member) bool {
 	return m.GetId() != ""
 }
 
-// member puts a copy into the list, in place of another one of that id.
+// member stores a copy in the list and replaces an entry with the same ID.
 func (d *Model) member(m *wire.Member) {
 	at, found := slices.BinarySearchFunc(d.Members, m.Id, func(m *wire.Member, id string) int { return cmp.Compare(m.Id, id) })
 	if !found {
@@ -164,7 +164,7 @@ func (d *Model) suspend() *wire.Result {
 	return says(wire.Status_OK)
 }
 
-// endSuspension lets everybody have what has come free since the suspension of that revision.
+// endSuspension ends the suspension that started at that revision and grants what has become free since.
 func (d *Model) endSuspension(revision uint64) *wire.Result {
 	if d.Suspended == 0 || revision != d.Suspended {
 		return says(wire.Status_FAILED_PRECONDITION)
@@ -183,7 +183,8 @@ func (d *Model) beginTerm(op *wire.BeginTerm) *wire.Result {
 		d.Terms = d.Terms[max(0, len(d.Terms)-256):]
 	}
 	d.Term, d.leader = op.Term, op.LeaderId
-	// One clock alone brings the counter at most a year beyond where it and most clocks are.
+	// A single wrong clock advances the counter by at most a year beyond the larger of its value and the
+	// median clock.
 	most := min(max(d.Token, clock(op.MedianUnixS)), highestFloor-aYear) + aYear
 	d.Token = max(d.Token, min(clock(op.ClockUnixS), most))
 	return says(wire.Status_OK)
@@ -218,7 +219,7 @@ func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	return &wire.Result{Status: wire.Status_OK, Token: d.Token}
 }
 
-// endAll ends all sessions and holds, and opens what is kept closed.
+// endAll ends all sessions, holds and lock-delays.
 func (d *Model) endAll() {
 	for _, s := range slices.Clone(d.Live) {
 		for _, c := range d.Of(s.ID) {
@@ -234,18 +235,18 @@ func (d *Model) endAll() {
 	}
 }
 
-// newHistory begins the numbers of sessions above all that were given out before.
+// newHistory starts the session IDs above all that were ever assigned.
 func (d *Model) newHistory() {
 	d.before = max(d.Opened, d.Token/4096)
 	d.Opened = d.before
 }
 
-// lost is the answer to somebody whose session there is not.
+// lost returns the answer to a request of an unknown session.
 func (d *Model) lost(id uint64) *wire.Result {
 	return &wire.Result{Status: wire.Status_SESSION_LOST, Restored: 0 < id && id <= d.before}
 }
 
-// canBeRestored says whether records can be those that a backup has.
+// canBeRestored reports whether a backup may contain these records.
 func canBeRestored(records []*wire.AuditRecord) bool {
 	last := uint64(0)
 	for _, r := range records {
@@ -269,7 +270,7 @@ func validBackup(b *wire.Backup) bool {
 	return readable(b.GetClusterId(), 512) && readable(b.GetLineage(), 64) && (sum == 0 || sum == 32) && b.GetToken() < 1<<63
 }
 
-// recordAct keeps what is about to be done to the cluster.
+// recordAct records an act on the cluster that is about to be performed.
 func (d *Model) recordAct(op *wire.RecordAct) *wire.Result {
 	d.record(op.Action, op.Operator, op.Reason, aboutMember(op))
 	if op.Action == wire.AuditRecord_ACKNOWLEDGE_ALARMS {

@@ -10,10 +10,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Compare says how the last command's answer and events differ from those of the model,
-// of which want is what Apply answered. What is said for people is left out. Of several
-// true cycles of a deadlock the service chooses which it names; the model learns that, for
-// those who ask again.
+// Compare returns an error if the answer and the events of the last command differ from the model's. want is
+// the result of Apply. Messages for people are ignored. If there are several true deadlock cycles, the
+// service chooses which one it reports; the model learns it, for repeated requests.
 func (d *Model) Compare(cmd *wire.Command, want, got *wire.Result, events []*wire.Event) error {
 	got = proto.CloneOf(got)
 	message := got.Message
@@ -37,15 +36,14 @@ func (d *Model) Compare(cmd *wire.Command, want, got *wire.Result, events []*wir
 	return nil
 }
 
-// begins says whether a step is the request that was refused or, of an upgrade, its
-// owner.
+// begins reports whether a step is the refused request or, for an upgrade, belongs to its owner.
 func (d *Model) begins(cmd *wire.Command, step *wire.DeadlockStep) bool {
 	c := d.trap.Claim(d.trap.refused)
 	_, upgrade := cmd.Op.(*wire.Command_Upgrade)
 	return step.WaitId == 0 || upgrade && c.by() == (owner{step.SessionId, step.Owner})
 }
 
-// learn keeps the cycle that the service told, since several may be true.
+// learn stores the cycle that the service reported, since several may be true.
 func (d *Model) learn(cmd *wire.Command, cycle []*wire.DeadlockStep) {
 	if s := d.Session(cmd.SessionId); s != nil {
 		if a := s.recall(cmd.Seq); a != nil {
@@ -54,8 +52,8 @@ func (d *Model) learn(cmd *wire.Command, cycle []*wire.DeadlockStep) {
 	}
 }
 
-// Same compares messages by their bytes, which is far quicker than by reflection; none
-// of them has a map.
+// Same compares messages by their encoding, which is far faster than by reflection. None of them contains a
+// map.
 func Same(a, b proto.Message) bool {
 	one, err := proto.Marshal(a)
 	if err != nil {
@@ -65,9 +63,8 @@ func Same(a, b proto.Message) bool {
 	return err == nil && bytes.Equal(one, two)
 }
 
-// CompareDeadlocks says what is wrong with a list of the deadlocks that stand: every cycle
-// that is told must be one and be told once, and none must be missing. standing says
-// whether anybody waits for himself.
+// CompareDeadlocks checks a list of the current deadlocks: every reported cycle must be true and reported
+// only once, and none may be missing. standing reports whether there is any deadlock.
 func (d *Model) CompareDeadlocks(told []*wire.Deadlock) (standing bool, err error) {
 	r := d.reduce(d.Claims)
 	caught := r.deadlocked()

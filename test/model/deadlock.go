@@ -11,12 +11,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// owner is who holds and waits.
+// owner identifies an owner of holds and waits.
 type owner struct{ session, owner uint64 }
 
 func (c *Claim) by() owner { return owner{c.Session, c.Owner} }
 
-// ofOwner are all claims of an owner, delays too.
+// ofOwner returns all claims of an owner, including delays.
 func (d *Model) ofOwner(who owner) []*Claim {
 	var found []*Claim
 	for _, c := range d.bySession[who.session] {
@@ -27,8 +27,8 @@ func (d *Model) ofOwner(who owner) []*Claim {
 	return found
 }
 
-// around are all claims that have to do with one, by an owner or a lock that they have in
-// common, over as many others as it takes. Nobody else can be in a cycle with it.
+// around returns all claims connected to c through common owners or locks, directly or indirectly. No other
+// claim can be in a cycle with it.
 func (d *Model) around(c *Claim) []*Claim {
 	seen, locks, owners := map[*Claim]bool{}, map[string]bool{}, map[owner]bool{}
 	for todo := []*Claim{c}; len(todo) > 0; todo = todo[1:] {
@@ -51,10 +51,9 @@ func (d *Model) around(c *Claim) []*Claim {
 	return slices.SortedFunc(maps.Keys(seen), func(a, b *Claim) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// reduce plays on with some claims: whoever waits for nothing gives back all that he has, and whoever
-// may be granted then is, until nothing moves. Lock-delays end by themselves. What
-// still waits is deadlocked. An unfair lock that is free makes all of its waiters
-// happy, since each of them may be the one who is drawn.
+// reduce plays the future of some claims until nothing changes: an owner that waits for nothing releases
+// everything, and a claim that may be granted is granted. Lock-delays end on their own. What still waits is
+// deadlocked. A free unfair lock satisfies all of its waiters, since each of them may be drawn.
 func (d *Model) reduce(claims []*Claim) *Model {
 	r := New()
 	r.Locks, r.byID = maps.Clone(d.Locks), d.byID
@@ -74,7 +73,7 @@ func (d *Model) reduce(claims []*Claim) *Model {
 	return r
 }
 
-// goOn makes one step of the play; false if there is none.
+// goOn performs one step of reduce. It returns false if there is none.
 func (d *Model) goOn() bool {
 	for _, c := range d.Claims {
 		switch {
@@ -99,8 +98,8 @@ func (d *Model) stuck(who owner) bool {
 	return slices.ContainsFunc(d.ofOwner(who), (*Claim).Waiting)
 }
 
-// reasons are what keeps a waiting claim waiting: owners that must let go, and claims
-// that must be granted first.
+// reasons returns what blocks a waiting claim: owners that must let go, and claims that must be granted
+// first.
 func (d *Model) reasons(w *Claim) (owners []owner, first []*Claim) {
 	for _, l := range w.Locks {
 		kind := d.Locks[l.Name]
@@ -129,10 +128,10 @@ func (d *Model) reasons(w *Claim) (owners []owner, first []*Claim) {
 	return owners, first
 }
 
-// closes says whether a claim that has just begun to wait closes a cycle. It does if
-// what it waits for leads back to its owner. An upgrade does, too, if what its owner
-// waits for besides leads to a reader who now has to wait behind the upgrade. The trap
-// shows how. An owner who has nothing else is in nobody's way.
+// closes reports whether a claim that has just begun to wait closes a cycle, that is, whether what it waits
+// for leads back to its owner. An upgrade also closes a cycle if another wait of its owner leads to a reader
+// that now has to wait behind the upgrade. The trap contains the cycle. An owner with no other claim blocks
+// nobody.
 func (d *Model) closes(c *Claim) bool {
 	if c.Upgrade == nil && len(d.ofOwner(c.by())) == 1 {
 		return false
@@ -154,8 +153,7 @@ func (d *Model) closes(c *Claim) bool {
 	})
 }
 
-// overlooked takes the service's word that it looked no further: the request waits, though it
-// closes a cycle.
+// overlooked accepts that the service aborted its search: the request waits although it closes a cycle.
 func (d *Model) overlooked() bool {
 	if !d.Hurried || d.Heard.GetStatus() != wire.Status_QUEUED {
 		return false
@@ -164,7 +162,7 @@ func (d *Model) overlooked() bool {
 	return true
 }
 
-// reaches says whether what an owner waits for leads, over others, back to him.
+// reaches reports whether what an owner waits for leads back to that owner.
 func (d *Model) reaches(who owner) bool { return d.leads(who, d.waitsOf(who)...) }
 
 func (d *Model) leads(to owner, from ...*Claim) bool {
@@ -176,8 +174,8 @@ func (d *Model) waitsOf(who owner) []*Claim {
 	return slices.DeleteFunc(d.ofOwner(who), func(c *Claim) bool { return !c.Waiting() })
 }
 
-// needs are all who have to let go, and all that has to be granted, before some claims
-// have what they wait for.
+// needs returns all owners that must let go and all claims that must be granted, the given ones included,
+// before the given claims are granted.
 func (d *Model) needs(todo ...*Claim) (owners map[owner]bool, claims map[uint64]bool) {
 	owners, claims = map[owner]bool{}, map[uint64]bool{}
 	for ; len(todo) > 0; todo = todo[1:] {
@@ -196,9 +194,9 @@ func (d *Model) needs(todo ...*Claim) (owners map[owner]bool, claims map[uint64]
 	return owners, claims
 }
 
-// trueCycle says what is wrong with a cycle that the machine tells, if anything: each
-// step must wait, now and after all that could go on has gone on, for a lock that the
-// next one has or is ahead in the queue for. It is asked of a state after reduce.
+// trueCycle returns an error if a reported cycle is false. Each step must wait, now and after everything else
+// has made progress, for a lock that the next owner holds or is ahead for in the queue. d must be a result of
+// reduce.
 func (d *Model) trueCycle(cycle []*wire.DeadlockStep) error {
 	if len(cycle) < 2 {
 		return fmt.Errorf("a cycle of %d", len(cycle))
@@ -227,7 +225,7 @@ func (d *Model) trueCycle(cycle []*wire.DeadlockStep) error {
 	return nil
 }
 
-// waiter is the claim that a step speaks of.
+// waiter returns the claim that a step names.
 func (d *Model) waiter(step *wire.DeadlockStep) *Claim {
 	id := step.WaitId
 	if id == 0 {
@@ -240,8 +238,7 @@ func (d *Model) waiter(step *wire.DeadlockStep) *Claim {
 	return c
 }
 
-// deadlocked are the owners that wait for themselves. It is asked of a state after
-// reduce.
+// deadlocked returns the owners that wait for themselves. d must be a result of reduce.
 func (d *Model) deadlocked() []owner {
 	var found []owner
 	for _, c := range d.Claims {

@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// digest says what a request asks. It follows PROTOCOL.md and shares nothing with the
-// service's: the encoding is written out, and hashed by the standard library.
+// digest returns the digest of a request. It follows PROTOCOL.md and shares nothing with the service's
+// implementation: the encoding is written out, and hashed by the standard library.
 func digest(cmd *wire.Command) uint64 {
 	var b []byte
 	switch op := cmd.Op.(type) {
@@ -74,7 +74,7 @@ func bit(v bool) uint64 {
 	return 0
 }
 
-// echo puts into the answer to an acquire or an upgrade what it answers.
+// echo adds to the answer to an acquire or an upgrade the digest and the lock of its request.
 func (d *Model) echo(cmd *wire.Command, r *wire.Result) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
@@ -94,8 +94,7 @@ func firstName(op *wire.Acquire) string {
 	return ""
 }
 
-// nameOf is the first lock of a session's claim, as long as that holds, waits or keeps
-// locks closed.
+// nameOf returns the first lock of a session's claim, while the claim waits, holds or delays.
 func (d *Model) nameOf(session, id uint64) string {
 	for _, c := range d.bySession[session] {
 		if c.ID == id {

@@ -8,7 +8,7 @@ func (d *Model) tell(e *wire.Event) *wire.Event {
 	return e
 }
 
-// tellHold tells something about a claim.
+// tellHold emits an event about a claim.
 func (d *Model) tellHold(what wire.Event_Type, c *Claim) *wire.Event {
 	e := &wire.Event{
 		Type: what, Lock: c.Locks[0].Name, SessionId: c.Session, Owner: c.Owner, Seq: c.Seq,
@@ -17,7 +17,7 @@ func (d *Model) tellHold(what wire.Event_Type, c *Claim) *wire.Event {
 	return d.tell(e)
 }
 
-// names are all of a claim's locks where they are several.
+// names returns all locks of a claim if it has more than one, and nil otherwise.
 func (c *Claim) names() []string {
 	var names []string
 	for _, l := range c.Locks {
@@ -32,8 +32,8 @@ func (d *Model) tellCancelled(c *Claim, why wire.Status_Code) {
 	d.tellHold(wire.Event_CANCELLED, c).Status = why
 }
 
-// tellDigest adds to the event that ended a wait which request had begun it. Of a request
-// that came from outside this log nothing is known.
+// tellDigest adds the digest of the request that began a wait to the event that ended it. The digest of a
+// request from before this log is unknown.
 func (d *Model) tellDigest(a *Answer) {
 	for _, e := range d.News {
 		ended := e.Type == wire.Event_GRANTED && e.Waited || e.Type == wire.Event_CANCELLED
@@ -43,7 +43,7 @@ func (d *Model) tellDigest(a *Answer) {
 	}
 }
 
-// tellWait tells that a claim, or its upgrade, waits.
+// tellWait emits the event that a claim, or its upgrade, waits.
 func (d *Model) tellWait(c *Claim) {
 	e := d.tellHold(wire.Event_QUEUED, c)
 	e.Generation, e.WaitMs, e.WaitForever = c.WaitGeneration, c.WaitMs, c.WaitForever

@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// openLease is a session and its only acquire in one.
+// openLease opens a session together with its only acquire.
 func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	if s := d.byHash(op.GetSecretHash()); s != nil {
 		return d.repeatLease(s, digest)
@@ -61,14 +61,14 @@ func (d *Model) prolong(s *Session) {
 	d.tell(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.ID, Generation: s.Generation, TtlMs: s.TTL, Leased: true})
 }
 
-// startLease begins the time of a leased hold that was waited for.
+// startLease starts the time of a leased hold if it had to wait.
 func (d *Model) startLease(c *Claim, waited bool) {
 	if s := d.Session(c.Session); s.Leased && waited {
 		d.prolong(s)
 	}
 }
 
-// endLease ends the session of a lease that has come to an end.
+// endLease ends the session of a lease whose claim has ended.
 func (d *Model) endLease(c *Claim) {
 	s := d.Session(c.Session)
 	if s == nil || !s.Leased {

@@ -4,66 +4,66 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Model is the state after the commands that were applied. Its fields are for reading.
+// Model is the state after the commands applied so far. Callers may only read its fields.
 type Model struct {
-	// Revision counts commands. Token is the last that was minted, Term that of the last
-	// barrier, Lineage the name of the history of revisions.
+	// Revision counts commands. Token is the last one issued, Term that of the last barrier, Lineage the name
+	// of the lineage of revisions.
 	Revision, Token, Term uint64
 	Lineage               string
-	// Cluster is the cluster's id, empty before its bootstrap; Level its feature level.
+	// Cluster is the cluster's ID, empty before its bootstrap. Level is its feature level.
 	Cluster string
 	Level   uint32
-	// Suspended is the revision since which nothing is granted; 0 if it is.
+	// Suspended is the revision since which grants are suspended; 0 if they are not.
 	Suspended uint64
-	// Acknowledged is the revision before which alarms are of no concern any more.
+	// Acknowledged is the revision before which alarms are acknowledged.
 	Acknowledged uint64
-	Members      []*wire.Member        // by id
-	Removed      []*wire.RemovedMember // the last ones, the oldest first
-	Terms        []*wire.TermStart     // where they began, the last ones, the oldest first
+	Members      []*wire.Member        // by ID
+	Removed      []*wire.RemovedMember // the latest ones, oldest first
+	Terms        []*wire.TermStart     // starts of the latest terms, oldest first
 	Limits       *wire.Settings
-	// Opened is the last session's id. Live are those that are open, by id.
+	// Opened is the last session's ID. Live are the open sessions, ordered by ID.
 	Opened uint64
-	// before is the last id that a session of before this history can have.
+	// before is the largest ID that a session from before the last restore can have.
 	before uint64
 	Live   []*Session
-	// Claims are by id, which is the order in which they were asked for.
+	// Claims are ordered by ID, which is the order of their requests.
 	Claims []*Claim
 	Locks  map[string]*Lock
-	// Answers are all that requests came to, also those that are no longer shown.
+	// Answers are the answers to all requests, including those that are no longer shown.
 	Answers []*Answer
-	// Audit are the records of the cluster's own acts, Imported those of backups.
+	// Audit are the records of the cluster's own acts, Imported those from backups.
 	Audit, Imported []*wire.AuditRecord
 	// News are the events of the last command.
 	News []*wire.Event
-	// Draws counts grants of unfair locks that several waited for.
+	// Draws counts grants of unfair locks with more than one waiter.
 	Draws int
 
 	wall    int64 // of the last command
 	leader  string
 	audited uint64
-	acted   uint64 // when somebody first did more than change members
-	// hint names the claims in the order in which the service granted them.
+	acted   uint64 // revision of the first act that was not a membership change
+	// hint contains the claims in the order in which the service granted them.
 	hint []uint64
-	// Heard is what the service said to the command that is applied next. The model takes
-	// its word for how long a refusal is in words.
+	// Heard is the service's answer to the command that is applied next. The model takes the length of
+	// refusal messages from it.
 	Heard *wire.Result
-	// Hurried says that the service may give up looking for a deadlock, and let the request
-	// wait. Overlooked is the revision at which it did so last.
+	// Hurried allows the service to abort its search for a deadlock and let the request wait. Overlooked is
+	// the revision at which it last did so.
 	Hurried    bool
 	Overlooked uint64
-	// refusing says that the command is refused for want of room.
+	// refusing is set if the command is refused for lack of room.
 	refusing bool
-	// full says that the window of the session that asks is.
+	// full is set if the window of the requesting session is full.
 	full bool
-	// trap is what still waits once a refused request stands in the queues, refused is
-	// that request.
+	// trap is the reduced state, including a refused request: what still waits in it is deadlocked. refused
+	// is the ID of that request's claim.
 	trap    *Model
 	refused uint64
 
 	byID      map[uint64]*Session
 	byLock    map[string][]*Claim
 	bySession map[uint64][]*Claim
-	left      []string // locks that somebody has left in this command
+	left      []string // locks that lost a claim in this command
 }
 
 // Session is an open session.
@@ -77,34 +77,33 @@ type Session struct {
 	TTL    uint32
 	Client *wire.ClientInfo
 	Leased bool
-	// Opened is the stamp of the entry that opened it.
+	// Opened is the timestamp of the entry that opened it.
 	Opened int64
 
 	mark  uint64
 	shown []*Answer
 }
 
-// Lock is what a lock is as long as anybody has to do with it.
+// Lock is the state of a lock. It exists as long as the lock has claims.
 type Lock struct {
 	Order wire.Order
 	Limit uint64
 }
 
-// Claim waits while its token is 0, holds until it is over and keeps locks closed after
-// that.
+// Claim waits while its token is 0, then holds until Over, and after that keeps its locks closed.
 type Claim struct {
 	ID, Session, Owner, Seq uint64
 	Locks                   []*wire.LockRequest
 	Value                   []byte
 	WaitMs                  uint32
 	WaitForever             bool
-	// WaitGeneration is that of its wait's deadline, HoldGeneration that of its max_hold's,
-	// GraceGeneration that of a revocation's.
+	// WaitGeneration is the generation of its wait's deadline, HoldGeneration that of its max_hold,
+	// GraceGeneration that of its revocation.
 	WaitGeneration, HoldGeneration, GraceGeneration uint64
 	// Granted is the revision of its last grant.
 	Token, Granted uint64
 	Count          uint32
-	// MaxHold and Delay are in milliseconds; 0 is none.
+	// MaxHold and Delay are in milliseconds; 0 means none.
 	MaxHold, Delay uint32
 	Revoked        *wire.Revocation
 	Upgrade        *Upgrade // nil unless it waits to become exclusive
@@ -114,7 +113,7 @@ type Claim struct {
 	queuedAt, grantedAt, delayedAt int64
 }
 
-// Upgrade is a hold's wish to be alone.
+// Upgrade is a hold's request to become exclusive.
 type Upgrade struct {
 	Seq, Generation uint64
 	WaitMs          uint32
@@ -123,20 +122,20 @@ type Upgrade struct {
 	queuedAt int64
 }
 
-// Answer is what a request came to. Said changes when a wait ends.
+// Answer is the answer to a request. Said changes when a wait ends.
 type Answer struct {
 	Session, Seq uint64
 	Said         *wire.Result
-	Waited       bool // it was answered QUEUED
+	Waited       bool // the first answer was QUEUED
 	// Digest is that of the request.
 	Digest uint64
 
 	acked bool
-	// words are the weight of what it says besides its status.
+	// words is the weight of what it contains besides its status.
 	words int
 }
 
-// New is a cluster before its bootstrap.
+// New returns the model of a cluster before its bootstrap.
 func New() *Model {
 	return &Model{
 		Locks: map[string]*Lock{}, byID: map[uint64]*Session{},
@@ -146,8 +145,8 @@ func New() *Model {
 
 func says(status wire.Status_Code) *wire.Result { return &wire.Result{Status: status} }
 
-// Apply runs a command of an entry with that stamp. granted names the claims that the
-// service says it granted from queues in this command, in order.
+// Apply runs a command of an entry with timestamp wall. granted are the IDs of the claims that the service
+// granted from queues in this command, in order.
 func (d *Model) Apply(cmd *wire.Command, wall int64, granted ...uint64) *wire.Result {
 	d.Revision++
 	d.News, d.hint, d.wall, d.refusing = nil, granted, wall, false
@@ -160,7 +159,7 @@ func (d *Model) Apply(cmd *wire.Command, wall int64, granted ...uint64) *wire.Re
 	return answer
 }
 
-// admit refuses what comes before the bootstrap.
+// admit refuses commands before the bootstrap.
 func (d *Model) admit(cmd *wire.Command) *wire.Result {
 	if status := d.fault(cmd); status != 0 && (d.Cluster != "" || cmd.GetBootstrap() != nil || cmd.GetBeginTerm() != nil) {
 		return says(status)

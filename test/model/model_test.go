@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// driver sends a model commands as a cluster would.
+// driver sends commands to a model as a cluster would.
 type driver struct {
 	t    testing.TB
 	d    *Model
@@ -40,7 +40,7 @@ func (x *driver) open(i int) uint64 {
 	return x.must(wire.Status_OK, x.apply(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash}}})).Session.SessionId
 }
 
-// request sends the session's next request, and acknowledges all before it.
+// request sends the session's next request and acknowledges all earlier ones.
 func (x *driver) request(session uint64, cmd *wire.Command) *wire.Result {
 	x.seqs[session]++
 	cmd.SessionId, cmd.Seq, cmd.AckedBelow = session, x.seqs[session], x.seqs[session]
@@ -59,7 +59,7 @@ func (x *driver) release(c *Claim) *wire.Result {
 	return x.request(c.Session, &wire.Command{Op: &wire.Command_Release{Release: &wire.Release{HoldId: c.ID, Token: c.Token}}})
 }
 
-// TestCompareTells shows that every part of an answer and of the news counts.
+// TestCompareTells verifies that Compare considers every part of an answer and of the events.
 func TestCompareTells(t *testing.T) {
 	x := bootstrapped(t)
 	s := x.open(1)
@@ -90,9 +90,9 @@ func TestCompareTells(t *testing.T) {
 	}
 }
 
-// TestModelIsFastEnough replays a log as long as that of a long run: many sessions, a hot
-// lock with a queue of hundreds, lone locks, several locks at once, and sessions that ask
-// while they hold, so that deadlocks are looked for.
+// TestModelIsFastEnough replays a log as long as that of a long run: many sessions, a contended lock with a
+// queue of hundreds, uncontended locks, multi-lock claims, and sessions that hold and wait, so that deadlock
+// detection runs.
 func TestModelIsFastEnough(t *testing.T) {
 	const sessions = 300
 	commands := uint64(5_000)

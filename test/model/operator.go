@@ -7,12 +7,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// wellPut says whether an operator's words can be kept.
+// wellPut reports whether an operator's reason and name are valid.
 func wellPut(reason, operator string) bool {
 	return strings.TrimSpace(reason) != "" && readable(reason, 1024) && readable(operator, 256)
 }
 
-// record keeps what an operator did.
+// record adds an audit record of an operator's act.
 func (d *Model) record(action wire.AuditRecord_Action, operator, reason string, about *wire.AuditRecord) {
 	d.audited++
 	about.Id, about.Action, about.Operator, about.Reason = d.audited, action, operator, reason
@@ -26,10 +26,10 @@ func (d *Model) record(action wire.AuditRecord_Action, operator, reason string, 
 	}
 }
 
-// inBrief is as much of a text as a record has room for.
+// inBrief truncates a text to what a record has room for.
 func inBrief(text string) string { return strings.ToValidUTF8(text[:min(256, len(text))], "") }
 
-// about is a record about a hold.
+// about returns an audit record about a hold.
 func (d *Model) about(c *Claim) *wire.AuditRecord {
 	r := &wire.AuditRecord{Lock: c.Locks[0].Name, HoldId: c.ID, Token: c.Token, SessionId: c.Session}
 	if s := d.Session(c.Session); s != nil {
@@ -58,7 +58,7 @@ func (d *Model) revoke(op *wire.Revoke) *wire.Result {
 	}
 	grace := op.GraceMs
 	if grace == 0 {
-		grace = c.Revoked.GetGraceMs() // leaves an earlier grace alone
+		grace = c.Revoked.GetGraceMs() // keeps an earlier grace
 	}
 	c.Revoked = &wire.Revocation{Reason: op.Reason, GraceMs: grace, RevokedUnixMs: d.wall}
 	e := d.tellHold(wire.Event_REVOKED, c)
@@ -89,7 +89,7 @@ func (d *Model) skipDelay(op *wire.SkipDelay) *wire.Result {
 	return says(wire.Status_OK)
 }
 
-// reopenOne opens one of the locks that a delay closes.
+// reopenOne opens one of the locks that a lock-delay keeps closed.
 func (d *Model) reopenOne(c *Claim, name string) {
 	if len(c.Locks) == 1 {
 		d.reopen(c)

@@ -25,7 +25,7 @@ func (d *Model) waiterInfo(c *Claim, name string, position int) *wire.WaiterInfo
 	return info
 }
 
-// LockInfo is all that anybody may know of a lock that exists.
+// LockInfo returns everything readers may see of a lock, which must exist.
 func (d *Model) LockInfo(name string) *wire.LockInfo {
 	l := d.Locks[name]
 	info := &wire.LockInfo{Name: name, Order: l.Order, Limit: l.Limit}

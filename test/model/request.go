@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ack takes note of what a client has. What is not shown any more never is again.
+// ack processes a client's acknowledgements. An answer that is no longer shown is never shown again.
 func (d *Model) ack(s *Session, cmd *wire.Command) {
 	s.mark = max(s.mark, cmd.AckedBelow)
 	for _, a := range s.shown {
@@ -20,7 +20,7 @@ func (d *Model) ack(s *Session, cmd *wire.Command) {
 	s.shown = slices.DeleteFunc(s.shown, func(a *Answer) bool { return !d.Shown(a) })
 }
 
-// Shown says whether an answer is still remembered.
+// Shown reports whether an answer is still remembered.
 func (d *Model) Shown(a *Answer) bool {
 	s := d.Session(a.Session)
 	return s != nil && (a.Seq >= s.mark || a.Waited && !a.acked)
@@ -56,7 +56,7 @@ func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	if d.Suspended != 0 && (cmd.GetAcquire() != nil || cmd.GetUpgrade() != nil) {
-		return says(wire.Status_UNAVAILABLE) // and forgotten: it may be asked again
+		return says(wire.Status_UNAVAILABLE) // and not remembered: the client may retry
 	}
 	session, state := d.WeightOf(s), d.Weight()
 	d.full = full
@@ -78,7 +78,7 @@ func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 	return answer
 }
 
-// note keeps an answer for those who ask again.
+// note remembers an answer for repeated requests.
 func (d *Model) note(s *Session, seq, digest uint64, answer *wire.Result) {
 	if answer.Revision == 0 {
 		answer.Revision = d.Revision
@@ -88,7 +88,7 @@ func (d *Model) note(s *Session, seq, digest uint64, answer *wire.Result) {
 	s.shown = append(s.shown, a)
 }
 
-// repeat is an old answer, told again. Only waits tell the present holders.
+// repeat returns a remembered answer. Only that of a wait includes the current holders.
 func (d *Model) repeat(a *Answer) *wire.Result {
 	again := proto.CloneOf(a.Said)
 	again.Holders, again.Position = nil, 0
@@ -99,7 +99,7 @@ func (d *Model) repeat(a *Answer) *wire.Result {
 	return again
 }
 
-// rewrite ends a wait: its request has come to something else now.
+// rewrite ends a wait: it replaces the QUEUED answer by the final one.
 func (d *Model) rewrite(session, seq uint64, said *wire.Result) *wire.Result {
 	said.Revision = d.Revision
 	for _, a := range d.Session(session).shown {

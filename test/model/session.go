@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Session is the open session of that id; nil if there is none.
+// Session returns the open session with that ID; nil if there is none.
 func (d *Model) Session(id uint64) *Session { return d.byID[id] }
 
 func (d *Model) byHash(hash []byte) *Session {
@@ -52,7 +52,7 @@ func (d *Model) begin(hash []byte, ttl uint32, client *wire.ClientInfo) *Session
 	return s
 }
 
-// leave takes a session off the list.
+// leave removes a session from the list.
 func (d *Model) leave(s *Session) {
 	d.Live = slices.DeleteFunc(d.Live, func(o *Session) bool { return o == s })
 	delete(d.byID, s.ID)
@@ -71,7 +71,7 @@ func (d *Model) attach(s *Session, address string) *wire.Result {
 	return &wire.Result{Status: wire.Status_OK, Session: d.resume(s)}
 }
 
-// resume is all that a client needs to go on with a session.
+// resume returns all that a client needs to continue a session.
 func (d *Model) resume(s *Session) *wire.SessionState {
 	state := &wire.SessionState{SessionId: s.ID, TtlMs: s.TTL, Holds: d.HoldsOf(s.ID)}
 	for _, a := range s.shown {
@@ -86,7 +86,7 @@ func (d *Model) resume(s *Session) *wire.SessionState {
 	return state
 }
 
-// HoldsOf are a session's holds as it sees them itself.
+// HoldsOf returns a session's holds, as its client sees them.
 func (d *Model) HoldsOf(session uint64) []*wire.HeldLock {
 	var held []*wire.HeldLock
 	for _, c := range d.Of(session) {
@@ -101,7 +101,7 @@ func (d *Model) HoldsOf(session uint64) []*wire.HeldLock {
 	return held
 }
 
-// liveRequests are the locks of a claim as they are now.
+// liveRequests returns the lock requests of a claim with the current limits of the locks.
 func (d *Model) liveRequests(c *Claim) []*wire.LockRequest {
 	var locks []*wire.LockRequest
 	for _, l := range c.Locks {
@@ -124,8 +124,7 @@ func (d *Model) expire(op *wire.ExpireSession) *wire.Result {
 	return says(wire.Status_OK)
 }
 
-// end ends all that a session has, in the order in which it asked, and only then
-// lets others have it.
+// end ends all claims of a session, in the order of their requests, and only then grants others.
 func (d *Model) end(s *Session, what wire.Event_Type) {
 	d.finish(s, what)
 	d.settle()

@@ -2,7 +2,7 @@ package model
 
 import "github.com/quorumlock/quorumlock/transport/wire"
 
-// ready says whether a claim's turn has come.
+// ready reports whether a claim may be granted now.
 func (d *Model) ready(c *Claim) bool {
 	if c.Over {
 		return false
@@ -22,7 +22,7 @@ func (d *Model) ready(c *Claim) bool {
 	return true
 }
 
-// settle grants, one after the other, whatever may be granted, until nothing may.
+// settle grants claims, one by one, until none is ready.
 func (d *Model) settle() {
 	for d.Suspended == 0 {
 		var ready []*Claim
@@ -48,7 +48,7 @@ func (d *Model) settle() {
 	}
 }
 
-// serve gives a claim what it wants, under a new token.
+// serve grants a claim, or its upgrade, under a new token.
 func (d *Model) serve(c *Claim, waited bool) {
 	d.Token++
 	up := c.Upgrade
@@ -56,7 +56,7 @@ func (d *Model) serve(c *Claim, waited bool) {
 	if up != nil {
 		c.Locks[0].Mode, c.Upgrade = wire.Mode_EXCLUSIVE, nil
 	} else {
-		c.Count, c.grantedAt = 1, d.wall // an upgrade has held it since before
+		c.Count, c.grantedAt = 1, d.wall // for an upgrade, the hold keeps its start
 		if c.MaxHold > 0 {
 			c.HoldGeneration = 1
 		}
@@ -76,7 +76,7 @@ func (d *Model) serve(c *Claim, waited bool) {
 	d.startLease(c, waited)
 }
 
-// want tells those who asked for it that somebody waits for what they hold.
+// want notifies holders that asked for it that a claim waits for what they hold.
 func (d *Model) want(who *Claim) {
 	var told []*Claim
 	for _, l := range who.Locks {

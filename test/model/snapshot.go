@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Load begins with the state in a snapshot. It takes the snapshot's word for everything:
-// what was wrong before is not found any more.
+// Load returns a model with the state in a snapshot. It trusts the snapshot: earlier errors are not found any
+// more.
 func Load(r io.Reader) (*Model, error) {
 	d, in := New(), bufio.NewReader(r)
 	for {

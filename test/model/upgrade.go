@@ -2,7 +2,7 @@ package model
 
 import "github.com/quorumlock/quorumlock/transport/wire"
 
-// up is an upgrade: a reader wants to be alone.
+// up upgrades a shared hold to exclusive.
 func (d *Model) up(s *Session, seq uint64, op *wire.Upgrade) *wire.Result {
 	c := d.held(s, op.HoldId, op.Token)
 	switch {
@@ -48,7 +48,7 @@ func (d *Model) up(s *Session, seq uint64, op *wire.Upgrade) *wire.Result {
 	return &wire.Result{Status: wire.Status_QUEUED, HoldId: c.ID, Position: 1, Holders: d.told(c.Locks, d.taken)}
 }
 
-// endUpgrade ends the wait of a reader that wanted to be alone; it still reads.
+// endUpgrade ends the wait of an upgrade; the shared hold remains.
 func (d *Model) endUpgrade(c *Claim, why wire.Status_Code) *wire.Result {
 	up := c.Upgrade
 	if up == nil {
@@ -60,7 +60,7 @@ func (d *Model) endUpgrade(c *Claim, why wire.Status_Code) *wire.Result {
 	return d.rewrite(c.Session, up.Seq, &wire.Result{Status: why, HoldId: c.ID})
 }
 
-// outliveUpgrade ends the wait of a reader whose hold ends.
+// outliveUpgrade ends the wait of an upgrade whose hold ends.
 func (d *Model) outliveUpgrade(c *Claim, why string) {
 	if d.endUpgrade(c, wire.Status_NOT_HELD) != nil {
 		d.News[len(d.News)-1].Reason = why

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// fault is what is wrong with a command whatever the state is; 0 if nothing is.
+// fault returns what is wrong with a command regardless of the state; 0 if nothing is.
 func (d *Model) fault(cmd *wire.Command) wire.Status_Code {
 	if len(cmd.Acked) > int(d.Limits.GetMaxWindow()+d.Limits.GetMaxClaimsPerSession()) {
 		return wire.Status_INVALID_ARGUMENT
@@ -25,7 +25,7 @@ func (d *Model) fault(cmd *wire.Command) wire.Status_Code {
 	return 0
 }
 
-// tooLong is the fault of what exceeds a limit of the cluster.
+// tooLong returns the fault of a command that exceeds one of the cluster's limits.
 func (d *Model) tooLong(cmd *wire.Command) wire.Status_Code {
 	value, client := cmd.GetAcquire().GetValue(), cmd.GetOpenSession().GetClient()
 	switch op := cmd.Op.(type) {
@@ -39,7 +39,7 @@ func (d *Model) tooLong(cmd *wire.Command) wire.Status_Code {
 		}
 	}
 	if len(value) > int(d.Limits.GetMaxValueBytes()) || proto.Size(client) > int(d.Limits.GetMaxClientInfoBytes()) {
-		if d.wellFormed(cmd) { // else that is said
+		if d.wellFormed(cmd) { // otherwise it is INVALID_ARGUMENT
 			return wire.Status_RESOURCE_EXHAUSTED
 		}
 	}
@@ -70,7 +70,7 @@ func (d *Model) wellFormed(cmd *wire.Command) bool {
 	return governed(cmd)
 }
 
-// governed is wellFormed for commands that come from no session.
+// governed is wellFormed for commands that do not belong to a session.
 func governed(cmd *wire.Command) bool {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Bootstrap:
@@ -101,7 +101,7 @@ func governed(cmd *wire.Command) bool {
 	return true
 }
 
-// readable says whether a text of so many bytes at most can be shown to people.
+// readable reports whether a text can be displayed and has no more than most bytes.
 func readable(text string, most int) bool {
 	return len(text) <= most && utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }

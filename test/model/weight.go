@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// What everything weighs, as documented.
+// Weights, as documented.
 const (
 	fixedWeight      = 4 << 20
 	sessionWeight    = 2048
@@ -19,13 +19,13 @@ const (
 	outcomeWeight    = 160
 	refusalWeight    = 64
 	stepWeight       = 128
-	// endedWeight is what an upgrade is told whose hold has ended.
+	// endedWeight is the weight of the answer to an upgrade whose hold has ended.
 	endedWeight = 448
-	// Room that is kept free, in a session for what makes it smaller, in the state for
-	// operators.
+	// roomToShrink is kept free in a session for requests that make it smaller, roomForOperators in the state
+	// for operators.
 	roomToShrink     = 32 * outcomeWeight
 	roomForOperators = 256 << 10
-	// mostWords is more than any refusal says.
+	// mostWords is more than the weight of any refusal.
 	mostWords = 128 << 10
 )
 
@@ -36,7 +36,7 @@ func textWeight(n int) int {
 	return n + n/4 + 16
 }
 
-// Weight is what the whole state takes of its budget.
+// Weight returns what the whole state takes of its budget.
 func (d *Model) Weight() int {
 	sum := fixedWeight
 	for _, s := range d.Live {
@@ -53,7 +53,7 @@ func (d *Model) Weight() int {
 	return sum
 }
 
-// WeightOf is what a session takes of its budget.
+// WeightOf returns what a session takes of its budget.
 func (d *Model) WeightOf(s *Session) int {
 	sum := sessionWeight
 	for _, text := range []string{s.Client.GetName(), s.Client.GetHostName(), s.Client.GetBootId()} {
@@ -91,18 +91,18 @@ func (c *Claim) weight() int {
 	return sum
 }
 
-// special says that there is more to a claim than who wants what.
+// special reports whether a claim has more than its owner, lock and mode.
 func (c *Claim) special() bool {
 	return len(c.Locks) > 1 || len(c.Value) > 0 || c.MaxHold > 0 || c.Delay > 0 || c.notify || c.tolerant ||
 		c.Count > 1 || c.Upgrade != nil || c.WaitGeneration > 1
 }
 
-// affords says whether a session may grow by so much, with so much left of its budget.
+// affords reports whether a session may grow by more bytes while left bytes of its budget remain free.
 func (d *Model) affords(s *Session, more, left int) bool {
 	return d.WeightOf(s)+more+left <= int(d.Limits.MaxSessionBytes) && d.Weight()+more+roomForOperators <= int(d.Limits.MaxStateBytes)
 }
 
-// affordsValue says the same of another value. What makes a hold lighter needs no room.
+// affordsValue reports the same for another value. A change that makes a hold lighter needs no room.
 func (d *Model) affordsValue(s *Session, c *Claim, value []byte) bool {
 	more := textWeight(len(value)) - textWeight(len(c.Value)) + outcomeWeight
 	if !c.special() {
@@ -115,19 +115,19 @@ func (d *Model) affordsValue(s *Session, c *Claim, value []byte) bool {
 	return more <= 0 || !d.full && d.affords(s, more, left)
 }
 
-// exhausted refuses for want of room, which is not remembered.
+// exhausted refuses a request for lack of room. The refusal is not remembered.
 func (d *Model) exhausted() *wire.Result {
 	d.refusing = true
 	return says(wire.Status_RESOURCE_EXHAUSTED)
 }
 
-// givesUp says whether a request is never refused for want of room.
+// givesUp reports whether a request is never refused for lack of room.
 func givesUp(cmd *wire.Command) bool {
 	return cmd.GetRelease() != nil || cmd.GetCancel() != nil || cmd.GetDowngrade() != nil || cmd.GetSetValue() != nil
 }
 
-// words is the weight of what the service says beside an answer's status. What it had to
-// say where it refused for want of room instead, nobody knows.
+// words returns the weight of the service's answer besides its status. If the service refused for lack of
+// room, the message that had no room is unknown.
 func (d *Model) words(answer *wire.Result) int {
 	said := d.Heard
 	switch {

@@ -1,36 +1,34 @@
-// Package mutants asks of the tests what the tests ask of the product: would they notice?
+// Package mutants tests the tests: each seeded bug must make one of them fail.
 //
-// Each file in testdata is a seeded bug: a small change of the product's sources that
-// breaks one promise, and which tests are to catch it. The sources stay as they are; the
-// compiler is shown a changed copy (go build -overlay), so that nothing has to be put
-// back and several bugs can be tried side by side. "make mutants" tries all of them and
-// prints a table: the bug, who caught it, in how many tries, what that test said first.
+// Each file in testdata is a seeded bug: a small change of the product's sources that breaks one guarantee,
+// and the tests that must catch it. The sources are not modified: the compiler gets a changed copy (go build
+// -overlay), so that nothing has to be restored and several bugs can be tried concurrently. "make mutants"
+// tries all of them and prints a table: the bug, what caught it, after how many tries, and the first line of
+// that test's output.
 //
-// A data file reads like a patch, after what it is about:
+// A data file is similar to a patch with a header:
 //
 //	Caught-By: ./fsm ^TestScripts$/^fifo$
 //	Caught-By: ./fsm ^TestModel$
 //
-//	Who came last is granted first.
+//	The last waiter is granted first.
 //
 //	--- fsm/queue.go
 //	@@
-//	 	// lines as they stand, behind a space
-//	-	// lines that go, behind a minus
-//	+	// lines that come, behind a plus
+//	 	// unchanged lines, after a space
+//	-	// removed lines, after a minus
+//	+	// added lines, after a plus
 //
-// The file's name is the bug's. Catchers are a package and a pattern for -test.run, the
-// cheapest first; they take turns. A change names no line numbers: what stands must be
-// found in the source exactly once, or the data file is out of date, which is an error.
-// Beside Caught-By there may be
+// The file's name is the bug's. A catcher is a package and a pattern for -test.run; the cheapest comes first,
+// and they take turns. A change has no line numbers. The lines that it replaces must occur in the source
+// exactly once; otherwise the data file is out of date, which is an error. Besides Caught-By there may be
 //
-//	Symptom: hang     the bug shows in a test that never ends: a time-out counts
-//	Symptom: panic    it shows in a panic
-//	Within: 2m        how long a try may take; a minute if it is not said
+//	Symptom: hang     the bug makes a test hang: a timeout counts
+//	Symptom: panic    the bug makes a test panic
+//	Within: 2m        the time limit for one try; the default is a minute
 //
-// What does not count as caught: a change that does not compile, a time-out or a panic
-// that the data file does not expect, a test that fails without the change, one that is
-// skipped. An ordinary test checks, without trying anything, that every change still
-// fits its source and compiles, that its catchers exist and that no bug is missing from
-// the list.
+// The following do not count as caught: a change that does not compile, a timeout or panic that the data file
+// does not declare, a test that also fails without the change, and a test that is skipped. An ordinary test
+// checks, without trying the bugs, that every change still matches its source and compiles, that its catchers
+// exist and that no required bug is missing.
 package mutants

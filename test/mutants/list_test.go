@@ -21,7 +21,7 @@ import (
 	"testing"
 )
 
-// required are the bugs without which the list says little.
+// required are the bugs that must be in the list.
 var required = []string{
 	"double grant on retry",
 	"token minted at enqueue",
@@ -54,8 +54,8 @@ func TestListIsComplete(t *testing.T) {
 	}
 }
 
-// TestMutantsFitTheSource applies every change to a copy and type-checks it, so that a
-// data file is kept current by whoever changes what it is about.
+// TestMutantsFitTheSource applies every change to a copy and type-checks it, so that data files are updated
+// together with the code that they change.
 func TestMutantsFitTheSource(t *testing.T) {
 	all := mutants(t)
 	var dirs []string
@@ -84,20 +84,20 @@ func TestMutantsFitTheSource(t *testing.T) {
 	}
 }
 
-// built are packages as the compiler left them.
+// built are compiled packages.
 type built struct {
 	packages map[string]*pkg // by import path
 	fset     *token.FileSet
 	importer types.Importer
 }
 
-// pkg is what go list says of a package.
+// pkg is the output of go list for a package.
 type pkg struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
 
-// compiled asks the compiler for the packages and all that they import.
+// compiled compiles the packages and all that they import.
 func compiled(t *testing.T, names []string) *built {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles"}, names...)...)
@@ -120,8 +120,8 @@ func compiled(t *testing.T, names []string) *built {
 	return b
 }
 
-// check type-checks the packages of the changed files. What these import is taken as it
-// was: a change may not alter what others see of a package.
+// check type-checks the packages of the changed files, with the unchanged versions of their imports: a change
+// must not alter what other packages see.
 func (b *built) check(root string, changed map[string]string) error {
 	dirs := map[string]bool{}
 	for file := range changed {
@@ -150,7 +150,7 @@ func (b *built) parse(p *pkg, root string, changed map[string]string) (files []*
 		if err != nil {
 			return nil, err
 		}
-		var src any // nil reads the file
+		var src any // nil means to read the file
 		if text, ok := changed[filepath.ToSlash(short)]; ok {
 			src = text
 		}
@@ -163,10 +163,10 @@ func (b *built) parse(p *pkg, root string, changed map[string]string) (files []*
 	return files, nil
 }
 
-// declared finds the tests of a file.
+// declared matches the tests of a file.
 var declared = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// exists says whether the catcher's package has tests that its pattern names.
+// exists returns an error unless the catcher's package has tests that its pattern matches.
 func (c catcher) exists(root string) error {
 	pattern, err := regexp.Compile(strings.Split(c.run, "/")[0])
 	if err != nil {

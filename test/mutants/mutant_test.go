@@ -14,7 +14,7 @@ import (
 // mutant is a seeded bug.
 type mutant struct {
 	name string
-	// wrong says in a sentence what the change breaks.
+	// wrong is a sentence about what the change breaks.
 	wrong    string
 	catchers []catcher
 	symptom  outcome
@@ -23,17 +23,17 @@ type mutant struct {
 	changes []change
 }
 
-// catcher is who is to notice: the tests of a package that match a pattern.
+// catcher identifies the tests that must fail: those of a package that match a pattern.
 type catcher struct{ pkg, run string }
 
 func (c catcher) String() string {
 	return strings.TrimPrefix(c.pkg, "./") + " " + strings.NewReplacer("^", "", "$", "").Replace(c.run)
 }
 
-// change is whole lines of a file that become others.
+// change replaces whole lines of a file.
 type change struct{ file, before, after string }
 
-// mutants reads all data files, by name.
+// mutants reads all data files, ordered by name.
 func mutants(t *testing.T) []*mutant {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/*.diff")
@@ -146,8 +146,7 @@ func (c *change) line(line string) error {
 	return nil
 }
 
-// sources are the changed files with what they read like then, by their path from the
-// root.
+// sources returns the contents of the changed files, by their path from the root.
 func (m *mutant) sources(root string) (map[string]string, error) {
 	changed := map[string]string{}
 	for _, c := range m.changes {
@@ -167,7 +166,7 @@ func (m *mutant) sources(root string) (map[string]string, error) {
 	return changed, nil
 }
 
-// apply replaces the lines, which must stand in the source once.
+// apply replaces the lines, which must occur in the source exactly once.
 func (c change) apply(src string) (string, error) {
 	src, before := "\n"+src, "\n"+c.before
 	if n := strings.Count(src, before); n != 1 {
@@ -176,7 +175,7 @@ func (c change) apply(src string) (string, error) {
 	return strings.Replace(src, before, "\n"+c.after, 1)[1:], nil
 }
 
-// root is the directory of go.mod.
+// root returns the directory of go.mod.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", ".."))

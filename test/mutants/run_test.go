@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// maxTries is within how many runs of tests a bug must be caught.
+	// maxTries is the maximum number of test runs in which a bug must be caught.
 	maxTries = 10
-	// grace is what a test binary gets beyond its time-out, in which it tells what hung.
+	// grace is the time that a test binary gets beyond its timeout, to report what hung.
 	grace = 20 * time.Second
 	// buildTime bounds one build.
 	buildTime = 5 * time.Minute
@@ -53,7 +53,7 @@ func TestMutants(t *testing.T) {
 	report.print()
 }
 
-// hunt lets the catchers take turns until one notices.
+// hunt runs the catchers in turn until one fails.
 func (m *mutant) hunt(t *testing.T, controls *controls) (by catcher, tries int, why string, err error) {
 	overlay, err := m.overlay(root(t), t.TempDir())
 	if err != nil {
@@ -83,10 +83,10 @@ func (m *mutant) hunt(t *testing.T, controls *controls) (by catcher, tries int, 
 	return by, maxTries, "", fmt.Errorf("not caught:\n%s", strings.Join(missed, "\n"))
 }
 
-// caught says whether the outcome is the bug's: what it is expected to show in.
+// caught reports whether the outcome is one that the bug is expected to cause.
 func (m *mutant) caught(o outcome) bool { return o == failed || o == m.symptom }
 
-// overlay writes the changed files and the compiler's map of them.
+// overlay writes the changed files and the overlay map for the compiler.
 func (m *mutant) overlay(root, dir string) (string, error) {
 	changed, err := m.sources(root)
 	if err != nil {
@@ -108,8 +108,7 @@ func (m *mutant) overlay(root, dir string) (string, error) {
 	return name, os.WriteFile(name, list, 0o600)
 }
 
-// environment has every go command use the overlay, also those that tests run to build
-// the programs.
+// environment makes every go command use the overlay, including those that tests run to build programs.
 func environment(overlay string) []string {
 	env := os.Environ()
 	if overlay != "" {
@@ -118,7 +117,7 @@ func environment(overlay string) []string {
 	return env
 }
 
-// build makes a package's test binary.
+// build builds a package's test binary.
 func build(root, pkg, dir, overlay string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
 	defer cancel()
@@ -143,7 +142,7 @@ func run(root string, by catcher, binary string, within time.Duration, overlay s
 	args := append([]string{"-test.run=" + by.run, "-test.timeout=" + within.String(), "-test.paniconexit0"}, flags...)
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir, cmd.Env = filepath.Join(root, by.pkg), environment(overlay)
-	// What the test has started ends with it.
+	// Processes that the test started are killed with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = grace
@@ -156,7 +155,7 @@ func run(root string, by catcher, binary string, within time.Duration, overlay s
 	return out.String(), err
 }
 
-// controls run each catcher once on the sources as they are: it must pass there.
+// controls run each catcher once on the unchanged sources, where it must pass.
 type controls struct {
 	root, dir string
 
@@ -165,10 +164,10 @@ type controls struct {
 	runs     map[catcher]func() error
 }
 
-// controlTime bounds a control run; it is no shorter than what a data file allows.
+// controlTime bounds a control run. It is not shorter than the longest time that a data file allows.
 const controlTime = 5 * time.Minute
 
-// pass says why a catcher is none.
+// pass returns an error if the catcher does not pass on the unchanged sources.
 func (c *controls) pass(by catcher) error {
 	c.mu.Lock()
 	if c.binaries[by.pkg] == nil {
@@ -183,7 +182,7 @@ func (c *controls) pass(by catcher) error {
 	return run()
 }
 
-// ended is what the tests say of themselves: how one ended, and its name.
+// ended matches a test's result: how it ended, and its name.
 var ended = regexp.MustCompile(`(?m)^ *--- (PASS|SKIP): (\S+)`)
 
 func (c *controls) run(by catcher, binary func() (string, error)) error {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// row is what became of a bug.
+// row is the result for a bug.
 type row struct {
 	bug     string
 	catcher catcher
@@ -43,7 +43,7 @@ func (r row) String() string {
 	return fmt.Sprintf("caught: %s, by %s, after %.1fs", r.bug, r.catcher, r.took.Seconds())
 }
 
-// widest is how much of a failure's first line the table shows.
+// widest is how many characters of a failure's first line the table shows.
 const widest = 100
 
 func (r *report) print() {
@@ -64,7 +64,7 @@ func (r *report) print() {
 	fmt.Printf("\n%d of %d seeded bugs caught, each in at most %d tries, in %v\n", caught, len(r.rows), most, time.Since(r.began).Round(time.Second))
 }
 
-// cut shortens a line to whole characters.
+// cut truncates a line to widest characters.
 func cut(line string) string {
 	if runes := []rune(line); len(runes) > widest {
 		return string(runes[:widest]) + "…"

@@ -14,20 +14,20 @@ const (
 	failed   outcome = "failed"
 	hung     outcome = "hang"
 	panicked outcome = "panic"
-	// lost: it ended without a word of the tests.
+	// lost means that it ended without any output of the tests.
 	lost outcome = "lost"
 )
 
 var (
-	// said is a line that a test logs, behind where it stands.
+	// said matches a line that a test logs, after its position.
 	said = regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: (.*)$`)
-	// stuck is what the runtime and the testing package say of tests that do not end.
+	// stuck matches what the runtime and the testing package print about tests that hang.
 	stuck = regexp.MustCompile(`(?m)^(?:panic: test timed out after .*|panic: deadlock: .*|fatal error: all goroutines are asleep.*)$`)
 	crash = regexp.MustCompile(`(?m)^(?:panic: |fatal error: |\tpanic: ).*$`)
 )
 
-// verdict says how a run of a test binary ended, and the first line that tells why. What
-// a test found wrong counts before what became of it afterwards.
+// verdict returns how a run of a test binary ended, and the first line that explains it. A failure that a
+// test reported counts before what happened to the process afterwards.
 func verdict(success bool, output string) (outcome, string) {
 	if success {
 		return passed, ""

@@ -42,7 +42,7 @@ type options struct {
 	budget                  time.Duration
 }
 
-// result is what became of a site.
+// result is the result for a site.
 type result string
 
 const (
@@ -52,7 +52,7 @@ const (
 	missed   result = "not reached"
 )
 
-// run tries the sample. It is complete if enough of it was caught and each survivor has a
+// run tries the sample. complete reports whether enough of it was caught and each survivor has a documented
 // reason.
 func (o options) run() (complete bool, err error) {
 	t, err := load(o.pkg)
@@ -86,7 +86,7 @@ func (o options) run() (complete bool, err error) {
 	return r.print(os.Stdout), nil
 }
 
-// build builds the suites and has each test run alone.
+// build builds the suites and runs each test separately.
 func (o options) build(root, overlay, dir string, count int) (suites []*suite, err error) {
 	for _, pkg := range append([]string{o.pkg}, strings.Fields(o.suites)...) {
 		s, err := build(root, pkg, overlay, dir)
@@ -103,7 +103,7 @@ func (o options) build(root, overlay, dir string, count int) (suites []*suite, e
 	return suites, nil
 }
 
-// chosen are the numbers to try.
+// chosen returns the numbers to try.
 func (o options) chosen(count int) (numbers []int, err error) {
 	if o.only == "" {
 		for n := range count {
@@ -152,7 +152,8 @@ func (o options) one(suites []*suite, n int) (r result, out string) {
 	return r, ""
 }
 
-// accepted reads the reasons for which changes of a package survive, by what stands before them.
+// accepted reads the documented reasons for which changes of a package survive. The keys are the texts above
+// them.
 func accepted(root, pkg string) (map[string]string, error) {
 	name := strings.ReplaceAll(strings.Trim(filepath.ToSlash(filepath.Clean(pkg)), "./"), "/", "-") + ".txt"
 	text, err := os.ReadFile(filepath.Join(root, "test", "mutation", "testdata", name))
@@ -173,7 +174,7 @@ func accepted(root, pkg string) (map[string]string, error) {
 	return reasons, nil
 }
 
-// count counts results.
+// count returns how many results are one of the given ones.
 func count(results []result, of ...result) (n int) {
 	for _, r := range results {
 		if slices.Contains(of, r) {

@@ -21,7 +21,7 @@ func loadSample(t *testing.T) *target {
 	return loaded
 }
 
-// TestSitesAreFound compares all places of the sample package.
+// TestSitesAreFound compares all sites of the sample package.
 func TestSitesAreFound(t *testing.T) {
 	var found []string
 	for _, s := range loadSample(t).sites {
@@ -56,8 +56,8 @@ func TestSitesAreFound(t *testing.T) {
 	}
 }
 
-// TestSampleIsTried compiles all changes of the sample package and compares what survives with
-// what its tests overlook.
+// TestSampleIsTried tries all changes of the sample package and compares the survivors with what its tests do
+// not check.
 func TestSampleIsTried(t *testing.T) {
 	loaded, dir := loadSample(t), t.TempDir()
 	sites := loaded.sample(100, 1)
@@ -131,7 +131,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReasonsAreCurrent finds the place of each reason in the sources.
+// TestReasonsAreCurrent verifies that the place of each documented reason exists in the sources.
 func TestReasonsAreCurrent(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {

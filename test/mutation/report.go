@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// enough is the part of a sample that must be caught, in percent.
+// enough is the minimum percentage of a sample that must be caught.
 const enough = 90
 
-// report is what became of a sample.
+// report is the result of a sample.
 type report struct {
 	root, pkg string
 	all       int
 	sites     []site
-	results   []result // an empty one was not tried
+	results   []result // empty if not tried
 	accepted  map[string]string
 }
 
-// print lists the changes that were not caught, and then a line for the table. It is true if
-// enough were caught and the others have reasons.
+// print lists the changes that were not caught, and then a line for the table. It reports whether enough were
+// caught and the others have reasons.
 func (r report) print(w io.Writer) bool {
 	unexplained := 0
 	for i, s := range r.sites {
@@ -45,7 +45,7 @@ func (r report) print(w io.Writer) bool {
 	return unexplained == 0 && caught*100 >= tried*enough
 }
 
-// key names a site without its line, which changes with every change above it.
+// key identifies a site without its line number, which changes with every edit above it.
 func (s site) key(root string) string {
 	file, err := filepath.Rel(root, s.file)
 	if err != nil {

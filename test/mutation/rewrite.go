@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// compare are the functions that take the place of a comparison whose limit moves.
+// compare are the functions that replace a comparison whose limit moves.
 var compare = map[token.Token]string{
 	token.LSS: "mutationLess", token.LEQ: "mutationLessEqual",
 	token.GTR: "mutationGreater", token.GEQ: "mutationGreaterEqual",
 }
 
-// wrap returns what stands before and behind the site's text, so that the environment
-// variable decides whether site n is changed.
+// wrap returns the text to insert before and after the site, so that the environment variable decides whether
+// site n is changed.
 func (s site) wrap(n int) (before, behind string) {
 	switch s.kind {
 	case negate:
@@ -34,8 +34,7 @@ func (s site) wrap(n int) (before, behind string) {
 	}
 }
 
-// depth orders what is done to the same text: a comparison whose limit moves has to stay in one
-// piece.
+// depth orders edits of the same text: a comparison whose limit moves must not be split by others.
 func (k kind) depth() int { return slices.Index([]kind{leaveOut, negate, boundary}, k) }
 
 // edit replaces cut bytes at an offset.
@@ -43,12 +42,12 @@ type edit struct {
 	at, cut int
 	text    string
 	opens   bool
-	// other is where the other end of the site is.
+	// other is the offset of the site's other end.
 	other, depth int
 }
 
-// order sorts edits by position. Where several meet, what ends comes before what begins, inner
-// ends before outer ones, outer beginnings before inner ones.
+// order sorts edits by position. At the same position, ends come before beginnings, inner ends before outer
+// ones, and outer beginnings before inner ones.
 func (e edit) order(o edit) int {
 	if e.at != o.at || e.opens != o.opens {
 		return cmp.Or(cmp.Compare(e.at, o.at), map[bool]int{true: 1, false: -1}[e.opens])
@@ -60,7 +59,7 @@ func (e edit) order(o edit) int {
 	return cmp.Or(cmp.Compare(o.other, e.other), byDepth)
 }
 
-// rewrite returns a source in which the sites can be switched. Numbers says which is which.
+// rewrite returns a source in which the sites can be switched. numbers contains their numbers.
 func rewrite(source string, sites []site, numbers []int) string {
 	var edits []edit
 	for i, s := range sites {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// kind says how a place is changed.
+// kind is a way to change a place.
 type kind string
 
 const (
@@ -18,8 +18,8 @@ const (
 	noAssign kind = "assignment left out"
 )
 
-// site is a place that can be changed. Its text stands from byte from up to byte to of the
-// file; op is where the operator of a comparison stands.
+// site is a place that can be changed. Its text is bytes [from, to) of the file. op is the offset of a
+// comparison's operator.
 type site struct {
 	file     string
 	line     int
@@ -27,7 +27,7 @@ type site struct {
 	kind     kind
 	from, to int
 	op       int
-	// operator is that of the comparison whose limit moves, or of which the place is an operand.
+	// operator is that of the comparison whose limit moves, or of the expression that loses an operand.
 	operator token.Token
 	text     string
 }
@@ -43,7 +43,7 @@ type finder struct {
 	sites    []site
 }
 
-// find lists the sites of a file in the order of their positions.
+// find returns the sites of a file, ordered by position.
 func find(fset *token.FileSet, info *types.Info, name string, source []byte, file *ast.File) []site {
 	f := &finder{fset: fset, info: info, name: name, source: source}
 	for _, decl := range file.Decls {
@@ -72,7 +72,7 @@ func functionName(fn *ast.FuncDecl) string {
 	return fn.Name.Name
 }
 
-// body visits a function. Functions inside have results of their own.
+// body visits a function. Function literals inside it have their own results.
 func (f *finder) body(results *types.Tuple, body *ast.BlockStmt) {
 	outer := f.results
 	f.results = results
@@ -105,7 +105,7 @@ func (f *finder) visit(node ast.Node) bool {
 	return true
 }
 
-// cases are conditions if the switch compares nothing.
+// cases adds the cases of a switch without a tag, which are conditions.
 func (f *finder) cases(n *ast.SwitchStmt) {
 	if n.Tag != nil {
 		return
@@ -117,15 +117,14 @@ func (f *finder) cases(n *ast.SwitchStmt) {
 	}
 }
 
-// condition adds an expression that decides and is no comparison: those are found by
-// themselves, wherever they stand.
+// condition adds a condition that is not a comparison. Comparisons are found separately, wherever they are.
 func (f *finder) condition(expr ast.Expr) {
 	switch e := expr.(type) {
 	case nil:
 	case *ast.ParenExpr:
 		f.condition(e.X)
 	case *ast.BinaryExpr:
-		// Its operands are found as a BinaryExpr's are.
+		// Its operands are found by comparison.
 	default:
 		f.add(expr, negate, site{})
 	}
@@ -167,7 +166,7 @@ func (f *finder) returned(n *ast.ReturnStmt) {
 	f.add(expr, noError, site{})
 }
 
-// statements adds those that change state beyond the function's own variables.
+// statements adds the statements that change state beyond the function's own variables.
 func (f *finder) statements(list []ast.Stmt) {
 	for _, stmt := range list {
 		switch s := stmt.(type) {
@@ -187,7 +186,7 @@ func (f *finder) statements(list []ast.Stmt) {
 	}
 }
 
-// local reports whether a variable is assigned: no field, no element and nothing through a pointer.
+// local reports whether expr is a variable: not a field or an element, and not behind a pointer.
 func (f *finder) local(expr ast.Expr) bool {
 	_, ok := ast.Unparen(expr).(*ast.Ident)
 	return ok
@@ -202,7 +201,7 @@ func (f *finder) deletes(call *ast.CallExpr) bool {
 	return ok && (builtin.Name() == "delete" || builtin.Name() == "clear")
 }
 
-// add takes down a site, if what stands there can be replaced by another value.
+// add adds a site, if its expression can be replaced by another value.
 func (f *finder) add(node ast.Node, k kind, s site) {
 	if expr, ok := node.(ast.Expr); ok && k != noError {
 		have := f.info.Types[expr]

@@ -27,7 +27,7 @@ import (
 //go:embed runtime.txt
 var runtimeText string
 
-// listed is what go list says of a package.
+// listed is the output of go list for a package.
 type listed struct {
 	ImportPath, Dir, Name, Export string
 	GoFiles                       []string
@@ -66,8 +66,8 @@ func load(pattern string) (*target, error) {
 	return t, t.check(fset, files, packages)
 }
 
-// check type-checks the package, which takes what it imports from the compiler, and finds
-// its sites. Generated code is left as it is.
+// check type-checks the package against the compiled versions of its imports, and finds its sites. Generated
+// code is not changed.
 func (t *target) check(fset *token.FileSet, files []*ast.File, packages []listed) error {
 	exports := map[string]string{}
 	for _, p := range packages {
@@ -86,7 +86,7 @@ func (t *target) check(fset *token.FileSet, files []*ast.File, packages []listed
 	return nil
 }
 
-// list asks the compiler for a package, which comes last, and all that it imports.
+// list compiles a package and all that it imports. The package itself is last.
 func list(pattern string) (packages []listed, err error) {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Name,Export,GoFiles,Module", pattern)
 	cmd.Stderr = os.Stderr
@@ -105,7 +105,7 @@ func list(pattern string) (packages []listed, err error) {
 	}
 }
 
-// of leaves the sites of one file; of all, if it is empty.
+// of keeps only the sites of one file; all if file is empty.
 func (t *target) of(file string) *target {
 	if file != "" {
 		t.sites = slices.DeleteFunc(t.sites, func(s site) bool { return filepath.Base(s.file) != file })
@@ -113,7 +113,7 @@ func (t *target) of(file string) *target {
 	return t
 }
 
-// sample draws sites. The same seed draws the same ones from the same sources.
+// sample draws sites. The same seed draws the same sites from the same sources.
 func (t *target) sample(count int, seed uint64) []site {
 	name := fnv.New64a()
 	name.Write([]byte(t.ImportPath))
@@ -127,7 +127,7 @@ func (t *target) sample(count int, seed uint64) []site {
 	return sites
 }
 
-// overlay writes the changed sources and the compiler's map of them. Site i has number i+1.
+// overlay writes the changed sources and the overlay map for the compiler. sites[i] has number i+1.
 func (t *target) overlay(dir string, sites []site) (string, error) {
 	changed := map[string]string{
 		filepath.Join(t.Dir, "mutation_switch.go"): strings.NewReplacer("PACKAGE", t.Name, "COUNT", strconv.Itoa(len(sites)+1)).Replace(runtimeText),

@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// suite is the test binary of a package, built with all sites of the sample in it.
+// suite is the test binary of a package, built with all sites of the sample.
 type suite struct {
 	dir, pkg, binary, overlay string
 	tests                     []test
 }
 
-// test is a top-level test, what it takes alone, and the numbers of the sites that it reaches.
+// test is a top-level test with its running time and the sites that it reaches.
 type test struct {
 	name    string
 	took    time.Duration
@@ -31,13 +31,13 @@ type test struct {
 }
 
 const (
-	// aloneTime bounds a test alone.
+	// aloneTime bounds a separate run of a test.
 	aloneTime = 5 * time.Minute
-	// quick is how long the tests take that are tried together first.
+	// quick is the total time of the tests in the first batch.
 	quick = 3 * time.Second
-	// patience is how much longer than usual tests may take before they count as hanging.
+	// patience is the factor by which tests may take longer than usual before they count as hanging.
 	patience = 5
-	// start is what a run may take beside its tests.
+	// start is the time that a run may take in addition to its tests.
 	start = 20 * time.Second
 )
 
@@ -60,7 +60,7 @@ func build(root, pkg, overlay, dir string) (*suite, error) {
 	return s, nil
 }
 
-// environment has every go command use the overlay, also those that tests run to build programs.
+// environment makes every go command use the overlay, including those that tests run to build programs.
 func (s *suite) environment(active int, reached string) []string {
 	return append(os.Environ(),
 		strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+s.overlay),
@@ -75,7 +75,7 @@ func (s *suite) run(within time.Duration, active int, reached string, args ...st
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.binary, append(args, "-test.timeout="+within.String(), "-test.failfast")...)
 	cmd.Dir, cmd.Env = s.dir, s.environment(active, reached)
-	// What the tests have started ends with them.
+	// Processes that the tests started are killed with them.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = start
@@ -88,8 +88,7 @@ func (s *suite) run(within time.Duration, active int, reached string, args ...st
 	return out.String(), err
 }
 
-// alone runs each test by itself and without a change. Those that fail so say nothing and are left
-// out.
+// alone runs each test separately without a change. Tests that fail are left out.
 func (s *suite) alone(dir string, count, parallel int) (failed []string) {
 	var mu sync.Mutex // guards failed
 	each(len(s.tests), parallel, func(i int) {
@@ -116,8 +115,8 @@ func (s *suite) alone(dir string, count, parallel int) (failed []string) {
 	return failed
 }
 
-// batches are the names of the tests that reach a site: first quick ones, then the others as far
-// as the budget goes. What both take alone stands beside them.
+// batches returns the names of the tests that reach a site, within the budget: a quick batch, and the others.
+// take contains the total time of each batch.
 func (s *suite) batches(site int, budget time.Duration) (names [2][]string, take [2]time.Duration) {
 	var sum time.Duration
 	for _, t := range s.tests {
@@ -135,8 +134,8 @@ func (s *suite) batches(site int, budget time.Duration) (names [2][]string, take
 	return names, take
 }
 
-// try runs the tests that reach a site with the site changed. An error is that of the run that
-// failed, and reached says whether any test gets there.
+// try runs the tests that reach a site, with the site changed. err is the error of the run that failed.
+// reached reports whether any test reaches the site.
 func (s *suite) try(site int, budget time.Duration) (reached bool, out string, err error) {
 	names, take := s.batches(site, budget)
 	for i, batch := range names {
@@ -151,7 +150,7 @@ func (s *suite) try(site int, budget time.Duration) (reached bool, out string, e
 	return reached, "", nil
 }
 
-// each calls do for 0 to count-1, some at a time.
+// each calls do for 0 to count-1, concurrently.
 func each(count, parallel int, do func(int)) {
 	next := make(chan int)
 	var workers sync.WaitGroup

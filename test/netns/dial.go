@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects to an IP address and port. Only making the socket takes a thread that is in
-// the namespace: thousands may connect at once, and a thread each would be all that the
-// machine has time for.
+// dial connects to an IP address and port. Only creating the socket needs a thread in the namespace:
+// thousands may connect concurrently, and with a thread each the machine would do nothing else.
 func (s space) dial(ctx context.Context, addr string) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -36,7 +35,7 @@ func (s space) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return net.FileConn(socket)
 }
 
-// connect waits until the socket is connected, refused, or ctx ends.
+// connect waits until the socket is connected or refused, or ctx ends.
 func connect(ctx context.Context, socket *os.File, to unix.Sockaddr) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -62,8 +61,8 @@ func connect(ctx context.Context, socket *os.File, to unix.Sockaddr) error {
 	return refused
 }
 
-// connected tells whether it has come to an end, and to which. That a socket can be written
-// to may be older than its connecting, and says nothing then.
+// connected reports whether the attempt has completed, and its error. That the socket is writable is no
+// proof, since that may date from before the connection.
 func connected(fd int) (done bool, refused error) {
 	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil {

@@ -8,19 +8,18 @@ import (
 	"strings"
 )
 
-// Fault is something that happens to packets until it is healed. It is a table of
-// nftables on every host that it concerns, with a counter.
+// Fault affects packets until it is healed. It is an nftables table, with a counter, on every host concerned.
 type Fault struct {
 	net   *Net
 	table string
 	hosts []string
 }
 
-// hit counts the packets for which the rest of the rule holds.
+// hit counts the packets that match the rest of the rule.
 const hit = `counter name "hits" `
 
-// Cut drops every packet from one of some hosts to one of others. The way back stays
-// open: cut that, too, for a partition in both directions.
+// Cut drops every packet from one group of hosts to another. The opposite direction stays open: cut it too
+// for a bidirectional partition.
 func (n *Net) Cut(from, to []string) (*Fault, error) {
 	var addrs []string
 	for _, host := range from {
@@ -29,7 +28,7 @@ func (n *Net) Cut(from, to []string) (*Fault, error) {
 	return n.rule(fmt.Sprintf("ip saddr { %s } %s drop", strings.Join(addrs, ", "), hit), to)
 }
 
-// Part cuts both ways between two groups of hosts.
+// Part drops packets in both directions between two groups of hosts.
 func (n *Net) Part(some, others []string) (Faults, error) {
 	there, err := n.Cut(some, others)
 	if err != nil {
@@ -39,20 +38,19 @@ func (n *Net) Part(some, others []string) (Faults, error) {
 	return Faults{there, back}, err
 }
 
-// Lose drops so many of a hundred packets that come to the hosts, at random.
+// Lose drops a random percentage of the packets that arrive at the hosts.
 func (n *Net) Lose(percent int, hosts ...string) (*Fault, error) {
 	return n.rule(fmt.Sprintf("iifname %q numgen random mod 100 < %d %s drop", cable, percent, hit), hosts)
 }
 
-// Reject refuses new connections to ports of the hosts, as a firewall does. Those that
-// are open go on.
+// Reject refuses new connections to ports of the hosts, as a firewall does. Open connections continue.
 func (n *Net) Reject(ports []int, hosts ...string) (*Fault, error) {
 	return n.rule(fmt.Sprintf("iifname %q tcp dport { %s } tcp flags & (fin|syn|rst|ack) == syn %s reject with tcp reset",
 		cable, numbers(ports), hit), hosts)
 }
 
-// Reset answers every packet to ports of the hosts with a reset: open connections end at
-// their other side, new ones are refused.
+// Reset answers every packet to ports of the hosts with a reset: open connections fail at the other end, new
+// ones are refused.
 func (n *Net) Reset(ports []int, hosts ...string) (*Fault, error) {
 	return n.rule(fmt.Sprintf("iifname %q tcp dport { %s } %s reject with tcp reset", cable, numbers(ports), hit), hosts)
 }
@@ -65,7 +63,7 @@ func numbers(ports []int) string {
 	return strings.Join(all, ", ")
 }
 
-// rule puts a rule in force for what comes in at the hosts.
+// rule activates a rule for packets that arrive at the hosts.
 func (n *Net) rule(rule string, hosts []string) (*Fault, error) {
 	f := &Fault{net: n, table: fmt.Sprintf("fault%d", n.faults.Add(1))}
 	text := fmt.Sprintf("table inet %s {\n counter hits { }\n chain in {\n type filter hook input priority 0; policy accept;\n %s\n }\n}\n", f.table, rule)
@@ -86,7 +84,7 @@ func (f *Fault) nft(host, text string) error {
 
 var packets = regexp.MustCompile(`packets (\d+)`)
 
-// Packets counts those that it has met so far.
+// Packets returns the number of packets affected so far.
 func (f *Fault) Packets() (sum uint64, err error) {
 	for _, host := range f.hosts {
 		_, at := f.net.find(host)
@@ -107,7 +105,7 @@ func (f *Fault) Packets() (sum uint64, err error) {
 	return sum, nil
 }
 
-// Heal ends it. It may be called again.
+// Heal ends the fault. It may be called repeatedly.
 func (f *Fault) Heal() error {
 	var all []error
 	for _, host := range f.hosts {
@@ -117,10 +115,10 @@ func (f *Fault) Heal() error {
 	return errors.Join(all...)
 }
 
-// Faults are several that come and go together.
+// Faults are several faults that start and end together.
 type Faults []*Fault
 
-// Packets counts those that all of them have met.
+// Packets returns the sum over all of them.
 func (f Faults) Packets() (sum uint64, err error) {
 	for _, one := range f {
 		count, err := one.Packets()

@@ -15,21 +15,21 @@ import (
 // toolTimeout bounds one call of ip or nft.
 const toolTimeout = 10 * time.Second
 
-// cable is the name that every host has for its end of the cable.
+// cable is the name of every host's network interface.
 const cable = "eth0"
 
-// Net is hosts on one switch. Its methods may be called from several goroutines, Close
-// when all others are done.
+// Net is a set of hosts on one switch. Its methods are safe for concurrent use, except Close, which must be
+// the last call.
 type Net struct {
 	hub    space
-	faults atomic.Int64 // so far
+	faults atomic.Int64 // number so far
 
 	mu     sync.RWMutex
 	names  []string
 	spaces []space
 }
 
-// Unable is why this machine cannot have such networks, nil if it can.
+// Unable returns why this machine cannot have such networks, or nil if it can.
 func Unable() error {
 	for _, tool := range []string{"ip", "nft"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -48,7 +48,7 @@ func Unable() error {
 	return f.Heal()
 }
 
-// New makes a network of hosts, which all reach each other. Close removes it.
+// New creates a network of hosts that all reach each other. Close removes it.
 func New(hosts ...string) (n *Net, err error) {
 	n = &Net{}
 	defer func() {
@@ -70,7 +70,7 @@ func New(hosts ...string) (n *Net, err error) {
 	return n, nil
 }
 
-// Join makes a host and plugs it in.
+// Join creates a host and connects it.
 func (n *Net) Join(host string) error {
 	s, err := newSpace()
 	if err != nil {
@@ -89,13 +89,13 @@ func (n *Net) Join(host string) error {
 	return n.ip(s, "link set lo up", fmt.Sprintf("addr add %s/16 dev %s", n.Addr(host), cable), "link set "+cable+" up")
 }
 
-// ip runs lines of a batch in a namespace.
+// ip runs a batch of ip commands in a namespace.
 func (n *Net) ip(where space, lines ...string) error {
 	_, err := run(where, strings.Join(lines, "\n")+"\n", "ip", "-batch", "-")
 	return err
 }
 
-// run runs a program in a namespace to its end and returns what it wrote.
+// run runs a program in a namespace and returns its output.
 func run(where space, input, name string, args ...string) (out string, err error) {
 	err = where.in(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
@@ -111,20 +111,20 @@ func run(where space, input, name string, args ...string) (out string, err error
 	return out, err
 }
 
-// Addr is a host's IP address.
+// Addr returns a host's IP address.
 func (n *Net) Addr(host string) string {
 	at, _ := n.find(host)
 	return fmt.Sprintf("10.77.%d.%d", at/250, at%250+1)
 }
 
-// Has tells whether there is such a host.
+// Has reports whether there is such a host.
 func (n *Net) Has(host string) bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return slices.Contains(n.names, host)
 }
 
-// find panics for a host that there is not: a test is wrong then.
+// find panics if the host does not exist, since the test is wrong then.
 func (n *Net) find(host string) (int, space) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -135,14 +135,14 @@ func (n *Net) find(host string) (int, space) {
 	return i, n.spaces[i]
 }
 
-// In calls a function on a thread that is on a host: sockets that it opens itself, not in
-// other goroutines, and programs that it starts are there.
+// In calls a function on a thread that is in the host's namespace. Sockets that it opens itself, not in other
+// goroutines, and programs that it starts belong to the host.
 func (n *Net) In(host string, do func() error) error {
 	_, s := n.find(host)
 	return s.in(do)
 }
 
-// Dialer connects from a host to an IP address and port.
+// Dialer returns a function that connects from a host to an IP address and port.
 func (n *Net) Dialer(host string) func(ctx context.Context, addr string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		_, s := n.find(host)
@@ -159,7 +159,7 @@ func (n *Net) Listen(host, addr string) (l net.Listener, err error) {
 	return l, err
 }
 
-// Close removes the network. What runs in it keeps its part until it ends.
+// Close removes the network. Processes in it keep their namespace until they end.
 func (n *Net) Close() {
 	for _, s := range append(n.spaces, n.hub) {
 		s.close()

@@ -14,12 +14,12 @@ import (
 
 const (
 	patience = 10 * time.Second
-	// brief is how long to wait for what must not come.
+	// brief is how long to wait for what must not happen.
 	brief = 300 * time.Millisecond
 	port  = "7000"
 )
 
-// pair is two hosts; something listens on b and answers every byte with the same.
+// pair creates two hosts. A listener on b echoes every byte.
 func pair(t *testing.T) *netns.Net {
 	t.Helper()
 	if err := netns.Unable(); err != nil {
@@ -63,7 +63,7 @@ func dial(t *testing.T, n *netns.Net, within time.Duration) (net.Conn, error) {
 	return conn, err
 }
 
-// answered sends a byte and waits for the answer.
+// answered sends a byte and waits for the echo.
 func answered(conn net.Conn, within time.Duration) error {
 	_ = conn.SetDeadline(time.Now().Add(within))
 	if _, err := conn.Write([]byte{1}); err != nil {
@@ -85,7 +85,7 @@ func mustDial(t *testing.T, n *netns.Net) net.Conn {
 	return conn
 }
 
-// force returns a fault that is healed with the test at the latest.
+// force returns a fault that is healed when the test ends, at the latest.
 func force(t *testing.T) func(*netns.Fault, error) *netns.Fault {
 	return func(f *netns.Fault, err error) *netns.Fault {
 		t.Helper()
@@ -96,7 +96,7 @@ func force(t *testing.T) func(*netns.Fault, error) *netns.Fault {
 	}
 }
 
-// met fails the test unless the fault has met packets, and heals it.
+// met fails the test unless the fault has affected packets, and heals it.
 func met(t *testing.T, f interface {
 	Packets() (uint64, error)
 	Heal() error
@@ -128,14 +128,14 @@ func TestPartOfTheNet(t *testing.T) {
 		t.Errorf("after healing: %v", err)
 	}
 	mustDial(t, n)
-	// What was sent meanwhile arrives, since TCP repeats it.
+	// What was sent in the meantime arrives, since TCP retransmits it.
 	_ = open.SetDeadline(time.Now().Add(patience))
 	if _, err := open.Read(make([]byte, 1)); err != nil {
 		t.Error("after healing: ", err)
 	}
 }
 
-// sent sends datagrams from one host to another and counts those that arrive.
+// sent sends datagrams from one host to another and returns how many arrive.
 func sent(t *testing.T, n *netns.Net, from, to string, count int) (arrived int) {
 	t.Helper()
 	var in net.PacketConn
@@ -180,7 +180,7 @@ func TestCutOneWay(t *testing.T) {
 
 func TestLose(t *testing.T) {
 	n := pair(t)
-	mustDial(t, n) // the switch takes a moment to pass on what comes from a new host
+	mustDial(t, n) // the switch takes a moment to learn a new host
 	f := force(t)(n.Lose(30, "b"))
 	if arrived := sent(t, n, "a", "b", 200); arrived < 100 || arrived > 180 {
 		t.Errorf("%d of 200 arrived with a loss of 30 %%", arrived)

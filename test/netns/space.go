@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is a network namespace, which lives as long as its file is open or a process is
-// in it.
+// space is a network namespace, which exists as long as its file is open or a process is in it.
 type space struct{ file *os.File }
 
 // home is the namespace in which this process was started.
@@ -21,8 +20,8 @@ var home = sync.OnceValues(func() (space, error) {
 	return space{file}, err
 })
 
-// newSpace makes a namespace. The thread that made it ends with the goroutine, since it is
-// not unlocked.
+// newSpace creates a namespace. The thread that created it exits with the goroutine, since it is never
+// unlocked.
 func newSpace() (s space, err error) {
 	if _, err := home(); err != nil {
 		return s, err
@@ -39,8 +38,8 @@ func newSpace() (s space, err error) {
 	return s, err
 }
 
-// in calls a function on a thread that is in the namespace: sockets that it opens and
-// programs that it starts are there for ever.
+// in calls a function on a thread that is in the namespace. Sockets that it opens and programs that it starts
+// stay there.
 func (s space) in(do func() error) (err error) {
 	back, err := home()
 	if err != nil {
@@ -53,7 +52,7 @@ func (s space) in(do func() error) (err error) {
 		if err = s.enter(); err == nil {
 			err = do()
 		}
-		if back.enter() == nil { // else the thread must not be used again: it ends here
+		if back.enter() == nil { // otherwise the thread must not be reused: it exits
 			runtime.UnlockOSThread()
 		}
 	}()
@@ -63,7 +62,7 @@ func (s space) in(do func() error) (err error) {
 
 func (s space) enter() error { return unix.Setns(int(s.file.Fd()), unix.CLONE_NEWNET) }
 
-// path names the namespace for other programs.
+// path returns a path to the namespace for other programs.
 func (s space) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.file.Fd()) }
 
 func (s space) close() {

@@ -8,7 +8,7 @@ import (
 	"net"
 )
 
-// space is what only Linux has.
+// space exists only on Linux.
 type space struct{}
 
 var errNoSpaces = errors.New("there are none on this system")

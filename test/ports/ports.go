@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-// Ports lie below the range from which systems take those of outgoing connections: there,
-// a port could be gone while its node is down, or a client could reach itself.
+// The ports are below the range that systems use for outgoing connections. In that range, a port could be
+// taken while its node is down, or a client could connect to itself.
 const (
 	firstPort = 15_000
 	size      = 32
 	blocks    = 530
 )
 
-// Block is one of the blocks. Whoever listens on its first port owns it.
+// Block is one of the blocks. The process that listens on its first port owns it.
 type Block struct {
 	owned net.Listener
 	next  int
 }
 
-// Reserve takes a block, until Release.
+// Reserve reserves a block, until Release.
 func Reserve() (*Block, error) {
 	for range blocks {
 		first := firstPort + size*rand.IntN(blocks)
@@ -35,7 +35,7 @@ func Reserve() (*Block, error) {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// Take returns an address that nobody listens on. A block has 31.
+// Take returns a free address. A block has 31.
 func (b *Block) Take() (string, error) {
 	for b.next%size != firstPort%size {
 		addr := loopback(b.next)
@@ -47,10 +47,10 @@ func (b *Block) Take() (string, error) {
 	return "", errors.New("the block of ports is used up")
 }
 
-// Release gives the block back.
+// Release releases the block.
 func (b *Block) Release() { _ = b.owned.Close() }
 
-// For returns n addresses of a block that the test has to itself.
+// For returns n addresses of a block that is reserved for the test.
 func For(t testing.TB, n int) []string {
 	t.Helper()
 	b, err := Reserve()

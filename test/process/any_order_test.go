@@ -16,8 +16,8 @@ import (
 
 var onlySeed = flag.Uint64("seed", 0, "run only this seed of the tests that have several")
 
-// TestOldCopiesInAnyOrder copies, kills, starts, puts back and replaces at random. Tokens never come
-// again, and nobody is stopped without a reason. Many orders:
+// TestOldCopiesInAnyOrder copies, kills, starts, restores and replaces nodes in random order. No token is
+// granted twice, and no node ends without a reason. To run many orders:
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/process -run '^TestOldCopiesInAnyOrder$' -v
 func TestOldCopiesInAnyOrder(t *testing.T) {
@@ -48,7 +48,7 @@ func TestOldCopiesInAnyOrder(t *testing.T) {
 	}
 }
 
-// seeds are the one that was asked for, the first in the short version, or n of them.
+// seeds returns the requested seed, only the first in the short version, or n of them.
 func seeds(n uint64) (all []uint64) {
 	if *onlySeed != 0 {
 		return []uint64{*onlySeed}
@@ -62,7 +62,7 @@ func seeds(n uint64) (all []uint64) {
 	return all
 }
 
-// orderOf plays the order of a seed and returns what happened.
+// orderOf runs the order of a seed and returns what happened.
 func orderOf(t *testing.T, seed uint64) map[string]int {
 	steps := 4
 	if full || *onlySeed != 0 {
@@ -88,7 +88,7 @@ func orderOf(t *testing.T, seed uint64) map[string]int {
 	return b.did
 }
 
-// copyTaken is a copy and how it was taken.
+// copyTaken is a copy and how it was made.
 type copyTaken struct {
 	dir string
 	of  process.CopyOf
@@ -100,15 +100,15 @@ type anyOrder struct {
 	c      *process.Cluster
 	random *rand.Rand
 	copies map[string]copyTaken
-	back   map[string]process.CopyOf // nodes whose disks went back
-	out    map[string]bool           // nodes that were stopped for good
+	back   map[string]process.CopyOf // nodes whose data was replaced by an old copy
+	out    map[string]bool           // nodes that ended for good
 	moved  map[string]bool           // those of them whose data was moved away
 	did    map[string]int
-	served bool // when somebody last tried
+	served bool // whether the last try was granted a lock
 	issued
 }
 
-// step does something to one node, or kills all, and lets somebody work.
+// step does something to one node, or kills all, and lets a client work.
 func (b *anyOrder) step() {
 	ids := b.c.IDs()
 	if b.random.IntN(8) == 0 {
@@ -121,7 +121,7 @@ func (b *anyOrder) step() {
 	b.reap()
 }
 
-// killAll has all nodes that are up restarted at once, perhaps some of them with old copies.
+// killAll kills all running nodes and restarts them, some of them with old copies.
 func (b *anyOrder) killAll() {
 	var up []string
 	for _, id := range b.c.IDs() {
@@ -139,7 +139,7 @@ func (b *anyOrder) killAll() {
 	b.did["all restarted"]++
 }
 
-// hurt does something to a node that has not been stopped for good.
+// hurt does something to a node that has not ended for good.
 func (b *anyOrder) hurt(id string) {
 	up, pick := b.c.Running(id), b.random.IntN(4)
 	_, copied := b.copies[id]
@@ -152,7 +152,7 @@ func (b *anyOrder) hurt(id string) {
 		}
 		dir := b.c.Copy(id, of)
 		if b.back[id] == process.Live {
-			of = process.Live // torn before
+			of = process.Live // it was torn already
 		}
 		b.copies[id] = copyTaken{dir, of}
 	case up && pick == 1:
@@ -174,7 +174,7 @@ func (b *anyOrder) putBack(id string) {
 	b.did["put back"]++
 }
 
-// heal starts all nodes that are down and replaces those that were stopped for good, if it can.
+// heal starts all nodes that are down and replaces those that ended for good, if possible.
 func (b *anyOrder) heal() {
 	for _, id := range b.c.IDs() {
 		if !b.out[id] && !b.c.Running(id) {
@@ -186,7 +186,7 @@ func (b *anyOrder) heal() {
 	b.reap()
 }
 
-// reap looks at the nodes that have ended by themselves, and replaces them if it can.
+// reap finds the nodes that have ended on their own, and replaces them if possible.
 func (b *anyOrder) reap() {
 	for _, id := range b.c.IDs() {
 		if !b.out[id] && b.c.EndedItself(id) {
@@ -198,7 +198,7 @@ func (b *anyOrder) reap() {
 	}
 }
 
-// stopped wants a reason why a node has ended by itself.
+// stopped fails the test unless a node that ended on its own had a valid reason.
 func (b *anyOrder) stopped(id string) {
 	b.out[id] = true
 	if code := b.c.Ended(id); code != 70 {
@@ -214,7 +214,7 @@ func (b *anyOrder) stopped(id string) {
 	case strings.Contains(words, "damaged") && back && of == process.Live:
 		reason = "torn"
 	case strings.Contains(words, "is known to its cluster with another data directory") && b.did["replaced"] > 0:
-		reason = "told by a node that went back" // and it may be started again
+		reason = "told by a node that went back" // it may be restarted
 		delete(b.out, id)
 	default:
 		b.t.Errorf("%s ended with %q", id, words)
@@ -222,7 +222,7 @@ func (b *anyOrder) stopped(id string) {
 	b.did[reason]++
 }
 
-// replace does what a node has said, if all others are up: else there may be no leader.
+// replace follows a node's advice, if all others are up: otherwise there may be no leader.
 func (b *anyOrder) replace(id string) {
 	others := b.c.Others(id)
 	if b.t.Failed() || slices.ContainsFunc(others, func(other string) bool { return b.out[other] || !b.c.Running(other) }) {
@@ -248,7 +248,8 @@ func (b *anyOrder) replace(id string) {
 	b.did["replaced"]++
 }
 
-// ask runs one of the commands until it succeeds. It may never do: others may be found out meanwhile.
+// ask runs one of the commands until it succeeds. It may never succeed, since other nodes may end in the
+// meantime.
 func (b *anyOrder) ask(command []string) bool {
 	ctx, cancel := context.WithTimeout(b.t.Context(), process.Patience/3)
 	defer cancel()
@@ -262,12 +263,12 @@ func (b *anyOrder) ask(command []string) bool {
 	return false
 }
 
-// try lets somebody work, if that is possible.
+// try lets a client work, if that is possible.
 func (b *anyOrder) try() {
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Second)
 	defer cancel()
 	before := len(b.tokens)
-	_, _ = b.work(ctx, b.t, b.c, 8) // fails where most nodes are down
+	_, _ = b.work(ctx, b.t, b.c, 8) // fails if most nodes are down
 	b.served = len(b.tokens) > before
 	b.did["granted"] += len(b.tokens) - before
 	if b.did["put back"] > 0 {

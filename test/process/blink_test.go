@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// A leader that is frozen for less than its followers' patience goes on leading when it
-// wakes up: nobody loses a session, no deadline is early, and no answer is old.
+// TestLeaderGoesOnAfterABriefFreeze freezes the leader for less than its followers' timeout. It continues to
+// lead: no session is lost, no deadline is enforced early, and no answer is stale.
 func TestLeaderGoesOnAfterABriefFreeze(t *testing.T) {
 	if !full {
 		t.Skip("the long version has this, with QUORUMLOCK_CHECK=1")

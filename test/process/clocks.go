@@ -11,12 +11,13 @@ import (
 	"time"
 )
 
-// wallVariable names the file with a node's wall clock: how many seconds it is off.
+// wallVariable is the environment variable with the path of the file that contains the offset of a node's
+// wall clock in seconds.
 const wallVariable = "QUORUMLOCK_TEST_WALL"
 
-// Replacements in the standard library's time.go, each of which has to be there once: the
-// time of day that time.Now tells is off by what a file says, which the process has in its
-// memory. The monotonic clock stays what it is.
+// wallPatch are replacements in the standard library's time.go. Each of the replaced texts must occur exactly
+// once. They shift the wall-clock time that time.Now returns by the offset in the file, which is mapped into
+// the process's memory. The monotonic clock is not changed.
 var wallPatch = [][2]string{
 	{"\t_ \"unsafe\" // for go:linkname\n", "\t\"syscall\"\n\t\"unsafe\"\n"},
 	{"func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n", `func Now() Time {
@@ -47,10 +48,9 @@ func mapWallOff() *int64 {
 }
 `
 
-// BuildWithWalls compiles the programs against a standard library whose wall clock can be
-// moved for one process: Go programs read it without the system libraries in which it is
-// moved for others. All of the rest is as Build has it. The first time takes as long as
-// compiling the standard library does.
+// BuildWithWalls compiles the programs like Build, but with a standard library whose wall clock can be moved
+// for one process. The usual tools intercept system libraries, which Go programs do not use to read the
+// clock. The first build also compiles the standard library.
 func BuildWithWalls(dir string) (Programs, error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -82,10 +82,10 @@ func BuildWithWalls(dir string) (Programs, error) {
 	return Build(dir, "-overlay", overlay)
 }
 
-// wall is the file of a node's wall clock.
+// wall returns the file of a node's wall clock.
 func (n *node) wall() string { return n.dir + ".wall" }
 
-// setWall moves it.
+// setWall sets the offset of a node's wall clock.
 func (n *node) setWall(off time.Duration) error {
 	f, err := os.OpenFile(n.wall(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

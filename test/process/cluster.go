@@ -16,35 +16,35 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// Patience is how long anything may take that has to happen, unless a test says
-// otherwise: long enough for a machine that does a dozen other things.
+// Patience is the usual timeout for anything that must happen. It is long enough for a machine with a dozen
+// other tasks.
 const Patience = 15 * time.Second
 
-// Options shape a cluster.
+// Options configure a cluster.
 type Options struct {
-	// Nodes is how many there are at first.
+	// Nodes is the initial number of nodes.
 	Nodes int
-	// Flags are for every node, NodeFlags for the one of that name behind them.
+	// Flags are passed to every node, followed by the NodeFlags for its ID.
 	Flags     []string
 	NodeFlags map[string][]string
-	// Apart gives each node a network namespace of its own, and two to clients: Clients
-	// and Frail. Where the machine does not allow that, the test is skipped.
+	// Apart puts each node into its own network namespace, and clients into two others: Clients and Frail.
+	// The test is skipped if the machine does not allow that.
 	Apart bool
-	// Proxied puts a proxy before each node's peer and client port.
+	// Proxied puts a proxy in front of each node's peer and client port.
 	Proxied bool
-	// Storms says that there is room for 10,000 connections.
+	// Storms raises the nodes' limits for 10,000 connections.
 	Storms bool
-	// Walls says that the programs were built with walls that can be moved.
+	// Walls is set if the programs were built by BuildWithWalls.
 	Walls bool
-	// Lean has all nodes but the first, Chronicler, throw most of their log away with each
-	// snapshot. Elsewhere nodes keep all of it, so that it can be judged.
+	// Lean makes all nodes except Chronicler discard most of their log with each snapshot. Otherwise nodes
+	// keep all of it, so that it can be checked.
 	Lean bool
-	// Dir keeps the nodes' files after the test; empty is a directory that is removed.
+	// Dir is the directory for the nodes' files, which are kept after the test; empty means a temporary
+	// directory.
 	Dir string
 }
 
-// flagsOf are those that the options amount to. A node that keeps its log takes snapshots
-// all the same.
+// flagsOf returns the flags that follow from the options. A node that keeps its log also takes snapshots.
 func (o Options) flagsOf(id string) []string {
 	trailing := "1000000000"
 	if o.Lean && id != Chronicler {
@@ -57,35 +57,34 @@ func (o Options) flagsOf(id string) []string {
 	return flags
 }
 
-// Chronicler is the node whose log is whole in a cluster that is Lean.
+// Chronicler is the node that keeps its whole log in a cluster that is Lean.
 const Chronicler = "n1"
 
-// Hosts of clients in a cluster whose nodes are apart. The test's own client is on the
-// first; the second is for those that are cut off.
+// Hosts of clients in a cluster that is Apart. The test's own client is on the first; the second is for
+// clients that are partitioned.
 const (
 	Clients = "clients"
 	Frail   = "frail"
 )
 
-// Cluster is the nodes of one test. Its methods fail the test rather than return an
-// error, so they are called from the test's own goroutine.
+// Cluster is the cluster of one test. Its methods fail the test instead of returning an error, so they must
+// be called from the test's own goroutine.
 type Cluster struct {
 	t        testing.TB
 	programs Programs
 	opts     Options
-	kept     bool // files are there after the test
+	kept     bool // whether files are kept after the test
 	site     *site
 	frail    *frailty
 	nodes    []*node
-	// endpoints and bases are the client addresses and HTTP URLs of the first nodes. They
-	// never change, so that a load may read them.
+	// endpoints and bases are the client addresses and HTTP URLs of the initial nodes. They do not change, so
+	// that a load may read them.
 	endpoints, bases []string
 	client           *client.Client
 }
 
-// Start starts nodes n1 to n<count> on loopback, each with the flags given, and waits
-// until one of them leads and reaches all others. Everything ends with the test; if it
-// fails, the nodes' logs are shown.
+// Start starts nodes n1 to n<count> on loopback, each with the given flags, and waits until one of them leads
+// and reaches all others. Everything ends with the test. If the test fails, the nodes' logs are shown.
 func Start(t testing.TB, programs Programs, count int, flags ...string) *Cluster {
 	t.Helper()
 	return StartWith(t, programs, Options{Nodes: count, Flags: flags})
@@ -118,8 +117,8 @@ func StartWith(t testing.TB, programs Programs, opts Options) *Cluster {
 	return c
 }
 
-// Add starts one more node, which knows the others and has to be added by somebody. It
-// returns its peer address.
+// Add starts one more node, which knows the others. The caller must add it to the cluster. Add returns its
+// peer address.
 func (c *Cluster) Add(id string) (peerAddr string) {
 	c.t.Helper()
 	known := c.nodes[0].cluster
@@ -129,7 +128,7 @@ func (c *Cluster) Add(id string) (peerAddr string) {
 	return n.peer
 }
 
-// layOut gives a node its addresses and files, and proxies that outlive its processes.
+// layOut gives a node its addresses, files and proxies, which outlive its processes.
 func (c *Cluster) layOut(id string) *node {
 	c.t.Helper()
 	n := &node{id: id, site: c.site, dir: filepath.Join(c.opts.Dir, id), log: filepath.Join(c.opts.Dir, id+".log")}
@@ -140,10 +139,10 @@ func (c *Cluster) layOut(id string) *node {
 	return n
 }
 
-// Client is the test's own client, for looking at the cluster and for changing it.
+// Client returns the test's own client, for reading and changing the cluster.
 func (c *Cluster) Client() *client.Client { return c.client }
 
-// NewClient makes one more client, which is closed with the test at the latest.
+// NewClient returns another client, which is closed when the test ends, at the latest.
 func (c *Cluster) NewClient() *client.Client {
 	c.t.Helper()
 	cl, err := client.New(client.Config{
@@ -156,20 +155,20 @@ func (c *Cluster) NewClient() *client.Client {
 	return cl
 }
 
-// Dialer connects as a client does that nobody cuts off.
+// Dialer connects as a client that is not partitioned.
 func (c *Cluster) Dialer() func(context.Context, string) (net.Conn, error) {
 	return c.site.dialer(Clients)
 }
 
-// FrailDialer connects as a client does that may be cut off.
+// FrailDialer connects as a client that may be partitioned.
 func (c *Cluster) FrailDialer(client string) func(context.Context, string) (net.Conn, error) {
 	return c.frail.dialer(client)
 }
 
-// Stall blocks a frail client while it is held back.
+// Stall blocks a frail client while it is stalled.
 func (c *Cluster) Stall(client string) { c.frail.stall(client) }
 
-// Endpoints are the client addresses of all nodes.
+// Endpoints returns the client addresses of all nodes.
 func (c *Cluster) Endpoints() []string {
 	var addrs []string
 	for _, n := range c.nodes {
@@ -178,10 +177,10 @@ func (c *Cluster) Endpoints() []string {
 	return addrs
 }
 
-// HTTP is the base of a node's URLs.
+// HTTP returns the base of a node's URLs.
 func (c *Cluster) HTTP(id string) string { c.t.Helper(); return "http://" + c.node(id).http }
 
-// IDs are the names of all nodes, in order.
+// IDs returns the IDs of all nodes, in order.
 func (c *Cluster) IDs() []string {
 	var ids []string
 	for _, n := range c.nodes {
@@ -190,12 +189,12 @@ func (c *Cluster) IDs() []string {
 	return ids
 }
 
-// Others are the names of all nodes but one.
+// Others returns the IDs of all other nodes.
 func (c *Cluster) Others(id string) []string {
 	return slices.DeleteFunc(c.IDs(), func(other string) bool { return other == id })
 }
 
-// Kill9 ends processes as a power cut does, all of them before the first is waited for.
+// Kill9 kills processes with SIGKILL, all of them before it waits for the first.
 func (c *Cluster) Kill9(ids ...string) {
 	c.t.Helper()
 	c.Signal(syscall.SIGKILL, ids...)
@@ -204,8 +203,8 @@ func (c *Cluster) Kill9(ids ...string) {
 	}
 }
 
-// Perish ends processes as Kill9 does, of which some may end by themselves at that moment,
-// as those do that find their disk gone.
+// Perish kills processes as Kill9 does, but some of them may have ended on their own, for example because
+// their disk is gone.
 func (c *Cluster) Perish(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -218,14 +217,14 @@ func (c *Cluster) Perish(ids ...string) {
 	}
 }
 
-// Stop freezes a node's process where it is; Continue lets it go on.
+// Stop freezes a node's process. Continue resumes it.
 func (c *Cluster) Stop(id string) { c.t.Helper(); c.Signal(syscall.SIGSTOP, id) }
 
-// Continue lets a frozen process go on.
+// Continue resumes a frozen process.
 func (c *Cluster) Continue(id string) { c.t.Helper(); c.Signal(syscall.SIGCONT, id) }
 
-// Terminate asks processes to end, all of them before the first is waited for, and
-// expects them to end well.
+// Terminate sends SIGTERM to processes, to all of them before it waits for the first, and expects exit code
+// 0.
 func (c *Cluster) Terminate(ids ...string) {
 	c.t.Helper()
 	c.Signal(syscall.SIGTERM, ids...)
@@ -236,7 +235,7 @@ func (c *Cluster) Terminate(ids ...string) {
 	}
 }
 
-// Signal sends a signal to the processes of the nodes named.
+// Signal sends a signal to the processes of nodes.
 func (c *Cluster) Signal(sig syscall.Signal, ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -246,7 +245,7 @@ func (c *Cluster) Signal(sig syscall.Signal, ids ...string) {
 	}
 }
 
-// Ended waits for the end of a node's process and returns its exit code, -1 after a signal.
+// Ended waits for the end of a node's process and returns its exit code, or -1 after a signal.
 func (c *Cluster) Ended(id string) (code int) {
 	c.t.Helper()
 	code, err := c.node(id).wait(Patience)
@@ -256,18 +255,17 @@ func (c *Cluster) Ended(id string) (code int) {
 	return code
 }
 
-// Running reports whether a node has a process.
+// Running reports whether a node has a running process.
 func (c *Cluster) Running(id string) bool { c.t.Helper(); return c.node(id).alive() }
 
-// EndedItself reports whether the last process of a node has ended, and not by a signal.
+// EndedItself reports whether the last process of a node has ended, and not because of a signal.
 func (c *Cluster) EndedItself(id string) bool {
 	c.t.Helper()
 	n := c.node(id)
 	return n.running != nil && !n.alive() && n.running.cmd.ProcessState.ExitCode() >= 0
 }
 
-// Restart starts nodes again whose processes have ended, with the command line that they
-// had at first.
+// Restart restarts nodes whose processes have ended, with their initial command line.
 func (c *Cluster) Restart(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -279,7 +277,7 @@ func (c *Cluster) Restart(ids ...string) {
 	}
 }
 
-// Wipe removes the data directory of a node whose process has ended.
+// Wipe removes the data directory of nodes whose process has ended.
 func (c *Cluster) Wipe(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -293,7 +291,7 @@ func (c *Cluster) Wipe(ids ...string) {
 	}
 }
 
-// Retire forgets a node whose process has ended, with all its files.
+// Retire removes a node whose process has ended, with all its files.
 func (c *Cluster) Retire(id string) {
 	c.t.Helper()
 	c.Wipe(id)
@@ -318,7 +316,7 @@ func (c *Cluster) node(id string) *node {
 	return c.nodes[i]
 }
 
-// end kills what still runs and shows the logs of a test that failed.
+// end kills the running processes and shows the logs if the test failed.
 func (c *Cluster) end() {
 	c.frail.close()
 	for _, n := range c.nodes {
@@ -326,7 +324,7 @@ func (c *Cluster) end() {
 		if !n.alive() {
 			continue
 		}
-		_ = n.signal(syscall.SIGKILL) // it may just have ended by itself
+		_ = n.signal(syscall.SIGKILL) // it may just have ended on its own
 		if _, err := n.wait(Patience); err != nil {
 			c.t.Error(err)
 		}

@@ -15,13 +15,13 @@ import (
 // CopyOf is the state of a node while its data directory is copied.
 type CopyOf int
 
-// What is copied.
+// States of a node during a copy.
 const (
-	// Ended is of a node whose process has ended.
+	// Ended means that the node's process has ended.
 	Ended CopyOf = iota
-	// Frozen is what a volume's snapshot has: all files as they are at one moment.
+	// Frozen copies all files as of one moment, like a volume snapshot.
 	Frozen
-	// Live is what a backup tool has: one file after the other, while the node writes.
+	// Live copies one file after the other while the node writes, like a backup tool.
 	Live
 )
 
@@ -50,7 +50,7 @@ func (c *Cluster) Copy(id string, of CopyOf) (dir string) {
 	return dir
 }
 
-// frozen returns an error unless every thread of a process has stopped: one may be in a write still.
+// frozen returns an error unless every thread of a process has stopped. One may still be in a write.
 func frozen(pid int) error {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(threads) == 0 {
@@ -61,7 +61,7 @@ func frozen(pid int) error {
 		if err != nil {
 			return err
 		}
-		// The state is behind the name, which may have any character.
+		// The state follows the name, which may contain any character.
 		if _, state, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " "); !strings.HasPrefix(state, "T") {
 			return fmt.Errorf("%s: state %.1s", path, state)
 		}
@@ -69,7 +69,7 @@ func frozen(pid int) error {
 	return nil
 }
 
-// PutBack gives a node whose process has ended the data directory of a copy, which stays.
+// PutBack replaces the data directory of a node whose process has ended by a copy. The copy is kept.
 func (c *Cluster) PutBack(id, dir string) {
 	c.t.Helper()
 	c.Wipe(id)
@@ -86,7 +86,7 @@ func (c *Cluster) Drop(dir string) {
 	}
 }
 
-// copyTree copies a directory as cp -a does. What vanishes meanwhile is left out.
+// copyTree copies a directory as cp -a does. It skips files that are removed in the meantime.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil {

@@ -19,14 +19,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// issued are the tokens that somebody was granted a lock with.
+// issued are the tokens that were granted so far.
 type issued struct {
 	mu      sync.Mutex
 	tokens  map[uint64]bool
 	highest uint64
 }
 
-// add reports a token that was granted before.
+// add fails the test if the token was granted before.
 func (i *issued) add(t *testing.T, token uint64) {
 	t.Helper()
 	i.mu.Lock()
@@ -41,8 +41,7 @@ func (i *issued) add(t *testing.T, token uint64) {
 	i.highest = max(i.highest, token)
 }
 
-// work takes and releases a lock so many times, or fewer if that ends with an error. It returns the
-// lowest token.
+// work acquires and releases a lock count times, or until an error. It returns the lowest token.
 func (i *issued) work(ctx context.Context, t *testing.T, c *process.Cluster, count int) (lowest uint64, err error) {
 	t.Helper()
 	cl := c.NewClient()
@@ -62,7 +61,7 @@ func (i *issued) work(ctx context.Context, t *testing.T, c *process.Cluster, cou
 	return lowest, errors.Join(err, closed(ctx, s))
 }
 
-// briefest is the shortest TTL that there is.
+// briefest is the minimum TTL.
 const briefest = 5 * time.Second
 
 func closed(ctx context.Context, s *client.Session) error {
@@ -84,10 +83,10 @@ func (i *issued) must(t *testing.T, c *process.Cluster, count int) (lowest uint6
 	return lowest
 }
 
-// TestNobodyReachableKnows puts an old copy back while nobody who is up can know of it. n2 is copied
-// and goes on; n1 stops, n3 and n2 commit; n2 gets its old copy back while n3 is down; n1 and n2 go
-// on. Tokens do not come again, and n3, when it comes back, stops before it cuts what it committed. If n1
-// leads at first, both courses may have leaders of one term.
+// TestNobodyReachableKnows restores an old copy when no running node can detect it. n2 is copied and
+// continues; n1 stops, and n2 and n3 commit; n2 gets its old copy back while n3 is down; n1 and n2 continue.
+// No token is granted twice, and n3 ends after its restart before it truncates what it committed. If n1 leads
+// at first, both histories may have leaders in the same term.
 func TestNobodyReachableKnows(t *testing.T) {
 	beside(t)
 	for _, leader := range []string{"n1", "n3"} {
@@ -105,7 +104,7 @@ func nobodyKnows(t *testing.T, leader string) {
 		qlock(t, c, "cluster", "transfer", leader, "--reason", "test")
 	}
 	g.must(t, c, 20)
-	// An older copy may not know n1 with its incarnation: it would not vote for it.
+	// A copy made earlier may lack n1's incarnation, and n2 would not vote for n1.
 	c.AwaitStatus("all incarnations are recorded", func(s *wire.StatusResponse) error {
 		for _, n := range s.GetNodes() {
 			if n.GetIncarnation() == "" {
@@ -115,7 +114,7 @@ func nobodyKnows(t *testing.T, leader string) {
 		return nil
 	})
 	c.AwaitCaughtUp()
-	c.Pass(writtenDown) // and n1 would not know n2
+	c.Pass(writtenDown) // or n1 would not know n2
 	old := c.Copy("n2", process.Frozen)
 	c.Kill9("n1")
 	g.must(t, c, 100) // these are lost
@@ -146,7 +145,7 @@ func nobodyKnows(t *testing.T, leader string) {
 	g.must(t, c, 20)
 }
 
-// forked wants a node that has ended by itself because the others went on from an earlier point, and
+// forked waits until a node has ended on its own because the others continued from an earlier point, and
 // returns the commands that it printed.
 func forked(t *testing.T, c *process.Cluster, id string) [][]string {
 	t.Helper()
@@ -162,7 +161,7 @@ func forked(t *testing.T, c *process.Cluster, id string) [][]string {
 	return replacement(t, id, last)
 }
 
-// entriesOf are those in the log of a node that has ended.
+// entriesOf returns the entries in the log of a stopped node.
 func entriesOf(t *testing.T, c *process.Cluster, id string) (entries []raft.Log) {
 	t.Helper()
 	err := replica.ReadLog(c.DataDir(id), func(e *raft.Log) error {
@@ -179,8 +178,8 @@ func sameEntry(a, b raft.Log) bool {
 	return a.Index == b.Index && a.Term == b.Term && a.Type == b.Type && bytes.Equal(a.Data, b.Data)
 }
 
-// TestMostDisksWentBack puts old copies of two of three disks back, and the third node knows. Nobody
-// serves, and what all say leads to a new cluster that has what the third one has.
+// TestMostDisksWentBack restores old copies of two of three disks, and the third node knows better. No node
+// serves. Their advice leads to a new cluster with the third node's data.
 func TestMostDisksWentBack(t *testing.T) {
 	beside(t)
 	c := process.Start(t, programs, 3)

@@ -9,14 +9,14 @@ import (
 	"github.com/quorumlock/quorumlock/test/disk"
 )
 
-// Pid is the process of a node, the last one if it has ended.
+// Pid returns the process ID of a node, that of its last process if it has ended.
 func (c *Cluster) Pid(id string) int { c.t.Helper(); return c.node(id).running.cmd.Process.Pid }
 
-// DataDir is the directory of a node's data.
+// DataDir returns a node's data directory.
 func (c *Cluster) DataDir(id string) string { c.t.Helper(); return c.node(id).dir }
 
-// Inject has an effect on those system calls of a node's process, as disk.Inject does.
-// Where the machine does not allow that, the test is skipped.
+// Inject applies an effect to some system calls of a node's process, as disk.Inject does. It skips the test
+// if the machine does not allow that.
 func (c *Cluster) Inject(id, calls, effect string) *disk.Injection {
 	c.t.Helper()
 	if err := disk.NoInjection(); err != nil {
@@ -29,7 +29,7 @@ func (c *Cluster) Inject(id, calls, effect string) *disk.Injection {
 	return i
 }
 
-// diskNemeses break the disk of a node, which then ends by itself, or slow it down.
+// diskNemeses break the disk of a node, which then ends on its own, or slow it down.
 var diskNemeses = []Nemesis{
 	{Name: "hang the leader's disk", needs: injectable, strike: hangLeader},
 	{Name: "fail the leader's syncs", needs: injectable, strike: func(s *strike) uint64 {
@@ -50,11 +50,12 @@ var diskNemeses = []Nemesis{
 
 func injectable(o Options) bool { return !o.Lean && disk.NoInjection() == nil }
 
-// hangs is what a node says of such a disk, once in its log and once as its last words.
+// hangs is a node's message about such a disk. The node logs it once, and prints it once more as its final
+// message.
 const hangs = "the disk hangs: "
 
-// hangLeader waits for another leader, and then until the node gives its disk up, while that still
-// hangs. The process ends only when the kernel lets go of it.
+// hangLeader waits for another leader, and then for the node's watchdog, while the disk still hangs. The
+// process ends only when the kernel completes its calls.
 func hangLeader(s *strike) uint64 {
 	s.t.Helper()
 	old := s.Leader()
@@ -72,7 +73,7 @@ func hangLeader(s *strike) uint64 {
 	return uint64(strings.Count(s.Log(old), hangs) - before)
 }
 
-// broken waits until a node has ended because of its disk, and starts it again.
+// broken injects an effect, waits until the node has ended because of its disk, and restarts it.
 func (s *strike) broken(id, calls, effect string) uint64 {
 	s.t.Helper()
 	i := s.Inject(id, calls, effect)
@@ -80,7 +81,7 @@ func (s *strike) broken(id, calls, effect string) uint64 {
 	return i.Lift()
 }
 
-// gaveUp wants a node that ends by itself, and starts it again.
+// gaveUp waits until a node has ended on its own, and restarts it.
 func (s *strike) gaveUp(id string) {
 	s.t.Helper()
 	if code := s.Ended(id); code != 70 {

@@ -17,18 +17,16 @@ import (
 )
 
 const (
-	// rot is a lock that is held all the time, with the value sound; on the node that has
-	// diverged it is wrong.
+	// rot is a lock that is held throughout, with the value sound. On the diverged node the value is wrong.
 	rot, sound, wrong = "rot", "sound", "wrong"
 	// hashEvery is how often nodes compare their states here.
 	hashEvery = 300 * time.Millisecond
-	// firstSnapshot is how long it may take: raft looks every 30 to 60 s whether it is time.
+	// firstSnapshot bounds the wait for a snapshot: raft checks every 30 to 60 s whether one is due.
 	firstSnapshot = 75 * time.Second
 )
 
-// TestDivergedNodeIsReplaced gives one of three nodes another state than the others have,
-// with checksums that are right. It has to end by itself and to say what to do; the others
-// go on granting; and whoever does as it says has a sound node again.
+// TestDivergedNodeIsReplaced gives one of three nodes a different state, with valid checksums. It must end on
+// its own with advice, the others must continue to grant, and following the advice must repair the node.
 func TestDivergedNodeIsReplaced(t *testing.T) {
 	beside(t)
 	for _, d := range []divergence{
@@ -45,13 +43,13 @@ func TestDivergedNodeIsReplaced(t *testing.T) {
 	}
 }
 
-// divergence is one way to come to another state.
+// divergence is one way to get a different state.
 type divergence struct {
 	name     string
 	long     bool
-	leads    bool          // by the time it is found out
-	snapshot bool          // there is one
-	every    time.Duration // states are compared
+	leads    bool          // when the divergence is detected
+	snapshot bool          // whether to wait for one first
+	every    time.Duration // interval of state comparisons
 	forge    func(t *testing.T, dir, lock, value string)
 }
 
@@ -72,7 +70,7 @@ func (d divergence) test(t *testing.T) {
 			return nil
 		})
 	}
-	d.change(t, c, victim, sound) // as it was, and it is believed: what is found is not the forging
+	d.change(t, c, victim, sound) // an unchanged value is accepted: what is detected is not the tampering itself
 	d.change(t, c, victim, wrong)
 	if d.leads {
 		c.AwaitAll()
@@ -104,8 +102,8 @@ func (d divergence) test(t *testing.T) {
 	l.finish()
 }
 
-// change has a node come back with the value in its memory. Before that it has to be found
-// sound, which also leaves as much time as can be until the next comparison.
+// change restarts a node with the value in its state. Before that the node must agree with a majority, which
+// also leaves the maximum time until the next comparison.
 func (d divergence) change(t *testing.T, c *process.Cluster, id, value string) {
 	t.Helper()
 	agrees(t, c, id, c.AwaitAll().GetCommitIndex())
@@ -114,7 +112,7 @@ func (d divergence) change(t *testing.T, c *process.Cluster, id, value string) {
 	c.Restart(id)
 }
 
-// stillHeld wants the lock to be held as it was.
+// stillHeld fails the test unless the lock is still held as before.
 func stillHeld(t *testing.T, c *process.Cluster, h *client.Hold) {
 	t.Helper()
 	holders := c.Lock(rot).GetHolders()
@@ -123,8 +121,8 @@ func stillHeld(t *testing.T, c *process.Cluster, h *client.Hold) {
 	}
 }
 
-// agrees waits until a node has found its state to be that of a majority, at a later entry.
-// Something must move meanwhile.
+// agrees waits until a node has found its state to be that of a majority, at a later entry. The log must grow
+// in the meantime.
 func agrees(t *testing.T, c *process.Cluster, id string, since uint64) {
 	t.Helper()
 	c.Await(id+" agrees with a majority", process.Patience, func(ctx context.Context) error {
@@ -136,11 +134,11 @@ func agrees(t *testing.T, c *process.Cluster, id string, since uint64) {
 	})
 }
 
-// advised finds what a node tells people to run.
+// advised matches the commands that a node advises its operator to run.
 var advised = regexp.MustCompile(`(?m)^ *((?:mv|qlock cluster (?:remove|add)) .*)$`)
 
-// divergedSays wants a node that has ended by itself because of its state, and returns the
-// commands that it printed as its last words.
+// divergedSays waits until a node has ended on its own because of its state, and returns the commands that it
+// printed at the end.
 func divergedSays(t *testing.T, c *process.Cluster, id string) (commands [][]string) {
 	t.Helper()
 	if code := c.Ended(id); code != 70 {
@@ -162,15 +160,15 @@ func divergedSays(t *testing.T, c *process.Cluster, id string) (commands [][]str
 	return commands
 }
 
-// follow does what a node has said, and waits until all vote.
+// follow follows a node's advice, and waits until all nodes are voters.
 func follow(t *testing.T, c *process.Cluster, id string, commands [][]string) {
 	t.Helper()
 	exchange(t, c, id, commands)
 	c.AwaitAll()
 }
 
-// exchange does what a node has said: away with the directory, out of the cluster, start
-// again, and in.
+// exchange follows a node's advice: it moves the directory away, removes the node from the cluster, restarts
+// it, and adds it again.
 func exchange(t *testing.T, c *process.Cluster, id string, commands [][]string) {
 	t.Helper()
 	t.Log("run:", commands)
@@ -187,7 +185,7 @@ func exchange(t *testing.T, c *process.Cluster, id string, commands [][]string) 
 	}
 }
 
-// run runs a program to its end, which must be a good one.
+// run runs a command, which must succeed.
 func run(t *testing.T, command []string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
@@ -195,7 +193,7 @@ func run(t *testing.T, command []string) {
 	}
 }
 
-// votesAgain leaves the cluster without a majority but for that node.
+// votesAgain kills the third node, so that there is no majority without the given one.
 func votesAgain(t *testing.T, c *process.Cluster, l *load, id string) {
 	t.Helper()
 	third := slices.DeleteFunc(c.Others(c.Leader()), func(other string) bool { return other == id })

@@ -14,16 +14,16 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// leaderLoss is one way to lose a leader, and how long that may cost a client that was
-// connected to it, from the loss to its next grant.
+// leaderLoss is one way to lose a leader, with bounds for a connected client's time from the loss to its next
+// grant.
 type leaderLoss struct {
 	name string
-	// lose takes the leader away, and what it returns brings it back once another one leads.
+	// lose removes the leader. The function that it returns brings it back once another node leads.
 	lose func(c *process.Cluster, leader string) (back func())
-	// apart wants nodes with a network namespace each.
+	// apart requires that each node has its own network namespace.
 	apart bool
-	// median and worst are the bounds of the long version, which wants a quiet machine.
-	// The short version asks only that nobody waits for longer than lenient.
+	// median and worst are the bounds of the long version, which needs a quiet machine. The short version
+	// only requires that no wait exceeds lenient.
 	median, worst, lenient time.Duration
 }
 
@@ -64,8 +64,8 @@ func end(c *process.Cluster, id string, sig syscall.Signal) (back func()) {
 
 var errTooFew = errors.New("there were too few")
 
-// TestFailover measures what the loss of a leader costs. On a quiet machine, with the strict
-// bounds and twenty rounds of each:
+// TestFailover measures the cost of losing a leader. On a quiet machine, with the strict bounds and twenty
+// rounds of each:
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/process -run '^TestFailover$' -v
 func TestFailover(t *testing.T) {
@@ -95,7 +95,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// outageOf loses the leader once, under a client that acquires and releases all the time.
+// outageOf loses the leader once, while a client continuously acquires and releases.
 func outageOf(t *testing.T, c *process.Cluster, loss leaderLoss) time.Duration {
 	t.Helper()
 	c.AwaitCaughtUp()
@@ -125,7 +125,7 @@ func outageOf(t *testing.T, c *process.Cluster, loss leaderLoss) time.Duration {
 	return g.longest(lost)
 }
 
-// grants are the moments at which one session was granted a lock.
+// grants are the times at which one session was granted a lock.
 type grants struct {
 	session *client.Session
 
@@ -153,7 +153,7 @@ func (g *grants) keepOn(ctx context.Context, t *testing.T) {
 	}
 }
 
-// since is an error unless there were n grants from a moment on.
+// since returns an error unless there have been n grants since begin.
 func (g *grants) since(begin time.Time, n int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,7 +163,7 @@ func (g *grants) since(begin time.Time, n int) error {
 	return nil
 }
 
-// longest is the longest time without a grant from a moment on.
+// longest returns the longest interval without a grant since from.
 func (g *grants) longest(from time.Time) (gap time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -8,30 +8,30 @@ import (
 	"github.com/quorumlock/quorumlock/test/proxy"
 )
 
-// frailty is the clients that may be cut off and held back. A proxy stands between each of
-// them and every node.
+// frailty controls the clients that may be partitioned and stalled. There is a proxy between each of them and
+// every node.
 type frailty struct {
 	site *site
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	ways   map[route]*way
-	cutOff map[string]bool // by client; "" is all of them
-	trap   *trap           // for the next client that comes; nil if there is none
+	cutOff map[string]bool // by client; "" means all clients
+	trap   *trap           // for the next client that calls stall; nil if none
 }
 
-// route is a client and the address that it wants to reach.
+// route is a client and the address that it dials.
 type route struct{ client, addr string }
 
-// way leads there.
+// way is the proxy for a route.
 type way struct {
 	addr  string
 	proxy *proxy.Proxy
 }
 
-// trap holds one client back.
+// trap stalls one client.
 type trap struct {
-	caught chan string   // its name
-	open   chan struct{} // closed when it may go on
+	caught chan string   // receives its name
+	open   chan struct{} // closed when it may continue
 }
 
 func newFrailty(s *site) *frailty {
@@ -66,7 +66,7 @@ func (f *frailty) to(r route) (*way, error) {
 	return w, nil
 }
 
-// cut lets nothing of a client through, of all if it is "", until mend.
+// cut stalls all connections of a client, or of all clients if it is "", until mend.
 func (f *frailty) cut(client string) { f.set(client, true) }
 
 func (f *frailty) mend(client string) { f.set(client, false) }
@@ -78,14 +78,14 @@ func (f *frailty) set(client string, cut bool) {
 	f.behave()
 }
 
-// behave tells every proxy what is so. The mutex is held.
+// behave updates every proxy. The caller must hold the mutex.
 func (f *frailty) behave() {
 	for r, w := range f.ways {
 		w.proxy.Behave(proxy.Manners{Stall: f.cutOff[""] || f.cutOff[r.client]})
 	}
 }
 
-// lay has the next client that calls stall held back.
+// lay sets a trap for the next client that calls stall.
 func (f *frailty) lay() *trap {
 	t := &trap{make(chan string, 1), make(chan struct{})}
 	f.mu.Lock()
@@ -94,7 +94,7 @@ func (f *frailty) lay() *trap {
 	return t
 }
 
-// lift lets go who was caught, or catches nobody any more.
+// lift releases the client in the trap, or removes the trap.
 func (f *frailty) lift(t *trap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,8 +102,7 @@ func (f *frailty) lift(t *trap) {
 	close(t.open)
 }
 
-// stall blocks a client that walks into a trap, and cuts it off: to the others its process
-// is stopped.
+// stall blocks a client that meets a trap, and cuts its connections: to others, its process appears stopped.
 func (f *frailty) stall(client string) {
 	f.mu.Lock()
 	t := f.trap
@@ -117,7 +116,7 @@ func (f *frailty) stall(client string) {
 	<-t.open
 }
 
-// waited is how often somebody had to wait for the network.
+// waited returns how often a connection had to wait.
 func (f *frailty) waited() (times uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

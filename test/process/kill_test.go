@@ -12,19 +12,19 @@ import (
 const (
 	// afterFault is how many grants prove that the cluster serves again.
 	afterFault = 50
-	// loadTTL is much longer than a fail-over, so that whoever loses a session has met a
-	// defect and not a slow machine.
+	// loadTTL is much longer than a failover, so that a lost session indicates a defect and not a slow
+	// machine.
 	loadTTL = 20 * time.Second
 )
 
-// load is what a cluster is used for while it is hurt, by clients none of which may lose
-// anything: locks that are contended, holds that last, and a queue behind one of them.
+// load is the load on a cluster under faults, by clients that must not lose anything: contended locks, long
+// holds, and a queue behind one of them.
 type load struct {
 	*process.Trial
 	t *testing.T
 }
 
-// startLoad starts the load and returns when it is well under way.
+// startLoad starts the load and returns once it is well in progress.
 func startLoad(t *testing.T, c *process.Cluster) *load {
 	t.Helper()
 	l := &load{t: t, Trial: process.Try(t, c, 1, workload.Options{
@@ -43,8 +43,8 @@ func open(t *testing.T, cl *client.Client, ttl time.Duration) *client.Session {
 	return s
 }
 
-// outage is the longest time without a grant since a fault. It is checked against a bound
-// that leaves room for a busy machine, and logged.
+// outage logs the longest time without a grant since a fault, and checks it against a bound that allows for a
+// busy machine.
 func (l *load) outage(fault time.Duration, what string, bound time.Duration) {
 	l.t.Helper()
 	gap := l.Outage(fault)
@@ -54,7 +54,7 @@ func (l *load) outage(fault time.Duration, what string, bound time.Duration) {
 	}
 }
 
-// finish ends the load and has all of it judged.
+// finish ends the load and checks everything.
 func (l *load) finish() {
 	l.t.Helper()
 	l.Recover()

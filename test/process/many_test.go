@@ -16,20 +16,20 @@ import (
 
 const (
 	manySessions = 1_000
-	// heapGrowth is how much more memory may be in use, once all is closed, than before: a
-	// tenth of what the sessions took.
+	// heapGrowth is how much the heap may grow, once everything is closed: a tenth of what the sessions took.
 	heapGrowth = 128 << 10 // bytes
-	// nodeGoroutines is how many more goroutines a node may have than before, for what it
-	// does at any time with the other nodes.
+	// nodeGoroutines is how many more goroutines a node may have than before, for its communication with
+	// other nodes.
 	nodeGoroutines = 10
 )
 
-// TestManySessions: 1,000 sessions with one lock each, from one process.
+// TestManySessions opens 1,000 sessions with one lock each, from one process.
 func TestManySessions(t *testing.T) {
 	c := process.Start(t, programs, 3)
 	for _, clients := range []int{1, 16} {
 		t.Run(fmt.Sprintf("clients=%d", clients), func(t *testing.T) {
-			// Once as a rehearsal: what the runtime keeps for so many goroutines is there then.
+			// The first run is a rehearsal: the runtime then has allocated what it keeps for so many
+			// goroutines.
 			useMany(t, c, clients, manySessions)
 			c.AwaitMetrics("nothing kept", c.IDs(), process.Idle)
 			before := nodesGoroutines(t, c)
@@ -51,16 +51,16 @@ func TestManySessions(t *testing.T) {
 	}
 }
 
-// heapInUse is what is reachable.
+// heapInUse returns the number of reachable bytes.
 func heapInUse() uint64 {
 	runtime.GC()
-	runtime.GC() // what finalizers and pools held on to
+	runtime.GC() // frees what finalizers and pools referenced
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
 
-// nodesGoroutines are the nodes' goroutines while nobody uses them.
+// nodesGoroutines returns the nodes' goroutine counts while they are unused.
 func nodesGoroutines(t *testing.T, c *process.Cluster) map[string]float64 {
 	t.Helper()
 	counts := map[string]float64{}
@@ -97,8 +97,8 @@ func backTo(t *testing.T, c *process.Cluster, before map[string]float64) {
 	t.Logf("goroutines of the nodes: %v before, %v after", before, after)
 }
 
-// useMany opens sessions at once, each with one lock, looks at them, and closes them at
-// once: every other one with its lock still held. It returns the heap with all open.
+// useMany opens sessions concurrently, each with one lock, reads them, and closes them concurrently, every
+// other one with its lock still held. It returns the heap size with all sessions open.
 func useMany(t *testing.T, c *process.Cluster, clients, count int) (heap uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
@@ -142,7 +142,7 @@ func useMany(t *testing.T, c *process.Cluster, clients, count int) (heap uint64)
 	return heap
 }
 
-// each calls do for 0 to count-1, all at once.
+// each calls do for 0 to count-1, all concurrently.
 func each(count int, do func(i int)) {
 	var wg sync.WaitGroup
 	for i := range count {

@@ -12,10 +12,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// A node that does not answer is no member, and no reason to doubt the leader.
+// TestAddingANodeThatDoesNotAnswer verifies that an unresponsive node does not become a member, and that the
+// error does not blame the leader.
 func TestAddingANodeThatDoesNotAnswer(t *testing.T) {
 	c := process.Start(t, programs, 3)
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestAddingANodeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// busy is what a machine that does a dozen other things may add to a time.
+// busy is what a busy machine may add to a time.
 const busy = 3 * time.Second
 
 func TestMembersChangeUnderLoad(t *testing.T) {
@@ -68,7 +69,7 @@ func TestMembersChangeUnderLoad(t *testing.T) {
 		t.Errorf("%s leads after a transfer to n4", leader)
 	}
 
-	// Asked to remove the leader, the cluster hands leadership over first.
+	// When the leader is to be removed, the cluster transfers leadership first.
 	removed := l.Log.Now()
 	qlock(t, c, "cluster", "remove", "n4", "--reason", "test")
 	c.AwaitStatus("three members", func(s *wire.StatusResponse) error {

@@ -15,20 +15,19 @@ import (
 )
 
 const (
-	// heldTTL is the longest that there is by default: nobody keeps the sessions alive.
+	// heldTTL is the maximum TTL by default: these sessions get no heartbeats.
 	heldTTL = 10 * time.Minute
-	// heldBySession is how many locks each of them has.
+	// heldBySession is the number of locks per session.
 	heldBySession = 1_000
-	// backWithin is how long a node may take to be back: the long version's bound.
+	// backWithin bounds the restart of a node in the long version.
 	backWithin = 10 * time.Second
-	// snapshotsWithin is how long all nodes may take to write one under load: raft looks
-	// whether it is time every 30 to 60 s.
+	// snapshotsWithin bounds the wait until all nodes have written a snapshot under load: raft checks every
+	// 30 to 60 s whether one is due.
 	snapshotsWithin = 3 * time.Minute
 )
 
-// TestRestartWithAMillionLocks measures how soon a node is back that holds a million locks,
-// by default settings but for the number of locks. The short version does it with some
-// thousand. On a quiet machine:
+// TestRestartWithAMillionLocks measures how soon a node with a million locks is back after a restart, with
+// default settings except for the number of locks. The short version uses a few thousand. On a quiet machine:
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/process -run '^TestRestartWithAMillionLocks$' -v
 func TestRestartWithAMillionLocks(t *testing.T) {
@@ -56,8 +55,8 @@ func TestRestartWithAMillionLocks(t *testing.T) {
 	c.AwaitMetrics("all locks are still held", c.IDs(), map[string]float64{"quorumlock_holds": float64(sessions * heldBySession)})
 }
 
-// hold has sessions take locks, each one after the other. Then their clients go away, so
-// that nothing but the locks stays.
+// hold lets sessions acquire locks, each one after the other, and then closes their clients, so that only the
+// locks remain.
 func hold(t *testing.T, c *process.Cluster, sessions int) {
 	t.Helper()
 	const clients = 16
@@ -78,14 +77,13 @@ func hold(t *testing.T, c *process.Cluster, sessions int) {
 		t.FailNow()
 	}
 	for _, cl := range all {
-		_ = cl.Close() // as a crash would: no session is closed
+		_ = cl.Close() // as in a crash: no session is closed
 	}
 	c.AwaitCaughtUp()
 }
 
-// back ends a node and starts it again. It returns how long it took from its start until it
-// answered, and until it had applied all that was committed when it was started, with the
-// seconds of CPU that it had taken by then.
+// back ends a node and restarts it. It returns the time from its start until it answered, the time until it
+// had applied everything that was committed at its start, and the CPU seconds used until then.
 func back(t *testing.T, c *process.Cluster, id string, sig syscall.Signal) (serving, caughtUp time.Duration, cpu float64) {
 	t.Helper()
 	c.Signal(sig, id)
@@ -112,7 +110,7 @@ func back(t *testing.T, c *process.Cluster, id string, sig syscall.Signal) (serv
 	return serving, caughtUp, cpu
 }
 
-// writeSnapshots has a client lock and unlock until every node has written a snapshot.
+// writeSnapshots lets a client lock and unlock until every node has written a snapshot.
 func writeSnapshots(t *testing.T, c *process.Cluster) {
 	t.Helper()
 	g := &grants{session: open(t, c.NewClient(), heldTTL)}

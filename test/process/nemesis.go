@@ -11,15 +11,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Nemesis is one way to hurt a cluster under load.
+// Nemesis injects one kind of fault into a cluster under load.
 type Nemesis struct {
-	// Name says what it does.
+	// Name describes the fault.
 	Name string
-	// needs tells what a cluster must have for it; nil is nothing.
+	// needs reports whether a cluster has what the nemesis needs; nil means that it needs nothing.
 	needs func(Options) bool
-	// strike hurts the cluster, and heals it again. It returns how often that took
-	// effect: votes that were lost, packets that were dropped, bytes that came late. It
-	// fails the test where the cluster does not answer as it must.
+	// strike injects the fault and heals it. It returns how often that took effect: lost elections, dropped
+	// packets, delayed bytes. It fails the test if the cluster does not respond correctly.
 	strike func(*strike) (effect uint64)
 }
 
@@ -29,16 +28,15 @@ type strike struct {
 	random *rand.Rand
 }
 
-// Strike hurts a cluster in a way that the generator decides upon, until it is healed
-// again, and returns how often that took effect. The cluster need not have recovered by
-// then.
+// Strike injects a fault whose details the generator determines, heals it, and returns how often it took
+// effect. The cluster may not have recovered yet when Strike returns.
 func (n Nemesis) Strike(c *Cluster, random *rand.Rand) (effect uint64) {
 	c.t.Helper()
 	return n.strike(&strike{c, random})
 }
 
-// Fits tells whether such a cluster has what the nemesis needs. One that is Lean is for
-// those alone that need it to be.
+// Fits reports whether a cluster with these options suits the nemesis. A cluster that is Lean suits only
+// those that need that.
 func (n Nemesis) Fits(o Options) bool {
 	if n.needs == nil {
 		return !o.Lean
@@ -46,12 +44,12 @@ func (n Nemesis) Fits(o Options) bool {
 	return n.needs(o)
 }
 
-// Nemeses are all that there are.
+// Nemeses returns all nemeses.
 func Nemeses() []Nemesis {
 	return slices.Concat(processNemeses, memberNemeses, packetNemeses, proxyNemeses, clientNemeses, clockNemeses, snapshotNemeses, diskNemeses)
 }
 
-// NemesisNamed is one of Nemeses; it panics if there is none of that name.
+// NemesisNamed returns the nemesis of that name. It panics if there is none.
 func NemesisNamed(name string) Nemesis {
 	all := Nemeses()
 	i := slices.IndexFunc(all, func(n Nemesis) bool { return n.Name == name })
@@ -61,30 +59,30 @@ func NemesisNamed(name string) Nemesis {
 	return all[i]
 }
 
-// between draws a duration.
+// between returns a random duration.
 func (s *strike) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(s.random.Int64N(int64(most-least)+1))
 }
 
-// last lets the fault go on for a while, from well below an election's time to well above.
+// last keeps the fault active for a random time, from far below an election's duration to far above.
 func (s *strike) last() { s.Pass(s.between(200*time.Millisecond, 4*time.Second)) }
 
-// one draws one of some nodes.
+// one returns a random element.
 func (s *strike) one(ids []string) string { return ids[s.random.IntN(len(ids))] }
 
-// some draws so many of the nodes.
+// some returns count random nodes.
 func (s *strike) some(count int) []string {
 	ids := s.IDs()
 	s.random.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	return ids[:count]
 }
 
-// rest are the nodes but some.
+// rest returns all nodes except some.
 func (s *strike) rest(ids []string) []string {
 	return slices.DeleteFunc(s.IDs(), func(id string) bool { return slices.Contains(ids, id) })
 }
 
-// term is the cluster's, as its leader says.
+// term returns the cluster's term, according to its leader.
 func (s *strike) term() uint64 {
 	s.t.Helper()
 	return s.AwaitStatus("a leader", func(st *wire.StatusResponse) error {
@@ -95,10 +93,10 @@ func (s *strike) term() uint64 {
 	}).GetTerm()
 }
 
-// later is how many terms the cluster has had since one.
+// later returns how many terms have started since the given one.
 func (s *strike) later(term uint64) uint64 { s.t.Helper(); return s.term() - term }
 
-// deposed waits until a node leads no more and knows of a later term.
+// deposed waits until a node no longer leads and knows a later term.
 func (s *strike) deposed(id string, term uint64) {
 	s.t.Helper()
 	s.Await(id+" steps down", Patience, func(ctx context.Context) error {

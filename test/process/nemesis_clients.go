@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// clientNemeses are clients in trouble, and clients that make trouble.
+// clientNemeses are clients in trouble, and clients that cause it.
 var clientNemeses = []Nemesis{
 	{Name: "cut frail clients off", strike: func(s *strike) uint64 {
 		before := s.frail.waited()
@@ -26,15 +26,15 @@ var clientNemeses = []Nemesis{
 	{Name: "greed", strike: greed},
 }
 
-// direct says that nodes reach each other by themselves. Proxies are in the process of the
-// test, so what nodes say to each other would wait there behind the crowd.
+// direct reports whether nodes are connected without proxies. Proxies run in the test's process, where the
+// nodes' traffic would queue behind that of the crowd.
 func direct(o Options) bool { return !o.Proxied }
 
-// frailTTL is that of the sessions of frail clients.
+// frailTTL is the TTL of the sessions of frail clients.
 const frailTTL = 5 * time.Second
 
-// holdBack stops one client between its last look at a hold and what it does under it,
-// until somebody else has had the time to get the lock.
+// holdBack stalls one client between its last check of a hold and what it does under it, until another client
+// has had the time to acquire the lock.
 func holdBack(s *strike) (caught uint64) {
 	t := s.frail.lay()
 	defer s.frail.lift(t)
@@ -51,27 +51,26 @@ func holdBack(s *strike) (caught uint64) {
 }
 
 const (
-	// stormTTL is longer than a storm of any size, so that whoever loses a session there
-	// has met a defect.
+	// stormTTL is longer than any storm, so that a lost session indicates a defect.
 	stormTTL = time.Minute
-	// stormPatience is how long a storm may take to gather, and to be back.
+	// stormPatience is how long opening a storm's sessions may take, and how long their recovery may take.
 	stormPatience = 45 * time.Second
-	// crowdConns is how many connections a crowd has at most: each of its clients opens a few
-	// while it looks for the next leader, and a process may have 20,000 open files.
+	// crowdConns is the maximum number of clients in a crowd: each opens several connections while it looks
+	// for the next leader, and a process may have 20,000 open files.
 	crowdConns = 2_500
-	// atOnce is how many of a crowd do something at once.
+	// atOnce is the concurrency of a crowd.
 	atOnce = 512
 )
 
-// crowd is sessions with one lock each, many of them with a connection of their own.
+// crowd is a set of sessions with one lock each, on many connections.
 type crowd struct {
 	clients  []*client.Client
 	sessions []*client.Session
 	holds    []*client.Hold
 }
 
-// storm has a crowd lose its leader, so that all come to the next one at once, and sees to
-// it that everybody holds still what it held. It returns how many were back.
+// storm kills the leader of a crowd, so that all clients connect to the next one at the same time, and
+// verifies that every session still holds its lock. It returns how many did.
 func (s *strike) storm(size int) (back uint64) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*stormPatience)
@@ -104,7 +103,7 @@ func (s *strike) storm(size int) (back uint64) {
 	return count.Load()
 }
 
-// gather opens a crowd.
+// gather opens the sessions of a crowd.
 func (s *strike) gather(ctx context.Context, size int) (*crowd, error) {
 	k := &crowd{make([]*client.Client, min(size, crowdConns)), make([]*client.Session, size), make([]*client.Hold, size)}
 	for i := range k.clients {
@@ -131,7 +130,7 @@ func (k *crowd) leave() {
 	})
 }
 
-// many does something for 0 to count-1, a few at once, and returns the first error.
+// many calls do for 0 to count-1, concurrently, and returns the first error.
 func many(count int, do func(i int) error) error {
 	var next atomic.Int64
 	var first error
@@ -150,7 +149,7 @@ func many(count int, do func(i int) error) error {
 	return first
 }
 
-// greed asks for more than a session may have, of everything, and is refused.
+// greed requests more of everything than a session may have, and is refused.
 func greed(s *strike) (refused uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
 	defer cancel()
@@ -161,7 +160,7 @@ func greed(s *strike) (refused uint64) {
 		s.t.Error("greed: ", err)
 		return 0
 	}
-	const more = 1_500 // than the 1,024 claims and requests that a session may have
+	const more = 1_500 // more than the 1,024 claims and requests that a session may have
 	var refusals atomic.Uint64
 	err = many(more, func(i int) error {
 		_, err := session.TryLock(ctx, fmt.Sprintf("greed/%d", i), client.WithValue(make([]byte, 1_000)))

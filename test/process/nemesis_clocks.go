@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// clockNemeses move wall clocks. No decision may look at them.
+// clockNemeses move wall clocks. No decision may depend on them.
 var clockNemeses = []Nemesis{
 	{Name: "jump wall clocks", needs: func(o Options) bool { return o.Walls && !o.Lean }, strike: jump},
 }
 
-// jumps are how far off a wall clock may be.
+// jumps are offsets of a wall clock.
 var jumps = []time.Duration{-10 * 365 * 24 * time.Hour, -time.Hour, -time.Minute, time.Minute, time.Hour, 10 * 365 * 24 * time.Hour}
 
-// jump moves the wall clocks of nodes to and fro, the leader's first, and leaves them as
-// they come to stand.
+// jump moves the wall clocks of nodes back and forth, the leader's first, and does not restore them.
 func jump(s *strike) (jumped uint64) {
 	const times = 6
 	id := s.Leader()
@@ -40,7 +39,7 @@ func jump(s *strike) (jumped uint64) {
 	return jumped
 }
 
-// wallOf is the time of day that a node tells.
+// wallOf returns a node's wall-clock time.
 func (c *Cluster) wallOf(ctx context.Context, id string) (time.Time, error) {
 	resp, err := c.get(ctx, c.HTTP(id)+"/healthz")
 	if err != nil {
@@ -50,14 +49,14 @@ func (c *Cluster) wallOf(ctx context.Context, id string) (time.Time, error) {
 	return http.ParseTime(resp.Header.Get("Date"))
 }
 
-// get asks a node's HTTP port, on a connection of its own.
+// get sends a request to a node's HTTP port, on a new connection.
 func (c *Cluster) get(ctx context.Context, url string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
 	dial := c.Dialer()
-	transport := &http.Transport{ // nothing stays behind
+	transport := &http.Transport{ // leaves no connection behind
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) },
 	}

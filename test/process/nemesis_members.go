@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// memberNemeses change who is in the cluster.
+// memberNemeses change the membership.
 var memberNemeses = []Nemesis{
 	{Name: "add and remove a member", strike: addAndRemove},
 	{Name: "remove a voter and take it back", strike: func(s *strike) uint64 {
@@ -51,10 +51,10 @@ var memberNemeses = []Nemesis{
 	}},
 }
 
-// refusedCode is with what a node ends whose disk lacks what others know to have been there.
+// refusedCode is the exit code of a node whose disk lacks data that other nodes know it had.
 const refusedCode = 70
 
-// addAndRemove has one more member for a while, which may lead meanwhile.
+// addAndRemove adds a member temporarily, which may lead in the meantime.
 func addAndRemove(s *strike) uint64 {
 	const id = "spare"
 	s.enter(id, s.Add(id))
@@ -70,7 +70,7 @@ func addAndRemove(s *strike) uint64 {
 	return 1
 }
 
-// enter has a running, empty node added, and waits until it votes.
+// enter adds a running, empty node, and waits until it is a voter.
 func (s *strike) enter(id, peer string) {
 	s.t.Helper()
 	s.Await("adding "+id, Patience, func(ctx context.Context) error {
@@ -87,7 +87,7 @@ func (s *strike) enter(id, peer string) {
 	})
 }
 
-// leave has a member removed, after it has handed leadership over if it leads.
+// leave removes a member, which transfers leadership first if it leads.
 func (s *strike) leave(id string) {
 	s.t.Helper()
 	s.Await("removing "+id, Patience, func(ctx context.Context) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/netns"
 )
 
-// packetNemeses drop and refuse packets between the hosts of a cluster whose nodes are
-// apart. Their effect is packets.
+// packetNemeses drop and refuse packets between the hosts of a cluster that is Apart. Their effect is the
+// number of packets.
 var packetNemeses = []Nemesis{
 	{Name: "isolate the leader from the nodes", needs: apart, strike: func(s *strike) uint64 {
 		return s.replaced(func(old string) faults { return both(s.site.net, []string{old}, s.Others(old)) })
@@ -60,7 +60,7 @@ var packetNemeses = []Nemesis{
 
 func apart(o Options) bool { return o.Apart && !o.Lean }
 
-// faults are what is done to packets, or why it could not be.
+// faults are packet faults, or the reason why they could not be injected.
 type faults struct {
 	netns.Faults
 	err error
@@ -81,7 +81,7 @@ func (f faults) and(more faults) faults {
 	return f
 }
 
-// under does something while faults are in force, and returns how many packets they met.
+// under calls meanwhile while faults are active, and returns how many packets they affected.
 func (s *strike) under(f faults, meanwhile func()) (packets uint64) {
 	s.t.Helper()
 	defer func() {
@@ -100,7 +100,7 @@ func (s *strike) under(f faults, meanwhile func()) (packets uint64) {
 	return packets
 }
 
-// replaced does something to the leader until another node leads.
+// replaced keeps a fault on the leader until another node leads.
 func (s *strike) replaced(fault func(leader string) faults) uint64 {
 	s.t.Helper()
 	term, old := s.term(), s.Leader()
@@ -112,8 +112,8 @@ func (s *strike) replaced(fault func(leader string) faults) uint64 {
 	return packets
 }
 
-// Isolate drops every packet between a node that is apart and the hosts named, which may be
-// nodes and clients. Mend ends that.
+// Isolate drops every packet between a node and some hosts, which may be nodes and clients, until mend. The
+// cluster must be Apart.
 func (c *Cluster) Isolate(id string, from ...string) (mend func()) {
 	c.t.Helper()
 	f := both(c.site.net, []string{id}, from)
@@ -129,7 +129,7 @@ func (c *Cluster) Isolate(id string, from ...string) (mend func()) {
 	return mend
 }
 
-// ports are those of a node for other nodes and for clients.
+// ports returns a node's peer and client port.
 func (s *strike) ports(id string) (all []int) {
 	n := s.node(id)
 	for _, addr := range []string{n.peer, n.client} {
@@ -140,7 +140,7 @@ func (s *strike) ports(id string) (all []int) {
 	return all
 }
 
-// flap cuts links that are soon mended, about as fast as elections go.
+// flap cuts links and mends them soon, about as fast as elections happen.
 func flap(s *strike) (packets uint64) {
 	const times = 8
 	for range times {
@@ -150,12 +150,12 @@ func flap(s *strike) (packets uint64) {
 	return packets
 }
 
-// declaredDead is what a node logs that calls an election because the leader's process
-// seems to be gone.
+// declaredDead is the log message of a node that calls an election because the leader's process seems to have
+// ended.
 const declaredDead = "the leader is dead: calling an election"
 
-// refuse has a firewall before a leader that lives: who is connected stays so, and nobody
-// takes it for dead.
+// refuse puts a firewall in front of a live leader: existing connections continue, and no node may consider
+// it dead.
 func refuse(s *strike) uint64 {
 	id, before := s.Leader(), s.logged(declaredDead)
 	defer func() {
@@ -175,7 +175,7 @@ func refuse(s *strike) uint64 {
 	})
 }
 
-// logged counts how often all nodes have logged a text.
+// logged returns how often all nodes have logged a text.
 func (c *Cluster) logged(text string) (times int) {
 	for _, id := range c.IDs() {
 		times += strings.Count(c.Log(id), text)

@@ -88,13 +88,13 @@ var processNemeses = []Nemesis{
 	{Name: "transfer leadership", strike: transfer},
 }
 
-// unnoticed is the longest freeze of a leader that its followers, who hear of it every
-// tenth of their patience of half a second, should put up with on a busy machine too.
+// unnoticed is the longest freeze of a leader that its followers should tolerate, even on a busy machine.
+// Their timeout is half a second, and the leader contacts them ten times as often.
 const unnoticed = 250 * time.Millisecond
 
-// blink freezes the leader for moments that are too short for an election. It returns how
-// many there were without one: asked meanwhile the node did not answer, and afterwards it
-// served in the same term.
+// blink freezes the leader for moments that are too short for an election. It returns how many of them took
+// effect without an election: the node did not answer during the freeze, and served in the same term
+// afterwards.
 func blink(s *strike) (effect uint64) {
 	s.t.Helper()
 	const times = 8
@@ -103,7 +103,7 @@ func blink(s *strike) (effect uint64) {
 		s.Stop(id)
 		err := s.unanswered(id, s.between(unnoticed/5, unnoticed))
 		s.Continue(id)
-		s.term() // a proof of leadership that is newer than the freeze
+		s.term() // a leadership check newer than the freeze
 		s.Pass(s.between(0, 2*unnoticed))
 		if errors.Is(err, context.DeadlineExceeded) && s.Leader() == id && s.later(term) == 0 {
 			effect++
@@ -112,8 +112,8 @@ func blink(s *strike) (effect uint64) {
 	return effect
 }
 
-// unanswered waits until a frozen node has left a question without an answer for so long:
-// on a busy machine it may go on for a moment. It returns what came of that question.
+// unanswered waits until a frozen node has not answered a request for that time: on a busy machine it may run
+// for another moment. It returns the error of that request.
 func (s *strike) unanswered(id string, within time.Duration) (err error) {
 	for err == nil {
 		frozen, thaw := context.WithTimeout(context.Background(), within)
@@ -123,7 +123,7 @@ func (s *strike) unanswered(id string, within time.Duration) (err error) {
 	return err
 }
 
-// stutter freezes the leader for moments about as long as its followers' patience.
+// stutter freezes the leader for moments about as long as its followers' timeout.
 func stutter(s *strike) uint64 {
 	const times = 8
 	for range times {
@@ -135,7 +135,7 @@ func stutter(s *strike) uint64 {
 	return times
 }
 
-// roll restarts all nodes as an upgrade does.
+// roll restarts all nodes one by one, as an upgrade does.
 func roll(s *strike) uint64 {
 	for _, id := range s.some(len(s.nodes)) {
 		s.Terminate(id)
@@ -145,7 +145,7 @@ func roll(s *strike) uint64 {
 	return uint64(len(s.nodes))
 }
 
-// transfer hands leadership from node to node.
+// transfer transfers leadership from node to node.
 func transfer(s *strike) uint64 {
 	const times = 3
 	term := s.term()

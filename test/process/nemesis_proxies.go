@@ -6,8 +6,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/proxy"
 )
 
-// proxyNemeses make connections slow, or break them. Their effect is bytes that came
-// late, connections that broke, and what had to wait.
+// proxyNemeses slow down or break connections. Their effect is the number of late bytes, broken connections
+// and stalls.
 var proxyNemeses = []Nemesis{
 	{Name: "delay between nodes", needs: proxied, strike: func(s *strike) uint64 {
 		late := s.between(2*time.Millisecond, 60*time.Millisecond)
@@ -34,7 +34,7 @@ var proxyNemeses = []Nemesis{
 
 func proxied(o Options) bool { return o.Proxied && !o.Lean }
 
-// peers are the proxies before the nodes' peer ports.
+// peers returns the proxies in front of the nodes' peer ports.
 func (s *strike) peers(ids ...string) (all []*proxy.Proxy) {
 	for _, id := range ids {
 		all = append(all, s.node(id).proxies.peer)
@@ -42,7 +42,7 @@ func (s *strike) peers(ids ...string) (all []*proxy.Proxy) {
 	return all
 }
 
-// fronts are the proxies before the nodes' client ports.
+// fronts returns the proxies in front of the nodes' client ports.
 func (s *strike) fronts(ids ...string) (all []*proxy.Proxy) {
 	for _, id := range ids {
 		all = append(all, s.node(id).proxies.client)
@@ -50,7 +50,7 @@ func (s *strike) fronts(ids ...string) (all []*proxy.Proxy) {
 	return all
 }
 
-// behave has proxies treat what they pass on badly for a while.
+// behave changes the manners of proxies temporarily.
 func (s *strike) behave(all []*proxy.Proxy, m proxy.Manners) uint64 {
 	before := effects(all)
 	defer func() {
@@ -65,7 +65,7 @@ func (s *strike) behave(all []*proxy.Proxy, m proxy.Manners) uint64 {
 	return effects(all) - before
 }
 
-// breakAll ends every connection a few times.
+// breakAll breaks every connection several times.
 func breakAll(s *strike) uint64 {
 	const times = 5
 	all := append(s.peers(s.IDs()...), s.fronts(s.IDs()...)...)

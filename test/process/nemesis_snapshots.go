@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// snapshotNemeses are for clusters that are Lean: whoever lags there is sent a snapshot.
-// They leave the Chronicler alone.
+// snapshotNemeses are for clusters that are Lean, where a lagging node is sent a snapshot. They do not affect
+// the Chronicler.
 var snapshotNemeses = []Nemesis{
 	{Name: "let a follower lag behind the log", needs: lean, strike: func(s *strike) uint64 { return s.lag(0) }},
 	{Name: "kill a follower that is sent a snapshot", needs: lean, strike: func(s *strike) uint64 { return s.lag(4) }},
@@ -24,16 +24,16 @@ var snapshotNemeses = []Nemesis{
 func lean(o Options) bool { return o.Lean }
 
 const (
-	// snapshotPatience is how long it may take until a node takes a snapshot: raft looks
-	// whether it is time every 30 to 60 s.
+	// snapshotPatience bounds the wait until a node takes a snapshot: raft checks every 30 to 60 s whether
+	// one is due.
 	snapshotPatience = 75 * time.Second
-	// installed is what raft logs when a snapshot has come from the leader.
+	// installed is what raft logs after it has installed a snapshot from the leader.
 	installed = "Installed remote snapshot"
 )
 
-// lag keeps a follower out until the leader has taken a snapshot and forgotten what came
-// before. When the follower is back it is killed so many times at any moment. It returns
-// how many snapshots were sent.
+// lag keeps a follower down until the leader has taken a snapshot and discarded the log before it. After its
+// restart the follower is killed a number of times at random moments. lag returns how many snapshots were
+// sent.
 func (s *strike) lag(kills int) uint64 {
 	s.t.Helper()
 	leader := s.forgetful()
@@ -59,7 +59,7 @@ func (s *strike) lag(kills int) uint64 {
 	return uint64(sent)
 }
 
-// forgetful has another node than the Chronicler lead.
+// forgetful makes a node other than the Chronicler lead, and returns it.
 func (s *strike) forgetful() string {
 	s.t.Helper()
 	if s.Leader() == Chronicler {
@@ -86,7 +86,7 @@ func (s *strike) awaitSnapshot(id string) {
 	})
 }
 
-// snapshots are the names of a node's, those under way included.
+// snapshots returns the names of a node's snapshots, including unfinished ones.
 func (c *Cluster) snapshots(id string) (names []string) {
 	entries, err := os.ReadDir(filepath.Join(c.node(id).dir, "snapshots"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -98,7 +98,7 @@ func (c *Cluster) snapshots(id string) (names []string) {
 	return names
 }
 
-// killSnapshot kills a node as soon as a snapshot of its own is under way.
+// killSnapshot kills a node as soon as it has started to take a snapshot.
 func killSnapshot(s *strike) uint64 {
 	id := s.one(s.Others(Chronicler))
 	before := s.snapshots(id)

@@ -10,12 +10,11 @@ import (
 	"github.com/quorumlock/quorumlock/test/workload"
 )
 
-// full asks for the long version of every test.
+// full enables the long version of every test.
 var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
 
-// brief are the nemeses of a run that has to be short: one of each kind that the other
-// tests here leave out. The others have their turn in the long version, and all of them in
-// package soak.
+// brief are the nemeses of the short version: one of each kind that the other tests here do not cover. The
+// others run in the long version, and all of them in package soak.
 var brief = map[string]bool{
 	"isolate the leader from the nodes": true,
 	"let nobody hear the leader":        true,
@@ -27,16 +26,15 @@ var brief = map[string]bool{
 	"greed":                             true,
 }
 
-// beside has a test of the short version run at the same time as the others that say so:
-// most of the time nobody does anything there.
+// beside runs a test of the short version in parallel with others that call it: they wait most of the time.
 func beside(t *testing.T) {
 	if !full {
 		t.Parallel()
 	}
 }
 
-// TestNemeses hurts clusters of several kinds in every way that there is, under all of
-// the load, and wants each to take effect and everybody served afterwards.
+// TestNemeses injects every kind of fault into clusters of several kinds, under the full load. Each fault
+// must take effect, and every request must be answered afterwards.
 func TestNemeses(t *testing.T) {
 	beside(t)
 	for name, opts := range map[string]process.Options{
@@ -60,7 +58,7 @@ func strikeAll(t *testing.T, opts process.Options) {
 	c := process.StartWith(t, programs, opts)
 	load := workload.Options{}
 	if opts.Storms {
-		load.TTL = time.Minute // the load is in the process of the storm, and waits for its turn
+		load.TTL = time.Minute // the load is in the same process as the storm, and waits for its turn
 	}
 	trial := process.Try(t, c, 1, load)
 	random := rand.New(rand.NewPCG(1, 1))

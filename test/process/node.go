@@ -15,16 +15,16 @@ import (
 	"github.com/quorumlock/quorumlock/test/proxy"
 )
 
-// node is one place of a cluster: its name, addresses and files outlive its processes.
+// node is one node of a cluster. Its ID, addresses and files outlive its processes.
 type node struct {
 	id                 string
 	site               *site
-	peer, client, http string                        // addresses under which others reach it
+	peer, client, http string                        // addresses for other nodes and clients
 	listen             struct{ peer, client string } // behind the proxies, if there are any
 	proxies            struct{ peer, client *proxy.Proxy }
-	dir                string // its data
-	log                string // file, one for all of its processes
-	cluster            string // what --cluster said at its first start
+	dir                string // data directory
+	log                string // log file of all of its processes
+	cluster            string // value of --cluster at its first start
 
 	running *running // the last process; nil before the first
 }
@@ -35,7 +35,7 @@ type running struct {
 	done chan struct{} // closed when it has ended
 }
 
-// settle finds addresses for the node.
+// settle assigns addresses to the node.
 func (n *node) settle(proxied bool) (err error) {
 	if err := n.site.join(n.id); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (n *node) settle(proxied bool) (err error) {
 	return err
 }
 
-// detour puts a proxy at an address and moves the node's own to another.
+// detour puts a proxy at an address and moves the node to another.
 func (n *node) detour(addr *string) (*proxy.Proxy, error) {
 	l, err := n.site.listen(n.id, *addr)
 	if err != nil {
@@ -78,7 +78,7 @@ func (n *node) unsettle() {
 	}
 }
 
-// start runs the node.
+// start starts the node's process.
 func (n *node) start(qlockd string, flags []string, walls bool) error {
 	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -90,7 +90,7 @@ func (n *node) start(qlockd string, flags []string, walls bool) error {
 		"--advertise-peer-addr", n.peer, "--advertise-client-addr", n.client,
 	}, flags...)
 	if n.site.net != nil {
-		args = append(args, "--insecure") // its network has nobody else
+		args = append(args, "--insecure") // its network has no other users
 	}
 	cmd := exec.Command(qlockd, args...)
 	cmd.Dir = filepath.Dir(n.dir)
@@ -101,8 +101,8 @@ func (n *node) start(qlockd string, flags []string, walls bool) error {
 		}
 		cmd.Env = append(cmd.Env, wallVariable+"="+n.wall())
 	}
-	// A pipe rather than the file itself: if this process is ended by force, the node
-	// does not outlive its next line.
+	// A pipe instead of the file itself: if this process is killed, the node does not outlive its next log
+	// line.
 	cmd.Stderr = struct{ io.Writer }{log}
 	if err := n.site.in(n.id, cmd.Start); err != nil {
 		_ = log.Close()
@@ -111,14 +111,14 @@ func (n *node) start(qlockd string, flags []string, walls bool) error {
 	r := &running{cmd: cmd, done: make(chan struct{})}
 	n.running = r
 	go func() {
-		_ = cmd.Wait() // whoever wants to know looks at the state
+		_ = cmd.Wait() // the result is in the process state
 		_ = log.Close()
 		close(r.done)
 	}()
 	return nil
 }
 
-// signal sends to the node's process, by its handle.
+// signal sends a signal to the node's process, by its handle.
 func (n *node) signal(sig syscall.Signal) error {
 	if n.running == nil {
 		return fmt.Errorf("%s was never started", n.id)
@@ -126,7 +126,7 @@ func (n *node) signal(sig syscall.Signal) error {
 	return n.running.cmd.Process.Signal(sig)
 }
 
-// alive tells whether the node has a process that was not waited for yet.
+// alive reports whether the node has a process that has not been waited for yet.
 func (n *node) alive() bool {
 	if n.running == nil {
 		return false
@@ -139,8 +139,7 @@ func (n *node) alive() bool {
 	}
 }
 
-// wait waits for the end of the node's process and returns its exit code, -1 after a
-// signal.
+// wait waits for the end of the node's process and returns its exit code, or -1 after a signal.
 func (n *node) wait(within time.Duration) (code int, err error) {
 	late := time.NewTimer(within)
 	defer late.Stop()

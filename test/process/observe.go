@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// pollEvery is the pause between two looks at a condition.
+	// pollEvery is the interval between two checks of a condition.
 	pollEvery = 10 * time.Millisecond
-	// lookTimeout bounds one look.
+	// lookTimeout bounds one check.
 	lookTimeout = 4 * time.Second
 )
 
-// Await looks at a condition until it holds, that is until it returns nil, and returns
-// how long that took. It fails the test with the last error when the time is over.
+// Await checks a condition until it holds, that is, until it returns nil, and returns how long that took.
+// After the timeout it fails the test with the last error.
 func (c *Cluster) Await(what string, within time.Duration, holds func(context.Context) error) time.Duration {
 	c.t.Helper()
 	took, err := poll(within, holds)
@@ -31,8 +31,8 @@ func (c *Cluster) Await(what string, within time.Duration, holds func(context.Co
 	return took
 }
 
-// Never looks at a condition for as long as it is told, and fails the test if it holds
-// once. It is for what must not happen: there, nothing but time can be waited for.
+// Never checks a condition for a given time, and fails the test if it ever holds. It is for what must not
+// happen, for which time is the only thing to wait for.
 func (c *Cluster) Never(what string, during time.Duration, holds func(context.Context) error) {
 	c.t.Helper()
 	if took, err := poll(during, holds); err == nil {
@@ -40,7 +40,7 @@ func (c *Cluster) Never(what string, during time.Duration, holds func(context.Co
 	}
 }
 
-// Pass lets time pass, for what has to last a while.
+// Pass lets time pass, for what must last a while.
 func (c *Cluster) Pass(d time.Duration) { <-time.After(d) }
 
 func poll(within time.Duration, holds func(context.Context) error) (took time.Duration, last error) {
@@ -58,7 +58,7 @@ func poll(within time.Duration, holds func(context.Context) error) (took time.Du
 			return time.Since(begun), nil
 		}
 		if ctx.Err() == nil {
-			last = err // one that was cut off says less
+			last = err // the error of a check that was cut off is less informative
 		}
 		select {
 		case <-tick.C:
@@ -68,7 +68,7 @@ func poll(within time.Duration, holds func(context.Context) error) (took time.Du
 	}
 }
 
-// Leader is the node that leads, once there is one that serves.
+// Leader returns the node that leads, once there is one that serves.
 func (c *Cluster) Leader() (id string) {
 	c.t.Helper()
 	return c.AwaitStatus("a leader", func(s *wire.StatusResponse) error {
@@ -79,7 +79,7 @@ func (c *Cluster) Leader() (id string) {
 	}).GetLeaderId()
 }
 
-// AwaitLeader waits until another node than the one named leads and serves.
+// AwaitLeader waits until a node other than notThis leads and serves, and returns it.
 func (c *Cluster) AwaitLeader(notThis string) (id string) {
 	c.t.Helper()
 	return c.AwaitStatus("another leader", func(s *wire.StatusResponse) error {
@@ -90,7 +90,7 @@ func (c *Cluster) AwaitLeader(notThis string) (id string) {
 	}).GetLeaderId()
 }
 
-// AwaitAll waits until there is a leader that reaches every member, and all of them vote.
+// AwaitAll waits until there is a leader that reaches every member, and all of them are voters.
 func (c *Cluster) AwaitAll() *wire.StatusResponse {
 	c.t.Helper()
 	return c.AwaitStatus("all nodes up", func(s *wire.StatusResponse) error {
@@ -106,8 +106,8 @@ func (c *Cluster) AwaitAll() *wire.StatusResponse {
 	})
 }
 
-// AwaitCaughtUp waits until all nodes have applied what the leader had when it was first
-// asked: one that is up may not have heard of the leader yet.
+// AwaitCaughtUp waits until all nodes have applied what the leader had applied at the first request. A
+// running node may not know the leader yet.
 func (c *Cluster) AwaitCaughtUp() {
 	c.t.Helper()
 	had := c.AwaitAll().GetAppliedIndex()
@@ -121,7 +121,7 @@ func (c *Cluster) AwaitCaughtUp() {
 	})
 }
 
-// AwaitLeaderIndex waits for the commit index of a node that leads.
+// AwaitLeaderIndex waits until the leader has a commit index, and returns it.
 func (c *Cluster) AwaitLeaderIndex() (committed float64) {
 	c.t.Helper()
 	leader := c.Leader()
@@ -147,7 +147,7 @@ func (c *Cluster) AwaitStatus(what string, wanted func(*wire.StatusResponse) err
 	return status
 }
 
-// Lock is what the cluster says about one lock, read linearizably.
+// Lock returns what the cluster knows about one lock, read linearizably.
 func (c *Cluster) Lock(name string) (lock *wire.GetLockResponse) {
 	c.t.Helper()
 	c.Await("a look at lock "+name, Patience, func(ctx context.Context) (err error) {
@@ -157,7 +157,7 @@ func (c *Cluster) Lock(name string) (lock *wire.GetLockResponse) {
 	return lock
 }
 
-// Log is everything that a node has logged so far, over all of its processes.
+// Log returns everything that a node has logged so far, in all of its processes.
 func (c *Cluster) Log(id string) string {
 	text, err := os.ReadFile(c.node(id).log)
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *Cluster) Log(id string) string {
 	return string(text)
 }
 
-// Metrics reads a node's metrics, keyed as they stand there, with their labels.
+// Metrics reads a node's metrics. The keys include the labels.
 func (c *Cluster) Metrics(ctx context.Context, id string) (map[string]float64, error) {
 	resp, err := c.get(ctx, c.HTTP(id)+"/metrics")
 	if err != nil {
@@ -184,7 +184,7 @@ func (c *Cluster) Metrics(ctx context.Context, id string) (map[string]float64, e
 	return values, lines.Err()
 }
 
-// AwaitMetrics waits until the metrics of all nodes named are as wanted.
+// AwaitMetrics waits until the metrics of all given nodes are as wanted.
 func (c *Cluster) AwaitMetrics(what string, ids []string, wanted map[string]float64) {
 	c.t.Helper()
 	c.Await(what, Patience, func(ctx context.Context) error {
@@ -203,7 +203,7 @@ func (c *Cluster) AwaitMetrics(what string, ids []string, wanted map[string]floa
 	})
 }
 
-// AwaitLog waits until a node's log has a text.
+// AwaitLog waits until a node has logged a text.
 func (c *Cluster) AwaitLog(id, text string) {
 	c.t.Helper()
 	c.Await(fmt.Sprintf("%q in the log of %s", text, id), Patience, func(context.Context) error {

@@ -29,7 +29,7 @@ func TestFrozenLeaderIsReplacedAndStepsDown(t *testing.T) {
 	l.AwaitGrants(l.Log.Now(), afterFault)
 	l.outage(fault, "SIGSTOP of the leader", 8*time.Second)
 
-	// The longer it is frozen, the more its view of the locks is of the past.
+	// The longer it is frozen, the staler its view of the locks is.
 	c.Await("a while", 2*frozenFor, func(context.Context) error {
 		if frozen := l.Log.Now() - fault; frozen < frozenFor {
 			return fmt.Errorf("%v", frozen)
@@ -55,8 +55,8 @@ func TestFrozenLeaderIsReplacedAndStepsDown(t *testing.T) {
 	l.finish()
 }
 
-// A leader that slept through its own replacement finds a read in its socket when it wakes
-// up, and may answer anything but the state that it went to sleep with.
+// TestFrozenLeaderAnswersNothingOld freezes a leader until it has been replaced, with a read waiting in its
+// socket. When it resumes, it must not answer from its stale state.
 func TestFrozenLeaderAnswersNothingOld(t *testing.T) {
 	c := process.Start(t, programs, 3)
 	s := open(t, c.NewClient(), loadTTL)
@@ -96,7 +96,7 @@ type readAnswer struct {
 	err  error
 }
 
-// readFrom asks one node over HTTP.
+// readFrom reads from one node over HTTP.
 func readFrom(ctx context.Context, base, name string) readAnswer {
 	plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := wireconnect.NewLockServiceClient(plain, base).Get(ctx, connect.NewRequest(&wire.GetLockRequest{Name: name}))
@@ -121,8 +121,8 @@ func TestGracefulStopHandsOver(t *testing.T) {
 	l.finish()
 }
 
-// TestPauseIsNoHungDisk stops all processes, for longer than a write to the disk may take, while
-// they write: none ends for that when it goes on.
+// TestPauseIsNoHungDisk stops all processes while they write, for longer than the disk timeout. None may end
+// because of that when it continues.
 func TestPauseIsNoHungDisk(t *testing.T) {
 	const diskTimeout, paused = time.Second, 2 * time.Second
 	c := process.StartWith(t, programs, process.Options{Nodes: 3, Flags: []string{"--disk-timeout", diskTimeout.String()}})

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// buildTimeout is for a machine with an empty build cache.
+// buildTimeout allows for an empty build cache.
 const buildTimeout = 5 * time.Minute
 
 // Programs is the directory of the binaries under test.
 type Programs string
 
-// Build compiles qlockd and qlock into dir, without the race detector: it is the
-// cluster that is tested here, at the speed that it has. More flags go to the compiler.
+// Build compiles qlockd and qlock into dir, without the race detector: the tests run the cluster at its real
+// speed. flags are additional compiler flags.
 func Build(dir string, flags ...string) (Programs, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
@@ -30,8 +30,7 @@ func Build(dir string, flags ...string) (Programs, error) {
 	return Programs(dir), nil
 }
 
-// Qlock runs qlock to its end and returns what it wrote. A code other than 0 is an error
-// that has its messages.
+// Qlock runs qlock and returns its output. If the exit code is not 0, it returns an error with the messages.
 func (p Programs) Qlock(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(string(p), "qlock"), args...)
 	out, err := cmd.Output()
@@ -41,5 +40,5 @@ func (p Programs) Qlock(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// qlockd is the path of the server.
+// qlockd returns the path of the server.
 func (p Programs) qlockd() string { return filepath.Join(string(p), "qlockd") }

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// briefTTL is of a session whose process is gone.
+// briefTTL is the TTL of a session whose process is gone.
 const briefTTL = time.Second
 
 func TestHoldsOutliveAGracefulStopOfAll(t *testing.T) {
@@ -21,7 +21,7 @@ func TestHoldsOutliveAGracefulStopOfAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = gone.Close() // as a crash would: the session is not closed
+	_ = gone.Close() // as in a crash: the session is not closed
 
 	fault := l.Log.Now()
 	c.Terminate(c.IDs()...)
@@ -31,7 +31,7 @@ func TestHoldsOutliveAGracefulStopOfAll(t *testing.T) {
 	l.outage(fault, "SIGTERM and restart of all", 10*time.Second)
 	c.AwaitAll()
 
-	// Who does not come back loses what it held, and only that.
+	// A client that does not return loses its own holds, and no other client loses any.
 	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
 	heir := open(t, c.NewClient(), loadTTL)

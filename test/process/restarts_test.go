@@ -10,20 +10,20 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// quickRestart is how long a cluster may not grant after kill -9 of any of its nodes that are started
-// again at once, on a quiet machine. The short version leaves room for a busy one.
+// quickRestart bounds the time without grants after nodes were killed and restarted immediately, on a quiet
+// machine. The short version allows for a busy one.
 const quickRestart = 3 * time.Second
 
-// restarted is which nodes are killed and started again, and what the third one does meanwhile.
+// restarted is which nodes are killed and restarted, and what happens to the third one in the meantime.
 type restarted struct {
 	name  string
 	long  bool
 	count int
-	third func(c *process.Cluster, id string) (back func()) // nil leaves it alone
+	third func(c *process.Cluster, id string) (back func()) // nil means nothing
 }
 
-// TestRestartsAreFast kills nodes and starts them again. No start waits for anybody who is not there,
-// beyond the half second that it gives members that say nothing. On a quiet machine:
+// TestRestartsAreFast kills nodes and restarts them. A start waits at most half a second for members that do
+// not respond. On a quiet machine:
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/process -run '^TestRestartsAreFast$' -v
 func TestRestartsAreFast(t *testing.T) {

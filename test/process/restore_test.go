@@ -11,10 +11,10 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// TestKilledDuringRestore restores one backup after the other into a cluster, and kills
-// nodes around that: the leader, the node that was asked, or all. Afterwards every node has
-// what was there before, or everything of the backup and nothing else; no token comes
-// again; and whoever was left without an answer repeats the restore and gets one.
+// TestKilledDuringRestore restores one backup after the other into a cluster, and kills nodes at about that
+// time: the leader, the node that received the request, or all. Afterwards every node has either its earlier
+// state, or everything from the backup and nothing else; no token is granted twice; and a client that got no
+// answer repeats the restore and gets one.
 func TestKilledDuringRestore(t *testing.T) {
 	beside(t)
 	hits, most := 2, 12
@@ -35,24 +35,24 @@ func TestKilledDuringRestore(t *testing.T) {
 	r.refusedWhileInUse()
 }
 
-// restores is a cluster that is restored into again and again.
+// restores is a cluster into which backups are restored repeatedly.
 type restores struct {
 	t       *testing.T
 	c       *process.Cluster
 	id      string // of the cluster
 	random  *rand.Rand
 	backups []backup
-	highest uint64          // token that anybody was ever granted
-	known   map[string]bool // lineages there have been
+	highest uint64          // largest token granted so far
+	known   map[string]bool // lineages so far
 	seen    struct {
 		done, notDone          int
-		unknown                int // no answer, though the request was on its way
-		unknownOld, unknownNew int // by what stood afterwards
+		unknown                int // no answer, although the request was sent
+		unknownOld, unknownNew int // by the state found afterwards
 	}
 }
 
-// newRestores saves a backup of the cluster itself, and one of another cluster with other
-// settings, which goes on granting after that until it is lost.
+// newRestores saves a backup of the cluster itself, and one of another cluster with different settings, which
+// continues to grant locks until it is lost.
 func newRestores(t *testing.T) *restores {
 	r := &restores{t: t, random: rand.New(rand.NewPCG(1, 1)), known: map[string]bool{}}
 	lost := process.Start(t, programs, 1, "--max-sessions", "777", "--default-ttl", "33s")
@@ -72,7 +72,7 @@ func newRestores(t *testing.T) *restores {
 	return r
 }
 
-// grants takes locks and returns the lowest of their tokens.
+// grants acquires locks and returns the lowest of their tokens.
 func (r *restores) grants(c *process.Cluster) (lowest uint64) {
 	r.t.Helper()
 	s := open(r.t, c.Client(), loadTTL)
@@ -92,7 +92,7 @@ func (r *restores) grants(c *process.Cluster) (lowest uint64) {
 	return lowest
 }
 
-// resize leaves an audit record.
+// resize adds an audit record.
 func (r *restores) resize(c *process.Cluster, reason string) {
 	r.t.Helper()
 	s := open(r.t, c.Client(), loadTTL)
@@ -105,7 +105,7 @@ func (r *restores) resize(c *process.Cluster, reason string) {
 	}
 }
 
-// round restores one of the backups under a kill.
+// round restores one of the backups while nodes are killed.
 func (r *restores) round(round int) {
 	r.t.Helper()
 	b, reason := r.backups[round%len(r.backups)], fmt.Sprint("round ", round)
@@ -138,9 +138,8 @@ func (r *restores) round(round int) {
 	}
 }
 
-// moment is how long to wait with the kill. A restore waits for the end of its second, and
-// then its command is on its way: half of the kills come at any time before, the others
-// then.
+// moment returns how long to wait before the kill. A restore waits for the end of the current second and then
+// sends its command: half of the kills are at a random time before that, the others right after.
 func (r *restores) moment() time.Duration {
 	now := time.Now()
 	left := now.Truncate(time.Second).Add(time.Second).Sub(now)
@@ -150,7 +149,7 @@ func (r *restores) moment() time.Duration {
 	return left + time.Duration(r.random.Int64N(int64(6*time.Millisecond)))
 }
 
-// judge wants one of the two states, whole, and no answer that says otherwise.
+// judge verifies that the state is one of the two, complete, and agrees with the answer.
 func (r *restores) judge(what string, a answer, b backup, reason string, before, after standing) {
 	r.t.Helper()
 	restored := after.lineage != before.lineage
@@ -178,8 +177,8 @@ func (r *restores) judge(what string, a answer, b backup, reason string, before,
 	}
 }
 
-// wants is an error unless a state is that of a backup which has just been restored, with
-// the audit that there was before.
+// wants fails the test unless the state is that of a backup that has just been restored, with the earlier
+// audit records.
 func (r *restores) wants(what string, b backup, reason string, before, after standing) {
 	r.t.Helper()
 	if after.settings != b.settings || after.audit != before.audit+b.audit+restoreRecord(reason) || after.token < r.highest ||
@@ -189,7 +188,7 @@ func (r *restores) wants(what string, b backup, reason string, before, after sta
 	r.known[after.lineage] = true
 }
 
-// again restores without a kill, as somebody does who got no answer.
+// again restores without a kill, like a client that got no answer.
 func (r *restores) again(b backup, reason string) {
 	r.t.Helper()
 	before := r.alike()
@@ -202,8 +201,7 @@ func (r *restores) again(b backup, reason string) {
 	r.inUse()
 }
 
-// inUse has the cluster used after a restore: no token comes again, and all nodes are in one
-// state.
+// inUse uses the cluster after a restore: no token is granted twice, and all nodes have the same state.
 func (r *restores) inUse() {
 	r.t.Helper()
 	since, highest := r.c.AwaitAll().GetCommitIndex(), r.highest
@@ -215,8 +213,8 @@ func (r *restores) inUse() {
 	}
 }
 
-// refusedWhileInUse repeats a restore after somebody has come: that changes nothing, and
-// the answer says why.
+// refusedWhileInUse repeats a restore after a session was opened: it must change nothing, and be refused with
+// a reason.
 func (r *restores) refusedWhileInUse() {
 	r.t.Helper()
 	s := open(r.t, r.c.Client(), loadTTL)

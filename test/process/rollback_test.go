@@ -12,24 +12,23 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// Disks that go back in time: an old copy of a node's data directory is put back.
+// Disks that go back in time: a node's data directory is replaced by an old copy.
 
-// writtenDown is within which time nodes have written down what they know of the others. Nothing of
-// that is seen from outside.
+// writtenDown is the time within which nodes write down what they know about others. This is not observable
+// from outside.
 const writtenDown = time.Second
 
-// oldCopies is one order in which copies are taken and put back, while somebody who can be reached
-// knows better.
+// oldCopies is one order in which copies are made and restored, while a reachable node knows better.
 type oldCopies struct {
 	name string
-	long bool // not in the short version
-	// nodes there are, and back is how many of their disks go back.
+	long bool // only in the long version
+	// nodes is the number of nodes, back the number of those whose disks go back.
 	nodes, back int
 	of          process.CopyOf
-	leads       bool // the leader's disk goes back, too
-	snapshot    bool // each node takes a snapshot before the copies are taken, and one afterwards
-	members     bool // another node is replaced between copy and return
-	together    bool // all nodes are killed and started at once
+	leads       bool // the leader's disk goes back
+	snapshot    bool // each node takes a snapshot before the copies are made, and another one afterwards
+	members     bool // another node is replaced between copy and restore
+	together    bool // all nodes are killed and restarted together
 }
 
 func (o oldCopies) String() string {
@@ -37,8 +36,8 @@ func (o oldCopies) String() string {
 		o.back, o.nodes, [...]string{"when ended", "frozen", "live"}[o.of], o.leads, o.snapshot, o.members, o.together)
 }
 
-// TestOldCopiesAreFoundOut puts old copies back under load. Nothing that was granted is lost, nodes
-// whose disks went back end and say so, the others serve on, and what they say replaces them.
+// TestOldCopiesAreFoundOut restores old copies under load. Nothing that was granted is lost, nodes whose
+// disks went back end with advice, the others continue to serve, and the advice replaces those nodes.
 func TestOldCopiesAreFoundOut(t *testing.T) {
 	beside(t)
 	for _, o := range []oldCopies{
@@ -46,7 +45,7 @@ func TestOldCopiesAreFoundOut(t *testing.T) {
 		{name: "leader", nodes: 3, back: 1, of: process.Live, leads: true},
 		{name: "all restarted at once while members change", nodes: 3, back: 1, of: process.Frozen, members: true, together: true},
 		{name: "two of five", long: true, nodes: 5, back: 2, of: process.Live},
-		// What followers acknowledge is known to the leader alone, their starts to all.
+		// Only the leader knows what followers acknowledge, but all nodes know of their restarts.
 		{name: "two of five and one leads, all restarted at once", long: true, nodes: 5, back: 2, of: process.Ended, leads: true, together: true},
 		{name: "between snapshots", long: true, nodes: 3, back: 1, of: process.Frozen, snapshot: true},
 		{name: "between snapshots, live", long: true, nodes: 3, back: 1, of: process.Live, snapshot: true, leads: true, together: true},
@@ -106,7 +105,7 @@ func (o oldCopies) test(t *testing.T) {
 	l.finish()
 }
 
-// choose says whose disks go back.
+// choose returns the nodes whose disks go back.
 func (o oldCopies) choose(c *process.Cluster) []string {
 	leader := c.Leader()
 	ids := c.Others(leader)
@@ -116,7 +115,7 @@ func (o oldCopies) choose(c *process.Cluster) []string {
 	return ids[:o.back]
 }
 
-// snapshots waits until each node has a later snapshot, if they matter.
+// snapshots waits until each node has a later snapshot, if o.snapshot is set.
 func (o oldCopies) snapshots(t *testing.T, c *process.Cluster) {
 	t.Helper()
 	if !o.snapshot {
@@ -140,7 +139,7 @@ func (o oldCopies) snapshots(t *testing.T, c *process.Cluster) {
 	}
 }
 
-// copied takes a copy of a node's data, and leaves the node running.
+// copied copies a node's data, and leaves the node running.
 func copied(c *process.Cluster, id string, of process.CopyOf) (dir string) {
 	if of != process.Ended {
 		return c.Copy(id, of)
@@ -152,7 +151,7 @@ func copied(c *process.Cluster, id string, of process.CopyOf) (dir string) {
 	return dir
 }
 
-// replaceAnother has a new node take the place of one that is not among those named.
+// replaceAnother replaces a node that is not among the given ones by a new one.
 func replaceAnother(t *testing.T, c *process.Cluster, but []string) {
 	t.Helper()
 	gone := slices.DeleteFunc(c.Others(c.Leader()), func(id string) bool { return slices.Contains(but, id) })[0]
@@ -164,8 +163,8 @@ func replaceAnother(t *testing.T, c *process.Cluster, but []string) {
 	c.AwaitAll()
 }
 
-// wentBack wants a node that has ended by itself because of the copy that was put back, and returns
-// the commands that it printed as its last words. A copy taken live may be damaged as well.
+// wentBack waits until a node has ended on its own because of the restored copy, and returns the commands
+// that it printed at the end. A live copy may also be damaged.
 func wentBack(t *testing.T, c *process.Cluster, id string, of process.CopyOf) (commands [][]string) {
 	t.Helper()
 	if code := c.Ended(id); code != 70 {
@@ -178,13 +177,13 @@ func wentBack(t *testing.T, c *process.Cluster, id string, of process.CopyOf) (c
 	return replacement(t, id, last)
 }
 
-// lastWords are those of a node's last process that has ended.
+// lastWords returns the final messages of a node's last process.
 func lastWords(c *process.Cluster, id string) string {
 	log := c.Log(id)
 	return log[max(0, strings.LastIndex(log, "\nqlockd: ")):]
 }
 
-// replacement finds the three commands that replace a node.
+// replacement returns the three commands that replace a node.
 func replacement(t *testing.T, id, words string) (commands [][]string) {
 	t.Helper()
 	for _, found := range advised.FindAllStringSubmatch(words, -1) {
@@ -196,8 +195,8 @@ func replacement(t *testing.T, id, words string) (commands [][]string) {
 	return commands
 }
 
-// TestOldCopyOfAReplacedNode puts a copy back that is older than the node's own replacement. It is that
-// of an incarnation that was removed, and takes no part.
+// TestOldCopyOfAReplacedNode restores a copy from before the node's own replacement. Its incarnation was
+// removed, so it may not participate.
 func TestOldCopyOfAReplacedNode(t *testing.T) {
 	beside(t)
 	if !full {

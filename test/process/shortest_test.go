@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// shortestTTL is the shortest that a session may have.
+// shortestTTL is the minimum TTL of a session.
 const shortestTTL = 5 * time.Second
 
 // shortest are sessions with that TTL, each with a lock that it must keep.
@@ -21,7 +21,7 @@ type shortest struct {
 	holds    []*client.Hold
 }
 
-// openShortest opens three dozen, of a dozen clients.
+// openShortest opens three dozen sessions, on a dozen clients.
 func openShortest(t *testing.T, c *process.Cluster) *shortest {
 	t.Helper()
 	f := &shortest{c: c}
@@ -39,8 +39,8 @@ func openShortest(t *testing.T, c *process.Cluster) *shortest {
 	return f
 }
 
-// kept wants every session of use, and every lock with the token that it had. So each session has an
-// acknowledged request when the next fault begins.
+// kept fails the test unless every session works and every lock is held with its original token. So each
+// session has a recently acknowledged request when the next fault begins.
 func (f *shortest) kept(t *testing.T, after string) {
 	t.Helper()
 	for i, s := range f.sessions {
@@ -55,8 +55,8 @@ func (f *shortest) kept(t *testing.T, after string) {
 	}
 }
 
-// shortestFaults are what no session with the shortest TTL is lost by, beside the losses of a leader in
-// TestFailover.
+// shortestFaults are faults, besides the losses of a leader in TestFailover, that must not end a session with
+// the minimum TTL.
 var shortestFaults = []struct {
 	name  string
 	apart bool
@@ -66,12 +66,12 @@ var shortestFaults = []struct {
 	round: func(t *testing.T, c *process.Cluster, _ *rand.Rand) {
 		old := c.Leader()
 		injection := c.Inject(old, disk.Syncs+","+disk.Writes, disk.Hang)
-		// Only a leader that is to write notices that it cannot.
+		// A leader notices only when it has to write.
 		open(t, c.NewClient(), time.Minute)
 		c.AwaitLeader(old)
 		c.Pass(shortestTTL)
 		injection.Lift()
-		c.Perish(old) // it may have ended by itself
+		c.Perish(old) // it may have ended on its own
 		c.Restart(old)
 	},
 }, {
@@ -126,7 +126,7 @@ var shortestFaults = []struct {
 	},
 }}
 
-// TestShortestSessionsAreKept strikes the same sessions again and again:
+// TestShortestSessionsAreKept injects faults into the same sessions repeatedly:
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/process -run '^TestShortestSessionsAreKept$' -v
 func TestShortestSessionsAreKept(t *testing.T) {

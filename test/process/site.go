@@ -11,19 +11,19 @@ import (
 	"github.com/quorumlock/quorumlock/test/ports"
 )
 
-// site is where nodes and clients are: all on loopback, or each on a host of its own.
+// site is where nodes and clients run: all on loopback, or each on its own host.
 type site struct {
-	ports *ports.Block // of loopback
+	ports *ports.Block // on loopback
 	net   *netns.Net   // nil on loopback
 
 	mu    sync.Mutex
-	taken map[string]int // ports on each host
+	taken map[string]int // number of ports in use on each host
 }
 
-// firstHostPort is the first that a node on a host of its own takes.
+// firstHostPort is the first port of a node on its own host.
 const firstHostPort = 7400
 
-// unable is why this machine has no namespaces, found out once.
+// unable returns why this machine has no namespaces. It checks once.
 var unable = sync.OnceValue(netns.Unable)
 
 // newSite skips the test if the machine does not allow what is wanted.
@@ -48,7 +48,7 @@ func newSite(t testing.TB, apart bool) *site {
 	return s
 }
 
-// join makes room for a node.
+// join creates a node's host.
 func (s *site) join(host string) error {
 	if s.net == nil || s.net.Has(host) {
 		return nil
@@ -56,7 +56,7 @@ func (s *site) join(host string) error {
 	return s.net.Join(host)
 }
 
-// take returns an address on a host that nobody listens on.
+// take returns a free address on a host.
 func (s *site) take(host string) (string, error) {
 	if s.net == nil {
 		return s.ports.Take()

@@ -20,22 +20,22 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// standing is what a restore replaces of a node's state.
+// standing is the part of a node's state that a restore replaces.
 type standing struct {
 	lineage, settings, audit string
 	token                    uint64
 }
 
-// backup is what a file holds of that, and how it is asked for without qlock.
+// backup is the content of a backup file, with the request that restores it without qlock.
 type backup struct {
 	standing
 	path    string
 	request *wire.RestoreRequest
-	floor   uint64 // least token of a cluster that it was restored into
+	floor   uint64 // smallest possible token of a cluster after the restore
 }
 
-// since says when the restore begins: with every second the floor moves away from the
-// backup's token, so that one which was left out shows.
+// since sets the floor for a restore that begins at that time. The floor increases with every second relative
+// to the backup's token, so that a missing floor is noticed.
 func (b backup) since(begun time.Time) backup {
 	b.floor = b.token + 1<<32 + uint64(begun.Unix())<<20
 	return b
@@ -64,7 +64,7 @@ func settingsText(s *wire.Settings) string {
 		s.GetMaxClaimsPerSession(), s.GetMaxWindow(), s.GetMaxValueBytes(), s.GetMaxClientInfoBytes())
 }
 
-// auditText has the records oldest first.
+// auditText formats the records, oldest first.
 func auditText(newestFirst []*wire.AuditRecord) (text string) {
 	for _, r := range newestFirst {
 		text = fmt.Sprint(r.GetAction(), " ", r.GetLock(), " because of ", r.GetReason(), "; ") + text
@@ -72,12 +72,12 @@ func auditText(newestFirst []*wire.AuditRecord) (text string) {
 	return text
 }
 
-// restoreRecord is what a restore adds to the audit, behind what it imports.
+// restoreRecord returns what a restore adds to the audit, after the records that it imports.
 func restoreRecord(reason string) string {
 	return auditText([]*wire.AuditRecord{{Action: wire.AuditRecord_RESTORE, Reason: reason}})
 }
 
-// alike waits until all nodes have the same, each asked for what it has itself.
+// alike waits until all nodes have the same state, each asked for its own.
 func (r *restores) alike() (all standing) {
 	r.t.Helper()
 	r.c.Await("nodes that are alike", process.Patience, func(ctx context.Context) (err error) {
@@ -100,7 +100,7 @@ func (r *restores) alike() (all standing) {
 // plain calls nodes over HTTP and keeps no connection.
 var plain = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// stands is what one node has, and until which revision.
+// stands returns one node's state and its revision.
 func stands(ctx context.Context, base string) (s standing, revision uint64, err error) {
 	status, err := wireconnect.NewClusterServiceClient(plain, base).Status(ctx, connect.NewRequest(&wire.StatusRequest{Stale: true}))
 	if err != nil {
@@ -117,7 +117,7 @@ func stands(ctx context.Context, base string) (s standing, revision uint64, err 
 	return standing{m.GetLineage(), settingsText(m.GetSettings()), auditText(audit.Msg.GetRecords()), m.GetToken()}, m.GetRevision(), nil
 }
 
-// outcome is what an operator knows of a restore afterwards.
+// outcome is what an operator knows about a restore afterwards.
 type outcome string
 
 const (
@@ -126,7 +126,7 @@ const (
 	unknown outcome = "unknown"
 )
 
-// answer is what an operator was told.
+// answer is the answer to an operator.
 type answer struct {
 	outcome outcome
 	text    string
@@ -134,8 +134,7 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%s (%s)", a.outcome, strings.TrimSpace(a.text)) }
 
-// ask restores a backup, with qlock or over one node's HTTP port, into the cluster of that
-// id.
+// ask restores a backup into the cluster with that ID, with qlock or through one node's HTTP port.
 func (r *restores) ask(id string, byHand bool, b backup, cluster, reason string) answer {
 	ctx, cancel := context.WithTimeout(r.t.Context(), process.Patience)
 	defer cancel()
@@ -162,9 +161,9 @@ func restoreAt(ctx context.Context, base string, b backup, cluster, reason strin
 	if err == nil {
 		return answer{done, protojson.Format(resp.Msg)}
 	}
-	status := wire.Status_UNCERTAIN // the node died before it said anything
+	status := wire.Status_UNCERTAIN // the node died before it answered
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		status = wire.Status_UNAVAILABLE // or before it was asked
+		status = wire.Status_UNAVAILABLE // or before it received the request
 	}
 	if failure, ok := errors.AsType[*connect.Error](err); ok {
 		for _, d := range failure.Details() {

@@ -20,12 +20,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// These change what a stopped node has on its disk, as docs/PROTOCOL.md describes that,
-// and make every checksum right again. Nothing that the node looks at when it starts tells
-// it from what was written there.
+// These functions change the disk contents of a stopped node, in the formats of docs/PROTOCOL.md, and correct
+// every checksum. Nothing that the node checks at its start reveals the change.
 
-// forgeLog gives the acquire of a lock another value in the node's log. It writes the log anew,
-// and where that ends.
+// forgeLog changes the value in the acquire of a lock in the node's log. It rewrites the log and the record
+// of its end.
 func forgeLog(t *testing.T, dir, lock, value string) {
 	t.Helper()
 	var entries []*raft.Log
@@ -47,7 +46,7 @@ func forgeLog(t *testing.T, dir, lock, value string) {
 	defer db.Close()
 	if err := db.Update(func(tx *bbolt.Tx) error {
 		values, key := tx.Bucket([]byte("values")), []byte("\x00tail")
-		body := bytes.Clone(values.Get(key)[4:]) // last index, number of values, the log's id, file, sector
+		body := bytes.Clone(values.Get(key)[4:]) // last index, number of values, the log's ID, file, sector
 		end := rewriteLog(t, filepath.Join(dir, "log"), segment.ID(body[12:20]), entries)
 		binary.BigEndian.PutUint64(body[20:], end.File)
 		binary.BigEndian.PutUint32(body[28:], end.Sector)
@@ -73,7 +72,7 @@ func rewriteLog(t *testing.T, dir string, id segment.ID, entries []*raft.Log) se
 	return log.End()
 }
 
-// forgedEntry is what the entry has instead, or nil if that is not the lock's acquire.
+// forgedEntry returns the changed entry, or nil if e is not the lock's acquire.
 func forgedEntry(e *raft.Log, lock, value string) []byte {
 	entry := &wire.Entry{}
 	if e.Type != raft.LogCommand || proto.Unmarshal(e.Data, entry) != nil {
@@ -90,8 +89,8 @@ func forgedEntry(e *raft.Log, lock, value string) []byte {
 	return nil
 }
 
-// forgeSnapshot gives the holder of a lock another value, of the same length, in the
-// node's newest snapshot.
+// forgeSnapshot changes the value of a lock's holder in the node's newest snapshot, to one of the same
+// length.
 func forgeSnapshot(t *testing.T, dir, lock, value string) {
 	t.Helper()
 	found := snapshotsIn(t, dir)
@@ -112,7 +111,7 @@ func forgeSnapshot(t *testing.T, dir, lock, value string) {
 	describe(t, filepath.Join(newest, "meta.json"), forged)
 }
 
-// snapshotsIn are the directories of a node's finished snapshots, oldest first.
+// snapshotsIn returns the directories of a node's completed snapshots, oldest first.
 func snapshotsIn(t *testing.T, dir string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "snapshots", "*[0-9]"))
@@ -122,7 +121,7 @@ func snapshotsIn(t *testing.T, dir string) []string {
 	return found
 }
 
-// describe puts the checksum of a state into raft's description of it.
+// describe updates the checksum of a state in raft's metadata.
 func describe(t *testing.T, path string, state []byte) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -146,8 +145,8 @@ func describe(t *testing.T, path string, state []byte) {
 	}
 }
 
-// forgedState writes a state anew, record by record, with another value in the lock's
-// claim and the sum that belongs to it.
+// forgedState rewrites a state, record by record, with another value in the lock's claim and a matching
+// checksum.
 func forgedState(t *testing.T, state []byte, lock, value string) (forged []byte) {
 	t.Helper()
 	changed := 0

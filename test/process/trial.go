@@ -19,16 +19,16 @@ import (
 	"github.com/quorumlock/quorumlock/test/workload"
 )
 
-// Trial is a cluster under load, and the history of what its clients see.
+// Trial is a cluster under load, with the history of what its clients see.
 type Trial struct {
 	*Cluster
 	// Log is the history.
 	Log *history.Log
-	// Load is what the cluster is used for.
+	// Load is the load on the cluster.
 	Load *workload.Run
 }
 
-// Try starts a load on a cluster, which Finish ends, or the test.
+// Try starts a load on a cluster. It ends with Finish, or with the test.
 func Try(t testing.TB, c *Cluster, seed uint64, opts workload.Options) *Trial {
 	t.Helper()
 	log := history.New(nil)
@@ -45,7 +45,7 @@ func Try(t testing.TB, c *Cluster, seed uint64, opts workload.Options) *Trial {
 	return &Trial{c, log, run}
 }
 
-// tapped makes a client of the load. Those that may be cut off have a host of their own.
+// tapped creates a client of the load. Clients that may be partitioned have a separate host.
 func (c *Cluster) tapped(log *history.Log, name string) *client.Client {
 	dial := c.Dialer()
 	if strings.HasPrefix(name, workload.FrailClient) {
@@ -53,12 +53,12 @@ func (c *Cluster) tapped(log *history.Log, name string) *client.Client {
 	}
 	cl, err := client.New(client.Config{Endpoints: c.endpoints, Agent: name, Dial: log.Tap(name, dial)})
 	if err != nil {
-		panic(err) // no endpoints, or none that are addresses
+		panic(err) // no endpoints, or invalid ones
 	}
 	return cl
 }
 
-// httpClient calls the nodes' HTTP ports from the host of the clients.
+// httpClient calls the nodes' HTTP ports from the clients' host.
 func (c *Cluster) httpClient() *http.Client {
 	dial := c.Dialer()
 	return &http.Client{Transport: &http.Transport{
@@ -66,7 +66,7 @@ func (c *Cluster) httpClient() *http.Client {
 	}}
 }
 
-// Strike hurts the cluster and heals it, and says so in the history.
+// Strike injects a fault, heals it, and records that in the history.
 func (tr *Trial) Strike(n Nemesis, random *rand.Rand) (effect uint64) {
 	tr.t.Helper()
 	tr.Log.Mark(n.Name)
@@ -75,22 +75,22 @@ func (tr *Trial) Strike(n Nemesis, random *rand.Rand) (effect uint64) {
 	return effect
 }
 
-// Recover waits until all nodes are there again and serve, and checks that the load lost
-// nothing that it must not.
+// Recover waits until all nodes are up and serve again, and checks that the load lost nothing that it must
+// not lose.
 func (tr *Trial) Recover() {
 	tr.t.Helper()
 	tr.AwaitAll()
 	tr.Load.Check("faults")
 }
 
-// Idle are the metrics of a cluster that nobody uses any more: on every node, since all
-// of them have applied the same.
+// Idle are the metrics of an unused cluster. They are the same on every node, since all have applied the same
+// log.
 var Idle = map[string]float64{
 	"quorumlock_sessions": 0, "quorumlock_locks": 0, "quorumlock_holds": 0, "quorumlock_waiters": 0,
 }
 
-// Finish ends the load, which has to come to its end in good order, and returns what it
-// did. Faults must be over.
+// Finish ends the load, verifies that it ended correctly, and returns its counts. All faults must have been
+// healed.
 func (tr *Trial) Finish() workload.Counts {
 	tr.t.Helper()
 	tr.Log.Mark(history.Healed)
@@ -99,16 +99,15 @@ func (tr *Trial) Finish() workload.Counts {
 	return did
 }
 
-// Allowances of the judge for processes on a busy machine.
+// Bounds of the judge for processes on a busy machine.
 const (
-	// commitTime is how long a decision may take to be committed, lateness how late a
-	// client that runs may be told of something.
+	// commitTime is how long a commit may take, lateness how late a running client may be notified.
 	commitTime = 5 * time.Second
 	lateness   = 500 * time.Millisecond
 )
 
-// Judge stops all nodes and holds what the clients saw against the committed log. What is
-// wrong fails the test, and then the history is kept if files are.
+// Judge stops all nodes and checks what the clients saw against the committed log. Faults fail the test; the
+// history is then kept if the nodes' files are.
 func (tr *Trial) Judge() judge.Counts {
 	tr.t.Helper()
 	tr.Terminate(tr.IDs()...)
@@ -131,7 +130,7 @@ func (tr *Trial) Judge() judge.Counts {
 	return verdict.Counts
 }
 
-// keep writes the history to a file beside the nodes', if these are kept.
+// keep writes the history to a file beside the nodes' files, if these are kept.
 func (tr *Trial) keep(seen *history.History) error {
 	if !tr.kept {
 		return nil
@@ -144,8 +143,7 @@ func (tr *Trial) keep(seen *history.History) error {
 	return errors.Join(err, file.Close())
 }
 
-// AwaitGrants waits until clients of the load have learned of so many grants since a
-// moment of the history.
+// AwaitGrants waits until clients of the load have learned of this many grants since a moment of the history.
 func (tr *Trial) AwaitGrants(since time.Duration, count int) {
 	tr.t.Helper()
 	tr.Await(fmt.Sprintf("%d grants", count), Patience, func(context.Context) error {
@@ -156,8 +154,7 @@ func (tr *Trial) AwaitGrants(since time.Duration, count int) {
 	})
 }
 
-// Outage is the longest time without a grant to anybody that ended after a moment of the
-// history.
+// Outage returns the longest interval without a grant to any client that ended after a moment of the history.
 func (tr *Trial) Outage(since time.Duration) (longest time.Duration) {
 	times := tr.grants(0)
 	for i := 1; i < len(times); i++ {
@@ -168,7 +165,7 @@ func (tr *Trial) Outage(since time.Duration) (longest time.Duration) {
 	return longest
 }
 
-// grants are the times of those since a moment.
+// grants returns the times of the grants since a moment.
 func (tr *Trial) grants(since time.Duration) (times []time.Duration) {
 	for _, h := range tr.Log.History().Holds() {
 		if h.Granted >= since {

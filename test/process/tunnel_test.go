@@ -14,9 +14,9 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// TestQlockRunThroughAFollower takes the leader and one follower away from a qlock run, with
-// nftables: the command keeps its lock through the other follower, longer than its TTL, and what
-// other nodes show is the client's own address.
+// TestQlockRunThroughAFollower cuts the leader and one follower off from a qlock run, with nftables. The
+// command keeps its lock through the other follower for longer than its TTL, and other nodes show the
+// client's own address.
 func TestQlockRunThroughAFollower(t *testing.T) {
 	beside(t)
 	c := process.StartWith(t, programs, process.Options{Nodes: 3, Apart: true})
@@ -84,7 +84,7 @@ func TestQlockRunThroughAFollower(t *testing.T) {
 	}
 }
 
-// stop ends a qlock run from outside and wants its command's own code.
+// stop terminates a qlock run and expects its command's exit code.
 func stop(t *testing.T, run *exec.Cmd, ended <-chan error) {
 	t.Helper()
 	if err := run.Process.Signal(syscall.SIGTERM); err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// command finds what a node tells people to run.
+// command matches the commands that a node advises its operator to run.
 var command = regexp.MustCompile(`(?m)^ *qlock (cluster (?:remove|add) .*)$`)
 
-// qlock runs the program against the nodes named until it succeeds.
+// qlock runs qlock against the cluster's nodes until it succeeds.
 func qlock(t *testing.T, c *process.Cluster, words ...string) string {
 	t.Helper()
 	args := append([]string{"--endpoints", strings.Join(c.Endpoints(), ",")}, words...)
@@ -33,8 +33,8 @@ func qlock(t *testing.T, c *process.Cluster, words ...string) string {
 	return out
 }
 
-// refused expects that a wiped node ended by itself, and returns the commands that it
-// printed as its last words.
+// refused expects that a wiped node has ended on its own, and returns the commands that it printed at the
+// end.
 func refused(t *testing.T, c *process.Cluster, id string) (commands [][]string) {
 	t.Helper()
 	if code := c.Ended(id); code != 70 {
@@ -81,7 +81,7 @@ func TestWipedVoterIsReplaced(t *testing.T) {
 	l.finish()
 }
 
-// member is what the cluster says about one node.
+// member returns what the cluster knows about one node.
 func member(t *testing.T, c *process.Cluster, id string) *wire.NodeStatus {
 	t.Helper()
 	for _, n := range c.AwaitAll().GetNodes() {
@@ -101,7 +101,7 @@ func TestTwoOfThreeWiped(t *testing.T) {
 	s, hold := heldFor(t, c, 10*time.Minute)
 	c.Kill9(c.IDs()...)
 	c.Wipe(wiped...)
-	c.Restart(last) // at once followed by those that would begin anew if it were not there
+	c.Restart(last) // immediately followed by those that would start a new cluster without it
 	c.Restart(wiped...)
 	for _, id := range wiped {
 		stranded(t, c, id)
@@ -122,7 +122,7 @@ func TestTwoOfThreeWiped(t *testing.T) {
 		t.Errorf("the last node says %v, %v", status, err)
 	}
 
-	// Wiped nodes come again, as a supervisor would have it, and are refused again.
+	// Wiped nodes are restarted, as by a supervisor, and are refused again.
 	c.Restart(wiped...)
 	for _, id := range wiped {
 		stranded(t, c, id)
@@ -133,7 +133,7 @@ func TestTwoOfThreeWiped(t *testing.T) {
 	wantRestored(t, c, s, hold)
 }
 
-// heldFor is a session with that TTL that holds a lock.
+// heldFor opens a session with that TTL and acquires a lock.
 func heldFor(t *testing.T, c *process.Cluster, ttl time.Duration) (*client.Session, *client.Hold) {
 	t.Helper()
 	s, err := c.NewClient().NewSession(t.Context(), client.SessionOptions{TTL: ttl})
@@ -147,8 +147,8 @@ func heldFor(t *testing.T, c *process.Cluster, ttl time.Duration) (*client.Sessi
 	return s, hold
 }
 
-// stranded expects that a wiped node ended by itself, and that it names the way out of a cluster
-// that cannot elect a leader, rather than commands that need one.
+// stranded expects that a wiped node has ended on its own, and that it advises the way out of a cluster that
+// cannot elect a leader, rather than commands that need one.
 func stranded(t *testing.T, c *process.Cluster, id string) {
 	t.Helper()
 	if code := c.Ended(id); code != 70 {
@@ -166,7 +166,7 @@ func stranded(t *testing.T, c *process.Cluster, id string) {
 	}
 }
 
-// beginAgain follows that way out, and expects that no token comes again. It returns what was said of
+// beginAgain follows that advice, and expects that no token is granted twice. It returns the output of saving
 // the backup.
 func beginAgain(t *testing.T, c *process.Cluster, last string, highest uint64) (said string) {
 	t.Helper()
@@ -186,7 +186,7 @@ func beginAgain(t *testing.T, c *process.Cluster, last string, highest uint64) (
 	return said
 }
 
-// wantRestored expects that a client of before learns at once why it lost its lock.
+// wantRestored expects that an earlier client is notified why it lost its lock.
 func wantRestored(t *testing.T, c *process.Cluster, s *client.Session, hold *client.Hold) {
 	t.Helper()
 	c.Await("the client of before is told", process.Patience, func(context.Context) error {

@@ -1,3 +1,3 @@
-// Package proxy is a TCP proxy that behaves as bad networks do: it passes bytes on late,
-// a few at a time, or not at all, and breaks connections. It counts what it did.
+// Package proxy is a TCP proxy that behaves like a bad network: it delays, slows down or stalls bytes, and
+// breaks connections. It counts the effects.
 package proxy

@@ -10,36 +10,35 @@ import (
 )
 
 const (
-	// chunkBytes are passed on at once at most; a way of a connection holds chunks of
-	// them before it stops reading.
+	// chunkBytes is the maximum size of a chunk. Each direction of a connection buffers up to chunks of them
+	// before it stops reading.
 	chunkBytes = 16 << 10
 	chunks     = 32
-	// sip is how often bytes are passed on under a Rate.
+	// sip is how often bytes are forwarded under a Rate.
 	sip = 20 * time.Millisecond
 )
 
-// Manners are how a proxy treats what it passes on. The zero value does so at once.
+// Manners configure how a proxy forwards. The zero value forwards immediately.
 type Manners struct {
-	// Delay and a random part of Jitter are how much later bytes arrive; their order
-	// stays.
+	// Delay plus a random part of Jitter is added to the latency. Bytes stay in order.
 	Delay, Jitter time.Duration
-	// Rate is how many bytes per second go each way of each connection; 0 is no bound.
+	// Rate limits each direction of each connection, in bytes per second; 0 means unlimited.
 	Rate int
-	// Stall passes nothing on, and accepts nobody, until the manners change.
+	// Stall forwards nothing and dials no targets, until the manners change.
 	Stall bool
 }
 
-// Counts are what a proxy did since it was started.
+// Counts are the effects of a proxy since its start.
 type Counts struct {
-	// Connections were opened, Broken of them ended by Break.
+	// Connections is the number of connections, Broken the number that Break ended.
 	Connections, Broken uint64
-	// Bytes were passed on, Late ones of them under a Delay, a Jitter or a Rate.
+	// Bytes is the number of bytes forwarded, Late the number among them under a Delay, a Jitter or a Rate.
 	Bytes, Late uint64
-	// Stalled times it was told to stop while a chunk or a connection waited.
+	// Stalled is how often a chunk or a connection had to wait for the end of a stall.
 	Stalled uint64
 }
 
-// Proxy stands between those who connect to its listener and a target.
+// Proxy forwards connections from its listener to a target.
 type Proxy struct {
 	listener net.Listener
 	dial     func(context.Context) (net.Conn, error)
@@ -49,14 +48,13 @@ type Proxy struct {
 
 	mu      sync.Mutex
 	manners Manners
-	changed chan struct{} // closed when the manners are others
+	changed chan struct{} // closed when the manners change
 	open    map[net.Conn]bool
 
 	connections, broken, bytes, late, stalled atomic.Uint64
 }
 
-// New starts a proxy, which owns the listener. Dial opens a connection to its target.
-// Close stops it.
+// New starts a proxy, which owns the listener. dial opens a connection to its target. Close stops it.
 func New(l net.Listener, dial func(context.Context) (net.Conn, error)) *Proxy {
 	p := &Proxy{listener: l, dial: dial, changed: make(chan struct{}), open: map[net.Conn]bool{}}
 	p.ctx, p.stop = context.WithCancel(context.Background())
@@ -64,7 +62,7 @@ func New(l net.Listener, dial func(context.Context) (net.Conn, error)) *Proxy {
 	return p
 }
 
-// Behave changes how bytes are treated that arrive from now on.
+// Behave changes the manners for bytes that arrive from now on.
 func (p *Proxy) Behave(m Manners) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,17 +84,17 @@ func (p *Proxy) Break() {
 
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // it may be closed
+		_ = tcp.SetLinger(0) // it may be closed already
 	}
 	_ = conn.Close()
 }
 
-// Counts are what it did so far.
+// Counts returns the effects so far.
 func (p *Proxy) Counts() Counts {
 	return Counts{p.connections.Load(), p.broken.Load(), p.bytes.Load(), p.late.Load(), p.stalled.Load()}
 }
 
-// Close ends everything and waits for that.
+// Close ends all connections and waits until all goroutines have ended.
 func (p *Proxy) Close() {
 	p.stop()
 	_ = p.listener.Close()
@@ -114,7 +112,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve joins a connection with one to the target until either ends.
+// serve connects a connection with one to the target until either ends.
 func (p *Proxy) serve(near net.Conn) {
 	defer near.Close()
 	if _, ok := p.calm(); !ok {
@@ -143,7 +141,7 @@ func (p *Proxy) enter(conns ...net.Conn) bool {
 	for _, conn := range conns {
 		p.open[conn] = true
 	}
-	return p.ctx.Err() == nil // else Close may have been past here
+	return p.ctx.Err() == nil // otherwise Close may have run already and missed these
 }
 
 func (p *Proxy) leave(conns ...net.Conn) {
@@ -154,7 +152,7 @@ func (p *Proxy) leave(conns ...net.Conn) {
 	}
 }
 
-// calm waits while the proxy stalls. It is false once that is closed.
+// calm waits while the proxy stalls. It returns false once the proxy is closed.
 func (p *Proxy) calm() (Manners, bool) {
 	for first := true; ; first = false {
 		p.mu.Lock()
@@ -174,13 +172,13 @@ func (p *Proxy) calm() (Manners, bool) {
 	}
 }
 
-// chunk is bytes that are due at some time.
+// chunk contains bytes and when to forward them.
 type chunk struct {
 	bytes []byte
 	due   time.Time
 }
 
-// pass carries one way of a connection. When that ends, both do.
+// pass forwards one direction of a connection. When it ends, it closes both.
 func (p *Proxy) pass(from, to net.Conn) {
 	way := make(chan chunk, chunks)
 	ended := make(chan struct{})
@@ -194,13 +192,13 @@ func (p *Proxy) pass(from, to net.Conn) {
 		}
 	}
 	_ = from.Close()
-	for range way { // until the reader has seen that
+	for range way { // until the reader has noticed
 	}
 	<-ended
 	_ = to.Close()
 }
 
-// read stamps what arrives with the time at which it may go on.
+// read stamps what arrives with the time at which to forward it.
 func (p *Proxy) read(from net.Conn, way chan<- chunk) {
 	defer close(way)
 	for {
@@ -225,7 +223,7 @@ func (p *Proxy) lateness() time.Duration {
 	return late
 }
 
-// write passes bytes on, as fast as the manners allow now.
+// write forwards bytes, as fast as the current manners allow.
 func (p *Proxy) write(to net.Conn, bytes []byte) bool {
 	for len(bytes) > 0 {
 		m, ok := p.calm()
@@ -251,7 +249,7 @@ func (p *Proxy) write(to net.Conn, bytes []byte) bool {
 	return true
 }
 
-// wait lets time pass. It is false once the proxy is closed.
+// wait waits for d. It returns false once the proxy is closed.
 func (p *Proxy) wait(d time.Duration) bool {
 	if d <= 0 {
 		return p.ctx.Err() == nil

@@ -16,7 +16,7 @@ import (
 
 const (
 	patience = 10 * time.Second
-	// brief is how long to wait for what must not come.
+	// brief is how long to wait for what must not happen.
 	brief = 200 * time.Millisecond
 )
 
@@ -32,7 +32,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// before is a proxy before an echo, and a connection through both.
+// before returns a proxy in front of an echo server, and a connection through both.
 func before(t *testing.T) (*proxy.Proxy, net.Conn) {
 	t.Helper()
 	echo := listen(t)
@@ -61,7 +61,7 @@ func before(t *testing.T) (*proxy.Proxy, net.Conn) {
 	return p, conn
 }
 
-// echoed sends bytes and waits for them to come back.
+// echoed sends bytes and waits for their echo.
 func echoed(conn net.Conn, count int, within time.Duration) (time.Duration, error) {
 	begun := time.Now()
 	_ = conn.SetDeadline(begun.Add(within))

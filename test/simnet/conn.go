@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// window is how many bytes may be under way in one direction before Write blocks.
+// window is how many bytes may be in flight in one direction before Write blocks.
 const window = 256 << 10
 
-// segment is one Write on its way.
+// segment is one Write in flight.
 type segment struct {
 	data []byte
 	at   time.Time
@@ -26,9 +26,9 @@ type stream struct {
 	mu       sync.Mutex
 	queue    []segment
 	size     int
-	last     time.Time // arrival of the newest segment: nothing overtakes
-	ended    bool      // the writer closed; what is queued still arrives
-	broken   error     // both ends fail at once
+	last     time.Time // arrival of the newest segment: segments stay in order
+	ended    bool      // the writer closed; queued segments still arrive
+	broken   error     // both ends fail immediately
 	news     chan struct{}
 	deadRead time.Time
 	deadSend time.Time
@@ -36,7 +36,7 @@ type stream struct {
 
 func newStream(n *Net, l link) *stream { return &stream{net: n, link: l, news: make(chan struct{})} }
 
-// tell wakes both ends. Called with mu.
+// tell wakes both ends. The caller must hold mu.
 func (s *stream) tell() {
 	close(s.news)
 	s.news = make(chan struct{})
@@ -49,7 +49,7 @@ func (s *stream) update(change func()) {
 	s.tell()
 }
 
-// wait blocks until something may have changed, or the time has come.
+// wait blocks until a channel is closed, or until the given time.
 func wait(until time.Time, channels ...<-chan struct{}) {
 	var due <-chan time.Time
 	if !until.IsZero() {
@@ -110,7 +110,7 @@ func (s *stream) read(b []byte) (int, error) {
 	}
 }
 
-// takeLocked moves what has arrived of the first segment to the reader.
+// takeLocked copies what has arrived of the first segment to the reader.
 func (s *stream) takeLocked(b []byte) int {
 	n := copy(b, s.queue[0].data)
 	s.queue[0].data = s.queue[0].data[n:]
@@ -159,7 +159,7 @@ func (s *stream) write(b []byte) (int, error) {
 type conn struct {
 	net           *Net
 	local, remote address
-	dialled       bool // this is the end that did
+	dialled       bool // this end dialled
 	in, out       *stream
 	once          sync.Once
 }
@@ -175,13 +175,13 @@ func (c *conn) Write(b []byte) (int, error) { return c.out.write(b) }
 func (c *conn) LocalAddr() net.Addr         { return c.local }
 func (c *conn) RemoteAddr() net.Addr        { return c.remote }
 
-// CloseWrite ends this end's stream; what was written still arrives.
+// CloseWrite ends this end's stream. What was written still arrives.
 func (c *conn) CloseWrite() error {
 	c.out.update(func() { c.out.ended = true })
 	return nil
 }
 
-// Close ends both directions: the other end reads what is under way, then EOF.
+// Close ends both directions. The other end reads what is in flight, then EOF.
 func (c *conn) Close() error {
 	err := net.ErrClosed
 	c.once.Do(func() {
@@ -193,7 +193,7 @@ func (c *conn) Close() error {
 	return err
 }
 
-// reset fails both ends at once.
+// reset makes both ends fail immediately.
 func (c *conn) reset() {
 	c.forget()
 	for _, s := range []*stream{c.in, c.out} {

@@ -31,44 +31,42 @@ type Net struct {
 
 type link struct{ from, to string }
 
-// Weather is what a link is like.
+// Weather is the quality of a link.
 type Weather struct {
-	// Delay is what everything takes at least, Scatter what a segment takes more, at most.
+	// Delay is the minimum latency, Scatter the maximum random addition to a segment's latency.
 	Delay, Scatter time.Duration
-	// Loss is the share of segments that have to be sent again.
+	// Loss is the fraction of segments that are lost and retransmitted.
 	Loss float64
 }
 
-// fault is what is wrong with one direction between two hosts.
+// fault is the state of one direction between two hosts.
 type fault struct {
 	Weather
 	cut bool
 }
 
-// Stats count what faults have done so far, for tests that want to know that they had
-// any effect.
+// Stats counts the effects of faults so far, for tests that verify that their faults had any.
 type Stats struct {
-	// Held are segments and dials that met a cut link or a hung connection, Lost those
-	// that took a retransmission.
+	// Held are segments and dials that met a cut link or a hung connection, Lost those that needed a
+	// retransmission.
 	Held, Lost int
-	// Overtaken are segments that arrive after one that was sent later, on another
-	// connection between the same hosts.
+	// Overtaken are segments that arrive after a later one on another connection between the same hosts.
 	Overtaken int
 	// Reset are connections that were reset.
 	Reset int
 }
 
-// Stats says what faults have done so far.
+// Stats returns the effects of faults so far.
 func (n *Net) Stats() Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.did
 }
 
-// retransmission is what a lost segment costs.
+// retransmission is the delay of a lost segment.
 const retransmission = 200 * time.Millisecond
 
-// New makes a network without faults. The seed decides what lossy links lose.
+// New returns a network without faults. The seed determines what lossy links lose.
 func New(seed uint64) *Net {
 	return &Net{
 		rand:      rand.New(rand.NewPCG(seed, 0)),
@@ -83,35 +81,35 @@ func New(seed uint64) *Net {
 	}
 }
 
-// Host is one machine: what listens and dials through it has its name as address.
+// Host is one machine. Listeners and connections made through it have its name as their address.
 type Host struct {
 	net  *Net
 	name string
 }
 
-// Host names a machine. Addresses on it are name:port.
+// Host returns the machine with that name. Addresses on it are name:port.
 func (n *Net) Host(name string) *Host { return &Host{n, name} }
 
-// Cut stops what goes from one host to another, one way; it is kept for later.
+// Cut holds back what one host sends to another, in one direction. It is delivered after Heal.
 func (n *Net) Cut(from, to string) { n.set(from, to, func(f *fault) { f.cut = true }) }
 
-// Delay makes everything from one host to another take d, one way. It does not reorder.
+// Delay sets the latency from one host to another, in one direction. It does not reorder.
 func (n *Net) Delay(from, to string, d time.Duration) {
 	n.set(from, to, func(f *fault) { f.Delay = d })
 }
 
-// Scatter makes each segment from one host to another take up to d more, one way: what
-// is sent on different connections overtakes.
+// Scatter adds a random latency of up to d to each segment from one host to another, in one direction, which
+// reorders segments of different connections.
 func (n *Net) Scatter(from, to string, d time.Duration) {
 	n.set(from, to, func(f *fault) { f.Scatter = d })
 }
 
-// Drop loses a share of what goes from one host to another, one way.
+// Drop loses a fraction of the segments from one host to another, in one direction.
 func (n *Net) Drop(from, to string, share float64) {
 	n.set(from, to, func(f *fault) { f.Loss = share })
 }
 
-// Isolate cuts a host off from the others, both ways.
+// Isolate cuts a host off from the others, in both directions.
 func (n *Net) Isolate(host string, others ...string) {
 	for _, o := range others {
 		n.Cut(host, o)
@@ -119,9 +117,9 @@ func (n *Net) Isolate(host string, others ...string) {
 	}
 }
 
-// Hang stops what goes from one host to another on the connections that there are, one
-// way, while others can be made. It is kept and arrives after all: on TCP a segment may be
-// late by minutes, and its connection given up meanwhile.
+// Hang holds back what one host sends to another on existing connections, in one direction. New connections
+// work. What is held back is delivered after Heal: on TCP, a segment may be late by minutes, after its
+// connection was given up.
 func (n *Net) Hang(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -133,8 +131,8 @@ func (n *Net) Hang(from, to string) {
 	n.announce()
 }
 
-// Reject refuses what one host dials to another from now on, and resets what it has dialled,
-// like a firewall's rule for that host's ports. What the other host has dialled goes on.
+// Reject refuses new connections from one host to another, and resets those that it has dialled, like a
+// firewall rule for that host's ports. Connections dialled by the other host continue.
 func (n *Net) Reject(from, to string) {
 	n.mu.Lock()
 	n.rejected[link{from, to}] = struct{}{}
@@ -151,14 +149,14 @@ func (n *Net) Reject(from, to string) {
 	}
 }
 
-// Weather sets what all links are like, also once a fault of theirs has ended.
+// Weather sets the quality of all links without faults of their own, and of the others after Heal.
 func (n *Net) Weather(w Weather) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.weather = w
 }
 
-// Heal ends every fault but the weather.
+// Heal ends every fault. It keeps the weather.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -184,20 +182,20 @@ func (n *Net) faultLocked(l link) fault {
 	return fault{Weather: n.weather}
 }
 
-// announce wakes everybody who waits for a link. Called with mu.
+// announce wakes all goroutines that wait for a link. The caller must hold mu.
 func (n *Net) announce() {
 	close(n.changed)
 	n.changed = make(chan struct{})
 }
 
-// state is the link's condition, and what is closed when any changes.
+// state reports whether the link is cut, and returns a channel that is closed when any link changes.
 func (n *Net) state(l link) (cut bool, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.links[l].cut, n.changed
 }
 
-// streamState is the same for what is under way on one connection.
+// streamState does the same for what is in flight on one connection.
 func (n *Net) streamState(s *stream) (cut bool, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -205,7 +203,7 @@ func (n *Net) streamState(s *stream) (cut bool, changed <-chan struct{}) {
 	return hung || n.links[s.link].cut, n.changed
 }
 
-// arrival is when something sent now arrives if the link stays up.
+// arrival returns when something sent now arrives if the link stays up.
 func (n *Net) arrival(l link) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -228,7 +226,7 @@ func (n *Net) arrivalLocked(l link) time.Time {
 	return at
 }
 
-// segmentArrival is when the next segment of a stream arrives: not before the last one.
+// segmentArrival returns when the next segment of a stream arrives, which is not before the previous one.
 func (n *Net) segmentArrival(s *stream, last time.Time) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -247,8 +245,7 @@ func (n *Net) segmentArrival(s *stream, last time.Time) time.Time {
 	return at
 }
 
-// Kill resets every connection of the host and closes its ports, like a process that
-// dies.
+// Kill resets every connection of the host and closes its ports, as when a process dies.
 func (h *Host) Kill() {
 	h.net.mu.Lock()
 	var listeners []*listener
@@ -261,7 +258,7 @@ func (h *Host) Kill() {
 	for _, l := range listeners {
 		_ = l.Close()
 	}
-	h.Reset() // afterwards: nobody who dials again at once gets in
+	h.Reset() // after closing the listeners, so that no peer can reconnect in between
 }
 
 // Reset resets every connection of the host.
@@ -297,8 +294,7 @@ func parse(addr string) (address, error) {
 	return address{host, number}, err
 }
 
-// Listen implements transport.Network. Port 0 takes a free one; the address must be the
-// host's own.
+// Listen implements transport.Network. Port 0 selects a free port. The address must be the host's own.
 func (h *Host) Listen(_ context.Context, addr string) (net.Listener, error) {
 	at, err := parse(addr)
 	if err != nil {
@@ -322,8 +318,7 @@ func (h *Host) Listen(_ context.Context, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// Dial implements transport.Network. It takes a way there and back, so it hangs while
-// either direction is cut.
+// Dial implements transport.Network. It needs a round trip, so it hangs while either direction is cut.
 func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	to, err := parse(addr)
 	if err != nil {

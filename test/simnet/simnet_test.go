@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/simnet"
 )
 
-// connected is a connection from a to b.
+// connected returns both ends of a connection from a to b.
 func connected(t *testing.T, n *simnet.Net) (near, far net.Conn) {
 	t.Helper()
 	l, err := n.Host("b").Listen(t.Context(), "b:1")

@@ -1,3 +1,2 @@
-// Package single runs a package's tests against one real node on loopback: what examples
-// need, and no more.
+// Package single runs a package's tests against one real node on loopback, as examples need it.
 package single

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Main runs the tests with a node and returns the exit code. The node accepts sessions of
-// at least minTTL, 0 for the usual 5 s; ready gets the address of its client port.
+// Main runs the tests with a node and returns the exit code. The node accepts session TTLs from minTTL on; 0
+// means the usual 5 s. ready is called with the address of its client port.
 func Main(m *testing.M, minTTL time.Duration, ready func(endpoint string)) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()

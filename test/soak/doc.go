@@ -1,20 +1,18 @@
-// Package soak hurts clusters for as long as it is told to, and adds up what happened:
+// Package soak injects faults into clusters for a given time, and sums up the results:
 //
 //	make soak DURATION=60m SEED=1
 //
-// It runs episodes. Each has a seed, from which its cluster is drawn (three nodes or five,
-// apart or on loopback, behind proxies, with a log that is cut or a clock that is moved),
-// its load, and a handful of nemeses of package process, one after the other. Then
-// everything is healed: all who wait must be answered in time, nodes must be as small as
-// before and agree with each other, and what the clients saw must be what the committed
-// logs say (package judge). Every few episodes, clusters in virtual time have their turn.
+// It runs episodes. An episode's seed determines its cluster (three or five nodes, each in its own network
+// namespace or on loopback, behind proxies, with a log that is truncated or a clock that is moved), its load,
+// and a handful of nemeses of package process, which act one after the other. Then all faults are healed. All
+// waiting requests must be answered in time, nodes must shrink to their earlier size and agree with each
+// other, and what the clients saw must agree with the committed logs (package judge). Every few episodes, the
+// tests of clusters in virtual time run with a new seed.
 //
-// Seeds follow each other from the first. A failing episode prints its own and keeps its
-// files; make soak SEED=<its seed> DURATION=0s runs that one alone, the same cluster with
-// the same faults and the same load. The order of events within them is up to the machine.
-// An interrupt ends the run after the episode that is under way.
+// The episodes' seeds are consecutive. A failing episode prints its seed and keeps its files; make soak
+// SEED=<its seed> DURATION=0s runs only that episode again, with the same cluster, faults and load. The order
+// of events within them may differ. An interrupt ends the run after the current episode.
 //
-// The last lines say what the run has amounted to. It fails if that is too little to prove
-// anything: operations, grants, contention, expiries, leaders, and for each nemesis how
-// often it took effect.
+// The last lines are a summary. The run fails if it did too little to prove anything: operations, grants,
+// contention, expiries, leader changes, and for each nemesis how often it took effect.
 package soak

@@ -15,12 +15,12 @@ import (
 	"github.com/quorumlock/quorumlock/test/workload"
 )
 
-// builds are the programs that episodes run, each built when it is first needed.
+// builds are the programs that episodes run, each built on first use.
 type builds struct {
 	plain, moved func() (process.Programs, error)
 	virtual      func() (string, error) // the tests in virtual time
-	apart        bool                   // nodes may be
-	keep         string                 // the directory of failed episodes, of this run alone
+	apart        bool                   // whether network namespaces are available
+	keep         string                 // the directory of this run's failed episodes
 }
 
 func build(t *testing.T) *builds {
@@ -30,7 +30,7 @@ func build(t *testing.T) *builds {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Remove(kept) }) // unless an episode has left something
+	t.Cleanup(func() { _ = os.Remove(kept) }) // unless an episode has left files
 	if err := netns.Unable(); err != nil {
 		fmt.Println("without nodes that are apart:", err)
 	}
@@ -50,8 +50,8 @@ func build(t *testing.T) *builds {
 	}
 }
 
-// keptIn makes the directory, a new one if it is not said which: two runs at a time must
-// not get into each other's files.
+// keptIn creates the directory. It creates a new one if dir is empty, since two concurrent runs must not
+// share files.
 func keptIn(dir string) (string, error) {
 	if dir == "" {
 		return os.MkdirTemp("", "quorumlock-soak-")
@@ -59,10 +59,10 @@ func keptIn(dir string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// dir is where an episode has its files until it has gone well.
+// dir returns the directory for an episode's files, which is removed if the episode succeeds.
 func (b *builds) dir(seed uint64) string { return filepath.Join(b.keep, fmt.Sprint(seed)) }
 
-// episode hurts one cluster a few times.
+// episode runs one cluster and injects a few faults.
 func (b *builds) episode(t *testing.T, seed uint64, sum *sum) {
 	p := draw(seed, b.apart)
 	p.opts.Dir = b.dir(seed)
@@ -100,7 +100,8 @@ func (b *builds) episode(t *testing.T, seed uint64, sum *sum) {
 	e.judged = trial.Judge()
 }
 
-// load is the usual one. While a storm of 10,000 lasts, nobody may get through for long.
+// load returns the usual options, with a long TTL if there are storms: a storm of 10,000 clients can block
+// others for a long time.
 func (p plan) load() (opts workload.Options) {
 	if p.opts.Storms {
 		opts.TTL = time.Minute
@@ -108,12 +109,12 @@ func (p plan) load() (opts workload.Options) {
 	return opts
 }
 
-// rest is how long the load has the cluster to itself.
+// rest returns how long the load runs without faults.
 func (p plan) rest() time.Duration {
 	return 500*time.Millisecond + time.Duration(p.random.IntN(1_500))*time.Millisecond
 }
 
-// virtual runs every test of clusters in virtual time with one seed.
+// runVirtual runs every test of clusters in virtual time with one seed.
 func (b *builds) runVirtual(t *testing.T, seed uint64, sum *sum) {
 	begun := time.Now()
 	program, err := b.virtual()

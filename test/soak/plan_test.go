@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// plan is what an episode consists of.
+// plan is the content of an episode.
 type plan struct {
 	seed    uint64
 	random  *rand.Rand
@@ -16,14 +16,14 @@ type plan struct {
 	nemeses []process.Nemesis
 }
 
-// shapes are how often of a hundred an episode's cluster is of a kind.
+// Percentages of the episodes whose cluster is of a kind, and bounds for the number of nemeses.
 const (
 	fives, leans, storms, walls, aparts, proxies = 25, 8, 8, 15, 55, 45
 	leastNemeses, mostNemeses                    = 4, 7
 )
 
-// draw makes a plan. Episodes that follow each other begin with one nemesis after the
-// other, so that each has its turn; clusters are drawn until one fits that.
+// draw makes a plan. Consecutive episodes begin with consecutive nemeses, so that each has its turn. Clusters
+// are drawn until one suits the first nemesis.
 func draw(seed uint64, apart bool) plan {
 	p := plan{seed: seed, random: rand.New(rand.NewPCG(seed, 0))}
 	var all []process.Nemesis
@@ -63,7 +63,7 @@ func (p plan) shape(apart bool) process.Options {
 	return o
 }
 
-// String tells what kind of cluster it is.
+// String describes the kind of cluster.
 func (p plan) String() string {
 	words := []string{fmt.Sprintf("%d nodes", p.opts.Nodes)}
 	for word, is := range map[string]bool{"apart": p.opts.Apart, "behind proxies": p.opts.Proxied,

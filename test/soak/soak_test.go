@@ -16,7 +16,7 @@ var (
 	keep     = flag.String("keep", "", "where failed episodes leave their files; empty is a new directory")
 )
 
-// virtualEvery is how many episodes of processes there are for one in virtual time.
+// virtualEvery is the number of episodes with processes per run in virtual time.
 const virtualEvery = 4
 
 func TestSoak(t *testing.T) {

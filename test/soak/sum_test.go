@@ -22,7 +22,7 @@ type struck struct {
 	effect  uint64
 }
 
-// outcome is what became of an episode.
+// outcome is the result of an episode.
 type outcome struct {
 	plan          plan
 	begun         time.Time
@@ -32,7 +32,7 @@ type outcome struct {
 	before, after map[string]size
 }
 
-// size is what a node takes of its machine.
+// size is a node's resource use.
 type size struct {
 	goroutines int
 	memory     int // bytes of resident memory
@@ -54,14 +54,14 @@ func sizes(t *testing.T, c *process.Cluster) map[string]size {
 	return all
 }
 
-// How large a node may be once nobody uses it any more: beside the goroutines that it began with, those
-// of the connections that raft keeps for later, up to three to and from each of four peers.
+// Bounds for a node that is not used any more: goroutines beyond those at its start, for the connections that
+// raft keeps open, up to three to and from each of four peers; and memory.
 const (
 	moreGoroutines = 30
 	mostMemory     = 400 << 20 // bytes
 )
 
-// largest is the greatest of everything.
+// largest returns the maximum of each resource.
 func largest(all map[string]size) (most size) {
 	for _, s := range all {
 		most = size{max(most.goroutines, s.goroutines), max(most.memory, s.memory)}
@@ -71,9 +71,9 @@ func largest(all map[string]size) (most size) {
 
 func (s size) String() string { return fmt.Sprintf("%d goroutines %d MiB", s.goroutines, s.memory>>20) }
 
-// sum is what all episodes amount to.
+// sum is the sum of all episodes.
 type sum struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	episodes int
 	virtual  int
 	failed   []uint64
@@ -81,7 +81,7 @@ type sum struct {
 	judged   judge.Counts
 	strikes  map[string]int // by nemesis
 	effects  map[string]uint64
-	had      map[string]int // how many strikes took effect
+	had      map[string]int // number of strikes that took effect
 	before   size
 	after    size
 }
@@ -90,7 +90,7 @@ func newSum() *sum {
 	return &sum{did: workload.Counts{}, strikes: map[string]int{}, effects: map[string]uint64{}, had: map[string]int{}}
 }
 
-// add books an episode and prints its line.
+// add adds an episode and prints its line.
 func (s *sum) add(t *testing.T, e *outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *sum) add(t *testing.T, e *outcome) {
 		e.plan, strings.Join(faults, ", "), e.judged, before, after)
 }
 
-// addVirtual books a round of the clusters in virtual time.
+// addVirtual adds a run of the clusters in virtual time.
 func (s *sum) addVirtual(t *testing.T, seed uint64, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,16 +134,16 @@ func (s *sum) addVirtual(t *testing.T, seed uint64, took time.Duration) {
 	fmt.Printf("%-6s seed %d, %v, in virtual time\n", word, seed, took.Round(time.Second))
 }
 
-// least is what an episode has to amount to in the mean.
+// least is what an episode must reach on average.
 var least = judge.Counts{Operations: 1_000, Commands: 1_000, Grants: 300, Contended: 50, Expiries: 1, Leaders: 1, Reads: 10, Holds: 300}
 
-// leastDid is what the load has to have met with in all, if there was more than an hour's
-// quarter of it: the resource without tokens lost writes, so there was something to fence.
+// leastDid is what the load must have encountered in total, in runs of more than someTime: the unfenced
+// resource lost writes, so there was something to fence.
 var leastDid = workload.Counts{workload.StaleWrites: 1, workload.LostUpdates: 1, workload.Deadlocks: 1}
 
 const someTime = 15 * time.Minute
 
-// report prints what it all amounts to, and fails the test if that is too little.
+// report prints the summary, and fails the test if it is too little.
 func (s *sum) report(t *testing.T, took time.Duration) {
 	var want judge.Counts
 	fmt.Printf("\n%d episodes and %d of virtual time in %v; failed: %d\n", s.episodes, s.virtual, took.Round(time.Second), s.failed)
@@ -160,7 +160,7 @@ func (s *sum) report(t *testing.T, took time.Duration) {
 	}
 	fmt.Printf("largest node: %v at the beginning of an episode, %v after its load\n", s.before, s.after)
 	if *duration == 0 {
-		return // one episode alone shows what went wrong in it, and proves nothing
+		return // a single episode shows what went wrong in it, and proves nothing
 	}
 	for range s.episodes {
 		want.Add(least)

@@ -14,11 +14,11 @@ import (
 
 var onlySeed = flag.Uint64("seed", 0, "run only this seed of the tests that have several")
 
-// full asks for the long version of every test.
+// full enables the long version of every test.
 var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
 
-// seeds are those to run: n of them, many more where time does not matter, fewer under
-// the race detector.
+// seeds returns the seeds to run: n of them, many more in the long version, and fewer under the race
+// detector.
 func seeds(n uint64) []uint64 {
 	if *onlySeed != 0 {
 		return []uint64{*onlySeed}
@@ -36,8 +36,7 @@ func seeds(n uint64) []uint64 {
 	return all
 }
 
-// eachSeed runs a test in virtual time once for every seed, two at a time, and adds up
-// what happened.
+// eachSeed runs a test in virtual time once for every seed, two at a time, and returns the sum of the counts.
 func eachSeed(t *testing.T, n uint64, f func(t *testing.T, seed uint64) counts) counts {
 	t.Helper()
 	var mu sync.Mutex
@@ -62,8 +61,8 @@ func eachSeed(t *testing.T, n uint64, f func(t *testing.T, seed uint64) counts) 
 	return total
 }
 
-// inVirtualTime runs a test in a bubble of its own, which ends once all its goroutines
-// have: whatever leaks shows as a deadlock.
+// inVirtualTime runs a test in its own bubble, which ends once all its goroutines have ended: a leak shows up
+// as a deadlock.
 func inVirtualTime(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	bubble.Test(t, f)
@@ -72,7 +71,7 @@ func inVirtualTime(t *testing.T, f func(t *testing.T)) {
 // pause lets virtual time pass.
 func pause(d time.Duration) { time.Sleep(d) }
 
-// within waits for a condition for so much virtual time.
+// within waits for a condition, at most for limit in virtual time.
 func within(limit time.Duration, ok func() bool) bool {
 	for begin := time.Now(); !ok(); pause(10 * time.Millisecond) {
 		if time.Since(begin) > limit {

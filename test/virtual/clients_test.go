@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/workload"
 )
 
-// client makes an SDK client in a process of its own, on a machine of that name. It knows
-// all nodes unless some are given.
+// client creates an SDK client in its own process, on a machine of that name. It knows all nodes unless some
+// are given.
 func (c *cluster) client(name string, know ...*node) *client.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,7 +36,7 @@ func (c *cluster) client(name string, know ...*node) *client.Client {
 	return cl
 }
 
-// startLoad starts a load of some parts.
+// startLoad starts a load with those options.
 func (c *cluster) startLoad(seed uint64, opts workload.Options) {
 	c.run = workload.Start(workload.Env{
 		Client: func(name string) *client.Client { return c.client(name) },
@@ -45,16 +45,16 @@ func (c *cluster) startLoad(seed uint64, opts workload.Options) {
 	}, opts)
 }
 
-// gate is where a client's process stands still while it is held back: its timers, its
-// connections, and what it does under a hold.
+// gate blocks a client's process while it is stalled: its timers, its connections, and what it does under a
+// hold.
 type gate struct {
 	mu     sync.Mutex
 	armed  bool
-	caught chan struct{} // closed once the process stands at Stall
+	caught chan struct{} // closed once the process is blocked in Stall
 	closed chan struct{} // nil while the gate is open; closed when it opens again
 }
 
-// gate finds that of a client. Called with mu.
+// gate returns a client's gate. The caller must hold mu.
 func (c *cluster) gate(name string) *gate {
 	if c.gates[name] == nil {
 		c.gates[name] = &gate{}
@@ -68,7 +68,7 @@ func (c *cluster) gateOf(name string) *gate {
 	return c.gate(name)
 }
 
-// machines are the names of all clients' machines.
+// machines returns the names of all clients' machines.
 func (c *cluster) machines() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,8 +83,8 @@ func (c *cluster) openGates() {
 	}
 }
 
-// arm has the gate close when the process is about to act under a hold, and returns what
-// is closed then.
+// arm makes the gate close when the process is about to act under a hold, and returns a channel that is
+// closed then.
 func (g *gate) arm() (caught <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,7 +102,7 @@ func (g *gate) open() {
 	}
 }
 
-// stall is called between a look at a hold and what is done under it.
+// stall is called between the check of a hold and what is done under it.
 func (g *gate) stall() {
 	g.mu.Lock()
 	if g.armed {
@@ -123,7 +123,7 @@ func (g *gate) pass() {
 	}
 }
 
-// heldClock is a clock whose alarms nobody hears while the process stands still.
+// heldClock is a clock whose timers do not fire while the process is stalled.
 type heldClock struct {
 	client.Clock
 	gate *gate
@@ -136,7 +136,7 @@ func (c heldClock) AfterFunc(d time.Duration, f func()) client.Timer {
 
 type dialFunc = func(context.Context, string) (net.Conn, error)
 
-// dialler opens connections that stand still with the process.
+// dialler opens connections that block while the process is stalled.
 func (g *gate) dialler(dial dialFunc) dialFunc {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		g.pass()

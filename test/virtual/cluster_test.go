@@ -24,19 +24,19 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// cluster is a set of nodes, their network and all that is recorded of its clients.
+// cluster is a set of nodes with their network and everything recorded about its clients.
 type cluster struct {
 	t      *testing.T
 	begin  time.Time
 	net    *simnet.Net
 	log    *history.Log
-	random *rand.Rand // of the test's own goroutine
+	random *rand.Rand // used only by the test's own goroutine
 	tune   func(i int, cfg *server.Config)
-	peers  []server.Peer // of the beginning
+	peers  []server.Peer // the initial ones
 	run    *workload.Run // nil without a load
-	all    []*node       // also those that were removed
+	all    []*node       // including removed ones
 
-	mu      sync.Mutex // guards which nodes there are and run, and what follows
+	mu      sync.Mutex // guards which nodes exist and run, and the fields below
 	nodes   []*node
 	clients []*client.Client
 	gates   map[string]*gate
@@ -54,7 +54,7 @@ type node struct {
 	proc *server.Node // nil while it is down; guarded by the cluster's mu
 }
 
-// port is the node's way to the network; that of a dead process carries nothing new.
+// port is the node's network. That of a dead process dials nothing.
 type port struct {
 	*simnet.Host
 	dead atomic.Bool
@@ -70,10 +70,10 @@ func (p *port) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return p.Host.Dial(ctx, addr)
 }
 
-// usual is what links are like in calm weather.
+// usual is the quality of links without faults.
 var usual = simnet.Weather{Delay: time.Millisecond}
 
-// clusters counts those that were started, for the whole package.
+// clusters counts the started clusters, for the whole package.
 var clusters atomic.Int64
 
 // newCluster starts n nodes. tune changes a node's config before its first start.
@@ -94,7 +94,7 @@ func newCluster(t *testing.T, seed uint64, n int, tune func(i int, cfg *server.C
 	return c
 }
 
-// newNode makes a node with an empty disk.
+// newNode creates a node with an empty disk.
 func (c *cluster) newNode(i int, p server.Peer, all []server.Peer) *node {
 	n := &node{c: c, id: p.ID, disk: newDisk()}
 	n.cfg = server.Config{
@@ -123,16 +123,16 @@ func testLogger(t *testing.T, id string) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: id, Level: level, Output: t.Output(), TimeFormat: "04:05.000"})
 }
 
-// now is the virtual time since the cluster began.
+// now returns the virtual time since the cluster began.
 func (c *cluster) now() time.Duration { return time.Since(c.begin) }
 
-// calm ends every fault of the network but its weather.
+// calm ends every fault of the network except its weather.
 func (c *cluster) calm() {
 	c.net.Heal()
 	c.log.Mark(history.Healed)
 }
 
-// isolate cuts a machine off from nodes, both ways.
+// isolate cuts a machine off from nodes, in both directions.
 func (c *cluster) isolate(name string, from ...*node) {
 	for _, n := range from {
 		if n.id != name {
@@ -155,7 +155,7 @@ func (n *node) open() error {
 	return err
 }
 
-// start runs the node, again or for the first time.
+// start starts or restarts the node.
 func (n *node) start() {
 	n.c.t.Helper()
 	if err := n.open(); err != nil {
@@ -164,7 +164,7 @@ func (n *node) start() {
 	n.c.log.Mark(n.id + " started")
 }
 
-// take is the node's process, which nobody else finds from now on.
+// take returns the node's process and marks the node as down.
 func (n *node) take() *server.Node {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
@@ -173,7 +173,7 @@ func (n *node) take() *server.Node {
 	return proc
 }
 
-// crash ends the node without a word; its disk stays, without what is being written.
+// crash ends the node abruptly. Its disk survives, without the writes in progress.
 func (n *node) crash() {
 	proc := n.take()
 	if proc == nil {
@@ -188,7 +188,7 @@ func (n *node) crash() {
 	n.wire.Kill()
 }
 
-// stop is a graceful stop.
+// stop stops the node gracefully.
 func (n *node) stop() {
 	if proc := n.take(); proc != nil {
 		if err := proc.Close(context.Background()); err != nil {
@@ -207,7 +207,7 @@ func (c *cluster) startAll() {
 	starting.Wait()
 }
 
-// closeClients ends every client, and with them every call that still waits.
+// closeClients closes every client, which also ends every waiting call.
 func (c *cluster) closeClients() {
 	if c.run != nil {
 		c.run.Abandon()
@@ -220,7 +220,7 @@ func (c *cluster) closeClients() {
 	}
 }
 
-// stopAll ends all at once: there is nobody to hand over to.
+// stopAll ends all nodes without transferring leadership.
 func (c *cluster) stopAll() {
 	c.openGates()
 	c.closeClients()
@@ -242,7 +242,7 @@ func (n *node) process() *server.Node {
 	return n.proc
 }
 
-// replica is the node's replica, nil while it is down.
+// replica returns the node's replica, or nil while it is down.
 func (n *node) replica() *replica.Replica {
 	if proc := n.process(); proc != nil {
 		return proc.Replica()
@@ -250,7 +250,7 @@ func (n *node) replica() *replica.Replica {
 	return nil
 }
 
-// serving is the node that serves under the highest term, nil if none does.
+// serving returns the node that serves in the highest term, or nil if none does.
 func (c *cluster) serving() *node {
 	var best *node
 	var term uint64
@@ -262,7 +262,7 @@ func (c *cluster) serving() *node {
 	return best
 }
 
-// leader waits until a node serves.
+// leader waits until a node serves, and returns it.
 func (c *cluster) leader() *node {
 	c.t.Helper()
 	var leader *node
@@ -272,7 +272,7 @@ func (c *cluster) leader() *node {
 	return leader
 }
 
-// successor waits until another node than old serves.
+// successor waits until a node other than old serves, and returns it.
 func (c *cluster) successor(old *node) *node {
 	c.t.Helper()
 	var next *node
@@ -290,7 +290,7 @@ func (c *cluster) settled() *node {
 	return c.leader()
 }
 
-// except lists the other nodes.
+// except returns the other nodes.
 func (c *cluster) except(nodes ...*node) []*node {
 	return slices.DeleteFunc(slices.Clone(c.nodes), func(n *node) bool { return slices.Contains(nodes, n) })
 }
@@ -309,7 +309,7 @@ func (c *cluster) lead(n *node) {
 	}
 }
 
-// between is a random time of the test's own goroutine.
+// between returns a random duration. Only the test's own goroutine may call it.
 func (c *cluster) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(c.random.Int64N(int64(most-least)))
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// disk is what outlives a node's process. It keeps every entry that was ever in the log
-// beside it, so that the whole history can be replayed after the log was compacted. It may
-// take its time for each write to the log, and one that is under way when the process dies
-// is lost.
+// disk is what survives a node's process. In addition to the log it keeps every entry that was ever in it, so
+// that everything can be replayed after the log was compacted. Writes to the log may take time, and those in
+// progress when the process dies are lost.
 type disk struct {
 	*raft.InmemStore
 	snapshots vault
@@ -25,8 +24,8 @@ type disk struct {
 	mu      sync.Mutex
 	journal map[uint64]*raft.Log
 	values  map[string]any       // []byte or uint64, for copies
-	takes   func() time.Duration // for one write; nil is no time
-	life    int                  // of the process
+	takes   func() time.Duration // for one write; nil means no time
+	life    int                  // incremented when the process starts or dies
 	running bool
 }
 
@@ -40,14 +39,14 @@ func (d *disk) power(on bool) {
 	d.life++
 }
 
-// slow has each write take so long from now on.
+// slow sets the duration of each write from now on.
 func (d *disk) slow(takes func() time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.takes = takes
 }
 
-// wait is the time that a write takes.
+// wait waits for the duration of a write. It returns an error if the process died in the meantime.
 func (d *disk) wait() error {
 	d.mu.Lock()
 	takes, life, running := d.takes, d.life, d.running
@@ -83,7 +82,7 @@ func (d *disk) SetUint64(key []byte, value uint64) error {
 	return d.InmemStore.SetUint64(key, value)
 }
 
-// copy is a disk with what this one holds now.
+// copy returns a disk with the current contents of this one.
 func (d *disk) copy() *disk {
 	to := newDisk()
 	d.mu.Lock()
@@ -128,14 +127,14 @@ func (d *disk) StoreLogs(logs []*raft.Log) error {
 	return d.InmemStore.StoreLogs(logs)
 }
 
-// at is the entry of that index, nil if there was none.
+// at returns the entry with that index, or nil if there was none.
 func (d *disk) at(index uint64) *raft.Log {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.journal[index]
 }
 
-// commands are the entries of the service itself.
+// commands returns the entries of the service itself.
 func (d *disk) commands() (logged []*raft.Log) {
 	last, _ := d.LastIndex()
 	for i := uint64(1); i <= last; i++ {
@@ -146,8 +145,8 @@ func (d *disk) commands() (logged []*raft.Log) {
 	return logged
 }
 
-// entries counts the service's own entries in the log: those with commands, and the
-// empty ones, which prove leadership to heartbeats and reads.
+// entries counts the service's own entries in the log: those with commands, and the empty ones that prove
+// leadership for heartbeats and reads.
 func (d *disk) entries() (commands, proofs int) {
 	for _, l := range d.commands() {
 		e := &wire.Entry{}

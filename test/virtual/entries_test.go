@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestEntriesOfTheSDK counts what the main paths cost: a lone lock and unlock two log
-// entries, the hand-over to the next waiter one, and idle sessions only the empty ones
-// that prove their leader.
+// TestEntriesOfTheSDK checks the number of log entries on the main paths: an uncontended lock and unlock take
+// two, the handover to the next waiter takes one, and idle sessions only cause the empty ones that prove
+// leadership.
 func TestEntriesOfTheSDK(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1, 3, nil)

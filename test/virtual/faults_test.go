@@ -10,19 +10,18 @@ import (
 	"github.com/quorumlock/quorumlock/test/workload"
 )
 
-// story is a cluster under load that is hurt a few times.
+// story is a cluster under load with a few faults.
 type story struct {
 	nodes   int // 3 by default
 	rounds  int // 2 by default
 	tune    func(i int, cfg *server.Config)
 	prepare func(*cluster)
 	load    workload.Options
-	// fault hurts the cluster in a way that ends with its round: then all nodes are
-	// started and the network heals.
+	// fault injects a fault that ends with its round: then all nodes are started and the network heals.
 	fault func(c *cluster, leader *node)
 }
 
-// someParts is the line, clients that come to harm, and three other parts by turns.
+// someParts returns the line, clients that suffer from faults, and three other parts in turn.
 func someParts(seed uint64) []workload.Part {
 	turns := []workload.Part{
 		workload.Lone, workload.Hot, workload.Readers, workload.Permits, workload.Several,
@@ -35,8 +34,8 @@ func someParts(seed uint64) []workload.Part {
 	return parts
 }
 
-// tell runs a story. Clients on the frail machine are cut off meanwhile, from all nodes or
-// from all but the leader.
+// tell runs a story. In some rounds, clients on the frail machine are cut off from all nodes, or from all but
+// the leader.
 func (s story) tell(t *testing.T, seed uint64) counts {
 	c := newCluster(t, seed, cmp.Or(s.nodes, 3), s.tune)
 	if s.prepare != nil {
@@ -75,24 +74,23 @@ func (s story) tell(t *testing.T, seed uint64) counts {
 
 const (
 	frailTTL = 5 * time.Second
-	// usualPace is slow, so that there can be many clusters rather than much load.
+	// usualPace is slow, to allow many clusters rather than much load.
 	usualPace = 500 * time.Millisecond
 )
 
-// tellEach tells a story of many seeds and wants so much to have happened in each, on
-// average.
+// tellEach runs a story with many seeds and requires a minimum of events, on average.
 func (s story) tellEach(t *testing.T, n uint64, least counts) {
 	t.Helper()
 	enough(t, eachSeed(t, n, s.tell), least)
 }
 
-// usualLeast is what happens at least in a story of two rounds that end a leader each.
+// usualLeast returns the minimum for a story of two rounds, each of which ends a leader.
 func usualLeast(leaders int) counts {
 	return counts{operations: 150, workload.Grants: 40, contended: 10, expiries: 1, leaderChanges: leaders}
 }
 
-// effect is called before a fault, and what it returns after it: a number must have grown
-// by then.
+// effect must be called before a fault, and the function that it returns afterwards. That function requires
+// that a number has grown.
 func (c *cluster) effect(what string, number func() int) (felt func()) {
 	before := number()
 	return func() {
@@ -105,7 +103,7 @@ func (c *cluster) effect(what string, number func() int) (felt func()) {
 
 func (c *cluster) held() int { return c.net.Stats().Held }
 
-// goesOn wants the load to be granted locks, whatever is going on.
+// goesOn requires that the load is granted locks, whatever the current fault.
 func (c *cluster) goesOn() {
 	c.t.Helper()
 	before := c.run.Did(workload.Grants)

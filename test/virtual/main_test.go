@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// leastClusters is how many clusters the tests of this package start together, without
-// the race detector.
+// leastClusters is the minimum number of clusters that the tests of this package start in total, without the
+// race detector.
 const leastClusters = 200
 
 // TestMain counts the clusters of a full run.

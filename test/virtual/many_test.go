@@ -15,12 +15,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// names is how many locks the acquires of several ask for, as many as there may be.
+// names is the number of locks in a multi-lock acquire, which is the maximum.
 const names = 64
 
-// TestAllAgainstEach lets one client acquire 64 locks at once, again and again, against
-// 64 clients that lock one each. It waits for the longest of the holds ahead of it and
-// three commits at most, and nobody who came later passes it in any queue.
+// TestAllAgainstEach lets one client repeatedly acquire 64 locks in one request, while 64 clients lock one
+// each. It may wait at most for the longest of the holds ahead of it and three commits, and no later request
+// may overtake it in any queue.
 func TestAllAgainstEach(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1, 3, nil)
@@ -51,8 +51,8 @@ func TestAllAgainstEach(t *testing.T) {
 	})
 }
 
-// TestAllAgainstAll lets clients acquire many locks at once, in different orders, while
-// they hold one of the others' names: everybody goes on all the time.
+// TestAllAgainstAll lets clients acquire many locks at once, in different orders, while they hold one of the
+// others' locks. All must make progress all the time.
 func TestAllAgainstAll(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 2, 3, nil)
@@ -74,13 +74,13 @@ func TestAllAgainstAll(t *testing.T) {
 	})
 }
 
-// race is clients that contend until a moment.
+// race is a set of clients that contend until a given time.
 type race struct {
 	c   *cluster
 	end time.Duration
 	wg  sync.WaitGroup
 
-	mu                     sync.Mutex // guards what follows
+	mu                     sync.Mutex // guards the fields below
 	singles, waits         int
 	longest, worst, commit time.Duration
 }
@@ -89,7 +89,7 @@ func newRace(c *cluster, lasts time.Duration) *race {
 	return &race{c: c, end: c.now() + lasts}
 }
 
-// run gives a client of its own to f.
+// run calls f with a new client.
 func (r *race) run(i int, f func(*client.Session, *rand.Rand)) {
 	cl := r.c.client(fmt.Sprint("c", i%8))
 	r.wg.Go(func() {
@@ -107,7 +107,7 @@ func (r *race) run(i int, f func(*client.Session, *rand.Rand)) {
 
 func lockName(i int) string { return fmt.Sprintf("all/%02d", i) }
 
-// one locks a single name, over and over.
+// one repeatedly locks a single name.
 func (r *race) one(s *client.Session, i int, random *rand.Rand) {
 	for r.c.now() < r.end {
 		hold, err := s.Lock(r.c.t.Context(), lockName(i))
@@ -125,7 +125,7 @@ func (r *race) one(s *client.Session, i int, random *rand.Rand) {
 	}
 }
 
-// all locks every name, in an order of its own, over and over.
+// all repeatedly locks every name, in its own order.
 func (r *race) all(s *client.Session, random *rand.Rand) {
 	var specs []client.LockSpec
 	for _, i := range random.Perm(names) {
@@ -149,7 +149,7 @@ func (r *race) all(s *client.Session, random *rand.Rand) {
 	}
 }
 
-// probe measures what a commit takes beside the others.
+// probe measures the duration of a commit under this load.
 func (r *race) probe(s *client.Session, _ *rand.Rand) {
 	for r.c.now() < r.end {
 		asked := r.c.now()
@@ -173,14 +173,14 @@ func (r *race) note(f func()) {
 	f()
 }
 
-// queues is what the committed log says about who passed whom.
+// queues is the result of checking the committed log for overtaking.
 type queues struct {
-	waiting   map[uint64][]string // acquires of several, by id
+	waiting   map[uint64][]string // multi-lock acquires, by ID
 	overtaken int
 }
 
-// passing replays the log: while an acquire of several waits, nobody with a later place
-// is granted any of its locks.
+// passing replays the log. While a multi-lock acquire waits, no request with a later place may be granted any
+// of its locks.
 func passing(t *testing.T, c *cluster) *queues {
 	leader := c.leader()
 	machine := fsm.NewReplicated(fsm.Level, func(error) {})

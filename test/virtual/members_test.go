@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestLeadershipMovesOften hands leadership on before the one before has settled.
+// TestLeadershipMovesOften transfers leadership again before the previous transfer has settled.
 func TestLeadershipMovesOften(t *testing.T) {
 	const moves = 6
 	story{rounds: 1, fault: func(c *cluster, _ *node) {
@@ -24,8 +24,8 @@ func TestLeadershipMovesOften(t *testing.T) {
 	}}.tellEach(t, 14, usualLeast(moves))
 }
 
-// TestMembersChange replaces the nodes of a cluster under load, one after the other: each
-// change adds a node and removes another one, the leader now and then.
+// TestMembersChange replaces the nodes of a cluster under load, one after the other: each change adds a node
+// and removes another one, sometimes the leader.
 func TestMembersChange(t *testing.T) {
 	story{fault: func(c *cluster, leader *node) {
 		operator := c.client("operator")
@@ -40,7 +40,7 @@ func TestMembersChange(t *testing.T) {
 	}}.tellEach(t, 10, counts{operations: 200})
 }
 
-// join adds a node and waits until it votes.
+// join adds a node and waits until it is a voter.
 func (c *cluster) join(operator *client.Client) *node {
 	c.t.Helper()
 	i := len(c.peers)
@@ -77,7 +77,7 @@ func (c *cluster) leave(operator *client.Client, n *node) {
 	c.mu.Unlock()
 }
 
-// change repeats a change of members until it is made.
+// change retries a membership change until it succeeds.
 func (c *cluster) change(what string, try func(context.Context) error) {
 	c.t.Helper()
 	var err error
@@ -91,7 +91,7 @@ func (c *cluster) change(what string, try func(context.Context) error) {
 	}
 }
 
-// member waits until a node is what it should be, in the words of the leader.
+// member waits until the leader reports a node as expected.
 func (c *cluster) member(operator *client.Client, n *node, ok func(*wire.NodeStatus) bool) {
 	c.t.Helper()
 	c.eventually("the members are as they should be", func() bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// holder is who holds the lock in the state of the node that serves.
+// holder returns the holder of the lock in the state of the serving node.
 func (c *cluster) holder(lock string) *wire.HolderInfo {
 	var found *wire.HolderInfo
 	if n := c.serving(); n != nil {
@@ -21,8 +21,8 @@ func (c *cluster) holder(lock string) *wire.HolderInfo {
 	return found
 }
 
-// TestEveryReplyIsLost executes requests whose answers nobody hears, changes the leader,
-// and lets their client ask again.
+// TestEveryReplyIsLost executes requests whose answers are lost, changes the leader, and lets their client
+// retry.
 func TestEveryReplyIsLost(t *testing.T) {
 	total := eachSeed(t, 10, everyReplyIsLost)
 	enough(t, total, counts{repeated: 1, leaderChanges: 2})

@@ -7,23 +7,22 @@ import (
 	"github.com/quorumlock/quorumlock/test/simnet"
 )
 
-// part cuts two groups of nodes off from each other.
+// part partitions two groups of nodes.
 func (c *cluster) part(these, those []*node) {
 	for _, n := range these {
 		c.isolate(n.id, those...)
 	}
 }
 
-// shuffled are the nodes in any order, without some.
+// shuffled returns the nodes in random order, except the given ones.
 func (c *cluster) shuffled(without ...*node) []*node {
 	nodes := c.except(without...)
 	c.random.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 	return nodes
 }
 
-// TestBridge has one node of five reach all others, which are two halves that do not
-// reach each other. Each half is a majority with the bridge, so somebody always leads, and
-// nobody else may.
+// TestBridge lets one node of five reach all others, which form two halves that do not reach each other. Each
+// half is a majority together with the bridge, so there is always a leader, and there may be no second one.
 func TestBridge(t *testing.T) {
 	story{nodes: 5, fault: func(c *cluster, leader *node) {
 		defer c.effect("segments held back", c.held)()
@@ -40,8 +39,7 @@ func TestBridge(t *testing.T) {
 	}}.tellEach(t, 10, usualLeast(0))
 }
 
-// TestRestlessPartition cuts off one node after the other, for times about as long as an
-// election takes.
+// TestRestlessPartition isolates one node after the other, for times about as long as an election.
 func TestRestlessPartition(t *testing.T) {
 	story{rounds: 1, fault: func(c *cluster, _ *node) {
 		defer c.effect("segments held back", c.held)()
@@ -57,8 +55,8 @@ func TestRestlessPartition(t *testing.T) {
 	}}.tellEach(t, 14, usualLeast(1))
 }
 
-// TestLateDuplicates scatters what is sent, and hangs the connections that there are: what
-// their clients give up and send again elsewhere arrives nevertheless, at last.
+// TestLateDuplicates scatters segments and hangs existing connections: what clients give up and send again
+// elsewhere arrives anyway in the end.
 func TestLateDuplicates(t *testing.T) {
 	story{
 		prepare: func(c *cluster) {

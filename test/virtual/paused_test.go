@@ -7,10 +7,9 @@ import (
 	"github.com/quorumlock/quorumlock/test/workload"
 )
 
-// TestPausedClients holds clients back between their last look at a hold and their write,
-// for so long that their sessions expire and others have written. What they write then the
-// resource must refuse by its token; the copy of it that looks at no tokens has to lose
-// updates, or nothing was proved.
+// TestPausedClients stalls clients between their last check of a hold and their write, until their sessions
+// have expired and others have written. The resource must reject the late write because of its token. The
+// copy that does not check tokens must lose updates, otherwise the test proves nothing.
 func TestPausedClients(t *testing.T) {
 	paused := story{
 		load: workload.Options{Parts: []workload.Part{workload.Fenced, workload.Line}, Unguarded: true},

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// slower gives disks a pace of their own: a write takes up to most.
+// slower makes each disk's writes take a random time, up to most.
 func (c *cluster) slower(most time.Duration, nodes ...*node) {
 	for _, n := range nodes {
 		var mu sync.Mutex
@@ -21,13 +21,13 @@ func (c *cluster) slower(most time.Duration, nodes ...*node) {
 	}
 }
 
-// lastOnDisk is the index of the last entry that a node has.
+// lastOnDisk returns the index of the last entry that a node has.
 func (n *node) lastOnDisk() uint64 {
 	last, _ := n.disk.LastIndex()
 	return last
 }
 
-// crashAll has all nodes lose what they are writing, in one instant.
+// crashAll cuts the power of all nodes at the same instant. Writes in progress are lost.
 func (c *cluster) crashAll() {
 	for _, n := range c.nodes {
 		n.disk.power(false)
@@ -37,10 +37,10 @@ func (c *cluster) crashAll() {
 	}
 }
 
-// TestPowerLossOfASlowLeader has the leader's disk be the slowest, so that a follower has
-// entries that the leader has not, and then the power fail everywhere. The other follower
-// was cut off meanwhile. It comes back with the leader first: only what these two have is
-// left, if anything was acknowledged before the leader had it.
+// TestPowerLossOfASlowLeader makes the leader's disk the slowest, so that a follower has entries that the
+// leader does not have, and then cuts the power of all nodes. The other follower was isolated in the
+// meantime. It restarts first, together with the leader: if anything was acknowledged before the leader had
+// written it, it is lost then.
 func TestPowerLossOfASlowLeader(t *testing.T) {
 	var ahead atomic.Int64
 	story{rounds: 3, fault: func(c *cluster, leader *node) {
@@ -66,8 +66,8 @@ func TestPowerLossOfASlowLeader(t *testing.T) {
 	}
 }
 
-// TestPowerLossOfAFormerLeader has a leader lose leadership while its disk is behind, and
-// then the power fail everywhere.
+// TestPowerLossOfAFormerLeader lets a leader lose leadership while its disk is behind, and then cuts the
+// power of all nodes.
 func TestPowerLossOfAFormerLeader(t *testing.T) {
 	story{fault: func(c *cluster, leader *node) {
 		others := c.shuffled(leader)
@@ -93,7 +93,7 @@ func TestPowerLossOfAFormerLeader(t *testing.T) {
 	}}.tellEach(t, 8, usualLeast(3))
 }
 
-// TestPowerLossOfTheOnlyNode: it has nobody else's word to wait for.
+// TestPowerLossOfTheOnlyNode tests a node that commits alone.
 func TestPowerLossOfTheOnlyNode(t *testing.T) {
 	story{nodes: 1, rounds: 3, fault: func(c *cluster, leader *node) {
 		c.slower(200*time.Millisecond, leader)

@@ -2,6 +2,6 @@
 
 package virtual_test
 
-// raced says that the race detector is at work. It takes three times as long, and finds
-// its races in any cluster, so that it is given a tenth of them.
+// raced reports whether the race detector is enabled. It is three times as slow, and finds races in any
+// cluster, so it runs only a tenth of them.
 const raced = true

@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// stubborn makes the first node believe in its leadership for much longer than it takes
-// the others to elect another.
+// stubborn makes the first node believe in its leadership for much longer than the others need to elect
+// another leader.
 func stubborn(i int, cfg *server.Config) {
 	if i == 0 {
 		const long = 2400 * time.Millisecond
@@ -23,10 +23,9 @@ func stubborn(i int, cfg *server.Config) {
 	}
 }
 
-// TestStubbornLeader cuts a leader off from the others, together with clients that reach
-// only it, for so long that the others elect a new one while it still serves. What it
-// tells its clients must neither be older than what the new one has acknowledged, nor
-// keep a session alive that the new one lets expire.
+// TestStubbornLeader isolates a leader together with clients that reach only it, until the others elect a new
+// one while it still serves. Its answers must not be older than what the new leader has acknowledged, and it
+// must not prolong a session that the new leader lets expire.
 func TestStubbornLeader(t *testing.T) {
 	total := eachSeed(t, 6, stubbornLeader)
 	enough(t, total, counts{expiries: 1, leaderChanges: 2})
@@ -77,7 +76,7 @@ func stubbornLeader(t *testing.T, seed uint64) counts {
 	return c.verdict(nil)
 }
 
-// register is the value of a hold, which counts up.
+// register is a counter in the value of a hold.
 type register struct {
 	c              *cluster
 	hold           pin
@@ -96,8 +95,7 @@ func (r *register) write(t *testing.T, n int) {
 	}
 }
 
-// read reads all the time. No answer may be older than what was acknowledged before the
-// question.
+// read reads continuously. No answer may be older than what was acknowledged before the read.
 func (r *register) read(until context.Context, t *testing.T, through *client.Client) {
 	for until.Err() == nil {
 		floor := r.acked.Load()

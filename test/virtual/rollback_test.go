@@ -17,15 +17,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Disks that go back in time: an old copy of a node's data directory is put back.
+// Disks that go back in time: a node's data directory is replaced by an old copy.
 
-// putBack gives a node that is down an older disk.
+// putBack replaces the disk of a node that is down by an older one.
 func (n *node) putBack(old *disk) {
 	n.disk = old
 	n.cfg.Stores.Log, n.cfg.Stores.Stable, n.cfg.Stores.Snapshots = old, old, &old.snapshots
 }
 
-// ended starts a node and waits for its end, which it returns; nil if it goes on for a while.
+// ended starts a node and waits for it to end. It returns the error, or nil if the node keeps running.
 func (n *node) ended() error {
 	if err := n.open(); err != nil {
 		return err
@@ -40,13 +40,13 @@ func (n *node) ended() error {
 	}
 }
 
-// grants are the tokens of a lock that one worker after the other takes.
+// grants are the tokens of a lock that one worker after the other acquires.
 type grants struct {
 	mu     sync.Mutex
 	tokens []uint64
 }
 
-// work takes and releases a lock for so long, or until so many grants, whichever is later.
+// work acquires and releases a lock for d, or until there were least grants, whichever is later.
 func (g *grants) work(c *cluster, name string, d time.Duration, least int) {
 	c.t.Helper()
 	cl := c.client(name)
@@ -75,7 +75,7 @@ func (g *grants) work(c *cluster, name string, d time.Duration, least int) {
 	_ = s.Close(ctx)
 }
 
-// check fails if a token was granted twice.
+// check fails the test if a token was granted twice.
 func (g *grants) check(t *testing.T) {
 	t.Helper()
 	g.mu.Lock()
@@ -87,11 +87,11 @@ func (g *grants) check(t *testing.T) {
 	}
 }
 
-// in2026 has the bubble's clock, which begins in 2000, show a time that tokens count.
+// in2026 advances the bubble's clock, which begins in 2000, to a time that tokens count.
 func in2026() { pause(26 * 366 * 24 * time.Hour) }
 
-// TestRolledBackNodeIsStopped puts an old disk back into a node while others remember more of it:
-// because they ran on, or because they had written it down before they were restarted.
+// TestRolledBackNodeIsStopped restores an old disk of a node while others remember more of it, either because
+// they kept running, or because they wrote it down before they were restarted.
 func TestRolledBackNodeIsStopped(t *testing.T) {
 	for _, size := range []int{3, 5} {
 		for _, when := range []string{"others run on", "others restarted before", "all restarted at once"} {
@@ -138,8 +138,8 @@ func TestRolledBackNodeIsStopped(t *testing.T) {
 	}
 }
 
-// TestRestartedWithAnOldDiskAgainAndAgain has nobody to tell a node that it went back until it was
-// started more often than the others remember.
+// TestRestartedWithAnOldDiskAgainAndAgain restarts a node with an old disk while the others are down, until
+// it has started more often than they remember. It must still end when they are back.
 func TestRestartedWithAnOldDiskAgainAndAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		in2026()
@@ -170,9 +170,9 @@ func TestRestartedWithAnOldDiskAgainAndAgain(t *testing.T) {
 	})
 }
 
-// TestLogOfTwoCourses puts an old disk back while nobody who is up can know. n2 is copied and goes on;
-// n1 stops, n3 and n2 commit; n2 gets its old copy back while n3 is down; n1 and n2 go on. Tokens do
-// not come again, and n3, when it comes back, stops instead of cutting what it committed.
+// TestLogOfTwoCourses restores an old disk when no running node can detect it. n2 is copied and continues; n1
+// stops, and n2 and n3 commit; n2 gets its old copy back while n3 is down; n1 and n2 continue. No token is
+// granted twice, and n3 ends after its restart instead of truncating what it committed.
 func TestLogOfTwoCourses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		in2026()
@@ -218,7 +218,7 @@ func TestLogOfTwoCourses(t *testing.T) {
 	})
 }
 
-// alarmed fails unless the status soon shows one alarm of each of these nodes, which is about n3.
+// alarmed fails the test unless the status soon shows one alarm about n3 for each of these nodes.
 func (c *cluster) alarmed(when string, nodes ...*node) {
 	c.t.Helper()
 	var shown []string
@@ -228,12 +228,12 @@ func (c *cluster) alarmed(when string, nodes ...*node) {
 	c.t.Errorf("%s: the alarms about n3 are those of %v", when, shown)
 }
 
-// alarms are the nodes that have one alarm, which is about n3, as the status shows it.
+// alarms returns the nodes for which the status shows one alarm, about n3.
 func (c *cluster) alarms() (alarmed []string) {
 	c.t.Helper()
 	status, err := c.leader().replica().Status(c.t.Context(), &wire.StatusRequest{})
 	if err != nil {
-		return nil // leaders may change
+		return nil // the leader may change
 	}
 	for _, s := range status.GetNodes() {
 		if a := s.GetAlarms(); len(a) == 1 && a[0].GetNodeId() == "n3" && strings.Contains(a[0].GetMessage(), `the log of node "n3" has another course`) {
@@ -243,7 +243,7 @@ func (c *cluster) alarms() (alarmed []string) {
 	return alarmed
 }
 
-// acknowledged has an operator acknowledge all alarms and waits until these nodes have none.
+// acknowledged acknowledges all alarms as an operator and waits until these nodes have none.
 func (c *cluster) acknowledged(nodes ...*node) {
 	c.t.Helper()
 	cl := c.client("operator")
@@ -259,8 +259,8 @@ func (c *cluster) acknowledged(nodes ...*node) {
 	}
 }
 
-// TestDisksThatGoBackInAnyOrder copies, kills, starts and puts back at random. Tokens never come
-// again, and nobody is stopped without a reason.
+// TestDisksThatGoBackInAnyOrder copies, kills, starts and restores nodes in random order. No token is granted
+// twice, and no node ends without a reason.
 func TestDisksThatGoBackInAnyOrder(t *testing.T) {
 	did := eachSeed(t, 20, func(t *testing.T, seed uint64) counts {
 		in2026()
@@ -285,8 +285,8 @@ type backAndForth struct {
 	c      *cluster
 	t      *testing.T
 	copies map[*node]*disk
-	back   map[*node]bool // their disks went back
-	out    map[*node]bool // they were stopped for good
+	back   map[*node]bool // nodes whose disks went back
+	out    map[*node]bool // nodes that ended for good
 	did    counts
 	grants
 }
@@ -330,7 +330,7 @@ func (b *backAndForth) step(n *node) {
 	}
 }
 
-// reap ends the nodes that have stopped.
+// reap shuts down the nodes that have halted.
 func (b *backAndForth) reap() {
 	for _, n := range b.c.nodes {
 		if proc := n.process(); proc != nil {
@@ -356,7 +356,7 @@ func (b *backAndForth) stopped(n *node, err error) {
 	}
 }
 
-// try takes and releases a lock a few times, if it can.
+// try acquires and releases a lock several times, if possible.
 func (b *backAndForth) try(c *cluster) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()

@@ -12,10 +12,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestTwoLeadersOfOneTerm has the log take two courses in the same term, which begins in both at the
-// same revision, and n3 stops before it serves. n1 leads, n2 is copied, n1 stops; n2 and n3 elect a leader of the next term and commit;
-// n2 gets its old copy back while n3 is down; n1 and n2 elect a leader of that term again. Raft takes
-// entries of one term for those of one leader, so nothing but the nodes' states tells the courses apart.
+// TestTwoLeadersOfOneTerm produces two histories of the log with the same term, which begins at the same
+// revision in both; n3 must end before it serves. n1 leads, n2 is copied, n1 stops; n2 and n3 elect a leader
+// of the next term and commit; n2 gets its old copy back while n3 is down; n1 and n2 elect a leader of that
+// term again. Raft assumes that entries of one term come from one leader, so only the nodes' states
+// distinguish the two histories.
 func TestTwoLeadersOfOneTerm(t *testing.T) {
 	for name, c := range map[string]courses{
 		"the lost course has more entries":  {lost: 5 * time.Second, written: time.Second, later: time.Second},
@@ -26,7 +27,7 @@ func TestTwoLeadersOfOneTerm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			did := eachSeed(t, 6, c.test)
-			for range 4 { // who wins an election is up to the scheduler as well
+			for range 4 { // the result of an election also depends on the scheduler
 				if *onlySeed == 0 && did["one term"] == 0 && !t.Failed() {
 					did = eachSeed(t, 6, c.test)
 				}
@@ -38,13 +39,13 @@ func TestTwoLeadersOfOneTerm(t *testing.T) {
 	}
 }
 
-// courses are how long each is worked on, and for how long nothing happens before the nodes of the lost
+// courses are how long each history is worked on, and how long nothing happens before the nodes of the lost
 // one are killed.
 type courses struct {
 	lost, written, later time.Duration
-	// unwritten has n3 not remember what it knew of the log and of the others.
+	// unwritten makes n3 forget what it had written down about the log and the others.
 	unwritten bool
-	// restart has n3 come back while n1 and n2 are restarted, so that it may be the one that leads.
+	// restart lets n3 start while n1 and n2 are restarted, so that n3 may become the leader.
 	restart bool
 }
 
@@ -88,7 +89,7 @@ func (times courses) test(t *testing.T, seed uint64) counts {
 	case was.GetTerm() == is.GetTerm() && was.GetRevision() == is.GetRevision():
 		did["one term"]++
 	case times.unwritten:
-		return did // its entries are cut, like others that it does not know to be committed
+		return did // its entries are truncated, like others that it does not know to be committed
 	}
 	if !errors.Is(err, replica.ErrForked) || took > 3*time.Second {
 		t.Errorf("n3 ended after %v with %v", took, err)
@@ -99,16 +100,16 @@ func (times courses) test(t *testing.T, seed uint64) counts {
 	return did
 }
 
-// lastStart is where the last term began, as a node has it.
+// lastStart returns where the last term began, according to a node.
 func lastStart(n *node) (start *wire.TermStart) {
 	n.replica().View(func(m *fsm.Machine) { start = m.TermStarts()[len(m.TermStarts())-1] })
 	return start
 }
 
-// memoryKey is where nodes keep what they know of the log and of the others.
+// memoryKey is the key under which nodes store what they know about the log and the others.
 var memoryKey = []byte("quorumlock.peers")
 
-// remembers is what a node has written down of the log and of the others.
+// remembers returns what a node has written down about the log and the others.
 func (n *node) remembers() []byte {
 	known, err := n.disk.Get(memoryKey)
 	if err != nil {
@@ -117,7 +118,7 @@ func (n *node) remembers() []byte {
 	return known
 }
 
-// forgets has a node that is down remember no more than that.
+// forgets replaces what a node that is down has written down by an earlier version.
 func (n *node) forgets(but []byte) {
 	if err := n.disk.Set(memoryKey, but); err != nil {
 		n.c.t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// sceneTTL outlives every fault of a test that tells its story step by step.
+// sceneTTL outlasts every fault of a test with a fixed sequence of steps.
 const sceneTTL = time.Minute
 
 // open opens a session that is never cut off for long.
@@ -21,7 +21,7 @@ func (c *cluster) open(cl *client.Client, name string) *client.Session {
 	return c.openFor(cl, name, sceneTTL, true)
 }
 
-// openFor opens a session and books its end.
+// openFor opens a session and records its end.
 func (c *cluster) openFor(cl *client.Client, name string, ttl time.Duration, steady bool) *client.Session {
 	c.t.Helper()
 	s, err := cl.NewSession(c.t.Context(), client.SessionOptions{TTL: ttl, Name: name})
@@ -42,20 +42,20 @@ func (c *cluster) openFor(cl *client.Client, name string, ttl time.Duration, ste
 	return s
 }
 
-// pin is a hold of a scene.
+// pin is a hold in such a test.
 type pin struct {
 	*client.Hold
 	c      *cluster
 	booked *history.Held
 }
 
-// take locks, at once or when it is free.
+// take acquires a lock, waiting if necessary.
 func (c *cluster) take(s *client.Session, name string, opts ...client.LockOption) pin {
 	c.t.Helper()
 	return c.granted(c.taking(s, name, opts...))
 }
 
-// granted waits for a hold that has to come.
+// granted waits for a hold that must be granted.
 func (c *cluster) granted(taken <-chan pin) (p pin) {
 	c.t.Helper()
 	select {
@@ -68,7 +68,7 @@ func (c *cluster) granted(taken <-chan pin) (p pin) {
 	return p
 }
 
-// taking locks beside the test and sends the hold.
+// taking acquires a lock in the background and sends the hold.
 func (c *cluster) taking(s *client.Session, name string, opts ...client.LockOption) <-chan pin {
 	taken := make(chan pin, 1)
 	go func() {
@@ -88,7 +88,7 @@ func (c *cluster) taking(s *client.Session, name string, opts ...client.LockOpti
 	return taken
 }
 
-// release gives the hold back and books that this was acknowledged.
+// release releases the hold and records the acknowledgement.
 func (p pin) release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -99,7 +99,7 @@ func (p pin) release() error {
 	return err
 }
 
-// drop gives back what is held for certain.
+// drop releases a hold, which must succeed.
 func (p pin) drop() { p.c.must("unlock "+p.Name(), p.release()) }
 
 func (c *cluster) must(what string, err error) {
@@ -115,7 +115,7 @@ func (c *cluster) eventually(what string, ok func() bool) {
 	}
 }
 
-// line are those who wait for a lock, in order, in the state of the node that serves.
+// line returns the waiters of a lock, in order, in the state of the serving node.
 func (c *cluster) line(lock string) (ids []uint64) {
 	if n := c.serving(); n != nil {
 		n.replica().View(func(m *fsm.Machine) {
@@ -130,7 +130,7 @@ func (c *cluster) line(lock string) (ids []uint64) {
 
 var errUnanswered = errors.New("not answered within a minute")
 
-// answer waits for an error that has to come.
+// answer waits for an error that must arrive.
 func (c *cluster) answer(from <-chan error) error {
 	select {
 	case err := <-from:

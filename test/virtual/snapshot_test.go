@@ -10,12 +10,12 @@ import (
 	"github.com/quorumlock/quorumlock/server"
 )
 
-// hasty makes snapshots often and keeps little of the log behind them.
+// hasty takes snapshots often and keeps little of the log.
 func hasty(_ int, cfg *server.Config) {
 	cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 32, 8, time.Second
 }
 
-// outrun waits until a node that is down lacks what the leader's log has no more.
+// outrun waits until the leader has discarded entries that a node that is down lacks.
 func (c *cluster) outrun(lagging *node) (has uint64) {
 	c.t.Helper()
 	has, _ = lagging.disk.LastIndex()
@@ -26,7 +26,7 @@ func (c *cluster) outrun(lagging *node) (has uint64) {
 	return has
 }
 
-// installed waits until a node has caught up by a snapshot, and fails if it got the log.
+// installed waits until a node has caught up by a snapshot, and fails the test if it got the log instead.
 func (c *cluster) installed(lagging *node, has uint64) {
 	c.t.Helper()
 	c.eventually("the snapshot is installed", func() bool {
@@ -38,8 +38,8 @@ func (c *cluster) installed(lagging *node, has uint64) {
 	}
 }
 
-// TestSnapshotInstalledUnderLoad has a follower lag until it needs a snapshot, and the
-// leader die right after it has sent one.
+// TestSnapshotInstalledUnderLoad lets a follower lag until it needs a snapshot, and crashes the leader right
+// after it has sent one.
 func TestSnapshotInstalledUnderLoad(t *testing.T) {
 	story{tune: hasty, fault: func(c *cluster, leader *node) {
 		lagging := c.shuffled(leader)[0]
@@ -54,8 +54,8 @@ func TestSnapshotInstalledUnderLoad(t *testing.T) {
 	}}.tellEach(t, 10, usualLeast(0))
 }
 
-// TestKilledDuringSnapshot kills a node while it writes a snapshot of its own, while it
-// receives the leader's, or while it restores that.
+// TestKilledDuringSnapshot kills a node while it writes its own snapshot, receives the leader's, or restores
+// that.
 func TestKilledDuringSnapshot(t *testing.T) {
 	story{tune: hasty, fault: func(c *cluster, leader *node) {
 		victim, which := leader, writingSnapshot
@@ -77,8 +77,8 @@ func TestKilledDuringSnapshot(t *testing.T) {
 	}}.tellEach(t, 14, usualLeast(0))
 }
 
-// diesWhile has the node crash as soon as it does something to a snapshot. What it returns
-// says whether it has.
+// diesWhile makes the node crash during an operation on a snapshot. The function that it returns reports
+// whether it has.
 func (n *node) diesWhile(which string) (died func() bool) {
 	var once sync.Once
 	gone := make(chan struct{})
@@ -102,8 +102,8 @@ func (n *node) diesWhile(which string) (died func() bool) {
 	}
 }
 
-// TestFollowerFromASnapshotLeads stops a follower until the log that it lacks is gone, so
-// that it gets a snapshot, and makes it the leader: holds and waiters are intact.
+// TestFollowerFromASnapshotLeads stops a follower until the log that it lacks is discarded, so that it gets a
+// snapshot, and makes it the leader: holds and waiters must be intact.
 func TestFollowerFromASnapshotLeads(t *testing.T) {
 	eachSeed(t, 3, followerFromASnapshotLeads)
 }

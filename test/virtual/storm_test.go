@@ -8,11 +8,11 @@ import (
 	"github.com/quorumlock/quorumlock/test/workload"
 )
 
-// crowd is how many clients reconnect at once.
+// crowd is the number of clients that reconnect at the same time.
 const crowd = 40
 
-// TestReconnectStorm resets every connection of many clients at once, again and again, also
-// while leadership moves: all of them attach their sessions and keep what they hold.
+// TestReconnectStorm repeatedly resets every connection of many clients at the same time, also while
+// leadership moves. All of them must attach their sessions and keep their holds.
 func TestReconnectStorm(t *testing.T) {
 	enough(t, eachSeed(t, 6, reconnectStorm), counts{operations: 6 * crowd, workload.Grants: crowd})
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// apart is how long a client cannot reach the leader: several of the shortest TTLs.
+// apart is how long a client cannot reach the leader: several minimum TTLs.
 const apart = 4 * frailTTL
 
-// shopper is a client on a machine of its own, with a session of the shortest TTL and a hold.
+// shopper is a client on its own machine, with a session of the minimum TTL and a hold.
 type shopper struct {
 	c       *cluster
 	machine string
@@ -36,7 +36,7 @@ func (c *cluster) shopper(machine string) *shopper {
 	return h
 }
 
-// address is where the cluster believes the client to be.
+// address returns the client's address as the cluster knows it.
 func (h *shopper) address(at *node) string {
 	for _, s := range at.replica().Fork().ListSessions(&wire.ListSessionsRequest{}).GetSessions() {
 		if s.GetSessionId() == h.session.ID() {
@@ -46,9 +46,8 @@ func (h *shopper) address(at *node) string {
 	return ""
 }
 
-// TestClientsThatReachFollowersOnly cuts clients off the leader, all or one way, and off one
-// of the followers: none of them loses its session, and what the cluster knows of them is
-// their own address.
+// TestClientsThatReachFollowersOnly cuts clients off from the leader, entirely or in one direction, and from
+// one follower. No session may be lost, and the cluster must know the clients by their own addresses.
 func TestClientsThatReachFollowersOnly(t *testing.T) {
 	eachSeed(t, 30, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
@@ -75,8 +74,8 @@ func TestClientsThatReachFollowersOnly(t *testing.T) {
 	})
 }
 
-// tunnelled gives the client a tunnel to the leader that leads through one follower, and returns
-// with the other follower within reach again.
+// tunnelled makes the client open a tunnel to the leader through one follower. The other follower is
+// reachable again when it returns.
 func (h *shopper) tunnelled(leader, through *node) {
 	h.c.t.Helper()
 	h.c.isolate(h.machine, h.c.except(through)...)
@@ -87,7 +86,7 @@ func (h *shopper) tunnelled(leader, through *node) {
 	h.steady("the opening of a tunnel", 0)
 }
 
-// steady wants the session active for a while, and never in jeopardy.
+// steady requires that the session stays active for a while, and is never in jeopardy.
 func (h *shopper) steady(what string, lasts time.Duration) {
 	h.c.t.Helper()
 	for begun := h.c.now(); ; {
@@ -102,8 +101,8 @@ func (h *shopper) steady(what string, lasts time.Duration) {
 	}
 }
 
-// TestTunnelLasts has clients try the leader itself for minutes, in vain: nothing that they do
-// beside a tunnel disturbs it.
+// TestTunnelLasts lets clients dial the leader itself for minutes, in vain. None of that may disturb their
+// tunnel.
 func TestTunnelLasts(t *testing.T) {
 	eachSeed(t, 8, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
@@ -121,9 +120,9 @@ func TestTunnelLasts(t *testing.T) {
 	})
 }
 
-// TestLeaderMovesWhileAClientTunnels moves leadership to the node that tunnels, to one that the
-// client reaches, and to one that it does not reach either. A move that is meant does not even
-// bring the session into jeopardy; that of a leader that died costs no session.
+// TestLeaderMovesWhileAClientTunnels moves leadership to the node that tunnels, to another one that the
+// client reaches, and to one that it does not reach. A deliberate transfer must not even put the session into
+// jeopardy; the crash of a leader must not end it.
 func TestLeaderMovesWhileAClientTunnels(t *testing.T) {
 	eachSeed(t, 24, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
@@ -132,7 +131,7 @@ func TestLeaderMovesWhileAClientTunnels(t *testing.T) {
 		followers := c.except(leader)
 		through, next := followers[0], followers[seed%2]
 		h.tunnelled(leader, through)
-		if seed%4 == 1 { // the next one is out of reach as well
+		if seed%4 == 1 { // the next leader is unreachable too
 			c.isolate(h.machine, next)
 		}
 		felt := c.effect("terms", func() int { return int(c.leader().replica().Leader().GetTerm()) })
@@ -152,7 +151,7 @@ func TestLeaderMovesWhileAClientTunnels(t *testing.T) {
 	})
 }
 
-// TestTunnellingNodeEnds stops or kills the node that tunnels: its client finds another one.
+// TestTunnellingNodeEnds stops or kills the node that tunnels. Its client must find another one.
 func TestTunnellingNodeEnds(t *testing.T) {
 	eachSeed(t, 12, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
@@ -171,8 +170,8 @@ func TestTunnellingNodeEnds(t *testing.T) {
 	})
 }
 
-// TestNoTunnelsWhereTheyAreSwitchedOff has a client lose its session as it does without tunnels,
-// at its own deadline, and open another one when it reaches the leader again.
+// TestNoTunnelsWhereTheyAreSwitchedOff expects a client to lose its session as without tunnels, at its own
+// deadline, and to open another one when it reaches the leader again.
 func TestNoTunnelsWhereTheyAreSwitchedOff(t *testing.T) {
 	eachSeed(t, 4, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, func(_ int, cfg *server.Config) { cfg.NoTunnels = true })
@@ -196,7 +195,7 @@ func TestNoTunnelsWhereTheyAreSwitchedOff(t *testing.T) {
 	})
 }
 
-// survived wants the session as it was, and of use.
+// survived requires that the session is intact and usable.
 func (h *shopper) survived(what string) {
 	h.c.t.Helper()
 	if err := h.session.Err(); err != nil {

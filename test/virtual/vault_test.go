@@ -10,16 +10,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// kept is how many snapshots a vault keeps.
+// kept is the number of snapshots that a vault keeps.
 const kept = 2
 
-// vault is the snapshots of a disk. Like files that get their name last, one that was not
-// finished is not there. Something can be made to happen while one is written or read.
+// vault contains the snapshots of a disk. A snapshot that was not completed does not exist, like a file that
+// is renamed last. Tests can hook into the writing and reading of snapshots.
 type vault struct {
 	mu    sync.Mutex
 	made  int
-	all   []*stored                // the newest first
-	event func(which string) error // called without mu; nil is nothing
+	all   []*stored                // newest first
+	event func(which string) error // called without mu; may be nil
 }
 
 const (
@@ -32,8 +32,8 @@ type stored struct {
 	data []byte
 }
 
-// on has f called at every write to a snapshot and every read of one, whose error it
-// becomes.
+// on sets a function that is called at every write to a snapshot and every read of one. Its error becomes
+// that of the operation.
 func (v *vault) on(f func(which string) error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

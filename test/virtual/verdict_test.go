@@ -19,10 +19,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// counts are what a run did; one that did too little proves nothing.
+// counts are the counts of a run. A run that did too little proves nothing.
 type counts = workload.Counts
 
-// What is counted beside what a load counts.
+// Counts in addition to those of the load.
 const (
 	ran           = "clusters"
 	operations    = "operations"
@@ -32,11 +32,10 @@ const (
 	contended     = "grants after a wait"
 )
 
-// settling is how long the followers of a quiet leader may not know yet that the last
-// entry is committed.
+// settling is how long the followers of an idle leader may not know yet that the last entry is committed.
 const settling = 500 * time.Millisecond
 
-// stampRound is what a stamp of the log loses: it counts whole milliseconds.
+// stampRound is the precision of the log's timestamps, which are whole milliseconds.
 const stampRound = time.Millisecond
 
 // enough fails a test whose runs did too little, on average, to prove anything.
@@ -54,8 +53,8 @@ func enough(t *testing.T, did, least counts) {
 	}
 }
 
-// verdict has the judge compare what the clients saw with the committed log, once the
-// cluster is quiet, and looks itself at what only nodes in the same process can show.
+// verdict checks what the clients saw against the committed log with package judge, once the cluster is idle.
+// It also checks what is only accessible within the nodes' process.
 func (c *cluster) verdict(did counts) counts {
 	c.t.Helper()
 	var logged []*raft.Log
@@ -90,9 +89,9 @@ func (c *cluster) verdict(did counts) counts {
 	return n
 }
 
-// committed is the service's part of the log, from all disks together: a snapshot leaves a
-// gap. Where as many nodes had one entry there as another, it is that of the later term or the other:
-// which one was committed shows in the state that it makes.
+// committed returns the service's entries of the log, from all disks together, since a snapshot leaves a gap.
+// If two different entries were on equally many nodes, later selects the one of the later or of the earlier
+// term: only the resulting state shows which one was committed.
 func (c *cluster) committed(later bool) (logged []*raft.Log) {
 	newest := c.newestLog()
 	end, _ := newest.disk.LastIndex()
@@ -109,8 +108,8 @@ func (c *cluster) committed(later bool) (logged []*raft.Log) {
 	return logged
 }
 
-// newestLog is the node that would win an election against all others: it has everything
-// that was committed, and by now nothing else.
+// newestLog returns the node that would win an election against all others. Its log contains everything that
+// was committed, and by now nothing else.
 func (c *cluster) newestLog() *node {
 	rank := func(n *node) (r [2]uint64) {
 		last, _ := n.disk.LastIndex()
@@ -125,9 +124,9 @@ func (c *cluster) newestLog() *node {
 	})
 }
 
-// mostKept is the entry of that index which most nodes ever had; of two, the later or earlier term's. A
-// node that was sent a snapshot may have kept one there that nobody committed, also of a
-// later term than the one that was.
+// mostKept returns the entry with that index that most nodes ever had; if there are two, later selects by
+// term. A node that was sent a snapshot may have kept an entry that was never committed, even of a later term
+// than the committed one.
 func (c *cluster) mostKept(i uint64, later bool) (most *raft.Log) {
 	kept, side := map[uint64]int{}, 1
 	if !later {
@@ -153,9 +152,8 @@ func entries(logged []*raft.Log) (all []judge.Entry) {
 	return all
 }
 
-// replay wants every node that runs to have the state that the log makes, to the byte, and
-// returns those that have another. over are the sessions that the log ends by time, with
-// the leaders' stamps.
+// replay returns the running nodes whose state differs from that of the log, which must be equal to the byte.
+// over contains the sessions that expired in the log, with the leaders' timestamps.
 func (c *cluster) replay(logged []*raft.Log) (over map[uint64]time.Duration, differs []string) {
 	over = map[uint64]time.Duration{}
 	machine := fsm.NewReplicated(fsm.Level, func(error) {})
@@ -186,8 +184,8 @@ func (c *cluster) replay(logged []*raft.Log) (over map[uint64]time.Duration, dif
 	return over, differs
 }
 
-// lifetimes judges when the SDK gave sessions up: at their deadline as the frames have it,
-// not later, and not earlier unless they had expired; and never one that is steady.
+// lifetimes checks when the SDK gave sessions up: at their deadline according to the frames, not later, and
+// not earlier unless they had expired. Steady sessions must not be given up at all.
 func (c *cluster) lifetimes(ends map[uint64]time.Duration) {
 	sessions := c.log.History().Sessions()
 	for _, l := range c.sessions() {
@@ -208,7 +206,7 @@ func (c *cluster) lifetimes(ends map[uint64]time.Duration) {
 	}
 }
 
-// sessions are those of the scene and of the load.
+// sessions returns the sessions of the test and of the load.
 func (c *cluster) sessions() []workload.Life {
 	c.mu.Lock()
 	var all []workload.Life
@@ -222,8 +220,8 @@ func (c *cluster) sessions() []workload.Life {
 	return all
 }
 
-// An entry of a later term that was never committed is not taken for the committed one. Node
-// n3 had it alone, was sent a snapshot, and never learned what stood there instead.
+// TestEntryBehindASnapshotIsNotTakenForCommitted: n3 alone had an entry of a later term that was never
+// committed, then got a snapshot, and never learned the committed entry.
 func TestEntryBehindASnapshotIsNotTakenForCommitted(t *testing.T) {
 	c := &cluster{t: t}
 	for id, terms := range map[string][]uint64{"n1": {1, 2, 4}, "n2": {1, 2, 4}, "n3": {1, 3, 4}} {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// actor is one goroutine of a load, with a generator of its own.
+// actor is one goroutine of a load, with its own random generator.
 type actor struct {
 	*Run
 	name   string
-	client string // whose process it is part of
-	number int    // among those of its part
+	client string // whose process it belongs to
+	number int    // within its part
 	rand   *rand.Rand
 }
 
-// start runs an actor in the process of the client that has its name.
+// start runs an actor in the process of the client with the same name.
 func (r *Run) start(name string, act func(*actor)) { r.startIn(name, name, act) }
 
 func (r *Run) startIn(client, name string, act func(*actor)) {
@@ -40,7 +40,7 @@ func (r *Run) left(name string) {
 
 func (a *actor) going() bool { return a.stop.Err() == nil }
 
-// must books an error that nobody expected.
+// must records an unexpected error as a fault.
 func (a *actor) must(what string, err error) {
 	if err != nil {
 		a.fault("%s: %s: %v", a.name, what, err)
@@ -51,7 +51,7 @@ func (a *actor) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(a.rand.Int64N(int64(max(1, most-least))))
 }
 
-// some is up to a share of the pace.
+// some returns a random duration of at most parts quarters of the pace.
 func (a *actor) some(parts time.Duration) time.Duration {
 	return a.between(time.Millisecond, a.opts.Pace*parts/4)
 }
@@ -59,7 +59,7 @@ func (a *actor) some(parts time.Duration) time.Duration {
 // rest waits until the next round.
 func (a *actor) rest() { a.pause(a.between(a.opts.Pace/4, 2*a.opts.Pace), a.stop.Done()) }
 
-// pause lets time pass, until something happens.
+// pause waits for d, or until the channel is closed.
 func (a *actor) pause(d time.Duration, until <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -69,5 +69,5 @@ func (a *actor) pause(d time.Duration, until <-chan struct{}) {
 	}
 }
 
-// lock names one of its part's locks.
+// lock returns the name of one of a part's locks.
 func lock(part string, i int) string { return fmt.Sprint(Prefix, part, "/", i) }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What a load counts, beside what the history shows anyway.
+// What a load counts, in addition to what follows from the history.
 const (
 	Grants     = "grants"
 	Timeouts   = "time-outs"
@@ -26,24 +26,24 @@ const (
 	Lapsed     = "leases that lapsed"
 	Led        = "terms led"
 	Observed   = "leaders observed"
-	// Writes are those of the fenced resource that were let in, StaleWrites those that
-	// it refused, LostUpdates those of the unfenced one that somebody overwrote unseen.
+	// Writes are the accepted writes to the fenced resource, StaleWrites those that it rejected. LostUpdates
+	// are the updates of the unfenced one that were overwritten unseen.
 	Writes      = "fenced writes"
 	StaleWrites = "stale writes refused"
 	LostUpdates = "unfenced updates lost"
 )
 
-// Counts say how often what happened.
+// Counts maps events to how often they happened.
 type Counts map[string]int
 
-// Add adds another run's.
+// Add adds the counts of another run.
 func (c Counts) Add(other Counts) {
 	for what, n := range other {
 		c[what] += n
 	}
 }
 
-// Missing lists what happened less than so often.
+// Missing lists the counts that are smaller than in least.
 func (c Counts) Missing(least Counts) []string {
 	var missing []string
 	for _, what := range slices.Sorted(maps.Keys(least)) {
@@ -54,7 +54,7 @@ func (c Counts) Missing(least Counts) []string {
 	return missing
 }
 
-// String lists them by name.
+// String lists the counts by name.
 func (c Counts) String() string {
 	var all []string
 	for _, what := range slices.Sorted(maps.Keys(c)) {

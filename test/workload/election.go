@@ -11,16 +11,16 @@ import (
 
 const elections = "elections"
 
-// ballot is what is known of one election: who won it, and who was seen to lead.
+// ballot is what is known of one election: the winners, and the observed leaders.
 type ballot struct {
 	name string
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	won  map[uint64]bool
 	seen []uint64
 }
 
-// Elections is candidates who lead for a while and resign, and somebody who observes.
+// Elections are candidates that lead for a while and resign, and an observer.
 var Elections = Part{elections, func(r *Run) {
 	b := &ballot{name: lock(elections, 0), won: map[uint64]bool{}}
 	r.observe(b)
@@ -54,8 +54,8 @@ func (a *actor) stand(s *client.Session, b *ballot) error {
 	return nil
 }
 
-// observe follows an election to the end of the load: nobody leads under an older token
-// than somebody before, and nobody who has not won.
+// observe follows an election to the end of the load. No leader may have a smaller token than an earlier one,
+// and each must have won.
 func (r *Run) observe(b *ballot) {
 	c := r.client("observer")
 	ctx, stop := context.WithCancel(r.ctx)

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/history"
 )
 
-// Lone is actors that each have a lock to themselves.
+// Lone are actors that each have a lock to themselves.
 var Lone = steadily("lone", 2, func(a *actor, s *client.Session) error {
 	name := lock("lone", a.number)
 	switch a.rand.IntN(4) {
@@ -26,13 +26,13 @@ var Lone = steadily("lone", 2, func(a *actor, s *client.Session) error {
 
 const (
 	hotLocks = 2
-	// leastBound is the shortest max_hold that there is.
+	// leastBound is the minimum max_hold.
 	leastBound = 100 * time.Millisecond
 )
 
 func hot(a *actor) string { return lock("hot", a.rand.IntN(hotLocks)) }
 
-// Hot is actors that contend for the same few locks, one of which is unfair.
+// Hot are actors that contend for the same few locks, one of which is unfair.
 var Hot = steadily("hot", 4, func(a *actor, s *client.Session) error {
 	switch a.rand.IntN(6) {
 	case 0:
@@ -43,7 +43,7 @@ var Hot = steadily("hot", 4, func(a *actor, s *client.Session) error {
 	return a.briefly(a.lock(a.ctx, s, hot(a)))
 })
 
-// try takes what is free.
+// try acquires a lock if it is free.
 func (a *actor) try(s *client.Session, name string) error {
 	err := a.briefly(a.acquire(s, history.Exclusive(name), func() (*client.Hold, error) { return s.TryLock(a.ctx, name) }))
 	if errors.Is(err, client.ErrNotAcquired) {
@@ -57,7 +57,7 @@ func (a *actor) bounded(s *client.Session, name string) error {
 	limit := a.between(leastBound, a.opts.Pace+leastBound)
 	h, err := a.lock(a.ctx, s, name, client.WithMaxHold(limit))
 	if errors.Is(err, client.ErrHoldExpired) {
-		return nil // the answer was so late
+		return nil // the answer came too late
 	}
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (a *actor) bounded(s *client.Session, name string) error {
 	return nil
 }
 
-// twice holds a lock twice as one owner, and is refused where it did not ask for that.
+// twice acquires a lock twice as one owner, and verifies that it is refused without the reentrant option.
 func (a *actor) twice(s *client.Session, name string) error {
 	h, err := a.lock(a.ctx, s, name)
 	if err != nil {
@@ -103,7 +103,7 @@ func (a *actor) twice(s *client.Session, name string) error {
 	return h.release()
 }
 
-// doing has Do hold the lock.
+// doing holds the lock with Do.
 func (a *actor) doing(s *client.Session, name string) error {
 	var last uint64
 	err := s.Do(a.ctx, name, func(ctx context.Context, token uint64) error {

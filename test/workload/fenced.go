@@ -12,20 +12,19 @@ import (
 
 const fenced = FrailClient + "/fenced"
 
-// resource is what a lock protects: a number that is read, raised by one and written
-// back. One copy of it looks at tokens, the other one believes everybody.
+// resource is what a lock protects: a number that is read, incremented and written back. One copy of it
+// checks tokens, the other accepts every write.
 type resource struct {
 	name  string
 	guard fence.Guard
 
-	mu                   sync.Mutex // guards what follows
+	mu                   sync.Mutex // guards the fields below
 	fenced, unfenced     int
-	fencedIn, unfencedIn int // writes that were let in
+	fencedIn, unfencedIn int // accepted writes
 	stale                int
 }
 
-// read announces the token, so that nobody with a lower one writes afterwards what it has
-// read before.
+// read announces the token, so that no holder of a smaller one can write afterwards.
 func (d *resource) read(token uint64) (fenced, unfenced int, err error) {
 	err = d.guard.Do(d.name, token, func() error {
 		d.mu.Lock()
@@ -55,15 +54,15 @@ func (d *resource) write(token uint64, fenced, unfenced int) error {
 	return err
 }
 
-// FencedClients is how many there are in the part.
+// FencedClients is the number of clients in the part.
 const FencedClients = 3
 
-// FencedClient names one of them: each is a process that can be held back alone.
+// FencedClient returns the name of one of them. Each is a process that can be stalled separately.
 func FencedClient(i int) string { return fmt.Sprint(fenced, "/", i) }
 
-// Fenced is clients that read, change and write back under a lock. One that is held back
-// in between, beyond its TTL, writes what is outdated: the copy that looks at tokens must
-// refuse that, and the other one shows that there was something to refuse.
+// Fenced are clients that read, change and write back under a lock. One that is stalled in between, beyond
+// its TTL, writes an outdated value: the copy that checks tokens must reject it, and the other one shows that
+// such writes happened.
 var Fenced = Part{fenced, func(r *Run) { r.protect(&resource{name: lock(fenced, 0)}) }}
 
 // protect starts the clients of one resource.
@@ -80,11 +79,11 @@ func (r *Run) protect(d *resource) {
 	})
 }
 
-// lookToWrite is how long it may take from the last look at a hold to the write. A client
-// that runs gives up earlier than the cluster by more than that.
+// lookToWrite bounds the time from the last check of a hold to the write. A running client's deadline
+// precedes the cluster's by more than that.
 const lookToWrite = 10 * time.Millisecond
 
-// change reads, and writes one more, if it holds the lock still as far as it knows.
+// change reads the resource, and writes it incremented if it still holds the lock as far as it knows.
 func (a *actor) change(s *client.Session, d *resource) error {
 	h, err := a.lock(a.ctx, s, d.name)
 	if err != nil {

@@ -11,21 +11,21 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Check says, in the middle of things, whether anybody lost a hold or a place who must
-// not. The cluster has to answer within twice the TTL.
+// Check verifies, during the load, that no actor of a line has lost its hold or place. The cluster has to
+// answer within twice the TTL.
 func (r *Run) Check(when string) {
 	for _, l := range r.lines {
 		l.check(when)
 	}
 }
 
-// Bound is how long after healing everybody has an answer: whoever died has expired by
+// Bound is how long after healing every request must be answered. Sessions of dead clients have expired by
 // then.
 func (r *Run) Bound() time.Duration { return 2*r.opts.TTL + 10*time.Second }
 
-// Finish ends the load once every fault has: everybody is answered within Bound, nothing
-// is held but what somebody knows of, then nothing at all, and all sessions end. What is
-// not so is a fault in the log. It closes every client.
+// Finish ends the load after all faults have been healed. It verifies that every request is answered within
+// Bound, that only known holds remain, then none, and that all sessions end. Violations are recorded as
+// faults in the log. It closes every client.
 func (r *Run) Finish() Counts {
 	r.conclude()
 	r.Abandon()
@@ -50,13 +50,13 @@ func (r *Run) conclude() {
 	r.nobodyLeft()
 }
 
-// Abandon ends the load as it is, whatever still waits. It may be called again.
+// Abandon ends the load as it is, whatever is still waiting. It may be called repeatedly.
 func (r *Run) Abandon() {
 	r.end()
 	r.cancel()
 	r.closeClients()
 	r.acting.Wait()
-	r.closeClients() // of those who had just begun
+	r.closeClients() // of actors that had just started
 	r.following.Wait()
 }
 
@@ -87,7 +87,7 @@ func (r *Run) answered() bool {
 	return false
 }
 
-// pinned are the holds that are known of.
+// pinned returns the known holds.
 func (r *Run) pinned() (known []string) {
 	for _, l := range r.lines {
 		for _, h := range l.pinned[1:] {
@@ -101,7 +101,7 @@ func held(lock string, id, token uint64) string {
 	return fmt.Sprintf("%s by %d with token %d", lock, id, token)
 }
 
-// nothingBut waits until no other holds are left than those that are known.
+// nothingBut waits until only the known holds remain.
 func (r *Run) nothingBut(known []string) {
 	var found []string
 	if !r.within(2*r.opts.TTL, func() bool { found = r.held(); return slices.Equal(found, known) }) {
@@ -109,7 +109,7 @@ func (r *Run) nothingBut(known []string) {
 	}
 }
 
-// held lists all holds and waits of the load.
+// held returns all holds and waits of the load.
 func (r *Run) held() (found []string) {
 	all := ask(r, "list locks", r.reader.ListLocks, &wire.ListLocksRequest{Prefix: Prefix})
 	for _, l := range all.GetLocks() {
@@ -141,7 +141,7 @@ func (r *Run) sessions() (left []string) {
 	return left
 }
 
-// ask reads for everybody.
+// ask makes a read for the checks.
 func ask[Q, A any](r *Run, what string, read func(context.Context, Q) (A, error), q Q) A {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*r.opts.TTL)
 	defer cancel()

@@ -9,10 +9,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// aWhile is how long a load goes on here.
+// aWhile is how long a load runs in these tests.
 const aWhile = 1500 * time.Millisecond
 
-// TestLoadThatNobodyHurts finds nothing, and does all that there is to do.
+// TestLoadThatNobodyHurts verifies that a load without faults finds nothing, and exercises everything.
 func TestLoadThatNobodyHurts(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.pass(aWhile)
@@ -37,7 +37,7 @@ func TestLoadThatNobodyHurts(t *testing.T) {
 	})
 }
 
-// TestFinishFinds leaves something behind, each time, that must not stay.
+// TestFinishFinds leaves something behind that Finish must find.
 func TestFinishFinds(t *testing.T) {
 	for what, c := range map[string]struct {
 		fault string
@@ -48,7 +48,7 @@ func TestFinishFinds(t *testing.T) {
 		"a wait of nobody": {"awaited by", Line, func(w *world) { w.waits(w.stranger("stray"), lock(lineName, 1)) }},
 		"a wait without an answer": {"not answered 12s after healing: map[hot:", Hot, func(w *world) {
 			w.locks(w.stranger("stray"), lock("hot", 0))
-			w.pass(aWhile) // somebody wants it by then
+			w.pass(aWhile) // an actor wants it by then
 		}},
 		"a session": {"sessions that never ended: [", Lone, func(w *world) { w.stranger(Prefix + "stray") }},
 		"a hold that another has": {"held silently", Line, func(w *world) {
@@ -85,7 +85,7 @@ func TestFinishFinds(t *testing.T) {
 	}
 }
 
-// TestFinishFindsALostWrite: two who hold a lock under one token overwrite each other.
+// TestFinishFindsALostWrite lets two writers with the same token overwrite each other.
 func TestFinishFindsALostWrite(t *testing.T) {
 	d := &resource{name: lock(fenced, 0)}
 	inWorld(t, Options{Parts: []Part{{fenced, func(r *Run) { r.protect(d) }}}}, func(w *world) {
@@ -101,7 +101,7 @@ func TestFinishFindsALostWrite(t *testing.T) {
 	})
 }
 
-// TestCheckFinds what a load must not lose in the middle of things.
+// TestCheckFinds takes away what a load must not lose, and expects Check to find that.
 func TestCheckFinds(t *testing.T) {
 	for what, c := range map[string]struct {
 		fault string
@@ -143,7 +143,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// force has an operator take a hold away.
+// force forces a hold away, as an operator.
 func (w *world) force(h *hold) {
 	w.t.Helper()
 	_, err := w.run.reader.ForceRelease(w.t.Context(), &wire.ForceRelease{HoldId: h.ID(), Token: h.Token(), Reason: "test"})

@@ -13,8 +13,8 @@ const (
 	dying     = FrailClient + "/dying"
 )
 
-// Frail is clients that may lose their sessions with all that they hold, and then open
-// others. Half of what they hold is what the hot part contends for.
+// Frail are clients that may lose their sessions with all their holds, and then open others. Half of the
+// locks that they hold belong to the Hot part.
 var Frail = Part{CutClient, func(r *Run) {
 	for i := range 2 {
 		c := r.client(CutClient)
@@ -35,7 +35,7 @@ var Frail = Part{CutClient, func(r *Run) {
 	}
 }}
 
-// sessions plays rounds in one session after the other: each lasts until it is lost.
+// sessions plays rounds in one session after the other. Each lasts until it is lost.
 func (a *actor) sessions(c *client.Client, round func(*client.Session) error) {
 	for a.going() {
 		s, err := a.open(a.stop, c, a.opts.FrailTTL, false)
@@ -53,7 +53,7 @@ func (a *actor) sessions(c *client.Client, round func(*client.Session) error) {
 	}
 }
 
-// Dying is processes that end while they hold a lock.
+// Dying are processes that end while they hold a lock.
 var Dying = Part{dying, func(r *Run) {
 	r.start(dying, func(a *actor) {
 		for i := 0; a.going(); i++ {

@@ -11,14 +11,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// hold is a hold as its user sees it, booked from its grant to its end.
+// hold is a hold as its user sees it, recorded from its grant to its end.
 type hold struct {
 	*client.Hold
 	actor  *actor
 	booked *history.Held
 }
 
-// acquire makes one call for locks and books what comes of it.
+// acquire makes one call for locks and records the outcome.
 func (a *actor) acquire(s *client.Session, want []history.Share, call func() (*client.Hold, error)) (*hold, error) {
 	asked := a.env.Log.Now()
 	h, err := call()
@@ -34,12 +34,12 @@ func (a *actor) acquire(s *client.Session, want []history.Share, call func() (*c
 	return &hold{h, a, booked}, nil
 }
 
-// lock waits for one lock, alone.
+// lock acquires one lock exclusively, waiting if necessary.
 func (a *actor) lock(ctx context.Context, s *client.Session, name string, opts ...client.LockOption) (*hold, error) {
 	return a.acquire(s, history.Exclusive(name), func() (*client.Hold, error) { return s.Lock(ctx, name, opts...) })
 }
 
-// briefly keeps what was granted for a moment.
+// briefly keeps a hold for a moment and releases it.
 func (a *actor) briefly(h *hold, err error) error {
 	if err != nil {
 		return err
@@ -48,13 +48,13 @@ func (a *actor) briefly(h *hold, err error) error {
 	return h.release()
 }
 
-// becomes books that the hold has another mode from now on.
+// becomes records that the hold has another mode from now on.
 func (h *hold) becomes(mode wire.Mode) { h.booked.Become(mode, h.Token(), h.Revision()) }
 
-// keep holds for so long, or until it is lost.
+// keep holds for d, or until the hold is lost.
 func (h *hold) keep(d time.Duration) { h.actor.pause(d, h.Context().Done()) }
 
-// release gives the hold back and books that this was acknowledged.
+// release releases the hold and records the acknowledgement.
 func (h *hold) release() error {
 	err := h.Unlock(h.actor.ctx)
 	if err == nil {
@@ -63,11 +63,10 @@ func (h *hold) release() error {
 	return err
 }
 
-// unguarded says that nothing but tokens keeps the actor from acting on a hold that is
-// over.
+// unguarded reports whether only tokens keep the actor from acting on a hold that is over.
 func (a *actor) unguarded() bool { return a.opts.Unguarded && strings.HasPrefix(a.client, FrailClient) }
 
-// outcome names what comes of a call, for the counts.
+// outcome returns the name of a call's outcome, for the counts.
 func outcome(err error) string {
 	for _, known := range []struct {
 		err  error

@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// httpPatience bounds one call. It is less than a lease's TTL, so that a wait is
-	// asked for again before it is given up.
+	// httpPatience bounds one call. It is shorter than a lease's TTL, so that a wait is renewed before it is
+	// given up.
 	httpPatience = 2 * time.Second
-	// httpMargin is how much earlier than the cluster a lease is given up.
+	// httpMargin is how much earlier than the cluster's a lease's own deadline is.
 	httpMargin = 20 * time.Millisecond
 )
 
-// unanswered are the codes of calls that are worth repeating.
+// unanswered are the error codes of calls that are worth a retry.
 var unanswered = []connect.Code{connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeUnknown}
 
-// httpLessee takes a lease over HTTP, as curl would: each call is repeated, at another
-// node now and then, until it is answered.
+// httpLessee takes a lease over HTTP, as curl would. Each call is retried, on random nodes, until it is
+// answered.
 type httpLessee struct {
 	actor  *actor
 	secret []byte
 	ttlMs  uint32
 	name   string
 	hold   uint64
-	until  time.Duration // by the log's clock
+	until  time.Duration // on the log's clock
 	tries  int           // of the last call
 }
 
@@ -47,7 +47,7 @@ func newHTTPLessee(a *actor, name string) *httpLessee {
 func (l *httpLessee) now() time.Duration       { return l.actor.env.Log.Now() }
 func (l *httpLessee) remaining() time.Duration { return max(0, l.until-l.now()) }
 
-// repeat makes a call until it is answered and returns when the answered one was sent.
+// repeat retries a call until it is answered, and returns when the answered attempt was sent.
 func (l *httpLessee) repeat(ctx context.Context, call func(context.Context, wireconnect.LeaseServiceClient) error) (time.Duration, error) {
 	for l.tries = 1; ; l.tries++ {
 		sent := l.now()
@@ -64,7 +64,7 @@ func (l *httpLessee) repeat(ctx context.Context, call func(context.Context, wire
 	}
 }
 
-// service is any of the nodes.
+// service returns a random node's service.
 func (l *httpLessee) service() wireconnect.LeaseServiceClient {
 	a := l.actor
 	base := a.env.Bases[a.rand.IntN(len(a.env.Bases))]
@@ -109,8 +109,7 @@ func (l *httpLessee) extend(ctx context.Context) error {
 	return l.answered(status, err)
 }
 
-// release gives the lease back. One that was repeated may find that the first has come
-// through.
+// release releases the lease. After a retry, NOT_HELD may mean that an earlier attempt succeeded.
 func (l *httpLessee) release(ctx context.Context) error {
 	var status wire.Status_Code
 	_, err := l.repeat(ctx, func(ctx context.Context, service wireconnect.LeaseServiceClient) error {

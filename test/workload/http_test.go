@@ -8,7 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/test/judge"
 )
 
-// TestAnswersOverHTTPAreJudged: those that a node gave are true, and none may be changed.
+// TestAnswersOverHTTPAreJudged verifies that a node's HTTP answers pass the judge, and that changed ones do
+// not.
 func TestAnswersOverHTTPAreJudged(t *testing.T) {
 	inWorld(t, Options{Parts: []Part{Leases}}, func(w *world) {
 		w.pass(2 * aWhile)

@@ -12,8 +12,7 @@ import (
 
 const leases = "leases"
 
-// Leases is programs without a session that hold for a while, extend, and give back or
-// let it lapse.
+// Leases are programs without a session that hold for a while, extend, and release the lease or let it lapse.
 var Leases = Part{leases, func(r *Run) {
 	c := r.client(leases)
 	for range 3 {
@@ -26,12 +25,12 @@ var Leases = Part{leases, func(r *Run) {
 	}
 }}
 
-// lessee is how one lease is taken: with the SDK, or over HTTP.
+// lessee is a way to take one lease: with the SDK, or over HTTP.
 type lessee interface {
 	acquire(context.Context) (history.Hold, error)
 	extend(context.Context) error
 	release(context.Context) error
-	// remaining is the time for which nobody else can have it.
+	// remaining returns the time for which the lock cannot be granted to another client.
 	remaining() time.Duration
 }
 
@@ -42,7 +41,7 @@ func (a *actor) lease(c *client.Client) error {
 	h, err := l.acquire(a.ctx)
 	gone := errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrSessionLost)
 	if gone && a.env.Log.Now()-asked > a.opts.FrailTTL*9/10 {
-		a.count(Lapsed) // the answer was so late, or the wait could not be renewed in time
+		a.count(Lapsed) // the answer was late, or the wait could not be renewed in time
 		return nil
 	}
 	if err != nil {
@@ -62,7 +61,7 @@ func (a *actor) lease(c *client.Client) error {
 	booked.End()
 	if a.rand.IntN(8) == 0 {
 		a.count(Lapsed)
-		return nil // nobody gives it back
+		return nil // it is not released
 	}
 	if err := a.timely(l, l.release); err != nil {
 		return fmt.Errorf("give back %s: %w", name, err)
@@ -77,7 +76,7 @@ func (a *actor) lessee(c *client.Client, name string) lessee {
 	return &sdkLessee{client: c, name: name, ttl: a.opts.FrailTTL}
 }
 
-// timely makes a call that may be answered NOT_HELD only if the lease has lapsed by then.
+// timely makes a call that may return NOT_HELD only if the lease has lapsed by then.
 func (a *actor) timely(l lessee, call func(context.Context) error) error {
 	until := a.env.Log.Now() + l.remaining()
 	err := call(a.ctx)

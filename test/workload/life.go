@@ -13,15 +13,14 @@ import (
 type Life struct {
 	ID  uint64
 	TTL time.Duration
-	// Steady says that it must not be lost, Unguarded that its client was held back beyond
-	// its TTL.
+	// Steady is set if it must not be lost, Unguarded if its client was stalled beyond its TTL.
 	Steady, Unguarded bool
-	// Lost is when its user was told that it is over, or history.Never, and Why the reason.
+	// Lost is when its user was notified of its end, or history.Never; Why is the reason.
 	Lost time.Duration
 	Why  error
 }
 
-// open opens a session and books its end.
+// open opens a session and records its end.
 func (a *actor) open(ctx context.Context, c *client.Client, ttl time.Duration, steady bool) (*client.Session, error) {
 	s, err := c.NewSession(ctx, client.SessionOptions{TTL: ttl, Name: Prefix + a.name})
 	if err != nil {
@@ -36,7 +35,7 @@ func (a *actor) open(ctx context.Context, c *client.Client, ttl time.Duration, s
 	return s, nil
 }
 
-// follow waits for the end of a session, which that of its client is at the latest.
+// follow waits for the end of a session, at the latest when its client is closed.
 func (a *actor) follow(s *client.Session, l *Life) {
 	<-s.Lost()
 	at, why := a.env.Log.Now(), s.Err()
@@ -53,7 +52,7 @@ func (a *actor) follow(s *client.Session, l *Life) {
 	a.count(LostLives)
 }
 
-// Lives are all sessions that the load opened.
+// Lives returns all sessions that the load opened.
 func (r *Run) Lives() []Life {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,17 +16,17 @@ const (
 	pinned     = 2
 )
 
-// line is waiters behind a hold that lasts as long as the load, beside other holds that
-// do: nobody may lose what it has, whatever happens.
+// line is a queue of waiters behind a hold that lasts as long as the load, along with other such holds. None
+// of them may lose its hold or place, whatever the faults.
 type line struct {
 	*actor
 	sessions []*client.Session
-	pinned   []*hold // the first one is that at the head of the line
+	pinned   []*hold // the first is the one that the line waits for
 	places   []uint64
 	served   chan uint64
 }
 
-// Line stands when Start returns. Check looks at it in the middle of things.
+// Line is complete when Start returns. Check examines it during the load.
 var Line = Part{lineName, func(r *Run) {
 	l := &line{served: make(chan uint64, lineLength)}
 	stands := make(chan struct{})
@@ -41,7 +41,7 @@ var Line = Part{lineName, func(r *Run) {
 	r.lines = append(r.lines, l)
 }}
 
-// form takes the holds and has waiters queue up, one after the other.
+// form acquires the holds and enqueues the waiters, one after the other.
 func (l *line) form() error {
 	c := l.Run.client(lineName)
 	for range 3 {
@@ -76,7 +76,7 @@ func (l *line) wait(a *actor, s *client.Session) error {
 	return a.briefly(h, nil)
 }
 
-// queue are those who wait, in order.
+// queue returns the waiters, in order.
 func (l *line) queue() (ids []uint64) {
 	ctx, cancel := context.WithTimeout(l.ctx, 2*l.opts.TTL)
 	defer cancel()
@@ -88,7 +88,7 @@ func (l *line) queue() (ids []uint64) {
 	return ids
 }
 
-// check compares the line with what it was.
+// check compares the line with its initial state.
 func (l *line) check(when string) {
 	if now := l.queue(); !slices.Equal(now, l.places) {
 		l.fault("after %s the line is %v, it was %v", when, now, l.places)
@@ -100,11 +100,10 @@ func (l *line) check(when string) {
 	}
 }
 
-// release lets those go on who wait.
+// release lets the waiters proceed.
 func (l *line) release() { l.must("release the head of the line", l.pinned[0].release()) }
 
-// leave compares the order in which they were served with their places, and ends the
-// rest.
+// leave compares the order in which the waiters were served with their places, and ends the rest.
 func (l *line) leave() {
 	close(l.served)
 	var served []uint64

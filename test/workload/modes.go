@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Readers is readers and writers of one lock, who become each other.
+// Readers are readers and writers of one lock, with upgrades and downgrades.
 var Readers = steadily("readers", 4, func(a *actor, s *client.Session) error {
 	l := s.RWLock(lock("readers", 0))
 	switch a.rand.IntN(6) {
@@ -31,7 +31,7 @@ func (a *actor) write(s *client.Session, l *client.RWLock) (*hold, error) {
 	return a.acquire(s, history.Exclusive(l.Name()), func() (*client.Hold, error) { return l.Lock(a.ctx) })
 }
 
-// downgraded makes a reader of a writer.
+// downgraded downgrades a writer to a reader.
 func (a *actor) downgraded(h *hold, err error) error {
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (a *actor) downgraded(h *hold, err error) error {
 	return a.briefly(h, nil)
 }
 
-// upgraded makes a writer of a reader, if no other one is about to.
+// upgraded upgrades a reader to a writer, unless another upgrade is waiting.
 func (a *actor) upgraded(h *hold, err error) error {
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (a *actor) upgraded(h *hold, err error) error {
 
 const permits = 5
 
-// Permits is actors that take one to all permits of a semaphore.
+// Permits are actors that acquire between one and all permits of a semaphore.
 var Permits = steadily("permits", 4, func(a *actor, s *client.Session) error {
 	sem, n := s.Semaphore(lock("permits", 0), permits), 1+a.rand.Uint64N(permits)
 	call := func() (*client.Hold, error) { return sem.Acquire(a.ctx, n) }

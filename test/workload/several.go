@@ -11,8 +11,8 @@ import (
 
 const severalLocks = 4
 
-// Several is actors that need more than one lock: all at once, or one after the other in
-// whichever order, where the request that closes a circle is refused.
+// Several are actors that need more than one lock: all in one request, or one after the other in random
+// order, where the request that closes a cycle is refused.
 var Several = steadily("several", 4, func(a *actor, s *client.Session) error {
 	names := a.pick(2 + a.rand.IntN(severalLocks-1))
 	switch a.rand.IntN(5) {
@@ -26,7 +26,7 @@ var Several = steadily("several", 4, func(a *actor, s *client.Session) error {
 	return a.nested(s, names[0], func(ctx context.Context) (*hold, error) { return a.lock(ctx, s, names[1]) })
 })
 
-// pick draws names in any order.
+// pick returns n names in random order.
 func (a *actor) pick(n int) (names []string) {
 	for _, i := range a.rand.Perm(severalLocks)[:n] {
 		names = append(names, lock("several", i))
@@ -34,7 +34,7 @@ func (a *actor) pick(n int) (names []string) {
 	return names
 }
 
-// all acquires all of them in one step.
+// all acquires all locks in one request.
 func (a *actor) all(ctx context.Context, s *client.Session, names []string) (*hold, error) {
 	var want []history.Share
 	for _, name := range names {
@@ -43,7 +43,7 @@ func (a *actor) all(ctx context.Context, s *client.Session, names []string) (*ho
 	return a.acquire(s, want, func() (*client.Hold, error) { return s.LockAll(ctx, client.Names(names...)) })
 }
 
-// nested acquires more while it holds a lock, as the same owner.
+// nested acquires more locks while it holds one, as the same owner.
 func (a *actor) nested(s *client.Session, first string, more func(context.Context) (*hold, error)) error {
 	outer, err := a.lock(a.ctx, s, first)
 	if err != nil {

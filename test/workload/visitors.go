@@ -10,7 +10,7 @@ import (
 
 const visitors = "visitors"
 
-// Visitors is sessions that come and go, closed while they hold or wait.
+// Visitors are sessions that come and go, closed while they hold or wait.
 var Visitors = Part{visitors, func(r *Run) {
 	c := r.client(visitors)
 	for range 2 {
@@ -23,7 +23,7 @@ var Visitors = Part{visitors, func(r *Run) {
 	}
 }}
 
-// visit has two sessions want the same lock and closes them in any order.
+// visit opens two sessions that acquire the same lock, and closes them in random order.
 func (a *actor) visit(c *client.Client) error {
 	first, err := a.open(a.ctx, c, a.opts.TTL, true)
 	if err != nil {

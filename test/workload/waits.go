@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/history"
 )
 
-// Waits is actors that give up waiting about when they are granted the lock.
+// Waits are actors that give up waiting at about the time of the grant.
 var Waits = steadily("waits", 4, func(a *actor, s *client.Session) error {
 	name := lock("waits", 0)
 	switch a.number {
@@ -25,7 +25,7 @@ var Waits = steadily("waits", 4, func(a *actor, s *client.Session) error {
 	return err
 })
 
-// cancelling cancels a wait, unless it was granted before.
+// cancelling cancels a wait, unless it is granted before.
 func (a *actor) cancelling(s *client.Session, name string) error {
 	ctx, cancel := context.WithTimeout(a.ctx, a.some(2))
 	defer cancel()

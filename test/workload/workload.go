@@ -13,83 +13,83 @@ import (
 )
 
 const (
-	// FrailClient begins the names of clients that may be cut off, held back or ended.
-	// All others must get through again before a steady session's TTL has passed.
+	// FrailClient is the prefix of the names of clients that may be partitioned, stalled or ended. All others
+	// must be able to reach the cluster again before the TTL of a steady session has passed.
 	FrailClient = "frail"
-	// Prefix begins the names of all locks and sessions of a load.
+	// Prefix is the prefix of the names of all locks and sessions of a load.
 	Prefix = "load/"
 )
 
-// Env is the cluster that a load uses. Its functions are called from any goroutine.
+// Env is the cluster that a load uses. Its functions may be called from any goroutine.
 type Env struct {
-	// Client makes a client as if in a process of its own, with the history's tap on its
-	// connections. The load closes it.
+	// Client creates a client, as if in its own process, with the history's tap on its connections. The load
+	// closes it.
 	Client func(name string) *client.Client
-	// HTTP calls the nodes' HTTP ports, which are below Bases; nil where there are none.
+	// HTTP calls the nodes' HTTP ports, whose base URLs are Bases; nil if there are none.
 	HTTP  connect.HTTPClient
 	Bases []string
-	// Stall is called by frail clients between their last look at a hold and what they do
-	// under it: whoever holds a client's process back has it block there. May be nil.
+	// Stall is called by frail clients between their last check of a hold and what they do under it. Fault
+	// injection that stalls a client's process lets it block there. May be nil.
 	Stall func(client string)
-	// Log is the history that everything is booked in.
+	// Log is the history in which everything is recorded.
 	Log *history.Log
-	// Seed decides what actors do and when.
+	// Seed determines what actors do and when.
 	Seed uint64
 }
 
-// Options shape a load.
+// Options configure a load.
 type Options struct {
-	// Parts are what it consists of; nil is all of them.
+	// Parts are the parts of the load; nil means all of them.
 	Parts []Part
-	// TTL is that of sessions that must never be lost, 15 s by default; FrailTTL that of
-	// the others and of leases, 5 s by default.
+	// TTL is the TTL of sessions that must never be lost, 15 s by default. FrailTTL is that of the others and
+	// of leases, 5 s by default.
 	TTL, FrailTTL time.Duration
-	// Pace is about how long an actor rests between what it does. It holds locks for up
-	// to a quarter of that. 200 ms by default.
+	// Pace is roughly how long an actor rests between rounds, 200 ms by default. Locks are held for up to a
+	// quarter of it.
 	Pace time.Duration
-	// Unguarded says that frail clients are held back beyond their TTL, so that only
-	// tokens guard what they do then.
+	// Unguarded is set if frail clients are stalled beyond their TTL, so that only tokens protect what they
+	// do then.
 	Unguarded bool
 }
 
 // Part is one kind of load.
 type Part struct {
-	// Name is that of its actors, their clients and their locks.
+	// Name is the name of its actors, their clients and their locks.
 	Name string
 	play func(*Run)
 }
 
-// Parts lists all there are.
+// Parts returns all parts.
 func Parts() []Part {
 	return []Part{Line, Lone, Hot, Readers, Permits, Several, Visitors, Leases, Waits, Fenced, Elections, Frail, Dying}
 }
 
-// Run is a load under way.
+// Run is a load in progress.
 type Run struct {
 	env    Env
 	opts   Options
-	ctx    context.Context // ends what still waits when the bound for it has passed
+	ctx    context.Context // cancels calls that still wait when the bound for them has passed
 	cancel context.CancelFunc
-	stop   context.Context // over: actors finish what they are at
+	stop   context.Context // when done, actors finish their current round
 	end    context.CancelFunc
 	acting sync.WaitGroup
-	// following are those who wait for the ends of sessions.
+	// following are the goroutines that wait for the ends of sessions.
 	following sync.WaitGroup
-	// reader looks at the cluster for everybody.
+	// reader is the client for the reads of all checks.
 	reader *client.Client
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	actors  uint64
-	busy    map[string]int // actors under way, for messages
+	busy    map[string]int // running actors, for messages
 	clients []*client.Client
 	lives   []*Life
 	did     Counts
 	lines   []*line
-	atEnd   []func() // called when all actors have finished
+	atEnd   []func() // called after all actors have finished
 }
 
-// Start starts every actor, and returns when the line stands. Whatever is found wrong from
-// then on is a fault in the log.
+// Start starts every actor, and returns when the line is complete. Violations found from then on are recorded
+// as faults in the log.
 func Start(env Env, opts Options) *Run {
 	if opts.Parts == nil {
 		opts.Parts = Parts()
@@ -110,7 +110,7 @@ func Start(env Env, opts Options) *Run {
 	return r
 }
 
-// client makes a client that is closed at the end at the latest.
+// client creates a client, which is closed at the end at the latest.
 func (r *Run) client(name string) *client.Client {
 	c := r.env.Client(name)
 	r.mu.Lock()
@@ -119,15 +119,15 @@ func (r *Run) client(name string) *client.Client {
 	return c
 }
 
-// atTheEnd has a check called when all actors have finished.
+// atTheEnd registers a check that is called after all actors have finished.
 func (r *Run) atTheEnd(check func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.atEnd = append(r.atEnd, check)
 }
 
-// steadily makes a part of so many actors, each with a session of one client that must
-// never be lost. They play their rounds until the load ends.
+// steadily returns a part with a number of actors, each with a session of a common client. The sessions must
+// never be lost. The actors play their rounds until the load ends.
 func steadily(name string, actors int, round func(*actor, *client.Session) error) Part {
 	return Part{name, func(r *Run) {
 		c := r.client(name)
@@ -148,24 +148,24 @@ func steadily(name string, actors int, round func(*actor, *client.Session) error
 	}}
 }
 
-// fault books what must not happen.
+// fault records a violation.
 func (r *Run) fault(format string, args ...any) { r.env.Log.Fault(format, args...) }
 
-// count books what happened.
+// count counts an event.
 func (r *Run) count(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.did[what]++
 }
 
-// Did says how often that has happened so far: one of the constants of this package.
+// Did returns how often an event, one of the constants of this package, has happened so far.
 func (r *Run) Did(what string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.did[what]
 }
 
-// counts books what happened more often.
+// counts adds to the counts.
 func (r *Run) counts(more Counts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// world is a cluster of one node in virtual time, and a load that uses it.
+// world is a single-node cluster in virtual time, and a load that uses it.
 type world struct {
 	t    *testing.T
 	net  *simnet.Net
@@ -32,10 +32,10 @@ type world struct {
 	run  *Run
 }
 
-// ttl is short, since what is found wrong is looked at again for twice as long.
+// ttl is short, since failing checks are retried for twice as long.
 const ttl = time.Second
 
-// inWorld starts a load and hands it over; whatever it leaves running shows as a deadlock.
+// inWorld starts a load and calls story with it. Anything left running shows up as a deadlock.
 func inWorld(t *testing.T, opts Options, story func(w *world)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
@@ -71,12 +71,12 @@ func (w *world) client(name string) *client.Client {
 		Endpoints: []string{"n1:7400"}, Agent: name, Clock: client.RuntimeClock(), Dial: w.log.Tap(name, w.net.Host(name).Dial),
 	})
 	if err != nil {
-		panic(err) // no endpoints, or none that are addresses
+		panic(err) // no endpoints, or invalid ones
 	}
 	return c
 }
 
-// stranger opens a session that the load knows nothing of.
+// stranger opens a session that the load does not know.
 func (w *world) stranger(name string) *client.Session {
 	w.t.Helper()
 	c := w.client("stranger")
@@ -88,7 +88,7 @@ func (w *world) stranger(name string) *client.Session {
 	return s
 }
 
-// locks waits for a lock as a stranger.
+// locks acquires a lock for a stranger, waiting if necessary.
 func (w *world) locks(s *client.Session, name string) *client.Hold {
 	w.t.Helper()
 	h, err := s.Lock(w.t.Context(), name)
@@ -98,7 +98,7 @@ func (w *world) locks(s *client.Session, name string) *client.Hold {
 	return h
 }
 
-// faults are what the load found wrong.
+// faults returns the faults that the load found.
 func (w *world) faults() (all []string) {
 	for _, f := range w.log.History().Faults() {
 		all = append(all, f.Text)
@@ -106,7 +106,7 @@ func (w *world) faults() (all []string) {
 	return all
 }
 
-// entries are the node's log.
+// entries returns the node's log.
 func (w *world) entries() (all []judge.Entry) {
 	w.t.Helper()
 	last, err := w.disk.LastIndex()
@@ -120,7 +120,7 @@ func (w *world) entries() (all []judge.Entry) {
 	return all
 }
 
-// finds wants a fault with those words.
+// finds fails the test unless there is a fault with those words.
 func (w *world) finds(words string) {
 	w.t.Helper()
 	if all := w.faults(); !strings.Contains(fmt.Sprint(all), words) {
@@ -128,7 +128,7 @@ func (w *world) finds(words string) {
 	}
 }
 
-// waits asks for a lock as a stranger, and goes on.
+// waits lets a stranger wait for a lock in the background.
 func (w *world) waits(s *client.Session, name string) {
 	go func() { _, _ = s.Lock(context.Background(), name) }()
 	synctest.Wait()

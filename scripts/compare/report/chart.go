@@ -1,7 +1,7 @@
 package report
 
 import (
-	_ "embed" // the template
+	_ "embed" // for the template
 	"fmt"
 	"strings"
 	"text/template"
@@ -14,26 +14,26 @@ var chartText string
 
 var chartTemplate = template.Must(template.New("chart").Parse(chartText))
 
-// The chart's measures, in pixels.
+// Dimensions of the chart, in pixels.
 const (
 	chartWidth  = 840
-	chartTop    = 64  // where the first group begins
-	columnWidth = 410 // of two
-	labelWidth  = 92  // of a bar's label, before it
-	valueWidth  = 72  // of its value, behind it
+	chartTop    = 64  // top of the first group
+	columnWidth = 410 // width of each of the two columns
+	labelWidth  = 92  // of a bar's label, on its left
+	valueWidth  = 72  // of its value, on its right
 	barStep     = 18
 	barHeight   = 13
-	groupHead   = 24 // a group's title
+	groupHead   = 24 // height of a group's title
 	groupGap    = 14 // between groups
 	captionGap  = 10
 )
 
-// shown are the systems of the chart: those that are replicated, with short names.
+// shown are the systems in the chart: the replicated ones, with short names.
 var shown = []struct{ system, label string }{
 	{system.Quorumlock, "Quorumlock"}, {etcd, "etcd"}, {zookeeper, "ZooKeeper"}, {redlock, "Redlock ×5"},
 }
 
-// columns are the chart's groups: throughputs, each with a scale of its own.
+// columns are the chart's groups: throughputs, each with its own scale.
 var columns = [2][]struct{ title, figure string }{{
 	{"Pairs a second, 1 client", "pairs/1/perSecond"},
 	{"16 clients", "pairs/16/perSecond"},
@@ -46,28 +46,28 @@ var columns = [2][]struct{ title, figure string }{{
 	{"Pairs a second, 1,024 clients on 16 connections", "shared/perSecond"},
 }}
 
-// bar is one of the chart.
+// bar is one bar of the chart.
 type bar struct {
 	Label, Value, Class string
 	X, Y, Width         int
 }
 
-// Right is where the value stands.
+// Right returns the position of the value.
 func (b bar) Right() int { return b.X + b.Width + 6 }
 
-// Text is the line on which label and value stand.
+// Text returns the baseline of label and value.
 func (b bar) Text() int { return b.Y + barHeight - 2 }
 
-// Left is where the label ends.
+// Left returns the right end of the label.
 func (b bar) Left() int { return b.X - 6 }
 
-// heading is a group's.
+// heading is a group's title.
 type heading struct {
 	Title string
 	X, Y  int
 }
 
-// drawing is what the template draws.
+// drawing is the input of the template.
 type drawing struct {
 	Width, Height, BarHeight int
 	Subtitle                 string
@@ -77,7 +77,7 @@ type drawing struct {
 	Bars                     []bar
 }
 
-// Chart draws the throughputs as an SVG that can be read on light and on dark ground.
+// Chart draws the throughputs as an SVG that is readable on light and dark backgrounds.
 func (r *Results) Chart() (string, error) {
 	d := drawing{Width: chartWidth, BarHeight: barHeight}
 	bottom := chartTop
@@ -128,7 +128,7 @@ func (r *Results) group(d *drawing, title, figure string, x, y int) int {
 	return y + groupGap
 }
 
-// escaped makes the texts fit for XML, and describes the chart for those who do not see it.
+// escaped escapes the texts for XML, and adds a description of the chart for screen readers.
 func escaped(d drawing) drawing {
 	var said []string
 	for _, b := range d.Bars {

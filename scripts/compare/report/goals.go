@@ -2,7 +2,7 @@ package report
 
 import "github.com/quorumlock/quorumlock/scripts/compare/system"
 
-// measure is one figure of Quorumlock that is compared with others.
+// measure is a figure of Quorumlock that is compared with others.
 type measure struct {
 	what   string
 	figure string
@@ -11,7 +11,7 @@ type measure struct {
 	system string
 }
 
-// compare compares a figure of Quorumlock.
+// compare returns the comparison of a figure of Quorumlock.
 func compare(what, figure string, unit unit, rivals ...rival) measure {
 	return measure{what, figure, unit, rivals, system.Quorumlock}
 }
@@ -22,20 +22,20 @@ func (m measure) of(variant string) measure {
 	return m
 }
 
-// rival is what a figure is compared with, and the goal for the ratio of the two. Of figures
-// of which less is better the ratio should be at most that, of others at least.
+// rival is what a figure is compared with, and the goal for the ratio of the two: an upper bound for figures
+// of which less is better, and a lower bound for others.
 type rival struct {
-	system string // empty if the goal is for the figure as it is
+	system string // empty if the goal is for the figure itself
 	figure string // empty if it is the same as Quorumlock's
-	as     string // how readers know it; empty if by the system's title
+	as     string // name for readers; empty means the system's title
 	goal   float64
-	aims   bool // there is a goal
+	aims   bool // whether there is a goal
 }
 
 // to compares with another system, with a goal for the ratio.
 func to(name string, goal float64) rival { return rival{system: name, goal: goal, aims: true} }
 
-// beside compares with another system, whatever comes of it.
+// beside compares with another system, without a goal.
 func beside(name string) rival { return rival{system: name} }
 
 // itself compares with another figure of Quorumlock.
@@ -43,10 +43,10 @@ func itself(figure, as string, goal float64) rival {
 	return rival{system: system.Quorumlock, figure: figure, as: "itself, " + as, goal: goal, aims: true}
 }
 
-// bound is a goal for the figure as it is.
+// bound is a goal for the figure itself.
 func bound(goal float64) rival { return rival{goal: goal, aims: true} }
 
-// The systems, by shorter names for what follows.
+// Short names for the systems.
 const (
 	etcd      = system.Etcd
 	zookeeper = system.ZooKeeper
@@ -55,7 +55,7 @@ const (
 	always    = system.RedisAlways
 )
 
-// measures are all comparisons, in the order of the table. Their sizes are those of a real one.
+// measures are all comparisons, in the order of the table. Their sizes are those of a real comparison.
 var measures = []measure{
 	compare("lock+unlock pairs/s, 1 client", "pairs/1/perSecond", perSecond,
 		to(etcd, 2), to(zookeeper, 1.7), beside(redlock), beside(redis), beside(always)),

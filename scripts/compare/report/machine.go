@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Machine is what the comparison runs on.
+// Machine describes the machine on which the comparison runs.
 type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
@@ -19,12 +19,12 @@ type Machine struct {
 	Kernel      string `json:"kernel"`
 }
 
-// String describes it in one line.
+// String describes it on one line.
 func (m Machine) String() string {
 	return fmt.Sprintf("%s, %d cores, %.0f GiB, Linux %s", m.CPU, m.Cores, float64(m.MemoryBytes)/(1<<30), m.Kernel)
 }
 
-// ThisMachine describes the one that we are on. What it does not tell is "unknown".
+// ThisMachine describes this machine. What is not available is "unknown".
 func ThisMachine() Machine {
 	return Machine{
 		CPU:         valueIn("/proc/cpuinfo", "model name"),
@@ -50,7 +50,7 @@ func valueIn(path, key string) string {
 	return value(string(text), key)
 }
 
-// value finds the first line of that key in a text of keys and values with colons.
+// value returns the value of the first line with that key in a text of "key: value" lines.
 func value(text, key string) string {
 	for line := range strings.Lines(text) {
 		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == key {
@@ -60,7 +60,7 @@ func value(text, key string) string {
 	return "unknown"
 }
 
-// kibibytes reads "16384 kB"; 0 if it is something else.
+// kibibytes parses a text like "16384 kB" and returns bytes; 0 if it is something else.
 func kibibytes(text string) int64 {
 	n, err := strconv.ParseInt(strings.TrimSuffix(text, " kB"), 10, 64)
 	if err != nil {
@@ -69,11 +69,11 @@ func kibibytes(text string) int64 {
 	return n << 10
 }
 
-// syncs is how many writes are timed.
+// syncs is the number of writes that are timed.
 const syncs = 100
 
-// Fsync is how long a write of 4 KiB takes with its fdatasync, to a file in dir that need not
-// grow, in milliseconds: the median of some. It is the least that a durable commit costs.
+// Fsync returns the time of a write of 4 KiB with its fdatasync, to a preallocated file in dir, in
+// milliseconds: the median of several. It is the minimum cost of a durable commit.
 func Fsync(dir string) (float64, error) {
 	path := filepath.Join(dir, "fsync")
 	file, err := os.Create(path)
@@ -103,11 +103,11 @@ func Fsync(dir string) (float64, error) {
 	return median(took), nil
 }
 
-// tmpfs is the mark of file systems that are memory.
+// tmpfs is the type of file systems in memory.
 const tmpfs = 0x01021994
 
-// OnDisk returns an error if what is written to dir goes to memory: there, durability costs
-// nothing, and the comparison says nothing.
+// OnDisk returns an error if files in dir are in memory: durability would cost nothing there, and the
+// comparison would mean nothing.
 func OnDisk(dir string) error {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -52,7 +52,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// measured are results of which some goals are met and some are missed, some by a whisker.
+// measured returns results that meet some goals and miss others, some of them narrowly.
 func measured() *Results {
 	r := &Results{
 		Begun: time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC), Command: "make compare", Rounds: 3, WindowSeconds: 5, WarmUpSeconds: 3,
@@ -94,7 +94,7 @@ func TestGoals(t *testing.T) {
 		met             bool
 	}{
 		{"pairs/1/perSecond", "etcd", true},    // exactly twice
-		{"pairs/128/perSecond", "etcd", false}, // a little less than eight times
+		{"pairs/128/perSecond", "etcd", false}, // slightly less than eight times
 		{"pairs/128/perSecond", "one Redis, nothing kept", true},
 		{"pairs/1/p50Ms", "etcd", true},
 		{"crowd/perSecond", "itself, 16 waiters", true},
@@ -156,7 +156,7 @@ func TestChartOfNothing(t *testing.T) {
 	r := &Results{}
 	r.Finish()
 	chart, err := r.Chart()
-	if err != nil || strings.Count(chart, "<rect") != 1 { // the ground
+	if err != nil || strings.Count(chart, "<rect") != 1 { // the background
 		t.Errorf("%v: %s", err, chart)
 	}
 }
@@ -202,7 +202,7 @@ func TestFsyncLeavesNothing(t *testing.T) {
 	}
 }
 
-// golden compares with a file of testdata.
+// golden compares with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -220,8 +220,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestMeasuresAreMeasured holds the table against the workloads, of whose figures it knows
-// nothing but the names.
+// TestMeasuresAreMeasured checks the table's figures against the workloads, since the table contains only
+// their names.
 func TestMeasuresAreMeasured(t *testing.T) {
 	measured := map[string]bool{} // by system and workload
 	for _, stage := range workload.Stages(workload.Real) {

@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// Results are what a comparison has measured so far. The names of its JSON stay as they are.
+// Results are the measurements of a comparison so far. The names in its JSON must not change.
 type Results struct {
 	Begun   time.Time `json:"begun"`
-	Command string    `json:"command"` // that reproduces it
-	Rounds  int       `json:"rounds"`  // that are complete
-	// Smoke marks sizes and times that show only that everything works.
+	Command string    `json:"command"` // reproduces the comparison
+	Rounds  int       `json:"rounds"`  // number of complete rounds
+	// Smoke marks sizes and times that only show that everything works.
 	Smoke         bool              `json:"smoke"`
 	WindowSeconds float64           `json:"windowSeconds"`
 	WarmUpSeconds float64           `json:"warmUpSeconds"`
 	Machine       Machine           `json:"machine"`
 	Versions      map[string]string `json:"versions"` // by system
-	// FsyncMs is what a write of 4 KiB took with its sync, before each round.
+	// FsyncMs contains the time of a synced write of 4 KiB, before each round.
 	FsyncMs []float64 `json:"fsyncMs"`
 	// Figures are by system and name, one for each round in which it was measured.
 	Figures  map[string]map[string][]float64 `json:"figures"`
 	Failures []string                        `json:"failures"`
-	// Rows are the table, made of all that by Finish.
+	// Rows are the table, created by Finish.
 	Rows []Row `json:"rows"`
 }
 
-// Add adds what a system did in one round.
+// Add adds the figures of a system from one round.
 func (r *Results) Add(system string, figures map[string]float64) {
 	if r.Figures == nil {
 		r.Figures = map[string]map[string][]float64{}
@@ -38,7 +38,7 @@ func (r *Results) Add(system string, figures map[string]float64) {
 	}
 }
 
-// over is what a figure is worth over all rounds; ok is false if it was never measured.
+// over returns the value of a figure over all rounds; ok is false if it was never measured.
 func (r *Results) over(system, figure string, worth func([]float64) float64) (value float64, ok bool) {
 	values := r.Figures[system][figure]
 	if len(values) == 0 {
@@ -47,8 +47,7 @@ func (r *Results) over(system, figure string, worth func([]float64) float64) (va
 	return worth(values), true
 }
 
-// median is the middle one of values, of which there are some, or the mean of the two in the
-// middle.
+// median returns the middle value, or the mean of the two in the middle. There must be at least one value.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	middle := len(sorted) / 2

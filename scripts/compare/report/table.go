@@ -7,12 +7,12 @@ import (
 	"github.com/quorumlock/quorumlock/scripts/compare/system"
 )
 
-// Row is one line of the table. What is not known is null.
+// Row is one line of the table. Unknown values are null.
 type Row struct {
 	Workload string  `json:"workload"`
 	Figure   string  `json:"figure"`
 	Ours     float64 `json:"quorumlock"`
-	// Against is whom it is compared with, empty if the goal is for the figure as it is.
+	// Against is what it is compared with, empty if the goal is for the figure itself.
 	Against string   `json:"against"`
 	Theirs  *float64 `json:"theirs"`
 	Ratio   *float64 `json:"ratio"`
@@ -23,7 +23,7 @@ type Row struct {
 	unit unit
 }
 
-// Finish makes the rows of what has been measured so far.
+// Finish creates the rows from the measurements so far.
 func (r *Results) Finish() {
 	r.Rows = nil
 	for _, m := range measures {
@@ -39,7 +39,7 @@ func (r *Results) Finish() {
 	}
 }
 
-// row compares with one rival, if there is anything to compare with.
+// row compares with one rival. It returns false if there is nothing to compare with.
 func (r *Results) row(m measure, ours float64, with rival) (Row, bool) {
 	row := Row{Workload: m.what, Figure: m.figure, Ours: ours, AtMost: m.unit.less, unit: m.unit}
 	compared := ours
@@ -64,7 +64,7 @@ func (r *Results) row(m measure, ours float64, with rival) (Row, bool) {
 	if with.aims {
 		met := m.unit.met(compared, with.goal)
 		row.Goal = &with.goal
-		// Without a ratio it is not known.
+		// Without a ratio, it is unknown whether the goal is met.
 		if with.system == "" || row.Ratio != nil {
 			row.Met = &met
 		}
@@ -72,7 +72,7 @@ func (r *Results) row(m measure, ours float64, with rival) (Row, bool) {
 	return row, true
 }
 
-// cells are those of the table.
+// cells formats the row for the table.
 func (row *Row) cells(first bool) []string {
 	what, ours := "", ""
 	if first {
@@ -101,7 +101,7 @@ func (row *Row) cells(first bool) []string {
 	return []string{what, ours, against, theirs, ratio, goal, met}
 }
 
-// Table is the Markdown of all rows.
+// Table returns the Markdown of all rows.
 func (r *Results) Table() string {
 	var b strings.Builder
 	b.WriteString("| workload | Quorumlock | against | theirs | ratio | goal | |\n")
@@ -115,7 +115,7 @@ func (r *Results) Table() string {
 	return b.String()
 }
 
-// Markdown is the table with all that one has to know to judge it.
+// Markdown returns the table with everything needed to judge it.
 func (r *Results) Markdown() string {
 	var b strings.Builder
 	if r.Smoke {

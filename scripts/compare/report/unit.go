@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// unit says how a figure is written, whether less of it is better, and what it is worth over
-// all rounds.
+// unit defines how a figure is formatted, whether less of it is better, and how its value over all rounds is
+// computed.
 type unit struct {
 	less   bool
 	format func(float64) string
@@ -19,11 +19,11 @@ var (
 	perSecond    = unit{false, grouped, median}
 	milliseconds = unit{true, inMilliseconds, median}
 	bytes        = unit{true, inBytes, median}
-	// faults are things of which one in one round is too many.
+	// faults are events of which a single one in any round is too many.
 	faults = unit{true, grouped, slices.Max[[]float64]}
 )
 
-// sign stands before a goal.
+// sign returns the prefix of a goal.
 func (u unit) sign() string {
 	if u.less {
 		return "≤ "
@@ -31,7 +31,7 @@ func (u unit) sign() string {
 	return "≥ "
 }
 
-// met tells whether a goal is.
+// met reports whether a value meets its goal.
 func (u unit) met(value, goal float64) bool {
 	if u.less {
 		return value <= goal
@@ -39,7 +39,7 @@ func (u unit) met(value, goal float64) bool {
 	return value >= goal
 }
 
-// grouped writes a whole number with commas.
+// grouped formats a whole number with commas.
 func grouped(x float64) string {
 	digits := fmt.Sprintf("%.0f", math.Abs(x))
 	var b strings.Builder
@@ -64,7 +64,7 @@ func inBytes(x float64) string {
 	return significant(x/1024) + " KiB"
 }
 
-// significant writes three digits, and no fewer than there are before the point.
+// significant formats a number with three digits, or more if its integer part has more.
 func significant(x float64) string {
 	switch size := math.Abs(x); {
 	case size >= 100:
@@ -77,5 +77,5 @@ func significant(x float64) string {
 	return fmt.Sprintf("%.3f", x)
 }
 
-// short writes a goal, which has few digits.
+// short formats a goal, which has few digits.
 func short(x float64) string { return strings.TrimSuffix(fmt.Sprintf("%g", x), ".0") }

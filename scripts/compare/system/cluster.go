@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// startTimeout is how long the servers of a system may take until they serve.
+// startTimeout bounds the start of a system's servers until they serve.
 const startTimeout = 60 * time.Second
 
-// Cluster is a system's servers while they run.
+// Cluster is the set of a system's running servers.
 type Cluster struct {
-	// Dial makes a connection of its own.
+	// Dial makes a new connection.
 	Dial    func() (Client, error)
 	servers []*process
 }
 
-// Servers is how many there are.
+// Servers returns the number of servers.
 func (c *Cluster) Servers() int { return len(c.servers) }
 
-// CPU is the time that all servers have used together since they were started.
+// CPU returns the total CPU time of all servers since their start.
 func (c *Cluster) CPU() (time.Duration, error) {
 	var all time.Duration
 	for _, p := range c.servers {
@@ -35,7 +35,7 @@ func (c *Cluster) CPU() (time.Duration, error) {
 	return all, nil
 }
 
-// Memory is the resident memory of all servers together, in bytes.
+// Memory returns the total resident memory of all servers, in bytes.
 func (c *Cluster) Memory() (int64, error) {
 	var all int64
 	for _, p := range c.servers {
@@ -48,8 +48,7 @@ func (c *Cluster) Memory() (int64, error) {
 	return all, nil
 }
 
-// While is a context that ends when ctx does, and when a server ends by itself: then its cause
-// says so.
+// While returns a context that ends when ctx does, or when a server ends on its own: then that is its cause.
 func (c *Cluster) While(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	for _, p := range c.servers {
@@ -71,8 +70,7 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// launch starts servers and waits until ready finds nothing missing. dial makes connections
-// to them.
+// launch starts servers and waits until ready succeeds. dial makes connections to them.
 func launch(ctx context.Context, dir string, commands []*exec.Cmd, dial func() (Client, error), ready func(context.Context) error) (*Cluster, error) {
 	c := &Cluster{Dial: dial}
 	for i, cmd := range commands {
@@ -91,7 +89,7 @@ func launch(ctx context.Context, dir string, commands []*exec.Cmd, dial func() (
 	return c, nil
 }
 
-// await asks until all is ready and a lock can be had.
+// await waits until ready succeeds and a lock can be acquired.
 func (c *Cluster) await(ctx context.Context, ready func(context.Context) error) error {
 	ctx, release := c.While(ctx)
 	defer release()
@@ -115,7 +113,7 @@ func (c *Cluster) await(ctx context.Context, ready func(context.Context) error) 
 	}
 }
 
-// probe takes a lock once.
+// probe acquires a lock once.
 func (c *Cluster) probe(ctx context.Context) error {
 	client, err := c.Dial()
 	if err != nil {

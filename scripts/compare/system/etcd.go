@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcd is three members, with locks as its own package concurrency has them: one key for
-// each who wants the lock, under its session's lease, and a watch of the one before.
+// etcd is three members, with the locks of its package concurrency: one key per client that wants the lock,
+// under its session's lease, and a watch of the previous one.
 type etcd struct{ program string }
 
 func (etcd) Name() string  { return Etcd }
@@ -48,7 +48,7 @@ func (e etcd) Start(ctx context.Context, dir string) (*Cluster, error) {
 	return launch(ctx, dir, commands, dial, func(ctx context.Context) error { return etcdReady(ctx, endpoints) })
 }
 
-// etcdReady wants every member to know the leader.
+// etcdReady requires that every member knows the leader.
 func etcdReady(ctx context.Context, endpoints []string) error {
 	c, err := dialEtcd(endpoints)
 	if err != nil {
@@ -74,7 +74,7 @@ func dialEtcd(endpoints []string) (etcdClient, error) {
 	return etcdClient{c}, err
 }
 
-// Open bounds the wait for the session, which is to live longer, by giving it up.
+// Open can bound the wait for the session only by ending ctx, which also ends the session.
 func (c etcdClient) Open(ctx context.Context, ttl time.Duration) (Session, error) {
 	s, err := concurrency.NewSession(c.Client, concurrency.WithTTL(int(ttl.Seconds())), concurrency.WithContext(ctx))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// there tells whether the file is.
+// there reports whether the file exists.
 func (n Need) there() bool {
 	if strings.Contains(n.File, "/") {
 		_, err := os.Stat(n.File)
@@ -18,7 +18,7 @@ func (n Need) there() bool {
 	return err == nil
 }
 
-// Missing lists what these systems need and is not there.
+// Missing returns the needs of these systems that are not met.
 func Missing(systems []System) []Need {
 	var missing []Need
 	for _, s := range systems {
@@ -31,7 +31,7 @@ func Missing(systems []System) []Need {
 	return missing
 }
 
-// Packages are the Debian packages that have them, each once.
+// Packages returns the Debian packages that provide the needs, without duplicates.
 func Packages(needs []Need) []string {
 	var packages []string
 	for _, n := range needs {
@@ -42,7 +42,7 @@ func Packages(needs []Need) []string {
 	return packages
 }
 
-// firstLine is the first line that a program prints.
+// firstLine returns the first line of a program's output.
 func firstLine(cmd *exec.Cmd) (string, error) {
 	out, err := cmd.Output()
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 // tick is the unit of CPU time in /proc: USER_HZ is 100 wherever Linux runs Go.
 const tick = 10 * time.Millisecond
 
-// Where utime, stime and rss stand in /proc/<pid>/stat, counted from 0 behind the name.
+// Positions of utime, stime and rss in /proc/<pid>/stat, counted from 0 after the name.
 const (
 	userField     = 11
 	systemField   = 12
 	residentField = 21
 )
 
-// cpu is the time that a process has used, in user and kernel together.
+// cpu returns the CPU time of a process, in user and kernel mode together.
 func cpu(pid int) (time.Duration, error) {
 	fields, err := stat(pid)
 	if err != nil {
@@ -27,7 +27,7 @@ func cpu(pid int) (time.Duration, error) {
 	return time.Duration(fields[userField]+fields[systemField]) * tick, nil
 }
 
-// memory is what a process has resident, in bytes.
+// memory returns the resident memory of a process, in bytes.
 func memory(pid int) (int64, error) {
 	fields, err := stat(pid)
 	if err != nil {
@@ -49,8 +49,8 @@ func stat(pid int) ([]int64, error) {
 	return fields, nil
 }
 
-// parseStat reads the numbers behind the name; the state, which is a letter, is 0. A name can
-// contain blanks and brackets, but no number does.
+// parseStat returns the numbers after the name. The state, which is a letter, is 0. The name may contain
+// blanks and parentheses.
 func parseStat(text []byte) ([]int64, error) {
 	end := bytes.LastIndexByte(text, ')')
 	if end < 0 {

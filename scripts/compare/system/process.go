@@ -14,14 +14,14 @@ type process struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
-	// done is closed once the process has ended; err is how.
+	// done is closed when the process has ended; err is its result.
 	done chan struct{}
 	err  error
 }
 
-// start starts a server whose messages go to a file. It is in a process group of its own, so
-// that an interrupt from the terminal reaches only us, who then end it; and if we are killed
-// the kernel kills it, too.
+// start starts a server whose messages go to a file. It has its own process group, so that an interrupt from
+// the terminal reaches only this program, which then ends the server. If this program is killed, the kernel
+// kills the server.
 func start(name, log string, cmd *exec.Cmd) (*process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -41,14 +41,13 @@ func start(name, log string, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// kill ends the server as a crash does. Nothing that it has is needed any more, and a
-// graceful end would take its time.
+// kill kills the server. Its data is not needed any more, and a graceful end would take time.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended by itself
+	_ = p.cmd.Process.Kill() // it may have ended on its own
 	<-p.done
 }
 
-// ended says how the server ended by itself, with the end of its log; nil while it runs.
+// ended returns how the server ended on its own, with the end of its log; nil while it runs.
 func (p *process) ended() error {
 	select {
 	case <-p.done:
@@ -58,7 +57,7 @@ func (p *process) ended() error {
 	}
 }
 
-// tail is the last lines of a file, for an error's text.
+// tail returns the last lines of a file, for error messages.
 func tail(path string, lines int) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -68,8 +67,8 @@ func tail(path string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// freePorts finds ports of loopback that nobody listens on. Somebody could take one before
-// the server does; then that does not start.
+// freePorts returns free ports on loopback. Another process could take one before the server does; then the
+// server does not start.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
@@ -77,11 +76,11 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer listener.Close() // all at once, so that no port comes twice
+		defer listener.Close() // after the loop, so that the ports are distinct
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
 }
 
-// loopback is that port's address.
+// loopback returns the address of a port.
 func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

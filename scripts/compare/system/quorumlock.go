@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// quorumlock is three nodes built from this tree, with TLS on every port or without.
+// quorumlock is three nodes built from this tree, with or without TLS on every port.
 type quorumlock struct {
 	bin string
 	tls bool
@@ -77,8 +77,7 @@ func (q quorumlock) Start(ctx context.Context, dir string) (*Cluster, error) {
 	return launch(ctx, dir, commands, dial, func(ctx context.Context) error { return quorumlockReady(ctx, cfg) })
 }
 
-// command leaves all settings as they come but the limit of locks, which one workload
-// exceeds.
+// command uses the default settings, except for the limits that one workload exceeds.
 func (q quorumlock) command(n node, dir, cluster string) *exec.Cmd {
 	args := []string{"--id", n.id, "--data-dir", filepath.Join(dir, n.id), "--cluster", cluster,
 		"--client-addr", n.client, "--peer-addr", n.peer, "--http-addr", n.http, "--max-locks", "4000000", "--memory-limit", "17179869184", "--max-state-bytes", "8589934592"}
@@ -92,7 +91,7 @@ func (q quorumlock) command(n node, dir, cluster string) *exec.Cmd {
 	return exec.Command(q.program("qlockd"), args...)
 }
 
-// certify makes the certificates of a cluster, and a client's configuration.
+// certify creates the certificates of a cluster, and returns a client's configuration.
 func (q quorumlock) certify(ctx context.Context, dir string) (*tls.Config, error) {
 	certs := filepath.Join(dir, "certs")
 	cmd := exec.CommandContext(ctx, q.program("qlock"), "tls", "init", "--cluster", "compare", "--dir", certs,
@@ -116,7 +115,7 @@ func (q quorumlock) certify(ctx context.Context, dir string) (*tls.Config, error
 	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}, nil
 }
 
-// quorumlockReady wants a leader that reaches every node.
+// quorumlockReady requires a leader that reaches every node.
 func quorumlockReady(ctx context.Context, cfg client.Config) error {
 	c, err := client.New(cfg)
 	if err != nil {
@@ -168,8 +167,8 @@ func (s quorumlockSession) Lock(ctx context.Context, name string) (Hold, error) 
 
 type quorumlockHold struct{ *client.Hold }
 
-// Arrived is the revision of the acquire, by which holds are named.
+// Arrived returns the revision of the acquire, which is the hold's ID.
 func (h quorumlockHold) Arrived() uint64 { return h.ID() }
 
-// Granted is the fencing token.
+// Granted returns the fencing token.
 func (h quorumlockHold) Granted() uint64 { return h.Token() }

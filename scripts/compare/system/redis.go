@@ -14,16 +14,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errHeld is returned where a lock is held: neither Redis is asked for contested ones, since
-// who waits for these polls.
+// errHeld is returned if a lock is held. Redis and Redlock are not used for contended locks, since their
+// waiters poll.
 var errHeld = errors.New("somebody has the lock")
 
-// redisNeeds are those of everything that is made of Redis.
+// redisNeeds are the needs of all systems that use Redis.
 var redisNeeds = []Need{{"redis-server", "redis-server"}}
 
-// oneRedis is a single server, which either keeps nothing or syncs each write, with locks as
-// its documentation has them for one instance: SET NX PX with a random value, and a script
-// that deletes the key if that is its value still.
+// oneRedis is a single server, which either persists nothing or syncs each write. Its locks are those of its
+// documentation for one instance: SET NX PX with a random value, and a script that deletes the key if it
+// still has that value.
 type oneRedis struct{ always bool }
 
 func (r oneRedis) Name() string {
@@ -55,12 +55,11 @@ func (r oneRedis) Start(ctx context.Context, dir string) (*Cluster, error) {
 
 func redisVersion(ctx context.Context) (string, error) {
 	line, err := firstLine(exec.CommandContext(ctx, "redis-server", "--version"))
-	version, _, _ := strings.Cut(line, " sha=") // how it was built does not matter
+	version, _, _ := strings.Cut(line, " sha=") // the build does not matter
 	return version, err
 }
 
-// startRedis starts servers that know nothing of each other. What they keep is as it comes
-// where keeps is empty.
+// startRedis starts independent servers. If keeps is empty, they persist what Redis does by default.
 func startRedis(ctx context.Context, dir string, servers int, keeps []string, dial func(addrs []string) (Client, error)) (*Cluster, error) {
 	ports, err := freePorts(servers)
 	if err != nil {
@@ -92,12 +91,12 @@ func redisReady(ctx context.Context, addrs []string) error {
 	return nil
 }
 
-// connectRedis makes a client with one connection.
+// connectRedis creates a client with one connection.
 func connectRedis(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1})
 }
 
-// redisClient is also its sessions: Redis knows none, its locks expire each by itself.
+// redisClient is also its own session: Redis has no sessions, its locks expire separately.
 type redisClient struct{ *redis.Client }
 
 func (c redisClient) Open(_ context.Context, ttl time.Duration) (Session, error) {
@@ -128,7 +127,7 @@ type redisHold struct {
 	name, value string
 }
 
-// release deletes the key of whoever still has it.
+// release deletes the key if it still has the holder's value.
 var release = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`)
 
 func (h redisHold) Unlock(ctx context.Context) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redlock is five Redis that know nothing of each other, and keep what Redis does as it
-// comes; their clients have a lock once three have granted it.
+// redlock is five independent Redis servers, with default persistence. A client has a lock once three of them
+// have granted it.
 type redlock struct{}
 
 func (redlock) Name() string  { return Redlock }

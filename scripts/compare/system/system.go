@@ -11,34 +11,34 @@ import (
 
 // System is a lock service that can be started on this machine.
 type System interface {
-	// Name is its word on the command line and in the figures.
+	// Name is its name on the command line and in the figures.
 	Name() string
 	// Title is its name for readers.
 	Title() string
-	// Needs are the programs and files without which it cannot be started.
+	// Needs returns the programs and files that it requires.
 	Needs() []Need
-	// Version says which one it is. Its needs are there.
+	// Version returns its version. Its needs must be met.
 	Version(ctx context.Context) (string, error)
-	// Start starts its servers with their data below dir, which is empty, and waits until
-	// all of them serve. If it fails nothing is left running.
+	// Start starts its servers with their data below dir, which is empty, and waits until all of them serve.
+	// If it fails, nothing is left running.
 	Start(ctx context.Context, dir string) (*Cluster, error)
 }
 
-// Client is a connection to a system, or as many as its library makes of one client.
+// Client is a connection to a system, or as many as its library makes for one client.
 type Client interface {
-	// Open opens a session that ends by itself once nothing was heard of it for ttl. It
-	// lives no longer than ctx, which therefore carries no time-out of this call.
-	// ErrOneSession is returned where a connection can have only one.
+	// Open opens a session that expires if the system does not hear from it for ttl. It also ends with ctx,
+	// so ctx must not have a timeout for this call. It returns ErrOneSession if a connection can only have
+	// one session.
 	Open(ctx context.Context, ttl time.Duration) (Session, error)
 	// Close ends the connection.
 	Close() error
 }
 
-// Session is one that takes locks. One goroutine uses it, unless the system allows more.
+// Session takes locks. Only one goroutine may use it, unless the system allows more.
 type Session interface {
-	// Lock waits until it has the lock.
+	// Lock waits until the lock is granted.
 	Lock(ctx context.Context, name string) (Hold, error)
-	// Close ends the session, and with it what it still holds.
+	// Close ends the session and its holds.
 	Close(ctx context.Context) error
 }
 
@@ -47,23 +47,23 @@ type Hold interface {
 	Unlock(ctx context.Context) error
 }
 
-// Ordered is a hold of a system that promises an order.
+// Ordered is a hold of a system that guarantees an order.
 type Ordered interface {
 	Hold
-	// Arrived says when the lock was asked for, and Granted when it was given: numbers
-	// that rise in the order in which the system did either.
+	// Arrived and Granted return numbers that increase in the order in which the system received requests and
+	// granted locks.
 	Arrived() uint64
 	Granted() uint64
 }
 
-// Need is a file that must be there: a program where it has no slash.
+// Need is a required file: a program if it contains no slash.
 type Need struct {
 	File string
-	// Package is the Debian package that has it; empty if the build makes it.
+	// Package is the Debian package that contains it; empty if the build creates it.
 	Package string
 }
 
-// The names of the systems.
+// Names of the systems.
 const (
 	Quorumlock    = "quorumlock"
 	QuorumlockTLS = "quorumlock-tls"
@@ -74,7 +74,7 @@ const (
 	Redlock       = "redlock"
 )
 
-// All are the systems. Programs that the build makes are in bin, an absolute path.
+// All returns all systems. bin is the absolute path of the programs that the build creates.
 func All(bin string) []System {
 	return []System{
 		quorumlock{bin: bin},
@@ -87,7 +87,7 @@ func All(bin string) []System {
 	}
 }
 
-// Names are those of all systems.
+// Names returns the names of all systems.
 func Names() []string {
 	var names []string
 	for _, s := range All("") {
@@ -96,7 +96,7 @@ func Names() []string {
 	return names
 }
 
-// Named are the systems of those names, in the order of All.
+// Named returns the systems with those names, in the order of All.
 func Named(bin string, names []string) ([]System, error) {
 	for _, name := range names {
 		if !slices.Contains(Names(), name) {
@@ -106,7 +106,7 @@ func Named(bin string, names []string) ([]System, error) {
 	return slices.DeleteFunc(All(bin), func(s System) bool { return !slices.Contains(names, s.Name()) }), nil
 }
 
-// Title is how readers know the system of that name.
+// Title returns the title of the system with that name.
 func Title(name string) string {
 	for _, s := range All("") {
 		if s.Name() == name {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// statLine is what Linux says of a process with an awkward name, with 250 ticks in user and 50
-// in kernel, and 1,000 pages.
+// statLine is the line in /proc of a process with an awkward name, with 250 ticks in user mode and 50 in
+// kernel mode, and 1,000 pages.
 const statLine = "42 (a) b (c) S 1 42 42 0 -1 4194304 9 0 0 0 250 50 0 0 20 0 7 0 12345 99999 1000 18446744073709551615 1 1 0 0 0 0"
 
 func TestParseStat(t *testing.T) {
@@ -104,7 +104,7 @@ func TestFreePorts(t *testing.T) {
 	}
 }
 
-// program is a shell's command line as a server.
+// program runs a shell command line as a server.
 func program(script string) *exec.Cmd { return exec.Command("sh", "-c", script) }
 
 func TestServersAreKilled(t *testing.T) {
@@ -151,7 +151,7 @@ func TestStartIsInterrupted(t *testing.T) {
 	}
 }
 
-// instant is a client of servers that lock at once.
+// instant is a client of servers that grant locks immediately.
 type instant struct{}
 
 func (instant) Open(context.Context, time.Duration) (Session, error) { return instantSession{}, nil }

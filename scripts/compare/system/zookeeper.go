@@ -16,17 +16,17 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ErrOneSession is returned for another session of a connection that is one.
+// ErrOneSession is returned for a second session on a connection that supports only one.
 var ErrOneSession = errors.New("a connection is a session")
 
-// Where Debian's package has what a server needs.
+// Locations of a server's files in Debian's package.
 const (
 	zookeeperJar = "/usr/share/java/zookeeper.jar"
 	zookeeperLog = "/etc/zookeeper/conf"
 )
 
-// zookeeper is three servers, with locks by the recipe of its documentation: an ephemeral
-// sequential node for each who wants the lock, and a watch of the one before.
+// zookeeper is three servers, with locks by the recipe of its documentation: an ephemeral sequential node per
+// client that wants the lock, and a watch of the previous one.
 type zookeeper struct{}
 
 func (zookeeper) Name() string  { return ZooKeeper }
@@ -63,9 +63,9 @@ func (z zookeeper) Start(ctx context.Context, dir string) (*Cluster, error) {
 	return launch(ctx, dir, commands, dial, func(ctx context.Context) error { return zookeeperReady(ctx, endpoints) })
 }
 
-// command writes a server's configuration: that of the documentation, with more than 60
-// connections from one address allowed, and without the web page, whose port all share. The
-// JVM is started as Debian's zkServer.sh does, with messages to the console.
+// command writes a server's configuration: that of the documentation, with more than 60 connections from one
+// address allowed, and without the admin web server, whose port all would share. The JVM is started as by
+// Debian's zkServer.sh, with messages on the console.
 func (zookeeper) command(dir string, id, port int, cluster string) (*exec.Cmd, error) {
 	data, config := filepath.Join(dir, "data"), filepath.Join(dir, "zoo.cfg")
 	text := fmt.Sprintf("tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\n"+
@@ -83,7 +83,7 @@ func (zookeeper) command(dir string, id, port int, cluster string) (*exec.Cmd, e
 		"-cp", zookeeperLog+":"+zookeeperJar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", config), nil
 }
 
-// zookeeperReady wants every server to be the leader or to follow it.
+// zookeeperReady requires that every server is the leader or follows it.
 func zookeeperReady(ctx context.Context, endpoints []string) error {
 	for _, endpoint := range endpoints {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", endpoint)
@@ -92,7 +92,7 @@ func zookeeperReady(ctx context.Context, endpoints []string) error {
 		}
 		defer conn.Close()
 		if deadline, ok := ctx.Deadline(); ok {
-			_ = conn.SetDeadline(deadline) // a socket's deadline can be set
+			_ = conn.SetDeadline(deadline) // a socket's deadline can always be set
 		}
 		if _, err := io.WriteString(conn, "srvr"); err != nil {
 			return err
@@ -108,15 +108,14 @@ func zookeeperReady(ctx context.Context, endpoints []string) error {
 	return nil
 }
 
-// Bounds of a connection's buffers in this program, of which the library would take three
-// megabytes for each: ten thousand connections are too many for that. The list of a thousand
-// who wait for a lock takes less than that.
+// Sizes of a connection's buffers in this program. The library's default of three megabytes is too much for
+// ten thousand connections. The list of a thousand waiters for a lock fits.
 const (
 	sendBuffer    = 16 << 10
 	receiveBuffer = 256 << 10
 )
 
-// zookeeperClient connects when its session is opened: they are one.
+// zookeeperClient connects when its session is opened, since connection and session are the same.
 type zookeeperClient struct {
 	endpoints []string
 	conn      *zk.Conn
@@ -158,7 +157,7 @@ func (silence) Printf(string, ...any) {}
 
 type zookeeperSession struct{ conn *zk.Conn }
 
-// Lock can be ended by nothing but the end of the session: the recipe's calls know no context.
+// Lock can only be cancelled by ending the session: the recipe's calls take no context.
 func (s zookeeperSession) Lock(ctx context.Context, name string) (Hold, error) {
 	defer context.AfterFunc(ctx, s.conn.Close)()
 	l := zk.NewLock(s.conn, "/"+name, zk.WorldACL(zk.PermAll))

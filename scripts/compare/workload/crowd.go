@@ -11,27 +11,27 @@ import (
 	"github.com/quorumlock/quorumlock/scripts/compare/system"
 )
 
-// connections is how many are shared where nobody works on them.
+// connections is the number of shared connections for sessions that do no work.
 const connections = 16
 
-// width is how many sessions are opened or closed at a time.
+// width is the number of sessions that are opened or closed concurrently.
 const width = 256
 
-// closeTimeout is how long the end of all sessions may take.
+// closeTimeout bounds the closing of all sessions.
 const closeTimeout = time.Minute
 
-// ttl is that of sessions, except where it is the point.
+// ttl is the TTL of sessions, unless the workload is about TTLs.
 const ttl = 15 * time.Second
 
-// crowd are sessions and their connections.
+// crowd is a set of sessions and their connections.
 type crowd struct {
 	sessions []system.Session
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	clients  []system.Client
 }
 
-// open opens sessions that share connections. Where a connection is a session there are as
-// many of the one as of the other. The sessions live no longer than ctx.
+// open opens sessions that share connections. If a connection supports only one session, it opens as many
+// connections as sessions. The sessions end with ctx, at the latest.
 func (b *Bed) open(ctx context.Context, sessions, connections int, ttl time.Duration) (*crowd, error) {
 	c := &crowd{sessions: make([]system.Session, sessions)}
 	for range min(sessions, connections) {
@@ -73,8 +73,8 @@ func (c *crowd) connect(to *system.Cluster) (system.Client, error) {
 	return client, nil
 }
 
-// close ends sessions and connections. Servers that do not mind are not asked twice: they
-// are about to be ended themselves, or the next workload shows it.
+// close closes sessions and connections. It ignores errors: the servers are about to be ended, or the next
+// workload detects the problem.
 func (c *crowd) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -90,7 +90,7 @@ func (c *crowd) close() {
 	})
 }
 
-// parallel calls do for 0 to n-1, some at a time, until one fails or ctx ends.
+// parallel calls do for 0 to n-1, width at a time, until one fails or ctx ends.
 func parallel(ctx context.Context, n, width int, do func(i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -1,11 +1,9 @@
-// Package workload loads systems, each in the same way, and says what came of it.
+// Package workload runs the same load on each system and returns the measurements.
 //
-// A [Stage] is what is done to servers that were started for it: one [Workload] after the
-// other, each with locks and sessions of its own. stages.go lists them all. A workload makes
-// [Figures], whose names begin with its own.
+// A [Stage] runs on servers that were started for it: one [Workload] after the other, each with its own locks
+// and sessions. stages.go lists them all. A workload produces [Figures], whose names begin with its own.
 //
-// There is one file for each workload: pairs.go, hot.go, idle.go, held.go, full.go. What they
-// share: crowd.go opens and closes sessions, loop.go has them lock and unlock in closed
-// loops, window.go is the time that counts, order.go looks on whether a contested lock keeps
-// its word.
+// There is one file per workload: pairs.go, hot.go, idle.go, held.go, full.go. They share crowd.go, which
+// opens and closes sessions; loop.go, which runs locks and unlocks in closed loops; window.go, which measures
+// time; and order.go, which checks mutual exclusion and order of a contended lock.
 package workload

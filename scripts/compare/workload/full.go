@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Who holds many locks is seldom heard of, so that nothing but the locks matters.
+// The sessions with many locks have a long TTL, so that only the locks matter.
 const (
 	fullPerSession = 1_000
 	fullTTL        = time.Minute
-	fullClients    = 128 // lock and unlock beside them
-	// What goes over many locks does so about once a minute. So many windows make one beside
-	// them, and as many as fullRest pass before: what taking the locks leaves behind, a
-	// snapshot first of all, is no part of the cost of others.
+	fullClients    = 128 // lock and unlock at the same time
+	// Work over many locks happens about once a minute, so that fullWindows windows contain it. They are
+	// measured after a pause of fullRest windows: the aftermath of taking the locks, above all a snapshot,
+	// does not count.
 	fullWindows, fullRest = 10, 20
 )
 
-// full takes locks that stay held to the end of the stage, and then has clients lock and
-// unlock locks of their own: does it matter how many there are?
+// full takes locks that are held to the end of the stage, and then measures clients that use their own locks:
+// does the number of locks matter?
 func full(name string, locks int) Workload {
 	return Workload{name, func(ctx context.Context, b *Bed) error { return b.full(ctx, locks) }}
 }

@@ -9,8 +9,8 @@ import (
 // locksPerSession is how many locks a session holds.
 const locksPerSession = 500
 
-// held takes locks that stay held. What they cost is what a server has grown by since the
-// sessions were open and held nothing.
+// held takes locks and keeps them. Their cost is the servers' growth compared with open sessions without
+// locks.
 func held(name string, locks int) Workload {
 	return Workload{name, func(ctx context.Context, b *Bed) error { return b.held(ctx, locks) }}
 }
@@ -45,8 +45,8 @@ func (b *Bed) held(ctx context.Context, locks int) error {
 	return b.rollCall(ctx, c)
 }
 
-// take has the sessions take locks, together as many as these, each its share one after the
-// other.
+// take acquires a number of locks in total, divided among the sessions. Each session acquires its share one
+// after the other.
 func (b *Bed) take(ctx context.Context, c *crowd, locks int) error {
 	return parallel(ctx, len(c.sessions), len(c.sessions), func(i int) error {
 		for lock := i; lock < locks && ctx.Err() == nil; lock += len(c.sessions) {

@@ -2,10 +2,10 @@ package workload
 
 import "context"
 
-// hotConnections is how many those share at most who want the same lock.
+// hotConnections is the maximum number of connections of the clients that want the same lock.
 const hotConnections = 1024
 
-// hot has clients want the same lock: one has it, all others wait.
+// hot lets clients contend for one lock: one holds it, all others wait.
 func hot(name string, clients int) Workload {
 	return Workload{name, func(ctx context.Context, b *Bed) error { return b.hot(ctx, clients) }}
 }

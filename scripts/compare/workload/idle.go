@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// idleTTL makes sessions be heard of about every three seconds.
+// idleTTL makes sessions send a heartbeat about every three seconds.
 const idleTTL = 10 * time.Second
 
-// alive is how many of the idle sessions show at the end that they are.
+// alive is how many of the idle sessions are verified at the end.
 const alive = 100
 
-// idle opens sessions that do nothing but stay alive. What they cost in memory is what all
-// servers have grown by since before the first of them, in CPU what they use once all are there.
+// idle opens sessions that only send heartbeats. Their memory cost is the growth of all servers since before
+// the first of them, their CPU cost what the servers use once all are open.
 func idle(name string, sessions int) Workload {
 	return Workload{name, func(ctx context.Context, b *Bed) error { return b.idle(ctx, sessions) }}
 }
@@ -45,7 +45,7 @@ func (b *Bed) idle(ctx context.Context, sessions int) error {
 	return b.rollCall(ctx, c)
 }
 
-// rollCall has some of the sessions take a lock: one that was lost could not.
+// rollCall lets some of the sessions take a lock, which a lost session could not.
 func (b *Bed) rollCall(ctx context.Context, c *crowd) error {
 	few := min(alive, len(c.sessions))
 	return parallel(ctx, few, width, func(i int) error {

@@ -12,31 +12,31 @@ import (
 	"github.com/quorumlock/quorumlock/scripts/compare/system"
 )
 
-// What is done about locks and unlocks that fail or take for ever.
+// Treatment of locks and unlocks that fail or hang.
 const (
-	afterError = 10 * time.Millisecond // the next attempt comes no sooner
-	tolerated  = 0.01                  // of all pairs; with more there is no figure
-	patience   = 5 * time.Minute       // for the first pair of all, and for the last
+	afterError = 10 * time.Millisecond // delay before the next attempt
+	tolerated  = 0.01                  // fraction of all pairs; with more errors there is no figure
+	patience   = 5 * time.Minute       // for the first pair of all clients, and for the last
 )
 
 // pair is one lock and unlock.
 type pair struct {
 	done time.Time
-	lock time.Duration // how long the lock took
+	lock time.Duration // latency of the lock
 }
 
-// worker is one session in a closed loop: it asks again as soon as it was answered.
+// worker is one session in a closed loop: it sends the next request as soon as the previous one is answered.
 type worker struct {
 	session system.Session
 	name    string // of the lock
-	order   *order // nil where nobody else wants it
+	order   *order // nil for an uncontended lock
 	pairs   []pair
 	errors  int
-	err     error // the last of them
+	err     error // the last one
 }
 
-// loop has each session lock and unlock, those of a crowd the same lock. The warm-up begins
-// once everybody had a lock once: then all connections are made, and a hot lock has its
+// loop lets each session lock and unlock, all the same lock if hot is not nil. The warm-up begins after every
+// session has held a lock once: by then all connections are established, and a contended lock has its
 // waiters.
 func (b *Bed) loop(ctx context.Context, sessions []system.Session, hot *order) (*tally, error) {
 	working, stop := context.WithCancel(ctx)
@@ -68,7 +68,7 @@ func (b *Bed) loop(ctx context.Context, sessions []system.Session, hot *order) (
 	return sum(workers, w)
 }
 
-// last is an error that a worker met, if any did.
+// last returns an error that a worker encountered, if any.
 func last(workers []*worker) error {
 	for _, w := range workers {
 		if w.err != nil {
@@ -78,7 +78,7 @@ func last(workers []*worker) error {
 	return nil
 }
 
-// watch waits until everybody has had a lock and lets a window pass.
+// watch waits until every worker has held a lock, and measures a window.
 func (b *Bed) watch(ctx context.Context, first *sync.WaitGroup) (*window, error) {
 	if !within(patience, first.Wait) {
 		return nil, fmt.Errorf("not everybody had a lock within %v", patience)
@@ -86,7 +86,8 @@ func (b *Bed) watch(ctx context.Context, first *sync.WaitGroup) (*window, error)
 	return b.measure(ctx, b.Window)
 }
 
-// within waits for something, at most so long. What it waits for ends later, if not in time.
+// within calls wait and reports whether it returned within the limit. Otherwise wait continues in the
+// background.
 func within(limit time.Duration, wait func()) bool {
 	done := make(chan struct{})
 	go func() {
@@ -103,8 +104,8 @@ func within(limit time.Duration, wait func()) bool {
 	}
 }
 
-// work locks and unlocks until it is over or ctx ends. It calls first once, after the first
-// pair or when it ends.
+// work locks and unlocks until over is closed or ctx ends. It calls first once, after the first pair or when
+// it ends.
 func (w *worker) work(ctx context.Context, over <-chan struct{}, first func()) {
 	first = sync.OnceFunc(first)
 	defer first()
@@ -116,7 +117,7 @@ func (w *worker) work(ctx context.Context, over <-chan struct{}, first func()) {
 		}
 		if err := w.pair(ctx); err != nil {
 			w.errors, w.err = w.errors+1, err
-			_ = sleep(ctx, afterError) // if ctx ends so does the loop
+			_ = sleep(ctx, afterError) // if ctx ends, so does the loop
 			continue
 		}
 		first()
@@ -142,15 +143,15 @@ func (w *worker) pair(ctx context.Context) error {
 	return nil
 }
 
-// tally is what was done within a window.
+// tally is the work within a window.
 type tally struct {
 	*window
 	pairs  int
 	errors int             // in the whole time
-	locks  []time.Duration // how long each took, sorted
+	locks  []time.Duration // latencies, sorted
 }
 
-// sum is what all workers did, or an error if too much of it failed.
+// sum returns the work of all workers, or an error if too much of it failed.
 func sum(workers []*worker, in *window) (*tally, error) {
 	t := &tally{window: in}
 	all := 0
@@ -174,15 +175,15 @@ func sum(workers []*worker, in *window) (*tally, error) {
 	return t, nil
 }
 
-// perSecond is the throughput.
+// perSecond returns the throughput.
 func (t *tally) perSecond() float64 { return float64(t.pairs) / t.took().Seconds() }
 
-// perThousand is CPU time for a thousand pairs, in milliseconds.
+// perThousand converts CPU time to milliseconds per thousand pairs.
 func (t *tally) perThousand(used time.Duration) float64 {
 	return inMs(used) * 1000 / float64(t.pairs)
 }
 
-// percentile is the latency, in milliseconds, that this share of the locks did not exceed.
+// percentile returns the latency in milliseconds that this fraction of the locks did not exceed.
 func (t *tally) percentile(share float64) float64 {
 	rank := int(math.Ceil(share * float64(len(t.locks))))
 	return inMs(t.locks[max(rank, 1)-1])

@@ -7,22 +7,21 @@ import (
 	"github.com/quorumlock/quorumlock/scripts/compare/system"
 )
 
-// errBroken is returned where a lock was granted while somebody had it: a figure of such a
-// lock is worth nothing.
+// errBroken is returned if a lock was granted while it was held: measurements of such a lock are worthless.
 var errBroken = errors.New("the lock was granted while somebody had it")
 
-// order looks on at a lock that many want.
+// order observes a contended lock.
 type order struct {
 	mu       sync.Mutex
 	inside   bool
 	broken   bool
-	promised bool // that there is an order
+	promised bool // whether the system guarantees an order
 	arrived  uint64
 	granted  uint64
-	astray   int // grants to somebody who came after one who still waited
+	astray   int // grants that overtook an earlier waiter
 }
 
-// enter takes note of a grant.
+// enter records a grant.
 func (o *order) enter(h system.Hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -37,7 +36,7 @@ func (o *order) enter(h system.Hold) {
 	}
 }
 
-// leave comes before the unlock is asked for.
+// leave must be called before the unlock is sent.
 func (o *order) leave() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,15 +2,15 @@ package workload
 
 import "context"
 
-// pairs has clients, each with a connection and a lock of its own, lock and unlock.
+// pairs lets clients, each with its own connection and lock, lock and unlock.
 func pairs(name string, clients int) Workload { return sharing(name, clients, clients) }
 
-// sharing is the same with connections that many clients share.
+// sharing does the same with shared connections.
 func sharing(name string, clients, connections int) Workload {
 	return Workload{name, func(ctx context.Context, b *Bed) error { return b.pairs(ctx, clients, connections) }}
 }
 
-// warm is the same, and nothing of it counts.
+// warm does the same without measuring it.
 func warm(name string) Workload {
 	return Workload{name, func(ctx context.Context, b *Bed) error {
 		_, err := b.tallied(ctx, 128, 128)
@@ -27,7 +27,7 @@ func (b *Bed) pairs(ctx context.Context, clients, connections int) error {
 	return nil
 }
 
-// tallied carries pairs out and counts them.
+// tallied runs pairs and counts them.
 func (b *Bed) tallied(ctx context.Context, clients, connections int) (*tally, error) {
 	c, err := b.open(ctx, clients, connections, ttl)
 	if err != nil {

@@ -8,42 +8,42 @@ import (
 	"github.com/quorumlock/quorumlock/scripts/compare/system"
 )
 
-// Stage is what servers that were started for it are asked to do.
+// Stage is a sequence of workloads for servers that are started for it.
 type Stage struct {
-	// Name is its word on the command line.
+	// Name is its name on the command line.
 	Name string
-	// Systems take part, by their names.
+	// Systems are the names of the systems that take part.
 	Systems []string
-	// Workloads come one after the other.
+	// Workloads run one after the other.
 	Workloads []Workload
 }
 
-// Workload is one thing that a system is asked to do.
+// Workload is one kind of load.
 type Workload struct {
-	// Name begins the names of its figures.
+	// Name is the prefix of its figures' names.
 	Name string
 	run  func(context.Context, *Bed) error
 }
 
-// Sizes are how many there are of what there are many of.
+// Sizes are the sizes of the large workloads.
 type Sizes struct {
 	Idle  int // sessions
 	Held  int // locks
-	Crowd int // waiters, of the one system that is asked that
-	Full  int // held locks, of the same
+	Crowd int // waiters, only on Quorumlock
+	Full  int // held locks, only on Quorumlock
 }
 
-// Sizes of a real comparison, and of one that shows only that everything works.
+// Sizes of a real comparison, and of one that only shows that everything works.
 var (
 	Real  = Sizes{Idle: 10_000, Held: 100_000, Crowd: 10_000, Full: 1_000_000}
 	Small = Sizes{Idle: 1_000, Held: 10_000, Crowd: 2_000, Full: 20_000}
 )
 
-// few is how many locks are held where many are compared with few.
+// few is the number of held locks with which many are compared.
 const few = 1_000
 
-// Stages are all there are. Those in which speed counts begin with load that does not, for
-// servers that compile themselves while they run; where memory counts nothing may come before.
+// Stages returns all stages. Those that measure speed begin with unmeasured load, for servers with a
+// just-in-time compiler. Nothing may run before workloads that measure memory.
 func Stages(n Sizes) []Stage {
 	own := system.Quorumlock
 	replicated := []string{own, system.Etcd, system.ZooKeeper}
@@ -60,28 +60,29 @@ func Stages(n Sizes) []Stage {
 	}
 }
 
-// Figures are what was measured, by name: that of the workload, a slash, and what it is.
+// Figures are the measurements by name, which consists of the workload's name, a slash, and what was
+// measured.
 type Figures map[string]float64
 
-// Bed is where workloads run.
+// Bed is the environment in which workloads run.
 type Bed struct {
 	*system.Cluster
-	// Window is how long is measured, after WarmUp.
+	// Window is the duration of a measurement, after WarmUp.
 	Window, WarmUp time.Duration
-	// Tell is told which workload begins.
+	// Tell is called when a workload begins.
 	Tell func(name string)
 
 	figures Figures
 	name    string          // of the workload
 	stage   context.Context // ends with the stage, for what outlives a workload
-	parked  []*crowd        // who stay until then
+	parked  []*crowd        // sessions that stay open until then
 }
 
 // limit bounds one workload: what takes longer has failed.
 const limit = 20 * time.Minute
 
-// Run carries out one workload after the other on a cluster and returns what was measured,
-// also if one of them failed.
+// Run runs the workloads on a cluster one after the other and returns the measurements, also if one of them
+// failed.
 func (s *Stage) Run(ctx context.Context, b *Bed) (Figures, error) {
 	ctx, release := b.While(ctx)
 	defer release()
@@ -104,8 +105,8 @@ func (s *Stage) Run(ctx context.Context, b *Bed) (Figures, error) {
 	return b.figures, nil
 }
 
-// set notes a figure of the workload.
+// set stores a figure of the workload.
 func (b *Bed) set(what string, value float64) { b.figures[b.name+"/"+what] = value }
 
-// lock is the name of one of the workload's locks.
+// lock returns the name of one of the workload's locks.
 func (b *Bed) lock(number int) string { return fmt.Sprintf("%s/%d", b.name, number) }

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// window is a time that was measured, and the CPU time that was used in it.
+// window is a measured interval, with the CPU time used in it.
 type window struct {
 	from, until time.Time
 	cpu         time.Duration // of the servers
 	own         time.Duration // of this program
 }
 
-// took is how long it was.
+// took returns its duration.
 func (w *window) took() time.Duration { return w.until.Sub(w.from) }
 
-// has tells whether something happened within.
+// has reports whether t is within the window.
 func (w *window) has(t time.Time) bool { return !t.Before(w.from) && t.Before(w.until) }
 
-// measure lets the warm-up pass and then a window.
+// measure waits for the warm-up and measures a window.
 func (b *Bed) measure(ctx context.Context, length time.Duration) (*window, error) {
 	if err := sleep(ctx, b.WarmUp); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (b *Bed) measure(ctx context.Context, length time.Duration) (*window, error
 	return w, err
 }
 
-// sleep waits for a time, or until ctx ends: then its error is that cause.
+// sleep waits for d. If ctx ends first, it returns the cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -52,7 +52,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 func inMs(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// ownCPU is the CPU time that this program has used.
+// ownCPU returns the CPU time that this program has used.
 func ownCPU() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

@@ -18,9 +18,9 @@ import (
 // fake is a system in virtual time.
 type fake struct {
 	delay   time.Duration // of each lock and unlock
-	apart   bool          // a connection is a session
+	apart   bool          // a connection has only one session
 	fails   func(lock int64) error
-	unfair  bool // who waits is granted by lot
+	unfair  bool // waiters are granted in random order
 	dialled atomic.Int64
 	open    atomic.Int64 // sessions
 	asked   atomic.Int64
@@ -148,7 +148,7 @@ func carryOut(t *testing.T, f *fake, workloads ...Workload) (figures Figures, er
 	return figures, err
 }
 
-// near tells whether two figures are the same but for what the ends of a window do.
+// near reports whether two figures are equal except for the effects of a window's ends.
 func near(got, want float64) bool { return math.Abs(got-want) < want/50 }
 
 func TestPairs(t *testing.T) {
@@ -191,7 +191,7 @@ func TestHotLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The next one has asked long before, so that a hand-over takes one unlock.
+	// The next client is already waiting, so a handover takes one unlock.
 	if !near(got["hot/16/perSecond"], 200) || got["hot/16/outOfOrder"] != 0 {
 		t.Errorf("got %v", got)
 	}
@@ -245,7 +245,7 @@ func TestSilenceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{delay: time.Millisecond}
 		bed := f.bed()
-		f.locks["stuck/0"] = &fakeLock{held: true} // by nobody
+		f.locks["stuck/0"] = &fakeLock{held: true} // by no client
 		begun := time.Now()
 		_, err := (&Stage{Workloads: []Workload{pairs("stuck", 2)}}).Run(t.Context(), bed)
 		if err == nil || time.Since(begun) > 3*patience {

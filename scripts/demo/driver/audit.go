@@ -12,12 +12,12 @@ import (
 	"github.com/quorumlock/quorumlock/scripts/demo"
 )
 
-// audit is what the ledger's journal says, whatever anybody claimed meanwhile.
+// audit is the evaluation of the ledger's journal, regardless of what others reported.
 type audit struct {
 	refunds int
 	refused int
 	highest uint64 // token
-	// faults are broken promises, each a sentence.
+	// faults are violated guarantees, each a sentence.
 	faults []string
 }
 
@@ -46,7 +46,7 @@ func readJournal(path string) ([]demo.Entry, error) {
 	}
 }
 
-// examine holds the journal against the requests.
+// examine checks the journal against the requests.
 func examine(journal []demo.Entry, requests []demo.Request) *audit {
 	a := &audit{}
 	refunds := map[string]int{}
@@ -72,7 +72,7 @@ func examine(journal []demo.Entry, requests []demo.Request) *audit {
 	return a
 }
 
-// eachOnce finds orders that were refunded more or less than once.
+// eachOnce finds orders that were not refunded exactly once.
 func (a *audit) eachOnce(refunds map[string]int, requests []demo.Request) {
 	asked := map[string]bool{}
 	for _, request := range requests {
@@ -94,8 +94,8 @@ func (a *audit) eachOnce(refunds map[string]int, requests []demo.Request) {
 	}
 }
 
-// tokensApart finds a token that was given out twice: each belongs to one hold, that
-// is to one order and one worker.
+// tokensApart finds tokens that were issued twice. Each belongs to one hold, that is, to one order and one
+// worker.
 func (a *audit) tokensApart(journal []demo.Entry) {
 	type hold struct {
 		order  string
@@ -111,8 +111,7 @@ func (a *audit) tokensApart(journal []demo.Entry) {
 	}
 }
 
-// judge adds what the story itself must have been: a fault that took no effect
-// proves nothing.
+// judge checks that the faults took effect, since otherwise the run proves nothing.
 func (a *audit) judge(s *story) {
 	if s.crash.killed == "" || s.crash.changes == 0 {
 		a.fault("the fault took no effect: leadership never changed")
@@ -134,7 +133,7 @@ func (a *audit) judge(s *story) {
 	}
 }
 
-// table is the end of the demo.
+// table returns the summary at the end of the demo.
 func (a *audit) table(s *story, token uint64) string {
 	rows := [][2]string{
 		{"requests", fmt.Sprint(s.total)},
@@ -152,7 +151,7 @@ func (a *audit) table(s *story, token uint64) string {
 	return text.String()
 }
 
-// verdict is the last line, or lines: at most ten faults.
+// verdict returns nil or an error with at most ten faults.
 func (a *audit) verdict() error {
 	if len(a.faults) == 0 {
 		return nil

@@ -13,7 +13,7 @@ func entry(op, order string, token uint64, worker int) demo.Entry {
 
 var asked = []demo.Request{{Line: 1, Order: "A"}, {Line: 2, Order: "A"}, {Line: 3, Order: "B"}}
 
-// good is a journal in which everything went well.
+// good is a journal without faults.
 func good() []demo.Entry {
 	return []demo.Entry{
 		entry("check", "A", 1, 1), entry("refund", "A", 1, 1),

@@ -19,12 +19,12 @@ import (
 type node struct {
 	id                 string
 	peer, client, http string // addresses
-	dir                string // its data
+	dir                string // data directory
 	log                string
 }
 
-// command is the node's command line. It is the same at every start: --cluster only
-// counts at the first.
+// command returns the node's command line. It is the same at every start, since --cluster only matters at the
+// first one.
 func (n *node) command(bin string, cluster []*node) *exec.Cmd {
 	var peers []string
 	for _, peer := range cluster {
@@ -40,8 +40,7 @@ func (n *node) command(bin string, cluster []*node) *exec.Cmd {
 	)
 }
 
-// threeNodes lays out n1 to n3 below dir. port gives the addresses of node i from 0:
-// client, peer and HTTP.
+// threeNodes lays out n1 to n3 below dir. ports returns the addresses of node i, counted from 0.
 func threeNodes(dir string, ports func(i int) (client, peer, http string)) []*node {
 	var nodes []*node
 	for i := range 3 {
@@ -53,7 +52,7 @@ func threeNodes(dir string, ports func(i int) (client, peer, http string)) []*no
 	return nodes
 }
 
-// freePorts finds nine ports of loopback that nobody listens on.
+// freePorts returns nine free addresses on loopback.
 func freePorts() (func(i int) (client, peer, http string), error) {
 	var addrs []string
 	for range 9 {
@@ -61,7 +60,7 @@ func freePorts() (func(i int) (client, peer, http string), error) {
 		if err != nil {
 			return nil, err
 		}
-		defer listener.Close() // all at once, so that no port comes twice
+		defer listener.Close() // after the loop, so that the ports are distinct
 		addrs = append(addrs, listener.Addr().String())
 	}
 	return func(i int) (client, peer, http string) { return addrs[3*i], addrs[3*i+1], addrs[3*i+2] }, nil
@@ -79,7 +78,7 @@ func endpoints(nodes []*node) []string {
 type cluster struct {
 	bin     string
 	nodes   []*node
-	running map[string]*process // by node id
+	running map[string]*process // by node ID
 	client  *client.Client
 }
 
@@ -96,7 +95,7 @@ func newCluster(bin, dir string) (*cluster, error) {
 	return &cluster{bin: bin, nodes: nodes, running: map[string]*process{}, client: c}, nil
 }
 
-// start starts one node, with its log behind that of earlier starts.
+// start starts one node. Its log is appended to that of earlier starts.
 func (c *cluster) start(id string) error {
 	for _, n := range c.nodes {
 		if n.id != id {
@@ -122,8 +121,7 @@ func (c *cluster) open(ctx context.Context) (*wire.StatusResponse, error) {
 	return c.await(ctx, func(s *wire.StatusResponse) bool { return s.GetLeaderId() != "" })
 }
 
-// await asks for the status until it is as wanted. A node that ended by itself ends
-// the waiting.
+// await polls the status until it is as wanted. It returns an error if a node ends on its own.
 func (c *cluster) await(ctx context.Context, wanted func(*wire.StatusResponse) bool) (*wire.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -145,7 +143,7 @@ func (c *cluster) await(ctx context.Context, wanted func(*wire.StatusResponse) b
 	}
 }
 
-// allReachable tells whether the leader reaches every node.
+// allReachable reports whether the leader reaches every node.
 func allReachable(status *wire.StatusResponse) bool {
 	for _, n := range status.GetNodes() {
 		if !n.GetReachable() {
@@ -155,7 +153,7 @@ func allReachable(status *wire.StatusResponse) bool {
 	return status.GetLeaderId() != ""
 }
 
-// ended says which node has ended by itself, with the end of its log.
+// ended returns an error if a node has ended on its own, with the end of its log.
 func (c *cluster) ended() error {
 	for _, n := range c.nodes {
 		p := c.running[n.id]
@@ -176,7 +174,7 @@ func (c *cluster) kill(id string) {
 	delete(c.running, id)
 }
 
-// close ends every node, followers first: so that leadership is handed over at most once.
+// close ends every node, followers first, so that leadership is transferred at most once.
 func (c *cluster) close(leader string) {
 	_ = c.client.Close()
 	for id, p := range c.running {
@@ -189,7 +187,7 @@ func (c *cluster) close(leader string) {
 	}
 }
 
-// tail is the last lines of a file, for an error's text.
+// tail returns the last lines of a file, for error messages.
 func tail(path string, lines int) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

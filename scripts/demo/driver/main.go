@@ -64,7 +64,7 @@ func parse(args []string) options {
 	return o
 }
 
-// run is the whole demo in a directory of its own.
+// run runs the whole demo in its own directory.
 func run(ctx context.Context, o options) error {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -107,8 +107,7 @@ func run(ctx context.Context, o options) error {
 
 func journalPath(dir string) string { return filepath.Join(dir, "ledger.jsonl") }
 
-// play starts everything and lets the story run. It returns the highest token that
-// the cluster has given out.
+// play starts everything and runs the scenario. It returns the highest token that the cluster has issued.
 func (s *story) play(ctx context.Context, o options, dir string) (uint64, error) {
 	status, err := s.cluster.open(ctx)
 	if err != nil {
@@ -126,7 +125,7 @@ func (s *story) play(ctx context.Context, o options, dir string) (uint64, error)
 	reports := make(chan report)
 	defer func() {
 		go func() {
-			for range reports { // so that no worker hangs on its last words
+			for range reports { // so that no worker blocks on its last report
 			}
 		}()
 		for _, w := range s.workers {
@@ -175,13 +174,13 @@ func (s *story) hire(ctx context.Context, c *crew, reports chan report) error {
 	return nil
 }
 
-// settle waits until all nodes, the killed one too, are there again.
+// settle waits until all nodes, including the killed one, are up again.
 func (s *story) settle(ctx context.Context) (uint64, error) {
 	status, err := s.cluster.await(ctx, allReachable)
 	return status.GetToken(), err
 }
 
-// startLedger starts the ledger and learns where it listens.
+// startLedger starts the ledger and returns its URL.
 func startLedger(o options, dir string) (*process, string, error) {
 	cmd := exec.Command(filepath.Join(o.bin, "demo", "ledger"),
 		"--journal", journalPath(dir), fmt.Sprintf("--no-fencing=%t", o.noFencing))

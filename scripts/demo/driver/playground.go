@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// playground is "up" and "down": three nodes that outlive this program, with their
-// data, logs and process ids in one directory.
+// playground implements "up" and "down": three nodes that outlive this program, with their data, logs and
+// process IDs in one directory.
 func playground(ctx context.Context, verb string, args []string) error {
 	flags := flag.NewFlagSet(verb, flag.ExitOnError)
 	bin := flags.String("bin", "bin", "`directory` of the programs")
@@ -38,15 +38,14 @@ func playground(ctx context.Context, verb string, args []string) error {
 	return nil
 }
 
-// playPorts are the ports of node i: 7400, 7410 and 7420 for clients, each with peer
-// and HTTP behind it.
+// playPorts returns the ports of node i: 7400, 7410 and 7420 for clients, each followed by the peer and the
+// HTTP port.
 func playPorts(i int) (client, peer, http string) {
 	addr := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port+10*i) }
 	return addr(7400), addr(7401), addr(7402)
 }
 
-// up starts every node that does not run: all of them at first, and later those that
-// died.
+// up starts every node that does not run: all of them at first, and later those that died.
 func up(ctx context.Context, bin, dir string, nodes []*node) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -90,7 +89,7 @@ func portsFree(n *node) error {
 	return nil
 }
 
-// detach starts a node in a session of its own, so that it outlives the terminal.
+// detach starts a node in its own session, so that it outlives the terminal.
 func detach(n *node, bin, pidFile string, nodes []*node) error {
 	cmd := n.command(bin, nodes)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -130,7 +129,7 @@ func invite(bin, dir string, nodes []*node) {
 `, strings.Join(endpoints(nodes), ","), bin, nodes[0].http, dir)
 }
 
-// down ends the nodes of dir by their process ids, and removes dir.
+// down ends the nodes of dir by their process IDs, and removes dir.
 func down(dir string) error {
 	pids, err := filepath.Glob(filepath.Join(dir, "*.pid"))
 	if err != nil {
@@ -148,8 +147,8 @@ func down(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// endPID ends the process if it is still the node with that data directory: a
-// process id can have gone to somebody else since.
+// endPID ends the process if it is still the node with that data directory, since the process ID may have
+// been reused.
 func endPID(pid int, dataDir string) error {
 	for attempt := range 100 {
 		if !isNode(pid, dataDir) {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// process is a child of ours. It is ended by its own handle, never by a name.
+// process is a child process. It is ended by its own handle, never by a name.
 type process struct {
 	name string
 	cmd  *exec.Cmd
-	// done is closed once the process has ended; err is how.
+	// done is closed when the process has ended; err is its result.
 	done chan struct{}
 	err  error
 }
 
-// start starts a program in a process group of its own, so that an interrupt from
-// the terminal reaches the driver alone, which then ends its children in order.
+// start starts a program in its own process group, so that an interrupt from the terminal reaches only the
+// driver, which then ends its children in order.
 func start(name string, cmd *exec.Cmd, log string) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := startLogged(cmd, log); err != nil {
@@ -32,19 +32,19 @@ func start(name string, cmd *exec.Cmd, log string) (*process, error) {
 	return p, nil
 }
 
-// stop freezes the process where it is; resume lets it go on.
+// stop freezes the process; resume continues it.
 func (p *process) stop() error   { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// kill ends the process as a crash does: kill -9.
+// kill kills the process with SIGKILL.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended by itself
+	_ = p.cmd.Process.Kill() // it may have ended on its own
 	<-p.done
 }
 
-// end asks the process to end, and kills it if it takes too long.
+// end asks the process to end, and kills it if that takes too long.
 func (p *process) end(patience time.Duration) {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended on its own
 	select {
 	case <-p.done:
 	case <-time.After(patience):
@@ -52,8 +52,8 @@ func (p *process) end(patience time.Duration) {
 	}
 }
 
-// startLogged starts a command whose messages, and whose output if nobody else takes
-// it, go to the end of a file.
+// startLogged starts a command whose standard error is appended to a file, and its standard output too unless
+// it is already used.
 func startLogged(cmd *exec.Cmd, path string) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

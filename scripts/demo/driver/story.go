@@ -12,11 +12,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// restartAfter is how long the killed leader stays away.
+// restartAfter is how long the killed leader stays down.
 const restartAfter = 2 * time.Second
 
-// story is what happens during one run: it hears what the workers report, and does
-// to them and to the leader what the demo is about. One goroutine runs it.
+// story is the sequence of events of one run. It processes the workers' reports, and injects the demo's
+// faults into them and the leader. Only one goroutine uses it.
 type story struct {
 	out     io.Writer
 	began   time.Time
@@ -25,49 +25,49 @@ type story struct {
 	alive   int
 	total   int // requests
 
-	// The answers so far.
+	// Numbers of answers so far.
 	answered, refunded, retried, duplicates int
 
 	pause pause
 	crash crash
 
 	lastGrant time.Time
-	gap       time.Duration // longest between two grants
-	gapBegan  time.Duration // when, since the beginning
+	gap       time.Duration // longest interval between two grants
+	gapBegan  time.Duration // when it began, since the start
 }
 
-// pause is the stopped worker's part.
+// pause is the state of the worker that is stopped.
 type pause struct {
 	worker int
 	order  string // empty until it has signalled
 	token  uint64
-	// takenOver is the worker that refunded the order meanwhile.
+	// takenOver is the worker that refunded the order in the meantime.
 	takenOver int
-	// refused and gotIn tell what became of the write that came too late.
+	// refused and gotIn are the result of the late write.
 	refused, gotIn bool
 }
 
-// crash is the leader's part.
+// crash is the state of the leader that is killed.
 type crash struct {
-	killed    string // node id; empty before
+	killed    string // node ID; empty before
 	restart   <-chan time.Time
 	restarted bool
 	leader    leadership
 	changes   int
 }
 
-// leadership is who leads since when.
+// leadership is the leader of a term.
 type leadership struct {
 	id   string
 	term uint64
 }
 
-// tell prints a line of the story.
+// tell prints a line with the elapsed time.
 func (s *story) tell(format string, args ...any) {
 	fmt.Fprintf(s.out, "%6.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// run lets the workers work until all have ended.
+// run processes reports until all workers have ended.
 func (s *story) run(ctx context.Context, reports <-chan report) error {
 	leaders := s.cluster.watch(ctx)
 	for s.alive > 0 {
@@ -92,7 +92,7 @@ func (s *story) run(ctx context.Context, reports <-chan report) error {
 	return nil
 }
 
-// hear takes one report in.
+// hear processes one report.
 func (s *story) hear(ctx context.Context, r report) error {
 	if r.ended {
 		s.alive--
@@ -132,8 +132,8 @@ func (s *story) granted(at time.Time) {
 	s.lastGrant = at
 }
 
-// stopAndGo stops the worker that signals between its check and its write, and lets
-// it go on once another has taken its order over.
+// stopAndGo stops the worker that signals between its check and its write, and continues it once another
+// worker has taken over its order.
 func (s *story) stopAndGo(r report) error {
 	p := &s.pause
 	switch {
@@ -159,7 +159,7 @@ func (s *story) stopAndGo(r report) error {
 	return nil
 }
 
-// killLeader ends the leader as a crash does.
+// killLeader kills the leader.
 func (s *story) killLeader(ctx context.Context) error {
 	status, err := s.cluster.await(ctx, func(*wire.StatusResponse) bool { return true })
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *story) led(now leadership) {
 	s.crash.leader = now
 }
 
-// watch tells who leads whenever that changes, as any node sees it.
+// watch reports changes of the leader, as any node sees them.
 func (c *cluster) watch(ctx context.Context) <-chan leadership {
 	leaders := make(chan leadership)
 	go func() {

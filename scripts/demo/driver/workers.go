@@ -36,13 +36,13 @@ type crew struct {
 	ledger    string
 	requests  string
 	size      int
-	// victim is the worker that will be stopped, signalAfter when it looks for an
-	// order worth stopping at.
+	// victim is the worker that will be stopped; signalAfter is when it starts to look for an order at which
+	// to stop.
 	victim      int
 	signalAfter time.Duration
 }
 
-// start starts worker number k; all that it reports goes to reports.
+// start starts worker number k. Its reports are sent to reports.
 func (c *crew) start(k int, reports chan<- report) (*workerProcess, error) {
 	args := []string{
 		"--endpoints", strings.Join(c.endpoints, ","),
@@ -68,14 +68,14 @@ func (c *crew) start(k int, reports chan<- report) (*workerProcess, error) {
 	}
 	w := &workerProcess{process: p, number: k, stdin: stdin, log: log}
 	go func() {
-		<-p.done // Wait returns after everything on standard output was copied
+		<-p.done // Wait returns after all standard output has been copied
 		_ = in.Close()
 	}()
 	go w.listen(out, reports)
 	return w, nil
 }
 
-// listen passes the worker's reports on, and at last its end.
+// listen forwards the worker's reports, and finally its end.
 func (w *workerProcess) listen(out io.Reader, reports chan<- report) {
 	decoder := json.NewDecoder(out)
 	for {
@@ -86,7 +86,7 @@ func (w *workerProcess) listen(out io.Reader, reports chan<- report) {
 			continue
 		}
 		if !errors.Is(err, io.EOF) {
-			_, _ = io.Copy(io.Discard, out) // never block the worker on what nobody understands
+			_, _ = io.Copy(io.Discard, out) // invalid output must not block the worker
 		} else {
 			err = nil
 		}
@@ -96,7 +96,7 @@ func (w *workerProcess) listen(out io.Reader, reports chan<- report) {
 	}
 }
 
-// say writes a line to the worker: to start, or to go on.
+// say writes a line to the worker: to start, or to continue.
 func (w *workerProcess) say(line string) error {
 	_, err := io.WriteString(w.stdin, line+"\n")
 	return err

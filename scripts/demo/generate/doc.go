@@ -1,3 +1,3 @@
-// Program generate makes the refund requests of the demo. The seed is fixed, so that
-// the same program gives the same file; the file is committed.
+// Program generate creates the refund requests of the demo. The seed is fixed, so that the same program
+// creates the same file; the file is committed.
 package main

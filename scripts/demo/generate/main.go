@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// generate makes requests order by order, then deals them out by arrival.
+// generate creates requests order by order, and sorts them by arrival.
 func generate(count int, span time.Duration) []demo.Request {
 	random := rand.New(rand.NewPCG(2010, 10))
 	var requests []demo.Request
@@ -49,16 +49,16 @@ func generate(count int, span time.Duration) []demo.Request {
 	return requests
 }
 
-// repeats are the further requests for the same order.
+// repeats returns the further requests for the same order.
 func repeats(random *rand.Rand, original demo.Request) []demo.Request {
 	var again []demo.Request
 	switch chance := random.IntN(100); {
-	case chance < 15: // a double click: a second submission at once
+	case chance < 15: // a double click: an immediate second submission
 		second := original
 		second.Key = key(random)
 		second.Arrival += between(random, 0, 60*time.Millisecond)
 		again = append(again, second)
-	case chance < 32: // no answer in time: the same request again, with back-off
+	case chance < 32: // no answer in time: the same request again, with backoff
 		wait := between(random, 100*time.Millisecond, 400*time.Millisecond)
 		retry := original
 		for range 1 + random.IntN(3) {
@@ -66,7 +66,7 @@ func repeats(random *rand.Rand, original demo.Request) []demo.Request {
 			wait *= 2
 			again = append(again, retry)
 		}
-	case chance < 40: // the customer calls, and somebody helps
+	case chance < 40: // the customer calls support
 		second := original
 		second.Key, second.Channel = key(random), "support"
 		second.Arrival += between(random, time.Second, 6*time.Second)

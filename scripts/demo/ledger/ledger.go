@@ -12,23 +12,23 @@ import (
 	"github.com/quorumlock/quorumlock/scripts/demo"
 )
 
-// ledger is the orders and their journal.
+// ledger is the set of orders and their journal.
 type ledger struct {
 	fencing bool
 
-	mu      sync.Mutex // guards what follows, and the order of the journal
+	mu      sync.Mutex // guards the fields below, and the order of the journal
 	orders  map[string]*order
 	journal *os.File
 }
 
 type order struct {
-	// highest is the highest token that came with any call for this order.
+	// highest is the highest token of any call for this order.
 	highest uint64
 	refund  *demo.Refund
 }
 
-// openLedger reads the journal from its beginning and goes on writing at its end: a
-// resource that forgets its tokens in a restart protects nothing.
+// openLedger reads the journal from its beginning and appends to it. A resource that forgets its tokens in a
+// restart protects nothing.
 func openLedger(journal *os.File, fencing bool) (*ledger, error) {
 	l := &ledger{fencing: fencing, orders: map[string]*order{}, journal: journal}
 	decoder := json.NewDecoder(journal)
@@ -70,8 +70,8 @@ func (l *ledger) handler() http.Handler {
 	return mux
 }
 
-// check answers whether the order was refunded. It fences too: from now on, nobody
-// with a lower token can change what the caller has just read.
+// check returns whether the order was refunded. It also fences: from now on, no holder of a lower token can
+// change what the caller has just read.
 func (l *ledger) check(access demo.Access) (answer any, ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *ledger) check(access demo.Access) (answer any, ok bool, err error) {
 	return demo.Order{Refunded: true, Key: o.refund.Key}, true, nil
 }
 
-// refund writes the refund down.
+// refund writes the refund.
 func (l *ledger) refund(refund demo.Refund) (answer any, ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +97,7 @@ func (l *ledger) refund(refund demo.Refund) (answer any, ok bool, err error) {
 	return struct{}{}, true, l.journal.Sync()
 }
 
-// admit compares the token with the highest one seen for the order, and journals the
-// call or its refusal.
+// admit compares the token with the highest one seen for the order, and records the call or its refusal.
 func (l *ledger) admit(op string, call demo.Refund) (*order, *demo.Refusal, error) {
 	o := l.order(call.Order)
 	if l.fencing && call.Token < o.highest {

@@ -90,7 +90,7 @@ func (w *worker) work(ctx context.Context, share []demo.Request) error {
 	return nil
 }
 
-// driver is whoever started this process: it reads reports and writes lines.
+// driver is the process that started this one: it reads reports and writes lines.
 type driver struct {
 	worker  int
 	encoder *json.Encoder
@@ -104,7 +104,7 @@ func newDriver(worker int) *driver {
 func (d *driver) report(event demo.Event) {
 	event.Worker = d.worker
 	if err := d.encoder.Encode(event); err != nil {
-		log.Fatal(err) // nobody listens any more
+		log.Fatal(err) // the driver is gone
 	}
 }
 
@@ -115,8 +115,8 @@ func (d *driver) wait() {
 	}
 }
 
-// signalAt makes the hook that reports Checked and waits, at the first of the lines
-// from the given time on.
+// signalAt returns a hook that reports Checked and waits, at the first of the lines that is reached after the
+// given time.
 func (d *driver) signalAt(lines map[int]bool, from time.Time, wanted bool) func(demo.Request, uint64) {
 	done := !wanted
 	return func(request demo.Request, token uint64) {

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/scripts/demo"
 )
 
-// worker refunds orders, each exactly once, beside other workers that do the same.
+// worker refunds orders, each exactly once, concurrently with other workers.
 type worker struct {
 	number  int
 	client  *client.Client
@@ -22,7 +22,7 @@ type worker struct {
 	beforeWrite func(demo.Request, uint64)
 }
 
-// answer handles one request until it is answered, with as many sessions as it takes.
+// answer handles one request until it is answered, with as many sessions as needed.
 func (w *worker) answer(ctx context.Context, request demo.Request) error {
 	for {
 		if err := w.open(ctx); err != nil {
@@ -34,7 +34,7 @@ func (w *worker) answer(ctx context.Context, request demo.Request) error {
 			w.tell(outcome, request, nil)
 			return nil
 		case errors.Is(err, demo.ErrStaleToken):
-			w.tell(demo.Stale, request, err) // somebody else has the order by now: look again
+			w.tell(demo.Stale, request, err) // another worker has the order by now: check again
 		case errors.Is(err, client.ErrSessionLost):
 			w.tell(demo.Lost, request, err)
 		default:
@@ -59,10 +59,10 @@ func (w *worker) refund(ctx context.Context, request demo.Request) (outcome demo
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		// That was the last look at the lock. The process can be stopped right here, for
-		// longer than its session lives, and no check on this side of the network can
-		// rule it out. From here on only the token protects the order; and a write that
-		// has begun is better finished than left in doubt, so it has its own deadline.
+		// That was the last check of the lock. The process can be stopped right here for longer than its
+		// session's TTL, and no check on this side of the network can rule that out. From here on only the
+		// token protects the order. A write that has begun is better completed than left in doubt, so it has
+		// its own deadline.
 		w.beforeWrite(request, token)
 		write, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
@@ -73,12 +73,12 @@ func (w *worker) refund(ctx context.Context, request demo.Request) (outcome demo
 		return err
 	})
 	if outcome != "" {
-		return outcome, nil // the work was done; what became of the lock afterwards does not matter
+		return outcome, nil // the work is done; it does not matter what happened to the lock afterwards
 	}
 	return "", err
 }
 
-// already tells a retry from a second submission.
+// already distinguishes a retry from a second submission.
 func already(order demo.Order, request demo.Request) demo.Kind {
 	if order.Key == request.Key {
 		return demo.Retried
@@ -86,8 +86,7 @@ func already(order demo.Order, request demo.Request) demo.Kind {
 	return demo.Duplicate
 }
 
-// because prefers the reason for which the lock was lost to the error that a
-// cancelled call gives.
+// because prefers the reason for which the lock was lost over the error of a cancelled call.
 func because(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -95,7 +94,7 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// open makes sure of a live session. One session serves all locks of a process.
+// open ensures that there is a live session. One session serves all locks of a process.
 func (w *worker) open(ctx context.Context) error {
 	if w.session != nil && w.session.Err() == nil {
 		return nil

@@ -20,8 +20,8 @@ import (
 // endpoint is the client port of the node, bank the file of the example's database.
 var endpoint, bank string
 
-// shortest is the TTL of the process that is stopped. Others take 15 s or so, and so
-// would that one if nobody waited for it here.
+// shortest is the TTL of the process that is stopped. The usual TTL is about 15 s; a short one keeps the test
+// fast.
 const shortest = 3 * time.Second
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -37,31 +37,31 @@ func run(m *testing.M) int {
 	return single.Main(m, shortest, func(addr string) { endpoint = addr })
 }
 
-// open opens a database file, each time with connections of its own.
+// open opens a database file, each time with separate connections.
 func open(path string) (*sql.DB, error) {
 	return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)&_pragma=synchronous(off)")
 }
 
-// machine runs a process that can be stopped as SIGSTOP or a paused virtual machine stop
-// it: it sends nothing, takes nothing in, and no timer of its client runs.
+// machine runs a process that can be stopped as by SIGSTOP or by pausing its virtual machine: it sends and
+// receives nothing, and no timer of its client runs.
 type machine struct {
-	running sync.RWMutex // locked while it is stopped
+	running sync.RWMutex // write-locked while it is stopped
 	booted  time.Time
 }
 
 func (m *machine) stop()   { m.running.Lock() }
 func (m *machine) resume() { m.running.Unlock() }
 
-// step lets a goroutine of the machine go on, if it runs.
+// step blocks a goroutine of the machine while it is stopped.
 func (m *machine) step() {
 	m.running.RLock()
 	defer m.running.RUnlock()
 }
 
-// Now is the machine's clock, which counts while it is stopped as well.
+// Now returns the machine's clock, which also advances while it is stopped.
 func (m *machine) Now() time.Duration { return time.Since(m.booted) }
 
-// AfterFunc calls f when d has passed and the machine runs.
+// AfterFunc calls f when d has passed and the machine is running.
 func (m *machine) AfterFunc(d time.Duration, f func()) client.Timer {
 	return time.AfterFunc(d, func() { m.step(); f() })
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/quorumlock/quorumlock/client/fence"
 )
 
-// accounts is the table of a bank that has thought of latecomers.
+// accounts is the table of a bank that is protected against late writes.
 var accounts = fence.Table{Dialect: fence.SQLite, Name: "accounts"}
 
-// teller is one process of the bank, on a machine of its own.
+// teller is one process of the bank, on its own machine.
 type teller struct {
 	*client.Session
 	client *client.Client
@@ -42,8 +42,8 @@ func (t *teller) leave(ctx context.Context) {
 	_ = t.db.Close()
 }
 
-// read shows the token and then reads the balance, in this order: whoever comes later
-// with a lower token cannot change it any more.
+// read presents the token and then reads the balance, in this order, so that no holder of a lower token can
+// change it afterwards.
 func (t *teller) read(ctx context.Context, token uint64) (balance int, err error) {
 	query, args, err := accounts.Update(token, fence.Row{"id": 7}, nil)
 	if err != nil {
@@ -56,7 +56,7 @@ func (t *teller) read(ctx context.Context, token uint64) (balance int, err error
 	return balance, err
 }
 
-// write sets the balance unless a later holder has shown its token.
+// write sets the balance unless a later holder has presented its token.
 func (t *teller) write(ctx context.Context, token uint64, balance int) error {
 	query, args, err := accounts.Update(token, fence.Row{"id": 7}, fence.Row{"balance": balance})
 	if err != nil {
@@ -65,7 +65,7 @@ func (t *teller) write(ctx context.Context, token uint64, balance int) error {
 	return fence.Applied(t.db.ExecContext(ctx, query, args...))
 }
 
-// writeTrusting does so in a table that trusts whoever believes to hold the lock.
+// writeTrusting sets it in a table that accepts every write.
 func (t *teller) writeTrusting(ctx context.Context, balance int) error {
 	_, err := t.db.ExecContext(ctx, "UPDATE trusting SET balance = ? WHERE id = 7", balance)
 	return err
@@ -79,8 +79,8 @@ const schema = `
 	INSERT INTO accounts (id, balance) VALUES (7, 100);
 	INSERT INTO trusting (id, balance) VALUES (7, 100);`
 
-// Two tellers take money from one account, under a lock. The first one is stopped between
-// its last look at the hold and its write.
+// Two tellers withdraw money from one account, under a lock. The first is stopped between its last check of
+// the hold and its write.
 func Example_pausedProcess() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -112,7 +112,7 @@ func Example_pausedProcess() {
 	fmt.Println("first still holds the lock:", hold.Context().Err() == nil)
 	first.stop()
 
-	// Its session expires, and the lock goes to the second teller, who takes 50.
+	// Its session expires, and the lock is granted to the second teller, who withdraws 50.
 	err = second.Do(ctx, "accounts/7", func(ctx context.Context, token uint64) error {
 		balance, err := second.read(ctx, token)
 		if err != nil {
@@ -125,7 +125,7 @@ func Example_pausedProcess() {
 		fmt.Println(err)
 	}
 
-	// The first one goes on where it was stopped.
+	// The first teller continues where it was stopped.
 	first.resume()
 	err = first.write(ctx, hold.Token(), balance-10)
 	fmt.Println("first is refused:", errors.Is(err, fence.ErrStaleToken))

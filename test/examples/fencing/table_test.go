@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/client/fence"
 )
 
-// database makes a database of its own for a test.
+// database creates a separate database for a test.
 func database(t *testing.T, schema string) *sql.DB {
 	t.Helper()
 	db, err := open(filepath.Join(t.TempDir(), "test"))
@@ -47,7 +47,7 @@ func TestUpdateRefusesLowerTokens(t *testing.T) {
 	}{
 		{5, fence.Row{"id": 1}, fence.Row{"v": "b"}, nil},
 		{5, fence.Row{"id": 1}, fence.Row{"v": "b"}, nil}, // the same again
-		{6, fence.Row{"id": 1}, nil, nil},                 // the next holder shows its token before it reads
+		{6, fence.Row{"id": 1}, nil, nil},                 // the next holder presents its token before it reads
 		{5, fence.Row{"id": 1}, fence.Row{"v": "late"}, fence.ErrStaleToken},
 		{5, fence.Row{"id": 2}, fence.Row{"v": "c"}, nil}, // another row
 		{7, fence.Row{"id": 3}, fence.Row{"v": "d"}, fence.ErrStaleToken},
@@ -85,8 +85,8 @@ func TestUpsertInsertsAndRefuses(t *testing.T) {
 	}
 }
 
-// Connections of their own write at the same time. The database decides who is late, and
-// what comes in never falls.
+// TestWritersAtOnce writes concurrently on separate connections. The database decides which writes are late,
+// and the accepted tokens never decrease.
 func TestWritersAtOnce(t *testing.T) {
 	const writers, writes = 4, 25
 	db := database(t, `

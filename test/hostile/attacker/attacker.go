@@ -17,21 +17,21 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// Node is where one node listens. The peer address may be empty.
+// Node contains the addresses of one node. The peer address may be empty.
 type Node struct {
 	Client, Peer, HTTP string
 }
 
-// Plan says what to do. The first node is the leader.
+// Plan describes an attack. The first node is the leader.
 type Plan struct {
 	Attack string
 	Nodes  []Node
-	// Connections is how many to keep open, Rate how many requests (or, for handshakes,
-	// connections) to send per second in total.
+	// Connections is how many connections to keep open, Rate the total number of requests (or, for
+	// handshakes, connections) per second.
 	Connections, Rate int
 	// Size scales what an attack prepares, such as the length of a chain of waits.
 	Size int
-	// Identity is a client's certificate; the zero value is plaintext.
+	// Identity is a client's certificate; the zero value means plaintext.
 	Identity transport.TLSFiles
 }
 
@@ -39,24 +39,24 @@ type Plan struct {
 type Report struct {
 	// Ready is set once everything is prepared: the attack itself runs from then on.
 	Ready bool
-	// Open is how many connections are open now, Opened how many were ever, Closed how
-	// many the nodes closed.
+	// Open is the number of open connections, Opened the total number so far, Closed the number closed by
+	// nodes.
 	Open, Opened, Closed int64
-	// Sent and Answered count requests. Granted, Queued and Refused count answers: refused
-	// are RESOURCE_EXHAUSTED, UNAVAILABLE and INVALID_ARGUMENT.
+	// Sent and Answered count requests. Granted, Queued and Refused count answers; refused are
+	// RESOURCE_EXHAUSTED, UNAVAILABLE and INVALID_ARGUMENT.
 	Sent, Answered, Granted, Queued, Refused int64
-	// BytesSent and BytesRead count payload. Unread is how many bytes lie in the sockets
-	// of this process, sent by a node and not read.
+	// BytesSent and BytesRead count payload. Unread is the number of bytes that nodes have sent and that wait
+	// unread in this process's sockets.
 	BytesSent, BytesRead, Unread int64
-	// Ports counts the open connections to each kind of port, for handshakes.
+	// Ports counts the open connections by kind of port, for handshakes.
 	Ports map[string]int64
 	// CPU is the processor time used, in seconds.
 	CPU float64
-	// Errors samples what went wrong.
+	// Errors is a sample of the errors.
 	Errors []string
 }
 
-// names of the attacks, for Plan.Attack.
+// attacks are the attacks by name, for Plan.Attack.
 var attacks = map[string]func(*attack, context.Context) error{
 	"names":               (*attack).names,
 	"handshakes":          (*attack).handshakes,
@@ -75,14 +75,14 @@ var attacks = map[string]func(*attack, context.Context) error{
 	"bad-names":           (*attack).badNames,
 }
 
-// Names lists all attacks.
+// Names returns the names of all attacks.
 func Names() []string { return slices.Sorted(maps.Keys(attacks)) }
 
 // reportInterval is how often Run reports.
 const reportInterval = 200 * time.Millisecond
 
-// Run executes the attack until ctx ends, and reports regularly and at the end. It returns
-// an error if the attack could not begin; connections that nodes close are expected.
+// Run executes the attack until ctx ends, and reports regularly and at the end. It returns an error if the
+// attack could not begin. That nodes close connections is expected.
 func Run(ctx context.Context, p Plan, report func(Report)) error {
 	run := attacks[p.Attack]
 	if run == nil {
@@ -111,19 +111,19 @@ func Run(ctx context.Context, p Plan, report func(Report)) error {
 	}
 }
 
-// attack is one under way.
+// attack is an attack in progress.
 type attack struct {
 	plan  Plan
 	tls   *tls.Config
 	pace  *pacer
 	ready atomic.Bool
-	// calls counts dials, which gives each a source address.
+	// calls counts dials, to choose a source address for each.
 	calls atomic.Int64
 
 	opened, closed, sent, answered, granted, queued, refused atomic.Int64
 	bytesSent, bytesRead                                     atomic.Int64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	sockets map[net.Conn]string
 	errors  []string
 }
@@ -161,7 +161,7 @@ func (a *attack) report() Report {
 	return r
 }
 
-// unread is how many bytes wait in the socket.
+// unread returns the number of bytes that wait in the socket.
 func unread(conn net.Conn) (n int64) {
 	raw, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -177,11 +177,11 @@ func unread(conn net.Conn) (n int64) {
 	return n
 }
 
-// sources is how many addresses the attackers call from: one caller with a few machines.
+// sources is the number of source addresses: one attacker with a few machines.
 const sources = 16
 
-// dial opens a TCP connection from one of the attackers' addresses, with a receive buffer
-// of the given size if it is not 0. The connection is counted until drop.
+// dial opens a TCP connection from one of the source addresses. buffer is the size of its receive buffer; 0
+// means the default. The connection is counted until drop.
 func (a *attack) dial(ctx context.Context, port, addr string, buffer int) (*net.TCPConn, error) {
 	call := a.calls.Add(1)
 	d := net.Dialer{
@@ -214,8 +214,7 @@ func (a *attack) drop(conn net.Conn) {
 	delete(a.sockets, conn)
 }
 
-// each keeps n copies of one connection's life going: one that ends before ctx does is
-// begun again.
+// each runs life n times concurrently. A run that ends before ctx does is restarted.
 func (a *attack) each(ctx context.Context, n int, life func(ctx context.Context, i int) error) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -232,7 +231,7 @@ func (a *attack) each(ctx context.Context, n int, life func(ctx context.Context,
 	all.Wait()
 }
 
-// rest waits, or until ctx ends.
+// rest waits for d or until ctx ends.
 func rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -242,7 +241,7 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// pacer admits so many events per second, with bursts of burstTime.
+// pacer admits a number of events per second, with bursts of burstTime.
 type pacer struct {
 	mu   sync.Mutex
 	gap  time.Duration

@@ -1,20 +1,19 @@
-// Package attacker holds the attacks of one hostile or careless caller who overloads a
-// node instead of breaking its protocol: floods of requests, handshakes that never end,
-// answers that nobody reads, requests that never end.
+// Package attacker contains the attacks of a hostile or careless caller that overloads a node without
+// breaking its protocol: request floods, handshakes that never end, answers that are not read, requests that
+// never end.
 //
-// Run executes one attack by name. Package hostile runs it in a process of its own, built
-// without the race detector (program), beside honest clients, and judges what those and
-// the nodes notice.
+// Run executes one attack by name. Package hostile runs it in a separate process (program), built without the
+// race detector, beside honest clients, and checks the effects on these and on the nodes.
 //
-//   - Plan says which attack, on which nodes and how hard; Report counts what was achieved,
-//     so that the test can require that the attack took effect (attacker.go);
-//   - connections: the session protocol (framed.go), HTTP/2 (http2.go), both without any
-//     of the limits of an honest client;
-//   - attacks on the state (state.go), on handshakes (handshakes.go), on buffers
-//     (unread.go, unfinished.go) and on request queues (floods.go).
+//   - Plan selects the attack, its targets and its intensity; Report counts what was achieved, so that the
+//     test can require that the attack took effect (attacker.go);
+//   - connections: the session protocol (framed.go) and HTTP/2 (http2.go), both without the limits of an
+//     honest client;
+//   - attacks on the state (state.go), on handshakes (handshakes.go), on buffers (unread.go, unfinished.go)
+//     and on request queues (floods.go).
 //
-// Every attack is paced and runs on one thread: nodes, attacker and honest clients share
-// the cores of one machine, and what is measured is how the nodes share what they have,
-// not how the kernel does. Attackers call from addresses of 127.0.66.0/24, honest clients
-// from 127.0.0.1, so limits per source address can tell them apart.
+// Every attack is paced and runs on one thread. Nodes, attacker and honest clients share the cores of one
+// machine, and the tests measure how the nodes share their resources, not how the kernel does. Attackers
+// connect from addresses in 127.0.66.0/24, honest clients from 127.0.0.1, so limits per source address can
+// distinguish them.
 package attacker

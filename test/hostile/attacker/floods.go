@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// flood keeps connections going that send one kind of request as fast as the pace allows,
-// each with a session of its own.
+// flood keeps connections open that send one kind of request as fast as the pace allows, each with its own
+// session.
 func (a *attack) flood(ctx context.Context, next func(f *framed, session uint64) func() []byte) {
 	a.each(ctx, a.plan.Connections, func(ctx context.Context, _ int) error {
 		return a.withSession(ctx, func(s *sessions, id uint64) error {
@@ -25,15 +25,15 @@ func (a *attack) flood(ctx context.Context, next func(f *framed, session uint64)
 	})
 }
 
-// same sends one request again and again.
+// same sends the same request repeatedly.
 func same(make func() *wire.Request) func(*framed, uint64) func() []byte {
 	return func(f *framed, _ uint64) func() []byte {
 		return func() []byte { return f.frame(make()) }
 	}
 }
 
-// floodTry tries without end for one lock; whoever gets it gives it back only with its
-// session, so nearly every try fails.
+// floodTry repeatedly tries to acquire one lock. Its holder releases it only with its session, so nearly
+// every try fails.
 func (a *attack) floodTry(ctx context.Context) error {
 	a.flood(ctx, func(f *framed, id uint64) func() []byte {
 		seq := uint64(0)
@@ -47,14 +47,14 @@ func (a *attack) floodTry(ctx context.Context) error {
 	return nil
 }
 
-// pageSize is the largest that there is.
+// pageSize is the maximum page size.
 const pageSize = 1_000
 
 func listLocks() *wire.Request {
 	return &wire.Request{Body: &wire.Request_ListLocks{ListLocks: &wire.ListLocksRequest{PageSize: pageSize}}}
 }
 
-// floodList reads the largest pages of locks without end, on the client and the HTTP port.
+// floodList continuously reads pages of the maximum size, on the client and the HTTP port.
 func (a *attack) floodList(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { a.floodHTTP(ctx, "LockService/List", []byte(`{"pageSize":1000}`)) })
@@ -63,7 +63,7 @@ func (a *attack) floodList(ctx context.Context) error {
 	return nil
 }
 
-// floodStatus asks for the cluster's status without end: for each, the leader asks all nodes.
+// floodStatus continuously requests the cluster's status, for which the leader asks all nodes each time.
 func (a *attack) floodStatus(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { a.floodHTTP(ctx, "ClusterService/Status", []byte(`{}`)) })
@@ -74,7 +74,7 @@ func (a *attack) floodStatus(ctx context.Context) error {
 	return nil
 }
 
-// floodDeadlocks asks without end which owners wait for each other.
+// floodDeadlocks continuously requests the list of deadlocks.
 func (a *attack) floodDeadlocks(ctx context.Context) error {
 	a.flood(ctx, same(func() *wire.Request {
 		return &wire.Request{Body: &wire.Request_ListDeadlocks{ListDeadlocks: &wire.ListDeadlocksRequest{}}}
@@ -82,11 +82,11 @@ func (a *attack) floodDeadlocks(ctx context.Context) error {
 	return nil
 }
 
-// longest is how long a bad name is, in bytes.
+// longest is the length of a bad name, in bytes.
 const longest = 60_000
 
-// badNames tries to acquire what is no name: one that is far too long, and one that is
-// not UTF-8, on the client and the HTTP port.
+// badNames tries to acquire locks with invalid names: one that is far too long, and one that is not UTF-8, on
+// the client and the HTTP port.
 func (a *attack) badNames(ctx context.Context) error {
 	long := string(bytes.Repeat([]byte{'x'}, longest))
 	var all sync.WaitGroup
@@ -107,7 +107,7 @@ func (a *attack) badNames(ctx context.Context) error {
 	return nil
 }
 
-// crooked is an acquire of a name that is not UTF-8. The encoder would refuse it.
+// crooked encodes an acquire of a name that is not UTF-8, which the encoder would refuse.
 func (f *framed) crooked(session, seq uint64) []byte {
 	const lockName, locks, acquireBody, requestBody = 1, 1, 32, 2
 	field := func(to []byte, number protowire.Number, value []byte) []byte {
@@ -122,11 +122,11 @@ func (f *framed) crooked(session, seq uint64) []byte {
 	return field(nil, requestBody, field(head, acquireBody, field(nil, locks, lock)))
 }
 
-// httpCallers is how many connections a flood keeps to the HTTP port, beside those to the
-// client port.
+// httpCallers is the number of connections of a flood to the HTTP port, in addition to those to the client
+// port.
 const httpCallers = 4
 
-// floodHTTP posts the same body again and again.
+// floodHTTP posts the same body repeatedly.
 func (a *attack) floodHTTP(ctx context.Context, procedure string, body []byte) {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -185,7 +185,7 @@ type tracked struct {
 	a *attack
 }
 
-// Close closes the connection and counts it as gone.
+// Close closes the connection and stops counting it.
 func (t *tracked) Close() error {
 	t.a.drop(t.TCPConn)
 	return nil

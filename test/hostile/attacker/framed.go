@@ -19,30 +19,30 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// framed is a connection to the client port that speaks the session protocol by hand.
+// framed is a connection to the client port with a separate implementation of the session protocol.
 type framed struct {
 	a   *attack
 	tcp *net.TCPConn
 	net.Conn
 	r *bufio.Reader
-	w *bufio.Writer // only the sending goroutine uses it
+	w *bufio.Writer // used only by the sending goroutine
 
-	last  uint64        // id of the last request
-	slots chan struct{} // one element per request of stream under way
-	ended chan struct{} // closed when the connection cannot be read any more
-	err   error         // why, once ended is closed
-	// seen gets each answer to stream, on the receiving goroutine.
+	last  uint64        // ID of the last request
+	slots chan struct{} // one element per request of stream in flight
+	ended chan struct{} // closed when reading from the connection fails
+	err   error         // the reason, once ended is closed
+	// seen is called with each answer to stream, on the receiving goroutine.
 	seen func(*wire.Response)
 
 	mu    sync.Mutex
 	calls map[uint64]chan *wire.Response
 }
 
-// small is the largest answer that is decoded: larger ones are pages, and only counted.
+// small is the largest answer that is decoded. Larger ones are pages, and only counted.
 const small = 32 << 10
 
-// framed dials the leader's client port and says hello. Nothing is read after that,
-// unless listen is called.
+// framed dials the leader's client port and sends the hello. Nothing is read after that, unless listen is
+// called.
 func (a *attack) framed(ctx context.Context, buffer int) (*framed, error) {
 	tcp, err := a.dial(ctx, "client", a.leader().Client, buffer)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *attack) framed(ctx context.Context, buffer int) (*framed, error) {
 		config.ServerName = "127.0.0.1"
 		f.Conn = tls.Client(tcp, config)
 	}
-	// The handshake reads the answer to the hello and nothing beyond it.
+	// The handshake reads the reply to the hello and nothing more.
 	if _, _, err := transport.ClientHandshake(ctx, f.Conn, &wire.Hello{Agent: "attacker"}); err != nil {
 		a.drop(tcp)
 		return nil, err
@@ -66,7 +66,7 @@ func (a *attack) framed(ctx context.Context, buffer int) (*framed, error) {
 	return f, nil
 }
 
-// caller is a framed connection whose answers are read, with a window for stream.
+// caller returns a framed connection whose answers are read, with a window for stream.
 func (a *attack) caller(ctx context.Context, window int) (*framed, error) {
 	f, err := a.framed(ctx, 0)
 	if err != nil {
@@ -87,7 +87,7 @@ func (f *framed) listen() {
 	}
 }
 
-// send writes one request, with an id, into the buffer.
+// send assigns an ID to one request and writes it to the buffer.
 func (f *framed) send(req *wire.Request) error {
 	return f.write(f.frame(req))
 }
@@ -104,7 +104,7 @@ func (f *framed) write(body []byte) error {
 	return err
 }
 
-// receive reads one frame and hands an answer on.
+// receive reads one frame and delivers an answer.
 func (f *framed) receive() error {
 	var head [4]byte
 	if _, err := io.ReadFull(f.r, head[:]); err != nil {
@@ -147,7 +147,7 @@ func (f *framed) receive() error {
 	return nil
 }
 
-// release makes room in the window; beats have none there.
+// release frees a slot of the window. Heartbeats occupy none.
 func (f *framed) release() {
 	select {
 	case <-f.slots:
@@ -199,8 +199,8 @@ func (f *framed) session() (uint64, error) {
 	return id, nil
 }
 
-// stream sends what next gives, at the attack's pace and with a full window at most,
-// until ctx ends or next returns nil, and then waits until all of it is answered.
+// stream sends what next returns, at the attack's pace and limited by the window, until ctx ends or next
+// returns nil, and then waits until everything is answered.
 func (f *framed) stream(ctx context.Context, next func() []byte) error {
 	for body := next(); body != nil && ctx.Err() == nil; body = next() {
 		if len(f.slots) == cap(f.slots) || f.a.pace.ahead() {
@@ -219,7 +219,7 @@ func (f *framed) stream(ctx context.Context, next func() []byte) error {
 	if err := f.w.Flush(); err != nil {
 		return err
 	}
-	for len(f.slots) > 0 && ctx.Err() == nil { // a few polls: it ends with the last answer
+	for len(f.slots) > 0 && ctx.Err() == nil { // polls a few times, until the last answer arrives
 		select {
 		case <-f.ended:
 			return f.err
@@ -230,7 +230,7 @@ func (f *framed) stream(ctx context.Context, next func() []byte) error {
 	return nil
 }
 
-// enter takes a place in the window.
+// enter occupies a slot of the window.
 func (f *framed) enter(ctx context.Context) error {
 	select {
 	case f.slots <- struct{}{}:
@@ -242,7 +242,7 @@ func (f *framed) enter(ctx context.Context) error {
 	}
 }
 
-// frame encodes a request with the next id.
+// frame encodes a request with the next ID.
 func (f *framed) frame(req *wire.Request) []byte {
 	f.last++
 	req.Id = f.last

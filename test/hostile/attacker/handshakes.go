@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// handshakes keeps Connections half-made handshakes open on each port of the leader. A
-// third of the callers say nothing, a third begin a TLS hello and stop in its midst, a
-// third send a whole one and do not go on. Each one that the node closes is replaced.
+// handshakes keeps Connections half-made handshakes open on each port of the leader. A third of the
+// connections send nothing, a third stop in the middle of a TLS hello, a third send a complete one and stop.
+// Each connection that the node closes is replaced.
 func (a *attack) handshakes(ctx context.Context) error {
 	hello, err := clientHello()
 	if err != nil {
@@ -32,14 +32,14 @@ func (a *attack) handshakes(ctx context.Context) error {
 	return nil
 }
 
-// halfMade opens one connection, sends how it begins and waits for the node to close it.
+// halfMade opens one connection, sends the opening and waits for the node to close it.
 func (a *attack) halfMade(ctx context.Context, port, addr string, opening []byte) error {
 	conn, err := a.dial(ctx, port, addr, 0)
 	if err != nil {
 		return err
 	}
 	defer a.drop(conn)
-	_ = conn.SetLinger(0) // no port stays in TIME_WAIT
+	_ = conn.SetLinger(0) // leave no port in TIME_WAIT
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	if _, err := conn.Write(opening); err != nil {
@@ -53,12 +53,12 @@ func (a *attack) halfMade(ctx context.Context, port, addr string, opening []byte
 	return nil
 }
 
-// clientHello is what a TLS client says first.
+// clientHello returns the first message of a TLS client.
 func clientHello() ([]byte, error) {
 	near, far := net.Pipe()
 	defer far.Close()
 	go func() {
-		_ = tls.Client(near, &tls.Config{ServerName: "127.0.0.1"}).Handshake() // it gets no answer
+		_ = tls.Client(near, &tls.Config{ServerName: "127.0.0.1"}).Handshake() // it gets no reply
 		_ = near.Close()
 	}()
 	head := make([]byte, 5)

@@ -23,11 +23,11 @@ const (
 	settingInitialWindow = 0x4
 
 	frameHead = 9
-	// maxStreams is how many the node lets one connection have at once.
+	// maxStreams is the node's limit for concurrent streams on a connection.
 	maxStreams = 250
 )
 
-// http2 is a connection that decides itself how much of each answer it takes.
+// http2 is a connection that controls how much of each answer it accepts.
 type http2 struct {
 	a    *attack
 	tcp  *net.TCPConn
@@ -36,10 +36,10 @@ type http2 struct {
 
 	mu   sync.Mutex // orders writes
 	w    *bufio.Writer
-	next uint32 // id of the next stream
+	next uint32 // ID of the next stream
 }
 
-// http2 opens a connection to the leader whose streams may each send window bytes.
+// http2 opens a connection to the leader whose streams may each receive window bytes.
 func (a *attack) http2(ctx context.Context, buffer int, window uint32) (*http2, error) {
 	tcp, err := a.dial(ctx, "http", a.leader().HTTP, buffer)
 	if err != nil {
@@ -84,8 +84,8 @@ func (h *http2) put(kind, flags byte, stream uint32, payload []byte) error {
 	return err
 }
 
-// post sends a request on a stream of its own: its headers, which say that length bytes
-// follow, and the body. The stream ends there if that is all of it.
+// post sends a request on a new stream: the headers, which announce length bytes, and the body. The stream is
+// ended if the body is complete.
 func (h *http2) post(path, contentType string, body []byte, length int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,8 +132,8 @@ func hpackLength(to []byte, n int) []byte {
 	return binary.AppendUvarint(append(to, most), uint64(n-most))
 }
 
-// read takes frames until the connection ends, and gives each that carries an answer to
-// seen. It answers pings, without which the node would close the connection.
+// read reads frames until the connection ends, and calls seen for each that carries an answer. It answers
+// pings, since the node would close the connection otherwise.
 func (h *http2) read(seen func(kind byte, stream uint32, size int)) error {
 	for {
 		head := make([]byte, frameHead)
@@ -163,7 +163,7 @@ func (h *http2) read(seen func(kind byte, stream uint32, size int)) error {
 	}
 }
 
-// allow lets the node send so many more bytes on a stream, or in total on stream 0.
+// allow lets the node send more bytes on a stream, or in total if stream is 0.
 func (h *http2) allow(stream uint32, bytes uint32) error {
 	return h.frame(frameWindow, 0, stream, binary.BigEndian.AppendUint32(nil, bytes))
 }

@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// sessionTTLMs is short, so that an attacker's sessions end soon after it does.
+	// sessionTTLMs is short, so that an attacker's sessions end soon after the attack.
 	sessionTTLMs = 5_000
-	// beatInterval is how often they are kept alive.
+	// beatInterval is the heartbeat interval.
 	beatInterval = time.Second
-	// window is how many requests each connection has under way.
+	// window is the maximum number of requests in flight per connection.
 	window = 64
-	// manyNames is the most that one acquire may name.
+	// manyNames is the maximum number of names in one acquire.
 	manyNames = 64
-	// claimsPerSession is how many claims one session asks for before the next is opened,
-	// sessionsPerConn how many sessions one connection opens.
+	// claimsPerSession is the number of claims that one session requests before the next is opened,
+	// sessionsPerConn the number of sessions that one connection opens.
 	claimsPerSession, sessionsPerConn = 1_000, 60
 )
 
-// sessions are those of one connection, kept alive until ctx ends.
+// sessions are the sessions of one connection, kept open by heartbeats until ctx ends.
 type sessions struct {
 	f   *framed
 	ids []uint64
 	due time.Time
 }
 
-// withSession calls use with a session on a connection of its own, which ends with it.
+// withSession calls use with a session on a new connection, and closes the connection afterwards.
 func (a *attack) withSession(ctx context.Context, use func(s *sessions, id uint64) error) error {
 	f, err := a.caller(ctx, window)
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *attack) withSession(ctx context.Context, use func(s *sessions, id uint6
 	return use(s, id)
 }
 
-// open adds a session.
+// open opens another session.
 func (s *sessions) open() (uint64, error) {
 	id, err := s.f.session()
 	if err == nil {
@@ -57,7 +57,7 @@ func (s *sessions) open() (uint64, error) {
 	return id, err
 }
 
-// beat returns the heartbeats that are due. They are answered like everything else.
+// beat returns the heartbeats that are due. They are answered like all other requests.
 func (s *sessions) beat() [][]byte {
 	now := time.Now()
 	if now.Before(s.due) {
@@ -71,7 +71,7 @@ func (s *sessions) beat() [][]byte {
 	return all
 }
 
-// mixed returns a source for stream that sends what next gives and heartbeats in between.
+// mixed returns a source for stream that inserts heartbeats between what next returns.
 func (s *sessions) mixed(next func() []byte) func() []byte {
 	var queue [][]byte
 	return func() []byte {
@@ -93,9 +93,8 @@ func longName(format string, args ...any) string {
 	return name + strings.Repeat("x", max(0, 100-len(name)))
 }
 
-// names fills the state: every connection asks without end for 64 names at once, waiting
-// for ever. One half waits for the same 64 names, the other each time for one of those
-// and 63 names that nobody has used before.
+// names fills the state: every connection continuously requests 64 names in one acquire, and waits forever.
+// One half of them wait for the same 64 names, the others for one of those and 63 new names each time.
 func (a *attack) names(ctx context.Context) error {
 	return a.withSession(ctx, func(own *sessions, id uint64) error {
 		resp, err := own.f.call(acquire(id, 1, 0, false, contended()...))
@@ -133,7 +132,8 @@ func acquire(session, seq, owner uint64, wait bool, locks ...*wire.LockRequest) 
 	}}}
 }
 
-// acknowledged is the mark of a request: with a full window all below it are answered.
+// acknowledged returns the acknowledgement mark for a request: with a full window, all requests below it are
+// answered.
 func acknowledged(seq uint64) uint64 {
 	if seq <= window {
 		return 0
@@ -141,7 +141,7 @@ func acknowledged(seq uint64) uint64 {
 	return seq - window
 }
 
-// waitForNames is the life of one connection: session after session is filled with waits.
+// waitForNames is the life of one connection: it fills one session after the other with waits.
 func (a *attack) waitForNames(ctx context.Context, i int) error {
 	f, err := a.caller(ctx, window)
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *attack) waitForNames(ctx context.Context, i int) error {
 	defer f.close()
 	s := &sessions{f: f}
 	shared := contended()
-	var refused atomic.Int64 // in a row
+	var refused atomic.Int64 // consecutive ones
 	f.seen = func(resp *wire.Response) {
 		switch resp.GetResult().GetStatus() {
 		case wire.Status_QUEUED:
@@ -184,7 +184,7 @@ func (a *attack) waitForNames(ctx context.Context, i int) error {
 	return nil
 }
 
-// fresh are names that nobody has used before.
+// fresh returns names that have not been used before.
 func fresh(session, seq uint64) []*wire.LockRequest {
 	var locks []*wire.LockRequest
 	for i := range manyNames - 1 {
@@ -193,16 +193,16 @@ func fresh(session, seq uint64) []*wire.LockRequest {
 	return locks
 }
 
-// deadlockSearch makes every enqueue search far: behind the hold of one owner stands a
-// long chain of owners who wait for each other, before the lock that this owner asks for
-// stands another. It asks, cancels, and asks again.
+// deadlockSearch makes the deadlock detection at every enqueue search far. A long chain of owners waits for a
+// lock held by one owner, and this owner repeatedly acquires and cancels a lock at the head of another long
+// chain.
 func (a *attack) deadlockSearch(ctx context.Context) error {
 	return a.withSession(ctx, func(s *sessions, id uint64) error {
 		if _, err := s.f.call(acquire(id, 1, 1, false, &wire.LockRequest{Name: link("behind", 0)})); err != nil {
 			return err
 		}
-		// Each holds one lock and waits for the last one's; then in the other direction, the
-		// end of the chain first, so that nobody waits for the newest while the chains grow.
+		// Each owner holds one lock and waits for that of the previous one. The second chain is built in the
+		// opposite direction, from its end, so that no owner waits for the newest one while the chains grow.
 		n := a.plan.Size
 		behind := func(k int) (holds, awaits string) { return link("behind", k+1), link("behind", k) }
 		before := func(k int) (holds, awaits string) { return link("before", n-1-k), link("before", n-k) }
@@ -228,7 +228,7 @@ func link(chain string, k int) string { return fmt.Sprintf("attack/%s/%d", chain
 // ownersPerSession leaves room for two claims each.
 const ownersPerSession = claimsPerSession / 2
 
-// chain makes n owners who hold one lock each and wait for another.
+// chain creates n owners that hold one lock each and wait for another.
 func (a *attack) chain(ctx context.Context, s *sessions, n int, of func(k int) (holds, awaits string)) error {
 	for k := 0; k < n && ctx.Err() == nil; {
 		id, err := s.open()

@@ -10,16 +10,15 @@ import (
 )
 
 const (
-	// maxFrame is what a frame may have, maxBody what a request over HTTP may have.
+	// maxFrame is the size limit of a frame, maxBody that of an HTTP request's body.
 	maxFrame, maxBody = 1 << 20, 64 << 10
-	// missing is how much of each is never sent.
+	// missing is the number of bytes that are never sent.
 	missing = 16
-	// sendTimeout bounds the sending of what comes before.
+	// sendTimeout bounds the sending of the other bytes.
 	sendTimeout = 10 * time.Second
 )
 
-// unfinishedFrames sends frames of the largest size but for their end, on many
-// connections.
+// unfinishedFrames sends frames of the maximum size without their end, on many connections.
 func (a *attack) unfinishedFrames(ctx context.Context) error {
 	part := make([]byte, maxFrame-missing)
 	a.ready.Store(true)
@@ -35,8 +34,8 @@ func (a *attack) unfinishedFrames(ctx context.Context) error {
 	return nil
 }
 
-// unfinishedBodies sends requests over HTTP of the largest size but for their end: on
-// most connections one, on some as many as HTTP/2 allows.
+// unfinishedBodies sends HTTP requests of the maximum size without their end: one on most connections, and on
+// some as many as HTTP/2 allows.
 func (a *attack) unfinishedBodies(ctx context.Context) error {
 	part := make([]byte, maxBody-missing)
 	head := fmt.Sprintf("POST /quorumlock.v1.LockService/List HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", maxBody)

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// smallBuffer is the receive buffer of connections that do not read.
+	// smallBuffer is the size of the receive buffer of connections that do not read.
 	smallBuffer = 4 << 10
-	// pipelined is how many requests a connection that does not read sends at once.
+	// pipelined is the number of requests that a connection that does not read sends in one go.
 	pipelined = 200
-	// watchesPerConn is how many watches one connection may have.
+	// watchesPerConn is the maximum number of watches on a connection.
 	watchesPerConn = 16
-	// slowly is how much a slow reader takes at a time, slowInterval how often.
+	// slowly is how many bytes a slow reader reads at a time, slowInterval how often.
 	slowly, slowInterval = 1 << 10, 250 * time.Millisecond
 )
 
-// unreadLists asks for page after page of locks and reads none, on many connections.
+// unreadLists requests many pages of locks on many connections, and reads none.
 func (a *attack) unreadLists(ctx context.Context) error {
 	a.ready.Store(true)
 	a.each(ctx, a.plan.Connections, func(ctx context.Context, _ int) error {
@@ -32,7 +32,7 @@ func (a *attack) unreadLists(ctx context.Context) error {
 	return nil
 }
 
-// slowReaders does the same and reads on, but far more slowly than the node could send.
+// slowReaders does the same but reads, far more slowly than the node could send.
 func (a *attack) slowReaders(ctx context.Context) error {
 	a.ready.Store(true)
 	a.each(ctx, a.plan.Connections, func(ctx context.Context, i int) error {
@@ -54,7 +54,7 @@ func (a *attack) slowReaders(ctx context.Context) error {
 	return nil
 }
 
-// unread sends so many requests on a connection that need not be read, and then lets go on.
+// unread sends n requests on a connection that does not read, and then calls then.
 func (a *attack) unread(ctx context.Context, n int, request func() *wire.Request, then func(*framed) error) error {
 	f, err := a.framed(ctx, smallBuffer)
 	if err != nil {
@@ -74,7 +74,7 @@ func (a *attack) unread(ctx context.Context, n int, request func() *wire.Request
 	return then(f)
 }
 
-// pipeline sends many requests for pages, at the attack's pace, and then lets go on.
+// pipeline sends many requests for pages, at the attack's pace, and then calls then.
 func (a *attack) pipeline(ctx context.Context, then func(*framed) error) error {
 	return a.unread(ctx, pipelined, func() *wire.Request {
 		a.pace.wait(ctx)
@@ -99,7 +99,7 @@ func awaitCut(ctx context.Context, f *framed) error {
 	return nil
 }
 
-// unreadListsHTTP fills connections with streams whose answers have no room to be sent.
+// unreadListsHTTP fills connections with streams whose answers cannot be sent, since their window is 0.
 func (a *attack) unreadListsHTTP(ctx context.Context) error {
 	a.ready.Store(true)
 	a.each(ctx, a.plan.Connections, func(ctx context.Context, _ int) error {
@@ -110,7 +110,7 @@ func (a *attack) unreadListsHTTP(ctx context.Context) error {
 	return nil
 }
 
-// slowHTTP takes a little of every answer at a time.
+// slowHTTP reads a little of every answer at a time.
 func (a *attack) slowHTTP(ctx context.Context) error {
 	const streams = 50
 	return a.streams(ctx, slowly, streams, func(h *http2) error {
@@ -125,8 +125,7 @@ func (a *attack) slowHTTP(ctx context.Context) error {
 	})
 }
 
-// streams opens an HTTP/2 connection with so many requests, and has tick called now and
-// then until it ends.
+// streams opens an HTTP/2 connection with n requests, and calls tick regularly until the connection ends.
 func (a *attack) streams(ctx context.Context, window uint32, n int, request func(*http2) error, tick func(*http2) error) error {
 	h, err := a.http2(ctx, 0, window)
 	if err != nil {
@@ -166,8 +165,8 @@ func (a *attack) streams(ctx context.Context, window uint32, n int, request func
 	}
 }
 
-// unreadWatches opens watches of everything and reads none of their events, while one
-// more connection makes events that carry large values.
+// unreadWatches opens watches of everything and reads none of their events, while another connection causes
+// events with large values.
 func (a *attack) unreadWatches(ctx context.Context) error {
 	return a.beside(ctx, a.events, func(ctx context.Context) error {
 		watch := &wire.Request{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{Prefix: "attack/"}}}
@@ -175,7 +174,7 @@ func (a *attack) unreadWatches(ctx context.Context) error {
 	})
 }
 
-// unreadWatchesHTTP is the same over HTTP/2.
+// unreadWatchesHTTP does the same over HTTP/2.
 func (a *attack) unreadWatchesHTTP(ctx context.Context) error {
 	body := []byte(`{"prefix":"attack/"}`)
 	envelope := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
@@ -186,7 +185,7 @@ func (a *attack) unreadWatchesHTTP(ctx context.Context) error {
 	})
 }
 
-// beside runs one connection that does something and all others, which watch.
+// beside runs one on a single connection, and others on all other connections.
 func (a *attack) beside(ctx context.Context, one, others func(context.Context) error) error {
 	a.ready.Store(true)
 	var all sync.WaitGroup
@@ -196,7 +195,7 @@ func (a *attack) beside(ctx context.Context, one, others func(context.Context) e
 	return nil
 }
 
-// events sets the value of one hold again and again: each time is an event of that size.
+// events sets the value of one hold repeatedly. Each time causes an event of that size.
 func (a *attack) events(ctx context.Context) error {
 	const valueBytes = 1_000
 	return a.withSession(ctx, func(s *sessions, id uint64) error {

@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	runtime.GOMAXPROCS(1) // an attacker elsewhere would have cores of its own
+	runtime.GOMAXPROCS(1) // a remote attacker would not take the nodes' cores
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "attacker:", err)
 		os.Exit(1)
