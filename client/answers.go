@@ -181,7 +181,11 @@ func (s *Session) dispatch(k *call, result *wire.Result) {
 }
 
 func (s *Session) heartbeatAnswered(k *call, status wire.Status_Code) {
-	if status != wire.Status_OK {
+	if status == wire.Status_OK {
+		// A heartbeat that was due while this one was unanswered has been skipped: it is sent now.
+		s.beatAt = s.proofAt + s.interval()
+		s.wakeBy(s.beatAt)
+	} else {
 		s.heartbeatFailed()
 	}
 	s.client.finish(k)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -273,4 +274,31 @@ func TestHeartbeatFailed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHeartbeatThatWasDueIsSentNext verifies that a heartbeat that becomes due while another one is unanswered
+// is sent as soon as that is answered: a slow leader must not cost half of the heartbeats.
+func TestHeartbeatThatWasDueIsSentNext(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		const trip = 800 * time.Millisecond
+		s, err := c.NewSession(context.Background(), SessionOptions{TTL: 5 * time.Second})
+		ok(t, err)
+		f.set(func() { f.lag = func() time.Duration { return trip } })
+		time.Sleep(time.Minute)
+		ok(t, s.Err())
+		last := time.Duration(0)
+		f.set(func() {
+			for _, r := range f.seen {
+				if gap := r.at - last; heartbeats(r) && last > 10*time.Second && gap > 2*trip+s.ttl/24 {
+					t.Errorf("%v without a heartbeat", gap)
+				}
+				if heartbeats(r) {
+					last = r.at
+				}
+			}
+		})
+		if last < 50*time.Second {
+			t.Errorf("the last heartbeat came after %v", last)
+		}
+	})
 }
