@@ -313,14 +313,14 @@ func TestWhoIsAskedForATunnel(t *testing.T) {
 			f.node("n2").believes, f.node("n3").believes = test.n2, test.n3
 			c := newClient(f.config())
 			defer c.cancel()
-			via := c.findHelper(hintOf("n1", 5))
+			via := c.findHelper(c.ctx, hintOf("n1", 5))
 			if f.node("n1").dials != 0 {
 				t.Errorf("%s: the leader is asked for a way to itself", name)
 			}
 			c.wg.Wait()
 			c.cfg.Endpoints = []string{"n1:7400"} // not the address at which the leader is known
 			f.node("n1").believes = hintOf("n1", 5)
-			if itself := c.findHelper(&wire.LeaderHint{Id: "n1", ClientAddr: "10.0.0.1:7400", Term: 5}); itself != "" {
+			if itself := c.findHelper(c.ctx, &wire.LeaderHint{Id: "n1", ClientAddr: "10.0.0.1:7400", Term: 5}); itself != "" {
 				t.Errorf("%s: the leader is asked for a way to itself at %s", name, itself)
 			}
 			c.wg.Wait()
@@ -353,7 +353,7 @@ func TestRaceToTheLeader(t *testing.T) {
 			test.change(f)
 			c := newClient(f.config())
 			defer c.cancel()
-			cn, err := c.race("n2:7400", hintOf("n1", 1))
+			cn, err := c.race(c.ctx, "n2:7400", hintOf("n1", 1))
 			if (err != nil) != test.fails {
 				t.Fatalf("%s: %v", name, err)
 			}

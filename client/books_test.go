@@ -134,8 +134,8 @@ func (b *bookCheck) alarm() {
 	if cn == nil || cn.err != nil {
 		return
 	}
-	if k := c.oldest(); k != nil {
-		by("the connection is given up or pinged", min(c.silentAt(cn), c.doubtAt(cn, k)))
+	if at := min(c.silentAt(cn, c.oldest()), c.doubtAt(cn, c.oldest())); at != never {
+		by("the connection is given up or pinged", at)
 	}
 	if c.quiet(cn) {
 		by("a ping is due", cn.pingAt())

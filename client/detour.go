@@ -40,10 +40,11 @@ const detourTries = 3
 
 // detour is the state of reaching the leader over another path.
 type detour struct {
-	to     *wire.LeaderHint // the leader being tried; nil if none is
-	after  time.Duration    // the earliest time of the next attempt
-	tries  int              // consecutive failed attempts
-	direct bool             // the leader of a tunnel is being tried directly
+	to     *wire.LeaderHint   // the leader being tried; nil if none is
+	cancel context.CancelFunc // ends the attempt; nil before the first one
+	after  time.Duration      // the earliest time of the next attempt
+	tries  int                // consecutive failed attempts
+	direct bool               // the leader of a tunnel is being tried directly
 	// used means that the last leader was reached through a tunnel, so the next one may be unreachable too.
 	// The client then dials a leader beside a connection to another node, never instead of it.
 	used bool
@@ -132,19 +133,21 @@ func (c *Client) goAround(cn *conn, now time.Duration) {
 		return
 	}
 	to, via := c.around(cn)
-	find := func() (*conn, error) { return c.dialThrough(c.ctx, via, to) }
+	find := func(ctx context.Context) (*conn, error) { return c.dialThrough(ctx, via, to) }
 	if limit := c.hungAfter(); cn.leads {
-		find = func() (*conn, error) { return c.reach(to, limit) }
+		find = func(ctx context.Context) (*conn, error) { return c.reach(ctx, to, limit) }
 	} else if c.detour.used {
-		find = func() (*conn, error) { return c.race(via, to) }
+		find = func(ctx context.Context) (*conn, error) { return c.race(ctx, via, to) }
 	}
-	c.detour.to = to
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.detour.to, c.detour.cancel = to, cancel
 	c.wg.Go(func() {
-		made, err := find()
+		defer cancel()
+		made, err := find(ctx)
 		c.mu.Lock()
 		defer c.unlock()
 		c.detour.to = nil
-		if err != nil {
+		if err != nil && to.GetTerm() >= c.leader.GetTerm() { // a later leader has not been tried yet
 			c.detour.tries++
 			c.detour.used = c.detour.used && c.detour.tries < detourTries
 			c.detour.after = c.clock.Now() + detourFirst + backoff(c.detour.tries, detourFirst, detourMost)
@@ -169,12 +172,12 @@ func (c *Client) goDirect(cn *conn, now time.Duration) {
 
 // race connects to a leader directly and, if that takes longer than detourAfter or fails, also through
 // another node. The first connection wins.
-func (c *Client) race(via string, to *wire.LeaderHint) (*conn, error) {
+func (c *Client) race(ctx context.Context, via string, to *wire.LeaderHint) (*conn, error) {
 	type attempt struct {
 		cn  *conn
 		err error
 	}
-	ctx, cancel := context.WithCancel(c.ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	found := make(chan attempt, 2)
 	try := func(find func() (*conn, error)) {
@@ -233,10 +236,10 @@ func (c *Client) detours() bool {
 
 // reach opens a tunnel to a leader that does not answer on the existing connection. It first gives the
 // leader limit to answer on a new connection; a leader that does is only slow.
-func (c *Client) reach(to *wire.LeaderHint, limit time.Duration) (*conn, error) {
+func (c *Client) reach(ctx context.Context, to *wire.LeaderHint, limit time.Duration) (*conn, error) {
 	found := make(chan string, 1)
-	c.wg.Go(func() { found <- c.findHelper(to) })
-	direct, err := c.dialWithin(to.GetClientAddr(), limit)
+	c.wg.Go(func() { found <- c.findHelper(ctx, to) })
+	direct, err := c.dialWithin(ctx, to.GetClientAddr(), limit)
 	via := <-found
 	switch {
 	case err == nil:
@@ -245,13 +248,13 @@ func (c *Client) reach(to *wire.LeaderHint, limit time.Duration) (*conn, error) 
 	case via == "":
 		return nil, fmt.Errorf("nobody follows the leader %s: %w", to.GetId(), err)
 	}
-	return c.dialThrough(c.ctx, via, to)
+	return c.dialThrough(ctx, via, to)
 }
 
 // findHelper asks all nodes for the leader and returns the address of the first node that follows this
 // leader. It returns the empty string if there is none.
-func (c *Client) findHelper(to *wire.LeaderHint) (via string) {
-	c.survey(func(addr string) bool { return addr == to.GetClientAddr() }, func(h heardFrom) bool {
+func (c *Client) findHelper(ctx context.Context, to *wire.LeaderHint) (via string) {
+	c.survey(ctx, func(addr string) bool { return addr == to.GetClientAddr() }, func(h heardFrom) bool {
 		if h.leader.GetId() == to.GetId() && h.leader.GetTerm() >= to.GetTerm() && !h.leads() {
 			via = h.addr
 		}

@@ -198,6 +198,36 @@ func TestNextLeaderIsOutOfReachToo(t *testing.T) {
 	})
 }
 
+// TestNextLeaderEndsTheDialToTheLast checks that a client that still dials one leader connects to the next one
+// as soon as it hears of it.
+func TestNextLeaderEndsTheDialToTheLast(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		s := tunnelling(t, f, c)
+		f.set(func() { f.node("n2").down, f.node("n3").tunnels = true, false })
+		f.cut("n3")
+		dialling := func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.conn != nil && c.conn.node == "n3" && c.detour.to.GetId() == "n1"
+		}
+		for begun := time.Now(); !dialling(); time.Sleep(time.Millisecond) {
+			if time.Since(begun) > helloTimeout {
+				t.Fatal("the client does not dial the leader")
+			}
+		}
+		f.set(func() { f.node("n2").down = false })
+		f.elect("n2", 2)
+		time.Sleep(10 * time.Millisecond)
+		c.mu.Lock()
+		connected := c.conn != nil && c.conn.node == "n2"
+		c.mu.Unlock()
+		if !connected {
+			t.Error("the client is not connected to the next leader")
+		}
+		ok(t, s.Err())
+	})
+}
+
 // TestNextLeaderIsWithinReach checks that a client that had a tunnel to one leader connects to the next one
 // directly if possible.
 func TestNextLeaderIsWithinReach(t *testing.T) {

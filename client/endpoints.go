@@ -53,7 +53,11 @@ func (c *Client) hear(hint *wire.LeaderHint) {
 		return
 	}
 	if hint.GetTerm() > c.leader.GetTerm() {
-		c.attempts, c.looks = 0, 0 // whatever failed before says nothing about this one
+		// Whatever failed before says nothing about this one.
+		c.attempts, c.looks, c.detour.tries, c.detour.after = 0, 0, 0, 0
+		if c.detour.to != nil {
+			c.detour.cancel()
+		}
 	}
 	c.leader = hint
 	if addr := hint.GetClientAddr(); addr != "" && !slices.Contains(c.learned, addr) {
@@ -149,7 +153,7 @@ func (c *Client) connect() (*conn, error) {
 	}
 	// That led to no leader: ask all others in parallel.
 	answered := ""
-	best := c.survey(func(addr string) bool { return tried[addr] }, func(h heardFrom) bool {
+	best := c.survey(c.ctx, func(addr string) bool { return tried[addr] }, func(h heardFrom) bool {
 		answered = h.addr
 		return h.leader.GetClientAddr() != "" && !tried[h.leader.GetClientAddr()]
 	})
@@ -192,7 +196,7 @@ func (c *Client) chase() (last *conn, tried map[string]bool, failed string, err 
 		tried[addr] = true
 		var cn *conn
 		begun := c.clock.Now()
-		if cn, err = c.dialWithin(addr, c.chaseTimeout(term)); err != nil {
+		if cn, err = c.dialWithin(c.ctx, addr, c.chaseTimeout(term)); err != nil {
 			err = fmt.Errorf("%s: %w", addr, err)
 			c.unreachable(addr, term, begun)
 			failed = addr
@@ -222,8 +226,8 @@ func (c *Client) chaseTimeout(term uint64) time.Duration {
 	return helloTimeout
 }
 
-func (c *Client) dialWithin(addr string, limit time.Duration) (*conn, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, limit)
+func (c *Client) dialWithin(ctx context.Context, addr string, limit time.Duration) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return c.dial(ctx, addr)
 }
@@ -290,8 +294,8 @@ func (h heardFrom) leads() bool { return h.node != "" && h.node == h.leader.GetI
 // survey asks all endpoints in parallel, except those left out. It returns the leader of the highest term
 // named, or nil. It returns early if enough returns true. Once a node has named a leader, survey waits for
 // at most the time patience for other nodes to name a later one.
-func (c *Client) survey(leaveOut func(addr string) bool, enough func(heardFrom) bool) *wire.LeaderHint {
-	ctx, cancel := context.WithTimeout(c.ctx, helloTimeout)
+func (c *Client) survey(ctx context.Context, leaveOut func(addr string) bool, enough func(heardFrom) bool) *wire.LeaderHint {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	answers := make(chan heardFrom)
 	asked := 0
@@ -375,13 +379,15 @@ func (c *Client) ping(cn *conn) {
 	c.submit(k)
 }
 
-// silentAt returns when the connection is closed unless a frame arrives. It returns never if no ping is
-// unanswered: this process may have been paused and not have read the answers yet.
-func (c *Client) silentAt(cn *conn) time.Duration {
-	if cn.pinged <= cn.heard {
+// silentAt returns when the connection is closed unless a frame arrives: when the oldest request has been
+// unanswered for long, and a ping for half as long. It returns never if no ping is unanswered: this process may
+// have been paused and not have read the answers yet.
+func (c *Client) silentAt(cn *conn, oldest *call) time.Duration {
+	if oldest == nil || cn.pinged <= cn.heard {
 		return never
 	}
-	return cn.pinged + max(patience, c.silence)/2
+	silence := max(patience, c.silence)
+	return max(oldest.sentAt+silence, cn.pinged+silence/2)
 }
 
 // oldest returns the request that has been unanswered the longest. It ignores administration requests,

@@ -263,7 +263,7 @@ func TestSurvey(t *testing.T) {
 				c := newClient(cfg)
 				defer c.cancel()
 				asked := 0
-				got := c.survey(func(addr string) bool { return false }, func(heardFrom) bool { asked++; return false })
+				got := c.survey(c.ctx, func(addr string) bool { return false }, func(heardFrom) bool { asked++; return false })
 				if got.GetId() != test.want.GetId() || got.GetTerm() != test.want.GetTerm() || got.GetClientAddr() != test.want.GetClientAddr() || asked != 3 {
 					t.Errorf("%s, %d first: %v of %d, want %v", name, first, got, asked, test.want)
 				}
@@ -293,7 +293,7 @@ func TestSurveyEnds(t *testing.T) {
 			c := newClient(f.config())
 			defer c.cancel()
 			begun := time.Now()
-			best := c.survey(func(addr string) bool { return addr == "n9:7400" }, func(heardFrom) bool { return test.enough })
+			best := c.survey(c.ctx, func(addr string) bool { return addr == "n9:7400" }, func(heardFrom) bool { return test.enough })
 			if took := time.Since(begun); took != test.want || (best == nil) != (len(test.hung) == 3) {
 				t.Errorf("%s: %v after %v, want %v", name, best, took, test.want)
 			}
@@ -302,7 +302,7 @@ func TestSurveyEnds(t *testing.T) {
 				return
 			}
 			f.set(func() { f.node("n1").dials = 0 })
-			c.survey(func(addr string) bool { return addr == "n1:7400" }, func(heardFrom) bool { return false })
+			c.survey(c.ctx, func(addr string) bool { return addr == "n1:7400" }, func(heardFrom) bool { return false })
 			if f.node("n1").dials != 0 {
 				t.Errorf("%s: a node that is left out is asked", name)
 			}

@@ -92,9 +92,7 @@ func (c *Client) rearm(now time.Duration) {
 	}
 	if cn := c.conn; cn != nil && cn.err == nil {
 		k := c.oldest()
-		if k != nil {
-			at = min(at, c.silentAt(cn), c.doubtAt(cn, k))
-		}
+		at = min(at, c.silentAt(cn, k), c.doubtAt(cn, k))
 		if c.quiet(cn) {
 			at = min(at, cn.pingAt())
 		}

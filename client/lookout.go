@@ -41,7 +41,7 @@ func (c *Client) look(now time.Duration) {
 		c.ping(cn)
 	}
 	hung := oldest != nil && now-oldest.sentAt >= patience
-	if hung && now >= c.silentAt(cn) {
+	if now >= c.silentAt(cn, oldest) {
 		cn.fail(errors.New("the node does not answer"))
 		return
 	}

@@ -124,6 +124,7 @@ var whenALookoutBegins = map[string]struct {
 	"not yet given up":       {inDoubt(silenceMax/2 - 1), true, false, false},
 	"it answered the ping":   {func(c *Client, cn *conn) { inDoubt(silenceMax/2)(c, cn); cn.heard = cn.pinged }, true, false, true},
 	"it answered just now":   {func(c *Client, cn *conn) { inDoubt(silenceMax/2)(c, cn); cn.heard = c.clock.Now() }, true, false, false},
+	"the request is young":   {func(c *Client, cn *conn) { inDoubt(silenceMax)(c, cn); c.oldest().sentAt++ }, true, false, false},
 	"the connection is over": {func(c *Client, cn *conn) { cn.err = errors.New("over") }, false, false, false},
 	"there is none":          {func(c *Client, _ *conn) { c.conn = nil }, false, false, false},
 	"the client is closed":   {func(c *Client, _ *conn) { c.closed = true }, false, false, false},
