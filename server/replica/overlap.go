@@ -22,6 +22,9 @@ const mostUnwritten = 64
 //     written here. The only voter of a cluster waits for its disk.
 //   - An entry that changes the members is written before it is sent, together with all entries before it:
 //     raft counts votes by it from then on.
+//   - An entry that does not continue the log follows a snapshot that the node was sent. The log drops
+//     everything before such an entry when it is written, so it is written before it is sent: raft could
+//     otherwise read and send what the node had stored before the snapshot and was never committed.
 //   - A node that does not lead waits: before raft stores, reads or deletes anything, all entries that are
 //     left from the node's own leadership are written. A new leader asks whether the node has an entry, and
 //     raft confirms that without storing it again.
@@ -140,12 +143,19 @@ func (o *overlapped) StoreLogs(entries []*raft.Log) error {
 
 func changesMembers(e *raft.Log) bool { return e.Type == raft.LogConfiguration }
 
-// add queues the entries for run. It reports false if too many are waiting already, or a write has failed.
+// add queues the entries for run. It reports false if too many are waiting already, if a write has failed, or
+// if the entries do not continue the log.
 func (o *overlapped) add(entries []*raft.Log) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed || len(o.unwritten)+len(entries) > mostUnwritten {
 		return false
+	}
+	if len(o.unwritten) == 0 {
+		last, err := o.under.LastIndex()
+		if err != nil || entries[0].Index != last+1 {
+			return false
+		}
 	}
 	o.unwritten = append(o.unwritten, entries...)
 	return true

@@ -186,6 +186,23 @@ func TestFollowersWriteFirst(t *testing.T) {
 	})
 }
 
+// TestLeaderWritesFirstBehindASnapshot verifies that a leader whose log ends before its snapshot writes its
+// first entry before raft sends anything: the log may contain entries that were never committed until then.
+func TestLeaderWritesFirstBehindASnapshot(t *testing.T) {
+	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
+		if !waits(t, disk, func() { _ = o.StoreLogs(entriesOf(9, 9)) }) {
+			t.Error("the first entry behind the snapshot did not wait")
+		}
+		if err := o.StoreLogs(entriesOf(10, 10)); err != nil {
+			t.Error(err)
+		}
+		if ok, _ := o.isWritten(10); ok {
+			t.Error("the next one was written first as well")
+		}
+		disk.allow <- nil
+	})
+}
+
 // TestFailedOverlappedWrite verifies that nothing counts as written any more after a failed write.
 func TestFailedOverlappedWrite(t *testing.T) {
 	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {

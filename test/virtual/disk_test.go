@@ -16,7 +16,8 @@ import (
 
 // disk is what survives a node's process. In addition to the log it keeps every entry that was ever in it, so
 // that everything can be replayed after the log was compacted. Writes to the log may take time, and those in
-// progress when the process dies are lost.
+// progress when the process dies are lost. As in the segment log, entries that do not continue the log replace
+// it.
 type disk struct {
 	*raft.InmemStore
 	snapshots vault
@@ -124,6 +125,12 @@ func (d *disk) StoreLogs(logs []*raft.Log) error {
 		d.journal[l.Index] = l
 	}
 	d.mu.Unlock()
+	first, _ := d.FirstIndex()
+	if last, _ := d.LastIndex(); last != 0 && logs[0].Index != last+1 {
+		if err := d.DeleteRange(first, last); err != nil {
+			return err
+		}
+	}
 	return d.InmemStore.StoreLogs(logs)
 }
 
