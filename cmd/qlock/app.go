@@ -34,19 +34,19 @@ func under(heading string, verbs ...*cli.Command) []*cli.Command {
 func globalFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "endpoints", Value: "127.0.0.1:7400", EnvVars: []string{"QLOCK_ENDPOINTS"},
-			Usage: "`HOST:PORT` of any nodes' client ports, comma separated"},
+			Usage: "`HOST:PORT` of the client ports of one or more nodes, comma separated"},
 		&cli.StringFlag{Name: "cacert", EnvVars: []string{"QLOCK_CACERT"},
-			Usage: "`FILE` with the CA that signed the nodes' certificates; switches TLS on"},
+			Usage: "`FILE` with the CA that signed the nodes' certificates; enables TLS"},
 		&cli.StringFlag{Name: "cert", EnvVars: []string{"QLOCK_CERT"},
 			Usage: "`FILE` with this client's certificate"},
 		&cli.StringFlag{Name: "key", EnvVars: []string{"QLOCK_KEY"},
 			Usage: "`FILE` with this client's private key"},
 		&cli.DurationFlag{Name: "timeout", Value: defaultTimeout, EnvVars: []string{"QLOCK_TIMEOUT"},
-			DefaultText: "2s; 10s to hold, set right or bench, cluster 30s, snapshot save 5m",
-			Usage:       "`DURATION` to look for a serving leader"},
+			DefaultText: "2s; 10s for locks, operators and bench, 30s for cluster, 5m for snapshot save",
+			Usage:       "`DURATION` to wait for a serving leader"},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", EnvVars: []string{"QLOCK_OUTPUT"},
 			Usage: "`FORMAT`: table or json"},
-		&cli.BoolFlag{Name: "version", DisableDefaultText: true, Usage: "the same as the verb version"},
+		&cli.BoolFlag{Name: "version", DisableDefaultText: true, Usage: "print the version of this program"},
 	}
 }
 
@@ -54,7 +54,7 @@ func globalFlags() []cli.Flag {
 func newApp(std console, dial dialer) *cli.App {
 	app := &cli.App{
 		Name:  "qlock",
-		Usage: "locks that survive the death of machines: run a command under one, see who holds what",
+		Usage: "run commands under distributed locks, and inspect and operate a Quorumlock cluster",
 		UsageText: "qlock run orders/42 -- ./refund.sh 42\n" +
 			"eval \"$(qlock acquire deploy --ttl 60s --export)\" || exit\n" +
 			"qlock show orders/42 -o json\n" +

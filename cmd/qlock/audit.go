@@ -16,7 +16,7 @@ import (
 func auditVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "audit",
-		Usage: "list what operators did, newest first: the last 256 acts, and as many of restored backups",
+		Usage: "list operators' actions, newest first: the last 256, and 256 of restored backups",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("audit takes no arguments")

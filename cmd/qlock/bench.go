@@ -40,9 +40,9 @@ const (
 var arrivals = []string{"even", "random"}
 
 // benchExitCodes ends the description of every workload.
-const benchExitCodes = "\n\nExit codes: 0 measured, also where the numbers tell of errors; 70 a lock broke its\n" +
-	"promise; 69 no serving leader, 75 a limit is reached, 128+signal when interrupted,\n" +
-	"64 usage, or the cluster serves others."
+const benchExitCodes = "\n\nExit codes: 0 measured, even with failed operations; 70 a guarantee was violated; 69 no\n" +
+	"serving leader, 75 a limit was reached, 128+signal when interrupted, 64 usage, or the\n" +
+	"cluster serves others."
 
 // benchVerb measures a cluster.
 func benchVerb(std console, dial dialer) *cli.Command {
@@ -50,23 +50,23 @@ func benchVerb(std console, dial dialer) *cli.Command {
 		Name:  "bench",
 		Usage: "measure a cluster under load",
 		Subcommands: []*cli.Command{
-			workloadVerb(std, dial, bench.Pairs, "each session locks and unlocks a lock of its own",
-				"What locks cost that nobody else wants.", loopFlags(benchDuration)),
-			workloadVerb(std, dial, bench.Hot, "all sessions want the same lock",
-				"How fast a lock goes from hand to hand. The line handOver is the time from the\n"+
-					"beginning of an unlock to the next grant.", loopFlags(benchDuration)),
-			workloadVerb(std, dial, bench.Readers, "sessions read, and now and then write, under the same locks",
-				"Readers hold a lock together, a writer alone.", append(loopFlags(benchDuration),
+			workloadVerb(std, dial, bench.Pairs, "each session locks and unlocks its own lock",
+				"The cost of uncontended locks.", loopFlags(benchDuration)),
+			workloadVerb(std, dial, bench.Hot, "all sessions lock and unlock the same lock",
+				"The cost of a contended lock. The line handOver is the time from the start of an unlock\n"+
+					"to the next grant.", loopFlags(benchDuration)),
+			workloadVerb(std, dial, bench.Readers, "sessions use the same locks, most of them in shared mode",
+				"Readers acquire in shared mode, writers exclusively.", append(loopFlags(benchDuration),
 					&cli.IntFlag{Name: "locks", Value: 1, Usage: "spread over `N` locks"},
 					&cli.IntFlag{Name: "writes", Value: 10, Usage: "`PERCENT` of the operations that write"})),
-			workloadVerb(std, dial, bench.Idle, "sessions are open and do nothing but stay alive",
-				"What heartbeats cost the nodes, and how much memory a session takes.", parkFlags("idle", fmt.Sprint(idleSessions))),
-			workloadVerb(std, dial, bench.Held, "sessions hold locks and do nothing with them",
-				"How fast locks are taken, and how much memory a held lock takes.", append(parkFlags("held", fmt.Sprintf("one for %d locks", locksPerSession)),
+			workloadVerb(std, dial, bench.Idle, "sessions are open and only send heartbeats",
+				"The cost of heartbeats, and the memory of a session.", parkFlags("idle", fmt.Sprint(idleSessions))),
+			workloadVerb(std, dial, bench.Held, "sessions hold many locks",
+				"The rate of acquires, and the memory of a held lock.", append(parkFlags("held", fmt.Sprintf("one for %d locks", locksPerSession)),
 					&cli.IntFlag{Name: "locks", Value: heldLocks, Usage: "hold `N` locks in all"})),
-			workloadVerb(std, dial, bench.Failover, "pairs, while you make the cluster lose its leader",
-				"The longest gap is what clients see of a change of leaders. Kill or stop the leader,\n"+
-					"or run qlock cluster transfer, while it measures; it does nothing of that by itself.", loopFlags(failoverDuration)),
+			workloadVerb(std, dial, bench.Failover, "pairs, while the leader fails",
+				"The longest gap shows the effect of a leader change on clients. Kill or stop the leader,\n"+
+					"or run qlock cluster transfer, during the measurement; the benchmark does not do it.", loopFlags(failoverDuration)),
 		},
 	}
 }
@@ -101,12 +101,12 @@ func workloadVerb(std console, dial dialer, workload bench.Workload, usage, desc
 // loopFlags are the flags of workloads that lock and unlock.
 func loopFlags(duration time.Duration) []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "sessions", Value: benchSessions, Usage: "load with `N` sessions"},
+		&cli.IntFlag{Name: "sessions", Value: benchSessions, Usage: "use `N` sessions"},
 		&cli.DurationFlag{Name: "duration", Value: duration, Usage: "measure for `DURATION`"},
-		&cli.DurationFlag{Name: "hold", DefaultText: "unlock at once", Usage: "hold each lock for `DURATION`"},
-		&cli.Float64Flag{Name: "rate", DefaultText: "as fast as answers come",
-			Usage: "an open loop: `N` operations are due each second, whether or not the last ones are answered"},
-		&cli.StringFlag{Name: "arrivals", Value: "even", Usage: "`HOW` operations of an open loop are spread: even or random"},
+		&cli.DurationFlag{Name: "hold", DefaultText: "unlock immediately", Usage: "hold each lock for `DURATION`"},
+		&cli.Float64Flag{Name: "rate", DefaultText: "closed loop",
+			Usage: "open loop: start `N` operations per second, regardless of earlier responses"},
+		&cli.StringFlag{Name: "arrivals", Value: "even", Usage: "`DISTRIBUTION` of the operations of an open loop: even or random"},
 	}
 }
 
@@ -122,14 +122,14 @@ func parkFlags(what, sessions string) []cli.Flag {
 func benchFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "connections", DefaultText: fmt.Sprintf("one for each session, at most %d", benchConnections),
-			Usage: "share `N` connections between the sessions"},
-		&cli.DurationFlag{Name: "warm-up", Value: benchWarmUp, Usage: "load for `DURATION` before it is measured"},
-		&cli.DurationFlag{Name: "ttl", DefaultText: "the cluster's", Usage: "`DURATION` that sessions outlive their last heartbeat"},
-		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "`NUMBER` that decides over all that is random"},
-		&cli.StringFlag{Name: "prefix", DefaultText: "qlock-bench/ and something new", Usage: "begin all locks' names with `NAME`/"},
-		&cli.StringFlag{Name: "http", DefaultText: "what the nodes advertise",
-			Usage: "`HOST:PORT` of all nodes' HTTP ports, comma separated, to ask them for CPU and memory"},
-		&cli.BoolFlag{Name: "beside-others", DisableDefaultText: true, Usage: "load the cluster although it serves others"},
+			Usage: "share `N` connections among the sessions"},
+		&cli.DurationFlag{Name: "warm-up", Value: benchWarmUp, Usage: "generate load for `DURATION` before measuring"},
+		&cli.DurationFlag{Name: "ttl", DefaultText: "the cluster's default", Usage: "TTL of the sessions, as `DURATION`"},
+		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "seed `NUMBER` of all random choices"},
+		&cli.StringFlag{Name: "prefix", DefaultText: "qlock-bench/ and a random part", Usage: "prefix all lock names with `NAME`/"},
+		&cli.StringFlag{Name: "http", DefaultText: "as advertised by the nodes",
+			Usage: "`HOST:PORT` of all nodes' HTTP ports, comma separated, to read their CPU and memory usage"},
+		&cli.BoolFlag{Name: "beside-others", DisableDefaultText: true, Usage: "run even if the cluster serves other clients"},
 	}
 }
 
@@ -167,7 +167,7 @@ func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
 	case c.IsSet("arrivals") && !c.IsSet("rate"):
 		return p, usagef("--arrivals is about --rate, which was not given")
 	case c.IsSet("rate") && !(p.Rate > 0):
-		return p, usagef("--rate must be positive; leave it out for as fast as answers come")
+		return p, usagef("--rate must be positive; leave it out for a closed loop")
 	case c.IsSet("ttl") && p.TTL <= 0:
 		return p, usagef("--ttl must be positive; leave it out for the cluster's default")
 	}

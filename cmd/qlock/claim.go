@@ -56,8 +56,8 @@ func nameList(names []string) string {
 // waitFlags set how long to wait. Every verb that acquires has them.
 func waitFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.DurationFlag{Name: "wait", DefaultText: "wait for ever", Usage: "give up after `DURATION`"},
-		&cli.BoolFlag{Name: "no-wait", DisableDefaultText: true, Usage: "give up at once if the lock is not free"},
+		&cli.DurationFlag{Name: "wait", DefaultText: "wait indefinitely", Usage: "give up after `DURATION`"},
+		&cli.BoolFlag{Name: "no-wait", DisableDefaultText: true, Usage: "do not wait if the lock is not free"},
 	}
 }
 
@@ -65,24 +65,24 @@ func waitFlags() []cli.Flag {
 func holdFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.DurationFlag{Name: "lock-delay", DefaultText: "none",
-			Usage: "keep the lock closed for `DURATION` if it is lost rather than released; at most 1m"},
-		&cli.StringFlag{Name: "value", Usage: "`TEXT` that everybody can read while the lock is held"},
+			Usage: "keep the lock unavailable for `DURATION` if it is lost rather than released; at most 1m"},
+		&cli.StringFlag{Name: "value", Usage: "`TEXT` that everyone can read while the lock is held"},
 	}
 }
 
 // maxHoldFlag bounds a hold. A lease has its TTL instead.
 func maxHoldFlag() cli.Flag {
-	return &cli.DurationFlag{Name: "max-hold", DefaultText: "no bound", Usage: "hold it no longer than `DURATION`, however well the session lives"}
+	return &cli.DurationFlag{Name: "max-hold", DefaultText: "unlimited", Usage: "hold the lock for at most `DURATION`"}
 }
 
 // kindFlags set the kind of the lock.
 func kindFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "shared", DisableDefaultText: true, Usage: "hold it together with others who say so, and with nobody who does not"},
+		&cli.BoolFlag{Name: "shared", DisableDefaultText: true, Usage: "acquire in shared mode, together with other shared holders"},
 		&cli.Uint64Flag{Name: "limit", DefaultText: "not a semaphore",
-			Usage: "`NUMBER` of permits of the semaphore that the name stands for; all who use it say the same"},
-		&cli.Uint64Flag{Name: "permits", DefaultText: "1", Usage: "`NUMBER` of the semaphore's permits to hold; needs --limit"},
-		&cli.BoolFlag{Name: "unfair", DisableDefaultText: true, Usage: "let chance decide who of those who wait is next; all who use the lock say so"},
+			Usage: "use the name as a semaphore with this `NUMBER` of permits, the same for all its users"},
+		&cli.Uint64Flag{Name: "permits", DefaultText: "1", Usage: "`NUMBER` of permits to acquire; needs --limit"},
+		&cli.BoolFlag{Name: "unfair", DisableDefaultText: true, Usage: "grant waiters in random order; all users of the lock must set this"},
 	}
 }
 

@@ -18,7 +18,7 @@ const changeTimeout = 30 * time.Second
 func clusterVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "cluster",
-		Usage: "show and change the cluster's members",
+		Usage: "show and change the members of the cluster",
 		Subcommands: []*cli.Command{
 			membersVerb(dial), addVerb(dial), removeVerb(dial), transferVerb(dial), acknowledgeVerb(dial),
 		},
@@ -49,7 +49,7 @@ func membersVerb(dial dialer) *cli.Command {
 func addVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "add",
-		Usage:     "add a node that runs and is empty; it votes once it has caught up",
+		Usage:     "add an empty running node; it becomes a voter once it has caught up",
 		ArgsUsage: "ID PEER-ADDRESS",
 		Flags:     reasonFlags(),
 		Action: func(c *cli.Context) error {
@@ -72,7 +72,7 @@ func addVerb(dial dialer) *cli.Command {
 func removeVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "remove",
-		Usage:     "remove a member and forget it",
+		Usage:     "remove a member",
 		ArgsUsage: "ID",
 		Flags:     reasonFlags(),
 		Action: func(c *cli.Context) error {
@@ -95,7 +95,7 @@ func removeVerb(dial dialer) *cli.Command {
 func transferVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "transfer",
-		Usage:     "hand leadership over, to the node named or to the best one",
+		Usage:     "transfer leadership to the given node, or to the most up-to-date one",
 		ArgsUsage: "[ID]",
 		Flags:     reasonFlags(),
 		Action: func(c *cli.Context) error {
@@ -118,7 +118,7 @@ func transferVerb(dial dialer) *cli.Command {
 func acknowledgeVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "acknowledge",
-		Usage: "end the alarms that status shows; what nodes find after that is alarming again",
+		Usage: "clear the alarms shown by qlock status",
 		Flags: reasonFlags(),
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {

@@ -31,7 +31,7 @@ const completionTimeout = 500 * time.Millisecond
 func completionVerb() *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
-		Usage:     "print the completion script of a shell: source <(qlock completion bash)",
+		Usage:     "print a shell completion script: source <(qlock completion bash)",
 		ArgsUsage: "bash|zsh|fish",
 		Action: func(c *cli.Context) error {
 			script, ok := map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[strings.Join(arguments(c), " ")]

@@ -14,10 +14,10 @@ import (
 func deadlocksVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "deadlocks",
-		Usage: "list owners that wait for each other and would for ever",
-		Description: "A request that would close such a cycle is refused, unless it allows it. Listed is\n" +
-			"what was allowed, or came about when a semaphore was made smaller. Ending one session\n" +
-			"of a cycle, or qlock force-release, undoes it.",
+		Usage: "list owners that wait for each other",
+		Description: "A request that would cause a deadlock is refused, unless it allows deadlocks. This lists\n" +
+			"deadlocks that were allowed, or caused by shrinking a semaphore. To resolve one, end a\n" +
+			"session of its cycle, or use qlock force-release.",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("deadlocks takes no arguments")

@@ -14,9 +14,9 @@ import (
 func skipDelayVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:        "skip-delay",
-		Usage:       "open a lock that a lock-delay keeps closed: whoever held it must be gone",
+		Usage:       "end a lock-delay; make sure that the former holder has stopped",
 		ArgsUsage:   "NAME",
-		Description: "Exit codes: 0 done, 66 no lock-delay keeps it closed, 69 no serving leader, 64 usage.",
+		Description: "Exit codes: 0 done, 66 the lock has no lock-delay, 69 no serving leader, 64 usage.",
 		Flags: append(reasonFlags(),
 			&cli.Uint64Flag{Name: "hold", DefaultText: "all", Usage: "only the delay of the hold with this `ID`"}),
 		Action: func(c *cli.Context) error {

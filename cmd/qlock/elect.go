@@ -18,22 +18,22 @@ import (
 func electVerb(std console, dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "elect",
-		Usage:     "run a command while being the leader, or see who is",
+		Usage:     "run a command while elected, or show who is",
 		ArgsUsage: "NAME [-- COMMAND [ARGUMENT…]]",
-		Description: "An election is an exclusive lock with a value that says who leads. With a command it\n" +
-			"is qlock run: the command runs while this process leads and is ended before anybody\n" +
-			"else can. Let a supervisor start it again to stand for election again.\n" +
-			"With -o json, --leader and --observe print what qlock show prints.\n\n" +
+		Description: "An election is an exclusive lock whose value names the leader. With a command, it works\n" +
+			"like qlock run: the command runs while this process leads, and is ended before anyone\n" +
+			"else can lead. To stand for election again, let a supervisor restart it. With -o json,\n" +
+			"--leader and --observe print the same as qlock show.\n\n" +
 			"   qlock elect db/primary --value 10.0.0.7:5432 -- ./serve\n" +
 			"   qlock elect db/primary --leader\n" +
 			"   qlock elect db/primary --observe\n\n" +
-			"Exit codes: those of qlock run; with --leader 66 if nobody leads.",
+			"Exit codes: those of qlock run; with --leader 66 if there is no leader.",
 		Flags: slices.Concat([]cli.Flag{
-			&cli.BoolFlag{Name: "leader", DisableDefaultText: true, Usage: "say who leads"},
-			&cli.BoolFlag{Name: "observe", DisableDefaultText: true, Usage: "say who leads, and again whenever that changes, until interrupted"},
-			&cli.StringFlag{Name: "value", DefaultText: "the host's name", Usage: "`TEXT` that tells everybody who leads, such as an address"},
+			&cli.BoolFlag{Name: "leader", DisableDefaultText: true, Usage: "print the leader"},
+			&cli.BoolFlag{Name: "observe", DisableDefaultText: true, Usage: "print the leader, and each change, until interrupted"},
+			&cli.StringFlag{Name: "value", DefaultText: "the host's name", Usage: "`TEXT` that names the leader, such as an address"},
 			&cli.DurationFlag{Name: "lock-delay", DefaultText: "none",
-				Usage: "let nobody else lead for `DURATION` after this leader was lost; at most 1m"},
+				Usage: "wait for `DURATION` before the next leader if this one is lost; at most 1m"},
 		}, waitFlags(), commandFlags(), sessionFlags("the command's")),
 		Action: func(c *cli.Context) error {
 			if c.Bool("leader") || c.Bool("observe") {

@@ -16,14 +16,14 @@ func forceVerb(dial dialer) *cli.Command {
 	const example = "qlock force-release orders/42 --token 4611686018427387921 --reason \"host is on fire\""
 	return &cli.Command{
 		Name:      "force-release",
-		Usage:     "take a hold away from its holder, who may not know it yet",
+		Usage:     "end a hold without its holder's consent",
 		ArgsUsage: "NAME",
-		Description: "Who waits is granted the lock at once, unless the hold has a lock-delay. The old\n" +
-			"holder is told, but what it is doing goes on until it listens: only fencing tokens\n" +
-			"keep it off the resource. qlock revoke asks first.\n\n" +
-			"Exit codes: 0 done, 77 that token does not hold the lock, 69 no serving leader, 64 usage.",
+		Description: "The next waiter is granted the lock immediately, unless the hold has a lock-delay. The\n" +
+			"holder is notified but may continue for a while: only fencing tokens protect the\n" +
+			"resource. qlock revoke asks the holder first.\n\n" +
+			"Exit codes: 0 done, 77 the lock is not held with that token, 69 no serving leader, 64 usage.",
 		Flags: slices.Concat(namedHoldFlags(), reasonFlags(), []cli.Flag{
-			&cli.BoolFlag{Name: "dry-run", DisableDefaultText: true, Usage: "say what would happen and change nothing"},
+			&cli.BoolFlag{Name: "dry-run", DisableDefaultText: true, Usage: "print what would happen, without changing anything"},
 		}),
 		Action: func(c *cli.Context) error {
 			if err := checkTarget(c, example); err != nil {

@@ -71,9 +71,9 @@ func parseWord(text string) (lease, error) {
 // leaseFlags select a lease.
 func leaseFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "lease-file", Usage: "`FILE` that qlock acquire --lease-file wrote; - reads stdin"},
+		&cli.StringFlag{Name: "lease-file", Usage: "`FILE` written by qlock acquire --lease-file; - reads stdin"},
 		&cli.StringFlag{Name: "lease", EnvVars: []string{leaseVariable},
-			Usage: "the `LEASE` itself; on a command line other users of this machine can read it"},
+			Usage: "the `LEASE` itself; other users of this machine can read it on a command line"},
 	}
 }
 

@@ -29,22 +29,21 @@ func acquireVerb(dial dialer) *cli.Command {
 		Name:      "acquire",
 		Usage:     "acquire a lock for a script, until its TTL has passed",
 		ArgsUsage: "NAME…",
-		Description: "The hold outlives this program: it ends when its TTL has passed, unless it was\n" +
-			"extended or released before. A shell script takes it into its environment:\n\n" +
+		Description: "The lock remains held after this program exits, until its TTL has passed or it is\n" +
+			"released. A shell script imports it into its environment:\n\n" +
 			"   eval \"$(qlock acquire deploy --ttl 60s --export)\" || exit\n" +
 			"   terraform apply; qlock extend; …\n" +
 			"   qlock release\n\n" +
-			"QLOCK_LEASE is the hold and the secret that it is extended and released with,\n" +
-			"QLOCK_TOKEN the fencing token, QLOCK_NAME the lock. Where the lock is not acquired\n" +
-			"eval fails with the exit code. --lease-file keeps the secret in a file instead, which must not hold a\n" +
-			"lease that lives.\n" +
-			"Where a command can be run under the lock, qlock run is safer: it ends the command\n" +
-			"before the lock is lost.\n\n" +
+			"QLOCK_LEASE contains the hold and the secret that extends and releases it, QLOCK_TOKEN\n" +
+			"the fencing token, QLOCK_NAME the lock. If the lock is not acquired, eval fails with\n" +
+			"the exit code. --lease-file stores the secret in a file instead, which must not contain\n" +
+			"a live lease. If possible, prefer qlock run: it ends the command before the lock is\n" +
+			"lost.\n\n" +
 			"Exit codes: 0 held, 75 not acquired, 69 no serving leader, 64 usage.",
 		Flags: slices.Concat([]cli.Flag{
-			&cli.DurationFlag{Name: "ttl", DefaultText: "15s", Usage: "hold it for `DURATION` from now on, or from the last extension"},
-			&cli.BoolFlag{Name: "export", DisableDefaultText: true, Usage: "print a shell's commands that set QLOCK_LEASE, QLOCK_NAME and QLOCK_TOKEN"},
-			&cli.StringFlag{Name: "lease-file", Usage: "write the lease to `FILE`, which only you can read, and print no secret"},
+			&cli.DurationFlag{Name: "ttl", DefaultText: "15s", Usage: "hold the lock for `DURATION` after the grant or the last extension"},
+			&cli.BoolFlag{Name: "export", DisableDefaultText: true, Usage: "print shell commands that set QLOCK_LEASE, QLOCK_NAME and QLOCK_TOKEN"},
+			&cli.StringFlag{Name: "lease-file", Usage: "write the lease to `FILE`, readable by its owner only, instead of printing it"},
 		}, waitFlags(), kindFlags(), holdFlags(), sessionFlags("the script's")),
 		Action: func(c *cli.Context) error {
 			req, err := leaseRequestOf(c)

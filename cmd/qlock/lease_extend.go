@@ -12,12 +12,12 @@ import (
 func extendVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "extend",
-		Usage: "go on holding what qlock acquire acquired",
-		Description: "Its TTL begins anew. A script extends well before the TTL has passed, and stops\n" +
-			"what it does when it gets anything but 0.\n\n" +
-			"Exit codes: 0 extended, 77 not held any more, 69 no serving leader, 64 usage.",
+		Usage: "extend a lock acquired with qlock acquire",
+		Description: "Restarts the TTL. Extend well before the TTL has passed, and stop the work if the exit\n" +
+			"code is not 0.\n\n" +
+			"Exit codes: 0 extended, 77 no longer held, 69 no serving leader, 64 usage.",
 		Flags: append(leaseFlags(),
-			&cli.DurationFlag{Name: "ttl", DefaultText: "as before", Usage: "hold it for `DURATION` from now on"}),
+			&cli.DurationFlag{Name: "ttl", DefaultText: "as before", Usage: "hold the lock for `DURATION` from now on"}),
 		Action: func(c *cli.Context) error {
 			l, err := leaseOf(c)
 			if err != nil {

@@ -16,9 +16,9 @@ import (
 func releaseVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "release",
-		Usage: "release what qlock acquire acquired",
-		Description: "A --lease-file is removed once the lock is not held any more.\n\n" +
-			"Exit codes: 0 released, 77 not held any more, 69 no serving leader, 64 usage.",
+		Usage: "release a lock acquired with qlock acquire",
+		Description: "The --lease-file is removed when the lock is no longer held.\n\n" +
+			"Exit codes: 0 released, 77 no longer held, 69 no serving leader, 64 usage.",
 		Flags: leaseFlags(),
 		Action: func(c *cli.Context) error {
 			l, err := leaseOf(c)

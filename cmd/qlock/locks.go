@@ -15,7 +15,7 @@ import (
 func locksVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "locks",
-		Usage:     "list the locks that exist, with their holders",
+		Usage:     "list the locks and their holders",
 		ArgsUsage: "[PREFIX]",
 		Action: func(c *cli.Context) error {
 			args := arguments(c)

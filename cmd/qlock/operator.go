@@ -19,16 +19,16 @@ import (
 // reasonFlags set who intervenes and why. The audit log records both.
 func reasonFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "reason", DefaultText: "must be given", Usage: "`TEXT` for the audit log, and for the holder of what is taken"},
-		&cli.StringFlag{Name: "operator", DefaultText: "user@host", Usage: "`WHO` does it, for the audit log"},
+		&cli.StringFlag{Name: "reason", DefaultText: "required", Usage: "`TEXT` for the audit log and for the affected holder"},
+		&cli.StringFlag{Name: "operator", DefaultText: "user@host", Usage: "`NAME` for the audit log"},
 	}
 }
 
 // namedHoldFlags select one hold.
 func namedHoldFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.Uint64Flag{Name: "token", DefaultText: "must be given", Usage: "the hold's `TOKEN`, as qlock show prints it: another hold is left alone"},
-		&cli.Uint64Flag{Name: "hold", DefaultText: "that of the token", Usage: "the hold's `ID`, where more hold the lock than are shown"},
+		&cli.Uint64Flag{Name: "token", DefaultText: "required", Usage: "`TOKEN` of the hold, as shown by qlock show"},
+		&cli.Uint64Flag{Name: "hold", DefaultText: "that of the token", Usage: "`ID` of the hold, if the lock has more holders than are shown"},
 	}
 }
 

@@ -15,12 +15,12 @@ import (
 func resizeVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "resize",
-		Usage:     "give a semaphore that is in use another limit",
+		Usage:     "change the limit of a semaphore that is in use",
 		ArgsUsage: "NAME LIMIT",
-		Description: "Holds stay as they are; below what is held nobody is granted anything until enough\n" +
-			"is released. Who uses the semaphore has to name the new limit from now on.\n\n" +
+		Description: "Holds remain. If fewer permits remain than are held, nothing is granted until enough are\n" +
+			"released. All users of the semaphore must give the new limit from now on.\n\n" +
 			"Exit codes: 0 done, 66 no such semaphore is in use, 69 no serving leader, 64 usage,\n" +
-			"70 somebody waits for more than the new limit.",
+			"70 a request waits for more than the new limit.",
 		Flags: reasonFlags(),
 		Action: func(c *cli.Context) error {
 			args := arguments(c)

@@ -16,12 +16,12 @@ func revokeVerb(dial dialer) *cli.Command {
 	const example = "qlock revoke orders/42 --token 4611686018427387921 --reason \"deploy\" --grace 30s"
 	return &cli.Command{
 		Name:      "revoke",
-		Usage:     "ask a holder for its lock back and, with --grace, take it away after that",
+		Usage:     "ask a holder to release its lock; with --grace, force it after that time",
 		ArgsUsage: "NAME",
-		Description: "A command under qlock run gets TERM. A program hears of it through its SDK.\n\n" +
-			"Exit codes: 0 asked, 77 that token does not hold the lock, 69 no serving leader, 64 usage.",
+		Description: "A command under qlock run gets TERM. Other programs are notified through the SDK.\n\n" +
+			"Exit codes: 0 revoked, 77 the lock is not held with that token, 69 no serving leader, 64 usage.",
 		Flags: slices.Concat(namedHoldFlags(), reasonFlags(), []cli.Flag{
-			&cli.DurationFlag{Name: "grace", DefaultText: "only ask", Usage: "force it away after `DURATION`"},
+			&cli.DurationFlag{Name: "grace", DefaultText: "only ask", Usage: "force the release after `DURATION`"},
 		}),
 		Action: func(c *cli.Context) error {
 			if err := checkTarget(c, example); err != nil {

@@ -26,14 +26,14 @@ func runVerb(std console, dial dialer) *cli.Command {
 		Name:      "run",
 		Usage:     "run a command while holding a lock",
 		ArgsUsage: "NAME… -- COMMAND [ARGUMENT…]",
-		Description: "Waits for the lock, runs the command without a shell and passes its exit code on.\n" +
-			"Several names are acquired together, all or nothing; while it waits it holds none.\n\n" +
-			"The command finds the lock's name in QLOCK_NAME (several: one per line), its\n" +
-			"fencing token in QLOCK_TOKEN and the session's id in QLOCK_SESSION. If the lock is\n" +
-			"lost, or its --max-hold nears its end, the command's process group gets TERM and,\n" +
-			"after the grace period, KILL, before anybody else can hold the lock. If an operator\n" +
-			"asks for the lock back (qlock revoke), it gets TERM. What the command leaves in its\n" +
-			"process group is ended before the release.\n\n" +
+		Description: "Waits for the lock, runs the command without a shell and returns its exit code. Several\n" +
+			"names are acquired together, all or nothing.\n\n" +
+			"The command's environment contains the lock's name in QLOCK_NAME (several: one per\n" +
+			"line), the fencing token in QLOCK_TOKEN and the session's id in QLOCK_SESSION. If the\n" +
+			"lock is lost, or --max-hold is about to end, the command's process group gets TERM and,\n" +
+			"after the grace period, KILL, before anyone else can hold the lock. If an operator\n" +
+			"revokes the lock (qlock revoke), it gets TERM. Processes that the command leaves in its\n" +
+			"process group are ended before the release.\n\n" +
 			"Exit codes: the command's own, 128+signal; 75 not acquired, 76 lost while running,\n" +
 			"69 no serving leader, 126 cannot execute, 127 not found, 64 usage.",
 		Flags: slices.Concat(waitFlags(), kindFlags(), []cli.Flag{maxHoldFlag()}, holdFlags(), commandFlags(), sessionFlags("the command's")),
@@ -58,19 +58,19 @@ func runJob(c *cli.Context, dial dialer, opts runOptions, std console) error {
 func commandFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.DurationFlag{Name: "ttl", DefaultText: "the cluster's",
-			Usage: "how long the lock outlives this program's last heartbeat, as `DURATION`"},
+			Usage: "`DURATION` that the lock remains held after this program's last heartbeat"},
 		&cli.DurationFlag{Name: "grace", DefaultText: "a quarter of the TTL or max-hold, at most 10s",
 			Usage: "`DURATION` between TERM and KILL when the lock is lost"},
 		&cli.StringFlag{Name: "on-lost", Value: "term",
-			Usage: "`WHAT` happens when the lock is lost: term, or int, hup, quit, usr1 or usr2 in its place; kill without asking; ignore lets the command go on"},
+			Usage: "`ACTION` when the lock is lost: term, or int, hup, quit, usr1 or usr2 instead of it; kill immediately; or ignore"},
 	}
 }
 
 // sessionFlags describe the holder of the lock.
 func sessionFlags(standard string) []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "label", Usage: "`KEY=VALUE` for people who look at who holds what; may be repeated"},
-		&cli.StringFlag{Name: "session-name", DefaultText: standard, Usage: "`NAME` for people"},
+		&cli.StringSliceFlag{Name: "label", Usage: "`KEY=VALUE` shown with the holder; may be repeated"},
+		&cli.StringFlag{Name: "session-name", DefaultText: standard, Usage: "`NAME` shown with the holder"},
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func sessionsVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "sessions",
-		Usage: "list the sessions that live, with what they hold and wait for",
+		Usage: "list the live sessions, and what they hold and wait for",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("sessions takes no arguments")

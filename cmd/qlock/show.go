@@ -17,7 +17,7 @@ import (
 func showVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "show",
-		Usage:     "show one lock: who holds it, since when, and the queue in order",
+		Usage:     "show a lock: its holders, since when, and its queue",
 		ArgsUsage: "NAME",
 		Action: func(c *cli.Context) error {
 			args := arguments(c)

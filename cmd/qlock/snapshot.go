@@ -22,7 +22,7 @@ import (
 func snapshotVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "snapshot",
-		Usage: "save the cluster's state, look at what was saved, restore it",
+		Usage: "save, inspect, verify and restore the cluster's state",
 		Subcommands: []*cli.Command{
 			saveVerb(dial), inspectVerb(), verifySnapshotVerb(), restoreVerb(dial),
 		},
@@ -71,9 +71,9 @@ func parseSnapshot(path string, r io.Reader) (*fsm.Machine, error) {
 func inspectVerb() *cli.Command {
 	return &cli.Command{
 		Name:      "inspect",
-		Usage:     "show what a snapshot contains, without a cluster",
+		Usage:     "show the contents of a snapshot, without a cluster",
 		ArgsUsage: "FILE",
-		Flags:     []cli.Flag{&cli.BoolFlag{Name: "locks", DisableDefaultText: true, Usage: "list the locks too"}},
+		Flags:     []cli.Flag{&cli.BoolFlag{Name: "locks", DisableDefaultText: true, Usage: "list the locks as well"}},
 		Action: func(c *cli.Context) error {
 			path, err := snapshotFile(c)
 			if err != nil {
@@ -104,9 +104,9 @@ func inspectVerb() *cli.Command {
 func verifySnapshotVerb() *cli.Command {
 	return &cli.Command{
 		Name:        "verify",
-		Usage:       "check that a snapshot is whole: its checksum, and that the state holds together",
+		Usage:       "verify a snapshot's checksum and the consistency of its state",
 		ArgsUsage:   "FILE",
-		Description: "Exit codes: 0 it is whole, 70 it is damaged or from a newer cluster, 66 no such file.",
+		Description: "Exit codes: 0 valid, 70 damaged or from a newer version, 66 no such file.",
 		Action: func(c *cli.Context) error {
 			path, err := snapshotFile(c)
 			if err != nil {
@@ -127,20 +127,20 @@ func verifySnapshotVerb() *cli.Command {
 func restoreVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "restore",
-		Usage:     "bring a snapshot into a cluster: its settings, audit log and token counter",
+		Usage:     "restore a snapshot's settings, audit log and token counter into a cluster",
 		ArgsUsage: "FILE",
-		Description: "The cluster must be new: nobody ever opened a session in it or restored into it.\n" +
-			"Any other has to be named by its id, which qlock status shows, with --cluster-id.\n" +
-			"Then all its sessions are lost, and all its locks end.\n\n" +
-			"Sessions and locks of the snapshot are over: their holders are elsewhere. No token\n" +
-			"that the lost cluster can have given out is given out again, also if the same\n" +
-			"snapshot is restored twice. Give --token-floor where a resource has seen a higher one.\n\n" +
+		Description: "The cluster must be new, that is without any session or restore so far. To restore into\n" +
+			"another one, give its id, as shown by qlock status, with --cluster-id. All its sessions\n" +
+			"and locks end.\n\n" +
+			"The snapshot's own sessions and locks are not restored. No token that the lost cluster\n" +
+			"can have issued is issued again, even if a snapshot is restored twice. Use\n" +
+			"--token-floor if a resource has seen a higher token.\n\n" +
 			"Exit codes: 0 restored, 70 the cluster is in use or the file is damaged,\n" +
 			"66 no such file, 69 no serving leader or outcome unknown, 64 usage.",
 		Flags: append(reasonFlags(),
-			&cli.StringFlag{Name: "cluster-id", DefaultText: "only a new cluster", Usage: "restore into the cluster of this `ID` though it is in use"},
-			&cli.Uint64Flag{Name: "token-floor", DefaultText: "by the snapshot and the time",
-				Usage: "the highest `TOKEN` that any resource has seen"}),
+			&cli.StringFlag{Name: "cluster-id", DefaultText: "only a new cluster", Usage: "restore into the cluster with this `ID`, even if it is in use"},
+			&cli.Uint64Flag{Name: "token-floor", DefaultText: "derived from snapshot and time",
+				Usage: "highest `TOKEN` that any resource has seen"}),
 		Action: func(c *cli.Context) error { return restoreSnapshot(c, dial) },
 	}
 }

@@ -24,19 +24,19 @@ const saveTimeout = 5 * time.Minute
 func saveVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "save",
-		Usage:     "save the cluster's state to a file while it goes on working",
+		Usage:     "save the cluster's state to a file while it runs",
 		ArgsUsage: "FILE",
-		Description: "The file appears, or replaces an older one, only when it is whole and verified. It\n" +
-			"contains no secret, but all names, values and owners: only you can read it.\n\n" +
-			"With --stale any node answers, also without a leader, with what is on its own disk.\n" +
-			"That may lack the last changes that were acknowledged, and have some that were not.\n" +
-			"It is the way out where a majority of the nodes has lost its data: save it from the\n" +
-			"node that has most, begin a new cluster on empty directories, and restore it there.\n\n" +
-			"Exit codes: 0 saved, 69 no serving leader, 70 it could not be written or is damaged,\n" +
+		Description: "The file is created or replaced only when it is complete and verified. It contains no\n" +
+			"secrets, but all names and values, and is readable by its owner only.\n\n" +
+			"With --stale any node answers from its own disk, even without a leader. The snapshot may\n" +
+			"lack the latest acknowledged changes, and contain changes that were not acknowledged.\n" +
+			"Use it after a majority of the nodes has lost its data: save the most advanced node,\n" +
+			"start a new cluster on empty directories, and restore the snapshot there.\n\n" +
+			"Exit codes: 0 saved, 69 no serving leader, 70 the file could not be written or is damaged,\n" +
 			"64 usage.",
 		Flags: append(reasonFlags(),
-			&cli.StringFlag{Name: "http", DefaultText: "what the leader advertises", Usage: "`HOST:PORT` of a node's HTTP port"},
-			&cli.BoolFlag{Name: "stale", DisableDefaultText: true, Usage: "from one node, without a leader: the last acknowledged changes may be missing"}),
+			&cli.StringFlag{Name: "http", DefaultText: "the leader's", Usage: "`HOST:PORT` of a node's HTTP port"},
+			&cli.BoolFlag{Name: "stale", DisableDefaultText: true, Usage: "save from one node, without a leader; the latest acknowledged changes may be missing"}),
 		Action: func(c *cli.Context) error {
 			path, err := snapshotFile(c)
 			if err != nil {

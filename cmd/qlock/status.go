@@ -16,7 +16,7 @@ import (
 func statusVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "status",
-		Usage: "show the cluster: who leads, which nodes answer, how much is held",
+		Usage: "show the cluster: its leader, its nodes, and how many locks are held",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("status takes no arguments")

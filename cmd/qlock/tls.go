@@ -17,7 +17,7 @@ import (
 func tlsVerb() *cli.Command {
 	return &cli.Command{
 		Name:  "tls",
-		Usage: "make the certificates of a cluster",
+		Usage: "create the certificates of a cluster",
 		Subcommands: []*cli.Command{
 			issueVerb("init", "make an authority and certificates of nodes and clients", pki.Init),
 			issueVerb("add", "make certificates of more nodes and clients from the same authority", pki.Extend),
@@ -33,8 +33,8 @@ func issueVerb(name, usage string, issue issuer) *cli.Command {
 		Name:  name,
 		Usage: usage,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "cluster", Usage: "`ID` of the cluster, which every peer certificate names"},
-			&cli.StringSliceFlag{Name: "node", Usage: "`ID=HOST,HOST…`: a node and the names and addresses under which clients reach it; may be repeated"},
+			&cli.StringFlag{Name: "cluster", Usage: "`ID` of the cluster, contained in every peer certificate"},
+			&cli.StringSliceFlag{Name: "node", Usage: "`ID=HOST,HOST…`: a node and its host names and addresses; may be repeated"},
 			&cli.StringSliceFlag{Name: "client", Usage: "`NAME` of a client; may be repeated"},
 			&cli.StringFlag{Name: "dir", Usage: "`DIRECTORY` for the files"},
 		},

@@ -20,11 +20,11 @@ type verdict struct {
 func verifyVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "verify",
-		Usage:     "ask whether a fencing token holds a lock now",
+		Usage:     "check whether a fencing token currently holds a lock",
 		ArgsUsage: "NAME TOKEN",
-		Description: "The answer was true at some moment between the question and the answer; what acts\n" +
-			"on it may come too late. A resource that compares tokens itself is safer.\n\n" +
-			"Exit codes: 0 it holds, 77 it does not, 69 no serving leader, 64 usage.",
+		Description: "The answer was true at some time during the request and may be outdated on arrival. It\n" +
+			"is safer to compare tokens in the resource itself.\n\n" +
+			"Exit codes: 0 held, 77 not held, 69 no serving leader, 64 usage.",
 		Action: func(c *cli.Context) error {
 			args := arguments(c)
 			if len(args) != 2 {

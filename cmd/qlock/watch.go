@@ -20,18 +20,18 @@ import (
 func watchVerb(std console, dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "watch",
-		Usage:     "show what happens to locks as it happens, until interrupted",
+		Usage:     "print lock events as they happen, until interrupted",
 		ArgsUsage: "[NAME]",
-		Description: "One line per event, in order and without gaps, also while the cluster changes its\n" +
-			"leader; with -o json one object per line. Each has its revision, and stderr says where\n" +
-			"the watch began. To go on where another watch ended, give --after the lineage and the\n" +
-			"last revision that it printed, as in --after 5e0f…:1234.\n\n" +
-			"Exit codes: 128+signal when interrupted, 66 the events asked for are not in memory any\n" +
-			"more, 69 no serving leader, 64 usage.",
+		Description: "Prints one line per event, in order and without gaps, even across leader changes; with\n" +
+			"-o json one object per line. Each line has its revision, and stderr reports where the\n" +
+			"watch started. To resume a watch, set --after to the lineage and the last revision that\n" +
+			"it printed, as in --after 5e0f…:1234.\n\n" +
+			"Exit codes: 128+signal when interrupted, 66 the requested events are no longer in\n" +
+			"memory, 69 no serving leader, 64 usage.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "prefix", Usage: "watch all locks whose names begin with `PREFIX`"},
-			&cli.Uint64Flag{Name: "session", DefaultText: "any", Usage: "watch what the session with this `ID` does"},
-			&cli.StringFlag{Name: "after", DefaultText: "now", Usage: "begin after `[LINEAGE:]REVISION`"},
+			&cli.StringFlag{Name: "prefix", Usage: "watch all locks whose names start with `PREFIX`"},
+			&cli.Uint64Flag{Name: "session", DefaultText: "any", Usage: "watch the session with this `ID`"},
+			&cli.StringFlag{Name: "after", DefaultText: "now", Usage: "start after `[LINEAGE:]REVISION`"},
 		},
 		Action: func(c *cli.Context) error {
 			what, err := watchOptions(c)

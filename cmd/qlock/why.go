@@ -21,12 +21,12 @@ const maxExplained = 10
 func whyVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "why",
-		Usage:     "explain what those who wait for a lock wait for",
+		Usage:     "explain why requests wait for a lock",
 		ArgsUsage: "NAME",
-		Description: "Says of each who waits: who is ahead, who holds the lock and is alive, what else an\n" +
-			"acquire of several locks waits for, and whether it waits in a circle.",
+		Description: "Shows for each waiter: who is ahead, the lock's holders and whether they are alive, the\n" +
+			"other locks that the request waits for, and whether it is deadlocked.",
 		Flags: []cli.Flag{
-			&cli.Uint64Flag{Name: "session", DefaultText: "the first ten", Usage: "explain only what the session with this `ID` waits for"},
+			&cli.Uint64Flag{Name: "session", DefaultText: "the first ten", Usage: "only the session with this `ID`"},
 		},
 		Action: func(c *cli.Context) error {
 			args := arguments(c)

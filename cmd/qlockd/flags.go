@@ -51,7 +51,7 @@ func (o *options) groups() []group {
 		{"2. Ports", o.portFlags(), false},
 		{"3. TLS", o.tlsFlags(), false},
 		{"4. Raft", o.raftFlags(), true},
-		{"5. Limits of the cluster (from its first start on they are replicated, and these are ignored)", o.clusterFlags(), true},
+		{"5. Limits of the cluster (replicated at the first start, ignored afterwards)", o.clusterFlags(), true},
 		{"6. Limits of this node", o.limitFlags(), true},
 		{"7. Logs", o.logFlags(), false},
 	}
@@ -69,54 +69,54 @@ func flags() (all []cli.Flag) {
 
 func (o *options) nodeFlags() []setting {
 	return []setting{
-		{"id", &o.ID, "`NAME` of the node within its cluster, for ever"},
-		{"data-dir", &o.DataDir, "`DIRECTORY` of the node's log, votes and snapshots"},
-		{"cluster", &o.cluster, "voters of the first start, this node included: `n1=host:port,n2=…` of peer addresses; empty is this node alone"},
-		{"dev", &o.dev, "one node in a temporary directory, removed at exit, on loopback"},
-		{"config", &o.configFile, "YAML `FILE` whose keys are the names of these flags"},
-		{"shutdown-timeout", &o.ShutdownTimeout, "how long a graceful stop may take"},
+		{"id", &o.ID, "`NAME` of the node in its cluster; it cannot be changed"},
+		{"data-dir", &o.DataDir, "`DIRECTORY` for the node's log, votes and snapshots"},
+		{"cluster", &o.cluster, "initial voters with their peer addresses, `n1=host:port,n2=…`, including this node; empty for a single node"},
+		{"dev", &o.dev, "run a single node on loopback with a temporary directory that is removed at exit"},
+		{"config", &o.configFile, "YAML `FILE` with the names of these flags as keys"},
+		{"shutdown-timeout", &o.ShutdownTimeout, "maximum duration of a graceful stop"},
 	}
 }
 
 func (o *options) portFlags() []setting {
 	return []setting{
-		{"client-addr", &o.Listen.Client, "`HOST:PORT` to listen on for the SDK and qlock; port 0 takes a free one"},
+		{"client-addr", &o.Listen.Client, "`HOST:PORT` to listen on for the SDK and qlock; port 0 selects a free port"},
 		{"peer-addr", &o.Listen.Peer, "`HOST:PORT` to listen on for the other nodes"},
-		{"http-addr", &o.Listen.HTTP, "`HOST:PORT` to listen on for JSON, gRPC, health and metrics; empty switches it off"},
-		{"health-addr", &o.HealthAddr, "`HOST:PORT` to listen on for /healthz and /readyz alone, in plaintext; empty switches it off"},
-		{"advertise-client-addr", &o.Advertise.Client, "`HOST:PORT` under which clients reach this node; required where --client-addr binds every interface"},
-		{"advertise-peer-addr", &o.Advertise.Peer, "`HOST:PORT` under which the other nodes reach this one; required where --peer-addr binds every interface"},
-		{"advertise-http-addr", &o.Advertise.HTTP, "`HOST:PORT` under which HTTP callers and nodes reach this one; required where --http-addr binds every interface"},
-		{"insecure", &o.Insecure, "allow plaintext beyond loopback, and callers without a certificate: everybody who reaches the ports can do everything"},
+		{"http-addr", &o.Listen.HTTP, "`HOST:PORT` to listen on for JSON, gRPC, health and metrics; empty disables it"},
+		{"health-addr", &o.HealthAddr, "`HOST:PORT` to listen on for /healthz and /readyz only, in plaintext; empty disables it"},
+		{"advertise-client-addr", &o.Advertise.Client, "`HOST:PORT` at which clients reach this node; required if --client-addr binds every interface"},
+		{"advertise-peer-addr", &o.Advertise.Peer, "`HOST:PORT` at which other nodes reach this node; required if --peer-addr binds every interface"},
+		{"advertise-http-addr", &o.Advertise.HTTP, "`HOST:PORT` at which HTTP clients and other nodes reach this node; required if --http-addr binds every interface"},
+		{"insecure", &o.Insecure, "allow plaintext beyond loopback, and TLS clients without a certificate: anyone who reaches the ports has full access"},
 	}
 }
 
 func (o *options) tlsFlags() []setting {
 	return []setting{
-		{"tls-cert", &o.TLS.Cert, "certificate `FILE` of the client and HTTP ports; files are read again when they change"},
-		{"tls-key", &o.TLS.Key, "key `FILE` of that certificate"},
-		{"tls-ca", &o.TLS.CA, "`FILE` of the authority whose certificates clients must show"},
-		{"peer-tls-cert", &o.PeerTLS.Cert, "certificate `FILE` of the peer port; it names the node: quorumlock://<cluster>/<id>"},
-		{"peer-tls-key", &o.PeerTLS.Key, "key `FILE` of that certificate"},
-		{"peer-tls-ca", &o.PeerTLS.CA, "`FILE` of the authority whose certificates nodes must show"},
-		{"http-client-auth", &o.HTTPClientAuth, "what the HTTP port asks of callers, `MODE` require, optional or none (default: require with --tls-ca, else none; health is exempt)"},
+		{"tls-cert", &o.TLS.Cert, "certificate `FILE` of the client and HTTP ports; changed files are reloaded"},
+		{"tls-key", &o.TLS.Key, "private key `FILE` of that certificate"},
+		{"tls-ca", &o.TLS.CA, "CA `FILE`; clients must present a certificate that it signed"},
+		{"peer-tls-cert", &o.PeerTLS.Cert, "certificate `FILE` of the peer port, which names the node: quorumlock://<cluster>/<id>"},
+		{"peer-tls-key", &o.PeerTLS.Key, "private key `FILE` of that certificate"},
+		{"peer-tls-ca", &o.PeerTLS.CA, "CA `FILE`; nodes must present a certificate that it signed"},
+		{"http-client-auth", &o.HTTPClientAuth, "client certificates on the HTTP port, `MODE` require, optional or none (default: require with --tls-ca, otherwise none; health checks are exempt)"},
 	}
 }
 
 func (o *options) raftFlags() []setting {
 	return []setting{
-		{"heartbeat-timeout", &o.HeartbeatTimeout, "how long a follower hears nothing from the leader before it stands for election"},
-		{"election-timeout", &o.ElectionTimeout, "how long an election may take before the next one"},
-		{"leader-lease-timeout", &o.LeaderLeaseTimeout, "how long a leader without a majority goes on leading"},
-		{"commit-timeout", &o.CommitTimeout, "how soon followers learn of a commit when nothing else is sent"},
-		{"hash-interval", &o.HashInterval, "how often the nodes hash and compare their states, if these have moved"},
-		{"log-store", &o.LogStore, "where raft's log is kept, `KIND` segment or bolt; a log in bolt is moved to segments, and does not go back"},
-		{"log-segment-bytes", &o.LogSegmentBytes, "size of the files of --log-store segment; each gets its room on the disk when it is made"},
-		{"no-overlap", &o.NoOverlap, "as leader, write to the own disk first and to the other nodes then, not at once"},
-		{"no-failover-hint", &o.NoFailoverHint, "call no election when a majority has seen the leader's process die: wait for the time-outs"},
-		{"no-tunnels", &o.NoTunnels, "connect no clients through to the leader that do not reach it, nor take those of other nodes as leader"},
-		{"snapshot-threshold", &o.SnapshotThreshold, "log entries between snapshots; 0 leaves it to the node"},
-		{"trailing-logs", &o.TrailingLogs, "log entries kept behind a snapshot for followers that lag; 0 leaves it to the node"},
+		{"heartbeat-timeout", &o.HeartbeatTimeout, "how long a follower waits for a heartbeat before it starts an election"},
+		{"election-timeout", &o.ElectionTimeout, "how long a candidate waits before it starts another election"},
+		{"leader-lease-timeout", &o.LeaderLeaseTimeout, "how long a leader without contact to a majority remains leader"},
+		{"commit-timeout", &o.CommitTimeout, "maximum delay until followers learn of a commit"},
+		{"hash-interval", &o.HashInterval, "interval at which nodes hash and compare their states if they have changed"},
+		{"log-store", &o.LogStore, "store of raft's log, `KIND` segment or bolt; a log is moved from bolt to segments, but not back"},
+		{"log-segment-bytes", &o.LogSegmentBytes, "size of the log's segment files; the space is allocated when a file is created"},
+		{"no-overlap", &o.NoOverlap, "as leader, write entries to the local disk before replicating them"},
+		{"no-failover-hint", &o.NoFailoverHint, "wait for raft's timeouts even if a majority has seen the leader's process die"},
+		{"no-tunnels", &o.NoTunnels, "do not open tunnels for clients that cannot reach the leader, nor accept them as leader"},
+		{"snapshot-threshold", &o.SnapshotThreshold, "log entries between snapshots; 0 for automatic"},
+		{"trailing-logs", &o.TrailingLogs, "log entries kept after a snapshot for lagging followers; 0 for automatic"},
 	}
 }
 
@@ -125,38 +125,38 @@ func (o *options) clusterFlags() []setting {
 	return []setting{
 		{"min-ttl", milliseconds{&s.MinTtlMs}, "shortest TTL of a session"},
 		{"max-ttl", milliseconds{&s.MaxTtlMs}, "longest TTL of a session"},
-		{"default-ttl", milliseconds{&s.DefaultTtlMs}, "TTL of a session that asks for none"},
-		{"max-sessions", &s.MaxSessions, "sessions at once"},
-		{"max-locks", &s.MaxLocks, "locks held or waited for at once"},
-		{"max-waiters", &s.MaxWaitersPerLock, "waiters in the queue of one lock"},
-		{"max-claims", &s.MaxClaimsPerSession, "holds and waits of one session together"},
-		{"max-window", &s.MaxWindow, "requests of one session whose outcomes are remembered"},
-		{"max-value-bytes", &s.MaxValueBytes, "size of a hold's value"},
-		{"max-client-info-bytes", &s.MaxClientInfoBytes, "size of what a client says of itself"},
-		{"max-state-bytes", &s.MaxStateBytes, "what the whole replicated state may take, in units that are no less than bytes; 0 is a quarter of --memory-limit, and with --max-buffer-bytes it must fit into that"},
-		{"max-session-bytes", &s.MaxSessionBytes, "what one session may take of that"},
-		{"token-floor", &o.TokenFloor, "no fencing token at or below this is ever minted"},
+		{"default-ttl", milliseconds{&s.DefaultTtlMs}, "TTL of a session that does not request one"},
+		{"max-sessions", &s.MaxSessions, "maximum number of sessions"},
+		{"max-locks", &s.MaxLocks, "maximum number of locks that are held or waited for"},
+		{"max-waiters", &s.MaxWaitersPerLock, "maximum number of waiters per lock"},
+		{"max-claims", &s.MaxClaimsPerSession, "maximum number of holds and waits per session"},
+		{"max-window", &s.MaxWindow, "maximum number of remembered outcomes per session"},
+		{"max-value-bytes", &s.MaxValueBytes, "maximum size of a hold's value"},
+		{"max-client-info-bytes", &s.MaxClientInfoBytes, "maximum size of a client's details"},
+		{"max-state-bytes", &s.MaxStateBytes, "budget of the replicated state, in units of at least one byte; 0 for a quarter of --memory-limit; must fit into --memory-limit together with --max-buffer-bytes"},
+		{"max-session-bytes", &s.MaxSessionBytes, "budget of one session, in the same units"},
+		{"token-floor", &o.TokenFloor, "every fencing token will be greater than this"},
 	}
 }
 
 func (o *options) limitFlags() []setting {
 	l := &o.Limits
 	return []setting{
-		{"memory-limit", &o.MemoryLimit, "bytes of memory that the node may take; sets GOMEMLIMIT to nine tenths of it unless the environment does"},
-		{"max-buffer-bytes", &o.MaxBufferBytes, "bytes of that for what clients make the node hold for a while: connections, requests being read, answers not taken, watches; 0 is an eighth"},
-		{"disk-timeout", &o.DiskTimeout, "how long one write to the disk, with its syncs, may take before the node ends, so that another one can lead"},
-		{"max-connections", &l.MaxConnections, "connections on the client port at once"},
-		{"max-tunnels", &l.MaxTunnels, "of these, clients that are connected through to the leader, half of them from one address; 0 is 1,024, or all of them if there are fewer"},
-		{"max-handshakes", &l.MaxHandshakes, "connections on each of the client and HTTP ports that are not established yet, half of them from one address; beyond that the oldest is cut"},
-		{"max-in-flight", &l.MaxInFlight, "requests unanswered at once on one connection; beyond that the node stops reading from it"},
-		{"max-frame-bytes", &l.MaxFrameBytes, "size of one frame on the client port"},
-		{"max-outbox-bytes", &l.MaxOutboxBytes, "bytes that wait for one client that does not read, before it is cut off"},
-		{"handshake-timeout", &l.HandshakeTimeout, "how long a new connection may take for TLS and hello"},
-		{"frame-timeout", &l.FrameTimeout, "how long one frame may take to arrive, or one write to be taken"},
-		{"idle-timeout", &l.IdleTimeout, "how long a connection without a session may say nothing"},
-		{"admin-timeout", &l.AdminTimeout, "how long one administrative request may take"},
-		{"http-max-connections", &o.HTTPLimits.MaxConnections, "connections on the HTTP port at once"},
-		{"http-max-requests", &o.HTTPLimits.MaxRequests, "requests under way at once on the HTTP port, waiting acquires included"},
+		{"memory-limit", &o.MemoryLimit, "memory limit of the node in bytes; GOMEMLIMIT defaults to nine tenths of it"},
+		{"max-buffer-bytes", &o.MaxBufferBytes, "part of it for connections, incoming requests, unread responses and watches; 0 for an eighth"},
+		{"disk-timeout", &o.DiskTimeout, "maximum duration of a write to the disk including its sync; if it is exceeded, the node exits"},
+		{"max-connections", &l.MaxConnections, "maximum number of connections on the client port"},
+		{"max-tunnels", &l.MaxTunnels, "maximum number of tunnels to the leader, half of them per client address; 0 for 1,024 or --max-connections, whichever is lower"},
+		{"max-handshakes", &l.MaxHandshakes, "maximum number of unfinished handshakes on the client and on the HTTP port, half of them per client address; beyond it the oldest is closed"},
+		{"max-in-flight", &l.MaxInFlight, "maximum number of unanswered requests per connection; beyond it the node stops reading"},
+		{"max-frame-bytes", &l.MaxFrameBytes, "maximum size of a frame on the client port"},
+		{"max-outbox-bytes", &l.MaxOutboxBytes, "maximum number of unsent bytes per connection; beyond it the connection is closed"},
+		{"handshake-timeout", &l.HandshakeTimeout, "maximum duration of a new connection's TLS handshake and hello"},
+		{"frame-timeout", &l.FrameTimeout, "maximum duration of reading a frame, or of a write"},
+		{"idle-timeout", &l.IdleTimeout, "how long a connection without a session may be idle"},
+		{"admin-timeout", &l.AdminTimeout, "maximum duration of an administrative request"},
+		{"http-max-connections", &o.HTTPLimits.MaxConnections, "maximum number of connections on the HTTP port"},
+		{"http-max-requests", &o.HTTPLimits.MaxRequests, "maximum number of concurrent requests on the HTTP port, including waiting acquires"},
 	}
 }
 

@@ -19,10 +19,10 @@ func newApp() *cli.App {
 	cli.VersionFlag = &cli.BoolFlag{Name: "version", Usage: "print the version and exit", DisableDefaultText: true}
 	return &cli.App{
 		Name:      "qlockd",
-		Usage:     "a node of a Quorumlock cluster: locks, queues and fencing tokens",
+		Usage:     "run a node of a Quorumlock cluster",
 		UsageText: "qlockd --id n1 --data-dir /var/lib/qlockd --cluster n1=10.0.0.1:7401,n2=10.0.0.2:7401,n3=10.0.0.3:7401 …\nqlockd --dev",
-		Description: "Every flag is also the environment variable QLOCKD_<FLAG> and a key of the YAML file given\n" +
-			"with --config. A flag goes before its variable, that before the file.",
+		Description: "Each flag can also be set by the environment variable QLOCKD_<FLAG> or by a key in the YAML\n" +
+			"file given with --config. Flags take precedence over variables, variables over the file.",
 		Version:         programVersion(),
 		Flags:           flags(),
 		HideHelpCommand: true,
