@@ -20,7 +20,7 @@ BASE        ?=
 # Tests of TIMED packages run real clusters in real time. At most three of these packages run concurrently;
 # they mostly wait, so they disturb each other little. No other test depends on real time; those share the
 # cores. TIMELESS excludes fsm, which is tested separately.
-CLOCKED     := ./server/web ./cmd/qlock ./cmd/qlockd ./server
+CLOCKED     := ./server/httpapi ./cmd/qlock ./cmd/qlockd ./server
 # FAULTS inject faults into processes that are built without the race detector. It would only check the load,
 # which test/virtual runs too, so these packages run without it, except for one line of "make check". The same
 # holds for EXAMPLES, whose database takes longer to compile than everything else.
@@ -30,12 +30,12 @@ TIMED       := $(CLOCKED) $(FAULTS) $(EXAMPLES)
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1))")
 # SERIAL packages and the SERIAL_TESTS of SERIAL_IN compute in one goroutine and cannot have races. "make test"
 # runs them without the race detector, which would slow them down about tenfold.
-SERIAL      := ./internal/lint ./scripts/bench ./scripts/demo/generate ./server/replica/failover \
+SERIAL      := ./internal/lint ./scripts/bench ./scripts/demo/generate ./server/failover \
                ./test/model ./test/mutants ./test/mutation ./transport/wire
-SERIAL_IN   := ./server/replica ./server/replica/segment
+SERIAL_IN   := ./server/replica ./server/eventlog ./server/storage/segment
 SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
 # REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends as well.
-REPEATED    := ^(FuzzFramed|FuzzHTTP)$$
+REPEATED    := ^(FuzzRPC|FuzzHTTP)$$
 # DURATION is how long "make soak" runs, SEED the seed of its first episode.
 DURATION    ?= 10m
 SEED        ?= 1

@@ -47,15 +47,15 @@ func (s *Session) renumber(k *call) {
 
 // unnumber makes an answered request unsent again, so that it gets a new sequence number.
 func (s *Session) unnumber(k *call) {
-	s.unbook(k)
+	s.removeFromLists(k)
 	k.request.Seq = 0
 	s.unsent.push(k)
 }
 
-// unbook removes an answered request from the session's lists.
-func (s *Session) unbook(k *call) {
-	if k.books != nil {
-		k.books.remove(k)
+// removeFromLists removes an answered request from the session's lists.
+func (s *Session) removeFromLists(k *call) {
+	if k.sessionList != nil {
+		k.sessionList.remove(k)
 	}
 	if k.queued {
 		delete(s.waits, k.request.Seq)
@@ -91,8 +91,8 @@ func (s *Session) stamp(k *call) {
 // forget removes a finished call from the session. Acknowledgements that it carried without effect are left
 // to another request.
 func (s *Session) forget(k *call) {
-	if k.books != nil {
-		k.books.remove(k)
+	if k.sessionList != nil {
+		k.sessionList.remove(k)
 	}
 	if k.queued {
 		delete(s.waits, k.request.Seq)
@@ -183,8 +183,8 @@ func (s *Session) dispatch(k *call, result *wire.Result) {
 func (s *Session) heartbeatAnswered(k *call, status wire.Status_Code) {
 	if status == wire.Status_OK {
 		// A heartbeat that was due while this one was unanswered has been skipped: it is sent now.
-		s.beatAt = s.proofAt + s.interval()
-		s.wakeBy(s.beatAt)
+		s.heartbeatAt = s.proofAt + s.interval()
+		s.wakeBy(s.heartbeatAt)
 	} else {
 		s.heartbeatFailed()
 	}
@@ -296,7 +296,7 @@ func (s *Session) adoptHold(held *wire.HeldLock, before time.Duration) {
 
 // open reports whether the request with that number has not had its first answer.
 func (s *Session) open(seq uint64) bool {
-	for k := s.unanswered.head; k != nil; k = k.links[books].next {
+	for k := s.unanswered.head; k != nil; k = k.links[sessionList].next {
 		if k.request.Seq == seq {
 			return true
 		}

@@ -93,19 +93,19 @@ func helped(node, leader string, ago time.Duration, tries int) func(*Client, *co
 // is not the leader itself.
 func TestWhoMayKnowAWay(t *testing.T) {
 	for name, test := range map[string]struct {
-		said heardFrom
+		said leaderReport
 		kept bool
 	}{
-		"a follower":  {heardFrom{"n3:7400", "n3", hintOf("n1", 5)}, true},
-		"the leader":  {heardFrom{"n1:7400", "n1", hintOf("n1", 5)}, false},
-		"no address":  {heardFrom{"", "n3", hintOf("n1", 5)}, false},
-		"an unnamed":  {heardFrom{"n3:7400", "", hintOf("", 5)}, true},
-		"no leader":   {heardFrom{"n3:7400", "n3", &wire.LeaderHint{}}, true},
-		"itself, too": {heardFrom{"n3:7400", "n3", hintOf("n3", 5)}, false},
+		"a follower":  {leaderReport{"n3:7400", "n3", hintOf("n1", 5)}, true},
+		"the leader":  {leaderReport{"n1:7400", "n1", hintOf("n1", 5)}, false},
+		"no address":  {leaderReport{"", "n3", hintOf("n1", 5)}, false},
+		"an unnamed":  {leaderReport{"n3:7400", "", hintOf("", 5)}, true},
+		"no leader":   {leaderReport{"n3:7400", "n3", &wire.LeaderHint{}}, true},
+		"itself, too": {leaderReport{"n3:7400", "n3", hintOf("n3", 5)}, false},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			c, cn := still(t)
-			c.heardHelper(cn, test.said)
+			c.noteTunnelNode(cn, test.said)
 			if (c.helper.leader != nil) != test.kept || test.kept && c.helper.at != c.clock.Now() {
 				t.Errorf("%s: kept %+v", name, c.helper)
 			}
@@ -113,8 +113,8 @@ func TestWhoMayKnowAWay(t *testing.T) {
 	}
 }
 
-// TestWhenAnotherWayIsLookedFor checks when the client looks for another path to the leader.
-func TestWhenAnotherWayIsLookedFor(t *testing.T) {
+// TestWhenATunnelIsRequested checks when the client looks for another path to the leader.
+func TestWhenATunnelIsRequested(t *testing.T) {
 	const at = time.Minute
 	asked := func(c *Client, ago time.Duration) {
 		k := &call{kind: kindRead, sentAt: at - ago}
@@ -134,7 +134,7 @@ func TestWhenAnotherWayIsLookedFor(t *testing.T) {
 		"it leads, silently": {func(c *Client, cn *conn) { cn.leads = true; asked(c, time.Second) }, at - time.Second + silenceMax/4, never},
 		"silent, not again": {func(c *Client, cn *conn) { cn.leads = true; asked(c, time.Second); c.detour.after = at + time.Hour },
 			at + time.Hour, never},
-		"short sessions": {func(c *Client, cn *conn) { cn.leads = true; asked(c, 0); c.silence = time.Millisecond }, at + patience, never},
+		"short sessions": {func(c *Client, cn *conn) { cn.leads = true; asked(c, 0); c.silence = time.Millisecond }, at + answerTimeout, never},
 		"a tunnel":       {func(_ *Client, cn *conn) { cn.leads, cn.direct, cn.retry = true, "n1:7400", at+time.Hour }, never, at + time.Hour},
 		"tried already": {func(c *Client, cn *conn) { cn.leads, cn.direct, cn.retry, c.detour.direct = true, "n1:7400", at, true },
 			never, never},
@@ -175,9 +175,9 @@ func TestWaysThatComeToNothing(t *testing.T) {
 			time.Sleep(detourMost + detourFirst)
 			c.mu.Lock()
 			now := c.clock.Now()
-			c.goAround(cn, now)
+			c.requestTunnel(cn, now)
 			under := c.detour.to
-			c.goAround(cn, now) // does not start a second attempt
+			c.requestTunnel(cn, now) // does not start a second attempt
 			c.unlock()
 			c.wg.Wait()
 			c.mu.Lock()
@@ -187,7 +187,7 @@ func TestWaysThatComeToNothing(t *testing.T) {
 			if wait := c.detour.after - c.clock.Now(); wait < detourFirst || wait > detourFirst+min(detourMost, detourFirst<<(try+1))+time.Millisecond {
 				t.Errorf("try %d: the next one in %v", try, wait)
 			}
-			c.goAround(cn, c.detour.after-1) // too early
+			c.requestTunnel(cn, c.detour.after-1) // too early
 			if c.detour.to != nil {
 				t.Errorf("try %d: again before its time", try)
 			}
@@ -213,7 +213,7 @@ func TestLeaderIsTriedBesideItsTunnel(t *testing.T) {
 		c.mu.Lock()
 		now := c.clock.Now()
 		cn.leads, cn.direct, cn.retry = true, "n1:7400", now
-		c.goAround(cn, now)
+		c.requestTunnel(cn, now)
 		if !c.detour.direct || cn.retry < now+directEvery/2 || cn.retry > now+directEvery {
 			t.Errorf("the next one at %v, %+v", cn.retry-now, c.detour)
 		}

@@ -10,7 +10,7 @@ import (
 
 // bookCheck checks the invariants of a client's state that hold whenever its mutex is free. The tests check
 // them after each alarm and at their end.
-type bookCheck struct {
+type listCheck struct {
 	c     *Client
 	now   time.Duration
 	wrong []string
@@ -22,17 +22,17 @@ func (f *fake) check(when string) {
 	clients, t := f.clients, f.t
 	f.mu.Unlock()
 	for _, c := range clients {
-		for _, wrong := range c.checkBooks(f.clock.Now()) {
+		for _, wrong := range c.checkLists(f.clock.Now()) {
 			t.Errorf("books %s: %s", when, wrong)
 		}
 	}
 }
 
 // checkBooks returns the violated invariants.
-func (c *Client) checkBooks(now time.Duration) []string {
+func (c *Client) checkLists(now time.Duration) []string {
 	c.mu.Mutex.Lock()
 	defer c.mu.Mutex.Unlock()
-	b := &bookCheck{c: c, now: now}
+	b := &listCheck{c: c, now: now}
 	if c.closed {
 		b.closed()
 		return b.wrong
@@ -49,14 +49,14 @@ func (c *Client) checkBooks(now time.Duration) []string {
 	return b.wrong
 }
 
-func (b *bookCheck) that(right bool, format string, args ...any) {
+func (b *listCheck) that(right bool, format string, args ...any) {
 	if !right {
 		b.wrong = append(b.wrong, fmt.Sprintf(format, args...))
 	}
 }
 
 // closed checks that a closed client has no state left.
-func (b *bookCheck) closed() {
+func (b *listCheck) closed() {
 	c := b.c
 	left := len(c.sessions) + len(c.agenda) + len(c.watchers) + len(c.urgent.all()) + len(c.ready.all()) + len(c.anywhere.all()) + len(c.stalled.all())
 	b.that(left == 0, "%d sessions, requests and watchers are left of a closed client", left)
@@ -71,14 +71,14 @@ func (l *callList) all() (calls []*call) {
 }
 
 // list checks the links of a list, and that its calls refer to it.
-func (b *bookCheck) list(name string, l *callList) (calls []*call) {
+func (b *listCheck) list(name string, l *callList) (calls []*call) {
 	calls = l.all()
 	b.that(len(calls) == l.n, "%s counts %d calls, and has %d", name, l.n, len(calls))
 	var before *call
 	for _, k := range calls {
 		in := k.list
-		if l.slot == books {
-			in = k.books
+		if l.slot == sessionList {
+			in = k.sessionList
 		}
 		b.that(in == l && k.links[l.slot].prev == before, "%s: a link is broken at call %d of kind %d", name, k.request.Id, k.kind)
 		before = k
@@ -88,7 +88,7 @@ func (b *bookCheck) list(name string, l *callList) (calls []*call) {
 }
 
 // lanes checks the lists in which calls wait to be sent or answered.
-func (b *bookCheck) lanes() {
+func (b *listCheck) lanes() {
 	c := b.c
 	flight := b.list("flight", &c.flight)
 	b.that(c.byID.n == len(flight), "%d calls have numbers, %d are in flight", c.byID.n, len(flight))
@@ -106,7 +106,7 @@ func (b *bookCheck) lanes() {
 }
 
 // agenda checks that the agenda is a heap that contains every session, at or before its next event.
-func (b *bookCheck) agenda() {
+func (b *listCheck) agenda() {
 	a := b.c.agenda
 	b.that(len(a) == len(b.c.sessions), "%d sessions have an event, of %d", len(a), len(b.c.sessions))
 	for i, s := range a {
@@ -119,7 +119,7 @@ func (b *bookCheck) agenda() {
 }
 
 // alarm checks that the alarm fires in time for everything that will be due.
-func (b *bookCheck) alarm() {
+func (b *listCheck) alarm() {
 	c := b.c
 	by := func(what string, at time.Duration) {
 		b.that(c.alarmAt != 0 && c.alarmAt <= max(at, b.now)+time.Millisecond, "the alarm is at %v, and %s at %v", c.alarmAt, what, at)
@@ -140,12 +140,12 @@ func (b *bookCheck) alarm() {
 	if c.quiet(cn) {
 		by("a ping is due", cn.pingAt())
 	}
-	if !cn.leads && c.wanted() && !c.looking {
-		by("a look-out is due", c.lookAt)
+	if !cn.leads && c.wanted() && !c.probing {
+		by("a look-out is due", c.probeAt)
 	}
 }
 
-func (b *bookCheck) watchers() {
+func (b *listCheck) watchers() {
 	c, under := b.c, 0
 	for w := range c.watchers {
 		b.that(w.err == nil, "a watcher that has ended is kept: %v", w.err)
@@ -163,7 +163,7 @@ func (b *bookCheck) watchers() {
 	b.that(len(c.watching) == under, "%d watches are under way, %d watchers know", len(c.watching), under)
 }
 
-func (b *bookCheck) session(s *Session) {
+func (b *listCheck) session(s *Session) {
 	c := b.c
 	last := uint64(0)
 	for _, k := range b.list("unanswered", &s.unanswered) {
@@ -180,7 +180,7 @@ func (b *bookCheck) session(s *Session) {
 	b.that(s.parked.n == 0 || s.conn != c.conn || s.conn == nil, "%d calls are parked by a session that is attached", s.parked.n)
 	b.that(s.conn == nil || s.conn == c.conn, "session %d is attached to another connection", s.id)
 	for seq, k := range s.waits {
-		b.that(k.request.Seq == seq && k.queued && !k.finished && k.books == nil, "the wait %d of kind %d is not one", seq, k.kind)
+		b.that(k.request.Seq == seq && k.queued && !k.finished && k.sessionList == nil, "the wait %d of kind %d is not one", seq, k.kind)
 	}
 	for _, seq := range s.acks {
 		b.that(seq != 0 && seq < s.nextSeq && s.waits[seq] == nil, "%d is to be acknowledged of %v", seq, s.acks)
@@ -191,7 +191,7 @@ func (b *bookCheck) session(s *Session) {
 	b.that(s.closing != nil == (s.state == Lost) && (s.reason != nil) == (s.state == Lost), "session %d is %v, for %v, and kept", s.id, s.state, s.reason)
 }
 
-func (b *bookCheck) holds(s *Session) {
+func (b *listCheck) holds(s *Session) {
 	earliest := never
 	for d := range s.bounded {
 		b.that(d.gone == nil, "hold %d is bounded, and over", d.id)
@@ -233,8 +233,8 @@ func (d *held) inBounded() bool {
 	return is
 }
 
-// TestBooksAreChecked checks that the checks find violations.
-func TestBooksAreChecked(t *testing.T) {
+// TestListsAreChecked checks that the checks find violations.
+func TestListsAreChecked(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		hold := mustBound(t, s, "x", time.Minute)
@@ -252,7 +252,7 @@ func TestBooksAreChecked(t *testing.T) {
 			c.mu.Lock()
 			mend := spoil()
 			c.unlock()
-			wrong := c.checkBooks(f.clock.Now())
+			wrong := c.checkLists(f.clock.Now())
 			c.mu.Lock()
 			mend()
 			c.unlock()

@@ -136,7 +136,7 @@ func (h *Hold) boundGrant(k *call, result *wire.Result, since time.Duration) boo
 	extend := h.newExtend(ms)
 	scarce := until-s.client.clock.Now() < time.Duration(ms)*time.Millisecond/2
 	if scarce {
-		s.unbook(k)
+		s.removeFromLists(k)
 		k.confirming = true
 		revision := result.GetRevision() // the result is not valid when after runs
 		extend.after = func() { s.confirmed(k, until, revision) }

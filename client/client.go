@@ -16,11 +16,11 @@ type Client struct {
 	clock Clock
 	log   *slog.Logger
 
-	ctx    context.Context // cancelled by Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	need   chan struct{} // holds one token while there is a reason to connect
-	spare  spare
+	ctx       context.Context // cancelled by Close
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
+	need      chan struct{} // holds one token while there is a reason to connect
+	freeLists freeLists
 
 	mu     moment // guards the fields below and all state of sessions, holds and calls
 	closed bool
@@ -43,15 +43,15 @@ type Client struct {
 	sessions map[uint64]*Session
 	agenda   agenda // sessions by the time of their next event
 
-	alarm   Timer
-	alarmAt time.Duration // 0 if not set
-	retryAt time.Duration // 0 if no call is stalled
-	retries int           // consecutive retries without a definite answer
-	silence time.Duration // how long a request may be unanswered before the connection is closed
-	lookAt  time.Duration // the earliest time of the next probe
-	looks   int           // consecutive probes without a definite answer
-	looking bool
-	endLook func() // cancels the last probe; nil before the first
+	alarm       Timer
+	alarmAt     time.Duration // 0 if not set
+	retryAt     time.Duration // 0 if no call is stalled
+	retries     int           // consecutive retries without a definite answer
+	silence     time.Duration // how long a request may be unanswered before the connection is closed
+	probeAt     time.Duration // the earliest time of the next probe
+	probes      int           // consecutive probes without a definite answer
+	probing     bool
+	cancelProbe func() // cancels the last probe; nil before the first
 
 	leader   *wire.LeaderHint // the leader of the highest known term
 	cluster  string           // cluster id of the last connection

@@ -66,13 +66,13 @@ func (c *bootClock) Now() time.Duration {
 	if p := c.pace.Load(); p != nil && mono < p.until && (wall-mono-p.wall).Abs() < paceOff {
 		return mono + p.boot
 	}
-	return c.look()
+	return c.checkConnection()
 }
 
 // look reads the boot clock. However long the goroutine is delayed between the readings, its result is
 // never ahead of the boot clock and never behind an earlier result. After such a delay, or after a suspend
 // that follows the first reading, the next call of Now reads the boot clock again.
-func (c *bootClock) look() time.Duration {
+func (c *bootClock) checkConnection() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	wall, begun := c.read()

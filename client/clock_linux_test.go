@@ -8,14 +8,14 @@ import (
 // machine simulates the clocks of a machine.
 type machine struct {
 	boot, mono, wall time.Duration
-	looks            int    // reads of the boot clock
+	reads            int    // reads of the boot clock
 	during           func() // called after such a read
 }
 
 func (m *machine) clock() *bootClock {
 	return &bootClock{
 		boot: func() time.Duration {
-			m.looks++
+			m.reads++
 			boot := m.boot
 			if m.during != nil {
 				m.during()
@@ -45,8 +45,8 @@ func TestBootClock(t *testing.T) {
 		m.pass(10 * time.Microsecond)
 		same()
 	}
-	if m.looks > 2 {
-		t.Errorf("%d system calls in 10 ms", m.looks)
+	if m.reads > 2 {
+		t.Errorf("%d system calls in 10 ms", m.reads)
 	}
 	m.suspend(2 * time.Second)
 	same()

@@ -46,11 +46,11 @@ func TestNames(t *testing.T) {
 // countedClock counts reads of the clock.
 type countedClock struct {
 	Clock
-	looks atomic.Int64
+	probes atomic.Int64
 }
 
 func (c *countedClock) Now() time.Duration {
-	c.looks.Add(1)
+	c.probes.Add(1)
 	return c.Clock.Now()
 }
 
@@ -67,12 +67,12 @@ func TestLooksAtTheClock(t *testing.T) {
 		defer c.Close()
 		s := f.session(c)
 		synctest.Wait()
-		clock.looks.Store(0)
+		clock.probes.Store(0)
 		const pairs = 100
 		for range pairs {
 			ok(t, mustLock(t, s, "x").Unlock(ctx))
 		}
-		if n := clock.looks.Load(); n > 4*pairs+2 { // two for the alarm
+		if n := clock.probes.Load(); n > 4*pairs+2 { // two for the alarm
 			t.Errorf("%d looks for %d locks and releases", n, pairs)
 		}
 		hold := mustLock(t, s, "x")

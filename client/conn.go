@@ -47,15 +47,15 @@ type conn struct {
 	reserve int // part of the window reserved for urgent requests
 
 	// Guarded by the client's mutex.
-	leads  bool          // the node leads, as far as the client knows
-	term   uint64        // the term in which it leads
-	heard  time.Duration // when the last frame arrived
-	spoke  time.Duration // when the last frame was sent
-	pinged time.Duration // when the last ping was sent
-	useful bool          // it brought a definite answer
-	direct string        // tunnel only: the leader's own address
-	retry  time.Duration // tunnel only: when to try that address again
-	err    error         // why the client ended it, if it did
+	leads      bool          // the node leads, as far as the client knows
+	term       uint64        // the term in which it leads
+	receivedAt time.Duration // when the last frame arrived
+	spoke      time.Duration // when the last frame was sent
+	pinged     time.Duration // when the last ping was sent
+	useful     bool          // it brought a definite answer
+	direct     string        // tunnel only: the leader's own address
+	retry      time.Duration // tunnel only: when to try that address again
+	err        error         // why the client ended it, if it did
 }
 
 // fail ends the connection: its reader returns, and the next connection is established.
@@ -218,8 +218,8 @@ func (c *Client) adopt(cn *conn) bool {
 		return false
 	}
 	c.conn = cn
-	cn.heard = c.mu.now()
-	cn.spoke = cn.heard
+	cn.receivedAt = c.mu.now()
+	cn.spoke = cn.receivedAt
 	c.begin(cn)
 	c.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads, "tunnel", cn.direct != "")
 	if cn.leads {
@@ -239,7 +239,7 @@ func (c *Client) begin(cn *conn) {
 		c.leader = &wire.LeaderHint{Term: min(c.leader.GetTerm(), cn.term)}
 	}
 	c.cluster = cn.cluster
-	c.hear(cn.leader)
+	c.noteLeader(cn.leader)
 }
 
 // attachAll attaches every session to the connection, which also sends their requests.
@@ -268,7 +268,7 @@ func (c *Client) handle(cn *conn, frame *wire.ServerFrame) error {
 		// The client has left this connection. Its answers would be mistaken for answers of the next one.
 		return cn.err
 	}
-	cn.heard = c.mu.now()
+	cn.receivedAt = c.mu.now()
 	switch f := frame.GetFrame().(type) {
 	case *wire.ServerFrame_Response:
 		return c.onResponse(cn, f.Response)
@@ -298,8 +298,8 @@ func (c *Client) drop(cn *conn, err error) {
 	if cn.useful && time.Since(cn.since) >= steady {
 		c.attempts = 0
 	}
-	if c.endLook != nil {
-		c.endLook() // the next connection starts its own probe
+	if c.cancelProbe != nil {
+		c.cancelProbe() // the next connection starts its own probe
 	}
 	c.lastErr = fmt.Errorf("connection to %s: %w", cn.addr, err)
 	for _, s := range c.sessions {

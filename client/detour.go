@@ -50,8 +50,8 @@ type detour struct {
 	used bool
 }
 
-// heardHelper remembers a node that may be able to reach the leader.
-func (c *Client) heardHelper(cn *conn, h heardFrom) {
+// noteTunnelNode remembers a node that may be able to reach the leader.
+func (c *Client) noteTunnelNode(cn *conn, h leaderReport) {
 	if h.leads() || h.addr == "" {
 		return
 	}
@@ -115,7 +115,7 @@ func (c *Client) detourAt(cn *conn) time.Duration { return min(c.aroundAt(cn), c
 // path. It is also how long the leader then has to answer on another connection. A session with the
 // shortest TTL has enough time for both, for opening a tunnel, and, if that fails, for its user to end its
 // work safely.
-func (c *Client) hungAfter() time.Duration { return max(patience, c.silence/4) }
+func (c *Client) hungAfter() time.Duration { return max(answerTimeout, c.silence/4) }
 
 // armAround sets the alarm for the next attempt to find another path.
 func (c *Client) armAround(cn *conn) {
@@ -124,8 +124,8 @@ func (c *Client) armAround(cn *conn) {
 	}
 }
 
-// goAround looks for another path to the leader if it is time.
-func (c *Client) goAround(cn *conn, now time.Duration) {
+// requestTunnel looks for another path to the leader if it is time.
+func (c *Client) requestTunnel(cn *conn, now time.Duration) {
 	if now >= c.directAt(cn) {
 		c.goDirect(cn, now)
 	}
@@ -254,7 +254,7 @@ func (c *Client) reach(ctx context.Context, to *wire.LeaderHint, limit time.Dura
 // findHelper asks all nodes for the leader and returns the address of the first node that follows this
 // leader. It returns the empty string if there is none.
 func (c *Client) findHelper(ctx context.Context, to *wire.LeaderHint) (via string) {
-	c.survey(ctx, func(addr string) bool { return addr == to.GetClientAddr() }, func(h heardFrom) bool {
+	c.survey(ctx, func(addr string) bool { return addr == to.GetClientAddr() }, func(h leaderReport) bool {
 		if h.leader.GetId() == to.GetId() && h.leader.GetTerm() >= to.GetTerm() && !h.leads() {
 			via = h.addr
 		}

@@ -45,7 +45,7 @@
 // Texts are validated before a request is queued (texts.go). One goroutine finds the leader, reads its
 // frames, and finds the next leader when the connection ends (conn.go, endpoints.go). Requests are kept in
 // lists guarded by the client's single mutex and are sent as one frame each (requests.go). Responses are
-// matched to requests by number (numbered.go), and the memory of frequent calls is reused (spare.go).
+// matched to requests by number (numbered.go), and the memory of frequent calls is reused (free_lists.go).
 // Responses are interpreted in session.go, lock.go, hold.go and upgrade.go. One timer serves the deadlines
 // and heartbeats of all sessions and the detection of a stalled leader (heartbeat.go).
 //

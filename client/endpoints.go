@@ -17,11 +17,11 @@ const (
 	maxLearned = 16
 	avoidFor   = 500 * time.Millisecond // how long a leader that could not be reached is avoided
 	// forgetAfter is when an attempt to reach a leader no longer belongs to the same outage.
-	forgetAfter = 5 * time.Second
-	speakAfter  = time.Minute            // ping after sending nothing to a quiet node for this long
-	pingAfter   = 7 * time.Second        // ping after receiving nothing for this long from a node that owes an answer or an event
-	patience    = 250 * time.Millisecond // ask other nodes after a request was unanswered for this long
-	silenceMax  = 5 * time.Second        // close the connection after a request was unanswered for this long, or a third of the shortest TTL
+	forgetAfter   = 5 * time.Second
+	speakAfter    = time.Minute            // ping after sending nothing to a quiet node for this long
+	pingAfter     = 7 * time.Second        // ping after receiving nothing for this long from a node that owes an answer or an event
+	answerTimeout = 250 * time.Millisecond // ask other nodes after a request was unanswered for this long
+	silenceMax    = 5 * time.Second        // close the connection after a request was unanswered for this long, or a third of the shortest TTL
 )
 
 // avoided is a leader that could not be reached although nodes name it. It may have died without being
@@ -47,14 +47,14 @@ func (c *Client) endpoints() []string {
 	return all
 }
 
-// hear remembers the leader of the highest term.
-func (c *Client) hear(hint *wire.LeaderHint) {
+// noteLeader remembers the leader of the highest term.
+func (c *Client) noteLeader(hint *wire.LeaderHint) {
 	if hint.GetId() == "" || hint.GetTerm() < c.leader.GetTerm() {
 		return
 	}
 	if hint.GetTerm() > c.leader.GetTerm() {
 		// Whatever failed before says nothing about this one.
-		c.attempts, c.looks, c.detour.tries, c.detour.after = 0, 0, 0, 0
+		c.attempts, c.probes, c.detour.tries, c.detour.after = 0, 0, 0, 0
 		if c.detour.to != nil {
 			c.detour.cancel()
 		}
@@ -74,7 +74,7 @@ func (c *Client) follow(hint *wire.LeaderHint) bool {
 	if hint.GetClientAddr() == "" || hint.GetTerm() < c.leader.GetTerm() {
 		return false
 	}
-	c.hear(hint)
+	c.noteLeader(hint)
 	if c.avoids(hint) {
 		if c.conn != nil {
 			c.armAround(c.conn)
@@ -111,7 +111,7 @@ func (c *Client) onLeader(cn *conn, hint *wire.LeaderHint) {
 	switch {
 	case hint.GetTerm() < c.leader.GetTerm() && hint.GetId() != "":
 	case hint.GetId() == cn.node && cn.node != "":
-		c.hear(hint)
+		c.noteLeader(hint)
 		c.leadsNow(cn, hint.GetTerm())
 	default:
 		c.leadsNoMore(cn, hint)
@@ -122,7 +122,7 @@ func (c *Client) onLeader(cn *conn, hint *wire.LeaderHint) {
 func (c *Client) leadsNoMore(cn *conn, hint *wire.LeaderHint) {
 	cn.leads = false
 	if !c.follow(hint) {
-		c.armLook()
+		c.scheduleProbe()
 	}
 }
 
@@ -153,7 +153,7 @@ func (c *Client) connect() (*conn, error) {
 	}
 	// That led to no leader: ask all others in parallel.
 	answered := ""
-	best := c.survey(c.ctx, func(addr string) bool { return tried[addr] }, func(h heardFrom) bool {
+	best := c.survey(c.ctx, func(addr string) bool { return tried[addr] }, func(h leaderReport) bool {
 		answered = h.addr
 		return h.leader.GetClientAddr() != "" && !tried[h.leader.GetClientAddr()]
 	})
@@ -272,15 +272,15 @@ func (c *Client) unreachable(addr string, term uint64, begun time.Duration) {
 	c.avoid = avoided{addr, term, begun, now + avoidFor}
 }
 
-// heardFrom is what one node reports about the leader.
-type heardFrom struct {
+// leaderReport is what one node reports about the leader.
+type leaderReport struct {
 	addr   string
 	node   string
 	leader *wire.LeaderHint
 }
 
-func heard(addr, node string, leader *wire.LeaderHint) heardFrom {
-	h := heardFrom{addr, node, leader}
+func reportBy(addr, node string, leader *wire.LeaderHint) leaderReport {
+	h := leaderReport{addr, node, leader}
 	if h.leads() {
 		// The node is reachable at addr, and perhaps not at the address it advertises.
 		h.leader = &wire.LeaderHint{Id: node, ClientAddr: addr, Term: leader.GetTerm()}
@@ -289,15 +289,15 @@ func heard(addr, node string, leader *wire.LeaderHint) heardFrom {
 }
 
 // leads reports whether the node names itself.
-func (h heardFrom) leads() bool { return h.node != "" && h.node == h.leader.GetId() }
+func (h leaderReport) leads() bool { return h.node != "" && h.node == h.leader.GetId() }
 
 // survey asks all endpoints in parallel, except those left out. It returns the leader of the highest term
 // named, or nil. It returns early if enough returns true. Once a node has named a leader, survey waits for
-// at most the time patience for other nodes to name a later one.
-func (c *Client) survey(ctx context.Context, leaveOut func(addr string) bool, enough func(heardFrom) bool) *wire.LeaderHint {
+// at most the time answerTimeout for other nodes to name a later one.
+func (c *Client) survey(ctx context.Context, leaveOut func(addr string) bool, enough func(leaderReport) bool) *wire.LeaderHint {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	answers := make(chan heardFrom)
+	answers := make(chan leaderReport)
 	asked := 0
 	for _, addr := range c.endpoints() {
 		if leaveOut(addr) {
@@ -315,7 +315,7 @@ func (c *Client) survey(ctx context.Context, leaveOut func(addr string) bool, en
 	var best *wire.LeaderHint
 	var late <-chan time.Time
 	for range asked {
-		var h heardFrom
+		var h leaderReport
 		select {
 		case h = <-answers:
 		case <-late:
@@ -331,7 +331,7 @@ func (c *Client) survey(ctx context.Context, leaveOut func(addr string) bool, en
 			best = h.leader
 		}
 		if best != nil && late == nil {
-			late = time.After(patience)
+			late = time.After(answerTimeout)
 		}
 		if enough(h) {
 			return best
@@ -341,13 +341,13 @@ func (c *Client) survey(ctx context.Context, leaveOut func(addr string) bool, en
 }
 
 // ask completes one short hello. The address in the result is empty if the node did not answer.
-func (c *Client) ask(ctx context.Context, addr string) heardFrom {
+func (c *Client) ask(ctx context.Context, addr string) leaderReport {
 	nc, reply, _, err := c.hello(ctx, addr, "")
 	if err != nil {
-		return heardFrom{}
+		return leaderReport{}
 	}
 	transport.Cut(nc)
-	return heard(addr, reply.GetNodeId(), reply.GetLeader())
+	return reportBy(addr, reply.GetNodeId(), reply.GetLeader())
 }
 
 // quiet reports whether the client waits for the node, but for nothing that is due soon. Then only a ping
@@ -358,17 +358,17 @@ func (c *Client) quiet(cn *conn) bool {
 
 // pingAt returns when a quiet connection needs a ping. The ping checks that the node is alive, and shows
 // the node that the client is, since nodes close connections that are silent for long.
-func (cn *conn) pingAt() time.Duration { return min(cn.heard+pingAfter, cn.spoke+speakAfter) }
+func (cn *conn) pingAt() time.Duration { return min(cn.receivedAt+pingAfter, cn.spoke+speakAfter) }
 
 // doubtAt returns when a node with an unanswered request is pinged. A node that answers the ping is alive, and
 // the request waits for its disk or for a majority. The connection is kept then: on another one the sessions
 // would have to attach again and wait as long. doubtAt returns never if no request is unanswered, or if a
 // ping is.
 func (c *Client) doubtAt(cn *conn, oldest *call) time.Duration {
-	if oldest == nil || cn.pinged > cn.heard {
+	if oldest == nil || cn.pinged > cn.receivedAt {
 		return never
 	}
-	return max(cn.heard, oldest.sentAt) + max(patience, c.silence)/2
+	return max(cn.receivedAt, oldest.sentAt) + max(answerTimeout, c.silence)/2
 }
 
 // ping sends a request that any node answers immediately.
@@ -383,10 +383,10 @@ func (c *Client) ping(cn *conn) {
 // unanswered for long, and a ping for half as long. It returns never if no ping is unanswered: this process may
 // have been paused and not have read the answers yet.
 func (c *Client) silentAt(cn *conn, oldest *call) time.Duration {
-	if oldest == nil || cn.pinged <= cn.heard {
+	if oldest == nil || cn.pinged <= cn.receivedAt {
 		return never
 	}
-	silence := max(patience, c.silence)
+	silence := max(answerTimeout, c.silence)
 	return max(oldest.sentAt+silence, cn.pinged+silence/2)
 }
 

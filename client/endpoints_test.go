@@ -12,29 +12,29 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestHear checks that the leader of the highest term is remembered, and the addresses of the last few
+// TestNoteLeader checks that the leader of the highest term is remembered, and the addresses of the last few
 // leaders.
-func TestHear(t *testing.T) {
+func TestNoteLeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)
-		heard := func(hint *wire.LeaderHint, want string, fresh bool) {
+		reportBy := func(hint *wire.LeaderHint, want string, fresh bool) {
 			t.Helper()
-			c.attempts, c.looks = 5, 5
-			c.hear(hint)
-			if c.leader.GetId() != want || (c.attempts == 0) != fresh || (c.looks == 0) != fresh {
-				t.Errorf("%v: leader %v, %d attempts, %d looks", hint, c.leader, c.attempts, c.looks)
+			c.attempts, c.probes = 5, 5
+			c.noteLeader(hint)
+			if c.leader.GetId() != want || (c.attempts == 0) != fresh || (c.probes == 0) != fresh {
+				t.Errorf("%v: leader %v, %d attempts, %d looks", hint, c.leader, c.attempts, c.probes)
 			}
 		}
-		heard(hintOf("n2", 4), "n1", false)
-		heard(&wire.LeaderHint{Term: 9}, "n1", false)
-		heard(hintOf("n2", 5), "n2", false)
-		heard(hintOf("n3", 6), "n3", true)
-		heard(&wire.LeaderHint{Id: "n4", Term: 7}, "n4", true)
+		reportBy(hintOf("n2", 4), "n1", false)
+		reportBy(&wire.LeaderHint{Term: 9}, "n1", false)
+		reportBy(hintOf("n2", 5), "n2", false)
+		reportBy(hintOf("n3", 6), "n3", true)
+		reportBy(&wire.LeaderHint{Id: "n4", Term: 7}, "n4", true)
 		if want := []string{"n2:7400", "n3:7400"}; !slices.Equal(c.learned, want) {
 			t.Errorf("addresses %v, want %v", c.learned, want)
 		}
 		for term := range uint64(2 * maxLearned) {
-			heard(hintOf(fmt.Sprint("m", term/2), 8+term), fmt.Sprint("m", term/2), true)
+			reportBy(hintOf(fmt.Sprint("m", term/2), 8+term), fmt.Sprint("m", term/2), true)
 		}
 		if len(c.learned) != maxLearned || c.learned[0] != "m0:7400" {
 			t.Errorf("addresses %v, want the last %d, each once", c.learned, maxLearned)
@@ -263,7 +263,7 @@ func TestSurvey(t *testing.T) {
 				c := newClient(cfg)
 				defer c.cancel()
 				asked := 0
-				got := c.survey(c.ctx, func(addr string) bool { return false }, func(heardFrom) bool { asked++; return false })
+				got := c.survey(c.ctx, func(addr string) bool { return false }, func(leaderReport) bool { asked++; return false })
 				if got.GetId() != test.want.GetId() || got.GetTerm() != test.want.GetTerm() || got.GetClientAddr() != test.want.GetClientAddr() || asked != 3 {
 					t.Errorf("%s, %d first: %v of %d, want %v", name, first, got, asked, test.want)
 				}
@@ -281,7 +281,7 @@ func TestSurveyEnds(t *testing.T) {
 		want   time.Duration
 	}{
 		"all answer":      {nil, false, 0},
-		"one is silent":   {[]string{"n2"}, false, patience},
+		"one is silent":   {[]string{"n2"}, false, answerTimeout},
 		"that was enough": {[]string{"n2"}, true, 0},
 		"all are silent":  {[]string{"n1", "n2", "n3"}, false, helloTimeout},
 	} {
@@ -293,7 +293,7 @@ func TestSurveyEnds(t *testing.T) {
 			c := newClient(f.config())
 			defer c.cancel()
 			begun := time.Now()
-			best := c.survey(c.ctx, func(addr string) bool { return addr == "n9:7400" }, func(heardFrom) bool { return test.enough })
+			best := c.survey(c.ctx, func(addr string) bool { return addr == "n9:7400" }, func(leaderReport) bool { return test.enough })
 			if took := time.Since(begun); took != test.want || (best == nil) != (len(test.hung) == 3) {
 				t.Errorf("%s: %v after %v, want %v", name, best, took, test.want)
 			}
@@ -302,7 +302,7 @@ func TestSurveyEnds(t *testing.T) {
 				return
 			}
 			f.set(func() { f.node("n1").dials = 0 })
-			c.survey(c.ctx, func(addr string) bool { return addr == "n1:7400" }, func(heardFrom) bool { return false })
+			c.survey(c.ctx, func(addr string) bool { return addr == "n1:7400" }, func(leaderReport) bool { return false })
 			if f.node("n1").dials != 0 {
 				t.Errorf("%s: a node that is left out is asked", name)
 			}
@@ -342,16 +342,16 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// TestHeard checks that a node that names itself is recorded with the address at which it was asked.
-func TestHeard(t *testing.T) {
-	h := heard("n2.example:7400", "n2", hintOf("n2", 5))
+// TestLeaderReport checks that a node that names itself is recorded with the address at which it was asked.
+func TestLeaderReport(t *testing.T) {
+	h := reportBy("n2.example:7400", "n2", hintOf("n2", 5))
 	if !h.leads() || h.leader.GetClientAddr() != "n2.example:7400" || h.leader.GetTerm() != 5 {
 		t.Errorf("%+v", h)
 	}
-	if h := heard("n2.example:7400", "n2", hintOf("n1", 5)); h.leads() || h.leader.GetClientAddr() != "n1:7400" {
+	if h := reportBy("n2.example:7400", "n2", hintOf("n1", 5)); h.leads() || h.leader.GetClientAddr() != "n1:7400" {
 		t.Errorf("%+v", h)
 	}
-	if h := heard("x:1", "", &wire.LeaderHint{}); h.leads() {
+	if h := reportBy("x:1", "", &wire.LeaderHint{}); h.leads() {
 		t.Error("a node without a name leads nobody")
 	}
 }
@@ -386,11 +386,11 @@ func TestPing(t *testing.T) {
 			}
 			c.flight.remove(k)
 		}
-		cn.heard, cn.spoke = 10*time.Second, 10*time.Second
+		cn.receivedAt, cn.spoke = 10*time.Second, 10*time.Second
 		if got := cn.pingAt(); got != 10*time.Second+pingAfter {
 			t.Errorf("ping at %v", got)
 		}
-		if cn.heard = time.Hour; cn.pingAt() != 10*time.Second+speakAfter {
+		if cn.receivedAt = time.Hour; cn.pingAt() != 10*time.Second+speakAfter {
 			t.Errorf("ping at %v of a node that has long not heard of us", cn.pingAt())
 		}
 		c.flight.remove(lease)

@@ -63,10 +63,10 @@ func (v *service) leaseSettled(s *fakeSession, result *wire.Result) {
 	} else {
 		delete(v.sessions, s.id)
 	}
-	for _, tell := range s.lease.waiting {
+	for _, deliver := range s.lease.waiting {
 		outcome := proto.CloneOf(result)
 		outcome.SessionId = s.id
-		tell(outcome)
+		deliver(outcome)
 	}
 	s.lease.waiting = nil
 }
@@ -105,8 +105,8 @@ func (v *service) releaseLease(r *wire.ReleaseLeaseRequest) *wire.Result {
 	waiting := s.lease.waiting
 	s.lease.waiting = nil
 	v.end(s)
-	for _, tell := range waiting {
-		tell(&wire.Result{Status: wire.Status_CANCELLED, SessionId: s.id})
+	for _, deliver := range waiting {
+		deliver(&wire.Result{Status: wire.Status_CANCELLED, SessionId: s.id})
 	}
 	return &wire.Result{Status: wire.Status_OK, SessionId: s.id, Revision: v.revision}
 }

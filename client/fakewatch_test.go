@@ -44,7 +44,7 @@ func (v *service) watch(cn *fakeConn, req *wire.Request) *wire.Response {
 	time.AfterFunc(0, func() {
 		v.f.set(func() {
 			h.watches = append(h.watches, watch)
-			v.tell(watch, true)
+			v.deliver(watch, true)
 		})
 	})
 	return respond(status(wire.Status_OK))
@@ -72,15 +72,15 @@ func (v *service) emit(what wire.Event_Type, k *claim) {
 		v.f.set(func() {
 			h.flushing = false
 			for _, w := range h.watches {
-				v.tell(w, false)
+				v.deliver(w, false)
 			}
 		})
 	})
 }
 
-// tell pushes the events that a watch has not received yet, in responses of a few events that are cut when
+// deliver pushes the events that a watch has not received yet, in responses of a few events that are cut when
 // full.
-func (v *service) tell(w *fakeWatch, always bool) {
+func (v *service) deliver(w *fakeWatch, always bool) {
 	h := &v.history
 	var events []*wire.Event
 	for _, e := range h.events {

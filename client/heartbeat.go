@@ -76,7 +76,7 @@ func (c *Client) ring() {
 		}
 	}
 	c.retryStalled(now)
-	c.look(now)
+	c.checkConnection(now)
 	c.rearm(now)
 }
 
@@ -97,11 +97,11 @@ func (c *Client) rearm(now time.Duration) {
 			at = min(at, cn.pingAt())
 		}
 		at = min(at, c.detourAt(cn))
-		if k != nil && !c.looking {
-			at = min(at, max(k.sentAt+patience, c.lookAt))
+		if k != nil && !c.probing {
+			at = min(at, max(k.sentAt+answerTimeout, c.probeAt))
 		}
-		if !cn.leads && c.wanted() && !c.looking {
-			at = min(at, c.lookAt)
+		if !cn.leads && c.wanted() && !c.probing {
+			at = min(at, c.probeAt)
 		}
 	}
 	if at != never {
@@ -112,7 +112,7 @@ func (c *Client) rearm(now time.Duration) {
 // begin puts the session on the agenda.
 func (s *Session) begin(sentAt time.Duration) {
 	s.proofAt = sentAt
-	s.beatAt = sentAt + s.interval()
+	s.heartbeatAt = sentAt + s.interval()
 	s.wakeAt = s.nextEvent()
 	heap.Push(&s.client.agenda, s)
 	s.client.armAt(s.wakeAt)
@@ -130,7 +130,7 @@ func (s *Session) lead() time.Duration { return s.ttl / 48 }
 
 // due reports whether the session needs attention now.
 func (s *Session) due(now time.Duration) bool {
-	return s.wakeAt <= now || s.wakeAt == s.beatAt && s.beatAt-s.lead() <= now
+	return s.wakeAt <= now || s.wakeAt == s.heartbeatAt && s.heartbeatAt-s.lead() <= now
 }
 
 // margin returns how much earlier than the cluster the client considers a session ended.
@@ -144,7 +144,7 @@ func (s *Session) deadline() time.Duration { return s.proofAt + s.ttl - margin(s
 func (s *Session) overdue() time.Duration { return s.proofAt + s.ttl/2 }
 
 func (s *Session) nextEvent() time.Duration {
-	at := min(s.deadline(), s.beatAt, s.boundAt)
+	at := min(s.deadline(), s.heartbeatAt, s.boundAt)
 	if s.state == Active {
 		at = min(at, s.overdue())
 	}
@@ -163,9 +163,9 @@ func (s *Session) tick(now time.Duration) {
 	if s.state == Active && now >= s.overdue() {
 		s.enter(Jeopardy)
 	}
-	if now >= s.beatAt-s.lead() {
-		s.beatAt = now + s.interval()
-		s.beat()
+	if now >= s.heartbeatAt-s.lead() {
+		s.heartbeatAt = now + s.interval()
+		s.sendHeartbeat()
 	}
 	s.wakeAt = s.nextEvent()
 }
@@ -177,9 +177,9 @@ func (s *Session) unlist() {
 	}
 }
 
-// beat sends a heartbeat, unless one is in flight or the session is not attached; its attach renews it as
+// sendHeartbeat sends a heartbeat, unless one is in flight or the session is not attached; its attach renews it as
 // well.
-func (s *Session) beat() {
+func (s *Session) sendHeartbeat() {
 	c := s.client
 	if s.heartbeat != nil || c.conn == nil || s.conn != c.conn {
 		return
@@ -194,9 +194,9 @@ func (s *Session) beat() {
 func (s *Session) heartbeatFailed() {
 	c := s.client
 	s.heartbeat = nil
-	s.beatAt = c.clock.Now() + min(s.ttl/20, backoff(c.retries, retryFirst, retryMost))
+	s.heartbeatAt = c.clock.Now() + min(s.ttl/20, backoff(c.retries, retryFirst, retryMost))
 	c.retries++
-	s.wakeBy(s.beatAt)
+	s.wakeBy(s.heartbeatAt)
 }
 
 // wakeBy makes the alarm handle the session by that time.
@@ -215,7 +215,7 @@ func (s *Session) proved(sentAt time.Duration) {
 		return
 	}
 	s.proofAt = sentAt
-	s.beatAt = max(s.beatAt, sentAt+s.interval())
+	s.heartbeatAt = max(s.heartbeatAt, sentAt+s.interval())
 	if s.state == Jeopardy && s.client.clock.Now() < s.overdue() {
 		s.enter(Active)
 	}

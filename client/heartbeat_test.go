@@ -16,17 +16,17 @@ func TestBegin(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
 		at := c.clock.Now()
-		if s.proofAt != at || s.beatAt > at+ttl/3 || s.beatAt < at+ttl/3*7/8 {
-			t.Errorf("proof at %v, heartbeat at %v", s.proofAt, s.beatAt)
+		if s.proofAt != at || s.heartbeatAt > at+ttl/3 || s.heartbeatAt < at+ttl/3*7/8 {
+			t.Errorf("proof at %v, heartbeat at %v", s.proofAt, s.heartbeatAt)
 		}
-		if s.wakeAt != s.beatAt || c.alarmAt != s.beatAt || s.place != 0 {
-			t.Errorf("woken at %v by the alarm at %v, want %v", s.wakeAt, c.alarmAt, s.beatAt)
+		if s.wakeAt != s.heartbeatAt || c.alarmAt != s.heartbeatAt || s.place != 0 {
+			t.Errorf("woken at %v by the alarm at %v, want %v", s.wakeAt, c.alarmAt, s.heartbeatAt)
 		}
 	})
 }
 
-// TestBeat checks that at most one heartbeat is in flight, and none for a session that is not attached.
-func TestBeat(t *testing.T) {
+// TestSendHeartbeat checks that at most one heartbeat is in flight, and none for a session that is not attached.
+func TestSendHeartbeat(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(c *Client, s *Session)
 		want   bool
@@ -41,7 +41,7 @@ func TestBeat(t *testing.T) {
 			c, s := opened(t)
 			test.change(c, s)
 			before, sent := s.heartbeat, c.nextCall
-			s.beat()
+			s.sendHeartbeat()
 			if beats := s.heartbeat != before; beats != test.want || (c.nextCall > sent) != test.want {
 				t.Errorf("%s: a heartbeat is sent: %v", name, beats)
 			}
@@ -59,7 +59,7 @@ func TestTick(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
 		now := c.clock.Now()
-		s.beatAt = now + s.lead() + 1
+		s.heartbeatAt = now + s.lead() + 1
 		if s.tick(now); s.heartbeat != nil {
 			t.Error("a heartbeat too early")
 		}
@@ -91,8 +91,8 @@ func TestTick(t *testing.T) {
 			if test.state != Lost && s.wakeAt != s.nextEvent() {
 				t.Errorf("%s: woken at %v, want %v", name, s.wakeAt, s.nextEvent())
 			}
-			if test.beats && (s.beatAt < now+ttl/4 || s.beatAt > now+ttl/3) {
-				t.Errorf("%s: the next one in %v", name, s.beatAt-now)
+			if test.beats && (s.heartbeatAt < now+ttl/4 || s.heartbeatAt > now+ttl/3) {
+				t.Errorf("%s: the next one in %v", name, s.heartbeatAt-now)
 			}
 			if (s.place < 0) != (test.state == Lost) {
 				t.Errorf("%s: its place is %d", name, s.place)
@@ -105,8 +105,8 @@ func TestTick(t *testing.T) {
 func TestDue(t *testing.T) {
 	s := &Session{ttl: 48 * time.Second, wakeAt: 100 * time.Second}
 	for name, test := range map[string]struct {
-		beatAt, now time.Duration
-		want        bool
+		heartbeatAt, now time.Duration
+		want             bool
 	}{
 		"a heartbeat":            {100 * time.Second, 100 * time.Second, true},
 		"a second before":        {100 * time.Second, 99 * time.Second, true},
@@ -115,7 +115,7 @@ func TestDue(t *testing.T) {
 		"another event, before":  {105 * time.Second, 100*time.Second - 1, false},
 		"another event":          {105 * time.Second, 100 * time.Second, true},
 	} {
-		if s.beatAt = test.beatAt; s.due(test.now) != test.want {
+		if s.heartbeatAt = test.heartbeatAt; s.due(test.now) != test.want {
 			t.Errorf("%s: due is %v", name, !test.want)
 		}
 	}
@@ -130,10 +130,10 @@ func TestProved(t *testing.T) {
 		time.Sleep(ttl * 2 / 3)
 		now := c.clock.Now()
 		s.tick(now)
-		beat := s.beatAt
+		sendHeartbeat := s.heartbeatAt
 		s.proved(begun)
 		s.proved(begun - 1)
-		if s.proofAt != begun || s.state != Jeopardy || s.beatAt != beat {
+		if s.proofAt != begun || s.state != Jeopardy || s.heartbeatAt != sendHeartbeat {
 			t.Errorf("proof at %v, %v", s.proofAt, s.state)
 		}
 		s.proved(now - ttl/2)
@@ -141,13 +141,13 @@ func TestProved(t *testing.T) {
 			t.Errorf("%v after an answer that took half the TTL", s.state)
 		}
 		s.proved(now - ttl/2 + 1)
-		if s.state != Active || s.beatAt != beat {
-			t.Errorf("%v, the next heartbeat at %v, want %v", s.state, s.beatAt, beat)
+		if s.state != Active || s.heartbeatAt != sendHeartbeat {
+			t.Errorf("%v, the next heartbeat at %v, want %v", s.state, s.heartbeatAt, sendHeartbeat)
 		}
 		s.proved(now)
 		s.proved(now + time.Second) // the heartbeat is postponed
-		if s.beatAt < now+time.Second+ttl/4 || s.deadline() != now+time.Second+ttl-margin(ttl) || s.overdue() != now+time.Second+ttl/2 {
-			t.Errorf("the next heartbeat at %v, the deadline at %v", s.beatAt, s.deadline())
+		if s.heartbeatAt < now+time.Second+ttl/4 || s.deadline() != now+time.Second+ttl-margin(ttl) || s.overdue() != now+time.Second+ttl/2 {
+			t.Errorf("the next heartbeat at %v, the deadline at %v", s.heartbeatAt, s.deadline())
 		}
 	})
 }
@@ -258,19 +258,19 @@ func TestHeartbeatFailed(t *testing.T) {
 			c.retries = retries
 			now := c.clock.Now()
 			s.heartbeatFailed()
-			if wait := s.beatAt - now; wait <= 0 || wait > most+time.Millisecond || s.heartbeat != nil || c.retries != retries+1 {
+			if wait := s.heartbeatAt - now; wait <= 0 || wait > most+time.Millisecond || s.heartbeat != nil || c.retries != retries+1 {
 				t.Errorf("after %d: again in %v, at most %v", retries, wait, most)
 			}
-			if s.wakeAt != s.beatAt || c.alarmAt != s.beatAt {
+			if s.wakeAt != s.heartbeatAt || c.alarmAt != s.heartbeatAt {
 				t.Errorf("after %d: woken at %v", retries, s.wakeAt)
 			}
 			s.wakeBy(s.wakeAt + 1)
-			if s.wakeAt != s.beatAt {
+			if s.wakeAt != s.heartbeatAt {
 				t.Error("it is woken later for another event")
 			}
 			s.ttl = 20 * time.Millisecond
-			if s.heartbeatFailed(); s.beatAt-now > s.ttl/20 {
-				t.Errorf("again in %v with a TTL of %v", s.beatAt-now, s.ttl)
+			if s.heartbeatFailed(); s.heartbeatAt-now > s.ttl/20 {
+				t.Errorf("again in %v with a TTL of %v", s.heartbeatAt-now, s.ttl)
 			}
 		})
 	}

@@ -280,7 +280,7 @@ func (c *Client) awaitRelease(ctx context.Context, k *releaseCall) error {
 	}
 	err := k.err
 	if k.simple() && k.over == nil {
-		c.spare.keepRelease(k)
+		c.freeLists.keepRelease(k)
 	}
 	return err
 }
@@ -310,7 +310,7 @@ func (h *Hold) startRelease() {
 		h.held.hush()
 	}
 	s := h.held.session
-	k := s.client.spare.release()
+	k := s.client.freeLists.release()
 	k.kind, k.hold = kindRelease, h
 	k.release.HoldId, k.release.Token = h.held.id, h.held.token.Load()
 	k.body.Release = &k.release
@@ -371,7 +371,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 // certain to be sent.
 func (h *Hold) request(ctx context.Context, k *call, begin func()) error {
 	c, s := h.held.session.client, h.held.session
-	k.hold, k.done = h, c.spare.done()
+	k.hold, k.done = h, c.freeLists.done()
 	c.mu.Lock()
 	if err := h.usable(); err != nil {
 		c.unlock()

@@ -59,7 +59,7 @@ func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts LeaseO
 	if err != nil {
 		return nil, err
 	}
-	k := &call{kind: kindLease, done: c.spare.done()}
+	k := &call{kind: kindLease, done: c.freeLists.done()}
 	k.request.Body = &wire.Request_AcquireLease{AcquireLease: request}
 	k.after = func() { l.granted(k) }
 	if err := c.call(ctx, k); err != nil {
@@ -178,7 +178,7 @@ func (c *Client) ReleaseLease(ctx context.Context, secret []byte, hold uint64) e
 		return err
 	}
 	k := newReleaseLease(secret, hold)
-	k.done = c.spare.done()
+	k.done = c.freeLists.done()
 	err := c.readOnce(ctx, k)
 	if k.err != nil && k.sends-k.answers > 1 && k.response.GetResult().GetStatus() == wire.Status_NOT_HELD {
 		return nil // an earlier transmission of this request released it
@@ -203,7 +203,7 @@ func (c *Client) extendLease(ctx context.Context, secret []byte, hold uint64, tt
 	if err != nil {
 		return 0, err
 	}
-	k := &call{kind: kindLeased, done: c.spare.done()}
+	k := &call{kind: kindLeased, done: c.freeLists.done()}
 	k.request.Body = &wire.Request_ExtendLease{ExtendLease: &wire.ExtendLeaseRequest{Secret: secret, HoldId: hold, TtlMs: ms}}
 	if err := c.readOnce(ctx, k); err != nil {
 		return 0, err

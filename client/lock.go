@@ -106,7 +106,7 @@ func (s *Session) acquire(ctx context.Context, name string, waitMs uint32, forev
 }
 
 func newAcquire(ctx context.Context, c *Client, waitMs uint32, forever bool) *acquireCall {
-	k := c.spare.acquire()
+	k := c.freeLists.acquire()
 	k.kind, k.ctx = kindAcquire, ctx
 	k.acquire.WaitMs, k.acquire.WaitForever = waitMs, forever
 	k.body.Acquire = &k.acquire
@@ -158,9 +158,9 @@ func (s *Session) usable() error {
 func (c *Client) take(k *call) (*Hold, error) {
 	hold, err := k.hold, k.err
 	if k.acquired != nil && k.simple() {
-		c.spare.keepAcquire(k.acquired)
+		c.freeLists.keepAcquire(k.acquired)
 	} else {
-		c.spare.dones.Put(k.done)
+		c.freeLists.dones.Put(k.done)
 	}
 	return hold, err
 }
@@ -180,7 +180,7 @@ func (c *Client) stopWaiting(ctx context.Context, k *call) (*Hold, error) {
 		k.hold.startRelease()
 		c.unlock()
 		<-k.done
-		c.spare.dones.Put(k.done)
+		c.freeLists.dones.Put(k.done)
 		return nil, stopped(ctx, nil)
 	case k.queued:
 		k.session.cancel(k)
@@ -230,7 +230,7 @@ func (s *Session) cancelAnswered(k *call, result *wire.Result) {
 	case wire.Status_INTERNAL, wire.Status_INVALID_ARGUMENT, wire.Status_UNSUPPORTED:
 		// The wait goes on. If it is granted, the hold is released then.
 		wait.cancelled = false
-		if wait.books != nil { // its answer was a mismatch, so no caller waits for it
+		if wait.sessionList != nil { // its answer was a mismatch, so no caller waits for it
 			c.finish(wait)
 		}
 	default:
@@ -249,8 +249,8 @@ func (s *Session) acquireAnswered(k *call, result *wire.Result) {
 		s.outcome(k, result, since)
 		return
 	}
-	if k.books != nil {
-		k.books.remove(k)
+	if k.sessionList != nil {
+		k.sessionList.remove(k)
 	}
 	k.queued = true
 	s.waits[k.request.Seq] = k

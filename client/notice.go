@@ -80,7 +80,7 @@ func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, un
 			d.askGrace()
 		}
 	}
-	d.tell()
+	d.deliver()
 }
 
 func graceOf(r *wire.Revocation) time.Duration {
@@ -123,9 +123,9 @@ func (d *held) askGrace() {
 	s.client.submit(k)
 }
 
-// tell delivers the notice to the channel, and to the function in a goroutine that exits when it has
+// deliver delivers the notice to the channel, and to the function in a goroutine that exits when it has
 // delivered the latest.
-func (d *held) tell() {
+func (d *held) deliver() {
 	r := d.rare
 	if r.hushed {
 		return

@@ -80,7 +80,7 @@ func (c *Client) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.R
 }
 
 func (c *Client) newOperation() *call {
-	return &call{kind: kindOperate, done: c.spare.done()}
+	return &call{kind: kindOperate, done: c.freeLists.done()}
 }
 
 func (c *Client) operate(ctx context.Context, k *call) (*wire.OperatorResponse, error) {

@@ -260,9 +260,9 @@ func TestWhichConnectionsSucceed(t *testing.T) {
 			c.prepare(k)
 			c.flight.push(k)
 			c.byID.add(k)
-			s.beat()
-			beat, looked := s.heartbeat, false
-			c.endLook = func() { looked = true }
+			s.sendHeartbeat()
+			sendHeartbeat, probed := s.heartbeat, false
+			c.cancelProbe = func() { probed = true }
 			c.attempts, cn.useful = 5, test.useful
 			time.Sleep(test.lasted)
 			cn.err = errors.New("left")
@@ -270,7 +270,7 @@ func TestWhichConnectionsSucceed(t *testing.T) {
 			if (c.attempts == 0) != test.want {
 				t.Errorf("%s: %d attempts in a row", name, c.attempts)
 			}
-			if c.conn != nil || s.conn != nil || s.heartbeat != nil || !beat.finished || !looked || c.next != nil {
+			if c.conn != nil || s.conn != nil || s.heartbeat != nil || !sendHeartbeat.finished || !probed || c.next != nil {
 				t.Errorf("%s: it is used still", name)
 			}
 			if k.finished || k.list != &s.parked || c.flight.n+c.byID.n != 0 || !strings.Contains(c.lastErr.Error(), "n2:7400: left") {

@@ -117,8 +117,8 @@ func TestLose(t *testing.T) {
 			parked := &newAcquire(context.Background(), c, 0, true).call
 			s.enlist(parked)
 			s.parked.push(parked)
-			s.beat()
-			beat := s.heartbeat
+			s.sendHeartbeat()
+			sendHeartbeat := s.heartbeat
 			reason := ErrExpired
 			if closing {
 				reason = ErrClosed
@@ -127,7 +127,7 @@ func TestLose(t *testing.T) {
 				s.lose(reason)
 				s.lose(ErrForced)
 			}
-			for what, k := range map[string]*call{"a wait": waits, "one in flight": open, "one unsent": unsent, "one parked": parked, "the heartbeat": beat} {
+			for what, k := range map[string]*call{"a wait": waits, "one in flight": open, "one unsent": unsent, "one parked": parked, "the heartbeat": sendHeartbeat} {
 				if !k.finished || !errors.Is(k.err, reason) {
 					t.Errorf("%s: %s is over %v, with %v", name, what, k.finished, k.err)
 				}

@@ -44,7 +44,7 @@ func (c *Client) Status(ctx context.Context, req *wire.StatusRequest) (*wire.Sta
 // AddMember adds a node, which becomes a voter once it has caught up. If the connection breaks in the
 // meantime, the error matches ErrUncertain; check Status.
 func (c *Client) AddMember(ctx context.Context, req *wire.AddMemberRequest) (*wire.AddMemberResponse, error) {
-	k := &call{kind: kindAdmin, done: c.spare.done()}
+	k := &call{kind: kindAdmin, done: c.freeLists.done()}
 	k.request.Body = &wire.Request_AddMember{AddMember: req}
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (c *Client) AddMember(ctx context.Context, req *wire.AddMemberRequest) (*wi
 
 // RemoveMember removes a node. Errors are those of AddMember.
 func (c *Client) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) {
-	k := &call{kind: kindAdmin, done: c.spare.done()}
+	k := &call{kind: kindAdmin, done: c.freeLists.done()}
 	k.request.Body = &wire.Request_RemoveMember{RemoveMember: req}
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (c *Client) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest
 // TransferLeadership transfers leadership to the given node, or to one that raft chooses. The response
 // names the new leader if the old one knew it. Errors are those of AddMember.
 func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
-	k := &call{kind: kindAdmin, done: c.spare.done()}
+	k := &call{kind: kindAdmin, done: c.freeLists.done()}
 	k.request.Body = &wire.Request_TransferLeadership{TransferLeadership: req}
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeade
 
 // AcknowledgeAlarms clears the alarms of all nodes shown by Status. Errors are those of AddMember.
 func (c *Client) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
-	k := &call{kind: kindAdmin, done: c.spare.done()}
+	k := &call{kind: kindAdmin, done: c.freeLists.done()}
 	k.request.Body = &wire.Request_AcknowledgeAlarms{AcknowledgeAlarms: req}
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c *Client) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAla
 }
 
 func (c *Client) newRead(stale bool) *call {
-	return &call{kind: kindRead, stale: stale, done: c.spare.done()}
+	return &call{kind: kindRead, stale: stale, done: c.freeLists.done()}
 }
 
 // readOnce makes a call that does not belong to a session.
@@ -125,7 +125,7 @@ func (c *Client) await(ctx context.Context, k *call) error {
 	done := k.done
 	select {
 	case <-done:
-		c.spare.dones.Put(done)
+		c.freeLists.dones.Put(done)
 		return k.err
 	case <-ctx.Done():
 	}
@@ -133,7 +133,7 @@ func (c *Client) await(ctx context.Context, k *call) error {
 	defer c.unlock()
 	if k.finished {
 		<-done
-		c.spare.dones.Put(done)
+		c.freeLists.dones.Put(done)
 		return k.err
 	}
 	k.abandoned, k.done = true, nil

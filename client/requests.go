@@ -49,9 +49,9 @@ type call struct {
 
 	request wire.Request
 
-	list  *callList // the list it is in by its lane link
-	links [2]link
-	books *callList // the list of its session that it is in
+	list        *callList // the list it is in by its lane link
+	links       [2]link
+	sessionList *callList // the list of its session that it is in
 
 	sentAt     time.Duration
 	firstAt    time.Duration // when the first request that may have been executed was sent
@@ -95,7 +95,7 @@ func (k *call) await(ctx context.Context) bool {
 // the calls to be numbered or the unanswered ones.
 const (
 	lane = iota
-	books
+	sessionList
 )
 
 type link struct{ prev, next *call }
@@ -120,7 +120,7 @@ func (l *callList) push(k *call) {
 	if l.slot == lane {
 		k.list = l
 	} else {
-		k.books = l
+		k.sessionList = l
 	}
 }
 
@@ -141,7 +141,7 @@ func (l *callList) remove(k *call) {
 	if l.slot == lane {
 		k.list = nil
 	} else {
-		k.books = nil
+		k.sessionList = nil
 	}
 }
 
@@ -223,13 +223,13 @@ func (c *Client) pump() {
 		sent = c.pumpLane(cn, &c.urgent, cn.window) || sent
 		sent = c.pumpLane(cn, &c.ready, cn.window-cn.reserve) || sent
 	} else if c.wanted() {
-		c.armLook()
+		c.scheduleProbe()
 	}
 	sent = c.pumpLane(cn, &c.anywhere, cn.window-cn.reserve) || sent
 	if sent {
 		c.flush(cn)
 		if k := c.oldest(); k != nil {
-			c.armAt(k.sentAt + patience)
+			c.armAt(k.sentAt + answerTimeout)
 		} else if c.quiet(cn) {
 			c.armAt(cn.pingAt())
 		}
@@ -259,7 +259,7 @@ func (c *Client) pumpLane(cn *conn, l *callList, window int) (sent bool) {
 
 // transmit puts one call into the outbox. It reports whether the connection is still usable.
 func (c *Client) transmit(cn *conn, k *call) bool {
-	if s := k.session; s != nil && k.books == &s.unsent {
+	if s := k.session; s != nil && k.sessionList == &s.unsent {
 		s.number(k)
 	}
 	if k.request.Seq != 0 || k.kind == kindAcknowledge {
@@ -379,7 +379,7 @@ func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
 		k.answers++
 		c.notAttached(cn, k)
 	default:
-		cn.useful, c.looks = true, 0
+		cn.useful, c.probes = true, 0
 		if proves(status) {
 			c.retries = 0
 		}

@@ -14,7 +14,7 @@ import (
 
 // contextWith returns a child of the client's ctx.
 func contextWith(c *Client) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.ctx, lookMost)
+	return context.WithTimeout(c.ctx, maxProbe)
 }
 
 // TestCallList checks that lists of calls keep all calls in order, in both slots.
@@ -39,7 +39,7 @@ func TestCallList(t *testing.T) {
 				i := random.IntN(n)
 				k := want[i]
 				l.remove(k)
-				if slot == lane && k.list != nil || slot == books && k.books != nil || k.links != [2]link{} {
+				if slot == lane && k.list != nil || slot == sessionList && k.sessionList != nil || k.links != [2]link{} {
 					t.Fatalf("step %d: a call that was taken out is in", step)
 				}
 				want = slices.Delete(want, i, i+1)
@@ -49,7 +49,7 @@ func TestCallList(t *testing.T) {
 					want = slices.Insert(want, at, k)
 				}
 			}
-			b := &bookCheck{}
+			b := &listCheck{}
 			if got := b.list("the list", l); !slices.Equal(got, want) || len(b.wrong) > 0 {
 				t.Fatalf("step %d: %d calls, want %d: %v", step, len(got), len(want), b.wrong)
 			}
@@ -124,8 +124,8 @@ func TestAgain(t *testing.T) {
 			if (k.list == &c.stalled) != test.sentAgain || k.finished != test.own || (c.retryAt != 0) != test.sentAgain {
 				t.Errorf("%s: in line %v, over %v, retry at %v", name, k.list == &c.stalled, k.finished, c.retryAt)
 			}
-			if k.kind == kindHeartbeat && (k.session.heartbeat != nil || k.session.beatAt == 0 || c.retries != 1) {
-				t.Errorf("%s: the next one at %v, %d retries", name, k.session.beatAt, c.retries)
+			if k.kind == kindHeartbeat && (k.session.heartbeat != nil || k.session.heartbeatAt == 0 || c.retries != 1) {
+				t.Errorf("%s: the next one at %v, %d retries", name, k.session.heartbeatAt, c.retries)
 			}
 			if !test.sentAgain {
 				return

@@ -90,7 +90,7 @@ func TestAnswersThatCannotBe(t *testing.T) {
 		if c.onResponse(c.conn, respond(status(wire.Status_OK))) == nil {
 			t.Error("an answer to no request is believed")
 		}
-		s.beat()
+		s.sendHeartbeat()
 		resp := respond(&wire.Result{})
 		resp.Id = s.heartbeat.request.Id
 		if c.onResponse(c.conn, resp) == nil || c.flight.n != 1 {
@@ -130,8 +130,8 @@ func TestNotAttached(t *testing.T) {
 			t.Error("a request without a session is not repeated")
 		}
 		s.heartbeat = &call{kind: kindHeartbeat, session: s}
-		beat := s.heartbeat
-		if c.notAttached(cn, beat); s.heartbeat != nil || !beat.finished {
+		sendHeartbeat := s.heartbeat
+		if c.notAttached(cn, sendHeartbeat); s.heartbeat != nil || !sendHeartbeat.finished {
 			t.Error("a heartbeat waits for the attach, which is one itself")
 		}
 	})

@@ -23,12 +23,12 @@ type Session struct {
 
 	// Guarded by the client's mutex. id and ttl are set before the session is shared. The fields that every
 	// request reads are adjacent.
-	id      uint64
-	ttl     time.Duration
-	state   State
-	proofAt time.Duration // when the last acknowledged request was sent
-	beatAt  time.Duration // when the next heartbeat is due
-	boundAt time.Duration // no later than the earliest deadline of a hold with its own bound
+	id          uint64
+	ttl         time.Duration
+	state       State
+	proofAt     time.Duration // when the last acknowledged request was sent
+	heartbeatAt time.Duration // when the next heartbeat is due
+	boundAt     time.Duration // no later than the earliest deadline of a hold with its own bound
 
 	conn       *conn // the connection it is attached to; nil if none
 	nextSeq    uint64
@@ -73,7 +73,7 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	s := newSession(c)
-	k := &call{kind: kindOpen, opening: s, done: c.spare.done()}
+	k := &call{kind: kindOpen, opening: s, done: c.freeLists.done()}
 	k.request.Body = &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{
 		Secret: s.secret, TtlMs: uint32(opts.TTL / time.Millisecond), Client: clientInfo(opts),
 	}}
@@ -87,7 +87,7 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 func newSession(c *Client) *Session {
 	return &Session{
 		client: c, secret: newSecret(), lost: make(chan struct{}), states: make(chan State, 1),
-		place: -1, nextSeq: 1, unsent: callList{slot: books}, unanswered: callList{slot: books},
+		place: -1, nextSeq: 1, unsent: callList{slot: sessionList}, unanswered: callList{slot: sessionList},
 		waits: make(map[uint64]*call), boundAt: never,
 	}
 }

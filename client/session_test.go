@@ -49,12 +49,12 @@ func TestHeartbeatsOfManySessionsLeaveTogether(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		last, moments, all := map[uint64]time.Duration{}, map[time.Duration]bool{}, f.all(heartbeats)
-		for _, beat := range all {
-			if before, ok := last[beat.req.SessionId]; ok && beat.at-before > ttl/3+10*time.Millisecond {
-				t.Errorf("session %d: a gap of %v", beat.req.SessionId, beat.at-before)
+		for _, sendHeartbeat := range all {
+			if before, ok := last[sendHeartbeat.req.SessionId]; ok && sendHeartbeat.at-before > ttl/3+10*time.Millisecond {
+				t.Errorf("session %d: a gap of %v", sendHeartbeat.req.SessionId, sendHeartbeat.at-before)
 			}
-			last[beat.req.SessionId] = beat.at
-			moments[beat.at] = true
+			last[sendHeartbeat.req.SessionId] = sendHeartbeat.at
+			moments[sendHeartbeat.at] = true
 		}
 		if len(last) != sessions || len(moments) > len(all)/5 {
 			t.Errorf("%d heartbeats of %d sessions came at %d moments", len(all), len(last), len(moments))

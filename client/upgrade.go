@@ -49,7 +49,7 @@ func (h *Hold) upgrade(ctx context.Context, waitMs uint32, forever bool, opts []
 	}
 	c, s := h.held.session.client, h.held.session
 	k := &upgradeCall{}
-	k.kind, k.hold, k.done = kindUpgrade, h, c.spare.done()
+	k.kind, k.hold, k.done = kindUpgrade, h, c.freeLists.done()
 	k.upgrade.HoldId, k.upgrade.WaitMs, k.upgrade.WaitForever = h.held.id, waitMs, forever
 	k.upgrade.AllowDeadlock = optionsOf(opts).allowDeadlock
 	k.body.Upgrade = &k.upgrade

@@ -224,10 +224,10 @@ func (w *Watcher) append(r *wire.WatchResponse) {
 		w.batches = append(w.batches, batch)
 		w.events += len(events)
 	}
-	w.tell()
+	w.deliver()
 }
 
-func (w *Watcher) tell() {
+func (w *Watcher) deliver() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -250,17 +250,17 @@ func (w *Watcher) fail(err error) {
 		}
 	}
 	delete(w.client.watchers, w)
-	w.tell()
+	w.deliver()
 }
 
-// detach leaves an active watch. If tell is set, it notifies the node.
-func (w *Watcher) detach(tell bool) {
+// detach leaves an active watch. If notify is set, it notifies the node.
+func (w *Watcher) detach(notify bool) {
 	if w.conn == nil {
 		return
 	}
 	c := w.client
 	delete(c.watching, w.id)
-	if tell && w.conn == c.conn {
+	if notify && w.conn == c.conn {
 		c.endWatch(w.id)
 	}
 	w.conn, w.cut = nil, nil

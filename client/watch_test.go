@@ -152,7 +152,7 @@ func TestWatchOfANewHistory(t *testing.T) {
 		f.set(func() {
 			f.service.history.lineage = "second"
 			for _, watch := range f.service.history.watches {
-				f.service.tell(watch, true)
+				f.service.deliver(watch, true)
 			}
 		})
 		_, err = w.Next(context.Background())
@@ -220,7 +220,7 @@ func TestWatchKeepsItsConnection(t *testing.T) {
 			_, err := w.Next(context.Background())
 			ok(t, err)
 			time.Sleep(5 * time.Second)
-			f.set(func() { f.service.tell(f.service.history.watches[0], true) })
+			f.set(func() { f.service.deliver(f.service.history.watches[0], true) })
 		}
 		all := f.all()
 		for i := range all[1:] {

@@ -130,9 +130,9 @@ func TestWatchArrivals(t *testing.T) {
 // TestDetach checks that ending a watch notifies the node only on the watch's own connection.
 func TestDetach(t *testing.T) {
 	for name, test := range map[string]struct {
-		tell   bool
-		change func(c *Client)
-		told   bool
+		deliver bool
+		change  func(c *Client)
+		told    bool
 	}{
 		"told":               {true, func(*Client) {}, true},
 		"not told":           {false, func(*Client) {}, false},
@@ -144,7 +144,7 @@ func TestDetach(t *testing.T) {
 			w.cut = eventsAt(3)
 			cn, id := c.conn, w.id
 			test.change(c)
-			w.detach(test.tell)
+			w.detach(test.deliver)
 			if w.conn != nil || w.cut != nil || c.watching[id] != nil {
 				t.Errorf("%s: it is under way", name)
 			}

@@ -193,8 +193,8 @@ func (m *Machine) Exhausted(cmd *wire.Command, ahead uint64) *wire.Result {
 	if growth == 0 || m.state.settings == nil {
 		return nil
 	}
-	s, settled := m.growing(cmd)
-	if settled {
+	s, exempt := m.growing(cmd)
+	if exempt {
 		return nil
 	}
 	if refusal := m.sessionExhausted(s, growth, shrinkUnits); refusal != nil {
@@ -204,22 +204,22 @@ func (m *Machine) Exhausted(cmd *wire.Command, ahead uint64) *wire.Result {
 }
 
 // growing returns the session that a command makes larger, an empty one if the command opens a session.
-// It reports as settled a command that needs no room.
-func (m *Machine) growing(cmd *wire.Command) (s *session, settled bool) {
+// It reports as exempt a command that needs no room.
+func (m *Machine) growing(cmd *wire.Command) (s *session, exempt bool) {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_OpenSession:
-		_, settled = m.nonces.get(string(op.OpenSession.GetSecretHash()))
-		return &session{}, settled
+		_, exempt = m.nonces.get(string(op.OpenSession.GetSecretHash()))
+		return &session{}, exempt
 	case *wire.Command_OpenLease:
-		_, settled = m.nonces.get(string(op.OpenLease.GetSecretHash()))
-		return &session{}, settled
+		_, exempt = m.nonces.get(string(op.OpenLease.GetSecretHash()))
+		return &session{}, exempt
 	}
 	s, ok := m.sessions.get(cmd.SessionId)
 	if !ok || s.leased || cmd.Seq < s.ackedBelow || s.forgets(cmd.AckedBelow, cmd.Acked) {
 		return s, true
 	}
-	_, settled = s.outcome(cmd.Seq)
-	return s, settled
+	_, exempt = s.outcome(cmd.Seq)
+	return s, exempt
 }
 
 // Units returns the units of the state, which max_state_bytes bounds.

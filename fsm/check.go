@@ -230,7 +230,7 @@ func (m *checking) recount(s *session) error {
 }
 
 func (m *checking) checkLocks() error {
-	if *nobody != (crowd{}) {
+	if *noContention != (contention{}) {
 		return errors.New("what all locks share was changed")
 	}
 	return each(&m.locks.table, func(l *lock) error {
@@ -267,7 +267,7 @@ func (m *checking) checkLock(l *lock) error {
 
 // recountHolders compares the stored counts of a lock with its holders.
 func (m *checking) recountHolders(l *lock) error {
-	there := lock{lockKey: l.lockKey, crowd: &crowd{limit: l.limit}}
+	there := lock{lockKey: l.lockKey, contention: &contention{limit: l.limit}}
 	var err error
 	m.eachSeat(l, func(c *claim) bool {
 		if c == nil || c.token == 0 || c.wantOf(l.id).lock == nil {

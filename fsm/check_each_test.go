@@ -64,8 +64,8 @@ func TestEachCheckFindsItsOwn(t *testing.T) {
 // The checks of something that all machines share have tests of their own.
 func TestCheckFindsAChangedNobody(t *testing.T) {
 	m := twoLocks(t)
-	nobody.limit = 1
-	defer func() { nobody.limit = 0 }()
+	noContention.limit = 1
+	defer func() { noContention.limit = 0 }()
 	if err := m.Check(); err == nil || !strings.Contains(err.Error(), "what all locks share was changed") {
 		t.Error(err)
 	}
@@ -166,7 +166,7 @@ var brokenBeginnings = []breakage{
 	{"a lock id", func(m *Machine) { m.state.revision, m.state.lastLock = 5, 1 }, "before bootstrap"},
 	{"a member", func(m *Machine) { m.members.put(&wire.Member{Id: "n1"}) }, "before bootstrap"},
 	{"a removed member", func(m *Machine) { m.removed.put(&wire.RemovedMember{Id: "n1", Incarnation: "i"}) }, "before bootstrap"},
-	{"a lock", func(m *Machine) { m.locks.put(&lock{lockKey: lockKey{1, "a"}, crowd: nobody}) }, "before bootstrap"},
+	{"a lock", func(m *Machine) { m.locks.put(&lock{lockKey: lockKey{1, "a"}, contention: noContention}) }, "before bootstrap"},
 }
 
 func putMembers(count int) func(*Machine) {

@@ -8,7 +8,7 @@ import (
 
 func putLock(id uint64, name string) func(*Machine) {
 	return func(m *Machine) {
-		m.locks.put(&lock{lockKey: lockKey{id, name}, crowd: nobody, exclusive: true, sole: 7})
+		m.locks.put(&lock{lockKey: lockKey{id, name}, contention: noContention, exclusive: true, sole: 7})
 	}
 }
 
@@ -20,7 +20,7 @@ var brokenLocks = []breakage{
 	{"an id to come", putLock(3, "z"), `"z" has id 3`},
 	{"nobody wants it", func(m *Machine) {
 		m.state.lastLock = 3
-		m.locks.put(&lock{lockKey: lockKey{3, "z"}, crowd: nobody})
+		m.locks.put(&lock{lockKey: lockKey{3, "z"}, contention: noContention})
 	}, "nobody wants it"},
 	{"free, with waiters", editLock("a", func(l *lock) { l.exclusive = false }), "a lost wake-up"},
 	{"free while grants are suspended", func(m *Machine) {

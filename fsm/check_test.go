@@ -71,6 +71,11 @@ func TestCheckFindsARemovedMember(t *testing.T) {
 	}
 }
 
+// heldLock returns a lock with an exclusive holder.
+func heldLock(id uint64, name string) *lock {
+	return &lock{lockKey: lockKey{id, name}, contention: noContention, exclusive: true}
+}
+
 // TestCheckFindsWhatIsBroken breaks one thing at a time.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	for name, breakIt := range map[string]func(*Machine){
@@ -106,9 +111,9 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"lock-delays miscounted":       func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.vary().delays = 1 }) },
 		"lost wake-up":                 func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.exclusive = false }) },
 		"waiters miscounted":           func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.vary().waiters-- }) },
-		"a lock that nobody wants":     func(m *Machine) { m.locks.put(&lock{lockKey: lockKey{1, "z"}, crowd: nobody}) },
-		"locks of one id":              func(m *Machine) { m.locks.put(&lock{lockKey: lockKey{1, "z"}, crowd: nobody, exclusive: true}) },
-		"bad lock name":                func(m *Machine) { m.locks.put(&lock{lockKey: lockKey{2, "z/"}, crowd: nobody, exclusive: true}) },
+		"a lock that nobody wants":     func(m *Machine) { m.locks.put(&lock{lockKey: lockKey{1, "z"}, contention: noContention}) },
+		"locks of one id":              func(m *Machine) { m.locks.put(heldLock(1, "z")) },
+		"bad lock name":                func(m *Machine) { m.locks.put(heldLock(2, "z/")) },
 		"holder that waits":            func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.sole = 8 }) },
 		"holder that is gone":          func(m *Machine) { damage(&m.locks, "a", func(l *lock) { l.sole = 99 }) },
 		"a row beside the only holder": func(m *Machine) { m.holders.put(holder{holderKey{1, 101}, 6}) },

@@ -122,7 +122,7 @@ func (m *Machine) openOne(c *claim, l *lock) {
 	m.unseat(l, c)
 	l.vacate(opened)
 	l.vary().delays--
-	m.unsettled = append(m.unsettled, l)
+	m.changed = append(m.changed, l)
 	c, _ = m.editClaim(c.id)
 	before := c.units()
 	c.drop(l.id)

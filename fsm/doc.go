@@ -37,7 +37,7 @@
 // A claim is identified by the revision of the acquire that created it, from its wait to its release
 // (claim.go). It covers one lock or several, all or nothing, and has one place in the queue of each: its
 // id. A claim at the head of all its queues is granted as soon as all its locks have room, by the same
-// command that made the room. Tokens are minted at the grant, never when a claim is queued. A waiting
+// command that made the room. Tokens are issued at the grant, never when a claim is queued. A waiting
 // claim holds none of its locks, so claims for several locks cannot block each other, and no later claim
 // overtakes an earlier one.
 //
@@ -45,7 +45,7 @@
 //
 // A lock counts what occupies it: one exclusive hold, shared holds, or permits of a semaphore (mode.go).
 // A lock-delay occupies the same room as the hold before it, although it has no owner (deadline.go).
-// Commands that make room only record which locks are affected; at the end of the command, settle
+// Commands that make room only record which locks are affected; at the end of the command, grantChanged
 // (queue.go) processes them one by one: first a hold that waits to become exclusive (upgrade.go), then
 // the head of the queue or, for an unfair lock, the drawn waiter (unfair.go). Granting a claim for
 // several locks changes the heads of its other queues, so those locks are recorded as well.
@@ -62,7 +62,7 @@
 // lock-delay. Operator actions are audited (operator.go, audit.go). A lease (lease.go) is a session for
 // one claim and ends with it.
 //
-// While the nodes differ in their states, granting is suspended (suspend.go): settle then grants nothing.
+// While the nodes differ in their states, granting is suspended (suspend.go): grantChanged then grants nothing.
 //
 // # Exactly once
 //

@@ -56,10 +56,10 @@ type Machine struct {
 	// results and happened allocate the results and the events of entries.
 	results  slab[wire.Result]
 	happened slab[wire.Event]
-	// spare is the memory that Recycle got back.
-	spare Applied
-	// unsettled are the locks that the running command has left to settle.
-	unsettled []*lock
+	// reusable is the memory that Recycle got back.
+	reusable Applied
+	// changed are the locks that the running command has left to grantChanged.
+	changed []*lock
 	// outOfBudget is true if the running command was refused because a budget is exhausted.
 	outOfBudget bool
 	// searched counts the units used by deadlock searches in this entry: see maxEntrySearch.
@@ -155,9 +155,9 @@ func (m *Machine) Apply(data []byte) (*Applied, error) {
 	m.wall, m.failed, m.searched = entry.WallUnixMs, nil, 0
 	m.results.begin()
 	m.happened.begin()
-	m.events = m.spare.Events[:0]
-	results := slices.Grow(m.spare.Results[:0], len(entry.Commands))[:len(entry.Commands)]
-	m.spare = Applied{}
+	m.events = m.reusable.Events[:0]
+	results := slices.Grow(m.reusable.Results[:0], len(entry.Commands))[:len(entry.Commands)]
+	m.reusable = Applied{}
 	for i, cmd := range entry.Commands {
 		m.left = len(entry.Commands) - i
 		results[i] = m.step(i, cmd)
@@ -168,7 +168,7 @@ func (m *Machine) Apply(data []byte) (*Applied, error) {
 }
 
 // maxSpareResults bounds the capacity of the slices that Recycle keeps.
-const maxSpareResults = together * spareSlabs
+const maxFreeResults = together * freeSlabs
 
 // Recycle lets the next entry reuse the memory of the last result. Nothing may use last afterwards.
 func (m *Machine) Recycle(last *Applied) {
@@ -176,8 +176,8 @@ func (m *Machine) Recycle(last *Applied) {
 	m.happened.recycle()
 	clear(last.Results)
 	clear(last.Events)
-	if cap(last.Results) <= maxSpareResults && cap(last.Events) <= maxSpareResults {
-		m.spare = Applied{Results: last.Results, Events: last.Events}
+	if cap(last.Results) <= maxFreeResults && cap(last.Events) <= maxFreeResults {
+		m.reusable = Applied{Results: last.Results, Events: last.Events}
 	}
 }
 
@@ -223,7 +223,7 @@ func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {
 		}
 	}()
 	result = m.execute(cmd)
-	m.settle()
+	m.grantChanged()
 	return result
 }
 
@@ -237,7 +237,7 @@ func (m *Machine) discard(saved scalars, events int) {
 	m.state.discarded++
 	clear(m.events[events:])
 	m.events = m.events[:events]
-	m.unsettled = emptied(m.unsettled)
+	m.changed = emptied(m.changed)
 }
 
 func (m *Machine) commit() {

@@ -92,7 +92,7 @@ func (m *Machine) resize(op *wire.Resize) *wire.Result {
 	l.vary().limit = uint32(op.Limit)
 	m.emit(&wire.Event{Type: wire.Event_RESIZED, Lock: l.name, Limit: op.Limit})
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESIZE, Operator: op.Operator, Reason: op.Reason, Lock: l.name, Limit: op.Limit})
-	m.unsettled = append(m.unsettled, l)
+	m.changed = append(m.changed, l)
 	return answer(wire.Status_OK, "")
 }
 

@@ -89,9 +89,9 @@ func (w *window) remove(seq uint64) (old outcome) {
 	return old
 }
 
-// removeSettled removes the outcomes with sequence numbers in [from, to) that did not wait, and
+// removeImmediate removes the outcomes with sequence numbers in [from, to) that did not wait, and
 // calls fn for each.
-func (w *window) removeSettled(from, to uint64, fn func(outcome)) {
+func (w *window) removeImmediate(from, to uint64, fn func(outcome)) {
 	first, _ := w.find(from)
 	last, _ := w.find(to)
 	kept := first
@@ -141,9 +141,9 @@ func (t *outcomes) delete(w *window, seq uint64) {
 	t.journal = append(t.journal, rewritten{w, w.remove(seq), true})
 }
 
-func (t *outcomes) deleteSettled(w *window, from, to uint64) {
+func (t *outcomes) deleteImmediate(w *window, from, to uint64) {
 	t.begin()
-	w.removeSettled(from, to, func(o outcome) { t.journal = append(t.journal, rewritten{w, o, true}) })
+	w.removeImmediate(from, to, func(o outcome) { t.journal = append(t.journal, rewritten{w, o, true}) })
 }
 
 func (t *outcomes) begin() {

@@ -41,7 +41,7 @@ func changeBoth(rng *rand.Rand, all *outcomes, w *window, model map[uint64]outco
 	switch _, there := model[seq]; {
 	case rng.IntN(40) == 0:
 		to := seq + uint64(rng.IntN(300))
-		all.deleteSettled(w, seq, to)
+		all.deleteImmediate(w, seq, to)
 		maps.DeleteFunc(model, func(key uint64, o outcome) bool { return key >= seq && key < to && !o.waited })
 	case there && rng.IntN(3) == 0:
 		all.delete(w, seq)

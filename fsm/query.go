@@ -32,7 +32,7 @@ func (m *Machine) TermStarts() []*wire.TermStart { return m.state.starts }
 // Revision returns the number of commands applied.
 func (m *Machine) Revision() uint64 { return m.state.revision }
 
-// Token returns the last fencing token minted, or the floor.
+// Token returns the last fencing token issued, or the floor.
 func (m *Machine) Token() uint64 { return m.state.token }
 
 // FeatureLevel returns the replicated feature level, 0 before bootstrap.

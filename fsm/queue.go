@@ -8,9 +8,9 @@ import (
 func (m *Machine) beginLock(request *wire.LockRequest, unfair bool) *lock {
 	m.state.lastLock++
 	l := &lock{
-		lockKey: lockKey{m.state.lastLock, request.Name},
-		crowd:   nobody,
-		unfair:  unfair,
+		lockKey:    lockKey{m.state.lastLock, request.Name},
+		contention: noContention,
+		unfair:     unfair,
 	}
 	if request.Limit > 0 {
 		l.vary().limit = uint32(request.Limit)
@@ -92,27 +92,27 @@ func (m *Machine) dequeue(s *session, c *claim) {
 	m.state.waits--
 }
 
-// unsettle records that a claim's locks may have room for other claims now. settle grants it at the end
+// markChanged records that a claim's locks may have room for other claims now. grantChanged grants it at the end
 // of the command.
-func (m *Machine) unsettle(c *claim) {
+func (m *Machine) markChanged(c *claim) {
 	for _, w := range c.wants() {
-		m.unsettled = append(m.unsettled, w.lock)
+		m.changed = append(m.changed, w.lock)
 	}
 }
 
-// settle settles every lock that the command has affected. Granting a claim for several locks changes the
+// grantChanged grants every lock that the command has affected. Granting a claim for several locks changes the
 // heads of its other queues, so the list may grow meanwhile. Each grant removes a claim from the queues,
 // so the loop ends.
-func (m *Machine) settle() {
-	for i := 0; i < len(m.unsettled); i++ {
-		m.settleLock(m.unsettled[i])
+func (m *Machine) grantChanged() {
+	for i := 0; i < len(m.changed); i++ {
+		m.grantWaiters(m.changed[i])
 	}
-	m.unsettled = emptied(m.unsettled)
+	m.changed = emptied(m.changed)
 }
 
-// settleLock grants the lock to every claim that may have it now. It deletes a lock that is neither
+// grantWaiters grants the lock to every claim that may have it now. It deletes a lock that is neither
 // occupied nor awaited.
-func (m *Machine) settleLock(l *lock) {
+func (m *Machine) grantWaiters(l *lock) {
 	l = m.live(l)
 	if l != nil && m.state.suspended == 0 {
 		l = m.handOver(l)
@@ -121,8 +121,8 @@ func (m *Machine) settleLock(l *lock) {
 	case l == nil:
 	case !l.occupied() && !l.awaited():
 		m.locks.delete(l.name)
-	case l.deserted():
-		m.locks.edit(l).crowd = nobody
+	case l.abandoned():
+		m.locks.edit(l).contention = noContention
 	}
 }
 
@@ -178,7 +178,7 @@ func (m *Machine) grantWaiting(c *claim) {
 	s, _ := m.editSession(c.session)
 	m.dequeue(s, c)
 	if len(c.wants()) > 1 {
-		m.unsettle(c)
+		m.markChanged(c)
 	}
 	granted := m.grant(s, c, true)
 	granted.Digest = m.conclude(s, c, c.seq, wire.Status_GRANTED, "").digest
@@ -189,7 +189,7 @@ func (m *Machine) grantWaiting(c *claim) {
 
 // grant turns a claim into a hold and returns the event that reports it.
 func (m *Machine) grant(s *session, c *claim, waited bool) *wire.Event {
-	m.mint(c)
+	m.issueToken(c)
 	m.state.holds++
 	s.holds++
 	c.since = m.wall
@@ -207,8 +207,8 @@ func (m *Machine) grant(s *session, c *claim, waited bool) *wire.Event {
 	return e
 }
 
-// mint assigns the next token to a claim. This is the only place where tokens are minted.
-func (m *Machine) mint(c *claim) {
+// issueToken assigns the next token to a claim. This is the only place where tokens are issued.
+func (m *Machine) issueToken(c *claim) {
 	if m.state.token >= maxToken {
 		panic("the token counter is exhausted")
 	}
@@ -248,7 +248,7 @@ func (m *Machine) remove(c *claim) {
 	}
 	m.claims.delete(c.id)
 	m.state.bytes -= c.units() + c.revocationUnits()
-	m.unsettle(c)
+	m.markChanged(c)
 }
 
 // position returns a waiting claim's place in the queue of its first lock; 1 is next. A claim that waits

@@ -97,7 +97,7 @@ type happening struct {
 	p      *pair
 	cmd    *wire.Command
 	answer *wire.Result
-	// claims are the claims that existed, token is the last one minted.
+	// claims are the claims that existed, token is the last one issued.
 	claims map[uint64]model.Claim
 	token  uint64
 	full   bool // the window of the requesting session was full

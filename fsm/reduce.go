@@ -109,7 +109,7 @@ func (r *reduction) addWait(m *Machine, c *claim) {
 		l := r.locks[want.lock.id]
 		if l == nil {
 			live := m.live(want.lock)
-			l = &reducedLock{lock: lock{lockKey: live.lockKey, crowd: &crowd{limit: live.limit}, unfair: live.unfair}}
+			l = &reducedLock{lock: lock{lockKey: live.lockKey, contention: &contention{limit: live.limit}, unfair: live.unfair}}
 			r.locks[l.id] = l
 			r.eachLock = append(r.eachLock, l)
 		}
@@ -165,7 +165,7 @@ func (r *reduction) run() bool {
 		}
 		l := r.dirty[len(r.dirty)-1]
 		r.dirty = r.dirty[:len(r.dirty)-1]
-		r.settle(l)
+		r.grantChanged(l)
 	}
 	for _, l := range r.eachLock {
 		sum := uint64(l.used)
@@ -188,7 +188,7 @@ func (r *reduction) release(o *reducedOwner) {
 	o.holds = nil
 }
 
-func (r *reduction) settle(l *reducedLock) {
+func (r *reduction) grantChanged(l *reducedLock) {
 	*r.left--
 	if l.rising != nil {
 		if l.holds > 1 {

@@ -10,7 +10,7 @@ func (r *restoring) lock(body *wire.LockRecord) error {
 	if body.Limit > maxLimit {
 		return fmt.Errorf("lock %q has limit %d", body.Name, body.Limit)
 	}
-	l := &lock{lockKey: lockKey{body.Id, body.Name}, crowd: nobody, unfair: body.Order == wire.Order_UNFAIR}
+	l := &lock{lockKey: lockKey{body.Id, body.Name}, contention: noContention, unfair: body.Order == wire.Order_UNFAIR}
 	if body.Limit > 0 {
 		l.vary().limit = uint32(body.Limit)
 	}

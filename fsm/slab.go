@@ -4,8 +4,8 @@ const (
 	// together is the number of results or events allocated in one block if an entry has that many
 	// commands: they become garbage at about the same time.
 	together = 32
-	// spareSlabs is the number of whole blocks kept for later entries.
-	spareSlabs = 8
+	// freeSlabs is the number of whole blocks kept for later entries.
+	freeSlabs = 8
 )
 
 // slab allocates values in blocks.
@@ -14,8 +14,8 @@ type slab[T any] struct {
 	// given are the blocks that the current entry took values from, each as it was before the entry used
 	// it. free is the rest of the last one.
 	given [][]T
-	// spare are whole blocks ready for reuse.
-	spare [][]T
+	// unused are whole blocks ready for reuse.
+	unused [][]T
 }
 
 // begin must be called before each entry.
@@ -40,10 +40,10 @@ func (s *slab[T]) next(more int) *T {
 }
 
 func (s *slab[T]) piece(more int) []T {
-	if last := len(s.spare) - 1; last >= 0 {
-		p := s.spare[last]
-		s.spare[last] = nil
-		s.spare = s.spare[:last]
+	if last := len(s.unused) - 1; last >= 0 {
+		p := s.unused[last]
+		s.unused[last] = nil
+		s.unused = s.unused[:last]
 		return p
 	}
 	if more <= 1 {
@@ -60,8 +60,8 @@ func (s *slab[T]) recycle() {
 	last := len(s.given) - 1
 	for i, p := range s.given {
 		clear(p)
-		if i < last && len(p) == together && len(s.spare) < spareSlabs {
-			s.spare = append(s.spare, p)
+		if i < last && len(p) == together && len(s.unused) < freeSlabs {
+			s.unused = append(s.unused, p)
 		}
 	}
 	s.free = s.given[last]

@@ -72,7 +72,7 @@ func TestSlabsAreUsedAgain(t *testing.T) {
 		}
 		return first
 	}
-	for _, values := range []int{1, together, together + 1, 3*together + 5, together * spareSlabs} {
+	for _, values := range []int{1, together, together + 1, 3*together + 5, together * freeSlabs} {
 		for range 3 { // until there are enough blocks
 			entry(values)
 			s.recycle()
@@ -84,10 +84,10 @@ func TestSlabsAreUsedAgain(t *testing.T) {
 			t.Errorf("an entry of %d values allocates %.0f times", values, n)
 		}
 	}
-	entry(2 * together * spareSlabs)
+	entry(2 * together * freeSlabs)
 	s.recycle()
-	if len(s.spare) > spareSlabs {
-		t.Errorf("%d pieces are kept, more than %d", len(s.spare), spareSlabs)
+	if len(s.unused) > freeSlabs {
+		t.Errorf("%d pieces are kept, more than %d", len(s.unused), freeSlabs)
 	}
 	mine := entry(1)
 	for range 10 {

@@ -72,7 +72,7 @@ type lock struct {
 	lockKey
 	// sole is the claim of its only holder; 0 if there is none, or if several have rows in holders: see seat.
 	sole uint64
-	*crowd
+	*contention
 	// exclusive is also true during the lock-delay of an exclusive hold, which occupies the lock
 	// like the hold.
 	exclusive bool
@@ -83,9 +83,9 @@ type lock struct {
 	version
 }
 
-// crowd is the part of a lock that a lock with only an exclusive holder does not need. Versions of a lock
+// contention is the state of a lock that a lock with only an exclusive holder does not need. Versions of a lock
 // share it: see vary.
-type crowd struct {
+type contention struct {
 	// upgrader is the hold that waits to become exclusive, ahead of the queue.
 	upgrader uint64
 	// used counts permits of a semaphore, or shared holders.
@@ -98,18 +98,20 @@ type crowd struct {
 	limit uint32
 }
 
-// nobody is the crowd of most locks. It is never changed.
-var nobody = &crowd{}
+// noContention is the contention of most locks. It is never changed.
+var noContention = &contention{}
 
-// vary returns the crowd for changing. It makes a copy on each call, because versions of a lock share crowds.
-func (l *lock) vary() *crowd {
-	own := *l.crowd
-	l.crowd = &own
-	return l.crowd
+// vary returns the contention for changing. It makes a copy on each call, because versions of a lock share it.
+func (l *lock) vary() *contention {
+	own := *l.contention
+	l.contention = &own
+	return l.contention
 }
 
-// deserted reports whether a lock still has a crowd of its own that has become empty.
-func (l *lock) deserted() bool { return l.crowd != nobody && *l.crowd == *nobody }
+// abandoned reports whether a lock still has a contention of its own that has become empty.
+func (l *lock) abandoned() bool {
+	return l.contention != noContention && *l.contention == *noContention
+}
 
 // occupied reports whether the lock is held or kept closed by a lock-delay.
 func (l *lock) occupied() bool { return l.exclusive || l.used > 0 }

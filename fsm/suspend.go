@@ -27,7 +27,7 @@ func (m *Machine) resumeGrants(op *wire.ResumeGrants) *wire.Result {
 	m.state.suspended = 0
 	m.locks.each("", func(l *lock) bool {
 		if l.awaited() {
-			m.unsettled = append(m.unsettled, l)
+			m.changed = append(m.changed, l)
 		}
 		return true
 	})

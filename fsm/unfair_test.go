@@ -50,7 +50,7 @@ func TestDrawHasNoModuloBias(t *testing.T) {
 	var drawn [3]int
 	for i := range uint64(draws) {
 		m.state.revision, m.state.token = i, i/2
-		drawn[m.draw(&lock{lockKey: lockKey{id: 1}, crowd: &crowd{waiters: places}})/(places/3)]++
+		drawn[m.draw(&lock{lockKey: lockKey{id: 1}, contention: &contention{waiters: places}})/(places/3)]++
 	}
 	if got := chiSquare(drawn[:], draws); got > 13.8 {
 		t.Errorf("chi-square %.1f of %v", got, drawn)

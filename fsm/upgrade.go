@@ -89,7 +89,7 @@ func (m *Machine) endUpgrade(s *session, c *claim, status wire.Status_Code, why 
 	seq := c.extra().upgrade.seq
 	l := m.editLock(c.one[0].lock)
 	m.forgetUpgrade(s, c, l)
-	m.unsettle(c)
+	m.markChanged(c)
 	e := m.emitUpgrade(wire.Event_CANCELLED, c, seq)
 	o := m.conclude(s, c, seq, status, why)
 	e.Status, e.Reason, e.Digest = status, why, o.digest
@@ -125,7 +125,7 @@ func (m *Machine) becomeExclusive(s *session, c *claim, l *lock, seq uint64) *wi
 	before := c.units()
 	w.mode = wire.Mode_EXCLUSIVE
 	m.recharge(s, c, before)
-	m.mint(c)
+	m.issueToken(c)
 	m.seat(l, c)
 	l.occupy(*w)
 	return m.emitUpgrade(wire.Event_GRANTED, c, seq)
@@ -150,7 +150,7 @@ func (m *Machine) downgrade(s *session, op *wire.Downgrade) *wire.Result {
 	c.one[0].mode = wire.Mode_SHARED
 	m.recharge(s, c, before)
 	l.occupy(c.one[0])
-	m.unsettle(c)
+	m.markChanged(c)
 	m.emitClaim(wire.Event_DOWNGRADED, c)
 	return answer(wire.Status_OK, "")
 }

@@ -34,9 +34,9 @@ type walker struct {
 	leases map[string]*wire.OpenLease
 	// limits of the names that are mostly semaphores; 1 is a plain lock, 0 an unfair one.
 	kinds []uint64
-	// owners is how many owner keys a session uses, names how many locks there are, and crowd how many
+	// owners is how many owner keys a session uses, names how many locks there are, and contention how many
 	// sessions there mostly are.
-	owners, names, crowd int
+	owners, names, contention int
 	// readers is how many of four acquires are shared.
 	readers int
 	// labelled clients have labels that nearly fill the budgets.
@@ -79,7 +79,7 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 	w.changing = roll(16) == 0
 	w.readers = roll(4)
 	w.owners, w.names = 1+roll(4), 1+roll(len(walkNames))
-	w.crowd = min(2+roll(4), int(limits.MaxSessions))
+	w.contention = min(2+roll(4), int(limits.MaxSessions))
 	for range walkNames {
 		w.kinds = append(w.kinds, []uint64{0, 0, 1, 1, 1, 1, 1, 1, 2, 3}[roll(10)])
 	}
@@ -90,7 +90,7 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 func (w *walker) one(n int) bool { return w.roll(n) == 0 }
 
 func (w *walker) command() *wire.Command {
-	if len(w.d.Live) < w.crowd && w.one(2) {
+	if len(w.d.Live) < w.contention && w.one(2) {
 		return w.outset()
 	}
 	if w.d.Suspended != 0 && w.one(10) {

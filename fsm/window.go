@@ -236,7 +236,7 @@ func (m *Machine) acknowledge(s *session, below uint64, acked []uint64) {
 	defer func() { m.state.bytes += s.units() }()
 	if below > s.ackedBelow {
 		if len(s.remembered()) > 0 {
-			m.outcomes.deleteSettled(m.editWindow(s), s.ackedBelow, below)
+			m.outcomes.deleteImmediate(m.editWindow(s), s.ackedBelow, below)
 		}
 		s.ackedBelow = below
 	}

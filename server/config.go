@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/framed"
+	"github.com/quorumlock/quorumlock/server/httpapi"
 	"github.com/quorumlock/quorumlock/server/replica"
-	"github.com/quorumlock/quorumlock/server/web"
+	"github.com/quorumlock/quorumlock/server/rpc"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -19,7 +19,7 @@ import (
 type Addresses struct {
 	// Peer is the address of the peer port: raft and control messages between nodes.
 	Peer string
-	// Client is the address of the framed port, which serves the SDK and the CLI.
+	// Client is the address of the client port, which serves the SDK and the CLI.
 	Client string
 	// HTTP is the address of the HTTP port: JSON, gRPC, health and metrics. Empty disables it.
 	HTTP string
@@ -123,10 +123,10 @@ type Config struct {
 	// TokenFloor is a lower bound that the first fencing token exceeds. It applies only at bootstrap.
 	TokenFloor uint64
 
-	// Limits bounds what clients of the framed port can make this node hold. HTTPLimits does the same for
+	// Limits bounds what clients of the client port can make this node hold. HTTPLimits does the same for
 	// clients of the HTTP port.
-	Limits     framed.Limits
-	HTTPLimits web.Limits
+	Limits     rpc.Limits
+	HTTPLimits httpapi.Limits
 
 	// MemoryLimit is the memory available to the node, in bytes. MaxBufferBytes bounds the part of it used
 	// for transient data held for clients: connections, incoming requests, undelivered answers and watches;

@@ -82,13 +82,13 @@ func takesSecret(t *testing.T, m protoreflect.MessageDescriptor, within ...proto
 	return takes
 }
 
-// secretsOf returns the requests that contain a secret: by field for the framed port, by procedure for the
+// secretsOf returns the requests that contain a secret: by field for the client port, by procedure for the
 // HTTP port.
 func secretsOf(t *testing.T) (names []string) {
 	t.Helper()
-	framed := (&wire.Request{}).ProtoReflect().Descriptor()
-	for i := range framed.Fields().Len() {
-		if f := framed.Fields().Get(i); f.Message() != nil && takesSecret(t, f.Message()) {
+	requests := (&wire.Request{}).ProtoReflect().Descriptor()
+	for i := range requests.Fields().Len() {
+		if f := requests.Fields().Get(i); f.Message() != nil && takesSecret(t, f.Message()) {
 			names = append(names, string(f.Name()))
 		}
 	}
@@ -106,7 +106,7 @@ func secretsOf(t *testing.T) (names []string) {
 // target is the target of the attempts.
 type target struct {
 	session, hold, token uint64
-	// refused are the statuses allowed for a refusal on the framed port.
+	// refused are the statuses allowed for a refusal on the client port.
 	refused []wire.Status_Code
 }
 

@@ -7,11 +7,11 @@
 //	listeners   first, so that a port already in use fails before anything is
 //	            written, and so that the port picked for port 0 can be advertised
 //	replica     the raft node with its state machine (package replica)
-//	framed      the port of the SDK and the CLI (package framed)
+//	rpc         the port of the SDK and the CLI (package rpc)
 //	health      /healthz and /readyz on their own listener (package health)
-//	web         HTTP/JSON, gRPC, health and metrics (package web)
+//	httpapi     HTTP/JSON, gRPC, health and metrics (package httpapi)
 //
-// Calls go downwards only: framed and web call replica, and replica calls the state machine. A lower part
+// Calls go downwards only: rpc and httpapi call replica, and replica calls the state machine. A lower part
 // reports upwards through a function it was given. For example, the replica's Halt feeds [Node.Halted], which
 // notifies the process that it must stop immediately.
 package server

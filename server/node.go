@@ -16,10 +16,10 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/budget"
 	"github.com/quorumlock/quorumlock/server/fairqueue"
-	"github.com/quorumlock/quorumlock/server/framed"
 	"github.com/quorumlock/quorumlock/server/health"
+	"github.com/quorumlock/quorumlock/server/httpapi"
 	"github.com/quorumlock/quorumlock/server/replica"
-	"github.com/quorumlock/quorumlock/server/web"
+	"github.com/quorumlock/quorumlock/server/rpc"
 )
 
 // Node is a running node. All methods are safe for concurrent use.
@@ -31,9 +31,9 @@ type Node struct {
 	halted chan error
 
 	replica *replica.Replica
-	framed  *framed.Server
-	web     *web.Server
-	webDone chan struct{} // closed when web has stopped serving; nil if it is off
+	rpc     *rpc.Server
+	httpapi *httpapi.Server
+	webDone chan struct{} // closed when httpapi has stopped serving; nil if it is off
 
 	queues   *fairqueue.Queues
 	buffers  *budget.Budget
@@ -163,7 +163,7 @@ func (n *Node) startFramed(l net.Listener) error {
 	if err != nil {
 		return err
 	}
-	cfg := framed.Config{
+	cfg := rpc.Config{
 		Listener:  l,
 		Replica:   n.replica,
 		NodeID:    n.cfg.ID,
@@ -172,13 +172,13 @@ func (n *Node) startFramed(l net.Listener) error {
 		Queues:    n.queues,
 		Buffers:   n.buffers,
 		Limits:    n.cfg.Limits,
-		Logger:    n.log.Named("framed"),
+		Logger:    n.log.Named("rpc"),
 		Registry:  n.cfg.Registry,
 	}
 	if !n.cfg.NoTunnels {
 		cfg.Tunnels = n.replica
 	}
-	n.framed, err = framed.Serve(cfg)
+	n.rpc, err = rpc.Serve(cfg)
 	return err
 }
 
@@ -188,23 +188,23 @@ func (n *Node) clusterID() (id string) {
 }
 
 func (n *Node) startWeb(l net.Listener) error {
-	cfg := web.Config{
+	cfg := httpapi.Config{
 		NodeID:     n.cfg.ID,
 		Replica:    n.replica,
-		ClientAuth: web.ClientAuth(n.cfg.clientAuth()),
+		ClientAuth: httpapi.ClientAuth(n.cfg.clientAuth()),
 		TLS:        n.cfg.TLS,
 		Network:    n.cfg.Network,
-		Logger:     n.log.Named("web"),
+		Logger:     n.log.Named("httpapi"),
 		Registry:   n.cfg.Registry,
 		Queues:     n.queues,
 		Buffers:    n.buffers,
 		Limits:     n.cfg.HTTPLimits,
 	}
-	server, err := web.New(cfg)
+	server, err := httpapi.New(cfg)
 	if err != nil {
 		return err
 	}
-	n.web, n.webDone = server, make(chan struct{})
+	n.httpapi, n.webDone = server, make(chan struct{})
 	go func() {
 		defer close(n.webDone)
 		if err := server.Serve(l); err != nil {
@@ -219,10 +219,10 @@ func (n *Node) startWeb(l net.Listener) error {
 // the cause of the halt may block Close forever.
 func (n *Node) HangUp(ctx context.Context) {
 	var ports sync.WaitGroup
-	if n.web != nil {
-		ports.Go(func() { _ = n.web.Close(ctx) })
+	if n.httpapi != nil {
+		ports.Go(func() { _ = n.httpapi.Close(ctx) })
 	}
-	ports.Go(func() { _ = n.framed.Close(ctx) })
+	ports.Go(func() { _ = n.rpc.Close(ctx) })
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -282,15 +282,15 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	var errs []error
 	n.stopping.Store(true)
-	if n.framed != nil {
+	if n.rpc != nil {
 		n.handOver(ctx)
 	}
-	if n.web != nil {
-		errs = append(errs, n.web.Close(ctx))
+	if n.httpapi != nil {
+		errs = append(errs, n.httpapi.Close(ctx))
 		<-n.webDone
 	}
-	if n.framed != nil {
-		errs = append(errs, n.framed.Close(ctx))
+	if n.rpc != nil {
+		errs = append(errs, n.rpc.Close(ctx))
 	}
 	if n.queues != nil {
 		n.queues.Close()
@@ -323,5 +323,5 @@ func (n *Node) handOver(ctx context.Context) {
 		n.log.Warn("leadership was not handed over: the others will elect", "error", err)
 		return
 	}
-	framed.NextLeader(ctx, n.replica, n.cfg.ID)
+	rpc.NextLeader(ctx, n.replica, n.cfg.ID)
 }

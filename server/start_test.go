@@ -58,7 +58,7 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 		}, "missing.crt"},
 		{"HTTP port", func(c *Config) { c.HTTPLimits.MaxRequests = -1 }, "MaxRequests is negative"},
 		{"metrics of the buffers", taken("quorumlock_buffer_bytes"), "quorumlock_buffer_bytes"},
-		{"metrics of the client port", taken("quorumlock_client_connections"), "framed: metrics"},
+		{"metrics of the client port", taken("quorumlock_client_connections"), "rpc: metrics"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			good := quick(t)
@@ -129,7 +129,7 @@ func upload(t *testing.T, node *Node) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testTimeout))
 	_, _ = io.WriteString(conn, "POST /quorumlock.v1.SessionService/Open HTTP/1.1\r\nHost: n1\r\nContent-Type: application/json\r\n"+
 		"Content-Length: 10\r\nExpect: 100-continue\r\n\r\n")
 	if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, "100 Continue") {
@@ -140,7 +140,7 @@ func upload(t *testing.T, node *Node) {
 func TestShutdownTimeoutBoundsCloseWithoutDeadline(t *testing.T) {
 	cfg := quick(t)
 	cfg.ShutdownTimeout = 20 * time.Millisecond
-	cfg.HTTPLimits.BodyTimeout = patience
+	cfg.HTTPLimits.BodyTimeout = testTimeout
 	node, err := Open(bounded(t), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,6 @@
 // from the next handshake on. Files that cannot be used are reported, and the last good ones stay in use.
 // The certificate of a node contains its name, quorumlock://<cluster>/<id>, as a URI ([PeerURI]).
 //
-// The protocol of the peer port uses the same frames. It is in package raftstream, so that clients do not
+// The protocol of the peer port uses the same frames. It is in package peerport, so that clients do not
 // depend on raft. Package pki creates certificates.
 package transport

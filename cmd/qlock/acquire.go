@@ -30,7 +30,7 @@ type held struct {
 }
 
 // acquire waits for the lock. A signal ends the wait and leaves neither a hold nor a session behind.
-func (j *job) acquire() (held, error) {
+func (j *task) acquire() (held, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	type result struct {
@@ -54,7 +54,7 @@ func (j *job) acquire() (held, error) {
 }
 
 // unlessSignalled releases the lock again if a signal arrived at the same time.
-func (j *job) unlessSignalled(h held, err error) (held, error) {
+func (j *task) unlessSignalled(h held, err error) (held, error) {
 	if sig, ok := j.sig.pending(); ok {
 		j.discard(h)
 		return held{}, signalled(sig)
@@ -63,7 +63,7 @@ func (j *job) unlessSignalled(h held, err error) (held, error) {
 }
 
 // discard closes the session, if there is one, which releases everything it holds.
-func (j *job) discard(h held) {
+func (j *task) discard(h held) {
 	if h.session != nil {
 		j.close(h.session)
 	}
@@ -72,7 +72,7 @@ func (j *job) discard(h held) {
 // wait opens a session and waits for the lock in it. If the session expires in the meantime, because no
 // leader could be reached for its TTL, a wait without a bound continues in a new session, at the end of the
 // queue.
-func (j *job) wait(ctx context.Context) (held, error) {
+func (j *task) wait(ctx context.Context) (held, error) {
 	for again := false; ; again = true {
 		s, err := j.open(ctx, again)
 		if err != nil {
@@ -91,7 +91,7 @@ func (j *job) wait(ctx context.Context) (held, error) {
 }
 
 // lock waits in one session, and reports why if that takes long.
-func (j *job) lock(ctx context.Context, s session) (hold, error) {
+func (j *task) lock(ctx context.Context, s session) (hold, error) {
 	noticing, cancel := context.WithCancel(ctx)
 	var notice sync.WaitGroup
 	notice.Go(func() {
@@ -109,7 +109,7 @@ func (j *job) lock(ctx context.Context, s session) (hold, error) {
 
 // notAcquired returns the error for a lock that was not acquired. A session that was lost while waiting has
 // not lost a lock, so that is exit code 75 and not 76.
-func (j *job) notAcquired(err error) error {
+func (j *task) notAcquired(err error) error {
 	err = refused(j.opts.claim, err)
 	if errors.Is(err, client.ErrSessionLost) || errors.Is(err, client.ErrForced) {
 		return &failure{code: exitNotAcquired, cause: err}
@@ -137,7 +137,7 @@ func tooLongValue(err error) bool {
 
 // open opens a session. The first time it fails if that takes too long. For a wait that has already been
 // going on (again) it keeps trying.
-func (j *job) open(ctx context.Context, again bool) (session, error) {
+func (j *task) open(ctx context.Context, again bool) (session, error) {
 	for {
 		s, err := j.openOnce(ctx)
 		if err == nil {
@@ -153,14 +153,14 @@ func (j *job) open(ctx context.Context, again bool) (session, error) {
 	}
 }
 
-func (j *job) openOnce(ctx context.Context) (session, error) {
+func (j *task) openOnce(ctx context.Context) (session, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.opts.open)
 	defer cancel()
 	return j.svc.Open(ctx, j.opts.session)
 }
 
 // checkGrace settles the grace period once the TTL is known.
-func (j *job) checkGrace(s session) (session, error) {
+func (j *task) checkGrace(s session) (session, error) {
 	if err := j.opts.checkGrace(s.TTL()); err != nil {
 		j.close(s)
 		return nil, err
@@ -170,7 +170,7 @@ func (j *job) checkGrace(s session) (session, error) {
 }
 
 // sayWhy reports to the user what the wait is for.
-func (j *job) sayWhy(ctx context.Context) {
+func (j *task) sayWhy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	text, err := whoHolds(ctx, j.svc, j.opts.claim.names())

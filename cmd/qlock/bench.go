@@ -138,7 +138,7 @@ func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
 	p := bench.Plan{Workload: workload, Sessions: c.Int("sessions"), Connections: c.Int("connections"), Locks: 1,
 		Writes: c.Int("writes"), Hold: c.Duration("hold"), Duration: c.Duration("duration"), WarmUp: c.Duration("warm-up"), Rate: c.Float64("rate"),
 		Random: c.String("arrivals") == "random", Seed: c.Uint64("seed"), Prefix: c.String("prefix"), TTL: c.Duration("ttl"),
-		Patience: timeout(c, openTimeout)}
+		Grace: timeout(c, openTimeout)}
 	if err := checkText("the prefix", p.Prefix); err != nil {
 		return p, err
 	}

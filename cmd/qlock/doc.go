@@ -13,9 +13,9 @@
 // table.go and words.go format output for people and programs; texts.go refuses texts that no cluster
 // accepts.
 //
-// claim.go parses what to hold, run.go what to run, and onlost.go how to end it. job.go is one run from
+// claim.go parses what to hold, run.go what to run, and onlost.go how to end it. task.go is one run from
 // start to end: wait for the lock (acquire.go), start the command (child.go, group.go, terminal.go),
-// supervise it (keeper.go, signals.go), and release the lock (release.go). The files lease_*.go are the
+// supervise it (supervisor.go, signals.go), and release the lock (release.go). The files lease_*.go are the
 // verbs of leases, and lease_file.go the content of a --lease-file. The files snapshot_*.go are the verbs
 // of snapshots. operator.go finds the hold that an operator names. bench.go is the verb that measures;
 // bench_nodes.go reads what that cost the nodes, and bench_progress.go and bench_output.go print the

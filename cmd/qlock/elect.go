@@ -50,7 +50,7 @@ func electVerb(std console, dial dialer) *cli.Command {
 				host, _ := os.Hostname()
 				opts.claim.value = []byte(host)
 			}
-			return runJob(c, dial, opts, std)
+			return runTask(c, dial, opts, std)
 		},
 	}
 }

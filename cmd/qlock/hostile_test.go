@@ -187,6 +187,6 @@ func TestHostileErrorsAreEscaped(t *testing.T) {
 	got = execTest(t, dial, hostile)
 	checkEscaped(t, "a wrong verb", got.err)
 	std := console{err: scratch(t, "")}
-	(&job{std: std}).say("an operator wants %s back", hostile)
+	(&task{std: std}).say("an operator wants %s back", hostile)
 	checkEscaped(t, "run", content(t, std.err))
 }

@@ -10,9 +10,9 @@ import (
 )
 
 // jobWith is job with other ways to end the command.
-func (s *scene) jobWith(grace time.Duration, what onLost, maxHold time.Duration, body string) <-chan execution {
+func (s *scene) taskWith(grace time.Duration, what onLost, maxHold time.Duration, body string) <-chan execution {
 	argv := s.script(body)
-	return s.jobOf(runOptions{claim: claim{locks: []client.LockSpec{{Name: "orders/42"}}, wait: forever, maxHold: maxHold},
+	return s.taskOf(runOptions{claim: claim{locks: []client.LockSpec{{Name: "orders/42"}}, wait: forever, maxHold: maxHold},
 		path: argv[0], argv: argv, grace: grace, onLost: what, open: bound})
 }
 
@@ -31,7 +31,7 @@ func TestAnotherSignalThanTerm(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
 	s.hold.unlock = func(context.Context) error { s.note("unlock"); return client.ErrForced }
-	running := s.jobWith(byTTL, onLost(10), 0, "trap 'echo told > $D/told; exit 0' USR1; "+loop)
+	running := s.taskWith(byTTL, onLost(10), 0, "trap 'echo told > $D/told; exit 0' USR1; "+loop)
 	s.file("ready")
 	s.hold.lose(client.ErrForced)
 	wantCode(t, s.wait(running), 76, "taken away by an operator")
@@ -42,7 +42,7 @@ func TestAnotherSignalThanTerm(t *testing.T) {
 func TestKillAsksNobody(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
-	running := s.jobWith(0, kill, 0, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
+	running := s.taskWith(0, kill, 0, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
 	s.file("ready")
 	s.hold.lose(client.ErrHoldExpired)
 	wantCode(t, s.wait(running), 76, "max_hold has passed")
@@ -55,7 +55,7 @@ func TestIgnoreLetsTheCommandGoOn(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
 	s.hold.unlock = func(context.Context) error { s.note("unlock"); return client.ErrForced }
-	running := s.jobWith(byTTL, ignore, 0, loop+"; echo finished > $D/finished; (trap '' TERM; while :; do sleep 0.01; done) & exit 3")
+	running := s.taskWith(byTTL, ignore, 0, loop+"; echo finished > $D/finished; (trap '' TERM; while :; do sleep 0.01; done) & exit 3")
 	s.file("ready")
 	s.hold.lose(client.ErrForced)
 	s.create("go")
@@ -70,7 +70,7 @@ func TestMaxHoldEndsTheCommandInTime(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 4*time.Second) // what the hold has left
 	s.session.ttl, s.session.left = 15*time.Second, 15*time.Second
-	running := s.jobWith(byTTL, term, 4*time.Second, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
+	running := s.taskWith(byTTL, term, 4*time.Second, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
 	s.file("ready")
 	deadline := s.hold.silence()
 	wantCode(t, s.wait(running), 76, "its max-hold is nearly over")
@@ -83,7 +83,7 @@ func TestMaxHoldEndsTheCommandInTime(t *testing.T) {
 func TestARevocationAsksTheCommand(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
-	running := s.jobWith(byTTL, term, 0, "trap 'exit 7' TERM; "+loop)
+	running := s.taskWith(byTTL, term, 0, "trap 'exit 7' TERM; "+loop)
 	s.file("ready")
 	s.hold.notice <- client.Notice{Wanted: true}
 	s.hold.notice <- client.Notice{Wanted: true, Revoked: true, Reason: "deploy\x1b[1m", Grace: 30 * time.Second}
@@ -98,7 +98,7 @@ func TestARevocationIsNotHeeded(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 4*time.Second)
 	s.session.left = time.Minute
-	running := s.jobWith(200*time.Millisecond, term, 0, "trap 'echo told >> $D/told' TERM; "+loop)
+	running := s.taskWith(200*time.Millisecond, term, 0, "trap 'echo told >> $D/told' TERM; "+loop)
 	s.file("ready")
 	s.hold.notice <- client.Notice{Revoked: true, Reason: "deploy", Grace: 4 * time.Second}
 	deadline := s.hold.silence()
@@ -115,5 +115,5 @@ func TestAMaxHoldThatPassesDuringTheReleaseIsNoLoss(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
 	s.hold.unlock = func(context.Context) error { return errors.Join(client.ErrHoldExpired) }
-	wantCode(t, s.wait(s.jobWith(byTTL, term, time.Minute, "exit 4")), 4, "it comes free by itself")
+	wantCode(t, s.wait(s.taskWith(byTTL, term, time.Minute, "exit 4")), 4, "it comes free by itself")
 }

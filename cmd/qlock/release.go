@@ -14,7 +14,7 @@ const quietRelease = time.Second
 // release releases the lock. It returns when the cluster has acknowledged that, or at the session's
 // deadline, when the cluster releases the lock itself. A user who sees that the release hangs can end the
 // wait with a signal: the lock is free at the deadline in any case.
-func (j *job) release(h held) error {
+func (j *task) release(h held) error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(0, h.hold.Remaining()))
 	defer cancel()
 	finished := make(chan error, 1)
@@ -45,7 +45,7 @@ func endedAlone(err error) bool {
 }
 
 // nextSignal returns a channel that is closed by the next signal from now on.
-func (j *job) nextSignal(ctx context.Context) <-chan struct{} {
+func (j *task) nextSignal(ctx context.Context) <-chan struct{} {
 	for {
 		if _, ok := j.sig.pending(); !ok {
 			break
@@ -64,7 +64,7 @@ func (j *job) nextSignal(ctx context.Context) <-chan struct{} {
 
 // close closes a session within a bound. If that fails, the cluster releases the rest at the session's
 // deadline.
-func (j *job) close(s session) {
+func (j *task) close(s session) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	_ = s.Close(ctx)

@@ -42,15 +42,15 @@ func runVerb(std console, dial dialer) *cli.Command {
 			if err != nil {
 				return err
 			}
-			return runJob(c, dial, opts, std)
+			return runTask(c, dial, opts, std)
 		},
 	}
 }
 
 // runJob runs a command under the locks of opts.
-func runJob(c *cli.Context, dial dialer, opts runOptions, std console) error {
+func runTask(c *cli.Context, dial dialer, opts runOptions, std console) error {
 	return withService(c, dial, func(svc service) error {
-		return newJob(opts, std, svc, func(err error) error { return blame(c, err) }).run()
+		return newTask(opts, std, svc, func(err error) error { return blame(c, err) }).run()
 	})
 }
 

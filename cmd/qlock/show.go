@@ -146,7 +146,7 @@ func writeQueue(w io.Writer, lock *wire.GetLockResponse) {
 	}
 	t := newTable(append(heads, "WAITER")...)
 	for _, q := range lock.GetQueue() {
-		cells := []string{fmt.Sprint(q.GetPosition()), millis(q.GetWaitingMs()), patience(q), ago(q.HeartbeatAgeMs)}
+		cells := []string{fmt.Sprint(q.GetPosition()), millis(q.GetWaitingMs()), waitLeft(q), ago(q.HeartbeatAgeMs)}
 		if !plain {
 			cells = append(cells, wants(q))
 		}
@@ -176,7 +176,7 @@ func wants(q *wire.WaiterInfo) string {
 }
 
 // patience formats how much longer a waiter waits.
-func patience(q *wire.WaiterInfo) string {
+func waitLeft(q *wire.WaiterInfo) string {
 	if q.GetWaitForever() {
 		return "never"
 	}

@@ -54,7 +54,7 @@ func (t *terminal) take() {
 // suspendJob stops this program's whole process group, as the shell expects of a job whose command was
 // stopped at the terminal, and returns when it is continued. If no shell could continue it, suspendJob
 // returns immediately.
-func suspendJob() {
+func suspendTask() {
 	if !orphaned() {
 		stopUntilContinued(0)
 	}

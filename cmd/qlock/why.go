@@ -127,7 +127,7 @@ func (r *reasons) write(w io.Writer, session uint64) {
 
 // writeWait explains one place in the queue.
 func (r *reasons) writeWait(w io.Writer, at int, q *wire.WaiterInfo) {
-	until := ", gives up " + patience(q)
+	until := ", gives up " + waitLeft(q)
 	if q.GetWaitForever() {
 		until = " without bound"
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// patience is how long a test waits for an expected event.
-const patience = 30 * time.Second
+// testTimeout is how long a test waits for an expected event.
+const testTimeout = 30 * time.Second
 
 // binary is the program under test, built once.
 var binary string
@@ -57,7 +57,7 @@ func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 
 func program(t *testing.T, name string, env []string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append([]string{"TMPDIR=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}, env...)
@@ -123,7 +123,7 @@ func startProgram(t *testing.T, name string, env []string, args ...string) *daem
 	case d.at = <-serving:
 	case <-d.done:
 		t.Fatalf("qlockd ended before it served:\n%s", d.text())
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatalf("qlockd does not serve:\n%s", d.text())
 	}
 	return d
@@ -160,7 +160,7 @@ func (d *daemon) signal(sig os.Signal) (code int) {
 	}
 	select {
 	case <-d.done:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		d.t.Fatalf("qlockd does not stop:\n%s", d.text())
 	}
 	return d.cmd.ProcessState.ExitCode()
@@ -173,7 +173,7 @@ func freePorts(more ...string) []string {
 
 func hello(t *testing.T, addr string) (*wire.HelloReply, net.Conn, *transport.FrameReader) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	conn, err := transport.TCP{}.Dial(ctx, addr)
 	if err != nil {
@@ -184,7 +184,7 @@ func hello(t *testing.T, addr string) (*wire.HelloReply, net.Conn, *transport.Fr
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testTimeout))
 	return reply, conn, frames
 }
 
@@ -249,7 +249,7 @@ func TestMemoryLimitAndHealth(t *testing.T) {
 
 func fetch(t *testing.T, url string) string {
 	t.Helper()
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: testTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)

@@ -20,18 +20,25 @@ var layers = []struct {
 	{"transport", []string{"transport/wire"}},
 	{"transport/pki", []string{"transport", "transport/wire"}},
 	{"transport/handshake", nil},
-	{"transport/raftstream", []string{"transport", "transport/handshake", "transport/wire"}},
+	{"transport/peerport", []string{"transport", "transport/handshake", "transport/wire"}},
 	{"fsm", []string{"transport/wire"}},
 
-	{"server/replica/...", []string{"fsm", "transport", "transport/wire", "transport/raftstream", "server/replica/..."}},
+	{"server/storage/segment", nil},
+	{"server/alarm", []string{"transport/wire"}},
+	{"server/failover", nil},
+	{"server/notify", []string{"fsm", "transport/wire"}},
+	{"server/eventlog", []string{"transport/wire"}},
+	{"server/expiry", []string{"fsm", "transport/wire"}},
+	{"server/rollback", []string{"transport/wire"}},
+	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage/segment", "server/alarm", "server/eventlog", "server/expiry", "server/failover", "server/notify", "server/rollback"}},
 	{"server/read", []string{"fsm", "transport/wire"}},
 	{"server/lease", []string{"fsm", "transport/wire"}},
 	{"server/budget", nil},
 	{"server/fairqueue", nil},
 	{"server/tunnel", []string{"transport", "transport/handshake", "transport/wire", "server/budget"}},
 	{"server/health", []string{"transport/handshake", "transport/wire"}},
-	{"server/framed/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "server/tunnel", "server/framed/..."}},
-	{"server/web/...", []string{"fsm", "transport", "transport/handshake", "transport/wire", "transport/wire/wireconnect", "server/health", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "server/web/..."}},
+	{"server/rpc", []string{"fsm", "transport", "transport/handshake", "transport/wire", "server/notify", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "server/tunnel", "server/rpc"}},
+	{"server/httpapi", []string{"fsm", "transport", "transport/handshake", "transport/wire", "transport/wire/wireconnect", "server/health", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue"}},
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 
 	{"client", []string{"transport", "transport/wire"}},
@@ -46,7 +53,7 @@ var layers = []struct {
 }
 
 // raftUsers are the only places that may import the consensus library.
-var raftUsers = []string{"fsm/raft.go", "transport/raftstream/...", "server/replica/...", "test/..."}
+var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/replica/...", "test/..."}
 
 var importRules = []rule{{
 	name:  "import direction",

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"go/ast"
 	"io/fs"
 	"path"
 	"regexp"
@@ -18,6 +19,22 @@ var vocabulary = []struct{ not, instead string }{
 	{`\bzombie\b`, "expired session"},
 }
 
+// private lists words that only this project used, each with the standard term. No identifier contains them.
+// The list grows with every word that is replaced.
+var private = map[string]string{
+	"deserted":  "abandoned",
+	"flights":   "in flight",
+	"gathering": "coalescing",
+	"hearing":   "poll",
+	"lookout":   "probe",
+	"nag":       "warn repeatedly",
+	"nagging":   "repeat interval",
+	"reign":     "leadership",
+	"steward":   "reconciler",
+	"vigil":     "leader monitor",
+	"weed":      "drop",
+}
+
 // unfinished matches marks of unfinished work, which belongs into issues.
 var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
 
@@ -28,6 +45,13 @@ var wordRules = []rule{{
 		{"fsm/fsm.go", "package fsm\n\n// The lease id of the client.\n", "fsm/fsm.go:3: \"lease id\": say session"},
 		{"README.md", "Send a keep-alive.\n", "README.md:1: \"keep-alive\": say heartbeat"},
 		{"fsm/fsm.go", "package fsm\n\n// TO" + "DO: finish.\n", "fsm/fsm.go:3: unfinished"},
+	},
+}, {
+	name:  "identifiers use standard terms",
+	check: identifiers,
+	bad: []example{
+		{"fsm/fsm.go", "package fsm\n\nvar firstReign = 1\n", "fsm/fsm.go:3: firstReign: say leadership"},
+		{"fsm/fsm.go", "package fsm\n\nfunc lookouts() {}\n", "fsm/fsm.go:3: lookouts: say probe"},
 	},
 }, {
 	name:  "links lead somewhere",
@@ -75,6 +99,41 @@ func wordsOf(name string, line int, text string) []string {
 		line++
 	}
 	return findings
+}
+
+// part matches one word of an identifier.
+var part = regexp.MustCompile(`[A-Z]?[a-z]+|[A-Z]+`)
+
+// identifiers looks for private words in the names that the project's files contain.
+func identifiers(t *tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		if f.dir() == "internal/lint" || f.generated {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				if instead := standard(id.Name); instead != "" {
+					findings = append(findings, fmt.Sprintf("%s: %s: say %s", t.at(f, id), id.Name, instead))
+				}
+			}
+			return true
+		})
+	}
+	return findings
+}
+
+// standard returns the term to use instead of a private word in name, or "" if there is none.
+func standard(name string) string {
+	for _, word := range part.FindAllString(name, -1) {
+		word = strings.ToLower(word)
+		for _, form := range []string{word, strings.TrimSuffix(word, "s")} {
+			if instead, ok := private[form]; ok {
+				return instead
+			}
+		}
+	}
+	return ""
 }
 
 var link = regexp.MustCompile(`\]\(([^)\s#:]+)(#[^)]*)?\)`)

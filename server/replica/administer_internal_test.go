@@ -13,7 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/test/bubble"
-	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -24,16 +24,16 @@ func TestWhoAdministers(t *testing.T) {
 		want   error
 	}{
 		"serving":         {func(*Replica) {}, nil},
-		"not serving yet": {func(r *Replica) { r.reign.serving = false }, ErrNotLeader},
-		"following":       {func(r *Replica) { r.reign = nil }, ErrNotLeader},
+		"not serving yet": {func(r *Replica) { r.leadership.serving = false }, ErrNotLeader},
+		"following":       {func(r *Replica) { r.leadership = nil }, ErrNotLeader},
 		"stopping":        {func(r *Replica) { r.closing = true }, ErrUnavailable},
 		"failed":          {func(r *Replica) { r.halted.Store(&errDisk) }, ErrUnavailable},
 	} {
-		r := &Replica{reign: &reign{term: 7, serving: true}}
+		r := &Replica{leadership: &leadership{term: 7, serving: true}}
 		c.change(r)
-		re, done, err := r.administer()
-		if !errors.Is(err, c.want) || (re == nil) != (c.want != nil) {
-			t.Errorf("%s: %v, %v", name, re, err)
+		lead, done, err := r.administer()
+		if !errors.Is(err, c.want) || (lead == nil) != (c.want != nil) {
+			t.Errorf("%s: %v, %v", name, lead, err)
 		}
 		if err == nil {
 			done()
@@ -290,8 +290,8 @@ func TestStepDownWaitsForEntries(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			net, nodes := openTogether(t, 2)
 			r, other := nodes[0], nodes[1]
-			landed, answered, left := make(chan struct{}), make(chan *wire.Result, 1), make(chan error, 1)
-			r.onCommand(isPut, func([]byte) raft.ApplyFuture { return blocked{failed{raft.ErrNotLeader}, landed} })
+			finished, answered, left := make(chan struct{}), make(chan *wire.Result, 1), make(chan error, 1)
+			r.onCommand(isPut, func([]byte) raft.ApplyFuture { return blocked{failed{raft.ErrNotLeader}, finished} })
 			r.proposer.urge(r.current().term, newItem(putMember(someMember("n9")), func(result *wire.Result) { answered <- result }))
 			synctest.Wait()
 			go func() { left <- r.StepDown(t.Context()) }()
@@ -302,7 +302,7 @@ func TestStepDownWaitsForEntries(t *testing.T) {
 			if stays {
 				net.Reject(r.cfg.ID, other.cfg.ID)
 			}
-			close(landed)
+			close(finished)
 			if err := <-left; (err == nil) == stays || stays && !errors.Is(err, ErrUnavailable) || r.Serving() && !stays {
 				t.Errorf("%s: serving %v, %v", name, r.Serving(), err)
 			}
@@ -318,7 +318,7 @@ func TestNoAnswer(t *testing.T) {
 	for _, c := range []struct {
 		cause error
 		says  string
-	}{{errors.New("no route"), "does not answer"}, {&raftstream.RefusedError{Message: "no"}, "does not take the call"}} {
+	}{{errors.New("no route"), "does not answer"}, {&peerport.RefusedError{Message: "no"}, "does not take the call"}} {
 		err := noAnswer(answer{peer: Peer{"n2", "n2:7401"}, err: c.cause}, "the remedy")
 		if !errors.Is(err, ErrPrecondition) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "the remedy: "+c.cause.Error()) {
 			t.Errorf("%v: %v", c.cause, err)

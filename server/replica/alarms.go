@@ -99,12 +99,12 @@ func (r *Replica) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAl
 	if err := validAct(act); err != nil {
 		return nil, err
 	}
-	re, done, err := r.administer()
+	lead, done, err := r.administer()
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	result, err := r.execute(ctx, re, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
+	result, err := r.execute(ctx, lead, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
 	if err != nil {
 		return nil, err
 	}

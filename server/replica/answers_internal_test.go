@@ -12,18 +12,21 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/eventlog"
+	"github.com/quorumlock/quorumlock/server/expiry"
+	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // governing returns a node without raft that leads term 1. Tests take entries from its queue themselves.
 func governing(t *testing.T) *Replica {
 	t.Helper()
-	r := &Replica{log: hclog.NewNullLogger(), history: newHistory(), leaders: newLeaders(), hashes: newHashes("n1")}
+	r := &Replica{log: hclog.NewNullLogger(), eventLog: eventlog.New(), leaders: newLeaders(), hashes: newHashes("n1")}
 	r.cfg.ID = "n1"
 	r.ctx, r.cancel = context.WithCancel(t.Context())
 	r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
-	r.hub = newHub(r.machine.View)
-	r.deadlines = newDeadlines(r.proposeEnding)
+	r.notifier = notify.New(r.machine.View)
+	r.deadlines = expiry.New(r.proposeEnding)
 	r.proposer = newProposer(nil, r.refusal)
 	var err error
 	if r.metrics, err = newMetrics(r); err != nil {
@@ -32,8 +35,8 @@ func governing(t *testing.T) *Replica {
 	r.applyNow(t, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}},
 		&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: 1, LeaderId: "n1"}}})
 	r.proposer.begin(1)
-	r.machine.View(func(m *fsm.Machine) { r.deadlines.start(1, m) })
-	r.hub.begin()
+	r.machine.View(func(m *fsm.Machine) { r.deadlines.Start(1, m) })
+	r.notifier.Open()
 	r.proposer.serve(1, 1)
 	return r
 }
@@ -65,7 +68,7 @@ func opening(name string) *wire.Command {
 func (r *Replica) openNow(t *testing.T, name string) uint64 {
 	t.Helper()
 	applied := r.applyNow(t, opening(name))
-	r.deadlines.observe(applied.Events)
+	r.deadlines.Observe(applied.Events)
 	return applied.Results[0].GetSession().GetSessionId()
 }
 
@@ -75,14 +78,18 @@ func TestAnswersToAnEntry(t *testing.T) {
 	one, two := r.openNow(t, "one"), r.openNow(t, "two")
 	var got statuses
 	pushed := received{}
-	r.hub.bind(one, &pushed)
-	exhausted := func(session uint64) bool { return r.deadlines.tables[ofSession][session].exhausted }
-	r.deadlines.setExhausted(two, true)
+	r.notifier.Bind(one, &pushed)
+	exhausted := func(session uint64) bool {
+		one := []Proposal{{Command: &wire.Command{SessionId: session}}}
+		r.touchAll(one, time.Now())
+		return one[0].exhausted
+	}
+	r.deadlines.SetExhausted(two, true)
 	b := &batch{
-		term:   1,
-		items:  []item{{cmd: acquireOf(one, 1, 1), done: got.done}, {cmd: acquireOf(two, 1, 1), done: got.done}, {cmd: acquireOf(two, 2, 1)}},
-		proves: []func(*wire.Result){got.done},
-		beats:  []beat{{session: one, done: got.done}, {session: 1 << 40, done: got.done}},
+		term:       1,
+		items:      []item{{cmd: acquireOf(one, 1, 1), done: got.done}, {cmd: acquireOf(two, 1, 1), done: got.done}, {cmd: acquireOf(two, 2, 1)}},
+		proofs:     []func(*wire.Result){got.done},
+		heartbeats: []heartbeat{{session: one, done: got.done}, {session: 1 << 40, done: got.done}},
 		future: committed{&fsm.Applied{
 			Results: []*wire.Result{{Status: wire.Status_RESOURCE_EXHAUSTED}, {Status: wire.Status_GRANTED}, {Status: wire.Status_OK}},
 			Events: []*wire.Event{
@@ -98,10 +105,10 @@ func TestAnswersToAnEntry(t *testing.T) {
 	if !exhausted(one) || !exhausted(two) {
 		t.Errorf("exhausted: %v, %v; only a refusal changes that", exhausted(one), exhausted(two))
 	}
-	if len(pushed) != 1 || r.deadlines.touch(99, time.Now()) != alive || r.proposer.inflight != 0 {
+	if len(pushed) != 1 || r.deadlines.Touch(99, time.Now()) != expiry.Alive || r.proposer.inflight != 0 {
 		t.Errorf("pushed %v, %d in flight", pushed, r.proposer.inflight)
 	}
-	if r.deadlines.setExhausted(two, false); exhausted(two) {
+	if r.deadlines.SetExhausted(two, false); exhausted(two) {
 		t.Error("it stays exhausted")
 	}
 }
@@ -126,18 +133,18 @@ func TestEntriesThatFailed(t *testing.T) {
 		r.OnAnswered(func() { told++ })
 		withdraw() // has no effect: it is not the latest
 		r.proposer.inflight = 1
-		r.proposer.flights <- &batch{
+		r.proposer.proposed <- &batch{
 			term: 1, future: c.future, items: []item{{cmd: acquireOf(1, 1, 1), done: got.done}, {cmd: acquireOf(1, 2, 1)}},
-			proves: []func(*wire.Result){got.done}, beats: []beat{{session: 1, done: got.done}},
+			proofs: []func(*wire.Result){got.done}, heartbeats: []heartbeat{{session: 1, done: got.done}},
 		}
-		close(r.proposer.flights)
+		close(r.proposer.proposed)
 		r.complete()
 		got.want(t, name, c.want, c.want, c.want)
 		halted := r.halted.Load()
 		if (halted != nil) != (c.halts != nil) || halted != nil && !errors.Is(*halted, c.halts) {
 			t.Errorf("%s: halted with %v", name, halted)
 		}
-		if told != 1 || other != 0 || r.proposer.spare == nil || r.proposer.inflight != 0 {
+		if told != 1 || other != 0 || r.proposer.free == nil || r.proposer.inflight != 0 {
 			t.Errorf("%s: told %d and %d times, %d in flight", name, told, other, r.proposer.inflight)
 		}
 	}
@@ -161,40 +168,46 @@ func TestNobodyIsToldOfEntries(t *testing.T) {
 // and when they are proved.
 func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
 	r := governing(t)
-	sessions := map[life]uint64{unknown: 1 << 40}
-	for _, state := range []life{alive, leased, decided} {
+	sessions := map[expiry.State]uint64{expiry.Unknown: 1 << 40}
+	for _, state := range []expiry.State{expiry.Alive, expiry.Leased, expiry.Decided} {
 		sessions[state] = r.openNow(t, string(rune('a'+state)))
 	}
-	r.deadlines.tables[ofSession][sessions[leased]].fixed = true
-	r.deadlines.tables[ofSession][sessions[decided]].decided = true
+	r.deadlines.Observe([]*wire.Event{{Type: wire.Event_SESSION_EXTENDED, SessionId: sessions[expiry.Leased], TtlMs: 60_000}})
+	r.deadlines.Observe(opened(sessions[expiry.Decided], time.Second))
+	r.deadlines.Decide(time.Now().Add(2 * time.Second))
 	ahead := uint64(1 << 41) // the state machine has closed it, but the deadlines do not know that yet
-	r.deadlines.observe(opened(ahead, time.Minute))
-	order := []life{unknown, alive, leased, decided}
+	r.deadlines.Observe(opened(ahead, time.Minute))
+	order := []expiry.State{expiry.Unknown, expiry.Alive, expiry.Leased, expiry.Decided}
 
 	var got statuses
 	for _, state := range order {
 		r.Heartbeat(sessions[state], got.done)
 	}
 	got.want(t, "at once", wire.Status_SESSION_LOST, wire.Status_INVALID_ARGUMENT, wire.Status_SESSION_LOST)
-	if len(r.proposer.beats) != 1 || r.proposer.beats[0].session != sessions[alive] {
-		t.Errorf("%d heartbeats wait", len(r.proposer.beats))
+	if len(r.proposer.heartbeats) != 1 || r.proposer.heartbeats[0].session != sessions[expiry.Alive] {
+		t.Errorf("%d heartbeats wait", len(r.proposer.heartbeats))
 	}
 
 	prove := func(term uint64) *batch {
 		b := &batch{term: term}
 		for _, state := range order {
-			b.beats = append(b.beats, beat{session: sessions[state], done: got.done})
+			b.heartbeats = append(b.heartbeats, heartbeat{session: sessions[state], done: got.done})
 		}
-		b.beats = append(b.beats, beat{session: ahead, done: got.done})
+		b.heartbeats = append(b.heartbeats, heartbeat{session: ahead, done: got.done})
 		return b
 	}
 	lost := wire.Status_SESSION_LOST
-	r.answerBeats(prove(1))
+	r.answerHeartbeats(prove(1))
 	got.want(t, "proved", lost, wire.Status_OK, lost, lost, lost)
-	r.answerBeats(prove(2))
+	r.answerHeartbeats(prove(2))
 	got.want(t, "proved under another term", slices.Repeat([]wire.Status_Code{wire.Status_NOT_LEADER}, 5)...)
-	r.deadlines.stop()
-	r.Heartbeat(sessions[alive], got.done)
-	got.want(t, "after the reign", wire.Status_NOT_LEADER)
+	r.deadlines.Stop()
+	r.Heartbeat(sessions[expiry.Alive], got.done)
+	got.want(t, "after the leadership", wire.Status_NOT_LEADER)
 	r.proposer.end(refused(wire.Status_NOT_LEADER, ""))
 }
+
+// received are the pushes that a connection got.
+type received []*wire.Push
+
+func (s *received) Push(p *wire.Push) { *s = append(*s, p) }

@@ -24,11 +24,11 @@ func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotReques
 	if err := validAct(act); err != nil {
 		return err
 	}
-	re, done, err := r.administer()
+	lead, done, err := r.administer()
 	if err != nil {
 		return err
 	}
-	err = r.record(ctx, re, act) // applied here: the state has everything that was applied before
+	err = r.record(ctx, lead, act) // applied here: the state has everything that was applied before
 	done()
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (c *chunks) Write(p []byte) (written int, err error) {
 // the request must name its id; its sessions and locks end. New tokens are greater than all that any cluster
 // of that backup can have granted. Restore takes up to a second. Leader only.
 func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
-	re, done, err := r.administer()
+	lead, done, err := r.administer()
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 		TokenFloor: req.GetTokenFloor(),
 		Settings:   req.GetSettings(),
 		Audit:      fsm.RestorableAudit(req.GetAudit()),
-		Lineage:    mint(),
+		Lineage:    newID(),
 		Operator:   req.GetOperator(),
 		Reason:     req.GetReason(),
 		Backup:     req.GetBackup(),
@@ -86,7 +86,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	if err := nextSecond(ctx, now); err != nil {
 		return nil, err
 	}
-	result, err := r.execute(ctx, re, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}, 0)
+	result, err := r.execute(ctx, lead, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -124,14 +124,14 @@ func validAct(act *wire.RecordAct) error {
 
 // record writes to the audit log what an operator is about to do. Unless it returns nil, the action must not
 // happen.
-func (r *Replica) record(ctx context.Context, re *reign, act *wire.RecordAct) error {
-	_, err := r.execute(ctx, re, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
+func (r *Replica) record(ctx context.Context, lead *leadership, act *wire.RecordAct) error {
+	_, err := r.execute(ctx, lead, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
 	return err
 }
 
 // execute proposes one of the leadership's own commands and waits for its result. If it returns no error, the
 // result is OK.
-func (r *Replica) execute(ctx context.Context, re *reign, cmd *wire.Command, level uint32) (*wire.Result, error) {
+func (r *Replica) execute(ctx context.Context, lead *leadership, cmd *wire.Command, level uint32) (*wire.Result, error) {
 	if faults := r.faults([]Proposal{{Command: cmd, Size: proto.Size(cmd)}}); faults != nil {
 		return faults[0], asError(faults[0])
 	}
@@ -141,7 +141,7 @@ func (r *Replica) execute(ctx context.Context, re *reign, cmd *wire.Command, lev
 	if it.size > maxEntryBytes {
 		return nil, fmt.Errorf("%w: the request is larger than a log entry may be (256 KiB)", ErrInvalid)
 	}
-	if !r.proposer.urge(re.term, it) {
+	if !r.proposer.urge(lead.term, it) {
 		return nil, ErrNotLeader
 	}
 	select {

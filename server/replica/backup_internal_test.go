@@ -22,7 +22,7 @@ import (
 // proposer runs, so proposed commands stay in the queue.
 func begun(t *testing.T) *Replica {
 	t.Helper()
-	r := &Replica{cfg: Config{ID: "n1"}, log: hclog.NewNullLogger(), reign: &reign{term: 1, serving: true}}
+	r := &Replica{cfg: Config{ID: "n1"}, log: hclog.NewNullLogger(), leadership: &leadership{term: 1, serving: true}}
 	r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
 	data, err := proto.Marshal(&wire.Entry{Level: 1, Commands: []*wire.Command{
 		{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}},
@@ -103,7 +103,7 @@ func TestExecute(t *testing.T) {
 		"answered":                {1, act(1), false, &wire.Result{Status: wire.Status_OK, Token: 9}, nil, 1},
 		"refused when it applied": {1, act(1), false, refused(wire.Status_FAILED_PRECONDITION, "no"), ErrPrecondition, 1},
 		"not answered":            {1, act(1), true, nil, ErrUncertain, 1},
-		"of another reign":        {2, act(1), false, nil, ErrNotLeader, 0},
+		"of another leadership":   {2, act(1), false, nil, ErrNotLeader, 0},
 		"invalid":                 {1, invalid, false, nil, ErrInvalid, 0},
 	} {
 		bubble.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestExecute(t *testing.T) {
 			if c.cancelled {
 				cancel()
 			}
-			result, err := r.execute(ctx, &reign{term: c.term}, c.cmd, 3)
+			result, err := r.execute(ctx, &leadership{term: c.term}, c.cmd, 3)
 			if !errors.Is(err, c.want) || c.want == nil && result.GetToken() != 9 {
 				t.Errorf("%s: %v, %v", name, result, err)
 			}
@@ -148,7 +148,7 @@ func TestExecuteBoundsTheEntry(t *testing.T) {
 		if size < maxEntryBytes {
 			continue
 		}
-		if _, err := r.execute(cancelled, r.reign, cmd, 0); !errors.Is(err, want) {
+		if _, err := r.execute(cancelled, r.leadership, cmd, 0); !errors.Is(err, want) {
 			t.Errorf("an entry of %d bytes: %v", size, err)
 		}
 		if size > maxEntryBytes {
@@ -165,13 +165,13 @@ func TestActsThatAreNotDone(t *testing.T) {
 		serving bool
 		want    error
 	}{
-		"without a reason":        {"", true, ErrInvalid},
-		"at a node that follows":  {"test", false, ErrNotLeader},
-		"at the end of the reign": {"test", true, ErrNotLeader},
+		"without a reason":             {"", true, ErrInvalid},
+		"at a node that follows":       {"test", false, ErrNotLeader},
+		"at the end of the leadership": {"test", true, ErrNotLeader},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			r := begun(t)
-			r.reign = &reign{term: 2, serving: c.serving} // the proposer is not in that term
+			r.leadership = &leadership{term: 2, serving: c.serving} // the proposer is not in that term
 			var file bytes.Buffer
 			save := r.SaveSnapshot(t.Context(), &wire.SaveSnapshotRequest{Reason: c.reason}, &file)
 			acknowledged, acknowledge := r.AcknowledgeAlarms(t.Context(), &wire.AcknowledgeAlarmsRequest{Reason: c.reason})

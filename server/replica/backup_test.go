@@ -205,7 +205,7 @@ func TestRestoreOverALiveCluster(t *testing.T) {
 			t.Errorf("the holder was told %v", got)
 		}
 		for _, r := range []*wire.Result{
-			<-outcome, leader.beat(s), leader.beat(away), leader.do(acquireCommand(away, 1, "b", 0)), leader.do(attachCommand(away, "away")),
+			<-outcome, leader.heartbeat(s), leader.heartbeat(away), leader.do(acquireCommand(away, 1, "b", 0)), leader.do(attachCommand(away, "away")),
 		} {
 			if c.expect(r, wire.Status_SESSION_LOST); !r.Restored || !strings.Contains(r.Message, "a backup was restored") {
 				t.Errorf("not said why: %v", r)

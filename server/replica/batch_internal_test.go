@@ -28,20 +28,20 @@ func TestEntriesInFlight(t *testing.T) {
 		want := func(when string, entries int) {
 			t.Helper()
 			synctest.Wait()
-			if got := len(p.flights); got != entries || p.awaited() != (entries > 0) {
+			if got := len(p.proposed); got != entries || p.awaited() != (entries > 0) {
 				t.Errorf("%s: %d entries in flight, want %d; awaited %v", when, got, entries, p.awaited())
 			}
 		}
 		land := func() {
-			b := <-p.flights
-			p.landed(b, appliedEntry{})
+			b := <-p.proposed
+			p.finished(b, appliedEntry{})
 			p.recycle(b)
 		}
 		var running sync.WaitGroup
 		running.Go(p.run)
 		want("nothing is queued", 0)
 		p.mu.Lock()
-		if p.gathering.waiting() {
+		if p.coalescer.waiting() {
 			t.Error("the next entry waits for others, and nothing is queued")
 		}
 		p.mu.Unlock()
@@ -54,11 +54,11 @@ func TestEntriesInFlight(t *testing.T) {
 		want("a whole one waits", 2)
 		p.sized(3, maxEntryBytes, 1)
 		want("another one", 2)
-		if first, second := <-p.flights, <-p.flights; first == second {
+		if first, second := <-p.proposed, <-p.proposed; first == second {
 			t.Error("two entries in flight share their memory")
 		} else {
-			p.flights <- first
-			p.flights <- second
+			p.proposed <- first
+			p.proposed <- second
 		}
 		p.pause(1)
 		land()
@@ -81,28 +81,28 @@ func TestWhatAnEntryTakes(t *testing.T) {
 	}
 	p.queue(acquireOf(1, 1, 1), 1)
 	p.prove(func(*wire.Result) {})
-	p.beat(beat{session: 1})
+	p.heartbeat(heartbeat{session: 1})
 	p.mark(1)
 	p.due = true
 	b := p.take()
-	if b.term != 1 || len(b.items) != 1 || len(b.proves) != 1 || len(b.beats) != 1 || !b.marks {
-		t.Errorf("term %d, %d commands, %d proofs, %d heartbeats, marked %v", b.term, len(b.items), len(b.proves), len(b.beats), b.marks)
+	if b.term != 1 || len(b.items) != 1 || len(b.proofs) != 1 || len(b.heartbeats) != 1 || !b.marks {
+		t.Errorf("term %d, %d commands, %d proofs, %d heartbeats, marked %v", b.term, len(b.items), len(b.proofs), len(b.heartbeats), b.marks)
 	}
-	if p.take() != nil || p.timer != nil || p.due || p.marks || len(p.normal)+len(p.proves)+len(p.beats) != 0 {
+	if p.take() != nil || p.timer != nil || p.due || p.marks || len(p.normal)+len(p.proofs)+len(p.heartbeats) != 0 {
 		t.Error("something is left")
 	}
 	if p.lingered(); p.due {
 		t.Error("no heartbeat waits, and an entry is due")
 	}
 	p.recycle(b)
-	p.beat(beat{session: 2})
+	p.heartbeat(heartbeat{session: 2})
 	if p.timer == nil {
 		t.Error("later heartbeats do not linger")
 	}
 	p.due = true
 	again := p.take()
-	if again != b || len(again.items)+len(again.proves) != 0 || len(again.beats) != 1 || again.marks || again.size != 0 {
-		t.Errorf("the next entry has %d commands, %d proofs, %d heartbeats", len(again.items), len(again.proves), len(again.beats))
+	if again != b || len(again.items)+len(again.proofs) != 0 || len(again.heartbeats) != 1 || again.marks || again.size != 0 {
+		t.Errorf("the next entry has %d commands, %d proofs, %d heartbeats", len(again.items), len(again.proofs), len(again.heartbeats))
 	}
 	p.due = true
 	if p.take() == again {
@@ -121,14 +121,14 @@ func TestWholeEntriesDoNotGather(t *testing.T) {
 		{1, 20, maxEntryWork - 1, false}, {1, 20, maxEntryWork, true},
 	} {
 		p := queueing()
-		p.gathering.want = 10
+		p.coalescer.want = 10
 		for range c.commands {
 			p.sized(1, c.bytes, c.work)
 		}
 		if p.ready() != c.want {
 			t.Errorf("%d commands of %d bytes, work %d: an entry is ready: %v", c.commands, c.bytes, c.work, !c.want)
 		}
-		p.gathering.stop()
+		p.coalescer.stop()
 		if !p.ready() {
 			t.Error("it is not ready when nobody is waited for")
 		}
@@ -178,14 +178,14 @@ func TestUnwritableCommandsAreAnswered(t *testing.T) {
 func TestHeartbeatsLingerFromTheFirst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := queueing()
-		p.beat(beat{session: 1})
+		p.heartbeat(heartbeat{session: 1})
 		time.Sleep(linger / 4)
-		p.beat(beat{session: 2})
+		p.heartbeat(heartbeat{session: 2})
 		p.prove(func(*wire.Result) {})
-		if b := p.take(); len(b.beats) != 2 {
-			t.Errorf("%d heartbeats are taken", len(b.beats))
+		if b := p.take(); len(b.heartbeats) != 2 {
+			t.Errorf("%d heartbeats are taken", len(b.heartbeats))
 		}
-		p.beat(beat{session: 3})
+		p.heartbeat(heartbeat{session: 3})
 		time.Sleep(linger - 1)
 		if _, due := lingering(p); due {
 			t.Error("the next heartbeat is due early")
@@ -198,9 +198,9 @@ func TestHeartbeatsLingerFromTheFirst(t *testing.T) {
 	})
 }
 
-// TestReusableMemory verifies that slices of up to maxSpare elements are reused.
+// TestReusableMemory verifies that slices of up to maxFree elements are reused.
 func TestReusableMemory(t *testing.T) {
-	for had, want := range map[int]int{0: 0, 1: 1, maxSpare: maxSpare, maxSpare + 1: 0} {
+	for had, want := range map[int]int{0: 0, 1: 1, maxFree: maxFree, maxFree + 1: 0} {
 		done := make([]*int, had)
 		for i := range done {
 			done[i] = new(int)
@@ -260,7 +260,7 @@ func TestLargeCommandsShareEntries(t *testing.T) {
 func TestOversizedCommandsAreTakenAlone(t *testing.T) {
 	p := queueing()
 	for id := range uint64(3) {
-		it := newItem((ending{of: ofSession, id: id + 1}).command(1), nil)
+		it := newItem(expireSession(id+1), nil)
 		it.work = 2 * maxEntryWork
 		p.urge(1, it)
 	}

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/expiry"
+	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -39,10 +41,10 @@ func unreplicated(b *testing.B) *Replica {
 		b.Fatal(err)
 	}
 	apply(data, 0)
-	r := &Replica{machine: machine, hub: newHub(machine.View)}
-	r.deadlines = newDeadlines(func(uint64, ending, func(*wire.Result)) bool { return true })
-	r.deadlines.start(1, fsm.New(1))
-	r.hub.begin()
+	r := &Replica{machine: machine, notifier: notify.New(machine.View)}
+	r.deadlines = expiry.New(func(uint64, *wire.Command, func(*wire.Result)) bool { return true })
+	r.deadlines.Start(1, fsm.New(1))
+	r.notifier.Open()
 	if r.metrics, err = newMetrics(r); err != nil {
 		b.Fatal(err)
 	}
@@ -147,81 +149,5 @@ func BenchmarkHeartbeat(b *testing.B) {
 			r.Prove(done)
 			answered.Wait()
 		}
-	}
-}
-
-// crowd returns the deadlines of that many sessions.
-func crowd(b *testing.B, sessions int) *deadlines {
-	d := newDeadlines(func(uint64, ending, func(*wire.Result)) bool { return true })
-	d.start(1, fsm.New(1))
-	for i := range sessions {
-		d.observe(opened(uint64(i+1), 10*time.Second))
-	}
-	return d
-}
-
-// BenchmarkDeadlines measures operations on deadlines when there are that many sessions.
-func BenchmarkDeadlines(b *testing.B) {
-	for _, sessions := range []int{100, 100_000} {
-		b.Run(fmt.Sprint("touch/sessions=", sessions), func(b *testing.B) {
-			d := crowd(b, sessions)
-			now := time.Now()
-			b.ReportAllocs()
-			b.ResetTimer()
-			for i := range b.N {
-				d.touch(uint64(i%sessions)+1, now.Add(time.Duration(i)))
-			}
-		})
-		b.Run(fmt.Sprint("begin-end/sessions=", sessions), func(b *testing.B) {
-			d := crowd(b, sessions)
-			wait := []*wire.Event{
-				{Type: wire.Event_QUEUED, HoldId: 1 << 40, Generation: 1, WaitMs: 5_000},
-				{Type: wire.Event_GRANTED, HoldId: 1 << 40, Waited: true},
-			}
-			b.ReportAllocs()
-			b.ResetTimer()
-			for range b.N {
-				d.observe(wait)
-			}
-		})
-		b.Run(fmt.Sprint("pass/sessions=", sessions), func(b *testing.B) {
-			benchmarkPass(b, sessions)
-		})
-	}
-}
-
-// benchmarkPass measures a deadline that comes up for a session with signs of life.
-func benchmarkPass(b *testing.B, sessions int) {
-	d := crowd(b, sessions)
-	b.ReportAllocs()
-	b.ResetTimer()
-	for range b.N {
-		first := d.heap[0]
-		now := first.at
-		d.touch(first.id, now)
-		if _, due, _ := d.pop(now); len(due) > 0 {
-			b.Fatal("a session that was heard of is due")
-		}
-	}
-}
-
-// swallow is a sink that discards pushes.
-type swallow struct{ pushes int }
-
-func (s *swallow) Push(*wire.Push) { s.pushes++ }
-
-// BenchmarkPublish measures a grant after waiting, up to the connection's sink.
-func BenchmarkPublish(b *testing.B) {
-	h := newHub(nil)
-	h.begin()
-	sink := &swallow{}
-	h.bind(7, sink)
-	events := []*wire.Event{{Type: wire.Event_GRANTED, SessionId: 7, Seq: 3, HoldId: 5, Token: 9, Waited: true}}
-	b.ReportAllocs()
-	for b.Loop() {
-		h.publish(events)
-	}
-	if sink.pushes != b.N {
-		b.Errorf("%d pushes of %d", sink.pushes, b.N)
 	}
 }

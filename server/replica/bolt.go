@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/quorumlock/quorumlock/server/replica/segment"
+	"github.com/quorumlock/quorumlock/server/storage/segment"
 )
 
 // lockTimeout is how long to wait for another process that is just exiting.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -32,10 +32,10 @@ const (
 	probeTimeout = time.Second
 	// The pause between two rounds of probes grows from firstRound to lastRound.
 	firstRound, lastRound = 100 * time.Millisecond, time.Second
-	// patience is the number of rounds for which a majority of empty nodes waits for the others.
-	patience = 5
-	// nagging is how often a waiting node repeats its log message.
-	nagging = time.Minute
+	// emptyRounds is the number of rounds for which a majority of empty nodes waits for the others.
+	emptyRounds = 5
+	// repeatInterval is how often a waiting node repeats its log message.
+	repeatInterval = time.Minute
 )
 
 // answer is the result of probing one peer.
@@ -63,8 +63,8 @@ func (r *Replica) ask(ctx context.Context, p Peer) answer {
 	defer cancel()
 	resp, reply, err := r.layer.Call(ctx, p.Addr, p.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}})
 	a := answer{peer: p, state: resp.GetState(), err: err}
-	mine, theirs := r.book.ClusterID(), reply.GetClusterId()
-	if errors.Is(err, raftstream.ErrRefused) && mine != "" && theirs != "" && mine != theirs {
+	mine, theirs := r.directory.ClusterID(), reply.GetClusterId()
+	if errors.Is(err, peerport.ErrRefused) && mine != "" && theirs != "" && mine != theirs {
 		a.cluster = theirs
 	}
 	if a.state.GetMember().GetId() != p.ID {
@@ -84,9 +84,9 @@ const (
 	removed                    // it was a member and was removed
 )
 
-// judge returns the standing of this node according to the node that has applied most, and that node's state.
+// assess returns the standing of this node according to the node that has applied most, and that node's state.
 // Among equals it prefers a removal, then any record of this node: a record must come from somewhere.
-func judge(answers []answer) (standing, *wire.NodeState) {
+func assess(answers []answer) (standing, *wire.NodeState) {
 	var best *wire.NodeState
 	var as standing
 	for _, a := range answers {
@@ -135,25 +135,25 @@ func otherCluster(answers []answer, mine string) error {
 	return nil
 }
 
-// settle asks the other nodes whether this empty node may run raft, and starts raft if so. If done is false
+// tryStart asks the other nodes whether this empty node may run raft, and starts raft if so. If done is false
 // and err is nil, it may not yet.
-func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) {
-	peers := r.book.peers(r.cfg.Cluster)
+func (r *Replica) tryStart(ctx context.Context, round int) (done bool, err error) {
+	peers := r.directory.peers(r.cfg.Cluster)
 	answers := r.probe(ctx, peers)
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	if err := otherCluster(answers, r.book.ClusterID()); err != nil {
+	if err := otherCluster(answers, r.directory.ClusterID()); err != nil {
 		return false, err
 	}
-	switch as, peer := judge(answers); as {
+	switch as, peer := assess(answers); as {
 	case replaced:
 		cluster := outlookOf(answers)
-		if round == 0 && len(unreachable(answers)) > 0 || round < patience && cluster == unclear {
+		if round == 0 && len(unreachable(answers)) > 0 || round < emptyRounds && cluster == unclear {
 			// A node that has just learned of the removal closes its connections with this node, and the
 			// nodes that still answer may not have learned of it yet. And if there is no leader, the next
 			// moments may show whether there can be one.
-			return r.settleAgain(ctx, round, r.errReplaced(peer, cluster))
+			return r.retryStart(ctx, round, r.errReplaced(peer, cluster))
 		}
 		return false, r.errReplaced(peer, cluster)
 	case known:
@@ -163,7 +163,7 @@ func (r *Replica) settle(ctx context.Context, round int) (done bool, err error) 
 		}
 		return true, r.startRaft(nil)
 	case removed:
-		r.nagRemoved(peer.ClusterId)
+		r.warnRemoved(peer.ClusterId)
 		return false, nil
 	case unknownYet:
 		r.applyForMembership(ctx, answers, peer)
@@ -184,27 +184,27 @@ func (r *Replica) meet(answers []answer) error {
 		}
 	}
 	// One less, so that the cluster's own record replaces this one even if nothing changes there.
-	if _, err := r.book.keep(max(revision, 1)-1, now); err != nil {
+	if _, err := r.directory.keep(max(revision, 1)-1, now); err != nil {
 		return fmt.Errorf("join the cluster: %w", err)
 	}
 	return nil
 }
 
-// nagRemoved logs that this node is no longer a member. The node then waits. Other nodes do not talk to it.
-func (r *Replica) nagRemoved(cluster string) {
-	r.nag("this node was removed from its cluster and takes no part any more; to have it back, move its data away, start it again, and add it",
+// warnRemoved logs that this node is no longer a member. The node then waits. Other nodes do not talk to it.
+func (r *Replica) warnRemoved(cluster string) {
+	r.warnRepeatedly("this node was removed from its cluster and takes no part any more; to have it back, move its data away, start it again, and add it",
 		"cluster", cluster, "data", r.cfg.DataDir, "run", r.addCommand())
 }
 
-// settleAgain waits briefly, so that news can spread among the other nodes, and calls settle again. If ctx
+// retryStart waits briefly, so that news can spread among the other nodes, and calls tryStart again. If ctx
 // leaves no time for another round, it returns verdict, the result so far.
-func (r *Replica) settleAgain(ctx context.Context, round int, verdict error) (done bool, err error) {
+func (r *Replica) retryStart(ctx context.Context, round int, verdict error) (done bool, err error) {
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < firstRound+probeTimeout {
 		return false, verdict
 	}
 	select {
 	case <-time.After(firstRound):
-		return r.settle(ctx, round+1)
+		return r.tryStart(ctx, round+1)
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -221,11 +221,11 @@ func (r *Replica) beginCluster(answers []answer, round int) (done bool, err erro
 	}
 	configured := len(r.cfg.Cluster)
 	if configured == 0 {
-		r.nag("waiting to be added to a cluster", "run", r.addCommand())
+		r.warnRepeatedly("waiting to be added to a cluster", "run", r.addCommand())
 		return false, nil
 	}
-	if len(members) <= configured/2 || (len(members) < configured && round < patience) {
-		r.nag("waiting for a majority of the new cluster's nodes", "answered", len(members), "configured", configured, "unreachable", unreachable(answers))
+	if len(members) <= configured/2 || (len(members) < configured && round < emptyRounds) {
+		r.warnRepeatedly("waiting for a majority of the new cluster's nodes", "answered", len(members), "configured", configured, "unreachable", unreachable(answers))
 		return false, nil
 	}
 	return true, r.startRaft(members)
@@ -269,11 +269,11 @@ func (r *Replica) initialVoters() raft.Configuration {
 func (r *Replica) applyForMembership(ctx context.Context, answers []answer, peer *wire.NodeState) {
 	leader, ok := leaderAmong(answers)
 	if !ok {
-		r.nag("waiting for the cluster to have a leader", "cluster", peer.ClusterId)
+		r.warnRepeatedly("waiting for the cluster to have a leader", "cluster", peer.ClusterId)
 		return
 	}
 	if err := r.reportTo(ctx, leader); err != nil {
-		r.nag("waiting to be added to the cluster", "cluster", peer.ClusterId, "leader", leader.ID, "answer", err, "run", r.addCommand())
+		r.warnRepeatedly("waiting to be added to the cluster", "cluster", peer.ClusterId, "leader", leader.ID, "answer", err, "run", r.addCommand())
 	}
 }
 
@@ -294,17 +294,17 @@ func leaderAmong(answers []answer) (Peer, bool) {
 	return leader, leader.ID != ""
 }
 
-// nag logs what the node waits for: when that changes, and then periodically.
-func (r *Replica) nag(message string, args ...any) {
-	if message == r.nagged && time.Since(r.naggedAt) < nagging {
+// warnRepeatedly logs what the node waits for: when that changes, and then periodically.
+func (r *Replica) warnRepeatedly(message string, args ...any) {
+	if message == r.warned && time.Since(r.warnedAt) < repeatInterval {
 		return
 	}
-	r.nagged, r.naggedAt = message, time.Now()
+	r.warned, r.warnedAt = message, time.Now()
 	r.log.Warn(message, args...)
 }
 
-// settleDown repeats settle until raft runs. It is a goroutine of a node that was empty when it was opened.
-func (r *Replica) settleDown() {
+// awaitStart repeats tryStart until raft runs. It is a goroutine of a node that was empty when it was opened.
+func (r *Replica) awaitStart() {
 	pause := firstRound
 	for round := 1; ; round++ {
 		select {
@@ -312,7 +312,7 @@ func (r *Replica) settleDown() {
 		case <-r.ctx.Done():
 			return
 		}
-		done, err := r.settle(r.ctx, round)
+		done, err := r.tryStart(r.ctx, round)
 		if r.ctx.Err() != nil || done && err == nil {
 			return
 		}

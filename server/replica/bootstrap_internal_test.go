@@ -38,7 +38,7 @@ func TestJudge(t *testing.T) {
 		"as far, known before others": {[]answer{says("n1", 5, member), says("n2", 5, replacedBy), says("n3", 5, expected)}, known, "n1"},
 		"the same: the first counts":  {[]answer{says("n1", 5, member), says("n2", 5, member)}, known, "n1"},
 	} {
-		as, best := judge(c.answers)
+		as, best := assess(c.answers)
 		if as != c.want || best.GetMember().GetId() != c.from {
 			t.Errorf("%s: %v by %q, want %v by %q", name, as, best.GetMember().GetId(), c.want, c.from)
 		}
@@ -110,7 +110,7 @@ func TestLeaderAmong(t *testing.T) {
 
 // TestAdviceFitsTheCluster verifies what a wiped node advises its operator to do, for each outlook.
 func TestAdviceFitsTheCluster(t *testing.T) {
-	r := &Replica{cfg: Config{ID: "n1", Advertise: Addresses{Peer: "h1:1"}}, book: &book{incarnation: "new"}}
+	r := &Replica{cfg: Config{ID: "n1", Advertise: Addresses{Peer: "h1:1"}}, directory: &directory{incarnation: "new"}}
 	peer := &wire.NodeState{ClusterId: "c", Member: &wire.Member{Id: "n2", ClientAddr: "h2:2"}}
 	const replace, restart = "qlock cluster remove n1", "qlock --endpoints h2:2 snapshot save --stale"
 	for cluster, want := range map[outlook][2]bool{led: {true, false}, hopeless: {false, true}, unclear: {true, true}} {

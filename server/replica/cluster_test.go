@@ -338,7 +338,7 @@ func (n *node) do(cmd *wire.Command) *wire.Result {
 	return n.wait("the result of "+fmt.Sprintf("%T", cmd.Op), func(done func(*wire.Result)) { n.Propose(cmd, done) })
 }
 
-func (n *node) beat(session uint64) *wire.Result {
+func (n *node) heartbeat(session uint64) *wire.Result {
 	n.c.t.Helper()
 	return n.wait("a heartbeat", func(done func(*wire.Result)) { n.Heartbeat(session, done) })
 }

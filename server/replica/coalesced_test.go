@@ -68,7 +68,7 @@ func TestLeadershipRegainedInOneNotice(t *testing.T) {
 			t.Fatal("it serves without having looked")
 		}
 		wake()
-		c.within(time.Second, "the reign begins", old.Serving)
+		c.within(time.Second, "the leadership begins", old.Serving)
 		begun := time.Now()
 		if rest, ok := old.Remaining(s); !ok || rest < ttl-100*time.Millisecond {
 			t.Errorf("%v remain after the barrier, want a full TTL", rest)

@@ -10,13 +10,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// complete answers the proposer's entries in log order until flights is closed. It matches results to
+// complete answers the proposer's entries in log order until proposed is closed. It matches results to
 // requests through the future of the entry itself. An id would not do, since it could occur again when a log
 // is replayed.
 func (r *Replica) complete() {
-	for b := range r.proposer.flights {
+	for b := range r.proposer.proposed {
 		if err := b.future.Error(); err != nil {
-			r.proposer.landed(b, appliedEntry{})
+			r.proposer.finished(b, appliedEntry{})
 			r.metrics.failed(b, err)
 			b.answer(fate(err))
 		} else {
@@ -58,7 +58,7 @@ func fate(err error) *wire.Result {
 
 func (r *Replica) completeApplied(b *batch) {
 	applied, err := outcome(b)
-	r.proposer.landed(b, applied)
+	r.proposer.finished(b, applied)
 	if err != nil {
 		r.log.Error("an entry was not applied", "error", err, "commands", len(b.items))
 		r.metrics.failed(b, err)
@@ -70,21 +70,21 @@ func (r *Replica) completeApplied(b *batch) {
 	}
 	r.metrics.applied(b, applied.Applied)
 	// Deadlines learn of a session before its client does.
-	r.deadlines.observe(applied.Events)
+	r.deadlines.Observe(applied.Events)
 	r.logDiscarded(b, applied.Failures)
 	for i, it := range b.items {
 		status := applied.Results[i].GetStatus()
 		r.metrics.answered(it.cmd, status)
 		if status == wire.Status_RESOURCE_EXHAUSTED {
-			r.deadlines.setExhausted(it.cmd.GetSessionId(), true)
+			r.deadlines.SetExhausted(it.cmd.GetSessionId(), true)
 		}
 		it.answer(applied.Results[i]) // from here on, the command belongs to its sender
 	}
-	r.hub.publish(applied.Events)
-	for _, done := range b.proves {
+	r.notifier.Publish(applied.Events)
+	for _, done := range b.proofs {
 		done(&wire.Result{Status: wire.Status_OK})
 	}
-	r.answerBeats(b)
+	r.answerHeartbeats(b)
 }
 
 // errMismatch is returned when the state machine broke its contract.
@@ -133,10 +133,10 @@ func (b *batch) answer(result *wire.Result) {
 	for _, it := range b.items {
 		it.answer(result)
 	}
-	for _, done := range b.proves {
+	for _, done := range b.proofs {
 		done(result)
 	}
-	for _, beat := range b.beats {
-		beat.done(result)
+	for _, heartbeat := range b.heartbeats {
+		heartbeat.done(result)
 	}
 }

@@ -134,9 +134,9 @@ func fill(t *testing.T, cfg Config) {
 		check(s.log.StoreLogs(batch))
 	}
 	check(s.log.DeleteRange(391, 400)) // as after a conflict with another leader's log
-	check(s.guard.SetUint64([]byte(currentTerm), 7))
-	check(s.guard.SetUint64([]byte(lastVoteTerm), 7))
-	check(s.guard.Set([]byte(lastVoteCandidate), []byte("n2")))
+	check(s.watchdog.SetUint64([]byte(currentTerm), 7))
+	check(s.watchdog.SetUint64([]byte(lastVoteTerm), 7))
+	check(s.watchdog.Set([]byte(lastVoteCandidate), []byte("n2")))
 	check(s.stable.Set(membersKey, bytes.Repeat([]byte("member"), 50)))
 	for _, index := range []uint64{100, newestSnapshot} {
 		members := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "127.0.0.1:1"}, {ID: "n2", Address: "127.0.0.1:2"}}}
@@ -168,7 +168,7 @@ func reread(cfg Config) (memory, error) {
 		return memory{}, err
 	}
 	m, err := recall(s)
-	s.guard.broken.Store(true)
+	s.watchdog.broken.Store(true)
 	return m, errors.Join(err, s.close())
 }
 
@@ -456,7 +456,7 @@ func readLogShowsEveryEntry(t *testing.T, kind LogStore) {
 // TestDamageSaysWhatToDo verifies that the message contains the repair commands with the node's own names.
 func TestDamageSaysWhatToDo(t *testing.T) {
 	r := &Replica{cfg: Config{ID: "n2", DataDir: "/data", Advertise: Addresses{Peer: "h2:7401"}, Cluster: []Peer{{ID: "n1"}, {ID: "n2"}, {ID: "n3"}}}}
-	text := r.wayOut(fmt.Errorf("%w: /data/raft.db", ErrDamaged)).Error()
+	text := r.withAdvice(fmt.Errorf("%w: /data/raft.db", ErrDamaged)).Error()
 	for _, want := range []string{"/data/raft.db", "mv /data /data.damaged", "qlock cluster remove n2", "qlock cluster add n2 h2:7401"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in %q", want, text)
@@ -464,14 +464,14 @@ func TestDamageSaysWhatToDo(t *testing.T) {
 	}
 	r.cfg.Cluster = nil
 	const others = "snapshot save --stale" // run at one of the others
-	if text := r.wayOut(ErrDamaged).Error(); !strings.Contains(text, "qlock snapshot restore") || strings.Contains(text, others) {
+	if text := r.withAdvice(ErrDamaged).Error(); !strings.Contains(text, "qlock snapshot restore") || strings.Contains(text, others) {
 		t.Errorf("a node that was alone is told %q", text)
 	}
 	r.cfg.Stores = inMemory()
-	if text := r.wayOut(ErrDamaged).Error(); !strings.Contains(text, others) {
+	if text := r.withAdvice(ErrDamaged).Error(); !strings.Contains(text, others) {
 		t.Errorf("a node without a data directory is told %q", text)
 	}
-	if err := r.wayOut(errDisk); err != errDisk {
+	if err := r.withAdvice(errDisk); err != errDisk {
 		t.Errorf("no damage, and still: %v", err)
 	}
 }

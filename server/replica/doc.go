@@ -6,32 +6,30 @@
 //   - replica.go, config.go: starting and stopping a node.
 //   - identity.go, bootstrap.go: a node's identity, and when an empty node may begin or join a cluster. A
 //     node whose disk was wiped must never vote.
-//   - book.go, vouch.go: the member directory, and what members say about a caller that this node does not
+//   - directory.go, vouch.go: the member directory, and what members say about a caller that this node does not
 //     know.
 //   - propose.go, proposer.go, completer.go: group commit. One goroutine packs everything that is queued into
-//     one raft entry, another completes entries in log order. gathering.go coalesces batches, and share.go
+//     one raft entry, another completes entries in log order. coalescer.go coalesces batches, and share.go
 //     divides a full entry fairly among senders.
 //   - leadership.go: a leadership, from its barrier to its loss.
-//   - deadline.go, ending.go: the ends of sessions, timed waits, bounded holds and lock-delays. They are
-//     never early, and none is lost.
 //   - heartbeat.go: heartbeats, which are acknowledged only with proof of leadership that is newer than their
-//     arrival.
-//   - hub.go: the notifier, which pushes granted waits, lost holds, and notices that others want a hold.
-//   - history.go, packed.go, interest.go, watch.go: the event log of each node, and the watches that read it
-//     at their own pace. catchup.go makes watches wait until a node has caught up after its start.
+//     arrival. Package expiry decides when sessions and other things end.
+//   - bindings.go: which connections get the pushes of a session; package notify delivers them.
+//   - watch.go, recorder.go: watches of the events that this node has applied; package eventlog keeps them.
+//     catchup.go makes watches wait until a node has caught up after its start.
 //   - backup.go, stale.go: backups while the cluster keeps running, and the restore that starts a new lineage
 //     from one.
 //   - hashes.go, agreement.go: comparing the states of all nodes. A node whose state differs from that of the
 //     majority stops.
 //   - peer_state.go, alarms.go: detecting a disk that was rolled back, and logs that have forked.
-//   - stores.go, guard.go, cache.go, bolt.go, pages.go, segments.go, snapshots.go, damage.go: the disk. A
+//   - stores.go, watchdog.go, cache.go, bolt.go, pages.go, segments.go, snapshots.go, damage.go: the disk. A
 //     write that fails or hangs is the node's last one. What is read is what was written, or the node stops.
 //     Package segment implements the log itself.
 //   - overlap.go: the leader's disk writes, concurrent with the followers', and why that is safe.
-//   - vigil.go, hint.go: fail-over as soon as the leader's process is dead, without waiting for raft's
+//   - leader_monitor.go, hint.go: fail-over as soon as the leader's process is dead, without waiting for raft's
 //     timeouts, if package failover allows it.
 //   - slow_disk.go: handing leadership over when the leader's disk hangs.
-//   - members.go, member_rules.go, steward.go, report.go: members, their addresses and feature levels.
+//   - members.go, member_rules.go, reconciler.go, report.go: members, their addresses and feature levels.
 //     majority.go recognizes a cluster that cannot elect a leader any more.
 //
 // # Request path
@@ -43,7 +41,7 @@
 //
 // # Leadership
 //
-// A leadership (type reign) is one term in which this node leads and serves. It starts with a barrier, the
+// A leadership is one term in which this node leads and serves. It starts with a barrier, the
 // BeginTerm command. When that is applied, every session gets a full TTL, every timed wait its full wait,
 // every bounded hold its max_hold, and every lock-delay its full length again. Only then does the node accept
 // commands.

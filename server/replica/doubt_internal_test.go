@@ -101,7 +101,7 @@ func TestVerdictsMakeRoom(t *testing.T) {
 // TestWhoIsExpectedAgain verifies which commands count as sent again by clients that the last entry answered.
 func TestWhoIsExpectedAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		g := &gathering{}
+		g := &coalescer{}
 		items := make([]item, 4)
 		results := make([]*wire.Result, 4)
 		for i := range items {
@@ -113,7 +113,7 @@ func TestWhoIsExpectedAgain(t *testing.T) {
 		applied.Events = []*wire.Event{
 			{Type: wire.Event_GRANTED, Waited: true, SessionId: 9}, {Type: wire.Event_GRANTED, SessionId: 8}, {Type: wire.Event_RELEASED, Waited: true, SessionId: 8},
 		}
-		g.landed(&batch{items: items}, appliedEntry{applied}, 2)
+		g.finished(&batch{items: items}, appliedEntry{applied}, 2)
 		if g.answered != 4 || g.want != 2 {
 			t.Errorf("answered %d, want %d", g.answered, g.want)
 		}
@@ -123,15 +123,15 @@ func TestWhoIsExpectedAgain(t *testing.T) {
 		if g.returned != 2 {
 			t.Errorf("returned %d", g.returned)
 		}
-		time.Sleep(gatherPatience - 1)
+		time.Sleep(coalesceTimeout - 1)
 		g.came(2)
 		time.Sleep(time.Nanosecond)
 		g.came(4) // too late
 		if g.returned != 3 {
-			t.Errorf("returned %d within the patience", g.returned)
+			t.Errorf("returned %d within the timeout", g.returned)
 		}
-		g.landed(&batch{}, appliedEntry{}, 5)
-		if g.share != 0.75/gatherMemory || g.answered != 0 || g.returned != 0 {
+		g.finished(&batch{}, appliedEntry{}, 5)
+		if g.share != 0.75/averagedEntries || g.answered != 0 || g.returned != 0 {
 			t.Errorf("the share is %v", g.share)
 		}
 		if g.came(4); g.returned != 0 {

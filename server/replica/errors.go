@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/quorumlock/quorumlock/server/replica/segment"
+	"github.com/quorumlock/quorumlock/server/storage/segment"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

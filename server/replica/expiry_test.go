@@ -70,9 +70,9 @@ func expiryUnderFailover(t *testing.T, seed uint64) {
 		clients[i] = k
 		every := ttl/8 + time.Duration(random.Int64N(int64(ttl/3)))
 		delay := time.Duration(random.Int64N(int64(300 * time.Millisecond)))
-		beats := random.IntN(20)
+		heartbeats := random.IntN(20)
 		beating.Go(func() {
-			for range beats {
+			for range heartbeats {
 				k.beatOn(c, delay)
 				time.Sleep(every)
 			}
@@ -254,7 +254,7 @@ func TestDecidedExpiryIsFinal(t *testing.T) {
 		if !leader.lives(s) {
 			t.Fatal("the end was applied before it could be refused")
 		}
-		c.expect(leader.beat(s), wire.Status_SESSION_LOST)
+		c.expect(leader.heartbeat(s), wire.Status_SESSION_LOST)
 		c.expect(leader.do(acquireCommand(s, 1, "late", 0)), wire.Status_SESSION_LOST)
 		c.eventually("gone", func() bool { return !leader.lives(s) })
 		c.eventually("told", func() bool { return len(to.all()) > 0 })

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/replica/failover"
+	"github.com/quorumlock/quorumlock/server/failover"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -63,6 +63,6 @@ func (r *Replica) AskVouch(ctx context.Context, member, incarnation, id, its str
 
 // SeesDead reports whether this node, after it saw the leader die, still considers it dead.
 func (r *Replica) SeesDead(leader string) bool {
-	r.vigil.saw(failover.Loss{Leader: leader, Term: 1})
-	return r.vigil.view(r.node.Load()).Saw.Leader != ""
+	r.leaderMonitor.saw(failover.Loss{Leader: leader, Term: 1})
+	return r.leaderMonitor.view(r.node.Load()).Saw.Leader != ""
 }

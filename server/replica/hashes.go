@@ -86,11 +86,11 @@ func (h *hashes) point(index uint64, machine *fsm.Machine) {
 	h.marked, h.moved = time.Now(), machine.Revision()
 	if index > h.replayed {
 		h.next = &fork{index, machine}
-		poke(h.wake)
+		trigger(h.wake)
 	}
 }
 
-func poke(c chan struct{}) {
+func trigger(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -163,7 +163,7 @@ func (r *Replica) hashState(f *fork) {
 	r.hashes.mu.Unlock()
 	r.log.Debug("state hashed", "index", f.index, "took", took)
 	r.compareHashes()
-	poke(r.hashes.news)
+	trigger(r.hashes.news)
 }
 
 // untilDone passes data to a hash, and fails once the node stops.

@@ -98,7 +98,7 @@ func TestDivergedNodeStopsItself(t *testing.T) {
 			if leader.holder("door") != s || leader.holder("rot") != s {
 				t.Error("a lock was lost")
 			}
-			c.expect(leader.beat(s), wire.Status_OK)
+			c.expect(leader.heartbeat(s), wire.Status_OK)
 			c.expect(c.must(acquireCommand(s, 3, "gate", 0)), wire.Status_GRANTED)
 			c.expect(c.must(releaseCommand(s, 4, held)), wire.Status_OK)
 			c.agreed(c.leader())
@@ -156,7 +156,7 @@ func TestNothingIsGrantedInDoubt(t *testing.T) {
 			t.Errorf("%v", status)
 		}
 		c.expect(c.leader().do(acquireCommand(waiter, 2, "gate", 0)), wire.Status_UNAVAILABLE)
-		c.expect(c.leader().beat(waiter), wire.Status_OK)
+		c.expect(c.leader().heartbeat(waiter), wire.Status_OK)
 		c.expect(c.leader().wait("a proof", c.leader().Prove), wire.Status_OK)
 		c.expect(c.must(releaseCommand(holder, 3, held)), wire.Status_OK)
 		gone := c.openSession("gone", 5*time.Second)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/expiry"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -16,15 +17,15 @@ import (
 // that is newer than the call, if the session is then alive, and with SESSION_LOST if the session is unknown
 // or its expiry is decided. Results are shared between calls and must not be changed.
 func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
-	switch r.deadlines.touch(session, time.Now()) {
-	case inactive:
+	switch r.deadlines.Touch(session, time.Now()) {
+	case expiry.Inactive:
 		done(r.refusal())
-	case unknown, decided:
+	case expiry.Unknown, expiry.Decided:
 		done(r.lost(session))
-	case leased:
+	case expiry.Leased:
 		done(refused(wire.Status_INVALID_ARGUMENT, "the session is a lease's: heartbeats do not prolong it, an extension does"))
 	default:
-		r.proposer.beat(beat{session: session, done: done})
+		r.proposer.heartbeat(heartbeat{session: session, done: done})
 	}
 }
 
@@ -38,25 +39,25 @@ func (r *Replica) lost(session uint64) (answer *wire.Result) {
 // here. From then on, View is linearizable with respect to the call.
 func (r *Replica) Prove(done func(*wire.Result)) { r.proposer.prove(done) }
 
-// answerBeats acknowledges the heartbeats for which the batch is the proof.
-func (r *Replica) answerBeats(b *batch) {
-	if len(b.beats) == 0 {
+// answerHeartbeats acknowledges the heartbeats for which the batch is the proof.
+func (r *Replica) answerHeartbeats(b *batch) {
+	if len(b.heartbeats) == 0 {
 		return
 	}
 	r.machine.View(func(m *fsm.Machine) {
-		for i := range b.beats {
-			_, b.beats[i].lives = m.Session(b.beats[i].session)
+		for i := range b.heartbeats {
+			_, b.heartbeats[i].lives = m.Session(b.heartbeats[i].session)
 		}
 	})
 	well := &wire.Result{Status: wire.Status_OK} // shared by all of them
-	for _, beat := range b.beats {
-		switch state := r.deadlines.state(b.term, beat.session); {
-		case state == inactive:
-			beat.done(r.refusal())
-		case state == alive && beat.lives:
-			beat.done(well)
+	for _, heartbeat := range b.heartbeats {
+		switch state := r.deadlines.State(b.term, heartbeat.session); {
+		case state == expiry.Inactive:
+			heartbeat.done(r.refusal())
+		case state == expiry.Alive && heartbeat.lives:
+			heartbeat.done(well)
 		default:
-			beat.done(r.lost(beat.session))
+			heartbeat.done(r.lost(heartbeat.session))
 		}
 	}
 }
@@ -64,19 +65,19 @@ func (r *Replica) answerBeats(b *batch) {
 // HeartbeatAge returns the time since the session's last sign of life or, for a lease, since its grant or
 // last extension. Leader only.
 func (r *Replica) HeartbeatAge(session uint64) (time.Duration, bool) {
-	return r.deadlines.age(session)
+	return r.deadlines.Age(session)
 }
 
 // Remaining returns how much longer the leader waits for the session's next sign of life. Leader only.
 func (r *Replica) Remaining(session uint64) (time.Duration, bool) {
-	return r.deadlines.remaining(ofSession, session)
+	return r.deadlines.Remaining(expiry.Session, session)
 }
 
 // HoldRemaining returns the time until a hold ends by its max_hold or by the grace of a revocation, whichever
 // is earlier. It returns false if the hold has neither. Leader only.
 func (r *Replica) HoldRemaining(hold uint64) (time.Duration, bool) {
-	left, bounded := r.deadlines.remaining(ofHold, hold)
-	grace, revoked := r.deadlines.remaining(ofGrace, hold)
+	left, bounded := r.deadlines.Remaining(expiry.Hold, hold)
+	grace, revoked := r.deadlines.Remaining(expiry.Grace, hold)
 	if revoked && (!bounded || grace < left) {
 		left = grace
 	}
@@ -85,5 +86,12 @@ func (r *Replica) HoldRemaining(hold uint64) (time.Duration, bool) {
 
 // DelayRemaining returns the time until the lock-delay of an ended hold is over. Leader only.
 func (r *Replica) DelayRemaining(hold uint64) (time.Duration, bool) {
-	return r.deadlines.remaining(ofDelay, hold)
+	return r.deadlines.Remaining(expiry.Delay, hold)
+}
+
+// proposeEnding proposes a decided end.
+func (r *Replica) proposeEnding(term uint64, cmd *wire.Command, answered func(*wire.Result)) bool {
+	it := newItem(cmd, answered)
+	it.work = workOf(it.cmd, r.locksOf)
+	return r.proposer.urge(term, it)
 }

@@ -12,7 +12,7 @@ func TestPartitionedLeaderAcknowledgesNoHeartbeat(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
 		s := c.openSession("a", time.Minute)
-		c.expect(leader.beat(s), wire.Status_OK)
+		c.expect(leader.heartbeat(s), wire.Status_OK)
 		c.net.Isolate(leader.id, c.except(leader)...)
 		// Raft still considers itself the leader here, until its lease ends. So would VerifyLeader, because
 		// of answers to older heartbeats.
@@ -31,7 +31,7 @@ func TestPartitionedLeaderAcknowledgesNoHeartbeat(t *testing.T) {
 				t.Errorf("a partitioned leader acknowledged a heartbeat")
 			}
 		}
-		if r := leader.beat(s); r.Status != wire.Status_NOT_LEADER {
+		if r := leader.heartbeat(s); r.Status != wire.Status_NOT_LEADER {
 			t.Errorf("deposed, it answered %v", r)
 		}
 	})
@@ -73,7 +73,7 @@ func TestHeartbeatsShareOneEntry(t *testing.T) {
 		if n := len(leader.entries()) - before; n != 1 {
 			t.Errorf("a heartbeat beside a command took %d entries, want 1", n)
 		}
-		c.expect(leader.beat(1<<40), wire.Status_SESSION_LOST)
+		c.expect(leader.heartbeat(1<<40), wire.Status_SESSION_LOST)
 	})
 }
 

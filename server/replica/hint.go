@@ -9,14 +9,14 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/replica/failover"
-	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/server/failover"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // firstHearing is the pause before the other voters are asked again. They may notice the same death slightly
 // later.
-const firstHearing = 5 * time.Millisecond
+const firstPoll = 5 * time.Millisecond
 
 // turn is how long each voter has to call an election before the next one may. It is many times what that
 // takes, but short compared with raft's timeouts.
@@ -26,19 +26,19 @@ func (r *Replica) turn() time.Duration { return r.cfg.HeartbeatTimeout / 5 }
 // one, when failover says so, or after four heartbeat timeouts, when raft's own timeouts have long passed.
 func (r *Replica) callElection(ctx context.Context, lost failover.Loss) {
 	node, begun := r.node.Load(), time.Now()
-	for pause := firstHearing; ; pause = min(2*pause, r.turn()/2) {
+	for pause := firstPoll; ; pause = min(2*pause, r.turn()/2) {
 		h := r.hear(ctx, lost)
-		h.Self = r.vigil.view(node)
-		verdict := h.Judge(int(time.Since(begun) / r.turn()))
+		h.Self = r.leaderMonitor.view(node)
+		decision := h.Decide(int(time.Since(begun) / r.turn()))
 		switch {
 		case ctx.Err() != nil:
 			return // there is another leader, or an election in progress
-		case verdict.Outcome == failover.Call:
-			r.stand(h, verdict)
+		case decision.Outcome == failover.Call:
+			r.stand(h, decision)
 			return
-		case verdict.Outcome == failover.Drop, time.Since(begun) > 4*r.cfg.HeartbeatTimeout:
-			r.log.Info("no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "because", verdict.Reason)
-			r.metrics.leaderHints.WithLabelValues(string(verdict.Reason)).Inc()
+		case decision.Outcome == failover.Drop, time.Since(begun) > 4*r.cfg.HeartbeatTimeout:
+			r.log.Info("no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "because", decision.Reason)
+			r.metrics.leaderHints.WithLabelValues(string(decision.Reason)).Inc()
 			return
 		}
 		select {
@@ -49,21 +49,21 @@ func (r *Replica) callElection(ctx context.Context, lost failover.Loss) {
 }
 
 // stand makes this node a candidate.
-func (r *Replica) stand(h failover.Hearing, verdict failover.Verdict) {
+func (r *Replica) stand(h failover.Poll, decision failover.Decision) {
 	r.log.Warn("the leader is dead: calling an election", "leader", h.Loss.Leader, "term", h.Loss.Term,
-		"seen-by", verdict.Witnesses, "voters", len(h.Voters), "last-log-index", h.Self.Tail.Index)
-	r.metrics.leaderHints.WithLabelValues(string(verdict.Reason)).Inc()
-	r.vigil.called(h.Loss.Term)
+		"seen-by", decision.Witnesses, "voters", len(h.Voters), "last-log-index", h.Self.Tail.Index)
+	r.metrics.leaderHints.WithLabelValues(string(decision.Reason)).Inc()
+	r.leaderMonitor.called(h.Loss.Term)
 	if err := r.trans.CallElection(); err != nil {
 		r.log.Warn("the election was not called: raft's time-outs will", "error", err)
 	}
 }
 
 // hear asks all other voters what they saw.
-func (r *Replica) hear(ctx context.Context, lost failover.Loss) failover.Hearing {
+func (r *Replica) hear(ctx context.Context, lost failover.Loss) failover.Poll {
 	ctx, cancel := context.WithTimeout(ctx, r.turn()/2) // a silent voter must not cost this node its turn
 	defer cancel()
-	h := failover.Hearing{Loss: lost, Answers: map[string]failover.Answer{}}
+	h := failover.Poll{Loss: lost, Answers: map[string]failover.Answer{}}
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	for id, s := range r.servers() {
@@ -92,7 +92,7 @@ func (r *Replica) askLoss(ctx context.Context, voter Peer, lost failover.Loss) f
 	resp, _, err := r.layer.Call(ctx, voter.Addr, voter.ID, &wire.PeerRequest{Body: &wire.PeerRequest_LeaderLoss{LeaderLoss: question}})
 	said := resp.GetLeaderLoss()
 	switch {
-	case raftstream.NobodyListens(err), resp.GetStatus() == wire.Status_UNSUPPORTED:
+	case peerport.NobodyListens(err), resp.GetStatus() == wire.Status_UNSUPPORTED:
 		return failover.Answer{Absent: true}
 	case said == nil:
 		return failover.Answer{Silent: true}
@@ -106,7 +106,7 @@ func (r *Replica) testify(q *wire.LeaderLossRequest) *wire.PeerResponse {
 	if node == nil || r.cfg.NoFailoverHint || r.halted.Load() != nil {
 		return nil
 	}
-	self := r.vigil.view(node)
+	self := r.leaderMonitor.view(node)
 	return &wire.PeerResponse{Status: wire.Status_OK, LeaderLoss: &wire.LeaderLossReply{
 		Gone:         self.Testifies(failover.Loss{Leader: q.GetLeaderId(), Term: q.GetTerm()}),
 		Term:         self.Term,

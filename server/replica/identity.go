@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/replica/segment"
+	"github.com/quorumlock/quorumlock/server/storage/segment"
 )
 
 // Keys of this package in raft's stable store.
@@ -51,7 +51,7 @@ func openIdentity(cfg Config, stable raft.StableStore) (incarnation string, err 
 	if id != cfg.ID {
 		return "", fmt.Errorf("%w: %s is that of %q, this node is %q: start it with its own --data-dir", ErrOtherNode, cfg.DataDir, id, cfg.ID)
 	}
-	if incarnation, err = remembered(stable, incarnationKey, mint()); err != nil || cfg.Stores.Log != nil {
+	if incarnation, err = remembered(stable, incarnationKey, newID()); err != nil || cfg.Stores.Log != nil {
 		return incarnation, err
 	}
 	path, want := filepath.Join(cfg.DataDir, identityFile), nodeFile{identityFormat, cfg.ID, incarnation}
@@ -77,8 +77,8 @@ func remembered(stable raft.StableStore, key []byte, value string) (string, erro
 	return value, stable.Set(key, []byte(value))
 }
 
-// mint returns a random, unique id.
-func mint() string {
+// newID returns a random, unique id.
+func newID() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])

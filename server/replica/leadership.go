@@ -13,16 +13,16 @@ import (
 // barrierAgain is the pause before a refused barrier is proposed again.
 const barrierAgain = 50 * time.Millisecond
 
-// reign is a leadership: one term in which this node leads. It starts with a barrier. Once that is applied,
+// leadership is a leadership: one term in which this node leads. It starts with a barrier. Once that is applied,
 // decisions that were made by time in older terms are void.
-type reign struct {
+type leadership struct {
 	term    uint64
 	ctx     context.Context
 	cancel  context.CancelFunc
 	serving bool
 	// refusedBarrier requests another barrier.
 	refusedBarrier chan struct{}
-	steward        *steward
+	reconciler     *reconciler
 }
 
 // lead follows raft's leadership. LeaderCh coalesces: a true without a false before it means that leadership
@@ -32,17 +32,17 @@ func (r *Replica) lead() {
 	node := r.node.Load()
 	for {
 		var again <-chan struct{}
-		if re := r.current(); re != nil {
-			again = re.refusedBarrier
+		if lead := r.current(); lead != nil {
+			again = lead.refusedBarrier
 		}
 		select {
 		case leads := <-node.LeaderCh():
-			if re := r.current(); leads && re != nil && re.term == node.CurrentTerm() && node.State() == raft.Leader {
+			if lead := r.current(); leads && lead != nil && lead.term == node.CurrentTerm() && node.State() == raft.Leader {
 				continue
 			}
-			r.abdicate("leadership was lost")
+			r.endLeadership("leadership was lost")
 			if leads {
-				r.ascend(node)
+				r.startLeadership(node)
 			}
 		case <-again:
 			select {
@@ -56,80 +56,80 @@ func (r *Replica) lead() {
 	}
 }
 
-func (r *Replica) current() *reign {
+func (r *Replica) current() *leadership {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.reign
+	return r.leadership
 }
 
-// ascend starts a leadership with its barrier. Clients are served once that is applied.
-func (r *Replica) ascend(node *raft.Raft) {
+// startLeadership starts a leadership with its barrier. Clients are served once that is applied.
+func (r *Replica) startLeadership(node *raft.Raft) {
 	term := node.CurrentTerm()
 	if node.State() != raft.Leader {
 		return // lost again already; LeaderCh will report it
 	}
-	re := &reign{term: term, refusedBarrier: make(chan struct{}, 1)}
-	re.ctx, re.cancel = context.WithCancel(r.ctx)
-	re.steward = newSteward(r, re)
+	lead := &leadership{term: term, refusedBarrier: make(chan struct{}, 1)}
+	lead.ctx, lead.cancel = context.WithCancel(r.ctx)
+	lead.reconciler = newReconciler(r, lead)
 	r.mu.Lock()
 	if r.closing || r.halted.Load() != nil {
 		r.mu.Unlock()
-		re.cancel()
+		lead.cancel()
 		return
 	}
-	r.reign = re
+	r.leadership = lead
 	r.mu.Unlock()
 	r.log.Info("elected, applying the barrier", "term", term)
 	r.metrics.leaderChanges.Inc()
 	r.proposer.begin(term)
-	r.proposeBarrier(re)
+	r.proposeBarrier(lead)
 }
 
-func (r *Replica) proposeBarrier(re *reign) {
-	if re == nil {
+func (r *Replica) proposeBarrier(lead *leadership) {
+	if lead == nil {
 		return
 	}
 	clock := unixSeconds(time.Now())
 	begin := &wire.BeginTerm{
-		Term: re.term, LeaderId: r.cfg.ID, Nonce: r.states.boot.Stored.GetNonce(),
+		Term: lead.term, LeaderId: r.cfg.ID, Nonce: r.states.boot.Stored.GetNonce(),
 		ClockUnixS: clock, MedianUnixS: r.states.medianClock(clock),
 	}
-	r.proposer.urge(re.term, newItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
-		r.barrierDone(re, result)
+	r.proposer.urge(lead.term, newItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
+		r.barrierDone(lead, result)
 	}))
 }
 
 // barrierDone runs on the completer: every entry of older leaderships has been completed, and the state is
 // that of the barrier.
-func (r *Replica) barrierDone(re *reign, result *wire.Result) {
+func (r *Replica) barrierDone(lead *leadership, result *wire.Result) {
 	if result.GetStatus() != wire.Status_OK {
-		r.log.Warn("the barrier was not applied", "term", re.term, "status", result.GetStatus(), "message", result.GetMessage())
-		r.retryBarrier(re, result)
+		r.log.Warn("the barrier was not applied", "term", lead.term, "status", result.GetStatus(), "message", result.GetMessage())
+		r.retryBarrier(lead, result)
 		return
 	}
 	begun := false
 	r.machine.View(func(m *fsm.Machine) { begun = m.ClusterID() != "" })
 	if begun {
-		r.serve(re)
+		r.serve(lead)
 		return
 	}
-	r.proposer.urge(re.term, newItem(r.bootstrapCommand(), func(result *wire.Result) {
+	r.proposer.urge(lead.term, newItem(r.bootstrapCommand(), func(result *wire.Result) {
 		if result.GetStatus() != wire.Status_OK {
 			r.log.Error("the cluster was not begun", "status", result.GetStatus(), "message", result.GetMessage())
-			r.retryBarrier(re, result)
+			r.retryBarrier(lead, result)
 			return
 		}
-		r.serve(re)
+		r.serve(lead)
 	}))
 }
 
 // retryBarrier requests another barrier where that can help. Otherwise raft will report that leadership is
 // lost.
-func (r *Replica) retryBarrier(re *reign, result *wire.Result) {
+func (r *Replica) retryBarrier(lead *leadership, result *wire.Result) {
 	switch result.GetStatus() {
 	case wire.Status_UNAVAILABLE, wire.Status_INTERNAL, wire.Status_UNCERTAIN:
 		select {
-		case re.refusedBarrier <- struct{}{}:
+		case lead.refusedBarrier <- struct{}{}:
 		default:
 		}
 	}
@@ -137,7 +137,7 @@ func (r *Replica) retryBarrier(re *reign, result *wire.Result) {
 
 // bootstrapCommand returns the command that begins the cluster in the log.
 func (r *Replica) bootstrapCommand() *wire.Command {
-	_, _, known := r.book.page()
+	_, _, known := r.directory.page()
 	members := []*wire.Member{}
 	for _, m := range r.initialMembers(nil) {
 		if k := known[m.Id]; k != nil {
@@ -145,62 +145,62 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 		}
 		members = append(members, m)
 	}
-	cluster := r.book.ClusterID()
+	cluster := r.directory.ClusterID()
 	if cluster == "" {
-		cluster = mint()
+		cluster = newID()
 	}
 	return &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId:  cluster,
 		TokenFloor: max(fsm.ClockToken(unixSeconds(time.Now())), r.cfg.TokenFloor),
 		Settings:   r.cfg.Settings,
 		Members:    members,
-		Lineage:    mint(),
+		Lineage:    newID(),
 		ClockUnixS: unixSeconds(time.Now()),
 	}}}
 }
 
 // serve opens the node for clients. Every session has a full TTL from now on. It runs on the completer, and
 // under this leadership nothing but the barrier and, in a new cluster, the bootstrap has been applied.
-func (r *Replica) serve(re *reign) {
+func (r *Replica) serve(lead *leadership) {
 	node := r.node.Load()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.reign != re || node.State() != raft.Leader || node.CurrentTerm() != re.term {
+	if r.leadership != lead || node.State() != raft.Leader || node.CurrentTerm() != lead.term {
 		return
 	}
 	level := uint32(0)
 	r.machine.View(func(m *fsm.Machine) {
-		r.deadlines.start(re.term, m)
+		r.deadlines.Start(lead.term, m)
 		level = m.FeatureLevel()
 	})
-	r.hub.begin()
+	r.notifier.Open()
 	r.catchUp.end()
-	re.serving = true
-	r.running.Go(re.steward.run)
-	r.proposer.serve(re.term, level)
+	lead.serving = true
+	r.running.Go(lead.reconciler.run)
+	r.proposer.serve(lead.term, level)
 	r.leaders.change(r.Leader())
-	r.log.Info("serving", "term", re.term)
+	r.log.Info("serving", "term", lead.term)
 }
 
-// abdicate ends the leadership, if there is one. First it stops all decisions, then it answers everything
+// endLeadership ends the leadership, if there is one. First it stops all decisions, then it answers everything
 // that waits.
-func (r *Replica) abdicate(why string) {
+func (r *Replica) endLeadership(why string) {
 	r.mu.Lock()
-	re := r.reign
-	r.reign = nil
-	if re != nil {
-		re.cancel()
+	lead := r.leadership
+	r.leadership = nil
+	if lead != nil {
+		lead.cancel()
 	}
-	r.deadlines.stop()
+	r.deadlines.Stop()
 	r.mu.Unlock()
 	r.proposer.end(refused(wire.Status_NOT_LEADER, why))
-	r.hub.end(r.Leader())
-	if re == nil {
+	r.notifier.Close(r.Leader())
+	if lead == nil {
 		return
 	}
 	r.leaders.change(r.Leader())
 	if r.halted.Load() == nil { // the log file may be on the disk that hangs
-		r.log.Info("the reign is over", "term", re.term, "because", why)
+		r.log.Info("leadership ended", "term", lead.term, "because", why)
 	}
 }
 
@@ -224,11 +224,11 @@ func (r *Replica) refusal() *wire.Result {
 func (r *Replica) Serving() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.reign != nil && r.reign.serving
+	return r.leadership != nil && r.leadership.serving
 }
 
 // do is execute without the result.
-func (r *Replica) do(ctx context.Context, re *reign, cmd *wire.Command, level uint32) error {
-	_, err := r.execute(ctx, re, cmd, level)
+func (r *Replica) do(ctx context.Context, lead *leadership, cmd *wire.Command, level uint32) error {
+	_, err := r.execute(ctx, lead, cmd, level)
 	return err
 }

@@ -90,44 +90,44 @@ func TestRefusals(t *testing.T) {
 }
 
 // inReign calls f while r has another leadership.
-func (r *Replica) inReign(re *reign, f func()) {
-	set := func(now *reign) (was *reign) {
+func (r *Replica) inLeadership(lead *leadership, f func()) {
+	set := func(now *leadership) (was *leadership) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		was, r.reign = r.reign, now
+		was, r.leadership = r.leadership, now
 		return was
 	}
-	was := set(re)
+	was := set(lead)
 	f()
 	set(was)
 }
 
-// TestOnlyThePresentReignServes verifies that serve opens a node only for its current leadership, and only
+// TestOnlyThePresentLeadershipServes verifies that serve opens a node only for its current leadership, and only
 // while it leads in that term.
-func TestOnlyThePresentReignServes(t *testing.T) {
+func TestOnlyThePresentLeadershipServes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, nodes := openTogether(t, 2)
 		leader, follower := nodes[0], nodes[1]
-		begin := func(r *Replica, term uint64) *reign {
-			re := &reign{term: term}
-			re.ctx, re.cancel = context.WithCancel(r.ctx)
-			re.steward = newSteward(r, re)
-			return re
+		begin := func(r *Replica, term uint64) *leadership {
+			lead := &leadership{term: term}
+			lead.ctx, lead.cancel = context.WithCancel(r.ctx)
+			lead.reconciler = newReconciler(r, lead)
+			return lead
 		}
 		term := leader.current().term
 		past := begin(leader.Replica, term)
 		leader.serve(past)
 		later := begin(leader.Replica, term+1)
-		leader.inReign(later, func() { leader.serve(later) })
+		leader.inLeadership(later, func() { leader.serve(later) })
 		others := begin(follower.Replica, term)
-		follower.inReign(others, func() { follower.serve(others) })
-		for name, re := range map[string]*reign{"a reign that is over": past, "one of another term": later, "a follower's": others} {
-			if re.serving {
+		follower.inLeadership(others, func() { follower.serve(others) })
+		for name, lead := range map[string]*leadership{"a former leadership": past, "one of another term": later, "a follower's": others} {
+			if lead.serving {
 				t.Errorf("%s serves", name)
 			}
 		}
 		again := begin(leader.Replica, term)
-		leader.inReign(again, func() { leader.serve(again) })
+		leader.inLeadership(again, func() { leader.serve(again) })
 		if !again.serving {
 			t.Error("the present one does not serve")
 		}
@@ -135,8 +135,8 @@ func TestOnlyThePresentReignServes(t *testing.T) {
 	})
 }
 
-// TestWhoBeginsAReign verifies that only a leader that is neither stopping nor failed starts a leadership.
-func TestWhoBeginsAReign(t *testing.T) {
+// TestWhoBeginsALeadership verifies that only a leader that is neither stopping nor failed starts a leadership.
+func TestWhoBeginsALeadership(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, nodes := openTogether(t, 2)
 		leader, follower := nodes[0], nodes[1]
@@ -146,29 +146,29 @@ func TestWhoBeginsAReign(t *testing.T) {
 			leader.closing = is
 		}
 		begins := func(n *teammate) bool {
-			n.ascend(n.node.Load())
+			n.startLeadership(n.node.Load())
 			return n.current() != nil
 		}
-		leader.abdicate("the test wants it")
-		if n := leader.log.lines("the reign is over"); n != 1 {
+		leader.endLeadership("the test wants it")
+		if n := leader.log.lines("leadership ended"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 		if begins(follower) {
-			t.Error("a follower begins a reign")
+			t.Error("a follower starts a leadership")
 		}
 		closing(true)
 		if begins(leader) {
-			t.Error("a node that stops begins a reign")
+			t.Error("a node that stops starts a leadership")
 		}
 		closing(false)
 		leader.halted.Store(&errDisk)
 		if begins(leader) {
-			t.Error("a node that has failed begins a reign")
+			t.Error("a node that has failed starts a leadership")
 		}
 		leader.halted.Store(nil)
 		leader.proposeBarrier(nil)
 		if !begins(leader) {
-			t.Error("a leader begins no reign")
+			t.Error("a leader starts no leadership")
 		}
 		awaitRaft(t, "the leader serves again", leader.Serving)
 	})
@@ -205,10 +205,10 @@ func TestWhichBarriersAreRepeated(t *testing.T) {
 	for status, want := range map[wire.Status_Code]int{
 		wire.Status_UNAVAILABLE: 1, wire.Status_INTERNAL: 1, wire.Status_UNCERTAIN: 1, wire.Status_NOT_LEADER: 0, wire.Status_FAILED_PRECONDITION: 0,
 	} {
-		re := &reign{refusedBarrier: make(chan struct{}, 1)}
-		n.retryBarrier(re, refused(status, ""))
-		n.retryBarrier(re, refused(status, ""))
-		if got := len(re.refusedBarrier); got != want {
+		lead := &leadership{refusedBarrier: make(chan struct{}, 1)}
+		n.retryBarrier(lead, refused(status, ""))
+		n.retryBarrier(lead, refused(status, ""))
+		if got := len(lead.refusedBarrier); got != want {
 			t.Errorf("%v: %d", status, got)
 		}
 	}
@@ -220,7 +220,7 @@ func TestBeginningOfACluster(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, certified := range []string{"", "c"} {
 			n := openIdle(t, func(cfg *Config) { cfg.ClusterID, cfg.TokenFloor = certified, 1<<60 })
-			if _, err := n.book.keep(0, &wire.Membership{Members: []*wire.Member{someMember("n2"), someMember("n9")}}); err != nil {
+			if _, err := n.directory.keep(0, &wire.Membership{Members: []*wire.Member{someMember("n2"), someMember("n9")}}); err != nil {
 				t.Fatal(err)
 			}
 			b := n.bootstrapCommand().GetBootstrap()
@@ -291,7 +291,7 @@ func TestMajoritiesThatAreLost(t *testing.T) {
 			if said := n.nodeState(&wire.PeerHello{Id: "n1"}).MajorityLost; said != c.lost {
 				t.Errorf("%d of %d: it says %v", c.wiped, c.voters, said)
 			}
-			n.nagLostMajority()
+			n.warnLostMajority()
 			if logged := n.log.lines("no leader can be elected") == 1; logged != c.lost {
 				t.Errorf("%d of %d: logged %v", c.wiped, c.voters, logged)
 			}
@@ -313,7 +313,7 @@ func TestFailureIsToldOnce(t *testing.T) {
 		net, nodes := openTogether(t, 1)
 		r, told := nodes[0], []error(nil)
 		r.cfg.Halt = func(err error) {
-			if told = append(told, err); r.log.lines("the reign is over")+r.log.lines("must stop") > 0 {
+			if told = append(told, err); r.log.lines("leadership ended")+r.log.lines("must stop") > 0 {
 				t.Error("it was logged before")
 			}
 		}

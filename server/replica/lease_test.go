@@ -38,7 +38,7 @@ func TestLeaseExpiresItsTTLAfterTheGrant(t *testing.T) {
 			if again := c.expect(leader.do(lease()), wire.Status_GRANTED); again.Token != hold.Token || again.HoldId != hold.HoldId {
 				t.Errorf("repeated, it got %v, the first was %v", again, hold)
 			}
-			c.expect(leader.beat(hold.SessionId), wire.Status_INVALID_ARGUMENT)
+			c.expect(leader.heartbeat(hold.SessionId), wire.Status_INVALID_ARGUMENT)
 			c.expect(leader.do(acquireCommand(hold.SessionId, 2, "b", 0)), wire.Status_INVALID_ARGUMENT)
 		}
 		if rest, ok := leader.Remaining(hold.SessionId); !ok || rest > ttl-time.Since(begin)+100*time.Millisecond {

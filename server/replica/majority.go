@@ -63,13 +63,13 @@ func (r *Replica) lostMajority() []string {
 	return wiped
 }
 
-// nagLostMajority logs what to do if a majority of the voters has lost its data.
-func (r *Replica) nagLostMajority() {
+// warnLostMajority logs what to do if a majority of the voters has lost its data.
+func (r *Replica) warnLostMajority() {
 	wiped := r.lostMajority()
 	if wiped == nil {
 		return
 	}
-	r.nag("no leader can be elected: a majority of the voters has lost its data, and removing nodes needs a leader. "+
+	r.warnRepeatedly("no leader can be elected: a majority of the voters has lost its data, and removing nodes needs a leader. "+
 		"Save a stale backup from the node that has most, stop all nodes, begin a new cluster on empty data directories, and restore it there",
 		"lost", wiped, "save", r.staleCommand(r.cfg.Advertise.Client), "restore", restoreCommand)
 }
@@ -109,7 +109,7 @@ func outlookOf(answers []answer) outlook {
 func (r *Replica) errReplaced(peer *wire.NodeState, cluster outlook) error {
 	id := r.cfg.ID
 	lost := fmt.Errorf("%w: cluster %q knows node %q with another incarnation than this directory's (%s). Its memory is gone, so it must not vote",
-		ErrReplaced, peer.GetClusterId(), id, r.book.incarnation)
+		ErrReplaced, peer.GetClusterId(), id, r.directory.incarnation)
 	replace := fmt.Sprintf("run\n  qlock cluster remove %s --reason replaced\nstart this node again, and run\n  qlock cluster add %s %s --reason replaced", id, id, r.cfg.Advertise.Peer)
 	switch cluster {
 	case led:

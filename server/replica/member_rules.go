@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// The rules of membership, as pure functions of requests and nodes' answers. members.go and steward.go apply
+// The rules of membership, as pure functions of requests and nodes' answers. members.go and reconciler.go apply
 // them.
 
 func validMember(req *wire.AddMemberRequest) error {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -22,7 +22,7 @@ func TestAdmit(t *testing.T) {
 		"used and new":                      {answer{state: used}, "", ErrPrecondition},
 		"recorded, and empty still":         {answer{state: empty}, "i4", nil},
 		"recorded, and a member already":    {answer{state: used}, "i4", nil},
-		"recorded, and answers as somebody": {answer{err: raftstream.ErrRefused}, "i4", ErrPrecondition},
+		"recorded, and answers as somebody": {answer{err: peerport.ErrRefused}, "i4", ErrPrecondition},
 		"silent":                            {answer{err: errors.New("no route")}, "", ErrPrecondition},
 		"of another cluster":                {answer{cluster: "other"}, "", ErrPrecondition},
 		"recorded, of another cluster":      {answer{cluster: "other", state: used}, "i4", ErrPrecondition},

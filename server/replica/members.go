@@ -9,23 +9,23 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // administer starts an administrative request: it checks that this node leads, and makes Close wait for the
 // request, since the request waits for raft.
-func (r *Replica) administer() (re *reign, done func(), err error) {
+func (r *Replica) administer() (lead *leadership, done func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closing || r.halted.Load() != nil {
 		return nil, nil, fmt.Errorf("%w: this node is stopping", ErrUnavailable)
 	}
-	if r.reign == nil || !r.reign.serving {
+	if r.leadership == nil || !r.leadership.serving {
 		return nil, nil, ErrNotLeader
 	}
 	r.admins.Add(1)
-	return r.reign, r.admins.Done, nil
+	return r.leadership, r.admins.Done, nil
 }
 
 // oneByOne waits until no other membership change is in progress. Each change consists of several steps in
@@ -47,7 +47,7 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 	if err := errors.Join(validMember(req), validAct(act)); err != nil {
 		return err
 	}
-	re, done, err := r.administer()
+	lead, done, err := r.administer()
 	if err != nil {
 		return err
 	}
@@ -62,15 +62,15 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 		return err
 	}
 	defer changed()
-	if err := r.record(ctx, re, act); err != nil {
+	if err := r.record(ctx, lead, act); err != nil {
 		return err
 	}
 	// Its incarnation first: the node runs raft only once it is known under it.
-	if err := r.do(ctx, re, putMember(m), 0); err != nil {
+	if err := r.do(ctx, lead, putMember(m), 0); err != nil {
 		return err
 	}
 	if r.configured(m.Id) {
-		re.steward.poke()
+		lead.reconciler.trigger()
 		return nil
 	}
 	change := r.node.Load().AddNonvoter(raft.ServerID(m.Id), raft.ServerAddress(m.PeerAddr), 0, changeTimeout)
@@ -78,13 +78,13 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 		return err
 	}
 	r.log.Info("a node was added; it gets its vote when it has caught up", "node", m.Id, "peer", m.PeerAddr)
-	re.steward.poke()
+	lead.reconciler.trigger()
 	return nil
 }
 
 // candidate asks a node that is to be added who it is.
 func (r *Replica) candidate(ctx context.Context, req *wire.AddMemberRequest) (*wire.Member, error) {
-	recorded, _ := r.book.recorded(req.Id)
+	recorded, _ := r.directory.recorded(req.Id)
 	if req.Id == r.cfg.ID {
 		return r.self(), nil
 	}
@@ -96,7 +96,7 @@ func (r *Replica) candidate(ctx context.Context, req *wire.AddMemberRequest) (*w
 // on.
 func noAnswer(a answer, remedy string) error {
 	what := "does not answer"
-	if errors.Is(a.err, raftstream.ErrRefused) {
+	if errors.Is(a.err, peerport.ErrRefused) {
 		what = "does not take the call"
 	}
 	return fmt.Errorf("%w: node %q at %s %s: nothing was changed: %s: %v", ErrPrecondition, a.peer.ID, a.peer.Addr, what, remedy, a.err)
@@ -112,7 +112,7 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 	if err := validAct(act); err != nil {
 		return err
 	}
-	re, done, err := r.administer()
+	lead, done, err := r.administer()
 	if err != nil {
 		return err
 	}
@@ -129,17 +129,17 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 		return err
 	}
 	if req.Id == r.cfg.ID {
-		return r.stepAside(ctx, re, act)
+		return r.stepAside(ctx, lead, act)
 	}
 	if configured && server.Suffrage == raft.Voter {
 		if err := r.majorityWithout(ctx, req.Id); err != nil {
 			return err
 		}
 	}
-	if err := r.record(ctx, re, act); err != nil {
+	if err := r.record(ctx, lead, act); err != nil {
 		return err
 	}
-	return r.remove(ctx, re, req.Id, configured)
+	return r.remove(ctx, lead, req.Id, configured)
 }
 
 // majorityWithout returns an error unless a majority of the remaining voters answers: their votes are needed
@@ -160,14 +160,14 @@ func (r *Replica) majorityWithout(ctx context.Context, id string) error {
 
 // remove takes the vote away before it forgets the incarnation. In the other order, a node with a wiped disk
 // could vote under the old name.
-func (r *Replica) remove(ctx context.Context, re *reign, id string, configured bool) error {
+func (r *Replica) remove(ctx context.Context, lead *leadership, id string, configured bool) error {
 	if configured {
 		if err := configError(r.node.Load().RemoveServer(raft.ServerID(id), 0, changeTimeout).Error()); err != nil {
 			return err
 		}
 	}
 	drop := &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: id}}}
-	if err := r.do(ctx, re, drop, 0); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := r.do(ctx, lead, drop, 0); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	r.log.Info("a node was removed", "node", id)
@@ -176,13 +176,13 @@ func (r *Replica) remove(ctx context.Context, re *reign, id string, configured b
 
 // stepAside hands leadership over, so that the next leader can remove this node. The audit log records the
 // transfer here and the removal there.
-func (r *Replica) stepAside(ctx context.Context, re *reign, removal *wire.RecordAct) error {
+func (r *Replica) stepAside(ctx context.Context, lead *leadership, removal *wire.RecordAct) error {
 	to, err := r.bestVoter(ctx)
 	if err != nil {
 		return err
 	}
 	act := &wire.RecordAct{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Operator: removal.Operator, Reason: removal.Reason, Member: string(to.ID)}
-	if err := r.record(ctx, re, act); err != nil {
+	if err := r.record(ctx, lead, act); err != nil {
 		return err
 	}
 	if err := r.transfer(ctx, to); err != nil {
@@ -198,7 +198,7 @@ func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLead
 	if err := validAct(act); err != nil {
 		return err
 	}
-	re, done, err := r.administer()
+	lead, done, err := r.administer()
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLead
 	if err != nil {
 		return err
 	}
-	if err := r.record(ctx, re, act); err != nil {
+	if err := r.record(ctx, lead, act); err != nil {
 		return err
 	}
 	return r.transfer(ctx, to)
@@ -224,11 +224,11 @@ func (r *Replica) StepDown(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	return r.passOn(ctx)
+	return r.transferToBest(ctx)
 }
 
-// passOn transfers leadership to the best voter.
-func (r *Replica) passOn(ctx context.Context) error {
+// transferToBest transfers leadership to the best voter.
+func (r *Replica) transferToBest(ctx context.Context) error {
 	to, err := r.bestVoter(ctx)
 	if err != nil {
 		return err
@@ -279,9 +279,9 @@ const drainTimeout = 2 * time.Second
 // its result. Later ones wait in the queue: the end of the leadership answers them with NOT_LEADER, or they
 // are proposed if the transfer fails.
 func (r *Replica) transfer(ctx context.Context, to raft.Server) error {
-	if re := r.current(); re != nil {
-		drained := r.proposer.pause(re.term)
-		defer r.proposer.resume(re.term)
+	if lead := r.current(); lead != nil {
+		drained := r.proposer.pause(lead.term)
+		defer r.proposer.resume(lead.term)
 		r.drain(ctx, drained)
 	}
 	node := r.node.Load()
@@ -289,7 +289,7 @@ func (r *Replica) transfer(ctx context.Context, to raft.Server) error {
 		r.acceptsAgain(node)
 		return fmt.Errorf("%w: leadership was not handed over: %w", ErrUnavailable, err)
 	}
-	r.settled(node)
+	r.awaitLeadershipEnd(node)
 	return nil
 }
 
@@ -318,8 +318,8 @@ func (r *Replica) drain(ctx context.Context, drained <-chan struct{}) {
 	}
 }
 
-// settled waits until the leadership has ended in this package too. Raft's answer may come first.
-func (r *Replica) settled(node *raft.Raft) {
+// awaitLeadershipEnd waits until the leadership has ended in this package too. Raft's answer may come first.
+func (r *Replica) awaitLeadershipEnd(node *raft.Raft) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for r.Serving() && node.State() != raft.Leader {

@@ -115,7 +115,7 @@ func TestWipedVoterWithoutPeersWaits(t *testing.T) {
 		if v.Leader().Id != "" || v.haltedWith() != nil {
 			t.Fatalf("alone: leader %v, halted %v", v.Leader(), v.haltedWith())
 		}
-		c.expect(v.beat(1), wire.Status_NOT_LEADER)
+		c.expect(v.heartbeat(1), wire.Status_NOT_LEADER)
 		// The node that comes back has not applied its log yet, but knows the members.
 		c.nodes["n1"].start()
 		c.eventually("it stops", func() bool { return v.haltedWith() != nil })

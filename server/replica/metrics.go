@@ -91,8 +91,8 @@ func gauges(r *Replica) []prometheus.Collector {
 		gauge("quorumlock_waiters", "Requests that wait for a lock.", total(func(t fsm.Totals) uint64 { return t.Waiters })),
 		gauge("quorumlock_state_units", "What the state takes of its budget.", func() float64 { return float64(r.machine.Units()) }),
 		gauge("quorumlock_state_units_limit", "The budget of the state, max_state_bytes.", func() float64 { return float64(r.machine.Limits().GetMaxStateBytes()) }),
-		gauge("quorumlock_watches", "Watches on this node.", func() float64 { watches, _ := r.history.extent(); return float64(watches) }),
-		gauge("quorumlock_history_events", "Events that watches may still ask this node for.", func() float64 { _, events := r.history.extent(); return float64(events) }),
+		gauge("quorumlock_watches", "Watches on this node.", func() float64 { watches, _ := r.eventLog.Size(); return float64(watches) }),
+		gauge("quorumlock_event_log_events", "Events that watches may still ask this node for.", func() float64 { _, events := r.eventLog.Size(); return float64(events) }),
 		gauge("quorumlock_is_leader", "1 while this node leads and serves.", func() float64 {
 			if r.Serving() {
 				return 1

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -53,7 +54,7 @@ func TestMetricsAreTakenBackOnce(t *testing.T) {
 	var r *Replica
 	open := func() (*metrics, error) {
 		r = begun(t)
-		r.cfg.Registry, r.history, r.hashes = registry, newHistory(), newHashes("n1")
+		r.cfg.Registry, r.eventLog, r.hashes = registry, eventlog.New(), newHashes("n1")
 		return newMetrics(r)
 	}
 	first, err := open()
@@ -78,7 +79,7 @@ func TestMetricsAreTakenBackOnce(t *testing.T) {
 	if shown := numbers(t, registry); shown["quorumlock_applied_index"] != 1 || shown["quorumlock_term"] != 0 || shown["quorumlock_is_leader"] != 1 {
 		t.Errorf("of the second: %v", shown)
 	}
-	r.reign = nil
+	r.leadership = nil
 	if numbers(t, registry)["quorumlock_is_leader"] != 0 {
 		t.Error("a node that does not serve leads")
 	}

@@ -76,8 +76,8 @@ func TestWhatBecomesOfHoldsIsCounted(t *testing.T) {
 		if got["is_leader"] != 1 || got["term"] < 1 || got["commit_index"] < 10 {
 			t.Errorf("the leader shows %v, term %v, committed %v", got["is_leader"], got["term"], got["commit_index"])
 		}
-		if got["history_events"] < 10 {
-			t.Errorf("%v events in the history", got["history_events"])
+		if got["event_log_events"] < 10 {
+			t.Errorf("%v events in the event log", got["event_log_events"])
 		}
 		w.end(t)
 	})

@@ -51,7 +51,7 @@ type spoiledStart struct {
 }
 
 func spoiledStarts() map[string]spoiledStart {
-	keeping := func(key, value string) func(*Config) {
+	storeInterval := func(key, value string) func(*Config) {
 		return func(cfg *Config) { _ = cfg.Stores.Stable.Set([]byte(key), []byte(value)) }
 	}
 	refusing := func(key []byte) func(*Config) {
@@ -67,10 +67,10 @@ func spoiledStarts() map[string]spoiledStart {
 		"metrics of another":      {occupying("quorumlock_term"), nil, "quorumlock_term"},
 		"peer metrics of another": {occupying("quorumlock_peer_connections"), nil, "quorumlock_peer_connections"},
 		"a log with a gap":        {func(cfg *Config) { _ = cfg.Stores.Log.StoreLog(&raft.Log{Index: 5}) }, ErrDamaged, "begins at entry 5"},
-		"diverged":                {keeping(string(divergedKey), "it differs"), ErrDiverged, "it differs"},
+		"diverged":                {storeInterval(string(divergedKey), "it differs"), ErrDiverged, "it differs"},
 		"start not counted":       {refusing(bootKey), errDisk, "count this start"},
-		"alarms that are none":    {keeping(string(alarmsKey), "\xff"), nil, ""},
-		"members cut off":         {keeping(string(membersKey), "\xff"), ErrDamaged, "cut off"},
+		"alarms that are none":    {storeInterval(string(alarmsKey), "\xff"), nil, ""},
+		"members cut off":         {storeInterval(string(membersKey), "\xff"), ErrDamaged, "cut off"},
 		"a log that fails, in term 1": {func(cfg *Config) {
 			_ = cfg.Stores.Stable.SetUint64([]byte(currentTerm), 1)
 			cfg.Stores.Log = &tiring{raft.NewInmemStore(), 1}
@@ -198,11 +198,11 @@ func TestWayOutOfDamage(t *testing.T) {
 		says   string
 	}{{0, Stores{}, backup}, {1, Stores{}, backup}, {2, Stores{}, others}, {3, Stores{}, others}, {1, inMemory(), others}} {
 		r := &Replica{cfg: Config{ID: "n1", DataDir: "/d", Cluster: three[:c.nodes], Stores: c.stores, Advertise: Addresses{Peer: "a:1"}}}
-		err := r.wayOut(ErrDamaged)
+		err := r.withAdvice(ErrDamaged)
 		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "mv /d /d.damaged") {
 			t.Errorf("%d nodes: %v", c.nodes, err)
 		}
-		if err := r.wayOut(errDisk); err != errDisk {
+		if err := r.withAdvice(errDisk); err != errDisk {
 			t.Errorf("no damage: %v", err)
 		}
 	}
@@ -248,7 +248,7 @@ func TestSettingsOfRaft(t *testing.T) {
 func TestAddressesOfNodes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
-		if _, err := n.book.keep(1, &wire.Membership{Members: []*wire.Member{{Id: "n2", PeerAddr: "now:1"}, {Id: "n3"}}}); err != nil {
+		if _, err := n.directory.keep(1, &wire.Membership{Members: []*wire.Member{{Id: "n2", PeerAddr: "now:1"}, {Id: "n3"}}}); err != nil {
 			t.Fatal(err)
 		}
 		for id, want := range map[raft.ServerID]raft.ServerAddress{"n2": "now:1", "n3": "old:1", "n9": "old:1"} {

@@ -7,9 +7,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// mostUnwritten bounds the entries that may be sent before they are written. Beyond it, the leader waits for
+// maxUnwritten bounds the entries that may be sent before they are written. Beyond it, the leader waits for
 // its disk. Each entry may have maxEntryBytes.
-const mostUnwritten = 64
+const maxUnwritten = 64
 
 // overlapped lets the leader write to its disk while the followers write to theirs. Raft stores an entry and
 // then sends it. So overlapped reports immediately that the entry is stored, returns it from memory when raft
@@ -17,7 +17,7 @@ const mostUnwritten = 64
 // have the entry, which is too early. These rules make it safe:
 //
 //   - Raft learns that a follower has an entry only after the entry is written here
-//     (raftstream.TransportConfig.Written). If there is another voter, raft needs at least one follower's
+//     (peerport.TransportConfig.Written). If there is another voter, raft needs at least one follower's
 //     acknowledgement. So nothing is committed, applied, answered, or announced as committed before it is
 //     written here. The only voter of a cluster waits for its disk.
 //   - An entry that changes the members is written before it is sent, together with all entries before it:
@@ -30,7 +30,7 @@ const mostUnwritten = 64
 //     raft confirms that without storing it again.
 //   - After a failed write, no entry counts as written any more. Raft would panic if it could not read what
 //     it has stored, so it can still read these entries. But by then the node is halting, and nothing it
-//     sends leaves it any more (raftstream.Layer.Mute).
+//     sends leaves it any more (peerport.Layer.Mute).
 //
 // overlapped comes before the cache, which has only written entries.
 type overlapped struct {
@@ -102,8 +102,8 @@ func (o *overlapped) isWritten(index uint64) (bool, <-chan struct{}) {
 	return false, o.written
 }
 
-// settle waits until everything that raft has stored so far is on the disk.
-func (o *overlapped) settle() error {
+// flush waits until everything that raft has stored so far is on the disk.
+func (o *overlapped) flush() error {
 	o.mu.Lock()
 	if len(o.unwritten) == 0 {
 		o.mu.Unlock()
@@ -129,7 +129,7 @@ func (o *overlapped) StoreLog(e *raft.Log) error { return o.StoreLogs([]*raft.Lo
 // StoreLogs implements raft.LogStore. It keeps the entries.
 func (o *overlapped) StoreLogs(entries []*raft.Log) error {
 	if slices.ContainsFunc(entries, changesMembers) || !o.leads() || !o.add(entries) {
-		if err := o.settle(); err != nil {
+		if err := o.flush(); err != nil {
 			return err
 		}
 		return o.under.StoreLogs(entries)
@@ -148,7 +148,7 @@ func changesMembers(e *raft.Log) bool { return e.Type == raft.LogConfiguration }
 func (o *overlapped) add(entries []*raft.Log) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.failed || len(o.unwritten)+len(entries) > mostUnwritten {
+	if o.failed || len(o.unwritten)+len(entries) > maxUnwritten {
 		return false
 	}
 	if len(o.unwritten) == 0 {
@@ -164,7 +164,7 @@ func (o *overlapped) add(entries []*raft.Log) bool {
 // GetLog implements raft.LogStore.
 func (o *overlapped) GetLog(index uint64, e *raft.Log) error {
 	if !o.leads() {
-		_ = o.settle() // what failed is read all the same
+		_ = o.flush() // what failed is read all the same
 	}
 	if o.remembered(index, e) {
 		return nil
@@ -189,7 +189,7 @@ func (o *overlapped) remembered(index uint64, e *raft.Log) bool {
 
 // FirstIndex implements raft.LogStore.
 func (o *overlapped) FirstIndex() (uint64, error) {
-	if err := o.settle(); err != nil {
+	if err := o.flush(); err != nil {
 		return 0, err
 	}
 	return o.under.FirstIndex()
@@ -197,7 +197,7 @@ func (o *overlapped) FirstIndex() (uint64, error) {
 
 // LastIndex implements raft.LogStore.
 func (o *overlapped) LastIndex() (uint64, error) {
-	if err := o.settle(); err != nil {
+	if err := o.flush(); err != nil {
 		return 0, err
 	}
 	return o.under.LastIndex()
@@ -205,7 +205,7 @@ func (o *overlapped) LastIndex() (uint64, error) {
 
 // DeleteRange implements raft.LogStore.
 func (o *overlapped) DeleteRange(lowest, highest uint64) error {
-	if err := o.settle(); err != nil {
+	if err := o.flush(); err != nil {
 		return err
 	}
 	return o.under.DeleteRange(lowest, highest)

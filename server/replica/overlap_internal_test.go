@@ -100,12 +100,12 @@ func TestLeaderSendsWhatItWrites(t *testing.T) {
 // TestUnwrittenEntriesGather verifies that all entries stored during a write are written together afterwards.
 func TestUnwrittenEntriesGather(t *testing.T) {
 	onSlowDisk(t, func(t *testing.T, o *overlapped, disk *slowLog) {
-		for i := uint64(4); i < 4+mostUnwritten; i++ {
+		for i := uint64(4); i < 4+maxUnwritten; i++ {
 			if err := o.StoreLogs(entriesOf(i, i)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		last := uint64(4 + mostUnwritten)
+		last := uint64(4 + maxUnwritten)
 		writes := 0
 		done := make(chan error, 1)
 		go func() { done <- o.StoreLogs(entriesOf(last, last)) }()

@@ -3,17 +3,17 @@ package replica
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 )
 
 // peerMetrics exports the statistics of the peer port, which the layer collects.
 type peerMetrics struct {
-	layer                   *raftstream.Layer
+	layer                   *peerport.Layer
 	open, accepted, refused *prometheus.Desc
 }
 
 // showPeers registers the metrics of the peer port.
-func (m *metrics) showPeers(l *raftstream.Layer) error {
+func (m *metrics) showPeers(l *peerport.Layer) error {
 	return m.register([]prometheus.Collector{&peerMetrics{
 		layer: l,
 		open: prometheus.NewDesc("quorumlock_peer_connections",

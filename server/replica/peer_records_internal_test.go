@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/replica/rollback"
+	"github.com/quorumlock/quorumlock/server/rollback"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -151,13 +151,13 @@ func acquainted(t *testing.T, members ...string) *Replica {
 	t.Helper()
 	r := governing(t)
 	f := newFaulty("")
-	r.stores = &stores{log: f, stable: f, snapshots: f, guard: newGuard(f, f, time.Hour, r.diskFailed)}
-	r.book = &book{id: "n1", incarnation: "i1", live: r.live, members: map[string]*wire.Member{}}
+	r.stores = &stores{log: f, stable: f, snapshots: f, watchdog: newWatchdog(f, f, time.Hour, r.diskFailed)}
+	r.directory = &directory{id: "n1", incarnation: "i1", live: r.live, members: map[string]*wire.Member{}}
 	if err := r.loadAlarms(); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range members {
-		r.book.members[id] = &wire.Member{Id: id}
+		r.directory.members[id] = &wire.Member{Id: id}
 	}
 	r.states = &peerStates{
 		r: r, boot: rollback.NewBoot(nil, 7, &wire.StoredState{Term: 5, LastIndex: 9}), memory: rollback.Load(nil),
@@ -193,8 +193,8 @@ func TestNodesPartFromMost(t *testing.T) {
 	} {
 		r := acquainted(t, c.members...)
 		for _, id := range c.parts {
-			r.book.states = r.states
-			r.book.Parted(id, c.err)
+			r.directory.states = r.states
+			r.directory.Parted(id, c.err)
 		}
 		if err := r.haltedWith(); errors.Is(err, ErrForked) != c.halts || err != nil != c.halts {
 			t.Errorf("%s: halted with %v", name, err)
@@ -231,8 +231,8 @@ func TestMetNodesAreCompared(t *testing.T) {
 		"another course":           {&wire.PeerState{Position: &wire.LogPosition{Revision: 2, TermStarts: []*wire.TermStart{{Term: 9, Revision: 2}}}}, ErrForked},
 	} {
 		r := acquainted(t, "n1", "n2")
-		r.book.states = r.states
-		err := r.book.Meet("n2", "i2", c.said)
+		r.directory.states = r.states
+		err := r.directory.Meet("n2", "i2", c.said)
 		if !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -258,7 +258,7 @@ func TestMemoryThatCannotBeKept(t *testing.T) {
 		t.Errorf("%v, halted with %v", err, r.haltedWith())
 	}
 	r = acquainted(t, "n1", "n2")
-	r.book.members["n2"].Incarnation = "\xff"
+	r.directory.members["n2"].Incarnation = "\xff"
 	r.states.memory.Met("\xff", &wire.PeerState{})
 	if err := r.states.keep(); err == nil || r.haltedWith() != nil {
 		t.Errorf("what is no text was kept: %v, halted with %v", err, r.haltedWith())
@@ -349,8 +349,8 @@ func TestUnreadableSnapshotsKeepTheLog(t *testing.T) {
 func TestComplaints(t *testing.T) {
 	r, out := governing(t), &logged{}
 	r.log = hclog.New(&hclog.LoggerOptions{Output: out})
-	re := &reign{ctx: r.ctx}
-	s := newSteward(r, re)
+	lead := &leadership{ctx: r.ctx}
+	s := newReconciler(r, lead)
 	var lines []int
 	complain := func(err error) {
 		s.complain("do it", err)
@@ -370,7 +370,7 @@ func TestComplaints(t *testing.T) {
 func TestDoubtSuspendsGranting(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		s := newSteward(r, r.current())
+		s := newReconciler(r, r.current())
 		suspended := func() (revision uint64) {
 			r.View(func(m *fsm.Machine) { revision = m.GrantsSuspended() })
 			return revision
@@ -382,7 +382,7 @@ func TestDoubtSuspendsGranting(t *testing.T) {
 				r.hashes.differs = time.Now().Add(-deciding)
 			}
 			r.hashes.mu.Unlock()
-			s.settleGrants(t.Context(), since)
+			s.reconcileGrants(t.Context(), since)
 			return suspended() != 0
 		}
 		if settle(false, 0, 0) {
@@ -428,9 +428,9 @@ func TestLeadersRecordThemselves(t *testing.T) {
 				})
 				return known
 			})
-			time.Sleep(2 * stewarding)
+			time.Sleep(2 * reconcileInterval)
 			before := r.node.Load().LastIndex()
-			time.Sleep(20 * stewarding)
+			time.Sleep(20 * reconcileInterval)
 			if n := r.node.Load().LastIndex() - before; n != 0 {
 				t.Errorf("%d entries of an idle node", n)
 			}

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/replica/rollback"
-	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/server/rollback"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -139,16 +139,16 @@ func (s *stores) snapshotIndex() (index uint64, err error) {
 	return index, err
 }
 
-// State implements raftstream.Identity.
-func (b *book) State(incarnation string) *wire.PeerState { return b.states.state(incarnation) }
+// State implements peerport.Identity.
+func (b *directory) State(incarnation string) *wire.PeerState { return b.states.state(incarnation) }
 
-// Meet implements raftstream.Identity.
-func (b *book) Meet(id, incarnation string, state *wire.PeerState) error {
+// Meet implements peerport.Identity.
+func (b *directory) Meet(id, incarnation string, state *wire.PeerState) error {
 	return b.states.meet(id, incarnation, state)
 }
 
-// Parted implements raftstream.Identity.
-func (b *book) Parted(id string, err error) { b.states.parted(id, err) }
+// Parted implements peerport.Identity.
+func (b *directory) Parted(id string, err error) { b.states.parted(id, err) }
 
 // state returns what this node sends to another one.
 func (s *peerStates) state(incarnation string) *wire.PeerState {
@@ -179,7 +179,7 @@ func (s *peerStates) meet(id, incarnation string, said *wire.PeerState) error {
 	if err := s.compareLogs(id, said.GetPosition()); err != nil {
 		return err
 	}
-	if _, own := s.r.book.Self(); said.GetKnown().GetIncarnation() == own {
+	if _, own := s.r.directory.Self(); said.GetKnown().GetIncarnation() == own {
 		if lacks := s.boot.Check(said.GetKnown()); lacks != "" {
 			s.r.rolledBack(id, lacks)
 			return fmt.Errorf("%w: %s", ErrRolledBack, lacks)
@@ -277,7 +277,7 @@ func (r *Replica) votersKnown() (ids []string) {
 		}
 		return ids
 	}
-	_, _, members := r.book.page()
+	_, _, members := r.directory.page()
 	for id := range members {
 		ids = append(ids, id)
 	}
@@ -311,31 +311,31 @@ func (r *Replica) stopForGood(key []byte, kind error, words string) {
 	r.halt(fmt.Errorf("%w: %s", kind, words))
 }
 
-// Incarnation implements raftstream.Observer.
+// Incarnation implements peerport.Observer.
 func (s *peerStates) Incarnation(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.met[id].incarnation
 }
 
-// InTerm implements raftstream.Observer.
+// InTerm implements peerport.Observer.
 func (s *peerStates) InTerm(incarnation string, term uint64) {
 	s.memory.Learn(incarnation, term, 0, 0, 0)
 }
 
-// Voted implements raftstream.Observer.
+// Voted implements peerport.Observer.
 func (s *peerStates) Voted(incarnation string, term uint64) {
 	s.memory.Learn(incarnation, 0, term, 0, 0)
 }
 
-// Acknowledged implements raftstream.Observer.
+// Acknowledged implements peerport.Observer.
 func (s *peerStates) Acknowledged(incarnation string, index uint64) {
 	if node := s.r.node.Load(); node != nil {
 		s.memory.Learn(incarnation, 0, 0, index, node.CommitIndex())
 	}
 }
 
-// Announced implements raftstream.Observer.
+// Announced implements peerport.Observer.
 func (s *peerStates) Announced(incarnation string, index uint64) {
 	s.r.catchUp.announce(index)
 	s.memory.Learn(incarnation, 0, 0, index, index)
@@ -367,7 +367,7 @@ func (r *Replica) keepMemory() {
 }
 
 func (s *peerStates) keep() error {
-	_, _, members := s.r.book.page()
+	_, _, members := s.r.directory.page()
 	var incarnations []string
 	for _, m := range members {
 		incarnations = append(incarnations, m.GetIncarnation())
@@ -376,14 +376,14 @@ func (s *peerStates) keep() error {
 	if err != nil {
 		return err
 	}
-	return s.r.stores.guard.beside("keep what is known of the others", func() error { return s.r.stores.guard.stable.Set(memoryKey, data) })
+	return s.r.stores.watchdog.beside("keep what is known of the others", func() error { return s.r.stores.watchdog.stable.Set(memoryKey, data) })
 }
 
 // askAround probes the other members, which send what they know about this node, before it takes part.
 func (r *Replica) askAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	r.probe(ctx, r.book.peers(nil))
+	r.probe(ctx, r.directory.peers(nil))
 }
 
 // keepsCommitted returns an error if entries are to be deleted that are committed and in no snapshot.
@@ -406,7 +406,7 @@ func (r *Replica) keepsCommitted(lowest, highest uint64) error {
 	return fmt.Errorf("%w: entries %d to %d are committed", ErrForked, lowest, highest)
 }
 
-var _ raftstream.Observer = (*peerStates)(nil)
+var _ peerport.Observer = (*peerStates)(nil)
 
 // medianClock returns the median of the voters' clocks, as far as they are known. own is the clock of this
 // node.

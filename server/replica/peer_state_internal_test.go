@@ -44,12 +44,12 @@ func TestCommittedEntriesAreNotCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitRaft(t, "the node serves", r.Serving)
-		guard, last := r.stores.guard, r.node.Load().LastIndex()
+		watchdog, last := r.stores.watchdog, r.node.Load().LastIndex()
 		uncommitted := &raft.Log{Index: last + 1, Term: 1, Type: raft.LogNoop}
-		if err := errors.Join(stores.Log.StoreLog(uncommitted), guard.DeleteRange(last+1, last+1)); err != nil {
+		if err := errors.Join(stores.Log.StoreLog(uncommitted), watchdog.DeleteRange(last+1, last+1)); err != nil {
 			t.Errorf("an entry that is not committed was kept: %v", err)
 		}
-		if err := guard.DeleteRange(last, last); !errors.Is(err, ErrForked) {
+		if err := watchdog.DeleteRange(last, last); !errors.Is(err, ErrForked) {
 			t.Errorf("a committed entry was deleted: %v", err)
 		}
 		if err := <-halted; !errors.Is(err, ErrForked) || !strings.Contains(err.Error(), "cluster remove n1") {
@@ -79,7 +79,7 @@ func TestCompactionDeletesCommittedEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := r.node.Load().LastIndex()
-		if err := r.stores.guard.DeleteRange(1, last); err != nil {
+		if err := r.stores.watchdog.DeleteRange(1, last); err != nil {
 			t.Errorf("entries that are in a snapshot were kept: %v", err)
 		}
 		if err := r.Close(t.Context()); err != nil {
@@ -121,7 +121,7 @@ func TestForkThatShowsLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		met("i2")
-		if _, err := r.book.keep(1_000, &wire.Membership{Members: []*wire.Member{{Id: "n1"}, {Id: "n2", PeerAddr: "n2:7401"}}}); err != nil {
+		if _, err := r.directory.keep(1_000, &wire.Membership{Members: []*wire.Member{{Id: "n1"}, {Id: "n2", PeerAddr: "n2:7401"}}}); err != nil {
 			t.Fatal(err)
 		}
 		again := func() (asked int64) {

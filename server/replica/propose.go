@@ -51,7 +51,7 @@ func (r *Replica) ProposeAll(all []Proposal) {
 	}
 	var refusals []refusal
 	for begin := 0; begin < len(all); {
-		end := begin + r.deadlines.touchAll(all[begin:], now)
+		end := begin + r.touchAll(all[begin:], now)
 		refusals = r.proposer.submit(all[begin:end], r.faults(all[begin:end]), refusals[:0])
 		for _, no := range refusals {
 			no.done(no.result)
@@ -104,45 +104,26 @@ func (r *Replica) exhausted(p *Proposal, ahead uint64) (refusal *wire.Result) {
 	}
 	r.machine.View(func(m *fsm.Machine) { refusal = m.Exhausted(p.Command, ahead) })
 	if refusal == nil && p.exhausted {
-		r.deadlines.setExhausted(p.Command.GetSessionId(), false)
+		r.deadlines.SetExhausted(p.Command.GetSessionId(), false)
 	}
 	return refusal
 }
 
 // touchAll counts signs of life that arrived at the given time, up to the first command of a session whose
 // expiry is decided. It returns the number of commands before that one.
-func (d *deadlines) touchAll(all []Proposal, arrived time.Time) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for n := range all {
-		p := &all[n]
-		session := p.Command.GetSessionId()
-		// An attach has yet to prove that it may act for the session. Its event counts as the sign of life.
-		if session == 0 || p.Command.GetAttachSession() != nil {
-			continue
+func (r *Replica) touchAll(all []Proposal, arrived time.Time) int {
+	return r.deadlines.TouchAll(len(all), arrived, func(i int) uint64 {
+		if all[i].Command.GetAttachSession() != nil {
+			return 0 // it has yet to prove that it may act for the session; its event counts as the sign of life
 		}
-		e, state := d.sign(session, arrived)
-		if state == decided {
-			return n
-		}
-		if e == nil {
-			continue
-		}
-		p.exhausted = e.exhausted
+		return all[i].Command.GetSessionId()
+	}, func(i int, exhausted bool, until time.Time) {
+		p := &all[i]
+		p.exhausted = exhausted
 		if p.Until != nil {
-			*p.Until = e.last.Add(e.ttl)
+			*p.Until = until
 		}
-	}
-	return len(all)
-}
-
-// setExhausted records whether a session was refused something because a budget was used up.
-func (d *deadlines) setExhausted(session uint64, exhausted bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if e, _ := d.find(session); e != nil {
-		e.exhausted = exhausted
-	}
+	})
 }
 
 // refusal is the result of a command that was not queued, and the callback for it.
@@ -159,7 +140,7 @@ func (p *proposer) enqueue(it item) {
 	} else {
 		p.normal = append(p.normal, it)
 		p.backlog += it.cost()
-		p.gathering.came(it.cmd.GetSessionId())
+		p.coalescer.came(it.cmd.GetSessionId())
 	}
 	p.bytes += it.size
 	p.work += it.work
@@ -203,7 +184,7 @@ func (p *proposer) submit(all []Proposal, faults []*wire.Result, refusals []refu
 		}
 		p.enqueue(it)
 	}
-	if p.inflight < p.depth() && (p.ready() || !p.gathering.waiting()) {
+	if p.inflight < p.depth() && (p.ready() || !p.coalescer.waiting()) {
 		p.cond.Signal()
 	}
 	return refusals

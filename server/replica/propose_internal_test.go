@@ -12,12 +12,12 @@ import (
 
 func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d, _ := openDeadlines(t, wire.Status_UNAVAILABLE)
+		d := openDeadlines(t, wire.Status_UNAVAILABLE)
 		r := &Replica{deadlines: d, machine: fsm.NewReplicated(1, nil)}
 		r.proposer = newProposer(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
-		d.observe(opened(1, time.Second))
-		d.observe(opened(2, 2*time.Second))
-		d.observe(opened(3, 10*time.Millisecond))
+		d.Observe(opened(1, time.Second))
+		d.Observe(opened(2, 2*time.Second))
+		d.Observe(opened(3, 10*time.Millisecond))
 		time.Sleep(300 * time.Millisecond) // the end of the third session is decided
 
 		var answers []wire.Status_Code
@@ -37,7 +37,7 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 		}
 		propose()
 		if want := []wire.Status_Code{wire.Status_NOT_LEADER, wire.Status_SESSION_LOST, wire.Status_NOT_LEADER, wire.Status_NOT_LEADER, wire.Status_RESOURCE_EXHAUSTED}; !slices.Equal(answers, want) {
-			t.Errorf("without a reign: %v, want %v", answers, want)
+			t.Errorf("without a leadership: %v, want %v", answers, want)
 		}
 		r.proposer.begin(7)
 		r.proposer.serve(7, 1)
@@ -95,9 +95,9 @@ func TestWhichRefusalCounts(t *testing.T) {
 // and that an unknown session has no end.
 func TestAttachIsNoSignOfLife(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d, _ := openDeadlines(t, wire.Status_UNAVAILABLE)
-		d.observe(opened(1, time.Second))
-		d.observe(opened(2, 10*time.Millisecond))
+		d := openDeadlines(t, wire.Status_UNAVAILABLE)
+		d.Observe(opened(1, time.Second))
+		d.Observe(opened(2, 10*time.Millisecond))
 		time.Sleep(300 * time.Millisecond) // the end of the second session is decided
 		var ends [3]time.Time
 		attach := &wire.Command_AttachSession{AttachSession: &wire.AttachSession{}}
@@ -107,16 +107,17 @@ func TestAttachIsNoSignOfLife(t *testing.T) {
 			{Command: &wire.Command{SessionId: 9}, Until: &ends[1]},
 			{Command: &wire.Command{}, Until: &ends[2]},
 		}
-		if n := d.touchAll(all, time.Now()); n != len(all) || ends != [3]time.Time{} {
+		r := &Replica{deadlines: d}
+		if n := r.touchAll(all, time.Now()); n != len(all) || ends != [3]time.Time{} {
 			t.Errorf("%d are counted, until %v", n, ends)
 		}
-		if age, _ := d.age(1); age != 300*time.Millisecond {
+		if age, _ := d.Age(1); age != 300*time.Millisecond {
 			t.Errorf("the session was alive %v ago", age)
 		}
-		d.setExhausted(1, true)
-		d.setExhausted(9, true)
+		d.SetExhausted(1, true)
+		d.SetExhausted(9, true)
 		one := []Proposal{{Command: &wire.Command{SessionId: 1}}}
-		if d.touchAll(one, time.Now()); !one[0].exhausted {
+		if r.touchAll(one, time.Now()); !one[0].exhausted {
 			t.Error("the session was not refused anything")
 		}
 	})
@@ -129,7 +130,7 @@ func TestSessionsThatWereRefused(t *testing.T) {
 		n := openIdle(t, nil)
 		n.applies(t, beginnings(someMember("n1"))...)
 		n.applies(t, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: make([]byte, 32), TtlMs: 60_000}}})
-		n.View(func(m *fsm.Machine) { n.deadlines.start(1, m) })
+		n.View(func(m *fsm.Machine) { n.deadlines.Start(1, m) })
 		var session uint64
 		n.View(func(m *fsm.Machine) {
 			m.EachSession(func(s fsm.Session) bool {
@@ -139,12 +140,12 @@ func TestSessionsThatWereRefused(t *testing.T) {
 		})
 		exhausted := func() bool {
 			one := []Proposal{{Command: &wire.Command{SessionId: session}}}
-			n.deadlines.touchAll(one, time.Now())
+			n.touchAll(one, time.Now())
 			return one[0].exhausted
 		}
 		acquire := acquireOf(session, 1, 1)
 		p := Proposal{Command: acquire, growth: fsm.GrowthUnits(acquire), exhausted: true}
-		n.deadlines.setExhausted(session, true)
+		n.deadlines.SetExhausted(session, true)
 		if no := n.exhausted(&p, 1<<40); no.GetStatus() != wire.Status_RESOURCE_EXHAUSTED || !exhausted() {
 			t.Errorf("beyond the budget: %v, exhausted %v", no, exhausted())
 		}

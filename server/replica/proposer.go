@@ -15,14 +15,14 @@ import (
 const (
 	// maxEntryBytes bounds one raft entry, because raft's caches and thresholds count entries.
 	maxEntryBytes = 256 << 10
-	// maxQueued bounds the waiting proofs, maxBeats the waiting heartbeats. For clients' commands see
+	// maxQueued bounds the waiting proofs, maxHeartbeats the waiting heartbeats. For clients' commands see
 	// maxBacklog.
-	maxQueued = 1 << 16
-	maxBeats  = 1 << 20
+	maxQueued     = 1 << 16
+	maxHeartbeats = 1 << 20
 	// itemOverhead is what an entry adds to each command, in bytes.
 	itemOverhead = 8
-	// maxSpare is the largest slice, in elements, that is kept for reuse.
-	maxSpare = 1 << 12
+	// maxFree is the largest slice, in elements, that is kept for reuse.
+	maxFree = 1 << 12
 	// linger is how long an idle cluster collects heartbeats for one empty entry.
 	linger = 100 * time.Millisecond
 	// enqueueTimeout bounds how long raft's main loop may take to accept an entry.
@@ -49,8 +49,8 @@ func newItem(cmd *wire.Command, done func(*wire.Result)) item {
 	return item{cmd: cmd, size: proto.Size(cmd) + itemOverhead, work: 1, done: done}
 }
 
-// beat is a heartbeat that waits for its proof of leadership.
-type beat struct {
+// heartbeat is a heartbeat that waits for its proof of leadership.
+type heartbeat struct {
 	session uint64
 	done    func(*wire.Result)
 	lives   bool // the session is alive in the state that proves leadership
@@ -58,16 +58,16 @@ type beat struct {
 
 // batch is one raft entry and all its waiters.
 type batch struct {
-	term   uint64
-	items  []item
-	proves []func(*wire.Result)
-	beats  []beat
-	size   int
-	work   int
-	growth uint64
-	marks  bool
-	began  time.Time
-	future raft.ApplyFuture
+	term       uint64
+	items      []item
+	proofs     []func(*wire.Result)
+	heartbeats []heartbeat
+	size       int
+	work       int
+	growth     uint64
+	marks      bool
+	began      time.Time
+	future     raft.ApplyFuture
 }
 
 // proposer packs the queue into raft entries: one goroutine, at most two entries in flight. Its queue accepts
@@ -76,8 +76,8 @@ type proposer struct {
 	apply func(data []byte, timeout time.Duration) raft.ApplyFuture
 	// refusal returns why a command is not accepted while this node does not serve.
 	refusal func() *wire.Result
-	// flights holds the entries in log order, for the completer.
-	flights chan *batch
+	// proposed holds the entries in log order, for the completer.
+	proposed chan *batch
 	// packed is the entry that is being encoded and written its encoding. Only run uses them.
 	packed  wire.Entry
 	written []byte
@@ -92,46 +92,46 @@ type proposer struct {
 	serving bool
 	// pauses counts the transfers of leadership in progress, during which nothing is proposed. drained is
 	// closed when no entry is in flight any more; it is nil unless pause waits for that.
-	pauses   int
-	drained  chan struct{}
-	level    uint32 // the replicated feature level
-	urgent   []item // expiries, timeouts, barriers, membership changes, operators' actions
-	normal   []item
-	backlog  int // total cost of normal: see item.cost
-	shed     bool
-	bytes    int // of urgent and normal
-	work     int // of urgent and normal
-	proves   []func(*wire.Result)
-	beats    []beat
-	due      bool // the beats have lingered long enough
-	marks    bool // the next entry is a hash point
-	timer    *time.Timer
-	inflight int
-	// underway counts the entries that were taken and whose waiters have not all been answered yet.
-	underway atomic.Int32
-	// spare is a finished batch whose memory the next one reuses.
-	spare     *batch
-	gathering gathering
+	pauses     int
+	drained    chan struct{}
+	level      uint32 // the replicated feature level
+	urgent     []item // expiries, timeouts, barriers, membership changes, operators' actions
+	normal     []item
+	backlog    int // total cost of normal: see item.cost
+	shed       bool
+	bytes      int // of urgent and normal
+	work       int // of urgent and normal
+	proofs     []func(*wire.Result)
+	heartbeats []heartbeat
+	due        bool // the heartbeats have lingered long enough
+	marks      bool // the next entry is a hash point
+	timer      *time.Timer
+	inflight   int
+	// uncompleted counts the entries that were taken and whose waiters have not all been answered yet.
+	uncompleted atomic.Int32
+	// free is a finished batch whose memory the next one reuses.
+	free      *batch
+	coalescer coalescer
 }
 
 func newProposer(apply func([]byte, time.Duration) raft.ApplyFuture, refusal func() *wire.Result) *proposer {
-	p := &proposer{apply: apply, refusal: refusal, flights: make(chan *batch, 2)}
+	p := &proposer{apply: apply, refusal: refusal, proposed: make(chan *batch, 2)}
 	p.cond = sync.NewCond(&p.mu)
-	p.gathering.wake = func() {
+	p.coalescer.wake = func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.gathering.stop()
+		p.coalescer.stop()
 		p.cond.Signal()
 	}
 	return p
 }
 
-// run proposes until stop. It ends the completer by closing flights.
+// run proposes until stop. It ends the completer by closing proposed.
 func (p *proposer) run() {
-	defer close(p.flights)
+	defer close(p.proposed)
 	for b := p.next(); b != nil; b = p.next() {
 		p.propose(b)
-		p.flights <- b
+		p.proposed <- b
 	}
 }
 
@@ -141,7 +141,7 @@ func (p *proposer) propose(b *batch) {
 	b.began = time.Now()
 	data, err := p.encode(b)
 	if err != nil {
-		b.weed()
+		b.dropInvalid()
 		data, err = p.encode(b)
 	}
 	if err != nil {
@@ -164,9 +164,9 @@ func (p *proposer) encode(b *batch) ([]byte, error) {
 	return slices.Clone(p.written), err
 }
 
-// weed answers and drops the commands that cannot be encoded, which are those with text that is not valid
+// dropInvalid answers and drops the commands that cannot be encoded, which are those with text that is not valid
 // UTF-8.
-func (b *batch) weed() {
+func (b *batch) dropInvalid() {
 	b.items = slices.DeleteFunc(b.items, func(it item) bool {
 		_, err := proto.Marshal(it.cmd)
 		if err != nil {
@@ -188,11 +188,11 @@ func (p *proposer) next() *batch {
 		if p.pauses == 0 && p.inflight < p.depth() {
 			if b := p.take(); b != nil {
 				p.inflight++
-				p.underway.Add(1)
+				p.uncompleted.Add(1)
 				return b
 			}
 			if len(p.normal) > 0 {
-				p.gathering.wait()
+				p.coalescer.wait()
 			}
 		}
 		p.cond.Wait()
@@ -201,8 +201,8 @@ func (p *proposer) next() *batch {
 
 // ready reports whether there is something to propose now. Called with mu held.
 func (p *proposer) ready() bool {
-	return len(p.urgent) > 0 || len(p.proves) > 0 || p.due || p.marks ||
-		len(p.normal) > 0 && (p.gathering.enough(len(p.normal)) || p.bytes >= maxEntryBytes || p.work >= maxEntryWork)
+	return len(p.urgent) > 0 || len(p.proofs) > 0 || p.due || p.marks ||
+		len(p.normal) > 0 && (p.coalescer.enough(len(p.normal)) || p.bytes >= maxEntryBytes || p.work >= maxEntryWork)
 }
 
 // depth returns how many entries may be in flight. A second one makes all entries smaller, and an entry costs
@@ -222,12 +222,12 @@ func (p *proposer) take() *batch {
 	if !p.ready() {
 		return nil
 	}
-	b := p.spare
-	if p.spare = nil; b == nil {
+	b := p.free
+	if p.free = nil; b == nil {
 		b = &batch{}
 	}
 	b.term = p.term
-	p.gathering.stop()
+	p.coalescer.stop()
 	p.urgent = b.fill(p.urgent, maxEntryWork/2) // the other half is reserved for clients
 	urgent := len(b.items)
 	p.normal = b.fillFairly(p.normal, p.bytes <= maxEntryBytes && p.work <= maxEntryWork)
@@ -237,8 +237,8 @@ func (p *proposer) take() *batch {
 	p.shed = false
 	p.bytes -= b.size
 	p.work -= b.work
-	b.proves, p.proves = p.proves, b.proves
-	b.beats, p.beats = p.beats, b.beats
+	b.proofs, p.proofs = p.proofs, b.proofs
+	b.heartbeats, p.heartbeats = p.heartbeats, b.heartbeats
 	b.marks, p.marks = p.marks, false
 	p.due = false
 	if p.timer != nil {
@@ -250,7 +250,7 @@ func (p *proposer) take() *batch {
 
 // reusable returns the memory of a finished slice, or nil if a rare peak made it large.
 func reusable[T any](done []T) []T {
-	if cap(done) > maxSpare {
+	if cap(done) > maxFree {
 		return nil
 	}
 	clear(done)
@@ -261,16 +261,16 @@ func reusable[T any](done []T) []T {
 func (p *proposer) recycle(b *batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	*b = batch{items: reusable(b.items), proves: reusable(b.proves), beats: reusable(b.beats)}
-	p.spare = b
-	p.underway.Add(-1)
+	*b = batch{items: reusable(b.items), proofs: reusable(b.proofs), heartbeats: reusable(b.heartbeats)}
+	p.free = b
+	p.uncompleted.Add(-1)
 }
 
 // awaited reports whether anything may wait for the result of an entry that is being applied.
-func (p *proposer) awaited() bool { return p.underway.Load() > 0 }
+func (p *proposer) awaited() bool { return p.uncompleted.Load() > 0 }
 
-// landed makes room for the next entry. applied is empty if this one failed.
-func (p *proposer) landed(b *batch, applied appliedEntry) {
+// finished makes room for the next entry. applied is empty if this one failed.
+func (p *proposer) finished(b *batch, applied appliedEntry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inflight--
@@ -279,7 +279,7 @@ func (p *proposer) landed(b *batch, applied appliedEntry) {
 		close(p.drained)
 		p.drained = nil
 	}
-	p.gathering.landed(b, applied, len(p.normal))
+	p.coalescer.finished(b, applied, len(p.normal))
 	p.cond.Signal()
 }
 
@@ -315,7 +315,7 @@ func (p *proposer) urge(term uint64, it item) bool {
 func (p *proposer) prove(done func(*wire.Result)) {
 	p.mu.Lock()
 	no := p.closed()
-	if no == nil && len(p.proves) >= maxQueued {
+	if no == nil && len(p.proofs) >= maxQueued {
 		no = queueFull()
 	}
 	if no != nil {
@@ -323,7 +323,7 @@ func (p *proposer) prove(done func(*wire.Result)) {
 		done(no)
 		return
 	}
-	p.proves = append(p.proves, done)
+	p.proofs = append(p.proofs, done)
 	p.cond.Signal()
 	p.mu.Unlock()
 }
@@ -338,12 +338,12 @@ func (p *proposer) mark(term uint64) {
 	}
 }
 
-// beat makes a heartbeat wait for the next entry, whatever that carries. If none comes within linger, an
+// heartbeat makes a heartbeat wait for the next entry, whatever that carries. If none comes within linger, an
 // empty one is proposed for all waiting heartbeats.
-func (p *proposer) beat(b beat) {
+func (p *proposer) heartbeat(b heartbeat) {
 	p.mu.Lock()
 	no := p.closed()
-	if no == nil && len(p.beats) >= maxBeats {
+	if no == nil && len(p.heartbeats) >= maxHeartbeats {
 		no = refused(wire.Status_UNAVAILABLE, "too many heartbeats wait for their proof")
 	}
 	if no != nil {
@@ -351,7 +351,7 @@ func (p *proposer) beat(b beat) {
 		b.done(no)
 		return
 	}
-	p.beats = append(p.beats, b)
+	p.heartbeats = append(p.heartbeats, b)
 	if p.timer == nil && !p.due {
 		p.timer = time.AfterFunc(linger, p.lingered)
 	}
@@ -362,7 +362,7 @@ func (p *proposer) lingered() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = nil
-	if len(p.beats) > 0 {
+	if len(p.heartbeats) > 0 {
 		p.due = true
 		p.cond.Signal()
 	}
@@ -387,13 +387,13 @@ func (p *proposer) serve(term uint64, level uint32) {
 // end closes the queue and answers everything in it with result.
 func (p *proposer) end(result *wire.Result) {
 	p.mu.Lock()
-	b := &batch{items: append(p.urgent, p.normal...), proves: p.proves, beats: p.beats}
+	b := &batch{items: append(p.urgent, p.normal...), proofs: p.proofs, heartbeats: p.heartbeats}
 	p.term, p.serving, p.due, p.marks, p.bytes, p.work, p.backlog, p.pauses = 0, false, false, false, 0, 0, 0, 0
-	p.urgent, p.normal, p.proves, p.beats = nil, nil, nil, nil
+	p.urgent, p.normal, p.proofs, p.heartbeats = nil, nil, nil, nil
 	for _, it := range b.items {
 		p.growth.Add(-it.growth)
 	}
-	p.gathering.stop()
+	p.coalescer.stop()
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil

@@ -31,20 +31,20 @@ func (s *statuses) want(t *testing.T, when string, want ...wire.Status_Code) {
 	*s = nil
 }
 
-// TestQueueIsOpenForItsReignOnly uses the queue before, during and after a leadership, and with another term.
-func TestQueueIsOpenForItsReignOnly(t *testing.T) {
+// TestQueueIsOpenForItsLeadershipOnly uses the queue before, during and after a leadership, and with another term.
+func TestQueueIsOpenForItsLeadershipOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var got statuses
 		p := newProposer(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
 		ask := func() {
 			p.prove(got.done)
-			p.beat(beat{session: 1, done: got.done})
+			p.heartbeat(heartbeat{session: 1, done: got.done})
 			p.submit([]Proposal{{Command: &wire.Command{}, Size: 1, Done: got.done}}, nil, nil)
 			p.mark(7)
 		}
 		no := []wire.Status_Code{wire.Status_NOT_LEADER, wire.Status_NOT_LEADER}
 		ask()
-		got.want(t, "before a reign", no...) // submit returns its refusals instead
+		got.want(t, "before a leadership", no...) // submit returns its refusals instead
 		p.begin(7)
 		if p.urge(6, item{}) || !p.urge(7, item{size: 3, work: 2}) || p.bytes != 3 || p.work != 2 {
 			t.Errorf("the urgent queue has %d, of %d bytes and work %d", len(p.urgent), p.bytes, p.work)
@@ -63,22 +63,22 @@ func TestQueueIsOpenForItsReignOnly(t *testing.T) {
 		ask()
 		ask()
 		got.want(t, "while it serves")
-		if waiting, due := lingering(p); p.queued() != 3 || len(p.proves) != 2 || len(p.beats) != 2 || !p.marks || !waiting || due {
-			t.Errorf("queued: %d commands, %d proofs, %d heartbeats", p.queued(), len(p.proves), len(p.beats))
+		if waiting, due := lingering(p); p.queued() != 3 || len(p.proofs) != 2 || len(p.heartbeats) != 2 || !p.marks || !waiting || due {
+			t.Errorf("queued: %d commands, %d proofs, %d heartbeats", p.queued(), len(p.proofs), len(p.heartbeats))
 		}
 		time.Sleep(linger)
 		synctest.Wait()
 		if waiting, due := lingering(p); !due || waiting {
 			t.Error("the heartbeats do not become due")
 		}
-		p.beat(beat{done: got.done})
+		p.heartbeat(heartbeat{done: got.done})
 		if waiting, _ := lingering(p); waiting {
 			t.Error("they linger again")
 		}
 		p.end(refused(wire.Status_UNCERTAIN, ""))
 		got.want(t, "at its end", slices.Repeat([]wire.Status_Code{wire.Status_UNCERTAIN}, 7)...)
 		if _, due := lingering(p); p.queued() != 0 || due || p.marks || p.bytes != 0 || p.work != 0 || p.backlog != 0 || p.growth.Load() != 0 || p.term != 0 {
-			t.Error("something is left of the reign")
+			t.Error("something is left of the leadership")
 		}
 		p.stop()
 		if p.urge(9, item{}) {
@@ -88,26 +88,26 @@ func TestQueueIsOpenForItsReignOnly(t *testing.T) {
 	})
 }
 
-// TestHeartbeatsOfTheNextReignLinger ends a leadership while heartbeats linger, and verifies that those of
+// TestHeartbeatsOfTheNextLeadershipLinger ends a leadership while heartbeats linger, and verifies that those of
 // the next one linger in full.
-func TestHeartbeatsOfTheNextReignLinger(t *testing.T) {
+func TestHeartbeatsOfTheNextLeadershipLinger(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var got statuses
 		p := newProposer(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
 		p.begin(8)
 		p.serve(8, 2)
-		p.beat(beat{done: got.done})
+		p.heartbeat(heartbeat{done: got.done})
 		p.end(refused(wire.Status_UNCERTAIN, ""))
 		p.begin(9)
 		p.serve(9, 2)
-		p.beat(beat{done: got.done})
+		p.heartbeat(heartbeat{done: got.done})
 		if waiting, _ := lingering(p); !waiting {
-			t.Error("heartbeats of the next reign do not become due")
+			t.Error("heartbeats of the next leadership do not become due")
 		}
 		time.Sleep(linger)
 		synctest.Wait()
 		if _, due := lingering(p); !due {
-			t.Error("the heartbeat of the next reign is not due")
+			t.Error("the heartbeat of the next leadership is not due")
 		}
 		p.end(nil)
 	})
@@ -128,16 +128,16 @@ func TestProofsAndHeartbeatsAreBounded(t *testing.T) {
 			t.Errorf("answered %v", result)
 		}
 	}
-	p.proves = make([]func(*wire.Result), maxQueued-1)
-	p.beats = make([]beat, maxBeats-1)
+	p.proofs = make([]func(*wire.Result), maxQueued-1)
+	p.heartbeats = make([]heartbeat, maxHeartbeats-1)
 	p.prove(done)
-	p.beat(beat{done: done})
-	if answers != 0 || len(p.proves) != maxQueued || len(p.beats) != maxBeats {
-		t.Errorf("the last place is not taken: %d, %d", len(p.proves), len(p.beats))
+	p.heartbeat(heartbeat{done: done})
+	if answers != 0 || len(p.proofs) != maxQueued || len(p.heartbeats) != maxHeartbeats {
+		t.Errorf("the last place is not taken: %d, %d", len(p.proofs), len(p.heartbeats))
 	}
 	p.prove(done)
-	p.beat(beat{done: done})
-	if answers != 2 || len(p.proves) != maxQueued || len(p.beats) != maxBeats {
+	p.heartbeat(heartbeat{done: done})
+	if answers != 2 || len(p.proofs) != maxQueued || len(p.heartbeats) != maxHeartbeats {
 		t.Errorf("beyond the last place: %d answers", answers)
 	}
 	p.timer.Stop()
@@ -164,11 +164,11 @@ func TestPausesAreCounted(t *testing.T) {
 		t.Errorf("%d pauses", p.pauses)
 	}
 	p.growth.Store(9)
-	p.landed(&batch{growth: 4}, appliedEntry{})
+	p.finished(&batch{growth: 4}, appliedEntry{})
 	if closed(first) || p.growth.Load() != 5 {
 		t.Error("drained with an entry in flight")
 	}
-	p.landed(&batch{}, appliedEntry{})
+	p.finished(&batch{}, appliedEntry{})
 	if !closed(first) || !closed(second) || !closed(p.pause(1)) {
 		t.Error("not drained")
 	}
@@ -179,7 +179,7 @@ func TestPausesAreCounted(t *testing.T) {
 	p.resume(1)
 	p.end(nil)
 	if p.pauses != 0 {
-		t.Error("the pause outlasts the reign")
+		t.Error("the pause outlasts the leadership")
 	}
 }
 
@@ -241,7 +241,7 @@ func TestFailedWrites(t *testing.T) {
 			t.Errorf("%v: advice to make room: %v", err, got)
 		}
 		var failures []error
-		g := newGuard(raft.NewInmemStore(), raft.NewInmemStore(), time.Hour, func(err error) { failures = append(failures, err) })
+		g := newWatchdog(raft.NewInmemStore(), raft.NewInmemStore(), time.Hour, func(err error) { failures = append(failures, err) })
 		if got := g.write("try", func() error { return err }); !errors.Is(got, ErrStore) || !errors.Is(got, err) {
 			t.Errorf("the write returns %v", got)
 		}
@@ -260,7 +260,7 @@ func TestFailedWrites(t *testing.T) {
 func TestWhatReadingReturns(t *testing.T) {
 	for err, stops := range map[error]bool{nil: false, raft.ErrLogNotFound: false, fmt.Errorf("%w: x", ErrDamaged): true} {
 		stopped := false
-		g := newGuard(nil, nil, time.Hour, func(error) { stopped = true })
+		g := newWatchdog(nil, nil, time.Hour, func(error) { stopped = true })
 		if got := g.read(err); got != err || stopped != stops || g.broken.Load() != stops {
 			t.Errorf("%v: returned %v, stopped %v", err, got, stopped)
 		}
@@ -271,7 +271,7 @@ func TestWhatReadingReturns(t *testing.T) {
 // took very long.
 func TestSlowDisks(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		g := newGuard(nil, nil, 7*time.Second, nil)
+		g := newWatchdog(nil, nil, 7*time.Second, nil)
 		want := func(when string, slow bool, told int) {
 			t.Helper()
 			if g.isSlow(time.Minute) != slow || len(g.slow) != told {
@@ -283,13 +283,13 @@ func TestSlowDisks(t *testing.T) {
 		want("late", true, 0)
 		g.late.Store(0)
 		want("in time again", false, 0)
-		g.passed(handOverSteps(g.patience) - 1)
+		g.passed(handOverSteps(g.timeout) - 1)
 		g.late.Store(0)
 		want("almost as late as a hand-over takes", false, 0)
-		g.passed(handOverSteps(g.patience))
+		g.passed(handOverSteps(g.timeout))
 		g.late.Store(0)
 		want("as late as a hand-over takes", true, 1)
-		g.passed(handOverSteps(g.patience) + 1)
+		g.passed(handOverSteps(g.timeout) + 1)
 		g.late.Store(0)
 		want("very late", true, 1)
 		time.Sleep(time.Minute - 1)

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/quorumlock/quorumlock/server/replica/segment"
+	"github.com/quorumlock/quorumlock/server/storage/segment"
 )
 
 // tampered opens a new store in a directory and changes its file in a way that the store itself never does.

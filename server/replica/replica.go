@@ -13,33 +13,36 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/replica/alarm"
-	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/server/alarm"
+	"github.com/quorumlock/quorumlock/server/eventlog"
+	"github.com/quorumlock/quorumlock/server/expiry"
+	"github.com/quorumlock/quorumlock/server/notify"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Replica is one node of the cluster. All methods are safe for concurrent use.
 type Replica struct {
-	cfg     Config
-	log     hclog.Logger
-	metrics *metrics
-	stores  *stores
-	book    *book
-	machine *fsm.Replicated
-	layer   *raftstream.Layer
+	cfg       Config
+	log       hclog.Logger
+	metrics   *metrics
+	stores    *stores
+	directory *directory
+	machine   *fsm.Replicated
+	layer     *peerport.Layer
 
-	proposer  *proposer
-	deadlines *deadlines
-	hub       *hub
-	history   *history
-	catchUp   *catchUp
-	leaders   *leaders
-	hashes    *hashes
-	vigil     *vigil
-	wiped     *wipedVoters
-	states    *peerStates
-	successor successor
-	alarms    alarm.List
+	proposer      *proposer
+	deadlines     *expiry.Deadlines
+	notifier      *notify.Notifier
+	eventLog      *eventlog.Log
+	catchUp       *catchUp
+	leaders       *leaders
+	hashes        *hashes
+	leaderMonitor *leaderMonitor
+	wiped         *wipedVoters
+	states        *peerStates
+	successor     successor
+	alarms        alarm.List
 
 	// ctx is cancelled when the node begins to stop. Goroutines that wait for raft's futures do not watch it:
 	// raft completes all futures before it is shut down.
@@ -54,7 +57,7 @@ type Replica struct {
 	changing chan struct{}
 	// node is nil until raft runs. trans is raft's transport, set before node.
 	node  atomic.Pointer[raft.Raft]
-	trans *raftstream.Transport
+	trans *peerport.Transport
 	// began is set if the disk held any state when it was opened. Other nodes see it until raft runs: a node
 	// that is slow to start must not be taken for an empty one.
 	began bool
@@ -63,22 +66,20 @@ type Replica struct {
 	onAnswered atomic.Pointer[func()]
 	// tunnels accepts the connections that other nodes open for clients; nil while nothing does.
 	tunnels atomic.Pointer[acceptTunnel]
-	// busyWatches counts the watches that are sending, or pausing after that; see restWatch.
-	busyWatches atomic.Int64
 
 	// halted is why the node has failed, nil until then.
 	halted atomic.Pointer[error]
 
-	// The last message of nag and its time. Owned by the goroutine that runs settle, then by the report
+	// The last message of warnRepeatedly and its time. Owned by the goroutine that runs tryStart, then by the report
 	// goroutine, which it starts.
-	nagged   string
-	naggedAt time.Time
+	warned   string
+	warnedAt time.Time
 
-	mu      sync.Mutex // guards the fields below
-	reign   *reign
-	opened  bool
-	closing bool
-	admins  sync.WaitGroup // administrative requests in flight
+	mu         sync.Mutex // guards the fields below
+	leadership *leadership
+	opened     bool
+	closing    bool
+	admins     sync.WaitGroup // administrative requests in flight
 }
 
 // Open opens the stores and starts the node. It returns once the node runs. It does not wait for a leader or,
@@ -93,13 +94,13 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, history: newHistory(), catchUp: newCatchUp(), leaders: newLeaders(), hashes: newHashes(cfg.ID), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), hashes: newHashes(cfg.ID), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
-	r.hub = newHub(r.machine.View)
-	r.vigil = newVigil(r)
+	r.notifier = notify.New(r.machine.View)
+	r.leaderMonitor = newLeaderMonitor(r)
 	r.proposer = newProposer(r.apply, r.refusal)
-	r.deadlines = newDeadlines(r.proposeEnding)
+	r.deadlines = expiry.New(r.proposeEnding)
 	if err := r.openDisk(); err != nil {
 		_ = cfg.PeerListener.Close()
 		return nil, err
@@ -109,7 +110,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	}
 	r.pipeline.Go(r.proposer.run)
 	r.pipeline.Go(r.complete)
-	r.running.Go(r.deadlines.run)
+	r.running.Go(r.deadlines.Run)
 	r.running.Go(func() { r.leaders.run(r.ctx) })
 	if err := r.start(ctx); err != nil {
 		r.abandon()
@@ -141,7 +142,7 @@ func (r *Replica) openDisk() (err error) {
 	}
 	if r.stores, err = openStores(r.cfg, r.diskFailed); err != nil {
 		r.metrics.close()
-		return r.wayOut(err)
+		return r.withAdvice(err)
 	}
 	if r.stores.overlap != nil {
 		r.stores.overlap.leads = r.leadsOthers
@@ -154,7 +155,7 @@ func (r *Replica) openDisk() (err error) {
 		err = r.loadAlarms()
 	}
 	if err == nil {
-		r.book, err = openBook(r.cfg, incarnation, r.stores.stable)
+		r.directory, err = openDirectory(r.cfg, incarnation, r.stores.stable)
 	}
 	if err == nil {
 		err = r.stores.forgetCutBeginning()
@@ -164,10 +165,10 @@ func (r *Replica) openDisk() (err error) {
 	}
 	if err != nil {
 		r.metrics.close()
-		return errors.Join(r.wayOut(err), r.stores.close())
+		return errors.Join(r.withAdvice(err), r.stores.close())
 	}
-	r.book.live, r.book.vouchers, r.book.states = r.live, newVouchers(r.askVouch), r.states
-	r.stores.guard.deletable = r.keepsCommitted
+	r.directory.live, r.directory.vouchers, r.directory.states = r.live, newVouchers(r.askVouch), r.states
+	r.stores.watchdog.deletable = r.keepsCommitted
 	return nil
 }
 
@@ -183,11 +184,11 @@ func (r *Replica) live(revision uint64, look func(*fsm.Machine)) (fresh bool) {
 }
 
 func (r *Replica) openNetwork() error {
-	cfg := raftstream.Config{
+	cfg := peerport.Config{
 		Listener:  r.cfg.PeerListener,
 		Advertise: r.cfg.Advertise.Peer,
 		Network:   r.cfg.Network,
-		Identity:  r.book,
+		Identity:  r.directory,
 		TLS:       r.cfg.PeerTLS,
 		Handler:   r.serveControl,
 		Logger:    r.log.Named("peers"),
@@ -195,7 +196,7 @@ func (r *Replica) openNetwork() error {
 	if !r.cfg.NoTunnels {
 		cfg.Tunnels, cfg.MaxTunnels = r.tunnelAsked, r.cfg.MaxTunnels
 	}
-	layer, err := raftstream.New(cfg)
+	layer, err := peerport.New(cfg)
 	r.mu.Lock()
 	r.layer = layer
 	r.mu.Unlock()
@@ -217,11 +218,11 @@ func (r *Replica) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*probeTimeout)
 	defer cancel()
-	done, err := r.settle(ctx, 0)
+	done, err := r.tryStart(ctx, 0)
 	if err != nil || done {
 		return err
 	}
-	r.running.Go(r.settleDown)
+	r.running.Go(r.awaitStart)
 	return nil
 }
 
@@ -258,7 +259,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	if err := raft.ValidateConfig(conf); err != nil {
 		return fmt.Errorf("raft's settings: %w", err)
 	}
-	trans := raftstream.NewTransport(r.layer, raftstream.TransportConfig{
+	trans := peerport.NewTransport(r.layer, peerport.TransportConfig{
 		Resolve:  r.resolve,
 		Awaited:  r.awaited,
 		Follows:  r.follows,
@@ -279,7 +280,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	if err != nil {
 		return errors.Join(err, trans.Close())
 	}
-	r.stores.guard.running.Store(true)
+	r.stores.watchdog.running.Store(true)
 	r.trans = trans
 	r.node.Store(node)
 	r.running.Go(r.lead)
@@ -291,7 +292,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.running.Go(r.keepMemory)
 	r.running.Go(r.repeatAlarms)
 	if !r.cfg.NoFailoverHint {
-		r.running.Go(r.vigil.run)
+		r.running.Go(r.leaderMonitor.run)
 		r.running.Go(r.watchDisk)
 	}
 	return nil
@@ -301,10 +302,10 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 // on, a member that loses its data directory is recognized.
 func (r *Replica) begin(conf *raft.Config, trans raft.Transport, seen []*wire.Member) error {
 	r.log.Info("beginning a new cluster", "nodes", len(r.cfg.Cluster), "seen", len(seen))
-	if _, err := r.book.keep(0, &wire.Membership{Members: r.initialMembers(seen)}); err != nil {
+	if _, err := r.directory.keep(0, &wire.Membership{Members: r.initialMembers(seen)}); err != nil {
 		return fmt.Errorf("begin the cluster: %w", err)
 	}
-	if err := raft.BootstrapCluster(conf, r.stores.log, r.stores.guard, r.stores.snapshots, trans, r.initialVoters()); err != nil {
+	if err := raft.BootstrapCluster(conf, r.stores.log, r.stores.watchdog, r.stores.snapshots, trans, r.initialVoters()); err != nil {
 		return fmt.Errorf("begin the cluster: %w", err)
 	}
 	return nil
@@ -321,13 +322,13 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 			err = *cause
 		}
 	}()
-	return raft.NewRaft(conf, recorder{r.machine, r.history, r.hashes, r.catchUp, r.states, r.proposer.awaited}, r.stores.log, r.stores.guard, r.stores.snapshots, trans)
+	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.hashes, r.catchUp, r.states, r.proposer.awaited}, r.stores.log, r.stores.watchdog, r.stores.snapshots, trans)
 }
 
 // resolve returns the replicated address of a node, or else addr, the one in raft's configuration. That one
 // is never updated, because raft v1.7.3 reads a peer's entry without a lock while it updates its address.
 func (r *Replica) resolve(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress {
-	_, _, members := r.book.page()
+	_, _, members := r.directory.page()
 	if known := members[string(id)].GetPeerAddr(); known != "" {
 		return raft.ServerAddress(known)
 	}
@@ -379,8 +380,8 @@ func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {
 // abandon cleans up after a failed Open.
 func (r *Replica) abandon() {
 	r.cancel()
-	r.history.close()
-	r.deadlines.close()
+	r.eventLog.Close()
+	r.deadlines.Close()
 	r.proposer.stop()
 	r.running.Wait()
 	r.pipeline.Wait()
@@ -400,11 +401,11 @@ func (r *Replica) Close(ctx context.Context) error {
 	r.closing = true
 	r.mu.Unlock()
 	r.cancel()
-	r.history.close()
-	r.abdicate("this node is stopping")
+	r.eventLog.Close()
+	r.endLeadership("this node is stopping")
 	r.admins.Wait()
 	r.handOver(ctx)
-	r.deadlines.close()
+	r.deadlines.Close()
 	r.running.Wait()
 	// At shutdown, raft drops the futures of entries that are on their way to the state machine, so the
 	// pipeline must be empty first.
@@ -425,7 +426,7 @@ func (r *Replica) handOver(ctx context.Context) {
 	if node == nil || node.State() != raft.Leader || r.halted.Load() != nil || ctx.Err() != nil || r.voters() < 2 {
 		return
 	}
-	if err := r.passOn(ctx); err != nil {
+	if err := r.transferToBest(ctx); err != nil {
 		r.log.Warn("leadership was not handed over", "error", err)
 	}
 }
@@ -448,8 +449,8 @@ func (r *Replica) halt(err error) {
 	if !first {
 		return
 	}
-	r.abdicate("this node has failed")
-	r.history.close()
+	r.endLeadership("this node has failed")
+	r.eventLog.Close()
 	if opened {
 		r.cfg.Halt(err)
 	}
@@ -457,10 +458,10 @@ func (r *Replica) halt(err error) {
 	r.log.Error("this node must stop", "error", err)
 }
 
-func (r *Replica) diskFailed(err error) { r.halt(r.wayOut(err)) }
+func (r *Replica) diskFailed(err error) { r.halt(r.withAdvice(err)) }
 
-// wayOut adds to an error about damage the commands that repair it.
-func (r *Replica) wayOut(err error) error {
+// withAdvice adds to an error about damage the commands that repair it.
+func (r *Replica) withAdvice(err error) error {
 	if !errors.Is(err, ErrDamaged) {
 		return err
 	}

@@ -116,11 +116,11 @@ func TestUnreadableStateIsNotOpened(t *testing.T) {
 func TestRecordAheadOfTheMachine(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		if _, err := r.book.keep(1_000, someRecord); err != nil {
+		if _, err := r.directory.keep(1_000, someRecord); err != nil {
 			t.Fatal(err)
 		}
 		for incarnation, want := range map[string]wire.Standing{"i2": wire.Standing_MEMBER, "gone": wire.Standing_REMOVED} {
-			if got := r.book.standing("n2", incarnation); got != want {
+			if got := r.directory.standing("n2", incarnation); got != want {
 				t.Errorf("node n2 with %q is %v, want %v", incarnation, got, want)
 			}
 		}
@@ -136,7 +136,7 @@ func TestClusterIsNoted(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
 		cluster := ""
 		r.View(func(m *fsm.Machine) { cluster = m.ClusterID() })
-		awaitRaft(t, "the cluster on record", func() bool { return r.book.ClusterID() == cluster })
+		awaitRaft(t, "the cluster on record", func() bool { return r.directory.ClusterID() == cluster })
 		if err := r.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

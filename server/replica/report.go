@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// keeping is how often a node checks the state for changes to the members. This is cheap unless something
+	// storeInterval is how often a node checks the state for changes to the members. This is cheap unless something
 	// was applied.
-	keeping = 200 * time.Millisecond
+	storeInterval = 200 * time.Millisecond
 	// reporting is how often a node checks that the replicated state describes it correctly.
 	reporting = time.Second
 	// snapshotBytes is the size of logged entries that triggers a snapshot, even if there are too few for
@@ -36,13 +36,13 @@ func (r *Replica) keep() {
 	})
 	node.RegisterObserver(observer)
 	defer node.DeregisterObserver(observer)
-	tick := time.NewTicker(keeping)
+	tick := time.NewTicker(storeInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-seen:
 		case <-tick.C:
-			r.keepBook()
+			r.keepDirectory()
 			r.endAlarms()
 			r.keepSmall(node)
 		case <-r.ctx.Done():
@@ -53,8 +53,8 @@ func (r *Replica) keep() {
 }
 
 // keepBook records the members when the state machine has newer ones.
-func (r *Replica) keepBook() {
-	oldCluster, oldRevision, old := r.book.page()
+func (r *Replica) keepDirectory() {
+	oldCluster, oldRevision, old := r.directory.page()
 	var now *wire.Membership
 	var revision uint64
 	r.machine.View(func(m *fsm.Machine) {
@@ -62,10 +62,10 @@ func (r *Replica) keepBook() {
 			now = &wire.Membership{ClusterId: m.ClusterID(), Members: m.Members(), Removed: m.Removed()}
 		}
 	})
-	if now == nil || now.ClusterId == oldCluster && sameMembers(old, now.Members) && r.book.sameRemoved(now.Removed) {
+	if now == nil || now.ClusterId == oldCluster && sameMembers(old, now.Members) && r.directory.sameRemoved(now.Removed) {
 		return
 	}
-	gone, err := r.book.keep(revision, now)
+	gone, err := r.directory.keep(revision, now)
 	if err != nil {
 		r.halt(fmt.Errorf("keep the members: %w", err))
 		return
@@ -83,10 +83,10 @@ func sameMembers(a map[string]*wire.Member, b []*wire.Member) bool {
 // keepSmall requests a snapshot when the log has grown by many bytes in few entries. It does not wait for the
 // snapshot: a large one on a slow disk takes long, and members may change meanwhile.
 func (r *Replica) keepSmall(node *raft.Raft) {
-	if r.stores.guard.bytes.Load() < snapshotBytes {
+	if r.stores.watchdog.bytes.Load() < snapshotBytes {
 		return
 	}
-	r.stores.guard.bytes.Store(0)
+	r.stores.watchdog.bytes.Store(0)
 	r.snapshots.Go(func() {
 		if err := node.Snapshot().Error(); err != nil {
 			r.log.Warn("no snapshot", "error", err)
@@ -117,7 +117,7 @@ func (r *Replica) reportOnce() {
 	leader, _, ok := r.leader()
 	if !ok {
 		r.seek()
-		r.nagLostMajority()
+		r.warnLostMajority()
 		return
 	}
 	var known *wire.Member
@@ -138,20 +138,20 @@ func (r *Replica) reportOnce() {
 // seek probes the other nodes. A node with state calls it when it hears from no leader: the others may know
 // it by an older address, or may have replaced it.
 func (r *Replica) seek() {
-	answers := r.probe(r.ctx, r.book.peers(r.cfg.Cluster))
+	answers := r.probe(r.ctx, r.directory.peers(r.cfg.Cluster))
 	// The answer of a node that has not followed a leader since its start may be outdated.
-	as, peer := judge(answers)
+	as, peer := assess(answers)
 	if as == replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
 		r.halt(r.errReplaced(peer, led))
 		return
 	}
 	if as == removed {
-		r.nagRemoved(peer.ClusterId)
+		r.warnRemoved(peer.ClusterId)
 		return
 	}
 	if leader, ok := leaderAmong(answers); ok {
 		if err := r.reportTo(r.ctx, leader); err != nil {
-			r.nag("the cluster has a leader, but not for this node", "leader", leader.ID, "answer", err)
+			r.warnRepeatedly("the cluster has a leader, but not for this node", "leader", leader.ID, "answer", err)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 		return resp
 	case req.GetVouch() != nil:
 		who := req.GetVouch()
-		return &wire.PeerResponse{Status: wire.Status_OK, Standing: r.book.standing(who.GetId(), who.GetIncarnation())}
+		return &wire.PeerResponse{Status: wire.Status_OK, Standing: r.directory.standing(who.GetId(), who.GetIncarnation())}
 	}
 	return nil
 }
@@ -202,15 +202,15 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 	applied := r.machine.AppliedIndex()
 	state := &wire.NodeState{
 		Member:       r.self(),
-		ClusterId:    r.book.ClusterID(),
+		ClusterId:    r.directory.ClusterID(),
 		Empty:        !r.began,
-		Caller:       r.book.standing(from.GetId(), from.GetIncarnation()),
+		Caller:       r.directory.standing(from.GetId(), from.GetIncarnation()),
 		Version:      r.cfg.Version,
 		AppliedIndex: applied,
-		DiskSlow:     r.stores.guard.isSlow(slowFor) || r.successor.recent(),
+		DiskSlow:     r.stores.watchdog.isSlow(slowFor) || r.successor.recent(),
 		Alarms:       r.Alarms(),
 	}
-	if known, _ := r.book.recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
+	if known, _ := r.directory.recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
 		state.Caller = wire.Standing_REPLACED // it was not only removed: another node has its place
 	}
 	r.wiped.saw(from.GetId(), state.Caller)
@@ -222,11 +222,11 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		_, leader := node.LeaderWithID()
 		state.LeaderId = string(leader)
 	}
-	switch r.book.Standing(from.GetId(), from.GetIncarnation()) {
+	switch r.directory.Standing(from.GetId(), from.GetIncarnation()) {
 	case wire.Standing_MEMBER, wire.Standing_EXPECTED:
 		return state
 	}
-	if r.book.blank() {
+	if r.directory.blank() {
 		return state // nothing but its identity, for a cluster that may add it
 	}
 	return &wire.NodeState{
@@ -240,12 +240,12 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	if m.GetId() != from.GetId() || m.GetIncarnation() != from.GetIncarnation() {
 		return fmt.Errorf("%w: a node reports itself only", ErrInvalid)
 	}
-	re := r.current()
-	if re == nil {
+	lead := r.current()
+	if lead == nil {
 		return ErrNotLeader
 	}
 	// Answer a stranger without making it wait for other changes.
-	if _, member := r.book.recorded(m.Id); !member && !r.configured(m.Id) {
+	if _, member := r.directory.recorded(m.Id); !member && !r.configured(m.Id) {
 		return notAdded(m)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
@@ -263,11 +263,11 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	if proto.Equal(known, m) {
 		return nil
 	}
-	if err := r.do(ctx, re, putMember(m), 0); err != nil {
+	if err := r.do(ctx, lead, putMember(m), 0); err != nil {
 		return err
 	}
 	r.log.Info("a node reported itself", "node", m.Id, "incarnation", m.Incarnation, "peer", m.PeerAddr, "level", m.Level)
-	re.steward.poke()
+	lead.reconciler.trigger()
 	return nil
 }
 

@@ -25,8 +25,8 @@ func TestMembersAreWrittenDown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		n.applies(t, beginnings()[1])
-		n.keepBook()
-		if _, revision, members := n.book.page(); revision != 0 || len(members) != 0 {
+		n.keepDirectory()
+		if _, revision, members := n.directory.page(); revision != 0 || len(members) != 0 {
 			t.Errorf("before there is a cluster: revision %d, %v", revision, members)
 		}
 		n.applies(t, beginnings(someMember("n1"), someMember("n2"))...)
@@ -55,11 +55,11 @@ func TestMembersAreWrittenDown(t *testing.T) {
 		} {
 			record := proto.CloneOf(now)
 			c.change(record)
-			if _, err := n.book.keep(c.at, record); err != nil {
+			if _, err := n.directory.keep(c.at, record); err != nil {
 				t.Fatal(err)
 			}
-			n.keepBook()
-			if cluster, got, members := n.book.page(); (got == revision && cluster == "c" && sameMembers(members, now.Members) && n.book.sameRemoved(now.Removed)) != c.written &&
+			n.keepDirectory()
+			if cluster, got, members := n.directory.page(); (got == revision && cluster == "c" && sameMembers(members, now.Members) && n.directory.sameRemoved(now.Removed)) != c.written &&
 				(c.written || got != c.at || cluster != record.ClusterId) {
 				t.Errorf("%s: cluster %s, revision %d, %v", name, cluster, got, members)
 			} else if !c.written && got != c.at {
@@ -79,8 +79,8 @@ func TestMembersThatAreNotWrittenDown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		n.applies(t, beginnings(someMember("n1"))...)
-		n.book.stable = unwritable{n.book.stable}
-		n.keepBook()
+		n.directory.stable = unwritable{n.directory.stable}
+		n.keepDirectory()
 		if cause := n.halted.Load(); cause == nil || !errors.Is(*cause, errDisk) || !strings.Contains((*cause).Error(), "keep the members") {
 			t.Errorf("the node goes on: %v", cause)
 		}
@@ -92,11 +92,11 @@ func TestSnapshotsAreDueByBytes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
 		for _, c := range []struct{ bytes, left, snapshots int64 }{{snapshotBytes - 1, snapshotBytes - 1, 0}, {snapshotBytes, 0, 1}} {
-			r.stores.guard.bytes.Store(c.bytes)
+			r.stores.watchdog.bytes.Store(c.bytes)
 			r.keepSmall(r.node.Load())
 			r.snapshots.Wait()
 			list, err := r.stores.snapshots.List()
-			if got := r.stores.guard.bytes.Load(); err != nil || got != c.left || int64(len(list)) != c.snapshots {
+			if got := r.stores.watchdog.bytes.Load(); err != nil || got != c.left || int64(len(list)) != c.snapshots {
 				t.Errorf("after %d bytes: %d are counted, %d snapshots, %v", c.bytes, got, len(list), err)
 			}
 		}
@@ -111,7 +111,7 @@ func TestSnapshotThatFailsIsLogged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		node := n.runRaft(t) // has nothing to take a snapshot of
-		n.stores.guard.bytes.Store(snapshotBytes)
+		n.stores.watchdog.bytes.Store(snapshotBytes)
 		n.keepSmall(node)
 		n.snapshots.Wait()
 		if got := n.log.lines("no snapshot"); got != 1 {
@@ -187,7 +187,7 @@ func TestAnswersToOtherNodes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		n.runRaft(t)
-		if _, err := n.book.keep(5, someRecord); err != nil {
+		if _, err := n.directory.keep(5, someRecord); err != nil {
 			t.Fatal(err)
 		}
 		from := &wire.PeerHello{Id: "n2", Incarnation: "i2"}
@@ -231,7 +231,7 @@ func TestWhatANodeSaysOfItself(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			n := openIdle(t, nil)
 			if c.term > 0 {
-				_ = n.stores.guard.SetUint64([]byte(currentTerm), c.term)
+				_ = n.stores.watchdog.SetUint64([]byte(currentTerm), c.term)
 			}
 			if c.last > 0 {
 				_ = n.stores.log.StoreLog(&raft.Log{Index: c.last, Term: 1, Type: raft.LogNoop})
@@ -244,7 +244,7 @@ func TestWhatANodeSaysOfItself(t *testing.T) {
 	}
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
-		if _, err := n.book.keep(1, &wire.Membership{
+		if _, err := n.directory.keep(1, &wire.Membership{
 			ClusterId: "c", Members: []*wire.Member{someMember("n1"), someMember("n2")},
 			Removed: []*wire.RemovedMember{{Id: "n2", Incarnation: "old", Revision: 3}, {Id: "n5", Incarnation: "gone", Revision: 4}},
 		}); err != nil {
@@ -340,7 +340,7 @@ func TestReportsWaitForChanges(t *testing.T) {
 					t.Error(err)
 				}
 			}, ErrNotFound},
-			{func() { r.abdicate("of the test") }, ErrNotLeader},
+			{func() { r.endLeadership("of the test") }, ErrNotLeader},
 		} {
 			put("n3")
 			id := "n3"

@@ -15,8 +15,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/eventlog"
+	"github.com/quorumlock/quorumlock/server/expiry"
+	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/test/simnet"
-	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -63,11 +66,11 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 		tune(&cfg)
 	}
 	cfg = cfg.withDefaults()
-	r := &Replica{cfg: cfg, log: cfg.Logger, history: newHistory(), catchUp: newCatchUp(), leaders: newLeaders(), hashes: newHashes(cfg.ID), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), hashes: newHashes(cfg.ID), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
-	r.hub, r.vigil = newHub(r.machine.View), newVigil(r)
-	r.proposer, r.deadlines = newProposer(r.apply, r.refusal), newDeadlines(r.proposeEnding)
+	r.notifier, r.leaderMonitor = notify.New(r.machine.View), newLeaderMonitor(r)
+	r.proposer, r.deadlines = newProposer(r.apply, r.refusal), expiry.New(r.proposeEnding)
 	n.Replica = r
 	if err := errors.Join(r.openDisk(), r.openNetwork()); err != nil {
 		t.Fatal(err)
@@ -126,11 +129,11 @@ func (n *idle) runRaft(t *testing.T, voters ...string) *raft.Raft {
 		members.Servers = append(members.Servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(id + ":7401")})
 	}
 	if len(voters) > 0 {
-		if err := raft.BootstrapCluster(conf, n.stores.log, n.stores.guard, n.stores.snapshots, trans, members); err != nil {
+		if err := raft.BootstrapCluster(conf, n.stores.log, n.stores.watchdog, n.stores.snapshots, trans, members); err != nil {
 			t.Fatal(err)
 		}
 	}
-	node, err := raft.NewRaft(conf, &raft.MockFSM{}, n.stores.log, n.stores.guard, n.stores.snapshots, trans)
+	node, err := raft.NewRaft(conf, &raft.MockFSM{}, n.stores.log, n.stores.watchdog, n.stores.snapshots, trans)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +164,7 @@ func listenAs(t *testing.T, net *simnet.Net, at string, s *scripted) *scripted {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layer, err := raftstream.New(raftstream.Config{Listener: listener, Network: host, Identity: s, Handler: s.serve})
+	layer, err := peerport.New(peerport.Config{Listener: listener, Network: host, Identity: s, Handler: s.serve})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 
-	"github.com/quorumlock/quorumlock/server/replica/segment"
+	"github.com/quorumlock/quorumlock/server/storage/segment"
 )
 
 // Once bolt's file says so, the log is in segments next to it. The same transaction deletes bolt's own

@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/quorumlock/quorumlock/server/replica/segment"
+	"github.com/quorumlock/quorumlock/server/storage/segment"
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
@@ -154,13 +154,13 @@ func TestOlderSegmentsAreRefused(t *testing.T) {
 	s := reopen(t, cfg)
 	for _, write := range []func() error{
 		func() error { return s.log.StoreLog(&raft.Log{Index: 391, Term: 9}) },
-		func() error { return s.guard.SetUint64([]byte(currentTerm), 9) },
+		func() error { return s.watchdog.SetUint64([]byte(currentTerm), 9) },
 	} {
 		if err := write(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.guard.broken.Store(true) // close as if the process had been killed
+	s.watchdog.broken.Store(true) // close as if the process had been killed
 	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}

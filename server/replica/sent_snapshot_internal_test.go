@@ -29,13 +29,13 @@ func startRaftNode(t *testing.T, cfg Config, others ...*raftNode) *raftNode {
 	conf := r.raftConfig()
 	if begun, err := n.stores.begun(); err != nil || !begun && cfg.ID == "n1" {
 		members := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}, {ID: "n2", Address: "n2", Suffrage: raft.Nonvoter}}}
-		err = errors.Join(err, raft.BootstrapCluster(conf, n.stores.log, n.stores.guard, n.stores.snapshots, n.trans, members))
+		err = errors.Join(err, raft.BootstrapCluster(conf, n.stores.log, n.stores.watchdog, n.stores.snapshots, n.trans, members))
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	var err error
-	if n.Raft, err = raft.NewRaft(conf, &raft.MockFSM{}, n.stores.log, n.stores.guard, n.stores.snapshots, n.trans); err != nil {
+	if n.Raft, err = raft.NewRaft(conf, &raft.MockFSM{}, n.stores.log, n.stores.watchdog, n.stores.snapshots, n.trans); err != nil {
 		t.Fatal(err)
 	}
 	return n

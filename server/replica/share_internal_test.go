@@ -35,7 +35,7 @@ func TestWorkOfAnEntryIsBounded(t *testing.T) {
 	const sessions, locks = 40, 1_000
 	p := queueing()
 	for id := range uint64(sessions) {
-		cmd := (ending{of: ofSession, id: id + 1}).command(1)
+		cmd := expireSession(id + 1)
 		it := newItem(cmd, func(*wire.Result) {})
 		it.work = workOf(cmd, func(uint64) int { return locks })
 		p.urge(1, it)
@@ -72,14 +72,14 @@ func TestWorkOfAnEntryIsBounded(t *testing.T) {
 func TestEndingsAndProofsDoNotWait(t *testing.T) {
 	for name, ask := range map[string]func(*proposer){
 		"an ending": func(p *proposer) {
-			p.urge(1, newItem((ending{of: ofSession, id: 1}).command(1), func(*wire.Result) {}))
+			p.urge(1, newItem(expireSession(1), func(*wire.Result) {}))
 		},
-		"a proof":      func(p *proposer) { p.proves = append(p.proves, func(*wire.Result) {}) },
+		"a proof":      func(p *proposer) { p.proofs = append(p.proofs, func(*wire.Result) {}) },
 		"a heartbeat":  func(p *proposer) { p.due = true },
 		"a hash point": func(p *proposer) { p.marks = true },
 	} {
 		p := queueing()
-		p.gathering.want = 10
+		p.coalescer.want = 10
 		p.queue(acquireOf(99, 1, 1), 1)
 		if p.ready() {
 			t.Fatal("a client's command does not wait for the others")

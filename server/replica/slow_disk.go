@@ -71,7 +71,7 @@ func (s *successor) of(own uint64) (id string, term uint64) {
 func (r *Replica) watchDisk() {
 	for {
 		select {
-		case <-r.stores.guard.slow:
+		case <-r.stores.watchdog.slow:
 			r.handOverSlow()
 		case <-r.ctx.Done():
 			return
@@ -82,20 +82,20 @@ func (r *Replica) watchDisk() {
 // handOverSlow asks the best of the other voters to lead. It logs nothing before that, since the log file may
 // be on the disk that hangs.
 func (r *Replica) handOverSlow() {
-	re := r.current()
-	if re == nil || r.stores.guard.late.Load() == 0 || r.successor.recent() {
+	lead := r.current()
+	if lead == nil || r.stores.watchdog.late.Load() == 0 || r.successor.recent() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, standTimeout)
-	well := r.wellVoters(ctx, re.term)
+	well := r.wellVoters(ctx, lead.term)
 	cancel()
 	for _, a := range well {
-		term, err := r.askToStand(a.peer, re.term)
+		term, err := r.askToStand(a.peer, lead.term)
 		if err != nil {
 			continue
 		}
-		r.successor.set(a.peer.ID, re.term, term)
-		r.abdicate("its disk is slow: another node leads")
+		r.successor.set(a.peer.ID, lead.term, term)
+		r.endLeadership("its disk is slow: another node leads")
 		r.metrics.slowDisks.Inc()
 		r.log.Warn("leadership was handed over because a write to the disk takes long", "to", a.peer.ID, "term", term)
 		return
@@ -154,7 +154,7 @@ func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequ
 		return nil, err
 	}
 	r.log.Warn("the leader's disk hangs: standing for election", "leader", from, "term", q.GetTerm())
-	r.vigil.called(q.GetTerm())
+	r.leaderMonitor.called(q.GetTerm())
 	if err := r.trans.CallElection(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -180,7 +180,7 @@ func (r *Replica) mayStand(from string, term uint64) error {
 		return fmt.Errorf("%w: this node does not follow %q in term %d", ErrPrecondition, from, term)
 	case !member || server.Suffrage != raft.Voter:
 		return fmt.Errorf("%w: this node does not vote", ErrPrecondition)
-	case r.stores.guard.isSlow(slowFor):
+	case r.stores.watchdog.isSlow(slowFor):
 		return fmt.Errorf("%w: this node's disk is slow, too", ErrPrecondition)
 	case r.successor.recent():
 		return fmt.Errorf("%w: this node has handed over because of its own disk", ErrPrecondition)

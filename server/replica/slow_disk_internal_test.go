@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/replica/failover"
+	"github.com/quorumlock/quorumlock/server/failover"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -90,7 +90,7 @@ func TestWhoTakesPart(t *testing.T) {
 func TestViewOfTheLeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		node, v := r.node.Load(), r.vigil
+		node, v := r.node.Load(), r.leaderMonitor
 		term, index := node.CurrentTerm(), node.LastIndex()
 		want := failover.Self{ID: "n1", Leader: "n1", Term: term, Tail: failover.Tail{Term: term, Index: index}}
 		see := func(when string) {

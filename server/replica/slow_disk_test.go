@@ -95,7 +95,7 @@ func hangUnder(t *testing.T, nodes int, overlap bool) {
 	c.within(100*time.Millisecond, "the node with the hung disk names the next leader", func() bool {
 		return !old.Serving() && old.Leader().GetId() == c.leader().id && old.Leader().GetClientAddr() != ""
 	})
-	c.expect(old.beat(sessions[0]), wire.Status_NOT_LEADER)
+	c.expect(old.heartbeat(sessions[0]), wire.Status_NOT_LEADER)
 	time.Sleep(2 * ttl)
 	if old.haltedWith() == nil {
 		t.Error("the node with the hung disk was not stopped")

@@ -36,7 +36,7 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 	})
 	status.AgreedIndex, status.DifferingIndex = r.hashes.extent()
 	if status.ClusterId == "" {
-		status.ClusterId = r.book.ClusterID()
+		status.ClusterId = r.directory.ClusterID()
 	}
 	status.Nodes = r.nodes(ctx, members, status.LeaderId)
 	return status, nil

@@ -57,7 +57,7 @@ func TestStatusBeforeTheLogIsApplied(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		n.runRaft(t, "n1", "n2")
-		if _, err := n.book.keep(1, &wire.Membership{ClusterId: "kept"}); err != nil {
+		if _, err := n.directory.keep(1, &wire.Membership{ClusterId: "kept"}); err != nil {
 			t.Fatal(err)
 		}
 		want := func(cluster, http string) {
@@ -93,7 +93,7 @@ func TestStatusWithoutAProof(t *testing.T) {
 			awaitRaft(t, "the question", func() bool {
 				r.proposer.mu.Lock()
 				defer r.proposer.mu.Unlock()
-				return len(r.proposer.proves) == 1
+				return len(r.proposer.proofs) == 1
 			})
 			if c.end == nil {
 				cancel()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/replica/segment"
+	"github.com/quorumlock/quorumlock/server/storage/segment"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 
 // stores are what a node remembers.
 type stores struct {
-	guard     *guard
+	watchdog  *watchdog
 	log       raft.LogStore    // overlap, unless that is nil, then a cache, then the guard
 	overlap   *overlapped      // nil if the leader waits for its disk
 	stable    raft.StableStore // for this package's own keys
@@ -62,9 +62,9 @@ func openStores(cfg Config, failed func(error)) (*stores, error) {
 
 // assemble puts the guard in front of the stores. closer closes them; sound reports that every write succeeded.
 func assemble(cfg Config, from Stores, closer func(sound bool) error, failed func(error)) (*stores, error) {
-	g := newGuard(from.Log, from.Stable, cfg.DiskTimeout, failed)
+	g := newWatchdog(from.Log, from.Stable, cfg.DiskTimeout, failed)
 	cache := newCache(g)
-	s := &stores{guard: g, log: cache, stable: notebook{g}, snapshots: from.Snapshots}
+	s := &stores{watchdog: g, log: cache, stable: notebook{g}, snapshots: from.Snapshots}
 	if err := s.whole(); err != nil {
 		return nil, errors.Join(err, closer(false))
 	}
@@ -81,7 +81,7 @@ func assemble(cfg Config, from Stores, closer func(sound bool) error, failed fun
 	return s, nil
 }
 
-// isWritten implements raftstream.TransportConfig.Written.
+// isWritten implements peerport.TransportConfig.Written.
 func (s *stores) isWritten(index uint64) (bool, <-chan struct{}) {
 	if s.overlap == nil {
 		return true, nil
@@ -110,7 +110,7 @@ func (s *stores) whole() error {
 
 // begun reports whether raft has ever run on these stores.
 func (s *stores) begun() (bool, error) {
-	return raft.HasExistingState(s.log, s.guard, s.snapshots)
+	return raft.HasExistingState(s.log, s.watchdog, s.snapshots)
 }
 
 // forgetCutBeginning makes a node empty again that died while it began a cluster, after it had written the

@@ -102,7 +102,7 @@ func TestLogWithoutItsBeginningIsRefused(t *testing.T) {
 func TestVotesAndFailures(t *testing.T) {
 	store := &failing{InmemStore: raft.NewInmemStore()}
 	var told []error
-	g := newGuard(store, store, time.Minute, func(err error) { told = append(told, err) })
+	g := newWatchdog(store, store, time.Minute, func(err error) { told = append(told, err) })
 	set := func(key, value string) {
 		if err := g.Set([]byte(key), []byte(value)); err != nil {
 			t.Fatal(err)
@@ -153,14 +153,14 @@ func (rotten) GetUint64([]byte) (uint64, error) { return 0, ErrDamaged }
 // TestDamageThatIsReadStopsTheNode verifies that reading a damaged record returns ErrDamaged and stops the
 // node.
 func TestDamageThatIsReadStopsTheNode(t *testing.T) {
-	for what, read := range map[string]func(*guard) error{
-		"an entry": func(g *guard) error { return g.GetLog(1, &raft.Log{}) },
-		"a value":  func(g *guard) error { _, err := g.Get([]byte("key")); return err },
-		"a number": func(g *guard) error { _, err := g.GetUint64([]byte("key")); return err },
+	for what, read := range map[string]func(*watchdog) error{
+		"an entry": func(g *watchdog) error { return g.GetLog(1, &raft.Log{}) },
+		"a value":  func(g *watchdog) error { _, err := g.Get([]byte("key")); return err },
+		"a number": func(g *watchdog) error { _, err := g.GetUint64([]byte("key")); return err },
 	} {
 		var told error
 		store := rotten{raft.NewInmemStore()}
-		g := newGuard(store, store, time.Minute, func(err error) { told = err })
+		g := newWatchdog(store, store, time.Minute, func(err error) { told = err })
 		if err := read(g); !errors.Is(err, ErrDamaged) || !errors.Is(told, ErrDamaged) {
 			t.Errorf("%s: %v, and the node was told %v", what, err, told)
 		}
@@ -334,7 +334,7 @@ func TestTermThatCannotBeForgotten(t *testing.T) {
 	if err := memory.SetUint64([]byte(currentTerm), 1); err != nil {
 		t.Fatal(err)
 	}
-	g := newGuard(memory, memory, time.Minute, func(error) {})
+	g := newWatchdog(memory, memory, time.Minute, func(error) {})
 	g.broken.Store(true)
 	if err := (&stores{stable: notebook{g}, log: g, snapshots: raft.NewInmemSnapshotStore()}).forgetCutBeginning(); !errors.Is(err, ErrStore) {
 		t.Errorf("forgotten: %v", err)
@@ -356,7 +356,7 @@ func TestStoresAreClosedAsTheyAre(t *testing.T) {
 			if written, _ := s.isWritten(0); !written {
 				t.Errorf("overlap %v: nothing is not written", overlap)
 			}
-			s.guard.broken.Store(broken)
+			s.watchdog.broken.Store(broken)
 			if err := s.close(); !errors.Is(err, errDisk) || !slices.Equal(sound, []bool{!broken}) {
 				t.Errorf("broken %v, overlap %v: closed %v, %v", broken, overlap, sound, err)
 			}

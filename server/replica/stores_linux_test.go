@@ -63,8 +63,8 @@ func TestLogIsSynced(t *testing.T) {
 		}
 		for what, write := range map[string]func() error{
 			"an entry": func() error { return s.log.StoreLogs(entry) },
-			"a vote":   func() error { return s.guard.Set([]byte(lastVoteCandidate), []byte("n2")) },
-			"a term":   func() error { return s.guard.SetUint64([]byte(currentTerm), i) },
+			"a vote":   func() error { return s.watchdog.Set([]byte(lastVoteCandidate), []byte("n2")) },
+			"a term":   func() error { return s.watchdog.SetUint64([]byte(currentTerm), i) },
 		} {
 			if err := write(); err != nil {
 				t.Fatal(err)

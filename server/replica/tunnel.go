@@ -17,7 +17,7 @@ type acceptTunnel func(conn net.Conn, address string)
 
 // OpenTunnel opens a connection to the leader for the bytes of one of this node's clients. It sends the
 // client's address along. It returns ErrLeaderMoved if this node follows another leader or none, and a
-// *raftstream.TunnelError if the leader refuses.
+// *peerport.TunnelError if the leader refuses.
 func (r *Replica) OpenTunnel(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error) {
 	node := r.node.Load()
 	if node == nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/transport/raftstream"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -18,7 +18,7 @@ func (c *cluster) tunnel(leader *node, address string) wire.Status_Code {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
 	defer cancel()
 	conn, err := c.followers()[0].OpenTunnel(ctx, &wire.LeaderHint{Id: leader.id}, address)
-	if refusal := (*raftstream.TunnelError)(nil); errors.As(err, &refusal) {
+	if refusal := (*peerport.TunnelError)(nil); errors.As(err, &refusal) {
 		return refusal.Status
 	}
 	if err != nil {

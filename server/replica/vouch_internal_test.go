@@ -121,7 +121,7 @@ func TestNobodyVouchesForHimself(t *testing.T) {
 	cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
 	s := reopen(t, cfg)
 	defer s.close()
-	b, err := openBook(cfg, "i1", s.stable)
+	b, err := openDirectory(cfg, "i1", s.stable)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,112 +5,27 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestBusyWatchesRest verifies that watches pause in proportion to their number and to the duration of their
-// answer, within bounds.
-func TestBusyWatchesRest(t *testing.T) {
-	for _, test := range []struct {
-		took time.Duration
-		busy int64
-		want time.Duration
-	}{
-		{time.Second, 1, 0},
-		{10 * time.Microsecond, 10, 0},
-		{leastRest/4 - 1, 2, 0},
-		{leastRest / 4, 2, leastRest},
-		{10 * time.Microsecond, 1_000, 20 * time.Millisecond},
-		{time.Millisecond, 10_000, longestRest},
-		{time.Hour, 10_000, longestRest},
-	} {
-		bubble.Test(t, func(t *testing.T) {
-			begun := time.Now()
-			restWatch(t.Context(), test.took, test.busy)
-			if got := time.Since(begun); got != test.want {
-				t.Errorf("%d watches that took %v rest %v, want %v", test.busy, test.took, got, test.want)
-			}
-			ended, end := context.WithCancel(t.Context())
-			end()
-			if restWatch(ended, time.Hour, 2); time.Since(begun) != test.want {
-				t.Error("a watch that has ended rests")
-			}
-		})
+// startWatch starts a watch.
+func startWatch(t *testing.T, l *eventlog.Log, req *wire.WatchRequest) *eventlog.Watch {
+	t.Helper()
+	w, final := l.Watch(req)
+	if w == nil {
+		t.Fatalf("no watch: %v", final)
 	}
-}
-
-// TestWatchIsSilentWhileItSkips verifies that a watch that scans more events of others than one read does is
-// silent until it has scanned them all.
-func TestWatchIsSilentWhileItSkips(t *testing.T) {
-	const others = 3 * scanAtOnce
-	r := &Replica{history: newHistory()}
-	r.history.record(nil, 1, "l")
-	for revision := range uint64(others) {
-		r.history.record([]*wire.Event{{Revision: revision + 2, Lock: "other"}}, revision+2, "l")
-	}
-	w, _ := r.history.watch(&wire.WatchRequest{Name: "mine", AfterRevision: 1, Lineage: "l"})
-	var said []uint64
-	for drained, rounds := false, 0; !drained; rounds++ {
-		if rounds > others {
-			t.Fatal("the watch does not come to the end")
-		}
-		_, drained, _ = r.answer(t.Context(), w, true, func(resp *wire.WatchResponse) error {
-			said = append(said, resp.Revision)
-			return nil
-		})
-	}
-	if !slices.Equal(said, []uint64{others + 1}) {
-		t.Errorf("said that nothing happened up to %v", said)
-	}
-}
-
-// TestWhenAWatchSpeaks verifies when a watch sends an answer: immediately, with each event, after a while
-// without events, and at its end. It first has to scan many events of others.
-func TestWhenAWatchSpeaks(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		r := governing(t)
-		h := r.history
-		h.record(nil, 1, "l")
-		for range 3 * scanAtOnce {
-			happen(h, lockEvent("other", 1))
-		}
-		w := begin(t, h, &wire.WatchRequest{Name: "mine", AfterRevision: 1, Lineage: "l"})
-		begun := time.Now()
-		var spoke []time.Duration
-		var last *wire.WatchResponse
-		ended := make(chan error, 1)
-		go func() {
-			ended <- r.follow(t.Context(), w, func(resp *wire.WatchResponse) error {
-				spoke, last = append(spoke, time.Since(begun)), resp
-				return nil
-			})
-		}()
-		time.Sleep(time.Second)
-		w.poke() // nothing has happened
-		time.Sleep(2 * time.Second)
-		happen(h, lockEvent("mine", 1))
-		time.Sleep(2 * time.Second)
-		w.poke()
-		time.Sleep(9 * time.Second) // until 14 s
-		h.close()
-		if err := <-ended; err != nil || last.GetStatus() != wire.Status_UNAVAILABLE {
-			t.Errorf("ended with %v, %v", last, err)
-		}
-		if want := []time.Duration{0, 3 * time.Second, 8 * time.Second, 13 * time.Second, 14 * time.Second}; !slices.Equal(spoke, want) {
-			t.Errorf("spoke after %v, want %v", spoke, want)
-		}
-	})
+	return w
 }
 
 // TestWatchesOfANodeAreBounded starts one watch too many.
@@ -123,13 +38,13 @@ func TestWatchesOfANodeAreBounded(t *testing.T) {
 		defer end()
 		return r.Watch(ended, &wire.WatchRequest{}, func(*wire.WatchResponse) error { end(); return nil })
 	}
-	for range maxWatches - 1 {
-		begin(t, r.history, &wire.WatchRequest{})
+	for range eventlog.MaxWatches - 1 {
+		startWatch(t, r.eventLog, &wire.WatchRequest{})
 	}
 	if err := watch(); !errors.Is(err, context.Canceled) {
 		t.Errorf("the last one ended with %v", err)
 	}
-	begin(t, r.history, &wire.WatchRequest{}) // takes the last place
+	startWatch(t, r.eventLog, &wire.WatchRequest{}) // takes the last place
 	if err := watch(); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one more: %v", err)
 	}
@@ -151,7 +66,7 @@ func TestRevisionsThatAreNotReached(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			r := governing(t)
 			req := &wire.WatchRequest{AfterRevision: 8, Lineage: "l"}
-			r.history.reset(7, "l")
+			r.eventLog.Reset(7, "l")
 			reached := make(chan error, 1)
 			ask := func(ctx context.Context) {
 				go func() { reached <- r.reached(ctx, req) }()
@@ -159,7 +74,7 @@ func TestRevisionsThatAreNotReached(t *testing.T) {
 			}
 			ask(t.Context())
 			if c.moves {
-				happen(r.history)
+				r.eventLog.Record(nil, 8, "l")
 			}
 			r.proposer.end(refused(c.answer, ""))
 			if err := <-reached; !errors.Is(err, c.want) {
@@ -167,7 +82,7 @@ func TestRevisionsThatAreNotReached(t *testing.T) {
 			}
 			r.proposer.begin(2)
 			r.proposer.serve(2, 1)
-			r.history.reset(7, "l")
+			r.eventLog.Reset(7, "l")
 			ctx, cancel := context.WithCancel(t.Context())
 			ask(ctx)
 			cancel()
@@ -183,7 +98,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	r := governing(t)
 	r.states = &peerStates{begun: make(chan struct{}, 1)}
 	awaited := true
-	c := recorder{r.machine, r.history, r.hashes, newCatchUp(), r.states, func() bool { return awaited }}
+	c := recorder{r.machine, r.eventLog, r.hashes, newCatchUp(), r.states, func() bool { return awaited }}
 	index := r.machine.AppliedIndex()
 	apply := func(e *wire.Entry) any {
 		index++
@@ -194,11 +109,11 @@ func TestWhatIsRecorded(t *testing.T) {
 		return c.Apply(&raft.Log{Index: index, Data: data})
 	}
 	apply(&wire.Entry{Commands: []*wire.Command{opening("a")}}) // the event log starts here
-	w := begin(t, r.history, &wire.WatchRequest{})
+	w := startWatch(t, r.eventLog, &wire.WatchRequest{})
 	if applied, ok := apply(&wire.Entry{Commands: []*wire.Command{opening("b")}, HashPoint: true}).(*fsm.Applied); !ok || len(applied.Results) != 1 {
 		t.Errorf("applied: %v", applied)
 	}
-	if resp, _ := r.history.read(w); len(resp.Events) != 1 || resp.Revision != r.history.revision || len(r.states.begun) != 1 {
+	if resp, _ := r.eventLog.Read(w); len(resp.Events) != 1 || resp.Events[0].SessionId == 0 || len(r.states.begun) != 1 {
 		t.Errorf("recorded %v", resp)
 	}
 	if next := r.hashes.next; next == nil || next.index != index || c.catchUp.applied.Load() != index {
@@ -215,75 +130,42 @@ func TestWhatIsRecorded(t *testing.T) {
 		t.Errorf("an entry that is none, and nobody waits: %v", response)
 	}
 
+	cut := func() bool {
+		resp, _ := r.eventLog.Read(w)
+		return resp.Status == wire.Status_COMPACTED
+	}
 	var state bytes.Buffer
 	r.machine.View(func(m *fsm.Machine) {
 		if err := m.Fork().WriteSnapshot(&state); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := c.Restore(io.NopCloser(strings.NewReader("none"))); err == nil || w.cut {
+	if err := c.Restore(io.NopCloser(strings.NewReader("none"))); err == nil || cut() {
 		t.Errorf("a snapshot that is none: %v", err)
 	}
 	<-r.states.begun
 	r.states.term.Store(0)
-	if err := c.Restore(io.NopCloser(&state)); err != nil || !w.cut || len(r.states.begun) != 1 {
+	if err := c.Restore(io.NopCloser(&state)); err != nil || !cut() || len(r.states.begun) != 1 {
 		t.Errorf("a snapshot: %v", err)
 	}
 }
 
-// TestReceiversThatFail verifies that a receiver that fails gets nothing more, not even a last answer, which
-// it gets once otherwise.
+// TestReceiversThatFail verifies that a receiver gets the final answer once, whether it fails then or not.
 func TestReceiversThatFail(t *testing.T) {
 	r, gone := governing(t), errors.New("gone")
 	r.catchUp = newCatchUp()
 	r.catchUp.end()
-	said := 0
-	fail := func(*wire.WatchResponse) error { said++; return gone }
-	take := func(resp *wire.WatchResponse) error {
-		if said++; resp.Status != wire.Status_UNAVAILABLE {
-			t.Errorf("said %v", resp)
-		}
-		return nil
-	}
-	one, other := begin(t, r.history, &wire.WatchRequest{}), begin(t, r.history, &wire.WatchRequest{})
-	r.history.close()
-	for name, c := range map[string]struct {
-		err  error
-		want error
-	}{
-		"one that fails":          {r.follow(t.Context(), one, fail), gone},
-		"one that does not":       {r.follow(t.Context(), other, take), nil},
-		"a new one that fails":    {r.Watch(t.Context(), &wire.WatchRequest{}, fail), gone},
-		"a new one that does not": {r.Watch(t.Context(), &wire.WatchRequest{}, take), nil},
-	} {
-		if c.err != c.want {
-			t.Errorf("%s: %v", name, c.err)
-		}
-	}
-	if said != 4 {
-		t.Errorf("said %d last words to four", said)
-	}
-}
-
-// TestAnswersAreFollowedByARest verifies that a busy watch pauses after an answer, unless its receiver has
-// failed.
-func TestAnswersAreFollowedByARest(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		r := &Replica{history: newHistory()}
-		r.busyWatches.Store(9)
-		for _, failure := range []error{nil, errDisk} {
-			begun := time.Now()
-			_, _, err := r.answer(t.Context(), begin(t, r.history, &wire.WatchRequest{}), true, func(*wire.WatchResponse) error {
-				time.Sleep(time.Millisecond)
-				return failure
-			})
-			want := time.Millisecond
-			if failure == nil {
-				want += 10 * restFactor * time.Millisecond
+	r.eventLog.Close()
+	for _, want := range []error{nil, gone} {
+		said := 0
+		err := r.Watch(t.Context(), &wire.WatchRequest{}, func(resp *wire.WatchResponse) error {
+			if said++; resp.Status != wire.Status_UNAVAILABLE {
+				t.Errorf("said %v", resp)
 			}
-			if took := time.Since(begun); took != want || err != failure || r.busyWatches.Load() != 9 {
-				t.Errorf("answered after %v, want %v: %v", took, want, err)
-			}
+			return want
+		})
+		if err != want || said != 1 {
+			t.Errorf("%v after %d answers, want %v", err, said, want)
 		}
-	})
+	}
 }

@@ -78,7 +78,7 @@ func (w *watcher) end(t *testing.T) {
 }
 
 // history returns every event of the node's log, computed by a separate state machine.
-func (n *node) history() (events []*wire.Event) {
+func (n *node) eventLog() (events []*wire.Event) {
 	n.c.t.Helper()
 	m := fsm.New(fsm.Level)
 	for _, e := range n.entries() {
@@ -230,7 +230,7 @@ func wandering(t *testing.T, seed uint64) {
 	time.Sleep(10 * time.Second)
 	close(stop)
 	wandering.Wait()
-	all := c.leader().history()
+	all := c.leader().eventLog()
 	for i, concerns := range []func(*wire.Event) bool{
 		func(*wire.Event) bool { return true },
 		func(e *wire.Event) bool { return e.Lock == "jobs/1" },
@@ -358,9 +358,9 @@ func TestBadWatchIsRefused(t *testing.T) {
 	})
 }
 
-// TestSnapshotBeginsTheHistoryAnew verifies that a node that receives a snapshot does not know the events
+// TestSnapshotResetsTheEventLog verifies that a node that receives a snapshot does not know the events
 // before it.
-func TestSnapshotBeginsTheHistoryAnew(t *testing.T) {
+func TestSnapshotResetsTheEventLog(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
 		for _, n := range c.nodes {

@@ -124,7 +124,7 @@ func replace(t *testing.T, c *process.Cluster, id string) {
 func qlock(t *testing.T, c *process.Cluster, words []string) {
 	t.Helper()
 	args := append([]string{"--endpoints", strings.Join(c.Endpoints(), ",")}, words...)
-	c.Await("qlock "+strings.Join(words, " "), process.Patience, func(ctx context.Context) error {
+	c.Await("qlock "+strings.Join(words, " "), process.WaitTimeout, func(ctx context.Context) error {
 		_, err := programs.Qlock(ctx, args...)
 		return err
 	})

@@ -37,9 +37,9 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	hung := time.Now()
-	c.Await("a write that hangs", process.Patience, func(context.Context) error { return sleeps(c.Pid(old)) })
+	c.Await("a write that hangs", process.WaitTimeout, func(context.Context) error { return sleeps(c.Pid(old)) })
 	held := s.count()
-	c.Await("a lock of the next leader", process.Patience, func(context.Context) error {
+	c.Await("a lock of the next leader", process.WaitTimeout, func(context.Context) error {
 		if s.count() < held+3 {
 			return errWaiting
 		}
@@ -50,7 +50,7 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 	if took > bound {
 		t.Errorf("that is more than %v", bound)
 	}
-	c.Await("the node with the hung disk is given up", process.Patience, func(ctx context.Context) error {
+	c.Await("the node with the hung disk is given up", process.WaitTimeout, func(ctx context.Context) error {
 		if _, err := c.Metrics(ctx, old); err == nil {
 			return errWaiting
 		}

@@ -102,7 +102,7 @@ func (s *safe) count() int {
 func (s *safe) await(more int) {
 	s.t.Helper()
 	begun := s.count()
-	s.c.Await(fmt.Sprintf("%d more locks", more), 2*process.Patience, func(context.Context) error {
+	s.c.Await(fmt.Sprintf("%d more locks", more), 2*process.WaitTimeout, func(context.Context) error {
 		if now := s.count(); now < begun+more {
 			return fmt.Errorf("%d", now-begun)
 		}
@@ -122,7 +122,7 @@ func (s *safe) lost() (n int) {
 	s.close()
 	for name, token := range s.tokens {
 		var holders []*wire.HolderInfo
-		s.c.Await("a look at "+name, process.Patience, func(ctx context.Context) error {
+		s.c.Await("a look at "+name, process.WaitTimeout, func(ctx context.Context) error {
 			lock, err := s.c.Client().GetLock(ctx, &wire.GetLockRequest{Name: name})
 			holders = lock.GetHolders()
 			if errors.Is(err, client.ErrNotFound) {

@@ -27,7 +27,7 @@ func seeds() (all [][]byte) {
 
 // TestSeedsReachEveryRequest verifies that the seeds contain requests of every kind, each of which succeeds
 // at least once. Otherwise fuzzing would not get past validation. It sends the whole corpus, so "make test"
-// does not run it again as FuzzFramed and FuzzHTTP.
+// does not run it again as FuzzRPC and FuzzHTTP.
 func TestSeedsReachEveryRequest(t *testing.T) {
 	kinds := func() (all []string) {
 		for i := range requestKinds().Len() {
@@ -44,7 +44,7 @@ func TestSeedsReachEveryRequest(t *testing.T) {
 	for name, port := range map[string]struct {
 		kinds []string
 		talk  func(*testing.T, []byte, *tally)
-	}{"framed": {kinds(), talkFramed}, "http": {methods(), talkHTTP}} {
+	}{"rpc": {kinds(), talkRPC}, "http": {methods(), talkHTTP}} {
 		t.Run(name, func(t *testing.T) {
 			tally := newTally()
 			missing := func() []string {

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// FuzzRestoreInput sends arbitrary restore requests to an empty cluster, on the framed port. Whatever was
+// FuzzRestoreInput sends arbitrary restore requests to an empty cluster, on the client port. Whatever was
 // restored, tokens never decrease, and the cluster grants locks or refuses with a reason.
 func FuzzRestoreInput(f *testing.F) {
 	for _, data := range seeds()[:corpus] {

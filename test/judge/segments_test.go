@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 
-	"github.com/quorumlock/quorumlock/server/replica/segment"
+	"github.com/quorumlock/quorumlock/server/storage/segment"
 )
 
 var logID = segment.ID{7, 7, 7}

@@ -173,10 +173,10 @@ func TestReasonsHaveAForm(t *testing.T) {
 		"a.go f, negated: x\n\tIt is\n\tso.\n\nb.go g, negated: y\n\tToo.\n": "map[a.go f, negated: x:It is so. b.go g, negated: y:Too.]",
 		"a.go f, negated: x\n": "map[]",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "server-web.txt"), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "server-httpapi.txt"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := accepted(root, "./server/web")
+		got, err := accepted(root, "./server/httpapi")
 		if fmt.Sprint(got) != want || (err != nil) != (want == "map[]") {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}

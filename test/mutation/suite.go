@@ -35,8 +35,8 @@ const (
 	aloneTime = 5 * time.Minute
 	// quick is the total time of the tests in the first batch.
 	quick = 3 * time.Second
-	// patience is the factor by which tests may take longer than usual before they count as hanging.
-	patience = 5
+	// waitTimeout is the factor by which tests may take longer than usual before they count as hanging.
+	waitTimeout = 5
 	// start is the time that a run may take in addition to its tests.
 	start = 20 * time.Second
 )
@@ -143,7 +143,7 @@ func (s *suite) try(site int, budget time.Duration) (reached bool, out string, e
 			continue
 		}
 		reached = true
-		if out, err = s.run(start+patience*take[i], site, "", "-test.run=^("+strings.Join(batch, "|")+")$"); err != nil {
+		if out, err = s.run(start+waitTimeout*take[i], site, "", "-test.run=^("+strings.Join(batch, "|")+")$"); err != nil {
 			return true, out, err
 		}
 	}

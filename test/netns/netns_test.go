@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	patience = 10 * time.Second
+	waitTimeout = 10 * time.Second
 	// brief is how long to wait for what must not happen.
 	brief = 300 * time.Millisecond
 	port  = "7000"
@@ -75,9 +75,9 @@ func answered(conn net.Conn, within time.Duration) error {
 
 func mustDial(t *testing.T, n *netns.Net) net.Conn {
 	t.Helper()
-	conn, err := dial(t, n, patience)
+	conn, err := dial(t, n, waitTimeout)
 	if err == nil {
-		err = answered(conn, patience)
+		err = answered(conn, waitTimeout)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestPartOfTheNet(t *testing.T) {
 	}
 	mustDial(t, n)
 	// What was sent in the meantime arrives, since TCP retransmits it.
-	_ = open.SetDeadline(time.Now().Add(patience))
+	_ = open.SetDeadline(time.Now().Add(waitTimeout))
 	if _, err := open.Read(make([]byte, 1)); err != nil {
 		t.Error("after healing: ", err)
 	}
@@ -192,10 +192,10 @@ func TestReject(t *testing.T) {
 	n := pair(t)
 	open := mustDial(t, n)
 	f := force(t)(n.Reject([]int{7000}, "b"))
-	if _, err := dial(t, n, patience); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := dial(t, n, waitTimeout); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a new connection: %v", err)
 	}
-	if err := answered(open, patience); err != nil {
+	if err := answered(open, waitTimeout); err != nil {
 		t.Errorf("an open connection: %v", err)
 	}
 	met(t, f)
@@ -206,7 +206,7 @@ func TestReset(t *testing.T) {
 	n := pair(t)
 	open := mustDial(t, n)
 	f := force(t)(n.Reset([]int{7000}, "b"))
-	if err := answered(open, patience); !errors.Is(err, syscall.ECONNRESET) {
+	if err := answered(open, waitTimeout); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("an open connection: %v", err)
 	}
 	met(t, f)

@@ -251,7 +251,7 @@ func (b *anyOrder) replace(id string) {
 // ask runs one of the commands until it succeeds. It may never succeed, since other nodes may end in the
 // meantime.
 func (b *anyOrder) ask(command []string) bool {
-	ctx, cancel := context.WithTimeout(b.t.Context(), process.Patience/3)
+	ctx, cancel := context.WithTimeout(b.t.Context(), process.WaitTimeout/3)
 	defer cancel()
 	args := append([]string{"--endpoints", strings.Join(b.c.Endpoints(), ",")}, command[1:]...)
 	for ctx.Err() == nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-// Patience is the usual timeout for anything that must happen. It is long enough for a machine with a dozen
+// WaitTimeout is the usual timeout for anything that must happen. It is long enough for a machine with a dozen
 // other tasks.
-const Patience = 15 * time.Second
+const WaitTimeout = 15 * time.Second
 
 // Options configure a cluster.
 type Options struct {
@@ -146,7 +146,7 @@ func (c *Cluster) Client() *client.Client { return c.client }
 func (c *Cluster) NewClient() *client.Client {
 	c.t.Helper()
 	cl, err := client.New(client.Config{
-		Endpoints: c.Endpoints(), Agent: "process-test", RequestTimeout: Patience, Dial: c.Dialer(),
+		Endpoints: c.Endpoints(), Agent: "process-test", RequestTimeout: WaitTimeout, Dial: c.Dialer(),
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -248,7 +248,7 @@ func (c *Cluster) Signal(sig syscall.Signal, ids ...string) {
 // Ended waits for the end of a node's process and returns its exit code, or -1 after a signal.
 func (c *Cluster) Ended(id string) (code int) {
 	c.t.Helper()
-	code, err := c.node(id).wait(Patience)
+	code, err := c.node(id).wait(WaitTimeout)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -325,7 +325,7 @@ func (c *Cluster) end() {
 			continue
 		}
 		_ = n.signal(syscall.SIGKILL) // it may just have ended on its own
-		if _, err := n.wait(Patience); err != nil {
+		if _, err := n.wait(WaitTimeout); err != nil {
 			c.t.Error(err)
 		}
 	}

@@ -38,7 +38,7 @@ func (c *Cluster) Copy(id string, of CopyOf) (dir string) {
 	}
 	if of == Frozen {
 		c.Stop(id)
-		c.Await(id+" is frozen", Patience, func(context.Context) error { return frozen(c.Pid(id)) })
+		c.Await(id+" is frozen", WaitTimeout, func(context.Context) error { return frozen(c.Pid(id)) })
 	}
 	err = copyTree(n.dir, dir)
 	if of == Frozen {

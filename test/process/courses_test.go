@@ -74,7 +74,7 @@ func closed(ctx context.Context, s *client.Session) error {
 // must is work that has to succeed.
 func (i *issued) must(t *testing.T, c *process.Cluster, count int) (lowest uint64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*process.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*process.WaitTimeout)
 	defer cancel()
 	lowest, err := i.work(ctx, t, c, count)
 	if err != nil {
@@ -206,7 +206,7 @@ func TestMostDisksWentBack(t *testing.T) {
 			}
 		}
 	}
-	c.Await("nobody leads", process.Patience, func(ctx context.Context) error {
+	c.Await("nobody leads", process.WaitTimeout, func(ctx context.Context) error {
 		status, err := c.Client().Status(ctx, &wire.StatusRequest{Stale: true})
 		if err == nil && status.GetLeaderId() != "" {
 			err = errors.New(status.GetLeaderId() + " does")

@@ -62,7 +62,7 @@ func hangLeader(s *strike) uint64 {
 	before := strings.Count(s.Log(old), hangs)
 	i := s.Inject(old, disk.Syncs+","+disk.Writes, disk.Hang)
 	s.AwaitLeader(old)
-	s.Await("the watchdog of "+old, Patience, func(context.Context) error {
+	s.Await("the watchdog of "+old, WaitTimeout, func(context.Context) error {
 		if strings.Count(s.Log(old), hangs) == before {
 			return errors.New("it has not given its disk up")
 		}

@@ -125,7 +125,7 @@ func stillHeld(t *testing.T, c *process.Cluster, h *client.Hold) {
 // in the meantime.
 func agrees(t *testing.T, c *process.Cluster, id string, since uint64) {
 	t.Helper()
-	c.Await(id+" agrees with a majority", process.Patience, func(ctx context.Context) error {
+	c.Await(id+" agrees with a majority", process.WaitTimeout, func(ctx context.Context) error {
 		m, err := c.Metrics(ctx, id)
 		if agreed := m["quorumlock_state_agreed_index"]; err == nil && agreed <= float64(since) {
 			err = fmt.Errorf("until entry %v, and not after %v", agreed, since)

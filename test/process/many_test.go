@@ -65,7 +65,7 @@ func nodesGoroutines(t *testing.T, c *process.Cluster) map[string]float64 {
 	t.Helper()
 	counts := map[string]float64{}
 	for _, id := range c.IDs() {
-		c.Await("the metrics of "+id, process.Patience, func(ctx context.Context) error {
+		c.Await("the metrics of "+id, process.WaitTimeout, func(ctx context.Context) error {
 			metrics, err := c.Metrics(ctx, id)
 			if counts[id] = metrics["go_goroutines"]; err == nil && counts[id] == 0 {
 				err = fmt.Errorf("no go_goroutines")
@@ -80,7 +80,7 @@ func nodesGoroutines(t *testing.T, c *process.Cluster) map[string]float64 {
 func backTo(t *testing.T, c *process.Cluster, before map[string]float64) {
 	t.Helper()
 	after := map[string]float64{}
-	c.Await("the nodes' goroutines", process.Patience, func(ctx context.Context) error {
+	c.Await("the nodes' goroutines", process.WaitTimeout, func(ctx context.Context) error {
 		for _, id := range c.IDs() {
 			metrics, err := c.Metrics(ctx, id)
 			if err != nil {
@@ -101,7 +101,7 @@ func backTo(t *testing.T, c *process.Cluster, before map[string]float64) {
 // other one with its lock still held. It returns the heap size with all sessions open.
 func useMany(t *testing.T, c *process.Cluster, clients, count int) (heap uint64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), process.WaitTimeout)
 	defer cancel()
 	var all []*client.Client
 	for range clients {

@@ -31,7 +31,7 @@ const (
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/process -run '^TestRestartWithAMillionLocks$' -v
 func TestRestartWithAMillionLocks(t *testing.T) {
-	sessions, within := 2, process.Patience
+	sessions, within := 2, process.WaitTimeout
 	if full {
 		sessions, within = 1_000, backWithin
 	}

@@ -99,7 +99,7 @@ func (s *strike) later(term uint64) uint64 { s.t.Helper(); return s.term() - ter
 // deposed waits until a node no longer leads and knows a later term.
 func (s *strike) deposed(id string, term uint64) {
 	s.t.Helper()
-	s.Await(id+" steps down", Patience, func(ctx context.Context) error {
+	s.Await(id+" steps down", WaitTimeout, func(ctx context.Context) error {
 		m, err := s.Metrics(ctx, id)
 		if err != nil {
 			return err

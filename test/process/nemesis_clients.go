@@ -38,7 +38,7 @@ const frailTTL = 5 * time.Second
 func holdBack(s *strike) (caught uint64) {
 	t := s.frail.lay()
 	defer s.frail.lift(t)
-	late := time.NewTimer(Patience)
+	late := time.NewTimer(WaitTimeout)
 	defer late.Stop()
 	select {
 	case client := <-t.caught:
@@ -53,8 +53,8 @@ func holdBack(s *strike) (caught uint64) {
 const (
 	// stormTTL is longer than any storm, so that a lost session indicates a defect.
 	stormTTL = time.Minute
-	// stormPatience is how long opening a storm's sessions may take, and how long their recovery may take.
-	stormPatience = 45 * time.Second
+	// stormTimeout is how long opening a storm's sessions may take, and how long their recovery may take.
+	stormTimeout = 45 * time.Second
 	// crowdConns is the maximum number of clients in a crowd: each opens several connections while it looks
 	// for the next leader, and a process may have 20,000 open files.
 	crowdConns = 2_500
@@ -73,7 +73,7 @@ type crowd struct {
 // verifies that every session still holds its lock. It returns how many did.
 func (s *strike) storm(size int) (back uint64) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*stormPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*stormTimeout)
 	defer cancel()
 	k, err := s.gather(ctx, size)
 	defer k.leave()
@@ -151,7 +151,7 @@ func many(count int, do func(i int) error) error {
 
 // greed requests more of everything than a session may have, and is refused.
 func greed(s *strike) (refused uint64) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*WaitTimeout)
 	defer cancel()
 	cl := s.NewClient()
 	defer cl.Close()

@@ -25,7 +25,7 @@ func jump(s *strike) (jumped uint64) {
 		if err := s.node(id).setWall(off); err != nil {
 			s.t.Fatal(err)
 		}
-		s.Await(fmt.Sprintf("%s is off by %v", id, off), Patience, func(ctx context.Context) error {
+		s.Await(fmt.Sprintf("%s is off by %v", id, off), WaitTimeout, func(ctx context.Context) error {
 			wall, err := s.wallOf(ctx, id)
 			if is := time.Until(wall); err == nil && (is-off).Abs() > 10*time.Second {
 				err = fmt.Errorf("%v", is)

@@ -59,7 +59,7 @@ func addAndRemove(s *strike) uint64 {
 	const id = "spare"
 	s.enter(id, s.Add(id))
 	if s.random.IntN(2) == 0 {
-		s.Await("transfer to "+id, Patience, func(ctx context.Context) error {
+		s.Await("transfer to "+id, WaitTimeout, func(ctx context.Context) error {
 			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: id, Reason: "test"})
 			return err
 		})
@@ -73,7 +73,7 @@ func addAndRemove(s *strike) uint64 {
 // enter adds a running, empty node, and waits until it is a voter.
 func (s *strike) enter(id, peer string) {
 	s.t.Helper()
-	s.Await("adding "+id, Patience, func(ctx context.Context) error {
+	s.Await("adding "+id, WaitTimeout, func(ctx context.Context) error {
 		_, err := s.client.AddMember(ctx, &wire.AddMemberRequest{Id: id, PeerAddr: peer, Reason: "test"})
 		return err
 	})
@@ -90,7 +90,7 @@ func (s *strike) enter(id, peer string) {
 // leave removes a member, which transfers leadership first if it leads.
 func (s *strike) leave(id string) {
 	s.t.Helper()
-	s.Await("removing "+id, Patience, func(ctx context.Context) error {
+	s.Await("removing "+id, WaitTimeout, func(ctx context.Context) error {
 		st, err := s.client.Status(ctx, &wire.StatusRequest{})
 		if err != nil {
 			return err

@@ -165,7 +165,7 @@ func refuse(s *strike) uint64 {
 	}()
 	dial := s.Dialer()
 	return s.under(single(s.site.net.Reject(s.ports(id), id)), func() {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), WaitTimeout)
 		defer cancel()
 		if conn, err := dial(ctx, s.node(id).client); err == nil {
 			_ = conn.Close()

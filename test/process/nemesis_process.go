@@ -152,7 +152,7 @@ func transfer(s *strike) uint64 {
 	for range times {
 		old := s.Leader()
 		to := s.one(s.Others(old))
-		s.Await(fmt.Sprintf("transfer from %s to %s", old, to), Patience, func(ctx context.Context) error {
+		s.Await(fmt.Sprintf("transfer from %s to %s", old, to), WaitTimeout, func(ctx context.Context) error {
 			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: to, Reason: "test"})
 			return err
 		})

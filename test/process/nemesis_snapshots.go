@@ -24,9 +24,9 @@ var snapshotNemeses = []Nemesis{
 func lean(o Options) bool { return o.Lean }
 
 const (
-	// snapshotPatience bounds the wait until a node takes a snapshot: raft checks every 30 to 60 s whether
+	// snapshotTimeout bounds the wait until a node takes a snapshot: raft checks every 30 to 60 s whether
 	// one is due.
-	snapshotPatience = 75 * time.Second
+	snapshotTimeout = 75 * time.Second
 	// installed is what raft logs after it has installed a snapshot from the leader.
 	installed = "Installed remote snapshot"
 )
@@ -50,7 +50,7 @@ func (s *strike) lag(kills int) uint64 {
 	}
 	s.AwaitAll()
 	sent := 0
-	s.Await("a snapshot sent to "+id, Patience, func(context.Context) error {
+	s.Await("a snapshot sent to "+id, WaitTimeout, func(context.Context) error {
 		if sent = strings.Count(s.Log(id), installed) - before; sent == 0 {
 			return errors.New("none")
 		}
@@ -63,7 +63,7 @@ func (s *strike) lag(kills int) uint64 {
 func (s *strike) forgetful() string {
 	s.t.Helper()
 	if s.Leader() == Chronicler {
-		s.Await("a leader that forgets", Patience, func(ctx context.Context) error {
+		s.Await("a leader that forgets", WaitTimeout, func(ctx context.Context) error {
 			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: s.one(s.Others(Chronicler)), Reason: "test"})
 			return err
 		})
@@ -76,7 +76,7 @@ func (s *strike) forgetful() string {
 func (s *strike) awaitSnapshot(id string) {
 	s.t.Helper()
 	before := s.snapshots(id)
-	s.Await("a snapshot of "+id, snapshotPatience, func(context.Context) error {
+	s.Await("a snapshot of "+id, snapshotTimeout, func(context.Context) error {
 		if now := s.snapshots(id); slices.ContainsFunc(now, func(name string) bool {
 			return !strings.HasSuffix(name, ".tmp") && !slices.Contains(before, name)
 		}) {
@@ -102,7 +102,7 @@ func (c *Cluster) snapshots(id string) (names []string) {
 func killSnapshot(s *strike) uint64 {
 	id := s.one(s.Others(Chronicler))
 	before := s.snapshots(id)
-	s.Await("a snapshot under way at "+id, snapshotPatience, func(context.Context) error {
+	s.Await("a snapshot under way at "+id, snapshotTimeout, func(context.Context) error {
 		if now := s.snapshots(id); !slices.Equal(now, before) {
 			return nil
 		}

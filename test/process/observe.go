@@ -125,7 +125,7 @@ func (c *Cluster) AwaitCaughtUp() {
 func (c *Cluster) AwaitLeaderIndex() (committed float64) {
 	c.t.Helper()
 	leader := c.Leader()
-	c.Await("the commit index of "+leader, Patience, func(ctx context.Context) error {
+	c.Await("the commit index of "+leader, WaitTimeout, func(ctx context.Context) error {
 		metrics, err := c.Metrics(ctx, leader)
 		if committed = metrics["quorumlock_commit_index"]; err == nil && committed == 0 {
 			err = errors.New("none")
@@ -138,7 +138,7 @@ func (c *Cluster) AwaitLeaderIndex() (committed float64) {
 // AwaitStatus waits until the cluster's status, read linearizably, is as wanted.
 func (c *Cluster) AwaitStatus(what string, wanted func(*wire.StatusResponse) error) (status *wire.StatusResponse) {
 	c.t.Helper()
-	c.Await(what, Patience, func(ctx context.Context) (err error) {
+	c.Await(what, WaitTimeout, func(ctx context.Context) (err error) {
 		if status, err = c.client.Status(ctx, &wire.StatusRequest{}); err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (c *Cluster) AwaitStatus(what string, wanted func(*wire.StatusResponse) err
 // Lock returns what the cluster knows about one lock, read linearizably.
 func (c *Cluster) Lock(name string) (lock *wire.GetLockResponse) {
 	c.t.Helper()
-	c.Await("a look at lock "+name, Patience, func(ctx context.Context) (err error) {
+	c.Await("a look at lock "+name, WaitTimeout, func(ctx context.Context) (err error) {
 		lock, err = c.client.GetLock(ctx, &wire.GetLockRequest{Name: name})
 		return err
 	})
@@ -187,7 +187,7 @@ func (c *Cluster) Metrics(ctx context.Context, id string) (map[string]float64, e
 // AwaitMetrics waits until the metrics of all given nodes are as wanted.
 func (c *Cluster) AwaitMetrics(what string, ids []string, wanted map[string]float64) {
 	c.t.Helper()
-	c.Await(what, Patience, func(ctx context.Context) error {
+	c.Await(what, WaitTimeout, func(ctx context.Context) error {
 		for _, id := range ids {
 			got, err := c.Metrics(ctx, id)
 			if err != nil {
@@ -206,7 +206,7 @@ func (c *Cluster) AwaitMetrics(what string, ids []string, wanted map[string]floa
 // AwaitLog waits until a node has logged a text.
 func (c *Cluster) AwaitLog(id, text string) {
 	c.t.Helper()
-	c.Await(fmt.Sprintf("%q in the log of %s", text, id), Patience, func(context.Context) error {
+	c.Await(fmt.Sprintf("%q in the log of %s", text, id), WaitTimeout, func(context.Context) error {
 		if !strings.Contains(c.Log(id), text) {
 			return errors.New("not there")
 		}

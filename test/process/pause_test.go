@@ -38,7 +38,7 @@ func TestFrozenLeaderIsReplacedAndStepsDown(t *testing.T) {
 	})
 	resumed := l.Log.Now()
 	c.Continue(old)
-	took := c.Await("the old leader steps down", process.Patience, func(ctx context.Context) error {
+	took := c.Await("the old leader steps down", process.WaitTimeout, func(ctx context.Context) error {
 		metrics, err := c.Metrics(ctx, old)
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func TestFrozenLeaderIsReplacedAndStepsDown(t *testing.T) {
 func TestFrozenLeaderAnswersNothingOld(t *testing.T) {
 	c := process.Start(t, programs, 3)
 	s := open(t, c.NewClient(), loadTTL)
-	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), process.WaitTimeout)
 	defer cancel()
 	first, err := s.Lock(ctx, "read")
 	if err != nil {

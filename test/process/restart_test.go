@@ -32,7 +32,7 @@ func TestHoldsOutliveAGracefulStopOfAll(t *testing.T) {
 	c.AwaitAll()
 
 	// A client that does not return loses its own holds, and no other client loses any.
-	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), process.WaitTimeout)
 	defer cancel()
 	heir := open(t, c.NewClient(), loadTTL)
 	h, err := heir.Lock(ctx, "abandoned")

@@ -74,7 +74,7 @@ func (r restarted) outage(t *testing.T, c *process.Cluster) time.Duration {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { g.keepOn(ctx, t) })
-	c.Await("grants before", process.Patience, func(context.Context) error { return g.since(time.Time{}, 20) })
+	c.Await("grants before", process.WaitTimeout, func(context.Context) error { return g.since(time.Time{}, 20) })
 	back := func() {}
 	if r.third != nil {
 		back = r.third(c, ids[2])
@@ -83,7 +83,7 @@ func (r restarted) outage(t *testing.T, c *process.Cluster) time.Duration {
 	c.Kill9(ids[:r.count]...)
 	c.Restart(ids[:r.count]...)
 	next := time.Now()
-	c.Await("grants afterwards", process.Patience, func(context.Context) error { return g.since(next, 20) })
+	c.Await("grants afterwards", process.WaitTimeout, func(context.Context) error { return g.since(next, 20) })
 	cancel()
 	running.Wait()
 	back()

@@ -80,7 +80,7 @@ func restoreRecord(reason string) string {
 // alike waits until all nodes have the same state, each asked for its own.
 func (r *restores) alike() (all standing) {
 	r.t.Helper()
-	r.c.Await("nodes that are alike", process.Patience, func(ctx context.Context) (err error) {
+	r.c.Await("nodes that are alike", process.WaitTimeout, func(ctx context.Context) (err error) {
 		revision := uint64(0)
 		for i, id := range r.c.IDs() {
 			one, at, err := stands(ctx, r.c.HTTP(id))
@@ -136,7 +136,7 @@ func (a answer) String() string { return fmt.Sprintf("%s (%s)", a.outcome, strin
 
 // ask restores a backup into the cluster with that ID, with qlock or through one node's HTTP port.
 func (r *restores) ask(id string, byHand bool, b backup, cluster, reason string) answer {
-	ctx, cancel := context.WithTimeout(r.t.Context(), process.Patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), process.WaitTimeout)
 	defer cancel()
 	if byHand {
 		return restoreByHand(ctx, r.c.Endpoints(), b, cluster, reason)

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/server/replica"
-	"github.com/quorumlock/quorumlock/server/replica/segment"
+	"github.com/quorumlock/quorumlock/server/storage/segment"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -146,7 +146,7 @@ func (tr *Trial) keep(seen *history.History) error {
 // AwaitGrants waits until clients of the load have learned of this many grants since a moment of the history.
 func (tr *Trial) AwaitGrants(since time.Duration, count int) {
 	tr.t.Helper()
-	tr.Await(fmt.Sprintf("%d grants", count), Patience, func(context.Context) error {
+	tr.Await(fmt.Sprintf("%d grants", count), WaitTimeout, func(context.Context) error {
 		if n := len(tr.grants(since)); n < count {
 			return fmt.Errorf("%d so far", n)
 		}

@@ -36,7 +36,7 @@ func TestQlockRunThroughAFollower(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- run.Wait() }()
-	c.Await("the lock", process.Patience, func(context.Context) error {
+	c.Await("the lock", process.WaitTimeout, func(context.Context) error {
 		if n := len(c.Lock("job").GetHolders()); n != 1 {
 			return fmt.Errorf("%d hold it", n)
 		}

@@ -24,8 +24,8 @@ func qlock(t *testing.T, c *process.Cluster, words ...string) string {
 	t.Helper()
 	args := append([]string{"--endpoints", strings.Join(c.Endpoints(), ",")}, words...)
 	var out string
-	c.Await("qlock "+strings.Join(words, " "), process.Patience, func(context.Context) (err error) {
-		ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
+	c.Await("qlock "+strings.Join(words, " "), process.WaitTimeout, func(context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), process.WaitTimeout)
 		defer cancel()
 		out, err = programs.Qlock(ctx, args...)
 		return err
@@ -189,7 +189,7 @@ func beginAgain(t *testing.T, c *process.Cluster, last string, highest uint64) (
 // wantRestored expects that an earlier client is notified why it lost its lock.
 func wantRestored(t *testing.T, c *process.Cluster, s *client.Session, hold *client.Hold) {
 	t.Helper()
-	c.Await("the client of before is told", process.Patience, func(context.Context) error {
+	c.Await("the client of before is told", process.WaitTimeout, func(context.Context) error {
 		if hold.Context().Err() == nil {
 			return errors.New("it believes that it holds the lock")
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	patience = 10 * time.Second
+	waitTimeout = 10 * time.Second
 	// brief is how long to wait for what must not happen.
 	brief = 200 * time.Millisecond
 )
@@ -74,7 +74,7 @@ func echoed(conn net.Conn, count int, within time.Duration) (time.Duration, erro
 
 func mustEcho(t *testing.T, conn net.Conn, count int, atLeast, atMost time.Duration) {
 	t.Helper()
-	if took, err := echoed(conn, count, patience); err != nil || took < atLeast || took > atMost {
+	if took, err := echoed(conn, count, waitTimeout); err != nil || took < atLeast || took > atMost {
 		t.Errorf("%d bytes took %v, %v; want %v to %v", count, took, err, atLeast, atMost)
 	}
 }
@@ -83,7 +83,7 @@ func TestDelayAndJitter(t *testing.T) {
 	p, conn := before(t)
 	mustEcho(t, conn, 1, 0, time.Second)
 	p.Behave(proxy.Manners{Delay: brief, Jitter: brief})
-	mustEcho(t, conn, 1<<20, 2*brief, patience)
+	mustEcho(t, conn, 1<<20, 2*brief, waitTimeout)
 	if c := p.Counts(); c.Late != 2<<20 || c.Bytes != 2<<20+2 || c.Connections != 1 {
 		t.Errorf("counted %+v", c)
 	}
@@ -94,7 +94,7 @@ func TestDelayAndJitter(t *testing.T) {
 func TestSlowBytes(t *testing.T) {
 	p, conn := before(t)
 	p.Behave(proxy.Manners{Rate: 1_000})
-	mustEcho(t, conn, 500, 500*time.Millisecond, patience)
+	mustEcho(t, conn, 500, 500*time.Millisecond, waitTimeout)
 	if c := p.Counts(); c.Late != 1_000 {
 		t.Errorf("counted %+v", c)
 	}
@@ -102,13 +102,13 @@ func TestSlowBytes(t *testing.T) {
 
 func TestStall(t *testing.T) {
 	p, conn := before(t)
-	mustEcho(t, conn, 1, 0, patience)
+	mustEcho(t, conn, 1, 0, waitTimeout)
 	p.Behave(proxy.Manners{Stall: true})
 	if _, err := echoed(conn, 1, brief); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("while it stalls: %v", err)
 	}
 	p.Behave(proxy.Manners{})
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
@@ -119,9 +119,9 @@ func TestStall(t *testing.T) {
 
 func TestBreak(t *testing.T) {
 	p, conn := before(t)
-	mustEcho(t, conn, 1, 0, patience)
+	mustEcho(t, conn, 1, 0, waitTimeout)
 	p.Break()
-	if _, err := echoed(conn, 1, patience); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := echoed(conn, 1, waitTimeout); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a broken connection: %v", err)
 	}
 	if c := p.Counts(); c.Broken != 1 {

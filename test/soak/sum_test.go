@@ -42,7 +42,7 @@ func sizes(t *testing.T, c *process.Cluster) map[string]size {
 	t.Helper()
 	all := map[string]size{}
 	for _, id := range c.IDs() {
-		c.Await("the metrics of "+id, process.Patience, func(ctx context.Context) error {
+		c.Await("the metrics of "+id, process.WaitTimeout, func(ctx context.Context) error {
 			m, err := c.Metrics(ctx, id)
 			all[id] = size{int(m["go_goroutines"]), int(m["process_resident_memory_bytes"])}
 			if err == nil && (all[id].goroutines == 0 || all[id].memory == 0) {

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// httpPatience bounds one call. It is shorter than a lease's TTL, so that a wait is renewed before it is
+	// httpTimeout bounds one call. It is shorter than a lease's TTL, so that a wait is renewed before it is
 	// given up.
-	httpPatience = 2 * time.Second
+	httpTimeout = 2 * time.Second
 	// httpMargin is how much earlier than the cluster's a lease's own deadline is.
 	httpMargin = 20 * time.Millisecond
 )
@@ -51,7 +51,7 @@ func (l *httpLessee) remaining() time.Duration { return max(0, l.until-l.now()) 
 func (l *httpLessee) repeat(ctx context.Context, call func(context.Context, wireconnect.LeaseServiceClient) error) (time.Duration, error) {
 	for l.tries = 1; ; l.tries++ {
 		sent := l.now()
-		once, cancel := context.WithTimeout(ctx, httpPatience)
+		once, cancel := context.WithTimeout(ctx, httpTimeout)
 		err := call(once, l.service())
 		cancel()
 		if err == nil || !slices.Contains(unanswered, connect.CodeOf(err)) {

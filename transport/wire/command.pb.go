@@ -21,19 +21,19 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Entry is the data of one raft log entry: everything that was queued when it was
-// proposed. An entry without commands is a proof of leadership.
+// Entry is the data of one raft log entry: every command that was queued when the leader
+// proposed it. An entry without commands confirms leadership.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The feature level that understands every command in it. A node of a lower
-	// level stops before it applies.
+	// The feature level required by its commands. A node with a lower level stops before it
+	// applies the entry.
 	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
-	// The leader's wall clock, for people only. No decision reads it.
+	// The leader's wall clock, for display only. No decision depends on it.
 	WallUnixMs int64 `protobuf:"varint,2,opt,name=wall_unix_ms,json=wallUnixMs,proto3" json:"wall_unix_ms,omitempty"`
-	// They succeed or fail one by one, in order.
+	// Applied in order. Each succeeds or fails on its own.
 	Commands []*Command `protobuf:"bytes,3,rep,name=commands,proto3" json:"commands,omitempty"`
-	// Every node hashes the state that the entry leaves behind, and the nodes compare. It
-	// changes nothing: a node that does not know it is not compared.
+	// Every node hashes its state after this entry, and the nodes compare the hashes. The
+	// state itself does not change. Nodes that do not know the field are not compared.
 	HashPoint     bool `protobuf:"varint,4,opt,name=hash_point,json=hashPoint,proto3" json:"hash_point,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -100,14 +100,14 @@ func (x *Entry) GetHashPoint() bool {
 // Command is one step of the state machine.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 for the cluster's own commands and for open.
+	// 0 for internal commands and for open.
 	SessionId uint64 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Of a request within its session, from 1 on. 0 where nothing is remembered.
+	// The request's number within its session, starting at 1. 0 if no outcome is remembered.
 	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The client has the outcome of every request below this mark that was answered
-	// at once: forget them.
+	// The client has received the outcome of every request below this mark that did not wait:
+	// the session's window drops them.
 	AckedBelow uint64 `protobuf:"varint,3,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
-	// Requests that had been QUEUED and whose final outcome the client has.
+	// Requests that were QUEUED and whose final outcome the client has received.
 	Acked []uint64 `protobuf:"varint,4,rep,packed,name=acked,proto3" json:"acked,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
@@ -681,17 +681,17 @@ func (*Command_RestoreBackup) isCommand_Op() {}
 
 func (*Command_RecordAct) isCommand_Op() {}
 
-// Bootstrap begins a cluster's life. It is applied once; a second one is refused.
+// Bootstrap initializes a cluster. A second one is refused.
 type Bootstrap struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// No token at or below this is ever minted.
+	// Every fencing token will be greater than this.
 	TokenFloor uint64    `protobuf:"varint,2,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
 	Settings   *Settings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
 	Members    []*Member `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
-	// Names this history of revisions; random.
+	// Random; identifies this sequence of revisions.
 	Lineage string `protobuf:"bytes,5,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The leader's clock. It bounds token_floor.
+	// The leader's wall clock, in seconds since 1970. It bounds token_floor.
 	ClockUnixS    uint64 `protobuf:"varint,6,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -769,16 +769,16 @@ func (x *Bootstrap) GetClockUnixS() uint64 {
 	return 0
 }
 
-// BeginTerm is a new leader's barrier: deadlines belong to its term.
+// BeginTerm is a new leader's barrier. Deadlines belong to its term.
 type BeginTerm struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Term     uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
 	LeaderId string                 `protobuf:"bytes,2,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
-	// The leader's wall clock, and the median of those of the voters that it knows, in seconds since
-	// 1970. They raise the token counter, and decide nothing else.
+	// The leader's wall clock and the median of the known voters' clocks, in seconds since
+	// 1970. They only raise the token counter.
 	ClockUnixS  uint64 `protobuf:"varint,3,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
 	MedianUnixS uint64 `protobuf:"varint,4,opt,name=median_unix_s,json=medianUnixS,proto3" json:"median_unix_s,omitempty"`
-	// Of the leader's start.
+	// The nonce of the leader's current start.
 	Nonce         uint64 `protobuf:"fixed64,5,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -849,8 +849,8 @@ func (x *BeginTerm) GetNonce() uint64 {
 	return 0
 }
 
-// PutMember records a node, or its new addresses or level. An id that is known
-// with another incarnation is refused, and so is an incarnation that was removed.
+// PutMember records a node, or its new addresses or level. It refuses an id that is recorded
+// with another incarnation, and an incarnation that was removed.
 type PutMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Member        *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
@@ -895,7 +895,7 @@ func (x *PutMember) GetMember() *Member {
 	return nil
 }
 
-// DropMember removes a node. Its incarnation is remembered, so that it is never recorded again.
+// DropMember removes a node. Its incarnation is remembered and cannot be recorded again.
 type DropMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -940,7 +940,7 @@ func (x *DropMember) GetId() string {
 	return ""
 }
 
-// RaiseLevel raises the replicated feature level once all members report it.
+// RaiseLevel raises the replicated feature level after all members have reported it.
 type RaiseLevel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Level         uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
@@ -985,8 +985,8 @@ func (x *RaiseLevel) GetLevel() uint32 {
 	return 0
 }
 
-// SuspendGrants stops all granting, because nodes differ in their state and no majority
-// agrees. What is held stays held and may be released; whoever waits goes on waiting.
+// SuspendGrants suspends all grants because nodes' states differ and no majority agrees.
+// Holds remain and can be released; waits continue.
 type SuspendGrants struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1023,8 +1023,8 @@ func (*SuspendGrants) Descriptor() ([]byte, []int) {
 	return file_transport_wire_command_proto_rawDescGZIP(), []int{7}
 }
 
-// ResumeGrants has the locks granted again that came free meanwhile. Refused unless
-// revision is that of the suspension.
+// ResumeGrants resumes granting and grants the locks released during the suspension. It is
+// refused unless revision is that of the suspension.
 type ResumeGrants struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1069,13 +1069,13 @@ func (x *ResumeGrants) GetRevision() uint64 {
 	return 0
 }
 
-// OpenSession opens a session. The hash is its nonce: a repeated open of a live
-// session answers that session again.
+// OpenSession opens a session. It is idempotent: if a live session has the same hash, the
+// answer is that session.
 type OpenSession struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// SHA-256 of the client's secret, 32 bytes. Ports take the secret itself and hash it.
+	// SHA-256 of the client's secret, 32 bytes. Ports receive the secret and hash it.
 	SecretHash []byte `protobuf:"bytes,1,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
-	// 0 takes the cluster's default.
+	// 0 selects the cluster's default.
 	TtlMs         uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Client        *ClientInfo `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1133,8 +1133,8 @@ func (x *OpenSession) GetClient() *ClientInfo {
 	return nil
 }
 
-// AttachSession takes the session to the connection that sent it and begins a new
-// generation of its deadline.
+// AttachSession binds the session to the connection that sent it and starts a new generation
+// of its deadline.
 type AttachSession struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SecretHash    []byte                 `protobuf:"bytes,1,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
@@ -1187,7 +1187,7 @@ func (x *AttachSession) GetAddress() string {
 	return ""
 }
 
-// CloseSession releases every hold and cancels every wait of the session.
+// CloseSession closes the session: it releases all its holds and cancels all its waits.
 type CloseSession struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1224,8 +1224,8 @@ func (*CloseSession) Descriptor() ([]byte, []int) {
 	return file_transport_wire_command_proto_rawDescGZIP(), []int{11}
 }
 
-// ExpireSession does the same, by time. Ignored unless term and generation are
-// those of the state.
+// ExpireSession ends a session whose deadline has passed. It is ignored unless term and
+// generation match the state.
 type ExpireSession struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SessionId     uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -1286,7 +1286,7 @@ func (x *ExpireSession) GetGeneration() uint64 {
 	return 0
 }
 
-// Acknowledge carries only the acknowledgements of its Command.
+// Acknowledge carries only its Command's acknowledgements.
 type Acknowledge struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1323,15 +1323,15 @@ func (*Acknowledge) Descriptor() ([]byte, []int) {
 	return file_transport_wire_command_proto_rawDescGZIP(), []int{13}
 }
 
-// LockRequest is one lock of an acquire.
+// LockRequest is one of the locks of an acquire.
 type LockRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// PERMITS, or nothing, with a limit.
+	// PERMITS or unspecified if limit is set.
 	Mode Mode `protobuf:"varint,2,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
-	// Of a semaphore: 1 to limit; 0 means 1 where a limit is given.
+	// For a semaphore: 1 to limit; 0 means 1.
 	Permits uint64 `protobuf:"varint,3,opt,name=permits,proto3" json:"permits,omitempty"`
-	// Makes it a semaphore; all who use it must name the same.
+	// The number of permits of a semaphore. All requests for it must give the same limit.
 	Limit         uint64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1395,32 +1395,32 @@ func (x *LockRequest) GetLimit() uint64 {
 	return 0
 }
 
-// Acquire asks for 1 to 64 locks with different names, all or nothing. While it waits
-// it holds none of them and has one place in each queue.
+// Acquire requests 1 to 64 locks with different names, all or nothing. While it waits it
+// holds none of them and has one place in each of their queues.
 type Acquire struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Locks []*LockRequest         `protobuf:"bytes,1,rep,name=locks,proto3" json:"locks,omitempty"`
-	// Owner key within the session; 0 is the session itself.
+	// The owner key within the session; 0 means the session itself.
 	Owner uint64 `protobuf:"varint,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// 0 tries once. Ignored with wait_forever.
+	// 0 tries once without waiting. Ignored if wait_forever is set.
 	WaitMs      uint32 `protobuf:"varint,3,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	WaitForever bool   `protobuf:"varint,4,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
-	// Read by everybody while it is held.
+	// Visible to all readers while the lock is held.
 	Value []byte `protobuf:"bytes,5,opt,name=value,proto3" json:"value,omitempty"`
-	// Of the lock, if this acquire is the first; otherwise it must be the lock's.
-	// UNFAIR takes one exclusive lock.
+	// The queue's order. The first acquire fixes it for the life of the lock; later ones must
+	// match. UNFAIR requires a single exclusive lock.
 	Order Order `protobuf:"varint,6,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
-	// One lock that the owner holds already in this mode or exclusively is counted once
-	// more instead of refused. Not for semaphores.
+	// If the owner already holds the lock in this mode or exclusively, the hold's count is
+	// increased instead of refusing the request. One lock only; not for semaphores.
 	Reentrant bool `protobuf:"varint,7,opt,name=reentrant,proto3" json:"reentrant,omitempty"`
-	// Bounds the hold; 0 does not.
+	// The maximum duration of the hold; 0 means unlimited.
 	MaxHoldMs uint32 `protobuf:"varint,8,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
-	// How long its mode and permits stay closed if the hold ends by time or by force;
-	// at most 60,000.
+	// How long the lock's mode or permits stay unavailable if the hold expires or is forced to
+	// end; at most 60,000.
 	LockDelayMs uint32 `protobuf:"varint,9,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
-	// Tell the holder, once for this hold, when somebody waits.
+	// Notify the holder, once per hold, when another request waits for the lock.
 	Notify bool `protobuf:"varint,10,opt,name=notify,proto3" json:"notify,omitempty"`
-	// Wait even if that closes a cycle.
+	// Wait even if this causes a deadlock.
 	AllowDeadlock bool `protobuf:"varint,11,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1533,8 +1533,8 @@ func (x *Acquire) GetAllowDeadlock() bool {
 	return false
 }
 
-// Upgrade makes a shared hold of one lock exclusive, under a new token, ahead of all
-// who wait. It is a request that may wait, like an acquire.
+// Upgrade makes a shared hold of one lock exclusive, with a new token, ahead of the queue.
+// It can wait, like an acquire.
 type Upgrade struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
@@ -1611,7 +1611,7 @@ func (x *Upgrade) GetAllowDeadlock() bool {
 	return false
 }
 
-// Downgrade makes an exclusive hold of one lock shared, under the same token.
+// Downgrade makes an exclusive hold of one lock shared, with the same token.
 type Downgrade struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
@@ -1664,12 +1664,12 @@ func (x *Downgrade) GetToken() uint64 {
 	return 0
 }
 
-// Extend starts the hold's own deadline anew.
+// Extend restarts the deadline of a hold's max_hold.
 type Extend struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token  uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// 0 keeps the hold's max_hold.
+	// 0 keeps the current max_hold.
 	MaxHoldMs     uint32 `protobuf:"varint,3,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1726,14 +1726,14 @@ func (x *Extend) GetMaxHoldMs() uint32 {
 	return 0
 }
 
-// ExpireHold ends one hold by one of its deadlines. Ignored unless term and generation
-// are those of the state.
+// ExpireHold ends a hold, one of whose deadlines has passed. It is ignored unless term and
+// generation match the state.
 type ExpireHold struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	HoldId     uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Term       uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
 	Generation uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	// The deadline is the end of a revocation's grace, not the max_hold's.
+	// The deadline is that of a revocation's grace period instead of the max_hold's.
 	Grace         bool `protobuf:"varint,4,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1797,8 +1797,7 @@ func (x *ExpireHold) GetGrace() bool {
 	return false
 }
 
-// EndDelay opens what a lock-delay closed. Ignored unless term and generation are
-// those of the state.
+// EndDelay ends a lock-delay. It is ignored unless term and generation match the state.
 type EndDelay struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
@@ -1859,15 +1858,14 @@ func (x *EndDelay) GetGeneration() uint64 {
 	return 0
 }
 
-// ForceRelease ends a hold for an operator, if id and token are its own.
+// ForceRelease ends a hold on behalf of an operator. Id and token must match the hold.
 type ForceRelease struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token  uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// Must be given, here and in every act of an operator; at most 1 KiB of UTF-8 without
-	// control characters.
+	// Required in every operator request; at most 1 KiB of UTF-8 without control characters.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Who does it; at most 256 bytes.
+	// The operator's name; at most 256 bytes.
 	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1931,8 +1929,8 @@ func (x *ForceRelease) GetOperator() string {
 	return ""
 }
 
-// Revoke asks the holder for its hold and, if a grace is given, forces it away when
-// that has passed. A max_hold that passes first still ends the hold.
+// Revoke asks the holder to release its hold. If a grace period is given, the hold is forced
+// to end after it. A max_hold that ends earlier still applies.
 type Revoke struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
@@ -2009,11 +2007,12 @@ func (x *Revoke) GetOperator() string {
 	return ""
 }
 
-// SkipDelay opens one lock that lock-delays close. What else these close stays closed.
+// SkipDelay ends lock-delays for one lock. Other locks under the same delays remain
+// unavailable.
 type SkipDelay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// 0 skips all of the lock's.
+	// The hold that caused the delay; 0 skips all delays of the lock.
 	HoldId        uint64 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
@@ -2079,8 +2078,8 @@ func (x *SkipDelay) GetOperator() string {
 	return ""
 }
 
-// Resize gives a live semaphore another limit. Holds stay as they are. It is refused
-// while somebody waits for more permits than the new limit.
+// Resize changes the limit of a semaphore in use. Holds remain. It is refused while a
+// request waits for more permits than the new limit.
 type Resize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2149,13 +2148,13 @@ func (x *Resize) GetOperator() string {
 	return ""
 }
 
-// RestoreBackup begins a new history from what outlives a backup: its settings, its
-// token counter and its audit records. Sessions expire, holds end and lock-delays are
-// over. A cluster that was ever used is restored only if cluster_id names it.
+// RestoreBackup starts a new sequence of revisions from the parts of a backup that are kept:
+// settings, token counter and audit records. All sessions, holds and lock-delays end. A
+// cluster that has been used is only restored if cluster_id names it.
 type RestoreBackup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The operator's own floor: no token at or below it is ever minted. At most a year above
-	// the larger of the token counter and the clock, as is the backup's token.
+	// Every fencing token will be greater than this. It, and the backup's token, may be at most
+	// one year above the larger of the token counter and the clock.
 	TokenFloor uint64    `protobuf:"varint,1,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
 	Settings   *Settings `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
 	// At most 512, by id.
@@ -2164,7 +2163,7 @@ type RestoreBackup struct {
 	Operator string         `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	Backup   *Backup        `protobuf:"bytes,7,opt,name=backup,proto3" json:"backup,omitempty"`
-	// The leader's clock.
+	// The leader's wall clock, in seconds since 1970.
 	ClockUnixS    uint64 `protobuf:"varint,8,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
 	ClusterId     string `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2264,19 +2263,18 @@ func (x *RestoreBackup) GetClusterId() string {
 	return ""
 }
 
-// RecordAct keeps in the audit log what an operator is about to do to the cluster itself.
-// The act follows once it is applied.
+// RecordAct records an operator's request that changes the cluster itself in the audit log.
+// The request is executed after this command has been applied.
 type RecordAct struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// ADD_MEMBER, REMOVE_MEMBER, TRANSFER_LEADERSHIP, SAVE_SNAPSHOT or ACKNOWLEDGE_ALARMS, which
-	// ends the alarms that were raised before.
+	// clears all alarms raised so far.
 	Action   AuditRecord_Action `protobuf:"varint,1,opt,name=action,proto3,enum=quorumlock.v1.AuditRecord_Action" json:"action,omitempty"`
 	Operator string             `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string             `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The node that it is about; of a transfer the next leader, empty if that is left to
-	// the cluster.
+	// The affected node. For a transfer: the next leader, or empty to let the cluster choose.
 	Member string `protobuf:"bytes,4,opt,name=member,proto3" json:"member,omitempty"`
-	// ADD_MEMBER: its peer address.
+	// ADD_MEMBER: the node's peer address.
 	Address       string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2347,13 +2345,13 @@ func (x *RecordAct) GetAddress() string {
 	return ""
 }
 
-// OpenLease opens an implicit session and acquires with it, in one. The hash is nonce
-// and secret at once: repeated, it answers the first one's latest outcome and, while
-// that waits, starts the session's time anew.
+// OpenLease opens an implicit session and acquires in it, in one command. It is idempotent
+// by its hash: repeated, its answer is the latest outcome of the first one. While that
+// waits, the repetition restarts the session's TTL.
 type OpenLease struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	SecretHash []byte                 `protobuf:"bytes,1,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
-	// Runs from the grant, or from the last request while it waits.
+	// Counts from the grant or, during the wait, from the last request.
 	TtlMs         uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Client        *ClientInfo `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
 	Acquire       *Acquire    `protobuf:"bytes,4,opt,name=acquire,proto3" json:"acquire,omitempty"`
@@ -2419,12 +2417,12 @@ func (x *OpenLease) GetAcquire() *Acquire {
 	return nil
 }
 
-// ExtendLease starts a leased hold's time anew.
+// ExtendLease restarts the TTL of a leased hold.
 type ExtendLease struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	SecretHash []byte                 `protobuf:"bytes,1,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
 	HoldId     uint64                 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
-	// 0 keeps the lease's TTL.
+	// 0 keeps the current TTL.
 	TtlMs         uint32 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2481,11 +2479,11 @@ func (x *ExtendLease) GetTtlMs() uint32 {
 	return 0
 }
 
-// ReleaseLease releases a leased hold, or cancels its wait, and closes its session.
+// ReleaseLease releases a leased hold or cancels its wait, and closes its session.
 type ReleaseLease struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	SecretHash []byte                 `protobuf:"bytes,1,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
-	// 0 where the caller never learned it.
+	// 0 if the caller does not know it.
 	HoldId        uint64 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2588,8 +2586,8 @@ func (x *Release) GetToken() uint64 {
 	return 0
 }
 
-// Cancel ends the wait that the request acquire_seq began. If the grant came
-// first, the answer is GRANTED with that hold.
+// Cancel cancels the wait of the request acquire_seq. If the lock has already been granted,
+// the answer is GRANTED with that hold.
 type Cancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AcquireSeq    uint64                 `protobuf:"varint,1,opt,name=acquire_seq,json=acquireSeq,proto3" json:"acquire_seq,omitempty"`
@@ -2634,8 +2632,8 @@ func (x *Cancel) GetAcquireSeq() uint64 {
 	return 0
 }
 
-// TimeoutWait ends a wait by time. Ignored unless term and generation are those of
-// the state.
+// TimeoutWait ends a wait whose deadline has passed. It is ignored unless term and generation
+// match the state.
 type TimeoutWait struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WaitId        uint64                 `protobuf:"varint,1,opt,name=wait_id,json=waitId,proto3" json:"wait_id,omitempty"`
@@ -2761,34 +2759,36 @@ func (x *SetValue) GetValue() []byte {
 type Result struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Status Status_Code            `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	// For people, where the status alone does not say it.
+	// Details in plain text.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// The request that it answers; 0 if that had none.
+	// The number of the request; 0 if it had none.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Counts commands; of the command that produced this outcome.
+	// The revision of the command that produced this outcome. Each command increases the
+	// revision by one.
 	Revision uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// GRANTED and QUEUED: names the claim from its request to its release.
+	// GRANTED and QUEUED: the claim's id, from the request to the release.
 	HoldId uint64 `protobuf:"varint,5,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	// GRANTED.
 	Token uint64 `protobuf:"varint,6,opt,name=token,proto3" json:"token,omitempty"`
-	// QUEUED: 1 is next.
+	// QUEUED: 1 is the head of the queue.
 	Position uint64 `protobuf:"varint,7,opt,name=position,proto3" json:"position,omitempty"`
-	// QUEUED and NOT_ACQUIRED: at most eight of those who hold the lock.
+	// QUEUED and NOT_ACQUIRED: at most eight of the lock's holders.
 	Holders []*HolderInfo `protobuf:"bytes,8,rep,name=holders,proto3" json:"holders,omitempty"`
-	// OK of open and attach.
+	// Set if open or attach succeeded.
 	Session *SessionState `protobuf:"bytes,9,opt,name=session,proto3" json:"session,omitempty"`
-	// GRANTED and a release's OK: how many acquires the hold counts now.
+	// GRANTED, and OK of a release: the hold's reentrancy count.
 	Count uint32 `protobuf:"varint,10,opt,name=count,proto3" json:"count,omitempty"`
 	// DEADLOCK: the cycle; its first step is the request that was refused.
 	Cycle []*DeadlockStep `protobuf:"bytes,11,rep,name=cycle,proto3" json:"cycle,omitempty"`
-	// Of a lease: the session that it opened.
+	// For a lease: the session that it opened.
 	SessionId uint64 `protobuf:"varint,12,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Of every answer to an acquire, an upgrade or a lease's acquire: the digest of the
-	// request whose outcome this is (PROTOCOL.md, Digests), and its first lock. An answer
-	// about a hold or a wait that has ended may come without the name.
+	// In every answer to an acquire, an upgrade or a lease's acquire: the digest of the request
+	// (PROTOCOL.md, Digests) and the name of its first lock. The name may be missing if the
+	// hold or wait has ended.
 	Digest uint64 `protobuf:"fixed64,13,opt,name=digest,proto3" json:"digest,omitempty"`
 	Name   string `protobuf:"bytes,14,opt,name=name,proto3" json:"name,omitempty"`
-	// SESSION_LOST: the session began before a backup was restored, or in an earlier cluster.
+	// SESSION_LOST: the session was opened before a backup was restored, or in an earlier
+	// cluster.
 	Restored      bool `protobuf:"varint,15,opt,name=restored,proto3" json:"restored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2929,15 +2929,15 @@ func (x *Result) GetRestored() bool {
 	return false
 }
 
-// SessionState is what a client needs to begin or resume a session.
+// SessionState is what a client needs to start or resume a session.
 type SessionState struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	TtlMs     uint32                 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// Requests that wait, with their position, and outcomes of requests that had
-	// waited and are not acknowledged, by seq.
+	// Waiting requests with their positions, and unacknowledged outcomes of requests that have
+	// waited, ordered by seq.
 	Outcomes []*Result `protobuf:"bytes,3,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
-	// Every hold, by hold id.
+	// All holds, ordered by hold id.
 	Holds         []*HeldLock `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3001,23 +3001,23 @@ func (x *SessionState) GetHolds() []*HeldLock {
 	return nil
 }
 
-// HeldLock is one hold as its own session sees it.
+// HeldLock is one hold as seen by its session.
 type HeldLock struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	HoldId uint64                 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token  uint64                 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
-	// The acquire that made it.
+	// The acquire that created it.
 	Seq      uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	Revision uint64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Every lock of it, the first is name. Modes are those held now.
+	// All its locks; the first one is name. Modes are the current ones.
 	Locks     []*LockRequest `protobuf:"bytes,6,rep,name=locks,proto3" json:"locks,omitempty"`
 	Count     uint32         `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
 	MaxHoldMs uint32         `protobuf:"varint,8,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
-	// Of the max_hold's deadline; 0 has none.
+	// The generation of the max_hold's deadline; 0 if it has none.
 	Generation uint64      `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
 	Revocation *Revocation `protobuf:"bytes,10,opt,name=revocation,proto3" json:"revocation,omitempty"`
-	// Somebody waits, and the hold had asked to be told.
+	// Another request waits for the lock, and the hold was acquired with notify.
 	Wanted        bool `protobuf:"varint,11,opt,name=wanted,proto3" json:"wanted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -25,9 +25,9 @@ type HoldLost_Reason int32
 
 const (
 	HoldLost_UNSPECIFIED HoldLost_Reason = 0
-	// Its max_hold passed.
+	// The max_hold passed.
 	HoldLost_EXPIRED HoldLost_Reason = 1
-	// An operator forced it, or its grace passed.
+	// An operator ended it, or the grace period of its revocation passed.
 	HoldLost_FORCED HoldLost_Reason = 2
 )
 
@@ -78,11 +78,11 @@ const (
 	SessionLost_UNSPECIFIED SessionLost_Reason = 0
 	SessionLost_EXPIRED     SessionLost_Reason = 1
 	SessionLost_CLOSED      SessionLost_Reason = 2
-	// Another connection attached it.
+	// The session was attached to another connection.
 	SessionLost_SUPERSEDED SessionLost_Reason = 3
-	// An operator ended it.
+	// An operator ended the session.
 	SessionLost_FORCED SessionLost_Reason = 4
-	// A backup was restored, which ended all sessions.
+	// A backup was restored; this ends all sessions.
 	SessionLost_RESTORED SessionLost_Reason = 5
 )
 
@@ -144,11 +144,10 @@ const (
 	Goodbye_SLOW_CONSUMER        Goodbye_Code = 5
 	Goodbye_VERSION              Goodbye_Code = 6
 	Goodbye_TOO_MANY_CONNECTIONS Goodbye_Code = 7
-	// The node has no memory left for what this connection needs, or needed its memory for
-	// others.
+	// The node's memory for connections is exhausted.
 	Goodbye_RESOURCE_EXHAUSTED Goodbye_Code = 8
-	// The node has carried the connection to the leader and does not any more: another one
-	// leads, or the node has lost sight of it. Look for the leader again.
+	// The tunnel has ended because the leader changed or became unreachable. Find the leader
+	// again.
 	Goodbye_TUNNEL_ENDED Goodbye_Code = 9
 )
 
@@ -207,7 +206,7 @@ func (Goodbye_Code) EnumDescriptor() ([]byte, []int) {
 	return file_transport_wire_frame_proto_rawDescGZIP(), []int{16, 0}
 }
 
-// ClientFrame is what a client sends on the framed port.
+// ClientFrame is a frame from a client to a node on the session port.
 type ClientFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
@@ -290,7 +289,7 @@ func (*ClientFrame_Hello) isClientFrame_Frame() {}
 
 func (*ClientFrame_Request) isClientFrame_Frame() {}
 
-// ServerFrame is what a node sends on the framed port.
+// ServerFrame is a frame from a node to a client on the session port.
 type ServerFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
@@ -408,12 +407,12 @@ func (*ServerFrame_Goodbye) isServerFrame_Frame() {}
 // Hello is the first frame of a connection.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The highest protocol version that the client speaks.
+	// The highest protocol version that the client supports.
 	Version uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// For logs: program and version.
+	// The client's program and version, for logs.
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	// The id of a leader that the client has tried to reach and could not: the node shall connect
-	// it through. Empty in all other hellos.
+	// Requests a tunnel to the leader with this id, which the client could not reach itself.
+	// Otherwise empty.
 	TunnelTo      string `protobuf:"bytes,3,opt,name=tunnel_to,json=tunnelTo,proto3" json:"tunnel_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -470,17 +469,18 @@ func (x *Hello) GetTunnelTo() string {
 	return ""
 }
 
+// HelloReply is a node's first frame.
 type HelloReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version that the connection speaks.
+	// The protocol version of this connection.
 	Version       uint32      `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	ClusterId     string      `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	NodeId        string      `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Leader        *LeaderHint `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
 	MaxFrameBytes uint32      `protobuf:"varint,5,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
-	// Requests unanswered at once on this connection.
+	// The maximum number of unanswered requests on this connection.
 	MaxInFlight uint32 `protobuf:"varint,6,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
-	// Set if the hello asked for a tunnel.
+	// Set if the hello requested a tunnel.
 	Tunnel        *TunnelReply `protobuf:"bytes,7,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -565,15 +565,15 @@ func (x *HelloReply) GetTunnel() *TunnelReply {
 	return nil
 }
 
-// TunnelReply tells whether what follows on the connection is between the client and the leader.
+// TunnelReply reports whether the connection is now a tunnel to the leader.
 type TunnelReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// OK: the client begins anew, with preface and hello, and the leader answers. Any other: the
-	// connection is an ordinary one to the answering node. FAILED_PRECONDITION: another node
-	// leads, or this one; UNSUPPORTED: tunnels are switched off; RESOURCE_EXHAUSTED: no room for
-	// another one; UNAVAILABLE: this node does not reach the leader.
+	// OK: the client sends preface and hello again, and the leader answers. Otherwise the
+	// connection is an ordinary one to the answering node. FAILED_PRECONDITION: the requested
+	// node is not the leader, or is the answering node; UNSUPPORTED: tunnels are disabled;
+	// RESOURCE_EXHAUSTED: too many tunnels; UNAVAILABLE: this node cannot reach the leader.
 	Status Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	// Why not, for people.
+	// The reason if status is not OK.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -623,7 +623,7 @@ func (x *TunnelReply) GetMessage() string {
 	return ""
 }
 
-// LeaderHint names the leader that the node knows; empty if none.
+// LeaderHint names the leader; empty if the node knows none.
 type LeaderHint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -684,10 +684,10 @@ func (x *LeaderHint) GetTerm() uint64 {
 	return 0
 }
 
-// Request is one call. Many may be under way; answers come in any order.
+// Request is one call. Many may be in flight; they are answered in any order.
 type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chosen by the client, unique among those under way on the connection.
+	// Chosen by the client; unique among the requests in flight on the connection.
 	Id         uint64   `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	SessionId  uint64   `protobuf:"varint,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	Seq        uint64   `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -1107,7 +1107,7 @@ type isRequest_Body interface {
 }
 
 type Request_OpenSession struct {
-	// Also attaches the session to this connection.
+	// Also attaches the new session to this connection.
 	OpenSession *OpenRequest `protobuf:"bytes,16,opt,name=open_session,json=openSession,proto3,oneof"`
 }
 
@@ -1156,7 +1156,7 @@ type Request_Extend struct {
 }
 
 type Request_AcquireLease struct {
-	// Answered with the final outcome, after its wait.
+	// Answered with the final outcome, after the wait.
 	AcquireLease *AcquireLeaseRequest `protobuf:"bytes,40,opt,name=acquire_lease,json=acquireLease,proto3,oneof"`
 }
 
@@ -1185,7 +1185,7 @@ type Request_Status struct {
 }
 
 type Request_Watch struct {
-	// Answered once, then followed by pushes with the request's id until it is ended.
+	// Answered once, then followed by pushes with the request's id until the watch ends.
 	Watch *WatchRequest `protobuf:"bytes,52,opt,name=watch,proto3,oneof"`
 }
 
@@ -1310,7 +1310,7 @@ func (*Request_AcknowledgeAlarms) isRequest_Body() {}
 // EndWatch ends a watch of this connection.
 type EndWatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The watch's request.
+	// The id of the watch's request.
 	RequestId     uint64 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1353,8 +1353,8 @@ func (x *EndWatch) GetRequestId() uint64 {
 	return 0
 }
 
-// AttachRequest takes a session over to this connection. The node hashes the secret before
-// it proposes anything: the log holds only the hash.
+// AttachRequest binds a session to this connection. The node hashes the secret before it
+// proposes the command, so the log contains only the hash.
 type AttachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in OpenRequest.
@@ -1400,7 +1400,8 @@ func (x *AttachRequest) GetSecret() []byte {
 	return nil
 }
 
-// Heartbeat keeps the session alive; it is answered on proof of leadership.
+// Heartbeat keeps the session alive. It is answered after the leader has confirmed its
+// leadership.
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1437,14 +1438,14 @@ func (*Heartbeat) Descriptor() ([]byte, []int) {
 	return file_transport_wire_frame_proto_rawDescGZIP(), []int{9}
 }
 
-// Response answers the request of the same id.
+// Response is the answer to the request with the same id.
 type Response struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Id     uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Result *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	// With NOT_LEADER.
+	// Set with NOT_LEADER.
 	Leader *LeaderHint `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
-	// How long the leader waits at least for the session's next sign of life, from now on.
+	// The session lives at least this long from now without another heartbeat or request.
 	RemainingTtlMs uint64 `protobuf:"varint,4,opt,name=remaining_ttl_ms,json=remainingTtlMs,proto3" json:"remaining_ttl_ms,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
@@ -1682,7 +1683,7 @@ func (*Response_Restore) isResponse_Body() {}
 
 func (*Response_AcknowledgeAlarms) isResponse_Body() {}
 
-// Push is what a node says unasked.
+// Push is a message that a node sends without a request.
 type Push struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -1802,8 +1803,8 @@ type isPush_Body interface {
 }
 
 type Push_Outcome struct {
-	// The final outcome of a request that was QUEUED. Repeated at every attach
-	// until it is acknowledged.
+	// The final outcome of a request that was QUEUED. Repeated at every attach until the
+	// client acknowledges it.
 	Outcome *Result `protobuf:"bytes,2,opt,name=outcome,proto3,oneof"`
 }
 
@@ -1812,7 +1813,7 @@ type Push_Lost struct {
 }
 
 type Push_Leader struct {
-	// Leadership moved.
+	// The leader changed.
 	Leader *LeaderHint `protobuf:"bytes,4,opt,name=leader,proto3,oneof"`
 }
 
@@ -1840,14 +1841,14 @@ func (*Push_HoldNotice) isPush_Body() {}
 
 func (*Push_Watch) isPush_Body() {}
 
-// HoldLost says that one hold ended while its session lives. After a lost connection
-// the holds of the attach's answer tell it.
+// HoldLost reports that a hold ended although its session is alive. After a reconnect, the
+// client learns it from the holds in the answer to attach.
 type HoldLost struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token  uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	Reason HoldLost_Reason        `protobuf:"varint,3,opt,name=reason,proto3,enum=quorumlock.v1.HoldLost_Reason" json:"reason,omitempty"`
-	// The operator's.
+	// The operator's reason.
 	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1911,14 +1912,14 @@ func (x *HoldLost) GetMessage() string {
 	return ""
 }
 
-// HoldNotice says that others want a hold. Attach's answer tells it again.
+// HoldNotice reports that others want a hold. The answer to attach repeats it.
 type HoldNotice struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token  uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// Somebody waits for it.
+	// Another request waits for the lock.
 	Wanted bool `protobuf:"varint,3,opt,name=wanted,proto3" json:"wanted,omitempty"`
-	// An operator asked for it.
+	// Set if an operator has revoked the hold.
 	Revocation    *Revocation `protobuf:"bytes,4,opt,name=revocation,proto3" json:"revocation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1982,7 +1983,7 @@ func (x *HoldNotice) GetRevocation() *Revocation {
 	return nil
 }
 
-// WatchPush carries what a watch has to say next.
+// WatchPush is the next response of a watch.
 type WatchPush struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     uint64                 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -2035,7 +2036,7 @@ func (x *WatchPush) GetResponse() *WatchResponse {
 	return nil
 }
 
-// SessionLost is the last word about a session on this connection.
+// SessionLost ends a session on this connection; no push for it follows.
 type SessionLost struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        SessionLost_Reason     `protobuf:"varint,1,opt,name=reason,proto3,enum=quorumlock.v1.SessionLost_Reason" json:"reason,omitempty"`

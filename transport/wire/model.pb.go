@@ -21,17 +21,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Mode says who may hold a lock together.
+// Mode determines which holds of a lock are compatible.
 type Mode int32
 
 const (
-	// Means EXCLUSIVE where a request leaves it out.
+	// In requests: EXCLUSIVE.
 	Mode_MODE_UNSPECIFIED Mode = 0
-	// One holder, alone.
+	// A single holder.
 	Mode_EXCLUSIVE Mode = 1
-	// Any number of holders, none of them exclusive.
+	// Any number of shared holders.
 	Mode_SHARED Mode = 2
-	// Some of a semaphore's permits. A request asks for it by a limit.
+	// Permits of a semaphore. Requests select it by giving a limit.
 	Mode_PERMITS Mode = 3
 )
 
@@ -78,16 +78,16 @@ func (Mode) EnumDescriptor() ([]byte, []int) {
 	return file_transport_wire_model_proto_rawDescGZIP(), []int{0}
 }
 
-// Order says who is next. It belongs to the lock while the lock exists, fixed by the
-// first acquire.
+// Order is the order in which waiters are granted. The first acquire of a lock fixes it for
+// as long as the lock exists.
 type Order int32
 
 const (
-	// Means FIFO where a request leaves it out.
+	// In requests: FIFO.
 	Order_ORDER_UNSPECIFIED Order = 0
-	// First come, first served, by the order of the log.
+	// First come, first served, in log order.
 	Order_FIFO Order = 1
-	// One of those who wait is drawn when the lock comes free. Exclusive locks only.
+	// A random waiter is granted when the lock is released. Exclusive locks only.
 	Order_UNFAIR Order = 2
 )
 
@@ -213,36 +213,36 @@ const (
 	Event_SESSION_ATTACHED Event_Type = 2
 	Event_SESSION_CLOSED   Event_Type = 3
 	Event_SESSION_EXPIRED  Event_Type = 4
-	// A request joined a queue.
+	// A request entered a queue.
 	Event_QUEUED Event_Type = 5
-	// A hold began, at once or from a queue.
+	// A hold was granted, immediately or from a queue.
 	Event_GRANTED Event_Type = 6
-	// A hold ended by its holder.
+	// A holder released its hold.
 	Event_RELEASED Event_Type = 7
-	// A hold ended by time: its session expired (status SESSION_LOST) or its own
-	// max_hold passed (status TIMEOUT).
+	// A hold expired: its session expired (status SESSION_LOST) or its max_hold passed
+	// (status TIMEOUT).
 	Event_EXPIRED Event_Type = 8
-	// A wait ended without a grant: cancelled, timed out or its session ended.
+	// A wait ended without a grant: it was cancelled, it timed out or its session ended.
 	Event_CANCELLED Event_Type = 9
-	// An operator asked for a hold back.
+	// An operator revoked a hold.
 	Event_REVOKED Event_Type = 10
-	// A hold ended by an operator, or at the end of a revocation's grace.
+	// An operator ended a hold, or a revocation's grace period passed.
 	Event_FORCED Event_Type = 11
-	// The lock stays closed for the lock-delay of a hold that has just ended.
+	// The lock-delay of an ended hold began.
 	Event_DELAYED Event_Type = 12
-	// That delay is over, or was skipped.
+	// The lock-delay ended or was skipped.
 	Event_DELAY_ENDED Event_Type = 13
 	// An exclusive hold became shared.
 	Event_DOWNGRADED Event_Type = 14
-	// A hold's own deadline began anew.
+	// The deadline of a hold's max_hold was restarted.
 	Event_EXTENDED Event_Type = 15
-	// Somebody began to wait for a hold that had asked to be told.
+	// A request began to wait for a hold that was acquired with notify.
 	Event_WANTED Event_Type = 16
-	// A semaphore has a new limit.
+	// A semaphore's limit changed.
 	Event_RESIZED Event_Type = 17
-	// A leased hold's deadline began anew.
+	// The TTL of a leased hold was restarted.
 	Event_SESSION_EXTENDED Event_Type = 18
-	// A hold has another value.
+	// A hold's value changed.
 	Event_VALUE_SET Event_Type = 19
 )
 
@@ -321,11 +321,11 @@ func (Event_Type) EnumDescriptor() ([]byte, []int) {
 	return file_transport_wire_model_proto_rawDescGZIP(), []int{17, 0}
 }
 
-// Revocation is an operator's wish to have a hold back.
+// Revocation is an operator's request to release a hold.
 type Revocation struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	// After it the hold is forced away, counted from the request; 0 only asks.
+	// The hold is forced to end this long after the request; 0 only notifies the holder.
 	GraceMs       uint32 `protobuf:"varint,2,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
 	RevokedUnixMs int64  `protobuf:"varint,3,opt,name=revoked_unix_ms,json=revokedUnixMs,proto3" json:"revoked_unix_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -383,7 +383,7 @@ func (x *Revocation) GetRevokedUnixMs() int64 {
 	return 0
 }
 
-// Label is one client-chosen pair for people to search by.
+// Label is a key and value chosen by the client, for searching.
 type Label struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -436,17 +436,17 @@ func (x *Label) GetValue() string {
 	return ""
 }
 
-// ClientInfo says who a session is, for people to read; it is never the authority.
+// ClientInfo describes a session's client, for display. It is not authenticated.
 type ClientInfo struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	HostName string                 `protobuf:"bytes,2,opt,name=host_name,json=hostName,proto3" json:"host_name,omitempty"`
-	// Identifies one boot of the host.
+	// Identifies the host's current boot.
 	BootId             string   `protobuf:"bytes,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	Pid                int32    `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
 	ProcessStartUnixMs int64    `protobuf:"varint,5,opt,name=process_start_unix_ms,json=processStartUnixMs,proto3" json:"process_start_unix_ms,omitempty"`
 	Labels             []*Label `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty"`
-	// The address that the server saw; a client cannot set it.
+	// The address as seen by the server; clients cannot set it.
 	Address       string `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -537,32 +537,32 @@ type HolderInfo struct {
 	HoldId    uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token     uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	SessionId uint64                 `protobuf:"varint,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Owner key within the session; 0 is the session itself.
+	// The owner key within the session; 0 means the session itself.
 	Owner         uint64      `protobuf:"varint,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	Mode          Mode        `protobuf:"varint,5,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
 	Value         []byte      `protobuf:"bytes,6,opt,name=value,proto3" json:"value,omitempty"`
 	Client        *ClientInfo `protobuf:"bytes,7,opt,name=client,proto3" json:"client,omitempty"`
 	GrantedUnixMs int64       `protobuf:"varint,8,opt,name=granted_unix_ms,json=grantedUnixMs,proto3" json:"granted_unix_ms,omitempty"`
-	// By the clock of the answering node.
+	// According to the clock of the answering node.
 	HeldForMs uint64 `protobuf:"varint,9,opt,name=held_for_ms,json=heldForMs,proto3" json:"held_for_ms,omitempty"`
-	// Since the last heartbeat or request of its session; unknown (absent) on a
-	// node that does not lead.
+	// Time since the session's last heartbeat or request. Known only to the leader; absent
+	// elsewhere.
 	HeartbeatAgeMs *uint64 `protobuf:"varint,10,opt,name=heartbeat_age_ms,json=heartbeatAgeMs,proto3,oneof" json:"heartbeat_age_ms,omitempty"`
 	// The revision of the grant.
 	Revision uint64 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Of a semaphore.
+	// Permits held, for a semaphore.
 	Permits uint64 `protobuf:"varint,12,opt,name=permits,proto3" json:"permits,omitempty"`
-	// How many acquires of this owner it counts; more than 1 by reentrancy.
+	// The reentrancy count: how many acquires of this owner the hold represents.
 	Count uint32 `protobuf:"varint,13,opt,name=count,proto3" json:"count,omitempty"`
-	// The bound on this hold; 0 has none.
+	// The maximum duration of the hold; 0 means unlimited.
 	MaxHoldMs uint32 `protobuf:"varint,14,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
-	// Until the earlier of the hold's deadlines, its max_hold's and that of a revocation's
-	// grace; absent without one and on a node that does not lead.
+	// Time until the hold's earliest deadline: its max_hold or a revocation's grace period.
+	// Absent if there is none. Known only to the leader.
 	RemainingHoldMs *uint64 `protobuf:"varint,15,opt,name=remaining_hold_ms,json=remainingHoldMs,proto3,oneof" json:"remaining_hold_ms,omitempty"`
 	LockDelayMs     uint32  `protobuf:"varint,16,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
-	// Set once an operator asked for it back.
+	// Set if an operator has revoked the hold.
 	Revocation *Revocation `protobuf:"bytes,17,opt,name=revocation,proto3" json:"revocation,omitempty"`
-	// All names of an acquire of several locks; empty for one.
+	// The names of all its locks if it has several; empty otherwise.
 	Locks         []string `protobuf:"bytes,18,rep,name=locks,proto3" json:"locks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -724,8 +724,8 @@ func (x *HolderInfo) GetLocks() []string {
 	return nil
 }
 
-// DelayInfo is a hold that ended by force or by time and whose mode and permits stay
-// closed for its lock-delay.
+// DelayInfo is a hold that expired or was forced to end, and whose mode or permits remain
+// unavailable for its lock-delay.
 type DelayInfo struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
@@ -736,7 +736,7 @@ type DelayInfo struct {
 	Permits     uint64 `protobuf:"varint,5,opt,name=permits,proto3" json:"permits,omitempty"`
 	LockDelayMs uint32 `protobuf:"varint,6,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	SinceUnixMs int64  `protobuf:"varint,7,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
-	// Absent on a node that does not lead.
+	// Known only to the leader.
 	RemainingMs   *uint64 `protobuf:"varint,8,opt,name=remaining_ms,json=remainingMs,proto3,oneof" json:"remaining_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -831,9 +831,9 @@ func (x *DelayInfo) GetRemainingMs() uint64 {
 // WaiterInfo is one place in a lock's queue.
 type WaiterInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Becomes the hold id when it is granted.
+	// Becomes the hold's id when granted.
 	WaitId uint64 `protobuf:"varint,1,opt,name=wait_id,json=waitId,proto3" json:"wait_id,omitempty"`
-	// 1 is next.
+	// 1 is the head of the queue.
 	Position     uint64      `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
 	SessionId    uint64      `protobuf:"varint,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	Owner        uint64      `protobuf:"varint,4,opt,name=owner,proto3" json:"owner,omitempty"`
@@ -841,15 +841,16 @@ type WaiterInfo struct {
 	Client       *ClientInfo `protobuf:"bytes,6,opt,name=client,proto3" json:"client,omitempty"`
 	QueuedUnixMs int64       `protobuf:"varint,7,opt,name=queued_unix_ms,json=queuedUnixMs,proto3" json:"queued_unix_ms,omitempty"`
 	WaitingMs    uint64      `protobuf:"varint,8,opt,name=waiting_ms,json=waitingMs,proto3" json:"waiting_ms,omitempty"`
-	// What the request allowed; 0 with wait_forever unset never stands in a queue.
+	// The requested limit on the wait.
 	WaitMs         uint32  `protobuf:"varint,9,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	WaitForever    bool    `protobuf:"varint,10,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
 	HeartbeatAgeMs *uint64 `protobuf:"varint,11,opt,name=heartbeat_age_ms,json=heartbeatAgeMs,proto3,oneof" json:"heartbeat_age_ms,omitempty"`
 	// Of a semaphore.
 	Permits uint64 `protobuf:"varint,12,opt,name=permits,proto3" json:"permits,omitempty"`
-	// All names of an acquire of several locks; empty for one.
+	// The names of all its locks if it has several; empty otherwise.
 	Locks []string `protobuf:"bytes,13,rep,name=locks,proto3" json:"locks,omitempty"`
-	// A holder that waits to become exclusive, before the queue. wait_id is its hold.
+	// A shared holder that waits to become exclusive, ahead of the queue. wait_id is the hold's
+	// id.
 	Upgrade       bool `protobuf:"varint,14,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -988,16 +989,16 @@ type LockInfo struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Holders []*HolderInfo          `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
-	// At most the page asked for; queue_length counts all.
+	// At most as many as requested; queue_length is the full length.
 	Queue       []*WaiterInfo `protobuf:"bytes,3,rep,name=queue,proto3" json:"queue,omitempty"`
 	QueueLength uint64        `protobuf:"varint,4,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
 	Order       Order         `protobuf:"varint,5,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
-	// Permits of a semaphore; 0 for a lock with modes.
+	// A semaphore's number of permits; 0 for a lock with modes.
 	Limit uint64 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Of the limit, held or under lock-delay.
+	// Permits that are held or under a lock-delay.
 	PermitsUsed uint64       `protobuf:"varint,7,opt,name=permits_used,json=permitsUsed,proto3" json:"permits_used,omitempty"`
 	Delays      []*DelayInfo `protobuf:"bytes,8,rep,name=delays,proto3" json:"delays,omitempty"`
-	// Holds; holders may show fewer.
+	// The number of holds; holders may contain fewer.
 	HolderCount   uint64 `protobuf:"varint,9,opt,name=holder_count,json=holderCount,proto3" json:"holder_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1096,7 +1097,7 @@ func (x *LockInfo) GetHolderCount() uint64 {
 	return 0
 }
 
-// SessionInfo is a live session.
+// SessionInfo describes a live session.
 type SessionInfo struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	SessionId    uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -1105,10 +1106,10 @@ type SessionInfo struct {
 	OpenedUnixMs int64                  `protobuf:"varint,4,opt,name=opened_unix_ms,json=openedUnixMs,proto3" json:"opened_unix_ms,omitempty"`
 	Holds        uint64                 `protobuf:"varint,5,opt,name=holds,proto3" json:"holds,omitempty"`
 	Waits        uint64                 `protobuf:"varint,6,opt,name=waits,proto3" json:"waits,omitempty"`
-	// Absent on a node that does not lead.
+	// Known only to the leader.
 	HeartbeatAgeMs *uint64 `protobuf:"varint,7,opt,name=heartbeat_age_ms,json=heartbeatAgeMs,proto3,oneof" json:"heartbeat_age_ms,omitempty"`
-	// It belongs to a leased hold: its time runs from the grant and only an extension
-	// starts it again.
+	// It belongs to a leased hold: its TTL counts from the grant, and only an extension
+	// restarts it.
 	Leased        bool `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1200,34 +1201,35 @@ func (x *SessionInfo) GetLeased() bool {
 	return false
 }
 
-// AuditRecord is one act of an operator.
+// AuditRecord is one operator request in the audit log.
 type AuditRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From 1 on, in the order of the cluster's log, also of imported records.
+	// Starts at 1 and increases in log order, including imported records.
 	Id     uint64             `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Action AuditRecord_Action `protobuf:"varint,2,opt,name=action,proto3,enum=quorumlock.v1.AuditRecord_Action" json:"action,omitempty"`
-	// Who, as the request said it, and why.
+	// As given in the request.
 	Operator   string `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason     string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	Revision   uint64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	WallUnixMs int64  `protobuf:"varint,6,opt,name=wall_unix_ms,json=wallUnixMs,proto3" json:"wall_unix_ms,omitempty"`
-	// What it was about.
+	// The affected lock, hold and session.
 	Lock      string `protobuf:"bytes,7,opt,name=lock,proto3" json:"lock,omitempty"`
 	HoldId    uint64 `protobuf:"varint,8,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token     uint64 `protobuf:"varint,9,opt,name=token,proto3" json:"token,omitempty"`
 	SessionId uint64 `protobuf:"varint,10,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The name that the session had given itself.
+	// The client name of that session.
 	ClientName string `protobuf:"bytes,11,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
 	// RESIZE: the new limit.
 	Limit uint64 `protobuf:"varint,12,opt,name=limit,proto3" json:"limit,omitempty"`
-	// ADD_MEMBER, REMOVE_MEMBER: the node. TRANSFER_LEADERSHIP: the next leader, empty if
-	// that was left to the cluster.
+	// ADD_MEMBER, REMOVE_MEMBER: the node. TRANSFER_LEADERSHIP: the next leader, or empty if
+	// the cluster chose it.
 	Member string `protobuf:"bytes,13,opt,name=member,proto3" json:"member,omitempty"`
-	// ADD_MEMBER: its peer address.
+	// ADD_MEMBER: the node's peer address.
 	Address string `protobuf:"bytes,14,opt,name=address,proto3" json:"address,omitempty"`
 	// RESTORE.
 	Backup *Backup `protobuf:"bytes,15,opt,name=backup,proto3" json:"backup,omitempty"`
-	// Set if a restore brought the record from a backup. What it says is the backup's word.
+	// Set if a restore imported the record from a backup. Its contents are then as reliable as
+	// the backup.
 	Imported      *AuditImport `protobuf:"bytes,16,opt,name=imported,proto3" json:"imported,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1375,19 +1377,19 @@ func (x *AuditRecord) GetImported() *AuditImport {
 	return nil
 }
 
-// Alarm is what one node has found and an operator has to know. It stands until an operator
+// Alarm reports a problem that one node has detected. It remains until an operator
 // acknowledges it.
 type Alarm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node that it is about.
+	// The affected node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// For people.
+	// Describes the problem.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// That of the state of the node that found it, when it did.
+	// The revision of the reporting node's state at that time.
 	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// When that was, by that node's wall clock.
+	// According to the reporting node's wall clock.
 	RaisedUnixMs int64 `protobuf:"varint,4,opt,name=raised_unix_ms,json=raisedUnixMs,proto3" json:"raised_unix_ms,omitempty"`
-	// What to do about it, for people.
+	// Tells the operator what to do.
 	Advice        string `protobuf:"bytes,5,opt,name=advice,proto3" json:"advice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1458,16 +1460,16 @@ func (x *Alarm) GetAdvice() string {
 	return ""
 }
 
-// Backup names a backup, as far as whoever restores it knows.
+// Backup identifies a backup. Fields are empty if unknown to the operator who restores it.
 type Backup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the cluster that it was taken from.
+	// The cluster from which it was taken.
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Lineage   string `protobuf:"bytes,2,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The last ones in it.
+	// The last revision and token that it contains.
 	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	Token    uint64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
-	// Of the file; empty or 32 bytes.
+	// The SHA-256 of the file; empty or 32 bytes.
 	Sha256        []byte `protobuf:"bytes,5,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1538,13 +1540,13 @@ func (x *Backup) GetSha256() []byte {
 	return nil
 }
 
-// AuditImport says where an audit record comes from that is not of this cluster's log.
+// AuditImport identifies the origin of an imported audit record.
 type AuditImport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The cluster whose act it was, and the record's id there.
+	// The original cluster, and the record's id there.
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Id        uint64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
-	// This cluster's record of the restore that brought it.
+	// The record of the restore that imported it.
 	RestoreId     uint64 `protobuf:"varint,3,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1601,17 +1603,17 @@ func (x *AuditImport) GetRestoreId() uint64 {
 	return 0
 }
 
-// DeadlockStep is one owner of a cycle: it waits for a lock that the next one, and
-// the last for one that the first, holds or waits for ahead of it.
+// DeadlockStep is one owner in a cycle. It waits for a lock that the next owner holds or
+// waits for ahead of it; the last owner waits for the first.
 type DeadlockStep struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	Owner     uint64                 `protobuf:"varint,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// The session's own name; may be empty.
+	// The session's client name; may be empty.
 	ClientName string `protobuf:"bytes,3,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
-	// What it waits for.
+	// The lock that it waits for.
 	Lock string `protobuf:"bytes,4,opt,name=lock,proto3" json:"lock,omitempty"`
-	// The waiting claim; 0 for the request that was refused.
+	// The id of the wait; 0 for the refused request.
 	WaitId        uint64 `protobuf:"varint,5,opt,name=wait_id,json=waitId,proto3" json:"wait_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1682,17 +1684,17 @@ func (x *DeadlockStep) GetWaitId() uint64 {
 	return 0
 }
 
-// Member is a node of the cluster as the log knows it.
+// Member is a node of the cluster as recorded in the log.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node's --id.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Minted once per data directory.
+	// Random; created once per data directory.
 	Incarnation string `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	PeerAddr    string `protobuf:"bytes,3,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
 	ClientAddr  string `protobuf:"bytes,4,opt,name=client_addr,json=clientAddr,proto3" json:"client_addr,omitempty"`
 	HttpAddr    string `protobuf:"bytes,5,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
-	// The highest feature level that the node's program understands.
+	// The highest feature level that the node supports.
 	Level         uint32 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1770,12 +1772,12 @@ func (x *Member) GetLevel() uint32 {
 	return 0
 }
 
-// RemovedMember is a node that was removed: its incarnation never is a member again.
+// RemovedMember is a node that was removed. Its incarnation cannot become a member again.
 type RemovedMember struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Of the removal.
+	// The revision of the removal.
 	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1832,12 +1834,13 @@ func (x *RemovedMember) GetRevision() uint64 {
 	return 0
 }
 
-// TermStart is where a term began: the revision of its BeginTerm.
+// TermStart identifies the start of a term: the revision of its BeginTerm.
 type TermStart struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Term     uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
 	Revision uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Of the leader's start. If a disk went back in time, two leaders may be elected in one term.
+	// The nonce of the leader's start. After a disk was rolled back, two leaders may be elected
+	// in the same term.
 	Nonce         uint64 `protobuf:"fixed64,3,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1894,8 +1897,8 @@ func (x *TermStart) GetNonce() uint64 {
 	return 0
 }
 
-// Settings are the limits that applying a command consults. They are replicated,
-// so that every node decides alike.
+// Settings are the limits that the state machine enforces. They are replicated, so all nodes
+// decide identically.
 type Settings struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	MinTtlMs          uint32                 `protobuf:"varint,1,opt,name=min_ttl_ms,json=minTtlMs,proto3" json:"min_ttl_ms,omitempty"`
@@ -1904,14 +1907,14 @@ type Settings struct {
 	MaxSessions       uint64                 `protobuf:"varint,4,opt,name=max_sessions,json=maxSessions,proto3" json:"max_sessions,omitempty"`
 	MaxLocks          uint64                 `protobuf:"varint,5,opt,name=max_locks,json=maxLocks,proto3" json:"max_locks,omitempty"`
 	MaxWaitersPerLock uint64                 `protobuf:"varint,6,opt,name=max_waiters_per_lock,json=maxWaitersPerLock,proto3" json:"max_waiters_per_lock,omitempty"`
-	// Holds and waits of one session together, each counted once for every lock it names.
+	// Holds and waits of one session, each counted once per lock.
 	MaxClaimsPerSession uint64 `protobuf:"varint,7,opt,name=max_claims_per_session,json=maxClaimsPerSession,proto3" json:"max_claims_per_session,omitempty"`
-	// Outcomes remembered per session above its acknowledged mark.
+	// Remembered outcomes per session above its acknowledged mark.
 	MaxWindow          uint64 `protobuf:"varint,8,opt,name=max_window,json=maxWindow,proto3" json:"max_window,omitempty"`
 	MaxValueBytes      uint32 `protobuf:"varint,9,opt,name=max_value_bytes,json=maxValueBytes,proto3" json:"max_value_bytes,omitempty"`
 	MaxClientInfoBytes uint32 `protobuf:"varint,10,opt,name=max_client_info_bytes,json=maxClientInfoBytes,proto3" json:"max_client_info_bytes,omitempty"`
-	// What the whole state may take, and what one session may, in the units that SEMANTICS.md
-	// defines. A unit is no less than a byte of a node's memory.
+	// Limits on the size of the whole state and of one session, in the units defined in
+	// SEMANTICS.md. A unit is at least one byte of a node's memory.
 	MaxStateBytes   uint64 `protobuf:"varint,11,opt,name=max_state_bytes,json=maxStateBytes,proto3" json:"max_state_bytes,omitempty"`
 	MaxSessionBytes uint64 `protobuf:"varint,12,opt,name=max_session_bytes,json=maxSessionBytes,proto3" json:"max_session_bytes,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -2032,7 +2035,7 @@ func (x *Settings) GetMaxSessionBytes() uint64 {
 	return 0
 }
 
-// Event is what a command did, in order, for deadlines, pushes and watches.
+// Event is one effect of a command. Events drive deadlines, pushes and watches.
 type Event struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Type      Event_Type             `protobuf:"varint,1,opt,name=type,proto3,enum=quorumlock.v1.Event_Type" json:"type,omitempty"`
@@ -2040,48 +2043,48 @@ type Event struct {
 	Lock      string                 `protobuf:"bytes,3,opt,name=lock,proto3" json:"lock,omitempty"`
 	SessionId uint64                 `protobuf:"varint,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	Owner     uint64                 `protobuf:"varint,5,opt,name=owner,proto3" json:"owner,omitempty"`
-	// The request that made the wait or hold.
+	// The request that created the wait or hold.
 	Seq uint64 `protobuf:"varint,6,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The wait or hold.
+	// The id of the wait or hold.
 	HoldId uint64 `protobuf:"varint,7,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token  uint64 `protobuf:"varint,8,opt,name=token,proto3" json:"token,omitempty"`
-	// GRANTED: whether it had waited. A grant without waiting is its request's answer.
+	// GRANTED: the request had waited. Otherwise the grant is the answer to its request.
 	Waited bool `protobuf:"varint,9,opt,name=waited,proto3" json:"waited,omitempty"`
-	// CANCELLED: CANCELLED, TIMEOUT, SESSION_LOST or, of an upgrade, NOT_HELD: its hold
-	// ended.
+	// CANCELLED: CANCELLED, TIMEOUT, SESSION_LOST or, for an upgrade whose hold ended,
+	// NOT_HELD.
 	Status Status_Code `protobuf:"varint,10,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	// Of the deadline that begins with this event: the session's at SESSION_OPENED,
-	// SESSION_ATTACHED and SESSION_EXTENDED, the wait's at QUEUED, the max_hold's at GRANTED
-	// and EXTENDED and the grace's at REVOKED where max_hold_ms is set, the delay's at
-	// DELAYED.
+	// The generation of the deadline that starts with this event. SESSION_OPENED,
+	// SESSION_ATTACHED, SESSION_EXTENDED: the session's. QUEUED: the wait's. GRANTED and
+	// EXTENDED with max_hold_ms: the max_hold's. REVOKED with max_hold_ms: the grace
+	// period's. DELAYED: the delay's.
 	Generation  uint64 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
 	TtlMs       uint32 `protobuf:"varint,12,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	WaitMs      uint32 `protobuf:"varint,13,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	WaitForever bool   `protobuf:"varint,14,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
-	// All names, where an acquire has several; lock is the first.
+	// The names of all locks if there are several; lock is the first.
 	Locks   []string `protobuf:"bytes,15,rep,name=locks,proto3" json:"locks,omitempty"`
 	Mode    Mode     `protobuf:"varint,16,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
 	Permits uint64   `protobuf:"varint,17,opt,name=permits,proto3" json:"permits,omitempty"`
-	// GRANTED, EXTENDED: the hold's max_hold. REVOKED: the grace. Counted from here on.
+	// GRANTED, EXTENDED: the hold's max_hold. REVOKED: the grace period. Counted from this
+	// event.
 	MaxHoldMs uint32 `protobuf:"varint,18,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
 	// DELAYED.
 	LockDelayMs uint32 `protobuf:"varint,19,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
-	// REVOKED, FORCED: the operator's. CANCELLED with NOT_HELD: what ended the hold.
+	// REVOKED, FORCED: the operator's reason. CANCELLED with NOT_HELD: why the hold ended.
 	Reason string `protobuf:"bytes,20,opt,name=reason,proto3" json:"reason,omitempty"`
-	// RESIZED.
+	// RESIZED: the new limit.
 	Limit uint64 `protobuf:"varint,21,opt,name=limit,proto3" json:"limit,omitempty"`
-	// SESSION_OPENED: heartbeats and requests do not prolong it.
+	// SESSION_OPENED: a lease's session, which heartbeats and requests do not extend.
 	Leased bool `protobuf:"varint,22,opt,name=leased,proto3" json:"leased,omitempty"`
-	// QUEUED: a holder that waits to become exclusive; hold_id is its hold.
-	// GRANTED: it did.
+	// QUEUED, GRANTED: the request is an upgrade; hold_id is its hold.
 	Upgrade bool `protobuf:"varint,23,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
-	// DELAY_ENDED: of lock only, which an operator opened. The delay goes on for the other
-	// locks of the hold.
+	// DELAY_ENDED: an operator ended the delay for lock only; it continues for the hold's other
+	// locks.
 	Partial bool `protobuf:"varint,24,opt,name=partial,proto3" json:"partial,omitempty"`
-	// Where a wait ended, GRANTED or CANCELLED but for the end of its session: the digest of
-	// the request that had begun it. Watches do not tell it.
+	// GRANTED after a wait, and CANCELLED unless the session ended: the digest of the request.
+	// Not included in watches.
 	Digest uint64 `protobuf:"fixed64,25,opt,name=digest,proto3" json:"digest,omitempty"`
-	// EXPIRED, CANCELLED, SESSION_EXPIRED: it ended because a backup was restored.
+	// EXPIRED, CANCELLED, SESSION_EXPIRED: caused by the restore of a backup.
 	Restored      bool `protobuf:"varint,26,opt,name=restored,proto3" json:"restored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -21,17 +21,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Standing is what one node knows of another one's id and incarnation.
+// Standing is what one node knows about another node's id and incarnation.
 type Standing int32
 
 const (
-	// It has never heard of it.
+	// The id is unknown.
 	Standing_UNKNOWN Standing = 0
-	// A member whose incarnation is not recorded yet.
+	// A member whose incarnation is not yet recorded.
 	Standing_EXPECTED Standing = 1
-	// A member under this incarnation.
+	// A member with this incarnation.
 	Standing_MEMBER Standing = 2
-	// A member under another incarnation: the data directory was replaced.
+	// A member with another incarnation: its data directory was replaced.
 	Standing_REPLACED Standing = 3
 	// This incarnation was removed.
 	Standing_REMOVED Standing = 4
@@ -86,11 +86,11 @@ type PeerHello_Purpose int32
 
 const (
 	PeerHello_UNSPECIFIED PeerHello_Purpose = 0
-	// What follows is raft's.
+	// Raft's own protocol follows.
 	PeerHello_RAFT PeerHello_Purpose = 1
-	// What follows are PeerRequests.
+	// PeerRequests follow.
 	PeerHello_CONTROL PeerHello_Purpose = 2
-	// What follows are a TunnelRequest, a TunnelResponse, and the bytes of a client's connection.
+	// TunnelRequest and TunnelResponse follow, then the bytes of a client's connection.
 	PeerHello_TUNNEL PeerHello_Purpose = 3
 )
 
@@ -144,13 +144,13 @@ type PeerHello struct {
 	Purpose PeerHello_Purpose      `protobuf:"varint,2,opt,name=purpose,proto3,enum=quorumlock.v1.PeerHello_Purpose" json:"purpose,omitempty"`
 	// Empty before bootstrap.
 	ClusterId string `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// The caller.
+	// The calling node.
 	Id          string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
 	Incarnation string `protobuf:"bytes,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Whom the caller believes it is calling; incarnation empty if not known yet.
+	// The node that the caller expects to reach; incarnation is empty if unknown.
 	TargetId          string `protobuf:"bytes,6,opt,name=target_id,json=targetId,proto3" json:"target_id,omitempty"`
 	TargetIncarnation string `protobuf:"bytes,7,opt,name=target_incarnation,json=targetIncarnation,proto3" json:"target_incarnation,omitempty"`
-	// Told to members only.
+	// Sent to members only.
 	State         *PeerState `protobuf:"bytes,8,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -242,19 +242,19 @@ func (x *PeerHello) GetState() *PeerState {
 	return nil
 }
 
-// PeerHelloReply accepts or refuses.
+// PeerHelloReply accepts or refuses a PeerHello.
 type PeerHelloReply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Version uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// OK or FAILED_PRECONDITION.
 	Status Status_Code `protobuf:"varint,2,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	// Why not, for people.
+	// The reason if status is not OK.
 	Message   string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	ClusterId string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Id        string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
-	// Empty if the caller is no member of the answering node's cluster.
+	// Empty if the caller is not a member of the answering node's cluster.
 	Incarnation string `protobuf:"bytes,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Told to members only.
+	// Sent to members only.
 	State         *PeerState `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -339,15 +339,15 @@ func (x *PeerHelloReply) GetState() *PeerState {
 	return nil
 }
 
-// PeerState is what nodes tell each other before anything else, so that a node whose disk went back
-// in time is found out before it takes part.
+// PeerState is exchanged in hellos to detect a node with a rolled-back disk before it takes
+// part in the cluster.
 type PeerState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the sender's disk held when it started.
+	// What the sender's disk contained when the sender started.
 	Stored *StoredState `protobuf:"bytes,1,opt,name=stored,proto3" json:"stored,omitempty"`
-	// What the sender knows of the receiver; unset if it knows nothing.
+	// What the sender knows about the receiver; unset if nothing.
 	Known *KnownState `protobuf:"bytes,2,opt,name=known,proto3" json:"known,omitempty"`
-	// How far the sender has applied the log.
+	// The sender's applied position.
 	Position *LogPosition `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
 	// The sender's wall clock, in seconds since 1970.
 	ClockUnixS    uint64 `protobuf:"varint,4,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
@@ -413,17 +413,17 @@ func (x *PeerState) GetClockUnixS() uint64 {
 	return 0
 }
 
-// StoredState is what a node's disk holds when the node starts.
+// StoredState is what a node's disk contains when the node starts.
 type StoredState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How often a node was started on this data directory, this time included.
+	// The number of starts on this data directory, including this one.
 	Boot uint64 `protobuf:"varint,1,opt,name=boot,proto3" json:"boot,omitempty"`
-	// Random, of this start.
+	// Random; identifies this start.
 	Nonce uint64 `protobuf:"fixed64,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	Term  uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	// The term of its last vote.
 	VoteTerm uint64 `protobuf:"varint,4,opt,name=vote_term,json=voteTerm,proto3" json:"vote_term,omitempty"`
-	// The end of its log, or of its last snapshot if that is later.
+	// The last index of its log or of its latest snapshot, whichever is greater.
 	LastIndex     uint64 `protobuf:"varint,5,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -494,13 +494,13 @@ func (x *StoredState) GetLastIndex() uint64 {
 	return 0
 }
 
-// KnownState is what a node's disk must hold, as another node remembers it.
+// KnownState is what another node knows to be on a node's disk.
 type KnownState struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Incarnation string                 `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Since the last start that is known.
+	// Evidence from the latest known start.
 	LastStart *DiskEvidence `protobuf:"bytes,2,opt,name=last_start,json=lastStart,proto3" json:"last_start,omitempty"`
-	// Before that.
+	// Evidence from earlier starts.
 	Before        *DiskEvidence `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -557,16 +557,16 @@ func (x *KnownState) GetBefore() *DiskEvidence {
 	return nil
 }
 
-// DiskEvidence is what a node has proved to be on its disk. No field ever falls.
+// DiskEvidence is what a node has demonstrated to have on its disk. It only increases.
 type DiskEvidence struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The start in which it did.
+	// The start in which it did so.
 	Boot  uint64 `protobuf:"varint,1,opt,name=boot,proto3" json:"boot,omitempty"`
 	Nonce uint64 `protobuf:"fixed64,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	Term  uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	// The term of its last vote.
 	VoteTerm uint64 `protobuf:"varint,4,opt,name=vote_term,json=voteTerm,proto3" json:"vote_term,omitempty"`
-	// The last entry that is committed and that the node acknowledged or, as the leader, announced.
+	// The last committed entry that the node has acknowledged or, as the leader, announced.
 	CommittedIndex uint64 `protobuf:"varint,5,opt,name=committed_index,json=committedIndex,proto3" json:"committed_index,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -637,12 +637,12 @@ func (x *DiskEvidence) GetCommittedIndex() uint64 {
 	return 0
 }
 
-// LogPosition is a part of the log that is committed.
+// LogPosition describes a committed position in the log.
 type LogPosition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The last revision.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Where the last terms began, the oldest first.
+	// The starts of the latest terms, in ascending order.
 	TermStarts    []*TermStart `protobuf:"bytes,2,rep,name=term_starts,json=termStarts,proto3" json:"term_starts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -692,13 +692,13 @@ func (x *LogPosition) GetTermStarts() []*TermStart {
 	return nil
 }
 
-// PeerMemory is what a node keeps of itself and the others to find disks that went back in time.
+// PeerMemory is what a node stores about itself and its peers to detect rolled-back disks.
 type PeerMemory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The last log entry that is known to be committed.
+	// The last log entry known to be committed.
 	CommittedIndex uint64       `protobuf:"varint,1,opt,name=committed_index,json=committedIndex,proto3" json:"committed_index,omitempty"`
 	Position       *LogPosition `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
-	// By incarnation.
+	// Ordered by incarnation.
 	Peers         []*KnownState `protobuf:"bytes,3,rep,name=peers,proto3" json:"peers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -755,7 +755,7 @@ func (x *PeerMemory) GetPeers() []*KnownState {
 	return nil
 }
 
-// AlarmRecord is what a node keeps of its alarms.
+// AlarmRecord stores a node's alarms.
 type AlarmRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order in which they were raised.
@@ -801,12 +801,12 @@ func (x *AlarmRecord) GetAlarms() []*Alarm {
 	return nil
 }
 
-// BootRecord is what a node keeps of its starts.
+// BootRecord stores a node's starts.
 type BootRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many there were.
+	// The number of starts.
 	Boot uint64 `protobuf:"varint,1,opt,name=boot,proto3" json:"boot,omitempty"`
-	// Those of the last starts, the last one at the end.
+	// The nonces of the latest starts, in order.
 	Nonces        []uint64 `protobuf:"fixed64,2,rep,packed,name=nonces,proto3" json:"nonces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -856,11 +856,11 @@ func (x *BootRecord) GetNonces() []uint64 {
 	return nil
 }
 
-// TunnelRequest asks the leader to take a connection that a client has opened to the node that
-// calls. The calling node vouches for what it says of the client.
+// TunnelRequest asks the leader to serve a client's connection through the calling node. The
+// leader trusts what the calling node says about the client.
 type TunnelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The address of the client as the calling node sees it, host:port.
+	// The client's address as seen by the calling node, host:port.
 	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -903,13 +903,13 @@ func (x *TunnelRequest) GetAddress() string {
 	return ""
 }
 
-// TunnelResponse accepts or refuses.
+// TunnelResponse accepts or refuses a TunnelRequest.
 type TunnelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// OK; NOT_LEADER; UNSUPPORTED if tunnels are switched off; RESOURCE_EXHAUSTED;
+	// OK; NOT_LEADER; UNSUPPORTED if tunnels are disabled; RESOURCE_EXHAUSTED;
 	// INVALID_ARGUMENT; UNAVAILABLE if the node is starting or stopping.
 	Status Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	// Why not, for people.
+	// The reason if status is not OK.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -959,6 +959,7 @@ func (x *TunnelResponse) GetMessage() string {
 	return ""
 }
 
+// PeerRequest is one request on a control connection.
 type PeerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Body:
@@ -1074,13 +1075,13 @@ type PeerRequest_Probe struct {
 }
 
 type PeerRequest_Report struct {
-	// To the leader: this is me now.
+	// To the leader: reports the caller's addresses and level.
 	Report *ReportRequest `protobuf:"bytes,2,opt,name=report,proto3,oneof"`
 }
 
 type PeerRequest_LeaderLoss struct {
-	// To voters: did you see this leader die? A node that does not know the question, or
-	// takes no part in quick fail-overs, answers UNSUPPORTED.
+	// To voters: asks whether they have seen this leader fail. A node that does not take part
+	// in hinted fail-overs answers UNSUPPORTED.
 	LeaderLoss *LeaderLossRequest `protobuf:"bytes,3,opt,name=leader_loss,json=leaderLoss,proto3,oneof"`
 }
 
@@ -1093,8 +1094,8 @@ type PeerRequest_Vouch struct {
 }
 
 type PeerRequest_Stand struct {
-	// From the leader to a follower: lead in my place, since my disk hangs. A node that takes no
-	// part in quick fail-overs answers UNSUPPORTED.
+	// From a leader with a slow disk: asks a follower to take over. A node that does not take
+	// part in hinted fail-overs answers UNSUPPORTED.
 	Stand *StandRequest `protobuf:"bytes,6,opt,name=stand,proto3,oneof"`
 }
 
@@ -1110,6 +1111,7 @@ func (*PeerRequest_Vouch) isPeerRequest_Body() {}
 
 func (*PeerRequest_Stand) isPeerRequest_Body() {}
 
+// PeerResponse is the answer to a PeerRequest.
 type PeerResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Status     Status_Code            `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
@@ -1117,7 +1119,7 @@ type PeerResponse struct {
 	State      *NodeState             `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
 	LeaderLoss *LeaderLossReply       `protobuf:"bytes,4,opt,name=leader_loss,json=leaderLoss,proto3" json:"leader_loss,omitempty"`
 	Hashes     *StateHashes           `protobuf:"bytes,5,opt,name=hashes,proto3" json:"hashes,omitempty"`
-	// What the answering node knows of the node that was asked about.
+	// What the answering node knows about the requested node.
 	Standing      Standing    `protobuf:"varint,6,opt,name=standing,proto3,enum=quorumlock.v1.Standing" json:"standing,omitempty"`
 	Stand         *StandReply `protobuf:"bytes,7,opt,name=stand,proto3" json:"stand,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1206,7 +1208,7 @@ func (x *PeerResponse) GetStand() *StandReply {
 // StandRequest asks a follower of the calling leader to stand for election.
 type StandRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// That the caller leads.
+	// The term in which the caller leads.
 	Term          uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1249,10 +1251,10 @@ func (x *StandRequest) GetTerm() uint64 {
 	return 0
 }
 
-// StandReply says that the follower was elected.
+// StandReply reports that the follower was elected.
 type StandReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// That it leads.
+	// The term in which it leads.
 	Term          uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1295,6 +1297,7 @@ func (x *StandReply) GetTerm() uint64 {
 	return 0
 }
 
+// ProbeRequest asks for the node's state.
 type ProbeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1331,7 +1334,7 @@ func (*ProbeRequest) Descriptor() ([]byte, []int) {
 	return file_transport_wire_peer_proto_rawDescGZIP(), []int{16}
 }
 
-// VouchRequest asks a member whether it knows a node that the caller does not know.
+// VouchRequest asks a member whether it knows a node that is unknown to the caller.
 type VouchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1384,7 +1387,7 @@ func (x *VouchRequest) GetIncarnation() string {
 	return ""
 }
 
-// Membership is what a node keeps of the members in its stable store.
+// Membership is the list of members in a node's stable store.
 type Membership struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -1445,6 +1448,7 @@ func (x *Membership) GetRemoved() []*RemovedMember {
 	return nil
 }
 
+// ReportRequest reports the caller's addresses and level to the leader.
 type ReportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Member        *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
@@ -1489,7 +1493,7 @@ func (x *ReportRequest) GetMember() *Member {
 	return nil
 }
 
-// HashesRequest tells what the caller's state has hashed to and asks for the same.
+// HashesRequest sends the caller's state hashes and asks for the receiver's.
 type HashesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hashes        *StateHashes           `protobuf:"bytes,1,opt,name=hashes,proto3" json:"hashes,omitempty"`
@@ -1534,12 +1538,12 @@ func (x *HashesRequest) GetHashes() *StateHashes {
 	return nil
 }
 
-// StateHashes are a node's last hash points.
+// StateHashes are a node's latest state hashes.
 type StateHashes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the bytes that were hashed; only those of one format are compared.
+	// The format of the hashed bytes. Only hashes of the same format are compared.
 	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
-	// By index.
+	// Ordered by index.
 	Points        []*StateHash `protobuf:"bytes,2,rep,name=points,proto3" json:"points,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1589,11 +1593,11 @@ func (x *StateHashes) GetPoints() []*StateHash {
 	return nil
 }
 
-// StateHash is what the state after a log entry hashes to.
+// StateHash is the hash of the state after a log entry.
 type StateHash struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	// Of the snapshot that the state would be written as.
+	// The SHA-256 of the state's snapshot.
 	Sha256        []byte `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1643,7 +1647,7 @@ func (x *StateHash) GetSha256() []byte {
 	return nil
 }
 
-// LeaderLossRequest names a leader and the term in which the caller has lost it.
+// LeaderLossRequest names a leader and the term in which the caller has lost contact with it.
 type LeaderLossRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LeaderId      string                 `protobuf:"bytes,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
@@ -1696,15 +1700,15 @@ func (x *LeaderLossRequest) GetTerm() uint64 {
 	return 0
 }
 
-// LeaderLossReply is a voter's testimony.
+// LeaderLossReply is a voter's observation.
 type LeaderLossReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// It follows that leader in that term, and saw it close all connections and refuse a
-	// new one.
+	// The voter follows this leader in this term, and the leader has closed all its connections
+	// and refused a new one.
 	Gone bool `protobuf:"varint,1,opt,name=gone,proto3" json:"gone,omitempty"`
-	// The voter's own term, or a later one in which it was asked for its vote.
+	// The voter's term, or a later one in which its vote was requested.
 	Term uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
-	// Where its log ends.
+	// The last entry of the voter's log.
 	LastLogTerm   uint64 `protobuf:"varint,3,opt,name=last_log_term,json=lastLogTerm,proto3" json:"last_log_term,omitempty"`
 	LastLogIndex  uint64 `protobuf:"varint,4,opt,name=last_log_index,json=lastLogIndex,proto3" json:"last_log_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1769,14 +1773,14 @@ func (x *LeaderLossReply) GetLastLogIndex() uint64 {
 	return 0
 }
 
-// NodeState is what a node says of itself. To a caller that is no member, a node with state says
-// only what that needs to join: its own id, and what is marked with a star.
+// NodeState is a node's description of itself. A caller that is not a member only gets what
+// it needs to join: the node's id and the fields marked with a star.
 type NodeState struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Member *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
-	// * Of the cluster.
+	// *
 	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// * It has neither raft state nor a snapshot.
+	// * The node has neither raft state nor a snapshot.
 	Empty bool `protobuf:"varint,3,opt,name=empty,proto3" json:"empty,omitempty"`
 	// *
 	Term      uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
@@ -1785,17 +1789,17 @@ type NodeState struct {
 	AppliedIndex uint64 `protobuf:"varint,6,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	// *
 	LeaderId string `protobuf:"bytes,7,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
-	// * What the answering node knows of the caller.
+	// * What the answering node knows about the caller.
 	Caller  Standing `protobuf:"varint,8,opt,name=caller,proto3,enum=quorumlock.v1.Standing" json:"caller,omitempty"`
 	Version string   `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
-	// The revision that the members are of.
+	// The revision of the node's list of members.
 	Revision uint64 `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
-	// * The answering node knows no leader, and a majority of the voters has shown it that they
-	// lost their data. For messages only.
+	// * The answering node knows no leader, and a majority of the voters have lost their data.
+	// For messages only.
 	MajorityLost bool `protobuf:"varint,11,opt,name=majority_lost,json=majorityLost,proto3" json:"majority_lost,omitempty"`
-	// A write to its disk takes long, or took long recently: it should not lead.
+	// The node's disk is or was recently slow; it should not lead.
 	DiskSlow bool `protobuf:"varint,12,opt,name=disk_slow,json=diskSlow,proto3" json:"disk_slow,omitempty"`
-	// What it has found and no operator has acknowledged yet.
+	// Alarms that no operator has acknowledged.
 	Alarms        []*Alarm `protobuf:"bytes,13,rep,name=alarms,proto3" json:"alarms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

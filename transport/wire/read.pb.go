@@ -21,12 +21,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ListLocksRequest lists locks by name.
 type ListLocksRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Prefix string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// 1 to 1,000; 0 takes 100. A page may have fewer, so that it fits into an answer.
+	// 1 to 1,000; 0 means 100. A page may contain fewer to stay within the size of a response.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the last answer to a request with the same prefix; empty begins.
+	// next_page_token of the previous response with the same prefix; empty for the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	Stale         bool   `protobuf:"varint,4,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -91,11 +92,11 @@ func (x *ListLocksRequest) GetStale() bool {
 	return false
 }
 
-// Each lock carries at most ten waiters of its queue.
+// ListLocksResponse is one page. Each lock contains at most ten of its waiters.
 type ListLocksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Locks []*LockInfo            `protobuf:"bytes,1,rep,name=locks,proto3" json:"locks,omitempty"`
-	// Empty at the end.
+	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -153,10 +154,11 @@ func (x *ListLocksResponse) GetRevision() uint64 {
 	return 0
 }
 
+// GetLockRequest reads one lock.
 type GetLockRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Waiters to return: 1 to 10,000; 0 takes 1,000.
+	// The maximum number of waiters to return: 1 to 10,000; 0 means 1,000.
 	QueueLimit    uint32 `protobuf:"varint,2,opt,name=queue_limit,json=queueLimit,proto3" json:"queue_limit,omitempty"`
 	Stale         bool   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -214,7 +216,7 @@ func (x *GetLockRequest) GetStale() bool {
 	return false
 }
 
-// The lock's own fields, so that the JSON has them at the top level.
+// GetLockResponse has the fields of LockInfo, at the top level of its JSON form.
 type GetLockResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -227,7 +229,7 @@ type GetLockResponse struct {
 	PermitsUsed uint64                 `protobuf:"varint,8,opt,name=permits_used,json=permitsUsed,proto3" json:"permits_used,omitempty"`
 	Delays      []*DelayInfo           `protobuf:"bytes,9,rep,name=delays,proto3" json:"delays,omitempty"`
 	HolderCount uint64                 `protobuf:"varint,10,opt,name=holder_count,json=holderCount,proto3" json:"holder_count,omitempty"`
-	// Names the history that revision belongs to.
+	// Identifies the sequence of revisions to which revision belongs.
 	Lineage       string `protobuf:"bytes,11,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -340,6 +342,7 @@ func (x *GetLockResponse) GetLineage() string {
 	return ""
 }
 
+// VerifyTokenRequest asks whether a fencing token is current.
 type VerifyTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -402,9 +405,9 @@ func (x *VerifyTokenRequest) GetStale() bool {
 
 type VerifyTokenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether that token holds the lock at revision.
+	// The lock was held with this token at revision.
 	Held bool `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
-	// Of that token, if it holds.
+	// Set if held.
 	Holder        *HolderInfo `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
 	Revision      uint64      `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -462,6 +465,7 @@ func (x *VerifyTokenResponse) GetRevision() uint64 {
 	return 0
 }
 
+// ListDeadlocksRequest lists the current deadlocks.
 type ListDeadlocksRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stale         bool                   `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
@@ -558,7 +562,7 @@ func (x *ListDeadlocksResponse) GetRevision() uint64 {
 	return 0
 }
 
-// Deadlock is one cycle of owners that wait for each other.
+// Deadlock is a cycle of owners that wait for each other.
 type Deadlock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cycle         []*DeadlockStep        `protobuf:"bytes,1,rep,name=cycle,proto3" json:"cycle,omitempty"`
@@ -603,9 +607,10 @@ func (x *Deadlock) GetCycle() []*DeadlockStep {
 	return nil
 }
 
+// ListAuditRequest lists the audit log.
 type ListAuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As of ListLocks.
+	// As in ListLocksRequest.
 	PageSize      uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	Stale         bool   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
@@ -664,7 +669,7 @@ func (x *ListAuditRequest) GetStale() bool {
 	return false
 }
 
-// Newest first.
+// ListAuditResponse is one page, newest first.
 type ListAuditResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Records       []*AuditRecord         `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
@@ -725,16 +730,16 @@ func (x *ListAuditResponse) GetRevision() uint64 {
 	return 0
 }
 
-// WatchRequest names what to watch: one of name, prefix and session_id; none of them
-// watches everything.
+// WatchRequest starts a watch of one name, prefix or session, or of everything if none is
+// given.
 type WatchRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Prefix    string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	SessionId uint64                 `protobuf:"varint,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Events after this revision, which exists already; 0 begins now.
+	// Start after this revision, which must exist; 0 starts at the current one.
 	AfterRevision uint64 `protobuf:"varint,4,opt,name=after_revision,json=afterRevision,proto3" json:"after_revision,omitempty"`
-	// Of the answer that after_revision came from; with 0 it may be empty.
+	// The lineage to which after_revision belongs. Required unless after_revision is 0.
 	Lineage       string `protobuf:"bytes,5,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -805,17 +810,17 @@ func (x *WatchRequest) GetLineage() string {
 	return ""
 }
 
-// WatchResponse is the next events, in order and without gaps. Without events it is a
-// progress mark: nothing that is watched happened up to revision.
+// WatchResponse contains the next events, in order and without gaps. A response without
+// events reports progress: there is no matching event up to revision.
 type WatchResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Events []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	// Resume after this one.
+	// Resume the watch after this revision.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	Lineage  string `protobuf:"bytes,3,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// OK, or the last word: COMPACTED or UNAVAILABLE.
+	// OK, or the status that ends the watch: COMPACTED or UNAVAILABLE.
 	Status Status_Code `protobuf:"varint,4,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	// COMPACTED: the oldest revision after which a watch may begin here.
+	// COMPACTED: the oldest revision after which a watch can start on this node.
 	Oldest        uint64 `protobuf:"varint,5,opt,name=oldest,proto3" json:"oldest,omitempty"`
 	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -894,9 +899,10 @@ func (x *WatchResponse) GetMessage() string {
 	return ""
 }
 
+// ListSessionsRequest lists sessions by id.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As of ListLocks.
+	// As in ListLocksRequest.
 	PageSize      uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	Stale         bool   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
@@ -1015,9 +1021,10 @@ func (x *ListSessionsResponse) GetRevision() uint64 {
 	return 0
 }
 
+// StatusRequest asks for the status of the cluster.
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Answer from the node asked even if there is no leader.
+	// Answer from the local state of the node, even without a leader.
 	Stale         bool `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1060,7 +1067,7 @@ func (x *StatusRequest) GetStale() bool {
 	return false
 }
 
-// NodeStatus is one member.
+// NodeStatus is the status of one member.
 type NodeStatus struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Id         string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1070,12 +1077,12 @@ type NodeStatus struct {
 	Level      uint32                 `protobuf:"varint,5,opt,name=level,proto3" json:"level,omitempty"`
 	Voter      bool                   `protobuf:"varint,6,opt,name=voter,proto3" json:"voter,omitempty"`
 	Leader     bool                   `protobuf:"varint,7,opt,name=leader,proto3" json:"leader,omitempty"`
-	// Whether the answering node reached it within the time-out.
+	// The answering node reached this node within the timeout.
 	Reachable    bool   `protobuf:"varint,8,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	Incarnation  string `protobuf:"bytes,9,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	AppliedIndex uint64 `protobuf:"varint,10,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	Version      string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
-	// What this node has found and no operator has acknowledged yet. Empty if it was not reached.
+	// Alarms that no operator has acknowledged. Empty if the node was not reached.
 	Alarms        []*Alarm `protobuf:"bytes,12,rep,name=alarms,proto3" json:"alarms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1197,7 +1204,7 @@ func (x *NodeStatus) GetAlarms() []*Alarm {
 
 type StatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The --id of the leader; empty if none is known.
+	// The leader's --id; empty if unknown.
 	LeaderId     string        `protobuf:"bytes,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
 	Term         uint64        `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
 	Nodes        []*NodeStatus `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -1206,23 +1213,23 @@ type StatusResponse struct {
 	Revision     uint64        `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
 	CommitIndex  uint64        `protobuf:"varint,7,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
 	AppliedIndex uint64        `protobuf:"varint,8,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	// The last token minted.
+	// The last fencing token issued.
 	Token    uint64 `protobuf:"varint,9,opt,name=token,proto3" json:"token,omitempty"`
 	Sessions uint64 `protobuf:"varint,10,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	Locks    uint64 `protobuf:"varint,11,opt,name=locks,proto3" json:"locks,omitempty"`
 	Waiters  uint64 `protobuf:"varint,12,opt,name=waiters,proto3" json:"waiters,omitempty"`
 	Holds    uint64 `protobuf:"varint,13,opt,name=holds,proto3" json:"holds,omitempty"`
-	// The node that answered.
+	// The answering node.
 	NodeId   string    `protobuf:"bytes,14,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Settings *Settings `protobuf:"bytes,15,opt,name=settings,proto3" json:"settings,omitempty"`
 	Lineage  string    `protobuf:"bytes,16,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// Nothing is granted, because nodes differ in their state and no majority agrees.
+	// Grants are suspended because nodes' states differ and no majority agrees.
 	GrantsSuspended bool `protobuf:"varint,17,opt,name=grants_suspended,json=grantsSuspended,proto3" json:"grants_suspended,omitempty"`
-	// The last log entry after which the answering node found its state to be that of a
-	// majority; 0 if it has compared none since its start.
+	// The last log entry after which the answering node's state matched a majority; 0 if it has
+	// not compared states since its start.
 	AgreedIndex uint64 `protobuf:"varint,18,opt,name=agreed_index,json=agreedIndex,proto3" json:"agreed_index,omitempty"`
-	// The last one after which nodes differed without a majority; of no concern once
-	// agreed_index has reached it.
+	// The last log entry after which states differed without a majority. Irrelevant if
+	// agreed_index is at least as great.
 	DifferingIndex uint64 `protobuf:"varint,19,opt,name=differing_index,json=differingIndex,proto3" json:"differing_index,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -21,11 +21,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Credentials name a session and prove the right to use it.
+// Credentials identify and authenticate a session.
 type Credentials struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// As it was given to open.
+	// The secret given to open.
 	Secret        []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -75,14 +75,14 @@ func (x *Credentials) GetSecret() []byte {
 	return nil
 }
 
-// OpenRequest opens a session. Every port hashes the secret before it proposes anything:
-// the log, the state and backups hold only the hash, which no port accepts.
+// OpenRequest opens a session. Ports hash the secret before proposing the command, so log,
+// state and backups contain only the hash, which no port accepts.
 type OpenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 16 to 64 random bytes; the only proof of the session's ownership, and what
-	// makes a repeated open answer the same session.
+	// 16 to 64 random bytes that authenticate the session's owner. Repeating the request with
+	// the same secret returns the same session.
 	Secret []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
-	// 0 takes the cluster's default.
+	// 0 selects the cluster's default.
 	TtlMs         uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Client        *ClientInfo `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -238,9 +238,9 @@ func (x *HeartbeatRequest) GetSession() *Credentials {
 
 type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Lives at least this long from the moment that the heartbeat was sent.
+	// The session lives at least this long from the time at which the heartbeat was sent.
 	TtlMs uint32 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// Every hold: one that is missing was lost, one may be wanted or revoked.
+	// All holds of the session. A missing hold was lost; a hold may be wanted or revoked.
 	Holds         []*HeldLock `protobuf:"bytes,2,rep,name=holds,proto3" json:"holds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -373,20 +373,20 @@ func (*CloseResponse) Descriptor() ([]byte, []int) {
 type AcquireRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Session *Credentials           `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// From 1 on, a fresh one for each new request of the session; a retry repeats it.
+	// Starts at 1; unique for each request of the session. Retries repeat it.
 	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Every request below this has been answered: forget them.
+	// The client has the outcome of every request below this; the session's window drops them.
 	AckedBelow uint64 `protobuf:"varint,3,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
 	Name       string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	Mode       Mode   `protobuf:"varint,5,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
-	// How long to wait, 0 tries once. Ignored with wait_forever.
+	// How long to wait; 0 tries once without waiting. Ignored if wait_forever is set.
 	WaitMs      uint32 `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	WaitForever bool   `protobuf:"varint,7,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
 	Value       []byte `protobuf:"bytes,8,opt,name=value,proto3" json:"value,omitempty"`
 	Owner       uint64 `protobuf:"varint,9,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Several locks, all or nothing, instead of name, mode, permits and limit.
 	Locks []*LockRequest `protobuf:"bytes,10,rep,name=locks,proto3" json:"locks,omitempty"`
-	// Of a semaphore.
+	// For a semaphore.
 	Permits       uint64 `protobuf:"varint,11,opt,name=permits,proto3" json:"permits,omitempty"`
 	Limit         uint64 `protobuf:"varint,12,opt,name=limit,proto3" json:"limit,omitempty"`
 	Order         Order  `protobuf:"varint,13,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
@@ -558,21 +558,21 @@ func (x *AcquireRequest) GetAllowDeadlock() bool {
 type AcquireResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// GRANTED, NOT_ACQUIRED, TIMEOUT, CANCELLED, ALREADY_HELD, ALREADY_QUEUED,
-	// UPGRADE_CONFLICT, DEADLOCK, MISMATCH. Everything else is an error.
+	// UPGRADE_CONFLICT, DEADLOCK or MISMATCH. Any other outcome is an error.
 	Status   Status_Code   `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	HoldId   uint64        `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token    uint64        `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
 	Revision uint64        `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	Message  string        `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	Holders  []*HolderInfo `protobuf:"bytes,6,rep,name=holders,proto3" json:"holders,omitempty"`
-	// GRANTED: how long the session lives unless it is heard of again.
+	// GRANTED: the session lives at least this long without another request.
 	RemainingTtlMs uint64 `protobuf:"varint,7,opt,name=remaining_ttl_ms,json=remainingTtlMs,proto3" json:"remaining_ttl_ms,omitempty"`
 	Count          uint32 `protobuf:"varint,8,opt,name=count,proto3" json:"count,omitempty"`
 	// DEADLOCK.
 	Cycle []*DeadlockStep `protobuf:"bytes,9,rep,name=cycle,proto3" json:"cycle,omitempty"`
-	// Of a lease.
+	// For a lease.
 	SessionId uint64 `protobuf:"varint,10,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// What this answers: the digest of the request, and its first lock.
+	// The digest of the request, and the name of its first lock.
 	Digest        uint64 `protobuf:"fixed64,11,opt,name=digest,proto3" json:"digest,omitempty"`
 	Name          string `protobuf:"bytes,12,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -929,7 +929,7 @@ type ExtendRequest struct {
 	AckedBelow uint64                 `protobuf:"varint,3,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
 	HoldId     uint64                 `protobuf:"varint,4,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token      uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
-	// 0 keeps the hold's max_hold.
+	// 0 keeps the current max_hold.
 	MaxHoldMs     uint32 `protobuf:"varint,6,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1062,9 +1062,10 @@ func (x *ExtendResponse) GetRevision() uint64 {
 
 type AcquireLeaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 16 to 64 random bytes chosen by the client: nonce and secret at once.
+	// 16 to 64 random bytes chosen by the client. Repeating the request with the same secret
+	// continues the same lease.
 	Secret []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
-	// 0 takes the cluster's default.
+	// 0 selects the cluster's default.
 	TtlMs         uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Client        *ClientInfo `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
 	Acquire       *Acquire    `protobuf:"bytes,4,opt,name=acquire,proto3" json:"acquire,omitempty"`
@@ -1134,7 +1135,7 @@ type ExtendLeaseRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Secret []byte                 `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
 	HoldId uint64                 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
-	// 0 keeps the lease's TTL.
+	// 0 keeps the current TTL.
 	TtlMs         uint32 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1306,7 +1307,7 @@ func (x *ReleaseLeaseRequest) GetHoldId() uint64 {
 
 type OperatorResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// OK, NOT_HELD, NOT_FOUND or FAILED_PRECONDITION; nothing changed unless OK.
+	// OK, NOT_HELD, NOT_FOUND or FAILED_PRECONDITION. Nothing changes unless OK.
 	Status        Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	Revision      uint64      `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	Message       string      `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
@@ -1367,12 +1368,11 @@ func (x *OperatorResponse) GetMessage() string {
 
 type SaveSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For the audit log, as in every act of an operator; the reason must be given.
+	// For the audit log. The reason is required, as in every operator request.
 	Operator string `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Any node answers, from its own disk and without proof of leadership: the backup may lack
-	// the last changes that were acknowledged. The audit log does not record it; the node's own
-	// log does.
+	// Any node answers, from its local state and without confirming the leader. The backup may
+	// lack the latest acknowledged changes. Recorded in the node's log but not in the audit log.
 	Stale         bool `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1432,8 +1432,8 @@ func (x *SaveSnapshotRequest) GetStale() bool {
 type SaveSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Chunk []byte                 `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
-	// The first response to a stale request has this and no chunk. Answers in JSON carry it as
-	// the header Quorumlock-Stale-Snapshot.
+	// Set instead of chunk in the first response to a stale request. JSON responses contain it
+	// in the header Quorumlock-Stale-Snapshot.
 	Stale         *StaleSnapshot `protobuf:"bytes,2,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1483,22 +1483,22 @@ func (x *SaveSnapshotResponse) GetStale() *StaleSnapshot {
 	return nil
 }
 
-// StaleSnapshot describes a backup that was taken from one node without proof of leadership.
+// StaleSnapshot describes a backup taken from one node without confirming the leader.
 type StaleSnapshot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node that answered.
+	// The answering node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// The last revision in the backup.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The last log entry in the backup.
 	Index uint64 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
-	// The last log entry that the node knows to be committed. Entries after it are in the backup
-	// if the node knows no leader: they may or may not have been acknowledged.
+	// The last log entry that the node knows to be committed. If the node knows no leader, the
+	// backup includes later entries, which may or may not have been acknowledged.
 	CommittedIndex uint64 `protobuf:"varint,4,opt,name=committed_index,json=committedIndex,proto3" json:"committed_index,omitempty"`
-	// When the last entry in the backup was proposed, by the clock of its leader; 0 if it is not
-	// known.
+	// When the last entry in the backup was proposed, according to the leader's clock; 0 if
+	// unknown.
 	LastChangeUnixMs int64 `protobuf:"varint,5,opt,name=last_change_unix_ms,json=lastChangeUnixMs,proto3" json:"last_change_unix_ms,omitempty"`
-	// The leader that the node knew; empty if none.
+	// The leader known to the node; empty if none.
 	LeaderId      string `protobuf:"bytes,6,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1576,19 +1576,19 @@ func (x *StaleSnapshot) GetLeaderId() string {
 	return ""
 }
 
-// RestoreRequest carries what outlives a backup.
+// RestoreRequest contains the parts of a backup that a restore keeps.
 type RestoreRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Backup *Backup                `protobuf:"bytes,1,opt,name=backup,proto3" json:"backup,omitempty"`
-	// An operator's own floor of the tokens; at most a year ahead.
+	// Every fencing token will be greater than this; at most one year ahead.
 	TokenFloor uint64    `protobuf:"varint,2,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
 	Settings   *Settings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
-	// By id. More than the cluster keeps are left out, the oldest first.
+	// Ordered by id. If there are more than the cluster keeps, the oldest are dropped.
 	Audit    []*AuditRecord `protobuf:"bytes,4,rep,name=audit,proto3" json:"audit,omitempty"`
 	Operator string         `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The id of the cluster to restore into, as its status shows it. Needed where it was
-	// ever used: its sessions and locks end.
+	// The id of the cluster to restore into, as shown in its status. Required if the cluster
+	// has been used: its sessions and locks end.
 	ClusterId     string `protobuf:"bytes,7,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1675,7 +1675,7 @@ func (x *RestoreRequest) GetClusterId() string {
 
 type RestoreResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// No token at or below this will ever be minted.
+	// Every fencing token will be greater than this.
 	TokenFloor    uint64 `protobuf:"varint,1,opt,name=token_floor,json=tokenFloor,proto3" json:"token_floor,omitempty"`
 	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1807,7 +1807,7 @@ type ReleaseResponse struct {
 	// OK or NOT_HELD.
 	Status   Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	Revision uint64      `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// How many acquires the hold still counts.
+	// The remaining reentrancy count.
 	Count         uint32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2204,7 +2204,7 @@ func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
 
 type TransferLeadershipRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty lets raft choose.
+	// Empty to let the cluster choose.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// For the audit log.
 	Operator      string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
@@ -2363,7 +2363,7 @@ func (x *AcknowledgeAlarmsRequest) GetReason() string {
 
 type AcknowledgeAlarmsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Alarms that nodes had raised in states before this revision have ended.
+	// Alarms raised before this revision are cleared.
 	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2406,7 +2406,7 @@ func (x *AcknowledgeAlarmsResponse) GetRevision() uint64 {
 	return 0
 }
 
-// ErrorDetail goes with every error of these services.
+// ErrorDetail is attached to every error of these services.
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Status Status_Code            `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`

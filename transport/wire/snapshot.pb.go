@@ -21,10 +21,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// SnapshotRecord is one length-delimited record of a snapshot. Order: header,
-// members by id, sessions by id, locks by name, claims by id, outcomes by session
-// and seq, audit records by id, the cluster's own before those imported, removed members by
-// revision, trailer.
+// SnapshotRecord is one length-delimited record of a snapshot. The order is: header, members
+// by id, sessions by id, locks by name, claims by id, outcomes by session and seq, audit
+// records by id (this cluster's own before imported ones), removed members by revision,
+// trailer.
 type SnapshotRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Record:
@@ -219,43 +219,42 @@ func (*SnapshotRecord_RemovedMember) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Trailer) isSnapshotRecord_Record() {}
 
-// SnapshotHeader carries the scalars of the state.
+// SnapshotHeader contains the scalar parts of the state.
 type SnapshotHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the snapshot format.
+	// The version of the snapshot format.
 	Version uint32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// The replicated feature level; a node below it must not restore.
+	// The replicated feature level. A node with a lower level must not restore the snapshot.
 	Level     uint32 `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"`
 	ClusterId string `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// The last revision given out.
+	// The current revision.
 	Revision uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The last token minted.
+	// The last fencing token issued.
 	Token uint64 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
-	// The term of the last BeginTerm, and its leader.
+	// The term and leader of the last BeginTerm.
 	Term     uint64 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
 	LeaderId string `protobuf:"bytes,7,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
-	// The last ids given out.
+	// The last ids assigned.
 	LastSessionId uint64    `protobuf:"varint,8,opt,name=last_session_id,json=lastSessionId,proto3" json:"last_session_id,omitempty"`
 	LastLockId    uint64    `protobuf:"varint,9,opt,name=last_lock_id,json=lastLockId,proto3" json:"last_lock_id,omitempty"`
 	Settings      *Settings `protobuf:"bytes,10,opt,name=settings,proto3" json:"settings,omitempty"`
-	// Commands whose handler failed.
+	// The number of commands whose handler failed.
 	Discarded uint64 `protobuf:"varint,11,opt,name=discarded,proto3" json:"discarded,omitempty"`
-	// Index of the last raft entry that the state includes; 0 where it stands outside
-	// a log.
+	// The index of the last raft entry included in the state; 0 in a backup.
 	AppliedIndex uint64 `protobuf:"varint,12,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	Lineage      string `protobuf:"bytes,13,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The last audit record's id.
+	// The id of the last audit record.
 	LastAuditId uint64 `protobuf:"varint,14,opt,name=last_audit_id,json=lastAuditId,proto3" json:"last_audit_id,omitempty"`
-	// The revision at which granting was suspended; 0 if it goes on.
+	// The revision at which grants were suspended; 0 if they are not.
 	GrantsSuspended uint64 `protobuf:"varint,15,opt,name=grants_suspended,json=grantsSuspended,proto3" json:"grants_suspended,omitempty"`
-	// The revision at which an operator first did something other than change members or
-	// leader; 0 if nobody did.
+	// The revision of the first operator request other than a change of members or leader; 0 if
+	// there was none.
 	FirstAct uint64 `protobuf:"varint,20,opt,name=first_act,json=firstAct,proto3" json:"first_act,omitempty"`
-	// Sessions up to this id began before a backup was restored, or in an earlier cluster.
+	// Sessions up to this id were opened before a backup was restored, or in an earlier cluster.
 	SessionFloor uint64 `protobuf:"varint,21,opt,name=session_floor,json=sessionFloor,proto3" json:"session_floor,omitempty"`
-	// Where the last terms began, the oldest first.
+	// The starts of the latest terms, in ascending order.
 	TermStarts []*TermStart `protobuf:"bytes,22,rep,name=term_starts,json=termStarts,proto3" json:"term_starts,omitempty"`
-	// The revision at which an operator last acknowledged alarms; 0 if nobody did.
+	// The revision at which an operator last acknowledged alarms; 0 if never.
 	AlarmsAcknowledged uint64 `protobuf:"varint,23,opt,name=alarms_acknowledged,json=alarmsAcknowledged,proto3" json:"alarms_acknowledged,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -424,6 +423,7 @@ func (x *SnapshotHeader) GetAlarmsAcknowledged() uint64 {
 	return 0
 }
 
+// SessionRecord is one session.
 type SessionRecord struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Id           uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -434,7 +434,7 @@ type SessionRecord struct {
 	OpenedUnixMs int64                  `protobuf:"varint,6,opt,name=opened_unix_ms,json=openedUnixMs,proto3" json:"opened_unix_ms,omitempty"`
 	AckedBelow   uint64                 `protobuf:"varint,7,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
 	Leased       bool                   `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
-	// What is left of its allowance for deadlock searches.
+	// The session's remaining allowance for deadlock searches.
 	SearchAllowance uint32 `protobuf:"varint,9,opt,name=search_allowance,json=searchAllowance,proto3" json:"search_allowance,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -533,13 +533,14 @@ func (x *SessionRecord) GetSearchAllowance() uint32 {
 	return 0
 }
 
+// LockRecord is one lock.
 type LockRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Names one life of the lock.
+	// Assigned each time the lock is created.
 	Id    uint64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
 	Order Order  `protobuf:"varint,4,opt,name=order,proto3,enum=quorumlock.v1.Order" json:"order,omitempty"`
-	// Of a semaphore; 0 for a lock with modes.
+	// A semaphore's number of permits; 0 for a lock with modes.
 	Limit         uint64 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -603,8 +604,8 @@ func (x *LockRecord) GetLimit() uint64 {
 	return 0
 }
 
-// ClaimRecord is a wait, whose id is its place in the queues, or, once token is set, a hold or, once delay_generation is
-// set, a hold that ended and keeps its locks closed.
+// ClaimRecord is a wait, a hold (token is set) or a lock-delay (delay_generation is set). The
+// id of a wait determines its place in the queues.
 type ClaimRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision of the acquire.
@@ -616,28 +617,28 @@ type ClaimRecord struct {
 	Value       []byte         `protobuf:"bytes,6,opt,name=value,proto3" json:"value,omitempty"`
 	WaitMs      uint32         `protobuf:"varint,7,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	WaitForever bool           `protobuf:"varint,8,opt,name=wait_forever,json=waitForever,proto3" json:"wait_forever,omitempty"`
-	// Of the deadline of its wait, or of its last wait for an upgrade.
+	// The generation of the wait's deadline; for an upgraded hold, of the upgrade's.
 	Generation   uint64 `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
 	QueuedUnixMs int64  `protobuf:"varint,10,opt,name=queued_unix_ms,json=queuedUnixMs,proto3" json:"queued_unix_ms,omitempty"`
-	// 0 while it waits.
+	// 0 for a wait.
 	Token           uint64 `protobuf:"varint,11,opt,name=token,proto3" json:"token,omitempty"`
 	GrantedRevision uint64 `protobuf:"varint,12,opt,name=granted_revision,json=grantedRevision,proto3" json:"granted_revision,omitempty"`
 	GrantedUnixMs   int64  `protobuf:"varint,13,opt,name=granted_unix_ms,json=grantedUnixMs,proto3" json:"granted_unix_ms,omitempty"`
 	AllowDeadlock   bool   `protobuf:"varint,15,opt,name=allow_deadlock,json=allowDeadlock,proto3" json:"allow_deadlock,omitempty"`
 	Notify          bool   `protobuf:"varint,16,opt,name=notify,proto3" json:"notify,omitempty"`
-	// It has been told that somebody waits.
+	// The holder was notified that another request waits.
 	Wanted bool `protobuf:"varint,17,opt,name=wanted,proto3" json:"wanted,omitempty"`
-	// Acquires beyond the first that it counts.
+	// The reentrancy count, minus one.
 	Again     uint32 `protobuf:"varint,18,opt,name=again,proto3" json:"again,omitempty"`
 	MaxHoldMs uint32 `protobuf:"varint,19,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
-	// Of the max_hold's deadline; 0 has none. Never falls.
+	// The generation of the max_hold's deadline; 0 if it has none. Only increases.
 	HoldGeneration  uint64         `protobuf:"varint,20,opt,name=hold_generation,json=holdGeneration,proto3" json:"hold_generation,omitempty"`
 	LockDelayMs     uint32         `protobuf:"varint,21,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	Revocation      *Revocation    `protobuf:"bytes,22,opt,name=revocation,proto3" json:"revocation,omitempty"`
 	Upgrade         *UpgradeRecord `protobuf:"bytes,23,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
 	DelayGeneration uint64         `protobuf:"varint,24,opt,name=delay_generation,json=delayGeneration,proto3" json:"delay_generation,omitempty"`
 	DelayedUnixMs   int64          `protobuf:"varint,25,opt,name=delayed_unix_ms,json=delayedUnixMs,proto3" json:"delayed_unix_ms,omitempty"`
-	// Of the deadline of a revocation's grace; 0 has none. Never falls.
+	// The generation of a grace period's deadline; 0 if it has none. Only increases.
 	GraceGeneration uint64 `protobuf:"varint,26,opt,name=grace_generation,json=graceGeneration,proto3" json:"grace_generation,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -935,11 +936,11 @@ type OutcomeRecord struct {
 	Revision  uint64                 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	HoldId    uint64                 `protobuf:"varint,6,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Token     uint64                 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`
-	// It waited: only an explicit acknowledgement forgets it.
+	// The request waited; only an explicit acknowledgement removes the outcome.
 	Waited bool            `protobuf:"varint,8,opt,name=waited,proto3" json:"waited,omitempty"`
 	Count  uint32          `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
 	Cycle  []*DeadlockStep `protobuf:"bytes,10,rep,name=cycle,proto3" json:"cycle,omitempty"`
-	// Of what was asked.
+	// The digest of the request.
 	Digest        uint64 `protobuf:"fixed64,11,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1055,9 +1056,9 @@ func (x *OutcomeRecord) GetDigest() uint64 {
 // SnapshotTrailer ends the snapshot.
 type SnapshotTrailer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Records before it, the header included.
+	// The number of preceding records, including the header.
 	Records uint64 `protobuf:"varint,1,opt,name=records,proto3" json:"records,omitempty"`
-	// SHA-256 of every byte before the trailer's length prefix.
+	// The SHA-256 of all bytes before the trailer's length prefix.
 	Sha256        []byte `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -25,60 +25,60 @@ type Status_Code int32
 
 const (
 	Status_UNSPECIFIED Status_Code = 0
-	// Done.
+	// The request succeeded.
 	Status_OK Status_Code = 1
-	// The lock is held now; hold_id, token and revision are set.
+	// The lock was granted; hold_id, token and revision are set.
 	Status_GRANTED Status_Code = 2
-	// The request waits; its outcome is pushed later. position is set.
+	// The request waits; its outcome will be pushed. position is set.
 	Status_QUEUED Status_Code = 3
-	// A try found the lock held or somebody queued for it.
+	// The request allowed no wait, and the lock was held or had waiters.
 	Status_NOT_ACQUIRED Status_Code = 10
-	// A timed wait ended without a grant.
+	// The wait exceeded its limit.
 	Status_TIMEOUT Status_Code = 11
-	// The wait was cancelled by its client.
+	// The client cancelled the wait.
 	Status_CANCELLED Status_Code = 12
-	// The hold named is not, or no longer, held: nothing changed.
+	// The hold does not exist, or no longer. Nothing changed.
 	Status_NOT_HELD Status_Code = 13
-	// The owner holds this lock already; asking again would deadlock it.
+	// The owner already holds this lock; waiting would deadlock it.
 	Status_ALREADY_HELD Status_Code = 14
-	// The owner waits for this lock already, under another request.
+	// The owner already waits for this lock in another request.
 	Status_ALREADY_QUEUED Status_Code = 15
-	// Another holder waits to upgrade the same lock: both would wait for ever.
+	// Another holder waits to upgrade the same lock; both would wait forever.
 	Status_UPGRADE_CONFLICT Status_Code = 16
-	// Waiting would close a cycle of owners that wait for each other; cycle names it.
+	// Waiting would cause a deadlock; cycle lists the owners that wait for each other.
 	Status_DEADLOCK Status_Code = 17
-	// The lock exists with another order, kind or limit.
+	// The lock exists with a different order, kind or limit.
 	Status_MISMATCH Status_Code = 18
-	// The session is unknown: it expired, was closed or never was.
+	// The session does not exist: it expired, was closed or was never opened.
 	Status_SESSION_LOST Status_Code = 20
-	// The secret does not belong to the session.
+	// The secret does not match the session.
 	Status_PERMISSION_DENIED Status_Code = 21
-	// The session is not attached to this connection: attach it first.
+	// The session is not attached to this connection. Attach it first.
 	Status_NOT_ATTACHED Status_Code = 22
-	// The sequence number lies below the acknowledged mark: never executed again.
+	// The sequence number is below the acknowledged mark. The request is not executed again.
 	Status_STALE Status_Code = 30
-	// A limit is reached; the message names which.
+	// A limit was reached; the message names it.
 	Status_RESOURCE_EXHAUSTED Status_Code = 31
 	// The request is malformed; the message says what to change.
 	Status_INVALID_ARGUMENT Status_Code = 32
-	// No such lock, session or member.
+	// The lock, session or member does not exist.
 	Status_NOT_FOUND Status_Code = 33
-	// The cluster is not in a state that allows this; the message says why.
+	// The state of the cluster does not allow this; the message says why.
 	Status_FAILED_PRECONDITION Status_Code = 34
-	// The cluster's feature level does not allow this yet.
+	// The cluster's feature level does not support this yet.
 	Status_UNSUPPORTED Status_Code = 35
-	// The events asked for are no longer, or not here, in memory: read the state and
-	// watch from its revision. oldest is set.
+	// The requested events are not in this node's memory. Read the state and watch from its
+	// revision. oldest is set.
 	Status_COMPACTED Status_Code = 36
-	// This node does not lead; the hint names the leader if there is one.
+	// This node is not the leader; the hint names the leader if known.
 	Status_NOT_LEADER Status_Code = 40
-	// The request was not executed: no leader, shutting down, overloaded, or granting is
-	// suspended.
+	// The request was not executed: there is no leader, the node is shutting down or
+	// overloaded, or grants are suspended.
 	Status_UNAVAILABLE Status_Code = 41
-	// It is not known whether the request was executed. Retry it with the same
-	// sequence number, or read.
+	// It is unknown whether the request was executed. Retry it with the same sequence number,
+	// or read the state.
 	Status_UNCERTAIN Status_Code = 42
-	// A command's handler failed; the command was discarded whole.
+	// The command's handler failed, and its changes were rolled back.
 	Status_INTERNAL Status_Code = 43
 )
 
@@ -171,8 +171,8 @@ func (Status_Code) EnumDescriptor() ([]byte, []int) {
 	return file_transport_wire_status_proto_rawDescGZIP(), []int{0, 0}
 }
 
-// Status is the answer to a request, the same in the log, on the wire, in the
-// SDK and in the documents. Numbers are for ever: never reused, never changed.
+// Status is the outcome of a request, the same in the log, on the wire, in the SDK and in
+// the documents. Numbers are never changed or reused.
 type Status struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

@@ -229,7 +229,7 @@ func (h *fakeHold) Unlock(ctx context.Context) error {
 // plan returns a plan that suits the tests.
 func plan(w Workload, change func(*Plan)) Plan {
 	p := Plan{Workload: w, Sessions: 4, Connections: 2, Locks: 1, Writes: 20, Duration: 10 * time.Second, WarmUp: time.Second,
-		Seed: 1, Prefix: "bench", Patience: 10 * time.Second}
+		Seed: 1, Prefix: "bench", Grace: 10 * time.Second}
 	if change != nil {
 		change(&p)
 	}

@@ -41,17 +41,17 @@ func (r *run) load(ctx context.Context) error {
 
 // finish gives operations in flight or overdue the time to be answered.
 func (r *run) finish(ctx context.Context, wg *sync.WaitGroup, stop context.CancelCauseFunc) {
-	r.Progress.enter(Finishing, r.plan.Patience)
+	r.Progress.enter(Finishing, r.plan.Grace)
 	all := make(chan struct{})
 	go func() {
 		defer close(all)
 		wg.Wait()
 	}()
-	patience := time.NewTimer(r.plan.Patience)
-	defer patience.Stop()
+	grace := time.NewTimer(r.plan.Grace)
+	defer grace.Stop()
 	select {
 	case <-all:
-	case <-patience.C:
+	case <-grace.C:
 	case <-ctx.Done():
 	}
 	stop(errOver)

@@ -47,7 +47,7 @@ func (r *run) fill(ctx context.Context) error {
 
 // hold acquires a lock and keeps it.
 func (r *run) hold(ctx context.Context, session, lock int) error {
-	ctx, cancel := context.WithTimeout(ctx, r.plan.Patience)
+	ctx, cancel := context.WithTimeout(ctx, r.plan.Grace)
 	defer cancel()
 	begun := time.Now()
 	if _, err := r.sessions[session].Lock(ctx, r.plan.name(lock), false); err != nil {

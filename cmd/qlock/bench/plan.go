@@ -61,9 +61,9 @@ type Plan struct {
 	Prefix string
 	// TTL is the TTL of the sessions; 0 means the cluster's default.
 	TTL time.Duration
-	// Patience bounds opening one session, the additional time for operations after the window, and closing
+	// Grace bounds opening one session, the additional time for operations after the window, and closing
 	// everything.
-	Patience time.Duration
+	Grace time.Duration
 }
 
 // ErrPlan is returned for a plan that cannot be carried out.
@@ -89,7 +89,7 @@ func (p *Plan) Check() error {
 		{operations > maxOperations, fmt.Sprintf("%.0f operations: give a rate and a duration that make at most %d", operations, maxOperations)},
 		{p.Rate > 0 && p.parked(), fmt.Sprintf("a rate for %s, which does nothing", p.Workload)},
 		{p.Prefix == "", "no prefix: locks need names"},
-		{p.Patience <= 0, fmt.Sprintf("a patience of %v", p.Patience)},
+		{p.Grace <= 0, fmt.Sprintf("a patience of %v", p.Grace)},
 	} {
 		if c.wrong {
 			return fmt.Errorf("%w: %s", ErrPlan, c.what)

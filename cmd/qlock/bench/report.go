@@ -28,7 +28,7 @@ type Report struct {
 	Unit      string  `json:"unit"`
 	Completed int64   `json:"completed"`
 	PerSecond float64 `json:"perSecond"`
-	// Unfinished counts operations due in the window that were unanswered when Patience had passed.
+	// Unfinished counts operations due in the window that were unanswered when Grace had passed.
 	Unfinished       int64            `json:"unfinished"`
 	Errors           map[string]int64 `json:"errors"` // by status
 	SessionsLost     int64            `json:"sessionsLost"`

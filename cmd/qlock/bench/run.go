@@ -111,7 +111,7 @@ func (r *run) open(ctx context.Context) error {
 // was opened without an owner would live until its TTL has passed.
 func (r *run) openSession(ctx context.Context, worker int) (Session, error) {
 	interrupted := ctx
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.plan.Patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.plan.Grace)
 	defer cancel()
 	defer context.AfterFunc(interrupted, func() { time.AfterFunc(openGrace, cancel) })()
 	s, err := r.conns[worker%len(r.conns)].Open(ctx)
@@ -138,15 +138,15 @@ func (r *run) watch(ctx context.Context) error {
 	return nil
 }
 
-// close closes the sessions and then the connections, even if ctx has ended. It gives up when Patience has
+// close closes the sessions and then the connections, even if ctx has ended. It gives up when Grace has
 // passed without any session being closed.
 func (r *run) close(ctx context.Context) {
 	r.Progress.enter(Closing, 0)
 	ctx = context.WithoutCancel(ctx)
 	closing, cancel := context.WithCancel(ctx)
 	defer cancel()
-	patience := time.AfterFunc(r.plan.Patience, cancel)
-	defer patience.Stop()
+	grace := time.AfterFunc(r.plan.Grace, cancel)
+	defer grace.Stop()
 	var unclosed atomic.Int64
 	// do never returns an error, so all sessions are visited.
 	_ = parallel(ctx, len(r.sessions), width, func(_ context.Context, i int) error {
@@ -155,7 +155,7 @@ func (r *run) close(ctx context.Context) {
 		case s.Close(closing) != nil:
 			unclosed.Add(1)
 		default:
-			patience.Reset(r.plan.Patience)
+			grace.Reset(r.plan.Grace)
 		}
 		return nil
 	})

@@ -130,7 +130,7 @@ func TestOverloadIsNotHidden(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		f.service = 100 * time.Millisecond // 4 sessions: 20 pairs per second
-		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.Rate, p.WarmUp, p.Patience = 100, 0, 5*time.Second }))
+		report, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.Rate, p.WarmUp, p.Grace = 100, 0, 5*time.Second }))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -171,7 +171,7 @@ func TestWhatNeverBegan(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			f := newFake(t)
 			f.service = 100 * time.Millisecond
-			report, err := f.inBubble(t.Context(), f.runner(), plan(w, func(p *Plan) { p.Rate, p.WarmUp, p.Patience = 100, 0, time.Second }))
+			report, err := f.inBubble(t.Context(), f.runner(), plan(w, func(p *Plan) { p.Rate, p.WarmUp, p.Grace = 100, 0, time.Second }))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -217,7 +217,7 @@ func (s stubborn) Close(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TestSessionsThatDoNotClose checks that sessions that do not close are counted, once Patience has passed
+// TestSessionsThatDoNotClose checks that sessions that do not close are counted, once Grace has passed
 // since the last one that did.
 func TestSessionsThatDoNotClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestSessionsThatDoNotClose(t *testing.T) {
 		r.conns = []Connection{&fakeConnection{f, 0}}
 		begun := time.Now()
 		r.close(t.Context())
-		if took := time.Since(begun); took != r.plan.Patience || r.unclosed != 2 || f.conns != 0 || f.open != 0 {
+		if took := time.Since(begun); took != r.plan.Grace || r.unclosed != 2 || f.conns != 0 || f.open != 0 {
 			t.Errorf("%d were not closed after %v", r.unclosed, took)
 		}
 	})

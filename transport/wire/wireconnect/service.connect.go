@@ -263,18 +263,18 @@ func (UnimplementedSessionServiceHandler) List(context.Context, *connect.Request
 
 // LockServiceClient is a client for the quorumlock.v1.LockService service.
 type LockServiceClient interface {
-	// Blocks up to its wait.
+	// Blocks until the outcome is final, at most for the request's wait.
 	Acquire(context.Context, *connect.Request[wire.AcquireRequest]) (*connect.Response[wire.AcquireResponse], error)
 	Release(context.Context, *connect.Request[wire.ReleaseRequest]) (*connect.Response[wire.ReleaseResponse], error)
 	SetValue(context.Context, *connect.Request[wire.SetValueRequest]) (*connect.Response[wire.SetValueResponse], error)
 	Get(context.Context, *connect.Request[wire.GetLockRequest]) (*connect.Response[wire.GetLockResponse], error)
 	List(context.Context, *connect.Request[wire.ListLocksRequest]) (*connect.Response[wire.ListLocksResponse], error)
-	// Blocks up to its wait.
+	// Blocks until the outcome is final, at most for the request's wait.
 	Upgrade(context.Context, *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error)
 	Downgrade(context.Context, *connect.Request[wire.DowngradeRequest]) (*connect.Response[wire.DowngradeResponse], error)
 	Extend(context.Context, *connect.Request[wire.ExtendRequest]) (*connect.Response[wire.ExtendResponse], error)
 	VerifyToken(context.Context, *connect.Request[wire.VerifyTokenRequest]) (*connect.Response[wire.VerifyTokenResponse], error)
-	// Never ends by itself without a last word.
+	// Ends only with a final status.
 	Watch(context.Context, *connect.Request[wire.WatchRequest]) (*connect.ServerStreamForClient[wire.WatchResponse], error)
 	ListDeadlocks(context.Context, *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error)
 }
@@ -431,18 +431,18 @@ func (c *lockServiceClient) ListDeadlocks(ctx context.Context, req *connect.Requ
 
 // LockServiceHandler is an implementation of the quorumlock.v1.LockService service.
 type LockServiceHandler interface {
-	// Blocks up to its wait.
+	// Blocks until the outcome is final, at most for the request's wait.
 	Acquire(context.Context, *connect.Request[wire.AcquireRequest]) (*connect.Response[wire.AcquireResponse], error)
 	Release(context.Context, *connect.Request[wire.ReleaseRequest]) (*connect.Response[wire.ReleaseResponse], error)
 	SetValue(context.Context, *connect.Request[wire.SetValueRequest]) (*connect.Response[wire.SetValueResponse], error)
 	Get(context.Context, *connect.Request[wire.GetLockRequest]) (*connect.Response[wire.GetLockResponse], error)
 	List(context.Context, *connect.Request[wire.ListLocksRequest]) (*connect.Response[wire.ListLocksResponse], error)
-	// Blocks up to its wait.
+	// Blocks until the outcome is final, at most for the request's wait.
 	Upgrade(context.Context, *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error)
 	Downgrade(context.Context, *connect.Request[wire.DowngradeRequest]) (*connect.Response[wire.DowngradeResponse], error)
 	Extend(context.Context, *connect.Request[wire.ExtendRequest]) (*connect.Response[wire.ExtendResponse], error)
 	VerifyToken(context.Context, *connect.Request[wire.VerifyTokenRequest]) (*connect.Response[wire.VerifyTokenResponse], error)
-	// Never ends by itself without a last word.
+	// Ends only with a final status.
 	Watch(context.Context, *connect.Request[wire.WatchRequest], *connect.ServerStream[wire.WatchResponse]) error
 	ListDeadlocks(context.Context, *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error)
 }
@@ -599,7 +599,7 @@ func (UnimplementedLockServiceHandler) ListDeadlocks(context.Context, *connect.R
 
 // LeaseServiceClient is a client for the quorumlock.v1.LeaseService service.
 type LeaseServiceClient interface {
-	// Blocks up to its wait.
+	// Blocks until the outcome is final, at most for the request's wait.
 	Acquire(context.Context, *connect.Request[wire.AcquireLeaseRequest]) (*connect.Response[wire.AcquireResponse], error)
 	Extend(context.Context, *connect.Request[wire.ExtendLeaseRequest]) (*connect.Response[wire.ExtendLeaseResponse], error)
 	Release(context.Context, *connect.Request[wire.ReleaseLeaseRequest]) (*connect.Response[wire.ReleaseResponse], error)
@@ -661,7 +661,7 @@ func (c *leaseServiceClient) Release(ctx context.Context, req *connect.Request[w
 
 // LeaseServiceHandler is an implementation of the quorumlock.v1.LeaseService service.
 type LeaseServiceHandler interface {
-	// Blocks up to its wait.
+	// Blocks until the outcome is final, at most for the request's wait.
 	Acquire(context.Context, *connect.Request[wire.AcquireLeaseRequest]) (*connect.Response[wire.AcquireResponse], error)
 	Extend(context.Context, *connect.Request[wire.ExtendLeaseRequest]) (*connect.Response[wire.ExtendLeaseResponse], error)
 	Release(context.Context, *connect.Request[wire.ReleaseLeaseRequest]) (*connect.Response[wire.ReleaseResponse], error)
@@ -728,9 +728,9 @@ type OperatorServiceClient interface {
 	SkipDelay(context.Context, *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error)
 	Resize(context.Context, *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error)
 	ListAudit(context.Context, *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error)
-	// A snapshot of the whole state, in pieces; their order is the file.
+	// Streams a snapshot of the whole state. The chunks, concatenated, are the file.
 	SaveSnapshot(context.Context, *connect.Request[wire.SaveSnapshotRequest]) (*connect.ServerStreamForClient[wire.SaveSnapshotResponse], error)
-	// Into a cluster that was never used, or one that the request names.
+	// Restores into an unused cluster, or into the one that the request names.
 	Restore(context.Context, *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error)
 }
 
@@ -843,9 +843,9 @@ type OperatorServiceHandler interface {
 	SkipDelay(context.Context, *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error)
 	Resize(context.Context, *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error)
 	ListAudit(context.Context, *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error)
-	// A snapshot of the whole state, in pieces; their order is the file.
+	// Streams a snapshot of the whole state. The chunks, concatenated, are the file.
 	SaveSnapshot(context.Context, *connect.Request[wire.SaveSnapshotRequest], *connect.ServerStream[wire.SaveSnapshotResponse]) error
-	// Into a cluster that was never used, or one that the request names.
+	// Restores into an unused cluster, or into the one that the request names.
 	Restore(context.Context, *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error)
 }
 
@@ -957,7 +957,7 @@ type ClusterServiceClient interface {
 	AddMember(context.Context, *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error)
 	RemoveMember(context.Context, *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error)
 	TransferLeadership(context.Context, *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error)
-	// AcknowledgeAlarms ends the alarms of all nodes; what is found later is alarming again.
+	// Clears the alarms of all nodes.
 	AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error)
 }
 
@@ -1045,7 +1045,7 @@ type ClusterServiceHandler interface {
 	AddMember(context.Context, *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error)
 	RemoveMember(context.Context, *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error)
 	TransferLeadership(context.Context, *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error)
-	// AcknowledgeAlarms ends the alarms of all nodes; what is found later is alarming again.
+	// Clears the alarms of all nodes.
 	AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error)
 }
 

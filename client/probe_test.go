@@ -1,0 +1,50 @@
+package client
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// TestElectionsDoNotDrownInQuestions is a regression test: a thousand clients without a leader asked every
+// node so often that the nodes, on a busy machine, had no time left to elect a leader for a minute.
+func TestElectionsDoNotDrownInQuestions(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		f.set(func() { f.node("n1").down = true; f.leader = &wire.LeaderHint{} })
+		before := f.dials()
+		f.cut("n1")
+		waiting := lockSoon(context.Background(), s, "x")
+		time.Sleep(time.Second)
+		if n := f.dials() - before; n > 6 {
+			t.Errorf("%d connections in the first second", n)
+		}
+		time.Sleep(3 * time.Second)
+		if n := f.dials() - before; n > 10 {
+			t.Errorf("%d connections in four seconds", n)
+		}
+		f.elect("n2", 3)
+		ok(t, (<-waiting).err)
+	})
+}
+
+// TestProbeReportsTheElection has a client whose own node is cut off from the others and does not report
+// the next leader.
+func TestProbeReportsTheElection(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+		s := f.session(c)
+		f.set(func() { f.node("n1").believes = &wire.LeaderHint{Term: 2}; f.leader = &wire.LeaderHint{} })
+		waiting := lockSoon(context.Background(), s, "x") // refused by n1
+		time.Sleep(3 * time.Second)
+		elected := time.Now()
+		f.elect("n2", 3, "n1")
+		ok(t, (<-waiting).err)
+		synctest.Wait()
+		if took := time.Since(elected); took > 50*time.Millisecond {
+			t.Errorf("the new leader was found after %v", took)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Acquire answers when the outcome is final, however long that takes. The request counts as a sign of life of
+// the session when it arrives, not while it waits: a client that waits longer than the TTL has to send
+// heartbeats meanwhile.
+func (s lockService) Acquire(ctx context.Context, req *connect.Request[wire.AcquireRequest]) (*connect.Response[wire.AcquireResponse], error) {
+	m := req.Msg
+	locks, err := wanted(m)
+	if err != nil {
+		return nil, err
+	}
+	return s.answerWait(ctx, m.GetSession(), 0, &wire.Command{
+		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
+		Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+			Locks: locks, Owner: m.GetOwner(), WaitMs: m.GetWaitMs(), WaitForever: m.GetWaitForever(), Value: m.GetValue(),
+			Order: m.GetOrder(), Reentrant: m.GetReentrant(), MaxHoldMs: m.GetMaxHoldMs(), LockDelayMs: m.GetLockDelayMs(),
+			Notify: m.GetNotify(), AllowDeadlock: m.GetAllowDeadlock(),
+		}},
+	})
+}
+
+// wanted returns the requested locks, which the request names in one of two ways.
+func wanted(m *wire.AcquireRequest) ([]*wire.LockRequest, error) {
+	if len(m.GetLocks()) == 0 {
+		return []*wire.LockRequest{{Name: m.GetName(), Mode: m.GetMode(), Permits: m.GetPermits(), Limit: m.GetLimit()}}, nil
+	}
+	if m.GetName() != "" || m.GetMode() != wire.Mode_MODE_UNSPECIFIED || m.GetPermits() != 0 || m.GetLimit() != 0 {
+		return nil, failure(wire.Status_INVALID_ARGUMENT, "give either locks, or name with mode, permits and limit, but not both")
+	}
+	return m.GetLocks(), nil
+}
+
+// Upgrade makes a shared hold exclusive. It can wait like an acquire.
+func (s lockService) Upgrade(ctx context.Context, req *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error) {
+	m := req.Msg
+	return s.answerWait(ctx, m.GetSession(), m.GetToken(), &wire.Command{
+		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
+		Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{
+			HoldId: m.GetHoldId(), Token: m.GetToken(), WaitMs: m.GetWaitMs(), WaitForever: m.GetWaitForever(), AllowDeadlock: m.GetAllowDeadlock(),
+		}},
+	})
+}
+
+// answerWait answers a session's request that may wait. For an upgrade, from is the token the hold had before
+// it.
+func (s *Server) answerWait(ctx context.Context, given *wire.Credentials, from uint64, cmd *wire.Command) (*connect.Response[wire.AcquireResponse], error) {
+	session, err := s.admit(ctx, given)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSeq(cmd.GetSeq(), cmd.GetAckedBelow()); err != nil {
+		return nil, err
+	}
+	cmd.SessionId, cmd.Acked = session.ID, s.answered(session.ID, cmd.GetAckedBelow())
+	key := visitKey{session: session.ID, seq: cmd.GetSeq(), from: from, digest: cmd.Digest()}
+	res, known, err := s.visit(ctx, key, func() (*wire.Result, error) { return s.outcome(ctx, cmd) })
+	if err != nil {
+		return nil, err
+	}
+	return s.acquired(key, session.ID, res, known)
+}
+
+// visit waits for an outcome while at least one caller on this node waits for it. known is true if a caller
+// may have been told of the grant before.
+func (s *Server) visit(ctx context.Context, key visitKey, outcome func() (*wire.Result, error)) (res *wire.Result, known bool, err error) {
+	here, known, err := s.visits.enter(ctx, key, func() bool { return s.granted(key) })
+	if err != nil {
+		return nil, false, gaveUp(err)
+	}
+	res, err = outcome()
+	if err == nil && res.GetStatus() == wire.Status_GRANTED && !s.visits.tell(ctx, here) {
+		err = ctx.Err()
+	}
+	s.visits.leave(key, here, err != nil && ctx.Err() != nil)
+	if err != nil {
+		return nil, false, gaveUp(err)
+	}
+	return res, known, nil
+}
+
+// outcome proposes the request and waits for its final result. It subscribes before it proposes, because the
+// grant may arrive before the QUEUED result.
+func (s *Server) outcome(ctx context.Context, cmd *wire.Command) (*wire.Result, error) {
+	final := make(chan *wire.Result, 1)
+	cancel := s.replica.Await(cmd.GetSessionId(), cmd.GetSeq(), func(r *wire.Result) { final <- r })
+	defer cancel()
+	res := s.propose(ctx, cmd)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if res.GetStatus() != wire.Status_QUEUED {
+		return res, nil
+	}
+	select {
+	case res = <-final:
+		return res, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.life.Done():
+		return nil, errInDoubt // its place is kept: the next leader goes on with it
+	}
+}
+
+// acquired converts the outcome to a response. known is true if the grant preceded this request, so that its
+// hold may have ended since.
+func (s *Server) acquired(key visitKey, session uint64, res *wire.Result, known bool) (*connect.Response[wire.AcquireResponse], error) {
+	s.reader.FillHolders(res.GetHolders())
+	resp := &wire.AcquireResponse{
+		Status: res.GetStatus(), Revision: res.GetRevision(), Message: res.GetMessage(), Holders: res.GetHolders(), Cycle: res.GetCycle(),
+		Digest: res.GetDigest(), Name: res.GetName(),
+	}
+	switch res.GetStatus() {
+	case wire.Status_GRANTED:
+		resp.HoldId, resp.Token, resp.Count = res.GetHoldId(), res.GetToken(), res.GetCount()
+		if known && !key.isLease() {
+			s.recheck(key, resp)
+		}
+		if resp.Status == wire.Status_NOT_HELD {
+			return nil, failure(resp.Status, resp.Message)
+		}
+		if left, ok := s.replica.Remaining(session); ok && resp.Status == wire.Status_GRANTED {
+			resp.RemainingTtlMs = uint64(max(left, 0).Milliseconds())
+		}
+	case wire.Status_NOT_ACQUIRED, wire.Status_TIMEOUT, wire.Status_CANCELLED, wire.Status_ALREADY_HELD, wire.Status_ALREADY_QUEUED,
+		wire.Status_UPGRADE_CONFLICT, wire.Status_DEADLOCK, wire.Status_MISMATCH:
+	default:
+		if key.isLease() {
+			return nil, s.refusal(res, true)
+		}
+		return nil, s.refusalOfSeq(res)
+	}
+	if key.isLease() {
+		resp.SessionId = session
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// recheck corrects the response if a hold that was granted before has ended or changed since.
+func (s *Server) recheck(key visitKey, resp *wire.AcquireResponse) {
+	held := s.held(key.session, resp.GetHoldId())
+	switch {
+	case held == nil && key.from != 0:
+		resp.Status, resp.Message = wire.Status_NOT_HELD, "this upgrade was granted before and its hold has ended since; acquire again"
+		return
+	case held == nil:
+		resp.HoldId, resp.Token, resp.Count = 0, 0, 0
+		resp.Message = "this request was granted before and its hold has ended since; acquire again with a fresh seq"
+	case key.from != 0 && shared(held):
+		resp.Token = held.GetToken()
+		resp.Message = "this upgrade was granted before and the hold is shared again, under the token given here; upgrade again with a fresh seq"
+	default:
+		return
+	}
+	resp.Status = wire.Status_CANCELLED
+}
+
+func shared(held *wire.HeldLock) bool {
+	return len(held.GetLocks()) == 1 && held.GetLocks()[0].GetMode() == wire.Mode_SHARED
+}

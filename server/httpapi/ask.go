@@ -1,0 +1,112 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/server/fairqueue"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// ask waits for the result of an asynchronous call to the replica.
+func (s *Server) ask(ctx context.Context, begin func(done func(*wire.Result))) *wire.Result {
+	answered := make(chan *wire.Result, 1)
+	begin(func(r *wire.Result) { answered <- r })
+	select {
+	case r := <-answered:
+		return r
+	case <-ctx.Done():
+		return &wire.Result{Status: wire.Status_UNCERTAIN, Message: "the caller stopped waiting for the answer"}
+	}
+}
+
+func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
+	if !s.replica.Serving() {
+		return &wire.Result{Status: wire.Status_NOT_LEADER}
+	}
+	return s.ask(ctx, func(done func(*wire.Result)) { s.replica.ProposeFrom(connectionOf(ctx), cmd, done) })
+}
+
+// awaitRead returns when a read may look at the applied state, its connection has its turn, and memory for an
+// answer of the given size is reserved.
+func (s *Server) awaitRead(ctx context.Context, stale bool, bytes int) error {
+	if !stale {
+		if !s.replica.Serving() {
+			return errElsewhere
+		}
+		if res := s.reader.Prove(ctx); res != nil {
+			return s.refusal(res, true)
+		}
+	}
+	return s.turn(ctx, s.queues.Reads, bytes)
+}
+
+// turn waits for the turn of the caller's connection, which lasts until the answer is encoded, and reserves
+// memory for an answer of the given size. What the answer does not need is released when it is encoded.
+func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue, bytes int) error {
+	c := callOf(ctx)
+	if c == nil {
+		return nil
+	}
+	c.endTurn() // from an earlier attempt to serve the same request here
+	leave, err := s.enter(ctx, queue)
+	if err != nil {
+		return err
+	}
+	c.leaveTurn = leave
+	if err := c.answer.prepare(bytes); err != nil {
+		c.endTurn()
+		return failure(wire.Status_RESOURCE_EXHAUSTED, err.Error())
+	}
+	return nil
+}
+
+// enter waits for the turn of the caller's connection, which lasts until leave is called.
+func (s *Server) enter(ctx context.Context, queue *fairqueue.Queue) (leave func(), err error) {
+	leave, err = queue.Enter(ctx, connectionOf(ctx))
+	switch {
+	case errors.Is(err, fairqueue.ErrFull):
+		return nil, failure(wire.Status_RESOURCE_EXHAUSTED, "too many reads or operators' requests of this connection are waiting: wait for their answers")
+	case err != nil:
+		return nil, gaveUp(err)
+	}
+	return leave, nil
+}
+
+// pollEvery is the polling interval for conditions without a notification, all of which concern the election
+// of a leader.
+const pollEvery = 20 * time.Millisecond
+
+// poll waits until ready returns true, at most LeaderWait. It returns false if it gave up.
+func (s *Server) poll(ctx context.Context, ready func() bool) bool {
+	deadline := time.NewTimer(s.cfg.Limits.LeaderWait)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for !ready() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-s.life.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// gaveUp converts the end of the caller's context to an error for the caller. Other errors pass unchanged.
+func gaveUp(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return failure(wire.Status_UNCERTAIN, "the request's own deadline passed; send it again with the same seq, soon, to keep its place")
+	case errors.Is(err, context.Canceled):
+		return connect.NewError(connect.CodeCanceled, err)
+	}
+	return err
+}

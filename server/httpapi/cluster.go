@@ -1,0 +1,90 @@
+package httpapi
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// clusterService implements wireconnect.ClusterServiceHandler.
+type clusterService struct{ *Server }
+
+// Status describes the cluster. A stale status is this node's own view.
+func (s clusterService) Status(ctx context.Context, req *connect.Request[wire.StatusRequest]) (*connect.Response[wire.StatusResponse], error) {
+	if !req.Msg.GetStale() && !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Status, smallAnswer); err != nil {
+		return nil, err
+	}
+	resp, err := s.replica.Status(ctx, req.Msg)
+	if err != nil {
+		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// AddMember adds a running, empty node to the cluster.
+func (s clusterService) AddMember(ctx context.Context, req *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+		return nil, err
+	}
+	if err := s.replica.AddMember(ctx, req.Msg); err != nil {
+		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(&wire.AddMemberResponse{}), nil
+}
+
+// RemoveMember removes a node from the cluster.
+func (s clusterService) RemoveMember(ctx context.Context, req *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+		return nil, err
+	}
+	if err := s.replica.RemoveMember(ctx, req.Msg); err != nil {
+		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(&wire.RemoveMemberResponse{}), nil
+}
+
+// TransferLeadership hands over leadership and returns the new leader's ID, which is empty if no new leader
+// is known in time.
+func (s clusterService) TransferLeadership(ctx context.Context, req *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+		return nil, err
+	}
+	if err := s.replica.TransferLeadership(ctx, req.Msg); err != nil {
+		return nil, s.refusalOf(err)
+	}
+	var leader string
+	s.poll(ctx, func() bool {
+		leader = s.replica.Leader().GetId()
+		return leader != "" && (leader != s.cfg.NodeID || s.replica.Serving())
+	})
+	return connect.NewResponse(&wire.TransferLeadershipResponse{LeaderId: leader}), nil
+}
+
+// AcknowledgeAlarms clears the alarms of all nodes.
+func (s clusterService) AcknowledgeAlarms(ctx context.Context, req *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+		return nil, err
+	}
+	resp, err := s.replica.AcknowledgeAlarms(ctx, req.Msg)
+	if err != nil {
+		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(resp), nil
+}

@@ -1,0 +1,244 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/server/fairqueue"
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/handshake"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// ClientAuth selects what the port requires of client certificates. The health paths are exempt.
+type ClientAuth string
+
+// Values of Config.ClientAuth.
+const (
+	// AuthRequire rejects clients without a certificate signed by the port's CA.
+	AuthRequire ClientAuth = "require"
+	// AuthOptional verifies a client certificate if one is presented.
+	AuthOptional ClientAuth = "optional"
+	// AuthNone requests no client certificate.
+	AuthNone ClientAuth = "none"
+)
+
+// Replica is the part of the node that the port uses. All methods are safe for concurrent use. Callbacks must
+// not block.
+type Replica interface {
+	// ProposeFrom proposes a command that arrived over a connection and calls done exactly once. NOT_LEADER
+	// and UNAVAILABLE mean not executed; UNCERTAIN means unknown.
+	ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result))
+	// Prove calls done with OK once an entry proposed after the call is applied on this node.
+	Prove(done func(*wire.Result))
+	// Heartbeat calls done with OK once leadership is verified by a proof newer than the call.
+	Heartbeat(session uint64, done func(*wire.Result))
+	// Await calls done with the final outcome of a request that is QUEUED or about to be. The outcome is
+	// UNCERTAIN if this node loses leadership first.
+	Await(session, seq uint64, done func(*wire.Result)) (cancel func())
+	// View runs f on the applied state. f must be short and read-only.
+	View(f func(*fsm.Machine))
+	// Fork returns a copy of the applied state, for longer reads.
+	Fork() *fsm.Machine
+	// Leader returns the leader known to the node, empty if none.
+	Leader() *wire.LeaderHint
+	// LeaderHTTP returns the leader's advertised HTTP address, host:port.
+	LeaderHTTP() string
+	// Serving reports whether this node leads and may answer.
+	Serving() bool
+	// HeartbeatAge returns the time since the session's last sign of life; leader only.
+	HeartbeatAge(session uint64) (time.Duration, bool)
+	// Remaining returns the session's remaining time without a further sign of life; leader only.
+	Remaining(session uint64) (time.Duration, bool)
+	// HoldRemaining returns the time until the hold's own deadline; leader only.
+	HoldRemaining(hold uint64) (time.Duration, bool)
+	// DelayRemaining returns the remaining lock-delay of an ended hold; leader only.
+	DelayRemaining(hold uint64) (time.Duration, bool)
+	// Watch sends events at the pace of send, until a final message or the end of ctx.
+	Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error
+	// SaveSnapshot writes the whole state; leader only.
+	SaveSnapshot(context.Context, *wire.SaveSnapshotRequest, io.Writer) error
+	// SaveStaleSnapshot writes this node's own state, after describing it.
+	SaveStaleSnapshot(context.Context, *wire.SaveSnapshotRequest, func(*wire.StaleSnapshot) error, io.Writer) error
+	// Restore starts a new lineage; leader only.
+	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
+	// Status describes the cluster as this node sees it.
+	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
+	// AddMember, RemoveMember and TransferLeadership change the cluster; leader only.
+	AddMember(context.Context, *wire.AddMemberRequest) error
+	RemoveMember(context.Context, *wire.RemoveMemberRequest) error
+	TransferLeadership(context.Context, *wire.TransferLeadershipRequest) error
+	// AcknowledgeAlarms clears the alarms of all nodes; leader only.
+	AcknowledgeAlarms(context.Context, *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
+}
+
+// Config configures the port. Zero fields of Limits take their defaults.
+type Config struct {
+	// NodeID is the node's --id.
+	NodeID string
+	// Replica is the node.
+	Replica Replica
+	// TLS holds the certificate files of the port, also used to forward requests to the leader; zero means
+	// plaintext.
+	TLS transport.TLSFiles
+	// ClientAuth selects what the port requires of client certificates; empty means AuthNone. Without TLS,
+	// only AuthNone is valid.
+	ClientAuth ClientAuth
+	// Network connects to the leader; nil means TCP.
+	Network transport.Network
+	// Logger receives the port's log messages; nil discards them.
+	Logger hclog.Logger
+	// Registry is served at /metrics and receives the port's own metrics; if nil, New creates one.
+	Registry *prometheus.Registry
+	// Queues are the node's queues for reads, snapshots and operator requests; if nil, New creates its own.
+	Queues *fairqueue.Queues
+	// Buffers is the node's budget for transient data held for clients; nil means unbounded.
+	Buffers *budget.Budget
+	// Limits bounds what callers can make the node hold.
+	Limits Limits
+}
+
+// Limits bounds the resources that HTTP callers use on one node.
+type Limits struct {
+	// MaxConnections bounds the established connections, which are those that have sent a request. A
+	// connection beyond it gets an error response and is closed, unless it asks for health.
+	MaxConnections int
+	// MaxHandshakes bounds the connections that have not yet sent a request. A single address may have half
+	// of them. Beyond either bound the oldest is cut.
+	MaxHandshakes int
+	// MaxRequests bounds the requests in flight, including waiting acquires.
+	MaxRequests int
+	// MaxBodyBytes bounds a request's body, before and after decompression.
+	MaxBodyBytes int
+	// MaxHeaderBytes bounds a request's line and headers together.
+	MaxHeaderBytes int
+	// HeaderTimeout bounds the arrival of a request's headers, and a TLS handshake.
+	HeaderTimeout time.Duration
+	// BodyTimeout bounds the arrival of a request's body.
+	BodyTimeout time.Duration
+	// WriteTimeout bounds the time a caller takes to read one piece of an answer.
+	WriteTimeout time.Duration
+	// IdleTimeout is the time after which a connection without a request is closed.
+	IdleTimeout time.Duration
+	// MaxWatchesPerConnection bounds the watches of one connection.
+	MaxWatchesPerConnection int
+	// WatchTimeout bounds the time a caller takes to read one message of a watch.
+	WatchTimeout time.Duration
+	// LeaderWait bounds the time a request waits for a leader to be forwarded to.
+	LeaderWait time.Duration
+	// RetryGrace is how long an acquire whose caller has disconnected is kept for a retry before it is
+	// cancelled. A negative value cancels it immediately.
+	RetryGrace time.Duration
+}
+
+// DefaultLimits returns the values that zero fields take.
+func DefaultLimits() Limits {
+	return Limits{
+		MaxConnections:          4_096,
+		MaxHandshakes:           handshake.DefaultMax,
+		MaxRequests:             16_384,
+		MaxBodyBytes:            64 << 10,
+		MaxHeaderBytes:          16 << 10,
+		HeaderTimeout:           10 * time.Second,
+		BodyTimeout:             10 * time.Second,
+		WriteTimeout:            30 * time.Second,
+		IdleTimeout:             2 * time.Minute,
+		MaxWatchesPerConnection: 16,
+		WatchTimeout:            5 * time.Minute,
+		LeaderWait:              3 * time.Second,
+		RetryGrace:              3 * time.Second,
+	}
+}
+
+func (l Limits) withDefaults() Limits {
+	d := DefaultLimits()
+	fill(&l.MaxConnections, d.MaxConnections)
+	fill(&l.MaxHandshakes, d.MaxHandshakes)
+	fill(&l.MaxRequests, d.MaxRequests)
+	fill(&l.MaxBodyBytes, d.MaxBodyBytes)
+	fill(&l.MaxHeaderBytes, d.MaxHeaderBytes)
+	fill(&l.HeaderTimeout, d.HeaderTimeout)
+	fill(&l.BodyTimeout, d.BodyTimeout)
+	fill(&l.WriteTimeout, d.WriteTimeout)
+	fill(&l.IdleTimeout, d.IdleTimeout)
+	fill(&l.MaxWatchesPerConnection, d.MaxWatchesPerConnection)
+	fill(&l.WatchTimeout, d.WatchTimeout)
+	fill(&l.LeaderWait, d.LeaderWait)
+	fill(&l.RetryGrace, d.RetryGrace)
+	return l
+}
+
+// fill sets a field to its default if it has its zero value.
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (c Config) withDefaults() Config {
+	c.Limits = c.Limits.withDefaults()
+	fill(&c.ClientAuth, AuthNone)
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	return c
+}
+
+// ErrConfig is returned by [New] for an invalid Config. The message says what to change.
+var ErrConfig = errors.New("httpapi: bad configuration")
+
+func (c Config) validate() error {
+	switch {
+	case c.Replica == nil:
+		return fmt.Errorf("%w: Replica is missing", ErrConfig)
+	case c.NodeID == "":
+		return fmt.Errorf("%w: NodeID is missing", ErrConfig)
+	}
+	switch c.ClientAuth {
+	case AuthNone:
+	case AuthRequire, AuthOptional:
+		if c.TLS.IsZero() {
+			return fmt.Errorf("%w: client auth %s needs TLS: give a certificate or set none", ErrConfig, c.ClientAuth)
+		}
+	default:
+		return fmt.Errorf("%w: client auth %q: choose require, optional or none", ErrConfig, c.ClientAuth)
+	}
+	return c.Limits.validate()
+}
+
+func (l Limits) validate() error {
+	for _, limit := range []struct {
+		name string
+		is   int64
+	}{
+		{"MaxConnections", int64(l.MaxConnections)},
+		{"MaxHandshakes", int64(l.MaxHandshakes)},
+		{"MaxRequests", int64(l.MaxRequests)},
+		{"MaxBodyBytes", int64(l.MaxBodyBytes)},
+		{"MaxHeaderBytes", int64(l.MaxHeaderBytes)},
+		{"HeaderTimeout", int64(l.HeaderTimeout)},
+		{"BodyTimeout", int64(l.BodyTimeout)},
+		{"WriteTimeout", int64(l.WriteTimeout)},
+		{"IdleTimeout", int64(l.IdleTimeout)},
+		{"MaxWatchesPerConnection", int64(l.MaxWatchesPerConnection)},
+		{"WatchTimeout", int64(l.WatchTimeout)},
+		{"LeaderWait", int64(l.LeaderWait)},
+	} {
+		if limit.is < 0 {
+			return fmt.Errorf("%w: Limits.%s is negative: give a positive one, or none for the default", ErrConfig, limit.name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package httpapi
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// lockService implements wireconnect.LockServiceHandler.
+type lockService struct{ *Server }
+
+// Release ends a hold.
+func (s lockService) Release(ctx context.Context, req *connect.Request[wire.ReleaseRequest]) (*connect.Response[wire.ReleaseResponse], error) {
+	m := req.Msg
+	res, err := s.change(ctx, m.GetSession(), &wire.Command{
+		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
+		Op: &wire.Command_Release{Release: &wire.Release{HoldId: m.GetHoldId(), Token: m.GetToken()}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&wire.ReleaseResponse{Status: res.GetStatus(), Revision: res.GetRevision(), Count: res.GetCount()}), nil
+}
+
+// SetValue replaces the value of a hold.
+func (s lockService) SetValue(ctx context.Context, req *connect.Request[wire.SetValueRequest]) (*connect.Response[wire.SetValueResponse], error) {
+	m := req.Msg
+	res, err := s.change(ctx, m.GetSession(), &wire.Command{
+		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
+		Op: &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: m.GetHoldId(), Token: m.GetToken(), Value: m.GetValue()}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&wire.SetValueResponse{Status: res.GetStatus(), Revision: res.GetRevision()}), nil
+}
+
+// Downgrade makes an exclusive hold shared.
+func (s lockService) Downgrade(ctx context.Context, req *connect.Request[wire.DowngradeRequest]) (*connect.Response[wire.DowngradeResponse], error) {
+	m := req.Msg
+	res, err := s.change(ctx, m.GetSession(), &wire.Command{
+		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
+		Op: &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: m.GetHoldId(), Token: m.GetToken()}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&wire.DowngradeResponse{Status: res.GetStatus(), Revision: res.GetRevision()}), nil
+}
+
+// Extend restarts a hold's own deadline.
+func (s lockService) Extend(ctx context.Context, req *connect.Request[wire.ExtendRequest]) (*connect.Response[wire.ExtendResponse], error) {
+	m := req.Msg
+	res, err := s.change(ctx, m.GetSession(), &wire.Command{
+		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
+		Op: &wire.Command_Extend{Extend: &wire.Extend{HoldId: m.GetHoldId(), Token: m.GetToken(), MaxHoldMs: m.GetMaxHoldMs()}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&wire.ExtendResponse{Status: res.GetStatus(), Revision: res.GetRevision()}), nil
+}
+
+// change proposes a command on a hold. Its outcomes are OK and NOT_HELD.
+func (s *Server) change(ctx context.Context, given *wire.Credentials, cmd *wire.Command) (*wire.Result, error) {
+	session, err := s.admit(ctx, given)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSeq(cmd.GetSeq(), cmd.GetAckedBelow()); err != nil {
+		return nil, err
+	}
+	cmd.SessionId, cmd.Acked = session.ID, s.answered(session.ID, cmd.GetAckedBelow())
+	res := s.propose(ctx, cmd)
+	if status := res.GetStatus(); status != wire.Status_OK && status != wire.Status_NOT_HELD {
+		return nil, s.refusalOfSeq(res)
+	}
+	return res, nil
+}
+
+// Get returns one lock with its holders and its queue in order.
+func (s lockService) Get(ctx context.Context, req *connect.Request[wire.GetLockRequest]) (*connect.Response[wire.GetLockResponse], error) {
+	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.GetLock(req.Msg)
+	if res != nil {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// List returns the locks under a prefix, page by page.
+func (s lockService) List(ctx context.Context, req *connect.Request[wire.ListLocksRequest]) (*connect.Response[wire.ListLocksResponse], error) {
+	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.ListLocks(req.Msg)
+	if res != nil {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// VerifyToken reports whether a token holds a lock.
+func (s lockService) VerifyToken(ctx context.Context, req *connect.Request[wire.VerifyTokenRequest]) (*connect.Response[wire.VerifyTokenResponse], error) {
+	if err := s.awaitRead(ctx, req.Msg.GetStale(), smallAnswer); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.VerifyToken(req.Msg)
+	if res != nil {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// ListDeadlocks returns the cycles among the waiters.
+func (s lockService) ListDeadlocks(ctx context.Context, req *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error) {
+	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.ListDeadlocks(req.Msg)
+	if res != nil {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// Watch streams events until either side ends the stream. Every node answers it itself.
+func (s lockService) Watch(ctx context.Context, req *connect.Request[wire.WatchRequest], stream *connect.ServerStream[wire.WatchResponse]) error {
+	return s.watch(ctx, req.Msg, stream.Send)
+}

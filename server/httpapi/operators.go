@@ -1,0 +1,82 @@
+package httpapi
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// operatorService implements wireconnect.OperatorServiceHandler. Its changes have no sequence number, so the
+// port does not retry uncertain ones by itself.
+type operatorService struct{ *Server }
+
+// ForceRelease ends a hold on behalf of its holder.
+func (s operatorService) ForceRelease(ctx context.Context, req *connect.Request[wire.ForceRelease]) (*connect.Response[wire.OperatorResponse], error) {
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: req.Msg}})
+}
+
+// Revoke asks a holder to release its hold.
+func (s operatorService) Revoke(ctx context.Context, req *connect.Request[wire.Revoke]) (*connect.Response[wire.OperatorResponse], error) {
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_Revoke{Revoke: req.Msg}})
+}
+
+// SkipDelay ends lock-delays early.
+func (s operatorService) SkipDelay(ctx context.Context, req *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error) {
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: req.Msg}})
+}
+
+// Resize changes the limit of a semaphore.
+func (s operatorService) Resize(ctx context.Context, req *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error) {
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_Resize{Resize: req.Msg}})
+}
+
+func (s *Server) operate(ctx context.Context, cmd *wire.Command) (*connect.Response[wire.OperatorResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Commands, smallAnswer); err != nil {
+		return nil, err
+	}
+	res := s.propose(ctx, cmd)
+	switch res.GetStatus() {
+	case wire.Status_OK, wire.Status_NOT_HELD, wire.Status_NOT_FOUND, wire.Status_FAILED_PRECONDITION:
+		return connect.NewResponse(&wire.OperatorResponse{Status: res.GetStatus(), Revision: res.GetRevision(), Message: res.GetMessage()}), nil
+	}
+	return nil, s.refusal(res, false)
+}
+
+// ListAudit returns the audit records of operators' commands, newest first.
+func (s operatorService) ListAudit(ctx context.Context, req *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error) {
+	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.ListAudit(req.Msg)
+	if res != nil {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// SaveSnapshot streams the whole state in pieces.
+func (s operatorService) SaveSnapshot(ctx context.Context, req *connect.Request[wire.SaveSnapshotRequest], stream *connect.ServerStream[wire.SaveSnapshotResponse]) error {
+	return s.snapshot(ctx, req.Msg,
+		func(about *wire.StaleSnapshot) error { return stream.Send(&wire.SaveSnapshotResponse{Stale: about}) },
+		func(piece []byte) error { return stream.Send(&wire.SaveSnapshotResponse{Chunk: piece}) })
+}
+
+// Restore starts a new lineage from the token floor, settings and audit records of a backup.
+func (s operatorService) Restore(ctx context.Context, req *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error) {
+	if !s.replica.Serving() {
+		return nil, errElsewhere
+	}
+	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+		return nil, err
+	}
+	resp, err := s.replica.Restore(ctx, req.Msg)
+	if err != nil {
+		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(resp), nil
+}

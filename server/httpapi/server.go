@@ -1,0 +1,191 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorumlock/quorumlock/server/fairqueue"
+	"github.com/quorumlock/quorumlock/server/health"
+	"github.com/quorumlock/quorumlock/server/read"
+	"github.com/quorumlock/quorumlock/transport"
+)
+
+// maxAnswerBytes bounds the answer to a read before encoding. Longer answers are paginated.
+const maxAnswerBytes = 1 << 20
+
+// smallAnswer is an upper bound for an answer about one hold or about the cluster, in bytes.
+const smallAnswer = 64 << 10
+
+// Server is the HTTP port of a node.
+type Server struct {
+	cfg         Config
+	log         hclog.Logger
+	replica     Replica
+	reader      *read.Reader
+	visits      *visits
+	health      *health.Probe
+	queues      *fairqueue.Queues
+	metrics     *metrics
+	connections *connections
+	errors      *connect.ErrorWriter
+	routes      map[string]route
+	leader      *passage
+	tls         *tls.Config
+	http        *http.Server
+
+	// life is cancelled by stop when the server starts to close.
+	life     context.Context
+	stop     context.CancelFunc
+	mu       sync.Mutex     // orders begin before Close, or after it
+	serving  sync.WaitGroup // running Serve calls
+	handlers sync.WaitGroup // running requests
+}
+
+// New returns a server, which starts listening when [Server.Serve] is called. It returns [ErrConfig] or
+// transport.ErrTLSFiles.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg:     cfg,
+		log:     cfg.Logger,
+		replica: cfg.Replica,
+		reader:  read.New(cfg.Replica, maxAnswerBytes),
+		metrics: newMetrics(cfg.Registry),
+		errors:  connect.NewErrorWriter(),
+	}
+	s.life, s.stop = context.WithCancel(context.Background())
+	s.visits = newVisits(cfg.Limits.RetryGrace, s.cancelAbandoned)
+	s.connections = newConnections(s.log, cfg.Limits, s.metrics, cfg.TLS.IsZero(), cfg.Buffers)
+	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
+	s.metrics.observe(cfg.Registry, s.connections.handshakes)
+	s.routes = s.newRoutes()
+	if err := s.secure(); err != nil {
+		return nil, err
+	}
+	s.http = s.newHTTP()
+	if s.queues = cfg.Queues; s.queues == nil {
+		s.queues = fairqueue.NewQueues()
+	}
+	return s, nil
+}
+
+// secure sets up TLS for both directions. Even if client certificates are required, the handshake accepts
+// clients without one, because the health paths are open to them. The gate rejects their other requests with
+// an error message.
+func (s *Server) secure() error {
+	var toLeader *tls.Config
+	if !s.cfg.TLS.IsZero() {
+		ask := tls.NoClientCert
+		if s.cfg.ClientAuth != AuthNone {
+			ask = tls.VerifyClientCertIfGiven
+		}
+		var err error
+		report := transport.OnReload(func(err error) {
+			if err != nil {
+				s.log.Error("cannot use the changed certificates", "error", err)
+				return
+			}
+			s.log.Info("using the changed certificates")
+		})
+		if s.tls, err = s.cfg.TLS.ServerConfig(ask, report); err != nil {
+			return fmt.Errorf("http port: %w", err)
+		}
+		if toLeader, err = s.cfg.TLS.ClientConfig(); err != nil {
+			return fmt.Errorf("http port: %w", err)
+		}
+		s.tls.NextProtos = []string{"h2", "http/1.1"}
+		toLeader.NextProtos = []string{"h2", "http/1.1"}
+	}
+	s.leader = newPassage(s, toLeader)
+	return nil
+}
+
+func (s *Server) newHTTP() *http.Server {
+	limits := s.cfg.Limits
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(s.tls != nil)
+	protocols.SetUnencryptedHTTP2(s.tls == nil)
+	return &http.Server{
+		Handler:           http.HandlerFunc(s.gate),
+		TLSConfig:         s.tls.Clone(), // a copy, because net/http changes it
+		Protocols:         &protocols,
+		ReadHeaderTimeout: limits.HeaderTimeout,
+		// No IdleTimeout; connections.state implements it. When a connection ends during a request, net/http's
+		// HTTP/2 restarts that timer and keeps the connection's memory until it fires.
+		MaxHeaderBytes: limits.MaxHeaderBytes,
+		ErrorLog:       log.New(s.connections.complaints, "", 0),
+		ConnState:      s.connections.state,
+		ConnContext:    s.connections.context,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 250,
+			// The waits of a client that vanished silently must end.
+			SendPingTimeout:  15 * time.Second,
+			PingTimeout:      15 * time.Second,
+			WriteByteTimeout: limits.WriteTimeout,
+		},
+	}
+}
+
+// Serve accepts connections on l until [Server.Close], closes l and returns nil. After a Close it returns
+// immediately. It must be called at most once.
+func (s *Server) Serve(l net.Listener) error {
+	if !s.begin() {
+		return l.Close()
+	}
+	defer s.serving.Done()
+	err := s.http.Serve(s.connections.listen(s.life, l, s.tls))
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("http port: %w", err)
+	}
+	return nil
+}
+
+// begin registers a Serve call. It returns false if Close came first and does not wait for Serve.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosing() {
+		return false
+	}
+	s.serving.Add(1)
+	return true
+}
+
+// Close stops accepting requests, tells waiting callers to use another node, cancels abandoned acquires, and
+// returns when all of that has finished. If ctx ends first, it cuts the connections and returns an error. The
+// replica must still be running.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.stop()
+	s.mu.Unlock()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = fmt.Errorf("http port: requests were cut off: %w", err)
+	}
+	s.serving.Wait()
+	_ = s.http.Close()
+	s.handlers.Wait()
+	s.visits.close()
+	s.leader.close()
+	s.connections.wait()
+	if s.cfg.Queues == nil {
+		s.queues.Close()
+	}
+	return err
+}
+
+func (s *Server) isClosing() bool { return s.life.Err() != nil }

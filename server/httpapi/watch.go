@@ -1,0 +1,258 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Two procedures answer with more than one message. Clients that use Connect or gRPC streams get those.
+// Clients that post plain JSON get what curl can show: one line per message of a watch, and the raw bytes of
+// a snapshot.
+
+// errAstray ends a watch on a node that is cut off from its cluster.
+var errAstray = errors.New("this node knows no leader, and may miss what happens elsewhere")
+
+// watch sends events as fast as send accepts them. Leader or not, this node answers it itself: every node
+// applies every event, so the watch survives a change of leader. It ends with a final message, or with an
+// error if none was sent.
+func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+	leave, err := s.enterWatch(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	c, hurried := callOf(ctx), make(chan struct{})
+	calm := context.AfterFunc(s.life, func() {
+		defer close(hurried)
+		stop()
+		c.hurry()
+	})
+	defer func() {
+		if !calm() {
+			<-hurried // hurry must not use the answer of a finished request
+		}
+	}()
+	w := &watch{server: s, send: send}
+	err = w.end(ctx, s.watchOnce(running, req, w))
+	if w.said != nil {
+		c.outcome = w.said.GetStatus().String()
+	}
+	return err
+}
+
+// watch is a watch in progress.
+type watch struct {
+	server *Server
+	send   func(*wire.WatchResponse) error
+	// said is the last message sent.
+	said *wire.WatchResponse
+	// astray is set if no leader was known when the last message was due.
+	astray bool
+}
+
+// say sends a message. A node that is cut off would report forever that nothing happens, so say returns
+// errAstray when two consecutive empty messages find no leader.
+func (w *watch) say(resp *wire.WatchResponse) error {
+	quiet := w.said != nil && len(resp.GetEvents()) == 0 && resp.GetStatus() == wire.Status_OK
+	alone := quiet && w.server.replica.Leader().GetId() == ""
+	if alone && w.astray {
+		return errAstray
+	}
+	w.astray = alone
+	if err := w.send(resp); err != nil {
+		return err
+	}
+	w.said = resp
+	return nil
+}
+
+// end sends the final message, unless the event log has sent it or the caller is gone.
+func (w *watch) end(ctx context.Context, err error) error {
+	closing := w.server.isClosing()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return left(ctx.Err(), w.said)
+	case closing && w.said == nil:
+		return failure(wire.Status_UNAVAILABLE, "this node is stopping: watch at another one")
+	case closing:
+		return w.lastWord("this node is stopping: watch on at another one")
+	case errors.Is(err, errAstray):
+		return w.lastWord(err.Error() + ": watch on at another one")
+	case w.said == nil && connect.CodeOf(err) == connect.CodeUnknown: // not yet converted
+		return w.server.refusalOf(err)
+	}
+	return err
+}
+
+func (w *watch) lastWord(message string) error {
+	w.said = &wire.WatchResponse{
+		Revision: w.said.GetRevision(), Lineage: w.said.GetLineage(), Status: wire.Status_UNAVAILABLE, Message: message,
+	}
+	return w.send(w.said)
+}
+
+// left converts the end of the caller's context to an error.
+func left(err error, said *wire.WatchResponse) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("the request's own deadline passed; watch on after revision %d", said.GetRevision()))
+	}
+	return connect.NewError(connect.CodeCanceled, err)
+}
+
+// enterWatch takes a place among the watches of the caller's connection.
+func (s *Server) enterWatch(ctx context.Context) (leave func(), err error) {
+	conn := connectionOf(ctx)
+	if conn == nil {
+		return func() {}, nil
+	}
+	most := s.cfg.Limits.MaxWatchesPerConnection
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	if conn.watches >= most {
+		return nil, failure(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_watches_per_connection: this connection has %d watches already", most))
+	}
+	conn.watches++
+	return func() {
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		conn.watches--
+	}, nil
+}
+
+// snapshot sends the state in pieces. A stale snapshot is this node's own state and is described first.
+func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, describe func(*wire.StaleSnapshot) error, send func([]byte) error) error {
+	if !req.GetStale() && !s.replica.Serving() {
+		return errElsewhere
+	}
+	leave, err := s.enter(ctx, s.queues.Snapshots)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	sent := &pieces{send: send}
+	if req.GetStale() {
+		err = s.replica.SaveStaleSnapshot(ctx, req, describe, sent)
+	} else {
+		err = s.replica.SaveSnapshot(ctx, req, sent)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return gaveUp(ctx.Err())
+	case sent.any:
+		return failure(wire.Status_UNAVAILABLE, "the snapshot broke off, what came of it is of no use: "+err.Error())
+	}
+	return s.refusalOf(err)
+}
+
+// pieces is an io.Writer that sends each write as a message.
+type pieces struct {
+	send func([]byte) error
+	any  bool
+}
+
+func (p *pieces) Write(piece []byte) (int, error) {
+	if err := p.send(piece); err != nil {
+		return 0, err
+	}
+	p.any = true
+	return len(piece), nil
+}
+
+// plainly handles requests with plain JSON by plain, and all others by streamed.
+func (s *Server) plainly(streamed http.Handler, plain func(w http.ResponseWriter, r *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isJSON(r) {
+			streamed.ServeHTTP(w, r)
+			return
+		}
+		begun := &beginning{ResponseWriter: w}
+		switch err := note(r.Context(), plain(begun, r)); {
+		case err == nil:
+		case begun.done:
+			panic(http.ErrAbortHandler) // the response has begun, so only a broken connection can signal an error
+		default:
+			_ = s.errors.Write(w, r, err)
+		}
+	})
+}
+
+// beginning records whether the response has begun.
+type beginning struct {
+	http.ResponseWriter
+	done bool
+}
+
+// Unwrap returns the underlying writer for http.ResponseController.
+func (b *beginning) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+func (b *beginning) Write(p []byte) (int, error) {
+	n, err := b.ResponseWriter.Write(p)
+	b.done = b.done || n > 0 || err == nil
+	return n, err
+}
+
+// lines answers a watch with one line of JSON per message.
+func (s *Server) lines(w http.ResponseWriter, r *http.Request) error {
+	var req wire.WatchRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	flush := http.NewResponseController(w)
+	return s.watch(r.Context(), &req, func(resp *wire.WatchResponse) error {
+		line, err := jsonCodec{}.Marshal(resp)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		if _, err := w.Write(append(line, '\n')); err != nil {
+			return err
+		}
+		return flush.Flush()
+	})
+}
+
+// headerStale describes the stale backup in the body.
+const headerStale = "Quorumlock-Stale-Snapshot"
+
+// bytes answers with the bytes of the snapshot. On an error after the first piece, the connection is cut.
+func (s *Server) bytes(w http.ResponseWriter, r *http.Request) error {
+	req := &wire.SaveSnapshotRequest{}
+	if err := decode(r, req); err != nil {
+		return err
+	}
+	describe := func(about *wire.StaleSnapshot) error {
+		text, err := jsonCodec{}.Marshal(about)
+		w.Header().Set(headerStale, string(text))
+		return err
+	}
+	return s.snapshot(r.Context(), req, describe, func(piece []byte) error {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		_, err := w.Write(piece)
+		return err
+	})
+}
+
+func decode(r *http.Request, m proto.Message) error {
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = jsonCodec{}.Unmarshal(body, m)
+	}
+	if err != nil {
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	return nil
+}

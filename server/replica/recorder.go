@@ -1,0 +1,58 @@
+package replica
+
+import (
+	"io"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/eventlog"
+)
+
+// recorder is the state machine as raft sees it: applied events go to the event log, and the states at hash
+// points are hashed. Raft calls it on one goroutine.
+type recorder struct {
+	*fsm.Replicated
+	eventLog *eventlog.Log
+	hashes   *hashes
+	catchUp  *catchUp
+	states   *peerStates
+	// awaited reports whether anything on this node may wait for the result of the entry that is being
+	// applied.
+	awaited func() bool
+}
+
+func (c recorder) Apply(entry *raft.Log) any {
+	response := c.Replicated.Apply(entry)
+	c.catchUp.applied.Store(entry.Index)
+	applied, ok := response.(*fsm.Applied)
+	if ok && len(applied.Results) > 0 {
+		revision, lineage, term := c.position()
+		c.eventLog.Record(applied.Events, revision, lineage)
+		c.states.applied(term)
+	}
+	if ok && applied.HashPoint {
+		c.hashes.point(entry.Index, c.Fork())
+	}
+	if ok && !c.awaited() {
+		c.Recycle(applied)
+		return nil
+	}
+	return response
+}
+
+// Restore implements raft.FSM. The event log starts over at the snapshot.
+func (c recorder) Restore(snapshot io.ReadCloser) error {
+	err := c.Replicated.Restore(snapshot)
+	if err == nil {
+		revision, lineage, term := c.position()
+		c.eventLog.Reset(revision, lineage)
+		c.states.applied(term)
+	}
+	return err
+}
+
+func (c recorder) position() (revision uint64, lineage string, term uint64) {
+	c.View(func(m *fsm.Machine) { revision, lineage, term = m.Revision(), m.Lineage(), m.Term() })
+	return revision, lineage, term
+}

@@ -1,0 +1,61 @@
+package rpc
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/server/lease"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// acquireLease answers when the outcome is final. Unlike a session's acquire, it occupies a goroutine while
+// it waits, so the number of these acquires is bounded.
+func (c *conn) acquireLease(req *wire.Request, body *wire.AcquireLeaseRequest) {
+	hash, ok := c.hash(req, body.GetSecret())
+	if !ok {
+		return
+	}
+	select {
+	case c.srv.leaseWaits <- struct{}{}:
+	default:
+		c.respond(req, failure(wire.Status_RESOURCE_EXHAUSTED,
+			fmt.Sprintf("max_lease_waits: this node carries %d acquires of leases already", cap(c.srv.leaseWaits))))
+		return
+	}
+	client := &wire.ClientInfo{}
+	if given := body.GetClient(); given != nil {
+		client = proto.CloneOf(given)
+	}
+	client.Address = c.remote
+	open := &wire.OpenLease{SecretHash: hash, TtlMs: body.GetTtlMs(), Client: client, Acquire: body.GetAcquire()}
+	c.running.Go(func() {
+		res, err := lease.Acquire(c.ctx, c.srv.cfg.Replica, c, open)
+		<-c.srv.leaseWaits
+		if err != nil {
+			res = failure(wire.Status_UNCERTAIN, "the connection ends while the lease is waited for: ask again, with the same secret, to keep its place")
+		}
+		c.respondFor(req, res, res.GetSessionId())
+	})
+}
+
+// endLease extends or releases a lease.
+func (c *conn) endLease(req *wire.Request) {
+	var secret []byte
+	if l := req.GetExtendLease(); l != nil {
+		secret = l.GetSecret()
+	} else {
+		secret = req.GetReleaseLease().GetSecret()
+	}
+	hash, ok := c.hash(req, secret)
+	if !ok {
+		return
+	}
+	cmd := &wire.Command{}
+	if l := req.GetExtendLease(); l != nil {
+		cmd.Op = &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash, HoldId: l.GetHoldId(), TtlMs: l.GetTtlMs()}}
+	} else {
+		cmd.Op = &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: hash, HoldId: req.GetReleaseLease().GetHoldId()}}
+	}
+	c.srv.cfg.Replica.ProposeFrom(c, cmd, func(res *wire.Result) { c.respondFor(req, res, res.GetSessionId()) })
+}

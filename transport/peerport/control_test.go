@@ -1,0 +1,155 @@
+package peerport_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/peerport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+var (
+	probe  = &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}}
+	report = &wire.PeerRequest{Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: &wire.Member{Id: "n2"}}}}
+)
+
+// answering makes a layer answer control calls with the caller's name.
+func answering(c *peerport.Config) {
+	c.Handler = func(_ context.Context, from *wire.PeerHello, req *wire.PeerRequest) *wire.PeerResponse {
+		if req.Body == nil {
+			return nil
+		}
+		caller := c.Identity.Standing(from.GetId(), from.GetIncarnation())
+		return &wire.PeerResponse{Status: wire.Status_OK, Message: from.GetId(), State: &wire.NodeState{Caller: caller}}
+	}
+}
+
+// blocking makes a layer answer control calls only when it closes.
+func blocking(c *peerport.Config) {
+	c.Handler = func(ctx context.Context, _ *wire.PeerHello, _ *wire.PeerRequest) *wire.PeerResponse {
+		<-ctx.Done()
+		return &wire.PeerResponse{}
+	}
+}
+
+func TestControlCalls(t *testing.T) {
+	dir := certificates(t, "c1")
+	for name, tls := range map[string]func(string) *transport.TLSFiles{
+		"plaintext": func(string) *transport.TLSFiles { return nil },
+		"TLS":       func(id string) *transport.TLSFiles { return files(dir, "nodes/"+id+"/peer") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			who := knows("n1", "n2")
+			a := start(t, who, answering, with(tls("n1")))
+			b := start(t, knows("n2", "n1"), with(tls("n2")))
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			for range 3 {
+				resp, hello, err := b.Call(ctx, a.Addr().String(), "n1", probe)
+				if err != nil || resp.GetMessage() != "n2" || hello.GetIncarnation() != "n1-1" {
+					t.Fatalf("got %v, %v, %v", resp, hello, err)
+				}
+			}
+			resp, _, err := b.Call(ctx, a.Addr().String(), "n1", &wire.PeerRequest{})
+			if err != nil || resp.GetStatus() != wire.Status_UNSUPPORTED {
+				t.Errorf("a request nobody knows: %v, %v", resp, err)
+			}
+			if _, _, err := b.Call(ctx, a.Addr().String(), "n3", probe); err == nil {
+				t.Error("a call for another node was answered")
+			}
+			if n := who.seen(); n != 4 {
+				t.Errorf("%d callers observed, want 4", n)
+			}
+			until(t, "the connections to end", func() bool { return a.Stats().Inbound == 0 })
+		})
+	}
+}
+
+// TestWipedNodeMayOnlyProbe checks that a node that lost its disk learns about it and can do nothing else.
+func TestWipedNodeMayOnlyProbe(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m := newMemory()
+		who := knows("n1")
+		who.record("n2", "n2-0")
+		a, wiped := start(t, who, answering, on(m)), start(t, knows("n2"), on(m))
+		got := watchAccept(a)
+		resp, _, err := wiped.Call(t.Context(), "n1", "n1", probe)
+		if err != nil || resp.GetState().GetCaller() != wire.Standing_REPLACED {
+			t.Errorf("its probe: %v, %v", resp, err)
+		}
+		resp, _, err = wiped.Call(t.Context(), "n1", "n1", report)
+		if err != nil || resp.GetStatus() != wire.Status_FAILED_PRECONDITION || !strings.Contains(resp.GetMessage(), "remove it") {
+			t.Errorf("its report: %v, %v", resp, err)
+		}
+		if _, err := wiped.Dial("n1@n1", time.Second); !errors.Is(err, peerport.ErrRefused) || !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("its raft: %v", err)
+		}
+		if who.seen() != 0 {
+			t.Error("it was observed as if it were the node on record")
+		}
+		noneAccepted(t, a, got)
+	})
+}
+
+func TestControlConnectionsEnd(t *testing.T) {
+	hello := goodHello()
+	hello.Purpose = wire.PeerHello_CONTROL
+	for name, c := range map[string]struct {
+		send  string
+		after time.Duration
+	}{
+		"idle":      {"", 30 * time.Second},
+		"slow":      {"\x00\x00", 30 * time.Second},
+		"oversized": {"\x7f\x00\x00\x00", 0},
+		"garbage":   {"\x00\x00\x00\x02\xff\xff", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				m := newMemory()
+				l := start(t, knows("n1", "n2"), on(m), answering)
+				conn := dialMemory(t, m, "n1")
+				if _, err := greet(conn, hello); err != nil {
+					t.Fatal(err)
+				}
+				begun := time.Now()
+				if _, err := conn.Write([]byte(c.send)); err != nil {
+					t.Fatal(err)
+				}
+				_ = conn.SetDeadline(time.Time{})
+				if _, err := conn.Read(make([]byte, 1)); err == nil || time.Since(begun) != c.after {
+					t.Errorf("%v after %v, want the end after %v", err, time.Since(begun), c.after)
+				}
+				_ = conn.Close()
+				synctest.Wait()
+				if s := l.Stats(); s.Inbound != 0 {
+					t.Errorf("stats %+v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestCallEndsWithItsContext(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m := newMemory()
+		a, b := start(t, knows("n1", "n2"), on(m)), start(t, knows("n2", "n1"), on(m), blocking)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		if _, _, err := a.Call(ctx, "n2", "n2", probe); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		// Without a deadline in its context, it does not wait forever either.
+		begun = time.Now()
+		if _, _, err := a.Call(context.Background(), "n2", "n2", probe); err == nil || time.Since(begun) != 30*time.Second {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		_ = b.Close()
+	})
+}
