@@ -74,7 +74,7 @@ func TestResumedWatchNeedsNoOlderEvents(t *testing.T) {
 // TestEventLogThatBeginsAnewIsEmpty verifies that an event log that starts over keeps no memory.
 func TestEventLogThatBeginsAnewIsEmpty(t *testing.T) {
 	h := New()
-	for range 3 * pageEvents {
+	for range 3*pageEvents + 5 {
 		happen(h, lockEvent("x", 1))
 	}
 	h.Reset(1_000, "here")

@@ -139,6 +139,11 @@ func TestReceiverThatFails(t *testing.T) {
 	if final, err := l.Serve(t.Context(), begin(t, l, &wire.WatchRequest{}), fail); final != nil || err != gone || said != 1 {
 		t.Errorf("%v, %v after %d responses", final, err, said)
 	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if final, err := l.Serve(ended, begin(t, l, &wire.WatchRequest{}), fail); final != nil || err != context.Canceled || said != 1 {
+		t.Errorf("after its end: %v, %v after %d responses", final, err, said)
+	}
 	w := begin(t, l, &wire.WatchRequest{})
 	l.Close()
 	if final, err := l.Serve(t.Context(), w, fail); final.GetStatus() != wire.Status_UNAVAILABLE || err != nil || said != 1 {
