@@ -12,7 +12,7 @@
 //	operators.go
 //	cluster.go
 //	visit.go     tracks the callers of an acquire, and cancels it when all have left
-//	stream.go    responses of more than one message: watches (with catchup.go) and backups
+//	watch.go     responses of more than one message: watches (with catchup.go) and backups
 //
 // Handlers do not check in advance whether they run on the leader. They call the replica, and return
 // [errElsewhere] if only the leader can answer. The request is then forwarded unchanged, even if it has

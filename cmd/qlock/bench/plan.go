@@ -89,7 +89,7 @@ func (p *Plan) Check() error {
 		{operations > maxOperations, fmt.Sprintf("%.0f operations: give a rate and a duration that make at most %d", operations, maxOperations)},
 		{p.Rate > 0 && p.parked(), fmt.Sprintf("a rate for %s, which does nothing", p.Workload)},
 		{p.Prefix == "", "no prefix: locks need names"},
-		{p.Grace <= 0, fmt.Sprintf("a patience of %v", p.Grace)},
+		{p.Grace <= 0, fmt.Sprintf("a grace period of %v", p.Grace)},
 	} {
 		if c.wrong {
 			return fmt.Errorf("%w: %s", ErrPlan, c.what)

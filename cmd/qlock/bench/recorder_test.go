@@ -194,7 +194,7 @@ func TestBoundsOfPlans(t *testing.T) {
 		"held rate":       {func(p *Plan) { p.Workload, p.Rate = Held, 0 }, func(p *Plan) { p.Workload, p.Rate = Held, 0.1 }},
 		"operations":      {func(p *Plan) { p.Rate, p.Duration, p.WarmUp = maxOperations/10, 9*time.Second, time.Second }, func(p *Plan) { p.Rate, p.Duration, p.WarmUp = maxOperations/10, 9*time.Second+1, time.Second }},
 		"a prefix":        {func(p *Plan) { p.Prefix = "p" }, func(p *Plan) { p.Prefix = "" }},
-		"patience":        {func(p *Plan) { p.Grace = 1 }, func(p *Plan) { p.Grace = 0 }},
+		"grace period":    {func(p *Plan) { p.Grace = 1 }, func(p *Plan) { p.Grace = 0 }},
 	} {
 		well, beyond := plan(Pairs, test.at), plan(Pairs, test.beyond)
 		if err := well.Check(); err != nil {

@@ -309,7 +309,7 @@ func TestPlansThatCannotBe(t *testing.T) {
 		"too much":             func(p *Plan) { p.Rate = 1e9 },
 		"rate of nothing":      func(p *Plan) { p.Workload, p.Rate = Idle, 5 },
 		"no prefix":            func(p *Plan) { p.Prefix = "" },
-		"no patience":          func(p *Plan) { p.Grace = 0 },
+		"no grace period":      func(p *Plan) { p.Grace = 0 },
 	} {
 		p := plan(Pairs, change)
 		if err := p.Check(); !errors.Is(err, ErrPlan) {
