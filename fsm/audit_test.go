@@ -55,7 +55,7 @@ func TestOperatorsTextsAreBounded(t *testing.T) {
 	act := func(id uint64) *wire.AuditRecord { return &wire.AuditRecord{Id: id, Action: wire.AuditRecord_RESIZE} }
 	commands := with(
 		&wire.RestoreBackup{Reason: long}, &wire.RestoreBackup{Reason: " "}, &wire.RestoreBackup{Operator: name}, &wire.RestoreBackup{Lineage: long},
-		&wire.RestoreBackup{TokenFloor: maxTokenFloor + 1}, &wire.RestoreBackup{ClockUnixS: maxClock + 1},
+		&wire.RestoreBackup{TokenFloor: maxTokenFloor + 1}, &wire.RestoreBackup{ClockUnixMs: maxClock + 1},
 		&wire.RestoreBackup{Settings: &wire.Settings{MinTtlMs: 1 << 30}},
 		&wire.RestoreBackup{Backup: &wire.Backup{Sha256: []byte{1}}}, &wire.RestoreBackup{Backup: &wire.Backup{ClusterId: long}},
 		&wire.RestoreBackup{Audit: make([]*wire.AuditRecord, maxRestoredAudit+1)},

@@ -14,15 +14,17 @@ const (
 	// MaxAhead is how far a given floor or a backup's token may be ahead of the token counter and the
 	// clock: a year, in tokens. Without this bound, a few such floors would use up all tokens.
 	MaxAhead = 366 * 24 * 3600 << 32
-	// epoch is the Unix time that tokens count seconds from, 2024-01-01; maxClock is the last second that
-	// they can count.
-	epoch    = 1704067200
-	maxClock = epoch + maxTokenFloor>>32
+	// epoch is the Unix time from which tokens count, 2024-01-01, and maxClock the last second that they can
+	// count, both in milliseconds.
+	epoch    = 1704067200 * 1000
+	maxClock = epoch + maxTokenFloor>>32*1000
 )
 
-// ClockToken returns the token for a clock: the seconds since 2024, times 2^32.
-func ClockToken(unixSeconds uint64) uint64 {
-	return (max(epoch, min(unixSeconds, maxClock)) - epoch) << 32
+// ClockToken returns the token for a clock in milliseconds since 1970: the seconds since 2024, with their
+// fraction, times 2^32.
+func ClockToken(unixMs uint64) uint64 {
+	ms := max(epoch, min(unixMs, maxClock)) - epoch
+	return ms/1000<<32 + ms%1000<<32/1000
 }
 
 // Lineage returns the name of the history that revisions belong to. Restoring a backup begins another one.
@@ -106,10 +108,10 @@ func validImport(records []*wire.AuditRecord) *wire.Result {
 
 // validFloors bounds how far a restore may raise the token counter.
 func (m *Machine) validFloors(op *wire.RestoreBackup) *wire.Result {
-	if op.ClockUnixS > maxClock {
-		return invalid("clock_unix_s is %d: at most %d is allowed", op.ClockUnixS, uint64(maxClock))
+	if op.ClockUnixMs > maxClock {
+		return invalid("clock_unix_ms is %d: at most %d is allowed", op.ClockUnixMs, uint64(maxClock))
 	}
-	ahead := max(m.state.token, ClockToken(op.ClockUnixS)) + MaxAhead
+	ahead := max(m.state.token, ClockToken(op.ClockUnixMs)) + MaxAhead
 	switch {
 	case op.TokenFloor > ahead:
 		return invalid("token_floor is %d: at most %d is allowed, a year above the token counter and the clock", op.TokenFloor, ahead)
@@ -127,7 +129,7 @@ func (m *Machine) validFloors(op *wire.RestoreBackup) *wire.Result {
 // above the backup's token. Otherwise clusters into which one backup is restored, one after the other,
 // would grant the same tokens. 2^20 is enough, since no cluster grants a million tokens in a second.
 func (m *Machine) restoredToken(op *wire.RestoreBackup) uint64 {
-	return max(m.state.token, ClockToken(op.ClockUnixS), op.TokenFloor, op.Backup.GetToken()+1<<32+op.ClockUnixS<<20)
+	return max(m.state.token, ClockToken(op.ClockUnixMs), op.TokenFloor, op.Backup.GetToken()+1<<32+op.ClockUnixMs/1000<<20)
 }
 
 // endAll expires all sessions, without lock-delays for their holds, and ends the lock-delays in progress.

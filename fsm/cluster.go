@@ -46,7 +46,7 @@ func validBootstrap(op *wire.Bootstrap) *wire.Result {
 	if op.GetClusterId() == "" {
 		return invalid("cluster_id is empty")
 	}
-	if most := min(ClockToken(op.GetClockUnixS()), maxTokenFloor-MaxAhead) + MaxAhead; op.GetTokenFloor() > most {
+	if most := min(ClockToken(op.GetClockUnixMs()), maxTokenFloor-MaxAhead) + MaxAhead; op.GetTokenFloor() > most {
 		return invalid("token_floor is %d: at most %d is allowed, a year above the clock", op.GetTokenFloor(), most)
 	}
 	if _, err := completeSettings(op.GetSettings()); err != nil {
@@ -114,8 +114,8 @@ func (m *Machine) beginTerm(op *wire.BeginTerm) *wire.Result {
 // termFloor returns the leader's clock as a token, but at most a year above the larger of the counter and
 // the median of the voters' clocks: a single wrong clock must not use up the tokens.
 func (m *Machine) termFloor(op *wire.BeginTerm) uint64 {
-	known := min(max(m.state.token, ClockToken(op.MedianUnixS)), maxTokenFloor-MaxAhead)
-	return min(ClockToken(op.ClockUnixS), known+MaxAhead)
+	known := min(max(m.state.token, ClockToken(op.MedianUnixMs)), maxTokenFloor-MaxAhead)
+	return min(ClockToken(op.ClockUnixMs), known+MaxAhead)
 }
 
 func validBeginTerm(op *wire.BeginTerm) *wire.Result {

@@ -231,7 +231,7 @@ func TestUnknownOperation(t *testing.T) {
 
 // TestTermsRaiseTheTokenCounter begins terms of leaders with all kinds of clocks.
 func TestTermsRaiseTheTokenCounter(t *testing.T) {
-	const now, year = epoch + 1_000_000, MaxAhead >> 32
+	const now, year = epoch + 1_000_000_000, MaxAhead >> 32 * 1000
 	for name, c := range map[string]struct{ token, clock, median, want uint64 }{
 		"the leader's clock":              {77, now, now, ClockToken(now)},
 		"a clock behind the counter":      {ClockToken(now) + 5, now, now, ClockToken(now) + 5},
@@ -240,12 +240,14 @@ func TestTermsRaiseTheTokenCounter(t *testing.T) {
 		"ahead of most, by far":           {77, now + 10*year, now, ClockToken(now) + MaxAhead},
 		"ahead of the counter, by far":    {ClockToken(now + year), now + 10*year, now, ClockToken(now+year) + MaxAhead},
 		"most clocks wild":                {77, 1<<64 - 1, 1<<64 - 1, maxTokenFloor >> 32 << 32},
+		"a millisecond later":             {ClockToken(now) + 4_000_000, now + 1, now, ClockToken(now) + 1<<32/1000},
+		"half a second later":             {ClockToken(now), now + 500, now, ClockToken(now) + 1<<31},
 		"most clocks ahead of the leader": {77, now, now + 10*year, ClockToken(now)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := New(Level)
-			applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "c", ClockUnixS: c.token>>32 + epoch, TokenFloor: c.token}))
-			begin := &wire.BeginTerm{Term: 2, LeaderId: "n1", ClockUnixS: c.clock, MedianUnixS: c.median}
+			applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "c", ClockUnixMs: c.token>>32*1000 + epoch, TokenFloor: c.token}))
+			begin := &wire.BeginTerm{Term: 2, LeaderId: "n1", ClockUnixMs: c.clock, MedianUnixMs: c.median}
 			if r := applyOne(t, m, &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}).Results[0]; r.Status != wire.Status_OK {
 				t.Fatal(r)
 			}
@@ -261,10 +263,10 @@ func TestTermsRaiseTheTokenCounter(t *testing.T) {
 
 func TestTokensOfATermBeforeTheBootstrapDoNotComeAgain(t *testing.T) {
 	m := New(Level)
-	begin := &wire.BeginTerm{Term: 1, LeaderId: "n1", ClockUnixS: epoch + 9, MedianUnixS: epoch + 9}
+	begin := &wire.BeginTerm{Term: 1, LeaderId: "n1", ClockUnixMs: epoch + 9_000, MedianUnixMs: epoch + 9_000}
 	applyOne(t, m, &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}})
 	applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "c", TokenFloor: 7}))
-	if m.Token() != ClockToken(epoch+9) {
+	if m.Token() != ClockToken(epoch+9_000) {
 		t.Errorf("the counter is at %d", m.Token())
 	}
 }

@@ -103,12 +103,12 @@ func TestDeadlocksOfOneAnswer(t *testing.T) {
 	}
 }
 
-// TestClockOfARestoreIsBounded restores at the last second of the clock, and one second later.
+// TestClockOfARestoreIsBounded restores at the last millisecond of the clock, and one millisecond later.
 func TestClockOfARestoreIsBounded(t *testing.T) {
 	m := bootstrapped(t)
 	for clock, good := range map[uint64]bool{maxClock: true, maxClock + 1: false} {
-		r := m.validFloors(&wire.RestoreBackup{ClockUnixS: clock})
-		if told := r != nil && strings.HasPrefix(r.Message, "clock_unix_s"); told == good {
+		r := m.validFloors(&wire.RestoreBackup{ClockUnixMs: clock})
+		if told := r != nil && strings.HasPrefix(r.Message, "clock_unix_ms"); told == good {
 			t.Errorf("clock %d: %v", clock, r)
 		}
 	}

@@ -41,7 +41,7 @@ func (s *script) leaderCommand(a args) *wire.Command {
 	switch a.verb {
 	case "begin":
 		return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{
-			Term: term, LeaderId: a.arg(0), ClockUnixS: s.number(a, "clock", 0), MedianUnixS: s.number(a, "median", 0),
+			Term: term, LeaderId: a.arg(0), ClockUnixMs: s.number(a, "clock", 0), MedianUnixMs: s.number(a, "median", 0),
 		}}}
 	case "suspend":
 		return &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}
@@ -95,7 +95,7 @@ func (s *script) operatorCommand(a args) *wire.Command {
 		return &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: a.arg(0), Limit: s.number(a, "limit", 0), Reason: reason, Operator: "op"}}}
 	case "restore":
 		return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{TokenFloor: s.number(a, "floor", 0), Lineage: a.arg(0), Reason: reason, Operator: "op",
-			ClusterId: a.pairs["cluster"], ClockUnixS: s.number(a, "clock", 0), Backup: &wire.Backup{ClusterId: "lost", Token: s.number(a, "token", 0)}}}}
+			ClusterId: a.pairs["cluster"], ClockUnixMs: s.number(a, "clock", 0), Backup: &wire.Backup{ClusterId: "lost", Token: s.number(a, "token", 0)}}}}
 	case "record":
 		return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_Action(wire.AuditRecord_Action_value[a.arg(0)]), Member: a.pairs["member"], Reason: reason, Operator: "op"}}}
 	}

@@ -14,7 +14,7 @@ func TestSessionsOfAnEarlierHistory(t *testing.T) {
 
 	anew := New(Level)
 	applyOne(t, anew, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
-		ClusterId: "c", TokenFloor: 1000 << 32, ClockUnixS: epoch + 1000}}})
+		ClusterId: "c", TokenFloor: 1000 << 32, ClockUnixMs: epoch + 1000_000}}})
 	overOf(t, anew, old)
 	current := openSession(t, anew, "new")
 	if want := uint64(1000<<20 + 1); current != want {
@@ -24,7 +24,7 @@ func TestSessionsOfAnEarlierHistory(t *testing.T) {
 
 	for round, m := range []*Machine{first, anew} {
 		applyOne(t, m, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{
-			Lineage: "second", Reason: "disaster", Operator: "op", ClusterId: "c", ClockUnixS: epoch + 2000,
+			Lineage: "second", Reason: "disaster", Operator: "op", ClusterId: "c", ClockUnixMs: epoch + 2000_000,
 			Backup: &wire.Backup{ClusterId: "c", Token: 1000<<32 + 7, Sha256: make([]byte, 32)},
 		}}})
 		m = restored(t, snapshotOf(t, m))

@@ -289,7 +289,7 @@ func (w *walker) fillAudit(op *wire.RestoreBackup) {
 func (w *walker) restoreBackup() *wire.Command {
 	op := &wire.RestoreBackup{TokenFloor: w.d.Token + uint64(w.roll(3)) - 1, Lineage: "again", Reason: w.reason(), Operator: "op"}
 	op.ClusterId = []string{"walk", "walk", "walk", "walk", "", "other"}[w.roll(6)]
-	op.ClockUnixS = []uint64{0, 1704067199 + uint64(w.roll(4)), 1 << 40}[min(w.roll(3), w.roll(3))]
+	op.ClockUnixMs = []uint64{0, epoch - 1000 + 300*uint64(w.roll(14)), 1 << 50}[min(w.roll(3), w.roll(3))]
 	op.Backup = &wire.Backup{ClusterId: "lost", Revision: 7, Token: uint64(w.roll(2_000)), Sha256: make([]byte, 32*w.roll(2))}
 	op.Settings = &wire.Settings{MaxSessions: uint64(2 + w.roll(6)), MaxValueBytes: 3}
 	switch w.roll(8) {
@@ -300,9 +300,9 @@ func (w *walker) restoreBackup() *wire.Command {
 	case 2:
 		op.Settings.MinTtlMs = 1 << 30
 	case 3:
-		op.TokenFloor = max(ClockToken(op.ClockUnixS), w.d.Token) + aYear + uint64(w.roll(2))
+		op.TokenFloor = max(ClockToken(op.ClockUnixMs), w.d.Token) + aYear + uint64(w.roll(2))
 	case 4:
-		op.Backup.Token = max(ClockToken(op.ClockUnixS), w.d.Token) + aYear + uint64(w.roll(2))
+		op.Backup.Token = max(ClockToken(op.ClockUnixMs), w.d.Token) + aYear + uint64(w.roll(2))
 	}
 	w.fillAudit(op)
 	return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}

@@ -203,17 +203,17 @@ func (w *walker) beginTerm() *wire.Command {
 	term := w.d.Term + uint64(w.roll(3))
 	begin := &wire.BeginTerm{Term: term, LeaderId: fmt.Sprint("n", w.roll(2)), Nonce: 7 * term}
 	if w.one(2) {
-		begin.ClockUnixS, begin.MedianUnixS = w.clock(), w.clock()
+		begin.ClockUnixMs, begin.MedianUnixMs = w.clock(), w.clock()
 	}
 	return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}
 }
 
-// clock returns a second close to the one that the token counter stands for, rarely another one.
+// clock returns a time close to the one that the token counter stands for, rarely another one.
 func (w *walker) clock() uint64 {
 	if w.one(200) {
 		return uint64(w.roll(1<<30)) << w.roll(34)
 	}
-	return epoch + w.d.Token>>32 + uint64(w.roll(200))
+	return epoch + w.d.Token>>32*1000 + uint64(w.roll(200_000))
 }
 
 // about returns n, or sometimes a number next to it.

@@ -75,7 +75,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 		Operator:   req.GetOperator(),
 		Reason:     req.GetReason(),
 		Backup:     req.GetBackup(),
-		ClockUnixS: unixSeconds(now),
+		ClockUnixMs: unixMs(now),
 		ClusterId:  req.GetClusterId(),
 	}
 	var refusal *wire.Result
@@ -94,12 +94,12 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	return &wire.RestoreResponse{TokenFloor: result.Token, Revision: result.Revision}, nil
 }
 
-// unixSeconds returns the wall clock in the form that commands carry.
-func unixSeconds(now time.Time) uint64 { return uint64(max(0, now.Unix())) }
+// unixMs returns the wall clock in the form that commands carry.
+func unixMs(now time.Time) uint64 { return uint64(max(0, now.UnixMilli())) }
 
 // MaxTokenFloor returns the largest token floor that a cluster can be bootstrapped with at that time: one
 // year ahead of the clock.
-func MaxTokenFloor(now time.Time) uint64 { return fsm.ClockToken(unixSeconds(now)) + fsm.MaxAhead }
+func MaxTokenFloor(now time.Time) uint64 { return fsm.ClockToken(unixMs(now)) + fsm.MaxAhead }
 
 // nextSecond waits until the second of the given time is over, so that another restore of the same backup
 // after this one falls into a later second.

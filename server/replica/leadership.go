@@ -89,10 +89,10 @@ func (r *Replica) proposeBarrier(lead *leadership) {
 	if lead == nil {
 		return
 	}
-	clock := unixSeconds(time.Now())
+	clock := unixMs(time.Now())
 	begin := &wire.BeginTerm{
 		Term: lead.term, LeaderId: r.cfg.ID, Nonce: r.states.boot.Stored.GetNonce(),
-		ClockUnixS: clock, MedianUnixS: r.states.medianClock(clock),
+		ClockUnixMs: clock, MedianUnixMs: r.states.medianClock(clock),
 	}
 	r.proposer.urge(lead.term, newItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
 		r.barrierDone(lead, result)
@@ -151,11 +151,11 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 	}
 	return &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId:  cluster,
-		TokenFloor: max(fsm.ClockToken(unixSeconds(time.Now())), r.cfg.TokenFloor),
+		TokenFloor: max(fsm.ClockToken(unixMs(time.Now())), r.cfg.TokenFloor),
 		Settings:   r.cfg.Settings,
 		Members:    members,
 		Lineage:    newID(),
-		ClockUnixS: unixSeconds(time.Now()),
+		ClockUnixMs: unixMs(time.Now()),
 	}}}
 }
 

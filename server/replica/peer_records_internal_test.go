@@ -311,16 +311,16 @@ func TestWhatIsLearnedOfOthers(t *testing.T) {
 		if voters := r.votersKnown(); !slices.Equal(voters, []string{"n1"}) {
 			t.Errorf("the voters are %v", voters)
 		}
-		now := unixSeconds(time.Now())
+		now := unixMs(time.Now())
 		for _, c := range []struct {
 			id   string
 			want uint64 // the median; of two, the lower one
 		}{{"n9", now}, {"n5", now}, {"n1", now - 1_000}} { // a stranger, a non-voter, a voter
-			if err := s.meet(c.id, "of "+c.id, &wire.PeerState{ClockUnixS: now - 1_000}); err != nil {
+			if err := s.meet(c.id, "of "+c.id, &wire.PeerState{ClockUnixMs: now - 1_000}); err != nil {
 				t.Error(err)
 			}
 			if got := s.medianClock(now); got != c.want {
-				t.Errorf("with the clock of %s it is %d s earlier", c.id, now-got)
+				t.Errorf("with the clock of %s it is %d ms earlier", c.id, now-got)
 			}
 		}
 		if err := r.Close(t.Context()); err != nil {

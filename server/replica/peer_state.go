@@ -156,7 +156,7 @@ func (s *peerStates) state(incarnation string) *wire.PeerState {
 		Stored:     s.boot.Stored,
 		Known:      s.memory.Known(incarnation),
 		Position:   latest(s.position(), toldStarts),
-		ClockUnixS: unixSeconds(time.Now()),
+		ClockUnixMs: unixMs(time.Now()),
 	}
 }
 

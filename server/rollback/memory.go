@@ -27,7 +27,7 @@ type Memory struct {
 // peer is one incarnation of a node.
 type peer struct {
 	known *wire.KnownState
-	// clock is its wall clock at heard, in seconds since 1970.
+	// clock is its wall clock at heard, in milliseconds since 1970.
 	clock uint64
 	heard time.Time
 }
@@ -53,7 +53,7 @@ func (m *Memory) Met(incarnation string, said *wire.PeerState) {
 		p = &peer{known: &wire.KnownState{Incarnation: incarnation, LastStart: &wire.DiskEvidence{}, Before: &wire.DiskEvidence{}}}
 		m.peers[incarnation] = p
 	}
-	p.clock, p.heard = said.GetClockUnixS(), time.Now()
+	p.clock, p.heard = said.GetClockUnixMs(), time.Now()
 	if stored := said.GetStored(); stored.GetBoot() > p.known.LastStart.Boot {
 		p.known.Before = merge(p.known.Before, p.known.LastStart)
 		p.known.LastStart = &wire.DiskEvidence{Boot: stored.Boot, Nonce: stored.Nonce, Term: stored.Term, VoteTerm: stored.VoteTerm}
@@ -150,14 +150,14 @@ func (m *Memory) Keep(incarnations []string, present *wire.LogPosition) *wire.Pe
 }
 
 // Median returns the median of the wall clocks of this node and of the nodes in others that it has met, in
-// seconds since 1970. For an even number it is the lower of the two middle ones.
+// milliseconds since 1970. For an even number it is the lower of the two middle ones.
 func (m *Memory) Median(own uint64, others []string) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clocks := []uint64{own}
 	for _, incarnation := range others {
 		if p := m.peers[incarnation]; p != nil && !p.heard.IsZero() {
-			clocks = append(clocks, p.clock+uint64(time.Since(p.heard)/time.Second))
+			clocks = append(clocks, p.clock+uint64(time.Since(p.heard)/time.Millisecond))
 		}
 	}
 	slices.Sort(clocks)

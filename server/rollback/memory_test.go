@@ -134,9 +134,9 @@ func TestMedian(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := Load(nil)
 		for incarnation, clock := range map[string]uint64{"a": 1_000, "b": 2_000, "wild": 9_000_000, "no voter": 1} {
-			m.Met(incarnation, &wire.PeerState{ClockUnixS: clock})
+			m.Met(incarnation, &wire.PeerState{ClockUnixMs: clock})
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Millisecond)
 		for _, c := range []struct {
 			own    uint64
 			others []string

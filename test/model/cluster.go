@@ -60,15 +60,17 @@ func limitsFrom(given *wire.Settings) *wire.Settings {
 const (
 	highestFloor = 1<<63 - 1 - 1<<40
 	aYear        = 31_622_400 << 32
-	beginning    = 1_704_067_200 // start of 2024
+	beginning    = 1_704_067_200_000 // start of 2024
+	latest       = beginning + highestFloor>>32*1000
 )
 
-// clock returns the smallest token of that second.
-func clock(seconds uint64) uint64 {
-	if seconds < beginning {
+// clock returns the smallest token of that millisecond.
+func clock(unixMs uint64) uint64 {
+	if unixMs < beginning {
 		return 0
 	}
-	return min(seconds-beginning, highestFloor>>32) << 32
+	seconds, fraction := (min(unixMs, latest)-beginning)/1000, (min(unixMs, latest)-beginning)%1000
+	return seconds<<32 + (fraction<<32)/1000
 }
 
 func (d *Model) bootstrap(op *wire.Bootstrap) *wire.Result {
@@ -185,16 +187,16 @@ func (d *Model) beginTerm(op *wire.BeginTerm) *wire.Result {
 	d.Term, d.leader = op.Term, op.LeaderId
 	// A single wrong clock advances the counter by at most a year beyond the larger of its value and the
 	// median clock.
-	most := min(max(d.Token, clock(op.MedianUnixS)), highestFloor-aYear) + aYear
-	d.Token = max(d.Token, min(clock(op.ClockUnixS), most))
+	most := min(max(d.Token, clock(op.MedianUnixMs)), highestFloor-aYear) + aYear
+	d.Token = max(d.Token, min(clock(op.ClockUnixMs), most))
 	return says(wire.Status_OK)
 }
 
 func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
-	limits, ahead := limitsFrom(op.GetSettings()), max(d.Token, clock(op.GetClockUnixS()))+aYear
-	floor := max(d.Token, clock(op.GetClockUnixS()), op.GetTokenFloor(), op.GetBackup().GetToken()+1<<32+op.GetClockUnixS()<<20)
+	limits, ahead := limitsFrom(op.GetSettings()), max(d.Token, clock(op.GetClockUnixMs()))+aYear
+	floor := max(d.Token, clock(op.GetClockUnixMs()), op.GetTokenFloor(), op.GetBackup().GetToken()+1<<32+op.GetClockUnixMs()/1000<<20)
 	switch {
-	case op.ClockUnixS > beginning+highestFloor>>32, op.TokenFloor > ahead, op.Backup.GetToken() > ahead, floor > highestFloor:
+	case op.ClockUnixMs > latest, op.TokenFloor > ahead, op.Backup.GetToken() > ahead, floor > highestFloor:
 		return says(wire.Status_INVALID_ARGUMENT)
 	case op.ClusterId != "" && op.ClusterId != d.Cluster,
 		op.ClusterId == "" && (d.Opened > d.before || d.acted > 0 || len(d.Claims) > 0):

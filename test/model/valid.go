@@ -132,5 +132,5 @@ func validBootstrap(op *wire.Bootstrap) bool {
 		known[m.Id], known["of "+m.Incarnation] = true, m.Incarnation != ""
 	}
 	return op.GetClusterId() != "" && readable(op.ClusterId, 512) && readable(op.Lineage, 64) &&
-		op.TokenFloor <= highestFloor && op.TokenFloor <= clock(op.ClockUnixS)+aYear && limitsFrom(op.Settings) != nil
+		op.TokenFloor <= highestFloor && op.TokenFloor <= clock(op.ClockUnixMs)+aYear && limitsFrom(op.Settings) != nil
 }

@@ -191,7 +191,7 @@ func (k *identity) Observe(h *wire.PeerHello) {
 }
 
 func (k *identity) State(incarnation string) *wire.PeerState {
-	return &wire.PeerState{Known: &wire.KnownState{Incarnation: incarnation}, ClockUnixS: 7}
+	return &wire.PeerState{Known: &wire.KnownState{Incarnation: incarnation}, ClockUnixMs: 7}
 }
 
 func (k *identity) Parted(id string, _ error) {

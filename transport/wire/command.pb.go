@@ -691,8 +691,8 @@ type Bootstrap struct {
 	Members    []*Member `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
 	// Random; identifies this sequence of revisions.
 	Lineage string `protobuf:"bytes,5,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// The leader's wall clock, in seconds since 1970. It bounds token_floor.
-	ClockUnixS    uint64 `protobuf:"varint,6,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
+	// The leader's wall clock, in milliseconds since 1970. It bounds token_floor.
+	ClockUnixMs   uint64 `protobuf:"varint,6,opt,name=clock_unix_ms,json=clockUnixMs,proto3" json:"clock_unix_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -762,9 +762,9 @@ func (x *Bootstrap) GetLineage() string {
 	return ""
 }
 
-func (x *Bootstrap) GetClockUnixS() uint64 {
+func (x *Bootstrap) GetClockUnixMs() uint64 {
 	if x != nil {
-		return x.ClockUnixS
+		return x.ClockUnixMs
 	}
 	return 0
 }
@@ -774,10 +774,10 @@ type BeginTerm struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Term     uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
 	LeaderId string                 `protobuf:"bytes,2,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
-	// The leader's wall clock and the median of the known voters' clocks, in seconds since
-	// 1970. They only raise the token counter.
-	ClockUnixS  uint64 `protobuf:"varint,3,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
-	MedianUnixS uint64 `protobuf:"varint,4,opt,name=median_unix_s,json=medianUnixS,proto3" json:"median_unix_s,omitempty"`
+	// The leader's wall clock and the median of the known voters' clocks, in milliseconds
+	// since 1970. They only raise the token counter.
+	ClockUnixMs  uint64 `protobuf:"varint,3,opt,name=clock_unix_ms,json=clockUnixMs,proto3" json:"clock_unix_ms,omitempty"`
+	MedianUnixMs uint64 `protobuf:"varint,4,opt,name=median_unix_ms,json=medianUnixMs,proto3" json:"median_unix_ms,omitempty"`
 	// The nonce of the leader's current start.
 	Nonce         uint64 `protobuf:"fixed64,5,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -828,16 +828,16 @@ func (x *BeginTerm) GetLeaderId() string {
 	return ""
 }
 
-func (x *BeginTerm) GetClockUnixS() uint64 {
+func (x *BeginTerm) GetClockUnixMs() uint64 {
 	if x != nil {
-		return x.ClockUnixS
+		return x.ClockUnixMs
 	}
 	return 0
 }
 
-func (x *BeginTerm) GetMedianUnixS() uint64 {
+func (x *BeginTerm) GetMedianUnixMs() uint64 {
 	if x != nil {
-		return x.MedianUnixS
+		return x.MedianUnixMs
 	}
 	return 0
 }
@@ -2163,8 +2163,8 @@ type RestoreBackup struct {
 	Operator string         `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	Backup   *Backup        `protobuf:"bytes,7,opt,name=backup,proto3" json:"backup,omitempty"`
-	// The leader's wall clock, in seconds since 1970.
-	ClockUnixS    uint64 `protobuf:"varint,8,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
+	// The leader's wall clock, in milliseconds since 1970.
+	ClockUnixMs   uint64 `protobuf:"varint,8,opt,name=clock_unix_ms,json=clockUnixMs,proto3" json:"clock_unix_ms,omitempty"`
 	ClusterId     string `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2249,9 +2249,9 @@ func (x *RestoreBackup) GetBackup() *Backup {
 	return nil
 }
 
-func (x *RestoreBackup) GetClockUnixS() uint64 {
+func (x *RestoreBackup) GetClockUnixMs() uint64 {
 	if x != nil {
-		return x.ClockUnixS
+		return x.ClockUnixMs
 	}
 	return 0
 }
@@ -3188,7 +3188,7 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\x0erestore_backup\x18D \x01(\v2\x1c.quorumlock.v1.RestoreBackupH\x00R\rrestoreBackup\x129\n" +
 	"\n" +
 	"record_act\x18E \x01(\v2\x18.quorumlock.v1.RecordActH\x00R\trecordActB\x04\n" +
-	"\x02op\"\xed\x01\n" +
+	"\x02op\"\xef\x01\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1f\n" +
@@ -3196,15 +3196,13 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"tokenFloor\x123\n" +
 	"\bsettings\x18\x03 \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x12/\n" +
 	"\amembers\x18\x04 \x03(\v2\x15.quorumlock.v1.MemberR\amembers\x12\x18\n" +
-	"\alineage\x18\x05 \x01(\tR\alineage\x12 \n" +
-	"\fclock_unix_s\x18\x06 \x01(\x04R\n" +
-	"clockUnixS\"\x98\x01\n" +
+	"\alineage\x18\x05 \x01(\tR\alineage\x12\"\n" +
+	"\rclock_unix_ms\x18\x06 \x01(\x04R\vclockUnixMs\"\x9c\x01\n" +
 	"\tBeginTerm\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1b\n" +
-	"\tleader_id\x18\x02 \x01(\tR\bleaderId\x12 \n" +
-	"\fclock_unix_s\x18\x03 \x01(\x04R\n" +
-	"clockUnixS\x12\"\n" +
-	"\rmedian_unix_s\x18\x04 \x01(\x04R\vmedianUnixS\x12\x14\n" +
+	"\tleader_id\x18\x02 \x01(\tR\bleaderId\x12\"\n" +
+	"\rclock_unix_ms\x18\x03 \x01(\x04R\vclockUnixMs\x12$\n" +
+	"\x0emedian_unix_ms\x18\x04 \x01(\x04R\fmedianUnixMs\x12\x14\n" +
 	"\x05nonce\x18\x05 \x01(\x06R\x05nonce\":\n" +
 	"\tPutMember\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\"\x1c\n" +
@@ -3300,7 +3298,7 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator\"\xd5\x02\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\"\xd7\x02\n" +
 	"\rRestoreBackup\x12\x1f\n" +
 	"\vtoken_floor\x18\x01 \x01(\x04R\n" +
 	"tokenFloor\x123\n" +
@@ -3309,9 +3307,8 @@ const file_transport_wire_command_proto_rawDesc = "" +
 	"\alineage\x18\x04 \x01(\tR\alineage\x12\x1a\n" +
 	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12-\n" +
-	"\x06backup\x18\a \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x12 \n" +
-	"\fclock_unix_s\x18\b \x01(\x04R\n" +
-	"clockUnixS\x12\x1d\n" +
+	"\x06backup\x18\a \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x12\"\n" +
+	"\rclock_unix_ms\x18\b \x01(\x04R\vclockUnixMs\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\t \x01(\tR\tclusterId\"\xac\x01\n" +
 	"\tRecordAct\x129\n" +

@@ -349,8 +349,8 @@ type PeerState struct {
 	Known *KnownState `protobuf:"bytes,2,opt,name=known,proto3" json:"known,omitempty"`
 	// The sender's applied position.
 	Position *LogPosition `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
-	// The sender's wall clock, in seconds since 1970.
-	ClockUnixS    uint64 `protobuf:"varint,4,opt,name=clock_unix_s,json=clockUnixS,proto3" json:"clock_unix_s,omitempty"`
+	// The sender's wall clock, in milliseconds since 1970.
+	ClockUnixMs   uint64 `protobuf:"varint,4,opt,name=clock_unix_ms,json=clockUnixMs,proto3" json:"clock_unix_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -406,9 +406,9 @@ func (x *PeerState) GetPosition() *LogPosition {
 	return nil
 }
 
-func (x *PeerState) GetClockUnixS() uint64 {
+func (x *PeerState) GetClockUnixMs() uint64 {
 	if x != nil {
-		return x.ClockUnixS
+		return x.ClockUnixMs
 	}
 	return 0
 }
@@ -1955,13 +1955,12 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x06 \x01(\tR\vincarnation\x12.\n" +
-	"\x05state\x18\a \x01(\v2\x18.quorumlock.v1.PeerStateR\x05state\"\xca\x01\n" +
+	"\x05state\x18\a \x01(\v2\x18.quorumlock.v1.PeerStateR\x05state\"\xcc\x01\n" +
 	"\tPeerState\x122\n" +
 	"\x06stored\x18\x01 \x01(\v2\x1a.quorumlock.v1.StoredStateR\x06stored\x12/\n" +
 	"\x05known\x18\x02 \x01(\v2\x19.quorumlock.v1.KnownStateR\x05known\x126\n" +
-	"\bposition\x18\x03 \x01(\v2\x1a.quorumlock.v1.LogPositionR\bposition\x12 \n" +
-	"\fclock_unix_s\x18\x04 \x01(\x04R\n" +
-	"clockUnixS\"\x87\x01\n" +
+	"\bposition\x18\x03 \x01(\v2\x1a.quorumlock.v1.LogPositionR\bposition\x12\"\n" +
+	"\rclock_unix_ms\x18\x04 \x01(\x04R\vclockUnixMs\"\x87\x01\n" +
 	"\vStoredState\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\x06R\x05nonce\x12\x12\n" +
