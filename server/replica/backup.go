@@ -68,15 +68,15 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	defer done()
 	now := time.Now()
 	op := &wire.RestoreBackup{
-		TokenFloor: req.GetTokenFloor(),
-		Settings:   req.GetSettings(),
-		Audit:      fsm.RestorableAudit(req.GetAudit()),
-		Lineage:    newID(),
-		Operator:   req.GetOperator(),
-		Reason:     req.GetReason(),
-		Backup:     req.GetBackup(),
+		TokenFloor:  req.GetTokenFloor(),
+		Settings:    req.GetSettings(),
+		Audit:       fsm.RestorableAudit(req.GetAudit()),
+		Lineage:     newID(),
+		Operator:    req.GetOperator(),
+		Reason:      req.GetReason(),
+		Backup:      req.GetBackup(),
 		ClockUnixMs: unixMs(now),
-		ClusterId:  req.GetClusterId(),
+		ClusterId:   req.GetClusterId(),
 	}
 	var refusal *wire.Result
 	r.machine.View(func(m *fsm.Machine) { refusal = m.CheckRestore(op) })

@@ -150,11 +150,11 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 		cluster = newID()
 	}
 	return &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
-		ClusterId:  cluster,
-		TokenFloor: max(fsm.ClockToken(unixMs(time.Now())), r.cfg.TokenFloor),
-		Settings:   r.cfg.Settings,
-		Members:    members,
-		Lineage:    newID(),
+		ClusterId:   cluster,
+		TokenFloor:  max(fsm.ClockToken(unixMs(time.Now())), r.cfg.TokenFloor),
+		Settings:    r.cfg.Settings,
+		Members:     members,
+		Lineage:     newID(),
 		ClockUnixMs: unixMs(time.Now()),
 	}}}
 }

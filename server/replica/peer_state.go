@@ -153,9 +153,9 @@ func (b *directory) Parted(id string, err error) { b.states.parted(id, err) }
 // state returns what this node sends to another one.
 func (s *peerStates) state(incarnation string) *wire.PeerState {
 	return &wire.PeerState{
-		Stored:     s.boot.Stored,
-		Known:      s.memory.Known(incarnation),
-		Position:   latest(s.position(), toldStarts),
+		Stored:      s.boot.Stored,
+		Known:       s.memory.Known(incarnation),
+		Position:    latest(s.position(), toldStarts),
 		ClockUnixMs: unixMs(time.Now()),
 	}
 }
