@@ -170,16 +170,26 @@ generate: ## regenerate the schema's code and the demo's data
 
 .PHONY: check
 check: lint ## the long versions of everything: about an hour
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 30m -v -run '^TestModel$$' ./fsm
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 30m -skip '^TestModel$$' ./fsm ./test/virtual
-	$(RACE) -timeout 5m ./fsm
-	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m $(call TIMELESS)
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 45m -p 1 $(FAULTS)
+	@$(MAKE) --no-print-directory --jobs=2 NICE='nice -n 19' check-processes check-computed
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 45m -p 1 $(filter-out ./test/process,$(FAULTS))
 	$(RACE) -timeout 5m -p 1 $(FAULTS)
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))
 	scripts/fuzz.sh $(FUZZTIME)
 	scripts/generate.sh --check
 	cd scripts/compare && $(GO) vet ./... && $(STATICCHECK) ./... && $(GO) test -vet=off -timeout 5m ./...
+
+# The long tests of processes take half an hour and a fifth of a core. What only computes runs beside them, with
+# a lower priority.
+.PHONY: check-processes
+check-processes: packages
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 60m ./test/process
+
+.PHONY: check-computed
+check-computed: packages race-packages
+	QUORUMLOCK_CHECK=1 $(NICE) $(GO) test -vet=off -timeout 30m -v -run '^TestModel$$' ./fsm
+	QUORUMLOCK_CHECK=1 $(NICE) $(GO) test -vet=off -timeout 30m -skip '^TestModel$$' ./fsm ./test/virtual
+	$(NICE) $(RACE) -timeout 5m ./fsm
+	QUORUMLOCK_CHECK=1 $(NICE) $(RACE) -timeout 30m $(call TIMELESS)
 
 .PHONY: clean
 clean: ## remove what was built

@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/rpc"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -48,9 +49,6 @@ const (
 	AuthNone ClientAuth = "none"
 )
 
-// LogStore selects the storage format of the raft log.
-type LogStore = replica.LogStore
-
 // Config is the configuration of a node. Start from [Defaults]; zero fields that have a default take it.
 type Config struct {
 	// ID is the node's permanent name within its cluster: 1 to 64 characters of [A-Za-z0-9._-].
@@ -59,9 +57,6 @@ type Config struct {
 	// needed if Stores is complete.
 	DataDir string
 
-	// LogStore is "segment" or "bolt"; default segment. With "segment", a log found in bolt is moved to
-	// segments when the node starts. It cannot be moved back.
-	LogStore LogStore
 	// LogSegmentBytes is the size of a log segment; default 16 MiB.
 	LogSegmentBytes int64
 
@@ -150,7 +145,7 @@ type Config struct {
 	// Network is the transport for all connections; nil means TCP.
 	Network transport.Network
 	// Stores replaces the files in DataDir, for tests.
-	Stores replica.Stores
+	Stores storage.Backend
 	// Logger receives the node's log messages; nil discards them.
 	Logger hclog.Logger
 	// Registry collects the node's metrics, which /metrics serves; if nil, Open creates one.
@@ -171,7 +166,6 @@ func (c Config) withDefaults() Config {
 	fill(&c.CommitTimeout, 20*time.Millisecond)
 	fill(&c.HashInterval, 10*time.Second)
 	fill(&c.DiskTimeout, 7*time.Second)
-	fill(&c.LogStore, replica.LogInSegments)
 	fill(&c.LogSegmentBytes, 16<<20)
 	fill(&c.ShutdownTimeout, 10*time.Second)
 	fill(&c.Level, fsm.Level)

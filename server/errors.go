@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/storage"
 )
 
 var (
@@ -14,12 +15,9 @@ var (
 	ErrListen = errors.New("cannot listen")
 
 	// ErrOtherNode is returned when the data directory belongs to a node with another ID.
-	ErrOtherNode = replica.ErrOtherNode
-	// ErrLogMoved is returned when the bolt log store is configured but the log was already moved to
-	// segments.
-	ErrLogMoved = replica.ErrLogMoved
+	ErrOtherNode = storage.ErrOtherNode
 	// ErrInUse is returned when another process has the data directory open.
-	ErrInUse = replica.ErrInUse
+	ErrInUse = storage.ErrInUse
 	// ErrReplaced is returned when the cluster knows this node's ID with another data directory. The message
 	// contains the commands that replace the node.
 	ErrReplaced = replica.ErrReplaced

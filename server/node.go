@@ -110,7 +110,6 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 	cfg := replica.Config{
 		ID:                 n.cfg.ID,
 		DataDir:            n.cfg.DataDir,
-		LogStore:           n.cfg.LogStore,
 		SegmentBytes:       n.cfg.LogSegmentBytes,
 		Advertise:          replica.Addresses(n.tell),
 		Cluster:            n.initialCluster(),

@@ -56,9 +56,6 @@ func (c Config) checkIdentity() (faults []error) {
 	if c.DataDir == "" && !c.hasStores() {
 		faults = append(faults, errors.New("--data-dir is missing: say where the node keeps its log, or use --dev for a throw-away node"))
 	}
-	if c.LogStore != replica.LogInSegments && c.LogStore != replica.LogInBolt {
-		faults = append(faults, fmt.Errorf("--log-store %q: use %s or %s", c.LogStore, replica.LogInSegments, replica.LogInBolt))
-	}
 	return faults
 }
 

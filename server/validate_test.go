@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -50,9 +51,8 @@ func TestValidConfigs(t *testing.T) {
 			c.Settings = &wire.Settings{MaxStateBytes: 1<<30 - 128<<20 - fixedMemory}
 		},
 		"little memory": func(c *Config) { c.MemoryLimit, c.MaxBufferBytes, c.Settings = leastMemory, 0, nil },
-		"a log in bolt": func(c *Config) { c.LogStore = replica.LogInBolt },
 		"stores instead of a directory": func(c *Config) {
-			c.DataDir, c.Stores = "", replica.Stores{Log: raft.NewInmemStore(), Stable: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore()}
+			c.DataDir, c.Stores = "", storage.Backend{Log: raft.NewInmemStore(), Stable: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore()}
 		},
 		"the last port":       func(c *Config) { c.Listen.Client = "127.0.0.1:65535" },
 		"a name to listen on": func(c *Config) { c.Listen.Client, c.Insecure = "n1:7400", true },
@@ -138,20 +138,19 @@ func TestInvalidMemoryAndHealth(t *testing.T) {
 
 func TestInvalidConfigsSayWhatToDo(t *testing.T) {
 	for _, c := range []fault{
-		{"odd log store", func(c *Config) { c.LogStore = "paper" }, `--log-store "paper": use segment or bolt`},
 		{"a setting out of its bounds", func(c *Config) { c.Settings.MaxWaitersPerLock = 15 }, "--max-waiters 15: 16 to 16777216"},
 		{"no id", func(c *Config) { c.ID = "" }, "--id is missing"},
 		{"odd id", func(c *Config) { c.ID = "n 1" }, `--id "n 1"`},
 		{"long id", func(c *Config) { c.ID = strings.Repeat("n", 65) }, "1 to 64"},
 		{"no data directory", func(c *Config) { c.DataDir = "" }, "--data-dir is missing"},
 		{"no log without a directory", func(c *Config) {
-			c.DataDir, c.Stores = "", replica.Stores{Stable: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore()}
+			c.DataDir, c.Stores = "", storage.Backend{Stable: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore()}
 		}, "--data-dir is missing"},
 		{"no stable store without a directory", func(c *Config) {
-			c.DataDir, c.Stores = "", replica.Stores{Log: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore()}
+			c.DataDir, c.Stores = "", storage.Backend{Log: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore()}
 		}, "--data-dir is missing"},
 		{"no snapshots without a directory", func(c *Config) {
-			c.DataDir, c.Stores = "", replica.Stores{Log: raft.NewInmemStore(), Stable: raft.NewInmemStore()}
+			c.DataDir, c.Stores = "", storage.Backend{Log: raft.NewInmemStore(), Stable: raft.NewInmemStore()}
 		}, "--data-dir is missing"},
 		{"no peer address", func(c *Config) { c.Listen.Peer = "" }, "--peer-addr"},
 		{"address without port", func(c *Config) { c.Listen.Client = "127.0.0.1" }, "host:port"},

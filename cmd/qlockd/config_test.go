@@ -183,7 +183,6 @@ func TestExitCode(t *testing.T) {
 		"usage":           {usage(errors.New("--x is odd")), exitUsage, "qlockd: --x is odd\nqlockd: see qlockd --help\n"},
 		"config":          {fmt.Errorf("a: %w", server.ErrConfig), exitUsage, "see qlockd --help\n"},
 		"another node's":  {fmt.Errorf("a: %w", server.ErrOtherNode), exitUsage, "see qlockd --help\n"},
-		"the log moved":   {fmt.Errorf("a: %w", server.ErrLogMoved), exitUsage, "see qlockd --help\n"},
 		"halted":          {fmt.Errorf("%w: disk", errHalted), exitSoftware, "qlockd: halted: disk\n"},
 		"several lines":   {errors.New("one\ntwo\x1b[2J"), exitSoftware, "qlockd: one\n  two\\x1b[2J\n"},
 		"anything at all": {io.ErrUnexpectedEOF, exitSoftware, "qlockd: unexpected EOF\n"},

@@ -30,7 +30,7 @@ func exitCode(w io.Writer, err error) int {
 		return exitOK
 	}
 	fmt.Fprintf(w, "qlockd: %s\n", words(err))
-	if errors.Is(err, errUsage) || errors.Is(err, server.ErrConfig) || errors.Is(err, server.ErrOtherNode) || errors.Is(err, server.ErrLogMoved) {
+	if errors.Is(err, errUsage) || errors.Is(err, server.ErrConfig) || errors.Is(err, server.ErrOtherNode) {
 		fmt.Fprintln(w, "qlockd: see qlockd --help")
 		return exitUsage
 	}

@@ -110,7 +110,6 @@ func (o *options) raftFlags() []setting {
 		{"leader-lease-timeout", &o.LeaderLeaseTimeout, "how long a leader without contact to a majority remains leader"},
 		{"commit-timeout", &o.CommitTimeout, "maximum delay until followers learn of a commit"},
 		{"hash-interval", &o.HashInterval, "interval at which nodes hash and compare their states if they have changed"},
-		{"log-store", &o.LogStore, "store of raft's log, `KIND` segment or bolt; a log is moved from bolt to segments, but not back"},
 		{"log-segment-bytes", &o.LogSegmentBytes, "size of the log's segment files; the space is allocated when a file is created"},
 		{"no-overlap", &o.NoOverlap, "as leader, write entries to the local disk before replicating them"},
 		{"no-failover-hint", &o.NoFailoverHint, "wait for raft's timeouts even if a majority has seen the leader's process die"},

@@ -46,7 +46,6 @@ func TestUsageErrorsSayWhatToDo(t *testing.T) {
 		{"odd duration", nil, []string{"--dev", "--min-ttl", "5"}, "min-ttl"},
 		{"odd duration in the environment", []string{"QLOCKD_MIN_TTL=soon"}, []string{"--dev"}, "min-ttl"},
 		{"fraction of a millisecond", nil, []string{"--dev", "--min-ttl", "5s1us"}, "whole milliseconds"},
-		{"odd log store", nil, []string{"--dev", "--log-store", "paper"}, "use segment or bolt"},
 		{"zero", nil, []string{"--dev", "--max-sessions", "0"}, "--max-sessions must be positive"},
 		{"no hash interval", nil, []string{"--dev", "--hash-interval", "0s"}, "--hash-interval must be positive"},
 		{"large value", nil, []string{"--dev", "--max-value-bytes", "70000"}, "at most 65536"},

@@ -20,25 +20,30 @@ var layers = []struct {
 	{"transport", []string{"transport/wire"}},
 	{"transport/pki", []string{"transport", "transport/wire"}},
 	{"transport/handshake", nil},
-	{"transport/peerport", []string{"transport", "transport/handshake", "transport/wire"}},
+	{"internal/ratelog", []string{"transport/wire"}},
+	{"transport/peerport", []string{"transport", "transport/handshake", "transport/wire", "internal/ratelog"}},
 	{"fsm", []string{"transport/wire"}},
 
 	{"server/storage/segment", nil},
+	{"server/storage/stable", []string{"server/storage/segment"}},
+	{"server/storage", []string{"transport/wire", "server/storage/segment", "server/storage/stable"}},
 	{"server/alarm", []string{"transport/wire"}},
+	{"server/consistency", []string{"fsm", "transport/wire"}},
 	{"server/failover", nil},
+	{"server/groupcommit", []string{"fsm", "transport/wire"}},
 	{"server/notify", []string{"fsm", "transport/wire"}},
 	{"server/eventlog", []string{"transport/wire"}},
 	{"server/expiry", []string{"fsm", "transport/wire"}},
 	{"server/rollback", []string{"transport/wire"}},
-	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage/segment", "server/alarm", "server/eventlog", "server/expiry", "server/failover", "server/notify", "server/rollback"}},
+	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/alarm", "server/consistency", "server/eventlog", "server/expiry", "server/failover", "server/groupcommit", "server/notify", "server/rollback"}},
 	{"server/read", []string{"fsm", "transport/wire"}},
 	{"server/lease", []string{"fsm", "transport/wire"}},
 	{"server/budget", nil},
 	{"server/fairqueue", nil},
 	{"server/tunnel", []string{"transport", "transport/handshake", "transport/wire", "server/budget"}},
 	{"server/health", []string{"transport/handshake", "transport/wire"}},
-	{"server/rpc", []string{"fsm", "transport", "transport/handshake", "transport/wire", "server/notify", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "server/tunnel", "server/rpc"}},
-	{"server/httpapi", []string{"fsm", "transport", "transport/handshake", "transport/wire", "transport/wire/wireconnect", "server/health", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue"}},
+	{"server/rpc", []string{"fsm", "transport", "transport/handshake", "transport/wire", "server/notify", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "server/tunnel", "server/rpc", "internal/ratelog"}},
+	{"server/httpapi", []string{"fsm", "transport", "transport/handshake", "transport/wire", "transport/wire/wireconnect", "server/health", "server/replica", "server/read", "server/lease", "server/budget", "server/fairqueue", "internal/ratelog"}},
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 
 	{"client", []string{"transport", "transport/wire"}},
@@ -53,7 +58,7 @@ var layers = []struct {
 }
 
 // raftUsers are the only places that may import the consensus library.
-var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/replica/...", "test/..."}
+var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/replica/...", "test/..."}
 
 var importRules = []rule{{
 	name:  "import direction",

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/budget"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
@@ -23,7 +24,7 @@ import (
 // net/http itself does not log. A connection is established, and takes a place, from its first request on.
 // Connections before that are bounded separately.
 type connections struct {
-	complaints *complaints
+	warnings   *ratelog.Logger
 	limits     Limits
 	metrics    *metrics
 	plain      bool
@@ -44,7 +45,7 @@ const maxAside = 16
 func newConnections(log hclog.Logger, limits Limits, m *metrics, plain bool, buffers *budget.Budget) *connections {
 	w := &connections{
 		buffers:    buffers,
-		complaints: newComplaints(log), limits: limits, metrics: m, plain: plain,
+		warnings: ratelog.New(log), limits: limits, metrics: m, plain: plain,
 		handshakes: handshake.New(handshake.Config{Max: limits.MaxHandshakes}), idle: make(chan struct{}),
 	}
 	close(w.idle)
@@ -102,7 +103,7 @@ func (d *doorway) accept() {
 		case errors.Is(err, net.ErrClosed) || d.life.Err() != nil:
 			return
 		default: // most likely out of file descriptors, until other connections close
-			d.connections.complaints.warn("cannot accept connections", "error", err)
+			d.connections.warnings.Warn("cannot accept connections", "error", err)
 			select {
 			case <-time.After(wait):
 			case <-d.closed:
@@ -165,7 +166,7 @@ func (w *connections) insecure(c *watched, err error) {
 	if errors.As(err, &header) && header.Conn != nil && looksLikeHTTP(header.RecordHeader[:]) {
 		_, _ = c.Conn.Write([]byte("HTTP/1.0 400 Bad Request\r\n\r\nThis port speaks HTTPS.\n"))
 	}
-	w.complaints.warn("TLS handshake error", "peer", c.RemoteAddr().String(), "error", err)
+	w.warnings.Warn("TLS handshake error", "peer", c.RemoteAddr().String(), "error", err)
 }
 
 func looksLikeHTTP(head []byte) bool {
@@ -295,7 +296,7 @@ func (c *watched) Write(p []byte) (int, error) {
 	c.mu.Unlock()
 	n, err := c.Conn.Write(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.stuckNow() {
-		c.connections.complaints.warn("gave up on a caller that does not read its answer", "peer", c.RemoteAddr().String())
+		c.connections.warnings.Warn("gave up on a caller that does not read its answer", "peer", c.RemoteAddr().String())
 	}
 	return n, err
 }
@@ -398,7 +399,7 @@ const (
 // cut closes the connection that held the largest share when the node's budget was exhausted. Its requests
 // end with it.
 func (w *connections) cut(c *watched) {
-	w.complaints.warn("closed the connection that held most of the node's buffers (--max-buffer-bytes)", "peer", c.RemoteAddr().String())
+	w.warnings.Warn("closed the connection that held most of the node's buffers (--max-buffer-bytes)", "peer", c.RemoteAddr().String())
 	_ = c.Close()
 }
 
@@ -434,7 +435,7 @@ func (c *watched) rest(timeout time.Duration) {
 // turnAway logs and counts a connection that got no place.
 func (w *connections) turnAway(r *http.Request) {
 	w.metrics.refused.Inc()
-	w.complaints.warn("closed a connection: there are too many", "peer", r.RemoteAddr, "max_connections", w.limits.MaxConnections)
+	w.warnings.Warn("closed a connection: there are too many", "peer", r.RemoteAddr, "max_connections", w.limits.MaxConnections)
 }
 
 // state is net/http's ConnState callback. HTTP/2 connections become idle as well, but what arrives next on
@@ -472,5 +473,5 @@ func (w *connections) complain(c *watched) {
 	if w.plain {
 		args = append(args, "begins_with", string(head))
 	}
-	w.complaints.warn("closed a connection without a request", args...)
+	w.warnings.Warn("closed a connection without a request", args...)
 }

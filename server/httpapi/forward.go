@@ -111,7 +111,7 @@ func newPassage(s *Server, secure *tls.Config) *passage {
 		Transport:      p.transport,
 		ModifyResponse: arrived,
 		ErrorHandler:   failed,
-		ErrorLog:       log.New(s.connections.complaints, "", 0),
+		ErrorLog:       log.New(s.connections.warnings, "", 0),
 	}
 	return p
 }

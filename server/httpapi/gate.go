@@ -173,7 +173,7 @@ func (s *Server) body(a *answer, r *http.Request, most int) ([]byte, bool) {
 			Message: fmt.Sprintf("the body has more than %d bytes", most),
 		})
 	default:
-		s.connections.complaints.warn("closed a connection whose request did not arrive", "peer", r.RemoteAddr, "path", r.URL.Path, "reason", err)
+		s.connections.warnings.Warn("closed a connection whose request did not arrive", "peer", r.RemoteAddr, "path", r.URL.Path, "reason", err)
 		a.Header().Set("Connection", "close")
 		s.say(a, r, http.StatusRequestTimeout, connect.CodeDeadlineExceeded, problem{
 			Message: fmt.Sprintf("the body did not arrive within %v", s.cfg.Limits.BodyTimeout),

@@ -258,24 +258,6 @@ func TestHalfMadeConnectionsTakeNoPlaces(t *testing.T) {
 	}
 }
 
-func TestComplaintsDoNotFillTheLog(t *testing.T) {
-	book := &logbook{}
-	c := newComplaints(loggerTo(book))
-	for range 1_000 {
-		c.warn("no")
-	}
-	if lines := strings.Count(book.String(), "\n"); lines < complaintsAtOnce || lines > 2*complaintsAtOnce {
-		t.Errorf("%d lines", lines)
-	}
-	c.mu.Lock()
-	c.since = c.since.Add(-time.Second)
-	c.mu.Unlock()
-	c.warn("again")
-	if !strings.Contains(book.String(), "left_unsaid=9") {
-		t.Errorf("log: %s", book)
-	}
-}
-
 func TestHealth(t *testing.T) {
 	c := newCluster(t)
 	p, follower := start(t, c, "n1"), start(t, c, "n2")

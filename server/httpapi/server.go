@@ -127,7 +127,7 @@ func (s *Server) newHTTP() *http.Server {
 		// No IdleTimeout; connections.state implements it. When a connection ends during a request, net/http's
 		// HTTP/2 restarts that timer and keeps the connection's memory until it fires.
 		MaxHeaderBytes: limits.MaxHeaderBytes,
-		ErrorLog:       log.New(s.connections.complaints, "", 0),
+		ErrorLog:       log.New(s.connections.warnings, "", 0),
 		ConnState:      s.connections.state,
 		ConnContext:    s.connections.context,
 		HTTP2: &http.HTTP2Config{

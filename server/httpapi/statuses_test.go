@@ -145,10 +145,10 @@ func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
 
 // sentinels are the errors of the replica by name. TestEveryErrorHasItsAnswer compares them with its source.
 var sentinels = map[string]error{
-	"ErrReplaced": replica.ErrReplaced, "ErrOtherNode": replica.ErrOtherNode, "ErrOtherCluster": replica.ErrOtherCluster,
-	"ErrDamaged": replica.ErrDamaged, "ErrInUse": replica.ErrInUse, "ErrStore": replica.ErrStore, "ErrDiverged": replica.ErrDiverged, "ErrRolledBack": replica.ErrRolledBack,
-	"ErrForked": replica.ErrForked, "ErrDiskHangs": replica.ErrDiskHangs, "ErrIdentityFile": replica.ErrIdentityFile,
-	"ErrNotPrivate": replica.ErrNotPrivate, "ErrLogMoved": replica.ErrLogMoved, "ErrNotLeader": replica.ErrNotLeader,
+	"ErrReplaced": replica.ErrReplaced, "ErrOtherCluster": replica.ErrOtherCluster,
+	"ErrDiverged": replica.ErrDiverged, "ErrRolledBack": replica.ErrRolledBack,
+	"ErrForked": replica.ErrForked, 
+	"ErrNotLeader": replica.ErrNotLeader,
 	"ErrUnavailable": replica.ErrUnavailable, "ErrUncertain": replica.ErrUncertain, "ErrInvalid": replica.ErrInvalid,
 	"ErrNotFound": replica.ErrNotFound, "ErrTooMany": replica.ErrTooMany, "ErrPrecondition": replica.ErrPrecondition,
 }

@@ -287,29 +287,6 @@ func TestPieceThatIsNotSent(t *testing.T) {
 	}
 }
 
-// TestComplaintsComeBackSlowly verifies that one token returns per complaintEvery, up to complaintsAtOnce.
-func TestComplaintsComeBackSlowly(t *testing.T) {
-	c := newComplaints(loggerTo(&logbook{}))
-	now := c.since
-	take := func() (n int) {
-		for range 2 * complaintsAtOnce {
-			if _, ok := c.take(now); ok {
-				n++
-			}
-		}
-		return n
-	}
-	for _, step := range []struct {
-		after time.Duration
-		want  int
-	}{{0, complaintsAtOnce}, {3 * complaintEvery, 3}, {0, 0}, {complaintEvery, 1}, {time.Hour, complaintsAtOnce}} {
-		now = now.Add(step.after)
-		if got := take(); got != step.want {
-			t.Errorf("%v later: %d, want %d", step.after, got, step.want)
-		}
-	}
-}
-
 // TestVisitEndsOnce verifies that a visit whose caller comes back just as its time is up continues, and that
 // a visit being cancelled is cancelled only once, even if the node stops.
 func TestVisitEndsOnce(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -46,9 +47,7 @@ func TestWhoAdministers(t *testing.T) {
 // called in a bubble.
 func (r *Replica) onCommand(wanted func(*wire.Command) bool, instead func(data []byte) raft.ApplyFuture) {
 	synctest.Wait() // until the proposer is idle
-	r.proposer.mu.Lock()
-	defer r.proposer.mu.Unlock()
-	r.proposer.apply = func(data []byte, timeout time.Duration) raft.ApplyFuture {
+	r.applyEntry = func(data []byte, timeout time.Duration) raft.ApplyFuture {
 		var entry wire.Entry
 		if err := proto.Unmarshal(data, &entry); err == nil {
 			for _, cmd := range entry.Commands {
@@ -61,7 +60,7 @@ func (r *Replica) onCommand(wanted func(*wire.Command) bool, instead func(data [
 	}
 }
 
-func refuseEntry([]byte) raft.ApplyFuture { return failed{raft.ErrNotLeader} }
+func refuseEntry([]byte) raft.ApplyFuture { return groupcommit.Failed{Err: raft.ErrNotLeader} }
 
 // isAct, isPut and isDrop recognize the commands of a membership change.
 func isAct(cmd *wire.Command) bool  { return cmd.GetRecordAct() != nil }
@@ -292,7 +291,7 @@ func TestStepDownWaitsForEntries(t *testing.T) {
 			r, other := nodes[0], nodes[1]
 			finished, answered, left := make(chan struct{}), make(chan *wire.Result, 1), make(chan error, 1)
 			r.onCommand(isPut, func([]byte) raft.ApplyFuture { return blocked{failed{raft.ErrNotLeader}, finished} })
-			r.proposer.urge(r.current().term, newItem(putMember(someMember("n9")), func(result *wire.Result) { answered <- result }))
+			r.proposer.ProposeUrgent(r.current().term, groupcommit.NewItem(putMember(someMember("n9")), func(result *wire.Result) { answered <- result }))
 			synctest.Wait()
 			go func() { left <- r.StepDown(t.Context()) }()
 			synctest.Wait()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -21,11 +22,11 @@ const forkedAdvice = "a disk went back in time, and locks may have been granted 
 
 // loadAlarms loads the alarms that were active when the node last stopped.
 func (r *Replica) loadAlarms() error {
-	record, err := get(r.stores.stable, alarmsKey)
+	record, err := storage.Get(r.stores.Values, alarmsKey)
 	if err != nil {
 		return err
 	}
-	return r.alarms.Load(record, func(record []byte) error { return r.stores.stable.Set(alarmsKey, record) })
+	return r.alarms.Load(record, func(record []byte) error { return r.stores.Values.Set(alarmsKey, record) })
 }
 
 // Alarms returns the findings of this node that an operator has to know about: nodes whose logs have forked

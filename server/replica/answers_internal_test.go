@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/expiry"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -21,23 +22,24 @@ import (
 // governing returns a node without raft that leads term 1. Tests take entries from its queue themselves.
 func governing(t *testing.T) *Replica {
 	t.Helper()
-	r := &Replica{log: hclog.NewNullLogger(), eventLog: eventlog.New(), leaders: newLeaders(), hashes: newHashes("n1")}
+	r := &Replica{log: hclog.NewNullLogger(), eventLog: eventlog.New(), leaders: newLeaders()}
 	r.cfg.ID = "n1"
+	r.checker = r.newChecker()
 	r.ctx, r.cancel = context.WithCancel(t.Context())
 	r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
 	r.notifier = notify.New(r.machine.View)
 	r.deadlines = expiry.New(r.proposeEnding)
-	r.proposer = newProposer(nil, r.refusal)
+	r.proposer = groupcommit.New(nil, r.refusal)
 	var err error
 	if r.metrics, err = newMetrics(r); err != nil {
 		t.Fatal(err)
 	}
 	r.applyNow(t, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}},
 		&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: 1, LeaderId: "n1"}}})
-	r.proposer.begin(1)
+	r.proposer.Begin(1)
 	r.machine.View(func(m *fsm.Machine) { r.deadlines.Start(1, m) })
 	r.notifier.Open()
-	r.proposer.serve(1, 1)
+	r.proposer.Serve(1, 1)
 	return r
 }
 
@@ -82,15 +84,15 @@ func TestAnswersToAnEntry(t *testing.T) {
 	exhausted := func(session uint64) bool {
 		one := []Proposal{{Command: &wire.Command{SessionId: session}}}
 		r.touchAll(one, time.Now())
-		return one[0].exhausted
+		return one[0].Exhausted
 	}
 	r.deadlines.SetExhausted(two, true)
-	b := &batch{
-		term:       1,
-		items:      []item{{cmd: acquireOf(one, 1, 1), done: got.done}, {cmd: acquireOf(two, 1, 1), done: got.done}, {cmd: acquireOf(two, 2, 1)}},
-		proofs:     []func(*wire.Result){got.done},
-		heartbeats: []heartbeat{{session: one, done: got.done}, {session: 1 << 40, done: got.done}},
-		future: committed{&fsm.Applied{
+	b := &groupcommit.Batch{
+		Term:       1,
+		Items:      []groupcommit.Item{{Command: acquireOf(one, 1), Done: got.done}, {Command: acquireOf(two, 1), Done: got.done}, {Command: acquireOf(two, 2)}},
+		Proofs:     []func(*wire.Result){got.done},
+		Heartbeats: []groupcommit.Heartbeat{{Session: one, Done: got.done}, {Session: 1 << 40, Done: got.done}},
+		Future: committed{&fsm.Applied{
 			Results: []*wire.Result{{Status: wire.Status_RESOURCE_EXHAUSTED}, {Status: wire.Status_GRANTED}, {Status: wire.Status_OK}},
 			Events: []*wire.Event{
 				{Type: wire.Event_FORCED, SessionId: one, HoldId: 7},
@@ -99,14 +101,13 @@ func TestAnswersToAnEntry(t *testing.T) {
 			Failures: []fsm.Failure{{Command: 2}},
 		}},
 	}
-	r.proposer.inflight = 1
-	r.completeApplied(b)
+	r.completeBatch(b)
 	got.want(t, "applied", wire.Status_RESOURCE_EXHAUSTED, wire.Status_GRANTED, wire.Status_OK, wire.Status_OK, wire.Status_SESSION_LOST)
 	if !exhausted(one) || !exhausted(two) {
 		t.Errorf("exhausted: %v, %v; only a refusal changes that", exhausted(one), exhausted(two))
 	}
-	if len(pushed) != 1 || r.deadlines.Touch(99, time.Now()) != expiry.Alive || r.proposer.inflight != 0 {
-		t.Errorf("pushed %v, %d in flight", pushed, r.proposer.inflight)
+	if len(pushed) != 1 || r.deadlines.Touch(99, time.Now()) != expiry.Alive {
+		t.Errorf("pushed %v", pushed)
 	}
 	if r.deadlines.SetExhausted(two, false); exhausted(two) {
 		t.Error("it stays exhausted")
@@ -121,46 +122,38 @@ func TestEntriesThatFailed(t *testing.T) {
 		want   wire.Status_Code
 		halts  error
 	}{
-		"refused":    {failed{raft.ErrNotLeader}, wire.Status_NOT_LEADER, nil},
-		"lost":       {failed{raft.ErrLeadershipLost}, wire.Status_UNCERTAIN, nil},
+		"refused":    {groupcommit.Failed{Err: raft.ErrNotLeader}, wire.Status_NOT_LEADER, nil},
+		"lost":       {groupcommit.Failed{Err: raft.ErrLeadershipLost}, wire.Status_UNCERTAIN, nil},
 		"malformed":  {committed{fsm.ErrMalformed}, wire.Status_INTERNAL, nil},
-		"mismatched": {committed{&fsm.Applied{}}, wire.Status_UNCERTAIN, errMismatch},
+		"mismatched": {committed{&fsm.Applied{}}, wire.Status_UNCERTAIN, groupcommit.ErrMismatch},
 	} {
 		r := governing(t)
 		var got statuses
-		told, other := 0, 0
-		withdraw := r.OnAnswered(func() { other++ })
-		r.OnAnswered(func() { told++ })
-		withdraw() // has no effect: it is not the latest
-		r.proposer.inflight = 1
-		r.proposer.proposed <- &batch{
-			term: 1, future: c.future, items: []item{{cmd: acquireOf(1, 1, 1), done: got.done}, {cmd: acquireOf(1, 2, 1)}},
-			proofs: []func(*wire.Result){got.done}, heartbeats: []heartbeat{{session: 1, done: got.done}},
-		}
-		close(r.proposer.proposed)
-		r.complete()
+		r.completeBatch(&groupcommit.Batch{
+			Term: 1, Future: c.future, Items: []groupcommit.Item{{Command: acquireOf(1, 1), Done: got.done}, {Command: acquireOf(1, 2)}},
+			Proofs: []func(*wire.Result){got.done}, Heartbeats: []groupcommit.Heartbeat{{Session: 1, Done: got.done}},
+		})
 		got.want(t, name, c.want, c.want, c.want)
 		halted := r.halted.Load()
 		if (halted != nil) != (c.halts != nil) || halted != nil && !errors.Is(*halted, c.halts) {
 			t.Errorf("%s: halted with %v", name, halted)
 		}
-		if told != 1 || other != 0 || r.proposer.free == nil || r.proposer.inflight != 0 {
-			t.Errorf("%s: told %d and %d times, %d in flight", name, told, other, r.proposer.inflight)
-		}
 	}
 }
 
-// TestNobodyIsToldOfEntries verifies that the callback after each entry is not called after its cancel.
-func TestNobodyIsToldOfEntries(t *testing.T) {
+// TestOnAnswered verifies that only the latest callback is called after each entry, and none after its cancel.
+func TestOnAnswered(t *testing.T) {
 	r := &Replica{}
-	r.told()
-	told := 0
-	withdraw := r.OnAnswered(func() { told++ })
-	r.told()
-	withdraw()
-	r.told()
-	if told != 1 {
-		t.Errorf("told %d times", told)
+	r.answered()
+	first, second := 0, 0
+	cancelFirst := r.OnAnswered(func() { first++ })
+	cancelSecond := r.OnAnswered(func() { second++ })
+	cancelFirst() // has no effect: it is not the latest
+	r.answered()
+	cancelSecond()
+	r.answered()
+	if first != 0 || second != 1 {
+		t.Errorf("called %d and %d times", first, second)
 	}
 }
 
@@ -184,16 +177,13 @@ func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
 		r.Heartbeat(sessions[state], got.done)
 	}
 	got.want(t, "at once", wire.Status_SESSION_LOST, wire.Status_INVALID_ARGUMENT, wire.Status_SESSION_LOST)
-	if len(r.proposer.heartbeats) != 1 || r.proposer.heartbeats[0].session != sessions[expiry.Alive] {
-		t.Errorf("%d heartbeats wait", len(r.proposer.heartbeats))
-	}
 
-	prove := func(term uint64) *batch {
-		b := &batch{term: term}
+	prove := func(term uint64) *groupcommit.Batch {
+		b := &groupcommit.Batch{Term: term}
 		for _, state := range order {
-			b.heartbeats = append(b.heartbeats, heartbeat{session: sessions[state], done: got.done})
+			b.Heartbeats = append(b.Heartbeats, groupcommit.Heartbeat{Session: sessions[state], Done: got.done})
 		}
-		b.heartbeats = append(b.heartbeats, heartbeat{session: ahead, done: got.done})
+		b.Heartbeats = append(b.Heartbeats, groupcommit.Heartbeat{Session: ahead, Done: got.done})
 		return b
 	}
 	lost := wire.Status_SESSION_LOST
@@ -204,7 +194,7 @@ func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
 	r.deadlines.Stop()
 	r.Heartbeat(sessions[expiry.Alive], got.done)
 	got.want(t, "after the leadership", wire.Status_NOT_LEADER)
-	r.proposer.end(refused(wire.Status_NOT_LEADER, ""))
+	r.proposer.End(refused(wire.Status_NOT_LEADER, ""))
 }
 
 // received are the pushes that a connection got.

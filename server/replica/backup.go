@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -71,7 +73,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 		TokenFloor:  req.GetTokenFloor(),
 		Settings:    req.GetSettings(),
 		Audit:       fsm.RestorableAudit(req.GetAudit()),
-		Lineage:     newID(),
+		Lineage:     storage.NewID(),
 		Operator:    req.GetOperator(),
 		Reason:      req.GetReason(),
 		Backup:      req.GetBackup(),
@@ -136,12 +138,12 @@ func (r *Replica) execute(ctx context.Context, lead *leadership, cmd *wire.Comma
 		return faults[0], asError(faults[0])
 	}
 	done := make(chan *wire.Result, 1)
-	it := newItem(cmd, func(result *wire.Result) { done <- result })
-	it.level = level
-	if it.size > maxEntryBytes {
+	it := groupcommit.NewItem(cmd, func(result *wire.Result) { done <- result })
+	it.Level = level
+	if !it.Fits() {
 		return nil, fmt.Errorf("%w: the request is larger than a log entry may be (256 KiB)", ErrInvalid)
 	}
-	if !r.proposer.urge(lead.term, it) {
+	if !r.proposer.ProposeUrgent(lead.term, it) {
 		return nil, ErrNotLeader
 	}
 	select {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -34,8 +36,8 @@ func begun(t *testing.T) *Replica {
 	if applied, ok := r.machine.Apply(&raft.Log{Index: 1, Data: data}).(*fsm.Applied); !ok || applied.Results[0].GetStatus() != wire.Status_OK {
 		t.Fatal(applied, ok)
 	}
-	r.proposer = newProposer(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
-	r.proposer.begin(1)
+	r.proposer = groupcommit.New(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+	r.proposer.Begin(1)
 	return r
 }
 
@@ -98,7 +100,7 @@ func TestExecute(t *testing.T) {
 		cancelled bool
 		answer    *wire.Result
 		want      error
-		queued    int
+		proposed  int
 	}{
 		"answered":                {1, act(1), false, &wire.Result{Status: wire.Status_OK, Token: 9}, nil, 1},
 		"refused when it applied": {1, act(1), false, refused(wire.Status_FAILED_PRECONDITION, "no"), ErrPrecondition, 1},
@@ -110,12 +112,25 @@ func TestExecute(t *testing.T) {
 			r := begun(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			go func() {
-				synctest.Wait() // until it is proposed
-				if c.answer != nil {
-					r.proposer.urgent[0].done(c.answer)
+			var levels []uint32
+			r.proposer = groupcommit.New(func(data []byte, _ time.Duration) raft.ApplyFuture {
+				var entry wire.Entry
+				if err := proto.Unmarshal(data, &entry); err != nil {
+					t.Error(err)
 				}
-			}()
+				levels = append(levels, entry.Level)
+				return committed{}
+			}, nil)
+			r.proposer.Begin(1)
+			var running sync.WaitGroup
+			running.Go(r.proposer.Run)
+			running.Go(func() {
+				for b := range r.proposer.Batches() {
+					if c.answer != nil {
+						b.Items[0].Answer(c.answer)
+					}
+				}
+			})
 			if c.cancelled {
 				cancel()
 			}
@@ -123,8 +138,11 @@ func TestExecute(t *testing.T) {
 			if !errors.Is(err, c.want) || c.want == nil && result.GetToken() != 9 {
 				t.Errorf("%s: %v, %v", name, result, err)
 			}
-			if queued := r.proposer.urgent; len(queued) != c.queued || c.queued > 0 && queued[0].level != 3 {
-				t.Errorf("%s: queued %+v", name, queued)
+			synctest.Wait()
+			r.proposer.Stop()
+			running.Wait()
+			if len(levels) != c.proposed || c.proposed > 0 && levels[0] != 3 {
+				t.Errorf("%s: proposed at levels %v", name, levels)
 			}
 		})
 	}
@@ -139,19 +157,19 @@ func TestExecuteBoundsTheEntry(t *testing.T) {
 	cancel()
 	restore := &wire.RestoreBackup{}
 	cmd := &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: restore}}
-	for length, want := maxEntryBytes-100, ErrUncertain; ; length++ {
+	for length, want := groupcommit.MaxEntryBytes-100, ErrUncertain; ; length++ {
 		restore.Reason = strings.Repeat("r", length)
-		size := proto.Size(cmd) + itemOverhead
-		if size > maxEntryBytes {
+		size := proto.Size(cmd) + 8 // what an entry adds
+		if size > groupcommit.MaxEntryBytes {
 			want = ErrInvalid
 		}
-		if size < maxEntryBytes {
+		if size < groupcommit.MaxEntryBytes {
 			continue
 		}
 		if _, err := r.execute(cancelled, r.leadership, cmd, 0); !errors.Is(err, want) {
 			t.Errorf("an entry of %d bytes: %v", size, err)
 		}
-		if size > maxEntryBytes {
+		if size > groupcommit.MaxEntryBytes {
 			break
 		}
 	}
@@ -181,7 +199,7 @@ func TestActsThatAreNotDone(t *testing.T) {
 					t.Errorf("%s %s: %v, want %v", act, name, err, c.want)
 				}
 			}
-			if file.Len() != 0 || acknowledged != nil || restored != nil || r.proposer.queued() != 0 {
+			if file.Len() != 0 || acknowledged != nil || restored != nil || r.proposer.Queued() != 0 {
 				t.Errorf("%s: wrote %d bytes, %v, %v", name, file.Len(), acknowledged, restored)
 			}
 			r.admins.Wait()
@@ -198,7 +216,7 @@ func TestRestoreThatIsCancelled(t *testing.T) {
 		if _, err := r.Restore(ctx, &wire.RestoreRequest{Reason: "test", Settings: fsm.DefaultSettings(), Backup: &wire.Backup{ClusterId: "c", Revision: 1, Token: 1}}); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("restored: %v", err)
 		}
-		if r.proposer.queued() != 0 {
+		if r.proposer.Queued() != 0 {
 			t.Error("something was proposed")
 		}
 	})

@@ -11,13 +11,14 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/expiry"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // instant is the future of an entry that has already been applied.
 type instant struct {
-	failed
+	groupcommit.Failed
 	applied *fsm.Applied
 }
 
@@ -48,14 +49,14 @@ func unreplicated(b *testing.B) *Replica {
 	if r.metrics, err = newMetrics(r); err != nil {
 		b.Fatal(err)
 	}
-	r.proposer = newProposer(apply, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
-	r.proposer.begin(1)
-	r.proposer.serve(1, 1)
+	r.proposer = groupcommit.New(apply, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+	r.proposer.Begin(1)
+	r.proposer.Serve(1, 1)
 	var running sync.WaitGroup
-	running.Go(r.proposer.run)
+	running.Go(r.proposer.Run)
 	running.Go(r.complete)
 	b.Cleanup(func() {
-		r.proposer.stop()
+		r.proposer.Stop()
 		running.Wait()
 	})
 	return r

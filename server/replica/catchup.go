@@ -99,7 +99,7 @@ func (r *Replica) hasApplied(index uint64) bool {
 	}
 	for ; index > max(snapshot, r.catchUp.applied.Load()); index-- {
 		var entry raft.Log
-		if err := r.stores.log.GetLog(index, &entry); err != nil || entry.Type == raft.LogCommand {
+		if err := r.stores.Log.GetLog(index, &entry); err != nil || entry.Type == raft.LogCommand {
 			return false // it is being applied, or is about to be covered by a snapshot
 		}
 	}

@@ -64,7 +64,7 @@ func TestWhatIsApplied(t *testing.T) {
 		last := node.AppliedIndex()
 		first := uint64(1) // first command
 		for entry := (raft.Log{}); ; first++ {
-			if err := r.stores.log.GetLog(first, &entry); err != nil {
+			if err := r.stores.Log.GetLog(first, &entry); err != nil {
 				t.Fatal(err)
 			}
 			if entry.Type == raft.LogCommand {

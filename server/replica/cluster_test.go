@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/simnet"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -183,7 +184,7 @@ func (n *node) haltedWith() error {
 func (n *node) wipe() {
 	n.incarnation++
 	n.disk = &disk{InmemStore: raft.NewInmemStore(), snapshots: raft.NewInmemSnapshotStore()}
-	n.cfg.Stores = replica.Stores{Log: n.disk, Stable: n.disk, Snapshots: n.disk.snapshots, Incarnation: fmt.Sprintf("%s-%d", n.id, n.incarnation)}
+	n.cfg.Stores = storage.Backend{Log: n.disk, Stable: n.disk, Snapshots: n.disk.snapshots, Incarnation: fmt.Sprintf("%s-%d", n.id, n.incarnation)}
 }
 
 func (n *node) open() error {

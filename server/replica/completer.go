@@ -2,33 +2,23 @@ package replica
 
 import (
 	"errors"
-	"fmt"
-
-	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// complete answers the proposer's entries in log order until proposed is closed. It matches results to
-// requests through the future of the entry itself. An id would not do, since it could occur again when a log
-// is replayed.
+// complete answers the waiters of the proposer's entries, in log order, until the proposer ends.
 func (r *Replica) complete() {
-	for b := range r.proposer.proposed {
-		if err := b.future.Error(); err != nil {
-			r.proposer.finished(b, appliedEntry{})
-			r.metrics.failed(b, err)
-			b.answer(fate(err))
-		} else {
-			r.completeApplied(b)
-		}
-		r.proposer.recycle(b)
-		r.told()
+	for b := range r.proposer.Batches() {
+		r.completeBatch(b)
+		r.proposer.Recycle(b)
+		r.answered()
 	}
 }
 
-// told calls onAnswered: everything that waited for the entry has been answered.
-func (r *Replica) told() {
+// answered calls onAnswered: everything that waited for the entry has been answered.
+func (r *Replica) answered() {
 	if f := r.onAnswered.Load(); f != nil {
 		(*f)()
 	}
@@ -42,101 +32,51 @@ func (r *Replica) OnAnswered(f func()) (cancel func()) {
 	return func() { r.onAnswered.CompareAndSwap(&f, nil) }
 }
 
-// fate returns the result for everything in an entry that raft did not complete. Only what raft certainly
-// refused is reported as not executed.
-func fate(err error) *wire.Result {
-	switch {
-	case errors.Is(err, raft.ErrNotLeader):
-		return refused(wire.Status_NOT_LEADER, "")
-	case errors.Is(err, raft.ErrEnqueueTimeout):
-		return refused(wire.Status_UNAVAILABLE, "the leader is too busy, or its disk hangs")
-	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
-		return refused(wire.Status_UNAVAILABLE, "leadership is being handed over")
-	}
-	return refused(wire.Status_UNCERTAIN, err.Error())
-}
-
-func (r *Replica) completeApplied(b *batch) {
-	applied, err := outcome(b)
-	r.proposer.finished(b, applied)
-	if err != nil {
-		r.log.Error("an entry was not applied", "error", err, "commands", len(b.items))
+// completeBatch waits for the outcome of an entry and answers its waiters.
+func (r *Replica) completeBatch(b *groupcommit.Batch) {
+	if err := b.Future.Error(); err != nil {
+		r.proposer.Finished(b, nil)
 		r.metrics.failed(b, err)
-		b.answer(fateUnapplied(err))
-		if errors.Is(err, errMismatch) {
+		b.Answer(groupcommit.Uncommitted(err))
+		return
+	}
+	applied, err := b.Applied()
+	r.proposer.Finished(b, applied)
+	if err != nil {
+		r.log.Error("an entry was not applied", "error", err, "commands", len(b.Items))
+		r.metrics.failed(b, err)
+		b.Answer(groupcommit.Unapplied(err))
+		if errors.Is(err, groupcommit.ErrMismatch) {
 			r.halt(err)
 		}
 		return
 	}
-	r.metrics.applied(b, applied.Applied)
+	r.completeApplied(b, applied)
+}
+
+func (r *Replica) completeApplied(b *groupcommit.Batch, applied *fsm.Applied) {
+	r.metrics.applied(b, applied)
 	// Deadlines learn of a session before its client does.
 	r.deadlines.Observe(applied.Events)
 	r.logDiscarded(b, applied.Failures)
-	for i, it := range b.items {
+	for i, it := range b.Items {
 		status := applied.Results[i].GetStatus()
-		r.metrics.answered(it.cmd, status)
+		r.metrics.answered(it.Command, status)
 		if status == wire.Status_RESOURCE_EXHAUSTED {
-			r.deadlines.SetExhausted(it.cmd.GetSessionId(), true)
+			r.deadlines.SetExhausted(it.Command.GetSessionId(), true)
 		}
-		it.answer(applied.Results[i]) // from here on, the command belongs to its sender
+		it.Answer(applied.Results[i])
 	}
 	r.notifier.Publish(applied.Events)
-	for _, done := range b.proofs {
+	for _, done := range b.Proofs {
 		done(&wire.Result{Status: wire.Status_OK})
 	}
 	r.answerHeartbeats(b)
 }
 
-// errMismatch is returned when the state machine broke its contract.
-var errMismatch = errors.New("the machine answered another number of commands than it was given")
-
-type appliedEntry struct{ *fsm.Applied }
-
-// outcome returns the state machine's response to the batch.
-func outcome(b *batch) (appliedEntry, error) {
-	switch response := b.future.Response().(type) {
-	case *fsm.Applied:
-		if len(response.Results) != len(b.items) {
-			return appliedEntry{}, fmt.Errorf("%w: %d instead of %d", errMismatch, len(response.Results), len(b.items))
-		}
-		return appliedEntry{response}, nil
-	case error:
-		return appliedEntry{}, response
-	}
-	return appliedEntry{}, fmt.Errorf("%w: none", errMismatch)
-}
-
-// fateUnapplied returns the result for an entry that was committed but not applied here. A malformed entry is
-// malformed on every node. In all other cases, the other nodes may have applied it.
-func fateUnapplied(err error) *wire.Result {
-	if errors.Is(err, fsm.ErrMalformed) {
-		return refused(wire.Status_INTERNAL, err.Error())
-	}
-	return refused(wire.Status_UNCERTAIN, err.Error())
-}
-
-func (r *Replica) logDiscarded(b *batch, failures []fsm.Failure) {
+func (r *Replica) logDiscarded(b *groupcommit.Batch, failures []fsm.Failure) {
 	for _, f := range failures {
 		r.log.Error("A COMMAND'S HANDLER FAILED: the command was discarded, please report this",
-			"op", f.Operation, "session", b.items[f.Command].cmd.GetSessionId(), "panic", f.Panic)
-	}
-}
-
-func (it item) answer(result *wire.Result) {
-	if it.done != nil {
-		it.done(result)
-	}
-}
-
-// answer gives all waiters of the batch the same result.
-func (b *batch) answer(result *wire.Result) {
-	for _, it := range b.items {
-		it.answer(result)
-	}
-	for _, done := range b.proofs {
-		done(result)
-	}
-	for _, heartbeat := range b.heartbeats {
-		heartbeat.done(result)
+			"op", f.Operation, "session", b.Items[f.Command].Command.GetSessionId(), "panic", f.Panic)
 	}
 }

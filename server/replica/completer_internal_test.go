@@ -6,27 +6,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-// TestFate verifies that only what raft certainly refused is reported as not executed.
-func TestFate(t *testing.T) {
-	for err, want := range map[error]wire.Status_Code{
-		raft.ErrNotLeader:                    wire.Status_NOT_LEADER,
-		raft.ErrEnqueueTimeout:               wire.Status_UNAVAILABLE,
-		raft.ErrLeadershipTransferInProgress: wire.Status_UNAVAILABLE,
-		raft.ErrLeadershipLost:               wire.Status_UNCERTAIN,
-		raft.ErrRaftShutdown:                 wire.Status_UNCERTAIN,
-		raft.ErrAbortedByRestore:             wire.Status_UNCERTAIN,
-		errors.New("no space left"):          wire.Status_UNCERTAIN,
-	} {
-		if got := fate(err).Status; got != want {
-			t.Errorf("%v: %v, want %v", err, got, want)
-		}
-	}
-}
 
 func TestErrorsAndStatusesAgree(t *testing.T) {
 	for err, want := range map[error]wire.Status_Code{

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -25,34 +26,12 @@ type Peer struct {
 	Addr string
 }
 
-// LogStore selects how raft's log is stored.
-type LogStore string
-
-const (
-	// LogInSegments stores the log in append-only files, with one sync per write.
-	LogInSegments LogStore = "segment"
-	// LogInBolt stores the log in the bolt file that also holds term and vote.
-	LogInBolt LogStore = "bolt"
-)
-
-// Stores replaces the files in Config.DataDir, for tests. Set either all of its stores or none.
-type Stores struct {
-	Log       raft.LogStore
-	Stable    raft.StableStore
-	Snapshots raft.SnapshotStore
-	// Incarnation replaces the identity file.
-	Incarnation string
-}
-
 // Config configures a replica. A field that has a default takes it if it is zero.
 type Config struct {
 	// ID identifies the node permanently within its cluster.
 	ID string
 	// DataDir holds identity, log and snapshots. Unused with Stores.
 	DataDir string
-	// LogStore selects how raft's log is stored. Default: LogInSegments. A log in bolt is moved to segments
-	// when the node starts. Unused with Stores.
-	LogStore LogStore
 	// SegmentBytes is the size of a segment. Default: 16 MiB. A node allocates one segment more than it uses.
 	SegmentBytes int64
 	// NoOverlap makes the leader write an entry before it sends it, instead of concurrently.
@@ -74,7 +53,7 @@ type Config struct {
 	HeartbeatTimeout, ElectionTimeout, LeaderLeaseTimeout, CommitTimeout time.Duration
 
 	// DiskTimeout bounds one write to the log, with its syncs. If a write takes longer, the disk counts as
-	// hung and the node halts. Default: 7 s. Bolt syncs two or three times per write.
+	// hung and the node halts. Default: 7 s.
 	DiskTimeout time.Duration
 
 	// NoFailoverHint leaves elections to raft's timeouts. Otherwise an election is called as soon as a
@@ -97,7 +76,8 @@ type Config struct {
 	PeerListener net.Listener
 	// PeerTLS secures the peer port; nil means plaintext.
 	PeerTLS *transport.TLSFiles
-	Stores  Stores
+	// Stores replaces the files in DataDir, for tests.
+	Stores storage.Backend
 
 	// Logger defaults to one that discards everything.
 	Logger hclog.Logger
@@ -135,9 +115,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DiskTimeout == 0 {
 		c.DiskTimeout = 7 * time.Second
-	}
-	if c.LogStore == "" {
-		c.LogStore = LogInSegments
 	}
 	if c.Level == 0 {
 		c.Level = fsm.Level
@@ -197,9 +174,6 @@ func (c *Config) validate() error {
 	}
 	if c.Stores.Log == nil && c.DataDir == "" {
 		return errors.New("a node needs a directory for its data: set --data-dir")
-	}
-	if c.LogStore != LogInSegments && c.LogStore != LogInBolt {
-		return fmt.Errorf("the log can be kept in %q or %q, not in %q: set --log-store", LogInSegments, LogInBolt, c.LogStore)
 	}
 	return validateCluster(c.ID, c.Cluster)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/pki"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -21,7 +22,7 @@ func TestDefaults(t *testing.T) {
 	const half = 500 * time.Millisecond
 	if c.HeartbeatTimeout != half || c.ElectionTimeout != half || c.LeaderLeaseTimeout != half || c.CommitTimeout != 20*time.Millisecond ||
 		c.HashInterval != 10*time.Second || c.DiskTimeout != 7*time.Second || c.SnapshotInterval != 30*time.Second ||
-		c.SnapshotThreshold != 8192 || c.TrailingLogs != 2048 || c.LogStore != LogInSegments || c.Level != fsm.Level ||
+		c.SnapshotThreshold != 8192 || c.TrailingLogs != 2048 || c.Level != fsm.Level ||
 		c.Settings == nil || c.Logger == nil || c.Network == (transport.TCP{}) != true {
 		t.Errorf("defaults: %+v", c)
 	}
@@ -30,12 +31,12 @@ func TestDefaults(t *testing.T) {
 	settings, network, halted := &wire.Settings{}, &transport.TCP{}, false
 	given := Config{
 		HeartbeatTimeout: 1, ElectionTimeout: 2, LeaderLeaseTimeout: 3, CommitTimeout: 4, HashInterval: 5, DiskTimeout: 6, SnapshotInterval: 7,
-		SnapshotThreshold: 8, TrailingLogs: 9, LogStore: LogInBolt, Level: 10, Settings: settings, Network: network, Halt: func(error) { halted = true },
+		SnapshotThreshold: 8, TrailingLogs: 9, Level: 10, Settings: settings, Network: network, Halt: func(error) { halted = true },
 	}
 	g := given.withDefaults()
 	g.Halt(nil)
 	if g.HeartbeatTimeout != 1 || g.ElectionTimeout != 2 || g.LeaderLeaseTimeout != 3 || g.CommitTimeout != 4 || g.HashInterval != 5 ||
-		g.DiskTimeout != 6 || g.SnapshotInterval != 7 || g.SnapshotThreshold != 8 || g.TrailingLogs != 9 || g.LogStore != LogInBolt ||
+		g.DiskTimeout != 6 || g.SnapshotInterval != 7 || g.SnapshotThreshold != 8 || g.TrailingLogs != 9 ||
 		g.Level != 10 || g.Settings != settings || g.Network != network || !halted {
 		t.Errorf("what was given became %+v", g)
 	}
@@ -54,18 +55,16 @@ func TestConfigIsChecked(t *testing.T) {
 		says   string // "" means no error
 	}{
 		"whole":                       {func(*Config) {}, ""},
-		"in bolt":                     {func(c *Config) { c.LogStore = LogInBolt }, ""},
 		"no id":                       {func(c *Config) { c.ID = "" }, "set --id"},
 		"no listener":                 {func(c *Config) { c.PeerListener = nil }, "peer listener"},
 		"no peer address":             {func(c *Config) { c.Advertise = Addresses{Client: "h:1"} }, "--advertise-peer-addr"},
 		"no directory":                {func(c *Config) { c.DataDir = "" }, "--data-dir"},
-		"another log":                 {func(c *Config) { c.LogStore = "paper" }, `not in "paper"`},
 		"only a log":                  {func(c *Config) { c.Stores.Log = logs }, "all stores"},
 		"only a stable store":         {func(c *Config) { c.Stores.Stable = logs }, "all stores"},
 		"only snapshots":              {func(c *Config) { c.Stores.Snapshots = snapshots }, "all stores"},
-		"no snapshots":                {func(c *Config) { c.Stores = Stores{Log: logs, Stable: logs} }, "all stores"},
-		"no stable store":             {func(c *Config) { c.Stores = Stores{Log: logs, Snapshots: snapshots} }, "all stores"},
-		"stores without directory":    {func(c *Config) { c.Stores, c.DataDir = Stores{Log: logs, Stable: logs, Snapshots: snapshots}, "" }, ""},
+		"no snapshots":                {func(c *Config) { c.Stores = storage.Backend{Log: logs, Stable: logs} }, "all stores"},
+		"no stable store":             {func(c *Config) { c.Stores = storage.Backend{Log: logs, Snapshots: snapshots} }, "all stores"},
+		"stores without directory":    {func(c *Config) { c.Stores, c.DataDir = storage.Backend{Log: logs, Stable: logs, Snapshots: snapshots}, "" }, ""},
 		"no cluster":                  {func(c *Config) { c.Cluster = nil }, ""},
 		"a cluster without this node": {func(c *Config) { c.Cluster = c.Cluster[1:] }, `does not name this node, "n1"`},
 		"a node twice":                {func(c *Config) { c.Cluster[1].ID = "n1" }, `names "n1" twice`},
@@ -76,7 +75,7 @@ func TestConfigIsChecked(t *testing.T) {
 		}, "nowhere"},
 		"no id, and a certificate": {func(c *Config) { c.ID, c.PeerTLS = "", &transport.TLSFiles{Cert: "/nowhere/cert.pem"} }, "set --id"},
 	} {
-		cfg := Config{ID: "n1", DataDir: "/data", LogStore: LogInSegments, Advertise: Addresses{Peer: "h1:1"}, PeerListener: listener, Cluster: []Peer{{"n1", "h1:1"}, {"n2", "h2:1"}}}
+		cfg := Config{ID: "n1", DataDir: "/data", Advertise: Addresses{Peer: "h1:1"}, PeerListener: listener, Cluster: []Peer{{"n1", "h1:1"}, {"n2", "h2:1"}}}
 		c.change(&cfg)
 		switch err := cfg.complete(); {
 		case c.says == "" && err != nil:
@@ -102,7 +101,7 @@ func TestCertificateNamesTheCluster(t *testing.T) {
 	}
 	defer listener.Close()
 	for configured, want := range map[string]error{"": nil, "c": nil, "d": ErrOtherCluster} {
-		cfg := Config{ID: "n1", DataDir: "/data", LogStore: LogInSegments, Advertise: Addresses{Peer: "h1:1"}, PeerListener: listener, PeerTLS: files, ClusterID: configured}
+		cfg := Config{ID: "n1", DataDir: "/data", Advertise: Addresses{Peer: "h1:1"}, PeerListener: listener, PeerTLS: files, ClusterID: configured}
 		if err := cfg.complete(); !errors.Is(err, want) || err == nil && cfg.ClusterID != "c" {
 			t.Errorf("configured %q: cluster %q, %v", configured, cfg.ClusterID, err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/expiry"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -89,19 +90,19 @@ func TestEndingsCostWhatTheirSessionHolds(t *testing.T) {
 	r := governing(t)
 	session := r.openNow(t, "a")
 	r.applyNow(t, acquiring(session, 1, "x", nil), acquiring(session, 2, "y", nil))
-	if !r.proposeEnding(1, expireSession(session), nil) || r.proposer.work != 3 {
-		t.Errorf("the end of a session with two locks is of work %d", r.proposer.work)
+	if r.locksOf(session) != 2 || !r.proposeEnding(1, expireSession(session), nil) {
+		t.Errorf("the end of a session with two locks counts %d", r.locksOf(session))
 	}
 }
 
 // TestEndsOfAnotherTermAreNotProposed verifies that an end is proposed only in the term in which it was decided.
 func TestEndsOfAnotherTermAreNotProposed(t *testing.T) {
-	r := &Replica{proposer: newProposer(nil, nil), machine: fsm.NewReplicated(1, nil)}
-	r.proposer.begin(7)
+	r := &Replica{proposer: groupcommit.New(nil, nil), machine: fsm.NewReplicated(1, nil)}
+	r.proposer.Begin(7)
 	if r.proposeEnding(6, expireSession(1), nil) {
 		t.Error("an end of term 6 was proposed under term 7")
 	}
-	if !r.proposeEnding(7, expireSession(1), nil) || len(r.proposer.take().items) != 1 {
+	if !r.proposeEnding(7, expireSession(1), nil) || r.proposer.Queued() != 1 {
 		t.Error("an end of term 7 was not proposed")
 	}
 }

@@ -11,11 +11,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// book is this node's member directory: the members in the last applied state, which it also keeps in the
-// stable store, and the incarnations of members that are not recorded yet.
+// membersKey is the key of the members among the node's values. They must survive a restart: the log is not
+// applied until a leader is elected, but a node must know before that which peers to trust.
+var membersKey = []byte("quorumlock.members")
+
+// directory is this node's member directory: the members in the last applied state, which it also stores, and the incarnations of members that are not recorded yet.
 type directory struct {
 	id, incarnation string
 	certified       string // the cluster named by the certificate
@@ -41,16 +45,16 @@ type directory struct {
 func openDirectory(cfg Config, incarnation string, stable raft.StableStore) (*directory, error) {
 	b := &directory{id: cfg.ID, incarnation: incarnation, certified: cfg.ClusterID, named: cfg.Cluster, stable: stable,
 		members: map[string]*wire.Member{}, noted: map[string]string{}}
-	page, err := get(stable, membersKey)
+	page, err := storage.Get(stable, membersKey)
 	if err != nil || len(page) == 0 {
 		return b, err
 	}
 	record := &wire.Membership{}
 	if len(page) < 8 {
-		return nil, fmt.Errorf("%w: the members kept in it are cut off", ErrDamaged)
+		return nil, fmt.Errorf("%w: the members kept in it are cut off", storage.ErrDamaged)
 	}
 	if err := proto.Unmarshal(page[8:], record); err != nil {
-		return nil, fmt.Errorf("%w: the members kept in it: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: the members kept in it: %w", storage.ErrDamaged, err)
 	}
 	b.revision, b.cluster = binary.BigEndian.Uint64(page), record.ClusterId
 	b.enter(record.Members, record.Removed)

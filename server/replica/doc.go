@@ -1,16 +1,14 @@
-// Package replica is the replicated core of a node. It opens the stores, runs raft over the peer transport,
+// Package replica is the replicated core of a node. It opens the storage, runs raft over the peer transport,
 // and turns the state machine of package fsm into a lock service with clocks.
 //
 // The state machine knows neither time nor network. Everything that needs them is here:
 //
 //   - replica.go, config.go: starting and stopping a node.
-//   - identity.go, bootstrap.go: a node's identity, and when an empty node may begin or join a cluster. A
-//     node whose disk was wiped must never vote.
+//   - bootstrap.go: when an empty node may begin or join a cluster. A node whose disk was wiped must never vote.
 //   - directory.go, vouch.go: the member directory, and what members say about a caller that this node does not
 //     know.
-//   - propose.go, proposer.go, completer.go: group commit. One goroutine packs everything that is queued into
-//     one raft entry, another completes entries in log order. coalescer.go coalesces batches, and share.go
-//     divides a full entry fairly among senders.
+//   - propose.go, completer.go: commands on their way to package groupcommit, which packs them into entries, and
+//     the answers to an entry's waiters.
 //   - leadership.go: a leadership, from its barrier to its loss.
 //   - heartbeat.go: heartbeats, which are acknowledged only with proof of leadership that is newer than their
 //     arrival. Package expiry decides when sessions and other things end.
@@ -19,16 +17,11 @@
 //     catchup.go makes watches wait until a node has caught up after its start.
 //   - backup.go, stale.go: backups while the cluster keeps running, and the restore that starts a new lineage
 //     from one.
-//   - hashes.go, agreement.go: comparing the states of all nodes. A node whose state differs from that of the
-//     majority stops.
+//   - hashes.go: the exchange of state hashes, which package consistency compares.
 //   - peer_state.go, alarms.go: detecting a disk that was rolled back, and logs that have forked.
-//   - stores.go, watchdog.go, cache.go, bolt.go, pages.go, segments.go, snapshots.go, damage.go: the disk. A
-//     write that fails or hangs is the node's last one. What is read is what was written, or the node stops.
-//     Package segment implements the log itself.
-//   - overlap.go: the leader's disk writes, concurrent with the followers', and why that is safe.
 //   - leader_monitor.go, hint.go: fail-over as soon as the leader's process is dead, without waiting for raft's
 //     timeouts, if package failover allows it.
-//   - slow_disk.go: handing leadership over when the leader's disk hangs.
+//   - slow_disk.go: handing leadership over when the leader's disk hangs. Package storage is the disk.
 //   - members.go, member_rules.go, reconciler.go, report.go: members, their addresses and feature levels.
 //     majority.go recognizes a cluster that cannot elect a leader any more.
 //

@@ -8,36 +8,10 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-// TestVerdictTakesItsTime checks voters that differ for less than deciding, and for as long.
-func TestVerdictTakesItsTime(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		h := newHashes("n1")
-		h.agreed, h.differing = hashPoint{index: 5, revision: 4}, 9
-		want := func(when string, doubt bool) {
-			t.Helper()
-			if agreed, undecided := h.verdict(); agreed != 4 || undecided != doubt {
-				t.Errorf("%s: agreed at %d, undecided %v", when, agreed, undecided)
-			}
-		}
-		time.Sleep(time.Minute)
-		want("nothing differs", false)
-		h.differs = time.Now()
-		want("just now", false)
-		time.Sleep(deciding - 1)
-		want("a moment before", false)
-		time.Sleep(time.Nanosecond)
-		want("in time", true)
-		if agreed, differing := h.extent(); agreed != 5 || differing != 9 {
-			t.Errorf("extent %d, %d", agreed, differing)
-		}
-		h.differs = time.Time{}
-		want("settled", false)
-	})
-}
 
 // TestQuestionsAreBounded checks the limits of questions about callers from one host, from many hosts, and in
 // the next second.
@@ -98,74 +72,13 @@ func TestVerdictsMakeRoom(t *testing.T) {
 	})
 }
 
-// TestWhoIsExpectedAgain verifies which commands count as sent again by clients that the last entry answered.
-func TestWhoIsExpectedAgain(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		g := &coalescer{}
-		items := make([]item, 4)
-		results := make([]*wire.Result, 4)
-		for i := range items {
-			items[i], results[i] = item{cmd: &wire.Command{SessionId: uint64(i + 1)}}, &wire.Result{Status: wire.Status_OK}
-		}
-		results[2].Status = wire.Status_QUEUED // not done yet
-		applied := agree(items)
-		applied.Results = results
-		applied.Events = []*wire.Event{
-			{Type: wire.Event_GRANTED, Waited: true, SessionId: 9}, {Type: wire.Event_GRANTED, SessionId: 8}, {Type: wire.Event_RELEASED, Waited: true, SessionId: 8},
-		}
-		g.finished(&batch{items: items}, appliedEntry{applied}, 2)
-		if g.answered != 4 || g.want != 2 {
-			t.Errorf("answered %d, want %d", g.answered, g.want)
-		}
-		for _, session := range []uint64{1, 1, 3, 8, 9, 77} {
-			g.came(session)
-		}
-		if g.returned != 2 {
-			t.Errorf("returned %d", g.returned)
-		}
-		time.Sleep(coalesceTimeout - 1)
-		g.came(2)
-		time.Sleep(time.Nanosecond)
-		g.came(4) // too late
-		if g.returned != 3 {
-			t.Errorf("returned %d within the timeout", g.returned)
-		}
-		g.finished(&batch{}, appliedEntry{}, 5)
-		if g.share != 0.75/averagedEntries || g.answered != 0 || g.returned != 0 {
-			t.Errorf("the share is %v", g.share)
-		}
-		if g.came(4); g.returned != 0 {
-			t.Error("who returns behind the next entry counts")
-		}
-		if g.stop(); !g.enough(0) {
-			t.Error("it waits on for others")
-		}
-	})
-}
-
-// refusingLog returns an error for deletions.
-type refusingLog struct{ *raft.InmemStore }
-
-var errRefusing = errors.New("refused")
-
-func (refusingLog) DeleteRange(uint64, uint64) error { return errRefusing }
-
-// TestRefusedDeletions verifies that the overlapped log returns the error of a deletion.
-func TestRefusedDeletions(t *testing.T) {
-	o := newOverlapped(refusingLog{raft.NewInmemStore()})
-	defer o.close()
-	if err := o.DeleteRange(1, 2); !errors.Is(err, errRefusing) {
-		t.Errorf("the deletion returns %v", err)
-	}
-}
-
 // TestLogAfter verifies that logAfter yields the entries after an index until it is stopped or fails.
 func TestLogAfter(t *testing.T) {
 	logs := raft.NewInmemStore()
 	if err := logs.StoreLogs(entriesOf(1, 5)); err != nil {
 		t.Fatal(err)
 	}
-	r := &Replica{stores: &stores{log: logs}}
+	r := &Replica{stores: &storage.Stores{Log: logs}}
 	read := func(after uint64, most int) (indexes []uint64, failed error) {
 		for e, err := range r.logAfter(after) {
 			if err != nil {

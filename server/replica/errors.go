@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/quorumlock/quorumlock/server/storage/segment"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -12,15 +11,9 @@ var (
 	// ErrReplaced is returned when the cluster knows this node's id with another data directory. The node has
 	// lost its memory and does not take part. The message contains the commands that replace it.
 	ErrReplaced = errors.New("this node is known to its cluster with another data directory")
-	// ErrOtherNode is returned when the data directory belongs to another node id.
-	ErrOtherNode = errors.New("the data directory belongs to another node")
 	// ErrOtherCluster is returned when the node, its certificate and its peers do not all belong to the same
 	// cluster.
 	ErrOtherCluster = errors.New("another cluster")
-	// ErrInUse is returned when another process has the data directory open.
-	ErrInUse = errors.New("the data directory is in use by another process")
-	// ErrStore is passed to Halt when a write to the disk failed.
-	ErrStore = errors.New("a write to the data directory failed")
 	// ErrDiverged is passed to Halt when most of the voters are in another state than this node, and returned
 	// by Open from then on. The message contains the commands that replace the node.
 	ErrDiverged = errors.New("this node's state is not that of the majority")
@@ -31,20 +24,6 @@ var (
 	// this node's log, and returned by Open from then on. The message contains the commands that replace the
 	// node.
 	ErrForked = errors.New("the cluster's log has two courses")
-	// ErrDiskHangs is passed to Halt when a write to the disk has not returned within Config.DiskTimeout.
-	ErrDiskHangs = errors.New("the disk hangs")
-	// ErrDamaged is returned, or passed to Halt, when part of the data directory is missing or is not what
-	// was written. The message contains the commands that replace the node.
-	ErrDamaged = segment.ErrDamaged
-	// ErrIdentityFile is returned when the identity file is not what the node wrote, and everything else in
-	// the data directory is intact. The message contains the command that repairs it.
-	ErrIdentityFile = errors.New("the identity file is damaged")
-	// ErrNotPrivate is returned when other users have access to the data directory and this process may not
-	// change that. The message says what to do.
-	ErrNotPrivate = errors.New("other users have access to the data directory")
-	// ErrLogMoved is returned when Config.LogStore is LogInBolt and the log is in segments. The message says
-	// what to do.
-	ErrLogMoved = errors.New("the log was moved to segments, and does not come back")
 
 	// ErrNotLeader is returned when only the leader can do this. See Replica.Leader.
 	ErrNotLeader = errors.New("this node does not lead")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -24,7 +25,7 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 		old.Propose(acquireCommand(s, 1, "l", 0), func(r *wire.Result) { answers <- r })
 		c.within(2*time.Second, "another leader", func() bool { n := c.serving(); return n != nil && n != old })
 		c.within(10*time.Second, "halted", func() bool { return old.haltedWith() != nil })
-		if err := old.haltedWith(); !errors.Is(err, replica.ErrDiskHangs) {
+		if err := old.haltedWith(); !errors.Is(err, storage.ErrDiskHangs) {
 			t.Errorf("halted with %v", err)
 		}
 		c.expect(c.must(acquireCommand(s, 2, "m", 0)), wire.Status_GRANTED)
@@ -68,7 +69,7 @@ func TestHungDiskOfAFollower(t *testing.T) {
 		defer victim.disk.hang()()
 		c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
 		c.within(10*time.Second, "halted", func() bool { return victim.haltedWith() != nil })
-		if err := victim.haltedWith(); !errors.Is(err, replica.ErrDiskHangs) {
+		if err := victim.haltedWith(); !errors.Is(err, storage.ErrDiskHangs) {
 			t.Errorf("halted with %v", err)
 		}
 		if c.serving() != leader {
@@ -87,7 +88,7 @@ func TestHungDiskAtAnElection(t *testing.T) {
 		defer victim.disk.hang()()
 		old.crash()
 		c.within(10*time.Second, "halted", func() bool { return victim.haltedWith() != nil })
-		if err := victim.haltedWith(); !errors.Is(err, replica.ErrDiskHangs) {
+		if err := victim.haltedWith(); !errors.Is(err, storage.ErrDiskHangs) {
 			t.Errorf("halted with %v", err)
 		}
 		old.start()

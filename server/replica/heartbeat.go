@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/expiry"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -25,7 +26,7 @@ func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
 	case expiry.Leased:
 		done(refused(wire.Status_INVALID_ARGUMENT, "the session is a lease's: heartbeats do not prolong it, an extension does"))
 	default:
-		r.proposer.heartbeat(heartbeat{session: session, done: done})
+		r.proposer.AddHeartbeat(groupcommit.Heartbeat{Session: session, Done: done})
 	}
 }
 
@@ -37,27 +38,27 @@ func (r *Replica) lost(session uint64) (answer *wire.Result) {
 
 // Prove calls done with OK once an entry that was proposed after this call has been committed and applied
 // here. From then on, View is linearizable with respect to the call.
-func (r *Replica) Prove(done func(*wire.Result)) { r.proposer.prove(done) }
+func (r *Replica) Prove(done func(*wire.Result)) { r.proposer.Prove(done) }
 
 // answerHeartbeats acknowledges the heartbeats for which the batch is the proof.
-func (r *Replica) answerHeartbeats(b *batch) {
-	if len(b.heartbeats) == 0 {
+func (r *Replica) answerHeartbeats(b *groupcommit.Batch) {
+	if len(b.Heartbeats) == 0 {
 		return
 	}
 	r.machine.View(func(m *fsm.Machine) {
-		for i := range b.heartbeats {
-			_, b.heartbeats[i].lives = m.Session(b.heartbeats[i].session)
+		for i := range b.Heartbeats {
+			_, b.Heartbeats[i].Alive = m.Session(b.Heartbeats[i].Session)
 		}
 	})
 	well := &wire.Result{Status: wire.Status_OK} // shared by all of them
-	for _, heartbeat := range b.heartbeats {
-		switch state := r.deadlines.State(b.term, heartbeat.session); {
+	for _, h := range b.Heartbeats {
+		switch state := r.deadlines.State(b.Term, h.Session); {
 		case state == expiry.Inactive:
-			heartbeat.done(r.refusal())
-		case state == expiry.Alive && heartbeat.lives:
-			heartbeat.done(well)
+			h.Done(r.refusal())
+		case state == expiry.Alive && h.Alive:
+			h.Done(well)
 		default:
-			heartbeat.done(r.lost(heartbeat.session))
+			h.Done(r.lost(h.Session))
 		}
 	}
 }
@@ -91,7 +92,7 @@ func (r *Replica) DelayRemaining(hold uint64) (time.Duration, bool) {
 
 // proposeEnding proposes a decided end.
 func (r *Replica) proposeEnding(term uint64, cmd *wire.Command, answered func(*wire.Result)) bool {
-	it := newItem(cmd, answered)
-	it.work = workOf(it.cmd, r.locksOf)
-	return r.proposer.urge(term, it)
+	it := groupcommit.NewItem(cmd, answered)
+	it.Work = groupcommit.WorkOf(cmd, r.locksOf)
+	return r.proposer.ProposeUrgent(term, it)
 }

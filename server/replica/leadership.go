@@ -7,6 +7,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -81,7 +83,7 @@ func (r *Replica) startLeadership(node *raft.Raft) {
 	r.mu.Unlock()
 	r.log.Info("elected, applying the barrier", "term", term)
 	r.metrics.leaderChanges.Inc()
-	r.proposer.begin(term)
+	r.proposer.Begin(term)
 	r.proposeBarrier(lead)
 }
 
@@ -94,7 +96,7 @@ func (r *Replica) proposeBarrier(lead *leadership) {
 		Term: lead.term, LeaderId: r.cfg.ID, Nonce: r.states.boot.Stored.GetNonce(),
 		ClockUnixMs: clock, MedianUnixMs: r.states.medianClock(clock),
 	}
-	r.proposer.urge(lead.term, newItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
+	r.proposer.ProposeUrgent(lead.term, groupcommit.NewItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
 		r.barrierDone(lead, result)
 	}))
 }
@@ -113,7 +115,7 @@ func (r *Replica) barrierDone(lead *leadership, result *wire.Result) {
 		r.serve(lead)
 		return
 	}
-	r.proposer.urge(lead.term, newItem(r.bootstrapCommand(), func(result *wire.Result) {
+	r.proposer.ProposeUrgent(lead.term, groupcommit.NewItem(r.bootstrapCommand(), func(result *wire.Result) {
 		if result.GetStatus() != wire.Status_OK {
 			r.log.Error("the cluster was not begun", "status", result.GetStatus(), "message", result.GetMessage())
 			r.retryBarrier(lead, result)
@@ -147,14 +149,14 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 	}
 	cluster := r.directory.ClusterID()
 	if cluster == "" {
-		cluster = newID()
+		cluster = storage.NewID()
 	}
 	return &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId:   cluster,
 		TokenFloor:  max(fsm.ClockToken(unixMs(time.Now())), r.cfg.TokenFloor),
 		Settings:    r.cfg.Settings,
 		Members:     members,
-		Lineage:     newID(),
+		Lineage:     storage.NewID(),
 		ClockUnixMs: unixMs(time.Now()),
 	}}}
 }
@@ -177,7 +179,7 @@ func (r *Replica) serve(lead *leadership) {
 	r.catchUp.end()
 	lead.serving = true
 	r.running.Go(lead.reconciler.run)
-	r.proposer.serve(lead.term, level)
+	r.proposer.Serve(lead.term, level)
 	r.leaders.change(r.Leader())
 	r.log.Info("serving", "term", lead.term)
 }
@@ -193,7 +195,7 @@ func (r *Replica) endLeadership(why string) {
 	}
 	r.deadlines.Stop()
 	r.mu.Unlock()
-	r.proposer.end(refused(wire.Status_NOT_LEADER, why))
+	r.proposer.End(refused(wire.Status_NOT_LEADER, why))
 	r.notifier.Close(r.Leader())
 	if lead == nil {
 		return

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -81,7 +82,7 @@ func TestStoreFailureHalts(t *testing.T) {
 					t.Errorf("an entry that may be on the disk was answered %v", r)
 				}
 				c.eventually("halted", func() bool { return victim.haltedWith() != nil })
-				if err := victim.haltedWith(); !errors.Is(err, replica.ErrStore) || !errors.Is(err, errDisk) {
+				if err := victim.haltedWith(); !errors.Is(err, storage.ErrStore) || !errors.Is(err, errDisk) {
 					t.Errorf("halted with %v", err)
 				}
 				if victim.Serving() {
@@ -123,7 +124,7 @@ func TestDirectoryKeepsTheNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := open("solo"); !errors.Is(err, replica.ErrInUse) && err == nil {
+		if _, err := open("solo"); !errors.Is(err, storage.ErrInUse) && err == nil {
 			t.Errorf("opened twice: %v", err)
 		}
 		answers := make(chan *wire.Result, 1)
@@ -151,7 +152,7 @@ func TestDirectoryKeepsTheNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := open("other"); !errors.Is(err, replica.ErrOtherNode) {
+	if _, err := open("other"); !errors.Is(err, storage.ErrOtherNode) {
 		t.Errorf("another node's directory: %v", err)
 	}
 }

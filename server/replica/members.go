@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -280,8 +281,8 @@ const drainTimeout = 2 * time.Second
 // are proposed if the transfer fails.
 func (r *Replica) transfer(ctx context.Context, to raft.Server) error {
 	if lead := r.current(); lead != nil {
-		drained := r.proposer.pause(lead.term)
-		defer r.proposer.resume(lead.term)
+		drained := r.proposer.Pause(lead.term)
+		defer r.proposer.Resume(lead.term)
 		r.drain(ctx, drained)
 	}
 	node := r.node.Load()
@@ -298,7 +299,7 @@ func (r *Replica) transfer(ctx context.Context, to raft.Server) error {
 func (r *Replica) acceptsAgain(node *raft.Raft) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for errors.Is(node.Barrier(enqueueTimeout).Error(), raft.ErrLeadershipTransferInProgress) {
+	for errors.Is(node.Barrier(groupcommit.EnqueueTimeout).Error(), raft.ErrLeadershipTransferInProgress) {
 		select {
 		case <-tick.C:
 		case <-r.ctx.Done():

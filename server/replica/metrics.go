@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -102,13 +103,13 @@ func gauges(r *Replica) []prometheus.Collector {
 		gauge("quorumlock_term", "Raft's term.", ofRaft(r, (*raft.Raft).CurrentTerm)),
 		gauge("quorumlock_commit_index", "The last log entry known to be committed.", ofRaft(r, (*raft.Raft).CommitIndex)),
 		gauge("quorumlock_applied_index", "The last log entry that the state includes.", func() float64 { return float64(r.machine.AppliedIndex()) }),
-		gauge("quorumlock_queued_commands", "Commands that wait to be proposed.", func() float64 { return float64(r.proposer.queued()) }),
+		gauge("quorumlock_queued_commands", "Commands that wait to be proposed.", func() float64 { return float64(r.proposer.Queued()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "quorumlock_discarded_commands_total", Help: "Commands whose handler failed; report them."}, func() (n float64) {
 			r.machine.View(func(m *fsm.Machine) { n = float64(m.Discarded()) })
 			return n
 		}),
-		gauge("quorumlock_state_agreed_index", "The last log entry after which this node found its state to be that of a majority.", func() float64 { agreed, _ := r.hashes.extent(); return float64(agreed) }),
-		gauge("quorumlock_state_differing_index", "The last log entry after which nodes differed without a majority; alarming while above quorumlock_state_agreed_index.", func() float64 { _, differing := r.hashes.extent(); return float64(differing) }),
+		gauge("quorumlock_state_agreed_index", "The last log entry after which this node found its state to be that of a majority.", func() float64 { agreed, _ := r.checker.Extent(); return float64(agreed) }),
+		gauge("quorumlock_state_differing_index", "The last log entry after which nodes differed without a majority; alarming while above quorumlock_state_agreed_index.", func() float64 { _, differing := r.checker.Extent(); return float64(differing) }),
 		gauge("quorumlock_alarms", "Alarms of this node that no operator has acknowledged; qlock status shows them.", func() float64 { return float64(r.alarms.Len()) }),
 		gauge("quorumlock_grants_suspended", "1 while nothing is granted, because nodes differ in their state.", func() (n float64) {
 			r.machine.View(func(m *fsm.Machine) { n = min(1, float64(m.GrantsSuspended())) })
@@ -149,10 +150,10 @@ func (m *metrics) close() {
 }
 
 // applied counts an entry that was applied, without its commands.
-func (m *metrics) applied(b *batch, applied *fsm.Applied) {
+func (m *metrics) applied(b *groupcommit.Batch, applied *fsm.Applied) {
 	m.entries.WithLabelValues("applied").Inc()
-	m.batch.Observe(float64(len(b.items)))
-	m.commit.Observe(time.Since(b.began).Seconds())
+	m.batch.Observe(float64(len(b.Items)))
+	m.commit.Observe(time.Since(b.Began).Seconds())
 	for _, e := range applied.Events {
 		m.happened(e)
 	}
@@ -210,11 +211,11 @@ func (m *metrics) happened(e *wire.Event) {
 }
 
 // failed counts an entry that was not applied, or whose outcome is unknown, and its commands.
-func (m *metrics) failed(b *batch, err error) {
-	status := fate(err).GetStatus()
+func (m *metrics) failed(b *groupcommit.Batch, err error) {
+	status := groupcommit.Uncommitted(err).GetStatus()
 	m.entries.WithLabelValues(strings.ToLower(status.String())).Inc()
-	for _, it := range b.items {
-		m.answered(it.cmd, status)
+	for _, it := range b.Items {
+		m.answered(it.Command, status)
 	}
 }
 

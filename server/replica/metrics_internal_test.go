@@ -54,7 +54,7 @@ func TestMetricsAreTakenBackOnce(t *testing.T) {
 	var r *Replica
 	open := func() (*metrics, error) {
 		r = begun(t)
-		r.cfg.Registry, r.eventLog, r.hashes = registry, eventlog.New(), newHashes("n1")
+		r.cfg.Registry, r.eventLog, r.checker = registry, eventlog.New(), r.newChecker()
 		return newMetrics(r)
 	}
 	first, err := open()

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/simnet"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -66,11 +67,11 @@ func spoiledStarts() map[string]spoiledStart {
 		"no id":                   {func(cfg *Config) { cfg.ID = "" }, nil, "--id"},
 		"metrics of another":      {occupying("quorumlock_term"), nil, "quorumlock_term"},
 		"peer metrics of another": {occupying("quorumlock_peer_connections"), nil, "quorumlock_peer_connections"},
-		"a log with a gap":        {func(cfg *Config) { _ = cfg.Stores.Log.StoreLog(&raft.Log{Index: 5}) }, ErrDamaged, "begins at entry 5"},
+		"a log with a gap":        {func(cfg *Config) { _ = cfg.Stores.Log.StoreLog(&raft.Log{Index: 5}) }, storage.ErrDamaged, "begins at entry 5"},
 		"diverged":                {storeInterval(string(divergedKey), "it differs"), ErrDiverged, "it differs"},
 		"start not counted":       {refusing(bootKey), errDisk, "count this start"},
 		"alarms that are none":    {storeInterval(string(alarmsKey), "\xff"), nil, ""},
-		"members cut off":         {storeInterval(string(membersKey), "\xff"), ErrDamaged, "cut off"},
+		"members cut off":         {storeInterval(string(membersKey), "\xff"), storage.ErrDamaged, "cut off"},
 		"a log that fails, in term 1": {func(cfg *Config) {
 			_ = cfg.Stores.Stable.SetUint64([]byte(currentTerm), 1)
 			cfg.Stores.Log = &tiring{raft.NewInmemStore(), 1}
@@ -194,12 +195,12 @@ func TestWayOutOfDamage(t *testing.T) {
 	three := []Peer{{"n1", "a:1"}, {"n2", "b:1"}, {"n3", "c:1"}}
 	for _, c := range []struct {
 		nodes  int
-		stores Stores
+		stores storage.Backend
 		says   string
-	}{{0, Stores{}, backup}, {1, Stores{}, backup}, {2, Stores{}, others}, {3, Stores{}, others}, {1, inMemory(), others}} {
+	}{{0, storage.Backend{}, backup}, {1, storage.Backend{}, backup}, {2, storage.Backend{}, others}, {3, storage.Backend{}, others}, {1, inMemory(), others}} {
 		r := &Replica{cfg: Config{ID: "n1", DataDir: "/d", Cluster: three[:c.nodes], Stores: c.stores, Advertise: Addresses{Peer: "a:1"}}}
-		err := r.withAdvice(ErrDamaged)
-		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "mv /d /d.damaged") {
+		err := r.withAdvice(storage.ErrDamaged)
+		if !errors.Is(err, storage.ErrDamaged) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "mv /d /d.damaged") {
 			t.Errorf("%d nodes: %v", c.nodes, err)
 		}
 		if err := r.withAdvice(errDisk); err != errDisk {

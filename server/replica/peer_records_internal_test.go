@@ -6,13 +6,16 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/rollback"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -76,14 +79,14 @@ func (f *faulty) List() ([]*raft.SnapshotMeta, error) {
 	return f.SnapshotStore.List()
 }
 
-func (f *faulty) stores() Stores {
-	return Stores{Log: f, Stable: f, Snapshots: f, Incarnation: "i1"}
+func (f *faulty) stores() storage.Backend {
+	return storage.Backend{Log: f, Stable: f, Snapshots: f, Incarnation: "i1"}
 }
 
 // TestUnreadableStarts verifies that a start fails if one of its records cannot be read, decoded or written.
 func TestUnreadableStarts(t *testing.T) {
 	count := func(f *faulty) (*peerStates, error) {
-		return openPeerStates(&Replica{stores: &stores{log: f, stable: f, snapshots: f}})
+		return openPeerStates(&Replica{stores: &storage.Stores{Log: f, Values: f, Snapshots: f}})
 	}
 	for _, what := range []string{
 		"get " + string(divergedKey), "get " + string(rolledBackKey), "get " + string(forkedKey), "get " + string(bootKey), "get " + string(memoryKey),
@@ -115,7 +118,7 @@ func TestStartsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for start := range uint64(2) {
-		s, err := openPeerStates(&Replica{stores: &stores{log: f, stable: f, snapshots: f}})
+		s, err := openPeerStates(&Replica{stores: &storage.Stores{Log: f, Values: f, Snapshots: f}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +154,12 @@ func acquainted(t *testing.T, members ...string) *Replica {
 	t.Helper()
 	r := governing(t)
 	f := newFaulty("")
-	r.stores = &stores{log: f, stable: f, snapshots: f, watchdog: newWatchdog(f, f, time.Hour, r.diskFailed)}
+	var err error
+	r.stores, err = storage.Open(storage.Options{Backend: f.stores(), NoOverlap: true, DiskTimeout: time.Hour, Failed: r.diskFailed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stores.Values = f
 	r.directory = &directory{id: "n1", incarnation: "i1", live: r.live, members: map[string]*wire.Member{}}
 	if err := r.loadAlarms(); err != nil {
 		t.Fatal(err)
@@ -199,7 +207,7 @@ func TestNodesPartFromMost(t *testing.T) {
 		if err := r.haltedWith(); errors.Is(err, ErrForked) != c.halts || err != nil != c.halts {
 			t.Errorf("%s: halted with %v", name, err)
 		}
-		last, _ := r.stores.stable.Get(forkedKey)
+		last, _ := r.stores.Values.Get(forkedKey)
 		if len(last) > 0 != c.halts {
 			t.Errorf("%s: last words %q", name, last)
 		}
@@ -243,7 +251,7 @@ func TestMetNodesAreCompared(t *testing.T) {
 			t.Errorf("%s: n2 is known as %q", name, known)
 		}
 		r.stopForGood(forkedKey, ErrForked, "again")
-		if last, _ := r.stores.stable.Get(forkedKey); len(last) > 0 != (c.want != ErrRolledBack) {
+		if last, _ := r.stores.Values.Get(forkedKey); len(last) > 0 != (c.want != ErrRolledBack) {
 			t.Errorf("%s: other last words %q", name, last)
 		}
 	}
@@ -253,7 +261,7 @@ func TestMetNodesAreCompared(t *testing.T) {
 // the disk is the cause.
 func TestMemoryThatCannotBeKept(t *testing.T) {
 	r := acquainted(t, "n1", "n2")
-	r.stores.stable.(*faulty).fails.Store(new("set " + string(memoryKey)))
+	r.stores.Values.(*faulty).fails.Store(new("set " + string(memoryKey)))
 	if err := r.states.keep(); !errors.Is(err, errDisk) || !errors.Is(r.haltedWith(), errDisk) {
 		t.Errorf("%v, halted with %v", err, r.haltedWith())
 	}
@@ -375,25 +383,19 @@ func TestDoubtSuspendsGranting(t *testing.T) {
 			r.View(func(m *fsm.Machine) { revision = m.GrantsSuspended() })
 			return revision
 		}
-		settle := func(doubt bool, agreed, since uint64) bool {
-			r.hashes.mu.Lock()
-			r.hashes.differs, r.hashes.agreed.revision = time.Time{}, agreed
-			if doubt {
-				r.hashes.differs = time.Now().Add(-deciding)
-			}
-			r.hashes.mu.Unlock()
-			s.reconcileGrants(t.Context(), since)
+		reconcile := func(doubt bool, agreed, since uint64) bool {
+			s.reconcileGrants(t.Context(), since, agreed, doubt)
 			return suspended() != 0
 		}
-		if settle(false, 0, 0) {
+		if reconcile(false, 0, 0) {
 			t.Error("suspended without a doubt")
 		}
-		if !settle(true, 0, 0) {
+		if !reconcile(true, 0, 0) {
 			t.Fatal("not suspended")
 		}
 		since := suspended()
 		before := r.node.Load().LastIndex()
-		settle(true, 0, since)
+		reconcile(true, 0, since)
 		if now := r.node.Load().LastIndex(); now != before || suspended() != since {
 			t.Error("suspended again")
 		}
@@ -402,7 +404,7 @@ func TestDoubtSuspendsGranting(t *testing.T) {
 			agreed uint64
 			want   bool
 		}{{true, since + 9, true}, {false, since - 1, true}, {false, since, false}} {
-			if settle(c.doubt, c.agreed, since) != c.want {
+			if reconcile(c.doubt, c.agreed, since) != c.want {
 				t.Errorf("in doubt %v, agreed at %d, suspended at %d: suspended %v", c.doubt, c.agreed, since, !c.want)
 			}
 		}
@@ -434,11 +436,20 @@ func TestLeadersRecordThemselves(t *testing.T) {
 			if n := r.node.Load().LastIndex() - before; n != 0 {
 				t.Errorf("%d entries of an idle node", n)
 			}
-			r.proposer.mu.Lock()
-			if level := r.proposer.level; level != fsm.Level {
+			level := uint32(0)
+			r.onCommand(func(*wire.Command) bool { return true }, func(data []byte) raft.ApplyFuture {
+				var entry wire.Entry
+				if err := proto.Unmarshal(data, &entry); err != nil {
+					t.Error(err)
+				}
+				level = entry.Level
+				return refuseEntry(data)
+			})
+			r.Propose(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: make([]byte, 32), TtlMs: 60_000}}}, func(*wire.Result) {})
+			synctest.Wait()
+			if level != fsm.Level {
 				t.Errorf("entries are of level %d", level)
 			}
-			r.proposer.mu.Unlock()
 			if err := r.Close(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/rollback"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -64,12 +65,12 @@ type acquaintance struct {
 // openPeerStates counts this start. It returns an error if the directory belongs to a node that has stopped
 // for good.
 func openPeerStates(r *Replica) (*peerStates, error) {
-	stable := r.stores.stable
+	stable := r.stores.Values
 	for _, stopped := range []struct {
 		key  []byte
 		kind error
 	}{{divergedKey, ErrDiverged}, {rolledBackKey, ErrRolledBack}, {forkedKey, ErrForked}} {
-		if words, err := get(stable, stopped.key); err != nil {
+		if words, err := storage.Get(stable, stopped.key); err != nil {
 			return nil, err
 		} else if len(words) > 0 {
 			return nil, fmt.Errorf("%w: %s", stopped.kind, words)
@@ -80,7 +81,7 @@ func openPeerStates(r *Replica) (*peerStates, error) {
 	if err := errors.Join(load(stable, bootKey, &last), load(stable, memoryKey, &kept)); err != nil {
 		return nil, err
 	}
-	stored, err := r.stores.stored()
+	stored, err := r.stores.Stored()
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func openPeerStates(r *Replica) (*peerStates, error) {
 
 // load reads a message from the stable store; a missing one leaves it empty.
 func load(stable raft.StableStore, key []byte, into proto.Message) error {
-	data, err := get(stable, key)
+	data, err := storage.Get(stable, key)
 	if err == nil {
 		err = proto.Unmarshal(data, into)
 	}
@@ -109,34 +110,6 @@ func load(stable raft.StableStore, key []byte, into proto.Message) error {
 		return fmt.Errorf("read %s: %w", key, err)
 	}
 	return nil
-}
-
-// stored returns what raft will find on the disk.
-func (s *stores) stored() (*wire.StoredState, error) {
-	state := &wire.StoredState{}
-	for key, field := range map[string]*uint64{currentTerm: &state.Term, lastVoteTerm: &state.VoteTerm} {
-		value, err := s.stable.GetUint64([]byte(key))
-		if err != nil && err.Error() != "not found" {
-			return nil, fmt.Errorf("read %s: %w", key, err)
-		}
-		*field = value
-	}
-	last, err := s.log.LastIndex()
-	if err != nil {
-		return nil, err
-	}
-	snapshot, err := s.snapshotIndex()
-	state.LastIndex = max(last, snapshot)
-	return state, err
-}
-
-// snapshotIndex returns the last entry that is in a snapshot.
-func (s *stores) snapshotIndex() (index uint64, err error) {
-	list, err := s.snapshots.List()
-	for _, meta := range list {
-		index = max(index, meta.Index)
-	}
-	return index, err
 }
 
 // State implements peerport.Identity.
@@ -305,7 +278,7 @@ func (r *Replica) stopForGood(key []byte, kind error, words string) {
 	if r.halted.Load() != nil {
 		return
 	}
-	if err := r.stores.stable.Set(key, []byte(words)); err != nil {
+	if err := r.stores.Values.Set(key, []byte(words)); err != nil {
 		r.log.Error("the reason why this node stops was not written down", "error", err)
 	}
 	r.halt(fmt.Errorf("%w: %s", kind, words))
@@ -376,7 +349,7 @@ func (s *peerStates) keep() error {
 	if err != nil {
 		return err
 	}
-	return s.r.stores.watchdog.beside("keep what is known of the others", func() error { return s.r.stores.watchdog.stable.Set(memoryKey, data) })
+	return s.r.stores.SetBeside(memoryKey, data)
 }
 
 // askAround probes the other members, which send what they know about this node, before it takes part.
@@ -391,7 +364,7 @@ func (r *Replica) keepsCommitted(lowest, highest uint64) error {
 	if lowest > max(r.states.memory.Committed(), r.machine.AppliedIndex()) {
 		return nil
 	}
-	snapshot, err := r.stores.snapshotIndex()
+	snapshot, err := r.stores.SnapshotIndex()
 	if err != nil || highest <= snapshot {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/simnet"
 	"github.com/quorumlock/quorumlock/transport"
@@ -17,7 +18,7 @@ import (
 )
 
 // lone returns the configuration of the only node of a cluster, on an in-memory network.
-func lone(t *testing.T, stores Stores, halt func(error)) Config {
+func lone(t *testing.T, stores storage.Backend, halt func(error)) Config {
 	t.Helper()
 	host := simnet.New(1).Host("n1")
 	listener, err := host.Listen(t.Context(), "n1:7401")
@@ -30,8 +31,8 @@ func lone(t *testing.T, stores Stores, halt func(error)) Config {
 	}
 }
 
-func inMemory() Stores {
-	return Stores{Log: raft.NewInmemStore(), Stable: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "i1"}
+func inMemory() storage.Backend {
+	return storage.Backend{Log: raft.NewInmemStore(), Stable: raft.NewInmemStore(), Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "i1"}
 }
 
 // TestCommittedEntriesAreNotCut deletes entries as raft does when a leader has others. Committed ones are
@@ -44,12 +45,12 @@ func TestCommittedEntriesAreNotCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitRaft(t, "the node serves", r.Serving)
-		watchdog, last := r.stores.watchdog, r.node.Load().LastIndex()
+		log, last := r.stores.Log, r.node.Load().LastIndex()
 		uncommitted := &raft.Log{Index: last + 1, Term: 1, Type: raft.LogNoop}
-		if err := errors.Join(stores.Log.StoreLog(uncommitted), watchdog.DeleteRange(last+1, last+1)); err != nil {
+		if err := errors.Join(stores.Log.StoreLog(uncommitted), log.DeleteRange(last+1, last+1)); err != nil {
 			t.Errorf("an entry that is not committed was kept: %v", err)
 		}
-		if err := watchdog.DeleteRange(last, last); !errors.Is(err, ErrForked) {
+		if err := log.DeleteRange(last, last); !errors.Is(err, ErrForked) {
 			t.Errorf("a committed entry was deleted: %v", err)
 		}
 		if err := <-halted; !errors.Is(err, ErrForked) || !strings.Contains(err.Error(), "cluster remove n1") {
@@ -79,7 +80,7 @@ func TestCompactionDeletesCommittedEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := r.node.Load().LastIndex()
-		if err := r.stores.watchdog.DeleteRange(1, last); err != nil {
+		if err := r.stores.Log.DeleteRange(1, last); err != nil {
 			t.Errorf("entries that are in a snapshot were kept: %v", err)
 		}
 		if err := r.Close(t.Context()); err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -14,7 +15,7 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := openDeadlines(t, wire.Status_UNAVAILABLE)
 		r := &Replica{deadlines: d, machine: fsm.NewReplicated(1, nil)}
-		r.proposer = newProposer(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+		r.proposer = groupcommit.New(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
 		d.Observe(opened(1, time.Second))
 		d.Observe(opened(2, 2*time.Second))
 		d.Observe(opened(3, 10*time.Millisecond))
@@ -32,25 +33,21 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 					Done:    func(result *wire.Result) { answers = append(answers, result.Status) },
 				})
 			}
-			all[4].Size = maxEntryBytes
+			all[4].Size = groupcommit.MaxEntryBytes
 			r.ProposeAll(all)
 		}
 		propose()
 		if want := []wire.Status_Code{wire.Status_NOT_LEADER, wire.Status_SESSION_LOST, wire.Status_NOT_LEADER, wire.Status_NOT_LEADER, wire.Status_RESOURCE_EXHAUSTED}; !slices.Equal(answers, want) {
 			t.Errorf("without a leadership: %v, want %v", answers, want)
 		}
-		r.proposer.begin(7)
-		r.proposer.serve(7, 1)
+		r.proposer.Begin(7)
+		r.proposer.Serve(7, 1)
 		propose()
 		if want := []wire.Status_Code{wire.Status_SESSION_LOST, wire.Status_RESOURCE_EXHAUSTED}; !slices.Equal(answers, want) {
 			t.Errorf("answered %v at once, want %v", answers, want)
 		}
-		var queued []uint64
-		for _, it := range r.proposer.normal {
-			queued = append(queued, it.cmd.SessionId)
-		}
-		if want := []uint64{1, 2, 4}; !slices.Equal(queued, want) || r.proposer.work != len(want) {
-			t.Errorf("queued for %v, want %v; their work is %d", queued, want, r.proposer.work)
+		if n := r.proposer.Queued(); n != 3 {
+			t.Errorf("%d commands are queued, want those of sessions 1, 2 and 4", n)
 		}
 		now := time.Now()
 		if want := [5]time.Time{now.Add(time.Second), {}, now.Add(2 * time.Second), {}, now.Add(time.Second)}; ends != want {
@@ -62,7 +59,7 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 // TestLargestCommand verifies that a command may be exactly as large as an entry.
 func TestLargestCommand(t *testing.T) {
 	p := queueing()
-	for size, want := range map[int]int{maxEntryBytes - itemOverhead: 0, maxEntryBytes - itemOverhead + 1: 1} {
+	for size, want := range map[int]int{groupcommit.MaxEntryBytes - itemOverhead: 0, groupcommit.MaxEntryBytes - itemOverhead + 1: 1} {
 		no := p.submit([]Proposal{{Command: acquireOf(1, 1, 1), Size: size, work: 1}}, nil, nil)
 		if len(no) != want || want == 1 && no[0].result.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
 			t.Errorf("%d bytes: refused %v", size, no)
@@ -117,7 +114,7 @@ func TestAttachIsNoSignOfLife(t *testing.T) {
 		d.SetExhausted(1, true)
 		d.SetExhausted(9, true)
 		one := []Proposal{{Command: &wire.Command{SessionId: 1}}}
-		if r.touchAll(one, time.Now()); !one[0].exhausted {
+		if r.touchAll(one, time.Now()); !one[0].Exhausted {
 			t.Error("the session was not refused anything")
 		}
 	})
@@ -141,21 +138,21 @@ func TestSessionsThatWereRefused(t *testing.T) {
 		exhausted := func() bool {
 			one := []Proposal{{Command: &wire.Command{SessionId: session}}}
 			n.touchAll(one, time.Now())
-			return one[0].exhausted
+			return one[0].Exhausted
 		}
-		acquire := acquireOf(session, 1, 1)
-		p := Proposal{Command: acquire, growth: fsm.GrowthUnits(acquire), exhausted: true}
+		acquire := acquireOf(session, 1)
+		p := Proposal{Command: acquire, Growth: fsm.GrowthUnits(acquire), Exhausted: true}
 		n.deadlines.SetExhausted(session, true)
 		if no := n.exhausted(&p, 1<<40); no.GetStatus() != wire.Status_RESOURCE_EXHAUSTED || !exhausted() {
 			t.Errorf("beyond the budget: %v, exhausted %v", no, exhausted())
 		}
-		if no := n.exhausted(&Proposal{Command: &wire.Command{SessionId: session}, exhausted: true}, 0); no != nil || !exhausted() {
+		if no := n.exhausted(&Proposal{Command: &wire.Command{SessionId: session}, Exhausted: true}, 0); no != nil || !exhausted() {
 			t.Errorf("a command that takes no room: %v, exhausted %v", no, exhausted())
 		}
 		if no := n.exhausted(&p, 0); no != nil || exhausted() {
 			t.Errorf("within the budget: %v, exhausted %v", no, exhausted())
 		}
-		p.exhausted = false
+		p.Exhausted = false
 		if no := n.exhausted(&p, 1<<40); no.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
 			t.Errorf("beyond the budget, and nothing was refused before: %v", no)
 		}

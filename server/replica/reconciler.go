@@ -69,7 +69,8 @@ func (s *reconciler) step(ctx context.Context) {
 	s.reportSelf(ctx, members)
 	s.raiseLevel(ctx, members, servers, level)
 	s.markState(len(servers), revision, suspended)
-	s.reconcileGrants(ctx, suspended)
+	agreed, undecided := s.r.checker.Verdict()
+	s.reconcileGrants(ctx, suspended, agreed, undecided)
 	for _, m := range members {
 		server, ok := servers[m.Id]
 		if !ok || ctx.Err() != nil {
@@ -113,20 +114,20 @@ func (s *reconciler) raiseLevel(ctx context.Context, members []*wire.Member, ser
 	s.complain("raise the feature level", err)
 	if err == nil {
 		s.r.log.Info("feature level raised", "level", lowest)
-		s.r.proposer.raised(lowest)
+		s.r.proposer.RaiseLevel(lowest)
 	}
 }
 
 // markState requests a hash point if one is due, and there are other nodes or granting is suspended.
 func (s *reconciler) markState(nodes int, revision, suspended uint64) {
-	if (nodes > 1 || suspended != 0) && s.r.hashes.due(s.r.cfg.HashInterval, revision, s.r.machine.Units(), suspended != 0) {
-		s.r.proposer.mark(s.lead.term)
+	if (nodes > 1 || suspended != 0) && s.r.checker.Due(s.r.cfg.HashInterval, revision, s.r.machine.Units(), suspended != 0) {
+		s.r.proposer.Mark(s.lead.term)
 	}
 }
 
-// reconcileGrants suspends granting while it is unknown which state is right, and resumes it afterwards.
-func (s *reconciler) reconcileGrants(ctx context.Context, suspended uint64) {
-	agreed, undecided := s.r.hashes.verdict()
+// reconcileGrants suspends granting while it is undecided which state is right, and resumes it once a majority
+// has agreed on a later one. suspended is the revision since which it is suspended, 0 if it is not.
+func (s *reconciler) reconcileGrants(ctx context.Context, suspended, agreed uint64, undecided bool) {
 	switch {
 	case undecided && suspended == 0:
 		suspend := &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}

@@ -14,7 +14,8 @@ import (
 type recorder struct {
 	*fsm.Replicated
 	eventLog *eventlog.Log
-	hashes   *hashes
+	// mark records a hash point with a fork of the state.
+	mark     func(index uint64, state *fsm.Machine)
 	catchUp  *catchUp
 	states   *peerStates
 	// awaited reports whether anything on this node may wait for the result of the entry that is being
@@ -32,7 +33,7 @@ func (c recorder) Apply(entry *raft.Log) any {
 		c.states.applied(term)
 	}
 	if ok && applied.HashPoint {
-		c.hashes.point(entry.Index, c.Fork())
+		c.mark(entry.Index, c.Fork())
 	}
 	if ok && !c.awaited() {
 		c.Recycle(applied)

@@ -14,9 +14,12 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/alarm"
+	"github.com/quorumlock/quorumlock/server/consistency"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/expiry"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/notify"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -26,18 +29,19 @@ type Replica struct {
 	cfg       Config
 	log       hclog.Logger
 	metrics   *metrics
-	stores    *stores
+	stores    *storage.Stores
 	directory *directory
 	machine   *fsm.Replicated
 	layer     *peerport.Layer
 
-	proposer      *proposer
+	proposer      *groupcommit.Proposer
+	applyEntry    func(data []byte, timeout time.Duration) raft.ApplyFuture
 	deadlines     *expiry.Deadlines
 	notifier      *notify.Notifier
 	eventLog      *eventlog.Log
 	catchUp       *catchUp
 	leaders       *leaders
-	hashes        *hashes
+	checker       *consistency.Checker
 	leaderMonitor *leaderMonitor
 	wiped         *wipedVoters
 	states        *peerStates
@@ -83,8 +87,8 @@ type Replica struct {
 }
 
 // Open opens the stores and starts the node. It returns once the node runs. It does not wait for a leader or,
-// in a new cluster, for the other nodes. It returns ErrReplaced, ErrOtherNode, ErrOtherCluster, ErrInUse,
-// ErrDiverged, ErrRolledBack, ErrForked, fsm.ErrUpgrade, or an error of the disk. If it fails, it closes
+// in a new cluster, for the other nodes. It returns ErrReplaced, ErrOtherCluster, ErrDiverged,
+// ErrRolledBack, ErrForked, fsm.ErrUpgrade, or an error of package storage. If it fails, it closes
 // cfg.PeerListener.
 func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	cfg = cfg.withDefaults()
@@ -94,21 +98,22 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), hashes: newHashes(cfg.ID), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
+	r.checker = r.newChecker()
 	r.notifier = notify.New(r.machine.View)
 	r.leaderMonitor = newLeaderMonitor(r)
-	r.proposer = newProposer(r.apply, r.refusal)
+	r.newProposer()
 	r.deadlines = expiry.New(r.proposeEnding)
 	if err := r.openDisk(); err != nil {
 		_ = cfg.PeerListener.Close()
 		return nil, err
 	}
 	if err := r.openNetwork(); err != nil {
-		return nil, errors.Join(err, cfg.PeerListener.Close(), r.stores.close())
+		return nil, errors.Join(err, cfg.PeerListener.Close(), r.stores.Close())
 	}
-	r.pipeline.Go(r.proposer.run)
+	r.pipeline.Go(r.proposer.Run)
 	r.pipeline.Go(r.complete)
 	r.running.Go(r.deadlines.Run)
 	r.running.Go(func() { r.leaders.run(r.ctx) })
@@ -140,35 +145,33 @@ func (r *Replica) openDisk() (err error) {
 	if r.metrics, err = newMetrics(r); err != nil {
 		return err
 	}
-	if r.stores, err = openStores(r.cfg, r.diskFailed); err != nil {
+	r.stores, err = storage.Open(storage.Options{
+		NodeID: r.cfg.ID, DataDir: r.cfg.DataDir, Backend: r.cfg.Stores, SegmentBytes: r.cfg.SegmentBytes,
+		NoOverlap: r.cfg.NoOverlap, DiskTimeout: r.cfg.DiskTimeout, Logger: r.log,
+		Leads: r.leadsOthers, Deletable: r.keepsCommitted, Failed: r.diskFailed,
+	})
+	if err != nil {
 		r.metrics.close()
 		return r.withAdvice(err)
 	}
-	if r.stores.overlap != nil {
-		r.stores.overlap.leads = r.leadsOthers
-	}
-	incarnation, err := openIdentity(r.cfg, r.stores.stable)
-	if err == nil {
-		r.states, err = openPeerStates(r)
-	}
+	r.states, err = openPeerStates(r)
 	if err == nil {
 		err = r.loadAlarms()
 	}
 	if err == nil {
-		r.directory, err = openDirectory(r.cfg, incarnation, r.stores.stable)
+		r.directory, err = openDirectory(r.cfg, r.stores.Incarnation, r.stores.Values)
 	}
 	if err == nil {
-		err = r.stores.forgetCutBeginning()
+		err = r.stores.ForgetInterruptedBootstrap()
 	}
 	if err == nil {
-		r.began, err = r.stores.begun()
+		r.began, err = r.stores.HasState()
 	}
 	if err != nil {
 		r.metrics.close()
-		return errors.Join(r.withAdvice(err), r.stores.close())
+		return errors.Join(r.withAdvice(err), r.stores.Close())
 	}
 	r.directory.live, r.directory.vouchers, r.directory.states = r.live, newVouchers(r.askVouch), r.states
-	r.stores.watchdog.deletable = r.keepsCommitted
 	return nil
 }
 
@@ -263,7 +266,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 		Resolve:  r.resolve,
 		Awaited:  r.awaited,
 		Follows:  r.follows,
-		Written:  r.stores.isWritten,
+		Written:  r.stores.IsWritten,
 		Observer: r.states,
 		Timeout:  max(2*time.Second, 2*r.cfg.ElectionTimeout),
 		Logger:   r.log.Named("net"),
@@ -273,22 +276,24 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 			return errors.Join(err, trans.Close())
 		}
 	}
-	if r.hashes.replayed, err = r.stores.log.LastIndex(); err != nil {
+	replayed, err := r.stores.Log.LastIndex()
+	if err != nil {
 		return errors.Join(err, trans.Close())
 	}
+	r.checker.Skip(replayed)
 	node, err := r.newRaft(conf, trans)
 	if err != nil {
 		return errors.Join(err, trans.Close())
 	}
-	r.stores.watchdog.running.Store(true)
+	r.stores.RaftRuns()
 	r.trans = trans
 	r.node.Store(node)
 	r.running.Go(r.lead)
 	r.running.Go(r.followUp)
 	r.running.Go(r.keep)
 	r.running.Go(r.report)
-	r.running.Go(r.hashStates)
-	r.running.Go(r.tellHashes)
+	r.running.Go(func() { r.checker.Run(r.ctx) })
+	r.running.Go(func() { r.checker.RunExchange(r.ctx) })
 	r.running.Go(r.keepMemory)
 	r.running.Go(r.repeatAlarms)
 	if !r.cfg.NoFailoverHint {
@@ -305,7 +310,7 @@ func (r *Replica) begin(conf *raft.Config, trans raft.Transport, seen []*wire.Me
 	if _, err := r.directory.keep(0, &wire.Membership{Members: r.initialMembers(seen)}); err != nil {
 		return fmt.Errorf("begin the cluster: %w", err)
 	}
-	if err := raft.BootstrapCluster(conf, r.stores.log, r.stores.watchdog, r.stores.snapshots, trans, r.initialVoters()); err != nil {
+	if err := raft.BootstrapCluster(conf, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans, r.initialVoters()); err != nil {
 		return fmt.Errorf("begin the cluster: %w", err)
 	}
 	return nil
@@ -322,7 +327,7 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 			err = *cause
 		}
 	}()
-	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.hashes, r.catchUp, r.states, r.proposer.awaited}, r.stores.log, r.stores.watchdog, r.stores.snapshots, trans)
+	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.checker.Mark, r.catchUp, r.states, r.proposer.Awaited}, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans)
 }
 
 // resolve returns the replicated address of a node, or else addr, the one in raft's configuration. That one
@@ -370,9 +375,15 @@ func (r *Replica) leadsOthers() bool {
 	return voters > 1
 }
 
+// newProposer creates the proposer. It hands its entries to applyEntry.
+func (r *Replica) newProposer() {
+	r.applyEntry = r.apply
+	r.proposer = groupcommit.New(func(data []byte, timeout time.Duration) raft.ApplyFuture { return r.applyEntry(data, timeout) }, r.refusal)
+}
+
 func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {
 	if r.halted.Load() != nil {
-		return failed{raft.ErrNotLeader}
+		return groupcommit.Failed{Err: raft.ErrNotLeader}
 	}
 	return r.node.Load().Apply(data, timeout)
 }
@@ -382,11 +393,11 @@ func (r *Replica) abandon() {
 	r.cancel()
 	r.eventLog.Close()
 	r.deadlines.Close()
-	r.proposer.stop()
+	r.proposer.Stop()
 	r.running.Wait()
 	r.pipeline.Wait()
 	_ = r.layer.Close()
-	_ = r.stores.close()
+	_ = r.stores.Close()
 	r.metrics.close()
 }
 
@@ -409,7 +420,7 @@ func (r *Replica) Close(ctx context.Context) error {
 	r.running.Wait()
 	// At shutdown, raft drops the futures of entries that are on their way to the state machine, so the
 	// pipeline must be empty first.
-	r.proposer.stop()
+	r.proposer.Stop()
 	r.pipeline.Wait()
 	var err error
 	if node := r.node.Load(); node != nil {
@@ -417,7 +428,7 @@ func (r *Replica) Close(ctx context.Context) error {
 	}
 	r.snapshots.Wait()
 	r.metrics.close()
-	return errors.Join(err, r.layer.Close(), r.stores.close())
+	return errors.Join(err, r.layer.Close(), r.stores.Close())
 }
 
 // handOver makes another node the leader before this one stops.
@@ -462,7 +473,7 @@ func (r *Replica) diskFailed(err error) { r.halt(r.withAdvice(err)) }
 
 // withAdvice adds to an error about damage the commands that repair it.
 func (r *Replica) withAdvice(err error) error {
-	if !errors.Is(err, ErrDamaged) {
+	if !errors.Is(err, storage.ErrDamaged) {
 		return err
 	}
 	if len(r.cfg.Cluster) < 2 && r.cfg.Stores.Log == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -60,7 +61,7 @@ func TestDamageDuringTheStart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		config := func() Config {
-			cfg := lone(t, Stores{}, func(err error) { t.Errorf("told to stop, not by Open: %v", err) })
+			cfg := lone(t, storage.Backend{}, func(err error) { t.Errorf("told to stop, not by Open: %v", err) })
 			cfg.DataDir = dir
 			return cfg
 		}
@@ -71,7 +72,7 @@ func TestDamageDuringTheStart(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		list, err := r.stores.snapshots.List()
+		list, err := r.stores.Snapshots.List()
 		if err != nil || len(list) != 2 {
 			t.Fatal(list, err)
 		}
@@ -79,11 +80,11 @@ func TestDamageDuringTheStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		damage := sync.OnceFunc(func() {
-			if err := os.Truncate(filepath.Join(dir, snapshotDir, list[0].ID, stateFile), 1); err != nil {
+			if err := os.Truncate(filepath.Join(dir, "snapshots", list[0].ID, "state.bin"), 1); err != nil {
 				t.Error(err)
 			}
 		})
-		if _, err := Open(startContext{t.Context(), damage}, config()); !errors.Is(err, ErrDamaged) {
+		if _, err := Open(startContext{t.Context(), damage}, config()); !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("opened: %v", err)
 		}
 	})

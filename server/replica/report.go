@@ -44,7 +44,7 @@ func (r *Replica) keep() {
 		case <-tick.C:
 			r.keepDirectory()
 			r.endAlarms()
-			r.keepSmall(node)
+			r.keepSmall(node, snapshotBytes)
 		case <-r.ctx.Done():
 			return
 		}
@@ -80,13 +80,12 @@ func sameMembers(a map[string]*wire.Member, b []*wire.Member) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(b, func(m *wire.Member) bool { return !proto.Equal(a[m.Id], m) })
 }
 
-// keepSmall requests a snapshot when the log has grown by many bytes in few entries. It does not wait for the
+// keepSmall requests a snapshot when the log has grown by limit bytes, even in few entries. It does not wait for the
 // snapshot: a large one on a slow disk takes long, and members may change meanwhile.
-func (r *Replica) keepSmall(node *raft.Raft) {
-	if r.stores.watchdog.bytes.Load() < snapshotBytes {
+func (r *Replica) keepSmall(node *raft.Raft, limit int64) {
+	if !r.stores.GrownBy(limit) {
 		return
 	}
-	r.stores.watchdog.bytes.Store(0)
 	r.snapshots.Go(func() {
 		if err := node.Snapshot().Error(); err != nil {
 			r.log.Warn("no snapshot", "error", err)
@@ -207,7 +206,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		Caller:       r.directory.standing(from.GetId(), from.GetIncarnation()),
 		Version:      r.cfg.Version,
 		AppliedIndex: applied,
-		DiskSlow:     r.stores.watchdog.isSlow(slowFor) || r.successor.recent(),
+		DiskSlow:     r.stores.DiskSlow(slowFor) || r.successor.recent(),
 		Alarms:       r.Alarms(),
 	}
 	if known, _ := r.directory.recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {

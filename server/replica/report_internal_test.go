@@ -87,17 +87,15 @@ func TestMembersThatAreNotWrittenDown(t *testing.T) {
 	})
 }
 
-// TestSnapshotsAreDueByBytes verifies the exact limit from which a snapshot is requested.
+// TestSnapshotsAreDueByBytes verifies that a snapshot is requested if the log has grown by the limit.
 func TestSnapshotsAreDueByBytes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		for _, c := range []struct{ bytes, left, snapshots int64 }{{snapshotBytes - 1, snapshotBytes - 1, 0}, {snapshotBytes, 0, 1}} {
-			r.stores.watchdog.bytes.Store(c.bytes)
-			r.keepSmall(r.node.Load())
+		for i, limit := range []int64{snapshotBytes, 1} {
+			r.keepSmall(r.node.Load(), limit)
 			r.snapshots.Wait()
-			list, err := r.stores.snapshots.List()
-			if got := r.stores.watchdog.bytes.Load(); err != nil || got != c.left || int64(len(list)) != c.snapshots {
-				t.Errorf("after %d bytes: %d are counted, %d snapshots, %v", c.bytes, got, len(list), err)
+			if list, err := r.stores.Snapshots.List(); err != nil || len(list) != i {
+				t.Errorf("with a limit of %d bytes: %d snapshots, %v", limit, len(list), err)
 			}
 		}
 		if err := r.Close(t.Context()); err != nil {
@@ -111,8 +109,7 @@ func TestSnapshotThatFailsIsLogged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		node := n.runRaft(t) // has nothing to take a snapshot of
-		n.stores.watchdog.bytes.Store(snapshotBytes)
-		n.keepSmall(node)
+		n.keepSmall(node, 0)
 		n.snapshots.Wait()
 		if got := n.log.lines("no snapshot"); got != 1 {
 			t.Errorf("logged %d times", got)
@@ -231,10 +228,10 @@ func TestWhatANodeSaysOfItself(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			n := openIdle(t, nil)
 			if c.term > 0 {
-				_ = n.stores.watchdog.SetUint64([]byte(currentTerm), c.term)
+				_ = n.stores.Votes.SetUint64([]byte(currentTerm), c.term)
 			}
 			if c.last > 0 {
-				_ = n.stores.log.StoreLog(&raft.Log{Index: c.last, Term: 1, Type: raft.LogNoop})
+				_ = n.stores.Log.StoreLog(&raft.Log{Index: c.last, Term: 1, Type: raft.LogNoop})
 			}
 			n.runRaft(t)
 			if state := n.nodeState(&wire.PeerHello{Id: "n2", Incarnation: "i2"}); state.Empty != c.empty || state.Term != c.term || state.LastIndex != c.last {

@@ -66,11 +66,13 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 		tune(&cfg)
 	}
 	cfg = cfg.withDefaults()
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), hashes: newHashes(cfg.ID), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
+	r.checker = r.newChecker()
 	r.notifier, r.leaderMonitor = notify.New(r.machine.View), newLeaderMonitor(r)
-	r.proposer, r.deadlines = newProposer(r.apply, r.refusal), expiry.New(r.proposeEnding)
+	r.newProposer()
+	r.deadlines = expiry.New(r.proposeEnding)
 	n.Replica = r
 	if err := errors.Join(r.openDisk(), r.openNetwork()); err != nil {
 		t.Fatal(err)
@@ -78,7 +80,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 	t.Cleanup(func() {
 		r.cancel()
 		r.running.Wait()
-		if err := errors.Join(r.layer.Close(), r.stores.close()); err != nil {
+		if err := errors.Join(r.layer.Close(), r.stores.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -129,11 +131,11 @@ func (n *idle) runRaft(t *testing.T, voters ...string) *raft.Raft {
 		members.Servers = append(members.Servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(id + ":7401")})
 	}
 	if len(voters) > 0 {
-		if err := raft.BootstrapCluster(conf, n.stores.log, n.stores.watchdog, n.stores.snapshots, trans, members); err != nil {
+		if err := raft.BootstrapCluster(conf, n.stores.Log, n.stores.Votes, n.stores.Snapshots, trans, members); err != nil {
 			t.Fatal(err)
 		}
 	}
-	node, err := raft.NewRaft(conf, &raft.MockFSM{}, n.stores.log, n.stores.watchdog, n.stores.snapshots, trans)
+	node, err := raft.NewRaft(conf, &raft.MockFSM{}, n.stores.Log, n.stores.Votes, n.stores.Snapshots, trans)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func (s *successor) of(own uint64) (id string, term uint64) {
 func (r *Replica) watchDisk() {
 	for {
 		select {
-		case <-r.stores.watchdog.slow:
+		case <-r.stores.SlowWrites():
 			r.handOverSlow()
 		case <-r.ctx.Done():
 			return
@@ -83,7 +83,7 @@ func (r *Replica) watchDisk() {
 // be on the disk that hangs.
 func (r *Replica) handOverSlow() {
 	lead := r.current()
-	if lead == nil || r.stores.watchdog.late.Load() == 0 || r.successor.recent() {
+	if lead == nil || !r.stores.Late() || r.successor.recent() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, standTimeout)
@@ -180,7 +180,7 @@ func (r *Replica) mayStand(from string, term uint64) error {
 		return fmt.Errorf("%w: this node does not follow %q in term %d", ErrPrecondition, from, term)
 	case !member || server.Suffrage != raft.Voter:
 		return fmt.Errorf("%w: this node does not vote", ErrPrecondition)
-	case r.stores.watchdog.isSlow(slowFor):
+	case r.stores.DiskSlow(slowFor):
 		return fmt.Errorf("%w: this node's disk is slow, too", ErrPrecondition)
 	case r.successor.recent():
 		return fmt.Errorf("%w: this node has handed over because of its own disk", ErrPrecondition)

@@ -69,10 +69,10 @@ var errNoState = fmt.Errorf("%w: this node has no state to save: ask another one
 // logAfter yields the entries after index.
 func (r *Replica) logAfter(index uint64) iter.Seq2[*raft.Log, error] {
 	return func(yield func(*raft.Log, error) bool) {
-		last, err := r.stores.log.LastIndex()
+		last, err := r.stores.Log.LastIndex()
 		for index++; err == nil && index <= last; index++ {
 			e := &raft.Log{}
-			if err = r.stores.log.GetLog(index, e); err == nil && !yield(e, nil) {
+			if err = r.stores.Log.GetLog(index, e); err == nil && !yield(e, nil) {
 				return
 			}
 		}
@@ -87,7 +87,7 @@ func (r *Replica) logAfter(index uint64) iter.Seq2[*raft.Log, error] {
 func (r *Replica) changedAt(index uint64) int64 {
 	for range min(index, maxDated) {
 		e := raft.Log{}
-		if r.stores.log.GetLog(index, &e) != nil {
+		if r.stores.Log.GetLog(index, &e) != nil {
 			return 0
 		}
 		entry := &wire.Entry{}

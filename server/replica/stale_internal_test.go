@@ -61,7 +61,7 @@ func TestStaleBackupThatIsNotWritten(t *testing.T) {
 			r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
 		}
 		c.failing.InmemStore = log
-		r.stores.log = c.failing
+		r.stores.Log = c.failing
 		described, to := 0, &metered{after: c.write}
 		err := r.SaveStaleSnapshot(t.Context(), req, func(*wire.StaleSnapshot) error {
 			described++

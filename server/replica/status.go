@@ -34,7 +34,7 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 		status.GrantsSuspended = m.GrantsSuspended() != 0
 		members = m.Members()
 	})
-	status.AgreedIndex, status.DifferingIndex = r.hashes.extent()
+	status.AgreedIndex, status.DifferingIndex = r.checker.Extent()
 	if status.ClusterId == "" {
 		status.ClusterId = r.directory.ClusterID()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -90,15 +91,11 @@ func TestStatusWithoutAProof(t *testing.T) {
 				_, err := r.Status(ctx, &wire.StatusRequest{})
 				said <- err
 			}()
-			awaitRaft(t, "the question", func() bool {
-				r.proposer.mu.Lock()
-				defer r.proposer.mu.Unlock()
-				return len(r.proposer.proofs) == 1
-			})
+			synctest.Wait() // until it waits for its proof
 			if c.end == nil {
 				cancel()
 			} else {
-				r.proposer.end(refused(Code(c.end), ""))
+				r.proposer.End(refused(Code(c.end), ""))
 			}
 			if err := <-said; !errors.Is(err, c.want) || errors.Is(err, ErrUncertain) {
 				t.Errorf("%v: %v", c.end, err)

@@ -3,11 +3,6 @@ package replica
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,122 +10,62 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/storage"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-func TestIncarnationBelongsToTheLog(t *testing.T) {
-	cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
-	read := func() string {
-		s, err := openStores(cfg, func(err error) { t.Error(err) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.close()
-		incarnation, err := openIdentity(cfg, s.stable)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if file, err := readIdentity(filepath.Join(cfg.DataDir, identityFile)); err != nil || file.ID != "n1" || file.Incarnation != incarnation {
-			t.Fatalf("identity file %v, %v", file, err)
-		}
-		return incarnation
+var errDisk = errors.New("input/output error")
+
+// Keys of raft in the stable store.
+const currentTerm, lastVoteTerm = "CurrentTerm", "LastVoteTerm"
+
+func entriesOf(from, to uint64) (all []*raft.Log) {
+	for i := from; i <= to; i++ {
+		all = append(all, &raft.Log{Index: i, Term: 2, Data: fmt.Append(nil, i)})
 	}
-	remove := func(name string) {
-		if err := os.RemoveAll(filepath.Join(cfg.DataDir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	first := read()
-	if again := read(); again != first {
-		t.Errorf("incarnation %s became %s", first, again)
-	}
-	remove(identityFile)
-	if again := read(); again != first {
-		t.Errorf("without its file, incarnation %s became %s", first, again)
-	}
-	remove(logFile)
-	if _, err := openStores(cfg, func(error) {}); !errors.Is(err, ErrDamaged) {
-		t.Errorf("a directory without its log was opened: %v", err)
-	}
-	remove(identityFile)
-	if _, err := openStores(cfg, func(error) {}); !errors.Is(err, ErrDamaged) {
-		t.Errorf("segments of a log without the rest were opened: %v", err)
-	}
-	remove(segmentDir)
-	if again := read(); again == first {
-		t.Error("a node without its log kept its incarnation: it would vote without its memory")
-	}
-	if err := os.WriteFile(filepath.Join(cfg.DataDir, identityFile), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readIdentity(filepath.Join(cfg.DataDir, identityFile)); err == nil {
-		t.Error("a damaged identity file was read")
-	}
+	return all
 }
 
-func TestLogWithoutItsBeginningIsRefused(t *testing.T) {
-	memory := raft.NewInmemStore()
-	if err := memory.StoreLogs([]*raft.Log{{Index: 5, Term: 1}, {Index: 6, Term: 1}}); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		reading
-		want error
-	}{
-		"without a snapshot":         {reading{}, ErrDamaged},
-		"with unreadable snapshots":  {reading{noSnapshots: true}, errDisk},
-		"that cannot be read":        {reading{noLog: true}, errDisk},
-		"with a snapshot of entry 5": {reading{SnapshotStore: unreadable{}}, nil},
-	} {
-		store := c.reading
-		if store.InmemStore = memory; store.SnapshotStore == nil {
-			store.SnapshotStore = raft.NewInmemSnapshotStore()
-		}
-		from := Stores{Log: store, Stable: store, Snapshots: store}
-		s, err := assemble(Config{}, from, func(bool) error { return nil }, func(error) {})
-		if !errors.Is(err, c.want) {
-			t.Errorf("a log that begins at entry 5, %s: %v", name, err)
-		}
-		if err == nil {
-			_ = s.close()
-		}
-	}
+// refusing is a store that fails to write or to read certain keys.
+type refusing struct {
+	*raft.InmemStore
+	keys      []string // in the order in which they were written
+	entries   bool     // changes of the log are refused
+	key, read string   // the key that is refused on writing, and on reading
 }
 
-// TestVotesAndFailures verifies that the candidate is overwritten before the term of a vote is written, and
-// that nothing is written after the first failure.
-func TestVotesAndFailures(t *testing.T) {
-	store := &failing{InmemStore: raft.NewInmemStore()}
-	var told []error
-	g := newWatchdog(store, store, time.Minute, func(err error) { told = append(told, err) })
-	set := func(key, value string) {
-		if err := g.Set([]byte(key), []byte(value)); err != nil {
-			t.Fatal(err)
-		}
+func (r *refusing) refuse(key []byte) error {
+	if string(key) == r.key {
+		return errDisk
 	}
-	set(lastVoteCandidate, "old")
-	if err := g.SetUint64([]byte(lastVoteTerm), 7); err != nil {
-		t.Fatal(err)
-	}
-	if candidate, _ := g.Get([]byte(lastVoteCandidate)); string(candidate) == "old" {
-		t.Error("the vote of an older term stands beside the new one")
-	}
-	store.err = errors.New("no space left on device")
-	if err := g.StoreLog(&raft.Log{Index: 1}); !errors.Is(err, ErrStore) || !errors.Is(err, store.err) {
-		t.Errorf("a failed write: %v", err)
-	}
-	store.err = nil
-	if err := g.StoreLog(&raft.Log{Index: 1}); !errors.Is(err, ErrStore) {
-		t.Errorf("a write after the failure: %v", err)
-	}
-	if err := g.SetUint64([]byte("CurrentTerm"), 8); !errors.Is(err, ErrStore) {
-		t.Errorf("a term after the failure: %v", err)
-	}
-	if len(told) != 1 {
-		t.Errorf("told %v", told)
-	}
+	r.keys = append(r.keys, string(key))
+	return nil
 }
 
+func (r *refusing) Set(key, value []byte) error {
+	return errors.Join(r.refuse(key), r.InmemStore.Set(key, value))
+}
+
+func (r *refusing) SetUint64(key []byte, value uint64) error {
+	return errors.Join(r.refuse(key), r.InmemStore.SetUint64(key, value))
+}
+
+func (r *refusing) Get(key []byte) ([]byte, error) {
+	if string(key) == r.read {
+		return nil, errDisk
+	}
+	return r.InmemStore.Get(key)
+}
+
+func (r *refusing) DeleteRange(lowest, highest uint64) error {
+	if r.entries {
+		return errDisk
+	}
+	return r.InmemStore.DeleteRange(lowest, highest)
+}
+
+// failing is a log that fails to write.
 type failing struct {
 	*raft.InmemStore
 	err error
@@ -143,116 +78,26 @@ func (f *failing) StoreLogs(entries []*raft.Log) error {
 	return f.InmemStore.StoreLogs(entries)
 }
 
-// rotten is a store in which every record is damaged.
-type rotten struct{ *raft.InmemStore }
-
-func (rotten) GetLog(uint64, *raft.Log) error   { return ErrDamaged }
-func (rotten) Get([]byte) ([]byte, error)       { return nil, ErrDamaged }
-func (rotten) GetUint64([]byte) (uint64, error) { return 0, ErrDamaged }
-
-// TestDamageThatIsReadStopsTheNode verifies that reading a damaged record returns ErrDamaged and stops the
-// node.
-func TestDamageThatIsReadStopsTheNode(t *testing.T) {
-	for what, read := range map[string]func(*watchdog) error{
-		"an entry": func(g *watchdog) error { return g.GetLog(1, &raft.Log{}) },
-		"a value":  func(g *watchdog) error { _, err := g.Get([]byte("key")); return err },
-		"a number": func(g *watchdog) error { _, err := g.GetUint64([]byte("key")); return err },
-	} {
-		var told error
-		store := rotten{raft.NewInmemStore()}
-		g := newWatchdog(store, store, time.Minute, func(err error) { told = err })
-		if err := read(g); !errors.Is(err, ErrDamaged) || !errors.Is(told, ErrDamaged) {
-			t.Errorf("%s: %v, and the node was told %v", what, err, told)
+// TestDamageSaysWhatToDo verifies that the message contains the repair commands with the node's own names.
+func TestDamageSaysWhatToDo(t *testing.T) {
+	r := &Replica{cfg: Config{ID: "n2", DataDir: "/data", Advertise: Addresses{Peer: "h2:7401"}, Cluster: []Peer{{ID: "n1"}, {ID: "n2"}, {ID: "n3"}}}}
+	text := r.withAdvice(fmt.Errorf("%w: /data/raft.db", storage.ErrDamaged)).Error()
+	for _, want := range []string{"/data/raft.db", "mv /data /data.damaged", "qlock cluster remove n2", "qlock cluster add n2 h2:7401"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %q", want, text)
 		}
 	}
-}
-
-// advisedCommand matches the command in a message to operators.
-var advisedCommand = regexp.MustCompile(`(?m)^  (rm .*)$`)
-
-// TestDamagedIdentityFileIsMendedByTheAdvice damages the identity file in many ways and runs, literally, the
-// command that the node prints. Since the log has the identity too, that always repairs it.
-func TestDamagedIdentityFileIsMendedByTheAdvice(t *testing.T) {
-	cfg := Config{ID: "n1", DataDir: filepath.Join(t.TempDir(), "n1")}.withDefaults()
-	s := reopen(t, cfg)
-	defer s.close()
-	first, err := openIdentity(cfg, s.stable)
-	if err != nil {
-		t.Fatal(err)
+	r.cfg.Cluster = nil
+	const others = "snapshot save --stale" // run at one of the others
+	if text := r.withAdvice(storage.ErrDamaged).Error(); !strings.Contains(text, "qlock snapshot restore") || strings.Contains(text, others) {
+		t.Errorf("a node that was alone is told %q", text)
 	}
-	path := filepath.Join(cfg.DataDir, identityFile)
-	sound, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	r.cfg.Stores = inMemory()
+	if text := r.withAdvice(storage.ErrDamaged).Error(); !strings.Contains(text, others) {
+		t.Errorf("a node without a data directory is told %q", text)
 	}
-	try := func(what string, damaged []byte) (refused bool) {
-		if err := os.WriteFile(path, damaged, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, err := openIdentity(cfg, s.stable)
-		if err != nil {
-			if advice := advisedCommand.FindStringSubmatch(err.Error()); !errors.Is(err, ErrIdentityFile) || errors.Is(err, ErrDamaged) || len(advice) == 0 {
-				t.Fatalf("%s: %v", what, err)
-			} else if out, err := exec.Command("sh", "-c", advice[1]).CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v: %s", what, err, out)
-			}
-		}
-		if again, err := openIdentity(cfg, s.stable); err != nil || again != first {
-			t.Fatalf("%s: did as it said: incarnation %s, %v", what, again, err)
-		}
-		return err != nil
-	}
-	refused := 0
-	for size := range len(sound) - 2 { // it is intact without its final newline
-		if !try(fmt.Sprintf("cut off after %d bytes", size), sound[:size]) {
-			t.Errorf("cut off after %d bytes, and taken for sound", size)
-		}
-	}
-	for bit := 0; bit < 8*len(sound); bit += 3 {
-		damaged := slices.Clone(sound)
-		damaged[bit/8] ^= 1 << (bit % 8)
-		if try(fmt.Sprintf("bit %d", bit), damaged) {
-			refused++
-		}
-	}
-	if refused < 2*len(sound) {
-		t.Errorf("%d of %d flipped bits were noticed", refused, 8*len(sound)/3)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if again, err := openIdentity(cfg, s.stable); err != nil || again != first {
-		t.Errorf("without the file: incarnation %s, %v", again, err)
-	}
-	// The log determines which node the directory belongs to, whatever is done to the file.
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	cfg.ID = "n2"
-	if _, err := openIdentity(cfg, s.stable); !errors.Is(err, ErrOtherNode) {
-		t.Errorf("another node took the directory: %v", err)
-	}
-}
-
-// TestIdentityFileThatIsNotWritten verifies that a failure to write the identity file is returned and leaves
-// no file.
-func TestIdentityFileThatIsNotWritten(t *testing.T) {
-	for what, obstruct := range map[string]func(path string) error{
-		"the new file is a directory": func(path string) error { return os.Mkdir(path+".new", 0o700) },
-		"the disk is full":            func(path string) error { return os.Symlink("/dev/full", path+".new") },
-	} {
-		cfg := Config{ID: "n1", DataDir: t.TempDir(), LogStore: LogInBolt}.withDefaults()
-		path := filepath.Join(cfg.DataDir, identityFile)
-		if err := obstruct(path); err != nil {
-			t.Fatal(err)
-		}
-		stable := raft.NewInmemStore()
-		if _, err := openIdentity(cfg, stable); err == nil || !strings.Contains(err.Error(), "write the node's identity") {
-			t.Errorf("%s: %v", what, err)
-		}
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: the file is there: %v", what, err)
-		}
+	if err := r.withAdvice(errDisk); err != errDisk {
+		t.Errorf("no damage, and still: %v", err)
 	}
 }
 
@@ -291,119 +136,43 @@ func (r reading) List() ([]*raft.SnapshotMeta, error) {
 	return r.SnapshotStore.List()
 }
 
-// TestTermIsForgottenOnlyOfACutBeginning verifies that a node drops term 1 if nothing else was written, and
-// keeps its term in all cases in which it may have voted.
-func TestTermIsForgottenOnlyOfACutBeginning(t *testing.T) {
-	for name, c := range map[string]struct {
-		reading
-		term, want         uint64
-		entries, snapshots bool
-		err                error
-	}{
-		"a cut beginning":        {term: 1},
-		"a later term":           {term: 2, want: 2},
-		"a term with an entry":   {term: 1, entries: true, want: 1},
-		"a term with a snapshot": {term: 1, snapshots: true, want: 1},
-		"an unreadable term":     {term: 1, want: 1, reading: reading{noTerm: true}},
-		"an unreadable log":      {term: 1, want: 1, reading: reading{noLog: true}, err: errDisk},
-		"unreadable snapshots":   {term: 1, want: 1, reading: reading{noSnapshots: true}, err: errDisk},
-	} {
-		memory, from := raft.NewInmemStore(), c.reading
-		from.InmemStore, from.SnapshotStore = memory, raft.NewInmemSnapshotStore()
-		if err := memory.SetUint64([]byte(currentTerm), c.term); err != nil {
-			t.Fatal(err)
-		}
-		if c.entries {
-			_ = memory.StoreLog(&raft.Log{Index: 1, Term: 1})
-		}
-		if c.snapshots {
-			from.SnapshotStore = unreadable{}
-		}
-		if err := (&stores{stable: from, log: from, snapshots: from}).forgetCutBeginning(); !errors.Is(err, c.err) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if term, err := memory.GetUint64([]byte(currentTerm)); err != nil || term != c.want {
-			t.Errorf("%s: term %d, %v", name, term, err)
-		}
+// statuses collects the statuses of results.
+type statuses []wire.Status_Code
+
+func (s *statuses) done(result *wire.Result) { *s = append(*s, result.GetStatus()) }
+
+func (s *statuses) want(t *testing.T, when string, want ...wire.Status_Code) {
+	t.Helper()
+	if !slices.Equal(*s, want) {
+		t.Errorf("%s: answered %v, want %v", when, *s, want)
 	}
+	*s = nil
 }
 
-// TestTermThatCannotBeForgotten verifies that a failure to drop the term is returned.
-func TestTermThatCannotBeForgotten(t *testing.T) {
-	memory := raft.NewInmemStore()
-	if err := memory.SetUint64([]byte(currentTerm), 1); err != nil {
-		t.Fatal(err)
-	}
-	g := newWatchdog(memory, memory, time.Minute, func(error) {})
-	g.broken.Store(true)
-	if err := (&stores{stable: notebook{g}, log: g, snapshots: raft.NewInmemSnapshotStore()}).forgetCutBeginning(); !errors.Is(err, ErrStore) {
-		t.Errorf("forgotten: %v", err)
-	}
+// committed is the future of an entry that was committed.
+type committed struct{ response any }
+
+func (c committed) Error() error  { return nil }
+func (c committed) Response() any { return c.response }
+func (c committed) Index() uint64 { return 1 }
+
+func acquireOf(session, seq uint64) *wire.Command {
+	return &wire.Command{SessionId: session, Seq: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{}}}}}
 }
 
-// TestStoresAreClosedAsTheyAre verifies that closer learns whether all writes have succeeded, and that its
-// error is returned.
-func TestStoresAreClosedAsTheyAre(t *testing.T) {
-	for _, broken := range []bool{false, true} {
-		for _, overlap := range []bool{false, true} {
-			var sound []bool
-			memory := raft.NewInmemStore()
-			from := Stores{Log: memory, Stable: memory, Snapshots: raft.NewInmemSnapshotStore()}
-			s, err := assemble(Config{NoOverlap: !overlap}, from, func(is bool) error { sound = append(sound, is); return errDisk }, func(error) {})
-			if err != nil || (s.overlap != nil) != overlap {
-				t.Fatal(s, err)
-			}
-			if written, _ := s.isWritten(0); !written {
-				t.Errorf("overlap %v: nothing is not written", overlap)
-			}
-			s.watchdog.broken.Store(broken)
-			if err := s.close(); !errors.Is(err, errDisk) || !slices.Equal(sound, []bool{!broken}) {
-				t.Errorf("broken %v, overlap %v: closed %v, %v", broken, overlap, sound, err)
-			}
-		}
-	}
+// queueing returns a proposer that accepts commands and proposes none.
+func queueing() *groupcommit.Proposer {
+	p := groupcommit.New(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+	p.Begin(1)
+	p.Serve(1, 1)
+	return p
 }
 
-// TestSnapshotMeetsTheLog verifies that no entry may be missing between the newest snapshot and the first
-// entry of the log.
-func TestSnapshotMeetsTheLog(t *testing.T) {
-	for first, want := range map[uint64]error{1: nil, 2: ErrDamaged, 6: nil, 7: ErrDamaged} {
-		memory := raft.NewInmemStore()
-		if err := memory.StoreLogs(entriesOf(first, first+1)); err != nil {
-			t.Fatal(err)
-		}
-		s := stores{log: memory, snapshots: unreadable{}} // lists a snapshot of entry 5
-		if first < 5 {
-			s.snapshots = raft.NewInmemSnapshotStore()
-		}
-		if err := s.whole(); !errors.Is(err, want) {
-			t.Errorf("a log from entry %d on: %v", first, err)
-		}
+// TestHaltedNodeProposesNothing verifies that a node that has failed proposes no entries.
+func TestHaltedNodeProposesNothing(t *testing.T) {
+	r := &Replica{}
+	r.halted.Store(&errDisk)
+	if err := r.apply([]byte("entry"), time.Minute).Error(); !errors.Is(err, raft.ErrNotLeader) {
+		t.Errorf("answered %v", err)
 	}
-}
-
-// TestStoresThatCannotBeOpened checks a log that another process reads, and snapshots that cannot be written.
-func TestStoresThatCannotBeOpened(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
-		if err := reopen(t, cfg).close(); err != nil {
-			t.Fatal(err)
-		}
-		reader, err := openFile(filepath.Join(cfg.DataDir, logFile), true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := openStores(cfg, func(err error) { t.Error(err) }); !errors.Is(err, ErrInUse) {
-			t.Errorf("while it is read: %v", err)
-		}
-		if err := reader.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Mkdir(filepath.Join(cfg.DataDir, snapshotDir, "permTest"), 0o700); err != nil { // raft writes this file
-			t.Fatal(err)
-		}
-		if _, err := openStores(cfg, func(err error) { t.Error(err) }); err == nil || !strings.Contains(err.Error(), "open the snapshots in "+cfg.DataDir) {
-			t.Errorf("without writing a snapshot: %v", err)
-		}
-	})
 }

@@ -120,8 +120,8 @@ func TestNobodyToAsk(t *testing.T) {
 func TestNobodyVouchesForHimself(t *testing.T) {
 	cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
 	s := reopen(t, cfg)
-	defer s.close()
-	b, err := openDirectory(cfg, "i1", s.stable)
+	defer s.Close()
+	b, err := openDirectory(cfg, "i1", s.Values)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,12 +76,12 @@ func TestRevisionsThatAreNotReached(t *testing.T) {
 			if c.moves {
 				r.eventLog.Record(nil, 8, "l")
 			}
-			r.proposer.end(refused(c.answer, ""))
+			r.proposer.End(refused(c.answer, ""))
 			if err := <-reached; !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", name, err)
 			}
-			r.proposer.begin(2)
-			r.proposer.serve(2, 1)
+			r.proposer.Begin(2)
+			r.proposer.Serve(2, 1)
 			r.eventLog.Reset(7, "l")
 			ctx, cancel := context.WithCancel(t.Context())
 			ask(ctx)
@@ -98,7 +98,9 @@ func TestWhatIsRecorded(t *testing.T) {
 	r := governing(t)
 	r.states = &peerStates{begun: make(chan struct{}, 1)}
 	awaited := true
-	c := recorder{r.machine, r.eventLog, r.hashes, newCatchUp(), r.states, func() bool { return awaited }}
+	marked := uint64(0)
+	mark := func(index uint64, _ *fsm.Machine) { marked = index }
+	c := recorder{r.machine, r.eventLog, mark, newCatchUp(), r.states, func() bool { return awaited }}
 	index := r.machine.AppliedIndex()
 	apply := func(e *wire.Entry) any {
 		index++
@@ -116,14 +118,14 @@ func TestWhatIsRecorded(t *testing.T) {
 	if resp, _ := r.eventLog.Read(w); len(resp.Events) != 1 || resp.Events[0].SessionId == 0 || len(r.states.begun) != 1 {
 		t.Errorf("recorded %v", resp)
 	}
-	if next := r.hashes.next; next == nil || next.index != index || c.catchUp.applied.Load() != index {
-		t.Errorf("hashed next: %v", next)
+	if marked != index || c.catchUp.applied.Load() != index {
+		t.Errorf("marked: %d", marked)
 	}
 	if response := c.Apply(&raft.Log{Index: index, Data: []byte("\xff")}); !errors.Is(response.(error), fsm.ErrMalformed) {
 		t.Errorf("an entry that is none: %v", response)
 	}
 	awaited = false
-	if response := apply(&wire.Entry{Commands: []*wire.Command{opening("c")}}); response != nil || r.hashes.next.index == index {
+	if response := apply(&wire.Entry{Commands: []*wire.Command{opening("c")}}); response != nil || marked == index {
 		t.Errorf("nobody waits for %v", response)
 	}
 	if response := c.Apply(&raft.Log{Index: index, Data: []byte("\xff")}); !errors.Is(response.(error), fsm.ErrMalformed) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -114,13 +115,13 @@ func TestTooManyConnectionsAreToldSo(t *testing.T) {
 
 func TestStormOfBadConnectionsIsLoggedAsASample(t *testing.T) {
 	p := serve(t, nil)
-	const storm = 10 * complaintBurst
+	const storm = 10 * ratelog.Burst
 	for range storm {
 		conn := dial(t, p)
 		_, _ = io.WriteString(conn, "garbage")
 		closedByNode(t, conn)
 	}
-	if n := p.log.count("connection refused"); n < complaintBurst || n > storm/2 {
+	if n := p.log.count("connection refused"); n < ratelog.Burst || n > storm/2 {
 		t.Errorf("%d of %d were logged", n, storm)
 	}
 	unhurt(t, p)

@@ -38,51 +38,6 @@ func bare(t *testing.T, p *port) (*conn, *peer) {
 	return c, &peer{t: t, conn: near, r: transport.NewFrameReader(near, transport.DefaultMaxFrame), others: map[uint64]*wire.Response{}}
 }
 
-func TestComplaintsAreCounted(t *testing.T) {
-	now, out := time.Unix(100, 0), &logBuffer{}
-	c := newComplaints(hclog.New(&hclog.LoggerOptions{Output: out}), func() time.Time { return now })
-	for _, step := range []struct {
-		after     time.Duration
-		calls     int
-		logged    int
-		swallowed int // by the first of them
-	}{
-		{0, complaintBurst, complaintBurst, 0},
-		{0, 3, 0, 0},
-		{complaintPeriod - 1, 1, 0, 0},
-		{1, 2, 1, 4},
-		{complaintPeriod, 2, 1, 1},
-		{2 * complaintPeriod, 3, 2, 1},
-		{complaintPeriod - 1, 1, 0, 0},
-		{time.Hour, complaintBurst + 1, complaintBurst, 2},
-		{time.Hour, 1, 1, 1},
-		{0, complaintBurst, complaintBurst - 1, 0},
-	} {
-		now = now.Add(step.after)
-		logged, first := 0, 0
-		for range step.calls {
-			swallowed, ok := c.take()
-			if ok {
-				logged++
-			}
-			first += swallowed
-		}
-		if logged != step.logged || first != step.swallowed {
-			t.Fatalf("%+v: %d were logged, which name %d", step, logged, first)
-		}
-	}
-	now = now.Add(complaintPeriod)
-	c.warn("one")
-	c.warn("two")
-	now = now.Add(2 * complaintPeriod)
-	c.warn("three")
-	c.warn("four")
-	if out.count("one: not_logged_before=1") != 1 || out.count("two") != 0 || out.count("three: not_logged_before=1") != 1 ||
-		out.count("four") != 1 || out.count("not_logged_before") != 2 {
-		t.Error(out.buf.String())
-	}
-}
-
 // recorder records how many commands are proposed together, and counts the queries for the next leader.
 type recorder struct {
 	*fake

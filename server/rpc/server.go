@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/read"
 	"github.com/quorumlock/quorumlock/server/tunnel"
@@ -32,7 +33,7 @@ type Server struct {
 	cfg Config
 	// refusals logs failed handshakes, and endings logs connections lost after their handshake. They are
 	// separate, so that a flood of unknown clients does not hide the problems of established ones.
-	refusals, endings *complaints
+	refusals, endings *ratelog.Logger
 	metrics           *metrics
 	reader            *read.Reader
 	queues            *fairqueue.Queues
@@ -71,8 +72,8 @@ func Serve(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg:         cfg,
-		refusals:    newComplaints(cfg.Logger, time.Now),
-		endings:     newComplaints(cfg.Logger, time.Now),
+		refusals:    ratelog.New(cfg.Logger),
+		endings:     ratelog.New(cfg.Logger),
 		reader:      read.New(cfg.Replica, cfg.Limits.MaxFrameBytes-responseRoom),
 		places:      make(chan struct{}, cfg.Limits.MaxConnections),
 		handshakes:  handshake.New(handshake.Config{Max: cfg.Limits.MaxHandshakes}),
@@ -158,7 +159,7 @@ func (s *Server) accept() {
 		case s.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return
 		default: // most likely out of file descriptors, until other connections close
-			s.refusals.warn("cannot accept connections", "error", err)
+			s.refusals.Warn("cannot accept connections", "error", err)
 			select {
 			case <-time.After(wait):
 			case <-s.ctx.Done():
@@ -294,7 +295,7 @@ func (s *Server) handshakeFailed(l *link, err error) {
 		return
 	}
 	s.metrics.refused.Inc()
-	s.refusals.warn("connection refused", "remote", l.RemoteAddr().String(), "reason", err)
+	s.refusals.Warn("connection refused", "remote", l.RemoteAddr().String(), "reason", err)
 	if _, told := errors.AsType[*transport.GoodbyeError](err); told {
 		transport.Hangup(l, hangupTimeout)
 	} else if errors.Is(err, transport.ErrPreface) {
@@ -355,6 +356,6 @@ func (s *Server) noteEnd(c *conn, code wire.Goodbye_Code, reason string) {
 	case wire.Goodbye_UNSPECIFIED, wire.Goodbye_SHUTDOWN, wire.Goodbye_IDLE:
 		s.cfg.Logger.Debug("connection ended", args...)
 	default:
-		s.endings.warn("connection ended", args...)
+		s.endings.Warn("connection ended", args...)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/generate"
 	"github.com/quorumlock/quorumlock/test/simnet"
@@ -66,7 +67,7 @@ func open(t *testing.T, tally *tally) *target {
 		Listen:     server.Addresses{Peer: "n1:7401", Client: "n1:7400", HTTP: "n1:7402"},
 		Insecure:   true,
 		Network:    g.net.Host("n1"),
-		Stores:     replica.Stores{Log: g.log, Stable: g.log, Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "one"},
+		Stores:     storage.Backend{Log: g.log, Stable: g.log, Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "one"},
 		TokenFloor: 1 << 56, // so that tokens cannot be guessed
 		Settings:   &wire.Settings{DefaultTtlMs: 600_000},
 		Logger:     hclog.NewNullLogger(),

@@ -2,11 +2,13 @@ package judge
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,47 +82,42 @@ func readLog(dir string) (all map[uint64]*raft.Log, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	all = map[uint64]*raft.Log{}
-	err = db.View(func(tx *bbolt.Tx) (err error) {
-		if values := tx.Bucket([]byte("values")); values != nil {
-			// A checksum, the last index, the number of values, then the log's ID.
-			if tail := values.Get([]byte("\x00tail")); len(tail) > 4+8+4+8 {
-				all, err = readSegments(filepath.Join(dir, "log"), tail[4+8+4:][:8])
-				return err
-			}
+	err = db.View(func(tx *bbolt.Tx) error {
+		conf := tx.Bucket([]byte("conf"))
+		if conf == nil || conf.Get([]byte("record")) == nil {
+			return nil // it was never used
 		}
-		entries := tx.Bucket([]byte("entries"))
-		if entries == nil {
-			return nil
+		values, err := readValues(conf.Get([]byte("record")))
+		if err == nil && len(values["log"]) >= 8 {
+			all, err = readSegments(filepath.Join(dir, "log"), values["log"][:8]) // the log's id comes first
 		}
-		return entries.ForEach(func(key, value []byte) error {
-			l, err := readEntry(key, value)
-			if err == nil {
-				all[l.Index] = l
-			}
-			return err
-		})
+		return err
 	})
 	return all, err
 }
 
-// readEntry decodes an entry: a checksum over the key and everything after it, the term, the type, the time
-// at which the leader appended it, and the data.
-func readEntry(key, value []byte) (*raft.Log, error) {
-	const header = 4 + 8 + 1 + 8
-	if len(key) != 8 || len(value) < header {
-		return nil, fmt.Errorf("an entry under %x has %d bytes", key, len(value))
+// readValues decodes the record of a node's values: a checksum, a version, a generation, then keys and values,
+// each preceded by its length.
+func readValues(record []byte) (map[string][]byte, error) {
+	if len(record) < 5 || crc32.Checksum(record[4:], crc32.MakeTable(crc32.Castagnoli)) != binary.BigEndian.Uint32(record) {
+		return nil, errors.New("the checksum of the values is wrong")
 	}
-	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
-	_, _ = sum.Write(key)
-	_, _ = sum.Write(value[4:])
-	index := binary.BigEndian.Uint64(key)
-	if sum.Sum32() != binary.BigEndian.Uint32(value) {
-		return nil, fmt.Errorf("the checksum of entry %d is wrong", index)
+	from := bytes.NewReader(record[5:])
+	_, err := binary.ReadUvarint(from) // the generation
+	values := map[string][]byte{}
+	for err == nil && from.Len() > 0 {
+		var texts [2][]byte
+		for i := range texts {
+			var size uint64
+			if size, err = binary.ReadUvarint(from); err != nil || size > uint64(from.Len()) {
+				return nil, fmt.Errorf("a value of %d bytes: %w", size, cmp.Or(err, io.ErrUnexpectedEOF))
+			}
+			texts[i] = make([]byte, size)
+			_, err = io.ReadFull(from, texts[i])
+		}
+		values[string(texts[0])] = texts[1]
 	}
-	return &raft.Log{
-		Index: index, Term: binary.BigEndian.Uint64(value[4:]), Type: raft.LogType(value[12]), Data: bytes.Clone(value[header:]),
-	}, nil
+	return values, err
 }
 
 // readSnapshots lists a node's snapshots. It reads raft's files directly, since raft's own reader writes to

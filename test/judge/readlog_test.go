@@ -2,20 +2,18 @@ package judge
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
+
+	"github.com/quorumlock/quorumlock/server/storage/segment"
 )
 
 // logged returns entries with consecutive indexes from first on, with these terms. Their data contains index
@@ -31,31 +29,11 @@ func logged(first uint64, terms ...uint64) (all []*raft.Log) {
 // dataDir writes the files of a stopped node: its log, in the format of docs/PROTOCOL.md.
 func dataDir(t *testing.T, all []*raft.Log) string {
 	t.Helper()
-	dir := t.TempDir()
-	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0o600, &bbolt.Options{NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		entries, err := tx.CreateBucket([]byte("entries"))
-		for _, l := range all {
-			key, value := entryOnDisk(l)
-			err = errors.Join(err, entries.Put(key, value))
+	return segmentsDir(t, func(l *segment.Log) {
+		for _, e := range all {
+			must(t, l.StoreLog(e))
 		}
-		return err
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-func entryOnDisk(l *raft.Log) (key, value []byte) {
-	key = binary.BigEndian.AppendUint64(nil, l.Index)
-	body := append(binary.BigEndian.AppendUint64(nil, l.Term), byte(l.Type))
-	body = append(binary.BigEndian.AppendUint64(body, uint64(time.Hour)), l.Data...)
-	sum := crc32.Checksum(append(bytes.Clone(key), body...), crc32.MakeTable(crc32.Castagnoli))
-	return key, append(binary.BigEndian.AppendUint32(nil, sum), body...)
 }
 
 // saveState adds a snapshot up to an entry. name is its name in raft's store.
@@ -262,13 +240,11 @@ func TestDamagedDirectories(t *testing.T) {
 		spoil func(t *testing.T, dir string)
 	}{
 		"no log": {"raft.db", func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "raft.db"))) }},
-		"a flipped bit": {"the checksum of entry 2 is wrong", func(t *testing.T, dir string) {
-			spoilEntry(t, dir, good[1], func(v []byte) []byte { v[len(v)-1] ^= 1; return v })
+		"a flipped bit": {"the checksum of the values is wrong", func(t *testing.T, dir string) {
+			record := recordOf(map[string]string{"log": "1234567890"})
+			record[9] ^= 1
+			writeRecord(t, dir, record)
 		}},
-		"another's place": {"the checksum of entry 2 is wrong", func(t *testing.T, dir string) {
-			spoilEntry(t, dir, good[1], func([]byte) []byte { _, v := entryOnDisk(good[0]); return v })
-		}},
-		"a cut entry": {"has 20 bytes", func(t *testing.T, dir string) { spoilEntry(t, dir, good[1], func(v []byte) []byte { return v[:20] }) }},
 		"no description": {"meta.json", func(t *testing.T, dir string) {
 			saveState(t, dir, "1-1-1", 1, 1, nil)
 			must(t, os.WriteFile(filepath.Join(dir, "snapshots", "1-1-1", "meta.json"), []byte("{"), 0o600))
@@ -295,14 +271,4 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// spoilEntry modifies the stored bytes of an entry.
-func spoilEntry(t *testing.T, dir string, l *raft.Log, spoil func([]byte) []byte) {
-	t.Helper()
-	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0o600, &bbolt.Options{NoSync: true})
-	must(t, err)
-	key, value := entryOnDisk(l)
-	err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("entries")).Put(key, spoil(value)) })
-	must(t, errors.Join(err, db.Close()))
 }

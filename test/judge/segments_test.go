@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +20,7 @@ import (
 
 var logID = segment.ID{7, 7, 7}
 
-// segmentsDir writes the files of a stopped node whose log is in segments.
+// segmentsDir writes the files of a stopped node.
 func segmentsDir(t *testing.T, write func(*segment.Log)) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -28,20 +30,54 @@ func segmentsDir(t *testing.T, write func(*segment.Log)) string {
 	must(t, err)
 	write(l)
 	must(t, errors.Join(l.Mark(), l.Close()))
+	writeRecord(t, dir, recordOf(map[string]string{"CurrentTerm": "\x07", "log": string(logID[:]) + strings.Repeat("\x00", 12)}))
+	return dir
+}
+
+// recordOf encodes values, as docs/PROTOCOL.md describes it.
+func recordOf(values map[string]string) []byte {
+	body := []byte{1, 9} // version, generation
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		for _, text := range []string{key, values[key]} {
+			body = append(binary.AppendUvarint(body, uint64(len(text))), text...)
+		}
+	}
+	return append(binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))), body...)
+}
+
+// writeRecord stores the record of a node's values.
+func writeRecord(t *testing.T, dir string, record []byte) {
+	t.Helper()
 	db, err := bbolt.Open(filepath.Join(dir, "raft.db"), 0o600, &bbolt.Options{NoSync: true})
 	must(t, err)
 	err = db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucket([]byte("entries"))
-		values, err2 := tx.CreateBucket([]byte("values"))
-		must(t, errors.Join(err, err2))
-		key := []byte("\x00tail")
-		body := append(make([]byte, 8+4), logID[:]...)
-		body = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(body, 1), 2)
-		sum := crc32.Checksum(append(key, body...), crc32.MakeTable(crc32.Castagnoli))
-		return values.Put(key, append(binary.BigEndian.AppendUint32(nil, sum), body...))
+		conf, err := tx.CreateBucketIfNotExists([]byte("conf"))
+		must(t, err)
+		return conf.Put([]byte("record"), record)
 	})
 	must(t, errors.Join(err, db.Close()))
-	return dir
+}
+
+// TestDamagedValues verifies that a record of values that is not what was written is rejected.
+func TestDamagedValues(t *testing.T) {
+	whole := recordOf(map[string]string{"key": "value"})
+	sealed := func(body []byte) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))), body...)
+	}
+	for what, record := range map[string][]byte{
+		"nothing":              {},
+		"a flipped bit":        append([]byte{whole[0] ^ 1}, whole[1:]...),
+		"no generation":        sealed([]byte{1}),
+		"a value cut off":      sealed(whole[4 : len(whole)-1]),
+		"a key without length": sealed([]byte{1, 9, 0x80}),
+	} {
+		if values, err := readValues(record); err == nil {
+			t.Errorf("%s: %q", what, values)
+		}
+	}
+	if values, err := readValues(whole); err != nil || string(values["key"]) != "value" {
+		t.Errorf("%q, %v", values, err)
+	}
 }
 
 // TestSegmentsAreRead verifies that the entries written to a segment log are the entries read from its files.

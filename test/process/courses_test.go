@@ -15,6 +15,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -164,7 +165,7 @@ func forked(t *testing.T, c *process.Cluster, id string) [][]string {
 // entriesOf returns the entries in the log of a stopped node.
 func entriesOf(t *testing.T, c *process.Cluster, id string) (entries []raft.Log) {
 	t.Helper()
-	err := replica.ReadLog(c.DataDir(id), func(e *raft.Log) error {
+	err := storage.ReadLog(c.DataDir(id), func(e *raft.Log) error {
 		entries = append(entries, raft.Log{Index: e.Index, Term: e.Term, Type: e.Type, Data: bytes.Clone(e.Data)})
 		return nil
 	})

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/server/storage/segment"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -29,7 +30,7 @@ func forgeLog(t *testing.T, dir, lock, value string) {
 	t.Helper()
 	var entries []*raft.Log
 	changed := 0
-	if err := replica.ReadLog(dir, func(e *raft.Log) error {
+	if err := storage.ReadLog(dir, func(e *raft.Log) error {
 		if now := forgedEntry(e, lock, value); now != nil {
 			e.Data = now
 			changed++
@@ -45,13 +46,17 @@ func forgeLog(t *testing.T, dir, lock, value string) {
 	}
 	defer db.Close()
 	if err := db.Update(func(tx *bbolt.Tx) error {
-		values, key := tx.Bucket([]byte("values")), []byte("\x00tail")
-		body := bytes.Clone(values.Get(key)[4:]) // last index, number of values, the log's ID, file, sector
-		end := rewriteLog(t, filepath.Join(dir, "log"), segment.ID(body[12:20]), entries)
-		binary.BigEndian.PutUint64(body[20:], end.File)
-		binary.BigEndian.PutUint32(body[28:], end.Sector)
-		sum := crc32.Checksum(append(bytes.Clone(key), body...), crc32.MakeTable(crc32.Castagnoli))
-		return values.Put(key, append(binary.BigEndian.AppendUint32(nil, sum), body...))
+		conf, key := tx.Bucket([]byte("conf")), []byte("record")
+		record := bytes.Clone(conf.Get(key))
+		_, value, ok := bytes.Cut(record, []byte("\x03log\x14")) // the log's ID, file, sector
+		if !ok {
+			t.Fatal("the end of the log is not recorded")
+		}
+		end := rewriteLog(t, filepath.Join(dir, "log"), segment.ID(value[:8]), entries)
+		binary.BigEndian.PutUint64(value[8:], end.File)
+		binary.BigEndian.PutUint32(value[16:], end.Sector)
+		binary.BigEndian.PutUint32(record, crc32.Checksum(record[4:], crc32.MakeTable(crc32.Castagnoli)))
+		return conf.Put(key, record)
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/history"
 	"github.com/quorumlock/quorumlock/test/simnet"
 	"github.com/quorumlock/quorumlock/test/workload"
@@ -103,7 +104,7 @@ func (c *cluster) newNode(i int, p server.Peer, all []server.Peer) *node {
 		Cluster:       all,
 		Insecure:      true,
 		CommitTimeout: 50 * time.Millisecond,
-		Stores:        replica.Stores{Log: n.disk, Stable: n.disk, Snapshots: &n.disk.snapshots, Incarnation: p.ID + "-1"},
+		Stores:        storage.Backend{Log: n.disk, Stable: n.disk, Snapshots: &n.disk.snapshots, Incarnation: p.ID + "-1"},
 		Logger:        testLogger(c.t, p.ID),
 		Version:       "test",
 	}

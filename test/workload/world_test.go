@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/history"
 	"github.com/quorumlock/quorumlock/test/judge"
@@ -44,7 +45,7 @@ func inWorld(t *testing.T, opts Options, story func(w *world)) {
 		node, err := server.Open(t.Context(), server.Config{
 			ID: "n1", Listen: server.Addresses{Peer: "n1:7401", Client: "n1:7400", HTTP: "n1:7402"}, Insecure: true,
 			Network: w.net.Host("n1"), Settings: &wire.Settings{MinTtlMs: uint32(ttl.Milliseconds())},
-			Stores: replica.Stores{Log: w.disk, Stable: w.disk, Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "n1-1"},
+			Stores: storage.Backend{Log: w.disk, Stable: w.disk, Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "n1-1"},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/peerport"
@@ -76,8 +77,8 @@ func TestCrowdOfStrangers(t *testing.T) {
 		if s := l.Stats(); s.Handshaking != 4 || s.Refused[peerport.ReasonOverload] != 96 {
 			t.Errorf("stats %+v", s)
 		}
-		if n := log.count("refused a connection"); n != 10 {
-			t.Errorf("%d lines in the log within a second, want 10", n)
+		if n := log.count("refused a connection"); n != ratelog.Burst {
+			t.Errorf("%d lines in the log at once, want %d", n, ratelog.Burst)
 		}
 		conn := dialMemory(t, m, "n1")
 		reply, err := greet(conn, goodHello())
@@ -87,7 +88,7 @@ func TestCrowdOfStrangers(t *testing.T) {
 		elapse(time.Minute)
 		crowd = append(crowd, conn, dialMemory(t, m, "n1"))
 		elapse(time.Minute)
-		if n := log.count("refusals-not-logged=87"); n != 1 {
+		if n := log.count("suppressed=77"); n != 1 {
 			t.Error("the log does not say how much it left out")
 		}
 		for _, c := range crowd {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/transport"
 	limiter "github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -130,6 +131,7 @@ type Layer struct {
 	running  sync.WaitGroup // goroutines of the Layer
 	lent     sync.WaitGroup // connections that raft has accepted and not closed yet
 	refusals refusals
+	warnings *ratelog.Logger
 	mute     atomic.Bool
 
 	handshakes *limiter.Limiter // connections that are not established yet
@@ -154,6 +156,7 @@ func New(cfg Config) (*Layer, error) {
 	}
 	l.handshakes = limiter.New(limiter.Config{Max: l.cfg.MaxHandshakes})
 	l.log = l.cfg.Logger
+	l.warnings = ratelog.New(l.log)
 	if err := l.openTLS(); err != nil {
 		return nil, err
 	}

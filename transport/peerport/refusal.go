@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -95,37 +94,20 @@ func secure(ctx context.Context, conn *tls.Conn) error {
 	return nil
 }
 
-// logPerSecond bounds what strangers can cause to be logged.
-const logPerSecond = 10
-
-// refusals counts refusals and limits how many are logged.
+// refusals counts refusals.
 type refusals struct {
 	mu       sync.Mutex
 	counts   map[Reason]uint64
 	accepted uint64
-	second   time.Time // start of the current second of logging
-	logged   int       // logged within that second
-	silent   int       // not logged since the last one that was
 }
 
-// count counts a refusal. It reports whether to log it, and how many were not logged since the
-// last one that was.
-func (r *refusals) count(reason Reason) (log bool, suppressed int) {
+func (r *refusals) count(reason Reason) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.counts == nil {
 		r.counts = make(map[Reason]uint64)
 	}
 	r.counts[reason]++
-	if now := time.Now(); now.Sub(r.second) >= time.Second {
-		r.second, r.logged = now, 0
-	}
-	if r.logged++; r.logged > logPerSecond {
-		r.silent++
-		return false, 0
-	}
-	suppressed, r.silent = r.silent, 0
-	return true, suppressed
 }
 
 func (r *refusals) accept() {
@@ -139,10 +121,8 @@ func (l *Layer) refused(remote net.Addr, caller string, err error) {
 		return // not the caller's fault
 	}
 	reason := classify(err)
-	if log, suppressed := l.refusals.count(reason); log {
-		l.log.Warn("refused a connection to the peer port", "remote", remote.String(), "node", caller,
-			"reason", string(reason), "error", err, "refusals-not-logged", suppressed)
-	}
+	l.refusals.count(reason)
+	l.warnings.Warn("refused a connection to the peer port", "remote", remote.String(), "node", caller, "reason", string(reason), "error", err)
 }
 
 // Stats are a Layer's counters since its start.

@@ -1,0 +1,61 @@
+package ratelog
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
+)
+
+// TestRate verifies how many messages are logged, and how many each first one of them says were not.
+func TestRate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := New(hclog.New(&hclog.LoggerOptions{Output: &out}))
+		for i, step := range []struct {
+			after      time.Duration
+			calls      int
+			logged     int
+			suppressed string
+		}{
+			{0, Burst, Burst, ""},
+			{0, 3, 0, ""},
+			{Period - 1, 1, 0, ""},
+			{1, 2, 1, "suppressed=4"},
+			{Period, 2, 1, "suppressed=1"},
+			{2 * Period, 3, 2, "suppressed=1"},
+			{time.Hour, Burst + 1, Burst, "suppressed=1"},
+			{time.Hour, 1, 1, "suppressed=1"},
+			{0, Burst, Burst - 1, ""},
+		} {
+			time.Sleep(step.after)
+			out.Reset()
+			for range step.calls {
+				l.Warn("refused", "remote", "h:1")
+			}
+			text := out.String()
+			if n := strings.Count(text, "refused: remote=h:1"); n != step.logged {
+				t.Errorf("step %d: %d were logged, want %d", i, n, step.logged)
+			}
+			if n := strings.Count(text, "suppressed="); n > 1 || n == 1 != (step.suppressed != "") || !strings.Contains(text, step.suppressed) {
+				t.Errorf("step %d: want %q in\n%s", i, step.suppressed, text)
+			}
+		}
+	})
+}
+
+func TestWrite(t *testing.T) {
+	var out bytes.Buffer
+	l := New(hclog.New(&hclog.LoggerOptions{Output: &out}))
+	line := []byte(" http: TLS handshake error\x1b[2J\n")
+	if n, err := l.Write(line); n != len(line) || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if text := out.String(); !strings.Contains(text, `[WARN]  http: TLS handshake error\x1b[2J`) {
+		t.Errorf("%q", text)
+	}
+}
