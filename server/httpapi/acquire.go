@@ -5,6 +5,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -33,7 +35,7 @@ func wanted(m *wire.AcquireRequest) ([]*wire.LockRequest, error) {
 		return []*wire.LockRequest{{Name: m.GetName(), Mode: m.GetMode(), Permits: m.GetPermits(), Limit: m.GetLimit()}}, nil
 	}
 	if m.GetName() != "" || m.GetMode() != wire.Mode_MODE_UNSPECIFIED || m.GetPermits() != 0 || m.GetLimit() != 0 {
-		return nil, failure(wire.Status_INVALID_ARGUMENT, "give either locks, or name with mode, permits and limit, but not both")
+		return nil, apierror.New(wire.Status_INVALID_ARGUMENT, "give either locks, or name with mode, permits and limit, but not both")
 	}
 	return m.GetLocks(), nil
 }
@@ -60,7 +62,7 @@ func (s *Server) answerWait(ctx context.Context, given *wire.Credentials, from u
 		return nil, err
 	}
 	cmd.SessionId, cmd.Acked = session.ID, s.answered(session.ID, cmd.GetAckedBelow())
-	key := visitKey{session: session.ID, seq: cmd.GetSeq(), from: from, digest: cmd.Digest()}
+	key := pending.Key{Session: session.ID, Seq: cmd.GetSeq(), From: from, Digest: cmd.Digest()}
 	res, known, err := s.visit(ctx, key, func() (*wire.Result, error) { return s.outcome(ctx, cmd) })
 	if err != nil {
 		return nil, err
@@ -70,16 +72,16 @@ func (s *Server) answerWait(ctx context.Context, given *wire.Credentials, from u
 
 // visit waits for an outcome while at least one caller on this node waits for it. known is true if a caller
 // may have been told of the grant before.
-func (s *Server) visit(ctx context.Context, key visitKey, outcome func() (*wire.Result, error)) (res *wire.Result, known bool, err error) {
-	here, known, err := s.visits.enter(ctx, key, func() bool { return s.granted(key) })
+func (s *Server) visit(ctx context.Context, key pending.Key, outcome func() (*wire.Result, error)) (res *wire.Result, known bool, err error) {
+	req, known, err := s.pending.Enter(ctx, key, func() bool { return s.granted(key) })
 	if err != nil {
 		return nil, false, gaveUp(err)
 	}
 	res, err = outcome()
-	if err == nil && res.GetStatus() == wire.Status_GRANTED && !s.visits.tell(ctx, here) {
+	if err == nil && res.GetStatus() == wire.Status_GRANTED && !s.pending.Deliver(ctx, req) {
 		err = ctx.Err()
 	}
-	s.visits.leave(key, here, err != nil && ctx.Err() != nil)
+	s.pending.Leave(req, err != nil && ctx.Err() != nil)
 	if err != nil {
 		return nil, false, gaveUp(err)
 	}
@@ -105,13 +107,13 @@ func (s *Server) outcome(ctx context.Context, cmd *wire.Command) (*wire.Result, 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-s.life.Done():
-		return nil, errInDoubt // its place is kept: the next leader goes on with it
+		return nil, errUncertain // its place is kept: the next leader goes on with it
 	}
 }
 
 // acquired converts the outcome to a response. known is true if the grant preceded this request, so that its
 // hold may have ended since.
-func (s *Server) acquired(key visitKey, session uint64, res *wire.Result, known bool) (*connect.Response[wire.AcquireResponse], error) {
+func (s *Server) acquired(key pending.Key, session uint64, res *wire.Result, known bool) (*connect.Response[wire.AcquireResponse], error) {
 	s.reader.FillHolders(res.GetHolders())
 	resp := &wire.AcquireResponse{
 		Status: res.GetStatus(), Revision: res.GetRevision(), Message: res.GetMessage(), Holders: res.GetHolders(), Cycle: res.GetCycle(),
@@ -120,11 +122,11 @@ func (s *Server) acquired(key visitKey, session uint64, res *wire.Result, known 
 	switch res.GetStatus() {
 	case wire.Status_GRANTED:
 		resp.HoldId, resp.Token, resp.Count = res.GetHoldId(), res.GetToken(), res.GetCount()
-		if known && !key.isLease() {
+		if known && !key.IsLease() {
 			s.recheck(key, resp)
 		}
 		if resp.Status == wire.Status_NOT_HELD {
-			return nil, failure(resp.Status, resp.Message)
+			return nil, apierror.New(resp.Status, resp.Message)
 		}
 		if left, ok := s.replica.Remaining(session); ok && resp.Status == wire.Status_GRANTED {
 			resp.RemainingTtlMs = uint64(max(left, 0).Milliseconds())
@@ -132,28 +134,28 @@ func (s *Server) acquired(key visitKey, session uint64, res *wire.Result, known 
 	case wire.Status_NOT_ACQUIRED, wire.Status_TIMEOUT, wire.Status_CANCELLED, wire.Status_ALREADY_HELD, wire.Status_ALREADY_QUEUED,
 		wire.Status_UPGRADE_CONFLICT, wire.Status_DEADLOCK, wire.Status_MISMATCH:
 	default:
-		if key.isLease() {
+		if key.IsLease() {
 			return nil, s.refusal(res, true)
 		}
 		return nil, s.refusalOfSeq(res)
 	}
-	if key.isLease() {
+	if key.IsLease() {
 		resp.SessionId = session
 	}
 	return connect.NewResponse(resp), nil
 }
 
 // recheck corrects the response if a hold that was granted before has ended or changed since.
-func (s *Server) recheck(key visitKey, resp *wire.AcquireResponse) {
-	held := s.held(key.session, resp.GetHoldId())
+func (s *Server) recheck(key pending.Key, resp *wire.AcquireResponse) {
+	held := s.held(key.Session, resp.GetHoldId())
 	switch {
-	case held == nil && key.from != 0:
+	case held == nil && key.From != 0:
 		resp.Status, resp.Message = wire.Status_NOT_HELD, "this upgrade was granted before and its hold has ended since; acquire again"
 		return
 	case held == nil:
 		resp.HoldId, resp.Token, resp.Count = 0, 0, 0
 		resp.Message = "this request was granted before and its hold has ended since; acquire again with a fresh seq"
-	case key.from != 0 && shared(held):
+	case key.From != 0 && shared(held):
 		resp.Token = held.GetToken()
 		resp.Message = "this upgrade was granted before and the hold is shared again, under the token given here; upgrade again with a fresh seq"
 	default:

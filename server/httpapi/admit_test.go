@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -257,7 +258,7 @@ func TestAddressOfACaller(t *testing.T) {
 		} {
 			play(t, func(st *stage) {
 				p := probes[procedure]
-				st.ask(procedure, `{`+p.body+`,"client":{"name":"x","address":"made up"}}`, func(r *http.Request) { r.Header.Set(headerFor, claimed) })
+				st.ask(procedure, `{`+p.body+`,"client":{"name":"x","address":"made up"}}`, func(r *http.Request) { r.Header.Set(forward.HeaderFor, claimed) })
 				s := st.expect(p.first)
 				client := s.cmd.GetOpenSession().GetClient()
 				if client == nil {

@@ -8,6 +8,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server/fairqueue"
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
+	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -27,7 +30,7 @@ func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
 	if !s.replica.Serving() {
 		return &wire.Result{Status: wire.Status_NOT_LEADER}
 	}
-	return s.ask(ctx, func(done func(*wire.Result)) { s.replica.ProposeFrom(connectionOf(ctx), cmd, done) })
+	return s.ask(ctx, func(done func(*wire.Result)) { s.replica.ProposeFrom(listener.Of(ctx), cmd, done) })
 }
 
 // awaitRead returns when a read may look at the applied state, its connection has its turn, and memory for an
@@ -35,7 +38,7 @@ func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
 func (s *Server) awaitRead(ctx context.Context, stale bool, bytes int) error {
 	if !stale {
 		if !s.replica.Serving() {
-			return errElsewhere
+			return errNotLeader
 		}
 		if res := s.reader.Prove(ctx); res != nil {
 			return s.refusal(res, true)
@@ -47,29 +50,26 @@ func (s *Server) awaitRead(ctx context.Context, stale bool, bytes int) error {
 // turn waits for the turn of the caller's connection, which lasts until the answer is encoded, and reserves
 // memory for an answer of the given size. What the answer does not need is released when it is encoded.
 func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue, bytes int) error {
-	c := callOf(ctx)
-	if c == nil {
-		return nil
-	}
-	c.endTurn() // from an earlier attempt to serve the same request here
+	w := response.Of(ctx)
+	w.EndTurn() // from an earlier attempt to serve the same request here
 	leave, err := s.enter(ctx, queue)
 	if err != nil {
 		return err
 	}
-	c.leaveTurn = leave
-	if err := c.answer.prepare(bytes); err != nil {
-		c.endTurn()
-		return failure(wire.Status_RESOURCE_EXHAUSTED, err.Error())
+	w.BeginTurn(leave)
+	if err := w.Prepare(bytes); err != nil {
+		w.EndTurn()
+		return apierror.New(wire.Status_RESOURCE_EXHAUSTED, err.Error())
 	}
 	return nil
 }
 
 // enter waits for the turn of the caller's connection, which lasts until leave is called.
 func (s *Server) enter(ctx context.Context, queue *fairqueue.Queue) (leave func(), err error) {
-	leave, err = queue.Enter(ctx, connectionOf(ctx))
+	leave, err = queue.Enter(ctx, listener.Of(ctx))
 	switch {
 	case errors.Is(err, fairqueue.ErrFull):
-		return nil, failure(wire.Status_RESOURCE_EXHAUSTED, "too many reads or operators' requests of this connection are waiting: wait for their answers")
+		return nil, apierror.New(wire.Status_RESOURCE_EXHAUSTED, "too many reads or operators' requests of this connection are waiting: wait for their answers")
 	case err != nil:
 		return nil, gaveUp(err)
 	}
@@ -104,7 +104,7 @@ func (s *Server) poll(ctx context.Context, ready func() bool) bool {
 func gaveUp(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return failure(wire.Status_UNCERTAIN, "the request's own deadline passed; send it again with the same seq, soon, to keep its place")
+		return apierror.New(wire.Status_UNCERTAIN, "the request's own deadline passed; send it again with the same seq, soon, to keep its place")
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
 	}

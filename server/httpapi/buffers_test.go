@@ -14,6 +14,8 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
+	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -116,7 +118,7 @@ func TestUnreadListsAreRefusedBeforeTheyAreGathered(t *testing.T) {
 	}
 	p.post("LockService/List", `{"pageSize":1}`).ok()
 	got.close()
-	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 2*connBytes })
+	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 2*listener.ConnBytes })
 }
 
 // TestUnreadListsOfManyConnections verifies that connections that do not read their lists stay within the
@@ -143,7 +145,7 @@ func TestUnreadListsOfManyConnections(t *testing.T) {
 	for i := range all {
 		all[i].close()
 	}
-	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 6*connBytes })
+	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 6*listener.ConnBytes })
 }
 
 // TestUnfinishedBodiesAreCounted verifies that an incoming body is counted with the size it may reach.
@@ -191,7 +193,7 @@ func TestUnfinishedBodiesAreCounted(t *testing.T) {
 		_ = w.CloseWithError(io.ErrUnexpectedEOF)
 	}
 	crowd.Wait()
-	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 4*connBytes })
+	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 4*listener.ConnBytes })
 }
 
 // TestSmallReadsBesideACrowd verifies that small reads succeed while many connections, each holding little,
@@ -200,7 +202,7 @@ func TestSmallReadsBesideACrowd(t *testing.T) {
 	_, p, buffers := servesPages(t)
 	const body = 64 << 10
 	head := fmt.Sprintf("POST /quorumlock.v1.LockService/List HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", body)
-	takes := connBytes + requestBytes + bodyFactor*body
+	takes := listener.ConnBytes + requestBytes + response.BodyFactor*body
 	for range smallBudget/takes + 20 {
 		conn, err := net.Dial("tcp", p.addr)
 		if err != nil {

@@ -3,15 +3,12 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
-	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
 // watchOnce makes the replica answer a watch. A follower that has not yet applied the revision that the
@@ -32,7 +29,7 @@ func (s *Server) watchOnce(ctx context.Context, req *wire.WatchRequest, w *watch
 // catchUp returns once this node has applied the revision. It returns an error if the revision is in the
 // future.
 func (s *Server) catchUp(ctx context.Context, revision uint64) error {
-	present, err := s.leader.revision(ctx)
+	present, err := s.clusterRevision(ctx)
 	if err != nil {
 		return err
 	}
@@ -40,7 +37,7 @@ func (s *Server) catchUp(ctx context.Context, revision uint64) error {
 		return s.refusalOf(replica.FutureRevision(revision, present))
 	}
 	if !s.poll(ctx, func() bool { return s.revision() >= revision }) {
-		return failure(wire.Status_UNAVAILABLE, "this node is behind the cluster: watch at another one, or again")
+		return apierror.New(wire.Status_UNAVAILABLE, "this node is behind the cluster: watch at another one, or again")
 	}
 	return nil
 }
@@ -50,38 +47,24 @@ func (s *Server) revision() (revision uint64) {
 	return revision
 }
 
-// revision returns the cluster's current revision. It is at least the latest one that any client was told of
-// before the call.
-func (p *passage) revision(ctx context.Context) (uint64, error) {
-	deadline := time.Now().Add(p.server.cfg.Limits.LeaderWait)
+// clusterRevision returns the cluster's current revision. It is at least the latest one that any client was
+// told of before the call.
+func (s *Server) clusterRevision(ctx context.Context) (uint64, error) {
+	deadline := time.Now().Add(s.cfg.Limits.LeaderWait)
 	for {
-		host, here := p.await(ctx, deadline)
+		host, here := s.forwarder.Await(ctx, deadline)
 		switch {
 		case here:
-			if p.server.reader.Prove(ctx) == nil {
-				return p.server.revision(), nil
+			if s.reader.Prove(ctx) == nil {
+				return s.revision(), nil
 			}
 		case host == "":
-			return 0, failure(wire.Status_UNAVAILABLE, "no leader is known, and this node has not reached that revision: watch again")
+			return 0, apierror.New(wire.Status_UNAVAILABLE, "no leader is known, and this node has not reached that revision: watch again")
 		default:
-			if revision, err := p.askRevision(ctx, host); err == nil {
+			if revision, err := s.forwarder.Revision(ctx, host); err == nil {
 				return revision, nil
 			}
 		}
-		pause(ctx, pollEvery)
+		s.forwarder.Pause(ctx)
 	}
-}
-
-// askRevision reads the revision from the leader. Any linearizable answer carries it.
-func (p *passage) askRevision(ctx context.Context, host string) (uint64, error) {
-	ctx, stop := context.WithTimeout(ctx, p.server.cfg.Limits.LeaderWait)
-	defer stop()
-	leader := wireconnect.NewLockServiceClient(&http.Client{Transport: p.transport}, p.scheme+"://"+host)
-	req := connect.NewRequest(&wire.VerifyTokenRequest{Name: "-"})
-	req.Header().Set(headerFrom, p.server.cfg.NodeID)
-	answer, err := leader.VerifyToken(ctx, req)
-	if err != nil {
-		return 0, err
-	}
-	return answer.Msg.GetRevision(), nil
 }

@@ -14,7 +14,7 @@ type clusterService struct{ *Server }
 // Status describes the cluster. A stale status is this node's own view.
 func (s clusterService) Status(ctx context.Context, req *connect.Request[wire.StatusRequest]) (*connect.Response[wire.StatusResponse], error) {
 	if !req.Msg.GetStale() && !s.replica.Serving() {
-		return nil, errElsewhere
+		return nil, errNotLeader
 	}
 	if err := s.turn(ctx, s.queues.Status, smallAnswer); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (s clusterService) Status(ctx context.Context, req *connect.Request[wire.St
 // AddMember adds a running, empty node to the cluster.
 func (s clusterService) AddMember(ctx context.Context, req *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error) {
 	if !s.replica.Serving() {
-		return nil, errElsewhere
+		return nil, errNotLeader
 	}
 	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (s clusterService) AddMember(ctx context.Context, req *connect.Request[wire
 // RemoveMember removes a node from the cluster.
 func (s clusterService) RemoveMember(ctx context.Context, req *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error) {
 	if !s.replica.Serving() {
-		return nil, errElsewhere
+		return nil, errNotLeader
 	}
 	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (s clusterService) RemoveMember(ctx context.Context, req *connect.Request[w
 // is known in time.
 func (s clusterService) TransferLeadership(ctx context.Context, req *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error) {
 	if !s.replica.Serving() {
-		return nil, errElsewhere
+		return nil, errNotLeader
 	}
 	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (s clusterService) TransferLeadership(ctx context.Context, req *connect.Req
 // AcknowledgeAlarms clears the alarms of all nodes.
 func (s clusterService) AcknowledgeAlarms(ctx context.Context, req *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error) {
 	if !s.replica.Serving() {
-		return nil, errElsewhere
+		return nil, errNotLeader
 	}
 	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
 		return nil, err

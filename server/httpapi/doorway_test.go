@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/budget"
 	"github.com/quorumlock/quorumlock/server/fairqueue"
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -43,7 +44,7 @@ func TestEveryProcedureTakesAPlace(t *testing.T) {
 		if n := st.s.metrics.underWay.Load(); n != taken {
 			t.Errorf("%d requests are under way, %d were", n, taken)
 		}
-		if n := st.conn.requests.Load(); n != 0 {
+		if n := st.conn.AddRequests(0); n != 0 {
 			t.Errorf("%d requests of the connection", n)
 		}
 	}, limits(func(l *Limits) { l.MaxRequests = most }))
@@ -57,14 +58,14 @@ func TestEveryProcedureNeedsMemory(t *testing.T) {
 		buffers[procedure] = budget.New(16 << 20)
 		t.Run(procedure, func(t *testing.T) {
 			play(t, func(st *stage) {
-				before := st.conn.memory.Held()
+				before := st.conn.Memory().Held()
 				_, first := st.after(procedure, p)
-				if held := st.conn.memory.Held(); held-before < requestBytes {
+				if held := st.conn.Memory().Held(); held-before < requestBytes {
 					t.Errorf("%d bytes are held during a request", held)
 				}
 				first.withdraw()
 				synctest.Wait()
-				if held := st.conn.memory.Held(); held > before+connBytes {
+				if held := st.conn.Memory().Held(); held > before+listener.ConnBytes {
 					t.Errorf("%d bytes are held after a request, %d before", held, before)
 				}
 			}, func(c *Config) { c.Buffers = buffers[procedure] })
@@ -205,7 +206,7 @@ func TestConnectionsBeyondTheirPlaces(t *testing.T) {
 			return st.request(r).reply()
 		}
 		mine := st.conn
-		conns := []*watched{mine}
+		conns := []*listener.Conn{mine}
 		for i := range most + 2 {
 			if i > 0 {
 				st.conn = st.connect()
@@ -222,11 +223,11 @@ func TestConnectionsBeyondTheirPlaces(t *testing.T) {
 				t.Errorf("connection %d: %d %v %s", i, got.status, got.header, got.body)
 			}
 		}
-		for i := range maxAside + 1 {
+		for i := range listener.MaxHealthOnly + 1 {
 			st.conn = st.connect()
 			conns = append(conns, st.conn)
 			got := ask("/healthz", http.MethodGet)
-			if want := i < maxAside; (got.status == http.StatusOK) != want || got.header.Get("Connection") != "close" {
+			if want := i < listener.MaxHealthOnly; (got.status == http.StatusOK) != want || got.header.Get("Connection") != "close" {
 				t.Errorf("health, connection %d: %d %v", i, got.status, got.header)
 			}
 			if i == 0 { // this connection is for health only
@@ -243,8 +244,8 @@ func TestConnectionsBeyondTheirPlaces(t *testing.T) {
 		if got := ask("/metrics", http.MethodGet); got.status != http.StatusOK {
 			t.Errorf("after the others left: %d", got.status)
 		}
-		if w := st.s.connections; w.placed != 2 || w.aside != 0 || w.open != 2 {
-			t.Errorf("%d placed, %d aside, %d open", w.placed, w.aside, w.open)
+		if open, established, healthOnly := st.s.connections.Len(); established != 2 || healthOnly != 0 || open != 2 {
+			t.Errorf("%d open, %d established, %d for health only", open, established, healthOnly)
 		}
 		if text := fmt.Sprint(st.log); !strings.Contains(text, "there are too many") {
 			t.Errorf("log: %s", text)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -38,14 +39,14 @@ func TestRequestsAreSentOnAsTheyCame(t *testing.T) {
 			r.Header.Set("Upgrade", "h2c")
 			r.Header.Set("Expect", "100-continue")
 			r.Header.Set("Authorization", "Bearer x")
-			r.Header.Set(headerFor, "203.0.113.9:1")
+			r.Header.Set(forward.HeaderFor, "203.0.113.9:1")
 		})
 		sent := st.sentOn()
 		if got := sent.r.URL.String(); got != "http://n2.test:7402/quorumlock.v1."+procedure || sent.r.Method != http.MethodPost || sent.body != body {
 			t.Errorf("sent on: %s %s %s", sent.r.Method, got, sent.body)
 		}
 		for name, want := range map[string]string{
-			headerFrom: "n1", headerFor: "192.0.2.7:1234", "Connection": "", "Upgrade": "", "Expect": "",
+			forward.HeaderFrom: "n1", forward.HeaderFor: "192.0.2.7:1234", "Connection": "", "Upgrade": "", "Expect": "",
 			"Authorization": "Bearer x", "Content-Type": "application/json",
 		} {
 			if got := sent.r.Header.Get(name); got != want {
@@ -73,9 +74,9 @@ var lost = []struct {
 	nothing bool
 	result  string
 }{
-	{"moved", func(f *forwarded) { f.with(503, "{}", headerMoved, unchanged) }, true, "moved"},
-	{"moved midway", func(f *forwarded) { f.with(504, "{}", headerMoved, inDoubt) }, false, "moved"},
-	{"unreached", func(f *forwarded) { f.fails(fmt.Errorf("%w: refused", errUnreached)) }, true, "unreached"},
+	{"moved", func(f *forwarded) { f.with(503, "{}", forward.HeaderMoved, forward.Unchanged) }, true, "moved"},
+	{"moved midway", func(f *forwarded) { f.with(504, "{}", forward.HeaderMoved, forward.InDoubt) }, false, "moved"},
+	{"unreached", func(f *forwarded) { f.fails(fmt.Errorf("%w: refused", forward.ErrUnreached)) }, true, "unreached"},
 	{"lost", func(f *forwarded) { f.fails(io.ErrUnexpectedEOF) }, false, "lost"},
 }
 
@@ -103,7 +104,7 @@ func TestLeaderThatDoesNotAnswer(t *testing.T) {
 				t.Errorf("%s: then %s %s", way.name, next.r.URL, next.body)
 			}
 			next.with(http.StatusOK, "{}")
-			if got := a.reply(); got.status != http.StatusOK || got.body != "{}" || got.header.Get(headerMoved) != "" {
+			if got := a.reply(); got.status != http.StatusOK || got.body != "{}" || got.header.Get(forward.HeaderMoved) != "" {
 				t.Errorf("%s: answered %d %v %s", way.name, got.status, got.header, got.body)
 			}
 			text := st.get("/metrics")
@@ -162,7 +163,7 @@ func TestLeaderThatCannotBeReachedIsGivenUp(t *testing.T) {
 		a, sent := st.atFollower("LockService/List", probes["LockService/List"])
 		tries := 1
 		for ; ; tries++ {
-			sent.fails(fmt.Errorf("%w: refused", errUnreached))
+			sent.fails(fmt.Errorf("%w: refused", forward.ErrUnreached))
 			if a.answered() {
 				break
 			}
@@ -189,10 +190,10 @@ func TestLeaderThatCannotBeReachedIsGivenUp(t *testing.T) {
 func TestFollowerOfAFollowerAsksNobody(t *testing.T) {
 	eachForwarded(t, func(st *stage, procedure string, p probe) {
 		st.follow("n2")
-		a := st.ask(procedure, p.full(st.open("ann")), func(r *http.Request) { r.Header.Set(headerFrom, "n3") })
+		a := st.ask(procedure, p.full(st.open("ann")), func(r *http.Request) { r.Header.Set(forward.HeaderFrom, "n3") })
 		got := a.reply()
 		got.refused(http.StatusServiceUnavailable, wire.Status_NOT_LEADER)
-		if got.header.Get(headerMoved) != unchanged {
+		if got.header.Get(forward.HeaderMoved) != forward.Unchanged {
 			t.Errorf("header %v", got.header)
 		}
 		st.nothingSent()
@@ -206,7 +207,7 @@ func TestFollowerThatBecomesTheLeader(t *testing.T) {
 	eachForwarded(t, func(st *stage, procedure string, p probe) {
 		a, sent := st.atFollower(procedure, p)
 		st.c.lead("n1")
-		sent.fails(fmt.Errorf("%w: gone", errUnreached))
+		sent.fails(fmt.Errorf("%w: gone", forward.ErrUnreached))
 		time.Sleep(pollEvery)
 		st.expect(p.first).withdraw()
 		if got := a.reply(); got.status == http.StatusOK || strings.Contains(got.body, "leader") {
@@ -293,7 +294,7 @@ func TestDoubtStays(t *testing.T) {
 		}
 		a, sent := st.atFollower(procedure, p)
 		st.c.lead("n1")
-		sent.with(http.StatusGatewayTimeout, "{}", headerMoved, inDoubt)
+		sent.with(http.StatusGatewayTimeout, "{}", forward.HeaderMoved, forward.InDoubt)
 		time.Sleep(pollEvery)
 		first := st.expect(p.first)
 		st.c.lead("")

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -59,15 +60,15 @@ func TestEveryStatusHasACode(t *testing.T) {
 	for number := range wire.Status_Code_name {
 		status := wire.Status_Code(number)
 		_, wanted := httpOf[status]
-		code, known := codes[status]
+		code, known := apierror.Codes[status]
 		if known != wanted {
 			t.Errorf("%v: code known %v, expected %v", status, known, wanted)
 		}
-		err := failure(status, "")
+		err := apierror.New(status, "")
 		if known && connect.CodeOf(err) != code {
 			t.Errorf("%v: %v", status, err)
 		}
-		if got := statusOf(err); got != status && status != wire.Status_UNSPECIFIED {
+		if got := apierror.Status(err); got != status && status != wire.Status_UNSPECIFIED {
 			t.Errorf("%v: detail %v", status, got)
 		}
 	}
@@ -78,7 +79,7 @@ func TestManualHasTheSameTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for status, code := range codes {
+	for status, code := range apierror.Codes {
 		row := fmt.Sprintf("| %s | `%s` | %d |", status, code, httpOf[status])
 		if !strings.Contains(string(manual), row) {
 			t.Errorf("docs/HTTP.md has no row %q", row)

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
+	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -26,14 +28,14 @@ type cluster struct {
 	serving bool
 	term    uint64
 	nodes   map[string]*fake
-	waiting map[visitKey]map[int]func(*wire.Result)
+	waiting map[pending.Key]map[int]func(*wire.Result)
 	lastID  int
 	// instead, if set, answers a command in place of the machine, unless it returns nil.
 	instead func(*wire.Command) *wire.Result
 	// forked, if set, is called for each fork.
 	forked func(*fsm.Machine)
 	// came, if set, is called with the connection of each command.
-	came func(*watched)
+	came func(*listener.Conn)
 	// changes records the calls of the membership methods.
 	changes []string
 	history *history
@@ -42,7 +44,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{
 		t: t, machine: fsm.New(fsm.Level), serving: true,
-		history: newHistory(), nodes: map[string]*fake{}, waiting: map[visitKey]map[int]func(*wire.Result){},
+		history: newHistory(), nodes: map[string]*fake{}, waiting: map[pending.Key]map[int]func(*wire.Result){},
 	}
 	c.must(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c1", Settings: fsm.DefaultSettings()}}})
 	c.lead("n1")
@@ -64,7 +66,7 @@ func (c *cluster) lead(id string) {
 	c.term++
 	c.leader = id
 	ended := c.waiting
-	c.waiting = map[visitKey]map[int]func(*wire.Result){}
+	c.waiting = map[pending.Key]map[int]func(*wire.Result){}
 	c.mu.Unlock()
 	for _, listeners := range ended {
 		for _, done := range listeners {
@@ -93,11 +95,11 @@ func (c *cluster) apply(cmd *wire.Command) *wire.Result {
 	var calls []func()
 	for _, e := range applied.Events {
 		ends := e.GetType() == wire.Event_CANCELLED || e.GetType() == wire.Event_GRANTED && e.GetWaited()
-		key := visitKey{session: e.GetSessionId(), seq: e.GetSeq()}
+		key := pending.Key{Session: e.GetSessionId(), Seq: e.GetSeq()}
 		if !ends || len(c.waiting[key]) == 0 {
 			continue
 		}
-		outcome, known := c.machine.Outcome(key.session, key.seq)
+		outcome, known := c.machine.Outcome(key.Session, key.Seq)
 		if !known {
 			outcome = &wire.Result{Status: e.GetStatus()}
 		}
@@ -167,7 +169,7 @@ func (c *cluster) override(f func(*wire.Command) *wire.Result) {
 }
 
 // onCommand sets a function to be called with the connection of each command.
-func (c *cluster) onCommand(f func(*watched)) {
+func (c *cluster) onCommand(f func(*listener.Conn)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.came = f
@@ -198,7 +200,7 @@ func (f *fake) ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Re
 	came := f.cluster.came
 	f.cluster.mu.Unlock()
 	if came != nil {
-		came(connection.(*watched))
+		came(connection.(*listener.Conn))
 	}
 	if !f.leads() {
 		done(&wire.Result{Status: wire.Status_NOT_LEADER})
@@ -238,7 +240,7 @@ func (f *fake) Await(session, seq uint64, done func(*wire.Result)) func() {
 	c := f.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := visitKey{session: session, seq: seq}
+	key := pending.Key{Session: session, Seq: seq}
 	if c.waiting[key] == nil {
 		c.waiting[key] = map[int]func(*wire.Result){}
 	}

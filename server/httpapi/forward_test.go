@@ -12,6 +12,9 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/test/ports"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
@@ -88,7 +91,7 @@ func TestEveryProtocolHereAndElsewhere(t *testing.T) {
 					t.Errorf("a second acquire: %v, %v", again, err)
 				}
 				_, err = locks.Acquire(t.Context(), connect.NewRequest(&wire.AcquireRequest{Session: creds, Seq: 3, Name: "over//" + name}))
-				if connect.CodeOf(err) != connect.CodeInvalidArgument || statusOf(err) != wire.Status_INVALID_ARGUMENT {
+				if connect.CodeOf(err) != connect.CodeInvalidArgument || apierror.Status(err) != wire.Status_INVALID_ARGUMENT {
 					t.Errorf("a bad name: %v", err)
 				}
 				if _, err := sessions.Close(t.Context(), connect.NewRequest(&wire.CloseRequest{Session: creds})); err != nil {
@@ -112,7 +115,7 @@ func TestWaiterFollowsTheLeader(t *testing.T) {
 		c.lead(next)
 		server := map[string]*port{"n2": p2, "n3": p3}[next]
 		if server != nil {
-			eventually(t, "bob waits at "+next, func() bool { return server.server.visits.all() == 1 })
+			eventually(t, "bob waits at "+next, func() bool { return pendingRequests(server.server) == 1 })
 		}
 	}
 	c.expire(ann.num)
@@ -190,7 +193,7 @@ func TestNoLeader(t *testing.T) {
 	}
 	_, err := wireconnect.NewLockServiceClient(h2c(t), "http://"+p.addr, connect.WithGRPC()).
 		List(t.Context(), connect.NewRequest(&wire.ListLocksRequest{}))
-	if connect.CodeOf(err) != connect.CodeUnavailable || statusOf(err) != wire.Status_UNAVAILABLE {
+	if connect.CodeOf(err) != connect.CodeUnavailable || apierror.Status(err) != wire.Status_UNAVAILABLE {
 		t.Errorf("over gRPC: %v", err)
 	}
 }
@@ -226,13 +229,13 @@ func TestOneHopAtMost(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(headerFrom, "n9")
+	req.Header.Set(forward.HeaderFrom, "n9")
 	resp, err := p3.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get(headerMoved) == "" {
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get(forward.HeaderMoved) == "" {
 		t.Errorf("a second hop: %v", resp)
 	}
 }
@@ -249,7 +252,7 @@ func TestWaiterWithoutANextLeader(t *testing.T) {
 	eventually(t, "both wait", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return len(c.waiting[visitKey{session: bob.num, seq: 1}]) == 2
+		return len(c.waiting[pending.Key{Session: bob.num, Seq: 1}]) == 2
 	})
 	c.lead("")
 	soon(t, here).refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN)

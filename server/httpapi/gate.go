@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +12,10 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
+	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -21,20 +23,18 @@ import (
 func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	s.handlers.Add(1)
 	defer s.handlers.Done()
-	c := &call{}
 	route, known := s.routes[routeOf(r.URL.Path)]
-	seat := s.connections.request(r, route.open)
-	a := newAnswer(w, max(s.cfg.Limits.WriteTimeout, route.writeTimeout), c)
-	a.memory = memoryOf(r.Context())
+	place := s.connections.Request(r, route.open)
+	a := response.New(w, max(s.cfg.Limits.WriteTimeout, route.writeTimeout), listener.Of(r.Context()).Memory())
 	defer s.metrics.count(route.name, a, time.Now())
 	defer s.caught(a, r)
-	defer c.endTurn()
-	defer a.keep(0)
-	if seat != placed {
+	defer a.Release()
+	defer a.EndTurn()
+	if place != listener.Established {
 		a.Header().Set("Connection", "close")
 	}
-	if seat == unseated {
-		s.connections.turnAway(r)
+	if place == listener.None {
+		s.connections.Refuse(r)
 		s.say(a, r, http.StatusServiceUnavailable, connect.CodeResourceExhausted, problem{
 			Message: "max_connections: too many connections to this node",
 		})
@@ -42,7 +42,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.ContentLength != 0 {
 		// Also for a body that no handler reads: net/http would wait for it in the end.
-		_ = a.control.SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))
+		a.SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))
 	}
 	if !known {
 		s.nothingHere(a, r)
@@ -68,7 +68,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+	r = r.WithContext(a.Context(r.Context()))
 	if route.streams {
 		route.handler.ServeHTTP(a, r)
 		return
@@ -78,8 +78,9 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 
 // unary serves a request of one message. It reads the request completely before anything is done, so that it
 // can be forwarded to the leader at any later time.
-func (s *Server) unary(a *answer, r *http.Request, route route) {
-	leave, ok := s.enterRequest(connectionOf(r.Context()), route)
+func (s *Server) unary(a *response.Writer, r *http.Request, route route) {
+	conn := listener.Of(r.Context())
+	leave, ok := s.enterRequest(conn, route)
 	if !ok {
 		s.say(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{
 			Message: "max_requests: too many requests are under way on this node, or this connection has as many of them as all others may still have",
@@ -88,26 +89,29 @@ func (s *Server) unary(a *answer, r *http.Request, route route) {
 	}
 	defer leave()
 	most := max(s.cfg.Limits.MaxBodyBytes, route.maxBody)
-	takes := requestBytes + bodyFactor*bodyBytes(r, most)
-	if err := a.memory.Reserve(takes); err != nil {
+	memory, takes := conn.Memory(), requestBytes+response.BodyFactor*bodyBytes(r, most)
+	if err := memory.Reserve(takes); err != nil {
 		s.say(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: err.Error()})
 		return
 	}
-	defer a.memory.Release(takes)
+	defer memory.Release(takes)
 	body, ok := s.body(a, r, most)
 	if !ok {
 		return
 	}
-	rewind(r, body)
+	forward.Rewind(r, body)
 	route.handler.ServeHTTP(a, r)
-	a.call.endTurn()
-	if a.call.elsewhere {
-		s.leader.carry(a, r, body, route)
+	a.EndTurn()
+	if a.Forward {
+		s.forwarder.Serve(a, forward.Request{Request: r, Body: body, Procedure: route.name, Handler: route.handler})
 	}
-	if err := a.call.exhausted; err != nil {
+	if err := a.Exhausted; err != nil {
 		s.exhausted(a, r, err)
 	}
 }
+
+// requestBytes is the memory of a request in flight besides its body and answer, in bytes.
+const requestBytes = 16 << 10
 
 // operatorsShare is the divisor that gives the part of MaxRequests reserved for operators.
 const operatorsShare = 16
@@ -115,7 +119,7 @@ const operatorsShare = 16
 // enterRequest takes a place among the requests in flight. A connection may have as many places as are still
 // free, so that busy connections leave places for others. Health requests are bounded by the connections
 // instead.
-func (s *Server) enterRequest(conn *watched, route route) (leave func(), ok bool) {
+func (s *Server) enterRequest(conn *listener.Conn, route route) (leave func(), ok bool) {
 	if route.open {
 		return func() {}, true
 	}
@@ -123,7 +127,7 @@ func (s *Server) enterRequest(conn *watched, route route) (leave func(), ok bool
 	if !route.operators {
 		most -= most / operatorsShare
 	}
-	taken := conn.addRequests(1)
+	taken := conn.AddRequests(1)
 	if free := most - s.metrics.underWay.Add(1) + 1; free <= 0 || taken > free {
 		s.leaveRequest(conn)
 		return nil, false
@@ -131,16 +135,16 @@ func (s *Server) enterRequest(conn *watched, route route) (leave func(), ok bool
 	return func() { s.leaveRequest(conn) }, true
 }
 
-func (s *Server) leaveRequest(conn *watched) {
-	conn.addRequests(-1)
+func (s *Server) leaveRequest(conn *listener.Conn) {
+	conn.AddRequests(-1)
 	s.metrics.underWay.Add(-1)
 }
 
 // exhausted rejects an answer that the node has no memory for.
-func (s *Server) exhausted(a *answer, r *http.Request, err error) {
+func (s *Server) exhausted(a *response.Writer, r *http.Request, err error) {
 	clear(a.Header())
-	a.call.exhausted, a.call.outcome = nil, wire.Status_RESOURCE_EXHAUSTED.String()
-	_ = s.errors.Write(a, r, failure(wire.Status_RESOURCE_EXHAUSTED, err.Error()))
+	a.Exhausted, a.Outcome = nil, wire.Status_RESOURCE_EXHAUSTED.String()
+	_ = s.errors.Write(a, r, apierror.New(wire.Status_RESOURCE_EXHAUSTED, err.Error()))
 }
 
 // bodyBytes returns the upper bound of a body's size: its declared length, or most if that is missing or
@@ -152,28 +156,21 @@ func bodyBytes(r *http.Request, most int) int {
 	return most
 }
 
-// rewind sets the request's body to be read from the start.
-func rewind(r *http.Request, body []byte) {
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	r.ContentLength = int64(len(body))
-	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-}
-
 // body reads the request within its size and time bounds. Otherwise it answers with an error and returns
 // false.
-func (s *Server) body(a *answer, r *http.Request, most int) ([]byte, bool) {
+func (s *Server) body(a *response.Writer, r *http.Request, most int) ([]byte, bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(a, r.Body, int64(most)))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
-		_ = a.control.SetReadDeadline(time.Time{})
+		a.SetReadDeadline(time.Time{})
 		return body, true
 	case errors.As(err, &tooLarge):
 		s.say(a, r, http.StatusRequestEntityTooLarge, connect.CodeResourceExhausted, problem{
 			Message: fmt.Sprintf("the body has more than %d bytes", most),
 		})
 	default:
-		s.connections.warnings.Warn("closed a connection whose request did not arrive", "peer", r.RemoteAddr, "path", r.URL.Path, "reason", err)
+		s.warnings.Warn("closed a connection whose request did not arrive", "peer", r.RemoteAddr, "path", r.URL.Path, "reason", err)
 		a.Header().Set("Connection", "close")
 		s.say(a, r, http.StatusRequestTimeout, connect.CodeDeadlineExceeded, problem{
 			Message: fmt.Sprintf("the body did not arrive within %v", s.cfg.Limits.BodyTimeout),
@@ -183,7 +180,7 @@ func (s *Server) body(a *answer, r *http.Request, most int) ([]byte, bool) {
 }
 
 // caught turns a panic of a handler into an error response and a log message.
-func (s *Server) caught(a *answer, r *http.Request) {
+func (s *Server) caught(a *response.Writer, r *http.Request) {
 	reason := recover()
 	if reason == nil {
 		return
@@ -192,10 +189,10 @@ func (s *Server) caught(a *answer, r *http.Request) {
 		panic(reason) // net/http's way to cut a connection
 	}
 	s.log.Error("a handler panicked", "path", r.URL.Path, "panic", reason, "stack", string(debug.Stack()))
-	if a.status != 0 {
+	if a.Code != 0 {
 		panic(http.ErrAbortHandler)
 	}
-	a.call.elsewhere = false
+	a.Forward = false
 	s.say(a, r, http.StatusInternalServerError, connect.CodeInternal, problem{
 		Message: "this failed inside the node; its log says more",
 	})
@@ -207,7 +204,7 @@ func (s *Server) certified(r *http.Request) bool {
 }
 
 // nothingHere answers an unknown path with a list of the existing ones.
-func (s *Server) nothingHere(a *answer, r *http.Request) {
+func (s *Server) nothingHere(a *response.Writer, r *http.Request) {
 	s.say(a, r, http.StatusNotFound, connect.CodeUnimplemented, problem{
 		Message:    fmt.Sprintf("there is no %s here: POST to one of the procedures, or GET /healthz, /readyz or /metrics", r.URL.Path),
 		Procedures: procedures,

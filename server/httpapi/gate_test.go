@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
@@ -125,7 +126,7 @@ func TestRequestsAreSharedAmongConnections(t *testing.T) {
 	const most = 64
 	c := newCluster(t)
 	p := start(t, c, "n1", limits(func(l *Limits) { l.MaxRequests = most }))
-	conns := []*watched{{}, {}, {}}
+	conns := []*listener.Conn{{}, {}, {}}
 	enter := func(conn int, route route) bool {
 		_, ok := p.server.enterRequest(conns[conn], route)
 		return ok
@@ -133,14 +134,14 @@ func TestRequestsAreSharedAmongConnections(t *testing.T) {
 	for range most {
 		enter(0, route{})
 	}
-	if had := conns[0].requests.Load(); had != (most-most/operatorsShare)/2 {
+	if had := conns[0].AddRequests(0); had != (most-most/operatorsShare)/2 {
 		t.Errorf("one connection has %d of %d", had, most)
 	}
 	if !enter(1, route{}) || !enter(2, route{operators: true}) || !enter(0, route{open: true}) {
 		t.Error("a flood of one connection's requests refuses those of others")
 	}
 	for i := range 4 * most { // each on its own connection
-		conns = append(conns, &watched{})
+		conns = append(conns, &listener.Conn{})
 		enter(3+i, route{})
 	}
 	if enter(3, route{}) || !enter(3, route{operators: true}) {
@@ -252,8 +253,8 @@ func TestHalfMadeConnectionsTakeNoPlaces(t *testing.T) {
 		if _, err := crowd[0].Read(make([]byte, 1)); err == nil {
 			t.Error("the oldest of the crowd was answered")
 		}
-		if n := p.server.connections.handshakes.Len(); n > 20 {
-			t.Errorf("%d connections of one address are half-made, its share is 20", n)
+		if n := p.server.connections.Handshakes(); n > 20 {
+			t.Errorf("%d connections of one address have sent no request, its share is 20", n)
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 )
 
 // dialled returns an HTTP/2 client and a function that returns its latest connection.
@@ -43,7 +45,7 @@ func TestEndedConnectionsAreNotKept(t *testing.T) {
 	bob := port.open("bob")
 	collected := make(chan struct{})
 	var once sync.Once
-	c.onCommand(func(conn *watched) {
+	c.onCommand(func(conn *listener.Conn) {
 		once.Do(func() { runtime.AddCleanup(conn, func(collected chan struct{}) { close(collected) }, collected) })
 	})
 	waiting := bob.later(t.Context(), forever)

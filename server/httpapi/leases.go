@@ -7,6 +7,8 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
+	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/lease"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -27,7 +29,7 @@ func (s leaseService) Acquire(ctx context.Context, req *connect.Request[wire.Acq
 	}
 	client.Address = callerAddress(req)
 	open := &wire.OpenLease{SecretHash: hash[:], TtlMs: req.Msg.GetTtlMs(), Client: client, Acquire: req.Msg.GetAcquire()}
-	key := visitKey{lease: hash, digest: (&wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}).Digest()}
+	key := pending.Key{Lease: hash, Digest: (&wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}).Digest()}
 	res, known, err := s.visit(ctx, key, func() (*wire.Result, error) { return s.leased(ctx, open) })
 	if err != nil {
 		return nil, err
@@ -40,9 +42,9 @@ func (s *Server) leased(ctx context.Context, open *wire.OpenLease) (*wire.Result
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(s.life, stop)()
-	res, err := lease.Acquire(ctx, s.replica, connectionOf(ctx), open)
+	res, err := lease.Acquire(ctx, s.replica, listener.Of(ctx), open)
 	if err != nil && s.isClosing() {
-		return nil, errInDoubt // its place is kept: the next leader goes on with it
+		return nil, errUncertain // its place is kept: the next leader goes on with it
 	}
 	return res, err
 }
@@ -90,7 +92,7 @@ func (s *Server) admitLease(secret []byte) (hash [sha256.Size]byte, err error) {
 		return hash, err
 	}
 	if !s.replica.Serving() {
-		return hash, errElsewhere
+		return hash, errNotLeader
 	}
 	return hash, nil
 }

@@ -83,7 +83,7 @@ func TestLeaseWaitsAndFollowsTheLeader(t *testing.T) {
 	waiting, again := p.tenant("ann").later(t.Context(), leaseForever), p.tenant("ann").later(t.Context(), leaseForever)
 	c.queued("a", 1)
 	c.lead("n2")
-	eventually(t, "it waits at the next leader", func() bool { return next.server.visits.all() == 1 })
+	eventually(t, "it waits at the next leader", func() bool { return pendingRequests(next.server) == 1 })
 	c.queued("a", 1)
 	holder.at(next).send("LockService/Release", holding(2, held)).ok()
 	one, two := soon(t, waiting).ok(), soon(t, again).ok()
@@ -114,14 +114,14 @@ func TestLeaseWhoseCallerComesBack(t *testing.T) {
 	x := contend(t, longGrace)
 	carol := x.p.tenant("carol")
 	carol.abandon(t, leaseForever, func() { x.c.queued("a", 1) })
-	eventually(t, "the visit is left", func() bool { return x.p.server.visits.left() == 1 })
+	eventually(t, "the visit is left", func() bool { return abandonedRequests(x.p.server) == 1 })
 	x.ann.send("LockService/Release", x.release).ok()
 	got := carol.send("Acquire", leaseForever).ok()
 	if got["status"] != "GRANTED" {
 		t.Fatalf("got %v", got)
 	}
 	// From now on the lease is hers, even if another caller asks and leaves.
-	x.p.server.visits.close()
+	x.p.server.pending.Close()
 	if h := x.c.lock("a").GetHolders(); len(h) != 1 {
 		t.Errorf("held by %v", h)
 	}

@@ -34,7 +34,7 @@ func (s operatorService) Resize(ctx context.Context, req *connect.Request[wire.R
 
 func (s *Server) operate(ctx context.Context, cmd *wire.Command) (*connect.Response[wire.OperatorResponse], error) {
 	if !s.replica.Serving() {
-		return nil, errElsewhere
+		return nil, errNotLeader
 	}
 	if err := s.turn(ctx, s.queues.Commands, smallAnswer); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (s operatorService) SaveSnapshot(ctx context.Context, req *connect.Request[
 // Restore starts a new lineage from the token floor, settings and audit records of a backup.
 func (s operatorService) Restore(ctx context.Context, req *connect.Request[wire.RestoreRequest]) (*connect.Response[wire.RestoreResponse], error) {
 	if !s.replica.Serving() {
-		return nil, errElsewhere
+		return nil, errNotLeader
 	}
 	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
 		return nil, err

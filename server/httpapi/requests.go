@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/lease"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -20,20 +22,20 @@ const (
 func checkSeq(seq, ackedBelow uint64) error {
 	switch {
 	case seq == 0:
-		return failure(wire.Status_INVALID_ARGUMENT, "seq is missing: number the session's requests from 1 on, and send a retry with the number it had")
+		return apierror.New(wire.Status_INVALID_ARGUMENT, "seq is missing: number the session's requests from 1 on, and send a retry with the number it had")
 	case seq >= cancelSeq, ackedBelow >= cancelSeq:
-		return failure(wire.Status_INVALID_ARGUMENT, "seq and ackedBelow must be below 2^62: number the session's requests from 1 on")
+		return apierror.New(wire.Status_INVALID_ARGUMENT, "seq and ackedBelow must be below 2^62: number the session's requests from 1 on")
 	}
 	return nil
 }
 
 // latest returns the latest outcome under a visit's sequence number or secret, or nil if there is none. It
 // may belong to another request.
-func (s *Server) latest(key visitKey) (res *wire.Result) {
+func (s *Server) latest(key pending.Key) (res *wire.Result) {
 	s.replica.View(func(m *fsm.Machine) {
-		session, seq := key.session, key.seq
-		if key.isLease() {
-			leased, _ := m.SessionBySecret(key.lease[:])
+		session, seq := key.Session, key.Seq
+		if key.IsLease() {
+			leased, _ := m.SessionBySecret(key.Lease[:])
 			session, seq = leased.ID, lease.Seq
 		}
 		res, _ = m.Outcome(session, seq)
@@ -42,9 +44,9 @@ func (s *Server) latest(key visitKey) (res *wire.Result) {
 }
 
 // granted reports whether the request's latest outcome is a grant.
-func (s *Server) granted(key visitKey) bool {
+func (s *Server) granted(key pending.Key) bool {
 	res := s.latest(key)
-	return res.GetStatus() == wire.Status_GRANTED && res.GetDigest() == key.digest
+	return res.GetStatus() == wire.Status_GRANTED && res.GetDigest() == key.Digest
 }
 
 // held returns the hold as its session sees it, or nil if it has ended in the applied state.
@@ -92,17 +94,17 @@ func (s *Server) answered(session, below uint64) (acked []uint64) {
 const cancelTimeout = 5 * time.Second
 
 // cancelAbandoned ends an acquire without remaining callers. No caller was told of its grant.
-func (s *Server) cancelAbandoned(key visitKey) {
-	if res := s.latest(key); res != nil && res.GetDigest() != key.digest {
+func (s *Server) cancelAbandoned(key pending.Key) {
+	if res := s.latest(key); res != nil && res.GetDigest() != key.Digest {
 		return // the number or the secret belongs to another request, so this one was refused
 	}
 	ctx, stop := context.WithTimeout(context.Background(), cancelTimeout)
 	defer stop()
-	log := s.log.With("session", key.session, "seq", key.seq)
+	log := s.log.With("session", key.Session, "seq", key.Seq)
 	var res *wire.Result
-	if key.isLease() {
+	if key.IsLease() {
 		log = s.log.With("lease", true)
-		res = s.propose(ctx, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: key.lease[:]}}})
+		res = s.propose(ctx, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: key.Lease[:]}}})
 	} else {
 		res = s.giveBack(ctx, key)
 	}
@@ -117,16 +119,16 @@ func (s *Server) cancelAbandoned(key visitKey) {
 
 // giveBack cancels an acquire or an upgrade. If it was already granted, giveBack releases the hold or
 // downgrades it to shared. A hold has one token, whatever its number of locks.
-func (s *Server) giveBack(ctx context.Context, key visitKey) *wire.Result {
+func (s *Server) giveBack(ctx context.Context, key pending.Key) *wire.Result {
 	res := s.propose(ctx, &wire.Command{
-		SessionId: key.session, Seq: cancelSeq | key.seq,
-		Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: key.seq}},
+		SessionId: key.Session, Seq: cancelSeq | key.Seq,
+		Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: key.Seq}},
 	})
-	if res.GetStatus() != wire.Status_GRANTED || res.GetToken() == key.from {
+	if res.GetStatus() != wire.Status_GRANTED || res.GetToken() == key.From {
 		return res // nothing was granted, or the hold was already exclusive
 	}
-	cmd := &wire.Command{SessionId: key.session, Seq: releaseSeq | key.seq}
-	if key.from == 0 {
+	cmd := &wire.Command{SessionId: key.Session, Seq: releaseSeq | key.Seq}
+	if key.From == 0 {
 		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: res.GetHoldId(), Token: res.GetToken()}}
 	} else {
 		cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: res.GetHoldId(), Token: res.GetToken()}}

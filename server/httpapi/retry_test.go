@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -59,7 +61,7 @@ func TestAbandonedRequestIsKeptForTheGrace(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		ended := x.expect(x.endOf())
 		ended.apply().answer()
-		if ended.conn != any((*watched)(nil)) {
+		if ended.conn != any((*listener.Conn)(nil)) {
 			t.Error("it counts as a request of a connection")
 		}
 		x.none()
@@ -264,7 +266,7 @@ func TestWaitGoesOnAtTheNextLeader(t *testing.T) {
 		eachWaiting(t, func(x *crossing) {
 			x.begun()
 			x.follow("n2")
-			for _, a := range x.node.listeners() {
+			for _, a := range x.node.subscriptions() {
 				a.told = true
 				a.done(&wire.Result{Status: wire.Status_UNCERTAIN})
 			}
@@ -329,10 +331,10 @@ func TestRetryAfterTheHoldHasEnded(t *testing.T) {
 func TestStopKeepsThePlacesOfThoseWhoWait(t *testing.T) {
 	eachWaiting(t, func(x *crossing) {
 		x.setUp()
-		sentOn := x.queued(x.begin(func(r *http.Request) { r.Header.Set(headerFrom, "n2") }))
+		sentOn := x.queued(x.begin(func(r *http.Request) { r.Header.Set(forward.HeaderFrom, "n2") }))
 		direct := x.queued(x.begin())
 		x.stop()
-		if got := sentOn.reply(); got.header.Get(headerMoved) != inDoubt {
+		if got := sentOn.reply(); got.header.Get(forward.HeaderMoved) != forward.InDoubt {
 			t.Errorf("sent on: %d %v %s", got.status, got.header, got.body)
 		}
 		got := direct.reply()

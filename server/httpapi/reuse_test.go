@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -52,7 +53,7 @@ func TestReusedSeqLeavesTheFirstRequestAlone(t *testing.T) {
 
 	answered := x.bob.later(t.Context(), `"seq":2,"name":"a","waitForever":true`)
 	x.c.queued("a", 1)
-	x.p.server.cancelAbandoned(visitKey{session: x.bob.num, seq: 2, digest: 1})
+	x.p.server.cancelAbandoned(pending.Key{Session: x.bob.num, Seq: 2, Digest: 1})
 	x.c.queued("a", 1)
 	x.ann.send("LockService/Release", x.release).ok()
 	if got := soon(t, answered).ok(); got["status"] != "GRANTED" {

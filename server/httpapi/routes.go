@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/quorumlock/quorumlock/server/health"
+	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
@@ -85,8 +86,8 @@ func isOperators(path string) bool {
 func (s *Server) newRoutes() map[string]route {
 	routes := map[string]route{}
 	options := []connect.HandlerOption{
-		connect.WithCodec(jsonCodec{"json"}),
-		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
+		connect.WithCodec(jsoncodec.Codec{Subtype: "json"}),
+		connect.WithCodec(jsoncodec.Codec{Subtype: "json; charset=utf-8"}),
 		connect.WithInterceptors(observer{}),
 	}
 	small := append(slices.Clone(options), connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes))

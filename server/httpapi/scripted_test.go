@@ -20,7 +20,7 @@ type scripted struct {
 	mu      sync.Mutex
 	steps   []*step // not taken yet
 	history []string
-	awaits  []*listener
+	awaits  []*subscription
 }
 
 // step is a call of the replica that has not returned or was not answered.
@@ -44,8 +44,8 @@ type step struct {
 	file     io.Writer
 }
 
-// listener is a call of Await.
-type listener struct {
+// subscription is a call of Await.
+type subscription struct {
 	session, seq uint64
 	done         func(*wire.Result)
 	cancelled    int
@@ -83,10 +83,10 @@ func (n *scripted) count(kind string) (times int) {
 	return times
 }
 
-func (n *scripted) listeners() []*listener {
+func (n *scripted) subscriptions() []*subscription {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return append([]*listener(nil), n.awaits...)
+	return append([]*subscription(nil), n.awaits...)
 }
 
 // opOf returns the name of a command, such as Acquire.
@@ -109,7 +109,7 @@ func (n *scripted) Heartbeat(session uint64, done func(*wire.Result)) {
 func (n *scripted) Await(session, seq uint64, done func(*wire.Result)) func() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	a := &listener{session: session, seq: seq, done: done}
+	a := &subscription{session: session, seq: seq, done: done}
 	n.awaits = append(n.awaits, a)
 	return func() {
 		n.mu.Lock()
@@ -240,7 +240,7 @@ func (st *stage) push(session, seq uint64) (heard int) {
 	if res == nil || res.GetStatus() == wire.Status_QUEUED {
 		return 0
 	}
-	for _, a := range st.node.listeners() {
+	for _, a := range st.node.subscriptions() {
 		st.node.mu.Lock()
 		hears := a.session == session && a.seq == seq && a.cancelled == 0 && !a.told
 		a.told = a.told || hears
@@ -255,7 +255,7 @@ func (st *stage) push(session, seq uint64) (heard int) {
 
 // pushAll delivers all final outcomes to their listeners.
 func (st *stage) pushAll() (heard int) {
-	for _, a := range st.node.listeners() {
+	for _, a := range st.node.subscriptions() {
 		heard += st.push(a.session, a.seq)
 	}
 	return heard

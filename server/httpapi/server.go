@@ -14,8 +14,12 @@ import (
 	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/health"
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
+	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/read"
 	"github.com/quorumlock/quorumlock/transport"
 )
@@ -32,14 +36,15 @@ type Server struct {
 	log         hclog.Logger
 	replica     Replica
 	reader      *read.Reader
-	visits      *visits
+	pending     *pending.Requests
 	health      *health.Probe
 	queues      *fairqueue.Queues
 	metrics     *metrics
-	connections *connections
+	warnings    *ratelog.Logger
+	connections *listener.Connections
 	errors      *connect.ErrorWriter
 	routes      map[string]route
-	leader      *passage
+	forwarder   *forward.Forwarder
 	tls         *tls.Config
 	http        *http.Server
 
@@ -67,10 +72,10 @@ func New(cfg Config) (*Server, error) {
 		errors:  connect.NewErrorWriter(),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
-	s.visits = newVisits(cfg.Limits.RetryGrace, s.cancelAbandoned)
-	s.connections = newConnections(s.log, cfg.Limits, s.metrics, cfg.TLS.IsZero(), cfg.Buffers)
+	s.pending = pending.New(cfg.Limits.RetryGrace, s.cancelAbandoned)
+	s.warnings = ratelog.New(s.log)
+	s.connections = s.newConnections()
 	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
-	s.metrics.observe(cfg.Registry, s.connections.handshakes)
 	s.routes = s.newRoutes()
 	if err := s.secure(); err != nil {
 		return nil, err
@@ -80,6 +85,15 @@ func New(cfg Config) (*Server, error) {
 		s.queues = fairqueue.NewQueues()
 	}
 	return s, nil
+}
+
+func (s *Server) newConnections() *listener.Connections {
+	limits := s.cfg.Limits
+	return listener.New(listener.Config{
+		Warnings: s.warnings, Registry: s.cfg.Registry, Buffers: s.cfg.Buffers, Plain: s.cfg.TLS.IsZero(),
+		MaxConnections: limits.MaxConnections, MaxHandshakes: limits.MaxHandshakes,
+		HeaderTimeout: limits.HeaderTimeout, IdleTimeout: limits.IdleTimeout,
+	})
 }
 
 // secure sets up TLS for both directions. Even if client certificates are required, the handshake accepts
@@ -109,7 +123,10 @@ func (s *Server) secure() error {
 		s.tls.NextProtos = []string{"h2", "http/1.1"}
 		toLeader.NextProtos = []string{"h2", "http/1.1"}
 	}
-	s.leader = newPassage(s, toLeader)
+	s.forwarder = forward.New(forward.Config{
+		NodeID: s.cfg.NodeID, Replica: s.cfg.Replica, Network: s.cfg.Network, TLS: toLeader, Wait: s.cfg.Limits.LeaderWait,
+		Registry: s.cfg.Registry, Warnings: s.warnings, Errors: s.errors, Life: s.life,
+	})
 	return nil
 }
 
@@ -124,12 +141,12 @@ func (s *Server) newHTTP() *http.Server {
 		TLSConfig:         s.tls.Clone(), // a copy, because net/http changes it
 		Protocols:         &protocols,
 		ReadHeaderTimeout: limits.HeaderTimeout,
-		// No IdleTimeout; connections.state implements it. When a connection ends during a request, net/http's
+		// No IdleTimeout; listener.Connections implements it. When a connection ends during a request, net/http's
 		// HTTP/2 restarts that timer and keeps the connection's memory until it fires.
 		MaxHeaderBytes: limits.MaxHeaderBytes,
-		ErrorLog:       log.New(s.connections.warnings, "", 0),
-		ConnState:      s.connections.state,
-		ConnContext:    s.connections.context,
+		ErrorLog:       log.New(s.warnings, "", 0),
+		ConnState:      s.connections.State,
+		ConnContext:    listener.Context,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250,
 			// The waits of a client that vanished silently must end.
@@ -147,7 +164,7 @@ func (s *Server) Serve(l net.Listener) error {
 		return l.Close()
 	}
 	defer s.serving.Done()
-	err := s.http.Serve(s.connections.listen(s.life, l, s.tls))
+	err := s.http.Serve(s.connections.Listen(s.life, l, s.tls))
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("http port: %w", err)
 	}
@@ -179,9 +196,9 @@ func (s *Server) Close(ctx context.Context) error {
 	s.serving.Wait()
 	_ = s.http.Close()
 	s.handlers.Wait()
-	s.visits.close()
-	s.leader.close()
-	s.connections.wait()
+	s.pending.Close()
+	s.forwarder.Close()
+	s.connections.Wait()
 	if s.cfg.Queues == nil {
 		s.queues.Close()
 	}

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -82,7 +84,7 @@ func (s sessionService) List(ctx context.Context, req *connect.Request[wire.List
 func secretHash(secret []byte) ([sha256.Size]byte, error) {
 	hash, err := wire.HashSecret(secret)
 	if err != nil {
-		return hash, failure(wire.Status_INVALID_ARGUMENT, err.Error())
+		return hash, apierror.New(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
 	return hash, nil
 }
@@ -92,14 +94,14 @@ func secretHash(secret []byte) ([sha256.Size]byte, error) {
 // leadership.
 func (s *Server) admit(ctx context.Context, given *wire.Credentials) (fsm.Session, error) {
 	if given.GetSessionId() == 0 {
-		return fsm.Session{}, failure(wire.Status_INVALID_ARGUMENT, "session is missing: give session.sessionId and session.secret as they were opened")
+		return fsm.Session{}, apierror.New(wire.Status_INVALID_ARGUMENT, "session is missing: give session.sessionId and session.secret as they were opened")
 	}
 	hash, err := secretHash(given.GetSecret())
 	if err != nil {
 		return fsm.Session{}, err
 	}
 	if !s.replica.Serving() {
-		return fsm.Session{}, errElsewhere
+		return fsm.Session{}, errNotLeader
 	}
 	session, found := s.session(given.GetSessionId())
 	if !found {
@@ -111,10 +113,10 @@ func (s *Server) admit(ctx context.Context, given *wire.Credentials) (fsm.Sessio
 		}
 	}
 	if subtle.ConstantTimeCompare(hash[:], session.SecretHash) != 1 {
-		return fsm.Session{}, failure(wire.Status_PERMISSION_DENIED, "")
+		return fsm.Session{}, apierror.New(wire.Status_PERMISSION_DENIED, "")
 	}
 	if session.Leased {
-		return fsm.Session{}, failure(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: use LeaseService, with the secret alone")
+		return fsm.Session{}, apierror.New(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: use LeaseService, with the secret alone")
 	}
 	return session, nil
 }
@@ -128,7 +130,7 @@ func (s *Server) session(id uint64) (session fsm.Session, found bool) {
 // a caller could pretend to be a forwarding node, the address seen by this node is always included.
 func callerAddress(req connect.AnyRequest) string {
 	seen := req.Peer().Addr
-	claimed, err := netip.ParseAddrPort(req.Header().Get(headerFor))
+	claimed, err := netip.ParseAddrPort(req.Header().Get(forward.HeaderFor))
 	if err != nil {
 		return seen
 	}
@@ -143,5 +145,5 @@ func (s *Server) lost(session uint64) error {
 			answer = known
 		}
 	})
-	return failureOf(answer)
+	return apierror.FromResult(answer)
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -29,13 +30,13 @@ type stage struct {
 	c      *cluster
 	node   *scripted
 	s      *Server
-	conn   *watched
+	conn   *listener.Conn
 	log    *logbook
 	leader *remote
 	closed chan struct{} // closed by stop
 }
 
-// play runs a scene. At its end nothing of it may be left: no request, no listener, no place in a queue, no
+// play runs a scene. At its end nothing of it may be left: no request, no subscription, no place in a queue, no
 // memory, and no hold that no caller was told of.
 func play(t *testing.T, scene func(*stage), change ...func(*Config)) {
 	t.Helper()
@@ -50,7 +51,7 @@ func play(t *testing.T, scene func(*stage), change ...func(*Config)) {
 		if st.s, err = New(cfg); err != nil {
 			t.Fatal(err)
 		}
-		st.s.leader.transport.RegisterProtocol("http", st.leader)
+		st.s.forwarder.RegisterProtocol("http", st.leader)
 		st.conn = st.connect()
 		defer st.end()
 		scene(st)
@@ -69,27 +70,23 @@ func (st *stage) end() {
 	default:
 		synctest.Wait()
 	}
-	if n := st.s.metrics.underWay.Load(); n != 0 || st.s.visits.all() != 0 {
-		st.t.Errorf("%d requests are under way, and %d visits, after the end", n, st.s.visits.all())
+	if n := st.s.metrics.underWay.Load(); n != 0 || pendingRequests(st.s) != 0 {
+		st.t.Errorf("%d requests are under way, and %d visits, after the end", n, pendingRequests(st.s))
 	}
-	for _, a := range st.node.listeners() {
+	for _, a := range st.node.subscriptions() {
 		if a.cancelled != 1 {
-			st.t.Errorf("the listener for request %d of session %d was cancelled %d times", a.seq, a.session, a.cancelled)
+			st.t.Errorf("the subscription to request %d of session %d was cancelled %d times", a.seq, a.session, a.cancelled)
 		}
 	}
-	if held := st.conn.memory.Held(); held != 0 {
+	if held := st.conn.Memory().Held(); held != 0 {
 		st.t.Errorf("%d bytes are held by a closed connection", held)
 	}
 }
 
 // connect returns a caller's connection.
-func (st *stage) connect() *watched {
+func (st *stage) connect() *listener.Conn {
 	near, far := net.Pipe()
-	st.s.connections.enter()
-	c := &watched{Conn: near, connections: st.s.connections}
-	c.idle = time.AfterFunc(time.Hour, func() {})
-	c.idle.Stop()
-	c.place = st.s.connections.handshakes.Begin(c)
+	c := st.s.connections.Begin(near)
 	st.t.Cleanup(func() { _ = far.Close() })
 	return c
 }
@@ -151,7 +148,7 @@ func (st *stage) ask(procedure, body string, change ...func(*http.Request)) *ask
 }
 
 func (st *stage) request(r *http.Request, change ...func(*http.Request)) *asked {
-	ctx, hangUp := context.WithCancel(context.WithValue(context.Background(), connKey{}, st.conn))
+	ctx, hangUp := context.WithCancel(listener.Context(context.Background(), st.conn))
 	r = r.WithContext(ctx)
 	r.RemoteAddr = "192.0.2.7:1234"
 	for _, f := range change {

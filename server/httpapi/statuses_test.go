@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -52,7 +54,7 @@ func TestEveryStatusHasItsAnswer(t *testing.T) {
 				if message := got.refused(want, status); message != "because "+procedure {
 					t.Errorf("%v says %q", status, message)
 				}
-				if code := got.fields()["code"]; code != codes[status].String() {
+				if code := got.fields()["code"]; code != apierror.Codes[status].String() {
 					t.Errorf("%v: code %v", status, code)
 				}
 			}
@@ -118,10 +120,10 @@ func TestResultsOfAFormerLeader(t *testing.T) {
 // whether it may ask the next leader.
 func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
 	for status, says := range map[wire.Status_Code]string{
-		wire.Status_NOT_LEADER: unchanged, wire.Status_UNAVAILABLE: unchanged, wire.Status_UNCERTAIN: inDoubt,
+		wire.Status_NOT_LEADER: forward.Unchanged, wire.Status_UNAVAILABLE: forward.Unchanged, wire.Status_UNCERTAIN: forward.InDoubt,
 	} {
 		eachOf(t, func(_ string, p probe) bool { return !p.method }, func(st *stage, procedure string, p probe) {
-			a := st.ask(procedure, p.full(st.open("ann")), func(r *http.Request) { r.Header.Set(headerFrom, "n3") })
+			a := st.ask(procedure, p.full(st.open("ann")), func(r *http.Request) { r.Header.Set(forward.HeaderFrom, "n3") })
 			first := st.expect(p.first)
 			st.follow("n2")
 			first.is(&wire.Result{Status: status})
@@ -129,8 +131,8 @@ func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
 			if status == wire.Status_UNCERTAIN && p.repeats == onceOnly {
 				want = ""
 			}
-			if got.header.Get(headerMoved) != want {
-				t.Errorf("%v: %s %q, want %q", status, headerMoved, got.header.Get(headerMoved), want)
+			if got.header.Get(forward.HeaderMoved) != want {
+				t.Errorf("%v: %s %q, want %q", status, forward.HeaderMoved, got.header.Get(forward.HeaderMoved), want)
 			}
 			switch {
 			case status == wire.Status_UNCERTAIN:
@@ -147,8 +149,8 @@ func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
 var sentinels = map[string]error{
 	"ErrReplaced": replica.ErrReplaced, "ErrOtherCluster": replica.ErrOtherCluster,
 	"ErrDiverged": replica.ErrDiverged, "ErrRolledBack": replica.ErrRolledBack,
-	"ErrForked": replica.ErrForked, 
-	"ErrNotLeader": replica.ErrNotLeader,
+	"ErrForked":      replica.ErrForked,
+	"ErrNotLeader":   replica.ErrNotLeader,
 	"ErrUnavailable": replica.ErrUnavailable, "ErrUncertain": replica.ErrUncertain, "ErrInvalid": replica.ErrInvalid,
 	"ErrNotFound": replica.ErrNotFound, "ErrTooMany": replica.ErrTooMany, "ErrPrecondition": replica.ErrPrecondition,
 }
@@ -324,7 +326,7 @@ func TestSnapshotStreamThatBreaksOff(t *testing.T) {
 		s := st.expect("SaveSnapshot")
 		s.order(func() { _, _ = s.file.Write([]byte("piece")) })
 		s.returns(nil, replica.ErrNotLeader)
-		if err := <-ended; statusOf(err) != wire.Status_UNAVAILABLE || !strings.Contains(err.Error(), "of no use") {
+		if err := <-ended; apierror.Status(err) != wire.Status_UNAVAILABLE || !strings.Contains(err.Error(), "of no use") {
 			t.Errorf("ended with %v", err)
 		}
 	})

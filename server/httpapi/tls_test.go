@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/pki"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -143,7 +144,7 @@ func TestFollowerShowsItsOwnCertificateToTheLeader(t *testing.T) {
 		t.Errorf("through a follower: %d %s", got, text)
 	}
 	locks := wireconnect.NewLockServiceClient(caller(t, dir, "clients/ops/client"), "https://"+follower.addr, connect.WithGRPC())
-	if _, err := locks.Get(t.Context(), connect.NewRequest(&wire.GetLockRequest{Name: "a"})); statusOf(err) != wire.Status_NOT_FOUND {
+	if _, err := locks.Get(t.Context(), connect.NewRequest(&wire.GetLockRequest{Name: "a"})); apierror.Status(err) != wire.Status_NOT_FOUND {
 		t.Errorf("over gRPC: %v", err)
 	}
 }

@@ -140,11 +140,11 @@ func TestCallerWhoComesBackFindsHisPlace(t *testing.T) {
 	x := contend(t, longGrace)
 	carol := x.p.open("carol")
 	x.gone(t)
-	eventually(t, "the visit is left", func() bool { return x.p.server.visits.left() == 1 })
+	eventually(t, "the visit is left", func() bool { return abandonedRequests(x.p.server) == 1 })
 	behind := carol.later(t.Context(), forever)
 	x.c.queued("a", 2)
 	again := x.bob.later(t.Context(), forever)
-	eventually(t, "the visit goes on", func() bool { return x.p.server.visits.left() == 0 })
+	eventually(t, "the visit goes on", func() bool { return abandonedRequests(x.p.server) == 0 })
 	x.ann.send("LockService/Release", x.release).ok()
 	got := soon(t, again).ok()
 	if got["status"] != "GRANTED" || got["token"] != "2" {
@@ -157,12 +157,12 @@ func TestCallerWhoComesBackFindsHisPlace(t *testing.T) {
 func TestCallerWhoComesBackGetsTheGrantOfMeanwhile(t *testing.T) {
 	x := contend(t, longGrace)
 	x.gone(t)
-	eventually(t, "the visit is left", func() bool { return x.p.server.visits.left() == 1 })
+	eventually(t, "the visit is left", func() bool { return abandonedRequests(x.p.server) == 1 })
 	x.ann.send("LockService/Release", x.release).ok()
 	if got := x.bob.send("LockService/Acquire", forever).ok(); got["status"] != "GRANTED" || got["token"] != "2" {
 		t.Errorf("got %v", got)
 	}
-	if left := x.p.server.visits.left(); left != 0 {
+	if left := abandonedRequests(x.p.server); left != 0 {
 		t.Errorf("%d visits would be cancelled", left)
 	}
 }
@@ -260,7 +260,7 @@ func TestToldHoldIsNeverReleasedForItsHolder(t *testing.T) {
 				s := start(t, c, "n1").server
 				a := newAsker(c, s)
 				told := tell(t, c, a)
-				eventually(t, "the visit ends", func() bool { return s.visits.all() == 0 })
+				eventually(t, "the visit ends", func() bool { return pendingRequests(s) == 0 })
 				holders := c.lock("a").GetHolders()
 				if len(holders) != 1 || holders[0].GetToken() != told.GetToken() || holders[0].GetMode() != a.mode {
 					t.Errorf("%v was told, and now the holders are %v", told, holders)
@@ -289,7 +289,7 @@ func TestGrantAtOnceToACallerWhoIsGoneIsReleased(t *testing.T) {
 	if connect.CodeOf(err) != connect.CodeCanceled {
 		t.Errorf("got %v", err)
 	}
-	eventually(t, "the hold is released", func() bool { return len(c.lock("a").GetHolders()) == 0 && s.visits.all() == 0 })
+	eventually(t, "the hold is released", func() bool { return len(c.lock("a").GetHolders()) == 0 && pendingRequests(s) == 0 })
 }
 
 // credentialsOf opens a session with that secret.
@@ -338,7 +338,7 @@ func TestCloseSendsWaitersElsewhereAndKeepsTheirPlace(t *testing.T) {
 	next := start(t, x.c, "n2")
 	x.c.lead("n2")
 	again := x.bob.at(next).later(t.Context(), forever)
-	eventually(t, "bob waits again", func() bool { return next.server.visits.all() == 1 })
+	eventually(t, "bob waits again", func() bool { return pendingRequests(next.server) == 1 })
 	x.c.expire(x.ann.num)
 	if got := soon(t, again).ok(); got["status"] != "GRANTED" {
 		t.Errorf("got %v", got)
@@ -348,7 +348,7 @@ func TestCloseSendsWaitersElsewhereAndKeepsTheirPlace(t *testing.T) {
 func TestCloseCancelsWhatWasAbandoned(t *testing.T) {
 	x := contend(t, longGrace)
 	x.gone(t)
-	eventually(t, "the visit is left", func() bool { return x.p.server.visits.left() == 1 })
+	eventually(t, "the visit is left", func() bool { return abandonedRequests(x.p.server) == 1 })
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	if err := x.p.server.Close(ctx); err != nil {
@@ -359,20 +359,14 @@ func TestCloseCancelsWhatWasAbandoned(t *testing.T) {
 	}
 }
 
-// left returns the number of visits without callers, and all the number of all visits.
-func (v *visits) left() (n int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, here := range v.open {
-		if here.callers == 0 {
-			n++
-		}
-	}
-	return n
+// pendingRequests returns the number of requests that callers of the server wait for, and abandonedRequests that
+// of those without callers.
+func pendingRequests(s *Server) int {
+	all, _ := s.pending.Len()
+	return all
 }
 
-func (v *visits) all() int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.open)
+func abandonedRequests(s *Server) int {
+	_, abandoned := s.pending.Len()
+	return abandoned
 }

@@ -10,6 +10,10 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
+	"github.com/quorumlock/quorumlock/server/httpapi/listener"
+	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -31,21 +35,21 @@ func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*w
 	defer leave()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	c, hurried := callOf(ctx), make(chan struct{})
+	answer, hurried := response.Of(ctx), make(chan struct{})
 	calm := context.AfterFunc(s.life, func() {
 		defer close(hurried)
 		stop()
-		c.hurry()
+		answer.Hurry()
 	})
 	defer func() {
 		if !calm() {
-			<-hurried // hurry must not use the answer of a finished request
+			<-hurried // Hurry must not use the answer of a finished request
 		}
 	}()
 	w := &watch{server: s, send: send}
 	err = w.end(ctx, s.watchOnce(running, req, w))
 	if w.said != nil {
-		c.outcome = w.said.GetStatus().String()
+		answer.Outcome = w.said.GetStatus().String()
 	}
 	return err
 }
@@ -85,7 +89,7 @@ func (w *watch) end(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return left(ctx.Err(), w.said)
 	case closing && w.said == nil:
-		return failure(wire.Status_UNAVAILABLE, "this node is stopping: watch at another one")
+		return apierror.New(wire.Status_UNAVAILABLE, "this node is stopping: watch at another one")
 	case closing:
 		return w.lastWord("this node is stopping: watch on at another one")
 	case errors.Is(err, errAstray):
@@ -113,28 +117,17 @@ func left(err error, said *wire.WatchResponse) error {
 
 // enterWatch takes a place among the watches of the caller's connection.
 func (s *Server) enterWatch(ctx context.Context) (leave func(), err error) {
-	conn := connectionOf(ctx)
-	if conn == nil {
-		return func() {}, nil
+	conn, most := listener.Of(ctx), s.cfg.Limits.MaxWatchesPerConnection
+	if !conn.BeginWatch(most) {
+		return nil, apierror.New(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_watches_per_connection: this connection has %d watches already", most))
 	}
-	most := s.cfg.Limits.MaxWatchesPerConnection
-	conn.mu.Lock()
-	defer conn.mu.Unlock()
-	if conn.watches >= most {
-		return nil, failure(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_watches_per_connection: this connection has %d watches already", most))
-	}
-	conn.watches++
-	return func() {
-		conn.mu.Lock()
-		defer conn.mu.Unlock()
-		conn.watches--
-	}, nil
+	return conn.EndWatch, nil
 }
 
 // snapshot sends the state in pieces. A stale snapshot is this node's own state and is described first.
 func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, describe func(*wire.StaleSnapshot) error, send func([]byte) error) error {
 	if !req.GetStale() && !s.replica.Serving() {
-		return errElsewhere
+		return errNotLeader
 	}
 	leave, err := s.enter(ctx, s.queues.Snapshots)
 	if err != nil {
@@ -153,7 +146,7 @@ func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, de
 	case ctx.Err() != nil:
 		return gaveUp(ctx.Err())
 	case sent.any:
-		return failure(wire.Status_UNAVAILABLE, "the snapshot broke off, what came of it is of no use: "+err.Error())
+		return apierror.New(wire.Status_UNAVAILABLE, "the snapshot broke off, what came of it is of no use: "+err.Error())
 	}
 	return s.refusalOf(err)
 }
@@ -213,7 +206,7 @@ func (s *Server) lines(w http.ResponseWriter, r *http.Request) error {
 	}
 	flush := http.NewResponseController(w)
 	return s.watch(r.Context(), &req, func(resp *wire.WatchResponse) error {
-		line, err := jsonCodec{}.Marshal(resp)
+		line, err := jsoncodec.Codec{}.Marshal(resp)
 		if err != nil {
 			return err
 		}
@@ -235,7 +228,7 @@ func (s *Server) bytes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	describe := func(about *wire.StaleSnapshot) error {
-		text, err := jsonCodec{}.Marshal(about)
+		text, err := jsoncodec.Codec{}.Marshal(about)
 		w.Header().Set(headerStale, string(text))
 		return err
 	}
@@ -249,7 +242,7 @@ func (s *Server) bytes(w http.ResponseWriter, r *http.Request) error {
 func decode(r *http.Request, m proto.Message) error {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
-		err = jsonCodec{}.Unmarshal(body, m)
+		err = jsoncodec.Codec{}.Unmarshal(body, m)
 	}
 	if err != nil {
 		return connect.NewError(connect.CodeInvalidArgument, err)

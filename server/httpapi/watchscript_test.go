@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -142,7 +144,7 @@ func TestWatchCrossesTheStop(t *testing.T) {
 					lines, last = said+1, 29
 				}
 				synctest.Wait()
-				if left := time.Until(w.a.writeUntil); w.w.ctx.Err() == nil || left != farewellTimeout {
+				if left := time.Until(w.a.writeUntil); w.w.ctx.Err() == nil || left != response.HurryTimeout {
 					t.Errorf("stopped: %v; the caller has %v", w.w.ctx.Err(), left)
 				}
 				w.w.returns(nil, w.w.ctx.Err())
@@ -247,8 +249,8 @@ func TestWatchesOfAConnectionAreBounded(t *testing.T) {
 		for _, w := range append(open, elsewhere) {
 			w.w.returns(nil, nil)
 		}
-		if first.watches != 0 {
-			t.Errorf("%d watches at the end", first.watches)
+		if !first.BeginWatch(1) {
+			t.Error("a watch is left at the end")
 		}
 	}, limits(func(l *Limits) { l.MaxWatchesPerConnection = most }))
 }
@@ -265,7 +267,7 @@ func TestWatchOfAFollowerThatIsBehind(t *testing.T) {
 			w := st.watching(body)
 			w.w.returns(nil, failing)
 			asked := st.sentOn()
-			if asked.r.URL.Path != "/quorumlock.v1.LockService/VerifyToken" || asked.r.Header.Get(headerFrom) != "n1" {
+			if asked.r.URL.Path != "/quorumlock.v1.LockService/VerifyToken" || asked.r.Header.Get(forward.HeaderFrom) != "n1" {
 				t.Errorf("asked the leader for %s, %v", asked.r.URL, asked.r.Header)
 			}
 			asked.with(503, "{}") // it asks again
@@ -320,7 +322,7 @@ func TestWatchOfAFollowerThatStaysBehind(t *testing.T) {
 				st.c.lead("n1")
 			}
 			if how == "no leader" || how == "elected" {
-				asked.fails(errUnreached)
+				asked.fails(forward.ErrUnreached)
 			} else {
 				asked.verified(t, revision)
 			}

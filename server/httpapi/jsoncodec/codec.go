@@ -1,4 +1,4 @@
-package httpapi
+package jsoncodec
 
 import (
 	"bytes"
@@ -9,16 +9,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// jsonCodec is protojson with three changes. It emits empty fields, so that scripts find them. Its output is
-// compact and deterministic, where protojson deliberately varies its whitespace. It rejects unknown fields,
-// since a misspelt waitMs would otherwise silently make the acquire a try.
-type jsonCodec struct{ name string }
+// Codec encodes and decodes protobuf messages. It implements connect.Codec.
+type Codec struct {
+	// Subtype is the subtype of the media type application/….
+	Subtype string
+}
 
-// Name returns the subtype of the media type application/….
-func (c jsonCodec) Name() string { return c.name }
+// Name returns the subtype.
+func (c Codec) Name() string { return c.Subtype }
 
 // Marshal returns compact JSON with lowerCamelCase names and 64-bit numbers as strings.
-func (c jsonCodec) Marshal(message any) ([]byte, error) {
+func (c Codec) Marshal(message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("%T is no protobuf message", message)
@@ -55,7 +56,7 @@ func compact(data []byte) []byte {
 }
 
 // Unmarshal accepts field names in lowerCamelCase and as in the schema.
-func (c jsonCodec) Unmarshal(data []byte, message any) error {
+func (c Codec) Unmarshal(data []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return fmt.Errorf("%T is no protobuf message", message)
@@ -67,7 +68,7 @@ func (c jsonCodec) Unmarshal(data []byte, message any) error {
 }
 
 // MarshalStable equals Marshal, whose output is deterministic.
-func (c jsonCodec) MarshalStable(message any) ([]byte, error) { return c.Marshal(message) }
+func (c Codec) MarshalStable(message any) ([]byte, error) { return c.Marshal(message) }
 
 // IsBinary returns false, since the output is text.
-func (c jsonCodec) IsBinary() bool { return false }
+func (c Codec) IsBinary() bool { return false }

@@ -1,4 +1,4 @@
-package httpapi
+package jsoncodec
 
 import (
 	"bytes"
@@ -35,9 +35,15 @@ func TestCompact(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, want.Bytes())
 		}
 	}
-	got, err := jsonCodec{}.Marshal(page)
+	got, err := Codec{}.Marshal(page)
 	if err != nil || !json.Valid(got) {
 		t.Errorf("%s, %v", got, err)
+	}
+}
+
+func TestMarshalOfNoMessage(t *testing.T) {
+	if _, err := (Codec{}).Marshal(struct{}{}); err == nil {
+		t.Error("no error")
 	}
 }
 
@@ -48,7 +54,7 @@ func BenchmarkPageAsJSON(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (jsonCodec{}).Marshal(page); err != nil {
+		if _, err := (Codec{}).Marshal(page); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,0 +1,252 @@
+package forward
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/internal/ratelog"
+	"github.com/quorumlock/quorumlock/server/httpapi/response"
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
+)
+
+// Headers between nodes. A request with HeaderFrom is not forwarded again.
+const (
+	// HeaderFrom names the node that forwarded a request.
+	HeaderFrom = "Quorumlock-Forwarded-By"
+	// HeaderFor is the caller's address as seen by the forwarding node.
+	HeaderFor = "Quorumlock-Forwarded-For"
+	// HeaderMoved marks the answer of a node that does not lead, or no longer leads. Its value says whether
+	// that node may have changed something.
+	HeaderMoved = "Quorumlock-Not-Leader"
+	Unchanged   = "Unchanged"
+	InDoubt     = "in-doubt"
+)
+
+// Replica is the part of the node that knows the leader.
+type Replica interface {
+	// Leader returns the leader known to the node, empty if none.
+	Leader() *wire.LeaderHint
+	// LeaderHTTP returns the leader's advertised HTTP address, host:port.
+	LeaderHTTP() string
+	// Serving reports whether this node leads and may answer.
+	Serving() bool
+}
+
+// Config configures a Forwarder.
+type Config struct {
+	// NodeID is the node's --id.
+	NodeID  string
+	Replica Replica
+	// Network connects to the leader; nil means TCP.
+	Network transport.Network
+	// TLS is the configuration of connections to the leader; nil means plaintext.
+	TLS *tls.Config
+	// Wait bounds the time a request waits for a leader.
+	Wait time.Duration
+	// Registry receives the metrics.
+	Registry *prometheus.Registry
+	// Warnings receives the log messages about connections to the leader.
+	Warnings *ratelog.Logger
+	// Errors writes error responses.
+	Errors *connect.ErrorWriter
+	// Life ends when the node stops.
+	Life context.Context
+}
+
+// Forwarder forwards requests to the leader. It is safe for concurrent use.
+type Forwarder struct {
+	cfg       Config
+	scheme    string
+	transport *http.Transport
+	proxy     *httputil.ReverseProxy
+	forwarded *prometheus.CounterVec
+}
+
+// Request is a request that the leader has to answer.
+type Request struct {
+	*http.Request
+	// Body is the complete body.
+	Body []byte
+	// Procedure is the path of the procedure.
+	Procedure string
+	// Handler answers the request on this node.
+	Handler http.Handler
+}
+
+// ErrUnreached is the error of a connection to the leader that cannot be established.
+var ErrUnreached = errors.New("the leader cannot be reached")
+
+var (
+	errMoved    = errors.New("the node asked no longer leads")
+	errMidway   = errors.New("the node asked ceased to lead before it answered")
+	errStopping = errors.New("this node is stopping")
+)
+
+const (
+	dialTimeout = 2 * time.Second
+	// pollEvery is the interval at which the leader is looked up: there is no notification of it.
+	pollEvery = 20 * time.Millisecond
+)
+
+// New returns a Forwarder. The caller must call Close.
+func New(cfg Config) *Forwarder {
+	f := &Forwarder{cfg: cfg, scheme: "http", forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "quorumlock_http_forwarded_total",
+		Help: "Requests sent on to the leader, by what came of it: answered, moved (it led no more), unreached, lost.",
+	}, []string{"result"})}
+	cfg.Registry.MustRegister(f.forwarded)
+	if cfg.TLS != nil {
+		f.scheme = "https"
+	}
+	f.transport = newTransport(cfg)
+	f.proxy = &httputil.ReverseProxy{
+		Rewrite:        f.rewrite,
+		Transport:      f.transport,
+		ModifyResponse: arrived,
+		ErrorHandler:   failed,
+		ErrorLog:       log.New(cfg.Warnings, "", 0),
+	}
+	return f
+}
+
+func newTransport(cfg Config) *http.Transport {
+	dial := func(ctx context.Context, _, addr string) (net.Conn, error) {
+		ctx, stop := context.WithTimeout(ctx, dialTimeout)
+		defer stop()
+		conn, err := transport.Dial(ctx, cfg.Network, addr, cfg.TLS)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnreached, err)
+		}
+		return conn, nil
+	}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(cfg.TLS == nil)
+	protocols.SetHTTP2(cfg.TLS != nil)
+	t := &http.Transport{
+		Protocols:       &protocols,
+		DialContext:     dial,
+		IdleConnTimeout: time.Minute,
+		HTTP2: &http.HTTP2Config{
+			// A silent leader must not block requests that another node could answer.
+			SendPingTimeout: time.Second,
+			PingTimeout:     2 * time.Second,
+		},
+		DisableCompression: true,
+	}
+	if cfg.TLS != nil {
+		t.DialTLSContext = dial
+	}
+	return t
+}
+
+// RegisterProtocol makes rt send the requests of a URL scheme, as the method of http.Transport does.
+func (f *Forwarder) RegisterProtocol(scheme string, rt http.RoundTripper) {
+	f.transport.RegisterProtocol(scheme, rt)
+}
+
+// Close closes the idle connections to the leader.
+func (f *Forwarder) Close() { f.transport.CloseIdleConnections() }
+
+// attempt is one request to one leader.
+type attempt struct {
+	host string
+	err  error
+}
+
+type attemptKey struct{}
+
+func (f *Forwarder) rewrite(r *httputil.ProxyRequest) {
+	a := r.In.Context().Value(attemptKey{}).(*attempt)
+	r.SetURL(&url.URL{Scheme: f.scheme, Host: a.host})
+	r.Out.Host = a.host
+	// Hop-by-hop headers: the connection to the leader uses HTTP/2, which has no upgrades, and the body is
+	// already here.
+	for _, name := range []string{"Connection", "Upgrade", "Expect"} {
+		r.Out.Header.Del(name)
+	}
+	r.Out.Header.Set(HeaderFrom, f.cfg.NodeID)
+	r.Out.Header.Set(HeaderFor, r.In.RemoteAddr)
+}
+
+// arrived rejects the answer of a node that no longer leads.
+func arrived(r *http.Response) error {
+	switch r.Header.Get(HeaderMoved) {
+	case "":
+		return nil
+	case Unchanged:
+		return errMoved
+	}
+	return errMidway
+}
+
+// failed records why there is no answer. Nothing was written yet.
+func failed(_ http.ResponseWriter, r *http.Request, err error) {
+	r.Context().Value(attemptKey{}).(*attempt).err = err
+}
+
+// try sends the request to host. A nil error means that an answer was written.
+func (f *Forwarder) try(w *response.Writer, r Request, host string) error {
+	w.Reset()
+	this := &attempt{host: host}
+	ctx, stop := context.WithCancelCause(context.WithValue(r.Context(), attemptKey{}, this))
+	defer stop(nil)
+	defer context.AfterFunc(f.cfg.Life, func() { stop(errStopping) })()
+	out := r.WithContext(ctx)
+	Rewind(out, r.Body)
+	f.proxy.ServeHTTP(w, out)
+	if this.err != nil && errors.Is(context.Cause(ctx), errStopping) {
+		this.err = errStopping
+	}
+	f.forwarded.WithLabelValues(resultOf(this.err)).Inc()
+	return this.err
+}
+
+func resultOf(err error) string {
+	switch {
+	case err == nil:
+		return "answered"
+	case errors.Is(err, errMoved), errors.Is(err, errMidway):
+		return "moved"
+	case errors.Is(err, ErrUnreached):
+		return "unreached"
+	}
+	return "lost"
+}
+
+// again reports whether a failed request may be sent once more.
+func again(err error, procedure string) bool {
+	switch {
+	case errors.Is(err, errStopping), errors.Is(err, context.Canceled):
+		return false
+	case errors.Is(err, errMoved), errors.Is(err, ErrUnreached):
+		return true
+	}
+	return !once[procedure]
+}
+
+// Revision reads the revision from the leader at host. Any linearizable answer carries it.
+func (f *Forwarder) Revision(ctx context.Context, host string) (uint64, error) {
+	ctx, stop := context.WithTimeout(ctx, f.cfg.Wait)
+	defer stop()
+	leader := wireconnect.NewLockServiceClient(&http.Client{Transport: f.transport}, f.scheme+"://"+host)
+	req := connect.NewRequest(&wire.VerifyTokenRequest{Name: "-"})
+	req.Header().Set(HeaderFrom, f.cfg.NodeID)
+	answer, err := leader.VerifyToken(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	return answer.Msg.GetRevision(), nil
+}

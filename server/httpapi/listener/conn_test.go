@@ -1,0 +1,162 @@
+package listener
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/internal/ratelog"
+	"github.com/quorumlock/quorumlock/server/budget"
+)
+
+// wired is a connection whose reads and writes end as the test determines.
+type wired struct {
+	net.Conn
+	arrives string
+	fails   error
+}
+
+func (w *wired) Read(p []byte) (int, error)  { return copy(p, w.arrives), w.fails }
+func (w *wired) Write(p []byte) (int, error) { return len(p), w.fails }
+func (*wired) Close() error                  { return nil }
+func (*wired) RemoteAddr() net.Addr          { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+
+// wiredConn returns a connection over w, and what is logged about it.
+func wiredConn(w *wired, buffers *budget.Budget) (*Conn, *strings.Builder) {
+	log := &strings.Builder{}
+	connections := New(Config{
+		Warnings: ratelog.New(hclog.New(&hclog.LoggerOptions{Output: log})), Registry: prometheus.NewRegistry(),
+		Buffers: buffers, Plain: true, MaxConnections: 9, MaxHandshakes: 9, IdleTimeout: time.Hour,
+	})
+	return connections.Begin(w), log
+}
+
+// TestWhatArrivedWithoutARequest verifies that arriving bytes are recorded between requests only, and silence
+// only before the first request.
+func TestWhatArrivedWithoutARequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		conn        *Conn
+		wire        wired
+		plain, none bool
+	}{
+		"bytes":                        {&Conn{}, wired{arrives: "x"}, true, true},
+		"bytes beneath TLS":            {&Conn{}, wired{arrives: "x"}, false, true},
+		"more after a request":         {&Conn{received: 1}, wired{arrives: "x"}, true, true},
+		"more beneath TLS":             {&Conn{received: 1}, wired{arrives: "x"}, false, false},
+		"nothing":                      {&Conn{}, wired{}, true, false},
+		"nothing in time":              {&Conn{}, wired{fails: os.ErrDeadlineExceeded}, true, true},
+		"nothing more":                 {&Conn{received: 1}, wired{fails: os.ErrDeadlineExceeded}, true, false},
+		"a connection that broke":      {&Conn{}, wired{fails: net.ErrClosed}, true, false},
+		"the body of a request":        {&Conn{serving: true, received: 1}, wired{arrives: "x"}, true, false},
+		"a request that came in time":  {&Conn{serving: true, late: true}, wired{}, true, false},
+		"a request that came in bytes": {&Conn{serving: true, head: []byte("x")}, wired{}, true, false},
+	} {
+		c.conn.Conn = &c.wire
+		_, _ = c.conn.Read(make([]byte, 10))
+		if got := c.conn.noRequest(c.plain); got != c.none {
+			t.Errorf("%s: no request: %v", name, got)
+		}
+		if c.conn.serving && c.wire.arrives != "" && len(c.conn.head) > 0 {
+			t.Errorf("%s: it was noted", name)
+		}
+	}
+}
+
+// TestRefusalsAreNoted verifies that only net/http's own refusals are recorded, which come between requests.
+func TestRefusalsAreNoted(t *testing.T) {
+	for written, want := range map[string]string{
+		"HTTP/1.1 400 Bad Request\r\n\r\nwhy not": "why not",
+		"HTTP/1.1 505 Version\r\n\r\nno such":     "no such",
+		"HTTP/1.1 200 OK\r\n\r\nall is well":      "",
+	} {
+		c, _ := wiredConn(&wired{}, nil)
+		_, _ = c.Write([]byte(written))
+		serving, _ := wiredConn(&wired{}, nil)
+		serving.serving = true
+		_, _ = serving.Write([]byte(written))
+		if c.refusal != want || serving.refusal != "" {
+			t.Errorf("%q: noted %q, and %q of a handler", written, c.refusal, serving.refusal)
+		}
+	}
+}
+
+func TestCallerThatDoesNotReadIsNamedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want int
+	}{"written": {nil, 0}, "broken": {net.ErrClosed, 0}, "stuck": {os.ErrDeadlineExceeded, 1}} {
+		conn, book := wiredConn(&wired{fails: c.err}, nil)
+		for range 3 {
+			_, _ = conn.Write([]byte("answer"))
+		}
+		if got := strings.Count(book.String(), "does not read"); got != c.want {
+			t.Errorf("%s: named %d times, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestConnectionWithoutMemory verifies that, without memory for its connection, a request is refused unless
+// it asks for health.
+func TestConnectionWithoutMemory(t *testing.T) {
+	for _, health := range []bool{false, true} {
+		c, _ := wiredConn(&wired{}, budget.New(1))
+		r := httptest.NewRequest(http.MethodGet, "/", nil).WithContext(Context(t.Context(), c))
+		want := None
+		if health {
+			want = Established
+		}
+		if got := c.connections.Request(r, health); got != want {
+			t.Errorf("health %v: place %d, want %d", health, got, want)
+		}
+		_ = c.Close()
+	}
+}
+
+// TestRequestsOfAConnection verifies that a connection remembers its first request, and has no place once it
+// is closed.
+func TestRequestsOfAConnection(t *testing.T) {
+	c, _ := wiredConn(&wired{arrives: "x"}, nil)
+	ask := func() Place {
+		return c.connections.Request(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(Context(t.Context(), c)), false)
+	}
+	if got := ask(); got != Established {
+		t.Errorf("place %d", got)
+	}
+	c.rest(time.Hour)
+	if _, _ = c.Read(make([]byte, 1)); c.noRequest(false) {
+		t.Error("a farewell beneath TLS is taken for something without a request")
+	}
+	_ = c.Close()
+	if got := ask(); got != None || c.connections.established != 0 {
+		t.Errorf("after its end: place %d, %d have places", got, c.connections.established)
+	}
+}
+
+// TestStatesOfAConnection verifies that an HTTP/1 connection serves nothing between requests, while HTTP/2
+// frames continue, and that nothing is logged about a connection before it is closed.
+func TestStatesOfAConnection(t *testing.T) {
+	c, book := wiredConn(&wired{arrives: "x"}, nil)
+	_, _ = c.Read(make([]byte, 1))
+	for _, state := range []http.ConnState{http.StateNew, http.StateHijacked} {
+		if c.connections.State(c, state); book.String() != "" {
+			t.Errorf("%v: %s", state, book)
+		}
+	}
+	if c.connections.State(c, http.StateClosed); !strings.Contains(book.String(), "closed a connection without a request") {
+		t.Errorf("closed: %s", book)
+	}
+	for _, http2 := range []bool{false, true} {
+		c, _ := wiredConn(&wired{}, nil)
+		c.serving, c.http2 = true, http2
+		if c.connections.State(c, http.StateIdle); c.serving != http2 {
+			t.Errorf("HTTP/2 %v: serving %v", http2, c.serving)
+		}
+	}
+}

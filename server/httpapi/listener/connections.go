@@ -1,0 +1,234 @@
+package listener
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/internal/ratelog"
+	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/transport/handshake"
+)
+
+// Config configures the connections of a port.
+type Config struct {
+	// Warnings receives the log messages about callers.
+	Warnings *ratelog.Logger
+	// Registry receives the metrics of the connections.
+	Registry *prometheus.Registry
+	// Buffers is the node's budget for transient data held for clients; nil means unbounded.
+	Buffers *budget.Budget
+	// Plain is set if the port does not use TLS.
+	Plain bool
+	// MaxConnections bounds the established connections.
+	MaxConnections int
+	// MaxHandshakes bounds the connections that have not yet sent a request.
+	MaxHandshakes int
+	// HeaderTimeout bounds a TLS handshake.
+	HeaderTimeout time.Duration
+	// IdleTimeout is the time after which a connection without a request is closed.
+	IdleTimeout time.Duration
+}
+
+// Connections bounds the port's connections. A connection is established, and takes a place, from its first
+// request on. Connections before that are bounded separately.
+type Connections struct {
+	cfg        Config
+	metrics    *metrics
+	handshakes *handshake.Limiter
+
+	mu          sync.Mutex
+	established int // connections with a place; guarded by mu
+	healthOnly  int // connections beyond MaxConnections that ask for health; guarded by mu
+	open        int // all connections; guarded by mu
+	// idle is closed while no connection is open; guarded by mu.
+	idle chan struct{}
+}
+
+// MaxHealthOnly bounds the connections that may ask for health when all places are taken.
+const MaxHealthOnly = 16
+
+// Place is the place of a connection among the established ones.
+type Place int
+
+const (
+	// None means that the connection is not established.
+	None Place = iota
+	// Established is one of the MaxConnections places.
+	Established
+	// HealthOnly is a place for one answer about health, beyond MaxConnections.
+	HealthOnly
+)
+
+// New returns the connections of a port.
+func New(cfg Config) *Connections {
+	l := &Connections{cfg: cfg, handshakes: handshake.New(handshake.Config{Max: cfg.MaxHandshakes}), idle: make(chan struct{})}
+	l.metrics = newMetrics(cfg.Registry, l.handshakes)
+	close(l.idle)
+	return l
+}
+
+// Listen returns a listener on the given one. If config is not nil, connections use TLS and have completed their
+// handshake when Accept returns them. The end of life cancels handshakes.
+func (l *Connections) Listen(life context.Context, on net.Listener, config *tls.Config) net.Listener {
+	h := &handshaker{Listener: on, connections: l, config: config, life: life, ready: make(chan net.Conn), closed: make(chan struct{})}
+	h.running.Go(h.accept)
+	return h
+}
+
+// Begin registers a connection that was accepted.
+func (l *Connections) Begin(raw net.Conn) *Conn {
+	l.enter()
+	c := &Conn{Conn: raw, connections: l}
+	c.idle = time.AfterFunc(l.cfg.IdleTimeout, func() { _ = c.Close() })
+	c.idle.Stop()
+	c.mu.Lock() // the next new connection may already cut it
+	defer c.mu.Unlock()
+	c.handshake = l.handshakes.Begin(c)
+	return c
+}
+
+// enter counts an open connection; leave is its counterpart.
+func (l *Connections) enter() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == 0 {
+		l.idle = make(chan struct{})
+	}
+	l.open++
+}
+
+func (l *Connections) leave(had Place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch had {
+	case Established:
+		l.established--
+		l.metrics.established.Dec()
+	case HealthOnly:
+		l.healthOnly--
+	}
+	if l.open--; l.open == 0 {
+		close(l.idle)
+	}
+}
+
+// assign gives a place to a connection. health is set if it asks for health.
+func (l *Connections) assign(health bool) Place {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.established < l.cfg.MaxConnections:
+		l.established++
+		l.metrics.established.Inc()
+		return Established
+	case health && l.healthOnly < MaxHealthOnly:
+		l.healthOnly++
+		return HealthOnly
+	}
+	return None
+}
+
+// Len returns the number of open connections, and of those with a place of either kind.
+func (l *Connections) Len() (open, established, healthOnly int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open, l.established, l.healthOnly
+}
+
+// Handshakes returns the number of connections that have not yet sent a request.
+func (l *Connections) Handshakes() int { return l.handshakes.Len() }
+
+// Wait returns when every connection is closed.
+func (l *Connections) Wait() {
+	l.mu.Lock()
+	idle := l.idle
+	l.mu.Unlock()
+	<-idle
+}
+
+// Request is called for each request on the port. The first one establishes its connection. It returns the
+// connection's place. health is set if the request asks for health.
+func (l *Connections) Request(r *http.Request, health bool) Place {
+	c := Of(r.Context())
+	if c == nil {
+		return Established
+	}
+	c.handshake.End()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serving, c.head, c.refusal = true, nil, ""
+	c.http2 = r.ProtoMajor >= 2
+	c.received++
+	if c.place == None && !c.closed {
+		if c.place = l.assign(health); c.place == Established {
+			var err error
+			c.memory, err = l.cfg.Buffers.Open(ConnBytes, func() { go l.cut(c) })
+			c.starved = err != nil
+		}
+	}
+	if (c.place == HealthOnly || c.starved) && !health {
+		return None
+	}
+	return c.place
+}
+
+// ConnBytes is the memory of a connection besides its requests, in bytes: goroutines, buffers, TLS.
+const ConnBytes = 32 << 10
+
+// cut closes the connection that held the largest share when the node's budget was exhausted. Its requests
+// end with it.
+func (l *Connections) cut(c *Conn) {
+	l.cfg.Warnings.Warn("closed the connection that held most of the node's buffers (--max-buffer-bytes)", "peer", c.RemoteAddr().String())
+	_ = c.Close()
+}
+
+// Refuse logs and counts a connection that got no place.
+func (l *Connections) Refuse(r *http.Request) {
+	l.metrics.refused.Inc()
+	l.cfg.Warnings.Warn("closed a connection: there are too many", "peer", r.RemoteAddr, "max_connections", l.cfg.MaxConnections)
+}
+
+// State is net/http's ConnState callback. HTTP/2 connections become idle as well, but what arrives next on
+// them may be frames of any kind.
+func (l *Connections) State(conn net.Conn, state http.ConnState) {
+	c := connOf(conn)
+	switch {
+	case c == nil:
+	case state == http.StateIdle:
+		c.rest(l.cfg.IdleTimeout)
+	case state == http.StateActive:
+		c.mu.Lock()
+		c.idle.Stop()
+		c.mu.Unlock()
+	case state == http.StateClosed && c.noRequest(l.cfg.Plain):
+		if secured, ok := conn.(*tls.Conn); ok && !secured.ConnectionState().HandshakeComplete {
+			return // net/http has already logged it
+		}
+		l.warn(c)
+	}
+}
+
+// warn logs why a connection was closed without a request.
+func (l *Connections) warn(c *Conn) {
+	c.mu.Lock()
+	reason, head := c.refusal, c.head
+	c.mu.Unlock()
+	switch {
+	case reason != "":
+	case len(head) == 0:
+		reason = "nothing arrived in time"
+	default:
+		reason = "no complete request arrived in time, it was malformed, or the caller hung up"
+	}
+	args := []any{"peer", c.RemoteAddr().String(), "reason", reason}
+	if l.cfg.Plain {
+		args = append(args, "begins_with", string(head))
+	}
+	l.cfg.Warnings.Warn("closed a connection without a request", args...)
+}
