@@ -44,7 +44,7 @@ const maxAside = 16
 
 func newConnections(log hclog.Logger, limits Limits, m *metrics, plain bool, buffers *budget.Budget) *connections {
 	w := &connections{
-		buffers:    buffers,
+		buffers:  buffers,
 		warnings: ratelog.New(log), limits: limits, metrics: m, plain: plain,
 		handshakes: handshake.New(handshake.Config{Max: limits.MaxHandshakes}), idle: make(chan struct{}),
 	}

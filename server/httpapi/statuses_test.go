@@ -147,8 +147,8 @@ func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
 var sentinels = map[string]error{
 	"ErrReplaced": replica.ErrReplaced, "ErrOtherCluster": replica.ErrOtherCluster,
 	"ErrDiverged": replica.ErrDiverged, "ErrRolledBack": replica.ErrRolledBack,
-	"ErrForked": replica.ErrForked, 
-	"ErrNotLeader": replica.ErrNotLeader,
+	"ErrForked":      replica.ErrForked,
+	"ErrNotLeader":   replica.ErrNotLeader,
 	"ErrUnavailable": replica.ErrUnavailable, "ErrUncertain": replica.ErrUncertain, "ErrInvalid": replica.ErrInvalid,
 	"ErrNotFound": replica.ErrNotFound, "ErrTooMany": replica.ErrTooMany, "ErrPrecondition": replica.ErrPrecondition,
 }
