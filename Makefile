@@ -32,7 +32,7 @@ TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1
 # runs them without the race detector, which would slow them down about tenfold.
 SERIAL      := ./internal/lint ./scripts/bench ./scripts/demo/generate ./server/failover \
                ./test/model ./test/mutants ./test/mutation ./transport/wire
-SERIAL_IN   := ./server/replica ./server/eventlog ./server/storage/segment
+SERIAL_IN   := ./server/eventlog ./server/storage ./server/storage/segment ./server/storage/stable
 SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
 # REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends as well.
 REPEATED    := ^(FuzzRPC|FuzzHTTP)$$

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
 )
 

@@ -24,8 +24,8 @@ func TestRate(t *testing.T) {
 		}{
 			{0, Burst, Burst, ""},
 			{0, 3, 0, ""},
-			{Period - 1, 1, 0, ""},
-			{1, 2, 1, "suppressed=4"},
+			{Period - time.Microsecond, 1, 0, ""},
+			{time.Microsecond, 2, 1, "suppressed=4"},
 			{Period, 2, 1, "suppressed=1"},
 			{2 * Period, 3, 2, "suppressed=1"},
 			{time.Hour, Burst + 1, Burst, "suppressed=1"},

@@ -147,7 +147,7 @@ func (h *hot) apply(items []Item) *fsm.Applied {
 func (h *hot) release(holder uint64) {
 	cmd := &wire.Command{SessionId: holder, Op: &wire.Command_Release{Release: &wire.Release{}}}
 	done := func(*wire.Result) { time.AfterFunc(thinkTime/2, func() { h.ask(holder, nil) }) }
-	h.submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil, nil)
+	h.Submit([]Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil, nil)
 }
 
 // TestHandOversAreOneEntry verifies that an acquire that joins the queue of a hot lock shares an entry with

@@ -408,4 +408,3 @@ func (p *Proposer) Queued() int {
 	defer p.mu.Unlock()
 	return len(p.urgent) + len(p.normal)
 }
-

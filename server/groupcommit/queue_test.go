@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,7 +45,7 @@ func TestQueueIsOpenForItsLeadershipOnly(t *testing.T) {
 		ask()
 		got.want(t, "before a leadership", no...) // submit returns its refusals instead
 		p.Begin(7)
-		if p.ProposeUrgent(6, Item{}) || !p.ProposeUrgent(7, Item{size: 3, work: 2}) || p.bytes != 3 || p.work != 2 {
+		if p.ProposeUrgent(6, Item{}) || !p.ProposeUrgent(7, Item{size: 3, Work: 2}) || p.bytes != 3 || p.work != 2 {
 			t.Errorf("the urgent queue has %d, of %d bytes and work %d", len(p.urgent), p.bytes, p.work)
 		}
 		p.Serve(6, 9)
@@ -233,7 +232,6 @@ func TestOutcomeOfAnEntry(t *testing.T) {
 }
 
 var _ raft.ApplyFuture = committed{}
-
 
 // TestAnsweredCommandsAreForgotten verifies that nothing of a command is kept once it is answered.
 func TestAnsweredCommandsAreForgotten(t *testing.T) {

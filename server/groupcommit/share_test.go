@@ -320,7 +320,7 @@ func TestRoomInAFullQueue(t *testing.T) {
 	} {
 		p := queueing()
 		for range c.queued {
-			p.enqueue(Item{Command: acquireOf(1, 1, 1), size: 20, work: 2, growth: 3})
+			p.enqueue(Item{Command: acquireOf(1, 1, 1), size: 20, Work: 2, growth: 3})
 		}
 		refusals := p.makeRoom(nil)
 		if len(p.normal) != c.kept || len(refusals) != c.queued-c.kept || p.shed != c.shed {
@@ -330,7 +330,7 @@ func TestRoomInAFullQueue(t *testing.T) {
 			t.Errorf("%s: backlog %d, %d bytes, work %d, growth %d", name, p.backlog, p.bytes, p.work, p.growth.Load())
 		}
 		for _, gone := range p.normal[c.kept:c.queued] {
-			if gone.cmd != nil {
+			if gone.Command != nil {
 				t.Fatalf("%s: the queue holds on to what it refused", name)
 			}
 		}

@@ -273,13 +273,13 @@ func TestLeadershipThatIsNotHandedOver(t *testing.T) {
 
 // blocked is the future of an entry that is in flight until the channel is closed.
 type blocked struct {
-	failed
+	groupcommit.Failed
 	until chan struct{}
 }
 
 func (b blocked) Error() error {
 	<-b.until
-	return b.err
+	return b.Failed.Err
 }
 
 // TestStepDownWaitsForEntries verifies that StepDown waits for the entries in flight, and that it returns an
@@ -290,7 +290,7 @@ func TestStepDownWaitsForEntries(t *testing.T) {
 			net, nodes := openTogether(t, 2)
 			r, other := nodes[0], nodes[1]
 			finished, answered, left := make(chan struct{}), make(chan *wire.Result, 1), make(chan error, 1)
-			r.onCommand(isPut, func([]byte) raft.ApplyFuture { return blocked{failed{raft.ErrNotLeader}, finished} })
+			r.onCommand(isPut, func([]byte) raft.ApplyFuture { return blocked{groupcommit.Failed{Err: raft.ErrNotLeader}, finished} })
 			r.proposer.ProposeUrgent(r.current().term, groupcommit.NewItem(putMember(someMember("n9")), func(result *wire.Result) { answered <- result }))
 			synctest.Wait()
 			go func() { left <- r.StepDown(t.Context()) }()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/rollback"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -47,7 +48,7 @@ type alarming struct {
 	registry *prometheus.Registry
 }
 
-func openAlarming(t *testing.T, stores Stores) *alarming {
+func openAlarming(t *testing.T, stores storage.Backend) *alarming {
 	t.Helper()
 	a := &alarming{t: t, log: &logged{}, registry: prometheus.NewRegistry()}
 	cfg := lone(t, stores, func(err error) { t.Error(err) })
@@ -165,7 +166,7 @@ func TestAlarmsThatAreNotKept(t *testing.T) {
 	} {
 		log, store := &logged{}, &refusing{InmemStore: raft.NewInmemStore()}
 		r := begun(t)
-		r.log, r.stores, r.states = hclog.New(&hclog.LoggerOptions{Output: log}), &stores{stable: store}, &peerStates{r: r, memory: new(rollback.Memory)}
+		r.log, r.stores, r.states = hclog.New(&hclog.LoggerOptions{Output: log}), &storage.Stores{Values: store}, &peerStates{r: r, memory: new(rollback.Memory)}
 		act := &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Reason: "seen", Operator: "ann"}
 		entry, err := proto.Marshal(&wire.Entry{Level: fsm.Level, Commands: []*wire.Command{{Op: &wire.Command_RecordAct{RecordAct: act}}}})
 		if err == nil {
@@ -211,7 +212,7 @@ func TestAlarmsThatAreNotKept(t *testing.T) {
 // TestAlarmsThatCannotBeRead verifies that unreadable alarms are an error when a node starts.
 func TestAlarmsThatCannotBeRead(t *testing.T) {
 	store := &refusing{InmemStore: raft.NewInmemStore(), read: string(alarmsKey)}
-	r := &Replica{stores: &stores{stable: store}}
+	r := &Replica{stores: &storage.Stores{Values: store}}
 	if err := r.loadAlarms(); !errors.Is(err, errDisk) {
 		t.Errorf("not read: %v", err)
 	}

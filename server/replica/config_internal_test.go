@@ -54,17 +54,19 @@ func TestConfigIsChecked(t *testing.T) {
 		change func(*Config)
 		says   string // "" means no error
 	}{
-		"whole":                       {func(*Config) {}, ""},
-		"no id":                       {func(c *Config) { c.ID = "" }, "set --id"},
-		"no listener":                 {func(c *Config) { c.PeerListener = nil }, "peer listener"},
-		"no peer address":             {func(c *Config) { c.Advertise = Addresses{Client: "h:1"} }, "--advertise-peer-addr"},
-		"no directory":                {func(c *Config) { c.DataDir = "" }, "--data-dir"},
-		"only a log":                  {func(c *Config) { c.Stores.Log = logs }, "all stores"},
-		"only a stable store":         {func(c *Config) { c.Stores.Stable = logs }, "all stores"},
-		"only snapshots":              {func(c *Config) { c.Stores.Snapshots = snapshots }, "all stores"},
-		"no snapshots":                {func(c *Config) { c.Stores = storage.Backend{Log: logs, Stable: logs} }, "all stores"},
-		"no stable store":             {func(c *Config) { c.Stores = storage.Backend{Log: logs, Snapshots: snapshots} }, "all stores"},
-		"stores without directory":    {func(c *Config) { c.Stores, c.DataDir = storage.Backend{Log: logs, Stable: logs, Snapshots: snapshots}, "" }, ""},
+		"whole":               {func(*Config) {}, ""},
+		"no id":               {func(c *Config) { c.ID = "" }, "set --id"},
+		"no listener":         {func(c *Config) { c.PeerListener = nil }, "peer listener"},
+		"no peer address":     {func(c *Config) { c.Advertise = Addresses{Client: "h:1"} }, "--advertise-peer-addr"},
+		"no directory":        {func(c *Config) { c.DataDir = "" }, "--data-dir"},
+		"only a log":          {func(c *Config) { c.Stores.Log = logs }, "all stores"},
+		"only a stable store": {func(c *Config) { c.Stores.Stable = logs }, "all stores"},
+		"only snapshots":      {func(c *Config) { c.Stores.Snapshots = snapshots }, "all stores"},
+		"no snapshots":        {func(c *Config) { c.Stores = storage.Backend{Log: logs, Stable: logs} }, "all stores"},
+		"no stable store":     {func(c *Config) { c.Stores = storage.Backend{Log: logs, Snapshots: snapshots} }, "all stores"},
+		"stores without directory": {func(c *Config) {
+			c.Stores, c.DataDir = storage.Backend{Log: logs, Stable: logs, Snapshots: snapshots}, ""
+		}, ""},
 		"no cluster":                  {func(c *Config) { c.Cluster = nil }, ""},
 		"a cluster without this node": {func(c *Config) { c.Cluster = c.Cluster[1:] }, `does not name this node, "n1"`},
 		"a node twice":                {func(c *Config) { c.Cluster[1].ID = "n1" }, `names "n1" twice`},

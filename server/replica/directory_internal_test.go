@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -53,14 +54,14 @@ func TestDirectoryIsOpenedAsItWasKept(t *testing.T) {
 	}{
 		"none":                       {"", nil, nil, 0, ""},
 		"none, but a certificate":    {"d", nil, nil, 0, "d"},
-		"seven bytes":                {"", empty[:7], ErrDamaged, 0, ""},
+		"seven bytes":                {"", empty[:7], storage.ErrDamaged, 0, ""},
 		"eight bytes":                {"", empty, nil, 5, ""},
-		"bytes that are no record":   {"", append(slices.Clone(empty), 0xff), ErrDamaged, 0, ""},
+		"bytes that are no record":   {"", append(slices.Clone(empty), 0xff), storage.ErrDamaged, 0, ""},
 		"of a cluster":               {"", named, nil, 5, "c"},
 		"of the certified cluster":   {"c", named, nil, 5, "c"},
 		"of another cluster":         {"d", named, ErrOtherCluster, 0, ""},
 		"no cluster, but certified":  {"d", empty, nil, 5, "d"},
-		"cut off within the members": {"", named[:len(named)-1], ErrDamaged, 0, ""},
+		"cut off within the members": {"", named[:len(named)-1], storage.ErrDamaged, 0, ""},
 	} {
 		b, err := directoryOf(t, c.certified, c.page)
 		if !errors.Is(err, c.err) {

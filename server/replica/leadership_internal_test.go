@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -187,7 +188,7 @@ func TestBeginningIsRepeated(t *testing.T) {
 			return cmd.GetBeginTerm() != nil && refusals < 2 || cmd.GetBootstrap() != nil && refusals == 2
 		}, func([]byte) raft.ApplyFuture {
 			refusals++
-			return failed{raft.ErrEnqueueTimeout}
+			return groupcommit.Failed{Err: raft.ErrEnqueueTimeout}
 		})
 		awaitRaft(t, "the node serves", r.Serving)
 		if refusals != 3 {

@@ -22,15 +22,18 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 		time.Sleep(300 * time.Millisecond) // the end of the third session is decided
 
 		var answers []wire.Status_Code
+		var answered []uint64
 		var ends [5]time.Time
 		propose := func() {
-			answers, ends = nil, [5]time.Time{}
+			answers, answered, ends = nil, nil, [5]time.Time{}
 			var all []Proposal
 			for i, session := range []uint64{1, 3, 2, 4, 1} {
 				all = append(all, Proposal{
 					Command: &wire.Command{SessionId: session},
 					Until:   &ends[i],
-					Done:    func(result *wire.Result) { answers = append(answers, result.Status) },
+					Done: func(result *wire.Result) {
+						answers, answered = append(answers, result.Status), append(answered, session)
+					},
 				})
 			}
 			all[4].Size = groupcommit.MaxEntryBytes
@@ -46,46 +49,16 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 		if want := []wire.Status_Code{wire.Status_SESSION_LOST, wire.Status_RESOURCE_EXHAUSTED}; !slices.Equal(answers, want) {
 			t.Errorf("answered %v at once, want %v", answers, want)
 		}
-		if n := r.proposer.Queued(); n != 3 {
-			t.Errorf("%d commands are queued, want those of sessions 1, 2 and 4", n)
+		answered = nil
+		r.proposer.End(refused(wire.Status_NOT_LEADER, ""))
+		if want := []uint64{1, 2, 4}; !slices.Equal(answered, want) {
+			t.Errorf("queued for %v, want %v", answered, want)
 		}
 		now := time.Now()
 		if want := [5]time.Time{now.Add(time.Second), {}, now.Add(2 * time.Second), {}, now.Add(time.Second)}; ends != want {
 			t.Errorf("ends at %v, want %v", ends, want)
 		}
 	})
-}
-
-// TestLargestCommand verifies that a command may be exactly as large as an entry.
-func TestLargestCommand(t *testing.T) {
-	p := queueing()
-	for size, want := range map[int]int{groupcommit.MaxEntryBytes - itemOverhead: 0, groupcommit.MaxEntryBytes - itemOverhead + 1: 1} {
-		no := p.submit([]Proposal{{Command: acquireOf(1, 1, 1), Size: size, work: 1}}, nil, nil)
-		if len(no) != want || want == 1 && no[0].result.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
-			t.Errorf("%d bytes: refused %v", size, no)
-		}
-	}
-}
-
-// TestWhichRefusalCounts verifies which reason counts if there are several: a faulty command displaces no
-// other one, and a node that accepts no commands does not report their faults.
-func TestWhichRefusalCounts(t *testing.T) {
-	p, fault := queueing(), refused(wire.Status_INVALID_ARGUMENT, "")
-	submit := func(faults []*wire.Result, want wire.Status_Code) {
-		t.Helper()
-		no := p.submit([]Proposal{{Command: acquireOf(1, 1, 1), Size: 20, work: 1, Done: func(*wire.Result) {}}}, faults, nil)
-		if len(no) != 1 || no[0].result.GetStatus() != want {
-			t.Errorf("refused %v, want %v", no, want)
-		}
-	}
-	p.backlog = maxBacklog // of no sender that could make room
-	submit([]*wire.Result{fault}, wire.Status_INVALID_ARGUMENT)
-	if p.shed {
-		t.Error("room was made for a faulty command")
-	}
-	submit([]*wire.Result{nil}, wire.Status_UNAVAILABLE)
-	p.end(refused(wire.Status_NOT_LEADER, ""))
-	submit([]*wire.Result{fault}, wire.Status_NOT_LEADER)
 }
 
 // TestAttachIsNoSignOfLife verifies that an attach does not prolong its session and is not refused with it,

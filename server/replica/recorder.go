@@ -15,9 +15,9 @@ type recorder struct {
 	*fsm.Replicated
 	eventLog *eventlog.Log
 	// mark records a hash point with a fork of the state.
-	mark     func(index uint64, state *fsm.Machine)
-	catchUp  *catchUp
-	states   *peerStates
+	mark    func(index uint64, state *fsm.Machine)
+	catchUp *catchUp
+	states  *peerStates
 	// awaited reports whether anything on this node may wait for the result of the entry that is being
 	// applied.
 	awaited func() bool

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -17,7 +18,7 @@ import (
 func survivor(t *testing.T) (*Replica, *raft.InmemStore) {
 	t.Helper()
 	r, log := begun(t), raft.NewInmemStore()
-	r.stores = &stores{log: log}
+	r.stores = &storage.Stores{Log: log}
 	r.node.Store(new(raft.Raft))
 	return r, log
 }
@@ -122,7 +123,7 @@ func TestWhenTheLastChangeWas(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r := &Replica{stores: &stores{log: log}}
+		r := &Replica{stores: &storage.Stores{Log: log}}
 		if got := r.changedAt(uint64(len(c.entries))); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}

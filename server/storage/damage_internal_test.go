@@ -138,7 +138,7 @@ func fill(t *testing.T, o Options) {
 	check(s.Votes.SetUint64([]byte(currentTerm), 7))
 	check(s.Votes.SetUint64([]byte(lastVoteTerm), 7))
 	check(s.Votes.Set([]byte(lastVoteCandidate), []byte("n2")))
-	check(s.Values.Set(membersKey, bytes.Repeat([]byte("member"), 50)))
+	check(s.Values.Set(membersKey, bytes.Repeat([]byte("member"), 500)))
 	for _, index := range []uint64{100, newestSnapshot} {
 		members := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "127.0.0.1:1"}, {ID: "n2", Address: "127.0.0.1:2"}}}
 		_, trans := raft.NewInmemTransport("")

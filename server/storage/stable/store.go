@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// File is bolt's file, and GenerationFile the one beside it, both in the data directory.
-	File           = "raft.db"
+	// File is bolt's file in the data directory.
+	File = "raft.db"
+	// GenerationFile is the file beside it that holds the generation.
 	GenerationFile = "generation"
 
 	fileMode = 0o600
